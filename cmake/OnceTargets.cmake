@@ -1,0 +1,191 @@
+# One function for each kind of target.
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+
+set(once_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/once")
+
+# once_use(<component>): adds the component's folder unless that has happened.
+function(once_use component)
+  if(NOT DEFINED once_folder_${component})
+    message(FATAL_ERROR "once: there is no component '${component}'. Look at ONCE_COMPONENTS for the names.")
+  endif()
+  set(folder "${once_folder_${component}}")
+  if(TARGET once_${component} OR NOT EXISTS "${once_SOURCE_DIR}/${folder}/CMakeLists.txt")
+    return()
+  endif()
+  add_subdirectory("${once_SOURCE_DIR}/${folder}" "${once_BINARY_DIR}/${folder}")
+endfunction()
+
+# once_component(<name>
+#   [OBJECT]                    objects instead of an archive, for code that nothing refers to by name (test suites)
+#   [SOURCES a.cpp ...]         without any the component is headers only
+#   PUBLIC_HEADERS ...          as users write them: once/key.hpp
+#   [DEPENDS ...]               what its headers need: components by bare name, or imported targets
+#   [PRIVATE_DEPENDS ...]       what only its sources need; the same
+#   [PACKAGES ...]              find_package() arguments that the imported targets come from, one string each:
+#                               "SQLite3 3.35"; consumers of the installed component look them up too
+#   [BUILD_PACKAGES ...]        the same for what is only compiled in (headers); consumers do not need it
+#   [BUILD_DEPENDS ...])        the imported targets of BUILD_PACKAGES
+#
+# Makes the library once_<name> with the alias once::<name>, checked headers, and its part of the installed package.
+function(once_component name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OBJECT" ""
+    "SOURCES;PUBLIC_HEADERS;DEPENDS;PRIVATE_DEPENDS;PACKAGES;BUILD_PACKAGES;BUILD_DEPENDS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "once_component(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  set(target once_${name})
+  set(scope PUBLIC)
+  if(NOT arg_SOURCES)
+    set(kind INTERFACE)
+    set(scope INTERFACE)
+  elseif(arg_OBJECT)
+    set(kind OBJECT)
+  else()
+    set(kind STATIC)
+  endif()
+
+  # What the installed package has to do before this component's targets exist.
+  set(needs "")
+  set(lookups "")
+  foreach(package IN LISTS arg_PACKAGES arg_BUILD_PACKAGES)
+    separate_arguments(words UNIX_COMMAND "${package}")
+    find_package(${words} REQUIRED)
+  endforeach()
+  foreach(package IN LISTS arg_PACKAGES)
+    string(APPEND lookups "find_dependency(${package})\n")
+  endforeach()
+
+  add_library(${target} ${kind} ${arg_SOURCES})
+  add_library(once::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  target_compile_features(${target} ${scope} cxx_std_20)
+  list(TRANSFORM arg_PUBLIC_HEADERS PREPEND "${once_SOURCE_DIR}/include/")
+  target_sources(${target} ${scope}
+    FILE_SET HEADERS BASE_DIRS "${once_SOURCE_DIR}/include" FILES ${arg_PUBLIC_HEADERS})
+
+  foreach(dependency IN LISTS arg_DEPENDS arg_PRIVATE_DEPENDS)
+    if(DEFINED once_folder_${dependency})
+      once_use(${dependency})
+      list(APPEND needs ${dependency})
+    endif()
+  endforeach()
+  foreach(list arg_DEPENDS arg_PRIVATE_DEPENDS)
+    set(resolved "")
+    foreach(dependency IN LISTS ${list})
+      if(DEFINED once_folder_${dependency})
+        list(APPEND resolved once::${dependency})
+      else()
+        list(APPEND resolved ${dependency})
+      endif()
+    endforeach()
+    set(${list} ${resolved})
+  endforeach()
+  target_link_libraries(${target} ${scope} ${arg_DEPENDS})
+  if(NOT kind STREQUAL "INTERFACE")
+    target_link_libraries(${target} PRIVATE ${arg_PRIVATE_DEPENDS})
+    foreach(dependency IN LISTS arg_BUILD_DEPENDS)
+      target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:${dependency}>)
+    endforeach()
+    target_include_directories(${target} PRIVATE "${once_SOURCE_DIR}/src")
+    once_compile_privately(${target})
+  endif()
+
+  install(TARGETS ${target} EXPORT once-${name}
+    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+    OBJECTS DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+    FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+  install(EXPORT once-${name} NAMESPACE once:: DESTINATION "${once_package_dir}" FILE once-${name}-targets.cmake)
+  file(CONFIGURE OUTPUT "${once_BINARY_DIR}/package/once-${name}-needs.cmake" @ONLY CONTENT
+"# Written by once_component(${name}).
+set(once_${name}_needs \"@needs@\")
+macro(once_${name}_look_up)
+@lookups@endmacro()
+")
+  install(FILES "${once_BINARY_DIR}/package/once-${name}-needs.cmake" DESTINATION "${once_package_dir}")
+  set_property(GLOBAL APPEND PROPERTY once_components ${name})
+endfunction()
+
+# once_program(<target> SOURCES ... LIBS ... [OUTPUT name] [DIRECTORY dir] [INSTALL])
+#
+# A program. DIRECTORY is below the build folder; the default is the folder of the CMakeLists.txt that calls.
+# DIRECTORY . puts it at the top.
+function(once_program target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "INSTALL" "OUTPUT;DIRECTORY" "SOURCES;LIBS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
+    message(FATAL_ERROR "once_program(${target}): no SOURCES, or unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  add_executable(${target} ${arg_SOURCES})
+  target_link_libraries(${target} PRIVATE ${arg_LIBS})
+  target_include_directories(${target} PRIVATE "${once_SOURCE_DIR}/src")
+  once_compile_privately(${target})
+  if(arg_OUTPUT)
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME ${arg_OUTPUT})
+  endif()
+  if(arg_DIRECTORY)
+    set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${once_BINARY_DIR}/${arg_DIRECTORY}")
+  endif()
+  if(arg_INSTALL)
+    install(TARGETS ${target} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  endif()
+endfunction()
+
+# once_test(<name> SOURCES ... LIBS ... [TIMEOUT seconds] [SERIAL] [ARGS ...] [NOT_UNDER address|thread ...])
+#
+# A GoogleTest program <name>_test that is one entry of ctest, labelled with its folder below tests/. One entry for
+# each program, not for each case: a process for each case costs more than the cases do, most of all under sanitizers.
+# It fails when it runs no case, and when a case is skipped or disabled. NOT_UNDER leaves it out where the named
+# sanitizer cannot work (say why beside it). ARGS go to the program.
+function(once_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;ARGS;NOT_UNDER")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
+    message(FATAL_ERROR "once_test(${name}): no SOURCES, or unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  foreach(sanitizer IN LISTS arg_NOT_UNDER)
+    if(ONCE_SANITIZE MATCHES "${sanitizer}")
+      return()
+    endif()
+  endforeach()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  find_package(GTest REQUIRED)
+  once_program(${name}_test SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name}_test ${arg_ARGS})
+  file(RELATIVE_PATH label "${once_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${label}"
+    TIMEOUT ${arg_TIMEOUT}
+    ENVIRONMENT "GTEST_OUTPUT=xml:${once_BINARY_DIR}/test-results/${name}.xml;GTEST_COLOR=no"
+    FAIL_REGULAR_EXPRESSION "Running 0 tests;\\[  SKIPPED \\];YOU HAVE [0-9]+ DISABLED TEST")
+  if(arg_SERIAL)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+endfunction()
+
+# once_fuzz(<name> SOURCES ... LIBS ... [CORPUS dir])
+#
+# A libFuzzer program fuzz_<name>; the preset "fuzz" instruments everything else for it. tools/fuzz runs them all.
+function(once_fuzz name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS" "SOURCES;LIBS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
+    message(FATAL_ERROR "once_fuzz(${name}): no SOURCES, or unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  once_program(fuzz_${name} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} DIRECTORY fuzz)
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  if(arg_CORPUS)
+    cmake_path(ABSOLUTE_PATH arg_CORPUS)
+    file(CREATE_LINK "${arg_CORPUS}" "${once_BINARY_DIR}/fuzz/${name}.corpus" SYMBOLIC)
+  endif()
+endfunction()
+
+# once_install_package(): the files that find_package(once) reads. Called once, after all components.
+function(once_install_package)
+  get_property(components GLOBAL PROPERTY once_components)
+  configure_package_config_file("${once_SOURCE_DIR}/cmake/once-config.cmake.in"
+    "${once_BINARY_DIR}/package/once-config.cmake" INSTALL_DESTINATION "${once_package_dir}")
+  write_basic_package_version_file("${once_BINARY_DIR}/package/once-config-version.cmake"
+    VERSION ${once_VERSION} COMPATIBILITY SameMinorVersion)
+  install(FILES "${once_BINARY_DIR}/package/once-config.cmake" "${once_BINARY_DIR}/package/once-config-version.cmake"
+    DESTINATION "${once_package_dir}")
+endfunction()
