@@ -1,0 +1,68 @@
+// Time, timers and randomness, the three things the engine takes from outside, so that a test can be the outside.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include <once/callback.hpp>
+#include <once/time.hpp>
+
+namespace once {
+
+// Thread-safe.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  [[nodiscard]] virtual Time now() const noexcept = 0;       // UTC as this host believes it; may jump.
+  [[nodiscard]] virtual Uptime uptime() const noexcept = 0;  // Never jumps back, runs during suspend.
+};
+
+// Thread-safe.
+class Random {
+ public:
+  virtual ~Random() = default;
+  virtual void fill(std::span<std::uint8_t> out) noexcept = 0;
+};
+
+// Calls back at a moment of Clock::uptime(). Thread-safe.
+class Timers {
+ public:
+  using Id = std::uint64_t;
+  virtual ~Timers() = default;
+  // `fire` is called once, on a thread of the timers, at `at` or soon after; never from inside this call.
+  virtual Id at(Uptime at, Callback<void()> fire) = 0;
+  // True if the timer will not fire any more; false if it has fired, is firing or was unknown. Does not wait.
+  virtual bool cancel(Id id) noexcept = 0;
+};
+
+// What a store told about its time: between now - error and now + error when the answer was made.
+struct StoreTime {
+  Time now{};
+  Millis error{0};
+
+  friend bool operator==(const StoreTime&, const StoreTime&) = default;
+};
+
+// The store's time through what is learnt from its answers: pure arithmetic on intervals. Not thread-safe.
+// Each answer bounds (store time - uptime) by the moments its request left and its answer came; bounds are
+// intersected, and widened with age for clocks that drift apart.
+class StoreClock {
+ public:
+  static constexpr std::int64_t drift_ppm = 200;  // Twice the 100 ppm of a poor quartz, on either side.
+
+  void learn(StoreTime told, Uptime sent, Uptime received) noexcept;
+
+  // Empty until something was learnt. `error` is half the width of what is possible.
+  [[nodiscard]] std::optional<StoreTime> at(Uptime uptime) const noexcept;
+
+ private:
+  bool known_ = false;
+  std::int64_t low_ns_ = 0;   // Store time minus uptime is at least this …
+  std::int64_t high_ns_ = 0;  // … and at most this, as of learnt_at_.
+  Uptime learnt_at_{};
+};
+
+}  // namespace once

@@ -1,0 +1,47 @@
+// The fingerprint: a digest of the payload that catches a key used for something else.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace once {
+
+using Sha256 = std::array<std::uint8_t, 32>;
+
+// SHA-256 of the bytes (OpenSSL). Thread-safe. Throws Exception(unavailable) if the crypto library has none.
+Sha256 sha256(std::string_view bytes);
+
+std::string to_hex(std::string_view bytes);  // Lower case, two digits a byte.
+inline std::string to_hex(const Sha256& digest) {
+  return to_hex({reinterpret_cast<const char*>(digest.data()), digest.size()});
+}
+
+// 0 to 64 bytes, kept inline. Empty means: not checked. Ours are the 32 bytes of a SHA-256; the records of other
+// libraries bring digests of other lengths, some as text, hence the room.
+class Fingerprint {
+ public:
+  static constexpr std::size_t max_bytes = 64;
+
+  Fingerprint() = default;
+  explicit Fingerprint(const Sha256& digest)
+      : Fingerprint(std::string_view(reinterpret_cast<const char*>(digest.data()), digest.size())) {}
+  explicit Fingerprint(std::string_view bytes);  // Throws Exception(misuse) over max_bytes.
+
+  static Fingerprint of(std::string_view payload) { return Fingerprint(sha256(payload)); }
+
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] std::string_view bytes() const noexcept { return {bytes_.data(), size_}; }
+  [[nodiscard]] std::string hex() const { return to_hex(bytes()); }
+
+  friend bool operator==(const Fingerprint& a, const Fingerprint& b) noexcept { return a.bytes() == b.bytes(); }
+
+ private:
+  std::array<char, max_bytes> bytes_{};
+  std::uint8_t size_ = 0;
+};
+
+}  // namespace once

@@ -1,0 +1,43 @@
+// The idempotency key: what names one operation, together with the scope it lives in.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace once {
+
+// The longest stored key in bytes, scope and separator included. It is the limit of a DynamoDB sort key, the
+// smallest of the stores' limits (AWS, "Quotas in Amazon DynamoDB": sort key 1 to 1024 bytes), so that a key
+// that works on one store works on all.
+inline constexpr std::size_t max_key_bytes = 1024;
+
+// Scope and name joined into the bytes that a store is asked for. No two pairs give the same bytes: in the scope
+// '%' and '#' are written %25 and %23, so the first '#' of the stored key is where the scope ends.
+//
+//   Key("payments/charge", "order-17").stored() == "payments/charge#order-17"
+//
+// The name is any bytes, NUL and newlines included. Immutable; safe to read from any thread.
+class Key {
+ public:
+  // Throws Exception(misuse) if the name is empty or the stored form is longer than max_key_bytes.
+  Key(std::string_view scope, std::string_view name);
+
+  // Takes what stored() gave. Throws Exception(misuse) if it has no '#', no name or is too long.
+  static Key from_stored(std::string_view stored);
+
+  [[nodiscard]] const std::string& stored() const noexcept { return stored_; }
+  [[nodiscard]] std::string scope() const;      // Unescaped; may be empty.
+  [[nodiscard]] std::string_view name() const;  // A view into this key.
+
+  friend bool operator==(const Key&, const Key&) = default;
+
+ private:
+  Key() = default;
+  std::string stored_;
+};
+
+// What every stored key of this scope begins with: the escaped scope and '#'.
+std::string scope_prefix(std::string_view scope);
+
+}  // namespace once

@@ -1,0 +1,71 @@
+// The policies: what to do in each situation that has more than one right answer. Defaults come first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include <once/time.hpp>
+
+namespace once {
+
+enum class OnConflict : std::uint8_t {
+  fail,  // Say so at once.
+  wait,  // Poll, with backoff and jitter, up to Policy::wait; waiters in one process share one poll.
+};
+enum class OnLapse : std::uint8_t {
+  takeover,  // A lapsed claim is taken over: at least once.
+  hold,      // Nobody re-runs it, it becomes unknown: at most once.
+};
+enum class OnThrow : std::uint8_t {
+  release,  // A retry may run.
+  store,    // The failure is kept and replayed.
+  hold,     // Unknown: a person or a callback decides.
+};
+enum class OnStoredFailure : std::uint8_t {
+  replay,   // A stored failure is replayed.
+  execute,  // A stored failure may be tried again.
+};
+enum class OnUnrecorded : std::uint8_t {
+  return_result,  // The finish could not be written: return the result, say so by event, keep trying while the lease
+                  // lives.
+  raise,          // Throw instead (and still keep trying).
+};
+enum class OnStoreDown : std::uint8_t {
+  refuse,           // Fail closed: the work is not run.
+  run_unprotected,  // Fail open: the work is run without a claim, and counted.
+};
+enum class OnMissingKey : std::uint8_t {
+  run_unprotected,  // No key in the payload: run, and count it.
+  refuse,           // Throw Exception(misuse).
+};
+
+struct Policy {
+  Millis lease{30'000};          // How long a claim is respected without renewal. 10 ms to 24 h.
+  Millis retention{86'400'000};  // How long a result is replayed. 1 ms to 10 years.
+  Millis wait{10'000};           // OnConflict::wait: how long at most. 0 to 24 h.
+  // How far two machines' views of the store's time may differ. 0 to 1 h. Empty: Capabilities::default_skew of the
+  // store, filled in by the engine; decide() alone takes it for 0.
+  std::optional<Millis> skew;
+
+  OnConflict on_conflict = OnConflict::fail;
+  OnLapse on_lapse = OnLapse::takeover;
+  OnThrow on_throw = OnThrow::release;
+  OnStoredFailure on_stored_failure = OnStoredFailure::replay;
+  OnUnrecorded on_unrecorded = OnUnrecorded::return_result;
+  OnStoreDown on_store_down = OnStoreDown::refuse;
+  OnMissingKey on_missing_key = OnMissingKey::run_unprotected;
+
+  // Results longer than this go to the offload port; without one they are dropped, and a replay is an error that says
+  // so. Never more than the store's own limit. Bytes.
+  std::size_t max_inline_bytes = 256 * 1024;
+
+  bool heartbeat = true;  // Renew the lease at a third of it while the work runs.
+
+  friend bool operator==(const Policy&, const Policy&) = default;
+};
+
+// Throws Exception(misuse) that names the member, if one is outside the range above.
+void check(const Policy& policy);
+
+}  // namespace once

@@ -1,0 +1,52 @@
+// The result of an operation: the bytes that everyone who asks again is given.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <once/fingerprint.hpp>
+
+namespace once {
+
+// Where the bytes of a result are.
+enum class Placement : std::uint8_t {
+  inlined,    // In `bytes`.
+  offloaded,  // At `location`, outside the store; `bytes` is empty until they are fetched.
+  dropped,    // Too large to keep and nowhere to put them: a replay gets a clear error, never a second run.
+};
+
+struct Result {
+  std::string bytes;         // Any bytes. Empty unless `placement` is inlined.
+  std::string content_type;  // A MIME type, or empty for plain bytes. At most max_content_type_bytes.
+  Placement placement = Placement::inlined;
+  std::string location;    // offloaded: a URL that the offload port understands. At most max_location_bytes.
+  std::uint64_t size = 0;  // offloaded, dropped: the bytes' number. Not used when inlined.
+  Sha256 digest{};         // offloaded, dropped: the bytes' SHA-256. Zero when inlined.
+
+  static constexpr std::size_t max_content_type_bytes = 255;
+  static constexpr std::size_t max_location_bytes = 2048;
+
+  static Result inlined(std::string bytes, std::string content_type = {}) {
+    Result result;
+    result.bytes = std::move(bytes);
+    result.content_type = std::move(content_type);
+    return result;
+  }
+
+  friend bool operator==(const Result&, const Result&) = default;
+};
+
+// What a failed operation left, kept so that it can be replayed.
+struct Failure {
+  std::string code;     // Short and for programs: an exception's type, an exit code. At most 255 bytes, UTF-8.
+  std::string message;  // For people. UTF-8, cut to 4096 bytes.
+
+  static constexpr std::size_t max_code_bytes = 255;
+  static constexpr std::size_t max_message_bytes = 4096;
+
+  friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+}  // namespace once

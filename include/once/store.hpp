@@ -1,0 +1,125 @@
+// The store: a compare-and-swap on one record, four times over. This port is what a new store implements; the suite in
+// once/testing/conformance.hpp says whether it does. It carries out decisions and makes none: it never compares
+// fingerprints, leases or expiry on its own account, and never reads a clock to decide.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/callback.hpp>
+#include <once/clock.hpp>
+#include <once/error.hpp>
+#include <once/record.hpp>
+
+namespace once {
+
+// What a conditional write names: the record as the caller last saw it.
+struct Seen {
+  Owner owner;
+  std::uint64_t revision = 0;
+  std::uint64_t place =
+      0;  // Answer::place of that record, or 0. A hint that makes it quicker to find, never part of the condition.
+};
+
+// The answer to any of the four operations.
+struct Answer {
+  enum class Status : std::uint8_t {
+    done,     // insert, replace, remove: durable now. get: `record` is what is there, empty for nothing.
+    refused,  // The condition did not hold and nothing was changed. `record` is what stood in the way, empty for
+              // nothing there.
+    failed,   // See `error`.
+  };
+  Status status = Status::done;
+  std::optional<Record> record;   // Not given back on done, except by get.
+  std::optional<StoreTime> time;  // The store's time, where it tells.
+  std::uint64_t place = 0;        // For Seen::place. Never 0 in stores that use it.
+  Error error;                    // Meaningful if failed.
+
+  static Answer ok(std::uint64_t place = 0) {
+    return {.status = Status::done, .record = {}, .time = {}, .place = place, .error = {}};
+  }
+  static Answer refuse(std::optional<Record> in_the_way, std::uint64_t place = 0) {
+    return {.status = Status::refused, .record = std::move(in_the_way), .time = {}, .place = place, .error = {}};
+  }
+  static Answer fail(ErrorKind kind, std::string message) {
+    return {.status = Status::failed, .record = {}, .time = {}, .place = 0, .error = {kind, std::move(message)}};
+  }
+};
+
+using Done = Callback<void(Answer)>;
+
+// Which records to list. Conditions are combined by "and".
+struct ListQuery {
+  std::optional<State> state;      // Only this state.
+  std::string key_prefix;          // Stored keys that begin with these bytes. Empty: all.
+  std::optional<Time> expired_at;  // Only records with expires_at <= this.
+  std::string cursor;              // ListPage::cursor of the page before; empty for the first.
+  std::size_t limit = 100;         // Records a page at the most. 1 to 10 000.
+};
+
+struct ListPage {
+  std::vector<Record>
+      records;                 // In an order of the store's own, each record at most once if nothing changes meanwhile.
+  std::string cursor;          // Empty: that was the last page. A page may be empty and yet not the last.
+  std::optional<Error> error;  // Set: the rest is meaningless.
+};
+
+struct SweepAnswer {
+  std::size_t removed = 0;
+  bool more = false;           // The limit was reached: call again.
+  std::optional<Error> error;  // Set: `removed` may have been removed all the same.
+};
+
+struct Capabilities {
+  std::size_t max_record_bytes =
+      0;                    // record_bytes() of the largest record it keeps. Larger ones are refused as misuse.
+  bool durable = false;     // What it acknowledged survives the death of every process.
+  bool shared = false;      // Other processes can see the same records.
+  bool tells_time = false;  // time() or its answers tell the store's time.
+  Millis default_skew{0};   // Policy::skew that fits this store.
+};
+
+// What a record is counted as against Capabilities::max_record_bytes: the bytes of its key, texts, steps and result
+// plus 256 for the rest.
+std::size_t record_bytes(const Record& record) noexcept;
+
+// Implementations are thread-safe. Each operation calls `done` exactly once: before it returns, or later from a thread
+// of the store. `done` must not block and must not throw; it may start further operations. The destructor finishes or
+// fails (in_doubt) whatever is under way before it returns. No operation throws, except std::bad_alloc before it has
+// begun.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Writes `record` if nothing is kept under its key. Refused otherwise, even if what is there has expired.
+  virtual void insert(Record record, Done done) = 0;
+
+  // Writes `record` over the one with its key, owner seen.owner and revision seen.revision. Refused otherwise.
+  virtual void replace(Record record, Seen seen, Done done) = 0;
+
+  // Removes the record under the same condition.
+  virtual void remove(std::string key, Seen seen, Done done) = 0;
+
+  // Reads what every acknowledged write has left (strongly consistent).
+  virtual void get(std::string key, Done done) = 0;
+
+  virtual void list(ListQuery query, Callback<void(ListPage)> done) = 0;
+
+  // Removes up to `limit` records with expires_at <= now, in slices that do not hold up writers.
+  virtual void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) = 0;
+
+  // The store's time now, if it can tell without a round trip.
+  [[nodiscard]] virtual std::optional<StoreTime> time() const noexcept { return std::nullopt; }
+
+  [[nodiscard]] virtual Capabilities capabilities() const noexcept = 0;
+
+  // For people and logs: "sqlite:/var/lib/once/once.db". Never holds a password.
+  [[nodiscard]] virtual std::string name() const = 0;
+};
+
+}  // namespace once

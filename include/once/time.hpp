@@ -1,0 +1,20 @@
+// The two notions of time: UTC, which records carry and machines may disagree on, and uptime, which measures spans.
+#pragma once
+
+#include <chrono>
+
+namespace once {
+
+using Millis = std::chrono::milliseconds;
+
+// UTC, milliseconds since 1970-01-01T00:00:00Z, without leap seconds.
+using Time = std::chrono::sys_time<Millis>;
+
+// Nanoseconds since an arbitrary moment on this host, never set back, running on during suspend
+// (CLOCK_BOOTTIME on Linux). Only differences within one host mean anything.
+using Uptime = std::chrono::nanoseconds;
+
+// An expiry that never comes: `expires_at <= now` is false for every now.
+inline constexpr Time never = Time::max();
+
+}  // namespace once

@@ -1,0 +1,55 @@
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <memory>
+
+#include <once/error.hpp>
+#include <once/fingerprint.hpp>
+
+namespace once {
+
+namespace {
+
+struct FreeMd {
+  void operator()(EVP_MD* md) const noexcept { EVP_MD_free(md); }
+};
+struct FreeContext {
+  void operator()(EVP_MD_CTX* context) const noexcept { EVP_MD_CTX_free(context); }
+};
+
+}  // namespace
+
+Sha256 sha256(std::string_view bytes) {
+  // Fetching an algorithm and making a context cost more than a short digest: once a process, once a thread.
+  static const std::unique_ptr<EVP_MD, FreeMd> algorithm(EVP_MD_fetch(nullptr, "SHA256", nullptr));
+  thread_local const std::unique_ptr<EVP_MD_CTX, FreeContext> context(EVP_MD_CTX_new());
+  Sha256 digest;
+  unsigned length = 0;
+  if (!algorithm || !context || EVP_DigestInit_ex2(context.get(), algorithm.get(), nullptr) != 1 ||
+      EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) != 1 ||
+      EVP_DigestFinal_ex(context.get(), digest.data(), &length) != 1 || length != digest.size()) {
+    throw Exception(ErrorKind::unavailable, "OpenSSL gives no SHA-256: check its configuration and providers");
+  }
+  return digest;
+}
+
+std::string to_hex(std::string_view bytes) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string out(bytes.size() * 2, '0');
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    out[2 * i] = digits[byte >> 4U];
+    out[2 * i + 1] = digits[byte & 15U];
+  }
+  return out;
+}
+
+Fingerprint::Fingerprint(std::string_view bytes) {
+  if (bytes.size() > max_bytes) {
+    throw Exception(ErrorKind::misuse, "a fingerprint holds at most 64 bytes, not " + std::to_string(bytes.size()));
+  }
+  std::copy(bytes.begin(), bytes.end(), bytes_.begin());
+  size_ = static_cast<std::uint8_t>(bytes.size());
+}
+
+}  // namespace once

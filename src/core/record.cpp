@@ -1,0 +1,70 @@
+#include <once/record.hpp>
+
+#include <once/error.hpp>
+#include <once/store.hpp>
+
+namespace once {
+
+std::string_view to_string(ErrorKind kind) noexcept {
+  switch (kind) {
+    case ErrorKind::unavailable:
+      return "unavailable";
+    case ErrorKind::in_doubt:
+      return "in_doubt";
+    case ErrorKind::corrupt:
+      return "corrupt";
+    case ErrorKind::misuse:
+      return "misuse";
+  }
+  return "?";
+}
+
+std::string_view to_string(State state) noexcept {
+  switch (state) {
+    case State::in_progress:
+      return "in_progress";
+    case State::completed:
+      return "completed";
+    case State::failed:
+      return "failed";
+    case State::unknown:
+      return "unknown";
+  }
+  return "?";
+}
+
+std::optional<State> state_from_string(std::string_view name) {
+  for (const State state : {State::in_progress, State::completed, State::failed, State::unknown}) {
+    if (name == to_string(state)) return state;
+  }
+  return std::nullopt;
+}
+
+std::string Owner::hex() const { return to_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()}); }
+
+std::optional<Owner> Owner::from_hex(std::string_view hex) {
+  Owner owner;
+  if (hex.size() != 2 * owner.bytes.size()) return std::nullopt;
+  const auto digit = [](char c) -> int {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+  };
+  for (std::size_t i = 0; i < owner.bytes.size(); ++i) {
+    const int high = digit(hex[2 * i]);
+    const int low = digit(hex[2 * i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    owner.bytes[i] = static_cast<std::uint8_t>(high * 16 + low);
+  }
+  return owner;
+}
+
+std::size_t record_bytes(const Record& record) noexcept {
+  std::size_t sum = 256 + record.key.size() + record.holder.size() + record.note.size();
+  for (const Step& step : record.steps) sum += step.name.size() + step.result.size();
+  sum += record.result.bytes.size() + record.result.content_type.size() + record.result.location.size();
+  return sum + record.failure.code.size() + record.failure.message.size();
+}
+
+}  // namespace once

@@ -1,0 +1,176 @@
+#include <once/platform/system.hpp>
+
+#include <pthread.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace once {
+
+namespace {
+
+std::chrono::nanoseconds read(clockid_t id) noexcept {
+  timespec spec{};
+  clock_gettime(id, &spec);  // Cannot fail for the two clocks it is called with.
+  return std::chrono::seconds(spec.tv_sec) + std::chrono::nanoseconds(spec.tv_nsec);
+}
+
+class SystemClock final : public Clock {
+ public:
+  [[nodiscard]] Time now() const noexcept override { return Time(std::chrono::floor<Millis>(read(CLOCK_REALTIME))); }
+  [[nodiscard]] Uptime uptime() const noexcept override { return read(CLOCK_BOOTTIME); }
+};
+
+// Fills from a block a thread keeps, so that an owner costs no system call. A fork empties the block: two processes
+// must never draw the same bytes.
+class SystemRandom final : public Random {
+ public:
+  SystemRandom() {
+    pthread_atfork(nullptr, nullptr, [] { block().left = 0; });
+  }
+
+  void fill(std::span<std::uint8_t> out) noexcept override {
+    Block& own = block();
+    while (!out.empty()) {
+      if (own.left == 0) refill(own);
+      const std::size_t count = std::min(out.size(), own.left);
+      std::memcpy(out.data(), own.bytes.data() + (own.bytes.size() - own.left), count);
+      own.left -= count;
+      out = out.subspan(count);
+    }
+  }
+
+ private:
+  struct Block {
+    std::array<std::uint8_t, 256> bytes;  // What getrandom gives without being interrupted (getrandom(2)).
+    std::size_t left = 0;
+  };
+
+  static Block& block() noexcept {
+    thread_local Block own;
+    return own;
+  }
+
+  static void refill(Block& own) noexcept {
+    // Fails only with EINTR, before the pool is ready at boot (getrandom(2)).
+    while (getrandom(own.bytes.data(), own.bytes.size(), 0) != static_cast<ssize_t>(own.bytes.size())) {
+    }
+    own.left = own.bytes.size();
+  }
+};
+
+class SystemTimers final : public Timers {
+ public:
+  explicit SystemTimers(std::shared_ptr<Clock> clock) : state_(std::make_shared<State>(std::move(clock))) {}
+
+  SystemTimers(const SystemTimers&) = delete;
+  SystemTimers& operator=(const SystemTimers&) = delete;
+
+  ~SystemTimers() override {
+    {
+      const std::lock_guard lock(state_->mutex);
+      state_->stopping = true;
+      state_->wake.notify_one();
+    }
+    if (!thread_.joinable()) return;
+    if (thread_.get_id() == std::this_thread::get_id()) {
+      thread_.detach();  // Destroyed from one of its own timers: the thread leaves with the shared state.
+    } else {
+      thread_.join();
+    }
+  }
+
+  Id at(Uptime at, Callback<void()> fire) override {
+    const std::lock_guard lock(state_->mutex);
+    const Id id = ++state_->last_id;
+    const auto [place, added] = state_->queue.emplace(std::pair(at, id), std::move(fire));
+    state_->when.emplace(id, at);
+    if (!thread_.joinable()) thread_ = std::thread([state = state_] { run(*state); });
+    if (place == state_->queue.begin()) state_->wake.notify_one();
+    return id;
+  }
+
+  bool cancel(Id id) noexcept override {
+    Callback<void()> dropped;  // Destroyed outside the lock: it may own what calls back in here.
+    const std::lock_guard lock(state_->mutex);
+    const auto found = state_->when.find(id);
+    if (found == state_->when.end()) return false;
+    auto node = state_->queue.extract(std::pair(found->second, id));
+    dropped = std::move(node.mapped());
+    state_->when.erase(found);
+    return true;
+  }
+
+ private:
+  struct State {
+    explicit State(std::shared_ptr<Clock> c) : clock(std::move(c)) {}
+    std::shared_ptr<Clock> clock;
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::map<std::pair<Uptime, Id>, Callback<void()>> queue;
+    std::map<Id, Uptime> when;
+    Id last_id = 0;
+    bool stopping = false;
+  };
+
+  static void run(State& state) {
+    std::unique_lock lock(state.mutex);
+    while (!state.stopping) {
+      if (state.queue.empty()) {
+        state.wake.wait(lock);
+        continue;
+      }
+      const auto first = state.queue.begin();
+      const Uptime left = first->first.first - state.clock->uptime();
+      if (left > Uptime{0}) {
+        // A condition variable does not count time in suspend; looking again every second bounds how late that makes
+        // us.
+        state.wake.wait_for(lock, std::min<Uptime>(left, std::chrono::seconds(1)));
+        continue;
+      }
+      auto node = state.queue.extract(first);
+      state.when.erase(node.key().second);
+      lock.unlock();
+      node.mapped()();
+      node.mapped() = nullptr;  // What it holds is let go outside the lock.
+      lock.lock();
+    }
+  }
+
+  std::shared_ptr<State> state_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::shared_ptr<Clock> system_clock() {
+  static const auto clock = std::make_shared<SystemClock>();
+  return clock;
+}
+
+std::shared_ptr<Random> system_random() {
+  static const auto random = std::make_shared<SystemRandom>();
+  return random;
+}
+
+std::shared_ptr<Timers> make_system_timers(std::shared_ptr<Clock> clock) {
+  return std::make_shared<SystemTimers>(std::move(clock));
+}
+
+std::string process_name() {
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) return "?:" + std::to_string(getpid());
+  return std::string(host.data()) + ":" + std::to_string(getpid());
+}
+
+}  // namespace once

@@ -1,0 +1,175 @@
+#include <once/stores/memory.hpp>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+namespace once::stores {
+
+namespace {
+
+constexpr std::size_t max_bytes = 64 * 1024 * 1024;
+
+class MemoryStore final : public Store {
+ public:
+  explicit MemoryStore(std::shared_ptr<Clock> clock)
+      : clock_(std::move(clock)), utc_minus_uptime_(clock_->now().time_since_epoch() - clock_->uptime()) {}
+
+  void insert(Record record, Done done) override {
+    if (too_large(record)) return done(refuse_size(record));
+    Shard& shard = shard_of(record.key);
+    std::unique_lock lock(shard.mutex);
+    const auto found = shard.records.find(record.key);
+    if (found != shard.records.end()) {
+      Answer answer = told(Answer::refuse(found->second));
+      lock.unlock();
+      return done(std::move(answer));
+    }
+    std::string key = record.key;
+    shard.records.emplace(std::move(key), std::move(record));
+    lock.unlock();
+    done(told(Answer::ok()));
+  }
+
+  void replace(Record record, Seen seen, Done done) override {
+    if (too_large(record)) return done(refuse_size(record));
+    Shard& shard = shard_of(record.key);
+    std::unique_lock lock(shard.mutex);
+    const auto found = shard.records.find(record.key);
+    if (!matches(shard, found, seen)) return refuse(std::move(lock), shard, found, std::move(done));
+    found->second = std::move(record);
+    lock.unlock();
+    done(told(Answer::ok()));
+  }
+
+  void remove(std::string key, Seen seen, Done done) override {
+    Shard& shard = shard_of(key);
+    std::unique_lock lock(shard.mutex);
+    const auto found = shard.records.find(key);
+    if (!matches(shard, found, seen)) return refuse(std::move(lock), shard, found, std::move(done));
+    shard.records.erase(found);
+    lock.unlock();
+    done(told(Answer::ok()));
+  }
+
+  void get(std::string key, Done done) override {
+    Shard& shard = shard_of(key);
+    Answer answer = Answer::ok();
+    {
+      const std::lock_guard lock(shard.mutex);
+      const auto found = shard.records.find(key);
+      if (found != shard.records.end()) answer.record = found->second;
+    }
+    done(told(std::move(answer)));
+  }
+
+  // In the order of the keys; the cursor is the last key of the page, with one byte before it so that it is never
+  // empty.
+  void list(ListQuery query, Callback<void(ListPage)> done) override {
+    std::map<std::string_view, const Record*> found;
+    ListPage page;
+    std::array<std::unique_lock<std::mutex>, shards> locks;
+    for (std::size_t i = 0; i < shards; ++i) locks[i] = std::unique_lock(shards_[i].mutex);
+    const std::string_view after = query.cursor.empty() ? std::string_view() : std::string_view(query.cursor).substr(1);
+    for (const Shard& shard : shards_) {
+      for (const auto& [key, record] : shard.records) {
+        if (!key.starts_with(query.key_prefix)) continue;
+        if (!query.cursor.empty() && key <= after) continue;
+        if (query.state && record.state != *query.state) continue;
+        if (query.expired_at && record.expires_at > *query.expired_at) continue;
+        found.emplace(key, &record);
+      }
+    }
+    for (const auto& [key, record] : found) {
+      if (page.records.size() == query.limit) {
+        page.cursor = "k" + page.records.back().key;
+        break;
+      }
+      page.records.push_back(*record);
+    }
+    for (auto& lock : locks) lock.unlock();
+    done(std::move(page));
+  }
+
+  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
+    SweepAnswer answer;
+    for (Shard& shard : shards_) {
+      const std::lock_guard lock(shard.mutex);
+      for (auto it = shard.records.begin(); it != shard.records.end();) {
+        if (it->second.expires_at > now) {
+          ++it;
+        } else if (answer.removed == limit) {
+          answer.more = true;
+          break;
+        } else {
+          it = shard.records.erase(it);
+          ++answer.removed;
+        }
+      }
+    }
+    done(std::move(answer));
+  }
+
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept override {
+    return StoreTime{Time(std::chrono::floor<Millis>(clock_->uptime() + utc_minus_uptime_)), Millis{0}};
+  }
+
+  [[nodiscard]] Capabilities capabilities() const noexcept override {
+    return {.max_record_bytes = max_bytes,
+            .durable = false,
+            .shared = false,
+            .tells_time = true,
+            .default_skew = Millis{0}};
+  }
+
+  [[nodiscard]] std::string name() const override { return "memory:"; }
+
+ private:
+  using Records = std::unordered_map<std::string, Record>;
+  struct Shard {
+    mutable std::mutex mutex;
+    Records records;
+  };
+  static constexpr std::size_t shards = 16;
+
+  Shard& shard_of(const std::string& key) { return shards_[std::hash<std::string>{}(key) % shards]; }
+
+  static bool too_large(const Record& record) { return record_bytes(record) > max_bytes; }
+
+  static Answer refuse_size(const Record& record) {
+    return Answer::fail(ErrorKind::misuse, "a record of " + std::to_string(record_bytes(record)) +
+                                               " bytes is over the memory store's limit of " +
+                                               std::to_string(max_bytes));
+  }
+
+  static bool matches(const Shard& shard, Records::const_iterator found, const Seen& seen) {
+    return found != shard.records.end() && found->second.owner == seen.owner && found->second.revision == seen.revision;
+  }
+
+  void refuse(std::unique_lock<std::mutex> lock, const Shard& shard, Records::const_iterator found, Done done) {
+    Answer answer = Answer::refuse(found == shard.records.end() ? std::nullopt : std::optional(found->second));
+    lock.unlock();
+    done(told(std::move(answer)));
+  }
+
+  Answer told(Answer answer) const noexcept {
+    answer.time = time();
+    return answer;
+  }
+
+  std::shared_ptr<Clock> clock_;
+  std::chrono::nanoseconds utc_minus_uptime_;
+  std::array<Shard, shards> shards_;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> make_memory_store(std::shared_ptr<Clock> clock) {
+  return std::make_unique<MemoryStore>(std::move(clock));
+}
+
+}  // namespace once::stores
