@@ -1,0 +1,39 @@
+# Every target works as the first command on a bare Debian 12, as root or with sudo: tools/setup installs what is
+# missing and says so. SETUP=true leaves that out.
+SETUP ?= tools/setup
+
+.PHONY: help build run test bench check clean
+
+help:
+	@echo 'make build   the program, at build/once'
+	@echo 'make run     a storm of payments: duplicates, crashes and slow owners, and nothing charged twice'
+	@echo 'make test    all tests'
+	@echo 'make bench   the benchmarks, as ratios to what the machine can do'
+	@echo 'make check   formatting, static analysis, layers, headers, the installed package'
+	@echo 'make clean   removes build/'
+
+build:
+	@$(SETUP) build
+	@tools/build release once_cli
+	@ln -sfn release/once build/once
+	@echo 'build/once is ready'
+
+run: build
+	@tools/build release storm
+	@build/release/examples/storm
+
+test:
+	@$(SETUP) test
+	@tools/test dev
+
+bench:
+	@$(SETUP) test bench
+	@tools/build release
+	@bench/run build/release
+
+check:
+	@$(SETUP) test check
+	@tools/check
+
+clean:
+	rm -rf build
