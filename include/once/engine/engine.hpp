@@ -1,0 +1,256 @@
+// The engine: claims, keeps leases alive, runs the work, finishes. Three levels of use:
+//
+//   once::idempotent(engine, options, fn)   a callable made idempotent (once/idempotent.hpp)
+//   engine.run(key, payload, work)          the work gets an execution context
+//   engine.begin(request)                   the handle, blocking or by completion
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <once/clock.hpp>
+#include <once/codec.hpp>
+#include <once/engine/claim.hpp>
+#include <once/engine/event.hpp>
+#include <once/engine/offload.hpp>
+#include <once/fingerprint.hpp>
+#include <once/key.hpp>
+#include <once/policy.hpp>
+#include <once/store.hpp>
+
+namespace once {
+
+class Context;
+class EngineCore;
+
+// Which policy an exception gets; empty: Policy::on_throw. Must not throw.
+using ThrowRule = std::function<std::optional<OnThrow>(const std::exception_ptr&)>;
+
+// Exceptions of type E (and derived ones) get `what`; chain with `otherwise`.
+template <class E>
+ThrowRule on_exception(OnThrow what, ThrowRule otherwise = {}) {
+  return [what, otherwise = std::move(otherwise)](const std::exception_ptr& error) -> std::optional<OnThrow> {
+    try {
+      std::rethrow_exception(error);
+    } catch (const E&) {
+      return what;
+    } catch (...) {  // Not E: the question was only the type.
+      return otherwise ? otherwise(error) : std::nullopt;
+    }
+  };
+}
+
+struct EngineOptions {
+  std::shared_ptr<Store> store;  // Required.
+  Policy policy;                 // For requests that bring none.
+  std::string scope;             // For keys that are given as plain names.
+  std::string holder;            // Record::holder. Empty: "host:pid".
+  Observer observer;
+  ThrowRule throw_rule;
+  std::shared_ptr<Offload> offload;
+
+  // Completed records kept in this process, least recently used out first. A hit costs no round trip, and does not see
+  // what an operator removed from the store meanwhile. 0: off.
+  std::size_t cache_records = 0;
+  std::size_t cache_bytes = 64 * 1024 * 1024;
+
+  std::shared_ptr<Clock> clock;    // Empty: the host's.
+  std::shared_ptr<Random> random;  // Empty: the host's.
+  std::shared_ptr<Timers> timers;  // Empty: a thread of the engine's own, started when first needed.
+};
+
+// One call of an operation.
+struct Request {
+  Key key;
+  Fingerprint fingerprint;       // Empty: payloads are not compared.
+  std::optional<Policy> policy;  // Empty: the engine's.
+  std::string holder;            // Added to the engine's: a request id, say.
+};
+
+// What begin() found or did.
+struct Begin {
+  enum class Kind : std::uint8_t {
+    claimed,   // `claim` is ours: run the operation and finish the claim.
+    replayed,  // `record` has the result.
+    failed,    // `record` has a stored failure.
+    conflict,  // `record` is a live claim of somebody else; try again after retry_after.
+    mismatch,  // The key was used with another payload: `record` is what it was used for.
+    unknown,   // `record` was started and its outcome is not known: somebody has to decide.
+    error,     // `error` says what failed. Nothing may be run.
+  };
+  Kind kind = Kind::error;
+  Claim claim;
+  std::shared_ptr<const Record> record;  // Offloaded result bytes are fetched already.
+  Millis retry_after{0};
+  Error error;
+};
+
+// What run() did. Outcomes are values; value() turns those without a result into exceptions.
+struct Outcome {
+  enum class Kind : std::uint8_t {
+    executed,     // The work ran, its result is durable.
+    replayed,     // An earlier result.
+    superseded,   // The work ran but had lost its claim; this is the result that counts, somebody else's.
+    unrecorded,   // The work ran, its result could not be written yet.
+    unprotected,  // The work ran without a claim, because policy says so.
+    failed,       // A stored failure, replayed.
+    conflict,     // As in Begin; the same for the rest.
+    mismatch,
+    unknown,
+    lost,  // The work ran and lost its claim, and no result is stored.
+    error,
+  };
+  Kind kind = Kind::error;
+  Result result;                         // Of the first five kinds.
+  std::shared_ptr<const Record> record;  // Where there is one.
+  Millis retry_after{0};
+  Error error;
+
+  [[nodiscard]] bool has_result() const noexcept { return kind <= Kind::unprotected; }
+  // The result's bytes. Throws the exception of once/engine/exceptions.hpp that the kind stands for if there is none.
+  [[nodiscard]] const std::string& value() const;
+};
+
+std::string_view to_string(Outcome::Kind kind) noexcept;
+
+// Thread-safe; one per store and policy in a process is usual, as calls with one key share their store conversation
+// only within one engine. Destroying it while claims live is allowed: they keep what they need, but are not renewed any
+// more.
+class Engine {
+ public:
+  // Throws Exception(misuse) without a store or with a policy out of range.
+  explicit Engine(EngineOptions options);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  ~Engine();
+
+  // Level 3. The asynchronous form completes from any thread, or before it returns; see Claim for completions.
+  void begin(Request request, Callback<void(Begin)> done);
+  [[nodiscard]] Begin begin(Request request);
+  [[nodiscard]] Begin begin(std::string_view key, std::string_view payload = {});
+
+  // Level 2. `work` is called as work(Context&) or work() on this thread if the claim is ours; it returns a Result, or
+  // any type that Codec knows, or void. What it throws passes through, after the claim was released, stored or held as
+  // policy says. An exception from elsewhere: Exception(misuse) for a key that cannot be used.
+  template <class Work>
+  Outcome run(Request request, Work&& work);
+  // The key is a name in EngineOptions::scope; the payload is fingerprinted unless it is empty.
+  template <class Work>
+  Outcome run(std::string_view key, std::string_view payload, Work&& work) {
+    return run(request(key, payload), std::forward<Work>(work));
+  }
+  // Runs without a claim and tells the observer so; for OnMissingKey::run_unprotected.
+  template <class Work>
+  Outcome run_unprotected(Work&& work);
+
+  [[nodiscard]] Request request(std::string_view key, std::string_view payload) const;
+  [[nodiscard]] const EngineOptions& options() const noexcept;
+
+ private:
+  using ErasedWork = std::function<Result(Context&)>;
+  Outcome run_work(Request request, const ErasedWork& work);
+  Outcome run_work_unprotected(const ErasedWork& work);
+
+  std::shared_ptr<EngineCore> core_;
+};
+
+// What the work of Engine::run is given. Belongs to one attempt; its methods may be called from any thread while the
+// work runs.
+class Context {
+ public:
+  [[nodiscard]] std::uint32_t attempt() const noexcept;  // From 1; 1 if unprotected.
+  [[nodiscard]] std::uint64_t token() const noexcept;    // 0 if unprotected.
+  [[nodiscard]] bool is_protected() const noexcept { return claim_ != nullptr; }
+
+  // What to send as the idempotency key to the service downstream: the same for every attempt. Unprotected and without
+  // a key it is random: nothing can be stable then.
+  [[nodiscard]] std::string derived_key(std::string_view name) const;
+
+  // Runs fn once per operation: its result is kept in the record, and an attempt that takes over gets it from there.
+  // The result is any type that Codec knows, or void. Throws ClaimLost, before running fn, when the claim is lost.
+  template <class F>
+  auto step(std::string_view name, F&& fn) -> std::invoke_result_t<F>;
+
+  [[nodiscard]] std::stop_token stop_token() const;
+  [[nodiscard]] std::optional<Uptime> deadline() const;  // Claim::deadline(); empty if unprotected.
+  void heartbeat(std::string_view note = {});
+
+ private:
+  friend class Engine;
+  Context(EngineCore& core, Claim* claim, const std::string* key) : core_(core), claim_(claim), key_(key) {}
+  [[nodiscard]] std::optional<std::string> finished_step(std::string_view name) const;
+  void keep_step(std::string_view name, std::string result);
+
+  EngineCore& core_;
+  Claim* claim_;            // Null: unprotected.
+  const std::string* key_;  // Null: there is none.
+};
+
+namespace detail {
+
+// Calls the work with the context if it takes one, and gives its result as a Result.
+template <class Work>
+Result call_work(Work& work, Context& context) {
+  const auto call = [&]() -> decltype(auto) {
+    if constexpr (std::is_invocable_v<Work&, Context&>) {
+      return work(context);
+    } else {
+      static_assert(std::is_invocable_v<Work&>, "once: the work must be callable as work(once::Context&) or work()");
+      return work();
+    }
+  };
+  using Value = std::remove_cvref_t<decltype(call())>;
+  if constexpr (std::is_void_v<Value>) {
+    call();
+    return {};
+  } else if constexpr (std::is_same_v<Value, Result>) {
+    return call();
+  } else {
+    static_assert(Codable<Value>,
+                  "once: no once::Codec for the result of the work; return a string, void or a Result, include "
+                  "<once/codec_json.hpp>, or specialise once::Codec");
+    return Result::inlined(Codec<Value>::encode(call()), std::string(Codec<Value>::content_type));
+  }
+}
+
+}  // namespace detail
+
+template <class Work>
+Outcome Engine::run(Request request, Work&& work) {
+  return run_work(std::move(request), [&work](Context& context) { return detail::call_work(work, context); });
+}
+
+template <class Work>
+Outcome Engine::run_unprotected(Work&& work) {
+  return run_work_unprotected([&work](Context& context) { return detail::call_work(work, context); });
+}
+
+template <class F>
+auto Context::step(std::string_view name, F&& fn) -> std::invoke_result_t<F> {
+  using Value = std::invoke_result_t<F>;
+  const std::optional<std::string> kept = finished_step(name);
+  if constexpr (std::is_void_v<Value>) {
+    if (kept) return;
+    std::forward<F>(fn)();
+    keep_step(name, {});
+  } else {
+    static_assert(Codable<std::remove_cvref_t<Value>>,
+                  "once: no once::Codec for the result of the step; return a string or void, include "
+                  "<once/codec_json.hpp>, or specialise once::Codec");
+    using Coded = Codec<std::remove_cvref_t<Value>>;
+    if (kept) return Coded::decode(*kept);
+    Value value = std::forward<F>(fn)();
+    keep_step(name, Coded::encode(value));
+    return value;
+  }
+}
+
+}  // namespace once
