@@ -188,4 +188,10 @@ function(once_install_package)
     VERSION ${once_VERSION} COMPATIBILITY SameMinorVersion)
   install(FILES "${once_BINARY_DIR}/package/once-config.cmake" "${once_BINARY_DIR}/package/once-config-version.cmake"
     DESTINATION "${once_package_dir}")
+  install(FILES "${once_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+
+  # All that is installed, and nothing else.
+  list(TRANSFORM components PREPEND once_)
+  list(APPEND components $<TARGET_NAME_IF_EXISTS:once_cli>)
+  add_custom_target(once_libraries DEPENDS ${components})
 endfunction()
