@@ -23,16 +23,16 @@ run: build
 	@build/release/examples/storm
 
 test:
-	@$(SETUP) test
+	@$(SETUP) build test
 	@tools/test dev
 
 bench:
-	@$(SETUP) test bench
+	@$(SETUP) build test bench
 	@tools/build release
 	@bench/run build/release
 
 check:
-	@$(SETUP) test check
+	@$(SETUP) build test check
 	@tools/check
 
 clean:
