@@ -28,7 +28,7 @@ test:
 
 bench:
 	@$(SETUP) build test bench
-	@tools/build release
+	@tools/build release bench/all
 	@bench/run build/release
 
 check:
