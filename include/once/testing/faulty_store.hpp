@@ -1,0 +1,109 @@
+// A store in front of another that goes wrong as networks and servers do: answers get lost, writes arrive late, twice
+// or not at all. What goes wrong is said by a plan, so that a seed or a script repeats it exactly.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <once/clock.hpp>
+#include <once/store.hpp>
+#include <once/time.hpp>
+
+namespace once::testing {
+
+// What is about to be asked of the store.
+struct StoreCall {
+  enum class Operation : std::uint8_t { insert, replace, remove, get, list, sweep };
+  Operation operation = Operation::get;
+  std::string_view key;      // Empty for list and sweep. Valid during the call of the plan only.
+  std::uint64_t number = 0;  // From 0, over all calls of this FaultyStore.
+
+  [[nodiscard]] bool is_write() const noexcept {
+    return operation == Operation::insert || operation == Operation::replace || operation == Operation::remove;
+  }
+};
+
+std::string_view to_string(StoreCall::Operation operation) noexcept;
+
+// What happens to one call.
+struct Fault {
+  enum class Kind : std::uint8_t {
+    none,
+    unavailable,  // Not carried out; answered with ErrorKind::unavailable.
+    lost_before,  // Not carried out; a write is answered with in_doubt, everything else with unavailable.
+    lost_after,   // Carried out; answered as lost_before.
+    resent,       // Carried out twice; answered with the second answer, as a client does that sent again by itself.
+    repeated,     // Carried out twice; answered with the first answer. The second time comes `repeat_after` later.
+  };
+  Kind kind = Kind::none;
+  // Calls with different delays overtake each other.
+  Millis request_delay{0};  // From the call to the moment it is carried out.
+  Millis answer_delay{0};   // From then to the answer.
+  Millis repeat_after{0};   // repeated: from the first answer to the second time. 0: at once, before the answer is
+                            // given.
+};
+
+std::string_view to_string(Fault::Kind kind) noexcept;
+
+// Called once for each call, in their order, under a lock of the store: it must not call the store.
+using FaultPlan = std::function<Fault(const StoreCall&)>;
+
+// How often each fault happens: so many in a thousand. The kinds' sum is at most 1000.
+struct FaultRates {
+  std::uint32_t unavailable = 0;
+  std::uint32_t lost_before = 0;
+  std::uint32_t lost_after = 0;
+  std::uint32_t resent = 0;
+  std::uint32_t repeated = 0;
+  std::uint32_t delayed = 0;  // Each of the two delays and repeat_after, drawn one by one.
+  Millis max_delay{0};        // Delays are 1 ms to this. 0: no delays.
+};
+
+FaultPlan random_faults(const FaultRates& rates, std::uint64_t seed);
+FaultPlan no_faults();
+
+// Forwards to `inner` what the plan lets through, and has no thread of its own: without delays everything happens
+// inside the call or inside the inner store's completion. Delays need `clock` and `timers` (both or none): with
+// ManualTimers a whole test runs in virtual time on one thread. Thread-safe. Answers each call exactly once; the
+// destructor answers in_doubt what has not been answered yet, and carries out nothing that has not begun.
+class FaultyStore final : public Store {
+ public:
+  // Throws Exception(misuse) if inner or plan is empty, or only one of clock and timers is given.
+  FaultyStore(std::shared_ptr<Store> inner, FaultPlan plan, std::shared_ptr<Clock> clock = nullptr,
+              std::shared_ptr<Timers> timers = nullptr);
+  FaultyStore(const FaultyStore&) = delete;
+  FaultyStore& operator=(const FaultyStore&) = delete;
+  ~FaultyStore() override;
+
+  void insert(Record record, Done done) override;
+  void replace(Record record, Seen seen, Done done) override;
+  void remove(std::string key, Seen seen, Done done) override;
+  void get(std::string key, Done done) override;
+  void list(ListQuery query, Callback<void(ListPage)> done) override;
+  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override;
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept override;
+  [[nodiscard]] Capabilities capabilities() const noexcept override;
+  [[nodiscard]] std::string name() const override;  // "faulty:" and the inner name.
+
+  // For calls from now on. Calls under way keep the fault they were given.
+  void set_plan(FaultPlan plan);
+
+  struct Counts {
+    std::uint64_t calls = 0;
+    std::uint64_t faults = 0;  // Calls whose fault was not none.
+    std::uint64_t delayed = 0;
+    std::uint64_t under_way = 0;  // Not answered yet.
+  };
+  [[nodiscard]] Counts counts() const;
+
+ private:
+  class State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace once::testing
