@@ -56,6 +56,8 @@ Record failed(Record record, Failure failure, Result result, const Policy& polic
 Record marked_unknown(Record record, std::string_view reason, Time now);
 Record released(Record record, std::string_view reason, const Policy& policy, Time now);  // Steps kept, lease given up.
 Record renewed(Record record, const Policy& policy, Time now);
+// A claim whose times were counted on a clock that has turned out wrong, counted anew.
+Record retimed(Record record, const Policy& policy, Time now);
 Record with_step(Record record, Step step, const Policy& policy, Time now);  // Renews as well.
 
 // The end of the expiry for a record that is in progress: never before its lease ends, never at all under hold.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -37,8 +38,10 @@ struct Owner {
 
 // A finished part of an operation. Kept in the record, so that a takeover resumes after it.
 struct Step {
-  std::string name;    // 1 to 255 bytes, unique in its record.
+  std::string name;    // 1 to max_name_bytes bytes, unique in its record.
   std::string result;  // Any bytes.
+
+  static constexpr std::size_t max_name_bytes = 255;
 
   friend bool operator==(const Step&, const Step&) = default;
 };

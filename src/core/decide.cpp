@@ -144,6 +144,14 @@ Record renewed(Record record, const Policy& policy, Time now) {
   return record;
 }
 
+Record retimed(Record record, const Policy& policy, Time now) {
+  record.revision += 1;
+  record.lease_until = now + policy.lease;
+  record.expires_at = in_progress_expiry(policy, record.lease_until, now);
+  if (record.attempt == 1) record.created_at = now;
+  return record;
+}
+
 Record with_step(Record record, Step step, const Policy& policy, Time now) {
   record = renewed(std::move(record), policy, now);
   record.steps.push_back(std::move(step));

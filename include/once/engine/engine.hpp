@@ -18,6 +18,7 @@
 
 #include <once/clock.hpp>
 #include <once/codec.hpp>
+#include <once/decide.hpp>
 #include <once/engine/claim.hpp>
 #include <once/engine/event.hpp>
 #include <once/engine/offload.hpp>
@@ -88,6 +89,7 @@ struct Begin {
   };
   Kind kind = Kind::error;
   Claim claim;
+  Verdict verdict = Verdict::execute;    // claimed: execute, resume, retry or take_over.
   std::shared_ptr<const Record> record;  // Offloaded result bytes are fetched already.
   Millis retry_after{0};
   Error error;
@@ -158,6 +160,7 @@ class Engine {
   using ErasedWork = std::function<Result(Context&)>;
   Outcome run_work(Request request, const ErasedWork& work);
   Outcome run_work_unprotected(const ErasedWork& work);
+  Outcome run_work_without_claim(const ErasedWork& work, const std::string* key);
 
   std::shared_ptr<EngineCore> core_;
 };

@@ -1,0 +1,104 @@
+// The store in a file: durable, for many threads and many processes of one host. SQLite is inside; any sqlite3 shell
+// reads the file (see docs/stores/sqlite.md for its tables).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <once/clock.hpp>
+#include <once/platform/system.hpp>
+#include <once/store.hpp>
+
+namespace once::stores {
+
+struct SqliteOptions {
+  // The file. Beside it are <path>-wal and <path>-shm (SQLite's) and <path>-lock (ours, holds no data). All must be on
+  // a local file system: neither SQLite's write-ahead log nor the lock works over a network.
+  std::string path;
+
+  // Make the file if it is not there, with mode 0600 (results may be private; chmod it to share it, the files beside it
+  // follow). Without: a missing file is Exception(unavailable).
+  bool create = true;
+
+  // Make missing directories above it as well, with mode 0700. Without: a missing directory is Exception(unavailable).
+  bool create_directories = false;
+
+  // How long a write waits for another program that holds the file, before it fails as unavailable. 0 to 10 min.
+  Millis busy_timeout{5'000};
+
+  // The write-ahead log is copied into the file when it has grown by this many pages of 4 KiB. Longer: fewer copies,
+  // each a longer pause. 100 to 1 000 000.
+  std::uint32_t checkpoint_pages = 4'000;
+
+  // What the writer keeps of the file in memory. 1 MiB to 4 GiB. Each thread that reads at the same time as others
+  // costs up to 2 MiB more.
+  std::size_t cache_bytes = std::size_t{32} * 1024 * 1024;
+
+  // For tests: another clock, another boot, another SQLite VFS below ours. Empty boot_id: the kernel's
+  // (/proc/sys/kernel/random/boot_id, proc(5)). Empty vfs: SQLite's default.
+  std::shared_ptr<Clock> clock = system_clock();
+  std::string boot_id;
+  std::string vfs;
+};
+
+// Opens the store, making and migrating the file as needed. Throws Exception: misuse (an option out of range, a file of
+// another program, a file of a newer version), corrupt (not a database, damaged), unavailable (no such directory, no
+// permission, held by another program, disk full).
+//
+// Guarantees. What was acknowledged is on disk (WAL, synchronous=FULL; one sync for each group of writes that came
+// together). Reads see every acknowledged write of any process.
+//
+// Threads. insert, replace, remove and sweep are queued for one writer thread and completed by it. get and list run on
+// the calling thread, on a connection of their own, and complete before they return: a get takes some microseconds
+// while the file is in the page cache. The store may be used by any number of threads.
+//
+// Processes. Any number on the same host may have the file open; busy ones get equal shares. After fork() the child
+// must not use the store, and may destroy it or leave it: its operations fail as misuse there. Open it anew in the
+// child. A child that goes on without exec keeps <path>-lock open: if its parent dies in the middle of a write,
+// others wait until the child ends.
+//
+// Time. The store tells its own (Store::time() and with each answer): the host's uptime (CLOCK_BOOTTIME, suspend
+// included) plus an offset that is taken from the wall clock once in each boot of the host, at the first open, and kept
+// in the file for every process. So a wall clock that is set, by a person or by NTP, neither breaks nor prolongs a
+// lease. The price: a wall clock that is wrong at that first open stays wrong for this store until the next boot;
+// SqliteStatus::clock_ahead shows by how much. After a boot the time does not go back behind what the file has
+// noted (every 10 s while there are writes, and on close), however the wall clock stands. The programs must see one
+// CLOCK_BOOTTIME: no time namespaces between them.
+//
+// Failures. unavailable: disk full, file-size limit, read-only, held by another program longer than busy_timeout, the
+// file deleted or replaced while open (the store never goes on with a file that others no longer see: restart the
+// program to use a new one). in_doubt: the sync of a commit failed. corrupt: SQLite found damage, or a row was
+// malformed by hand (the message names its key). Nothing of this is fatal: the next operation tries again.
+//
+// Sizes. Records of up to 64 MiB; keys are any bytes. Place hints are row ids.
+//
+// The destructor completes what is queued (for at most busy_timeout if the file is held by somebody else) and must not
+// be called from a completion.
+std::unique_ptr<Store> make_sqlite_store(SqliteOptions options);
+
+// For `once doctor` and the like.
+struct SqliteStatus {
+  std::string path;
+  std::string sqlite_version;   // Of the library in use: "3.40.1".
+  int schema_version = 0;       // Of the file.
+  std::uint64_t file_bytes = 0;
+  std::uint64_t log_bytes = 0;  // Of <path>-wal. Much more than checkpoint_pages: some reader never ends.
+  std::string boot_id;
+  Time clock_set_at{};          // The wall clock at the first open of this boot.
+  Millis clock_ahead{0};        // The store's time minus the wall clock, now.
+  std::string checkpoint_error; // Why the last copy of the log into the file failed. Empty: it did not.
+};
+
+// Empty if `store` is not one of make_sqlite_store. Throws nothing; thread-safe.
+std::optional<SqliteStatus> sqlite_status(const Store& store);
+
+// Reads the whole file and tells what is wrong with it, a line each; empty if it is sound (PRAGMA integrity_check, then
+// every row decoded). Takes seconds for a million records. Throws Exception if the file cannot be read, misuse if
+// `store` is not one of make_sqlite_store.
+std::vector<std::string> check_sqlite(const Store& store);
+
+}  // namespace once::stores

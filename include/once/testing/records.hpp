@@ -1,0 +1,43 @@
+// Records for tests: ordinary ones, full ones, ones at the edges, and words for what differs between two.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <once/record.hpp>
+#include <once/store.hpp>
+#include <once/testing/manual_time.hpp>
+
+namespace once::testing {
+
+// The owner whose bytes are all `byte`.
+Owner owner_of(std::uint8_t byte) noexcept;
+
+// In progress since manual_start, for owner_of(1), attempt 1, revision 1, lease of 30 s, retention of one day. The rest
+// is empty.
+Record plain_record(std::string key);
+
+// Every field has a value of its own that is not the default; what the header of Result forbids for the placement is
+// left empty.
+Record full_record(std::string key, State state = State::failed, Placement placement = Placement::inlined);
+
+// Every field drawn from its edges: empty, longest, NUL, 0xFF, largest, the epoch, never. `largest_result_bytes` bounds
+// the few that are drawn long.
+Record edge_record(std::string key, SeededRandom& random, std::size_t largest_result_bytes = 4096);
+
+// The record as the next conditional write over it is named.
+Seen seen_of(const Record& record, std::uint64_t place = 0) noexcept;
+
+// The fields that differ, one a line, with both values; empty if none does. Long values are cut.
+std::string differences(const Record& expected, const Record& got);
+std::string differences(const std::optional<Record>& expected, const std::optional<Record>& got);
+
+std::string describe(const Record& record);  // One line: key, state, owner, revision and the like.
+std::string describe(const Answer& answer);  // One line.
+
+// Bytes for people: printable ASCII as it is, other bytes as \x01, cut after `most` bytes with the length added.
+std::string quote(std::string_view bytes, std::size_t most = 48);
+
+}  // namespace once::testing

@@ -1,0 +1,45 @@
+// Completed records kept in the process, least recently used out first.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include <once/record.hpp>
+
+namespace once {
+
+class Cache {
+ public:
+  // Both bounds are shared out evenly over the shards, each of which holds at least one record.
+  Cache(std::size_t max_records, std::size_t max_bytes);
+
+  [[nodiscard]] bool enabled() const noexcept { return max_records_ > 0; }
+  [[nodiscard]] std::shared_ptr<const Record> find(const std::string& key);
+  void put(std::shared_ptr<const Record> record);
+  void remove(const std::string& key);
+
+ private:
+  using Order = std::list<std::shared_ptr<const Record>>;
+  struct Shard {
+    std::mutex mutex;
+    Order order;                                                  // Most recently used first.
+    std::unordered_map<std::string_view, Order::iterator> index;  // Views into the records.
+    std::size_t bytes = 0;
+  };
+  static constexpr std::size_t shards = 16;
+
+  Shard& shard_of(std::string_view key) { return shards_[std::hash<std::string_view>{}(key) % shards]; }
+  static void drop(Shard& shard, Order::iterator entry);
+
+  std::size_t max_records_;  // A shard.
+  std::size_t max_bytes_;    // A shard.
+  std::array<Shard, shards> shards_;
+};
+
+}  // namespace once

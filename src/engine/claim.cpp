@@ -1,0 +1,93 @@
+#include <once/engine/claim.hpp>
+
+#include <utility>
+
+#include <once/decide.hpp>
+
+#include "engine/claim_state.hpp"
+#include "platform/wait.hpp"
+
+namespace once {
+
+namespace {
+
+using Op = ClaimState::Op;
+
+ClaimState::Write make(Op op, Result result, Failure failure, std::string_view text, FinishDone done) {
+  ClaimState::Write write;
+  write.op = op;
+  write.result = std::move(result);
+  write.failure = std::move(failure);
+  write.text = text;
+  write.done = std::move(done);
+  return write;
+}
+
+}  // namespace
+
+Claim::Claim(std::shared_ptr<ClaimState> state) noexcept : state_(std::move(state)) {}
+
+Claim& Claim::operator=(Claim&& other) noexcept {
+  if (this != &other) {
+    if (state_ != nullptr) state_->abandon();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+Claim::~Claim() {
+  if (state_ != nullptr) state_->abandon();
+}
+
+const std::string& Claim::key() const noexcept { return state_->key; }
+std::uint32_t Claim::attempt() const noexcept { return state_->attempt; }
+std::uint64_t Claim::token() const noexcept { return state_->token; }
+Owner Claim::owner() const noexcept { return state_->owner; }
+std::string Claim::derived_key(std::string_view name) const { return once::derived_key(state_->key, name); }
+std::stop_token Claim::stop_token() const { return state_->stop_token(); }
+Uptime Claim::deadline() const noexcept { return state_->deadline(); }
+Record Claim::record() const { return state_->record(); }
+std::optional<std::string> Claim::step(std::string_view name) const { return state_->step(name); }
+void Claim::heartbeat(std::string_view note) { state_->note(note); }
+
+void Claim::add_step(std::string name, std::string result, FinishDone done) {
+  state_->add_step({std::move(name), std::move(result)}, std::move(done));
+}
+
+void Claim::complete(Result result, FinishDone done) {
+  state_->finish(make(Op::complete, std::move(result), {}, {}, std::move(done)));
+}
+
+void Claim::fail(Failure failure, Result result, FinishDone done) {
+  state_->finish(make(Op::fail, std::move(result), std::move(failure), {}, std::move(done)));
+}
+
+void Claim::release(std::string_view reason, FinishDone done) {
+  state_->finish(make(Op::release, {}, {}, reason, std::move(done)));
+}
+
+void Claim::hold(std::string_view reason, FinishDone done) {
+  state_->finish(make(Op::hold, {}, {}, reason, std::move(done)));
+}
+
+Finish Claim::add_step(std::string name, std::string result) {
+  return wait_for<Finish>([&](FinishDone done) { add_step(std::move(name), std::move(result), std::move(done)); });
+}
+
+Finish Claim::complete(Result result) {
+  return wait_for<Finish>([&](FinishDone done) { complete(std::move(result), std::move(done)); });
+}
+
+Finish Claim::fail(Failure failure, Result result) {
+  return wait_for<Finish>([&](FinishDone done) { fail(std::move(failure), std::move(result), std::move(done)); });
+}
+
+Finish Claim::release(std::string_view reason) {
+  return wait_for<Finish>([&](FinishDone done) { release(reason, std::move(done)); });
+}
+
+Finish Claim::hold(std::string_view reason) {
+  return wait_for<Finish>([&](FinishDone done) { hold(reason, std::move(done)); });
+}
+
+}  // namespace once

@@ -1,0 +1,111 @@
+// One claim: its copy of the record, and the one writer at a time that changes it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/clock.hpp>
+#include <once/engine/claim.hpp>
+#include <once/engine/event.hpp>
+#include <once/policy.hpp>
+#include <once/store.hpp>
+
+#include "engine/heartbeats.hpp"
+
+namespace once {
+
+class EngineCore;
+
+class ClaimState : public std::enable_shared_from_this<ClaimState> {
+ public:
+  // `leased_at`: when the write that made the lease was sent, so that we never trust it longer than others respect it.
+  ClaimState(std::shared_ptr<EngineCore> core, Record record, std::uint64_t place, const Policy& policy,
+             Uptime leased_at);
+  ClaimState(const ClaimState&) = delete;
+  ClaimState& operator=(const ClaimState&) = delete;
+  ~ClaimState();
+
+  void start_heartbeat();
+
+  // Unchanging parts, readable without a lock.
+  const std::string key;
+  const Owner owner;
+  const std::uint64_t token;
+  const std::uint32_t attempt;
+  const Policy policy;
+
+  [[nodiscard]] Record record() const;
+  [[nodiscard]] std::stop_token stop_token();
+  [[nodiscard]] Uptime deadline() const;
+  [[nodiscard]] bool lost() const;
+  [[nodiscard]] std::optional<std::string> step(std::string_view name) const;
+  [[nodiscard]] Uptime renew_interval() const noexcept { return std::chrono::nanoseconds(policy.lease) / 3; }
+
+  void renew();                      // From the heartbeat: nothing if a write is under way already.
+  void note(std::string_view text);  // Renews with a note.
+  void add_step(Step step, FinishDone done);
+
+  enum class Op : std::uint8_t { renew, step, complete, fail, hold, release };
+  struct Write {
+    Op op = Op::renew;
+    Step step;
+    Result result;
+    Failure failure;
+    std::string text;  // hold, release: the reason.
+    FinishDone done;   // Empty for a renewal, and once the caller was told.
+    unsigned tries = 0;
+  };
+  void finish(Write write);  // complete, fail, hold, release. Throws Exception(misuse) for a second one.
+
+  void abandon();  // The handle was dropped. Nothing if a finish was asked for.
+
+  // What stands under the key of a claim that was lost: superseded or lost. Reads the store.
+  void look_up_loss(FinishDone done);
+
+  Heartbeats::Link heartbeat_link;  // Guarded by the heartbeats' mutex.
+
+ private:
+  static bool is_finish(Op op) noexcept { return op != Op::renew && op != Op::step; }
+
+  void offload(Write write);
+  void enqueue(Write write);
+  void pump(std::unique_lock<std::mutex> lock);  // Starts the next write if none is under way.
+  void send(std::unique_lock<std::mutex> lock);
+  Record build(const Write& write, Time now) const;
+  void fit(Record& next) const;
+  void on_answer(Answer answer, Record next, Uptime sent);
+  void on_written(std::unique_lock<std::mutex> lock, Record next, std::uint64_t place, Uptime sent);
+  void on_refused(std::unique_lock<std::mutex> lock, std::optional<Record> seen, std::uint64_t place, Record next,
+                  Uptime sent);
+  void on_failed(std::unique_lock<std::mutex> lock, Error error);
+  void end_write(std::unique_lock<std::mutex> lock, Finish finish);
+  void lose(std::unique_lock<std::mutex>& lock);
+  void tell(EventKind kind, const Record* record, const Error* error, Uptime since) const;
+
+  const std::shared_ptr<EngineCore> core_;
+  const Uptime claimed_at_;
+
+  mutable std::mutex mutex_;
+  Record record_;                // As last acknowledged.
+  std::uint64_t place_;          // Where the store keeps it.
+  std::vector<Step> unwritten_;  // Steps that finished but could not be written yet: they go with the next write.
+  std::string unwritten_note_;
+  Uptime leased_at_;
+  std::optional<std::stop_source> stop_;  // Made when somebody asks for the token.
+  std::deque<Write> queue_;
+  std::optional<Write> current_;  // The write under way, or waiting to be tried again.
+  Timers::Id retry_timer_ = 0;    // Not 0: current_ waits.
+  bool finishing_ = false;        // A finish was asked for.
+  bool ended_ = false;            // Finished, abandoned or given up: nothing more is written.
+  bool lost_ = false;             // Somebody else has it.
+  bool overdue_ = false;          // Our own measure of the lease has run out.
+};
+
+}  // namespace once

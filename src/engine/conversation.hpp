@@ -1,0 +1,79 @@
+// One attempt's talk with the store until it holds the claim or knows what stands in the way.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <once/callback.hpp>
+#include <once/decide.hpp>
+#include <once/store.hpp>
+
+namespace once {
+
+class EngineCore;
+
+class Conversation : public std::enable_shared_from_this<Conversation> {
+ public:
+  // What to begin with.
+  struct Start {
+    enum class Kind : std::uint8_t {
+      insert,  // Nothing is known.
+      read,    // Somebody was there a moment ago: reading is cheaper than a write that will be refused.
+      seen,    // `record` is there.
+    };
+    Kind kind = Kind::insert;
+    std::shared_ptr<const Record> record;
+    std::uint64_t place = 0;
+  };
+
+  struct End {
+    enum class Kind : std::uint8_t {
+      claimed,  // `record` is our claim, `verdict` how we came by it.
+      seen,     // `record` stands in the way.
+      failed,   // `error`.
+    };
+    Kind kind = Kind::failed;
+    Verdict verdict = Verdict::execute;
+    std::optional<Record> record;
+    std::uint64_t place = 0;
+    Uptime leased_at{};  // claimed: when the write that made the lease was sent.
+    Error error;
+  };
+  using OnEnd = Callback<void(End)>;
+
+  static void start(std::shared_ptr<EngineCore> core, Attempt attempt, const Policy& policy, Start start, OnEnd on_end);
+
+  Conversation(std::shared_ptr<EngineCore> core, Attempt attempt, const Policy& policy, OnEnd on_end);
+
+ private:
+  // One write (or read) in flight, remembered so that it can be sent again when its answer was lost.
+  enum class Ask : std::uint8_t { insert, claim_over, mark, correct, read };
+
+  void insert();
+  void read();
+  void consider(const Record& record, std::uint64_t place);
+  void replace(Record next, const Record& seen, std::uint64_t place, Ask ask);
+  void on_answer(Answer answer, Uptime sent);
+  void on_done(Answer answer, Uptime sent);
+  void on_failed(Error error);
+  void won(std::uint64_t place, Uptime leased_at);
+  void end(End end);
+  void end_seen(Record record, std::uint64_t place);
+
+  const std::shared_ptr<EngineCore> core_;
+  const Attempt attempt_;
+  const Policy policy_;
+  OnEnd on_end_;
+
+  Ask ask_ = Ask::insert;
+  Record written_;  // What the write under way writes.
+  Seen seen_;       // Its condition.
+  Verdict verdict_ = Verdict::execute;
+  bool knew_time_ = false;             // The store's time was known when written_ was made.
+  std::optional<Uptime> first_doubt_;  // When the first write was sent whose answer was lost.
+  unsigned failures_ = 0;
+  unsigned refusals_ = 0;
+};
+
+}  // namespace once

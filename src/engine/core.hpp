@@ -1,0 +1,53 @@
+// What the parts of one engine share: ports, the store's time, heartbeats, flights, the cache, the observer.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include <once/engine/engine.hpp>
+
+#include "engine/cache.hpp"
+#include "engine/flights.hpp"
+#include "engine/heartbeats.hpp"
+
+namespace once {
+
+class EngineCore : public std::enable_shared_from_this<EngineCore> {
+ public:
+  explicit EngineCore(EngineOptions engine_options);
+
+  // The store's time as well as it is known. `told` is false while it is only this host's belief.
+  struct Moment {
+    Time now{};
+    Millis error{0};
+    bool told = false;
+    // For decisions: the earliest it can be, so that an uncertain clock finds claims alive rather than lapsed.
+    [[nodiscard]] Time earliest() const noexcept { return now - error; }
+  };
+  [[nodiscard]] Moment moment() const;
+  void learn(const Answer& answer, Uptime sent);
+
+  [[nodiscard]] Uptime uptime() const noexcept { return options.clock->uptime(); }
+  [[nodiscard]] Owner new_owner() const;
+  // A delay that doubles from `first` with each try up to `most`, of which a random part between half and all is taken.
+  [[nodiscard]] Millis backoff(unsigned tries, Millis first, Millis most) const;
+  [[nodiscard]] Policy policy_of(const Request& request) const;  // Throws Exception(misuse) if out of range.
+
+  void tell(const Event& event) const {
+    if (options.observer) options.observer(event);
+  }
+
+  EngineOptions options;
+  const Capabilities capabilities;
+  Heartbeats heartbeats;
+  Cache cache;
+  Flights flights;
+
+ private:
+  mutable std::mutex clock_mutex_;
+  StoreClock store_clock_;
+};
+
+}  // namespace once

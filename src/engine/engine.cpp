@@ -1,0 +1,275 @@
+#include <once/engine/engine.hpp>
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <typeinfo>
+#include <utility>
+
+#include <once/decide.hpp>
+#include <once/engine/exceptions.hpp>
+#include <once/platform/system.hpp>
+
+#include "engine/claim_state.hpp"
+#include "engine/core.hpp"
+#include "platform/wait.hpp"
+
+namespace once {
+
+namespace {
+
+EngineOptions with_defaults(EngineOptions options) {
+  if (options.store == nullptr) throw Exception(ErrorKind::misuse, "an engine needs a store: set EngineOptions::store");
+  check(options.policy);
+  if (!options.policy.skew) options.policy.skew = options.store->capabilities().default_skew;
+  if (options.holder.empty()) options.holder = process_name();
+  if (!options.clock) options.clock = system_clock();
+  if (!options.random) options.random = system_random();
+  if (!options.timers) options.timers = make_system_timers(options.clock);
+  return options;
+}
+
+// The type and text of the exception that is being handled.
+Failure failure_of_current_exception() {
+  Failure failure;
+  if (const std::type_info* type = abi::__cxa_current_exception_type()) {
+    int status = 0;
+    char* name = abi::__cxa_demangle(type->name(), nullptr, nullptr, &status);
+    failure.code = status == 0 ? name : type->name();
+    std::free(name);
+  }
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    failure.message = error.what();
+  } catch (...) {  // It has no text; its type is all there is to keep.
+    failure.message = "an exception that is not a std::exception";
+  }
+  return failure;
+}
+
+}  // namespace
+
+EngineCore::EngineCore(EngineOptions engine_options)
+    : options(with_defaults(std::move(engine_options))),
+      capabilities(options.store->capabilities()),
+      heartbeats(*this),
+      cache(options.cache_records, options.cache_bytes),
+      flights(*this) {}
+
+EngineCore::Moment EngineCore::moment() const {
+  if (const auto told = options.store->time()) return {told->now, told->error, true};
+  {
+    const std::lock_guard lock(clock_mutex_);
+    if (const auto learnt = store_clock_.at(options.clock->uptime())) return {learnt->now, learnt->error, true};
+  }
+  return {options.clock->now(), Millis{0}, false};
+}
+
+void EngineCore::learn(const Answer& answer, Uptime sent) {
+  if (!answer.time) return;
+  const std::lock_guard lock(clock_mutex_);
+  store_clock_.learn(*answer.time, sent, options.clock->uptime());
+}
+
+Owner EngineCore::new_owner() const {
+  Owner owner;
+  options.random->fill(owner.bytes);
+  return owner;
+}
+
+Millis EngineCore::backoff(unsigned tries, Millis first, Millis most) const {
+  std::uint8_t random = 0;
+  options.random->fill({&random, 1});
+  const unsigned doublings = std::min(tries == 0 ? 0U : tries - 1, 16U);
+  const Millis whole = std::min(most, first * (1U << doublings));
+  return whole / 2 + whole / 2 * random / 255;
+}
+
+Policy EngineCore::policy_of(const Request& request) const {
+  if (!request.policy) return options.policy;
+  check(*request.policy);
+  Policy policy = *request.policy;
+  if (!policy.skew) policy.skew = options.policy.skew;
+  return policy;
+}
+
+Engine::Engine(EngineOptions options) : core_(std::make_shared<EngineCore>(std::move(options))) {}
+
+Engine::~Engine() = default;
+
+const EngineOptions& Engine::options() const noexcept { return core_->options; }
+
+Request Engine::request(std::string_view key, std::string_view payload) const {
+  return {.key = Key(core_->options.scope, key),
+          .fingerprint = payload.empty() ? Fingerprint() : Fingerprint::of(payload),
+          .policy = std::nullopt,
+          .holder = {}};
+}
+
+void Engine::begin(Request request, Callback<void(Begin)> done) {
+  Caller caller;
+  caller.policy = core_->policy_of(request);
+  caller.attempt.key = request.key.stored();
+  caller.attempt.owner = core_->new_owner();
+  caller.attempt.fingerprint = request.fingerprint;
+  caller.attempt.holder = core_->options.holder;
+  if (!request.holder.empty()) caller.attempt.holder = clean_text(caller.attempt.holder + " " + request.holder);
+  caller.done = std::move(done);
+  caller.since = core_->uptime();
+  caller.wait_until = caller.since + caller.policy.wait;
+  core_->flights.join(std::move(caller));
+}
+
+Begin Engine::begin(Request request) {
+  return wait_for<Begin>([&](Callback<void(Begin)> done) { begin(std::move(request), std::move(done)); });
+}
+
+Begin Engine::begin(std::string_view key, std::string_view payload) { return begin(request(key, payload)); }
+
+Outcome Engine::run_work(Request request, const ErasedWork& work) {
+  const Policy policy = core_->policy_of(request);
+  const std::string key = request.key.stored();
+  Begin begun = begin(std::move(request));
+  Outcome outcome;
+  outcome.record = begun.record;
+  outcome.retry_after = begun.retry_after;
+  outcome.error = begun.error;
+  switch (begun.kind) {
+    case Begin::Kind::claimed:
+      break;
+    case Begin::Kind::replayed:
+      outcome.kind = Outcome::Kind::replayed;
+      outcome.result = begun.record->result;
+      return outcome;
+    case Begin::Kind::failed:
+      outcome.kind = Outcome::Kind::failed;
+      return outcome;
+    case Begin::Kind::conflict:
+      outcome.kind = Outcome::Kind::conflict;
+      return outcome;
+    case Begin::Kind::mismatch:
+      outcome.kind = Outcome::Kind::mismatch;
+      return outcome;
+    case Begin::Kind::unknown:
+      outcome.kind = Outcome::Kind::unknown;
+      return outcome;
+    case Begin::Kind::error: {
+      const bool down = begun.error.kind == ErrorKind::unavailable || begun.error.kind == ErrorKind::in_doubt;
+      // With a record at hand the store did answer, and running would be a second run.
+      if (down && begun.record == nullptr && policy.on_store_down == OnStoreDown::run_unprotected) {
+        return run_work_without_claim(work, &key);
+      }
+      outcome.kind = Outcome::Kind::error;
+      return outcome;
+    }
+  }
+
+  const auto superseded_or_lost = [&](Finish finish) {
+    outcome.record = std::move(finish.record);
+    outcome.error = std::move(finish.error);
+    outcome.kind = finish.kind == Finish::Kind::superseded ? Outcome::Kind::superseded : Outcome::Kind::lost;
+    if (outcome.kind == Outcome::Kind::superseded) outcome.result = outcome.record->result;
+    return outcome;
+  };
+
+  Claim claim = std::move(begun.claim);
+  Context context(*core_, &claim, &key);
+  try {
+    outcome.result = work(context);
+  } catch (const ClaimLost&) {
+    const Finish finish = claim.release("the claim was lost");
+    if (finish.kind == Finish::Kind::superseded) return superseded_or_lost(finish);
+    throw;
+  } catch (...) {  // Whatever it is, it goes on to the caller; what becomes of the claim is policy.
+    const OnThrow rule = core_->options.throw_rule
+                             ? core_->options.throw_rule(std::current_exception()).value_or(policy.on_throw)
+                             : policy.on_throw;
+    const Failure failure = failure_of_current_exception();
+    switch (rule) {
+      case OnThrow::release:
+        claim.release(failure.code + ": " + failure.message);
+        break;
+      case OnThrow::store:
+        claim.fail(failure);
+        break;
+      case OnThrow::hold:
+        claim.hold(failure.code + ": " + failure.message);
+        break;
+    }
+    throw;
+  }
+  Finish finish = claim.complete(outcome.result);
+  switch (finish.kind) {
+    case Finish::Kind::recorded:
+      outcome.kind = Outcome::Kind::executed;
+      outcome.record = std::move(finish.record);
+      return outcome;
+    case Finish::Kind::unrecorded:
+      outcome.kind = Outcome::Kind::unrecorded;
+      outcome.error = std::move(finish.error);
+      if (policy.on_unrecorded == OnUnrecorded::raise) {
+        throw Unrecorded(outcome.error.kind,
+                         "the work ran, but its result could not be recorded: " + outcome.error.message, nullptr);
+      }
+      return outcome;
+    case Finish::Kind::superseded:
+    case Finish::Kind::lost:
+      outcome.result = {};
+      return superseded_or_lost(std::move(finish));
+  }
+  return outcome;
+}
+
+Outcome Engine::run_work_unprotected(const ErasedWork& work) { return run_work_without_claim(work, nullptr); }
+
+Outcome Engine::run_work_without_claim(const ErasedWork& work, const std::string* key) {
+  core_->tell({.kind = EventKind::unprotected, .key = key == nullptr ? std::string_view() : std::string_view(*key)});
+  Context context(*core_, nullptr, key);
+  Outcome outcome;
+  outcome.result = work(context);
+  outcome.kind = Outcome::Kind::unprotected;
+  return outcome;
+}
+
+std::uint32_t Context::attempt() const noexcept { return claim_ == nullptr ? 1 : claim_->attempt(); }
+std::uint64_t Context::token() const noexcept { return claim_ == nullptr ? 0 : claim_->token(); }
+
+std::string Context::derived_key(std::string_view name) const {
+  if (key_ != nullptr) return once::derived_key(*key_, name);
+  return once::derived_key(core_.new_owner().hex(), name);
+}
+
+std::stop_token Context::stop_token() const { return claim_ == nullptr ? std::stop_token() : claim_->stop_token(); }
+
+std::optional<Uptime> Context::deadline() const {
+  return claim_ == nullptr ? std::nullopt : std::optional(claim_->deadline());
+}
+
+void Context::heartbeat(std::string_view note) {
+  if (claim_ != nullptr) claim_->heartbeat(note);
+}
+
+std::optional<std::string> Context::finished_step(std::string_view name) const {
+  if (claim_ == nullptr) return std::nullopt;
+  std::optional<std::string> result = claim_->step(name);
+  if (!result && claim_->stop_token().stop_requested()) {
+    throw ClaimLost(ErrorKind::unavailable,
+                    "step '" + std::string(name) + "' was not started: the claim on '" + claim_->key() + "' was lost",
+                    nullptr);
+  }
+  return result;
+}
+
+void Context::keep_step(std::string_view name, std::string result) {
+  if (claim_ == nullptr) return;
+  const Finish finish = claim_->add_step(std::string(name), std::move(result));
+  if (finish.kind == Finish::Kind::recorded || finish.kind == Finish::Kind::unrecorded) return;
+  throw ClaimLost(ErrorKind::unavailable,
+                  "step '" + std::string(name) + "' ran, but the claim on '" + claim_->key() + "' was lost meanwhile",
+                  finish.record);
+}
+
+}  // namespace once

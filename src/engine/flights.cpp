@@ -1,0 +1,436 @@
+#include "engine/flights.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/claim_state.hpp"
+#include "engine/core.hpp"
+
+namespace once {
+
+namespace {
+
+constexpr Millis first_poll{20};
+constexpr Millis most_poll{1'000};
+
+std::shared_ptr<const Record> share(Record record) { return std::make_shared<const Record>(std::move(record)); }
+
+// The one place where a way of getting a claim becomes an event.
+EventKind event_of(Verdict verdict) noexcept {
+  switch (verdict) {
+    case Verdict::resume:
+      return EventKind::resumed;
+    case Verdict::retry:
+    case Verdict::take_over:
+      return EventKind::took_over;
+    default:
+      return EventKind::claimed;
+  }
+}
+
+EventKind event_of(Begin::Kind kind) noexcept {
+  switch (kind) {
+    case Begin::Kind::conflict:
+      return EventKind::conflict;
+    case Begin::Kind::mismatch:
+      return EventKind::mismatch;
+    case Begin::Kind::unknown:
+      return EventKind::unknown;
+    default:
+      return EventKind::replayed;
+  }
+}
+
+}  // namespace
+
+void Flights::join(Caller caller) {
+  if (answer_from_cache(caller)) return;
+  const std::string key = caller.attempt.key;
+  Shard& shard = shard_of(key);
+  std::unique_lock lock(shard.mutex);
+  const auto [place, fresh] = shard.flights.try_emplace(key);
+  Flight& flight = place->second;
+  if (fresh) {
+    flight.callers.push_back(std::move(caller));
+    lock.unlock();
+    return converse(key, {});
+  }
+  if (flight.phase == Phase::claiming) {
+    flight.callers.push_back(std::move(caller));
+    return;
+  }
+  const bool waits = caller.waits(core_.uptime());
+  if (flight.phase == Phase::polling) {
+    if (waits) {
+      set_timer(flight, key, caller.wait_until);
+      flight.callers.push_back(std::move(caller));
+      return;
+    }
+    // What was seen last is as old as the last poll: somebody who does not wait gets a fresh answer.
+    lock.unlock();
+    return converse_alone(std::move(caller), {.kind = Conversation::Start::Kind::read});
+  }
+  const std::shared_ptr<ClaimState> holder = flight.holder.lock();
+  if (holder == nullptr) {
+    lock.unlock();
+    return converse_alone(std::move(caller), {});
+  }
+  auto record = share(holder->record());
+  const Decision decision = decide(record.get(), caller.attempt, caller.policy, core_.moment().earliest());
+  if (decision.verdict == Verdict::conflict && waits) {
+    set_timer(flight, key, caller.wait_until);
+    flight.callers.push_back(std::move(caller));
+    return;
+  }
+  lock.unlock();
+  if (decision.verdict == Verdict::conflict || decision.verdict == Verdict::mismatch) {
+    return reply(std::move(caller), begin_of(decision, std::move(record)));
+  }
+  // Our own claim looks lapsed: the store has to say.
+  converse_alone(std::move(caller), {});
+}
+
+bool Flights::answer_from_cache(Caller& caller) {
+  if (!core_.cache.enabled()) return false;
+  std::shared_ptr<const Record> record = core_.cache.find(caller.attempt.key);
+  if (record == nullptr) return false;
+  // The latest it can be: a cached record is given up rather early than late.
+  const EngineCore::Moment moment = core_.moment();
+  const Decision decision = decide(record.get(), caller.attempt, caller.policy, moment.now + moment.error);
+  if (decision.verdict != Verdict::replay && decision.verdict != Verdict::mismatch) {
+    core_.cache.remove(caller.attempt.key);
+    return false;
+  }
+  reply(std::move(caller), begin_of(decision, std::move(record)));
+  return true;
+}
+
+void Flights::converse(const std::string& key, Conversation::Start start) {
+  Attempt attempt;
+  Policy policy;
+  {
+    Shard& shard = shard_of(key);
+    const std::lock_guard lock(shard.mutex);
+    Caller& leader = shard.flights.at(key).callers.front();
+    leader.led = true;
+    attempt = leader.attempt;
+    policy = leader.policy;
+  }
+  Conversation::start(
+      core_.shared_from_this(), std::move(attempt), policy, std::move(start),
+      [this, core = core_.shared_from_this(), key](Conversation::End end) { on_end(key, std::move(end)); });
+}
+
+void Flights::on_end(const std::string& key, Conversation::End end) {
+  Shard& shard = shard_of(key);
+  std::unique_lock lock(shard.mutex);
+  const auto found = shard.flights.find(key);
+  Flight& flight = found->second;
+  if (end.kind == Conversation::End::Kind::seen) {
+    const auto record = share(std::move(*end.record));
+    return go_on(shard, std::move(lock), key, record, end.place);
+  }
+  if (end.kind == Conversation::End::Kind::failed) {
+    // Everybody asked the same store the same thing.
+    Replies replies;
+    for (Caller& caller : flight.callers) {
+      Begin begin;
+      begin.error = end.error;
+      replies.emplace_back(std::move(caller), std::move(begin));
+    }
+    shard.flights.erase(found);
+    lock.unlock();
+    return reply(std::move(replies));
+  }
+  Caller leader = std::move(flight.callers.front());
+  flight.callers.erase(flight.callers.begin());
+  std::shared_ptr<ClaimState> state;
+  Begin begin = claimed(end, leader.policy, state);
+  flight.phase = Phase::held;
+  flight.holder = state;
+  flight.holder_id = state.get();
+  Replies replies;
+  replies.emplace_back(std::move(leader), std::move(begin));
+  if (!flight.callers.empty()) {
+    const auto record = share(state->record());
+    // Over a live claim the others find a conflict or a mismatch; one whose policy finds more waits for the end.
+    settle(flight, record, replies);
+    if (!flight.callers.empty()) set_timer(flight, key, first_deadline(flight));
+  }
+  lock.unlock();
+  state->start_heartbeat();
+  reply(std::move(replies));
+}
+
+bool Flights::settle(Flight& flight, const std::shared_ptr<const Record>& record, Replies& replies) {
+  const Uptime now = core_.uptime();
+  const Time moment = core_.moment().earliest();
+  std::vector<Caller> rest;
+  std::size_t leader = 0;
+  bool has_leader = false;
+  for (Caller& caller : flight.callers) {
+    const Decision decision = decide(record.get(), caller.attempt, caller.policy, moment);
+    switch (decision.verdict) {
+      case Verdict::conflict:
+        if (caller.waits(now)) {
+          rest.push_back(std::move(caller));
+          continue;
+        }
+        [[fallthrough]];
+      case Verdict::replay:
+      case Verdict::replay_failure:
+      case Verdict::mismatch:
+      case Verdict::unknown:
+        replies.emplace_back(std::move(caller), begin_of(decision, record));
+        continue;
+      case Verdict::execute:
+      case Verdict::retry:
+      case Verdict::take_over:
+      case Verdict::mark_unknown:
+      case Verdict::resume:
+        if (!has_leader) leader = rest.size();
+        has_leader = true;
+        rest.push_back(std::move(caller));
+    }
+  }
+  if (has_leader)
+    std::rotate(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(leader),
+                rest.begin() + static_cast<std::ptrdiff_t>(leader) + 1);
+  flight.callers = std::move(rest);
+  return has_leader;
+}
+
+void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, const std::string& key,
+                    const std::shared_ptr<const Record>& record, std::uint64_t place) {
+  Flight& flight = shard.flights.at(key);
+  Replies replies;
+  const bool talk = settle(flight, record, replies);
+  drop_timer(flight);
+  flight.holder.reset();
+  flight.holder_id = nullptr;
+  if (talk) {
+    flight.phase = Phase::claiming;
+  } else if (flight.callers.empty()) {
+    shard.flights.erase(key);
+  } else {
+    flight.phase = Phase::polling;
+    flight.seen = record;
+    set_timer(flight, key, std::min(next_poll(flight), first_deadline(flight)));
+  }
+  lock.unlock();
+  if (record != nullptr && record->state == State::completed && record->result.placement == Placement::inlined) {
+    core_.cache.put(record);
+  }
+  reply(std::move(replies));
+  if (!talk) return;
+  Conversation::Start start;
+  if (record != nullptr) start = {.kind = Conversation::Start::Kind::seen, .record = record, .place = place};
+  converse(key, std::move(start));
+}
+
+void Flights::converse_alone(Caller caller, Conversation::Start start) {
+  auto alone = std::make_shared<Caller>(std::move(caller));
+  alone->led = true;
+  const auto on_end = [this, core = core_.shared_from_this(), alone](Conversation::End end) {
+    if (end.kind == Conversation::End::Kind::failed) {
+      Begin begin;
+      begin.error = std::move(end.error);
+      return reply(std::move(*alone), std::move(begin));
+    }
+    if (end.kind == Conversation::End::Kind::claimed) {
+      std::shared_ptr<ClaimState> state;
+      Begin begin = claimed(end, alone->policy, state);
+      state->start_heartbeat();
+      return reply(std::move(*alone), std::move(begin));
+    }
+    const auto record = share(std::move(*end.record));
+    const Decision decision = decide(record.get(), alone->attempt, alone->policy, core_.moment().earliest());
+    switch (decision.verdict) {
+      case Verdict::execute:
+      case Verdict::retry:
+      case Verdict::take_over:
+      case Verdict::mark_unknown:
+      case Verdict::resume:  // It has changed sides while we looked.
+        return converse_alone(std::move(*alone),
+                              {.kind = Conversation::Start::Kind::seen, .record = record, .place = end.place});
+      default:
+        return reply(std::move(*alone), begin_of(decision, record));
+    }
+  };
+  Conversation::start(core_.shared_from_this(), alone->attempt, alone->policy, std::move(start), on_end);
+}
+
+void Flights::ended(const ClaimState& claim, std::shared_ptr<const Record> record, bool gone) {
+  Shard& shard = shard_of(claim.key);
+  std::unique_lock lock(shard.mutex);
+  const auto found = shard.flights.find(claim.key);
+  if (found == shard.flights.end() || found->second.phase != Phase::held || found->second.holder_id != &claim) return;
+  if (found->second.callers.empty()) {
+    shard.flights.erase(found);
+    return;
+  }
+  if (record != nullptr || gone) return go_on(shard, std::move(lock), claim.key, record, 0);
+  // What stands there now, the next poll will tell.
+  Flight& flight = found->second;
+  flight.phase = Phase::claiming;
+  flight.holder.reset();
+  flight.holder_id = nullptr;
+  drop_timer(flight);
+  lock.unlock();
+  converse(claim.key, {.kind = Conversation::Start::Kind::read});
+}
+
+void Flights::drop_timer(Flight& flight) noexcept {
+  flight.timer.reset();
+  ++flight.turn;
+}
+
+void Flights::set_timer(Flight& flight, const std::string& key, Uptime at) {
+  if (flight.timer && *flight.timer <= at) return;
+  flight.timer = at;
+  core_.options.timers->at(at,
+                           [this, core = core_.shared_from_this(), key, turn = ++flight.turn] { on_timer(key, turn); });
+}
+
+Uptime Flights::next_poll(Flight& flight) const {
+  Millis next = core_.backoff(++flight.polls, first_poll, most_poll);
+  const Caller& caller = flight.callers.front();
+  const Decision decision = decide(flight.seen.get(), caller.attempt, caller.policy, core_.moment().earliest());
+  // The lease may end before the next poll is due. One millisecond more, so that it has ended then.
+  if (decision.verdict == Verdict::conflict) next = std::min(next, decision.retry_after + Millis{1});
+  return core_.uptime() + next;
+}
+
+Uptime Flights::first_deadline(const Flight& flight) noexcept {
+  Uptime at = Uptime::max();
+  for (const Caller& caller : flight.callers) at = std::min(at, caller.wait_until);
+  return at;
+}
+
+void Flights::on_timer(const std::string& key, std::uint64_t turn) {
+  Shard& shard = shard_of(key);
+  std::unique_lock lock(shard.mutex);
+  const auto found = shard.flights.find(key);
+  if (found == shard.flights.end() || found->second.turn != turn) return;
+  Flight& flight = found->second;
+  drop_timer(flight);
+  if (flight.phase == Phase::polling) {
+    // The answer decides for everybody, those whose time is up included.
+    flight.phase = Phase::claiming;
+    lock.unlock();
+    return converse(key, {.kind = Conversation::Start::Kind::read});
+  }
+  if (flight.phase != Phase::held) return;
+  const std::shared_ptr<ClaimState> holder = flight.holder.lock();
+  if (holder == nullptr) return;  // Its end is on its way here.
+  Replies replies;
+  settle(flight, share(holder->record()), replies);
+  if (!flight.callers.empty()) {
+    // A caller whose policy finds the claim lapsed waits for its end like the others.
+    const Uptime now = core_.uptime();
+    for (auto caller = flight.callers.begin(); caller != flight.callers.end();) {
+      if (caller->waits(now)) {
+        ++caller;
+        continue;
+      }
+      Begin begin = begin_of({Verdict::conflict, Millis{1}}, share(holder->record()));
+      replies.emplace_back(std::move(*caller), std::move(begin));
+      caller = flight.callers.erase(caller);
+    }
+    if (!flight.callers.empty()) set_timer(flight, key, first_deadline(flight));
+  }
+  lock.unlock();
+  reply(std::move(replies));
+}
+
+Begin Flights::begin_of(const Decision& decision, std::shared_ptr<const Record> record) {
+  Begin begin;
+  begin.record = std::move(record);
+  begin.retry_after = decision.retry_after;
+  switch (decision.verdict) {
+    case Verdict::replay:
+      begin.kind = Begin::Kind::replayed;
+      break;
+    case Verdict::replay_failure:
+      begin.kind = Begin::Kind::failed;
+      break;
+    case Verdict::conflict:
+      begin.kind = Begin::Kind::conflict;
+      break;
+    case Verdict::mismatch:
+      begin.kind = Begin::Kind::mismatch;
+      break;
+    default:
+      begin.kind = Begin::Kind::unknown;
+      break;
+  }
+  return begin;
+}
+
+Begin Flights::claimed(Conversation::End& end, const Policy& policy, std::shared_ptr<ClaimState>& state) {
+  const Verdict verdict = end.verdict;
+  state =
+      std::make_shared<ClaimState>(core_.shared_from_this(), std::move(*end.record), end.place, policy, end.leased_at);
+  Begin begin;
+  begin.kind = Begin::Kind::claimed;
+  begin.claim = Claim(state);
+  begin.verdict = verdict;
+  return begin;
+}
+
+void Flights::reply(Replies replies) {
+  for (auto& [caller, begin] : replies) reply(std::move(caller), std::move(begin));
+}
+
+void Flights::reply(Caller caller, Begin begin) {
+  const auto took = core_.uptime() - caller.since;
+  if (begin.kind == Begin::Kind::error) return caller.done(std::move(begin));  // store_error was told already.
+  if (begin.kind == Begin::Kind::claimed) {
+    core_.tell({.kind = event_of(begin.verdict), .key = caller.attempt.key, .took = took});
+    return caller.done(std::move(begin));
+  }
+  core_.tell({.kind = event_of(begin.kind),
+              .key = caller.attempt.key,
+              .record = begin.record.get(),
+              .took = took,
+              .coalesced = !caller.led});
+  const bool fetch = (begin.kind == Begin::Kind::replayed || begin.kind == Begin::Kind::failed) &&
+                     begin.record->result.placement == Placement::offloaded && begin.record->result.bytes.empty() &&
+                     begin.record->result.size != 0;
+  if (!fetch) return caller.done(std::move(begin));
+  if (!core_.options.offload) {
+    begin.error = {ErrorKind::misuse, "the result is kept at " + begin.record->result.location +
+                                          ", and no offload is configured to fetch it from"};
+    begin.kind = Begin::Kind::error;
+    return caller.done(std::move(begin));
+  }
+  struct Fetch {
+    Caller caller;
+    Begin begin;
+  };
+  auto state = std::make_shared<Fetch>(Fetch{std::move(caller), std::move(begin)});
+  core_.options.offload->get(
+      state->begin.record->result.location, [core = core_.shared_from_this(), state](OffloadAnswer answer) {
+        Begin fetched = std::move(state->begin);
+        Result result = fetched.record->result;
+        if (!answer.error && (answer.text.size() != result.size || sha256(answer.text) != result.digest)) {
+          answer.error = {ErrorKind::corrupt,
+                          "the result at " + result.location +
+                              " is not the one that was kept there: " + std::to_string(answer.text.size()) +
+                              " bytes instead of " + std::to_string(result.size) + ", or other ones"};
+        }
+        if (answer.error) {
+          core->tell({.kind = EventKind::store_error, .key = state->caller.attempt.key, .error = &*answer.error});
+          fetched.kind = Begin::Kind::error;
+          fetched.error = std::move(*answer.error);
+        } else {
+          Record record = *fetched.record;
+          record.result.bytes = std::move(answer.text);
+          fetched.record = share(std::move(record));
+          if (fetched.kind == Begin::Kind::replayed) core->cache.put(fetched.record);
+        }
+        state->caller.done(std::move(fetched));
+      });
+}
+
+}  // namespace once

@@ -1,0 +1,95 @@
+// Calls with one key in one process share one conversation with the store: a flight.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <once/decide.hpp>
+#include <once/engine/engine.hpp>
+
+#include "engine/conversation.hpp"
+
+namespace once {
+
+class ClaimState;
+class EngineCore;
+
+// One call of begin().
+struct Caller {
+  Attempt attempt;
+  Policy policy;
+  Callback<void(Begin)> done;
+  Uptime since{};
+  Uptime wait_until{};  // OnConflict::wait: until when.
+  bool led = false;     // Took part in a conversation with the store itself.
+
+  [[nodiscard]] bool waits(Uptime now) const noexcept {
+    return policy.on_conflict == OnConflict::wait && now < wait_until;
+  }
+};
+
+class Flights {
+ public:
+  explicit Flights(EngineCore& core) noexcept : core_(core) {}
+
+  void join(Caller caller);
+
+  // A claim that a flight led to has ended. `record`: what is stored now; null with `gone`: nothing is;
+  // null without: not known.
+  void ended(const ClaimState& claim, std::shared_ptr<const Record> record, bool gone);
+
+ private:
+  enum class Phase : std::uint8_t {
+    claiming,  // A caller talks to the store.
+    held,      // A claim of this process is live.
+    polling,   // Somebody else's claim is live, and callers wait for it.
+  };
+  struct Flight {
+    Phase phase = Phase::claiming;
+    std::vector<Caller> callers;       // In the order they came. claiming: the first one leads.
+    std::weak_ptr<ClaimState> holder;  // held.
+    const ClaimState* holder_id = nullptr;
+    std::shared_ptr<const Record> seen;  // polling: what stood in the way last.
+    unsigned polls = 0;
+    std::optional<Uptime> timer;  // When the timer that counts will fire.
+    std::uint64_t turn = 0;       // Which timer counts: the others find another number and do nothing.
+  };
+  struct Shard {
+    std::mutex mutex;
+    std::unordered_map<std::string, Flight> flights;
+  };
+  using Replies = std::vector<std::pair<Caller, Begin>>;
+  static constexpr std::size_t shards = 16;
+
+  Shard& shard_of(const std::string& key) { return shards_[std::hash<std::string>{}(key) % shards]; }
+
+  bool answer_from_cache(Caller& caller);
+  void converse(const std::string& key, Conversation::Start start);  // The first caller of the flight leads.
+  void on_end(const std::string& key, Conversation::End end);
+  void converse_alone(Caller caller, Conversation::Start start);
+  // Decides for every caller of the flight over what is stored now. True: the first caller has to talk to the store.
+  bool settle(Flight& flight, const std::shared_ptr<const Record>& record, Replies& replies);
+  void go_on(Shard& shard, std::unique_lock<std::mutex> lock, const std::string& key,
+             const std::shared_ptr<const Record>& record, std::uint64_t place);
+  static void drop_timer(Flight& flight) noexcept;
+  void set_timer(Flight& flight, const std::string& key, Uptime at);  // Unless one comes no later.
+  [[nodiscard]] Uptime next_poll(Flight& flight) const;
+  [[nodiscard]] static Uptime first_deadline(const Flight& flight) noexcept;
+  void on_timer(const std::string& key, std::uint64_t turn);
+  void reply(Replies replies);
+  void reply(Caller caller, Begin begin);
+  static Begin begin_of(const Decision& decision, std::shared_ptr<const Record> record);
+  Begin claimed(Conversation::End& end, const Policy& policy, std::shared_ptr<ClaimState>& state);
+
+  EngineCore& core_;
+  std::array<Shard, shards> shards_;
+};
+
+}  // namespace once

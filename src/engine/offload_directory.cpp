@@ -1,0 +1,131 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <once/engine/offload.hpp>
+#include <once/fingerprint.hpp>
+#include <once/platform/system.hpp>
+
+namespace once {
+
+namespace {
+
+constexpr std::string_view scheme = "file:";
+
+struct File {
+  explicit File(int descriptor) : fd(descriptor) {}
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() {
+    if (fd >= 0) close(fd);
+  }
+  int fd;
+};
+
+class DirectoryOffload final : public Offload {
+ public:
+  explicit DirectoryOffload(std::string directory) : directory_(std::move(directory)) {
+    if (mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) throw Exception(failure("make", directory_));
+    if (access(directory_.c_str(), R_OK | X_OK) != 0) throw Exception(failure("read", directory_));
+  }
+
+  // The name is random: two attempts at one operation must not write one file. The first digits are of the key.
+  void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) override {
+    std::array<std::uint8_t, 16> random{};
+    system_random()->fill(random);
+    const std::string name = to_hex(sha256(hint)).substr(0, 16) + "-" +
+                             to_hex({reinterpret_cast<const char*>(random.data()), random.size()});
+    const std::string path = directory_ + "/" + name;
+    const std::string beside = path + ".part";
+    done(write(beside, path, bytes) ? OffloadAnswer{std::string(scheme) + name, {}}
+                                    : remove_part(beside, failure("write", path)));
+  }
+
+  void get(std::string location, Callback<void(OffloadAnswer)> done) override {
+    std::string path;
+    if (!path_of(location, path)) return done(foreign(location));
+    const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.fd < 0) {
+      const bool missing = errno == ENOENT;
+      Error error = failure("read", path);
+      if (missing) error = {ErrorKind::corrupt, "the result was kept in " + path + ", which is gone"};
+      return done({{}, std::move(error)});
+    }
+    std::string bytes;
+    std::array<char, 65536> buffer;
+    for (;;) {
+      const ssize_t count = read(file.fd, buffer.data(), buffer.size());
+      if (count == 0) return done({std::move(bytes), {}});
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return done({{}, failure("read", path)});
+      bytes.append(buffer.data(), static_cast<std::size_t>(count));
+    }
+  }
+
+  void remove(std::string location, Callback<void(OffloadAnswer)> done) override {
+    std::string path;
+    if (!path_of(location, path)) return done(foreign(location));
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) return done({{}, failure("remove", path)});
+    done({});
+  }
+
+ private:
+  static Error failure(std::string_view what, const std::string& path) {
+    return {ErrorKind::unavailable, "cannot " + std::string(what) + " " + path + ": " + std::strerror(errno)};
+  }
+
+  static OffloadAnswer foreign(const std::string& location) {
+    return {
+        {},
+        Error{ErrorKind::misuse, "'" + location + "' is not a location of a directory offload: expected file:<name>"}};
+  }
+
+  static OffloadAnswer remove_part(const std::string& beside, Error error) {
+    unlink(beside.c_str());
+    return {{}, std::move(error)};
+  }
+
+  // Names only: a location from a store that others can write must not lead out of the directory.
+  bool path_of(const std::string& location, std::string& path) const {
+    if (!std::string_view(location).starts_with(scheme)) return false;
+    const std::string name = location.substr(scheme.size());
+    if (name.empty() || name.find_first_not_of("0123456789abcdef-") != std::string::npos) return false;
+    path = directory_ + "/" + name;
+    return true;
+  }
+
+  // False with errno set. Durable when true: the file, and then its name.
+  bool write(const std::string& beside, const std::string& path, std::string_view bytes) const {
+    {
+      const File file(open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+      if (file.fd < 0) return false;
+      while (!bytes.empty()) {
+        const ssize_t count = ::write(file.fd, bytes.data(), bytes.size());
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return false;
+        bytes.remove_prefix(static_cast<std::size_t>(count));
+      }
+      if (fdatasync(file.fd) != 0) return false;
+    }
+    if (rename(beside.c_str(), path.c_str()) != 0) return false;
+    const File directory(open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    return directory.fd >= 0 && fsync(directory.fd) == 0;
+  }
+
+  const std::string directory_;
+};
+
+}  // namespace
+
+std::shared_ptr<Offload> make_directory_offload(std::string directory) {
+  return std::make_shared<DirectoryOffload>(std::move(directory));
+}
+
+}  // namespace once
