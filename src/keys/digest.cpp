@@ -1,0 +1,116 @@
+#include "keys/digest.hpp"
+
+#include <algorithm>
+#include <array>
+#include <once/error.hpp>
+#include <utility>
+
+#include "keys/text.hpp"
+
+namespace once::keys {
+
+namespace {
+
+using Names = std::pair<std::string_view, const char*>;  // A name, and OpenSSL's.
+
+constexpr std::array<Names, 6> common{{{"md5", "MD5"},
+                                       {"sha1", "SHA1"},
+                                       {"sha224", "SHA224"},
+                                       {"sha256", "SHA256"},
+                                       {"sha384", "SHA384"},
+                                       {"sha512", "SHA512"}}};
+
+// hashlib.algorithms_guaranteed, but for shake_128 and shake_256, whose hexdigest() wants a length.
+constexpr std::array<Names, 6> python{{{"sha3_224", "SHA3-224"},
+                                       {"sha3_256", "SHA3-256"},
+                                       {"sha3_384", "SHA3-384"},
+                                       {"sha3_512", "SHA3-512"},
+                                       {"blake2b", "BLAKE2B-512"},
+                                       {"blake2s", "BLAKE2S-256"}}};
+
+// What MessageDigest.getInstance() finds in the JDK, in lower case. MD2 is left out: OpenSSL has none.
+constexpr std::array<Names, 14> java{{{"md5", "MD5"},
+                                      {"sha", "SHA1"},
+                                      {"sha1", "SHA1"},
+                                      {"sha-1", "SHA1"},
+                                      {"sha-224", "SHA224"},
+                                      {"sha-256", "SHA256"},
+                                      {"sha-384", "SHA384"},
+                                      {"sha-512", "SHA512"},
+                                      {"sha-512/224", "SHA512-224"},
+                                      {"sha-512/256", "SHA512-256"},
+                                      {"sha3-224", "SHA3-224"},
+                                      {"sha3-256", "SHA3-256"},
+                                      {"sha3-384", "SHA3-384"},
+                                      {"sha3-512", "SHA3-512"}}};
+
+template <class Table>
+const char* find(const Table& table, std::string_view name) {
+  const auto* const entry = std::ranges::find(table, name, &Names::first);
+  return entry == table.end() ? nullptr : entry->second;
+}
+
+std::string lower(std::string_view name) {
+  std::string out(name);
+  std::ranges::transform(out, out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return out;
+}
+
+[[noreturn]] void refuse(std::string_view name, Dialect dialect, const std::string& instead) {
+  throw Exception(ErrorKind::misuse,
+                  "unknown hash " + quoted(name) + " for " + std::string(to_string(dialect)) + " keys: " + instead);
+}
+
+std::string openssl_name(Dialect dialect, std::string_view name) {
+  switch (dialect) {
+    case Dialect::native:
+      if (name.empty() || name == "sha256") return "SHA256";
+      if (name == "md5") return "MD5";
+      refuse(name, dialect, "use sha256 or md5");
+    case Dialect::powertools_python:
+      if (name.empty()) return "MD5";
+      if (const char* found = find(common, name)) return found;
+      if (const char* found = find(python, name)) return found;
+      refuse(name, dialect, "use an attribute of hashlib such as md5, sha256, sha3_256, blake2b");
+    case Dialect::powertools_typescript:
+      if (name.empty()) return "MD5";
+      if (const char* found = find(common, name)) return found;
+      return std::string(name);
+    case Dialect::powertools_java:
+      if (const char* found = find(common, name)) return found;
+      if (const char* found = find(java, lower(name))) return found;
+      return "MD5";
+    case Dialect::powertools_dotnet:
+      if (name.empty() || lower(name) == "md5") return "MD5";
+      refuse(name, dialect, "Powertools for .NET uses md5 whatever is configured; leave the hash out");
+  }
+  return {};
+}
+
+}  // namespace
+
+Hash::Hash(Dialect dialect, std::string_view name)
+    : algorithm_(EVP_MD_fetch(nullptr, openssl_name(dialect, name).c_str(), nullptr)) {
+  // An extendable-output function has no length of its own.
+  const bool usable = algorithm_ && EVP_MD_get_size(algorithm_.get()) > 0 &&
+                      (EVP_MD_get_flags(algorithm_.get()) & EVP_MD_FLAG_XOF) == 0;
+  if (!usable) refuse(name, dialect, "OpenSSL does not have it here; use md5 or sha256");
+}
+
+std::string Hash::operator()(std::string_view text) const {
+  struct FreeContext {
+    void operator()(EVP_MD_CTX* context) const noexcept { EVP_MD_CTX_free(context); }
+  };
+  // Making a context costs more than a short digest.
+  thread_local const std::unique_ptr<EVP_MD_CTX, FreeContext> context(EVP_MD_CTX_new());
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
+  unsigned length = 0;
+  if (!context || EVP_DigestInit_ex2(context.get(), algorithm_.get(), nullptr) != 1 ||
+      EVP_DigestUpdate(context.get(), text.data(), text.size()) != 1 ||
+      EVP_DigestFinal_ex(context.get(), digest.data(), &length) != 1) {
+    throw Exception(ErrorKind::unavailable, "OpenSSL could not hash: check its configuration and providers");
+  }
+  return {reinterpret_cast<const char*>(digest.data()), length};
+}
+
+}  // namespace once::keys

@@ -1,0 +1,77 @@
+// A JSON text as a tree, with everything that keys depend on kept: the text of numbers, the order of members, and
+// lone surrogates where a dialect allows them.
+#pragma once
+
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <string_view>
+
+namespace once::keys::json {
+
+using Arena = std::pmr::memory_resource;  // Owns whatever a tree points to, but for the input text itself.
+
+enum class Kind : std::uint8_t { null, boolean, number, string, array, object };
+
+struct Member;
+
+// Trivially copied; points into the arena or the input.
+class Value {
+ public:
+  Value() = default;
+  static Value boolean(bool value) noexcept;
+  // The text as JSON has it, or NaN, Infinity, -Infinity.
+  static Value number(std::string_view text) noexcept;
+  // UTF-8; lone surrogates as the three bytes that UTF-8 would give them.
+  static Value string(std::string_view bytes) noexcept;
+  static Value array(std::span<const Value> elements) noexcept;
+  static Value object(std::span<const Member> members) noexcept;
+
+  [[nodiscard]] Kind kind() const noexcept { return kind_; }
+  [[nodiscard]] bool is_null() const noexcept { return kind_ == Kind::null; }
+  [[nodiscard]] bool truth() const noexcept { return truth_; }                           // boolean
+  [[nodiscard]] std::string_view text() const noexcept { return {data_.chars, size_}; }  // number, string
+  [[nodiscard]] std::span<const Value> elements() const noexcept { return {data_.elements, size_}; }
+  [[nodiscard]] std::span<const Member> members() const noexcept;
+
+  // The member of that name; a null value if there is none or this is no object.
+  [[nodiscard]] Value member(std::string_view name) const noexcept;
+
+ private:
+  Kind kind_ = Kind::null;
+  bool truth_ = false;
+  std::uint32_t size_ = 0;
+  union Data {
+    const char* chars = nullptr;
+    const Value* elements;
+    const Member* members;
+  } data_;
+};
+
+struct Member {
+  std::string_view name;
+  Value value;
+};
+
+inline std::span<const Member> Value::members() const noexcept { return {data_.members, size_}; }
+
+struct Rules {
+  bool unique_names = true;      // Otherwise the last of two members counts, in the place of the first.
+  bool exact_numbers = true;     // Numbers that a double would change are refused: see check_exact() in number.hpp.
+  bool lone_surrogates = false;  // Allowed as \ud800 escapes.
+  bool nan_and_infinity = false;
+  bool index_names_first = false;  // Members named 0 to 4294967294 come first, by number, as in ECMAScript.
+};
+
+// Throws Exception(misuse) with the place; `what` names the text in the message ("the event").
+Value parse(std::string_view text, const Rules& rules, Arena& arena, std::string_view what);
+
+// False instead of an exception, for asking whether a text is JSON.
+bool try_parse(std::string_view text, const Rules& rules, Arena& arena, Value& value);
+
+// A copy in the arena.
+std::string_view keep(std::string_view text, Arena& arena);
+std::span<const Value> keep(std::span<const Value> values, Arena& arena);
+std::span<const Member> keep(std::span<const Member> members, Arena& arena);
+
+}  // namespace once::keys::json

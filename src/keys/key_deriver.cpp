@@ -1,0 +1,260 @@
+#include <once/keys/key_deriver.hpp>
+
+#include <algorithm>
+#include <array>
+#include <memory_resource>
+#include <once/error.hpp>
+#include <optional>
+#include <utility>
+
+#include "keys/decode.hpp"
+#include "keys/digest.hpp"
+#include "keys/functions.hpp"
+#include "keys/jmespath.hpp"
+#include "keys/json.hpp"
+#include "keys/selector.hpp"
+#include "keys/text.hpp"
+#include "keys/write.hpp"
+
+namespace once::keys {
+
+namespace {
+
+using json::Kind;
+using json::Value;
+
+constexpr std::array<std::string_view, 5> dialect_names{"native", "powertools-python", "powertools-typescript",
+                                                        "powertools-java", "powertools-dotnet"};
+
+[[noreturn]] void refuse(const std::string& message) { throw Exception(ErrorKind::misuse, message); }
+
+bool nothing_but_nulls(const Value& v) {
+  switch (v.kind()) {
+    case Kind::null:
+      return true;
+    case Kind::array:
+      return std::ranges::all_of(v.elements(), nothing_but_nulls);
+    case Kind::object:
+      return std::ranges::all_of(v.members(), nothing_but_nulls, &json::Member::value);
+    default:
+      return false;
+  }
+}
+
+bool all_null(std::span<const Value> values) {
+  return std::ranges::all_of(values, [](const Value& v) { return v.is_null(); });
+}
+
+// isMissingIdempotencyKey of TypeScript, which asks whether anything in it is truthy for JavaScript.
+bool falsy(const Value& v) {
+  switch (v.kind()) {
+    case Kind::null:
+      return true;
+    case Kind::boolean:
+      return !v.truth();
+    case Kind::number: {
+      const std::string_view digits = v.text().substr(0, v.text().find_first_of("eE"));
+      return v.text() == "NaN" || (digits.find_first_of("123456789I") == std::string_view::npos);
+    }
+    case Kind::string:
+      return v.text().empty();
+    default:
+      return false;
+  }
+}
+
+bool missing_typescript(const Value& v) {
+  if (v.kind() == Kind::array) return std::ranges::all_of(v.elements(), falsy);
+  if (v.kind() == Kind::object) return std::ranges::all_of(v.members(), falsy, &json::Member::value);
+  return falsy(v);
+}
+
+bool is_missing(const Value& v, const Recipe& recipe) {
+  switch (recipe.dialect) {
+    case Dialect::native:
+      return (v.kind() == Kind::string && v.text().empty()) || nothing_but_nulls(v);
+    case Dialect::powertools_python:
+      if (v.kind() == Kind::array) return all_null(v.elements());
+      if (v.kind() == Kind::object) return v.members().empty();
+      return v.is_null() || (v.kind() == Kind::string && v.text().empty());
+    case Dialect::powertools_typescript:
+      if (recipe.require_key) return missing_typescript(v);
+      return v.is_null() && !recipe.expression.empty();
+    case Dialect::powertools_java:
+      if (v.kind() == Kind::array) return all_null(v.elements());
+      if (v.kind() == Kind::object) {
+        return std::ranges::all_of(v.members(), [](const json::Member& m) { return m.value.is_null(); });
+      }
+      return v.is_null();
+    case Dialect::powertools_dotnet:
+      // Nothing is missing there but for the setting that throws.
+      return recipe.require_key && (v.is_null() || (v.kind() == Kind::string && v.text().empty()));
+  }
+  return true;
+}
+
+std::optional<Selector> selector(const std::string& expression, const Recipe& recipe, std::string_view what) {
+  if (expression.empty()) return std::nullopt;
+  return Selector(expression, recipe.dialect, what);
+}
+
+constexpr std::string_view base64_characters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+std::string base64(std::string_view bytes) {
+  std::string out;
+  out.reserve((bytes.size() + 2) / 3 * 4);
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    std::uint32_t group = 0;
+    for (std::size_t k = 0; k < 3; ++k) {
+      group = (group << 8U) | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
+    }
+    for (std::size_t k = 0; k < 4; ++k) {
+      out += i + k <= bytes.size() ? base64_characters[(group >> (18 - 6 * k)) & 63U] : '=';
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view to_string(Dialect dialect) noexcept { return dialect_names[static_cast<std::size_t>(dialect)]; }
+
+std::optional<Dialect> dialect_from(std::string_view name) noexcept {
+  const auto* const found = std::ranges::find(dialect_names, name);
+  if (found == dialect_names.end()) return std::nullopt;
+  return static_cast<Dialect>(found - dialect_names.begin());
+}
+
+struct KeyDeriver::Parts {
+  explicit Parts(Recipe r)
+      : recipe(std::move(r)),
+        hash(recipe.dialect, recipe.hash),
+        expression(selector(recipe.expression, recipe, "the key expression")),
+        validation(selector(recipe.validation, recipe, "the validation expression")) {
+    if (recipe.dialect != Dialect::powertools_python || recipe.validation.empty()) return;
+    for (const Call& one : calls_in(recipe.validation, "the validation expression")) {
+      if (powertools_function(one.name)) {
+        refuse("the validation expression " + quoted(recipe.validation) + " uses " + std::string(one.name) +
+               "(), which Powertools for Python 3.2 does not know there: every call would fail");
+      }
+    }
+  }
+
+  Recipe recipe;
+  Hash hash;
+  std::optional<Selector> expression;
+  std::optional<Selector> validation;
+};
+
+KeyDeriver::KeyDeriver(Recipe recipe) : parts_(std::make_unique<const Parts>(std::move(recipe))) {}
+KeyDeriver::KeyDeriver(KeyDeriver&&) noexcept = default;
+KeyDeriver& KeyDeriver::operator=(KeyDeriver&&) noexcept = default;
+KeyDeriver::~KeyDeriver() = default;
+
+const Recipe& KeyDeriver::recipe() const noexcept { return parts_->recipe; }
+
+Derived KeyDeriver::derive(std::string_view json_text) const {
+  const Recipe& recipe = parts_->recipe;
+  // Most events fit, so that parsing one costs no allocation.
+  std::array<std::byte, 16384> first;  // NOLINT(cppcoreguidelines-pro-type-member-init): raw room
+  std::pmr::monotonic_buffer_resource arena(first.data(), first.size());
+  const Value event = json::parse(json_text, rules_of(recipe.dialect), arena, "the event");
+
+  const Value selected = parts_->expression ? (*parts_->expression)(event, arena) : event;
+  Derived derived;
+  if (is_missing(selected, recipe)) {
+    if (recipe.require_key) {
+      refuse("the event has no key: " +
+             (recipe.expression.empty() ? "it is empty or null" : quoted(recipe.expression) + " selects nothing"));
+    }
+    return derived;
+  }
+  const bool native = recipe.dialect == Dialect::native;
+  derived.key_text = hashed_text(selected, recipe.dialect);
+  const std::string name = digest_text(recipe.dialect, parts_->hash(derived.key_text));
+  derived.key = native ? Key(recipe.scope, name) : Key::from_stored(recipe.scope + "#" + name);
+  if (parts_->validation) {
+    derived.validation_text = hashed_text((*parts_->validation)(event, arena), recipe.dialect);
+    derived.fingerprint =
+        native ? Fingerprint::of(derived.validation_text) : Fingerprint(parts_->hash(derived.validation_text));
+  }
+  return derived;
+}
+
+std::string digest_text(Dialect dialect, std::string_view digest) {
+  if (dialect == Dialect::powertools_typescript) return base64(digest);
+  std::string hex = to_hex(digest);
+  constexpr std::size_t java_digits = 32;
+  if (dialect == Dialect::powertools_java && hex.size() > java_digits) {
+    hex.erase(0, std::min(hex.find_first_not_of('0'), hex.size() - java_digits));
+  }
+  return hex;
+}
+
+std::optional<Fingerprint> digest_from_text(Dialect dialect, std::string_view text) {
+  std::string bytes;
+  if (dialect == Dialect::powertools_typescript) {
+    try {
+      const std::string decoded = decode_base64(text, Dialect::native);
+      if (decoded.empty() || decoded.size() > Fingerprint::max_bytes) return std::nullopt;
+      return Fingerprint(decoded);
+    } catch (const Exception&) {
+      return std::nullopt;  // Not Base64: the answer to the question.
+    }
+  }
+  std::string hex(text);
+  if (dialect == Dialect::powertools_java) {
+    // The zeros that were dropped belong to a digest of one of these lengths.
+    for (const std::size_t digits : {32U, 40U, 48U, 56U, 64U, 96U, 128U}) {
+      if (hex.size() > digits) continue;
+      hex.insert(0, digits - hex.size(), '0');
+      break;
+    }
+  }
+  if (hex.empty() || hex.size() % 2 != 0 || hex.size() > 2 * Fingerprint::max_bytes) return std::nullopt;
+  for (std::size_t i = 0; i < hex.size(); i += 2) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    const auto high = digits.find(hex[i]);
+    const auto low = digits.find(hex[i + 1]);
+    if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
+    bytes += static_cast<char>(high * 16 + low);
+  }
+  return Fingerprint(bytes);
+}
+
+std::string powertools_scope(Dialect dialect, std::optional<std::string_view> lambda_function,
+                             std::string_view function, std::string_view key_prefix) {
+  const auto trim = [](std::string_view text) {
+    constexpr std::string_view blanks = " \t\n\v\f\r";
+    const auto first = text.find_first_not_of(blanks);
+    return first == std::string_view::npos ? std::string_view()
+                                           : text.substr(first, text.find_last_not_of(blanks) - first + 1);
+  };
+  const auto joined = [&](std::string_view fallback) {
+    return std::string(lambda_function.value_or(fallback)) + "." + std::string(function);
+  };
+  switch (dialect) {
+    case Dialect::native:
+      break;
+    case Dialect::powertools_python:
+      return key_prefix.empty() ? joined("test-func") : std::string(key_prefix);
+    case Dialect::powertools_typescript:
+      if (!trim(key_prefix).empty()) return std::string(trim(key_prefix));
+      return trim(function).empty() ? std::string(lambda_function.value_or(""))
+                                    : std::string(lambda_function.value_or("")) + "." + std::string(trim(function));
+    case Dialect::powertools_java:
+      if (!key_prefix.empty()) refuse("Powertools for Java has no key prefix: leave it out");
+      return joined("testFunction");
+    case Dialect::powertools_dotnet:
+      return key_prefix.empty() ? joined("testFunction") : std::string(key_prefix);
+  }
+  refuse("native keys have no prescribed scope: choose one, such as \"payments/charge\"");
+}
+
+std::string canonical_text(std::string_view json_text) {
+  std::array<std::byte, 16384> first;  // NOLINT(cppcoreguidelines-pro-type-member-init): raw room
+  std::pmr::monotonic_buffer_resource arena(first.data(), first.size());
+  return hashed_text(json::parse(json_text, rules_of(Dialect::native), arena, "the text"), Dialect::native);
+}
+
+}  // namespace once::keys

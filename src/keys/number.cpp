@@ -1,0 +1,220 @@
+#include "keys/number.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+namespace once::keys {
+
+namespace {
+
+// digits * 10^(point - number of digits): 0.DIGITS shifted by point places. No leading or trailing zeros; no digits
+// at all for zero.
+struct Decimal {
+  bool negative = false;
+  std::string digits;
+  long point = 0;
+
+  friend bool operator==(const Decimal&, const Decimal&) = default;
+};
+
+Decimal decimal_of(std::string_view text) {
+  Decimal d;
+  if (!text.empty() && text.front() == '-') {
+    d.negative = true;
+    text.remove_prefix(1);
+  }
+  long exponent = 0;
+  if (const auto e = text.find_first_of("eE"); e != std::string_view::npos) {
+    std::string_view part = text.substr(e + 1);
+    const bool minus = part.front() == '-';
+    if (minus || part.front() == '+') part.remove_prefix(1);
+    constexpr long far = 1'000'000'000'000;  // Beyond any double, and sums of it still fit.
+    if (std::from_chars(part.data(), part.data() + part.size(), exponent).ec != std::errc() || exponent > far) {
+      exponent = far;
+    }
+    if (minus) exponent = -exponent;
+    text = text.substr(0, e);
+  }
+  const auto dot = text.find('.');
+  d.digits = text.substr(0, dot);
+  d.point = static_cast<long>(d.digits.size()) + exponent;
+  if (dot != std::string_view::npos) d.digits += text.substr(dot + 1);
+  const auto first = d.digits.find_first_not_of('0');
+  if (first == std::string::npos) return {d.negative, {}, 0};
+  d.digits.erase(0, first);
+  d.point -= static_cast<long>(first);
+  d.digits.erase(d.digits.find_last_not_of('0') + 1);
+  return d;
+}
+
+// Scientific digits as std::to_chars has them: d.ddde+XX. Precision below 0: the shortest that reads back.
+struct Digits {
+  std::array<char, 40> buffer{};
+  std::size_t count = 1;
+  int exponent = 0;  // Of the first digit.
+
+  [[nodiscard]] std::string_view digits() const { return {buffer.data(), count}; }  // Without the point.
+
+  explicit Digits(double magnitude, int precision = -1) {
+    char* const begin = buffer.data();
+    char* const end = begin + buffer.size();
+    const auto result = precision < 0 ? std::to_chars(begin, end, magnitude, std::chars_format::scientific)
+                                      : std::to_chars(begin, end, magnitude, std::chars_format::scientific, precision);
+    std::string_view text(begin, static_cast<std::size_t>(result.ptr - begin));
+    const auto e = text.find('e');
+    const char* number = begin + e + 1;
+    if (*number == '+') ++number;
+    std::from_chars(number, result.ptr, exponent);
+    for (std::size_t i = 2; i < e; ++i) buffer[count++] = text[i];  // Over the point.
+    while (count > 1 && buffer[count - 1] == '0') --count;
+  }
+};
+
+void append_int(int value, std::string& out) {
+  std::array<char, 12> buffer{};
+  out.append(buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr);
+}
+
+// digits with the point so that the first digit has the exponent; without a fraction unless there are digits for it.
+void append_plain(const Digits& d, std::string& out) {
+  const auto count = static_cast<int>(d.digits().size());
+  if (d.exponent < 0) {
+    out += "0.";
+    out.append(static_cast<std::size_t>(-d.exponent - 1), '0');
+    out += d.digits();
+  } else if (d.exponent + 1 >= count) {
+    out += d.digits();
+    out.append(static_cast<std::size_t>(d.exponent + 1 - count), '0');
+  } else {
+    const auto whole = static_cast<std::size_t>(d.exponent) + 1;
+    out += d.digits().substr(0, whole);
+    out += '.';
+    out += d.digits().substr(whole);
+  }
+}
+
+}  // namespace
+
+double to_double(std::string_view text) {
+  double value = 0;
+  // Reads Infinity and NaN too.
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec == std::errc::result_out_of_range) {
+    const Decimal d = decimal_of(text);
+    value = d.point > 0 ? std::numeric_limits<double>::infinity() : 0.0;
+    if (d.negative) value = -value;
+  }
+  return value;
+}
+
+bool is_integer_text(std::string_view text) noexcept {
+  return text.find_first_not_of("-0123456789") == std::string_view::npos;
+}
+
+std::string inexact(std::string_view text) {
+  constexpr double last_safe = 9007199254740991;
+  const double value = to_double(text);
+  if (std::isinf(value)) return "the number is outside the range of a double; send it as a string";
+  if (value == 0) {
+    if (decimal_of(text).digits.empty()) return {};
+    return "the number is outside the range of a double (nothing but 0 is left of it); send it as a string";
+  }
+  if (std::fabs(value) <= last_safe) return {};
+  std::string shortest;
+  append_ecmascript(value, shortest);
+  if (decimal_of(text) == decimal_of(shortest)) return {};
+  return "a double cannot hold the number, it would become " + shortest +
+         " like its neighbours; send integers over 9007199254740991 as strings";
+}
+
+void append_ecmascript(double value, std::string& out) {
+  if (value == 0) {
+    out += '0';  // -0 too.
+    return;
+  }
+  if (value < 0) out += '-';
+  const Digits d(std::fabs(value));
+  if (d.exponent >= -6 && d.exponent < 21) {
+    append_plain(d, out);
+    return;
+  }
+  out += d.digits().front();
+  if (d.digits().size() > 1) {
+    out += '.';
+    out += d.digits().substr(1);
+  }
+  out += d.exponent < 0 ? "e-" : "e+";
+  append_int(std::abs(d.exponent), out);
+}
+
+void append_python(double value, std::string& out) {
+  if (std::isnan(value)) {
+    out += "NaN";
+    return;
+  }
+  if (std::signbit(value)) out += '-';
+  if (std::isinf(value)) {
+    out += "Infinity";
+    return;
+  }
+  const Digits d(std::fabs(value));
+  if (d.exponent >= -4 && d.exponent < 16) {
+    append_plain(d, out);
+    if (d.exponent + 1 >= static_cast<int>(d.digits().size())) out += ".0";
+    return;
+  }
+  out += d.digits().front();
+  if (d.digits().size() > 1) {
+    out += '.';
+    out += d.digits().substr(1);
+  }
+  out += d.exponent < 0 ? "e-" : "e+";
+  if (std::abs(d.exponent) < 10) out += '0';
+  append_int(std::abs(d.exponent), out);
+}
+
+void append_java(double value, std::string& out) {
+  if (std::isnan(value)) {
+    out += "NaN";
+    return;
+  }
+  if (std::signbit(value)) out += '-';
+  value = std::fabs(value);
+  if (std::isinf(value)) {
+    out += "Infinity";
+    return;
+  }
+  if (value == 0) {
+    out += "0.0";
+    return;
+  }
+  Digits d(value);
+  if (d.digits().size() == 1) {
+    // Where one digit would do, Java takes the two that come nearest: 4.9E-324, not 5.0E-324.
+    const Digits two(value, 1);
+    std::string text(two.digits());
+    text.insert(1, ".");
+    if (two.digits().size() == 1) text += '0';
+    text += 'e';
+    append_int(two.exponent, text);
+    if (to_double(text) == value) d = Digits(value, 1);
+  }
+  if (d.exponent >= -3 && d.exponent < 7) {
+    append_plain(d, out);
+    if (d.exponent + 1 >= static_cast<int>(d.digits().size())) out += ".0";
+    return;
+  }
+  out += d.digits().front();
+  out += '.';
+  if (d.digits().size() > 1) {
+    out += d.digits().substr(1);
+  } else {
+    out += '0';
+  }
+  out += 'E';
+  append_int(d.exponent, out);
+}
+
+}  // namespace once::keys

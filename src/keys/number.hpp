@@ -1,0 +1,32 @@
+// Decimal texts and doubles, as the dialects print them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace once::keys {
+
+// The nearest double; infinity beyond the range, 0 below it. Takes what JSON takes, NaN, Infinity and -Infinity.
+double to_double(std::string_view text);
+
+// No point and no exponent; not NaN or Infinity.
+bool is_integer_text(std::string_view text) noexcept;
+
+// Why a double cannot stand for the number, or "" if it can. It cannot if the number is outside double range (1e400, or
+// so small that nothing but 0 is left), or over 2^53-1 and not equal, as a decimal, to the shortest decimal of its
+// nearest double: 9007199254740993 and 18446744073709551616 are refused, 9007199254740992 and 1e30 are not. So every
+// accepted number over 2^53-1 keeps its value in the canonical text, and no two of them can meet. Below, fractions are
+// rounded to the nearest double: that is what RFC 8785 takes them for.
+std::string inexact(std::string_view text);
+
+// ECMAScript Number::toString, which RFC 8785 prescribes; not for NaN and infinities.
+void append_ecmascript(double value, std::string& out);
+
+// Python's float.__repr__: 1.0, 1e-05, 1e+16, inf is Infinity and nan is NaN as json.dumps has them.
+void append_python(double value, std::string& out);
+
+// Java's Double.toString as defined since JDK 19 (shortest decimal, at least two digits): 1.0E10, 100.0, NaN, Infinity.
+// JDK 17 and older print up to two digits more for about one in four hundred doubles of 16 or 17 digits.
+void append_java(double value, std::string& out);
+
+}  // namespace once::keys

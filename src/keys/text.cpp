@@ -1,0 +1,246 @@
+#include "keys/text.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <utility>
+
+namespace once::keys {
+
+namespace {
+
+struct LowerRun {
+  char32_t first;
+  char32_t last;
+  std::uint32_t step;
+  std::int32_t delta;
+};
+struct Run {
+  char32_t first;
+  char32_t last;
+};
+
+#include "keys/lower_case.inc"
+
+constexpr bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
+
+template <class Runs>
+auto run_of(const Runs& runs, char32_t c) {
+  const auto* after = std::upper_bound(std::begin(runs), std::end(runs), c,
+                                       [](char32_t value, const auto& run) { return value < run.first; });
+  return after == std::begin(runs) || c > std::prev(after)->last ? nullptr : std::prev(after);
+}
+
+char32_t lower_of(char32_t c) {
+  const auto* after = std::upper_bound(std::begin(lower_runs), std::end(lower_runs), c,
+                                       [](char32_t value, const LowerRun& run) { return value < run.first; });
+  if (after == std::begin(lower_runs)) return c;
+  const LowerRun& run = *std::prev(after);
+  if (c > run.last || (c - run.first) % run.step != 0) return c;
+  return static_cast<char32_t>(static_cast<std::int32_t>(c) + run.delta);
+}
+
+// UTF-16 order, from a place where both texts are at the beginning of a sequence.
+bool utf16_less_from(const char* a, const char* a_end, const char* b, const char* b_end) {
+  std::uint32_t a_low = 0;  // The second unit of a pair, waiting; 0 if there is none.
+  std::uint32_t b_low = 0;
+  const auto unit = [](const char*& p, std::uint32_t& low) -> std::uint32_t {
+    if (low != 0) return std::exchange(low, 0U);
+    const char32_t c = next_code_point(p);
+    if (c < 0x10000) return c;
+    low = 0xDC00 + ((c - 0x10000) & 0x3FFU);
+    return 0xD800 + ((c - 0x10000) >> 10U);
+  };
+  for (;;) {
+    const bool a_done = a == a_end && a_low == 0;
+    const bool b_done = b == b_end && b_low == 0;
+    if (a_done || b_done) return a_done && !b_done;
+    const std::uint32_t a_unit = unit(a, a_low);
+    const std::uint32_t b_unit = unit(b, b_low);
+    if (a_unit != b_unit) return a_unit < b_unit;
+  }
+}
+
+}  // namespace
+
+std::size_t utf8_sequence(const char* p, const char* end) noexcept {
+  const auto at = [&](std::size_t i) -> unsigned { return static_cast<unsigned char>(p[i]); };
+  const auto room = static_cast<std::size_t>(end - p);
+  if (room == 0) return 0;
+  const unsigned lead = at(0);
+  if (lead < 0x80) return 1;
+  if (lead < 0xC2 || lead > 0xF4) return 0;
+  if (lead < 0xE0) return room >= 2 && continues(p[1]) ? 2 : 0;
+  if (lead < 0xF0) {
+    if (room < 3 || !continues(p[1]) || !continues(p[2])) return 0;
+    if (lead == 0xE0 && at(1) < 0xA0) return 0;   // Overlong.
+    if (lead == 0xED && at(1) >= 0xA0) return 0;  // A surrogate.
+    return 3;
+  }
+  if (room < 4 || !continues(p[1]) || !continues(p[2]) || !continues(p[3])) return 0;
+  if (lead == 0xF0 && at(1) < 0x90) return 0;   // Overlong.
+  if (lead == 0xF4 && at(1) >= 0x90) return 0;  // Over U+10FFFF.
+  return 4;
+}
+
+char32_t next_code_point(const char*& p) noexcept {
+  const auto byte = [&] { return static_cast<std::uint32_t>(static_cast<unsigned char>(*p++)); };
+  const std::uint32_t lead = byte();
+  if (lead < 0x80) return lead;
+  std::uint32_t c = lead < 0xE0 ? lead & 0x1FU : lead < 0xF0 ? lead & 0x0FU : lead & 0x07U;
+  for (int more = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3; more > 0; --more) c = (c << 6U) | (byte() & 0x3FU);
+  return c;
+}
+
+char* put_utf8(std::uint32_t c, char* out) noexcept {
+  const auto put = [&](std::uint32_t byte) { *out++ = static_cast<char>(byte); };
+  if (c < 0x80) {
+    put(c);
+  } else if (c < 0x800) {
+    put(0xC0U | (c >> 6U));
+    put(0x80U | (c & 0x3FU));
+  } else if (c < 0x10000) {
+    put(0xE0U | (c >> 12U));
+    put(0x80U | ((c >> 6U) & 0x3FU));
+    put(0x80U | (c & 0x3FU));
+  } else {
+    put(0xF0U | (c >> 18U));
+    put(0x80U | ((c >> 12U) & 0x3FU));
+    put(0x80U | ((c >> 6U) & 0x3FU));
+    put(0x80U | (c & 0x3FU));
+  }
+  return out;
+}
+
+void append_utf8(std::uint32_t code_point, std::string& out) {
+  char buffer[4];
+  out.append(buffer, put_utf8(code_point, buffer));
+}
+
+bool valid_utf8(std::string_view text) noexcept {
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  while (p != end) {
+    const std::size_t length = utf8_sequence(p, end);
+    if (length == 0) return false;
+    p += length;
+  }
+  return true;
+}
+
+std::string replace_invalid_utf8(std::string_view bytes) {
+  std::string out;
+  out.reserve(bytes.size());
+  const char* p = bytes.data();
+  const char* const end = p + bytes.size();
+  while (p != end) {
+    std::size_t length = utf8_sequence(p, end);
+    if (length != 0) {
+      out.append(p, length);
+      p += length;
+      continue;
+    }
+    append_utf8(0xFFFD, out);
+    // The maximal part: as many bytes as could have begun a sequence.
+    const auto lead = static_cast<unsigned char>(*p);
+    const std::size_t wanted = lead >= 0xF0 && lead <= 0xF4 ? 4 : lead >= 0xE0 && lead < 0xF0 ? 3 : 1;
+    length = 1;
+    while (length < wanted && p + length != end && continues(p[length])) {
+      if (length == 1) {
+        const auto second = static_cast<unsigned char>(p[1]);
+        if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second >= 0xA0) || (lead == 0xF0 && second < 0x90) ||
+            (lead == 0xF4 && second >= 0x90)) {
+          break;
+        }
+      }
+      ++length;
+    }
+    p += length;
+  }
+  return out;
+}
+
+bool utf16_less(std::string_view a, std::string_view b) noexcept {
+  const std::size_t shorter = std::min(a.size(), b.size());
+  std::size_t i = static_cast<std::size_t>(
+      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(shorter), b.begin()).first - a.begin());
+  if (i == shorter) return a.size() < b.size();
+  const auto x = static_cast<unsigned char>(a[i]);
+  const auto y = static_cast<unsigned char>(b[i]);
+  if (x < 0x80 && y < 0x80) return x < y;
+  while (i > 0 && continues(a[i])) --i;
+  while (i > 0 && continues(b[i])) --i;
+  return utf16_less_from(a.data() + i, a.data() + a.size(), b.data() + i, b.data() + b.size());
+}
+
+std::size_t code_point_length(std::string_view text) noexcept {
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return !continues(c); }));
+}
+
+std::size_t utf16_length(std::string_view text) noexcept {
+  const auto astral = std::ranges::count_if(text, [](char c) { return static_cast<unsigned char>(c) >= 0xF0; });
+  return code_point_length(text) + static_cast<std::size_t>(astral);
+}
+
+std::string to_lower(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  bool behind_cased = false;  // A cased letter came before, with nothing but case-ignorable ones since.
+  while (p != end) {
+    const char32_t c = next_code_point(p);
+    if (c < 0x80) {
+      out += c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : static_cast<char>(c);
+    } else if (c == 0x130) {
+      append_utf8('i', out);
+      append_utf8(0x307, out);
+    } else if (c == 0x3A3) {
+      bool cased_follows = false;
+      for (const char* q = p; q != end;) {
+        const char32_t next = next_code_point(q);
+        if (run_of(ignorable_runs, next) != nullptr) continue;
+        cased_follows = run_of(cased_runs, next) != nullptr;
+        break;
+      }
+      append_utf8(behind_cased && !cased_follows ? 0x3C2 : 0x3C3, out);
+    } else {
+      append_utf8(lower_of(c), out);
+    }
+    if (run_of(ignorable_runs, c) == nullptr) behind_cased = run_of(cased_runs, c) != nullptr;
+  }
+  return out;
+}
+
+std::optional<std::uint32_t> array_index(std::string_view name) noexcept {
+  if (name.empty() || name.size() > 10 || (name.front() == '0' && name.size() > 1)) return std::nullopt;
+  std::uint64_t value = 0;
+  for (const char c : name) {
+    if (c < '0' || c > '9') return std::nullopt;
+    value = value * 10 + static_cast<std::uint64_t>(c - '0');
+  }
+  if (value > 4294967294U) return std::nullopt;
+  return static_cast<std::uint32_t>(value);
+}
+
+std::string quoted(std::string_view text) {
+  constexpr std::size_t most = 60;
+  std::string out = "\"";
+  for (const char c : text.substr(0, most)) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c >= 0x20 && c < 0x7F) {
+      out += c;
+    } else {
+      constexpr std::string_view digits = "0123456789abcdef";
+      out += "\\x";
+      out += digits[static_cast<unsigned char>(c) >> 4U];
+      out += digits[static_cast<unsigned char>(c) & 15U];
+    }
+  }
+  out += text.size() > most ? "...\"" : "\"";
+  return out;
+}
+
+}  // namespace once::keys
