@@ -1,0 +1,29 @@
+// Every exit code that `once` gives on its own account. All others are the command's, passed on by `once run`.
+// docs/commands.md lists them for people; scripts rely on the numbers, so they never change.
+#pragma once
+
+namespace once::cli {
+
+enum ExitCode : int {
+  exit_ok = 0,
+  exit_found_problems = 1,    // doctor: something needs a person.
+  exit_usage = 64,            // Wrong flags, an impossible key or duration (EX_USAGE of sysexits.h). Nothing was run.
+  exit_output = 74,           // Standard output or error could not be written (EX_IOERR of sysexits.h).
+  exit_cannot_execute = 126,  // The command was found but could not be executed, as shells have it. Nothing was run.
+  exit_not_found = 127,       // The command was not found, as shells have it. Nothing was run.
+  exit_signal_base = 128,     // 128 + n: the command died of signal n, as shells have it.
+
+  exit_no_record = 239,    // show, resolve, release, extend: no record has this key.
+  exit_conflict = 240,     // Somebody else runs it now; operator commands: refused, the record is not as it has to be.
+  exit_mismatch = 241,     // The key was used for something else.
+  exit_unknown = 242,      // It was started and nobody knows how it ended: see `once resolve`.
+  exit_unavailable = 243,  // The store cannot be used. `once run` ran nothing.
+  exit_corrupt = 244,      // What the store holds cannot be read. `once run` ran nothing.
+  exit_lost = 245,         // The claim was lost while the command ran, and no result is stored.
+  exit_dropped = 246,      // It ran before, but its output was too large to keep: there is nothing to replay.
+  exit_unrecorded = 247,   // The command ran, but its result could not be stored (only with --on-unrecorded fail).
+  exit_superseded = 248,   // The command ran too late: another attempt's result is the one that counts.
+  exit_internal = 249,     // A fault of `once` itself.
+};
+
+}  // namespace once::cli
