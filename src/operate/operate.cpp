@@ -1,0 +1,339 @@
+#include <once/operate.hpp>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include <once/decide.hpp>
+#include <once/key.hpp>
+#include <once/platform/blocking.hpp>
+
+#include "platform/wait.hpp"
+
+namespace once::operate {
+
+namespace {
+
+constexpr std::size_t page_records = 500;
+constexpr std::size_t sweep_slice = 500;
+constexpr unsigned doubt_tries = 3;
+constexpr Millis most_extension = std::chrono::hours{24 * 3653};
+
+constexpr std::array<std::string_view, 7> standing_names = {"running", "lapsed",  "released", "completed",
+                                                            "failed",  "unknown", "expired"};
+
+bool blank(std::string_view text) noexcept { return text.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+
+Plan refuse(std::string text) { return {.next = std::nullopt, .refusal = std::move(text)}; }
+
+std::optional<Plan> without_reason(const Reason& reason) {
+  if (blank(reason.by)) return refuse("who makes the change is not said");
+  if (blank(reason.text)) return refuse("the reason is empty: say why, it is kept in the record");
+  return std::nullopt;
+}
+
+std::string note_of(std::string_view what, const Reason& reason) {
+  return clean_text(std::string(what) + " by " + reason.by + ": " + reason.text);
+}
+
+Time later_by(Time time, Millis by) noexcept { return time > never - by ? never : time + by; }
+
+// Why an operator must not end this record without force; empty if he may.
+std::string objection(Standing now) {
+  switch (now) {
+    case Standing::running:
+      return "its claim is alive: the holder may be at work. Wait until the lease ends, or force it";
+    case Standing::completed:
+    case Standing::failed:
+      return "it has ended already (" + std::string(to_string(now)) +
+             "), and its result would be lost. Force it to do so";
+    case Standing::lapsed:
+    case Standing::released:
+    case Standing::unknown:
+    case Standing::expired:
+      return {};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view to_string(Standing standing) noexcept { return standing_names.at(static_cast<std::size_t>(standing)); }
+
+std::optional<Standing> standing_from_string(std::string_view name) {
+  const auto found = std::find(standing_names.begin(), standing_names.end(), name);
+  if (found == standing_names.end()) return std::nullopt;
+  return static_cast<Standing>(found - standing_names.begin());
+}
+
+Standing standing(const Record& record, Time now) noexcept {
+  if (record.expires_at <= now) return Standing::expired;
+  switch (record.state) {
+    case State::completed:
+      return Standing::completed;
+    case State::failed:
+      return Standing::failed;
+    case State::unknown:
+      return Standing::unknown;
+    case State::in_progress:
+      break;
+  }
+  if (is_released(record)) return Standing::released;
+  return now < record.lease_until ? Standing::running : Standing::lapsed;
+}
+
+Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason& reason, const Owner& fresh,
+                  Time now) {
+  if (auto refused = without_reason(reason)) return std::move(*refused);
+  const Standing was = standing(seen, now);
+  if (was == Standing::expired) {
+    return refuse("it has expired: it counts as gone, and the next caller runs the operation anew");
+  }
+  if (std::string why = objection(was); !why.empty() && !resolution.force) return refuse(std::move(why));
+  Policy policy;
+  policy.retention = resolution.retention;
+  check(policy);
+  Record next = seen;
+  next.owner = fresh;
+  switch (resolution.as) {
+    case As::completed:
+      next = completed(std::move(next), resolution.result, policy, now);
+      break;
+    case As::failed:
+      next = failed(std::move(next), resolution.failure, resolution.result, policy, now);
+      break;
+    case As::released:
+      next = released(std::move(next), {}, policy, now);
+      break;
+  }
+  const std::string_view as = resolution.as == As::completed ? "resolved as completed"
+                              : resolution.as == As::failed  ? "resolved as failed"
+                                                             : "released";
+  next.note = note_of(as, reason);
+  return {.next = std::move(next), .refusal = {}};
+}
+
+Plan plan_release(const Record& seen, Millis retention, bool force, const Reason& reason, const Owner& fresh,
+                  Time now) {
+  if (standing(seen, now) == Standing::released) {
+    return refuse("it is released already: the next caller runs the operation");
+  }
+  const Resolution resolution{.as = As::released, .result = {}, .failure = {}, .retention = retention, .force = force};
+  return plan_resolve(seen, resolution, reason, fresh, now);
+}
+
+Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Time now) {
+  if (auto refused = without_reason(reason)) return std::move(*refused);
+  if (by < Millis{1} || by > most_extension) {
+    return refuse("it can be extended by 1 ms to 10 years, not by " + std::to_string(by.count()) + " ms");
+  }
+  Record next = seen;
+  switch (standing(seen, now)) {
+    case Standing::running:
+    case Standing::lapsed: {
+      next.lease_until = later_by(std::max(seen.lease_until, now), by);
+      next.expires_at = std::max(seen.expires_at, next.lease_until);
+      next.note = note_of("lease extended", reason);
+      break;
+    }
+    case Standing::completed:
+    case Standing::failed:
+      next.expires_at = later_by(seen.expires_at, by);
+      next.note = note_of("retention extended", reason);
+      break;
+    case Standing::released:
+      return refuse("it is released: nobody holds a claim that could be extended");
+    case Standing::unknown:
+      return refuse("its outcome is unknown: it does not expire, but waits for a decision (resolve it)");
+    case Standing::expired:
+      return refuse("it has expired: it counts as gone, and the next caller runs the operation anew");
+  }
+  next.revision += 1;
+  return {.next = std::move(next), .refusal = {}};
+}
+
+namespace {
+
+// Is this the very record that was meant to be written? The owner alone does not tell: extending keeps it.
+bool is_ours(const Record& stored, const Record& meant) noexcept {
+  return stored.owner == meant.owner && stored.revision == meant.revision && stored.note == meant.note &&
+         stored.lease_until == meant.lease_until && stored.expires_at == meant.expires_at;
+}
+
+struct Change {
+  Store& store;
+  Seen seen;
+  Record next;
+  Callback<void(Applied)> done;
+  unsigned doubts = 0;
+};
+
+void finish(const std::shared_ptr<Change>& change, Applied::Kind kind, std::optional<Record> record, Error error = {}) {
+  Callback<void(Applied)> done = std::move(change->done);
+  done({.kind = kind, .record = std::move(record), .error = std::move(error)});
+}
+
+void look(const std::shared_ptr<Change>& change, Error doubt);
+
+void write(const std::shared_ptr<Change>& change) {
+  change->store.replace(change->next, change->seen, [change](Answer answer) {
+    switch (answer.status) {
+      case Answer::Status::done:
+        return finish(change, Applied::Kind::done, std::move(change->next));
+      case Answer::Status::refused:
+        if (change->doubts > 0 && answer.record && is_ours(*answer.record, change->next)) {
+          return finish(change, Applied::Kind::done, std::move(change->next));
+        }
+        return finish(change, Applied::Kind::changed, std::move(answer.record));
+      case Answer::Status::failed:
+        if (answer.error.kind == ErrorKind::in_doubt) return look(change, std::move(answer.error));
+        return finish(change, Applied::Kind::failed, std::nullopt, std::move(answer.error));
+    }
+  });
+}
+
+// The answer was lost. Reading shows whether the write took place; if not, it is made again under the same condition.
+void look(const std::shared_ptr<Change>& change, Error doubt) {
+  if (++change->doubts > doubt_tries) return finish(change, Applied::Kind::failed, std::nullopt, std::move(doubt));
+  change->store.get(change->next.key, [change, doubt = std::move(doubt)](Answer answer) mutable {
+    if (answer.status == Answer::Status::failed) {
+      return finish(change, Applied::Kind::failed, std::nullopt, std::move(doubt));
+    }
+    if (answer.record && is_ours(*answer.record, change->next)) {
+      return finish(change, Applied::Kind::done, std::move(change->next));
+    }
+    write(change);
+  });
+}
+
+}  // namespace
+
+void apply(Store& store, const Record& seen, std::uint64_t place, Record next, Callback<void(Applied)> done) {
+  write(std::make_shared<Change>(Change{.store = store,
+                                        .seen = {.owner = seen.owner, .revision = seen.revision, .place = place},
+                                        .next = std::move(next),
+                                        .done = std::move(done)}));
+}
+
+Applied apply(Store& store, const Record& seen, std::uint64_t place, Record next) {
+  return wait_for<Applied>(
+      [&](Callback<void(Applied)> done) { apply(store, seen, place, std::move(next), std::move(done)); });
+}
+
+bool matches(const Filter& filter, const Record& record, Time now) noexcept {
+  if (filter.standing && standing(record, now) != *filter.standing) return false;
+  if (!std::string_view(record.key).starts_with(filter.key_prefix)) return false;
+  if (filter.created_before && record.created_at > *filter.created_before) return false;
+  return !filter.created_not_before || record.created_at >= *filter.created_not_before;
+}
+
+namespace {
+
+std::optional<State> state_of(std::optional<Standing> standing) noexcept {
+  if (!standing) return std::nullopt;
+  switch (*standing) {
+    case Standing::running:
+    case Standing::lapsed:
+    case Standing::released:
+      return State::in_progress;
+    case Standing::completed:
+      return State::completed;
+    case Standing::failed:
+      return State::failed;
+    case Standing::unknown:
+      return State::unknown;
+    case Standing::expired:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
+                              const std::function<bool(const Record&)>& each) {
+  ListQuery query;
+  query.state = state_of(filter.standing);
+  query.key_prefix = filter.key_prefix;
+  if (filter.standing == Standing::expired) query.expired_at = now;
+  query.limit = page_records;
+  for (;;) {
+    ListPage page = blocking::list(store, query);
+    if (page.error) return std::move(page.error);
+    for (const Record& record : page.records) {
+      if (matches(filter, record, now) && !each(record)) return std::nullopt;
+    }
+    if (page.cursor.empty()) return std::nullopt;
+    query.cursor = std::move(page.cursor);
+  }
+}
+
+Swept sweep(Store& store, const SweepOptions& options) {
+  Swept swept;
+  const auto go_on = [&] { return !options.progress || options.progress(swept.removed); };
+  if (options.offload) {
+    // Records with results outside the store go one by one, each before its result: the other way round a record
+    // could be left that points nowhere.
+    ListQuery query;
+    query.expired_at = options.expired_before;
+    query.limit = page_records;
+    bool more = true;
+    while (more && go_on()) {
+      ListPage page = blocking::list(store, query);
+      if (page.error) {
+        swept.error = std::move(page.error);
+        return swept;
+      }
+      for (Record& record : page.records) {
+        if (record.result.placement != Placement::offloaded) continue;
+        Answer answer = blocking::remove(store, record.key, {.owner = record.owner, .revision = record.revision});
+        if (answer.status == Answer::Status::refused) continue;  // Somebody uses the key anew.
+        if (answer.status == Answer::Status::done) {
+          swept.removed += 1;
+          OffloadAnswer gone = wait_for<OffloadAnswer>([&](Callback<void(OffloadAnswer)> done) {
+            options.offload->remove(record.result.location, std::move(done));
+          });
+          if (!gone.error) swept.results_removed += 1;
+          swept.error = std::move(gone.error);
+        } else {
+          swept.error = std::move(answer.error);
+        }
+        if (swept.error) return swept;
+      }
+      query.cursor = std::move(page.cursor);
+      more = !query.cursor.empty();
+    }
+  }
+  bool more = true;
+  while (more && go_on()) {
+    SweepAnswer answer = blocking::sweep(store, options.expired_before, sweep_slice);
+    swept.removed += answer.removed;
+    swept.error = std::move(answer.error);
+    more = answer.more && !swept.error;
+  }
+  return swept;
+}
+
+void count(const Record& record, Time now, Counts& counts) {
+  const auto earlier = [](std::optional<Time>& kept, Time time) { kept = kept ? std::min(*kept, time) : time; };
+  const Standing is = standing(record, now);
+  counts.records += 1;
+  counts.by_standing.at(static_cast<std::size_t>(is)) += 1;
+  counts.bytes += record_bytes(record);
+  if (record.result.placement == Placement::offloaded) {
+    counts.offloaded += 1;
+    counts.offloaded_bytes += record.result.size;
+  }
+  if (record.result.placement == Placement::dropped) counts.dropped += 1;
+  earlier(counts.oldest_created, record.created_at);
+  if (is == Standing::unknown) earlier(counts.oldest_unknown, record.finished_at);
+  if (is == Standing::lapsed) earlier(counts.oldest_lapsed, record.lease_until);
+}
+
+Time now(const Store& store, const Clock& clock) noexcept {
+  const std::optional<StoreTime> told = store.time();
+  return told ? told->now : clock.now();
+}
+
+}  // namespace once::operate
