@@ -66,7 +66,7 @@ struct SqliteOptions {
 // in the file for every process. So a wall clock that is set, by a person or by NTP, neither breaks nor prolongs a
 // lease. The price: a wall clock that is wrong at that first open stays wrong for this store until the next boot;
 // SqliteStatus::clock_ahead shows by how much. After a boot the time does not go back behind what the file has
-// noted (every 10 s while there are writes, and on close), however the wall clock stands. The programs must see one
+// noted (every 10 s while there are writes), however the wall clock stands. The programs must see one
 // CLOCK_BOOTTIME: no time namespaces between them.
 //
 // Failures. unavailable: disk full, file-size limit, read-only, held by another program longer than busy_timeout, the
@@ -83,14 +83,14 @@ std::unique_ptr<Store> make_sqlite_store(SqliteOptions options);
 // For `once doctor` and the like.
 struct SqliteStatus {
   std::string path;
-  std::string sqlite_version;   // Of the library in use: "3.40.1".
-  int schema_version = 0;       // Of the file.
+  std::string sqlite_version;  // Of the library in use: "3.40.1".
+  int schema_version = 0;      // Of the file.
   std::uint64_t file_bytes = 0;
   std::uint64_t log_bytes = 0;  // Of <path>-wal. Much more than checkpoint_pages: some reader never ends.
   std::string boot_id;
-  Time clock_set_at{};          // The wall clock at the first open of this boot.
-  Millis clock_ahead{0};        // The store's time minus the wall clock, now.
-  std::string checkpoint_error; // Why the last copy of the log into the file failed. Empty: it did not.
+  Time clock_set_at{};           // The wall clock at the first open of this boot.
+  Millis clock_ahead{0};         // The store's time minus the wall clock, now.
+  std::string checkpoint_error;  // Why the last copy of the log into the file failed. Empty: it did not.
 };
 
 // Empty if `store` is not one of make_sqlite_store. Throws nothing; thread-safe.

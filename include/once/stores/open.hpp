@@ -1,0 +1,38 @@
+// Opening a store by URL, for programs that take it from their users.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <once/store.hpp>
+
+namespace once {
+
+// Opens the store that the URL names:
+//
+//   memory:                          the memory of this process (once/stores/memory.hpp)
+//   sqlite:/var/lib/pay/once.db      a file, by its whole path (once/stores/sqlite.hpp)
+//   sqlite:once.db                   a file, seen from the working directory
+//
+// Parameters follow a '?', separated by '&', each at most once. sqlite: takes
+//
+//   create=0|1               make the file if it is missing; default 1
+//   create_directories=0|1   make missing directories above it as well; default 0
+//   busy_timeout=5s          how long a write waits for other programs; a number and ms, s, m or h; 0ms to 10m
+//   checkpoint_pages=4000    pages of 4 KiB that the log grows by between two copies into the file; 100 to 1000000
+//
+// %XX stands for a byte, in paths and values: escape_url() writes '%', '?', '#', '&' and what is not printable that
+// way. A '#' must be written so. There is no "//": sqlite:///file is refused, not guessed at.
+//
+// Throws Exception: misuse, naming what is wrong and what is known, for an unknown scheme, for a parameter that is
+// unknown, given twice or malformed; otherwise what the store's own factory throws. Thread-safe.
+std::unique_ptr<Store> open_store(std::string_view url);
+
+// "memory:, sqlite:": what this build knows, for messages and help texts.
+std::string known_store_schemes();
+
+// A path or value as it is written in a URL: open_store("sqlite:" + escape_url(path)).
+std::string escape_url(std::string_view text);
+
+}  // namespace once

@@ -1,0 +1,434 @@
+#include "stores/sqlite/rows.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <once/fingerprint.hpp>
+
+namespace once::stores::sqlite {
+
+namespace {
+
+// Parameter numbers of the statements below; those of a record are the same in all.
+enum Parameter : int {
+  p_key_hash = 1,
+  p_state,
+  p_revision,
+  p_attempt,
+  p_token,
+  p_lease_until,
+  p_expires_at,
+  p_created_at,
+  p_finished_at,
+  p_owner,
+  p_fingerprint,
+  p_key,
+  p_holder,
+  p_note,
+  p_steps,
+  p_result,
+  p_content_type,
+  p_placement,
+  p_location,
+  p_result_bytes,
+  p_result_sha256,
+  p_failure_code,
+  p_failure_message,
+  p_id,
+  p_seen_owner,
+  p_seen_revision,
+};
+
+constexpr std::string_view insert_sql = R"sql(
+INSERT INTO records (key_hash, state, revision, attempt, token, lease_until_ms, expires_at_ms, sweep_at_ms,
+  created_at_ms, finished_at_ms, owner, fingerprint, key, holder, note, steps, result, content_type, placement,
+  location, result_bytes, result_sha256, failure_code, failure_message)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23))sql";
+
+#define ONCE_SET                                                                                                      \
+  "UPDATE records SET state = ?2, revision = ?3, attempt = ?4, token = ?5, lease_until_ms = ?6, expires_at_ms = ?7, " \
+  "created_at_ms = ?8, finished_at_ms = ?9, owner = ?10, fingerprint = ?11, holder = ?13, note = ?14, steps = ?15, "  \
+  "result = ?16, content_type = ?17, placement = ?18, location = ?19, result_bytes = ?20, result_sha256 = ?21, "      \
+  "failure_code = ?22, failure_message = ?23"
+#define ONCE_WHERE " WHERE id = ?24 AND key = ?12 AND owner = ?25 AND revision = ?26"
+constexpr std::string_view finish_sql = ONCE_SET ONCE_WHERE " AND (sweep_at_ms <= ?7 OR (sweep_at_ms IS ?7))";
+constexpr std::string_view replace_sql = ONCE_SET ", sweep_at_ms = ?7" ONCE_WHERE;
+#undef ONCE_SET
+#undef ONCE_WHERE
+
+// The columns of row_columns.
+enum Column : int {
+  c_id,
+  c_state,
+  c_revision,
+  c_attempt,
+  c_token,
+  c_lease_until,
+  c_expires_at,
+  c_created_at,
+  c_finished_at,
+  c_owner,
+  c_fingerprint,
+  c_key,
+  c_holder,
+  c_note,
+  c_steps,
+  c_result,
+  c_content_type,
+  c_placement,
+  c_location,
+  c_result_bytes,
+  c_result_sha256,
+  c_failure_code,
+  c_failure_message,
+};
+
+constexpr std::int64_t ms(Time time) noexcept { return time.time_since_epoch().count(); }
+
+std::string_view view(const Owner& owner) noexcept {
+  return {reinterpret_cast<const char*>(owner.bytes.data()), owner.bytes.size()};
+}
+
+void bind_text(Statement& statement, int at, std::string_view bytes, bool is_text) {
+  if (bytes.empty()) return;  // Stays NULL.
+  if (is_text) {
+    statement.bind_text(at, bytes);
+  } else {
+    statement.bind_blob(at, bytes);
+  }
+}
+void bind_text(Statement& statement, int at, std::string_view bytes) {
+  if (!bytes.empty()) bind_text(statement, at, bytes, is_clean_text(bytes));
+}
+
+void bind_key(Statement& statement, int at, std::string_view key, bool is_text) {
+  // Empty keys are refused before; a NULL here would match nothing.
+  if (is_text) {
+    statement.bind_text(at, key);
+  } else {
+    statement.bind_blob(at, key);
+  }
+}
+
+void bind_record(Statement& s, const Record& record, const Encoded& encoded) {
+  // What is not bound is NULL: clear() leaves it so.
+  s.bind(p_state, static_cast<std::int64_t>(record.state));
+  s.bind(p_revision, static_cast<std::int64_t>(record.revision));
+  s.bind(p_attempt, record.attempt);
+  s.bind(p_token, static_cast<std::int64_t>(record.token));
+  if (record.lease_until != Time{}) s.bind(p_lease_until, ms(record.lease_until));
+  if (record.expires_at != never) s.bind(p_expires_at, ms(record.expires_at));
+  s.bind(p_created_at, ms(record.created_at));
+  if (record.finished_at != Time{}) s.bind(p_finished_at, ms(record.finished_at));
+  s.bind_blob(p_owner, view(record.owner));
+  if (!record.fingerprint.empty()) s.bind_blob(p_fingerprint, record.fingerprint.bytes());
+  bind_key(s, p_key, record.key, encoded.key_is_text);
+  bind_text(s, p_holder, record.holder, encoded.holder_is_text);
+  bind_text(s, p_note, record.note, encoded.note_is_text);
+  bind_text(s, p_steps, encoded.steps, encoded.steps_are_text);
+  const Result& result = record.result;
+  bind_text(s, p_result, result.bytes, encoded.result_is_text);
+  bind_text(s, p_content_type, result.content_type);
+  if (result.placement != Placement::inlined) s.bind(p_placement, static_cast<std::int64_t>(result.placement));
+  bind_text(s, p_location, result.location);
+  if (result.size != 0) s.bind(p_result_bytes, static_cast<std::int64_t>(result.size));
+  if (result.digest != Sha256{}) {
+    s.bind_blob(p_result_sha256, {reinterpret_cast<const char*>(result.digest.data()), result.digest.size()});
+  }
+  bind_text(s, p_failure_code, record.failure.code);
+  bind_text(s, p_failure_message, record.failure.message);
+}
+
+void append_netstring(std::string& out, std::string_view bytes) {
+  out += std::to_string(bytes.size());
+  out += ':';
+  out += bytes;
+  out += ',';
+}
+
+// Takes one netstring off the front; empty if there is none.
+std::optional<std::string_view> take_netstring(std::string_view& text) {
+  std::size_t size = 0;
+  std::size_t digits = 0;
+  while (digits < text.size() && digits < 10 && text[digits] >= '0' && text[digits] <= '9') {
+    size = size * 10 + static_cast<std::size_t>(text[digits] - '0');
+    ++digits;
+  }
+  if (digits == 0 || digits + 1 + size + 1 > text.size() || text[digits] != ':' || text[digits + 1 + size] != ',') {
+    return std::nullopt;
+  }
+  const std::string_view found = text.substr(digits + 1, size);
+  text.remove_prefix(digits + 1 + size + 1);
+  return found;
+}
+
+// A key as people see it in a message: what is not printable ASCII becomes \xNN.
+std::string printable(std::string_view key) {
+  std::string out;
+  for (const char c : key.substr(0, 200)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7F && c != '\\') {
+      out += c;
+    } else {
+      out += "\\x" + to_hex(std::string_view(&c, 1));
+    }
+  }
+  return key.size() > 200 ? out + "..." : out;
+}
+
+// Reads columns and says which one is malformed.
+class Reader {
+ public:
+  Reader(const Statement& statement, const std::string& path) : s_(statement), path_(path) {}
+
+  [[noreturn]] void fail(const char* column) const {
+    throw Exception(ErrorKind::corrupt, "sqlite store " + path_ + ": the row " + std::to_string(s_.integer(c_id)) +
+                                            " of the key '" + printable(s_.bytes(c_key)) + "' has a malformed " +
+                                            column + ": repair or delete that row");
+  }
+  [[nodiscard]] std::optional<std::int64_t> number(int column, const char* name) const {
+    const int type = s_.type(column);
+    if (type == SQLITE_NULL) return std::nullopt;
+    if (type != SQLITE_INTEGER) fail(name);
+    return s_.integer(column);
+  }
+  [[nodiscard]] std::int64_t number(int column, const char* name, std::int64_t low, std::int64_t high) const {
+    const auto value = number(column, name);
+    if (!value || *value < low || *value > high) fail(name);
+    return *value;
+  }
+  [[nodiscard]] Time time(int column, const char* name, Time if_null) const {
+    const auto value = number(column, name);
+    return value ? Time(Millis(*value)) : if_null;
+  }
+  [[nodiscard]] std::string_view bytes(int column, const char* name) const {
+    const int type = s_.type(column);
+    if (type == SQLITE_NULL) return {};
+    if (type != SQLITE_TEXT && type != SQLITE_BLOB) fail(name);
+    return s_.bytes(column);
+  }
+
+ private:
+  const Statement& s_;
+  const std::string& path_;
+};
+
+}  // namespace
+
+const std::string_view row_columns =
+    "id, state, revision, attempt, token, lease_until_ms, expires_at_ms, created_at_ms, finished_at_ms, owner, "
+    "fingerprint, key, holder, note, steps, result, content_type, placement, location, result_bytes, result_sha256, "
+    "failure_code, failure_message";
+
+bool is_clean_text(std::string_view bytes) noexcept {
+  const auto* at = reinterpret_cast<const unsigned char*>(bytes.data());
+  const auto* const end = at + bytes.size();
+  const auto tail = [&](const unsigned char* p, unsigned low = 0x80, unsigned high = 0xBF) {
+    return p < end && *p >= low && *p <= high;
+  };
+  while (at < end) {
+    if (*at >= 1 && *at < 0x80) {
+      std::uint64_t word = 0;
+      // Eight at once while they are ASCII and not NUL: no byte has its high bit set, nor borrows when 1 is taken off.
+      while (end - at >= 8) {
+        std::memcpy(&word, at, 8);
+        if (((word | (word - 0x0101010101010101U)) & 0x8080808080808080U) != 0) break;
+        at += 8;
+      }
+      if (at < end && *at >= 1 && *at < 0x80) ++at;
+      continue;
+    }
+    // Well-formed sequences only (Unicode 15, table 3-7).
+    const unsigned first = *at;
+    if (first >= 0xC2 && first <= 0xDF && tail(at + 1)) {
+      at += 2;
+    } else if (first >= 0xE0 && first <= 0xEF &&
+               tail(at + 1, first == 0xE0 ? 0xA0 : 0x80, first == 0xED ? 0x9F : 0xBF) && tail(at + 2)) {
+      at += 3;
+    } else if (first >= 0xF0 && first <= 0xF4 &&
+               tail(at + 1, first == 0xF0 ? 0x90 : 0x80, first == 0xF4 ? 0x8F : 0xBF) && tail(at + 2) && tail(at + 3)) {
+      at += 4;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+Encoded encode(const HashKey& hash_key, const Record& record) {
+  Encoded encoded;
+  encoded.key_hash = hash_of(hash_key, record.key);
+  encoded.key_is_text = is_clean_text(record.key);
+  encoded.holder_is_text = is_clean_text(record.holder);
+  encoded.note_is_text = is_clean_text(record.note);
+  encoded.result_is_text = is_clean_text(record.result.bytes);
+  for (const Step& step : record.steps) {
+    append_netstring(encoded.steps, step.name);
+    append_netstring(encoded.steps, step.result);
+  }
+  encoded.steps_are_text = is_clean_text(encoded.steps);
+  return encoded;
+}
+
+Row read_row(const Statement& s, const std::string& path) {
+  const Reader reader(s, path);
+  constexpr std::int64_t max = std::numeric_limits<std::int64_t>::max();
+  Row row;
+  Record& record = row.record;
+  row.id = s.integer(c_id);
+  record.key = reader.bytes(c_key, "key");
+  if (record.key.empty()) reader.fail("key");
+  record.state = static_cast<State>(reader.number(c_state, "state", 0, 3));
+  record.revision = static_cast<std::uint64_t>(reader.number(c_revision, "revision", 0, max));
+  record.attempt =
+      static_cast<std::uint32_t>(reader.number(c_attempt, "attempt", 0, std::numeric_limits<std::uint32_t>::max()));
+  record.token = static_cast<std::uint64_t>(reader.number(c_token, "token", 0, max));
+  record.lease_until = reader.time(c_lease_until, "lease_until_ms", Time{});
+  record.expires_at = reader.time(c_expires_at, "expires_at_ms", never);
+  record.created_at = Time(Millis(reader.number(c_created_at, "created_at_ms", -max - 1, max)));
+  record.finished_at = reader.time(c_finished_at, "finished_at_ms", Time{});
+
+  const std::string_view owner = reader.bytes(c_owner, "owner");
+  if (owner.size() != record.owner.bytes.size()) reader.fail("owner");
+  std::memcpy(record.owner.bytes.data(), owner.data(), owner.size());
+  const std::string_view fingerprint = reader.bytes(c_fingerprint, "fingerprint");
+  if (fingerprint.size() > Fingerprint::max_bytes) reader.fail("fingerprint");
+  record.fingerprint = Fingerprint(fingerprint);
+
+  record.holder = reader.bytes(c_holder, "holder");
+  record.note = reader.bytes(c_note, "note");
+  std::string_view steps = reader.bytes(c_steps, "steps");
+  while (!steps.empty()) {
+    const auto name = take_netstring(steps);
+    const auto result = name ? take_netstring(steps) : std::nullopt;
+    if (!result) reader.fail("steps");
+    record.steps.push_back({std::string(*name), std::string(*result)});
+  }
+
+  Result& result = record.result;
+  result.bytes = reader.bytes(c_result, "result");
+  result.content_type = reader.bytes(c_content_type, "content_type");
+  if (s.type(c_placement) != SQLITE_NULL) {
+    result.placement = static_cast<Placement>(reader.number(c_placement, "placement", 0, 2));
+  }
+  result.location = reader.bytes(c_location, "location");
+  result.size = static_cast<std::uint64_t>(reader.number(c_result_bytes, "result_bytes").value_or(0));
+  const std::string_view digest = reader.bytes(c_result_sha256, "result_sha256");
+  if (!digest.empty()) {
+    if (digest.size() != result.digest.size()) reader.fail("result_sha256");
+    std::memcpy(result.digest.data(), digest.data(), digest.size());
+  }
+  record.failure.code = reader.bytes(c_failure_code, "failure_code");
+  record.failure.message = reader.bytes(c_failure_message, "failure_message");
+  return row;
+}
+
+Rows::Rows(Connection& connection)
+    : connection_(connection),
+      insert_(connection, insert_sql),
+      finish_(connection, finish_sql),
+      replace_(connection, replace_sql),
+      remove_(connection, "DELETE FROM records WHERE id = ?1 AND key = ?2 AND owner = ?3 AND revision = ?4"),
+      find_(connection, "SELECT " + std::string(row_columns) + " FROM records WHERE key_hash = ?1 AND key = ?2"),
+      match_(connection, "SELECT id FROM records WHERE key_hash = ?1 AND key = ?2 AND owner = ?3 AND revision = ?4"),
+      sweep_look_(connection,
+                  "SELECT id, expires_at_ms FROM records INDEXED BY records_by_sweep WHERE sweep_at_ms <= ?1 LIMIT ?2"),
+      sweep_remove_(connection, "DELETE FROM records WHERE id = ?1"),
+      sweep_later_(connection, "UPDATE records SET sweep_at_ms = expires_at_ms WHERE id = ?1"),
+      has_expired_(connection,
+                   "SELECT 1 FROM records INDEXED BY records_by_sweep WHERE sweep_at_ms <= ?1 AND expires_at_ms <= ?1 "
+                   "LIMIT 1") {}
+
+std::optional<Row> Rows::insert(const Record& record, const Encoded& encoded, std::int64_t& id) {
+  // Two statements: one INSERT ... WHERE NOT EXISTS would go through a temporary table.
+  if (auto in_the_way = find(record.key, encoded.key_hash)) return in_the_way;
+  const Resetting resetting(insert_);
+  insert_.bind(p_key_hash, encoded.key_hash);
+  bind_record(insert_, record, encoded);
+  insert_.step();
+  id = sqlite3_last_insert_rowid(connection_.raw());
+  return std::nullopt;
+}
+
+bool Rows::update(Statement& statement, const Record& record, const Encoded& encoded, const Seen& seen,
+                  std::int64_t id) {
+  const Resetting resetting(statement);
+  bind_record(statement, record, encoded);
+  statement.bind(p_id, id);
+  statement.bind_blob(p_seen_owner, view(seen.owner));
+  statement.bind(p_seen_revision, static_cast<std::int64_t>(seen.revision));
+  statement.step();
+  return connection_.changes() != 0;
+}
+
+std::int64_t Rows::match(std::string_view key, std::int64_t key_hash, const Seen& seen) {
+  const Resetting resetting(match_);
+  match_.bind(1, key_hash);
+  bind_key(match_, 2, key, is_clean_text(key));
+  match_.bind_blob(3, view(seen.owner));
+  match_.bind(4, static_cast<std::int64_t>(seen.revision));
+  return match_.step() ? match_.integer(0) : 0;
+}
+
+bool Rows::replace(const Record& record, const Encoded& encoded, const Seen& seen, std::int64_t& id) {
+  if (id != 0 && update(finish_, record, encoded, seen, id)) return true;
+  id = match(record.key, encoded.key_hash, seen);
+  return id != 0 && update(replace_, record, encoded, seen, id);
+}
+
+bool Rows::remove(std::string_view key, std::int64_t key_hash, const Seen& seen) {
+  const auto remove_row = [&](std::int64_t id) {
+    const Resetting resetting(remove_);
+    remove_.bind(1, id);
+    bind_key(remove_, 2, key, is_clean_text(key));
+    remove_.bind_blob(3, view(seen.owner));
+    remove_.bind(4, static_cast<std::int64_t>(seen.revision));
+    remove_.step();
+    return connection_.changes() != 0;
+  };
+  if (seen.place != 0 && remove_row(static_cast<std::int64_t>(seen.place))) return true;
+  const std::int64_t id = match(key, key_hash, seen);
+  return id != 0 && remove_row(id);
+}
+
+std::optional<Row> Rows::find(std::string_view key, std::int64_t key_hash) {
+  const Resetting resetting(find_);
+  find_.bind(1, key_hash);
+  bind_key(find_, 2, key, is_clean_text(key));
+  if (!find_.step()) return std::nullopt;
+  return read_row(find_, connection_.path());
+}
+
+Rows::Swept Rows::sweep(Time now, std::size_t limit) {
+  std::vector<std::pair<std::int64_t, bool>> rows;  // Id, and whether it has expired.
+  {
+    const Resetting resetting(sweep_look_);
+    sweep_look_.bind(1, ms(now));
+    sweep_look_.bind(2, static_cast<std::int64_t>(limit));
+    while (sweep_look_.step()) {
+      rows.emplace_back(sweep_look_.integer(0),
+                        sweep_look_.type(1) == SQLITE_INTEGER && sweep_look_.integer(1) <= ms(now));
+    }
+  }
+  Swept swept;
+  swept.looked_at = rows.size();
+  for (const auto& [id, expired] : rows) {
+    Statement& statement = expired ? sweep_remove_ : sweep_later_;
+    const Resetting resetting(statement);
+    statement.bind(1, id);
+    statement.step();
+    if (expired) ++swept.removed;
+  }
+  return swept;
+}
+
+bool Rows::has_expired(Time now) {
+  const Resetting resetting(has_expired_);
+  has_expired_.bind(1, ms(now));
+  return has_expired_.step();
+}
+
+}  // namespace once::stores::sqlite

@@ -1,0 +1,82 @@
+// The one encoder: a record to the columns of a row and back, and the statements that work on rows.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <once/record.hpp>
+#include <once/store.hpp>
+
+#include "stores/sqlite/connection.hpp"
+#include "stores/sqlite/schema.hpp"
+
+namespace once::stores::sqlite {
+
+// What is computed of a record before it is queued, in the caller's thread: the writer's time is everybody's.
+struct Encoded {
+  std::int64_t key_hash = 0;
+  std::string steps;  // Netstrings.
+  bool steps_are_text = false;
+  bool key_is_text = false;
+  bool holder_is_text = false;
+  bool note_is_text = false;
+  bool result_is_text = false;
+};
+Encoded encode(const HashKey& hash_key, const Record& record);
+
+// Stored as TEXT, which shells print, if it is UTF-8 without NUL; otherwise as BLOB.
+bool is_clean_text(std::string_view bytes) noexcept;
+
+struct Row {
+  std::int64_t id = 0;
+  Record record;
+};
+
+// The columns of a record in the order that read_row expects, for SELECT.
+extern const std::string_view row_columns;
+
+// The current row of a statement on row_columns. Throws Exception(corrupt) naming the key if it is malformed.
+Row read_row(const Statement& statement, const std::string& path);
+
+// The statements of one connection. Each method throws SqlError, or Exception(corrupt) for a malformed row.
+class Rows {
+ public:
+  explicit Rows(Connection& connection);
+
+  // Gives back the row with its key if there is one, otherwise adds it.
+  std::optional<Row> insert(const Record& record, const Encoded& encoded, std::int64_t& id);
+  // False if there is none with its key, this owner and this revision. `id` is a guess, or 0, and what it was then.
+  bool replace(const Record& record, const Encoded& encoded, const Seen& seen, std::int64_t& id);
+  bool remove(std::string_view key, std::int64_t key_hash, const Seen& seen);
+  std::optional<Row> find(std::string_view key, std::int64_t key_hash);
+
+  struct Swept {
+    std::size_t removed = 0;
+    std::size_t looked_at = 0;
+  };
+  // Looks at no more than `limit` rows whose sweep_at_ms has come.
+  Swept sweep(Time now, std::size_t limit);
+  bool has_expired(Time now);
+
+ private:
+  bool update(Statement& statement, const Record& record, const Encoded& encoded, const Seen& seen, std::int64_t id);
+  // The id of the row with this key, owner and revision; 0 if there is none.
+  std::int64_t match(std::string_view key, std::int64_t key_hash, const Seen& seen);
+
+  Connection& connection_;
+  Statement insert_;
+  Statement finish_;  // Leaves sweep_at_ms, and so its index, alone.
+  Statement replace_;
+  Statement remove_;
+  Statement find_;
+  Statement match_;
+  Statement sweep_look_;
+  Statement sweep_remove_;
+  Statement sweep_later_;
+  Statement has_expired_;
+};
+
+}  // namespace once::stores::sqlite

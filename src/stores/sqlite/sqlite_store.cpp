@@ -1,0 +1,873 @@
+#include <once/stores/sqlite.hpp>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "stores/sqlite/connection.hpp"
+#include "stores/sqlite/file_lock.hpp"
+#include "stores/sqlite/group_queue.hpp"
+#include "stores/sqlite/rows.hpp"
+#include "stores/sqlite/schema.hpp"
+#include "stores/sqlite/wal_vfs.hpp"
+
+namespace once::stores {
+
+namespace sqlite {
+namespace {
+
+constexpr std::size_t max_bytes = std::size_t{64} * 1024 * 1024;
+constexpr std::size_t max_group = 1024;                                 // Operations in one transaction …
+constexpr std::size_t max_group_bytes = std::size_t{16} * 1024 * 1024;  // … and about how much of records.
+constexpr std::size_t sweep_slice = 250;             // Rows a sweep looks at before writers get their turn.
+constexpr std::size_t idle_sweep_slice = 500;        // The same while nobody waits.
+constexpr std::size_t list_scan = 50'000;            // Rows that list looks at for one page.
+constexpr std::size_t max_page_bytes = max_bytes;    // Of records on one page of list.
+constexpr std::size_t kept_readers = 16;             // Connections for reading that are kept open.
+constexpr std::size_t leave_log_bytes = 512 * 1024;  // A log up to this size is left to the next opener on close.
+constexpr Millis note_time_every{10'000};
+
+// Counts the forks that this process is a child of, since the first store was made.
+std::atomic<unsigned> forks{0};
+unsigned watch_forks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+  static_cast<void>(registered);
+  return forks.load();
+}
+
+// Which file a path leads to.
+struct Identity {
+  dev_t device = 0;
+  ino_t inode = 0;
+  bool there = false;
+
+  static Identity of(const std::string& path) noexcept {
+    struct stat found {};
+    if (stat(path.c_str(), &found) != 0) return {};
+    return {found.st_dev, found.st_ino, true};
+  }
+  friend bool operator==(const Identity&, const Identity&) = default;
+};
+
+std::uint64_t size_of(const std::string& path) noexcept {
+  struct stat found {};
+  return stat(path.c_str(), &found) == 0 ? static_cast<std::uint64_t>(found.st_size) : 0;
+}
+
+struct Operation {
+  enum class Kind : std::uint8_t { insert, replace, remove, sweep };
+
+  Operation* next = nullptr;
+  Kind kind = Kind::insert;
+  Record record;  // remove: only its key.
+  Encoded encoded;
+  Seen seen;
+  Done done;
+  Answer answer;
+
+  // sweep
+  Time now{};
+  std::size_t limit = 0;
+  Callback<void(SweepAnswer)> swept;
+  SweepAnswer sweep_answer;
+};
+using Pointer = std::unique_ptr<Operation>;
+using Group = std::vector<Pointer>;
+
+// A connection for reading, with its statements.
+struct Reading {
+  Reading(const std::string& path, const std::string& vfs, Millis busy_timeout)
+      : connection(path, vfs, busy_timeout),
+        find(connection, "SELECT " + std::string(row_columns) + " FROM records WHERE key_hash = ?1 AND key = ?2") {
+    connection.run("PRAGMA cache_size = -2048; PRAGMA query_only = ON");
+  }
+  Connection connection;
+  Statement find;
+};
+
+// The writer's connection, with its statements.
+struct Writing {
+  Writing(const std::string& path, const std::string& vfs, Millis busy_timeout) : connection(path, vfs, busy_timeout) {}
+  void prepare() {
+    rows.emplace(connection);
+    begin.emplace(connection, "BEGIN IMMEDIATE");
+    commit.emplace(connection, "COMMIT");
+  }
+  Connection connection;
+  std::optional<Rows> rows;
+  std::optional<Statement> begin;
+  std::optional<Statement> commit;
+};
+
+void check(const SqliteOptions& options) {
+  const auto refuse = [](const std::string& what) { throw Exception(ErrorKind::misuse, "sqlite store: " + what); };
+  if (options.path.empty()) refuse("the path is empty");
+  if (options.path.find('\0') != std::string::npos) refuse("the path has a NUL byte in it");
+  if (options.busy_timeout < Millis{0} || options.busy_timeout > Millis{600'000}) {
+    refuse("busy_timeout must be 0 to 10 minutes");
+  }
+  if (options.checkpoint_pages < 100 || options.checkpoint_pages > 1'000'000) {
+    refuse("checkpoint_pages must be 100 to 1000000");
+  }
+  if (options.cache_bytes < (std::size_t{1} << 20U) || options.cache_bytes > (std::size_t{1} << 32U)) {
+    refuse("cache_bytes must be 1 MiB to 4 GiB");
+  }
+  if (!options.clock) refuse("there is no clock");
+}
+
+// Makes the file and its directories where that is asked for.
+void prepare_file(const SqliteOptions& options) {
+  const std::string where = "sqlite store " + options.path + ": ";
+  const auto refuse = [&](const std::string& what, int number) {
+    throw Exception(ErrorKind::unavailable,
+                    where + what + (number == 0 ? "" : std::string(": ") + std::strerror(number)));
+  };
+  std::filesystem::path directory = std::filesystem::path(options.path).parent_path();
+  if (directory.empty()) directory = ".";
+  struct stat found {};
+  if (stat(directory.c_str(), &found) != 0) {
+    if (errno != ENOENT) refuse("cannot look into the directory " + directory.string(), errno);
+    if (!options.create || !options.create_directories) {
+      refuse("the directory " + directory.string() + " does not exist: make it (mkdir -p), or name another file", 0);
+    }
+    std::filesystem::path made;
+    for (const auto& part : directory) {
+      made /= part;
+      if (mkdir(made.c_str(), 0700) != 0 && errno != EEXIST)
+        refuse("cannot make the directory " + made.string(), errno);
+    }
+  } else if (!S_ISDIR(found.st_mode)) {
+    refuse(directory.string() + " is not a directory", 0);
+  }
+  if (stat(options.path.c_str(), &found) == 0) {
+    if (!S_ISREG(found.st_mode)) {
+      throw Exception(ErrorKind::misuse, where + "this is not a file: name one, in a directory of your own");
+    }
+    return;
+  }
+  if (errno != ENOENT) refuse("cannot be looked at", errno);
+  if (!options.create) refuse("the file does not exist, and it was asked not to make one (create=0)", 0);
+  // Only if nobody else has made it: no connection of this process can have it open, whose locks a close() would end
+  // (sqlite.org/howtocorrupt.html, 2.2).
+  const int fd = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd >= 0) {
+    ::close(fd);
+    const int parent = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (parent >= 0) {
+      const int synced = fsync(parent);
+      const int number = errno;
+      ::close(parent);
+      if (synced != 0) refuse("cannot sync its directory", number);
+    }
+  } else if (errno != EEXIST) {
+    refuse("cannot be made", errno);
+  }
+}
+
+class SqliteStore final : public Store {
+ public:
+  explicit SqliteStore(SqliteOptions options)
+      : options_(std::move(options)),
+        forks_(watch_forks()),
+        vfs_(wal_vfs(options_.vfs)),
+        lock_((prepare_file(options_), options_.path + "-lock"), options_.path) {
+    const std::string boot_id = options_.boot_id.empty() ? kernel_boot_id() : options_.boot_id;
+    {
+      const Locked locked(*this);
+      open_writer();
+      migrate(writing_->connection);
+      hash_key_ = read_hash_key(writing_->connection);
+      clock_ = settle_clock(writing_->connection, *options_.clock, boot_id);
+      writing_->prepare();
+      log_ = Identity::of(options_.path + "-wal");
+      index_ = Identity::of(options_.path + "-shm");
+    }
+    writer_ = std::thread([this] { write_until_stopped(); });
+  }
+
+  SqliteStore(const SqliteStore&) = delete;
+  SqliteStore& operator=(const SqliteStore&) = delete;
+
+  ~SqliteStore() override {
+    if (is_forked()) {
+      leave();
+      return;
+    }
+    stopping_.store(true);
+    queue_.nudge();
+    writer_.join();
+    {
+      const std::lock_guard lock(readers_mutex_);
+      readers_.clear();
+    }
+    finish_file();
+  }
+
+  void insert(Record record, Done done) override {
+    write(Operation::Kind::insert, std::move(record), {}, std::move(done));
+  }
+
+  void replace(Record record, Seen seen, Done done) override {
+    write(Operation::Kind::replace, std::move(record), seen, std::move(done));
+  }
+
+  void remove(std::string key, Seen seen, Done done) override {
+    Record record;
+    record.key = std::move(key);
+    write(Operation::Kind::remove, std::move(record), seen, std::move(done));
+  }
+
+  void get(std::string key, Done done) override {
+    Answer answer;
+    if (is_forked()) {
+      answer = forked();
+    } else {
+      answer = answered([&] { return read(key); });
+    }
+    answer.time = time();
+    done(std::move(answer));
+  }
+
+  void list(ListQuery query, Callback<void(ListPage)> done) override {
+    ListPage page;
+    if (is_forked()) {
+      page.error = forked().error;
+    } else {
+      const Answer answer = answered([&] {
+        page = list_page(query);
+        return Answer::ok();
+      });
+      if (answer.status == Answer::Status::failed) page.error = answer.error;
+    }
+    done(std::move(page));
+  }
+
+  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
+    if (is_forked()) return done({.removed = 0, .more = false, .error = forked().error});
+    auto operation = std::make_unique<Operation>();
+    operation->kind = Operation::Kind::sweep;
+    operation->now = now;
+    operation->limit = limit;
+    operation->swept = std::move(done);
+    queue_.push(operation.release());
+  }
+
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept override {
+    return StoreTime{Time(std::chrono::floor<Millis>(options_.clock->uptime()) + clock_.offset), Millis{0}};
+  }
+
+  [[nodiscard]] Capabilities capabilities() const noexcept override {
+    return {
+        .max_record_bytes = max_bytes, .durable = true, .shared = true, .tells_time = true, .default_skew = Millis{0}};
+  }
+
+  [[nodiscard]] std::string name() const override { return "sqlite:" + options_.path; }
+
+  [[nodiscard]] SqliteStatus status() const {
+    SqliteStatus status;
+    status.path = options_.path;
+    status.sqlite_version = sqlite3_libversion();
+    status.schema_version = static_cast<int>(migrations().size());
+    status.file_bytes = size_of(options_.path);
+    status.log_bytes = size_of(options_.path + "-wal");
+    status.boot_id = clock_.boot_id;
+    status.clock_set_at = clock_.set_at;
+    status.clock_ahead = time()->now - options_.clock->now();
+    const std::lock_guard lock(checkpoint_error_mutex_);
+    status.checkpoint_error = checkpoint_error_;
+    return status;
+  }
+
+  [[nodiscard]] std::vector<std::string> check_file() const {
+    std::vector<std::string> problems;
+    Reading reading(options_.path, vfs_, options_.busy_timeout);
+    Statement integrity(reading.connection, "PRAGMA integrity_check(20)");
+    while (integrity.step()) {
+      if (integrity.bytes(0) != "ok") problems.emplace_back(integrity.bytes(0));
+    }
+    Statement all(reading.connection, "SELECT " + std::string(row_columns) + ", key_hash FROM records");
+    while (all.step()) {
+      try {
+        const Row row = read_row(all, options_.path);
+        if (all.integer(last_column + 1) != hash_of(hash_key_, row.record.key)) {
+          problems.push_back("the row " + std::to_string(row.id) +
+                             " has a wrong key_hash: the store cannot find it. Was its key changed by hand?");
+        }
+      } catch (const Exception& error) {
+        problems.emplace_back(error.what());
+      }
+      if (problems.size() == 100) break;
+    }
+    return problems;
+  }
+
+ private:
+  // Holds the lock between processes.
+  class Locked {
+   public:
+    explicit Locked(SqliteStore& store) : store_(store) { store_.lock_.acquire(store_.options_.busy_timeout); }
+    ~Locked() { release(); }
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+    void release() noexcept {
+      if (std::exchange(held_, false)) store_.lock_.release();
+    }
+
+   private:
+    SqliteStore& store_;
+    bool held_ = true;
+  };
+
+  // Turns what `work` throws into an answer.
+  template <class Work>
+  static Answer answered(Work&& work) {
+    try {
+      return std::forward<Work>(work)();
+    } catch (const Exception& error) {
+      return Answer::fail(error.kind(), error.what());
+    } catch (const std::bad_alloc&) {
+      return Answer::fail(ErrorKind::unavailable, "sqlite store: out of memory");
+    }
+  }
+
+  // --- Callers' threads ---
+
+  [[nodiscard]] bool is_forked() const noexcept { return forks.load(std::memory_order_relaxed) != forks_; }
+
+  [[nodiscard]] Answer forked() const {
+    return Answer::fail(ErrorKind::misuse, "sqlite store " + options_.path +
+                                               ": this process is a fork of the one that opened it: open it anew here");
+  }
+
+  // In the child of a fork nothing here may be touched: the thread is gone, locks and connections are the parent's.
+  void leave() noexcept {
+    writer_.detach();
+    static_cast<void>(writing_.release());
+    for (auto& reader : readers_) static_cast<void>(reader.release());
+  }
+
+  void write(Operation::Kind kind, Record record, Seen seen, Done done) {
+    if (is_forked()) return done(forked());
+    if (record_bytes(record) > max_bytes) {
+      return done(Answer::fail(ErrorKind::misuse, "a record of " + std::to_string(record_bytes(record)) +
+                                                      " bytes is over the sqlite store's limit of " +
+                                                      std::to_string(max_bytes)));
+    }
+    if (record.key.empty()) return done(Answer::fail(ErrorKind::misuse, "sqlite store: the key is empty"));
+    auto operation = std::make_unique<Operation>();
+    operation->kind = kind;
+    operation->record = std::move(record);
+    operation->encoded = encode(hash_key_, operation->record);
+    operation->seen = seen;
+    operation->done = std::move(done);
+    queue_.push(operation.release());
+  }
+
+  void check_identity() const {
+    const Identity now = Identity::of(options_.path);
+    if (now == file_) return;
+    throw Exception(ErrorKind::unavailable,
+                    "sqlite store " + options_.path + ": the file was " + (now.there ? "replaced" : "deleted") +
+                        " while it was open; nothing is read from or written to the old one any more: put it back, or "
+                        "restart the programs that use it");
+  }
+
+  // Lends a connection for reading.
+  class Reader {
+   public:
+    explicit Reader(const SqliteStore& store) : store_(store) {
+      {
+        const std::lock_guard lock(store_.readers_mutex_);
+        if (!store_.readers_.empty()) {
+          reading_ = std::move(store_.readers_.back());
+          store_.readers_.pop_back();
+        }
+      }
+      if (!reading_) {
+        reading_ = std::make_unique<Reading>(store_.options_.path, store_.vfs_, store_.options_.busy_timeout);
+      }
+    }
+    ~Reader() {
+      // After a failure it is not used again: a fresh one may do better.
+      if (std::uncaught_exceptions() != exceptions_) return;
+      const std::lock_guard lock(store_.readers_mutex_);
+      if (store_.readers_.size() < kept_readers) store_.readers_.push_back(std::move(reading_));
+    }
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+    Reading* operator->() noexcept { return reading_.get(); }
+
+   private:
+    const SqliteStore& store_;
+    const int exceptions_ = std::uncaught_exceptions();
+    std::unique_ptr<Reading> reading_;
+  };
+
+  Answer read(const std::string& key) const {
+    check_identity();
+    Reader reader(*this);
+    const Resetting resetting(reader->find);
+    reader->find.bind(1, hash_of(hash_key_, key));
+    if (is_clean_text(key)) {
+      reader->find.bind_text(2, key);
+    } else {
+      reader->find.bind_blob(2, key);
+    }
+    Answer answer = Answer::ok();
+    if (reader->find.step()) {
+      Row row = read_row(reader->find, options_.path);
+      answer.place = static_cast<std::uint64_t>(row.id);
+      answer.record = std::move(row.record);
+    }
+    return answer;
+  }
+
+  // Where a page begins: "<sweep_at_ms>.<id>", the row that the page before has ended with. In the order of insertion
+  // the first number is 0.
+  struct Cursor {
+    std::int64_t sweep_at = std::numeric_limits<std::int64_t>::min();
+    std::int64_t id = std::numeric_limits<std::int64_t>::min();
+
+    [[nodiscard]] std::string text() const { return std::to_string(sweep_at) + "." + std::to_string(id); }
+    static Cursor from(const std::string& text) {
+      Cursor cursor;
+      if (text.empty()) return cursor;
+      const char* const end = text.data() + text.size();
+      const auto first = std::from_chars(text.data(), end, cursor.sweep_at);
+      const bool dot = first.ec == std::errc() && first.ptr != end && *first.ptr == '.';
+      const auto second = dot ? std::from_chars(first.ptr + 1, end, cursor.id) : first;
+      if (!dot || second.ec != std::errc() || second.ptr != end) {
+        throw Exception(ErrorKind::misuse,
+                        "sqlite store: '" + text + "' is not the cursor of a page: pass on what the page before gave");
+      }
+      return cursor;
+    }
+  };
+
+  ListPage list_page(const ListQuery& query) const {
+    if (query.limit < 1 || query.limit > 10'000) {
+      throw Exception(ErrorKind::misuse, "sqlite store: the limit of a list must be 1 to 10000");
+    }
+    Cursor at = Cursor::from(query.cursor);
+    check_identity();
+    Reader reader(*this);
+    const bool open_only = query.state && *query.state != State::completed;
+    const bool by_expiry = !open_only && query.expired_at;
+    std::string sql = "SELECT " + std::string(row_columns) + ", sweep_at_ms FROM records ";
+    if (open_only) {
+      sql += "INDEXED BY records_open WHERE state <> 1 AND state = ?3 AND id > ?2 ORDER BY id";
+    } else if (by_expiry) {
+      sql +=
+          "INDEXED BY records_by_sweep WHERE sweep_at_ms >= ?1 AND (sweep_at_ms, id) > (?1, ?2) AND "
+          "sweep_at_ms <= ?4 ORDER BY sweep_at_ms, id";
+    } else {
+      sql += "WHERE id > ?2 ORDER BY id";
+    }
+    Statement statement(reader->connection, sql);
+    if (by_expiry) {
+      statement.bind(1, at.sweep_at);
+      statement.bind(4, query.expired_at->time_since_epoch().count());
+    }
+    statement.bind(2, at.id);
+    if (open_only) statement.bind(3, static_cast<std::int64_t>(*query.state));
+
+    ListPage page;
+    std::size_t bytes = 0;
+    for (std::size_t looked_at = 0; statement.step(); ++looked_at) {
+      if (page.records.size() == query.limit || looked_at == list_scan || bytes >= max_page_bytes) {
+        page.cursor = at.text();
+        break;
+      }
+      at.id = statement.integer(0);
+      at.sweep_at = by_expiry ? statement.integer(last_column + 1) : 0;
+      if (!statement.bytes(key_column).starts_with(query.key_prefix)) continue;
+      if (query.state && statement.integer(state_column) != static_cast<std::int64_t>(*query.state)) continue;
+      if (query.expired_at) {
+        if (statement.type(expires_column) == SQLITE_NULL) continue;
+        if (statement.integer(expires_column) > query.expired_at->time_since_epoch().count()) continue;
+      }
+      page.records.push_back(read_row(statement, options_.path).record);
+      bytes += record_bytes(page.records.back());
+    }
+    return page;
+  }
+
+  // --- The writer's thread ---
+
+  void write_until_stopped() {
+    for (;;) {
+      if (backlog_.empty() && sweeps_.empty()) queue_.wait();
+      take();
+      if (backlog_.empty() && sweeps_.empty()) {
+        if (stopping_.load()) return;
+        continue;
+      }
+      if (!backlog_.empty() || !sweeps_.empty()) work();
+    }
+  }
+
+  void take() {
+    for (Operation* operation = queue_.take(); operation != nullptr;) {
+      Operation* const next = operation->next;
+      (operation->kind == Operation::Kind::sweep ? sweeps_ : backlog_).emplace_back(operation);
+      operation = next;
+    }
+  }
+
+  // One group and one slice of a sweep, if there are any.
+  void work() {
+    Group group;
+    try {
+      Locked locked(*this);
+      take();  // What came while we waited for our turn.
+      fill(group);
+      make_ready();
+      if (!group.empty()) write_group(group);
+      if (group.empty() || checkpoint_due()) {
+        finish(group);
+        sweep_slice_once();
+        checkpoint();
+        return;
+      }
+      locked.release();
+      finish(group);
+      if (sweeps_.empty()) return;
+    } catch (const Exception& error) {
+      fail_all(group, error.kind(), error.what());
+      return;
+    }
+    try {
+      const Locked locked(*this);
+      make_ready();
+      sweep_slice_once();
+      checkpoint();
+    } catch (const Exception& error) {
+      fail_all(group, error.kind(), error.what());
+    }
+  }
+
+  void fill(Group& group) {
+    std::size_t bytes = 0;
+    while (!backlog_.empty() && group.size() < max_group && bytes < max_group_bytes) {
+      bytes += record_bytes(backlog_.front()->record);
+      group.push_back(std::move(backlog_.front()));
+      backlog_.pop_front();
+    }
+  }
+
+  // The file is the one we opened, and the connection works. Inside the lock.
+  void make_ready() {
+    check_identity();
+    if (!writing_) {
+      open_writer();
+      migrate(writing_->connection);
+      writing_->prepare();
+      log_ = Identity::of(options_.path + "-wal");
+      index_ = Identity::of(options_.path + "-shm");
+    }
+    if (Identity::of(options_.path + "-wal") != log_ || Identity::of(options_.path + "-shm") != index_) {
+      throw Exception(
+          ErrorKind::unavailable,
+          "sqlite store " + options_.path +
+              ": its -wal or -shm file was deleted or replaced while it was open; writing on would lose what "
+              "is written: restart all programs that use it, and never delete these files");
+    }
+  }
+
+  void open_writer() {
+    const Identity before = Identity::of(options_.path);
+    if (file_.there && !(before == file_)) check_identity();
+    auto opened = std::make_unique<Writing>(options_.path, vfs_, options_.busy_timeout);
+    Connection& connection = opened->connection;
+    // Not a word to a foreign file before it is known to be ours: changing the journal mode writes to it.
+    const std::int64_t application = connection.number("PRAGMA application_id");
+    if (application != 0 && application != application_id) migrate(connection);  // Says so.
+    connection.run(("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY; "
+                    "PRAGMA cache_size = -" +
+                    std::to_string(options_.cache_bytes / 1024))
+                       .c_str());
+    Statement mode(connection, "PRAGMA journal_mode = WAL");
+    if (!mode.step() || mode.bytes(0) != "wal") {
+      throw Exception(ErrorKind::unavailable, "sqlite store " + options_.path +
+                                                  ": no write-ahead log is possible here: use a local file system");
+    }
+    sqlite3_wal_hook(
+        connection.raw(),
+        [](void* self, sqlite3*, const char*, int pages) {
+          static_cast<SqliteStore*>(self)->log_pages_ = static_cast<std::uint32_t>(pages);
+          return SQLITE_OK;
+        },
+        this);
+    const Identity after = Identity::of(options_.path);
+    if (!(before == after)) {
+      throw Exception(ErrorKind::unavailable, "sqlite store " + options_.path + ": the file was replaced just now");
+    }
+    file_ = after;
+    writing_ = std::move(opened);
+  }
+
+  // Leaves an answer in each operation. Throws Exception if the file is gone between two tries.
+  void write_group(Group& group) {
+    const std::optional<Lost> lost = try_group(group);
+    if (!lost || lost->in_doubt || lost->code == SQLITE_BUSY || group.size() == 1) return;
+    // The whole transaction was undone, perhaps for the sake of one: now each for itself.
+    for (Pointer& operation : group) {
+      make_ready();
+      try_group({&operation, 1});
+    }
+  }
+
+  struct Lost {
+    int code = 0;           // SQLite's primary result code.
+    bool in_doubt = false;  // The commit may have reached the disk.
+  };
+
+  // One transaction. Empty if it was committed.
+  std::optional<Lost> try_group(std::span<Pointer> group) {
+    bool committing = false;
+    try {
+      writing_->begin->step();
+      writing_->begin->reset();
+      for (const Pointer& operation : group) {
+        try {
+          operation->answer = carry_out(*operation);
+        } catch (const SqlError& error) {
+          if (error.primary() != SQLITE_TOOBIG) throw;  // That one has changed nothing and concerns nobody else.
+          operation->answer = Answer::fail(error.kind(), error.what());
+        } catch (const Exception& error) {  // A malformed row in the way.
+          operation->answer = Answer::fail(error.kind(), error.what());
+        }
+      }
+      note_time_if_due();
+      committing = true;
+      writing_->commit->step();
+      writing_->commit->reset();
+      const auto now = time();
+      for (const Pointer& operation : group) operation->answer.time = now;
+      return std::nullopt;
+    } catch (const SqlError& error) {
+      const Lost lost{error.primary(), undo(error, committing)};
+      for (const Pointer& operation : group) {
+        operation->answer = lost.in_doubt
+                                ? Answer::fail(ErrorKind::in_doubt,
+                                               std::string(error.what()) + " (it may have been written all the same)")
+                                : Answer::fail(error.kind(), error.what());
+      }
+      return lost;
+    }
+  }
+
+  // After a failed transaction. True if it may have been committed all the same.
+  bool undo(const SqlError& error, bool committing) {
+    noted_ = Time{};
+    sqlite3* const db = writing_->connection.raw();
+    // SQLite has undone it by itself in some cases (sqlite.org/lang_transaction.html, "Response To Errors Within A
+    // Transaction").
+    const bool undone =
+        !writing_->connection.in_transaction() || sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr) == SQLITE_OK;
+    switch (error.primary()) {
+      case SQLITE_BUSY:
+      case SQLITE_FULL:  // The frame that commits is the last one of the log: it was not written whole.
+      case SQLITE_READONLY:
+      case SQLITE_NOMEM:
+        if (!undone) writing_.reset();
+        return false;
+      default:
+        writing_.reset();                                         // A fresh connection may do better.
+        return committing && error.code() != SQLITE_IOERR_WRITE;  // As for SQLITE_FULL.
+    }
+  }
+
+  Answer carry_out(Operation& operation) {
+    Rows& rows = *writing_->rows;
+    std::int64_t id = static_cast<std::int64_t>(operation.seen.place);
+    std::optional<Row> in_the_way;
+    switch (operation.kind) {
+      case Operation::Kind::insert:
+        in_the_way = rows.insert(operation.record, operation.encoded, id);
+        if (!in_the_way) return Answer::ok(static_cast<std::uint64_t>(id));
+        break;
+      case Operation::Kind::replace:
+        if (rows.replace(operation.record, operation.encoded, operation.seen, id)) {
+          return Answer::ok(static_cast<std::uint64_t>(id));
+        }
+        in_the_way = rows.find(operation.record.key, operation.encoded.key_hash);
+        break;
+      case Operation::Kind::remove:
+        if (rows.remove(operation.record.key, operation.encoded.key_hash, operation.seen)) return Answer::ok();
+        in_the_way = rows.find(operation.record.key, operation.encoded.key_hash);
+        break;
+      case Operation::Kind::sweep:
+        break;  // Not in a group.
+    }
+    if (!in_the_way) return Answer::refuse(std::nullopt);
+    return Answer::refuse(std::move(in_the_way->record), static_cast<std::uint64_t>(in_the_way->id));
+  }
+
+  static void finish(Group& group) {
+    for (Pointer& operation : group) {
+      operation->done(std::move(operation->answer));
+    }
+    group.clear();
+  }
+
+  // What prevented the transaction prevents everything that waits.
+  void fail_all(Group& group, ErrorKind kind, const std::string& message) {
+    take();
+    while (!backlog_.empty()) {
+      group.push_back(std::move(backlog_.front()));
+      backlog_.pop_front();
+    }
+    for (const Pointer& operation : group) operation->answer = Answer::fail(kind, message);
+    finish(group);
+    std::deque<Pointer> sweeps = std::exchange(sweeps_, {});
+    for (const Pointer& operation : sweeps) {
+      operation->sweep_answer.error = Error{kind, message};
+      operation->swept(std::move(operation->sweep_answer));
+    }
+  }
+
+  void sweep_slice_once() {
+    if (sweeps_.empty() || !writing_) return;
+    Operation& operation = *sweeps_.front();
+    SweepAnswer& answer = operation.sweep_answer;
+    const std::size_t slice =
+        std::min(operation.limit - answer.removed, backlog_.empty() ? idle_sweep_slice : sweep_slice);
+    bool over = false;
+    try {
+      writing_->begin->step();
+      writing_->begin->reset();
+      const Rows::Swept swept = writing_->rows->sweep(operation.now, slice);
+      const bool more = swept.looked_at == slice && writing_->rows->has_expired(operation.now);
+      writing_->commit->step();
+      writing_->commit->reset();
+      answer.removed += swept.removed;
+      answer.more = more;
+      over = !more || answer.removed >= operation.limit;
+    } catch (const SqlError& error) {
+      undo(error, false);
+      answer.error = error.error();
+      over = true;
+    }
+    if (!over) return;
+    const Pointer finished = std::move(sweeps_.front());
+    sweeps_.pop_front();
+    finished->swept(std::move(finished->sweep_answer));
+  }
+
+  void note_time_if_due() {
+    const Time now = time()->now;
+    if (noted_ + note_time_every > now) return;
+    note_time(writing_->connection, now);
+    noted_ = now;
+  }
+
+  [[nodiscard]] bool checkpoint_due() const noexcept { return log_pages_ >= checkpoint_at_; }
+
+  // Copies the log into the file. Inside the lock: a checkpoint beside another process's write is what the WAL-reset
+  // bug of SQLite up to 3.51.2 takes (sqlite.org/wal.html#walresetbug).
+  void checkpoint() {
+    if (!checkpoint_due() || !writing_) return;
+    int pages = 0;
+    int copied = 0;
+    const int code =
+        sqlite3_wal_checkpoint_v2(writing_->connection.raw(), nullptr, SQLITE_CHECKPOINT_PASSIVE, &pages, &copied);
+    // If a reader still needs the log, or the disk is full, the log goes on growing for a while.
+    const bool whole = code == SQLITE_OK && pages == copied;
+    checkpoint_at_ = whole ? options_.checkpoint_pages : log_pages_ + options_.checkpoint_pages / 4;
+    log_pages_ = whole ? 0 : log_pages_;
+    const std::lock_guard lock(checkpoint_error_mutex_);
+    checkpoint_error_ = code == SQLITE_OK ? std::string() : writing_->connection.error(code).what();
+  }
+
+  // On close: a long log is copied and cut off, so that the next opener need not read it. Nothing depends on it.
+  void finish_file() {
+    const Answer answer = answered([&] {
+      if (!writing_ || size_of(options_.path + "-wal") <= leave_log_bytes) return Answer::ok();
+      const Locked locked(*this);
+      make_ready();
+      sqlite3_busy_timeout(writing_->connection.raw(), 0);  // Not for the sake of a reader.
+      sqlite3_wal_checkpoint_v2(writing_->connection.raw(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+      return Answer::ok();
+    });
+    static_cast<void>(answer);  // The log is as good.
+    writing_.reset();
+  }
+
+  static constexpr int last_column = 22;
+  static constexpr int state_column = 1;
+  static constexpr int expires_column = 6;
+  static constexpr int key_column = 11;
+
+  const SqliteOptions options_;
+  const unsigned forks_;
+  const std::string vfs_;
+  FileLock lock_;
+  Identity file_;   // Of the file we opened.
+  Identity log_;    // Of its -wal.
+  Identity index_;  // Of its -shm.
+  HashKey hash_key_;
+  StoredClock clock_;
+
+  mutable std::mutex readers_mutex_;
+  mutable std::vector<std::unique_ptr<Reading>> readers_;
+
+  GroupQueue<Operation> queue_;
+  std::atomic<bool> stopping_{false};
+
+  // The writer's own.
+  std::unique_ptr<Writing> writing_;  // Null after a failure: opened anew for the next group.
+  std::deque<Pointer> backlog_;       // Taken from the queue, not yet written.
+  std::deque<Pointer> sweeps_;
+  std::uint32_t log_pages_ = 0;
+  std::uint32_t checkpoint_at_ = options_.checkpoint_pages;
+  Time noted_{};
+
+  mutable std::mutex checkpoint_error_mutex_;
+  std::string checkpoint_error_;
+
+  std::thread writer_;  // Last: it uses the others.
+};
+
+}  // namespace
+}  // namespace sqlite
+
+std::unique_ptr<Store> make_sqlite_store(SqliteOptions options) {
+  sqlite::check(options);
+  // Relative to where the program is now, not to where it goes later.
+  std::error_code failed;
+  const auto absolute = std::filesystem::absolute(options.path, failed);
+  if (failed) throw Exception(ErrorKind::unavailable, "sqlite store: no working directory: " + failed.message());
+  options.path = absolute.lexically_normal().string();
+  return std::make_unique<sqlite::SqliteStore>(std::move(options));
+}
+
+std::optional<SqliteStatus> sqlite_status(const Store& store) {
+  const auto* const ours = dynamic_cast<const sqlite::SqliteStore*>(&store);
+  return ours == nullptr ? std::nullopt : std::optional(ours->status());
+}
+
+std::vector<std::string> check_sqlite(const Store& store) {
+  const auto* const ours = dynamic_cast<const sqlite::SqliteStore*>(&store);
+  if (ours == nullptr) throw Exception(ErrorKind::misuse, store.name() + " is not a sqlite store");
+  return ours->check_file();
+}
+
+}  // namespace once::stores

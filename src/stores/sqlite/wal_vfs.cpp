@@ -1,0 +1,178 @@
+#include "stores/sqlite/wal_vfs.hpp"
+
+#include <sqlite3.h>
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string_view>
+#include <vector>
+
+#include <once/error.hpp>
+
+namespace once::stores::sqlite {
+
+namespace {
+
+constexpr std::size_t max_collected_bytes = std::size_t{4} * 1024 * 1024;
+
+sqlite3_vfs* base_of(sqlite3_vfs* vfs) noexcept { return static_cast<sqlite3_vfs*>(vfs->pAppData); }
+
+constexpr std::size_t aligned(std::size_t bytes) noexcept {
+  return (bytes + alignof(std::max_align_t) - 1) / alignof(std::max_align_t) * alignof(std::max_align_t);
+}
+
+// Lies behind the base's own file structure, whose first member, the table of methods, is exchanged for `methods`:
+// what is not overridden goes to the base without a detour.
+struct Log {
+  sqlite3_io_methods methods{};
+  const sqlite3_io_methods* base = nullptr;
+  std::vector<char> collected;
+  sqlite3_int64 begin = 0;  // Where in the file `collected` belongs.
+};
+
+// The table of methods is Log's first member, so the file leads to its Log.
+static_assert(offsetof(Log, methods) == 0);
+Log& log_of(sqlite3_file* file) noexcept {
+  return *std::launder(reinterpret_cast<Log*>(const_cast<sqlite3_io_methods*>(file->pMethods)));
+}
+
+int write_out(sqlite3_file* file) noexcept {
+  Log& log = log_of(file);
+  if (log.collected.empty()) return SQLITE_OK;
+  const int code = log.base->xWrite(file, log.collected.data(), static_cast<int>(log.collected.size()), log.begin);
+  // Dropped on failure too: SQLite gives the transaction up and writes its place anew.
+  log.collected.clear();
+  return code;
+}
+
+int log_write(sqlite3_file* file, const void* data, int size, sqlite3_int64 offset) noexcept {
+  Log& log = log_of(file);
+  const auto bytes = static_cast<std::size_t>(size);
+  const bool follows = offset == log.begin + static_cast<sqlite3_int64>(log.collected.size());
+  if (!log.collected.empty() && (!follows || log.collected.size() + bytes > max_collected_bytes)) {
+    const int code = write_out(file);
+    if (code != SQLITE_OK) return code;
+  }
+  if (log.collected.empty()) log.begin = offset;
+  try {
+    const auto* const begin = static_cast<const char*>(data);
+    log.collected.insert(log.collected.end(), begin, begin + bytes);
+  } catch (const std::bad_alloc&) {
+    return SQLITE_IOERR_NOMEM;
+  }
+  return SQLITE_OK;
+}
+
+int log_read(sqlite3_file* file, void* data, int size, sqlite3_int64 offset) noexcept {
+  Log& log = log_of(file);
+  if (!log.collected.empty() && offset + size > log.begin) {
+    const int code = write_out(file);
+    if (code != SQLITE_OK) return code;
+  }
+  return log.base->xRead(file, data, size, offset);
+}
+
+int log_truncate(sqlite3_file* file, sqlite3_int64 size) noexcept {
+  const int code = write_out(file);
+  return code != SQLITE_OK ? code : log_of(file).base->xTruncate(file, size);
+}
+
+int log_size(sqlite3_file* file, sqlite3_int64* size) noexcept {
+  const int code = write_out(file);
+  return code != SQLITE_OK ? code : log_of(file).base->xFileSize(file, size);
+}
+
+int log_sync(sqlite3_file* file, int flags) noexcept {
+  const int code = write_out(file);
+  return code != SQLITE_OK ? code : log_of(file).base->xSync(file, flags);
+}
+
+int log_close(sqlite3_file* file) noexcept {
+  Log& log = log_of(file);
+  // Never synced, so never committed: nobody may know of it.
+  const sqlite3_io_methods* const base = log.base;
+  log.~Log();
+  file->pMethods = base;
+  return base->xClose(file);
+}
+
+int open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* out_flags) noexcept {
+  sqlite3_vfs* const base = base_of(vfs);
+  const int code = base->xOpen(base, name, file, flags, out_flags);
+  if (code != SQLITE_OK || (flags & SQLITE_OPEN_WAL) == 0) return code;
+  auto* const place = reinterpret_cast<std::byte*>(file) + aligned(static_cast<std::size_t>(base->szOsFile));
+  auto* const log = ::new (static_cast<void*>(place)) Log;
+  log->base = file->pMethods;
+  log->methods = *file->pMethods;
+  log->methods.xClose = log_close;
+  log->methods.xRead = log_read;
+  log->methods.xWrite = log_write;
+  log->methods.xTruncate = log_truncate;
+  log->methods.xSync = log_sync;
+  log->methods.xFileSize = log_size;
+  file->pMethods = &log->methods;
+  return SQLITE_OK;
+}
+
+struct Registered {
+  std::string name;
+  std::string base_name;
+  sqlite3_vfs vfs{};
+};
+
+std::unique_ptr<Registered> make(const std::string& base_name, sqlite3_vfs* base) {
+  auto made = std::make_unique<Registered>();
+  made->base_name = base_name;
+  made->name = "once-" + base_name;
+  sqlite3_vfs& vfs = made->vfs;
+  vfs.iVersion = 2;
+  vfs.szOsFile = static_cast<int>(aligned(static_cast<std::size_t>(base->szOsFile)) + sizeof(Log));
+  vfs.mxPathname = base->mxPathname;
+  vfs.zName = made->name.c_str();
+  vfs.pAppData = base;
+  vfs.xOpen = open;
+  vfs.xDelete = [](sqlite3_vfs* v, const char* name, int sync) { return base_of(v)->xDelete(base_of(v), name, sync); };
+  vfs.xAccess = [](sqlite3_vfs* v, const char* name, int flags, int* out) {
+    return base_of(v)->xAccess(base_of(v), name, flags, out);
+  };
+  vfs.xFullPathname = [](sqlite3_vfs* v, const char* name, int size, char* out) {
+    return base_of(v)->xFullPathname(base_of(v), name, size, out);
+  };
+  vfs.xRandomness = [](sqlite3_vfs* v, int size, char* out) { return base_of(v)->xRandomness(base_of(v), size, out); };
+  vfs.xSleep = [](sqlite3_vfs* v, int us) { return base_of(v)->xSleep(base_of(v), us); };
+  vfs.xCurrentTime = [](sqlite3_vfs* v, double* out) { return base_of(v)->xCurrentTime(base_of(v), out); };
+  vfs.xGetLastError = [](sqlite3_vfs* v, int size, char* out) {
+    return base_of(v)->xGetLastError(base_of(v), size, out);
+  };
+  vfs.xCurrentTimeInt64 = [](sqlite3_vfs* v, sqlite3_int64* out) {
+    return base_of(v)->xCurrentTimeInt64(base_of(v), out);
+  };
+  return made;
+}
+
+}  // namespace
+
+std::string wal_vfs(const std::string& base) {
+  static std::mutex mutex;
+  // Never destroyed: SQLite keeps pointers to them, and stores may outlive static objects.
+  static auto& all = *new std::vector<std::unique_ptr<Registered>>;
+  const std::lock_guard lock(mutex);
+  sqlite3_vfs* const found = sqlite3_vfs_find(base.empty() ? nullptr : base.c_str());
+  if (found == nullptr || found->iVersion < 2) {
+    throw Exception(ErrorKind::misuse, "SQLite has no VFS named '" + base + "' of version 2 or later");
+  }
+  for (const auto& known : all) {
+    if (known->vfs.pAppData == found) return known->name;
+  }
+  auto made = make(found->zName, found);
+  if (sqlite3_vfs_register(&made->vfs, 0) != SQLITE_OK) {
+    throw Exception(ErrorKind::unavailable, "SQLite cannot register a VFS: out of memory");
+  }
+  all.push_back(std::move(made));
+  return all.back()->name;
+}
+
+}  // namespace once::stores::sqlite

@@ -1,0 +1,130 @@
+#include "stores/url.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include <once/error.hpp>
+
+namespace once::stores {
+
+namespace {
+
+int digit(char c) noexcept {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// Empty if a '%' is not followed by two hexadecimal digits.
+std::optional<std::string> decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    if (i + 2 >= text.size() || digit(text[i + 1]) < 0 || digit(text[i + 2]) < 0) return std::nullopt;
+    out += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+    i += 2;
+  }
+  return out;
+}
+
+// A whole number and what follows it; empty if there is none or it is too large.
+std::optional<std::pair<std::uint64_t, std::string_view>> leading_number(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc()) return std::nullopt;
+  return std::pair(value, text.substr(static_cast<std::size_t>(end - text.data())));
+}
+
+}  // namespace
+
+void Url::refuse(const std::string& what) const {
+  throw Exception(ErrorKind::misuse, "store URL '" + text_ + "': " + what);
+}
+
+Url::Url(std::string_view text) : text_(text) {
+  const std::size_t colon = text.find(':');
+  const std::string_view scheme = text.substr(0, colon);
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '-'; };
+  if (colon == std::string_view::npos || scheme.empty() || !std::all_of(scheme.begin(), scheme.end(), letter)) {
+    refuse("it must begin with a scheme and a colon, as in sqlite:/var/lib/once/once.db");
+  }
+  scheme_ = scheme;
+  const std::string_view rest = text.substr(colon + 1);
+  if (rest.find('#') != std::string_view::npos) refuse("a '#' must be written %23");
+  const std::size_t mark = rest.find('?');
+  const auto path = decoded(rest.substr(0, mark));
+  if (!path) refuse("a '%' must be followed by two hexadecimal digits; a plain '%' is written %25");
+  path_ = *path;
+  if (mark == std::string_view::npos) return;
+  std::string_view query = rest.substr(mark + 1);
+  while (!query.empty()) {
+    const std::size_t end = std::min(query.find('&'), query.size());
+    const std::string_view parameter = query.substr(0, end);
+    query.remove_prefix(std::min(end + 1, query.size()));
+    const std::size_t equals = parameter.find('=');
+    const std::string name(parameter.substr(0, equals));
+    if (name.empty() || equals == std::string_view::npos) {
+      refuse("'" + std::string(parameter) + "' is no parameter: expected name=value");
+    }
+    const auto value = decoded(parameter.substr(equals + 1));
+    if (!value) refuse("the value of '" + name + "' has a '%' without two hexadecimal digits");
+    const auto same = [&](const auto& other) { return other.first == name; };
+    if (std::any_of(parameters_.begin(), parameters_.end(), same))
+      refuse("the parameter '" + name + "' is given twice");
+    parameters_.emplace_back(name, *value);
+  }
+}
+
+std::optional<std::string> Url::take(std::string_view name) {
+  const auto found =
+      std::find_if(parameters_.begin(), parameters_.end(), [&](const auto& other) { return other.first == name; });
+  if (found == parameters_.end()) return std::nullopt;
+  std::string value = std::move(found->second);
+  parameters_.erase(found);
+  return value;
+}
+
+std::optional<bool> Url::take_flag(std::string_view name) {
+  const auto value = take(name);
+  if (!value) return std::nullopt;
+  if (*value != "0" && *value != "1") refuse("the parameter '" + std::string(name) + "' must be 0 or 1");
+  return *value == "1";
+}
+
+std::optional<std::uint64_t> Url::take_number(std::string_view name) {
+  const auto value = take(name);
+  if (!value) return std::nullopt;
+  const auto number = leading_number(*value);
+  if (!number || !number->second.empty()) refuse("the parameter '" + std::string(name) + "' must be a whole number");
+  return number->first;
+}
+
+std::optional<Millis> Url::take_duration(std::string_view name) {
+  const auto value = take(name);
+  if (!value) return std::nullopt;
+  const auto number = leading_number(*value);
+  const std::string_view unit = number ? number->second : std::string_view();
+  const std::uint64_t factor = unit == "ms"  ? 1
+                               : unit == "s" ? 1'000
+                               : unit == "m" ? 60'000
+                               : unit == "h" ? 3'600'000
+                                             : 0;
+  constexpr auto max = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (factor == 0 || number->first > max / factor) {
+    refuse("the parameter '" + std::string(name) + "' must be a time: a whole number and ms, s, m or h, as in 5s");
+  }
+  return Millis(static_cast<std::int64_t>(number->first * factor));
+}
+
+void Url::refuse_rest(std::string_view known) const {
+  if (parameters_.empty()) return;
+  refuse("unknown parameter '" + parameters_.front().first + "'; " +
+         (known.empty() ? scheme_ + ": takes none" : scheme_ + ": takes " + std::string(known)));
+}
+
+}  // namespace once::stores

@@ -1,0 +1,42 @@
+// A store's URL, taken apart.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <once/time.hpp>
+
+namespace once::stores {
+
+// scheme:path?name=value&name=value. Every method throws Exception(misuse) that names what is malformed.
+class Url {
+ public:
+  explicit Url(std::string_view text);
+
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }
+  [[nodiscard]] const std::string& scheme() const noexcept { return scheme_; }  // Without the colon.
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }      // Decoded.
+
+  // Each takes the parameter out; empty if it was not given.
+  std::optional<bool> take_flag(std::string_view name);
+  std::optional<Millis> take_duration(std::string_view name);
+  std::optional<std::uint64_t> take_number(std::string_view name);
+
+  // Called when all known parameters were taken: refuses what is left. `known`: "create, busy_timeout", or empty.
+  void refuse_rest(std::string_view known) const;
+
+ private:
+  std::optional<std::string> take(std::string_view name);
+  [[noreturn]] void refuse(const std::string& what) const;
+
+  std::string text_;
+  std::string scheme_;
+  std::string path_;
+  std::vector<std::pair<std::string, std::string>> parameters_;
+};
+
+}  // namespace once::stores

@@ -1,0 +1,136 @@
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <once/error.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/stores/open.hpp>
+
+namespace once {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class OpenStore : public ::testing::Test {
+ protected:
+  OpenStore() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "once-open-XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+  }
+  ~OpenStore() override { std::filesystem::remove_all(directory_); }
+
+  // The misuse that opening `url` is refused as; empty if it is not.
+  static std::string refusal(const std::string& url) {
+    try {
+      open_store(url);
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::misuse) << error.what();
+      return error.what();
+    }
+    return {};
+  }
+
+  std::string directory_;
+};
+
+TEST_F(OpenStore, OpensTheMemory) {
+  const auto store = open_store("memory:");
+  EXPECT_EQ(store->name(), "memory:");
+  EXPECT_FALSE(store->capabilities().shared);
+}
+
+TEST_F(OpenStore, OpensAFileByItsPathAndFindsItAgain) {
+  const std::string url = "sqlite:" + directory_ + "/a.db";
+  Record record;
+  record.key = "orders#17";
+  record.attempt = 1;
+  record.revision = 1;
+  EXPECT_EQ(blocking::insert(*open_store(url), record).status, Answer::Status::done);
+  const auto store = open_store(url);
+  EXPECT_EQ(store->name(), url);
+  EXPECT_EQ(blocking::get(*store, "orders#17").record, record);
+}
+
+TEST_F(OpenStore, OpensARelativePathFromWhereTheProgramIs) {
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(directory_);
+  const auto store = open_store("sqlite:b.db");
+  std::filesystem::current_path(before);
+  EXPECT_TRUE(std::filesystem::exists(directory_ + "/b.db"));
+  EXPECT_EQ(store->name(), "sqlite:" + directory_ + "/b.db");
+}
+
+TEST_F(OpenStore, TakesEveryParameter) {
+  open_store("sqlite:" + directory_ +
+             "/deep/er/c.db?create=1&create_directories=1&busy_timeout=250ms&checkpoint_pages=100");
+  EXPECT_TRUE(std::filesystem::exists(directory_ + "/deep/er/c.db"));
+}
+
+TEST_F(OpenStore, DecodesAndEscapesPaths) {
+  const std::string name = "50% #1? a&b=\xC3\xBC.db";
+  EXPECT_EQ(escape_url("/" + name), "/50%25%20%231%3F%20a%26b=%C3%BC.db");
+  open_store("sqlite:" + escape_url(directory_ + "/" + name));
+  EXPECT_TRUE(std::filesystem::exists(directory_ + "/" + name));
+}
+
+TEST_F(OpenStore, ParametersReachTheStore) {
+  const std::string missing = "sqlite:" + directory_ + "/none.db?create=0";
+  try {
+    open_store(missing);
+    FAIL() << "made a file that it was told not to make";
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+    EXPECT_THAT(error.what(), HasSubstr("none.db"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/none.db"));
+  EXPECT_THAT(refusal("sqlite:" + directory_ + "/x.db?checkpoint_pages=1"), HasSubstr("checkpoint_pages must be 100"));
+  EXPECT_THAT(refusal("sqlite:" + directory_ + "/x.db?checkpoint_pages=99999999999999"),
+              HasSubstr("checkpoint_pages must be 100"));
+  EXPECT_THAT(refusal("sqlite:" + directory_ + "/x.db?busy_timeout=1h"), HasSubstr("busy_timeout must be 0 to 10 min"));
+}
+
+TEST_F(OpenStore, RefusesWhatItDoesNotKnowByName) {
+  EXPECT_EQ(refusal("redis://localhost"),
+            "store URL 'redis://localhost': unknown scheme 'redis'; this build knows memory:, sqlite:");
+  EXPECT_THAT(refusal("dynamodb:table"), HasSubstr("unknown scheme 'dynamodb'"));
+  EXPECT_THAT(refusal("postgres://host/db"), HasSubstr("unknown scheme 'postgres'"));
+  EXPECT_THAT(refusal("memory:?size=3"), AllOf(HasSubstr("unknown parameter 'size'"), HasSubstr("memory: takes none")));
+  EXPECT_THAT(refusal("sqlite:/tmp/x.db?durability=full"),
+              AllOf(HasSubstr("unknown parameter 'durability'"),
+                    HasSubstr("create, create_directories, busy_timeout, checkpoint_pages")));
+  EXPECT_EQ(known_store_schemes(), "memory:, sqlite:");
+}
+
+TEST_F(OpenStore, RefusesWhatIsMalformedByName) {
+  for (const char* url : {"", "once.db", "/var/lib/once.db", ":x", "SQLITE:x", "C:\\x"}) {
+    EXPECT_THAT(refusal(url), HasSubstr("must begin with a scheme and a colon")) << url;
+  }
+  EXPECT_THAT(refusal("memory:x"), HasSubstr("memory: has no path"));
+  EXPECT_THAT(refusal("sqlite:"), HasSubstr("the path of the file is missing"));
+  EXPECT_THAT(refusal("sqlite:?create=1"), HasSubstr("the path of the file is missing"));
+  EXPECT_THAT(refusal("sqlite:///tmp/x.db"), HasSubstr("write one slash"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x#y.db"), HasSubstr("%23"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x%2"), HasSubstr("two hexadecimal digits"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x%zz.db"), HasSubstr("two hexadecimal digits"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x%00.db"), HasSubstr("NUL"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x.db?create"), HasSubstr("'create' is no parameter"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x.db?=1"), HasSubstr("'=1' is no parameter"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x.db?create=1&&"), HasSubstr("'' is no parameter"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x.db?create=1&create=1"), HasSubstr("'create' is given twice"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x.db?create=yes"), HasSubstr("'create' must be 0 or 1"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x.db?create=%4"), HasSubstr("the value of 'create'"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x.db?checkpoint_pages=4k"), HasSubstr("'checkpoint_pages' must be a whole number"));
+  for (const char* time : {"5", "s", "-1s", "1.5s", "5 s", "18446744073709551615h", ""}) {
+    EXPECT_THAT(refusal("sqlite:/tmp/x.db?busy_timeout=" + std::string(time)),
+                HasSubstr("'busy_timeout' must be a time"))
+        << time;
+  }
+}
+
+}  // namespace
+}  // namespace once
