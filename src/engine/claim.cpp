@@ -39,14 +39,14 @@ Claim::~Claim() {
   if (state_ != nullptr) state_->abandon();
 }
 
-const std::string& Claim::key() const noexcept { return state_->key; }
-std::uint32_t Claim::attempt() const noexcept { return state_->attempt; }
+const std::string& Claim::key() const noexcept { return state_->key(); }
+std::uint32_t Claim::attempt() const noexcept { return state_->number; }
 std::uint64_t Claim::token() const noexcept { return state_->token; }
-Owner Claim::owner() const noexcept { return state_->owner; }
-std::string Claim::derived_key(std::string_view name) const { return once::derived_key(state_->key, name); }
+Owner Claim::owner() const noexcept { return state_->attempt->owner; }
+std::string Claim::derived_key(std::string_view name) const { return once::derived_key(state_->key(), name); }
 std::stop_token Claim::stop_token() const { return state_->stop_token(); }
 Uptime Claim::deadline() const noexcept { return state_->deadline(); }
-Record Claim::record() const { return state_->record(); }
+Record Claim::record() const { return *state_->record(); }
 std::optional<std::string> Claim::step(std::string_view name) const { return state_->step(name); }
 void Claim::heartbeat(std::string_view note) { state_->note(note); }
 

@@ -54,12 +54,12 @@ EventKind event_of(ClaimState::Op op) noexcept {
 
 }  // namespace
 
-ClaimState::ClaimState(std::shared_ptr<EngineCore> core, Record record, std::uint64_t place, const Policy& claim_policy,
+ClaimState::ClaimState(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> claim_attempt,
+                       std::shared_ptr<const Record> record, std::uint64_t place, const Policy& claim_policy,
                        Uptime leased_at)
-    : key(record.key),
-      owner(record.owner),
-      token(record.token),
-      attempt(record.attempt),
+    : attempt(std::move(claim_attempt)),
+      token(record->token),
+      number(record->attempt),
       policy(claim_policy),
       core_(std::move(core)),
       claimed_at_(core_->uptime()),
@@ -73,7 +73,7 @@ void ClaimState::start_heartbeat() {
   if (policy.heartbeat) core_->heartbeats.add(*this, leased_at_ + renew_interval());
 }
 
-Record ClaimState::record() const {
+std::shared_ptr<const Record> ClaimState::record() const {
   const std::lock_guard lock(mutex_);
   return record_;
 }
@@ -99,7 +99,7 @@ bool ClaimState::lost() const {
 
 std::optional<std::string> ClaimState::step(std::string_view name) const {
   const std::lock_guard lock(mutex_);
-  for (const auto* steps : {&record_.steps, &unwritten_}) {
+  for (const auto* steps : {&record_->steps, &unwritten_}) {
     for (const Step& step : *steps) {
       if (step.name == name) return step.result;
     }
@@ -128,7 +128,7 @@ void ClaimState::add_step(Step step, FinishDone done) {
   if (step.name.empty() || step.name.size() > Step::max_name_bytes) {
     throw Exception(ErrorKind::misuse, "a step's name has 1 to 255 bytes, not " + std::to_string(step.name.size()));
   }
-  if (std::any_of(record_.steps.begin(), record_.steps.end(), named) ||
+  if (std::any_of(record_->steps.begin(), record_->steps.end(), named) ||
       std::any_of(unwritten_.begin(), unwritten_.end(), named)) {
     throw Exception(ErrorKind::misuse, "step '" + step.name + "' is finished already; a step's name is used once");
   }
@@ -139,7 +139,7 @@ void ClaimState::add_step(Step step, FinishDone done) {
   }
   Write write;
   write.op = Op::step;
-  write.step = step;
+  write.step = step.name;
   write.done = std::move(done);
   unwritten_.push_back(std::move(step));
   queue_.push_back(std::move(write));
@@ -170,7 +170,7 @@ void ClaimState::offload(Write write) {
   result.placement = Placement::dropped;
   if (!core_->options.offload) return enqueue(std::move(write));
   auto shared_write = std::make_shared<Write>(std::move(write));
-  core_->options.offload->put(key, std::move(bytes), [self = shared_from_this(), shared_write](OffloadAnswer answer) {
+  core_->options.offload->put(key(), std::move(bytes), [self = shared_from_this(), shared_write](OffloadAnswer answer) {
     if (answer.error) {
       self->tell(EventKind::store_error, nullptr, &*answer.error, self->core_->uptime());
     } else {
@@ -208,7 +208,7 @@ void ClaimState::abandon() {
 
 void ClaimState::look_up_loss(FinishDone done) {
   auto keep = std::make_shared<FinishDone>(std::move(done));
-  core_->options.store->get(key, [self = shared_from_this(), keep](Answer answer) {
+  core_->options.store->get(key(), [self = shared_from_this(), keep](Answer answer) {
     if (answer.status == Answer::Status::failed) {
       self->tell(EventKind::store_error, nullptr, &answer.error, self->core_->uptime());
       return (*keep)({.kind = Finish::Kind::lost, .record = nullptr, .error = std::move(answer.error)});
@@ -228,12 +228,12 @@ void ClaimState::pump(std::unique_lock<std::mutex> lock) {
   }
   if (queue_.empty() || ended_) return;
   current_ = std::move(queue_.front());
-  queue_.pop_front();
+  queue_.erase(queue_.begin());
   send(std::move(lock));
 }
 
 Record ClaimState::build(const Write& write, Time now) const {
-  Record base = record_;
+  Record base = *record_;
   base.steps.insert(base.steps.end(), unwritten_.begin(), unwritten_.end());
   if (!unwritten_note_.empty()) base.note = unwritten_note_;
   Record next;
@@ -273,47 +273,39 @@ void ClaimState::fit(Record& next) const {
 
 void ClaimState::send(std::unique_lock<std::mutex> lock) {
   const EngineCore::Moment moment = core_->moment();
-  const Seen seen{.owner = record_.owner, .revision = record_.revision, .place = place_};
+  const Seen seen{.owner = record_->owner, .revision = record_->revision, .place = place_};
   const Uptime sent = core_->uptime();
-  Record next = build(*current_, moment.now);
-  const bool removes = current_->op == Op::release && next.steps.empty();
+  auto next = std::make_shared<const Record>(build(*current_, moment.now));
+  const bool removes = current_->op == Op::release && next->steps.empty();
   lock.unlock();
+  auto done = [self = shared_from_this(), next, sent](Answer answer) mutable {
+    self->on_answer(std::move(answer), std::move(next), sent);
+  };
   if (removes) {
-    // `next` tells what was meant; only its owner and revision matter then.
-    std::string name = key;
-    core_->options.store->remove(std::move(name), seen,
-                                 [self = shared_from_this(), next = std::make_unique<Record>(std::move(next)),
-                                  sent](Answer answer) { self->on_answer(std::move(answer), std::move(*next), sent); });
-    return;
+    core_->options.store->remove(key(), seen, std::move(done));
+  } else {
+    core_->options.store->replace(*next, seen, std::move(done));
   }
-  auto meant = std::make_unique<Record>(next);
-  core_->options.store->replace(std::move(next), seen,
-                                [self = shared_from_this(), meant = std::move(meant), sent](Answer answer) {
-                                  self->on_answer(std::move(answer), std::move(*meant), sent);
-                                });
 }
 
-void ClaimState::on_answer(Answer answer, Record next, Uptime sent) {
+void ClaimState::on_answer(Answer answer, std::shared_ptr<const Record> next, Uptime sent) {
   core_->learn(answer, sent);
   std::unique_lock lock(mutex_);
   switch (answer.status) {
     case Answer::Status::done:
       return on_written(std::move(lock), std::move(next), answer.place, sent);
     case Answer::Status::refused:
-      return on_refused(std::move(lock), std::move(answer.record), answer.place, std::move(next), sent);
+      return on_refused(std::move(lock), shared(std::move(answer.record)), answer.place, next, sent);
     case Answer::Status::failed:
       return on_failed(std::move(lock), std::move(answer.error));
   }
 }
 
-void ClaimState::on_written(std::unique_lock<std::mutex> lock, Record next, std::uint64_t place, Uptime sent) {
-  // Steps that finished while this write was under way are still to be written.
-  const std::size_t written = next.steps.size() > record_.steps.size() ? next.steps.size() - record_.steps.size() : 0;
-  unwritten_.erase(unwritten_.begin(),
-                   unwritten_.begin() + static_cast<std::ptrdiff_t>(std::min(written, unwritten_.size())));
-  if (next.note == unwritten_note_) unwritten_note_.clear();
+void ClaimState::on_written(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> next, std::uint64_t place,
+                            Uptime sent) {
   const Op op = current_->op;
-  const bool removed = op == Op::release && next.steps.empty();
+  const bool removed = op == Op::release && next->steps.empty();
+  forget_written(*next);
   if (place != 0) place_ = place;
   record_ = std::move(next);
   if (!is_finish(op)) {
@@ -326,7 +318,7 @@ void ClaimState::on_written(std::unique_lock<std::mutex> lock, Record next, std:
     return end_write(std::move(lock), {});
   }
   ended_ = true;
-  auto record = removed ? nullptr : std::make_shared<const Record>(record_);
+  auto record = removed ? nullptr : record_;
   lock.unlock();
   core_->heartbeats.remove(*this);
   tell(event_of(op), record.get(), nullptr, claimed_at_);
@@ -336,20 +328,25 @@ void ClaimState::on_written(std::unique_lock<std::mutex> lock, Record next, std:
   end_write(std::move(lock), {.kind = Finish::Kind::recorded, .record = std::move(record), .error = {}});
 }
 
-void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::optional<Record> seen, std::uint64_t place,
-                            Record next, Uptime sent) {
-  const bool removes = current_->op == Op::release && next.steps.empty();
-  if (!seen && removes) return on_written(std::move(lock), std::move(next), place, sent);  // It is gone, as was meant.
-  if (seen && same_write(*seen, next)) return on_written(std::move(lock), std::move(*seen), place, sent);
-  if (seen && seen->owner == owner && seen->state == State::in_progress && !is_released(*seen)) {
-    // Still ours under another revision: a renewal of ours whose answer was lost, or an operator prolonged it. Adopt
+// Steps and notes that came while the write was under way are still to be written.
+void ClaimState::forget_written(const Record& stored) {
+  const std::size_t before = record_->steps.size();
+  const std::size_t more = stored.steps.size() > before ? stored.steps.size() - before : 0;
+  unwritten_.erase(unwritten_.begin(),
+                   unwritten_.begin() + static_cast<std::ptrdiff_t>(std::min(more, unwritten_.size())));
+  if (stored.note == unwritten_note_) unwritten_note_.clear();
+}
+
+void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> seen, std::uint64_t place,
+                            const std::shared_ptr<const Record>& next, Uptime sent) {
+  const bool removes = current_->op == Op::release && next->steps.empty();
+  if (seen == nullptr && removes) return on_written(std::move(lock), next, place, sent);  // It is gone, as was meant.
+  if (seen != nullptr && same_write(*seen, *next)) return on_written(std::move(lock), std::move(seen), place, sent);
+  if (seen != nullptr && seen->owner == attempt->owner && seen->state == State::in_progress && !is_released(*seen)) {
+    // Still ours under another revision: a renewal of ours whose answer was lost, or an operator prolonged it. Adopt it
     // and try again.
-    const std::size_t known = seen->steps.size();
-    const std::size_t mine = record_.steps.size();
-    if (known > mine)
-      unwritten_.erase(unwritten_.begin(),
-                       unwritten_.begin() + static_cast<std::ptrdiff_t>(std::min(known - mine, unwritten_.size())));
-    record_ = std::move(*seen);
+    forget_written(*seen);
+    record_ = std::move(seen);
     if (place != 0) place_ = place;
     return send(std::move(lock));
   }
@@ -357,13 +354,12 @@ void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::optional<Rec
   const Op op = current_->op;
   lose(lock);
   if (is_finish(op)) ended_ = true;
-  auto record = shared(std::move(seen));
   lock.unlock();
   core_->heartbeats.remove(*this);
-  tell(is_finish(op) ? EventKind::finish_refused : EventKind::renewal_lost, record.get(), nullptr, sent);
+  tell(is_finish(op) ? EventKind::finish_refused : EventKind::renewal_lost, seen.get(), nullptr, sent);
   core_->flights.ended(*this, nullptr, false);
   lock.lock();
-  end_write(std::move(lock), loss(std::move(record)));
+  end_write(std::move(lock), loss(std::move(seen)));
 }
 
 void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Error error) {
@@ -373,7 +369,7 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Error error) {
   const bool finish = is_finish(write.op);
   if (write.op == Op::step && error.kind == ErrorKind::misuse) {
     // Too large: it must not take later writes down with it.
-    std::erase_if(unwritten_, [&](const Step& step) { return step.name == write.step.name; });
+    std::erase_if(unwritten_, [&](const Step& step) { return step.name == write.step; });
   }
   if (finish && error.kind == ErrorKind::misuse && write.result.placement == Placement::inlined &&
       !write.result.bytes.empty()) {
@@ -452,7 +448,7 @@ void ClaimState::end_write(std::unique_lock<std::mutex> lock, Finish finish) {
   current_.reset();
   if (lost_ && !ended_) {
     // What is still queued meets the loss as well, one by one.
-    std::deque<Write> rest = std::exchange(queue_, {});
+    std::vector<Write> rest = std::exchange(queue_, {});
     for (const Write& write : rest) ended_ = ended_ || is_finish(write.op);
     lock.unlock();
     if (done) done(std::move(finish));
@@ -470,7 +466,8 @@ void ClaimState::end_write(std::unique_lock<std::mutex> lock, Finish finish) {
 }
 
 void ClaimState::tell(EventKind kind, const Record* record, const Error* error, Uptime since) const {
-  core_->tell({.kind = kind, .key = key, .record = record, .error = error, .took = core_->uptime() - since});
+  if (!core_->options.observer) return;
+  core_->tell({.kind = kind, .key = key(), .record = record, .error = error, .took = core_->uptime() - since});
 }
 
 }  // namespace once

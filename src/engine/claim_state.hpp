@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include <once/clock.hpp>
+#include <once/decide.hpp>
 #include <once/engine/claim.hpp>
 #include <once/engine/event.hpp>
 #include <once/policy.hpp>
@@ -26,8 +26,8 @@ class EngineCore;
 class ClaimState : public std::enable_shared_from_this<ClaimState> {
  public:
   // `leased_at`: when the write that made the lease was sent, so that we never trust it longer than others respect it.
-  ClaimState(std::shared_ptr<EngineCore> core, Record record, std::uint64_t place, const Policy& policy,
-             Uptime leased_at);
+  ClaimState(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> attempt,
+             std::shared_ptr<const Record> record, std::uint64_t place, const Policy& policy, Uptime leased_at);
   ClaimState(const ClaimState&) = delete;
   ClaimState& operator=(const ClaimState&) = delete;
   ~ClaimState();
@@ -35,13 +35,13 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void start_heartbeat();
 
   // Unchanging parts, readable without a lock.
-  const std::string key;
-  const Owner owner;
+  const std::shared_ptr<const Attempt> attempt;  // Its key and owner are the claim's.
   const std::uint64_t token;
-  const std::uint32_t attempt;
+  const std::uint32_t number;  // Of the attempt, from 1.
   const Policy policy;
 
-  [[nodiscard]] Record record() const;
+  [[nodiscard]] const std::string& key() const noexcept { return attempt->key; }
+  [[nodiscard]] std::shared_ptr<const Record> record() const;  // As last written.
   [[nodiscard]] std::stop_token stop_token();
   [[nodiscard]] Uptime deadline() const;
   [[nodiscard]] bool lost() const;
@@ -55,7 +55,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   enum class Op : std::uint8_t { renew, step, complete, fail, hold, release };
   struct Write {
     Op op = Op::renew;
-    Step step;
+    std::string step;  // Its name.
     Result result;
     Failure failure;
     std::string text;  // hold, release: the reason.
@@ -80,10 +80,12 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void send(std::unique_lock<std::mutex> lock);
   Record build(const Write& write, Time now) const;
   void fit(Record& next) const;
-  void on_answer(Answer answer, Record next, Uptime sent);
-  void on_written(std::unique_lock<std::mutex> lock, Record next, std::uint64_t place, Uptime sent);
-  void on_refused(std::unique_lock<std::mutex> lock, std::optional<Record> seen, std::uint64_t place, Record next,
+  void on_answer(Answer answer, std::shared_ptr<const Record> next, Uptime sent);
+  void on_written(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> next, std::uint64_t place,
                   Uptime sent);
+  void on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> seen, std::uint64_t place,
+                  const std::shared_ptr<const Record>& next, Uptime sent);
+  void forget_written(const Record& stored);
   void on_failed(std::unique_lock<std::mutex> lock, Error error);
   void end_write(std::unique_lock<std::mutex> lock, Finish finish);
   void lose(std::unique_lock<std::mutex>& lock);
@@ -93,13 +95,13 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   const Uptime claimed_at_;
 
   mutable std::mutex mutex_;
-  Record record_;                // As last acknowledged.
-  std::uint64_t place_;          // Where the store keeps it.
+  std::shared_ptr<const Record> record_;  // As last acknowledged.
+  std::uint64_t place_;                   // Where the store keeps it.
   std::vector<Step> unwritten_;  // Steps that finished but could not be written yet: they go with the next write.
   std::string unwritten_note_;
   Uptime leased_at_;
   std::optional<std::stop_source> stop_;  // Made when somebody asks for the token.
-  std::deque<Write> queue_;
+  std::vector<Write> queue_;
   std::optional<Write> current_;  // The write under way, or waiting to be tried again.
   Timers::Id retry_timer_ = 0;    // Not 0: current_ waits.
   bool finishing_ = false;        // A finish was asked for.

@@ -16,8 +16,8 @@ constexpr Millis most_backoff{500};
 
 }  // namespace
 
-void Conversation::start(std::shared_ptr<EngineCore> core, Attempt attempt, const Policy& policy, Start start,
-                         OnEnd on_end) {
+void Conversation::start(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> attempt, const Policy& policy,
+                         Start start, OnEnd on_end) {
   const auto self = std::make_shared<Conversation>(std::move(core), std::move(attempt), policy, std::move(on_end));
   switch (start.kind) {
     case Start::Kind::insert:
@@ -25,11 +25,12 @@ void Conversation::start(std::shared_ptr<EngineCore> core, Attempt attempt, cons
     case Start::Kind::read:
       return self->read();
     case Start::Kind::seen:
-      return self->consider(*start.record, start.place);
+      return self->consider(std::move(start.record), start.place);
   }
 }
 
-Conversation::Conversation(std::shared_ptr<EngineCore> core, Attempt attempt, const Policy& policy, OnEnd on_end)
+Conversation::Conversation(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> attempt,
+                           const Policy& policy, OnEnd on_end)
     : core_(std::move(core)), attempt_(std::move(attempt)), policy_(policy), on_end_(std::move(on_end)) {}
 
 void Conversation::insert() {
@@ -37,48 +38,49 @@ void Conversation::insert() {
   ask_ = Ask::insert;
   verdict_ = Verdict::execute;
   knew_time_ = moment.told;
-  written_ = claimed(attempt_, policy_, moment.now, nullptr, verdict_);
+  written_ = std::make_shared<const Record>(claimed(*attempt_, policy_, moment.now, nullptr, verdict_));
   const Uptime sent = core_->uptime();
   core_->options.store->insert(
-      written_, [self = shared_from_this(), sent](Answer answer) { self->on_answer(std::move(answer), sent); });
+      *written_, [self = shared_from_this(), sent](Answer answer) { self->on_answer(std::move(answer), sent); });
 }
 
 void Conversation::read() {
   ask_ = Ask::read;
   const Uptime sent = core_->uptime();
   core_->options.store->get(
-      attempt_.key, [self = shared_from_this(), sent](Answer answer) { self->on_answer(std::move(answer), sent); });
+      attempt_->key, [self = shared_from_this(), sent](Answer answer) { self->on_answer(std::move(answer), sent); });
 }
 
-void Conversation::consider(const Record& record, std::uint64_t place) {
+void Conversation::consider(std::shared_ptr<const Record> record, std::uint64_t place) {
   const EngineCore::Moment moment = core_->moment();
-  const Decision decision = decide(&record, attempt_, policy_, moment.earliest());
+  const Decision decision = decide(record.get(), *attempt_, policy_, moment.earliest());
   knew_time_ = moment.told;
   switch (decision.verdict) {
     case Verdict::execute:
     case Verdict::retry:
     case Verdict::take_over:
       verdict_ = decision.verdict;
-      return replace(claimed(attempt_, policy_, moment.now, &record, verdict_), record, place, Ask::claim_over);
+      return replace(claimed(*attempt_, policy_, moment.now, record.get(), verdict_), *record, place, Ask::claim_over);
     case Verdict::mark_unknown:
-      return replace(marked_unknown(record, "the lease of " + record.holder + " lapsed before it finished", moment.now),
-                     record, place, Ask::mark);
+      return replace(
+          marked_unknown(*record, "the lease of " + record->holder + " lapsed before it finished", moment.now), *record,
+          place, Ask::mark);
     case Verdict::resume:
       verdict_ = Verdict::resume;
-      written_ = record;
+      written_ = std::move(record);
       return won(place, first_doubt_.value_or(core_->uptime() - policy_.lease));
     default:
-      return end_seen(record, place);
+      return end_seen(std::move(record), place);
   }
 }
 
 void Conversation::replace(Record next, const Record& seen, std::uint64_t place, Ask ask) {
   ask_ = ask;
-  written_ = std::move(next);
+  written_ = std::make_shared<const Record>(std::move(next));
   seen_ = {.owner = seen.owner, .revision = seen.revision, .place = place};
   const Uptime sent = core_->uptime();
   core_->options.store->replace(
-      written_, seen_, [self = shared_from_this(), sent](Answer answer) { self->on_answer(std::move(answer), sent); });
+      *written_, seen_, [self = shared_from_this(), sent](Answer answer) { self->on_answer(std::move(answer), sent); });
 }
 
 void Conversation::on_answer(Answer answer, Uptime sent) {
@@ -91,7 +93,7 @@ void Conversation::on_answer(Answer answer, Uptime sent) {
         return on_failed({ErrorKind::corrupt, "the store refused " + std::to_string(refusals_) +
                                                   " conditional writes of one claim in a row"});
       }
-      if (answer.record) return consider(*answer.record, answer.place);
+      if (answer.record) return consider(std::make_shared<const Record>(std::move(*answer.record)), answer.place);
       // Nothing there: it went away in between, or the store could not say what it is.
       return ask_ == Ask::insert ? read() : insert();
     case Answer::Status::failed:
@@ -103,7 +105,7 @@ void Conversation::on_answer(Answer answer, Uptime sent) {
 void Conversation::on_done(Answer answer, Uptime sent) {
   switch (ask_) {
     case Ask::read:
-      if (answer.record) return consider(*answer.record, answer.place);
+      if (answer.record) return consider(std::make_shared<const Record>(std::move(*answer.record)), answer.place);
       return insert();
     case Ask::mark:
       return end_seen(std::move(written_), answer.place);
@@ -118,18 +120,18 @@ void Conversation::on_done(Answer answer, Uptime sent) {
     // anything runs: a lease that looks short would be taken over early, one that looks long would lock the key.
     const EngineCore::Moment moment = core_->moment();
     const Time meant = moment.now + policy_.lease - std::chrono::floor<Millis>(core_->uptime() - sent);
-    const Millis off = std::chrono::abs(written_.lease_until - meant);
+    const Millis off = std::chrono::abs(written_->lease_until - meant);
     if (moment.told && off > std::max(policy_.skew.value_or(Millis{0}) / 2, moment.error)) {
       knew_time_ = true;
-      const Record seen = written_;
-      return replace(retimed(seen, policy_, moment.now), seen, answer.place, Ask::correct);
+      const std::shared_ptr<const Record> seen = written_;
+      return replace(retimed(*seen, policy_, moment.now), *seen, answer.place, Ask::correct);
     }
   }
   won(answer.place, sent);
 }
 
 void Conversation::on_failed(Error error) {
-  core_->tell({.kind = EventKind::store_error, .key = attempt_.key, .error = &error});
+  core_->tell({.kind = EventKind::store_error, .key = attempt_->key, .error = &error});
   const bool may_pass = error.kind == ErrorKind::in_doubt || error.kind == ErrorKind::unavailable;
   // Without a doubtful write there is nothing of ours to clear up, and the caller may as well be told at once.
   if (first_doubt_ && may_pass && ++failures_ < max_tries) {
@@ -154,7 +156,7 @@ void Conversation::won(std::uint64_t place, Uptime leased_at) {
   end(std::move(claim));
 }
 
-void Conversation::end_seen(Record record, std::uint64_t place) {
+void Conversation::end_seen(std::shared_ptr<const Record> record, std::uint64_t place) {
   End seen;
   seen.kind = End::Kind::seen;
   seen.record = std::move(record);

@@ -35,16 +35,18 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
     };
     Kind kind = Kind::failed;
     Verdict verdict = Verdict::execute;
-    std::optional<Record> record;
+    std::shared_ptr<const Record> record;
     std::uint64_t place = 0;
     Uptime leased_at{};  // claimed: when the write that made the lease was sent.
     Error error;
   };
   using OnEnd = Callback<void(End)>;
 
-  static void start(std::shared_ptr<EngineCore> core, Attempt attempt, const Policy& policy, Start start, OnEnd on_end);
+  static void start(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> attempt, const Policy& policy,
+                    Start start, OnEnd on_end);
 
-  Conversation(std::shared_ptr<EngineCore> core, Attempt attempt, const Policy& policy, OnEnd on_end);
+  Conversation(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> attempt, const Policy& policy,
+               OnEnd on_end);
 
  private:
   // One write (or read) in flight, remembered so that it can be sent again when its answer was lost.
@@ -52,23 +54,23 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
 
   void insert();
   void read();
-  void consider(const Record& record, std::uint64_t place);
+  void consider(std::shared_ptr<const Record> record, std::uint64_t place);
   void replace(Record next, const Record& seen, std::uint64_t place, Ask ask);
   void on_answer(Answer answer, Uptime sent);
   void on_done(Answer answer, Uptime sent);
   void on_failed(Error error);
   void won(std::uint64_t place, Uptime leased_at);
   void end(End end);
-  void end_seen(Record record, std::uint64_t place);
+  void end_seen(std::shared_ptr<const Record> record, std::uint64_t place);
 
   const std::shared_ptr<EngineCore> core_;
-  const Attempt attempt_;
+  const std::shared_ptr<const Attempt> attempt_;
   const Policy policy_;
   OnEnd on_end_;
 
   Ask ask_ = Ask::insert;
-  Record written_;  // What the write under way writes.
-  Seen seen_;       // Its condition.
+  std::shared_ptr<const Record> written_;  // What the write under way writes.
+  Seen seen_;                              // Its condition.
   Verdict verdict_ = Verdict::execute;
   bool knew_time_ = false;             // The store's time was known when written_ was made.
   std::optional<Uptime> first_doubt_;  // When the first write was sent whose answer was lost.

@@ -70,6 +70,8 @@ EngineCore::Moment EngineCore::moment() const {
 
 void EngineCore::learn(const Answer& answer, Uptime sent) {
   if (!answer.time) return;
+  // A store that can always tell its time is asked, not remembered.
+  if (options.store->time()) return;
   const std::lock_guard lock(clock_mutex_);
   store_clock_.learn(*answer.time, sent, options.clock->uptime());
 }
@@ -110,13 +112,15 @@ Request Engine::request(std::string_view key, std::string_view payload) const {
 }
 
 void Engine::begin(Request request, Callback<void(Begin)> done) {
+  auto attempt = std::make_shared<Attempt>();
+  attempt->key = request.key.stored();
+  attempt->owner = core_->new_owner();
+  attempt->fingerprint = request.fingerprint;
+  attempt->holder =
+      request.holder.empty() ? core_->options.holder : clean_text(core_->options.holder + " " + request.holder);
   Caller caller;
   caller.policy = core_->policy_of(request);
-  caller.attempt.key = request.key.stored();
-  caller.attempt.owner = core_->new_owner();
-  caller.attempt.fingerprint = request.fingerprint;
-  caller.attempt.holder = core_->options.holder;
-  if (!request.holder.empty()) caller.attempt.holder = clean_text(caller.attempt.holder + " " + request.holder);
+  caller.attempt = std::move(attempt);
   caller.done = std::move(done);
   caller.since = core_->uptime();
   caller.wait_until = caller.since + caller.policy.wait;

@@ -45,15 +45,15 @@ EventKind event_of(Begin::Kind kind) noexcept {
 
 void Flights::join(Caller caller) {
   if (answer_from_cache(caller)) return;
-  const std::string key = caller.attempt.key;
-  Shard& shard = shard_of(key);
+  Shard& shard = shard_of(caller.attempt->key);
   std::unique_lock lock(shard.mutex);
-  const auto [place, fresh] = shard.flights.try_emplace(key);
+  const auto [place, fresh] = shard.flights.try_emplace(caller.attempt->key);
   Flight& flight = place->second;
   if (fresh) {
+    flight.first = caller.attempt;
     flight.callers.push_back(std::move(caller));
     lock.unlock();
-    return converse(key, {});
+    return converse(&flight, {});
   }
   if (flight.phase == Phase::claiming) {
     flight.callers.push_back(std::move(caller));
@@ -62,7 +62,7 @@ void Flights::join(Caller caller) {
   const bool waits = caller.waits(core_.uptime());
   if (flight.phase == Phase::polling) {
     if (waits) {
-      set_timer(flight, key, caller.wait_until);
+      set_timer(flight, caller.wait_until);
       flight.callers.push_back(std::move(caller));
       return;
     }
@@ -75,10 +75,10 @@ void Flights::join(Caller caller) {
     lock.unlock();
     return converse_alone(std::move(caller), {});
   }
-  auto record = share(holder->record());
-  const Decision decision = decide(record.get(), caller.attempt, caller.policy, core_.moment().earliest());
+  std::shared_ptr<const Record> record = holder->record();
+  const Decision decision = decide(record.get(), *caller.attempt, caller.policy, core_.moment().earliest());
   if (decision.verdict == Verdict::conflict && waits) {
-    set_timer(flight, key, caller.wait_until);
+    set_timer(flight, caller.wait_until);
     flight.callers.push_back(std::move(caller));
     return;
   }
@@ -92,73 +92,66 @@ void Flights::join(Caller caller) {
 
 bool Flights::answer_from_cache(Caller& caller) {
   if (!core_.cache.enabled()) return false;
-  std::shared_ptr<const Record> record = core_.cache.find(caller.attempt.key);
+  std::shared_ptr<const Record> record = core_.cache.find(caller.attempt->key);
   if (record == nullptr) return false;
   // The latest it can be: a cached record is given up rather early than late.
   const EngineCore::Moment moment = core_.moment();
-  const Decision decision = decide(record.get(), caller.attempt, caller.policy, moment.now + moment.error);
+  const Decision decision = decide(record.get(), *caller.attempt, caller.policy, moment.now + moment.error);
   if (decision.verdict != Verdict::replay && decision.verdict != Verdict::mismatch) {
-    core_.cache.remove(caller.attempt.key);
+    core_.cache.remove(caller.attempt->key);
     return false;
   }
   reply(std::move(caller), begin_of(decision, std::move(record)));
   return true;
 }
 
-void Flights::converse(const std::string& key, Conversation::Start start) {
-  Attempt attempt;
+void Flights::converse(Flight* flight, Conversation::Start start) {
+  std::shared_ptr<const Attempt> attempt;
   Policy policy;
   {
-    Shard& shard = shard_of(key);
-    const std::lock_guard lock(shard.mutex);
-    Caller& leader = shard.flights.at(key).callers.front();
+    const std::lock_guard lock(shard_of(flight->first->key).mutex);
+    Caller& leader = flight->callers.front();
     leader.led = true;
     attempt = leader.attempt;
     policy = leader.policy;
   }
   Conversation::start(
       core_.shared_from_this(), std::move(attempt), policy, std::move(start),
-      [this, core = core_.shared_from_this(), key](Conversation::End end) { on_end(key, std::move(end)); });
+      [this, core = core_.shared_from_this(), flight](Conversation::End end) { on_end(flight, std::move(end)); });
 }
 
-void Flights::on_end(const std::string& key, Conversation::End end) {
-  Shard& shard = shard_of(key);
+void Flights::on_end(Flight* flight, Conversation::End end) {
+  Shard& shard = shard_of(flight->first->key);
   std::unique_lock lock(shard.mutex);
-  const auto found = shard.flights.find(key);
-  Flight& flight = found->second;
-  if (end.kind == Conversation::End::Kind::seen) {
-    const auto record = share(std::move(*end.record));
-    return go_on(shard, std::move(lock), key, record, end.place);
-  }
+  if (end.kind == Conversation::End::Kind::seen) return go_on(shard, std::move(lock), flight, end.record, end.place);
   if (end.kind == Conversation::End::Kind::failed) {
     // Everybody asked the same store the same thing.
     Replies replies;
-    for (Caller& caller : flight.callers) {
+    for (Caller& caller : flight->callers) {
       Begin begin;
       begin.error = end.error;
       replies.emplace_back(std::move(caller), std::move(begin));
     }
-    shard.flights.erase(found);
+    shard.flights.erase(shard.flights.find(flight->first->key));
     lock.unlock();
     return reply(std::move(replies));
   }
-  Caller leader = std::move(flight.callers.front());
-  flight.callers.erase(flight.callers.begin());
+  Caller leader = std::move(flight->callers.front());
+  flight->callers.erase(flight->callers.begin());
   std::shared_ptr<ClaimState> state;
-  Begin begin = claimed(end, leader.policy, state);
-  flight.phase = Phase::held;
-  flight.holder = state;
-  flight.holder_id = state.get();
+  Begin begin = claimed(end, leader, state);
+  flight->phase = Phase::held;
+  flight->holder = state;
+  flight->holder_id = state.get();
   Replies replies;
-  replies.emplace_back(std::move(leader), std::move(begin));
-  if (!flight.callers.empty()) {
-    const auto record = share(state->record());
+  if (!flight->callers.empty()) {
     // Over a live claim the others find a conflict or a mismatch; one whose policy finds more waits for the end.
-    settle(flight, record, replies);
-    if (!flight.callers.empty()) set_timer(flight, key, first_deadline(flight));
+    settle(*flight, state->record(), replies);
+    if (!flight->callers.empty()) set_timer(*flight, first_deadline(*flight));
   }
   lock.unlock();
   state->start_heartbeat();
+  reply(std::move(leader), std::move(begin));
   reply(std::move(replies));
 }
 
@@ -169,7 +162,7 @@ bool Flights::settle(Flight& flight, const std::shared_ptr<const Record>& record
   std::size_t leader = 0;
   bool has_leader = false;
   for (Caller& caller : flight.callers) {
-    const Decision decision = decide(record.get(), caller.attempt, caller.policy, moment);
+    const Decision decision = decide(record.get(), *caller.attempt, caller.policy, moment);
     switch (decision.verdict) {
       case Verdict::conflict:
         if (caller.waits(now)) {
@@ -200,22 +193,21 @@ bool Flights::settle(Flight& flight, const std::shared_ptr<const Record>& record
   return has_leader;
 }
 
-void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, const std::string& key,
+void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* flight,
                     const std::shared_ptr<const Record>& record, std::uint64_t place) {
-  Flight& flight = shard.flights.at(key);
   Replies replies;
-  const bool talk = settle(flight, record, replies);
-  drop_timer(flight);
-  flight.holder.reset();
-  flight.holder_id = nullptr;
+  const bool talk = settle(*flight, record, replies);
+  drop_timer(*flight);
+  flight->holder.reset();
+  flight->holder_id = nullptr;
   if (talk) {
-    flight.phase = Phase::claiming;
-  } else if (flight.callers.empty()) {
-    shard.flights.erase(key);
+    flight->phase = Phase::claiming;
+  } else if (flight->callers.empty()) {
+    shard.flights.erase(shard.flights.find(flight->first->key));
   } else {
-    flight.phase = Phase::polling;
-    flight.seen = record;
-    set_timer(flight, key, std::min(next_poll(flight), first_deadline(flight)));
+    flight->phase = Phase::polling;
+    flight->seen = record;
+    set_timer(*flight, std::min(next_poll(*flight), first_deadline(*flight)));
   }
   lock.unlock();
   if (record != nullptr && record->state == State::completed && record->result.placement == Placement::inlined) {
@@ -225,7 +217,7 @@ void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, const std::
   if (!talk) return;
   Conversation::Start start;
   if (record != nullptr) start = {.kind = Conversation::Start::Kind::seen, .record = record, .place = place};
-  converse(key, std::move(start));
+  converse(flight, std::move(start));
 }
 
 void Flights::converse_alone(Caller caller, Conversation::Start start) {
@@ -239,12 +231,12 @@ void Flights::converse_alone(Caller caller, Conversation::Start start) {
     }
     if (end.kind == Conversation::End::Kind::claimed) {
       std::shared_ptr<ClaimState> state;
-      Begin begin = claimed(end, alone->policy, state);
+      Begin begin = claimed(end, *alone, state);
       state->start_heartbeat();
       return reply(std::move(*alone), std::move(begin));
     }
-    const auto record = share(std::move(*end.record));
-    const Decision decision = decide(record.get(), alone->attempt, alone->policy, core_.moment().earliest());
+    const std::shared_ptr<const Record> record = std::move(end.record);
+    const Decision decision = decide(record.get(), *alone->attempt, alone->policy, core_.moment().earliest());
     switch (decision.verdict) {
       case Verdict::execute:
       case Verdict::retry:
@@ -261,15 +253,15 @@ void Flights::converse_alone(Caller caller, Conversation::Start start) {
 }
 
 void Flights::ended(const ClaimState& claim, std::shared_ptr<const Record> record, bool gone) {
-  Shard& shard = shard_of(claim.key);
+  Shard& shard = shard_of(claim.key());
   std::unique_lock lock(shard.mutex);
-  const auto found = shard.flights.find(claim.key);
+  const auto found = shard.flights.find(claim.key());
   if (found == shard.flights.end() || found->second.phase != Phase::held || found->second.holder_id != &claim) return;
   if (found->second.callers.empty()) {
     shard.flights.erase(found);
     return;
   }
-  if (record != nullptr || gone) return go_on(shard, std::move(lock), claim.key, record, 0);
+  if (record != nullptr || gone) return go_on(shard, std::move(lock), &found->second, record, 0);
   // What stands there now, the next poll will tell.
   Flight& flight = found->second;
   flight.phase = Phase::claiming;
@@ -277,7 +269,7 @@ void Flights::ended(const ClaimState& claim, std::shared_ptr<const Record> recor
   flight.holder_id = nullptr;
   drop_timer(flight);
   lock.unlock();
-  converse(claim.key, {.kind = Conversation::Start::Kind::read});
+  converse(&flight, {.kind = Conversation::Start::Kind::read});
 }
 
 void Flights::drop_timer(Flight& flight) noexcept {
@@ -285,17 +277,18 @@ void Flights::drop_timer(Flight& flight) noexcept {
   ++flight.turn;
 }
 
-void Flights::set_timer(Flight& flight, const std::string& key, Uptime at) {
+void Flights::set_timer(Flight& flight, Uptime at) {
   if (flight.timer && *flight.timer <= at) return;
   flight.timer = at;
-  core_.options.timers->at(at,
-                           [this, core = core_.shared_from_this(), key, turn = ++flight.turn] { on_timer(key, turn); });
+  core_.options.timers->at(at, [this, core = core_.shared_from_this(), key = flight.first->key, turn = ++flight.turn] {
+    on_timer(key, turn);
+  });
 }
 
 Uptime Flights::next_poll(Flight& flight) const {
   Millis next = core_.backoff(++flight.polls, first_poll, most_poll);
   const Caller& caller = flight.callers.front();
-  const Decision decision = decide(flight.seen.get(), caller.attempt, caller.policy, core_.moment().earliest());
+  const Decision decision = decide(flight.seen.get(), *caller.attempt, caller.policy, core_.moment().earliest());
   // The lease may end before the next poll is due. One millisecond more, so that it has ended then.
   if (decision.verdict == Verdict::conflict) next = std::min(next, decision.retry_after + Millis{1});
   return core_.uptime() + next;
@@ -318,13 +311,13 @@ void Flights::on_timer(const std::string& key, std::uint64_t turn) {
     // The answer decides for everybody, those whose time is up included.
     flight.phase = Phase::claiming;
     lock.unlock();
-    return converse(key, {.kind = Conversation::Start::Kind::read});
+    return converse(&flight, {.kind = Conversation::Start::Kind::read});
   }
   if (flight.phase != Phase::held) return;
   const std::shared_ptr<ClaimState> holder = flight.holder.lock();
   if (holder == nullptr) return;  // Its end is on its way here.
   Replies replies;
-  settle(flight, share(holder->record()), replies);
+  settle(flight, holder->record(), replies);
   if (!flight.callers.empty()) {
     // A caller whose policy finds the claim lapsed waits for its end like the others.
     const Uptime now = core_.uptime();
@@ -333,11 +326,11 @@ void Flights::on_timer(const std::string& key, std::uint64_t turn) {
         ++caller;
         continue;
       }
-      Begin begin = begin_of({Verdict::conflict, Millis{1}}, share(holder->record()));
+      Begin begin = begin_of({Verdict::conflict, Millis{1}}, holder->record());
       replies.emplace_back(std::move(*caller), std::move(begin));
       caller = flight.callers.erase(caller);
     }
-    if (!flight.callers.empty()) set_timer(flight, key, first_deadline(flight));
+    if (!flight.callers.empty()) set_timer(flight, first_deadline(flight));
   }
   lock.unlock();
   reply(std::move(replies));
@@ -367,10 +360,10 @@ Begin Flights::begin_of(const Decision& decision, std::shared_ptr<const Record> 
   return begin;
 }
 
-Begin Flights::claimed(Conversation::End& end, const Policy& policy, std::shared_ptr<ClaimState>& state) {
+Begin Flights::claimed(Conversation::End& end, const Caller& caller, std::shared_ptr<ClaimState>& state) {
   const Verdict verdict = end.verdict;
-  state =
-      std::make_shared<ClaimState>(core_.shared_from_this(), std::move(*end.record), end.place, policy, end.leased_at);
+  state = std::make_shared<ClaimState>(core_.shared_from_this(), caller.attempt, std::move(end.record), end.place,
+                                       caller.policy, end.leased_at);
   Begin begin;
   begin.kind = Begin::Kind::claimed;
   begin.claim = Claim(state);
@@ -386,11 +379,11 @@ void Flights::reply(Caller caller, Begin begin) {
   const auto took = core_.uptime() - caller.since;
   if (begin.kind == Begin::Kind::error) return caller.done(std::move(begin));  // store_error was told already.
   if (begin.kind == Begin::Kind::claimed) {
-    core_.tell({.kind = event_of(begin.verdict), .key = caller.attempt.key, .took = took});
+    core_.tell({.kind = event_of(begin.verdict), .key = caller.attempt->key, .took = took});
     return caller.done(std::move(begin));
   }
   core_.tell({.kind = event_of(begin.kind),
-              .key = caller.attempt.key,
+              .key = caller.attempt->key,
               .record = begin.record.get(),
               .took = took,
               .coalesced = !caller.led});
@@ -420,7 +413,7 @@ void Flights::reply(Caller caller, Begin begin) {
                               " bytes instead of " + std::to_string(result.size) + ", or other ones"};
         }
         if (answer.error) {
-          core->tell({.kind = EventKind::store_error, .key = state->caller.attempt.key, .error = &*answer.error});
+          core->tell({.kind = EventKind::store_error, .key = state->caller.attempt->key, .error = &*answer.error});
           fetched.kind = Begin::Kind::error;
           fetched.error = std::move(*answer.error);
         } else {

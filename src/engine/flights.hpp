@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -23,7 +24,7 @@ class EngineCore;
 
 // One call of begin().
 struct Caller {
-  Attempt attempt;
+  std::shared_ptr<const Attempt> attempt;
   Policy policy;
   Callback<void(Begin)> done;
   Uptime since{};
@@ -52,6 +53,7 @@ class Flights {
     polling,   // Somebody else's claim is live, and callers wait for it.
   };
   struct Flight {
+    std::shared_ptr<const Attempt> first;  // Keeps the key that the flight is filed under.
     Phase phase = Phase::claiming;
     std::vector<Caller> callers;       // In the order they came. claiming: the first one leads.
     std::weak_ptr<ClaimState> holder;  // held.
@@ -63,7 +65,7 @@ class Flights {
   };
   struct Shard {
     std::mutex mutex;
-    std::unordered_map<std::string, Flight> flights;
+    std::unordered_map<std::string_view, Flight> flights;
   };
   using Replies = std::vector<std::pair<Caller, Begin>>;
   static constexpr std::size_t shards = 16;
@@ -71,22 +73,23 @@ class Flights {
   Shard& shard_of(const std::string& key) { return shards_[std::hash<std::string>{}(key) % shards]; }
 
   bool answer_from_cache(Caller& caller);
-  void converse(const std::string& key, Conversation::Start start);  // The first caller of the flight leads.
-  void on_end(const std::string& key, Conversation::End end);
+  // The first caller of the flight leads. Until on_end nobody else ends the flight, so the pointer stays good.
+  void converse(Flight* flight, Conversation::Start start);
+  void on_end(Flight* flight, Conversation::End end);
   void converse_alone(Caller caller, Conversation::Start start);
   // Decides for every caller of the flight over what is stored now. True: the first caller has to talk to the store.
   bool settle(Flight& flight, const std::shared_ptr<const Record>& record, Replies& replies);
-  void go_on(Shard& shard, std::unique_lock<std::mutex> lock, const std::string& key,
+  void go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* flight,
              const std::shared_ptr<const Record>& record, std::uint64_t place);
   static void drop_timer(Flight& flight) noexcept;
-  void set_timer(Flight& flight, const std::string& key, Uptime at);  // Unless one comes no later.
+  void set_timer(Flight& flight, Uptime at);  // Unless one comes no later.
   [[nodiscard]] Uptime next_poll(Flight& flight) const;
   [[nodiscard]] static Uptime first_deadline(const Flight& flight) noexcept;
   void on_timer(const std::string& key, std::uint64_t turn);
   void reply(Replies replies);
   void reply(Caller caller, Begin begin);
   static Begin begin_of(const Decision& decision, std::shared_ptr<const Record> record);
-  Begin claimed(Conversation::End& end, const Policy& policy, std::shared_ptr<ClaimState>& state);
+  Begin claimed(Conversation::End& end, const Caller& caller, std::shared_ptr<ClaimState>& state);
 
   EngineCore& core_;
   std::array<Shard, shards> shards_;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -13,6 +14,7 @@ namespace once::stores {
 namespace {
 
 constexpr std::size_t max_bytes = 64 * 1024 * 1024;
+constexpr std::size_t max_page = 10'000;
 
 class MemoryStore final : public Store {
  public:
@@ -25,14 +27,15 @@ class MemoryStore final : public Store {
     std::unique_lock lock(shard.mutex);
     const auto found = shard.records.find(record.key);
     if (found != shard.records.end()) {
-      Answer answer = told(Answer::refuse(found->second));
+      Answer answer = Answer::refuse(*found->second);
       lock.unlock();
       return done(std::move(answer));
     }
-    std::string key = record.key;
-    shard.records.emplace(std::move(key), std::move(record));
+    auto kept = std::make_unique<Record>(std::move(record));
+    const std::string_view key = kept->key;
+    shard.records.emplace(key, std::move(kept));
     lock.unlock();
-    done(told(Answer::ok()));
+    done(Answer::ok());
   }
 
   void replace(Record record, Seen seen, Done done) override {
@@ -41,9 +44,11 @@ class MemoryStore final : public Store {
     std::unique_lock lock(shard.mutex);
     const auto found = shard.records.find(record.key);
     if (!matches(shard, found, seen)) return refuse(std::move(lock), shard, found, std::move(done));
-    found->second = std::move(record);
+    // The index has a view of the key that is there: its bytes must stay.
+    record.key.swap(found->second->key);
+    *found->second = std::move(record);
     lock.unlock();
-    done(told(Answer::ok()));
+    done(Answer::ok());
   }
 
   void remove(std::string key, Seen seen, Done done) override {
@@ -53,7 +58,7 @@ class MemoryStore final : public Store {
     if (!matches(shard, found, seen)) return refuse(std::move(lock), shard, found, std::move(done));
     shard.records.erase(found);
     lock.unlock();
-    done(told(Answer::ok()));
+    done(Answer::ok());
   }
 
   void get(std::string key, Done done) override {
@@ -62,9 +67,9 @@ class MemoryStore final : public Store {
     {
       const std::lock_guard lock(shard.mutex);
       const auto found = shard.records.find(key);
-      if (found != shard.records.end()) answer.record = found->second;
+      if (found != shard.records.end()) answer.record = *found->second;
     }
-    done(told(std::move(answer)));
+    done(std::move(answer));
   }
 
   // In the order of the keys; the cursor is the last key of the page, with one byte before it so that it is never
@@ -72,6 +77,11 @@ class MemoryStore final : public Store {
   void list(ListQuery query, Callback<void(ListPage)> done) override {
     std::map<std::string_view, const Record*> found;
     ListPage page;
+    if (query.limit < 1 || query.limit > max_page) {
+      page.error = {ErrorKind::misuse,
+                    "a page holds 1 to " + std::to_string(max_page) + " records, not " + std::to_string(query.limit)};
+      return done(std::move(page));
+    }
     std::array<std::unique_lock<std::mutex>, shards> locks;
     for (std::size_t i = 0; i < shards; ++i) locks[i] = std::unique_lock(shards_[i].mutex);
     const std::string_view after = query.cursor.empty() ? std::string_view() : std::string_view(query.cursor).substr(1);
@@ -79,9 +89,9 @@ class MemoryStore final : public Store {
       for (const auto& [key, record] : shard.records) {
         if (!key.starts_with(query.key_prefix)) continue;
         if (!query.cursor.empty() && key <= after) continue;
-        if (query.state && record.state != *query.state) continue;
-        if (query.expired_at && record.expires_at > *query.expired_at) continue;
-        found.emplace(key, &record);
+        if (query.state && record->state != *query.state) continue;
+        if (query.expired_at && !is_expired(record->expires_at, *query.expired_at)) continue;
+        found.emplace(key, record.get());
       }
     }
     for (const auto& [key, record] : found) {
@@ -100,7 +110,7 @@ class MemoryStore final : public Store {
     for (Shard& shard : shards_) {
       const std::lock_guard lock(shard.mutex);
       for (auto it = shard.records.begin(); it != shard.records.end();) {
-        if (it->second.expires_at > now) {
+        if (!is_expired(it->second->expires_at, now)) {
           ++it;
         } else if (answer.removed == limit) {
           answer.more = true;
@@ -129,14 +139,15 @@ class MemoryStore final : public Store {
   [[nodiscard]] std::string name() const override { return "memory:"; }
 
  private:
-  using Records = std::unordered_map<std::string, Record>;
+  using Records =
+      std::unordered_map<std::string_view, std::unique_ptr<Record>>;  // Filed under a view of their own key.
   struct Shard {
     mutable std::mutex mutex;
     Records records;
   };
   static constexpr std::size_t shards = 16;
 
-  Shard& shard_of(const std::string& key) { return shards_[std::hash<std::string>{}(key) % shards]; }
+  Shard& shard_of(const std::string& key) { return shards_[std::hash<std::string_view>{}(key) % shards]; }
 
   static bool too_large(const Record& record) { return record_bytes(record) > max_bytes; }
 
@@ -147,18 +158,14 @@ class MemoryStore final : public Store {
   }
 
   static bool matches(const Shard& shard, Records::const_iterator found, const Seen& seen) {
-    return found != shard.records.end() && found->second.owner == seen.owner && found->second.revision == seen.revision;
+    return found != shard.records.end() && found->second->owner == seen.owner &&
+           found->second->revision == seen.revision;
   }
 
   void refuse(std::unique_lock<std::mutex> lock, const Shard& shard, Records::const_iterator found, Done done) {
-    Answer answer = Answer::refuse(found == shard.records.end() ? std::nullopt : std::optional(found->second));
+    Answer answer = Answer::refuse(found == shard.records.end() ? std::nullopt : std::optional(*found->second));
     lock.unlock();
-    done(told(std::move(answer)));
-  }
-
-  Answer told(Answer answer) const noexcept {
-    answer.time = time();
-    return answer;
+    done(std::move(answer));
   }
 
   std::shared_ptr<Clock> clock_;
