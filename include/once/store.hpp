@@ -57,14 +57,14 @@ using Done = Callback<void(Answer)>;
 struct ListQuery {
   std::optional<State> state;      // Only this state.
   std::string key_prefix;          // Stored keys that begin with these bytes. Empty: all.
-  std::optional<Time> expired_at;  // Only records with expires_at <= this.
-  std::string cursor;              // ListPage::cursor of the page before; empty for the first.
-  std::size_t limit = 100;         // Records a page at the most. 1 to 10 000.
+  std::optional<Time> expired_at;  // Only records that are expired at this moment: is_expired().
+  std::string cursor;       // ListPage::cursor of the page before; empty for the first. Others: misuse, or a page.
+  std::size_t limit = 100;  // Records a page at the most. 1 to 10 000; others are refused as misuse.
 };
 
 struct ListPage {
   std::vector<Record>
-      records;                 // In an order of the store's own, each record at most once if nothing changes meanwhile.
+      records;  // In an order of the store's own. What is there from the first page to the last is in exactly one.
   std::string cursor;          // Empty: that was the last page. A page may be empty and yet not the last.
   std::optional<Error> error;  // Set: the rest is meaningless.
 };
@@ -110,7 +110,7 @@ class Store {
 
   virtual void list(ListQuery query, Callback<void(ListPage)> done) = 0;
 
-  // Removes up to `limit` records with expires_at <= now, in slices that do not hold up writers.
+  // Removes up to `limit` records that are expired at `now`, see is_expired(), in slices that do not hold up writers.
   virtual void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) = 0;
 
   // The store's time now, if it can tell without a round trip.

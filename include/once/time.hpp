@@ -14,7 +14,12 @@ using Time = std::chrono::sys_time<Millis>;
 // (CLOCK_BOOTTIME on Linux). Only differences within one host mean anything.
 using Uptime = std::chrono::nanoseconds;
 
-// An expiry that never comes: `expires_at <= now` is false for every now.
+// An expiry that never comes.
 inline constexpr Time never = Time::max();
+
+// Whether a record with this expiry has expired. `never` has not, whatever `now` is.
+inline constexpr bool is_expired(Time expires_at, Time now) noexcept {
+  return expires_at <= now && expires_at != never;
+}
 
 }  // namespace once

@@ -54,7 +54,7 @@ std::string_view to_string(Verdict verdict) noexcept {
 }
 
 Decision decide(const Record* seen, const Attempt& attempt, const Policy& policy, Time now) noexcept {
-  if (seen == nullptr || seen->expires_at <= now) return {Verdict::execute};
+  if (seen == nullptr || is_expired(seen->expires_at, now)) return {Verdict::execute};
   if (seen->owner == attempt.owner && seen->state == State::in_progress) return {Verdict::resume};
   if (!seen->fingerprint.empty() && !attempt.fingerprint.empty() && !(seen->fingerprint == attempt.fingerprint)) {
     return {Verdict::mismatch};

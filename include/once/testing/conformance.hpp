@@ -30,8 +30,8 @@ namespace once::testing {
 struct StoreTraits {
   bool shared = false;   // Must equal Capabilities::shared. Two stores open at once have the same records.
   bool durable = false;  // Must equal Capabilities::durable. A store opened after another was closed has its records.
-  std::size_t foreign_records = 0;   // StoreHarness::plant knows this many kinds.
-  std::vector<std::string> outages;  // What StoreHarness::begin_outage knows, as words of letters, digits and '_'.
+  std::size_t foreign_records = 0;    // StoreHarness::plant knows this many kinds.
+  std::vector<std::string> outages;   // What StoreHarness::begin_outage knows, as words of letters, digits and '_'.
   std::chrono::seconds patience{60};  // An answer that takes longer counts as none.
 };
 
@@ -62,6 +62,6 @@ std::size_t register_conformance(const std::string& name, const StoreTraits& tra
 
 }  // namespace once::testing
 
-#define ONCE_CONFORMANCE(name, traits, ...)                                           \
-  [[maybe_unused]] static const ::std::size_t once_conformance_of_##name =            \
+#define ONCE_CONFORMANCE(name, traits, ...)                                \
+  [[maybe_unused]] static const ::std::size_t once_conformance_of_##name = \
       ::once::testing::register_conformance(#name, traits, __VA_ARGS__, __FILE__, __LINE__)
