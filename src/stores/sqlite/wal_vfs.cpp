@@ -2,6 +2,7 @@
 
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -17,6 +18,9 @@ namespace once::stores::sqlite {
 namespace {
 
 constexpr std::size_t max_collected_bytes = std::size_t{4} * 1024 * 1024;
+
+// SQLite's unix VFS takes the length of a write modulo 128 KiB (seekAndWriteFd in os_unix.c).
+constexpr std::size_t max_write_bytes = std::size_t{124} * 1024;
 
 sqlite3_vfs* base_of(sqlite3_vfs* vfs) noexcept { return static_cast<sqlite3_vfs*>(vfs->pAppData); }
 
@@ -42,7 +46,12 @@ Log& log_of(sqlite3_file* file) noexcept {
 int write_out(sqlite3_file* file) noexcept {
   Log& log = log_of(file);
   if (log.collected.empty()) return SQLITE_OK;
-  const int code = log.base->xWrite(file, log.collected.data(), static_cast<int>(log.collected.size()), log.begin);
+  int code = SQLITE_OK;
+  for (std::size_t at = 0; at < log.collected.size() && code == SQLITE_OK; at += max_write_bytes) {
+    const std::size_t bytes = std::min(max_write_bytes, log.collected.size() - at);
+    code = log.base->xWrite(file, log.collected.data() + at, static_cast<int>(bytes),
+                            log.begin + static_cast<sqlite3_int64>(at));
+  }
   // Dropped on failure too: SQLite gives the transaction up and writes its place anew.
   log.collected.clear();
   return code;

@@ -1,0 +1,86 @@
+// The SQLite store against the conformance suite: as it is, and under a log that is copied all the time.
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include <once/record.hpp>
+#include <once/stores/sqlite.hpp>
+#include <once/testing/conformance.hpp>
+
+#include "faulty_vfs.hpp"
+#include "scratch.hpp"
+
+namespace once::testing {
+namespace {
+
+std::string blob(const std::string& bytes) { return "x'" + to_hex(bytes) + "'"; }
+
+class SqliteHarness final : public StoreHarness {
+ public:
+  explicit SqliteHarness(std::uint32_t checkpoint_pages) : checkpoint_pages_(checkpoint_pages) {}
+
+  // Each store is a connection of its own to one file.
+  std::unique_ptr<Store> open() override {
+    return stores::make_sqlite_store({.path = scratch_.file(),
+                                      .busy_timeout = Millis{busy_timeout_ms_},
+                                      .checkpoint_pages = checkpoint_pages_,
+                                      .vfs = faulty_vfs()});
+  }
+
+  // A row that somebody has spoiled by hand. The store computes the key's hash, so it writes the row first.
+  void plant(std::size_t which, const std::string& key) override {
+    static constexpr const char* spoils[] = {"state = 9",           "owner = x'00'",        "revision = 'two'",
+                                             "steps = '5:abc,'",    "token = 'x'",          "expires_at_ms = 'soon'",
+                                             "created_at_ms = 1.5", "attempt = 4294967296", "result_sha256 = x'0102'",
+                                             "placement = 'away'"};
+    Record record;
+    record.key = key;
+    record.attempt = 1;
+    record.revision = 1;
+    const auto writer = open();
+    Answer::Status status = Answer::Status::failed;
+    std::atomic<bool> answered{false};
+    writer->insert(record, [&](const Answer& answer) {
+      status = answer.status;
+      answered = true;
+      answered.notify_one();
+    });
+    answered.wait(false);
+    if (status != Answer::Status::done) throw std::runtime_error("cannot plant");
+    Shell shell(scratch_.file());
+    shell.run("UPDATE records SET " + std::string(spoils[which]) + " WHERE CAST(key AS BLOB) = " + blob(key));
+  }
+
+  std::shared_ptr<void> begin_outage(const std::string& name) override {
+    const std::string path = scratch_.file();
+    if (name == "disk_full") {
+      disk_faults().full = true;
+      return {this, [](void*) { disk_faults().heal(); }};
+    }
+    if (name == "disk_fails") {
+      disk_faults().log_write_io = disk_faults().read = true;
+      return {this, [](void*) { disk_faults().heal(); }};
+    }
+    if (name == "moved_away") {
+      std::filesystem::rename(path, path + ".away");
+      return {this, [path](void*) { std::filesystem::rename(path + ".away", path); }};
+    }
+    throw std::runtime_error("no outage " + name);
+  }
+
+ private:
+  const Scratch scratch_;
+  const std::uint32_t checkpoint_pages_;
+  const int busy_timeout_ms_ = 10'000;
+};
+
+const StoreTraits traits{
+    .shared = true, .durable = true, .foreign_records = 10, .outages = {"disk_full", "disk_fails", "moved_away"}};
+
+ONCE_CONFORMANCE(sqlite, traits, [] { return std::make_unique<SqliteHarness>(4'000); });
+ONCE_CONFORMANCE(sqlite_busy_log, traits, [] { return std::make_unique<SqliteHarness>(100); });
+
+}  // namespace
+}  // namespace once::testing

@@ -1,0 +1,29 @@
+// A SQLite VFS over the default one that fails on command, as disks do.
+#pragma once
+
+#include <sqlite3.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace once::testing {
+
+// For the whole process: tests that use it run one after another. All counters are "so many operations from now on".
+struct DiskFaults {
+  std::atomic<bool> full{false};             // Writes to the log and the file fail as ENOSPC does.
+  std::atomic<bool> log_write_io{false};     // Writes to the log fail as EIO does.
+  std::atomic<bool> log_sync{false};         // fdatasync of the log fails; what was written stays.
+  std::atomic<bool> file_sync{false};        // The same for the file itself, that is: for checkpoints.
+  std::atomic<bool> read{false};             // Reads of the file or the log fail as EIO does.
+  std::atomic<std::uint64_t> log_writes{0};  // Counted, never failed.
+  std::atomic<std::uint64_t> log_syncs{0};
+
+  void heal() { full = log_write_io = log_sync = file_sync = read = false; }
+};
+DiskFaults& disk_faults();
+
+// The VFS's name, for SqliteOptions::vfs. Registers it when it is first asked for.
+std::string faulty_vfs();
+
+}  // namespace once::testing

@@ -1,0 +1,64 @@
+// What the tests of the SQLite store share: a directory of their own, a look into the file from outside.
+#pragma once
+
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+
+namespace once::testing {
+
+// A directory that is gone with the object.
+class Scratch {
+ public:
+  Scratch() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "once-sqlite-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp");
+    path_ = pattern;
+  }
+  ~Scratch() { std::filesystem::remove_all(path_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  [[nodiscard]] std::string file(const std::string& name = "once.db") const { return path_ + "/" + name; }
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Another program at the same file, such as the sqlite3 shell. Throws std::runtime_error.
+class Shell {
+ public:
+  explicit Shell(const std::string& path) {
+    if (sqlite3_open(path.c_str(), &db_) != SQLITE_OK) throw std::runtime_error("open " + path);
+    sqlite3_busy_timeout(db_, 10'000);
+    sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+  }
+  ~Shell() { sqlite3_close(db_); }
+  Shell(const Shell&) = delete;
+  Shell& operator=(const Shell&) = delete;
+
+  // Runs the statements; the first column of the last row, as text.
+  std::string run(const std::string& sql) {
+    std::string out;
+    char* message = nullptr;
+    const auto keep = [](void* to, int count, char** values, char**) {
+      *static_cast<std::string*>(to) = count > 0 && values[0] != nullptr ? values[0] : "";
+      return 0;
+    };
+    if (sqlite3_exec(db_, sql.c_str(), keep, &out, &message) != SQLITE_OK) {
+      const std::string text = message == nullptr ? "?" : message;
+      sqlite3_free(message);
+      throw std::runtime_error(sql + ": " + text);
+    }
+    return out;
+  }
+
+ private:
+  sqlite3* db_ = nullptr;
+};
+
+}  // namespace once::testing
