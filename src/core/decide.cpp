@@ -16,13 +16,19 @@ std::uint64_t next_token(const Record* seen, Time now) noexcept {
   return seen == nullptr ? floor : std::max(seen->token + 1, floor);
 }
 
-Record finished(Record record, State state, Time now, Time expires_at) {
+void finish(Record& record, State state, Time now, Time expires_at) {
   record.state = state;
   record.revision += 1;
   record.lease_until = Time{};
   record.finished_at = now;
   record.expires_at = expires_at;
-  return record;
+}
+
+void renew(Record& record, const Policy& policy, Time now) {
+  record.revision += 1;
+  // An operator may have prolonged it further than a heartbeat would.
+  record.lease_until = std::max(record.lease_until, now + policy.lease);
+  record.expires_at = std::max(record.expires_at, in_progress_expiry(policy, record.lease_until, now));
 }
 
 }  // namespace
@@ -103,14 +109,14 @@ Record claimed(const Attempt& attempt, const Policy& policy, Time now, const Rec
 }
 
 Record completed(Record record, Result result, const Policy& policy, Time now) {
-  record = finished(std::move(record), State::completed, now, now + policy.retention);
+  finish(record, State::completed, now, now + policy.retention);
   record.result = std::move(result);
   record.failure = {};
   return record;
 }
 
 Record failed(Record record, Failure failure, Result result, const Policy& policy, Time now) {
-  record = finished(std::move(record), State::failed, now, now + policy.retention);
+  finish(record, State::failed, now, now + policy.retention);
   record.result = std::move(result);
   record.failure = std::move(failure);
   record.failure.code = clean_text(record.failure.code, Failure::max_code_bytes);
@@ -119,7 +125,7 @@ Record failed(Record record, Failure failure, Result result, const Policy& polic
 }
 
 Record marked_unknown(Record record, std::string_view reason, Time now) {
-  record = finished(std::move(record), State::unknown, now, never);
+  finish(record, State::unknown, now, never);
   record.failure = {.code = "unknown", .message = clean_text(reason, Failure::max_message_bytes)};
   return record;
 }
@@ -137,10 +143,7 @@ Record released(Record record, std::string_view reason, const Policy& policy, Ti
 }
 
 Record renewed(Record record, const Policy& policy, Time now) {
-  record.revision += 1;
-  // An operator may have prolonged it further than a heartbeat would.
-  record.lease_until = std::max(record.lease_until, now + policy.lease);
-  record.expires_at = std::max(record.expires_at, in_progress_expiry(policy, record.lease_until, now));
+  renew(record, policy, now);
   return record;
 }
 
@@ -153,7 +156,7 @@ Record retimed(Record record, const Policy& policy, Time now) {
 }
 
 Record with_step(Record record, Step step, const Policy& policy, Time now) {
-  record = renewed(std::move(record), policy, now);
+  renew(record, policy, now);
   record.steps.push_back(std::move(step));
   return record;
 }

@@ -25,6 +25,15 @@ bool same_write(const Record& stored, const Record& meant) noexcept {
          (stored.lease_until == meant.lease_until && stored.steps.size() == meant.steps.size());
 }
 
+// Leaves what a replay needs to say what is missing; gives the bytes back.
+std::string drop_bytes(Result& result) {
+  std::string bytes = std::exchange(result.bytes, {});
+  result.size = bytes.size();
+  result.digest = sha256(bytes);
+  result.placement = Placement::dropped;
+  return bytes;
+}
+
 std::shared_ptr<const Record> shared(std::optional<Record> record) {
   return record ? std::make_shared<const Record>(std::move(*record)) : nullptr;
 }
@@ -146,7 +155,7 @@ void ClaimState::add_step(Step step, FinishDone done) {
   pump(std::move(lock));
 }
 
-void ClaimState::finish(Write write) {
+void ClaimState::finish(Write&& write) {
   {
     const std::lock_guard lock(mutex_);
     if (finishing_) throw Exception(ErrorKind::misuse, "the claim was finished already");
@@ -161,13 +170,8 @@ void ClaimState::finish(Write write) {
 }
 
 // The heartbeat goes on meanwhile.
-void ClaimState::offload(Write write) {
-  Result& result = write.result;
-  std::string bytes = std::move(result.bytes);
-  result.bytes.clear();
-  result.size = bytes.size();
-  result.digest = sha256(bytes);
-  result.placement = Placement::dropped;
+void ClaimState::offload(Write&& write) {
+  std::string bytes = drop_bytes(write.result);
   if (!core_->options.offload) return enqueue(std::move(write));
   auto shared_write = std::make_shared<Write>(std::move(write));
   core_->options.offload->put(key(), std::move(bytes), [self = shared_from_this(), shared_write](OffloadAnswer answer) {
@@ -181,7 +185,7 @@ void ClaimState::offload(Write write) {
   });
 }
 
-void ClaimState::enqueue(Write write) {
+void ClaimState::enqueue(Write&& write) {
   std::unique_lock lock(mutex_);
   if (lost_) {
     ended_ = true;
@@ -189,6 +193,10 @@ void ClaimState::enqueue(Write write) {
     core_->heartbeats.remove(*this);
     tell(EventKind::finish_refused, nullptr, nullptr, claimed_at_);
     return look_up_loss(std::move(write.done));
+  }
+  if (!current_ && queue_.empty()) {
+    current_ = std::move(write);
+    return send(std::move(lock));
   }
   queue_.push_back(std::move(write));
   pump(std::move(lock));
@@ -208,7 +216,7 @@ void ClaimState::abandon() {
 
 void ClaimState::look_up_loss(FinishDone done) {
   auto keep = std::make_shared<FinishDone>(std::move(done));
-  core_->options.store->get(key(), [self = shared_from_this(), keep](Answer answer) {
+  core_->options.store->get(key(), [self = shared_from_this(), keep](Answer&& answer) {
     if (answer.status == Answer::Status::failed) {
       self->tell(EventKind::store_error, nullptr, &answer.error, self->core_->uptime());
       return (*keep)({.kind = Finish::Kind::lost, .record = nullptr, .error = std::move(answer.error)});
@@ -236,39 +244,30 @@ Record ClaimState::build(const Write& write, Time now) const {
   Record base = *record_;
   base.steps.insert(base.steps.end(), unwritten_.begin(), unwritten_.end());
   if (!unwritten_note_.empty()) base.note = unwritten_note_;
-  Record next;
   switch (write.op) {
     case Op::renew:
     case Op::step:
-      return renewed(std::move(base), policy, now);  // The step is among the unwritten ones.
+      break;  // The step is among the unwritten ones.
     case Op::complete:
-      next = completed(std::move(base), write.result, policy, now);
-      break;
+      return fit(completed(std::move(base), write.result, policy, now));
     case Op::fail:
-      next = failed(std::move(base), write.failure, write.result, policy, now);
-      break;
+      return fit(failed(std::move(base), write.failure, write.result, policy, now));
     case Op::hold:
-      next = marked_unknown(std::move(base), write.text, now);
-      break;
+      return fit(marked_unknown(std::move(base), write.text, now));
     case Op::release:
-      next = released(std::move(base), write.text, policy, now);
-      break;
+      return released(std::move(base), write.text, policy, now);
   }
-  fit(next);
-  return next;
+  return renewed(std::move(base), policy, now);
 }
 
 // A finish must not fail for its size, or the work would run again: steps, and then the result, give way.
-void ClaimState::fit(Record& next) const {
+Record ClaimState::fit(Record next) const {
   const std::size_t limit = core_->capabilities.max_record_bytes;
-  if (record_bytes(next) <= limit || is_released(next)) return;
+  if (record_bytes(next) <= limit) return next;
   next.steps.clear();
-  if (record_bytes(next) <= limit || next.result.placement != Placement::inlined) return;
-  Result& result = next.result;
-  result.size = result.bytes.size();
-  result.digest = sha256(result.bytes);
-  result.placement = Placement::dropped;
-  result.bytes.clear();
+  if (record_bytes(next) <= limit || next.result.placement != Placement::inlined) return next;
+  drop_bytes(next.result);
+  return next;
 }
 
 void ClaimState::send(std::unique_lock<std::mutex> lock) {
@@ -278,7 +277,7 @@ void ClaimState::send(std::unique_lock<std::mutex> lock) {
   auto next = std::make_shared<const Record>(build(*current_, moment.now));
   const bool removes = current_->op == Op::release && next->steps.empty();
   lock.unlock();
-  auto done = [self = shared_from_this(), next, sent](Answer answer) mutable {
+  auto done = [self = shared_from_this(), next, sent](Answer&& answer) mutable {
     self->on_answer(std::move(answer), std::move(next), sent);
   };
   if (removes) {
@@ -288,7 +287,7 @@ void ClaimState::send(std::unique_lock<std::mutex> lock) {
   }
 }
 
-void ClaimState::on_answer(Answer answer, std::shared_ptr<const Record> next, Uptime sent) {
+void ClaimState::on_answer(Answer&& answer, std::shared_ptr<const Record> next, Uptime sent) {
   core_->learn(answer, sent);
   std::unique_lock lock(mutex_);
   switch (answer.status) {
@@ -374,11 +373,7 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Error error) {
   if (finish && error.kind == ErrorKind::misuse && write.result.placement == Placement::inlined &&
       !write.result.bytes.empty()) {
     // The store cannot keep this result. What must never happen is that the work runs again for it.
-    Result& result = write.result;
-    result.size = result.bytes.size();
-    result.digest = sha256(result.bytes);
-    result.placement = Placement::dropped;
-    result.bytes.clear();
+    drop_bytes(write.result);
     lock.unlock();
     tell(EventKind::store_error, nullptr, &error, now);
     lock.lock();

@@ -62,7 +62,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
     FinishDone done;   // Empty for a renewal, and once the caller was told.
     unsigned tries = 0;
   };
-  void finish(Write write);  // complete, fail, hold, release. Throws Exception(misuse) for a second one.
+  void finish(Write&& write);  // complete, fail, hold, release. Throws Exception(misuse) for a second one.
 
   void abandon();  // The handle was dropped. Nothing if a finish was asked for.
 
@@ -74,13 +74,13 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
  private:
   static bool is_finish(Op op) noexcept { return op != Op::renew && op != Op::step; }
 
-  void offload(Write write);
-  void enqueue(Write write);
+  void offload(Write&& write);
+  void enqueue(Write&& write);
   void pump(std::unique_lock<std::mutex> lock);  // Starts the next write if none is under way.
   void send(std::unique_lock<std::mutex> lock);
-  Record build(const Write& write, Time now) const;
-  void fit(Record& next) const;
-  void on_answer(Answer answer, std::shared_ptr<const Record> next, Uptime sent);
+  [[nodiscard]] Record build(const Write& write, Time now) const;
+  [[nodiscard]] Record fit(Record next) const;
+  void on_answer(Answer&& answer, std::shared_ptr<const Record> next, Uptime sent);
   void on_written(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> next, std::uint64_t place,
                   Uptime sent);
   void on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> seen, std::uint64_t place,

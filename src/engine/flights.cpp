@@ -45,12 +45,14 @@ EventKind event_of(Begin::Kind kind) noexcept {
 
 void Flights::join(Caller caller) {
   if (answer_from_cache(caller)) return;
-  Shard& shard = shard_of(caller.attempt->key);
+  const Name name(caller.attempt->key);
+  Shard& shard = shard_of(name.hash);
   std::unique_lock lock(shard.mutex);
-  const auto [place, fresh] = shard.flights.try_emplace(caller.attempt->key);
+  const auto [place, fresh] = shard.flights.try_emplace(name);
   Flight& flight = place->second;
   if (fresh) {
     flight.first = caller.attempt;
+    flight.hash = name.hash;
     flight.callers.push_back(std::move(caller));
     lock.unlock();
     return converse(&flight, {});
@@ -109,7 +111,7 @@ void Flights::converse(Flight* flight, Conversation::Start start) {
   std::shared_ptr<const Attempt> attempt;
   Policy policy;
   {
-    const std::lock_guard lock(shard_of(flight->first->key).mutex);
+    const std::lock_guard lock(shard_of(flight->hash).mutex);
     Caller& leader = flight->callers.front();
     leader.led = true;
     attempt = leader.attempt;
@@ -117,11 +119,11 @@ void Flights::converse(Flight* flight, Conversation::Start start) {
   }
   Conversation::start(
       core_.shared_from_this(), std::move(attempt), policy, std::move(start),
-      [this, core = core_.shared_from_this(), flight](Conversation::End end) { on_end(flight, std::move(end)); });
+      [this, core = core_.shared_from_this(), flight](Conversation::End&& end) { on_end(flight, std::move(end)); });
 }
 
-void Flights::on_end(Flight* flight, Conversation::End end) {
-  Shard& shard = shard_of(flight->first->key);
+void Flights::on_end(Flight* flight, Conversation::End&& end) {
+  Shard& shard = shard_of(flight->hash);
   std::unique_lock lock(shard.mutex);
   if (end.kind == Conversation::End::Kind::seen) return go_on(shard, std::move(lock), flight, end.record, end.place);
   if (end.kind == Conversation::End::Kind::failed) {
@@ -132,7 +134,7 @@ void Flights::on_end(Flight* flight, Conversation::End end) {
       begin.error = end.error;
       replies.emplace_back(std::move(caller), std::move(begin));
     }
-    shard.flights.erase(shard.flights.find(flight->first->key));
+    erase(shard, *flight);
     lock.unlock();
     return reply(std::move(replies));
   }
@@ -153,6 +155,11 @@ void Flights::on_end(Flight* flight, Conversation::End end) {
   state->start_heartbeat();
   reply(std::move(leader), std::move(begin));
   reply(std::move(replies));
+}
+
+void Flights::erase(Shard& shard, const Flight& flight) {
+  const std::shared_ptr<const Attempt> first = flight.first;  // The map compares with the key until it is done.
+  shard.flights.erase(shard.flights.find(Name(first->key, flight.hash)));
 }
 
 bool Flights::settle(Flight& flight, const std::shared_ptr<const Record>& record, Replies& replies) {
@@ -203,7 +210,7 @@ void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* fli
   if (talk) {
     flight->phase = Phase::claiming;
   } else if (flight->callers.empty()) {
-    shard.flights.erase(shard.flights.find(flight->first->key));
+    erase(shard, *flight);
   } else {
     flight->phase = Phase::polling;
     flight->seen = record;
@@ -223,7 +230,7 @@ void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* fli
 void Flights::converse_alone(Caller caller, Conversation::Start start) {
   auto alone = std::make_shared<Caller>(std::move(caller));
   alone->led = true;
-  const auto on_end = [this, core = core_.shared_from_this(), alone](Conversation::End end) {
+  const auto on_end = [this, core = core_.shared_from_this(), alone](Conversation::End&& end) {
     if (end.kind == Conversation::End::Kind::failed) {
       Begin begin;
       begin.error = std::move(end.error);
@@ -253,9 +260,10 @@ void Flights::converse_alone(Caller caller, Conversation::Start start) {
 }
 
 void Flights::ended(const ClaimState& claim, std::shared_ptr<const Record> record, bool gone) {
-  Shard& shard = shard_of(claim.key());
+  const Name name(claim.key());
+  Shard& shard = shard_of(name.hash);
   std::unique_lock lock(shard.mutex);
-  const auto found = shard.flights.find(claim.key());
+  const auto found = shard.flights.find(name);
   if (found == shard.flights.end() || found->second.phase != Phase::held || found->second.holder_id != &claim) return;
   if (found->second.callers.empty()) {
     shard.flights.erase(found);
@@ -301,9 +309,10 @@ Uptime Flights::first_deadline(const Flight& flight) noexcept {
 }
 
 void Flights::on_timer(const std::string& key, std::uint64_t turn) {
-  Shard& shard = shard_of(key);
+  const Name name(key);
+  Shard& shard = shard_of(name.hash);
   std::unique_lock lock(shard.mutex);
-  const auto found = shard.flights.find(key);
+  const auto found = shard.flights.find(name);
   if (found == shard.flights.end() || found->second.turn != turn) return;
   Flight& flight = found->second;
   drop_timer(flight);

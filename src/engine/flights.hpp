@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -54,6 +55,7 @@ class Flights {
   };
   struct Flight {
     std::shared_ptr<const Attempt> first;  // Keeps the key that the flight is filed under.
+    std::size_t hash = 0;                  // Of that key.
     Phase phase = Phase::claiming;
     std::vector<Caller> callers;       // In the order they came. claiming: the first one leads.
     std::weak_ptr<ClaimState> holder;  // held.
@@ -63,22 +65,34 @@ class Flights {
     std::optional<Uptime> timer;  // When the timer that counts will fire.
     std::uint64_t turn = 0;       // Which timer counts: the others find another number and do nothing.
   };
+  // A key whose hash was computed once, for the shard and for the place in it.
+  struct Name {
+    explicit Name(std::string_view bytes) noexcept : key(bytes), hash(std::hash<std::string_view>{}(bytes)) {}
+    Name(std::string_view bytes, std::size_t known_hash) noexcept : key(bytes), hash(known_hash) {}
+    std::string_view key;
+    std::size_t hash;
+    friend bool operator==(const Name& a, const Name& b) noexcept { return a.hash == b.hash && a.key == b.key; }
+  };
+  struct NameHash {
+    std::size_t operator()(const Name& name) const noexcept { return name.hash; }
+  };
   struct Shard {
     std::mutex mutex;
-    std::unordered_map<std::string_view, Flight> flights;
+    std::unordered_map<Name, Flight, NameHash> flights;
   };
   using Replies = std::vector<std::pair<Caller, Begin>>;
   static constexpr std::size_t shards = 16;
 
-  Shard& shard_of(const std::string& key) { return shards_[std::hash<std::string>{}(key) % shards]; }
+  Shard& shard_of(std::size_t hash) noexcept { return shards_[hash / 64 % shards]; }  // Other bits than the map's.
 
   bool answer_from_cache(Caller& caller);
   // The first caller of the flight leads. Until on_end nobody else ends the flight, so the pointer stays good.
   void converse(Flight* flight, Conversation::Start start);
-  void on_end(Flight* flight, Conversation::End end);
+  void on_end(Flight* flight, Conversation::End&& end);
   void converse_alone(Caller caller, Conversation::Start start);
   // Decides for every caller of the flight over what is stored now. True: the first caller has to talk to the store.
   bool settle(Flight& flight, const std::shared_ptr<const Record>& record, Replies& replies);
+  static void erase(Shard& shard, const Flight& flight);
   void go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* flight,
              const std::shared_ptr<const Record>& record, std::uint64_t place);
   static void drop_timer(Flight& flight) noexcept;

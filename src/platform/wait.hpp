@@ -18,7 +18,7 @@ T wait_for(Start&& start) {
     std::condition_variable ready;
     std::optional<T> value;
   } slot;
-  start(Callback<void(T)>([&slot](T value) {
+  start(Callback<void(T)>([&slot](T&& value) {
     // Notified under the lock: the waiter may not leave, and take the slot with it, before this is over.
     const std::lock_guard lock(slot.mutex);
     slot.value.emplace(std::move(value));

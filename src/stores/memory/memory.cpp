@@ -23,26 +23,28 @@ class MemoryStore final : public Store {
 
   void insert(Record record, Done done) override {
     if (too_large(record)) return done(refuse_size(record));
-    Shard& shard = shard_of(record.key);
+    Name name(record.key);
+    Shard& shard = shard_of(name);
     std::unique_lock lock(shard.mutex);
-    const auto found = shard.records.find(record.key);
+    const auto found = shard.records.find(name);
     if (found != shard.records.end()) {
       Answer answer = Answer::refuse(*found->second);
       lock.unlock();
       return done(std::move(answer));
     }
     auto kept = std::make_unique<Record>(std::move(record));
-    const std::string_view key = kept->key;
-    shard.records.emplace(key, std::move(kept));
+    name.key = kept->key;
+    shard.records.emplace(name, std::move(kept));
     lock.unlock();
     done(Answer::ok());
   }
 
   void replace(Record record, Seen seen, Done done) override {
     if (too_large(record)) return done(refuse_size(record));
-    Shard& shard = shard_of(record.key);
+    Name name(record.key);
+    Shard& shard = shard_of(name);
     std::unique_lock lock(shard.mutex);
-    const auto found = shard.records.find(record.key);
+    const auto found = shard.records.find(name);
     if (!matches(shard, found, seen)) return refuse(std::move(lock), shard, found, std::move(done));
     // The index has a view of the key that is there: its bytes must stay.
     record.key.swap(found->second->key);
@@ -52,9 +54,10 @@ class MemoryStore final : public Store {
   }
 
   void remove(std::string key, Seen seen, Done done) override {
-    Shard& shard = shard_of(key);
+    const Name name(key);
+    Shard& shard = shard_of(name);
     std::unique_lock lock(shard.mutex);
-    const auto found = shard.records.find(key);
+    const auto found = shard.records.find(name);
     if (!matches(shard, found, seen)) return refuse(std::move(lock), shard, found, std::move(done));
     shard.records.erase(found);
     lock.unlock();
@@ -62,11 +65,12 @@ class MemoryStore final : public Store {
   }
 
   void get(std::string key, Done done) override {
-    Shard& shard = shard_of(key);
+    const Name name(key);
+    Shard& shard = shard_of(name);
     Answer answer = Answer::ok();
     {
       const std::lock_guard lock(shard.mutex);
-      const auto found = shard.records.find(key);
+      const auto found = shard.records.find(name);
       if (found != shard.records.end()) answer.record = *found->second;
     }
     done(std::move(answer));
@@ -86,7 +90,8 @@ class MemoryStore final : public Store {
     for (std::size_t i = 0; i < shards; ++i) locks[i] = std::unique_lock(shards_[i].mutex);
     const std::string_view after = query.cursor.empty() ? std::string_view() : std::string_view(query.cursor).substr(1);
     for (const Shard& shard : shards_) {
-      for (const auto& [key, record] : shard.records) {
+      for (const auto& [name, record] : shard.records) {
+        const std::string_view key = name.key;
         if (!key.starts_with(query.key_prefix)) continue;
         if (!query.cursor.empty() && key <= after) continue;
         if (query.state && record->state != *query.state) continue;
@@ -139,15 +144,24 @@ class MemoryStore final : public Store {
   [[nodiscard]] std::string name() const override { return "memory:"; }
 
  private:
-  using Records =
-      std::unordered_map<std::string_view, std::unique_ptr<Record>>;  // Filed under a view of their own key.
+  // A view of a record's own key, with its hash computed once for the shard and for the place in it.
+  struct Name {
+    explicit Name(std::string_view bytes) noexcept : key(bytes), hash(std::hash<std::string_view>{}(bytes)) {}
+    std::string_view key;
+    std::size_t hash;
+    friend bool operator==(const Name& a, const Name& b) noexcept { return a.hash == b.hash && a.key == b.key; }
+  };
+  struct NameHash {
+    std::size_t operator()(const Name& name) const noexcept { return name.hash; }
+  };
+  using Records = std::unordered_map<Name, std::unique_ptr<Record>, NameHash>;
   struct Shard {
     mutable std::mutex mutex;
     Records records;
   };
   static constexpr std::size_t shards = 16;
 
-  Shard& shard_of(const std::string& key) { return shards_[std::hash<std::string_view>{}(key) % shards]; }
+  Shard& shard_of(const Name& name) noexcept { return shards_[name.hash / 64 % shards]; }  // Other bits than the map's.
 
   static bool too_large(const Record& record) { return record_bytes(record) > max_bytes; }
 
