@@ -1,9 +1,17 @@
 // How a value becomes the bytes of a result, and comes back from them.
 #pragma once
 
+#include <charconv>
+#include <cmath>
 #include <concepts>
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <vector>
+
+#include <once/error.hpp>
 
 namespace once {
 
@@ -12,7 +20,7 @@ namespace once {
 //   template <>
 //   struct once::Codec<Receipt> {
 //     static constexpr std::string_view content_type = "application/x-receipt";
-//     static std::string encode(const Receipt&);
+//     static std::string encode(const Receipt&);             // Throw Exception(misuse) for what has no encoding.
 //     static Receipt decode(std::string_view bytes);  // Throw Exception(corrupt) for bytes that encode() did not give.
 //   };
 //
@@ -26,6 +34,63 @@ struct Codec<std::string> {
   static constexpr std::string_view content_type = "";
   static std::string encode(std::string value) { return value; }
   static std::string decode(std::string_view bytes) { return std::string(bytes); }
+};
+
+template <>
+struct Codec<std::vector<std::byte>> {
+  static constexpr std::string_view content_type = "";
+  static std::string encode(const std::vector<std::byte>& value) {
+    return {reinterpret_cast<const char*>(value.data()), value.size()};
+  }
+  static std::vector<std::byte> decode(std::string_view bytes) {
+    const auto* first = reinterpret_cast<const std::byte*>(bytes.data());
+    return {first, first + bytes.size()};
+  }
+};
+
+template <>
+struct Codec<bool> {
+  static constexpr std::string_view content_type = "application/json";
+  static std::string encode(bool value) { return value ? "true" : "false"; }
+  static bool decode(std::string_view bytes) {
+    if (bytes != "true" && bytes != "false") throw Exception(ErrorKind::corrupt, "the stored result is no bool");
+    return bytes == "true";
+  }
+};
+
+namespace detail {
+template <class T>
+concept Number = std::is_arithmetic_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char> &&
+                 !std::is_same_v<T, wchar_t> && !std::is_same_v<T, char8_t> && !std::is_same_v<T, char16_t> &&
+                 !std::is_same_v<T, char32_t> && !std::is_same_v<T, long double>;
+}  // namespace detail
+
+// Numbers as JSON, exact to the last bit. Infinities and NaN have no JSON: Exception(misuse).
+template <detail::Number T>
+struct Codec<T> {
+  static constexpr std::string_view content_type = "application/json";
+  static std::string encode(T value) {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (!std::isfinite(value)) throw Exception(ErrorKind::misuse, "infinity and NaN cannot be encoded");
+    }
+    char text[32];
+    return {text, std::to_chars(text, text + sizeof text, value).ptr};
+  }
+  static T decode(std::string_view bytes) {
+    T value{};
+    const auto [end, error] = std::from_chars(bytes.data(), bytes.data() + bytes.size(), value);
+    if (error != std::errc{} || end != bytes.data() + bytes.size()) {
+      throw Exception(ErrorKind::corrupt, "the stored result is no number of the expected type");
+    }
+    return value;
+  }
+};
+
+// What an argument needs, from which a key is taken: only the way there.
+template <class T>
+concept Encodable = requires(const T& value) {
+  { Codec<T>::encode(value) } -> std::convertible_to<std::string>;
+  { Codec<T>::content_type } -> std::convertible_to<std::string_view>;
 };
 
 template <class T>

@@ -1,0 +1,411 @@
+#include <once/idempotent.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <once/codec_json.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/stores/memory.hpp>
+
+namespace {
+
+using testing::HasSubstr;
+
+struct Order {
+  std::string id;
+  std::int64_t cents = 0;
+};
+// Arguments need only the way to JSON.
+void to_json(nlohmann::json& json, const Order& order) { json = {{"id", order.id}, {"cents", order.cents}}; }
+
+struct Receipt {
+  std::string charge;
+  std::int64_t cents = 0;
+  friend bool operator==(const Receipt&, const Receipt&) = default;
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Receipt, charge, cents)
+
+// A result that can be moved only, with a codec of its own.
+struct Ticket {
+  std::unique_ptr<int> seat;
+};
+
+// An argument that no codec knows: a connection, say.
+struct Database {
+  Database() = default;
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+  int writes = 0;
+};
+
+struct Poison {};  // Cannot be encoded after all.
+
+struct Image {};  // Not JSON.
+
+}  // namespace
+
+template <>
+struct once::Codec<Ticket> {
+  static constexpr std::string_view content_type = "application/x-ticket";
+  static std::string encode(const Ticket& ticket) { return "seat " + std::to_string(*ticket.seat); }
+  static Ticket decode(std::string_view bytes) {
+    if (!bytes.starts_with("seat ")) throw Exception(ErrorKind::corrupt, "no ticket");
+    return {std::make_unique<int>(std::stoi(std::string(bytes.substr(5))))};
+  }
+};
+
+template <>
+struct once::Codec<Poison> {
+  static constexpr std::string_view content_type = "";
+  static std::string encode(const Poison&) { throw Exception(ErrorKind::misuse, "poison"); }
+  static Poison decode(std::string_view) { return {}; }
+};
+
+template <>
+struct once::Codec<Image> {
+  static constexpr std::string_view content_type = "image/png";
+  static std::string encode(const Image&) { return "png"; }
+  static Image decode(std::string_view) { return {}; }
+};
+
+namespace {
+
+class IdempotentTest : public testing::Test {
+ protected:
+  std::shared_ptr<once::Store> store = once::stores::make_memory_store();
+  std::vector<once::EventKind> events;
+  once::Engine engine{{.store = store, .scope = "payments", .observer = [this](const once::Event& event) {
+                         events.push_back(event.kind);
+                       }}};
+  int runs = 0;
+
+  std::vector<once::Record> records() {
+    once::ListPage page = once::blocking::list(*store, {});
+    EXPECT_FALSE(page.error);
+    return std::move(page.records);
+  }
+
+  template <class F>
+  std::string misuse(F&& make) {
+    try {
+      std::forward<F>(make)();
+    } catch (const once::Exception& error) {
+      EXPECT_EQ(error.kind(), once::ErrorKind::misuse);
+      return error.what();
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return {};
+  }
+};
+
+TEST_F(IdempotentTest, AnExpressionSelectsTheKeyAndEverybodyGetsTheFirstResult) {
+  const auto charge = once::idempotent(engine, {.name = "charge", .key = "id"}, [&](const Order& order) {
+    return Receipt{"ch_" + std::to_string(++runs), order.cents};
+  });
+  EXPECT_EQ(charge({"17", 500}), (Receipt{"ch_1", 500}));
+  EXPECT_EQ(charge({"17", 900}), (Receipt{"ch_1", 500})) << "only the id is the key";
+  EXPECT_EQ(charge({"18", 500}), (Receipt{"ch_2", 500}));
+  ASSERT_EQ(records().size(), 2U);
+  EXPECT_THAT(records()[0].key, testing::StartsWith("payments/charge#"));
+  EXPECT_EQ(records()[0].result.content_type, "application/json");
+}
+
+TEST_F(IdempotentTest, TheIndexChoosesTheArgument) {
+  const auto charge = once::idempotent<1>(engine, {.name = "charge", .key = "id"},
+                                          [&](Database& database, const Order&) { return ++database.writes; });
+  Database database;
+  EXPECT_EQ(charge(database, {"17", 1}), 1);
+  EXPECT_EQ(charge(database, {"17", 2}), 1);
+  EXPECT_EQ(charge(database, {"18", 1}), 2);
+  EXPECT_EQ(database.writes, 2) << "reference arguments reach the callable as they are";
+}
+
+TEST_F(IdempotentTest, AStringArgumentIsTakenAsTheJsonItHolds) {
+  const auto handle = once::idempotent(engine, {.name = "handle", .key = "powertools_json(body).order"},
+                                       [&](const std::string&) { return std::to_string(++runs); });
+  EXPECT_EQ(handle(R"({"body": "{\"order\": 7}"})"), "1");
+  EXPECT_EQ(handle(R"({"body": "{ \"order\" : 7, \"try\": 2 }", "more": 1})"), "1");
+  EXPECT_EQ(handle(R"({"body": "{\"order\": 8}"})"), "2");
+  EXPECT_THROW(handle("no json"), once::Exception);
+  EXPECT_THROW(handle(R"({"body": 5})"), once::Exception) << "an expression that fails is an error, not a missing key";
+  EXPECT_EQ(runs, 2);
+}
+
+TEST_F(IdempotentTest, AFunctionOfTheArgumentsGivesTheKey) {
+  const auto by_member = once::idempotent(
+      engine, {.name = "charge"}, [&](const Order&) { return ++runs; }, &Order::id);
+  EXPECT_EQ(by_member({"17", 1}), 1);
+  EXPECT_EQ(by_member({"17", 2}), 1);
+  EXPECT_EQ(records().at(0).key, "payments/charge#17") << "a key that people can read";
+
+  const auto by_number = once::idempotent(
+      engine, {.name = "refund"}, [&](const Order&, int) { return ++runs; },
+      [](const Order& order, int part) { return order.cents + part; });
+  EXPECT_EQ(by_number({"17", 10}, 5), 2);
+  EXPECT_EQ(by_number({"18", 9}, 6), 2);
+  EXPECT_EQ(by_number({"17", 10}, 6), 3);
+}
+
+TEST_F(IdempotentTest, TheDigestOfAllArgumentsIsTheKeyWithoutAnyOther) {
+  const auto join = once::idempotent(engine, {.name = "join"}, [&](const std::string& a, const std::string& b) {
+    ++runs;
+    return a + b;
+  });
+  EXPECT_EQ(join("ab", "c"), "abc");
+  EXPECT_EQ(join("a", "bc"), "abc");
+  EXPECT_EQ(runs, 2) << "the arguments are kept apart";
+  EXPECT_EQ(join("ab", "c"), "abc");
+  EXPECT_EQ(runs, 2);
+
+  const auto take = once::idempotent(engine, {.name = "take"}, [&](const nlohmann::json&, int) { return ++runs; });
+  EXPECT_EQ(take(nlohmann::json::parse(R"({"a": 1, "b": 2.0})"), 1), 3);
+  EXPECT_EQ(take(nlohmann::json::parse(R"({"b": 2, "a": 1})"), 1), 3) << "JSON counts in its canonical form";
+  EXPECT_EQ(take(nlohmann::json::parse(R"({"b": 2, "a": 1})"), 2), 4);
+
+  const auto start = once::idempotent(engine, {.name = "start"}, [&] { return ++runs; });
+  EXPECT_EQ(start(), 5);
+  EXPECT_EQ(start(), 5);
+}
+
+TEST_F(IdempotentTest, ADigestIsTheOneThatTheKeyCommandShows) {
+  const auto take = once::idempotent(engine, {.name = "take"}, [](const nlohmann::json&) {});
+  take(nlohmann::json::parse(R"({"b": 2, "a": 1})"));
+  EXPECT_EQ(records().at(0).key, "payments/take#" + once::to_hex(once::sha256(R"({"a":1,"b":2})")));
+}
+
+TEST_F(IdempotentTest, ValidationCatchesAKeyThatIsUsedForSomethingElse) {
+  const auto charge = once::idempotent(engine, {.name = "charge", .key = "id", .validate = "cents"},
+                                       [&](const Order&) { return ++runs; });
+  EXPECT_EQ(charge({"17", 500}), 1);
+  EXPECT_THROW(charge({"17", 900}), once::Mismatch);
+  EXPECT_EQ(charge({"17", 500}), 1);
+
+  const auto by_function = once::idempotent(
+      engine, {.name = "refund", .validate = "cents"}, [&](const Order&) { return ++runs; }, &Order::id);
+  EXPECT_EQ(by_function({"17", 500}), 2);
+  EXPECT_THROW(by_function({"17", 900}), once::Mismatch);
+  EXPECT_EQ(by_function.outcome({"17", 900}).kind, once::Outcome::Kind::mismatch);
+}
+
+TEST_F(IdempotentTest, OperationsOfOneEngineAreKeptApart) {
+  const auto charge = once::idempotent(
+      engine, {.name = "charge"}, [](const Order&) { return 1; }, &Order::id);
+  const auto refund = once::idempotent(
+      engine, {.name = "refund"}, [](const Order&) { return 2; }, &Order::id);
+  const auto other = once::idempotent(
+      engine, {.scope = "legacy"}, [](const Order&) { return 3; }, &Order::id);
+  EXPECT_EQ(charge({"17", 1}), 1);
+  EXPECT_EQ(refund({"17", 1}), 2);
+  EXPECT_EQ(other({"17", 1}), 3);
+}
+
+TEST_F(IdempotentTest, AResultMayBeNothing) {
+  const auto send = once::idempotent(engine, {.name = "send"}, [&](const std::string&) { ++runs; });
+  send("a");
+  send("a");
+  EXPECT_EQ(runs, 1);
+  EXPECT_EQ(send.outcome("a").kind, once::Outcome::Kind::replayed);
+  send.outcome("a").value();
+  static_assert(std::is_void_v<decltype(send("a"))>);
+}
+
+TEST_F(IdempotentTest, ResultsAndArgumentsMayBeMoveOnly) {
+  const auto book = once::idempotent(
+      engine, {.name = "book"}, [&](std::unique_ptr<int> seat) { return Ticket{std::move(seat)}; },
+      [](const std::unique_ptr<int>& seat) { return *seat; });
+  EXPECT_EQ(*book(std::make_unique<int>(4)).seat, 4);
+  EXPECT_EQ(*book(std::make_unique<int>(4)).seat, 4) << "replayed";
+  once::OutcomeOf<Ticket> outcome = book.outcome(std::make_unique<int>(4));
+  EXPECT_EQ(outcome.kind, once::Outcome::Kind::replayed);
+  ASSERT_TRUE(outcome.answer);
+  EXPECT_EQ(*std::move(outcome).value().seat, 4);
+}
+
+TEST_F(IdempotentTest, ResultsOfEveryKindComeBack) {
+  const auto bytes = once::idempotent(engine, {.name = "bytes"}, [] {
+    return std::vector<std::byte>{std::byte{0}, std::byte{255}};
+  });
+  EXPECT_EQ(bytes(), bytes());
+  EXPECT_EQ(bytes().size(), 2U);
+
+  const auto fraction = once::idempotent(engine, {.name = "fraction"}, [] { return 0.1 + 0.2; });
+  EXPECT_EQ(fraction(), 0.1 + 0.2);
+  EXPECT_EQ(fraction(), 0.1 + 0.2);
+
+  const auto plain = once::idempotent(engine, {.name = "plain"},
+                                      [] { return once::Result::inlined(std::string("\0x", 2), "text/x"); });
+  EXPECT_EQ(plain(), plain());
+  EXPECT_EQ(plain().content_type, "text/x");
+
+  const auto list = once::idempotent(engine, {.name = "list"}, [] { return std::vector<Receipt>{{"a", 1}, {"b", 2}}; });
+  EXPECT_EQ(list(), list());
+  EXPECT_EQ(list().at(1).charge, "b");
+}
+
+int counted(int value) noexcept { return value + 1; }
+
+TEST_F(IdempotentTest, AnyCallableWithOneSignatureWillDo) {
+  const auto function = once::idempotent(engine, {.name = "function"}, counted);
+  EXPECT_EQ(function(1), 2);
+  const auto pointer = once::idempotent(engine, {.name = "pointer"}, &counted);
+  EXPECT_EQ(pointer(1), 2);
+  const std::function<int(int)> wrapped = counted;
+  const auto standard = once::idempotent(engine, {.name = "standard"}, wrapped);
+  EXPECT_EQ(standard(1), 2);
+  const auto changing = once::idempotent(engine, {.name = "changing"}, [calls = 0](int) mutable { return ++calls; });
+  EXPECT_EQ(changing(1), 1);
+  EXPECT_EQ(changing(2), 2);
+  EXPECT_EQ(changing(1), 1);
+  const std::function<int(int)> again = changing;  // It is a callable with fn's signature itself.
+  EXPECT_EQ(again(2), 2);
+}
+
+TEST_F(IdempotentTest, TheContextComesFirstAndIsNoArgument) {
+  std::string sent;
+  const auto charge =
+      once::idempotent(engine, {.name = "charge", .key = "id"}, [&](once::Context& context, const Order& order) {
+        sent = context.derived_key("stripe");
+        EXPECT_EQ(context.attempt(), 1U);
+        return context.step("charge", [&] { return order.cents; });
+      });
+  EXPECT_EQ(charge({"17", 500}), 500);
+  EXPECT_EQ(sent.size(), 64U);
+}
+
+TEST_F(IdempotentTest, WithoutAKeyItRunsUnprotectedOrRefuses) {
+  const auto lenient = once::idempotent(engine, {.name = "lenient", .key = "id"}, [&](const Order&) { return ++runs; });
+  EXPECT_EQ(lenient({"", 1}), 1);
+  EXPECT_EQ(lenient({"", 1}), 2);
+  EXPECT_EQ(lenient.outcome({"", 1}).kind, once::Outcome::Kind::unprotected);
+  EXPECT_EQ(events, std::vector(3, once::EventKind::unprotected)) << "never silently";
+  EXPECT_TRUE(records().empty());
+
+  once::Policy strict;
+  strict.on_missing_key = once::OnMissingKey::refuse;
+  const auto refusing = once::idempotent(
+      engine, {.name = "refusing", .policy = strict}, [&](const Order&) { return ++runs; },
+      [](const Order& order) { return order.id.empty() ? std::nullopt : std::optional(order.id); });
+  EXPECT_THAT(misuse([&] { refusing({"", 1}); }), HasSubstr("operation 'payments/refusing' was called without a key"));
+  EXPECT_EQ(refusing.outcome({"", 1}).kind, once::Outcome::Kind::error);
+  EXPECT_EQ(runs, 3);
+  EXPECT_EQ(refusing({"17", 1}), 4);
+}
+
+TEST_F(IdempotentTest, WhatTheCallableThrowsPassesThroughAndARetryRuns) {
+  const auto flaky = once::idempotent(engine, {.name = "flaky"}, [&](int) {
+    if (++runs == 1) throw std::runtime_error("gateway");
+    return runs;
+  });
+  EXPECT_THROW(flaky(1), std::runtime_error);
+  EXPECT_EQ(flaky(1), 2);
+  EXPECT_EQ(flaky(1), 2);
+
+  once::Policy store_failures;
+  store_failures.on_throw = once::OnThrow::store;
+  const auto failing = once::idempotent(engine, {.name = "failing", .policy = store_failures},
+                                        [&](int) -> int { throw std::runtime_error("card declined"); });
+  EXPECT_THROW(failing(1), std::runtime_error);
+  EXPECT_THROW(failing(1), once::StoredFailure);
+  EXPECT_EQ(failing.outcome(1).kind, once::Outcome::Kind::failed);
+}
+
+TEST_F(IdempotentTest, ALiveClaimOfSomebodyElseIsAConflict) {
+  const auto charge = once::idempotent(
+      engine, {.name = "charge"}, [&](const Order&) { return ++runs; }, &Order::id);
+  once::Begin other = engine.begin({.key = once::Key("payments/charge", "17"), .fingerprint = {}});
+  ASSERT_EQ(other.kind, once::Begin::Kind::claimed);
+  EXPECT_THROW(charge({"17", 1}), once::Conflict);
+  const auto outcome = charge.outcome({"17", 1});
+  EXPECT_EQ(outcome.kind, once::Outcome::Kind::conflict);
+  EXPECT_GT(outcome.retry_after.count(), 0);
+  EXPECT_FALSE(outcome.answer);
+  other.claim.complete(once::Result::inlined("42", "application/json"));
+  EXPECT_EQ(charge({"17", 1}), 42) << "the result of another program, in the same encoding";
+  EXPECT_EQ(runs, 0);
+}
+
+TEST_F(IdempotentTest, AStoredResultOfAnotherTypeIsAnError) {
+  const auto before =
+      once::idempotent(engine, {.name = "charge"}, [](int) { return Ticket{std::make_unique<int>(1)}; });
+  const auto after = once::idempotent(engine, {.name = "charge"}, [&](int) { return Receipt{"a", ++runs}; });
+  const auto number = once::idempotent(engine, {.name = "charge"}, [&](int) { return ++runs; });
+  EXPECT_EQ(*before(1).seat, 1);
+  try {
+    after(1);
+    ADD_FAILURE() << "decoded a ticket as a receipt";
+  } catch (const once::Exception& error) {
+    EXPECT_EQ(error.kind(), once::ErrorKind::corrupt);
+    EXPECT_THAT(error.what(), HasSubstr("application/x-ticket"));
+  }
+  EXPECT_EQ(after(2).charge, "a");
+  const auto outcome = number.outcome(2);
+  EXPECT_EQ(outcome.kind, once::Outcome::Kind::error) << "a receipt is no number";
+  EXPECT_EQ(outcome.error.kind, once::ErrorKind::corrupt);
+  EXPECT_NE(outcome.record, nullptr);
+  EXPECT_EQ(runs, 1);
+}
+
+TEST_F(IdempotentTest, AResultThatCannotBeEncodedIsAnErrorAndNoSecondRun) {
+  const auto poison = once::idempotent(engine, {.name = "poison"}, [&](int) {
+    ++runs;
+    return Poison{};
+  });
+  EXPECT_THAT(misuse([&] { poison(1); }), HasSubstr("poison"));
+  EXPECT_THROW(poison(1), once::ResultDropped);
+  EXPECT_EQ(runs, 1);
+  const auto replay = poison.outcome(1);
+  EXPECT_EQ(replay.kind, once::Outcome::Kind::replayed);
+  EXPECT_FALSE(replay.answer);
+}
+
+TEST_F(IdempotentTest, AnOperationThatCannotWorkIsRefusedWhenItIsMade) {
+  const auto charge = [](const Order&) {};
+  EXPECT_THAT(misuse([&] { once::idempotent(engine, {}, charge); }), HasSubstr("Operation::name"));
+  EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .scope = "b"}, charge); }), HasSubstr("either"));
+  EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a/b"}, charge); }), HasSubstr("contains '/'"));
+  EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .key = "id["}, charge); }), HasSubstr("id["));
+  EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .validate = "cents"}, charge); }),
+              HasSubstr("never differ"));
+  EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .key = "id"}, charge, &Order::id); }),
+              HasSubstr("leave one out"));
+  EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .key = "id"}, [] {}); }), HasSubstr("no arguments"));
+  EXPECT_THAT(misuse([&] { once::idempotent<1>(engine, {.name = "a"}, [](Database&, const Order&) {}); }),
+              HasSubstr("not each has a once::Codec"));
+  EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .key = "id"}, [](const Image&) {}); }),
+              HasSubstr("image/png"));
+  EXPECT_THAT(misuse([&] {
+                once::idempotent(
+                    engine, {.name = "a", .validate = "id"}, [](Database&) {}, [](const Database&) { return 1; });
+              }),
+              HasSubstr("which has no once::Codec"));
+  once::Policy policy;
+  policy.lease = once::Millis(1);
+  EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .policy = policy}, charge); }), HasSubstr("lease"));
+}
+
+TEST_F(IdempotentTest, ManyThreadsRunItOnce) {
+  once::Policy waiting;
+  waiting.on_conflict = once::OnConflict::wait;
+  once::Engine quiet({.store = store});
+  std::atomic<int> count = 0;
+  const auto charge = once::idempotent(quiet, {.name = "charge", .policy = waiting}, [&](int) { return ++count; });
+  std::atomic<int> right = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 16; ++i) threads.emplace_back([&] { right += charge(7) == 1; });
+  }
+  EXPECT_EQ(right, 16);
+  EXPECT_EQ(count, 1);
+}
+
+}  // namespace

@@ -1,0 +1,16 @@
+// An expression reads JSON, and nobody has said how this argument becomes JSON.
+// Expect: no once::Codec for the argument
+#include <once/idempotent.hpp>
+
+struct Order {
+  int id;
+};
+
+void use(once::Engine& engine) {
+  const auto charge = [](const Order&) {};
+#ifdef WRONG
+  once::idempotent(engine, {.name = "charge", .key = "id"}, charge);
+#else
+  once::idempotent(engine, {.name = "charge"}, charge, &Order::id);
+#endif
+}
