@@ -15,7 +15,6 @@
 //   ONCE_TEST_PROGRAMS  how many random programs the model layer runs. Default 60.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include <once/store.hpp>
+#include <once/time.hpp>
 
 namespace once::testing {
 
@@ -32,7 +32,7 @@ struct StoreTraits {
   bool durable = false;  // Must equal Capabilities::durable. A store opened after another was closed has its records.
   std::size_t foreign_records = 0;    // StoreHarness::plant knows this many kinds.
   std::vector<std::string> outages;   // What StoreHarness::begin_outage knows, as words of letters, digits and '_'.
-  std::chrono::seconds patience{60};  // An answer that takes longer counts as none.
+  Millis patience{60'000};          // An answer that takes longer counts as none.
 };
 
 // One set of records, empty when it is made, gone when it is destroyed. A test makes one, uses it from one thread (its

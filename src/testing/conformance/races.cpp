@@ -194,7 +194,9 @@ void no_update_is_lost(Subject& subject) {
     Store& store = *stores[thread % stores.size()];
     for (std::size_t i = 0; i < each; ++i) {
       const std::size_t which = (thread + i) % keys.size();
-      for (;;) {  // Ends: every refusal is another thread's success.
+      for (std::size_t tries = 0;; ++tries) {
+        // Every refusal is another thread's success, so they cannot be many.
+        if (tries > 2 * thread_count * each) throw Broken("a counter can be read and not written");
         const Answer got = subject.get(store, keys.at(which));
         if (!got.record) throw Broken("get of a counter " + describe(got));
         Record next = *got.record;

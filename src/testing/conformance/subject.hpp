@@ -46,10 +46,10 @@ class Pending final : public WatchedCall {
     return answers_;
   }
   // Throws Broken after `patience`.
-  T wait(std::chrono::seconds patience) {
+  T wait(Millis patience) {
     std::unique_lock lock(mutex_);
     if (!ready_.wait_for(lock, patience, [this] { return answers_ != 0; })) {
-      throw Broken("an operation was not answered within " + std::to_string(patience.count()) + " s");
+      throw Broken("an operation was not answered within " + std::to_string(patience.count()) + " ms");
     }
     return take();
   }
