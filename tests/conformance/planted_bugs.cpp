@@ -70,7 +70,7 @@ using once::Time;
   X(place_alone, "a write trusts its place and looks at no key")                      \
   X(place_required, "a write with another place is refused")                          \
   X(place_shortcut, "a right place replaces the comparison of the revision")          \
-  X(place_of_first, "refusals give the place of another record")                      \
+  X(refusal_of_first, "refusals show another record")                                 \
   X(drops_state, "keeps no unknown: reads it as failed")                              \
   X(drops_owner, "keeps 15 bytes of the owner")                                       \
   X(drops_token, "keeps no token")                                                    \
@@ -159,10 +159,10 @@ using once::Time;
   X(time_goes_back, "its time goes back")                                             \
   X(says_too_small, "says that it keeps next to nothing")                             \
   X(foreign_is_nothing, "foreign bytes are taken for nothing")                        \
-  X(foreign_overwritten, "insert overwrites foreign bytes")                           \
+  X(foreign_overwritten, "writes go over foreign bytes")                              \
   X(foreign_is_unavailable, "foreign bytes are unavailable")                          \
   X(foreign_spoils_all, "foreign bytes make every get fail")                          \
-  X(foreign_removed, "remove removes foreign bytes")                                  \
+  X(foreign_removed, "says that foreign bytes are corrupt, and removes them")         \
   X(outage_writes, "unavailable, and yet written")                                    \
   X(outage_forgets, "done in an outage, and forgotten")                               \
   X(outage_for_good, "does not recover from an outage")                               \
@@ -397,7 +397,7 @@ class SmallStore final : public once::Store {
     if (answer.more && !is(Bug::sweep_ignores_limit)) keys.resize(limit);
     if (is(Bug::sweep_not_atomic)) {
       lock.unlock();
-      for (int i = 0; i < 20; ++i) std::this_thread::yield();
+      for (int i = 0; i < 50; ++i) std::this_thread::yield();
       lock.lock();
     }
     for (const std::string& key : keys) answer.removed += books_->records.erase(key);
@@ -468,7 +468,10 @@ class SmallStore final : public once::Store {
       answer = Answer::refuse(std::nullopt);
     } else if (foreign && is(Bug::foreign_is_unavailable)) {
       answer = Answer::fail(ErrorKind::unavailable, "foreign");
-    } else if (foreign && (is(Bug::foreign_overwritten) || is(Bug::foreign_removed))) {
+    } else if (foreign && is(Bug::foreign_overwritten)) {
+      books_->records.erase(found);
+      answer = operation(hold);
+    } else if (foreign && is(Bug::foreign_removed)) {
       books_->records.erase(found);
       answer = Answer::fail(ErrorKind::corrupt, "foreign");
     } else if (foreign || spoilt) {
@@ -562,12 +565,8 @@ class SmallStore final : public once::Store {
   Answer refusal(const std::string& key) {
     const auto found = books_->records.find(key);
     if (found == books_->records.end()) return Answer::refuse(std::nullopt);
-    const std::uint64_t place = is(Bug::place_of_first) ? books_->records.begin()->second.place : found->second.place;
-    if (is(Bug::place_of_first)) {
-      // Harmless in itself; together with trust in the place it is not.
-      return Answer::refuse(books_->records.begin()->second.record, place);
-    }
-    return Answer::refuse(found->second.record, place);
+    const Kept& shown = is(Bug::refusal_of_first) ? books_->records.begin()->second : found->second;
+    return Answer::refuse(shown.record, shown.place);
   }
 
   std::uint64_t write(const std::string& key, Record record) {
@@ -900,7 +899,7 @@ int main(int argc, char** argv) {
     }
     ++bugs;
     escaped += caught.empty() ? 1 : 0;
-    std::cout << std::setw(28) << planted.name << std::setw(62) << planted.text;
+    std::cout << std::setw(30) << planted.name << std::setw(62) << planted.text;
     if (caught.empty()) {
       std::cout << "NOT CAUGHT\n";
     } else {

@@ -249,45 +249,49 @@ void inserts_and_removes_alternate(Subject& subject) {
 // A sweep removes what is expired at that moment, while others claim it anew: no live claim may go with it.
 void sweeps_spare_what_was_claimed_anew(Subject& subject) {
   const std::vector<Store*> stores = connections_of(subject);
-  constexpr int keys = 40;
-  for (int i = 0; i < keys; ++i) {
-    Record record = claim_of("swept#" + std::to_string(i), 100);
-    record.expires_at = manual_start;
-    subject.put(record);
-  }
-  std::array<std::set<std::string>, 4> claimed;
-  std::atomic<std::size_t> removed = 0;
-  on_threads(6, [&](std::size_t thread) {
-    Store& store = *stores[thread % stores.size()];
-    if (thread >= claimed.size()) {
-      for (int i = 0; i < 20; ++i) {
-        const SweepAnswer answer = subject.sweep(store, manual_start, 3);
-        if (answer.error) throw Broken("sweep failed: " + answer.error->message);
-        removed += answer.removed;
-      }
-      return;
-    }
+  constexpr std::size_t claimers = 4;
+  constexpr int keys = 20;
+  for (int round = 0; round < 8; ++round) {
+    const auto key_of = [&](int i) { return "swept" + std::to_string(round) + "#" + std::to_string(i); };
     for (int i = 0; i < keys; ++i) {
-      Record mine = claim_of("swept#" + std::to_string(i), thread);
-      const Answer inserted = subject.insert(store, mine);
-      if (inserted.status == Answer::Status::done) {
-        claimed.at(thread).insert(mine.key);
-      } else if (inserted.status == Answer::Status::refused && inserted.record &&
-                 inserted.record->expires_at <= manual_start) {
-        mine.revision = inserted.record->revision + 1;
-        const Answer replaced = subject.replace(store, mine, seen_of(*inserted.record, inserted.place));
-        if (replaced.status == Answer::Status::done) claimed.at(thread).insert(mine.key);
+      Record record = claim_of(key_of(i), 100);
+      record.expires_at = manual_start;
+      subject.put(record);
+    }
+    std::array<std::set<std::string>, claimers> claimed;
+    std::atomic<std::size_t> removed = 0;
+    on_threads(claimers + 2, [&](std::size_t thread) {
+      Store& store = *stores[thread % stores.size()];
+      if (thread >= claimers) {
+        for (int i = 0; i < keys; ++i) {
+          const SweepAnswer answer = subject.sweep(store, manual_start, 3);
+          if (answer.error) throw Broken("sweep failed: " + answer.error->message);
+          removed += answer.removed;
+        }
+        return;
+      }
+      for (int i = 0; i < keys; ++i) {
+        Record mine = claim_of(key_of(i), thread);
+        const Answer inserted = subject.insert(store, mine);
+        if (inserted.status == Answer::Status::done) {
+          claimed.at(thread).insert(mine.key);
+        } else if (inserted.status == Answer::Status::refused && inserted.record &&
+                   inserted.record->expires_at <= manual_start) {
+          mine.revision = inserted.record->revision + 1;
+          const Answer replaced = subject.replace(store, mine, seen_of(*inserted.record, inserted.place));
+          if (replaced.status == Answer::Status::done) claimed.at(thread).insert(mine.key);
+        }
+      }
+    });
+    for (std::size_t thread = 0; thread < claimed.size(); ++thread) {
+      for (const std::string& key : claimed.at(thread)) {
+        const std::optional<Record> there = subject.read(key);
+        ASSERT_TRUE(there.has_value()) << quote(key) << " was claimed, and then swept";
+        EXPECT_EQ(there->owner.hex(), claim_of(key, thread).owner.hex()) << quote(key);
       }
     }
-  });
-  for (std::size_t thread = 0; thread < claimed.size(); ++thread) {
-    for (const std::string& key : claimed.at(thread)) {
-      const std::optional<Record> there = subject.read(key);
-      ASSERT_TRUE(there.has_value()) << quote(key) << " was claimed, and then swept";
-      EXPECT_EQ(there->owner.hex(), claim_of(key, thread).owner.hex()) << quote(key);
-    }
+    EXPECT_LE(removed.load(), static_cast<std::size_t>(keys)) << "more was swept than had expired";
   }
-  EXPECT_LE(removed.load(), static_cast<std::size_t>(keys)) << "more was swept than had expired";
 }
 
 constexpr std::array tests = {
