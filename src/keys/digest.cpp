@@ -75,6 +75,8 @@ std::string openssl_name(Dialect dialect, std::string_view name) {
     case Dialect::powertools_typescript:
       if (name.empty()) return "MD5";
       if (const char* found = find(common, name)) return found;
+      // OpenSSL's table of names knows aliases such as RSA-SHA256; what it does not know may still be fetched.
+      if (const EVP_MD* known = EVP_get_digestbyname(std::string(name).c_str())) return EVP_MD_get0_name(known);
       return std::string(name);
     case Dialect::powertools_java:
       if (const char* found = find(common, name)) return found;

@@ -1,5 +1,6 @@
 #include "keys/functions.hpp"
 
+#include <algorithm>
 #include <array>
 #include <once/error.hpp>
 #include <string>
@@ -14,40 +15,50 @@ namespace {
 using json::Kind;
 using json::Value;
 
-constexpr std::array<std::string_view, 3> names{"powertools_json", "powertools_base64", "powertools_base64_gzip"};
+// In the order of the enumeration.
+constexpr std::array<Signature, 29> signatures{{{"abs", Function::abs},
+                                                {"avg", Function::avg},
+                                                {"ceil", Function::ceil},
+                                                {"contains", Function::contains, 2, 2},
+                                                {"ends_with", Function::ends_with, 2, 2},
+                                                {"floor", Function::floor},
+                                                {"join", Function::join, 2, 2},
+                                                {"keys", Function::keys},
+                                                {"length", Function::length},
+                                                {"map", Function::map, 2, 2, 0},
+                                                {"max", Function::max},
+                                                {"max_by", Function::max_by, 2, 2, 1},
+                                                {"merge", Function::merge, 1, Signature::any_number},
+                                                {"min", Function::min},
+                                                {"min_by", Function::min_by, 2, 2, 1},
+                                                {"not_null", Function::not_null, 1, Signature::any_number},
+                                                {"powertools_base64", Function::powertools_base64},
+                                                {"powertools_base64_gzip", Function::powertools_base64_gzip},
+                                                {"powertools_json", Function::powertools_json},
+                                                {"reverse", Function::reverse},
+                                                {"sort", Function::sort},
+                                                {"sort_by", Function::sort_by, 2, 2, 1},
+                                                {"starts_with", Function::starts_with, 2, 2},
+                                                {"sum", Function::sum},
+                                                {"to_array", Function::to_array},
+                                                {"to_number", Function::to_number},
+                                                {"to_string", Function::to_string},
+                                                {"type", Function::type},
+                                                {"values", Function::values}}};
 
-std::string_view name_of(Kind kind) {
-  switch (kind) {
-    case Kind::null:
-      return "null (is the field missing?)";
-    case Kind::boolean:
-      return "a boolean";
-    case Kind::number:
-      return "a number";
-    case Kind::string:
-      return "a string";
-    case Kind::array:
-      return "an array";
-    case Kind::object:
-      return "an object";
-  }
-  return {};
-}
-
-std::string text_of(const std::string& bytes, Powertools function, Dialect dialect) {
+std::string text_of(const std::string& bytes, Function function, Dialect dialect) {
   switch (dialect) {
     case Dialect::powertools_typescript: {
       std::string text = replace_invalid_utf8(bytes);
       // TextDecoder takes a byte order mark off; Buffer.toString, which the gzip function uses, does not.
-      if (function == Powertools::base64 && text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+      if (function == Function::powertools_base64 && text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
       return text;
     }
     case Dialect::powertools_java:
       return replace_invalid_utf8(bytes);
     default:
       if (!valid_utf8(bytes)) {
-        throw Exception(ErrorKind::misuse,
-                        std::string(names[static_cast<std::size_t>(function)]) + "(): the decoded bytes are not UTF-8");
+        throw Exception(ErrorKind::misuse, std::string(name_of(function)) + "(): the decoded bytes are not UTF-8");
       }
       return bytes;
   }
@@ -66,28 +77,50 @@ json::Rules rules_of(Dialect dialect) noexcept {
   return rules;
 }
 
-std::optional<Powertools> powertools_function(std::string_view name) noexcept {
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == name) return static_cast<Powertools>(i);
-  }
-  return std::nullopt;
+const Signature* signature_of(std::string_view name) noexcept {
+  const auto* const found = std::ranges::find(signatures, name, &Signature::name);
+  return found == signatures.end() ? nullptr : found;
 }
 
-json::Value call(Powertools function, const json::Value& argument, Dialect dialect, json::Arena& arena) {
+std::string_view name_of(Function function) noexcept { return signatures[static_cast<std::size_t>(function)].name; }
+
+bool is_powertools(Function function) noexcept {
+  return function >= Function::powertools_base64 && function <= Function::powertools_json;
+}
+
+std::string_view kind_name(Kind kind) noexcept {
+  switch (kind) {
+    case Kind::null:
+      return "null (is the field missing?)";
+    case Kind::boolean:
+      return "a boolean";
+    case Kind::number:
+      return "a number";
+    case Kind::string:
+      return "a string";
+    case Kind::array:
+      return "an array";
+    case Kind::object:
+      return "an object";
+  }
+  return {};
+}
+
+json::Value call_powertools(Function function, const json::Value& argument, Dialect dialect, json::Arena& arena) {
   const bool dotnet = dialect == Dialect::powertools_dotnet;
-  if (dotnet && function == Powertools::json) return argument;  // Reading the member has parsed it.
-  const std::string_view name = names[static_cast<std::size_t>(function)];
+  if (dotnet && function == Function::powertools_json) return argument;  // Reading the member has parsed it.
+  const std::string_view name = name_of(function);
   if (argument.kind() != Kind::string) {
     throw Exception(ErrorKind::misuse,
-                    std::string(name) + "() needs a string and was given " + std::string(name_of(argument.kind())));
+                    std::string(name) + "() needs a string and was given " + std::string(kind_name(argument.kind())));
   }
   const json::Rules rules = rules_of(dialect);
-  if (function == Powertools::json) {
+  if (function == Function::powertools_json) {
     return json::parse(argument.text(), rules, arena, "the text given to powertools_json()");
   }
   const std::string bytes = decode_base64(argument.text(), dialect);
   std::string text;
-  if (function == Powertools::base64) {
+  if (function == Function::powertools_base64) {
     text = text_of(bytes, function, dialect);
   } else if (dialect == Dialect::powertools_java) {
     text = java_gunzip_text(bytes);

@@ -1,8 +1,7 @@
-// The three powertools_* functions of JMESPath, and what a dialect accepts as JSON.
+// The functions of JMESPath by name, the powertools_* ones themselves, and what a dialect accepts as JSON.
 #pragma once
 
 #include <once/keys/key_deriver.hpp>
-#include <optional>
 #include <string_view>
 
 #include "keys/json.hpp"
@@ -11,12 +10,58 @@ namespace once::keys {
 
 json::Rules rules_of(Dialect dialect) noexcept;
 
-enum class Powertools : std::uint8_t { json, base64, base64_gzip };
+enum class Function : std::uint8_t {
+  abs,
+  avg,
+  ceil,
+  contains,
+  ends_with,
+  floor,
+  join,
+  keys,
+  length,
+  map,
+  max,
+  max_by,
+  merge,
+  min,
+  min_by,
+  not_null,
+  powertools_base64,
+  powertools_base64_gzip,
+  powertools_json,
+  reverse,
+  sort,
+  sort_by,
+  starts_with,
+  sum,
+  to_array,
+  to_number,
+  to_string,
+  type,
+  values,
+};
 
-std::optional<Powertools> powertools_function(std::string_view name) noexcept;  // "powertools_json" ...
+struct Signature {
+  static constexpr std::size_t none = 99;
+  static constexpr std::size_t any_number = 1000;
+  std::string_view name;
+  Function function;
+  std::size_t least = 1;  // Arguments.
+  std::size_t most = 1;
+  std::size_t reference = none;  // Which argument is an expression behind '&'.
+};
 
-// Throws Exception(misuse) if the argument is not what the function reads. The answer may point into the argument.
-json::Value call(Powertools function, const json::Value& argument, Dialect dialect, json::Arena& arena);
+const Signature* signature_of(std::string_view name) noexcept;  // Null: no such function.
+std::string_view name_of(Function function) noexcept;
+bool is_powertools(Function function) noexcept;
+
+// One of powertools_*. Throws Exception(misuse) if the argument is not what the function reads. The answer may point
+// into the argument.
+json::Value call_powertools(Function function, const json::Value& argument, Dialect dialect, json::Arena& arena);
+
+// "a string", "null (is the field missing?)" ... for messages.
+std::string_view kind_name(json::Kind kind) noexcept;
 
 // What .NET makes of a member that is read by its name: if it is a string with JSON in it, that JSON.
 json::Value dotnet_member(const json::Value& member, json::Arena& arena);

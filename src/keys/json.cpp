@@ -211,7 +211,7 @@ class Parser {
     }
     std::span<Member> members = std::span(open_).subspan(first);
     if (members.size() > few) members = members.first(unite(members));
-    if (rules_.index_names_first) index_names_first(members);
+    if (rules_.index_names_first) json::index_names_first(members);
     const Value value = Value::object(keep(std::span<const Member>(members), arena_));
     open_.resize(first);
     return value;
@@ -264,14 +264,6 @@ class Parser {
       if (!dropped[i]) members[kept++] = members[i];
     }
     return kept;
-  }
-
-  static void index_names_first(std::span<Member> members) {
-    const auto is_index = [](const Member& m) { return array_index(m.name).has_value(); };
-    if (std::ranges::none_of(members, is_index)) return;
-    const auto rest = std::ranges::stable_partition(members, is_index);
-    std::ranges::sort(members.first(members.size() - rest.size()), {},
-                      [](const Member& m) { return *array_index(m.name); });
   }
 
   Value number() {
@@ -457,6 +449,14 @@ bool try_parse(std::string_view text, const Rules& rules, Arena& arena, Value& v
   } catch (const Failure&) {
     return false;
   }
+}
+
+void index_names_first(std::span<Member> members) {
+  const auto is_index = [](const Member& m) { return array_index(m.name).has_value(); };
+  if (std::ranges::none_of(members, is_index)) return;
+  const auto rest = std::ranges::stable_partition(members, is_index);
+  std::ranges::sort(members.first(members.size() - rest.size()), {},
+                    [](const Member& m) { return *array_index(m.name); });
 }
 
 std::string_view keep(std::string_view text, Arena& arena) {

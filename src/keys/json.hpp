@@ -69,6 +69,9 @@ Value parse(std::string_view text, const Rules& rules, Arena& arena, std::string
 // False instead of an exception, for asking whether a text is JSON.
 bool try_parse(std::string_view text, const Rules& rules, Arena& arena, Value& value);
 
+// Does to a new object what Rules::index_names_first does to a parsed one.
+void index_names_first(std::span<Member> members);
+
 // A copy in the arena.
 std::string_view keep(std::string_view text, Arena& arena);
 std::span<const Value> keep(std::span<const Value> values, Arena& arena);

@@ -1,15 +1,21 @@
 #include "keys/selector.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <iterator>
+#include <limits>
 #include <once/error.hpp>
 #include <optional>
-#include <string>
+#include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "keys/functions.hpp"
-#include "keys/jmespath.hpp"
+#include "keys/number.hpp"
 #include "keys/text.hpp"
+#include "keys/write.hpp"
 
 namespace once::keys {
 
@@ -19,236 +25,9 @@ using json::Arena;
 using json::Kind;
 using json::Member;
 using json::Value;
+using Op = Node::Op;
 
-struct Node;
-using NodePtr = std::unique_ptr<const Node>;
-
-struct Node {
-  enum class Op : std::uint8_t {
-    current,  // @
-    field,    // text
-    index,
-    raw,   // text
-    call,  // function, children[0] is the argument
-    list,
-    hash,    // names, children
-    chain,   // children one after the other: a.b, a[0], a | b
-    either,  // ||
-    both,    // &&
-  };
-  Op op = Op::current;
-  std::string text;
-  long index = 0;
-  Powertools function = Powertools::json;
-  std::vector<std::string> names;
-  std::vector<NodePtr> children;
-};
-
-bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_name_part(char c) { return is_name_start(c) || (c >= '0' && c <= '9'); }
-
-// Reads an expression whose syntax is known to be good. Null wherever it is more than the plain kind.
-class PlainReader {
- public:
-  explicit PlainReader(std::string_view text) : text_(text) {}
-
-  NodePtr read() {
-    NodePtr node = pipe();
-    return node && peek() == '\0' ? std::move(node) : nullptr;
-  }
-
- private:
-  static NodePtr make(Node node) { return std::make_unique<const Node>(std::move(node)); }
-
-  char peek() {
-    while (at_ < text_.size() &&
-           (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' || text_[at_] == '\r')) {
-      ++at_;
-    }
-    return at_ < text_.size() ? text_[at_] : '\0';
-  }
-  bool take(std::string_view symbol) {
-    peek();
-    if (text_.substr(at_, symbol.size()) != symbol) return false;
-    at_ += symbol.size();
-    return true;
-  }
-
-  // left <symbol> right <symbol> ..., all of one operation.
-  template <class Next>
-  NodePtr joined(std::string_view symbol, Node::Op op, const Next& next) {
-    NodePtr first = next();
-    if (!first || !take(symbol)) return first;
-    Node node{.op = op};
-    node.children.push_back(std::move(first));
-    do {
-      NodePtr another = next();
-      if (!another) return nullptr;
-      node.children.push_back(std::move(another));
-    } while (take(symbol));
-    return make(std::move(node));
-  }
-
-  NodePtr pipe() {
-    NodePtr first = either();
-    if (!first) return nullptr;
-    Node node{.op = Node::Op::chain};
-    node.children.push_back(std::move(first));
-    while (peek() == '|') {
-      ++at_;
-      NodePtr next = either();
-      if (!next) return nullptr;
-      node.children.push_back(std::move(next));
-    }
-    if (node.children.size() > 1) return make(std::move(node));
-    return std::move(node.children.front());
-  }
-  NodePtr either() {
-    return joined("||", Node::Op::either, [this] { return both(); });
-  }
-  NodePtr both() {
-    return joined("&&", Node::Op::both, [this] { return chain(); });
-  }
-
-  NodePtr chain() {
-    NodePtr first = link(true);
-    if (!first) return nullptr;
-    Node node{.op = Node::Op::chain};
-    node.children.push_back(std::move(first));
-    for (;;) {
-      NodePtr next;
-      const char c = peek();
-      if (c == '.') {
-        ++at_;
-        next = link(false);
-      } else if (c == '[') {
-        next = index();
-      } else {
-        break;
-      }
-      if (!next) return nullptr;
-      node.children.push_back(std::move(next));
-    }
-    if (node.children.size() > 1) return make(std::move(node));
-    return std::move(node.children.front());
-  }
-
-  // What may stand at the beginning of a chain, and what behind a point.
-  NodePtr link(bool first) {
-    const char c = peek();
-    if (is_name_start(c)) return name_or_call();
-    if (c == '"') return quoted_name();
-    if (c == '{') return hash();
-    if (c == '[') {
-      if (first) {
-        const std::size_t start = at_;
-        if (NodePtr node = index()) return node;
-        at_ = start;
-      }
-      return list();
-    }
-    if (!first) return nullptr;
-    if (c == '@') {
-      ++at_;
-      return make({.op = Node::Op::current});
-    }
-    if (c == '\'') return raw_string();
-    if (c == '(') {
-      ++at_;
-      NodePtr inner = pipe();
-      return inner && take(")") ? std::move(inner) : nullptr;
-    }
-    return nullptr;
-  }
-
-  std::string_view name() {
-    const std::size_t start = at_;
-    while (at_ < text_.size() && is_name_part(text_[at_])) ++at_;
-    return text_.substr(start, at_ - start);
-  }
-
-  NodePtr name_or_call() {
-    const std::string_view word = name();
-    if (peek() != '(') return make({.op = Node::Op::field, .text = std::string(word)});
-    const auto function = powertools_function(word);
-    if (!function) return nullptr;
-    ++at_;
-    Node node{.op = Node::Op::call, .function = *function};
-    NodePtr argument = pipe();
-    if (!argument || !take(")")) return nullptr;
-    node.children.push_back(std::move(argument));
-    return make(std::move(node));
-  }
-
-  // Without escapes.
-  std::optional<std::string> between(char quote) {
-    const std::size_t close = text_.find_first_of(std::string{quote, '\\'}, at_ + 1);
-    if (close == std::string_view::npos || text_[close] != quote) return std::nullopt;
-    std::string out(text_.substr(at_ + 1, close - at_ - 1));
-    at_ = close + 1;
-    return out;
-  }
-  NodePtr quoted_name() {
-    auto text = between('"');
-    if (!text || peek() == '(') return nullptr;
-    return make({.op = Node::Op::field, .text = std::move(*text)});
-  }
-  NodePtr raw_string() {
-    auto text = between('\'');
-    return text ? make({.op = Node::Op::raw, .text = std::move(*text)}) : nullptr;
-  }
-
-  NodePtr index() {
-    ++at_;
-    peek();
-    long value = 0;
-    const char* const end = text_.data() + text_.size();
-    const auto result = std::from_chars(text_.data() + at_, end, value);
-    if (result.ec != std::errc()) return nullptr;
-    at_ = static_cast<std::size_t>(result.ptr - text_.data());
-    return take("]") ? make({.op = Node::Op::index, .index = value}) : nullptr;
-  }
-
-  NodePtr list() {
-    ++at_;
-    Node node{.op = Node::Op::list};
-    do {
-      NodePtr element = pipe();
-      if (!element) return nullptr;
-      node.children.push_back(std::move(element));
-    } while (take(","));
-    return take("]") ? make(std::move(node)) : nullptr;
-  }
-
-  NodePtr hash() {
-    ++at_;
-    Node node{.op = Node::Op::hash};
-    do {
-      std::string key;
-      if (peek() == '"') {
-        auto text = between('"');
-        if (!text) return nullptr;
-        key = std::move(*text);
-      } else if (is_name_start(peek())) {
-        key = name();
-      } else {
-        return nullptr;
-      }
-      for (const std::string& other : node.names) {
-        if (other == key) return nullptr;
-      }
-      if (!take(":")) return nullptr;
-      NodePtr value = pipe();
-      if (!value) return nullptr;
-      node.names.push_back(std::move(key));
-      node.children.push_back(std::move(value));
-    } while (take(","));
-    return take("}") ? make(std::move(node)) : nullptr;
-  }
-
-  std::string_view text_;
-  std::size_t at_ = 0;
-};
+[[noreturn]] void refuse(const std::string& message) { throw Exception(ErrorKind::misuse, message); }
 
 bool is_true(const Value& v) {
   switch (v.kind()) {
@@ -268,45 +47,90 @@ bool is_true(const Value& v) {
   return false;
 }
 
+bool is_number(const Value& v) { return v.kind() == Kind::number; }
+bool is_string(const Value& v) { return v.kind() == Kind::string; }
+bool is_integer(const Value& v) { return is_number(v) && is_integer_text(v.text()); }
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view blanks = " \t\n\r\f\v";
+  const auto first = text.find_first_not_of(blanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+bool all_digits(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Digits, with a point and an exponent if need be; digits may be missing on one side of the point. Without sign.
+bool is_decimal(std::string_view text) {
+  if (const auto e = text.find_first_of("eE"); e != std::string_view::npos) {
+    std::string_view exponent = text.substr(e + 1);
+    if (exponent.starts_with('-') || exponent.starts_with('+')) exponent.remove_prefix(1);
+    if (!all_digits(exponent)) return false;
+    text = text.substr(0, e);
+  }
+  const auto dot = text.find('.');
+  if (dot == std::string_view::npos) return all_digits(text);
+  const std::string_view whole = text.substr(0, dot);
+  const std::string_view fraction = text.substr(dot + 1);
+  return (whole.empty() || all_digits(whole)) && (fraction.empty() || all_digits(fraction)) &&
+         !(whole.empty() && fraction.empty());
+}
+
 class Evaluation {
  public:
   Evaluation(Dialect dialect, Arena& arena) : dialect_(dialect), arena_(arena) {}
 
   Value operator()(const Node& node, const Value& current) {
     switch (node.op) {
-      case Node::Op::current:
+      case Op::current:
         return current;
-      case Node::Op::field:
+      case Op::field:
         return field(current, node.text);
-      case Node::Op::index:
+      case Op::index:
         return element(current, node.index);
-      case Node::Op::raw:
-        return Value::string(node.text);
-      case Node::Op::call:
-        return call(node.function, (*this)(*node.children.front(), current), dialect_, arena_);
-      case Node::Op::list:
-        return current.is_null() ? Value() : list(node, current);
-      case Node::Op::hash:
+      case Op::literal:
+        return node.value;
+      case Op::call:
+        return call(node, current);
+      case Op::reference:
+        break;  // Only as an argument, which call() looks into itself.
+      case Op::list:
+        return current.is_null() ? Value() : array(arguments(node, current));
+      case Op::hash:
         return current.is_null() ? Value() : hash(node, current);
-      case Node::Op::chain: {
+      case Op::chain: {
         Value value = current;
         for (const NodePtr& child : node.children) value = (*this)(*child, value);
         return value;
       }
-      case Node::Op::either:
-      case Node::Op::both: {
+      case Op::either:
+      case Op::both: {
         Value value;
         for (const NodePtr& child : node.children) {
           value = (*this)(*child, current);
-          if (is_true(value) == (node.op == Node::Op::either)) break;
+          if (is_true(value) == (node.op == Op::either)) break;
         }
         return value;
       }
+      case Op::negation:
+        return Value::boolean(!is_true((*this)(*node.children[0], current)));
+      case Op::comparison:
+        return comparison(node.text, (*this)(*node.children[0], current), (*this)(*node.children[1], current));
+      case Op::elements:
+      case Op::members:
+      case Op::flatten:
+      case Op::filter:
+      case Op::slice:
+        return projection(node, (*this)(*node.children[0], current));
     }
     return {};
   }
 
  private:
+  using Values = std::vector<Value>;
+
   Value field(const Value& current, std::string_view name) {
     const Value value = current.member(name);
     return dialect_ == Dialect::powertools_dotnet ? dotnet_member(value, arena_) : value;
@@ -320,11 +144,18 @@ class Evaluation {
     return index >= 0 && index < count ? elements[static_cast<std::size_t>(index)] : Value();
   }
 
-  Value list(const Node& node, const Value& current) {
-    std::vector<Value> values;
+  Values arguments(const Node& node, const Value& current) {
+    Values values;
     values.reserve(node.children.size());
     for (const NodePtr& child : node.children) values.push_back((*this)(*child, current));
-    return Value::array(json::keep(values, arena_));
+    return values;
+  }
+
+  Value array(const Values& values) { return Value::array(json::keep(std::span<const Value>(values), arena_)); }
+
+  Value object(std::vector<Member> members) {
+    if (rules_of(dialect_).index_names_first) json::index_names_first(members);
+    return Value::object(json::keep(std::span<const Member>(members), arena_));
   }
 
   Value hash(const Node& node, const Value& current) {
@@ -333,46 +164,533 @@ class Evaluation {
     for (std::size_t i = 0; i < node.children.size(); ++i) {
       members.push_back({node.names[i], (*this)(*node.children[i], current)});
     }
-    return Value::object(json::keep(std::span<const Member>(members), arena_));
+    return object(std::move(members));
+  }
+
+  Value projection(const Node& node, const Value& base) {
+    Values elements;
+    if (node.op == Op::members) {
+      if (base.kind() != Kind::object) return {};
+      for (const Member& m : base.members()) elements.push_back(m.value);
+    } else {
+      if (base.kind() != Kind::array) return {};
+      const auto all = base.elements();
+      if (node.op == Op::slice) {
+        elements = slice(node, all);
+      } else if (node.op == Op::filter) {
+        std::ranges::copy_if(all, std::back_inserter(elements),
+                             [&](const Value& v) { return is_true((*this)(*node.children[2], v)); });
+      } else if (node.op == Op::flatten) {
+        for (const Value& v : all) {
+          if (v.kind() == Kind::array) {
+            elements.insert(elements.end(), v.elements().begin(), v.elements().end());
+          } else {
+            elements.push_back(v);
+          }
+        }
+      } else {
+        elements.assign(all.begin(), all.end());
+      }
+    }
+    Values results;
+    for (const Value& v : elements) {
+      const Value result = (*this)(*node.children[1], v);
+      if (!result.is_null()) results.push_back(result);
+    }
+    return array(results);
+  }
+
+  static Values slice(const Node& node, std::span<const Value> all) {
+    const auto count = static_cast<long>(all.size());
+    const bool down = node.step < 0;
+    const long lowest = down ? -1 : 0;
+    const long highest = down ? count - 1 : count;
+    const auto bound = [&](std::optional<long> given, long otherwise) {
+      if (!given) return otherwise;
+      return std::clamp(*given < 0 ? *given + count : *given, lowest, highest);
+    };
+    const long stop = bound(node.stop, down ? lowest : highest);
+    Values out;
+    for (long i = bound(node.start, down ? highest : lowest); down ? i > stop : i < stop; i += node.step) {
+      out.push_back(all[static_cast<std::size_t>(i)]);
+    }
+    return out;
+  }
+
+  // Order and equality.
+
+  static int compare_numbers(const Value& a, const Value& b) {
+    if (is_integer(a) && is_integer(b)) {
+      // Exact, whatever their size: JSON integers have no leading zeros.
+      const auto split = [](std::string_view text) {
+        const bool negative = text.starts_with('-') && text != "-0";
+        return std::pair(negative, text.starts_with('-') ? text.substr(1) : text);
+      };
+      const auto [a_negative, a_digits] = split(a.text());
+      const auto [b_negative, b_digits] = split(b.text());
+      if (a_negative != b_negative) return a_negative ? -1 : 1;
+      const int magnitude = a_digits.size() != b_digits.size() ? (a_digits.size() < b_digits.size() ? -1 : 1)
+                                                               : a_digits.compare(b_digits);
+      return a_negative ? -magnitude : magnitude;
+    }
+    const double x = to_double(a.text());
+    const double y = to_double(b.text());
+    return x < y ? -1 : x > y ? 1 : 0;
+  }
+
+  [[nodiscard]] bool in_doubles() const {
+    return dialect_ == Dialect::native || dialect_ == Dialect::powertools_typescript;
+  }
+
+  [[nodiscard]] int order_numbers(const Value& a, const Value& b) const {
+    if (!in_doubles()) return compare_numbers(a, b);
+    const double x = to_double(a.text());
+    const double y = to_double(b.text());
+    return x < y ? -1 : x > y ? 1 : 0;
+  }
+
+  [[nodiscard]] bool less(const Value& a, const Value& b) const {
+    if (is_number(a)) return order_numbers(a, b) < 0;
+    // By code point, which is by byte in UTF-8; JavaScript and Java compare UTF-16 units.
+    const bool units = dialect_ == Dialect::powertools_typescript || dialect_ == Dialect::powertools_java;
+    return units ? utf16_less(a.text(), b.text()) : a.text() < b.text();
+  }
+
+  [[nodiscard]] bool equal(const Value& a, const Value& b) const {
+    if (a.kind() != b.kind()) return false;
+    switch (a.kind()) {
+      case Kind::null:
+        return true;
+      case Kind::boolean:
+        return a.truth() == b.truth();
+      case Kind::number:
+        return a.text() != "NaN" && b.text() != "NaN" && order_numbers(a, b) == 0;
+      case Kind::string:
+        return a.text() == b.text();
+      case Kind::array:
+        return std::ranges::equal(a.elements(), b.elements(),
+                                  [this](const Value& x, const Value& y) { return equal(x, y); });
+      case Kind::object:
+        return equal_members(a.members(), b.members());
+    }
+    return false;
+  }
+
+  [[nodiscard]] bool equal_members(std::span<const Member> a, std::span<const Member> b) const {
+    if (a.size() != b.size()) return false;
+    std::unordered_map<std::string_view, const Value*> others;
+    for (const Member& m : b) others.emplace(m.name, &m.value);
+    return std::ranges::all_of(a, [&](const Member& m) {
+      const auto other = others.find(m.name);
+      return other != others.end() && equal(m.value, *other->second);
+    });
+  }
+
+  [[nodiscard]] Value comparison(std::string_view symbol, const Value& a, const Value& b) const {
+    if (symbol == "==") return Value::boolean(equal(a, b));
+    if (symbol == "!=") return Value::boolean(!equal(a, b));
+    // jmespath.py orders strings too.
+    const bool strings = dialect_ == Dialect::powertools_python && is_string(a) && is_string(b);
+    if (!(is_number(a) && is_number(b)) && !strings) return {};
+    const bool nan = a.text() == "NaN" || b.text() == "NaN";
+    if (symbol == "<") return Value::boolean(!nan && less(a, b));
+    if (symbol == ">") return Value::boolean(!nan && less(b, a));
+    if (symbol == "<=") return Value::boolean(!nan && !less(b, a));
+    return Value::boolean(!nan && !less(a, b));
+  }
+
+  // Results.
+
+  Value text(std::string_view bytes) { return Value::string(json::keep(bytes, arena_)); }
+  Value number_text(std::string_view digits) { return Value::number(json::keep(digits, arena_)); }
+  Value count(std::size_t n) { return number_text(std::to_string(n)); }
+
+  Value real(double d) {
+    if (dialect_ == Dialect::native && !std::isfinite(d))
+      refuse("the expression computes a number outside double range");
+    std::string digits;
+    append_python(d, digits);  // Marks what is no integer.
+    return number_text(digits);
+  }
+
+  // What `value || null` is in JavaScript.
+  [[nodiscard]] Value or_null(const Value& v) const {
+    if (dialect_ != Dialect::powertools_typescript) return v;
+    if (is_number(v)) {
+      const double d = to_double(v.text());
+      return d == 0 || std::isnan(d) ? Value() : v;
+    }
+    const bool container = v.kind() == Kind::array || v.kind() == Kind::object;
+    return container || is_true(v) ? v : Value();
+  }
+
+  // Arguments.
+
+  [[noreturn]] static void bad(Function f, std::string_view wanted, const Value& given) {
+    refuse(std::string(name_of(f)) + "() needs " + std::string(wanted) + " and was given " +
+           std::string(kind_name(given.kind())));
+  }
+
+  static std::string_view string_of(Function f, const Value& v) {
+    if (!is_string(v)) bad(f, "a string", v);
+    return v.text();
+  }
+  static const Value& number_of(Function f, const Value& v) {
+    if (!is_number(v)) bad(f, "a number", v);
+    return v;
+  }
+  static std::span<const Value> elements_of(Function f, const Value& v) {
+    if (v.kind() != Kind::array) bad(f, "an array", v);
+    return v.elements();
+  }
+  static std::span<const Member> members_of(Function f, const Value& v) {
+    if (v.kind() != Kind::object) bad(f, "an object", v);
+    return v.members();
+  }
+  static std::span<const Value> numbers_of(Function f, const Value& v) {
+    const auto all = elements_of(f, v);
+    for (const Value& one : all) {
+      if (!is_number(one)) bad(f, "an array of numbers", one);
+    }
+    return all;
+  }
+  // All numbers or all strings.
+  static std::span<const Value> sortable(Function f, std::span<const Value> all) {
+    for (const Value& one : all) {
+      if ((!is_number(one) && !is_string(one)) || one.kind() != all.front().kind()) {
+        bad(f, "nothing but numbers or nothing but strings", one);
+      }
+    }
+    return all;
+  }
+
+  // Functions.
+
+  Value call(const Node& node, const Value& current) {
+    const Function f = node.function;
+    if (is_powertools(f)) return call_powertools(f, (*this)(*node.children[0], current), dialect_, arena_);
+    const auto argument = [&](std::size_t i) { return (*this)(*node.children[i], current); };
+    switch (f) {
+      case Function::abs:
+      case Function::ceil:
+      case Function::floor:
+        return rounded(f, number_of(f, argument(0)));
+      case Function::avg:
+        return avg(numbers_of(f, argument(0)));
+      case Function::sum:
+        return sum(numbers_of(f, argument(0)));
+      case Function::contains:
+        return contains(argument(0), argument(1));
+      case Function::ends_with:
+        return ends_or_starts(f, argument(0), argument(1));
+      case Function::starts_with:
+        return ends_or_starts(f, argument(0), argument(1));
+      case Function::join:
+        return join(argument(0), argument(1));
+      case Function::keys: {
+        Values names;
+        const Value v = argument(0);
+        for (const Member& m : members_of(f, v)) names.push_back(Value::string(m.name));
+        return array(names);
+      }
+      case Function::values: {
+        Values all;
+        const Value v = argument(0);
+        for (const Member& m : members_of(f, v)) all.push_back(m.value);
+        return array(all);
+      }
+      case Function::length:
+        return length(argument(0));
+      case Function::map: {
+        Values results;
+        const Value v = argument(1);
+        for (const Value& one : elements_of(f, v))
+          results.push_back(or_null((*this)(*node.children[0]->children[0], one)));
+        return array(results);
+      }
+      case Function::max:
+      case Function::min: {
+        const Value v = argument(0);
+        const auto all = sortable(f, elements_of(f, v));
+        return extreme(f == Function::max, all, all);
+      }
+      case Function::max_by:
+      case Function::min_by: {
+        const Value v = argument(0);
+        const Values by = sort_keys(f, elements_of(f, v), *node.children[1]);
+        return extreme(f == Function::max_by, v.elements(), by);
+      }
+      case Function::sort: {
+        const Value v = argument(0);
+        const auto all = sortable(f, elements_of(f, v));
+        return sorted(all, all);
+      }
+      case Function::sort_by: {
+        const Value v = argument(0);
+        const Values by = sort_keys(f, elements_of(f, v), *node.children[1]);
+        return sorted(v.elements(), by);
+      }
+      case Function::merge:
+        return merge(arguments(node, current));
+      case Function::not_null:
+        for (std::size_t i = 0; i < node.children.size(); ++i) {
+          if (const Value v = argument(i); !v.is_null()) return or_null(v);
+        }
+        return {};
+      case Function::reverse:
+        return reverse(argument(0));
+      case Function::to_array: {
+        const Value v = argument(0);
+        return v.kind() == Kind::array ? v : array({v});
+      }
+      case Function::to_number:
+        return to_number(argument(0));
+      case Function::to_string: {
+        const Value v = argument(0);
+        return is_string(v) ? v : text(json_text(v, dialect_));
+      }
+      case Function::type:
+        return type(argument(0));
+      case Function::powertools_base64:
+      case Function::powertools_base64_gzip:
+      case Function::powertools_json:
+        break;  // Above.
+    }
+    return {};
+  }
+
+  Value rounded(Function f, const Value& v) {
+    const bool python = dialect_ == Dialect::powertools_python;
+    if (python && is_integer(v)) {
+      const bool negative = f == Function::abs && v.text().starts_with('-');
+      return negative ? Value::number(v.text().substr(1)) : v;
+    }
+    const double d = to_double(v.text());
+    if (f == Function::abs) return real(std::fabs(d));
+    const double whole = f == Function::ceil ? std::ceil(d) : std::floor(d);
+    if (!python) return real(whole);
+    if (!(std::fabs(whole) < 9.2e18)) refuse(std::string(name_of(f)) + "(): the result is too large");
+    return number_text(std::to_string(static_cast<long long>(whole)));
+  }
+
+  // Python's integers have no end; beyond 64 bits this ends in an error, not in another number.
+  static std::optional<long long> integer_sum(std::span<const Value> numbers) {
+    long long sum = 0;
+    for (const Value& v : numbers) {
+      long long one = 0;
+      const std::string_view digits = v.text();
+      const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), one);
+      if (result.ec != std::errc() || __builtin_add_overflow(sum, one, &sum)) return std::nullopt;
+    }
+    return sum;
+  }
+
+  static double real_sum(std::span<const Value> numbers) {
+    double sum = 0;
+    for (const Value& v : numbers) sum += to_double(v.text());
+    return sum;
+  }
+
+  Value sum(std::span<const Value> numbers) {
+    if (dialect_ != Dialect::powertools_python || !std::ranges::all_of(numbers, is_integer)) {
+      return real(real_sum(numbers));
+    }
+    const auto sum = integer_sum(numbers);
+    if (!sum) refuse("sum(): the integers are too large");
+    return number_text(std::to_string(*sum));
+  }
+
+  Value avg(std::span<const Value> numbers) {
+    if (numbers.empty()) {
+      // JavaScript divides 0 by 0. JSON.stringify writes null for that, but as a key it is not missing.
+      if (dialect_ == Dialect::powertools_typescript) return real(std::numeric_limits<double>::quiet_NaN());
+      return {};
+    }
+    const auto n = static_cast<double>(numbers.size());
+    if (dialect_ != Dialect::powertools_python || !std::ranges::all_of(numbers, is_integer)) {
+      return real(real_sum(numbers) / n);
+    }
+    const auto sum = integer_sum(numbers);
+    constexpr long long last_safe = 9007199254740991;
+    if (!sum || *sum > last_safe || *sum < -last_safe) refuse("avg(): the integers are too large");
+    return real(static_cast<double>(*sum) / n);
+  }
+
+  Value contains(const Value& in, const Value& what) {
+    if (is_string(in)) {
+      return Value::boolean(in.text().find(string_of(Function::contains, what)) != std::string_view::npos);
+    }
+    if (in.kind() != Kind::array) bad(Function::contains, "an array or a string", in);
+    // JavaScript compares arrays and objects by identity, and what was selected twice may or may not be one.
+    const bool container = what.kind() == Kind::array || what.kind() == Kind::object;
+    if (dialect_ == Dialect::powertools_typescript && container) {
+      refuse("contains(): looks for arrays and objects by identity in TypeScript, which is not reproduced");
+    }
+    return Value::boolean(std::ranges::any_of(in.elements(), [&](const Value& v) { return equal(v, what); }));
+  }
+
+  static Value ends_or_starts(Function f, const Value& in, const Value& what) {
+    const std::string_view whole = string_of(f, in);
+    const std::string_view part = string_of(f, what);
+    return Value::boolean(f == Function::ends_with ? whole.ends_with(part) : whole.starts_with(part));
+  }
+
+  Value join(const Value& separator, const Value& parts) {
+    const std::string_view between = string_of(Function::join, separator);
+    std::string out;
+    bool first = true;
+    for (const Value& part : elements_of(Function::join, parts)) {
+      if (!first) out += between;
+      first = false;
+      out += string_of(Function::join, part);
+    }
+    return text(out);
+  }
+
+  Value length(const Value& v) {
+    switch (v.kind()) {
+      case Kind::string: {
+        const bool units = dialect_ == Dialect::powertools_typescript || dialect_ == Dialect::powertools_java;
+        return count(units ? utf16_length(v.text()) : code_point_length(v.text()));
+      }
+      case Kind::array:
+        return count(v.elements().size());
+      case Kind::object:
+        return count(v.members().size());
+      default:
+        bad(Function::length, "a string, an array or an object", v);
+    }
+  }
+
+  Values sort_keys(Function f, std::span<const Value> all, const Node& reference) {
+    Values keys;
+    keys.reserve(all.size());
+    for (const Value& one : all) keys.push_back((*this)(*reference.children[0], one));
+    sortable(f, keys);
+    return keys;
+  }
+
+  // The first of the largest or smallest.
+  [[nodiscard]] Value extreme(bool largest, std::span<const Value> all, std::span<const Value> by) const {
+    if (all.empty()) return {};
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < all.size(); ++i) {
+      if (largest ? less(by[best], by[i]) : less(by[i], by[best])) best = i;
+    }
+    return all[best];
+  }
+
+  Value sorted(std::span<const Value> all, std::span<const Value> by) {
+    std::vector<std::size_t> order(all.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return less(by[a], by[b]); });
+    Values out;
+    out.reserve(order.size());
+    for (const std::size_t i : order) out.push_back(all[i]);
+    return array(out);
+  }
+
+  Value merge(const Values& objects) {
+    std::vector<Member> out;
+    std::unordered_map<std::string_view, std::size_t> places;
+    for (const Value& one : objects) {
+      for (const Member& m : members_of(Function::merge, one)) {
+        const auto [place, added] = places.try_emplace(m.name, out.size());
+        if (added) {
+          out.push_back(m);
+        } else {
+          out[place->second].value = m.value;
+        }
+      }
+    }
+    return object(std::move(out));
+  }
+
+  Value reverse(const Value& v) {
+    if (v.kind() == Kind::array) {
+      Values out(v.elements().rbegin(), v.elements().rend());
+      return array(out);
+    }
+    const std::string_view forward = string_of(Function::reverse, v);
+    std::string backward;
+    for (std::size_t end = forward.size(); end > 0;) {
+      std::size_t begin = end - 1;
+      while (begin > 0 && (static_cast<unsigned char>(forward[begin]) & 0xC0U) == 0x80U) --begin;
+      backward += forward.substr(begin, end - begin);
+      end = begin;
+    }
+    return text(backward);
+  }
+
+  // Strings that are numbers in plain decimal. What only one language reads (0x10, 1_000, names of infinities) is null.
+  Value to_number(const Value& v) {
+    if (is_number(v)) return v;
+    if (!is_string(v)) return {};
+    const bool native = dialect_ == Dialect::native;
+    std::string_view digits = native ? v.text() : trimmed(v.text());
+    if (digits.empty()) return dialect_ == Dialect::powertools_typescript ? count(0) : Value();
+    const bool negative = digits.starts_with('-');
+    if (negative || (!native && digits.starts_with('+'))) digits.remove_prefix(1);
+    if (!is_decimal(digits)) return {};
+    if (dialect_ == Dialect::powertools_python && all_digits(digits)) {
+      digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size() - 1));
+      return number_text((negative ? "-" : "") + std::string(digits));
+    }
+    const std::string whole = (negative ? "-" : "") + std::string(digits);
+    if (native) {
+      if (const std::string problem = inexact(whole); !problem.empty()) refuse("to_number(): " + problem);
+    }
+    return real(to_double(whole));
+  }
+
+  static Value type(const Value& v) {
+    switch (v.kind()) {
+      case Kind::null:
+        return Value::string("null");
+      case Kind::boolean:
+        return Value::string("boolean");
+      case Kind::number:
+        return Value::string("number");
+      case Kind::string:
+        return Value::string("string");
+      case Kind::array:
+        return Value::string("array");
+      case Kind::object:
+        return Value::string("object");
+    }
+    return {};
   }
 
   Dialect dialect_;
   Arena& arena_;
 };
 
+bool calls(const Node& node, Function a, Function b) {
+  return (node.op == Op::call && (node.function == a || node.function == b)) ||
+         std::ranges::any_of(node.children, [&](const NodePtr& child) { return calls(*child, a, b); });
+}
+
 }  // namespace
 
-struct Selector::Parts {
-  Dialect dialect;
-  NodePtr plain;
-  JmesPath library;
-};
-
-Selector::Selector(std::string_view expression, Dialect dialect, std::string_view what) {
-  JmesPath library(expression, dialect, what);  // First: it finds what is wrong with the syntax.
-  NodePtr plain = PlainReader(expression).read();
-  if (!plain && dialect == Dialect::powertools_dotnet) {
-    throw Exception(ErrorKind::misuse,
-                    std::string(what) + " " + quoted(expression) +
-                        ": for powertools-dotnet only names, indices, lists, hashes, ||, && and the powertools "
-                        "functions are supported; what .NET does with the rest is not reproduced");
+Selector::Selector(std::string_view expression, Dialect dialect, std::string_view what)
+    : dialect_(dialect), expression_(parse_expression(expression, dialect, what)) {
+  const auto unsupported = [&](const std::string& why) {
+    refuse(std::string(what) + " " + quoted(expression) + ": " + why);
+  };
+  if (dialect == Dialect::powertools_dotnet && !expression_.plain) {
+    unsupported(
+        "for powertools-dotnet only names, indices, lists, hashes, ||, && and the powertools functions are supported; "
+        "what .NET does with the rest is not reproduced");
   }
-  parts_ = std::make_unique<const Parts>(Parts{dialect, std::move(plain), std::move(library)});
+  if (dialect == Dialect::powertools_typescript && calls(*expression_.root, Function::sort, Function::reverse)) {
+    unsupported(
+        "sort() and reverse() change the event itself in Powertools for TypeScript, so that one event has several ids "
+        "there; select something else, or use sort_by()");
+  }
 }
-
-Selector::Selector(Selector&&) noexcept = default;
-Selector& Selector::operator=(Selector&&) noexcept = default;
-Selector::~Selector() = default;
-
-bool Selector::is_plain() const noexcept { return parts_->plain != nullptr; }
 
 json::Value Selector::operator()(const json::Value& event, json::Arena& arena) const {
-  if (!parts_->plain) return parts_->library.search(event, arena);
-  return Evaluation(parts_->dialect, arena)(*parts_->plain, event);
-}
-
-json::Value Selector::by_library(const json::Value& event, json::Arena& arena) const {
-  return parts_->library.search(event, arena);
+  return Evaluation(dialect_, arena)(*expression_.root, event);
 }
 
 }  // namespace once::keys

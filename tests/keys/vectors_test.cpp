@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <once/error.hpp>
 #include <once/keys/key_deriver.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,9 @@ void check_file(const std::string& name, std::size_t count) {
 }
 
 TEST(KeyVectors, RecordedFromThePowertoolsLibraries) { check_file("powertools_keys.json", 285); }
+TEST(KeyVectors, DrawnAtRandomPython) { check_file("more_python.json", 150); }
+TEST(KeyVectors, DrawnAtRandomTypescript) { check_file("more_typescript.json", 150); }
+TEST(KeyVectors, DrawnAtRandomJava) { check_file("more_java.json", 100); }
 
 }  // namespace
 }  // namespace once::keys

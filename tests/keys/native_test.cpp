@@ -1,0 +1,366 @@
+// The native rules: RFC 8785, what is refused, what counts as missing, and what goes into key and fingerprint.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+#include <once/error.hpp>
+#include <once/keys/key_deriver.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "keys/number.hpp"
+
+namespace once::keys {
+namespace {
+
+Derived derive(const std::string& event, const std::string& expression = "", const std::string& validation = "") {
+  return KeyDeriver({.scope = "s", .expression = expression, .validation = validation}).derive(event);
+}
+
+std::string refusal(const std::string& event, const std::string& expression = "") {
+  try {
+    static_cast<void>(derive(event, expression));
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::misuse);
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted: " << event;
+  return {};
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// RFC 8785, section 3.2.4, the sample of section 3.2.2 in canonical form.
+TEST(NativeKeys, SampleOfRfc8785) {
+  const std::string sample = R"({
+       "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
+       "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
+       "literals": [null, true, false]
+     })";
+  EXPECT_EQ(canonical_text(sample),
+            "{\"literals\":[null,true,false],\"numbers\":[333333333.3333333,1e+30,4.5,0.002,1e-27],"
+            "\"string\":\"\xE2\x82\xAC$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"}");
+}
+
+// RFC 8785, section 3.2.3: order by UTF-16 code units, in which an emoji comes before U+FB33.
+TEST(NativeKeys, NamesSortByUtf16) {
+  EXPECT_EQ(canonical_text(R"({"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh",)"
+                           R"("1":"One","\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control",)"
+                           R"("\u00f6":"Latin Small Letter O With Diaeresis"})"),
+            "{\"\\r\":\"Carriage Return\",\"1\":\"One\",\"\xC2\x80\":\"Control\","
+            "\"\xC3\xB6\":\"Latin Small Letter O With Diaeresis\",\"\xE2\x82\xAC\":\"Euro Sign\","
+            "\"\xF0\x9F\x98\x80\":\"Emoji: Grinning Face\",\"\xEF\xAC\xB3\":\"Hebrew Letter Dalet With Dagesh\"}");
+}
+
+// RFC 8785, appendix B.
+TEST(NativeKeys, NumbersOfRfc8785) {
+  const std::vector<std::pair<std::uint64_t, std::string>> table{
+      {0x0000000000000000, "0"},
+      {0x8000000000000000, "0"},
+      {0x0000000000000001, "5e-324"},
+      {0x8000000000000001, "-5e-324"},
+      {0x7fefffffffffffff, "1.7976931348623157e+308"},
+      {0xffefffffffffffff, "-1.7976931348623157e+308"},
+      {0x4340000000000000, "9007199254740992"},
+      {0xc340000000000000, "-9007199254740992"},
+      {0x4430000000000000, "295147905179352830000"},
+      {0x44b52d02c7e14af5, "9.999999999999997e+22"},
+      {0x44b52d02c7e14af6, "1e+23"},
+      {0x44b52d02c7e14af7, "1.0000000000000001e+23"},
+      {0x444b1ae4d6e2ef4e, "999999999999999700000"},
+      {0x444b1ae4d6e2ef4f, "999999999999999900000"},
+      {0x444b1ae4d6e2ef50, "1e+21"},
+      {0x3eb0c6f7a0b5ed8c, "9.999999999999997e-7"},
+      {0x3eb0c6f7a0b5ed8d, "0.000001"},
+      {0x41b3de4355555553, "333333333.3333332"},
+      {0x41b3de4355555554, "333333333.33333325"},
+      {0x41b3de4355555555, "333333333.3333333"},
+      {0x41b3de4355555556, "333333333.3333334"},
+      {0x41b3de4355555557, "333333333.33333343"},
+      {0xbecbf647612f3696, "-0.0000033333333333333333"},
+      {0x43143ff3c1cb0959, "1424953923781206.2"},
+  };
+  for (const auto& [bits, expected] : table) {
+    std::string text;
+    append_ecmascript(std::bit_cast<double>(bits), text);
+    EXPECT_EQ(text, expected);
+    EXPECT_EQ(canonical_text(text), expected) << "does not read back as itself";
+  }
+}
+
+TEST(NativeKeys, OneValueOneText) {
+  EXPECT_EQ(canonical_text(" { \"b\" : [ 1.0 , -0 ] ,\r\n\t\"a\":\"\\u0041\" } "), R"({"a":"A","b":[1,0]})");
+  EXPECT_EQ(derive(R"({"a":1,"b":2})").key, derive(R"({ "b": 2e0, "a": 1.00 })").key);
+  EXPECT_NE(derive(R"({"a":1})").key, derive(R"({"a":"1"})").key);
+  EXPECT_NE(derive(R"(["a"])").key, derive(R"("a")").key);
+}
+
+TEST(NativeKeys, KeyIsScopeAndDigest) {
+  // echo -n '"o-1"' | sha256sum, | md5sum
+  const Derived d = KeyDeriver({.scope = "pay#eu", .expression = "id", .validation = "@"}).derive(R"({"id":"o-1"})");
+  EXPECT_EQ(d.key_text, "\"o-1\"");
+  EXPECT_EQ(d.key->stored(), "pay%23eu#00d5c8b71f851bbe47626a189b20fb19c11753e244bb658095c370ba3798f85c");
+  EXPECT_EQ(d.validation_text, R"({"id":"o-1"})");
+  EXPECT_EQ(d.fingerprint, Fingerprint::of(R"({"id":"o-1"})"));
+  const Derived md5 = KeyDeriver({.scope = "s", .expression = "id", .hash = "md5"}).derive(R"({"id":"o-1"})");
+  EXPECT_EQ(md5.key->stored(), "s#cbcbdb948de16bfe7e49a81f91500ab1");
+  EXPECT_TRUE(md5.fingerprint.empty());
+}
+
+TEST(NativeKeys, NothingSelectedIsNoKey) {
+  for (const std::string event :
+       {"null", "\"\"", "[]", "{}", "[null]", "[null,[null,{\"a\":null}]]", "{\"a\":{\"b\":[]}}"}) {
+    const Derived d = derive(event, "", "@");
+    EXPECT_FALSE(d.key) << event;
+    EXPECT_TRUE(d.fingerprint.empty() && d.key_text.empty() && d.validation_text.empty()) << event;
+  }
+  for (const std::string expression : {"x", "x.y[3]", "[x, y]", "{a: x, b: {c: y}}", "e", "l[5]", "[*]", "x[?y]"}) {
+    EXPECT_FALSE(derive(R"({"e":"","l":[1]})", expression).key) << expression;
+  }
+  for (const std::string event : {"0", "false", "\" \"", "[0]", "[\"\"]", "{\"a\":\"\"}", "[null,1]", "[[],false]"}) {
+    EXPECT_TRUE(derive(event).key) << event;
+  }
+  EXPECT_TRUE(derive(R"({"a":1})", "[a, b]").key);
+}
+
+TEST(NativeKeys, MissingKeyMayBeRefused) {
+  const KeyDeriver deriver({.scope = "s", .expression = "order.id", .require_key = true});
+  EXPECT_THROW(static_cast<void>(deriver.derive("{}")), Exception);
+  EXPECT_TRUE(deriver.derive(R"({"order":{"id":0}})").key);
+}
+
+TEST(NativeKeys, ValidationThatSelectsNothingIsNull) {
+  const Derived d = derive(R"({"id":1})", "id", "amount");
+  EXPECT_EQ(d.validation_text, "null");
+  EXPECT_EQ(d.fingerprint, Fingerprint::of("null"));
+}
+
+TEST(NativeKeys, RefusesWhatIsNoJson) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"", "empty"},
+      {"  ", "ends where a value"},
+      {"{\"a\":1} x", "line 1, byte 9"},
+      {"{\"a\":1}{}", "follows the end"},
+      {"{\"a\":\n  tru}", "line 2, byte 3"},
+      {"[1,]", "expected a value"},
+      {"{\"a\":1,}", "name in quotes"},
+      {"{a:1}", "name in quotes"},
+      {"{\"a\" 1}", "':'"},
+      {"[1 2]", "',' or ']'"},
+      {"[1", "inside an array"},
+      {"{\"a\":1", "inside an object"},
+      {"\"abc", "inside a string"},
+      {"\"abc\\", "inside a string"},
+      {"// x\n1", "no comments"},
+      {"[1, /* x */ 2]", "no comments"},
+      {"01", "does not begin with 0"},
+      {"-", "a digit"},
+      {"1.", "after the point"},
+      {"1e", "exponent"},
+      {"+1", "expected a value"},
+      {".5", "expected a value"},
+      {"NaN", "expected a value"},
+      {"Infinity", "expected a value"},
+      {"-Infinity", "a digit"},
+      {"'a'", "expected a value"},
+      {"\xEF\xBB\xBF{}", "expected a value"},
+      {"\"a\nb\"", "control character"},
+      {std::string("\"a\0b\"", 5), "control character"},
+      {"\"\\x41\"", "unknown escape"},
+      {"\"\\u12g4\"", "hexadecimal"},
+      {"\"\\u12", "hexadecimal"},
+      {"\"\xFF\"", "UTF-8"},
+      {"\"\xC0\xAF\"", "UTF-8"},
+      {"\"\xED\xA0\x80\"", "UTF-8"},
+      {"\"\xF4\x90\x80\x80\"", "UTF-8"},
+      {"\"abcdefgh\xE2\x82\"", "UTF-8"},
+      {"{\"\xFF\":1}", "UTF-8"},
+  };
+  for (const auto& [event, part] : cases) {
+    const std::string message = refusal(event);
+    EXPECT_TRUE(contains(message, part)) << event << ": " << message;
+  }
+}
+
+TEST(NativeKeys, RefusesWhatWouldMergePayloads) {
+  EXPECT_TRUE(contains(refusal(R"({"a":1,"b":{"c":1,"c":2}})"), "\"c\" occurs twice"));
+  EXPECT_TRUE(contains(refusal(R"({"a":1,"\u0061":1})"), "\"a\" occurs twice"));
+  std::string many = "{";
+  for (int i = 0; i < 1000; ++i) many += "\"n" + std::to_string(i) + "\":0,";
+  EXPECT_TRUE(derive(many + "\"n1000\":0}").key);
+  EXPECT_TRUE(contains(refusal(many + "\"n17\":0}"), "\"n17\" occurs twice"));
+
+  EXPECT_TRUE(contains(refusal(R"("\ud83d")"), "surrogate"));
+  EXPECT_TRUE(contains(refusal(R"("\ude00x")"), "surrogate"));
+  EXPECT_TRUE(contains(refusal(R"("\ud83d\u0041")"), "surrogate"));
+  EXPECT_EQ(canonical_text(R"("\ud83d\ude00")"), "\"\xF0\x9F\x98\x80\"");
+
+  // Refused wherever it stands: also outside of what is selected, and inside a body.
+  EXPECT_TRUE(contains(refusal(R"({"id":1,"x":[1e400]})", "id"), "range of a double"));
+  EXPECT_TRUE(contains(refusal(R"({"body":"{\"a\":1,\"a\":2}"})", "powertools_json(body).a"), "occurs twice"));
+}
+
+TEST(NativeKeys, NumbersThatADoubleHoldsOrNot) {
+  for (const std::string number : {"9007199254740991",
+                                   "-9007199254740991",
+                                   "9007199254740992",
+                                   "9007199254740994",
+                                   "1e30",
+                                   "1E+30",
+                                   "100000e25",
+                                   "1.7976931348623157e308",
+                                   "0.1",
+                                   "0.10000000000000001",
+                                   "3.14159265358979323846",
+                                   "5e-324",
+                                   "4.9e-324",
+                                   "0e999999999999999999999",
+                                   "0.000e5",
+                                   "295147905179352830000",
+                                   "123456789012345680000",
+                                   "1e-300",
+                                   "4503599627370497.5",
+                                   "-0.0"}) {
+    const std::string text = canonical_text(number);
+    EXPECT_EQ(canonical_text(text), text) << number;
+  }
+  for (const std::string number : {"9007199254740993",
+                                   "-9007199254740993",
+                                   "9007199254740993.0",
+                                   "9007199254740993e0",
+                                   "0.9007199254740993e16",
+                                   "18446744073709551616",
+                                   "18446744073709551615",
+                                   "295147905179352825856",
+                                   "1e309",
+                                   "-1e309",
+                                   "1e400",
+                                   "1e-400",
+                                   "1e-324",
+                                   "2e-324",
+                                   "1e99999999999999999999",
+                                   "1e-99999999999999999999",
+                                   "123456789012345678901234567890",
+                                   "1.7976931348623159e308",
+                                   "9007199254740993.5",
+                                   "9007199254740991.6"}) {
+    const std::string message = refusal("[" + number + "]");
+    EXPECT_TRUE(contains(message, "double") && contains(message, "string")) << number << ": " << message;
+  }
+}
+
+TEST(NativeKeys, DepthIsBounded) {
+  const auto nested = [](std::size_t depth) { return std::string(depth, '[') + "1" + std::string(depth, ']'); };
+  EXPECT_TRUE(derive(nested(max_event_depth)).key);
+  EXPECT_TRUE(contains(refusal(nested(max_event_depth + 1)), "deep"));
+  EXPECT_TRUE(contains(refusal(std::string(10'000'000, '[')), "deep"));
+  EXPECT_TRUE(derive(nested(max_event_depth), "[*]").key) << "through the library's tree";
+}
+
+TEST(NativeKeys, BadRecipesAreRefusedAtOnce) {
+  const auto refused = [](Recipe recipe) {
+    try {
+      const KeyDeriver deriver(std::move(recipe));
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::misuse);
+      return std::string(error.what());
+    }
+    ADD_FAILURE() << "accepted";
+    return std::string();
+  };
+  for (const std::string expression : {"a.[",
+                                       "a.",
+                                       "a[",
+                                       "a[0",
+                                       "(a",
+                                       "a)",
+                                       "a b",
+                                       "a |",
+                                       "| a",
+                                       "[a,]",
+                                       "{a}",
+                                       "{a:}",
+                                       "a.b..c",
+                                       "`{`",
+                                       "'open",
+                                       "\"open",
+                                       "a ||",
+                                       "&& a",
+                                       "powertools_json(a",
+                                       "powertools_json a)",
+                                       "*.[",
+                                       "a[?b",
+                                       "a.1",
+                                       "#",
+                                       "a[0:1:0]"}) {
+    const std::string message = refused({.scope = "s", .expression = expression});
+    EXPECT_TRUE(contains(message, "key expression")) << expression << ": " << message;
+  }
+  EXPECT_TRUE(contains(refused({.scope = "s", .expression = "a.["}), "column"));
+  EXPECT_TRUE(contains(refused({.scope = "s", .expression = "a.nope(b)"}), "at column 3: unknown function nope()"));
+  EXPECT_TRUE(contains(refused({.scope = "s", .expression = "Sum(b)"}), "unknown function Sum()"));
+  EXPECT_TRUE(contains(refused({.scope = "s", .expression = "  "}), "blank"));
+  EXPECT_TRUE(contains(refused({.scope = "s", .validation = "a.["}), "validation expression"));
+  EXPECT_TRUE(contains(refused({.scope = "s", .expression = std::string(max_expression_bytes + 1, 'a')}), "longer"));
+  EXPECT_TRUE(
+      contains(refused({.scope = "s", .expression = std::string(200, '(') + "a" + std::string(200, ')')}), "deep"));
+  EXPECT_TRUE(contains(refused({.scope = "s", .expression = "\xFF"}), "UTF-8"));
+  EXPECT_TRUE(contains(refused({.scope = "s", .hash = "sha1"}), "sha256 or md5"));
+}
+
+TEST(NativeKeys, FailingExpressionsAreErrors) {
+  EXPECT_TRUE(contains(refusal("{}", "powertools_json(body)"), "is the field missing?"));
+  EXPECT_TRUE(contains(refusal(R"({"body":{"a":1}})", "powertools_json(body)"), "an object"));
+  EXPECT_TRUE(contains(refusal(R"({"body":"{x"})", "powertools_json(body).id"), "powertools_json()"));
+  EXPECT_TRUE(contains(refusal(R"({"body":""})", "powertools_json(body)"), "empty"));
+  EXPECT_TRUE(contains(refusal(R"({"b":"aGVsbG8"})", "powertools_base64(b)"), "padding"));
+  EXPECT_TRUE(contains(refusal(R"({"b":"aGVs\nbG8="})", "powertools_base64(b)"), "byte 5"));
+  EXPECT_TRUE(contains(refusal(R"({"b":"8J-YgA=="})", "powertools_base64(b)"), "byte 3"));
+  EXPECT_TRUE(contains(refusal(R"({"b":"aGVsbG9="})", "powertools_base64(b)"), "bits"));
+  EXPECT_TRUE(contains(refusal(R"({"b":"/w=="})", "powertools_base64(b)"), "not UTF-8"));
+  EXPECT_TRUE(contains(refusal(R"({"b":"cGxhaW4="})", "powertools_base64_gzip(b)"), "not gzip"));
+  // The same by way of the library.
+  EXPECT_TRUE(contains(refusal(R"({"l":[{"body":"{x"}]})", "l[*].powertools_json(body)"), "powertools_json()"));
+  EXPECT_TRUE(contains(refusal(R"({"l":["a"]})", "sum(l)"), "sum()"));
+  EXPECT_TRUE(contains(refusal(R"({"l":5})", "sort(l)"), "sort() needs an array"));
+}
+
+TEST(NativeKeys, Functions) {
+  const auto text = [](const std::string& event, const std::string& expression) {
+    return derive(event, expression).key_text;
+  };
+  EXPECT_EQ(text(R"({"body":"{\"order\":{\"b\":1.0,\"a\":2}}"})", "powertools_json(body).order"), R"({"a":2,"b":1})");
+  EXPECT_EQ(text(R"({"b":"aGVsbG8gw6k="})", "powertools_base64(b)"), "\"hello \xC3\xA9\"");
+  EXPECT_EQ(text(R"({"b":"H4sIAAAAAAACA6tWyslPdy/KLy1QslJKV9JRylOyMtQzqAUAR8w8AxgAAAA="})",
+                 "powertools_json(powertools_base64_gzip(b)).n"),
+            "1");
+  EXPECT_EQ(text(R"({"l":[1,2.5]})", "sum(l)"), "3.5");
+  EXPECT_EQ(text(R"({"l":[2,2]})", "avg(l)"), "2");
+  EXPECT_EQ(text(R"({"f":-1.5})", "[abs(f), ceil(f), floor(f)]"), "[1.5,-1,-2]");
+  EXPECT_EQ(text(R"({"o":{"b":1.0,"a":"x"}})", "to_string(o)"), R"("{\"a\":\"x\",\"b\":1}")");
+  EXPECT_EQ(text(R"({"s":"1.50"})", "to_number(s)"), "1.5");
+  EXPECT_EQ(text(R"({"s":"\u00e9\ud83d\ude00"})", "length(s)"), "2");
+  EXPECT_EQ(text(R"({"l":[{"id":"b"},{"id":"a"}]})", "sort_by(l, &id)[*].id"), R"(["a","b"])");
+  EXPECT_EQ(text(R"({"l":["b","a"]})", "sort(l)"), R"(["a","b"])");
+}
+
+TEST(NativeKeys, OneDeriverForManyThreads) {
+  const KeyDeriver deriver({.scope = "s", .expression = "powertools_json(body).id", .validation = "items[*].n"});
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4);
+  for (std::size_t t = 0; t < wrong.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        const std::string id = std::to_string(i);
+        const Derived d = deriver.derive("{\"body\":\"{\\\"id\\\":" + id + "}\",\"items\":[{\"n\":" + id + "}]}");
+        if (d.key_text != id || d.validation_text != "[" + id + "]") ++wrong[t];
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(4));
+}
+
+}  // namespace
+}  // namespace once::keys
