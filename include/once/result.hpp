@@ -38,6 +38,9 @@ struct Result {
   friend bool operator==(const Result&, const Result&) = default;
 };
 
+// Throws Exception(misuse) if the content type or the location is too long.
+void check(const Result& result);
+
 // What a failed operation left, kept so that it can be replayed.
 struct Failure {
   std::string code;     // Short and for programs: an exception's type, an exit code. At most 255 bytes, UTF-8.

@@ -168,6 +168,16 @@ std::string derived_key(std::string_view stored_key, std::string_view name) {
   return to_hex(sha256(text));
 }
 
+void check(const Result& result) {
+  const auto within = [](const std::string& text, std::size_t most, const char* name) {
+    if (text.size() <= most) return;
+    throw Exception(ErrorKind::misuse, std::string("the result's ") + name + " has " + std::to_string(text.size()) +
+                                           " bytes; it may have " + std::to_string(most));
+  };
+  within(result.content_type, Result::max_content_type_bytes, "content type");
+  within(result.location, Result::max_location_bytes, "location");
+}
+
 void check(const Policy& policy) {
   const auto within = [](Millis value, Millis low, Millis high, const char* name) {
     if (value >= low && value <= high) return;

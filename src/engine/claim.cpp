@@ -70,6 +70,8 @@ void Claim::hold(std::string_view reason, FinishDone done) {
   state_->finish(make(Op::hold, {}, {}, reason, std::move(done)));
 }
 
+void Claim::give_up(FinishDone done) { state_->give_up(std::move(done)); }
+
 Finish Claim::add_step(std::string name, std::string result) {
   return wait_for<Finish>([&](FinishDone done) { add_step(std::move(name), std::move(result), std::move(done)); });
 }

@@ -17,12 +17,13 @@ constexpr Millis most_backoff{1'000};
 
 bool passing(ErrorKind kind) noexcept { return kind == ErrorKind::unavailable || kind == ErrorKind::in_doubt; }
 
-// Is what stands in the store the very write whose answer we missed? Owner and revision alone do not tell: an operator
-// who prolongs a claim keeps its owner.
+// Is what stands in the store what we meant to write, so that only the answer was lost? Owner and revision alone do not
+// tell: an operator who prolongs a claim keeps its owner.
 bool same_write(const Record& stored, const Record& meant) noexcept {
-  if (!(stored.owner == meant.owner) || stored.revision != meant.revision || stored.state != meant.state) return false;
-  return stored.state != State::in_progress ||
-         (stored.lease_until == meant.lease_until && stored.steps.size() == meant.steps.size());
+  if (!(stored.owner == meant.owner) || stored.state != meant.state) return false;
+  if (stored.state != State::in_progress) return stored.result == meant.result && stored.failure == meant.failure;
+  return stored.revision == meant.revision && stored.lease_until == meant.lease_until &&
+         stored.steps.size() == meant.steps.size();
 }
 
 // Leaves what a replay needs to say what is missing; gives the bytes back.
@@ -36,11 +37,6 @@ std::string drop_bytes(Result& result) {
 
 std::shared_ptr<const Record> shared(std::optional<Record> record) {
   return record ? std::make_shared<const Record>(std::move(*record)) : nullptr;
-}
-
-Finish loss(std::shared_ptr<const Record> record) {
-  const bool has_result = record != nullptr && record->state == State::completed;
-  return {.kind = has_result ? Finish::Kind::superseded : Finish::Kind::lost, .record = std::move(record), .error = {}};
 }
 
 EventKind event_of(ClaimState::Op op) noexcept {
@@ -65,21 +61,22 @@ EventKind event_of(ClaimState::Op op) noexcept {
 
 ClaimState::ClaimState(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> claim_attempt,
                        std::shared_ptr<const Record> record, std::uint64_t place, const Policy& claim_policy,
-                       Uptime leased_at)
+                       Uptime leased_at, Uptime trusted_until)
     : attempt(std::move(claim_attempt)),
       token(record->token),
       number(record->attempt),
       policy(claim_policy),
       core_(std::move(core)),
       claimed_at_(core_->uptime()),
+      leased_at_(leased_at),
       record_(std::move(record)),
       place_(place),
-      leased_at_(leased_at) {}
+      trusted_until_(trusted_until) {}
 
 ClaimState::~ClaimState() { core_->heartbeats.remove(*this); }
 
 void ClaimState::start_heartbeat() {
-  if (policy.heartbeat) core_->heartbeats.add(*this, leased_at_ + renew_interval());
+  core_->heartbeats.add(*this, policy.heartbeat ? leased_at_ + renew_interval() : trusted_until_);
 }
 
 std::shared_ptr<const Record> ClaimState::record() const {
@@ -98,7 +95,7 @@ std::stop_token ClaimState::stop_token() {
 
 Uptime ClaimState::deadline() const {
   const std::lock_guard lock(mutex_);
-  return leased_at_ + policy.lease - policy.skew.value_or(Millis{0});
+  return trusted_until_;
 }
 
 bool ClaimState::lost() const {
@@ -116,10 +113,27 @@ std::optional<std::string> ClaimState::step(std::string_view name) const {
   return std::nullopt;
 }
 
-void ClaimState::renew() {
+void ClaimState::beat() {
   std::unique_lock lock(mutex_);
-  if (ended_ || lost_ || finishing_ || current_) return;
-  queue_.emplace_back();
+  if (ended_ || lost_ || finish_queued_) return;
+  const Uptime now = core_->uptime();
+  if (now >= trusted_until_ && !overdue_) {
+    // Whether the renewal failed, hangs, or was not to be made: somebody else may have the claim from now on.
+    overdue_ = true;
+    stop_work(lock);
+    lock.unlock();
+    tell(EventKind::renewal_lost, nullptr, nullptr, leased_at_);
+    lock.lock();
+  }
+  if (!policy.heartbeat) return;
+  const Uptime next = now + renew_interval();
+  const Uptime due = now < trusted_until_ ? std::min(next, trusted_until_) : next;
+  const bool free = !ended_ && !lost_ && !finish_queued_ && !current_;
+  if (free) queue_.emplace_back();
+  lock.unlock();
+  core_->heartbeats.move(*this, due);
+  if (!free) return;
+  lock.lock();
   pump(std::move(lock));
 }
 
@@ -156,17 +170,28 @@ void ClaimState::add_step(Step step, FinishDone done) {
 }
 
 void ClaimState::finish(Write&& write) {
+  check(write.result);
+  std::size_t limit = 0;
   {
     const std::lock_guard lock(mutex_);
     if (finishing_) throw Exception(ErrorKind::misuse, "the claim was finished already");
     finishing_ = true;
+    limit = inline_limit();
   }
   write.failure.code = clean_text(write.failure.code, Failure::max_code_bytes);
   write.failure.message = clean_text(write.failure.message, Failure::max_message_bytes);
-  if (write.result.placement == Placement::inlined && write.result.bytes.size() > policy.max_inline_bytes) {
+  if (write.result.placement == Placement::inlined && write.result.bytes.size() > limit) {
     return offload(std::move(write));
   }
   enqueue(std::move(write));
+}
+
+// What there is room for beside everything but the steps, which give way to a result.
+std::size_t ClaimState::inline_limit() const {
+  const std::size_t most = core_->capabilities.max_record_bytes;
+  const std::size_t rest = 256 + record_->key.size() + record_->holder.size() + Record::max_text_bytes +
+                           Result::max_content_type_bytes + Failure::max_code_bytes + Failure::max_message_bytes;
+  return std::min(policy.max_inline_bytes, most > rest ? most - rest : 0);
 }
 
 // The heartbeat goes on meanwhile.
@@ -180,18 +205,29 @@ void ClaimState::offload(Write&& write) {
     } else {
       shared_write->result.placement = Placement::offloaded;
       shared_write->result.location = std::move(answer.text);
+      shared_write->offloaded = true;
     }
     self->enqueue(std::move(*shared_write));
   });
 }
 
+// Another attempt's result may be what is stored; where ours lies nobody will ever look.
+void ClaimState::discard(const Write& write, const Record* stored) {
+  if (!write.offloaded || (stored != nullptr && stored->result.location == write.result.location)) return;
+  core_->options.offload->remove(write.result.location, [self = shared_from_this()](OffloadAnswer answer) {
+    if (answer.error) self->tell(EventKind::store_error, nullptr, &*answer.error, self->core_->uptime());
+  });
+}
+
 void ClaimState::enqueue(Write&& write) {
   std::unique_lock lock(mutex_);
+  finish_queued_ = true;
   if (lost_) {
     ended_ = true;
     lock.unlock();
     core_->heartbeats.remove(*this);
     tell(EventKind::finish_refused, nullptr, nullptr, claimed_at_);
+    discard(write, nullptr);
     return look_up_loss(std::move(write.done));
   }
   if (!current_ && queue_.empty()) {
@@ -207,11 +243,22 @@ void ClaimState::abandon() {
     const std::lock_guard lock(mutex_);
     if (finishing_) return;
     finishing_ = true;
-    if (!current_) ended_ = true;  // Otherwise the write under way (a step) is let end.
+    finish_queued_ = true;
+    // A renewal that waits to be tried again is not wanted any more; a write under way (a step) is let end.
+    if (current_ && current_->op == Op::renew && retry_timer_ != 0 && core_->options.timers->cancel(retry_timer_)) {
+      retry_timer_ = 0;
+      current_.reset();
+    }
+    if (!current_) ended_ = true;
   }
   core_->heartbeats.remove(*this);
   tell(EventKind::abandoned, nullptr, nullptr, claimed_at_);
   core_->flights.ended(*this, nullptr, false);
+}
+
+void ClaimState::give_up(FinishDone done) {
+  abandon();
+  look_up_loss(std::move(done));
 }
 
 void ClaimState::look_up_loss(FinishDone done) {
@@ -221,7 +268,19 @@ void ClaimState::look_up_loss(FinishDone done) {
       self->tell(EventKind::store_error, nullptr, &answer.error, self->core_->uptime());
       return (*keep)({.kind = Finish::Kind::lost, .record = nullptr, .error = std::move(answer.error)});
     }
-    (*keep)(loss(shared(std::move(answer.record))));
+    self->tell_loss(std::move(*keep), shared(std::move(answer.record)));
+  });
+}
+
+// What counts now is what a new call would be given: no expired result, and none of another payload.
+void ClaimState::tell_loss(FinishDone done, std::shared_ptr<const Record> record) {
+  if (decide(record.get(), *attempt, policy, core_->moment().earliest()).verdict != Verdict::replay) {
+    return done({.kind = Finish::Kind::lost, .record = std::move(record), .error = {}});
+  }
+  auto keep = std::make_shared<FinishDone>(std::move(done));
+  core_->fetch(std::move(record), [keep](std::shared_ptr<const Record> whole, std::optional<Error> error) {
+    if (error) return (*keep)({.kind = Finish::Kind::lost, .record = std::move(whole), .error = std::move(*error)});
+    (*keep)({.kind = Finish::Kind::superseded, .record = std::move(whole), .error = {}});
   });
 }
 
@@ -242,7 +301,9 @@ void ClaimState::pump(std::unique_lock<std::mutex> lock) {
 
 Record ClaimState::build(const Write& write, Time now) const {
   Record base = *record_;
-  base.steps.insert(base.steps.end(), unwritten_.begin(), unwritten_.end());
+  // Steps still in the queue have writes of their own: one that is too large must not take others down with it.
+  const auto queued = std::count_if(queue_.begin(), queue_.end(), [](const Write& w) { return w.op == Op::step; });
+  base.steps.insert(base.steps.end(), unwritten_.begin(), unwritten_.end() - queued);
   if (!unwritten_note_.empty()) base.note = unwritten_note_;
   switch (write.op) {
     case Op::renew:
@@ -273,12 +334,14 @@ Record ClaimState::fit(Record next) const {
 void ClaimState::send(std::unique_lock<std::mutex> lock) {
   const EngineCore::Moment moment = core_->moment();
   const Seen seen{.owner = record_->owner, .revision = record_->revision, .place = place_};
-  const Uptime sent = core_->uptime();
-  auto next = std::make_shared<const Record>(build(*current_, moment.now));
+  Sent sent{.next = std::make_shared<const Record>(build(*current_, moment.now)),
+            .at = core_->uptime(),
+            .error = moment.error};
+  const std::shared_ptr<const Record> next = sent.next;
   const bool removes = current_->op == Op::release && next->steps.empty();
   lock.unlock();
-  auto done = [self = shared_from_this(), next, sent](Answer&& answer) mutable {
-    self->on_answer(std::move(answer), std::move(next), sent);
+  auto done = [self = shared_from_this(), sent = std::move(sent)](Answer&& answer) mutable {
+    self->on_answer(std::move(answer), std::move(sent));
   };
   if (removes) {
     core_->options.store->remove(key(), seen, std::move(done));
@@ -287,32 +350,32 @@ void ClaimState::send(std::unique_lock<std::mutex> lock) {
   }
 }
 
-void ClaimState::on_answer(Answer&& answer, std::shared_ptr<const Record> next, Uptime sent) {
-  core_->learn(answer, sent);
+void ClaimState::on_answer(Answer&& answer, Sent sent) {
+  core_->learn(answer, sent.at);
   std::unique_lock lock(mutex_);
   switch (answer.status) {
     case Answer::Status::done:
-      return on_written(std::move(lock), std::move(next), answer.place, sent);
+      return on_written(std::move(lock), std::move(sent), answer.place);
     case Answer::Status::refused:
-      return on_refused(std::move(lock), shared(std::move(answer.record)), answer.place, next, sent);
+      return on_refused(std::move(lock), shared(std::move(answer.record)), answer.place, std::move(sent));
     case Answer::Status::failed:
       return on_failed(std::move(lock), std::move(answer.error));
   }
 }
 
-void ClaimState::on_written(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> next, std::uint64_t place,
-                            Uptime sent) {
+void ClaimState::on_written(std::unique_lock<std::mutex> lock, Sent sent, std::uint64_t place) {
   const Op op = current_->op;
-  const bool removed = op == Op::release && next->steps.empty();
-  forget_written(*next);
+  const bool removed = op == Op::release && sent.next->steps.empty();
+  forget_written(*sent.next);
   if (place != 0) place_ = place;
-  record_ = std::move(next);
+  record_ = std::move(sent.next);
   if (!is_finish(op)) {
-    leased_at_ = sent;
-    overdue_ = false;
+    trusted_until_ = EngineCore::trusted_until(policy, sent.at, sent.error);
+    overdue_ = overdue_ && core_->uptime() >= trusted_until_;
+    const Uptime due = policy.heartbeat ? sent.at + renew_interval() : trusted_until_;
     lock.unlock();
-    core_->heartbeats.move(*this, sent + renew_interval());
-    tell(event_of(op), nullptr, nullptr, sent);
+    core_->heartbeats.move(*this, due);
+    tell(event_of(op), nullptr, nullptr, sent.at);
     lock.lock();
     return end_write(std::move(lock), {});
   }
@@ -337,10 +400,13 @@ void ClaimState::forget_written(const Record& stored) {
 }
 
 void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> seen, std::uint64_t place,
-                            const std::shared_ptr<const Record>& next, Uptime sent) {
-  const bool removes = current_->op == Op::release && next->steps.empty();
-  if (seen == nullptr && removes) return on_written(std::move(lock), next, place, sent);  // It is gone, as was meant.
-  if (seen != nullptr && same_write(*seen, *next)) return on_written(std::move(lock), std::move(seen), place, sent);
+                            Sent sent) {
+  const bool removes = current_->op == Op::release && sent.next->steps.empty();
+  if (seen == nullptr && removes) return on_written(std::move(lock), std::move(sent), place);  // Gone, as was meant.
+  if (seen != nullptr && same_write(*seen, *sent.next)) {
+    sent.next = std::move(seen);
+    return on_written(std::move(lock), std::move(sent), place);
+  }
   if (seen != nullptr && seen->owner == attempt->owner && seen->state == State::in_progress && !is_released(*seen)) {
     // Still ours under another revision: a renewal of ours whose answer was lost, or an operator prolonged it. Adopt it
     // and try again.
@@ -351,20 +417,24 @@ void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<c
   }
   // Somebody else has it, or it is gone.
   const Op op = current_->op;
-  lose(lock);
+  FinishDone done = std::move(current_->done);
+  lost_ = true;
   if (is_finish(op)) ended_ = true;
+  stop_work(lock);
   lock.unlock();
   core_->heartbeats.remove(*this);
-  tell(is_finish(op) ? EventKind::finish_refused : EventKind::renewal_lost, seen.get(), nullptr, sent);
+  tell(is_finish(op) ? EventKind::finish_refused : EventKind::renewal_lost, seen.get(), nullptr, sent.at);
+  discard(*current_, seen.get());
   core_->flights.ended(*this, nullptr, false);
+  if (done) tell_loss(std::move(done), std::move(seen));
   lock.lock();
-  end_write(std::move(lock), loss(std::move(seen)));
+  end_write(std::move(lock), {});
 }
 
 void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Error error) {
   Write& write = *current_;
   const Uptime now = core_->uptime();
-  const Uptime deadline = leased_at_ + policy.lease - policy.skew.value_or(Millis{0});
+  const Uptime deadline = trusted_until_;
   const bool finish = is_finish(write.op);
   if (write.op == Op::step && error.kind == ErrorKind::misuse) {
     // Too large: it must not take later writes down with it.
@@ -407,19 +477,9 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Error error) {
     return;
   }
   const bool was_told = finish && !write.done;
-  if (write.op == Op::renew && now >= deadline) {
-    overdue_ = true;
-    if (stop_) {
-      const std::stop_source stop = *stop_;
-      lock.unlock();
-      stop.request_stop();
-      lock.lock();
-    }
-  }
   if (finish) ended_ = true;
   lock.unlock();
   tell(EventKind::store_error, nullptr, &error, now);
-  if (write.op == Op::renew && now >= deadline) tell(EventKind::renewal_lost, nullptr, &error, now);
   if (write.op == Op::step || (finish && !was_told)) tell(EventKind::unrecorded, nullptr, &error, claimed_at_);
   if (finish) {
     core_->heartbeats.remove(*this);
@@ -429,8 +489,7 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Error error) {
   end_write(std::move(lock), {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)});
 }
 
-void ClaimState::lose(std::unique_lock<std::mutex>& lock) {
-  lost_ = true;
+void ClaimState::stop_work(std::unique_lock<std::mutex>& lock) {
   if (!stop_) return;
   const std::stop_source stop = *stop_;
   lock.unlock();  // Stop callbacks are the caller's code.
@@ -448,7 +507,10 @@ void ClaimState::end_write(std::unique_lock<std::mutex> lock, Finish finish) {
     lock.unlock();
     if (done) done(std::move(finish));
     for (Write& write : rest) {
-      if (is_finish(write.op)) tell(EventKind::finish_refused, nullptr, nullptr, claimed_at_);
+      if (is_finish(write.op)) {
+        tell(EventKind::finish_refused, nullptr, nullptr, claimed_at_);
+        discard(write, nullptr);
+      }
       if (write.done) look_up_loss(std::move(write.done));
     }
     return;

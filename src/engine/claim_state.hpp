@@ -25,9 +25,10 @@ class EngineCore;
 
 class ClaimState : public std::enable_shared_from_this<ClaimState> {
  public:
-  // `leased_at`: when the write that made the lease was sent, so that we never trust it longer than others respect it.
+  // `leased_at`: when the write that made the lease was sent; `trusted_until`: EngineCore::trusted_until of it.
   ClaimState(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> attempt,
-             std::shared_ptr<const Record> record, std::uint64_t place, const Policy& policy, Uptime leased_at);
+             std::shared_ptr<const Record> record, std::uint64_t place, const Policy& policy, Uptime leased_at,
+             Uptime trusted_until);
   ClaimState(const ClaimState&) = delete;
   ClaimState& operator=(const ClaimState&) = delete;
   ~ClaimState();
@@ -48,7 +49,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   [[nodiscard]] std::optional<std::string> step(std::string_view name) const;
   [[nodiscard]] Uptime renew_interval() const noexcept { return std::chrono::nanoseconds(policy.lease) / 3; }
 
-  void renew();                      // From the heartbeat: nothing if a write is under way already.
+  void beat();                       // From the heartbeat: renews, or finds that the lease has run out.
   void note(std::string_view text);  // Renews with a note.
   void add_step(Step step, FinishDone done);
 
@@ -61,50 +62,62 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
     std::string text;  // hold, release: the reason.
     FinishDone done;   // Empty for a renewal, and once the caller was told.
     unsigned tries = 0;
+    bool offloaded = false;  // The bytes at result.location are ours to remove if the claim turns out to be lost.
   };
   void finish(Write&& write);  // complete, fail, hold, release. Throws Exception(misuse) for a second one.
 
   void abandon();  // The handle was dropped. Nothing if a finish was asked for.
-
-  // What stands under the key of a claim that was lost: superseded or lost. Reads the store.
-  void look_up_loss(FinishDone done);
+  // Abandons the claim and says what stands under its key: superseded or lost.
+  void give_up(FinishDone done);
 
   Heartbeats::Link heartbeat_link;  // Guarded by the heartbeats' mutex.
 
  private:
   static bool is_finish(Op op) noexcept { return op != Op::renew && op != Op::step; }
 
+  [[nodiscard]] std::size_t inline_limit() const;
   void offload(Write&& write);
+  void discard(const Write& write, const Record* stored);
+  // What stands under the key of a claim that was lost: superseded or lost. The first reads the store.
+  void look_up_loss(FinishDone done);
+  void tell_loss(FinishDone done, std::shared_ptr<const Record> record);
   void enqueue(Write&& write);
   void pump(std::unique_lock<std::mutex> lock);  // Starts the next write if none is under way.
   void send(std::unique_lock<std::mutex> lock);
   [[nodiscard]] Record build(const Write& write, Time now) const;
   [[nodiscard]] Record fit(Record next) const;
-  void on_answer(Answer&& answer, std::shared_ptr<const Record> next, Uptime sent);
-  void on_written(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> next, std::uint64_t place,
-                  Uptime sent);
+  // A write under way: what it wants to leave in the store, when it was sent, and how well the time was known then.
+  struct Sent {
+    std::shared_ptr<const Record> next;
+    Uptime at{};
+    Millis error{0};
+  };
+  void on_answer(Answer&& answer, Sent sent);
+  void on_written(std::unique_lock<std::mutex> lock, Sent sent, std::uint64_t place);
   void on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> seen, std::uint64_t place,
-                  const std::shared_ptr<const Record>& next, Uptime sent);
+                  Sent sent);
   void forget_written(const Record& stored);
   void on_failed(std::unique_lock<std::mutex> lock, Error error);
   void end_write(std::unique_lock<std::mutex> lock, Finish finish);
-  void lose(std::unique_lock<std::mutex>& lock);
+  void stop_work(std::unique_lock<std::mutex>& lock);
   void tell(EventKind kind, const Record* record, const Error* error, Uptime since) const;
 
   const std::shared_ptr<EngineCore> core_;
   const Uptime claimed_at_;
+  const Uptime leased_at_;
 
   mutable std::mutex mutex_;
   std::shared_ptr<const Record> record_;  // As last acknowledged.
   std::uint64_t place_;                   // Where the store keeps it.
   std::vector<Step> unwritten_;  // Steps that finished but could not be written yet: they go with the next write.
   std::string unwritten_note_;
-  Uptime leased_at_;
+  Uptime trusted_until_;
   std::optional<std::stop_source> stop_;  // Made when somebody asks for the token.
   std::vector<Write> queue_;
   std::optional<Write> current_;  // The write under way, or waiting to be tried again.
   Timers::Id retry_timer_ = 0;    // Not 0: current_ waits.
-  bool finishing_ = false;        // A finish was asked for.
+  bool finishing_ = false;        // A finish was asked for …
+  bool finish_queued_ = false;    // … and what it writes is ready.
   bool ended_ = false;            // Finished, abandoned or given up: nothing more is written.
   bool lost_ = false;             // Somebody else has it.
   bool overdue_ = false;          // Our own measure of the lease has run out.

@@ -37,11 +37,12 @@ void Conversation::insert() {
   const EngineCore::Moment moment = core_->moment();
   ask_ = Ask::insert;
   verdict_ = Verdict::execute;
-  knew_time_ = moment.told;
+  told_ = moment.told;
+  error_ = moment.error;
   written_ = std::make_shared<const Record>(claimed(*attempt_, policy_, moment.now, nullptr, verdict_));
-  const Uptime sent = core_->uptime();
+  written_at_ = core_->uptime();
   core_->options.store->insert(
-      *written_, [self = shared_from_this(), sent](Answer answer) { self->on_answer(std::move(answer), sent); });
+      *written_, [self = shared_from_this()](Answer answer) { self->on_answer(std::move(answer), self->written_at_); });
 }
 
 void Conversation::read() {
@@ -54,21 +55,26 @@ void Conversation::read() {
 void Conversation::consider(std::shared_ptr<const Record> record, std::uint64_t place) {
   const EngineCore::Moment moment = core_->moment();
   const Decision decision = decide(record.get(), *attempt_, policy_, moment.earliest());
-  knew_time_ = moment.told;
   switch (decision.verdict) {
     case Verdict::execute:
     case Verdict::retry:
     case Verdict::take_over:
       verdict_ = decision.verdict;
+      told_ = moment.told;
+      error_ = moment.error;
       return replace(claimed(*attempt_, policy_, moment.now, record.get(), verdict_), *record, place, Ask::claim_over);
     case Verdict::mark_unknown:
       return replace(
           marked_unknown(*record, "the lease of " + record->holder + " lapsed before it finished", moment.now), *record,
           place, Ask::mark);
-    case Verdict::resume:
+    case Verdict::resume: {
+      // Of several writes whose answers were lost, only the last one's lease is known well enough; and an operator may
+      // have changed the record since.
+      const bool last = record->revision == written_->revision && record->lease_until == written_->lease_until;
       verdict_ = Verdict::resume;
       written_ = std::move(record);
-      return won(place, first_doubt_.value_or(core_->uptime() - policy_.lease));
+      return last ? won(place) : correct(place);
+    }
     default:
       return end_seen(std::move(record), place);
   }
@@ -78,16 +84,17 @@ void Conversation::replace(Record next, const Record& seen, std::uint64_t place,
   ask_ = ask;
   written_ = std::make_shared<const Record>(std::move(next));
   seen_ = {.owner = seen.owner, .revision = seen.revision, .place = place};
-  const Uptime sent = core_->uptime();
-  core_->options.store->replace(
-      *written_, seen_, [self = shared_from_this(), sent](Answer answer) { self->on_answer(std::move(answer), sent); });
+  written_at_ = core_->uptime();
+  core_->options.store->replace(*written_, seen_, [self = shared_from_this()](Answer answer) {
+    self->on_answer(std::move(answer), self->written_at_);
+  });
 }
 
 void Conversation::on_answer(Answer answer, Uptime sent) {
   core_->learn(answer, sent);
   switch (answer.status) {
     case Answer::Status::done:
-      return on_done(std::move(answer), sent);
+      return on_done(std::move(answer));
     case Answer::Status::refused:
       if (++refusals_ > max_refusals) {
         return on_failed({ErrorKind::corrupt, "the store refused " + std::to_string(refusals_) +
@@ -97,63 +104,88 @@ void Conversation::on_answer(Answer answer, Uptime sent) {
       // Nothing there: it went away in between, or the store could not say what it is.
       return ask_ == Ask::insert ? read() : insert();
     case Answer::Status::failed:
-      if (answer.error.kind == ErrorKind::in_doubt && !first_doubt_) first_doubt_ = sent;
+      // A claim of ours that could not be corrected stands in the store as well.
+      if (answer.error.kind == ErrorKind::in_doubt || ask_ == Ask::correct) in_doubt_ = true;
       return on_failed(std::move(answer.error));
   }
 }
 
-void Conversation::on_done(Answer answer, Uptime sent) {
+void Conversation::on_done(Answer answer) {
   switch (ask_) {
     case Ask::read:
       if (answer.record) return consider(std::make_shared<const Record>(std::move(*answer.record)), answer.place);
       return insert();
     case Ask::mark:
       return end_seen(std::move(written_), answer.place);
-    case Ask::correct:
-      return won(answer.place, sent);
     case Ask::insert:
     case Ask::claim_over:
-      break;
+    case Ask::correct:
+      return won(answer.place);
   }
-  if (!knew_time_) {
-    // The lease was counted on this host's clock. If the answer shows that clock to be wrong, count again before
-    // anything runs: a lease that looks short would be taken over early, one that looks long would lock the key.
-    const EngineCore::Moment moment = core_->moment();
-    const Time meant = moment.now + policy_.lease - std::chrono::floor<Millis>(core_->uptime() - sent);
-    const Millis off = std::chrono::abs(written_->lease_until - meant);
-    if (moment.told && off > std::max(policy_.skew.value_or(Millis{0}) / 2, moment.error)) {
-      knew_time_ = true;
-      const std::shared_ptr<const Record> seen = written_;
-      return replace(retimed(*seen, policy_, moment.now), *seen, answer.place, Ask::correct);
-    }
-  }
-  won(answer.place, sent);
 }
 
 void Conversation::on_failed(Error error) {
   core_->tell({.kind = EventKind::store_error, .key = attempt_->key, .error = &error});
   const bool may_pass = error.kind == ErrorKind::in_doubt || error.kind == ErrorKind::unavailable;
   // Without a doubtful write there is nothing of ours to clear up, and the caller may as well be told at once.
-  if (first_doubt_ && may_pass && ++failures_ < max_tries) {
+  if (in_doubt_ && may_pass && ++failures_ < max_tries) {
     core_->options.timers->at(core_->uptime() + core_->backoff(failures_, first_backoff, most_backoff),
                               [self = shared_from_this()] { self->read(); });
     return;
   }
-  if (first_doubt_ && error.kind == ErrorKind::unavailable) error.kind = ErrorKind::in_doubt;
+  if (in_doubt_ && error.kind == ErrorKind::unavailable) error.kind = ErrorKind::in_doubt;
+  fail(std::move(error));
+}
+
+void Conversation::fail(Error error) {
   End failed;
   failed.kind = End::Kind::failed;
   failed.error = std::move(error);
   end(std::move(failed));
 }
 
-void Conversation::won(std::uint64_t place, Uptime leased_at) {
+void Conversation::won(std::uint64_t place) {
+  const Millis tolerance = std::max(policy_.skew.value_or(Millis{0}) / 2, policy_.lease / 8);
+  if (!told_ || error_ > tolerance) {
+    // The lease was counted on this host's clock, or on too vague a notion of the store's. If the answer shows it to be
+    // wrong, count again before anything runs: a lease that looks short would be taken over early, one that looks
+    // long would lock the key.
+    const EngineCore::Moment moment = core_->moment();
+    if (moment.told) {
+      const Time meant = moment.now + policy_.lease - std::chrono::floor<Millis>(core_->uptime() - written_at_);
+      const Millis off = std::chrono::abs(written_->lease_until - meant);
+      if (off > std::max(tolerance, moment.error)) return correct(place);
+      told_ = true;
+      error_ = off + moment.error;
+    }
+  }
+  // The answer may have taken longer than the lease, or this process may have been stopped meanwhile: then somebody
+  // else may have the claim by now, and only another write can tell.
+  const Uptime trusted_until = EngineCore::trusted_until(policy_, written_at_, error_);
+  if (core_->uptime() >= trusted_until) return correct(place);
   End claim;
   claim.kind = End::Kind::claimed;
   claim.verdict = verdict_;
   claim.record = std::move(written_);
   claim.place = place;
-  claim.leased_at = leased_at;
+  claim.leased_at = written_at_;
+  claim.trusted_until = trusted_until;
   end(std::move(claim));
+}
+
+void Conversation::correct(std::uint64_t place) {
+  if (++corrections_ > max_tries) {
+    Error error{ErrorKind::in_doubt, "the lease of " + std::to_string(policy_.lease.count()) + " ms was over " +
+                                         std::to_string(max_tries) +
+                                         " times before the store's answer came: use a longer lease"};
+    core_->tell({.kind = EventKind::store_error, .key = attempt_->key, .error = &error});
+    return fail(std::move(error));
+  }
+  const EngineCore::Moment moment = core_->moment();
+  told_ = moment.told;
+  error_ = moment.error;
+  const std::shared_ptr<const Record> seen = std::move(written_);
+  replace(retimed(*seen, policy_, moment.now), *seen, place, Ask::correct);
 }
 
 void Conversation::end_seen(std::shared_ptr<const Record> record, std::uint64_t place) {

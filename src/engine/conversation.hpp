@@ -37,7 +37,8 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
     Verdict verdict = Verdict::execute;
     std::shared_ptr<const Record> record;
     std::uint64_t place = 0;
-    Uptime leased_at{};  // claimed: when the write that made the lease was sent.
+    Uptime leased_at{};      // claimed: when the write that made the lease was sent.
+    Uptime trusted_until{};  // claimed: EngineCore::trusted_until of it; later than now.
     Error error;
   };
   using OnEnd = Callback<void(End)>;
@@ -57,9 +58,12 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   void consider(std::shared_ptr<const Record> record, std::uint64_t place);
   void replace(Record next, const Record& seen, std::uint64_t place, Ask ask);
   void on_answer(Answer answer, Uptime sent);
-  void on_done(Answer answer, Uptime sent);
+  void on_done(Answer answer);
   void on_failed(Error error);
-  void won(std::uint64_t place, Uptime leased_at);
+  // written_ stands in the store and is ours. Ends the conversation, unless its lease has to be counted anew first.
+  void won(std::uint64_t place);
+  void correct(std::uint64_t place);
+  void fail(Error error);
   void end(End end);
   void end_seen(std::shared_ptr<const Record> record, std::uint64_t place);
 
@@ -72,10 +76,13 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   std::shared_ptr<const Record> written_;  // What the write under way writes.
   Seen seen_;                              // Its condition.
   Verdict verdict_ = Verdict::execute;
-  bool knew_time_ = false;             // The store's time was known when written_ was made.
-  std::optional<Uptime> first_doubt_;  // When the first write was sent whose answer was lost.
+  Uptime written_at_{};    // When the last write was sent.
+  bool told_ = false;      // The store's time was known when written_ was made …
+  Millis error_{0};        // … up to this.
+  bool in_doubt_ = false;  // The store may hold a claim of ours that we do not know of.
   unsigned failures_ = 0;
   unsigned refusals_ = 0;
+  unsigned corrections_ = 0;
 };
 
 }  // namespace once

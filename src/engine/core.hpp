@@ -35,6 +35,16 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] Millis backoff(unsigned tries, Millis first, Millis most) const;
   [[nodiscard]] Policy policy_of(const Request& request) const;  // Throws Exception(misuse) if out of range.
 
+  // Until when a holder may trust a lease, if the request that wrote it was sent at `sent` and counted on a clock that
+  // was known up to `error`. Before that no other claim can have been made, whoever makes it: they wait for the skew
+  // too, so that a part of a short lease is margin enough on this side.
+  [[nodiscard]] static Uptime trusted_until(const Policy& policy, Uptime sent, Millis error) noexcept;
+
+  // Gives the record with its bytes, fetched from where they were offloaded to, or the error that says why not (told
+  // to the observer already).
+  using Fetched = Callback<void(std::shared_ptr<const Record>, std::optional<Error>)>;
+  void fetch(std::shared_ptr<const Record> record, Fetched done);
+
   void tell(const Event& event) const {
     if (options.observer) options.observer(event);
   }

@@ -24,11 +24,21 @@ EngineOptions with_defaults(EngineOptions options) {
   if (options.store == nullptr) throw Exception(ErrorKind::misuse, "an engine needs a store: set EngineOptions::store");
   check(options.policy);
   if (!options.policy.skew) options.policy.skew = options.store->capabilities().default_skew;
-  if (options.holder.empty()) options.holder = process_name();
+  options.holder = options.holder.empty() ? process_name() : clean_text(options.holder);
   if (!options.clock) options.clock = system_clock();
   if (!options.random) options.random = system_random();
   if (!options.timers) options.timers = make_system_timers(options.clock);
   return options;
+}
+
+bool is_claim_lost(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const ClaimLost&) {
+    return true;
+  } catch (...) {  // Any other type: the question was only this one.
+    return false;
+  }
 }
 
 // The type and text of the exception that is being handled.
@@ -96,6 +106,51 @@ Policy EngineCore::policy_of(const Request& request) const {
   Policy policy = *request.policy;
   if (!policy.skew) policy.skew = options.policy.skew;
   return policy;
+}
+
+Uptime EngineCore::trusted_until(const Policy& policy, Uptime sent, Millis error) noexcept {
+  const Millis skew = policy.skew.value_or(Millis{0});
+  const Millis margin = std::min(skew, policy.lease / 4) + std::max(error - skew, Millis{0});
+  const std::chrono::nanoseconds drift = std::chrono::nanoseconds(policy.lease) / 1'000'000 * StoreClock::drift_ppm;
+  return sent + policy.lease - margin - drift;
+}
+
+void EngineCore::fetch(std::shared_ptr<const Record> record, Fetched done) {
+  const Result& result = record->result;
+  if (result.placement != Placement::offloaded || !result.bytes.empty() || result.size == 0) {
+    return done(std::move(record), std::nullopt);
+  }
+  if (!options.offload) {
+    Error error{ErrorKind::misuse, "the result is kept at " + result.location +
+                                       ", and this engine has no offload to fetch it from: set EngineOptions::offload"};
+    tell({.kind = EventKind::store_error, .key = record->key, .record = record.get(), .error = &error});
+    return done(std::move(record), std::move(error));
+  }
+  struct Fetch {
+    std::shared_ptr<EngineCore> core;
+    std::shared_ptr<const Record> record;
+    Fetched done;
+  };
+  const std::string location = result.location;
+  auto fetch = std::make_unique<Fetch>(Fetch{shared_from_this(), std::move(record), std::move(done)});
+  options.offload->get(location, [fetch = std::move(fetch)](OffloadAnswer answer) {
+    const Result& wanted = fetch->record->result;
+    if (!answer.error && (answer.text.size() != wanted.size || sha256(answer.text) != wanted.digest)) {
+      answer.error = {ErrorKind::corrupt, "the result at " + wanted.location + " is not the one that was kept there: " +
+                                              std::to_string(answer.text.size()) + " bytes instead of " +
+                                              std::to_string(wanted.size) + ", or other ones"};
+    }
+    if (answer.error) {
+      fetch->core->tell({.kind = EventKind::store_error,
+                         .key = fetch->record->key,
+                         .record = fetch->record.get(),
+                         .error = &*answer.error});
+      return fetch->done(std::move(fetch->record), std::move(answer.error));
+    }
+    Record whole = *fetch->record;
+    whole.result.bytes = std::move(answer.text);
+    fetch->done(std::make_shared<const Record>(std::move(whole)), std::nullopt);
+  });
 }
 
 Engine::Engine(EngineOptions options) : core_(std::make_shared<EngineCore>(std::move(options))) {}
@@ -183,11 +238,15 @@ Outcome Engine::run_work(Request request, const ErasedWork& work) {
   Context context(*core_, &claim, &key);
   try {
     outcome.result = work(context);
-  } catch (const ClaimLost&) {
-    const Finish finish = claim.release("the claim was lost");
-    if (finish.kind == Finish::Kind::superseded) return superseded_or_lost(finish);
-    throw;
+    check(outcome.result);
   } catch (...) {  // Whatever it is, it goes on to the caller; what becomes of the claim is policy.
+    if (is_claim_lost(std::current_exception()) && claim.stop_token().stop_requested()) {
+      // Thrown because of this claim. What the work did until then nobody knows, so the claim is left as it is, unless
+      // it has gone to somebody who has a result by now.
+      Finish finish = wait_for<Finish>([&](FinishDone done) { claim.give_up(std::move(done)); });
+      if (finish.kind == Finish::Kind::superseded) return superseded_or_lost(std::move(finish));
+      throw;
+    }
     const OnThrow rule = core_->options.throw_rule
                              ? core_->options.throw_rule(std::current_exception()).value_or(policy.on_throw)
                              : policy.on_throw;

@@ -13,7 +13,8 @@ namespace {
 constexpr Millis first_poll{20};
 constexpr Millis most_poll{1'000};
 
-std::shared_ptr<const Record> share(Record record) { return std::make_shared<const Record>(std::move(record)); }
+// When a claim in the way will have lapsed, from now; a millisecond more, so that it has then.
+Millis lapse_of(const Decision& decision) noexcept { return decision.retry_after + Millis{1}; }
 
 // The one place where a way of getting a claim becomes an event.
 EventKind event_of(Verdict verdict) noexcept {
@@ -61,35 +62,33 @@ void Flights::join(Caller caller) {
     flight.callers.push_back(std::move(caller));
     return;
   }
-  const bool waits = caller.waits(core_.uptime());
+  const Uptime now = core_.uptime();
+  const bool waits = caller.waits(now);
   if (flight.phase == Phase::polling) {
-    if (waits) {
-      set_timer(flight, caller.wait_until);
+    const Uptime until = caller.wait_until;
+    flight.callers.push_back(std::move(caller));
+    if (waits) return set_timer(flight, until);
+    // What was seen last is as old as the last poll: somebody who does not wait gets a fresh answer, and with it all
+    // do.
+    return ask_again(std::move(lock), flight);
+  }
+  const std::shared_ptr<ClaimState> holder = flight.holder.lock();
+  if (holder != nullptr) {
+    std::shared_ptr<const Record> record = holder->record();
+    const Decision decision = decide(record.get(), *caller.attempt, caller.policy, core_.moment().earliest());
+    if (decision.verdict == Verdict::conflict && waits) {
+      set_timer(flight, std::min(caller.wait_until, now + lapse_of(decision)));
       flight.callers.push_back(std::move(caller));
       return;
     }
-    // What was seen last is as old as the last poll: somebody who does not wait gets a fresh answer.
-    lock.unlock();
-    return converse_alone(std::move(caller), {.kind = Conversation::Start::Kind::read});
-  }
-  const std::shared_ptr<ClaimState> holder = flight.holder.lock();
-  if (holder == nullptr) {
-    lock.unlock();
-    return converse_alone(std::move(caller), {});
-  }
-  std::shared_ptr<const Record> record = holder->record();
-  const Decision decision = decide(record.get(), *caller.attempt, caller.policy, core_.moment().earliest());
-  if (decision.verdict == Verdict::conflict && waits) {
-    set_timer(flight, caller.wait_until);
-    flight.callers.push_back(std::move(caller));
-    return;
-  }
-  lock.unlock();
-  if (decision.verdict == Verdict::conflict || decision.verdict == Verdict::mismatch) {
-    return reply(std::move(caller), begin_of(decision, std::move(record)));
+    if (decision.verdict == Verdict::conflict || decision.verdict == Verdict::mismatch) {
+      lock.unlock();
+      return reply(std::move(caller), begin_of(decision, std::move(record)));
+    }
   }
   // Our own claim looks lapsed: the store has to say.
-  converse_alone(std::move(caller), {});
+  flight.callers.push_back(std::move(caller));
+  ask_again(std::move(lock), flight);
 }
 
 bool Flights::answer_from_cache(Caller& caller) {
@@ -147,9 +146,9 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   flight->holder_id = state.get();
   Replies replies;
   if (!flight->callers.empty()) {
-    // Over a live claim the others find a conflict or a mismatch; one whose policy finds more waits for the end.
+    // Over a live claim the others find a conflict or a mismatch. Who finds more is heard when the timer fires.
     settle(*flight, state->record(), replies);
-    if (!flight->callers.empty()) set_timer(*flight, first_deadline(*flight));
+    if (!flight->callers.empty()) set_timer(*flight, look_at_holder(*flight, state->record()));
   }
   lock.unlock();
   state->start_heartbeat();
@@ -227,36 +226,13 @@ void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* fli
   converse(flight, std::move(start));
 }
 
-void Flights::converse_alone(Caller caller, Conversation::Start start) {
-  auto alone = std::make_shared<Caller>(std::move(caller));
-  alone->led = true;
-  const auto on_end = [this, core = core_.shared_from_this(), alone](Conversation::End&& end) {
-    if (end.kind == Conversation::End::Kind::failed) {
-      Begin begin;
-      begin.error = std::move(end.error);
-      return reply(std::move(*alone), std::move(begin));
-    }
-    if (end.kind == Conversation::End::Kind::claimed) {
-      std::shared_ptr<ClaimState> state;
-      Begin begin = claimed(end, *alone, state);
-      state->start_heartbeat();
-      return reply(std::move(*alone), std::move(begin));
-    }
-    const std::shared_ptr<const Record> record = std::move(end.record);
-    const Decision decision = decide(record.get(), *alone->attempt, alone->policy, core_.moment().earliest());
-    switch (decision.verdict) {
-      case Verdict::execute:
-      case Verdict::retry:
-      case Verdict::take_over:
-      case Verdict::mark_unknown:
-      case Verdict::resume:  // It has changed sides while we looked.
-        return converse_alone(std::move(*alone),
-                              {.kind = Conversation::Start::Kind::seen, .record = record, .place = end.place});
-      default:
-        return reply(std::move(*alone), begin_of(decision, record));
-    }
-  };
-  Conversation::start(core_.shared_from_this(), alone->attempt, alone->policy, std::move(start), on_end);
+void Flights::ask_again(std::unique_lock<std::mutex> lock, Flight& flight) {
+  flight.phase = Phase::claiming;
+  flight.holder.reset();
+  flight.holder_id = nullptr;
+  drop_timer(flight);
+  lock.unlock();
+  converse(&flight, {.kind = Conversation::Start::Kind::read});
 }
 
 void Flights::ended(const ClaimState& claim, std::shared_ptr<const Record> record, bool gone) {
@@ -270,14 +246,7 @@ void Flights::ended(const ClaimState& claim, std::shared_ptr<const Record> recor
     return;
   }
   if (record != nullptr || gone) return go_on(shard, std::move(lock), &found->second, record, 0);
-  // What stands there now, the next poll will tell.
-  Flight& flight = found->second;
-  flight.phase = Phase::claiming;
-  flight.holder.reset();
-  flight.holder_id = nullptr;
-  drop_timer(flight);
-  lock.unlock();
-  converse(&flight, {.kind = Conversation::Start::Kind::read});
+  ask_again(std::move(lock), found->second);  // What stands there now, only the store can tell.
 }
 
 void Flights::drop_timer(Flight& flight) noexcept {
@@ -297,9 +266,15 @@ Uptime Flights::next_poll(Flight& flight) const {
   Millis next = core_.backoff(++flight.polls, first_poll, most_poll);
   const Caller& caller = flight.callers.front();
   const Decision decision = decide(flight.seen.get(), *caller.attempt, caller.policy, core_.moment().earliest());
-  // The lease may end before the next poll is due. One millisecond more, so that it has ended then.
-  if (decision.verdict == Verdict::conflict) next = std::min(next, decision.retry_after + Millis{1});
+  // The lease may end before the next poll is due.
+  if (decision.verdict == Verdict::conflict) next = std::min(next, lapse_of(decision));
   return core_.uptime() + next;
+}
+
+Uptime Flights::look_at_holder(const Flight& flight, const std::shared_ptr<const Record>& record) const {
+  const Caller& caller = flight.callers.front();
+  const Decision decision = decide(record.get(), *caller.attempt, caller.policy, core_.moment().earliest());
+  return std::min(first_deadline(flight), core_.uptime() + lapse_of(decision));
 }
 
 Uptime Flights::first_deadline(const Flight& flight) noexcept {
@@ -316,32 +291,19 @@ void Flights::on_timer(const std::string& key, std::uint64_t turn) {
   if (found == shard.flights.end() || found->second.turn != turn) return;
   Flight& flight = found->second;
   drop_timer(flight);
-  if (flight.phase == Phase::polling) {
-    // The answer decides for everybody, those whose time is up included.
-    flight.phase = Phase::claiming;
-    lock.unlock();
-    return converse(&flight, {.kind = Conversation::Start::Kind::read});
-  }
+  // The answer decides for everybody, those whose time is up included.
+  if (flight.phase == Phase::polling) return ask_again(std::move(lock), flight);
   if (flight.phase != Phase::held) return;
   const std::shared_ptr<ClaimState> holder = flight.holder.lock();
   if (holder == nullptr) return;  // Its end is on its way here.
   Replies replies;
-  settle(flight, holder->record(), replies);
-  if (!flight.callers.empty()) {
-    // A caller whose policy finds the claim lapsed waits for its end like the others.
-    const Uptime now = core_.uptime();
-    for (auto caller = flight.callers.begin(); caller != flight.callers.end();) {
-      if (caller->waits(now)) {
-        ++caller;
-        continue;
-      }
-      Begin begin = begin_of({Verdict::conflict, Millis{1}}, holder->record());
-      replies.emplace_back(std::move(*caller), std::move(begin));
-      caller = flight.callers.erase(caller);
-    }
-    if (!flight.callers.empty()) set_timer(flight, first_deadline(flight));
+  const std::shared_ptr<const Record> record = holder->record();
+  if (settle(flight, record, replies)) {
+    ask_again(std::move(lock), flight);  // It looks lapsed, though its holder may not know.
+  } else {
+    if (!flight.callers.empty()) set_timer(flight, look_at_holder(flight, record));
+    lock.unlock();
   }
-  lock.unlock();
   reply(std::move(replies));
 }
 
@@ -372,7 +334,7 @@ Begin Flights::begin_of(const Decision& decision, std::shared_ptr<const Record> 
 Begin Flights::claimed(Conversation::End& end, const Caller& caller, std::shared_ptr<ClaimState>& state) {
   const Verdict verdict = end.verdict;
   state = std::make_shared<ClaimState>(core_.shared_from_this(), caller.attempt, std::move(end.record), end.place,
-                                       caller.policy, end.leased_at);
+                                       caller.policy, end.leased_at, end.trusted_until);
   Begin begin;
   begin.kind = Begin::Kind::claimed;
   begin.claim = Claim(state);
@@ -391,48 +353,36 @@ void Flights::reply(Caller caller, Begin begin) {
     core_.tell({.kind = event_of(begin.verdict), .key = caller.attempt->key, .took = took});
     return caller.done(std::move(begin));
   }
-  core_.tell({.kind = event_of(begin.kind),
-              .key = caller.attempt->key,
-              .record = begin.record.get(),
-              .took = took,
-              .coalesced = !caller.led});
-  const bool fetch = (begin.kind == Begin::Kind::replayed || begin.kind == Begin::Kind::failed) &&
-                     begin.record->result.placement == Placement::offloaded && begin.record->result.bytes.empty() &&
-                     begin.record->result.size != 0;
-  if (!fetch) return caller.done(std::move(begin));
-  if (!core_.options.offload) {
-    begin.error = {ErrorKind::misuse, "the result is kept at " + begin.record->result.location +
-                                          ", and no offload is configured to fetch it from"};
-    begin.kind = Begin::Kind::error;
-    return caller.done(std::move(begin));
+  const auto answer = [this](Caller& to, Begin& with, std::chrono::nanoseconds span) {
+    core_.tell({.kind = event_of(with.kind),
+                .key = to.attempt->key,
+                .record = with.record.get(),
+                .took = span,
+                .coalesced = !to.led});
+    to.done(std::move(with));
+  };
+  const Result* result = begin.record == nullptr ? nullptr : &begin.record->result;
+  const bool replays = begin.kind == Begin::Kind::replayed || begin.kind == Begin::Kind::failed;
+  if (!replays || result->placement != Placement::offloaded || !result->bytes.empty()) {
+    return answer(caller, begin, took);
   }
   struct Fetch {
     Caller caller;
     Begin begin;
   };
+  std::shared_ptr<const Record> record = begin.record;
   auto state = std::make_shared<Fetch>(Fetch{std::move(caller), std::move(begin)});
-  core_.options.offload->get(
-      state->begin.record->result.location, [core = core_.shared_from_this(), state](OffloadAnswer answer) {
-        Begin fetched = std::move(state->begin);
-        Result result = fetched.record->result;
-        if (!answer.error && (answer.text.size() != result.size || sha256(answer.text) != result.digest)) {
-          answer.error = {ErrorKind::corrupt,
-                          "the result at " + result.location +
-                              " is not the one that was kept there: " + std::to_string(answer.text.size()) +
-                              " bytes instead of " + std::to_string(result.size) + ", or other ones"};
-        }
-        if (answer.error) {
-          core->tell({.kind = EventKind::store_error, .key = state->caller.attempt->key, .error = &*answer.error});
-          fetched.kind = Begin::Kind::error;
-          fetched.error = std::move(*answer.error);
-        } else {
-          Record record = *fetched.record;
-          record.result.bytes = std::move(answer.text);
-          fetched.record = share(std::move(record));
-          if (fetched.kind == Begin::Kind::replayed) core->cache.put(fetched.record);
-        }
-        state->caller.done(std::move(fetched));
-      });
+  core_.fetch(std::move(record), [this, core = core_.shared_from_this(), state, answer](
+                                     std::shared_ptr<const Record> whole, std::optional<Error> error) {
+    state->begin.record = std::move(whole);
+    if (error) {
+      state->begin.kind = Begin::Kind::error;
+      state->begin.error = std::move(*error);
+      return state->caller.done(std::move(state->begin));
+    }
+    if (state->begin.kind == Begin::Kind::replayed) core_.cache.put(state->begin.record);
+    answer(state->caller, state->begin, core_.uptime() - state->caller.since);
+  });
 }
 
 }  // namespace once

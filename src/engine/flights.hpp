@@ -89,7 +89,8 @@ class Flights {
   // The first caller of the flight leads. Until on_end nobody else ends the flight, so the pointer stays good.
   void converse(Flight* flight, Conversation::Start start);
   void on_end(Flight* flight, Conversation::End&& end);
-  void converse_alone(Caller caller, Conversation::Start start);
+  // Reads what stands in the store, for all callers of the flight: there is at least one.
+  void ask_again(std::unique_lock<std::mutex> lock, Flight& flight);
   // Decides for every caller of the flight over what is stored now. True: the first caller has to talk to the store.
   bool settle(Flight& flight, const std::shared_ptr<const Record>& record, Replies& replies);
   static void erase(Shard& shard, const Flight& flight);
@@ -98,6 +99,7 @@ class Flights {
   static void drop_timer(Flight& flight) noexcept;
   void set_timer(Flight& flight, Uptime at);  // Unless one comes no later.
   [[nodiscard]] Uptime next_poll(Flight& flight) const;
+  [[nodiscard]] Uptime look_at_holder(const Flight& flight, const std::shared_ptr<const Record>& record) const;
   [[nodiscard]] static Uptime first_deadline(const Flight& flight) noexcept;
   void on_timer(const std::string& key, std::uint64_t turn);
   void reply(Replies replies);

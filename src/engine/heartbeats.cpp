@@ -62,7 +62,7 @@ void Heartbeats::tick() {
     }
     if (next) schedule(*next);
   }
-  for (const auto& claim : due) claim->renew();
+  for (const auto& claim : due) claim->beat();
 }
 
 }  // namespace once

@@ -111,7 +111,8 @@ const std::string& Outcome::value() const {
     case Kind::lost:
       throw ClaimLost(
           ErrorKind::unavailable,
-          "the work ran, but its claim was lost meanwhile and its result was not stored; try again for the result",
+          "the work ran, but its claim was lost meanwhile and its result was not stored; try again for the result" +
+              (error.message.empty() ? std::string() : " (" + error.message + ")"),
           record);
     case Kind::error:
       throw StoreFailed(error.kind, error.message, record);

@@ -56,7 +56,7 @@ class Claim {
   [[nodiscard]] Owner owner() const noexcept;
   [[nodiscard]] std::string derived_key(std::string_view name) const;  // Stable over attempts; see once/decide.hpp.
 
-  // Asked to stop when the claim is lost: somebody else may run the operation now.
+  // Asked to stop when the claim is lost, or its lease may have run out: somebody else may run the operation now.
   [[nodiscard]] std::stop_token stop_token() const;
   // When the claim stops being certainly ours unless a renewal succeeds; on Clock::uptime(). Moves with each renewal.
   [[nodiscard]] Uptime deadline() const noexcept;
@@ -66,13 +66,15 @@ class Claim {
   // The result of a step that is finished already, by this attempt or one before it.
   [[nodiscard]] std::optional<std::string> step(std::string_view name) const;
   // Keeps a step's result. Throws Exception(misuse) for an empty, over-long or repeated name.
-  // unrecorded: kept in this process, and written with whatever is written next.
+  // unrecorded: kept in this process, and written with whatever is written next; unless the error is misuse (the
+  // record would be too large), then the step is not kept at all.
   Finish add_step(std::string name, std::string result);
   void add_step(std::string name, std::string result, FinishDone done);
 
   // Renews the lease at once and leaves a note in the record for people. Does not wait.
   void heartbeat(std::string_view note = {});
 
+  // A finish throws Exception(misuse) for a second one, or a Result with too long a content type or location.
   Finish complete(Result result);
   Finish fail(Failure failure, Result result = {});
   Finish release(
@@ -85,6 +87,9 @@ class Claim {
   void hold(std::string_view reason, FinishDone done);
 
  private:
+  friend class Engine;
+  void give_up(FinishDone done);
+
   std::shared_ptr<ClaimState> state_;
 };
 

@@ -124,8 +124,8 @@ struct Outcome {
 std::string_view to_string(Outcome::Kind kind) noexcept;
 
 // Thread-safe; one per store and policy in a process is usual, as calls with one key share their store conversation
-// only within one engine. Destroying it while claims live is allowed: they keep what they need, but are not renewed any
-// more.
+// only within one engine. Destroying it while claims live is allowed: they keep what they need and are renewed until
+// they are finished or dropped, and calls under way are answered.
 class Engine {
  public:
   // Throws Exception(misuse) without a store or with a policy out of range.

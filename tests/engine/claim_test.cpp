@@ -1,0 +1,363 @@
+// Getting a claim: round trips, lost answers, clocks.
+#include "engine_test.hpp"
+
+namespace once::testing {
+namespace {
+
+using ClaimTest = EngineTest;
+
+TEST_F(ClaimTest, ANewOperationTakesTwoRoundTrips) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+  EXPECT_EQ(begun->verdict, Verdict::execute);
+  auto finish = complete(begun->claim, "done");
+  EXPECT_EQ(finish->kind, Finish::Kind::recorded);
+  EXPECT_EQ(finish->record->result.bytes, "done");
+  EXPECT_THAT(store->calls(), ElementsAre("insert", "replace"));
+  EXPECT_THAT(p.events->names(), ElementsAre("claimed", "completed"));
+}
+
+TEST_F(ClaimTest, AReplayTakesOneRoundTrip) {
+  auto p = process();
+  auto first = begin(p, "a");
+  complete(first->claim, "done");
+  auto other = process();
+  store->forget_calls();
+  auto again = begin(other, "a");
+  ASSERT_EQ(again->kind, Begin::Kind::replayed);
+  EXPECT_EQ(again->record->result.bytes, "done");
+  EXPECT_THAT(store->calls(), ElementsAre("insert"));
+  EXPECT_THAT(other.events->names(), ElementsAre("replayed"));
+}
+
+TEST_F(ClaimTest, AConflictTakesOneRoundTrip) {
+  auto p = process();
+  auto first = begin(p, "a");
+  auto other = process();
+  store->forget_calls();
+  timers->advance(1s);
+  auto again = begin(other, "a");
+  ASSERT_EQ(again->kind, Begin::Kind::conflict);
+  EXPECT_EQ(again->retry_after, 8s);
+  EXPECT_EQ(again->record->owner, first->claim.owner());
+  EXPECT_THAT(store->calls(), ElementsAre("insert"));
+}
+
+TEST_F(ClaimTest, ATakeoverTakesThreeRoundTrips) {
+  auto p = process();
+  Policy without = policy();
+  without.heartbeat = false;
+  auto first = begin(p, "a", without);
+  auto other = process();
+  store->forget_calls();
+  clock->advance(9s);
+  auto again = begin(other, "a");
+  ASSERT_EQ(again->kind, Begin::Kind::claimed);
+  EXPECT_EQ(again->verdict, Verdict::take_over);
+  EXPECT_EQ(again->claim.attempt(), 2U);
+  EXPECT_GT(again->claim.token(), first->claim.token());
+  complete(again->claim, "done");
+  EXPECT_THAT(store->calls(), ElementsAre("insert", "replace", "replace"));
+  EXPECT_THAT(other.events->names(), ElementsAre("took_over", "completed"));
+}
+
+TEST_F(ClaimTest, AnotherPayloadIsAMismatchInEveryState) {
+  auto p = process();
+  auto other = process();
+  auto first = begin(p, "a", {}, "payload 1");
+  EXPECT_EQ(begin(other, "a", {}, "payload 2")->kind, Begin::Kind::mismatch);
+  EXPECT_EQ(begin(p, "a", {}, "payload 2")->kind, Begin::Kind::mismatch);
+  complete(first->claim, "done");
+  EXPECT_EQ(begin(other, "a", {}, "payload 2")->kind, Begin::Kind::mismatch);
+  EXPECT_EQ(begin(other, "a", {}, "payload 1")->kind, Begin::Kind::replayed);
+  EXPECT_EQ(begin(other, "a")->kind, Begin::Kind::replayed) << "an empty fingerprint is not checked";
+}
+
+TEST_F(ClaimTest, ALostAnswerToTheInsertIsFoundAgain) {
+  auto p = process();
+  store->script({Next::lose});
+  auto begun = begin(p, "a");
+  EXPECT_FALSE(begun.ready());
+  timers->advance(1s);
+  ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+  EXPECT_EQ(begun->verdict, Verdict::resume);
+  EXPECT_EQ(begun->claim.attempt(), 1U);
+  EXPECT_THAT(store->calls(), ElementsAre("insert", "get"));
+  EXPECT_EQ(complete(begun->claim, "done")->kind, Finish::Kind::recorded);
+  EXPECT_THAT(p.events->names(), ElementsAre("store_error", "resumed", "completed"));
+}
+
+TEST_F(ClaimTest, AnInsertThatNeverLandedIsMadeAgain) {
+  auto p = process();
+  store->script({Next::drop});
+  auto begun = begin(p, "a");
+  timers->advance(1s);
+  ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+  EXPECT_THAT(store->calls(), ElementsAre("insert", "get", "insert"));
+}
+
+TEST_F(ClaimTest, AnInsertThatLandsLateIsStillOurs) {
+  auto p = process();
+  store->script({Next::late, Next::carry_out, Next::late});
+  auto begun = begin(p, "a");
+  timers->advance(30ms);  // Read: nothing there yet. Inserted again: no answer to that one either.
+  store->land();
+  timers->advance(1s);
+  ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+  EXPECT_EQ(stored("a")->owner, begun->claim.owner());
+  EXPECT_EQ(complete(begun->claim, "done")->kind, Finish::Kind::recorded);
+}
+
+TEST_F(ClaimTest, ALostAnswerToATakeoverIsFoundAgain) {
+  auto p = process();
+  Policy without = policy();
+  without.heartbeat = false;
+  auto first = begin(p, "a", without);
+  clock->advance(9s);
+  auto other = process();
+  store->script({Next::carry_out, Next::lose});
+  auto begun = begin(other, "a");
+  timers->advance(1s);
+  ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+  EXPECT_EQ(begun->claim.attempt(), 2U);
+  EXPECT_EQ(complete(begun->claim, "done")->kind, Finish::Kind::recorded);
+  EXPECT_EQ(stored("a")->result.bytes, "done");
+}
+
+TEST_F(ClaimTest, AStoreThatIsDownIsSaidAtOnceAndOneInDoubtAfterAWhile) {
+  auto p = process();
+  store->otherwise(Next::fail);
+  auto down = begin(p, "a");
+  ASSERT_EQ(down->kind, Begin::Kind::error);
+  EXPECT_EQ(down->error.kind, ErrorKind::unavailable);
+  store->script({Next::drop});
+  auto doubt = begin(p, "b");
+  EXPECT_FALSE(doubt.ready());
+  timers->advance(5s);
+  ASSERT_EQ(doubt->kind, Begin::Kind::error);
+  EXPECT_EQ(doubt->error.kind, ErrorKind::in_doubt) << "the insert may still land";
+  EXPECT_EQ(timers->pending(), 0U);
+}
+
+// The process was stopped between the claim and its answer, longer than the lease.
+TEST_F(ClaimTest, AnAnswerThatComesAfterTheLeaseStartsNothingWhileAnotherRuns) {
+  auto p = process();
+  store->script({Next::stall});
+  auto begun = begin(p, "a");
+  clock->advance(10s);
+  auto other = process();
+  auto taken = begin(other, "a");
+  ASSERT_EQ(taken->kind, Begin::Kind::claimed);
+  store->answer_stalled();
+  ASSERT_EQ(begun->kind, Begin::Kind::conflict);
+  EXPECT_EQ(begun->record->owner, taken->claim.owner());
+}
+
+TEST_F(ClaimTest, AnAnswerThatComesAfterTheLeaseIsConfirmedBeforeAnythingRuns) {
+  auto p = process();
+  store->script({Next::stall});
+  auto begun = begin(p, "a");
+  clock->advance(10s);
+  store->answer_stalled();
+  ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+  EXPECT_THAT(store->calls(), ElementsAre("insert", "replace"));
+  EXPECT_EQ(stored("a")->lease_until, manual_start + 19s);
+  EXPECT_EQ(begun->claim.attempt(), 1U);
+}
+
+TEST_F(ClaimTest, ALeaseShorterThanEveryAnswerIsAnErrorThatSaysSo) {
+  auto p = process();
+  store->otherwise(Next::stall);
+  auto begun = begin(p, "a");
+  for (int i = 0; i < 20 && !begun.ready(); ++i) {
+    clock->advance(10s);
+    store->answer_stalled();
+  }
+  ASSERT_EQ(begun->kind, Begin::Kind::error);
+  EXPECT_THAT(begun->error.message, HasSubstr("use a longer lease"));
+}
+
+// An operator gave the claim up while its answer was lost: it may be somebody else's at any moment.
+TEST_F(ClaimTest, AResumedClaimThatAnOperatorReleasedIsLeasedAnew) {
+  auto p = process();
+  store->script({Next::lose});
+  auto begun = begin(p, "a");
+  operate("a", [](const Record& r) { return released(r, "by hand", policy(), manual_start); });
+  timers->advance(1s);
+  ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+  EXPECT_GT(stored("a")->lease_until, manual_start + 9s);
+}
+
+// The store tells its time only in answers, and this machine's clock is wrong.
+class WrongClock : public EngineTest, public ::testing::WithParamInterface<Millis> {
+ protected:
+  WrongClock() {
+    store->tells = ScriptStore::Tells::in_answers;
+    store->default_skew = 2s;
+  }
+  Process wrong_process() {
+    return process([&](EngineOptions& o) {
+      wrong = std::make_shared<DriftingClock>(clock, 0, GetParam());
+      o.clock = wrong;
+    });
+  }
+  std::shared_ptr<DriftingClock> wrong;
+};
+
+TEST_P(WrongClock, ItsFirstClaimIsCountedAnewBeforeAnythingRuns) {
+  auto p = wrong_process();
+  auto begun = begin(p, "a");
+  ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+  EXPECT_THAT(store->calls(), ElementsAre("insert", "replace"));
+  EXPECT_EQ(stored("a")->lease_until, manual_start + 9s);
+  EXPECT_EQ(stored("a")->expires_at, manual_start + 1h);
+  auto second = begin(p, "b");
+  EXPECT_THAT(store->calls(), ElementsAre("insert", "replace", "insert")) << "the time is known now";
+  EXPECT_EQ(stored("b")->lease_until, manual_start + 9s);
+}
+
+TEST_P(WrongClock, ACorrectionWhoseAnswerIsLostIsNotForgotten) {
+  for (const Next fault : {Next::drop, Next::lose, Next::fail}) {
+    const std::string key = "a" + std::to_string(static_cast<int>(fault));
+    auto p = wrong_process();
+    store->script({Next::carry_out, fault});
+    const Time now = clock->now();
+    auto begun = begin(p, key);
+    timers->advance(1s);
+    ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+    EXPECT_GE(stored(key)->lease_until, now + 9s);
+    EXPECT_LE(stored(key)->lease_until, now + 11s);
+  }
+}
+
+TEST_P(WrongClock, ItStealsNoLiveClaim) {
+  auto right = process();
+  auto held = begin(right, "a");
+  auto p = wrong_process();
+  auto begun = begin(p, "a");
+  ASSERT_EQ(begun->kind, Begin::Kind::conflict);
+  EXPECT_EQ(begun->retry_after, 11s) << "the lease and the skew";
+  complete(held->claim, "done");
+  EXPECT_EQ(begin(p, "a")->kind, Begin::Kind::replayed);
+}
+
+TEST_P(WrongClock, ItLosesNoClaim) {
+  auto p = wrong_process();
+  auto held = begin(p, "a");
+  auto right = process();
+  EXPECT_EQ(begin(right, "a")->kind, Begin::Kind::conflict);
+  for (int i = 0; i < 30; ++i) timers->advance(1s);  // Heartbeats.
+  EXPECT_EQ(begin(right, "a")->kind, Begin::Kind::conflict);
+  EXPECT_FALSE(held->claim.stop_token().stop_requested());
+  EXPECT_EQ(complete(held->claim, "done")->kind, Finish::Kind::recorded);
+}
+
+TEST_P(WrongClock, ItsJumpsMoveNoLease) {
+  auto p = process([&](EngineOptions& o) {
+    wrong = std::make_shared<DriftingClock>(clock, 0);
+    o.clock = wrong;
+  });
+  auto held = begin(p, "a");
+  wrong->jump(GetParam());
+  timers->advance(3s);
+  EXPECT_EQ(stored("a")->lease_until, manual_start + 12s);
+  auto second = begin(p, "b");
+  EXPECT_EQ(stored("b")->lease_until, manual_start + 12s);
+}
+
+INSTANTIATE_TEST_SUITE_P(Offsets, WrongClock,
+                         ::testing::Values(Millis{5'000}, Millis{-5'000}, Millis{3'600'000}, Millis{-3'600'000}),
+                         [](const auto& test) {
+                           return (test.param.count() < 0 ? "behind" : "ahead") +
+                                  std::to_string(std::abs(test.param.count())) + "ms";
+                         });
+
+TEST_F(ClaimTest, SkewKeepsATakeoverAwayAndStopsTheHolderEarlier) {
+  store->default_skew = 2s;
+  auto p = process();
+  auto held = begin(p, "a");
+  const Uptime start = clock->uptime();
+  EXPECT_EQ(held->claim.deadline(), start + 9s - 2s - Uptime(9s) / 1'000'000 * 200);
+  store->otherwise(Next::fail);
+  timers->advance(10s);
+  EXPECT_TRUE(held->claim.stop_token().stop_requested());
+  store->otherwise(Next::carry_out);
+  auto other = process();
+  EXPECT_EQ(begin(other, "a")->kind, Begin::Kind::conflict) << "for the skew";
+  clock->advance(1s);
+  EXPECT_EQ(begin(other, "a")->kind, Begin::Kind::claimed);
+}
+
+TEST_F(ClaimTest, ASkewLongerThanTheLeaseLeavesAUsableClaim) {
+  store->default_skew = 20s;
+  auto p = process();
+  auto held = begin(p, "a");
+  ASSERT_EQ(held->kind, Begin::Kind::claimed);
+  EXPECT_GT(held->claim.deadline(), clock->uptime() + 6s);
+}
+
+TEST_F(ClaimTest, AVagueClockIsTakenOffTheTrust) {
+  store->tells = ScriptStore::Tells::in_answers;
+  store->told_error = 3s;
+  auto p = process();
+  auto held = begin(p, "a");
+  EXPECT_LE(held->claim.deadline(), clock->uptime() + 6s);
+  auto other = process();
+  EXPECT_EQ(begin(other, "a")->kind, Begin::Kind::conflict);
+  clock->advance(11s);
+  EXPECT_EQ(begin(other, "a")->kind, Begin::Kind::conflict) << "it may be 3 s earlier";
+  clock->advance(2s);
+  EXPECT_EQ(begin(other, "a")->kind, Begin::Kind::claimed);
+}
+
+TEST_F(ClaimTest, UnderHoldALapsedClaimBecomesUnknownForGood) {
+  Policy hold = policy();
+  hold.on_lapse = OnLapse::hold;
+  hold.heartbeat = false;
+  auto p = process();
+  auto held = begin(p, "a", hold);
+  clock->advance(24h * 365);
+  auto other = process();
+  auto begun = begin(other, "a", hold);
+  ASSERT_EQ(begun->kind, Begin::Kind::unknown);
+  EXPECT_THAT(begun->record->failure.message, HasSubstr("host:1"));
+  EXPECT_EQ(stored("a")->state, State::unknown);
+  EXPECT_EQ(begin(other, "a")->kind, Begin::Kind::unknown) << "whatever the policy";
+  EXPECT_EQ(complete(held->claim, "late")->kind, Finish::Kind::lost);
+  EXPECT_EQ(stored("a")->state, State::unknown);
+}
+
+TEST_F(ClaimTest, AStoredFailureIsReplayedOrTriedAgain) {
+  auto p = process();
+  auto first = begin(p, "a");
+  Slot<Finish> finish;
+  first->claim.fail({.code = "declined", .message = "no money"}, {}, finish.fill());
+  EXPECT_EQ(finish->kind, Finish::Kind::recorded);
+  auto again = begin(p, "a");
+  ASSERT_EQ(again->kind, Begin::Kind::failed);
+  EXPECT_EQ(again->record->failure.code, "declined");
+  Policy retry = policy();
+  retry.on_stored_failure = OnStoredFailure::execute;
+  auto third = begin(p, "a", retry);
+  ASSERT_EQ(third->kind, Begin::Kind::claimed);
+  EXPECT_EQ(third->verdict, Verdict::retry);
+  EXPECT_EQ(third->claim.attempt(), 2U);
+}
+
+TEST_F(ClaimTest, BadRequestsAreRefusedByName) {
+  auto p = process();
+  Policy bad = policy();
+  bad.lease = 1ms;
+  try {
+    begin(p, "a", bad);
+    FAIL();
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::misuse);
+    EXPECT_THAT(error.what(), HasSubstr("lease"));
+  }
+  EXPECT_THROW(Engine({}), Exception);
+}
+
+}  // namespace
+}  // namespace once::testing
