@@ -99,6 +99,7 @@ Applied apply(Store& store, const Record& seen, std::uint64_t place, Record next
 // Which records are meant. Conditions are combined by "and"; those of the stored key and state are left to the store.
 struct Filter {
   std::optional<Standing> standing;
+  bool in_progress = false;                // Only what is running, lapsed or released.
   std::string key_prefix;                  // Of the stored key; see scope_prefix().
   std::optional<Time> created_before;      // created_at <= this.
   std::optional<Time> created_not_before;  // created_at >= this.

@@ -222,7 +222,9 @@ Applied apply(Store& store, const Record& seen, std::uint64_t place, Record next
 }
 
 bool matches(const Filter& filter, const Record& record, Time now) noexcept {
-  if (filter.standing && standing(record, now) != *filter.standing) return false;
+  const Standing is = standing(record, now);
+  if (filter.standing && is != *filter.standing) return false;
+  if (filter.in_progress && is != Standing::running && is != Standing::lapsed && is != Standing::released) return false;
   if (!std::string_view(record.key).starts_with(filter.key_prefix)) return false;
   if (filter.created_before && record.created_at > *filter.created_before) return false;
   return !filter.created_not_before || record.created_at >= *filter.created_not_before;
@@ -254,7 +256,7 @@ std::optional<State> state_of(std::optional<Standing> standing) noexcept {
 std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
                               const std::function<bool(const Record&)>& each) {
   ListQuery query;
-  query.state = state_of(filter.standing);
+  query.state = filter.in_progress ? State::in_progress : state_of(filter.standing);
   query.key_prefix = filter.key_prefix;
   if (filter.standing == Standing::expired) query.expired_at = now;
   query.limit = page_records;

@@ -1,0 +1,125 @@
+#include "access.hpp"
+
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <once/error.hpp>
+#include <once/stores/open.hpp>
+#include <once/stores/sqlite.hpp>
+
+#include "text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// XDG Base Directory Specification 0.8: $XDG_STATE_HOME, if it is an absolute path, else $HOME/.local/state.
+std::string default_path() {
+  const std::string state = variable("XDG_STATE_HOME");
+  if (state.starts_with('/')) return state + "/once/once.db";
+  const std::string home = variable("HOME");
+  if (!home.starts_with('/')) {
+    throw Exception(ErrorKind::misuse, "HOME is not set: name the store with --store or ONCE_STORE");
+  }
+  return home + "/.local/state/once/once.db";
+}
+
+// A directory that is made when something is put into it for the first time.
+class LateDirectory final : public Offload {
+ public:
+  explicit LateDirectory(std::string directory) : directory_(std::move(directory)) {}
+
+  void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) override {
+    if (auto error = open()) return done({{}, std::move(error)});
+    inner_->put(std::move(hint), std::move(bytes), std::move(done));
+  }
+  void get(std::string location, Callback<void(OffloadAnswer)> done) override {
+    if (missing()) {
+      return done({{}, Error{ErrorKind::corrupt, "the result was kept in " + directory_ + ", which is gone"}});
+    }
+    if (auto error = open()) return done({{}, std::move(error)});
+    inner_->get(std::move(location), std::move(done));
+  }
+  void remove(std::string location, Callback<void(OffloadAnswer)> done) override {
+    if (missing()) return done({});
+    if (auto error = open()) return done({{}, std::move(error)});
+    inner_->remove(std::move(location), std::move(done));
+  }
+
+ private:
+  [[nodiscard]] bool missing() const {
+    struct stat kind {};
+    return stat(directory_.c_str(), &kind) != 0 && errno == ENOENT;
+  }
+  std::optional<Error> open() {
+    const std::lock_guard lock(mutex_);
+    if (inner_) return std::nullopt;
+    try {
+      inner_ = make_directory_offload(directory_);
+    } catch (const Exception& error) {
+      return error.error();
+    }
+    return std::nullopt;
+  }
+
+  const std::string directory_;
+  std::mutex mutex_;
+  std::shared_ptr<Offload> inner_;
+};
+
+}  // namespace
+
+void add_store_options(CLI::App& command, StoreOptions& options) {
+  command.add_option("--store", options.url,
+                     "The store's URL, as in sqlite:/var/lib/once/once.db (default: $ONCE_STORE, else a file in\n"
+                     "$XDG_STATE_HOME/once or ~/.local/state/once)");
+  command.add_option("--offload", options.offload,
+                     "Directory for results that are too large for the store, or none (default: beside a store that\n"
+                     "is a file, as <file>.results)");
+}
+
+StoreAccess open_access(const StoreOptions& options, Missing missing) {
+  std::string url = options.url.empty() ? variable("ONCE_STORE") : options.url;
+  if (url.empty()) {
+    const std::string path = default_path();
+    struct stat kind {};
+    if (missing == Missing::refuse && stat(path.c_str(), &kind) != 0 && errno == ENOENT) {
+      throw Exception(ErrorKind::unavailable, "there is no store yet: " + path +
+                                                  " does not exist. `once run` makes it; --store or ONCE_STORE names "
+                                                  "another one");
+    }
+    url = "sqlite:" + escape_url(path) + "?create_directories=1";
+  }
+  if (missing == Missing::refuse && url.starts_with("sqlite:")) {
+    const auto question = url.find('?');
+    const std::string_view parameters = question == std::string::npos ? "" : std::string_view(url).substr(question);
+    if (parameters.find("?create=") == std::string_view::npos &&
+        parameters.find("&create=") == std::string_view::npos) {
+      url += question == std::string::npos ? "?create=0" : "&create=0";
+    }
+  }
+  StoreAccess access;
+  access.store = open_store(url);
+  if (options.offload == "none") return access;
+  access.offload_directory = options.offload;
+  if (access.offload_directory.empty()) {
+    const auto status = stores::sqlite_status(*access.store);
+    if (!status) return access;
+    access.offload_directory = status->path + ".results";
+  }
+  access.offload = std::make_shared<LateDirectory>(access.offload_directory);
+  return access;
+}
+
+}  // namespace once::cli

@@ -1,0 +1,37 @@
+// Which store a command works on, and how to open it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <once/engine/offload.hpp>
+#include <once/store.hpp>
+
+namespace CLI {
+class App;
+}
+
+namespace once::cli {
+
+struct StoreOptions {
+  std::string url;      // --store
+  std::string offload;  // --offload: where results lie that are too large for the store. Empty: beside the store.
+};
+
+void add_store_options(CLI::App& command, StoreOptions& options);
+
+struct StoreAccess {
+  std::shared_ptr<Store> store;
+  std::shared_ptr<Offload> offload;  // Empty: none.
+  std::string offload_directory;     // Empty: none. It may not exist yet.
+};
+
+enum class Missing {
+  create,  // Make a store that is not there.
+  refuse,  // Exception(unavailable): for commands that look at what is there.
+};
+
+// --store, else $ONCE_STORE, else a file in the user's state directory. Throws Exception as open_store() does.
+StoreAccess open_access(const StoreOptions& options, Missing missing);
+
+}  // namespace once::cli

@@ -1,0 +1,268 @@
+// once doctor: is the store sound, and what waits for a person?
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <once/decide.hpp>
+#include <once/operate.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/platform/system.hpp>
+#include <once/stores/sqlite.hpp>
+
+#include "access.hpp"
+#include "changes.hpp"
+#include "commands.hpp"
+#include "progress.hpp"
+#include "report.hpp"
+#include "stats.hpp"
+#include "text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+struct DoctorOptions {
+  StoreOptions store;
+  bool probe = false;
+  bool quick = false;
+  bool json = false;
+};
+
+enum class Grade { fine, note, problem };
+
+struct Finding {
+  Grade grade;
+  std::string name;
+  std::string text;  // What was found, and what to do next.
+};
+
+class Examination {
+ public:
+  explicit Examination(const DoctorOptions& options) : options_(options) {}
+
+  int run() {
+    try {
+      access_ = open_access(options_.store, Missing::refuse);
+    } catch (const Exception& error) {
+      add(Grade::problem, "open", error.what());
+      return report(exit_code_of(error.kind()));
+    }
+    const Capabilities can = access_.store->capabilities();
+    add(Grade::fine, "open",
+        access_.store->name() + (can.durable ? ", durable" : ", not durable") +
+            (can.shared ? ", shared by all processes" : ", of this process only") + ", records of up to " +
+            show_size(can.max_record_bytes));
+    if (!can.durable) {
+      add(Grade::note, "durable",
+          "what this store holds is gone when its process ends: it protects nobody but that one");
+    }
+    look_at_file();
+    look_at_clock();
+    look_at_offload();
+    if (options_.probe) probe();
+    const int counted = count();
+    return report(counted != exit_ok ? counted : worst_ == Grade::problem ? exit_found_problems : exit_ok);
+  }
+
+ private:
+  void add(Grade grade, std::string name, std::string text) {
+    worst_ = std::max(worst_, grade);
+    findings_.push_back({grade, std::move(name), std::move(text)});
+  }
+
+  void look_at_file() {
+    const auto status = stores::sqlite_status(*access_.store);
+    if (!status) return;
+    add(Grade::fine, "file",
+        show_size(status->file_bytes) + ", log " + show_size(status->log_bytes) + ", schema " +
+            std::to_string(status->schema_version) + ", SQLite " + status->sqlite_version);
+    if (!status->checkpoint_error.empty()) {
+      add(Grade::problem, "checkpoint",
+          "the log could not be copied into the file: " + status->checkpoint_error + ". It grows until that works");
+    }
+    struct stat kind {};
+    if (stat(status->path.c_str(), &kind) == 0) {
+      const unsigned open_to = kind.st_mode & 0077U;
+      if ((open_to & 07U) != 0) {
+        add(Grade::problem, "permissions",
+            "everybody on this host may use the file, and read the results in it: chmod o= " + status->path);
+      } else if (kind.st_uid != geteuid() && geteuid() != 0) {
+        add(Grade::note, "permissions", "the file belongs to uid " + std::to_string(kind.st_uid) + ", not to you");
+      } else {
+        add(Grade::fine, "permissions", open_to == 0 ? "yours alone" : "yours and your group's");
+      }
+    }
+    if (options_.quick) return;
+    try {
+      const std::vector<std::string> faults = stores::check_sqlite(*access_.store);
+      for (const std::string& fault : faults) {
+        add(Grade::problem, "integrity",
+            fault + ". Stop what uses the file, keep a copy of it, and bring back a good one");
+      }
+      if (faults.empty()) add(Grade::fine, "integrity", "the file is sound, every record can be read");
+    } catch (const Exception& error) {
+      add(Grade::problem, "integrity", error.what());
+    }
+  }
+
+  void look_at_clock() {
+    constexpr Millis most{1'000};
+    const auto told = access_.store->time();
+    if (!told) {
+      add(Grade::note, "clock", "the store does not tell its time: hosts that share it must agree on theirs");
+      return;
+    }
+    const Millis ahead = told->now - system_clock()->now();
+    const std::string text = "the store's time is " + show_duration(std::chrono::abs(ahead)) +
+                             (ahead < Millis{0} ? " behind" : " ahead of") + " this host's clock";
+    if (std::chrono::abs(ahead) > most) {
+      add(Grade::note, "clock",
+          text + ". Leases are counted on the store's time and are not touched by it; times that are shown are");
+    } else {
+      add(Grade::fine, "clock", text);
+    }
+  }
+
+  void look_at_offload() {
+    if (access_.offload_directory.empty()) {
+      add(Grade::note, "offload", "no directory for large results: what is too large for the store is not kept");
+      return;
+    }
+    struct stat kind {};
+    if (stat(access_.offload_directory.c_str(), &kind) != 0) {
+      add(Grade::fine, "offload", access_.offload_directory + " is made when the first large result comes");
+    } else if (!S_ISDIR(kind.st_mode) || access(access_.offload_directory.c_str(), R_OK | W_OK | X_OK) != 0) {
+      add(Grade::problem, "offload",
+          access_.offload_directory + " is not a directory that you can read and write: large results are lost");
+    } else {
+      add(Grade::fine, "offload", access_.offload_directory);
+    }
+  }
+
+  // Writes a record nobody else can mean, reads it, removes it.
+  void probe() {
+    const Owner owner = fresh_owner();
+    const Time now = operate::now(*access_.store, *system_clock());
+    const Uptime begun = system_clock()->uptime();
+    Attempt attempt{.key = Key("once doctor", owner.hex()).stored(),
+                    .owner = owner,
+                    .fingerprint = {},
+                    .holder = who() + " once doctor --probe"};
+    Policy policy;
+    policy.lease = policy.retention = Millis{60'000};
+    const Record record = claimed(attempt, policy, now, nullptr, Verdict::execute);
+    const auto step = [&](Answer answer, const char* what) {
+      if (answer.status == Answer::Status::done) return true;
+      add(Grade::problem, "probe",
+          std::string("a record could not be ") + what + ": " +
+              (answer.status == Answer::Status::failed ? answer.error.message : "refused"));
+      return false;
+    };
+    if (!step(blocking::insert(*access_.store, record), "written")) return;
+    const Answer read = blocking::get(*access_.store, record.key);
+    if (!step(read, "read")) return;
+    if (!read.record || !(*read.record == record)) {
+      add(Grade::problem, "probe", "what was read is not what was written");
+    }
+    if (!step(blocking::remove(*access_.store, record.key, {.owner = owner, .revision = record.revision}), "removed")) {
+      return;
+    }
+    const auto took = std::chrono::floor<Millis>(system_clock()->uptime() - begun);
+    add(Grade::fine, "probe", "a record was written, read and removed in " + show_duration(took));
+  }
+
+  int count() {
+    const Time now = operate::now(*access_.store, *system_clock());
+    Progress progress("counted");
+    const auto error = operate::for_each(*access_.store, {}, now, [&](const Record& record) {
+      operate::count(record, now, counts_);
+      progress.tell(counts_.records);
+      return true;
+    });
+    progress.end();
+    if (error) {
+      add(Grade::problem, "records", error->message);
+      return exit_code_of(error->kind);
+    }
+    const auto number = [&](operate::Standing standing) { return counts_.of(standing); };
+    add(Grade::fine, "records",
+        std::to_string(counts_.records) + ", " + std::to_string(number(operate::Standing::running)) + " running");
+    if (const auto unknown = number(operate::Standing::unknown); unknown > 0) {
+      add(Grade::problem, "unknown",
+          std::to_string(unknown) + " wait for a decision, the first since " + relative(*counts_.oldest_unknown, now) +
+              ": once ls --state unknown, then once resolve");
+    }
+    if (const auto lapsed = number(operate::Standing::lapsed); lapsed > 0) {
+      add(Grade::note, "lapsed",
+          std::to_string(lapsed) + " were begun and not ended, the first lapsed " +
+              relative(*counts_.oldest_lapsed, now) + ": their next caller takes them over (once ls --state lapsed)");
+    }
+    if (const auto expired = number(operate::Standing::expired); expired > 0) {
+      add(Grade::note, "expired", std::to_string(expired) + " only take room: once sweep");
+    }
+    return exit_ok;
+  }
+
+  int report(int exit_code) {
+    if (options_.json) {
+      nlohmann::ordered_json json;
+      json["version"] = ONCE_VERSION;
+      json["ok"] = exit_code == exit_ok;
+      json["findings"] = nlohmann::ordered_json::array();
+      for (const Finding& finding : findings_) {
+        json["findings"].push_back({{"grade", word(finding.grade)}, {"name", finding.name}, {"text", finding.text}});
+      }
+      json["counts"] = counts_json(counts_);
+      return print(json_text(json), exit_code);
+    }
+    std::string text = "once " ONCE_VERSION "\n";
+    for (const Finding& finding : findings_) {
+      const std::string_view grade = word(finding.grade);
+      text.append(grade).append(9 - grade.size(), ' ').append(finding.name);
+      text.append(finding.name.size() < 13 ? 13 - finding.name.size() : 1, ' ').append(finding.text).append("\n");
+    }
+    return print(text, exit_code);
+  }
+
+  static std::string_view word(Grade grade) {
+    switch (grade) {
+      case Grade::fine:
+        return "fine";
+      case Grade::note:
+        return "note";
+      case Grade::problem:
+        return "problem";
+    }
+    return {};
+  }
+
+  const DoctorOptions& options_;
+  StoreAccess access_;
+  operate::Counts counts_;
+  std::vector<Finding> findings_;
+  Grade worst_ = Grade::fine;
+};
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<DoctorOptions>();
+  CLI::App* const command = app.add_subcommand("doctor", "Examine a store, and say what waits for a person");
+  add_store_options(*command, options->store);
+  command->add_flag("--probe", options->probe, "Also write, read and remove a record of its own");
+  command->add_flag("--quick", options->quick, "Leave out the check of the whole file");
+  command->add_flag("--json", options->json, "Write JSON");
+  command->footer(
+      "Changes nothing but with --probe. Exits with 1 if something needs a person.\n\n"
+      "Examples:\n"
+      "  once doctor --probe");
+  command->callback([options, &invocation] { invocation.action = [options] { return Examination(*options).run(); }; });
+}
+
+}  // namespace once::cli

@@ -1,0 +1,31 @@
+// Which records are meant: flags of ls and stats.
+#pragma once
+
+#include <string>
+
+#include <once/operate.hpp>
+#include <once/time.hpp>
+
+namespace CLI {
+class App;
+}
+
+namespace once::cli {
+
+struct FilterOptions {
+  std::string state;
+  std::string scope;
+  std::string prefix;
+  std::string older_than;
+  std::string newer_than;
+  bool has_scope = false;
+  bool expired = false;
+};
+
+void add_filter_options(CLI::App& command, FilterOptions& options);
+bool is_empty(const FilterOptions& options) noexcept;
+
+// Throws Exception(misuse) for words that mean nothing.
+operate::Filter filter_of(const FilterOptions& options, Time now);
+
+}  // namespace once::cli

@@ -1,0 +1,138 @@
+// once key: which key and fingerprint an event gets, and the exact text that was hashed.
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include <once/error.hpp>
+#include <once/keys/key_deriver.hpp>
+
+#include "commands.hpp"
+#include "exit_codes.hpp"
+#include "report.hpp"
+#include "text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+struct KeyOptions {
+  keys::Recipe recipe;
+  std::string dialect = "native";
+  std::string file;
+  bool json = false;
+};
+
+struct Close {
+  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+
+std::string read_event(const std::string& name) {
+  std::unique_ptr<std::FILE, Close> opened;
+  std::FILE* file = stdin;
+  if (name != "-") {
+    opened.reset(std::fopen(name.c_str(), "rbe"));
+    file = opened.get();
+  }
+  std::string text;
+  std::array<char, 65536> part{};
+  std::size_t length = 0;
+  // Beyond the limit nothing more is needed to refuse it.
+  while (file != nullptr && text.size() <= keys::max_event_bytes &&
+         (length = std::fread(part.data(), 1, part.size(), file)) > 0) {
+    text.append(part.data(), length);
+  }
+  if (file == nullptr || std::ferror(file) != 0) {
+    throw Exception(ErrorKind::misuse, "cannot read " + (name == "-" ? "standard input" : "'" + escaped(name) + "'") +
+                                           ": " + std::strerror(errno));
+  }
+  return text;
+}
+
+std::string fingerprint_text(const keys::Derived& derived, keys::Dialect dialect) {
+  return derived.fingerprint.empty() ? "" : keys::digest_text(dialect, derived.fingerprint.bytes());
+}
+
+int show_key(KeyOptions options) {
+  const auto dialect = keys::dialect_from(options.dialect);
+  if (!dialect) {
+    throw Exception(ErrorKind::misuse, "unknown dialect '" + escaped(options.dialect) +
+                                           "': use native, powertools-python, powertools-typescript, powertools-java "
+                                           "or powertools-dotnet");
+  }
+  if (!is_utf8(options.recipe.scope)) throw Exception(ErrorKind::misuse, "--scope is not UTF-8");
+  options.recipe.dialect = *dialect;
+  const keys::KeyDeriver deriver(options.recipe);
+  const std::string event = read_event(options.file);
+
+  keys::Derived derived;
+  try {
+    derived = deriver.derive(event);
+  } catch (const Exception& error) {
+    if (error.kind() != ErrorKind::misuse) throw;
+    say(error.what());
+    return exit_bad_event;
+  }
+
+  const std::string fingerprint = fingerprint_text(derived, *dialect);
+  if (options.json) {
+    nlohmann::ordered_json json{{"key", nullptr}, {"fingerprint", nullptr}, {"text", nullptr}};
+    if (derived.key) {
+      json["key"] = derived.key->stored();
+      json["fingerprint"] = fingerprint;
+      json["text"] = derived.key_text;
+      if (!options.recipe.validation.empty()) json["fingerprint_text"] = derived.validation_text;
+    }
+    return print(json_text(json));
+  }
+  if (!derived.key) return print("key          none: nothing was selected\n");
+  std::string text = "key          " + escaped(derived.key->stored()) + "\n" +  //
+                     "text         " + escaped(derived.key_text) + "\n";
+  if (options.recipe.validation.empty()) {
+    text += "fingerprint  none: not checked\n";
+  } else {
+    text += "fingerprint  " + fingerprint + "\n" +  //
+            "text         " + escaped(derived.validation_text) + "\n";
+  }
+  return print(text);
+}
+
+}  // namespace
+
+void add_key(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<KeyOptions>();
+  CLI::App* const command = app.add_subcommand("key", "Show the key and fingerprint that an event gets");
+  command->add_option("--scope", options->recipe.scope,
+                      "What the key lives in; in a dialect all that stands left of '#', such as my-func.app.handler");
+  command->add_option("--expression", options->recipe.expression,
+                      "JMESPath that selects the key (default: the whole event)");
+  command->add_option("--validate", options->recipe.validation,
+                      "JMESPath that selects what the fingerprint is made of (default: no fingerprint)");
+  command->add_option("--hash", options->recipe.hash,
+                      "sha256 or md5, in a dialect also what its library takes (default: sha256, in a dialect md5)");
+  command->add_option(
+      "--dialect", options->dialect,
+      "native, powertools-python, powertools-typescript, powertools-java or powertools-dotnet (default: "
+      "native)");
+  command->add_flag("--json", options->json, "Write JSON");
+  command->add_option("FILE", options->file, "The event, a JSON text; - is standard input")->required();
+  command->footer(
+      "Examples:\n"
+      "  once key --scope payments --expression 'powertools_json(body).order_id' event.json\n"
+      "  echo '{\"a\":1,\"b\":\"x\"}' | once key --dialect powertools-python --scope my-func.app.handler --json -\n"
+      "\n"
+      "With --json: {\"key\", \"fingerprint\", \"text\"}; text is what was hashed for the key. All are null if the "
+      "event has\n"
+      "no key. fingerprint is \"\" without --validate; with it, fingerprint_text is what was hashed for it.\n"
+      "\n"
+      "Exit codes: 0 also if there is no key, 64 wrong flags or expression, 65 an event that cannot be read or on "
+      "which\n"
+      "the expression fails.");
+  command->callback([options, &invocation] { invocation.action = [options] { return show_key(*options); }; });
+}
+
+}  // namespace once::cli

@@ -1,0 +1,137 @@
+// once resolve: says how an operation ended whose outcome is unknown.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "changes.hpp"
+#include "commands.hpp"
+#include "run_result.hpp"
+#include "supervise.hpp"
+#include "text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+constexpr std::size_t max_file_bytes = std::size_t{1} << 20;
+
+struct ResolveOptions {
+  ChangeOptions change;
+  std::string as;
+  std::string retention = "24h";
+  std::string result_file;
+  std::string error_file;
+  std::string content_type;
+  std::string code;
+  std::string message;
+  std::optional<int> exit_code;
+  bool force = false;
+};
+
+std::string read_file(const std::string& path, std::string_view option) {
+  const Fd file(path == "-" ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const auto fail = [&](const std::string& why) -> Exception {
+    return {ErrorKind::misuse, std::string(option) + " " + escaped(path) + ": " + why};
+  };
+  if (!file) throw fail(std::strerror(errno));
+  std::string bytes;
+  std::array<char, 65536> buffer{};
+  for (;;) {
+    const ssize_t count = read(file.get(), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw fail(std::strerror(errno));
+    if (count == 0) return bytes;
+    bytes.append(buffer.data(), static_cast<std::size_t>(count));
+    if (bytes.size() > max_file_bytes) throw fail("larger than " + show_size(max_file_bytes));
+  }
+}
+
+[[noreturn]] void misuse(const std::string& text) { throw Exception(ErrorKind::misuse, text); }
+
+operate::Resolution resolution_of(const ResolveOptions& options) {
+  operate::Resolution resolution;
+  resolution.force = options.force;
+  resolution.retention = parse_duration(options.retention, "--retention");
+  if (options.as == "released") {
+    if (!options.result_file.empty() || !options.error_file.empty() || options.exit_code || !options.code.empty() ||
+        !options.message.empty() || !options.content_type.empty()) {
+      misuse(
+          "--as released keeps no result: leave out --result, --stderr, --exit-code, --code, --message and "
+          "--content-type");
+    }
+    resolution.as = operate::As::released;
+    return resolution;
+  }
+  const bool failed = options.as == "failed";
+  resolution.as = failed ? operate::As::failed : operate::As::completed;
+  const std::string bytes = options.result_file.empty() ? "" : read_file(options.result_file, "--result");
+  if (options.exit_code) {
+    // In the form of `once run`, which then replays it like any other.
+    if (*options.exit_code < 0 || *options.exit_code > 255) misuse("--exit-code is 0 to 255");
+    if (!options.content_type.empty()) misuse("--exit-code makes a result of once run: leave out --content-type");
+    Recorder recorder(2 * max_file_bytes + 64);
+    recorder.add(Stream::output, bytes);
+    if (!options.error_file.empty()) recorder.add(Stream::error, read_file(options.error_file, "--stderr"));
+    resolution.result =
+        Result::inlined(recorder.finish({.signaled = false, .code = static_cast<std::uint8_t>(*options.exit_code)}),
+                        std::string(run_content_type));
+  } else {
+    if (!options.error_file.empty()) misuse("--stderr needs --exit-code");
+    if (options.content_type.size() > Result::max_content_type_bytes) misuse("--content-type is too long");
+    resolution.result = Result::inlined(bytes, options.content_type);
+  }
+  if (failed) {
+    resolution.failure.code = !options.code.empty() ? options.code
+                              : options.exit_code   ? "exit " + std::to_string(*options.exit_code)
+                                                    : std::string("resolved");
+    resolution.failure.message = options.message;
+  } else if (!options.code.empty() || !options.message.empty()) {
+    misuse("--code and --message go with --as failed");
+  }
+  return resolution;
+}
+
+}  // namespace
+
+void add_resolve(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<ResolveOptions>();
+  CLI::App* const resolve = app.add_subcommand("resolve", "Say how an operation ended whose outcome is unknown");
+  add_change_options(*resolve, options->change);
+  resolve
+      ->add_option("--as", options->as,
+                   "completed (its result is replayed from now on), failed (its failure is), or released (it did not\n"
+                   "take place: the next caller runs it)")
+      ->required()
+      ->check(CLI::IsMember({"completed", "failed", "released"}));
+  resolve->add_option("--result", options->result_file,
+                      "A file with the result; with --exit-code: with the standard output; - is standard input");
+  resolve->add_option("--exit-code", options->exit_code, "For once run: the exit code that is replayed");
+  resolve->add_option("--stderr", options->error_file, "With --exit-code: a file with the standard error");
+  resolve->add_option("--content-type", options->content_type, "The result's MIME type (default: plain bytes)");
+  resolve->add_option("--code", options->code, "With --as failed: the failure's code, for programs");
+  resolve->add_option("--message", options->message, "With --as failed: the failure's message, for people");
+  resolve->add_option("--retention", options->retention, "How long the result is replayed")->capture_default_str();
+  resolve->add_flag("--force", options->force,
+                    "Also a claim whose holder is at work (it is refused from then on, but what it does is done),\n"
+                    "and a record that has a result already (which is lost)");
+  resolve->footer(
+      "Examples:\n"
+      "  once resolve --key order-17 --as completed --exit-code 0 --result receipt.txt --reason 'seen in the ledger'\n"
+      "  once resolve --key order-18 --as released --reason 'never reached the bank'");
+  resolve->callback([options, &invocation] {
+    invocation.action = [options] {
+      const operate::Resolution resolution = resolution_of(*options);
+      return change(options->change, [&](const Record& seen, const operate::Reason& reason, Time now) {
+        return operate::plan_resolve(seen, resolution, reason, fresh_owner(), now);
+      });
+    };
+  });
+}
+
+}  // namespace once::cli

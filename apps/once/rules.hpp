@@ -1,0 +1,40 @@
+// What the end of a command means: kept, run again, or unknown. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/policy.hpp>
+
+#include "run_result.hpp"
+
+namespace once::cli {
+
+enum class Fate : std::uint8_t {
+  success,  // Kept and replayed, as completed.
+  keep,     // Kept and replayed, as failed.
+  release,  // The claim is given up: whoever asks next runs it.
+  hold,     // Unknown: nobody runs it until somebody decides.
+};
+
+class Rules {
+ public:
+  // `on_failure` and `on_signal`: "keep", "release", "hold", or empty for the default. `on_exit`: "75=release",
+  // "2,3=keep", "10-19=hold", "1=success"; the last one that names a code counts. Throws Exception(misuse).
+  Rules(std::string_view on_failure, std::string_view on_signal, const std::vector<std::string>& on_exit,
+        OnLapse on_lapse);
+
+  // `interrupted`: somebody asked the command to end before it did.
+  [[nodiscard]] Fate fate(CommandEnd end, bool interrupted) const;
+
+ private:
+  Fate on_failure_ = Fate::keep;
+  Fate on_signal_ = Fate::release;
+  std::map<int, Fate> by_code_;
+};
+
+}  // namespace once::cli

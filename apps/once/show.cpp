@@ -1,0 +1,66 @@
+// once show: one record with everything that is kept in it.
+#include <CLI/CLI.hpp>
+#include <future>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include <once/operate.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/platform/system.hpp>
+
+#include "access.hpp"
+#include "commands.hpp"
+#include "identity.hpp"
+#include "report.hpp"
+
+namespace once::cli {
+
+namespace {
+
+struct ShowOptions {
+  StoreOptions store;
+  KeyOptions key;
+  bool json = false;
+};
+
+int show(const ShowOptions& options) {
+  const Key key = key_of(options.key);
+  const StoreAccess access = open_access(options.store, Missing::refuse);
+  Answer answer = blocking::get(*access.store, key.stored());
+  if (answer.status == Answer::Status::failed) return fail_with(answer.error);
+  if (!answer.record) {
+    say("there is no record of " + quoted(key));
+    return exit_no_record;
+  }
+  Record& record = *answer.record;
+  if (record.result.placement == Placement::offloaded && access.offload) {
+    std::promise<OffloadAnswer> fetched;
+    access.offload->get(record.result.location,
+                        [&fetched](OffloadAnswer result) { fetched.set_value(std::move(result)); });
+    OffloadAnswer result = fetched.get_future().get();
+    // The record is worth showing without its result.
+    if (result.error)
+      say(result.error->message);
+    else
+      record.result.bytes = std::move(result.text);
+  }
+  const Time now = operate::now(*access.store, *system_clock());
+  return print(options.json ? json_text(record_json(record, now, true)) : record_text(record, now));
+}
+
+}  // namespace
+
+void add_show(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<ShowOptions>();
+  CLI::App* const command = app.add_subcommand("show", "Show one record with its result");
+  add_store_options(*command, options->store);
+  add_key_options(*command, options->key);
+  command->add_flag("--json", options->json, "Write JSON, with all bytes of result and steps");
+  command->footer(
+      "Examples:\n"
+      "  once show --key order-17 --scope payments\n"
+      "  once show --key order-17 --json | jq -r .result.run.stdout");
+  command->callback([options, &invocation] { invocation.action = [options] { return show(*options); }; });
+}
+
+}  // namespace once::cli

@@ -1,0 +1,50 @@
+// Words of the command line and of the output: durations, sizes, times, bytes as text.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/time.hpp>
+
+namespace once::cli {
+
+// "500ms", "30s", "5m", "24h", "7d": a whole number and its unit, nothing else. Throws Exception(misuse) naming `what`,
+// also for numbers over 10 years.
+Millis parse_duration(std::string_view text, std::string_view what);
+
+// "65536", "64KiB", "10MB", "1GiB": bytes. Throws Exception(misuse) naming `what`.
+std::uint64_t parse_size(std::string_view text, std::string_view what);
+
+// Pairs of hexadecimal digits. Throws Exception(misuse) naming `what`.
+std::string parse_hex(std::string_view text, std::string_view what);
+
+std::vector<std::string> split(std::string_view text, char separator);
+
+// "2026-05-17T09:30:00.250Z" (RFC 3339, UTC). Years outside 0 to 9999, which RFC 3339 lacks, give the nearest in it.
+std::string rfc3339(Time time);
+
+std::string show_duration(Millis span);      // "4m10s", for people.
+std::string show_size(std::uint64_t bytes);  // "1.5 MiB", for people.
+
+// For a terminal: control characters, backslash and what is not UTF-8 become \n, \t, \\, \xNN.
+std::string escaped(std::string_view bytes);
+
+bool is_utf8(std::string_view bytes);
+std::string base64(std::string_view bytes);
+
+// Columns for people. The first row is the head.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> head) { rows_.push_back(std::move(head)); }
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  [[nodiscard]] std::string text() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace once::cli
