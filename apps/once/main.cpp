@@ -54,6 +54,7 @@ int once_main(int argc, char** argv) {
   add_sweep(app, invocation);
   add_stats(app, invocation);
   add_doctor(app, invocation);
+  add_key(app, invocation);
 
   if (arguments.empty()) return print(app.help(), exit_usage);
   std::reverse(arguments.begin(), arguments.end());  // As CLI11 wants them.
