@@ -1,15 +1,17 @@
-// The least that a user of the library writes: a store, a key, a look.
+// The least that a user of the library writes: a store, an engine, an operation that happens once.
 #include <cstdio>
 #include <string>
 
-#include <once/key.hpp>
-#include <once/platform/blocking.hpp>
-#include <once/stores/memory.hpp>
+#include <once/engine/engine.hpp>
+#include <once/stores/sqlite.hpp>
 
-int main() {
-  const auto store = once::stores::make_memory_store();
-  const once::Key key("payments/charge", "order-17");
-  const once::Answer answer = once::blocking::get(*store, key.stored());
-  std::printf("%s: %s\n", store->name().c_str(), answer.record ? "there" : "nothing there");
-  return answer.status == once::Answer::Status::done && !answer.record ? 0 : 1;
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  once::Engine engine({.store = once::stores::make_sqlite_store({.path = argv[1]}), .scope = "charge"});
+  int charges = 0;
+  const auto charge = [&charges] { return "receipt " + std::to_string(++charges); };
+  const std::string first = engine.run("order-17", {}, charge).value();
+  const std::string again = engine.run("order-17", {}, charge).value();
+  std::printf("%s, %s, %d charge\n", first.c_str(), again.c_str(), charges);
+  return charges == 1 && first == "receipt 1" && again == first ? 0 : 1;
 }
