@@ -9,28 +9,23 @@ function(once_use component)
   if(NOT DEFINED once_folder_${component})
     message(FATAL_ERROR "once: there is no component '${component}'. Look at ONCE_COMPONENTS for the names.")
   endif()
-  set(folder "${once_folder_${component}}")
-  if(TARGET once_${component} OR NOT EXISTS "${once_SOURCE_DIR}/${folder}/CMakeLists.txt")
-    return()
+  if(NOT TARGET once_${component})
+    set(folder "${once_folder_${component}}")
+    add_subdirectory("${once_SOURCE_DIR}/${folder}" "${once_BINARY_DIR}/${folder}")
   endif()
-  add_subdirectory("${once_SOURCE_DIR}/${folder}" "${once_BINARY_DIR}/${folder}")
 endfunction()
 
 # once_component(<name>
-#   [OBJECT]                    objects instead of an archive, for code that nothing refers to by name (test suites)
 #   [SOURCES a.cpp ...]         without any the component is headers only
 #   PUBLIC_HEADERS ...          as users write them: once/key.hpp
 #   [DEPENDS ...]               what its headers need: components by bare name, or imported targets
 #   [PRIVATE_DEPENDS ...]       what only its sources need; the same
 #   [PACKAGES ...]              find_package() arguments that the imported targets come from, one string each:
-#                               "SQLite3 3.35"; consumers of the installed component look them up too
-#   [BUILD_PACKAGES ...]        the same for what is only compiled in (headers); consumers do not need it
-#   [BUILD_DEPENDS ...])        the imported targets of BUILD_PACKAGES
+#                               "SQLite3 3.35"; consumers of the installed component look them up too)
 #
 # Makes the library once_<name> with the alias once::<name>, checked headers, and its part of the installed package.
 function(once_component name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "OBJECT" ""
-    "SOURCES;PUBLIC_HEADERS;DEPENDS;PRIVATE_DEPENDS;PACKAGES;BUILD_PACKAGES;BUILD_DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PUBLIC_HEADERS;DEPENDS;PRIVATE_DEPENDS;PACKAGES")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "once_component(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -39,8 +34,6 @@ function(once_component name)
   if(NOT arg_SOURCES)
     set(kind INTERFACE)
     set(scope INTERFACE)
-  elseif(arg_OBJECT)
-    set(kind OBJECT)
   else()
     set(kind STATIC)
   endif()
@@ -48,11 +41,9 @@ function(once_component name)
   # What the installed package has to do before this component's targets exist.
   set(needs "")
   set(lookups "")
-  foreach(package IN LISTS arg_PACKAGES arg_BUILD_PACKAGES)
+  foreach(package IN LISTS arg_PACKAGES)
     separate_arguments(words UNIX_COMMAND "${package}")
     find_package(${words} REQUIRED)
-  endforeach()
-  foreach(package IN LISTS arg_PACKAGES)
     string(APPEND lookups "find_dependency(${package})\n")
   endforeach()
 
@@ -84,16 +75,12 @@ function(once_component name)
   target_link_libraries(${target} ${scope} ${arg_DEPENDS})
   if(NOT kind STREQUAL "INTERFACE")
     target_link_libraries(${target} PRIVATE ${arg_PRIVATE_DEPENDS})
-    foreach(dependency IN LISTS arg_BUILD_DEPENDS)
-      target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:${dependency}>)
-    endforeach()
     target_include_directories(${target} PRIVATE "${once_SOURCE_DIR}/src")
     once_compile_privately(${target})
   endif()
 
   install(TARGETS ${target} EXPORT once-${name}
     ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
-    OBJECTS DESTINATION "${CMAKE_INSTALL_LIBDIR}"
     FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
   install(EXPORT once-${name} NAMESPACE once:: DESTINATION "${once_package_dir}" FILE once-${name}-targets.cmake)
   file(CONFIGURE OUTPUT "${once_BINARY_DIR}/package/once-${name}-needs.cmake" @ONLY CONTENT
