@@ -25,7 +25,7 @@ File& of(sqlite3_file* file) {
 
 int write(sqlite3_file* file, const void* data, int size, sqlite3_int64 offset) {
   DiskFaults& faults = disk_faults();
-  if (faults.full) return SQLITE_FULL;
+  if (faults.full || (faults.room_bytes >= 0 && offset + size > faults.room_bytes)) return SQLITE_FULL;
   if (of(file).is_log) {
     if (faults.log_write_io) return SQLITE_IOERR_WRITE;
     ++faults.log_writes;

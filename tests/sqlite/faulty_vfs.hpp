@@ -9,17 +9,21 @@
 
 namespace once::testing {
 
-// For the whole process: tests that use it run one after another. All counters are "so many operations from now on".
+// For the whole process: tests that use it run one after another.
 struct DiskFaults {
   std::atomic<bool> full{false};             // Writes to the log and the file fail as ENOSPC does.
   std::atomic<bool> log_write_io{false};     // Writes to the log fail as EIO does.
   std::atomic<bool> log_sync{false};         // fdatasync of the log fails; what was written stays.
   std::atomic<bool> file_sync{false};        // The same for the file itself, that is: for checkpoints.
   std::atomic<bool> read{false};             // Reads of the file or the log fail as EIO does.
+  std::atomic<std::int64_t> room_bytes{-1};  // Single writes beyond this offset fail as ENOSPC does; -1: no limit.
   std::atomic<std::uint64_t> log_writes{0};  // Counted, never failed.
   std::atomic<std::uint64_t> log_syncs{0};
 
-  void heal() { full = log_write_io = log_sync = file_sync = read = false; }
+  void heal() {
+    full = log_write_io = log_sync = file_sync = read = false;
+    room_bytes = -1;
+  }
 };
 DiskFaults& disk_faults();
 

@@ -1,16 +1,492 @@
-#include <gtest/gtest.h>
-#include <once/decide.hpp>
-#include <once/platform/blocking.hpp>
+// What the SQLite store does beyond the conformance suite: its file, its time, its options, reading from outside.
 #include <once/stores/sqlite.hpp>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <once/error.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/stores/memory.hpp>
+#include <once/testing/manual_time.hpp>
+#include <once/testing/records.hpp>
+
+#include "scratch.hpp"
+#include "stores/sqlite/schema.hpp"
+
+namespace once::testing {
 namespace {
-TEST(SqliteStore, Smoke) {
-  auto s = once::stores::make_sqlite_store({.path = "smoke.db"});
-  once::Record r;
-  r.key = "a#b";
-  r.revision = 1;
-  r.attempt = 1;
-  auto a = once::blocking::insert(*s, r);
-  EXPECT_EQ(a.error.message, "");
-  EXPECT_EQ(once::blocking::get(*s, "a#b").record, r);
+
+using stores::make_sqlite_store;
+using stores::SqliteOptions;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// The exception of opening with these options; fails the test if there is none.
+Error refusal(SqliteOptions options) {
+  try {
+    make_sqlite_store(std::move(options));
+  } catch (const Exception& error) {
+    return error.error();
+  }
+  ADD_FAILURE() << "the store was opened";
+  return {};
 }
+
+void write_file(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+TEST(SqliteStore, OptionsOutOfRangeAreRefusedByName) {
+  const Scratch scratch;
+  const auto check = [&](SqliteOptions options, const char* what) {
+    const Error error = refusal(std::move(options));
+    EXPECT_EQ(error.kind, ErrorKind::misuse);
+    EXPECT_THAT(error.message, HasSubstr(what));
+  };
+  check({}, "path is empty");
+  check({.path = scratch.file(), .busy_timeout = Millis{-1}}, "busy_timeout");
+  check({.path = scratch.file(), .busy_timeout = Millis{600'001}}, "busy_timeout");
+  check({.path = scratch.file(), .checkpoint_pages = 99}, "checkpoint_pages");
+  check({.path = scratch.file(), .checkpoint_pages = 1'000'001}, "checkpoint_pages");
+  check({.path = scratch.file(), .cache_bytes = 1000}, "cache_bytes");
+  check({.path = scratch.file(), .clock = nullptr}, "clock");
+  check({.path = scratch.file(), .vfs = "no-such-vfs"}, "no-such-vfs");
+  EXPECT_FALSE(std::filesystem::exists(scratch.file()));
+}
+
+TEST(SqliteStore, TheFileIsPrivateAndTheFilesBesideItFollowItsMode) {
+  const Scratch scratch;
+  const auto mode = [](const std::string& path) {
+    struct stat found {};
+    EXPECT_EQ(stat(path.c_str(), &found), 0) << path;
+    return found.st_mode & 0777U;
+  };
+  { const auto store = make_sqlite_store({.path = scratch.file()}); }
+  for (const char* suffix : {"", "-wal", "-shm", "-lock"}) EXPECT_EQ(mode(scratch.file() + suffix), 0600U) << suffix;
+
+  // An operator shares it with a group.
+  for (const char* suffix : {"-wal", "-shm", "-lock"}) std::filesystem::remove(scratch.file() + suffix);
+  ASSERT_EQ(chmod(scratch.file().c_str(), 0660), 0);
+  { const auto store = make_sqlite_store({.path = scratch.file()}); }
+  for (const char* suffix : {"", "-wal", "-shm", "-lock"}) EXPECT_EQ(mode(scratch.file() + suffix), 0660U) << suffix;
+}
+
+TEST(SqliteStore, AMissingDirectoryIsMadeOnlyIfAsked) {
+  const Scratch scratch;
+  const std::string path = scratch.file("a/b/once.db");
+  const Error error = refusal({.path = path});
+  EXPECT_EQ(error.kind, ErrorKind::unavailable);
+  EXPECT_THAT(error.message, HasSubstr("a/b does not exist"));
+  const auto store = make_sqlite_store({.path = path, .create_directories = true});
+  struct stat found {};
+  ASSERT_EQ(stat(scratch.file("a").c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777U, 0700U);
+}
+
+TEST(SqliteStore, WhatIsNoFileIsRefused) {
+  const Scratch scratch;
+  EXPECT_EQ(refusal({.path = scratch.path()}).kind, ErrorKind::misuse);
+  write_file(scratch.file("plain"), "x");
+  const Error error = refusal({.path = scratch.file("plain/once.db")});
+  EXPECT_EQ(error.kind, ErrorKind::unavailable);
+  EXPECT_THAT(error.message, HasSubstr("is not a directory"));
+}
+
+TEST(SqliteStore, AnEmptyFileBecomesAStore) {  // A crash while it was made leaves one.
+  const Scratch scratch;
+  write_file(scratch.file(), "");
+  const auto store = make_sqlite_store({.path = scratch.file(), .create = false});
+  EXPECT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::done);
+}
+
+TEST(SqliteStore, AForeignFileIsRefusedAndLeftAlone) {
+  const Scratch scratch;
+  Shell(scratch.file()).run("CREATE TABLE notes (text); INSERT INTO notes VALUES ('mine')");
+  std::ifstream file(scratch.file(), std::ios::binary);
+  const std::string before((std::istreambuf_iterator<char>(file)), {});
+  const Error error = refusal({.path = scratch.file()});
+  EXPECT_EQ(error.kind, ErrorKind::misuse);
+  EXPECT_THAT(error.message, HasSubstr("another program's database"));
+  std::ifstream again(scratch.file(), std::ios::binary);
+  EXPECT_EQ(std::string((std::istreambuf_iterator<char>(again)), {}), before);
+}
+
+TEST(SqliteStore, AFileOfALaterVersionIsRefused) {
+  const Scratch scratch;
+  { const auto store = make_sqlite_store({.path = scratch.file()}); }
+  Shell(scratch.file()).run("PRAGMA user_version = 99");
+  const Error error = refusal({.path = scratch.file()});
+  EXPECT_EQ(error.kind, ErrorKind::misuse);
+  EXPECT_THAT(error.message, HasSubstr("version 99"));
+  EXPECT_THAT(error.message, HasSubstr("use a newer one"));
+}
+
+// --- Migration: the machinery, on tables of an imagined past and future ---
+
+TEST(SqliteMigration, TakesEveryStepFromWhereTheFileIs) {
+  const Scratch scratch;
+  write_file(scratch.file(), "");
+  stores::sqlite::Connection connection(scratch.file(), "", Millis{1000});
+  constexpr std::array<stores::sqlite::Migration, 3> steps{{{"CREATE TABLE t (a); INSERT INTO t VALUES (1), (2)"},
+                                                            {"ALTER TABLE t ADD COLUMN b; UPDATE t SET b = a * 10"},
+                                                            {"CREATE TABLE u AS SELECT sum(b) AS total FROM t"}}};
+  migrate(connection, {steps.data(), 1});
+  EXPECT_EQ(connection.number("PRAGMA user_version"), 1);
+  EXPECT_EQ(connection.number("PRAGMA application_id"), stores::sqlite::application_id);
+  connection.run("INSERT INTO t VALUES (3)");
+  migrate(connection, steps);
+  EXPECT_EQ(connection.number("PRAGMA user_version"), 3);
+  EXPECT_EQ(connection.number("SELECT total FROM u"), 60);
+  migrate(connection, steps);  // Nothing to do.
+  EXPECT_EQ(connection.number("SELECT count(*) FROM u"), 1);
+  EXPECT_THROW(migrate(connection, {steps.data(), 2}), Exception);
+}
+
+TEST(SqliteMigration, AFailingStepLeavesTheFileAsItWas) {
+  const Scratch scratch;
+  write_file(scratch.file(), "");
+  stores::sqlite::Connection connection(scratch.file(), "", Millis{1000});
+  constexpr std::array<stores::sqlite::Migration, 3> steps{
+      {{"CREATE TABLE t (a)"}, {"CREATE TABLE u (b)"}, {"CREATE TABLE v (c); INSERT INTO missing VALUES (1)"}}};
+  migrate(connection, {steps.data(), 1});
+  EXPECT_THROW(migrate(connection, steps), Exception);
+  EXPECT_EQ(connection.number("PRAGMA user_version"), 1);
+  EXPECT_EQ(connection.number("SELECT count(*) FROM sqlite_schema"), 1);
+}
+
+TEST(SqliteMigration, AStoreFileOfVersionZeroIsBroughtUpToDate) {
+  const Scratch scratch;
+  Shell(scratch.file()).run("PRAGMA application_id = " + std::to_string(stores::sqlite::application_id));
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  EXPECT_EQ(blocking::insert(*store, full_record("k#1")).status, Answer::Status::done);
+  EXPECT_EQ(Shell(scratch.file()).run("PRAGMA user_version"), "1");
+}
+
+TEST(SqliteMigration, ManyOpenersAtOnceMakeOneStore) {
+  const Scratch scratch;
+  std::vector<std::thread> openers;
+  std::atomic<int> done{0};
+  for (int i = 0; i < 8; ++i) {
+    openers.emplace_back([&, i] {
+      const auto store = make_sqlite_store({.path = scratch.file()});
+      if (blocking::insert(*store, plain_record("k#" + std::to_string(i))).status == Answer::Status::done) ++done;
+    });
+  }
+  for (std::thread& opener : openers) opener.join();
+  EXPECT_EQ(done, 8);
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  EXPECT_EQ(blocking::list(*store, {}).records.size(), 8U);
+}
+
+// --- What people see ---
+
+TEST(SqliteStore, TheStockShellReadsTheFile) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  Record record = full_record("orders#17", State::completed);
+  record.lease_until = Time{};
+  record.created_at = Time{Millis{1'767'225'600'123}};
+  record.expires_at = never;
+  record.holder = "host:17";
+  record.result = Result::inlined("{\"charged\": true}");
+  record.steps = {{"charge", "ch_1"}, {"mail", "\xC3\xBC"}};
+  ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+  const std::string command = "sqlite3 -readonly '" + scratch.file() +
+                              "' \"SELECT key, state, created_at, expires_at, owner, holder, steps, result FROM "
+                              "records_readable\"";
+  FILE* const shell = popen(command.c_str(), "r");
+  ASSERT_NE(shell, nullptr);
+  std::array<char, 1024> line{};
+  ASSERT_NE(fgets(line.data(), line.size(), shell), nullptr);
+  EXPECT_EQ(pclose(shell), 0);
+  EXPECT_EQ(std::string(line.data()), "orders#17|completed|2026-01-01 00:00:00.123|never|" + record.owner.hex() +
+                                          "|host:17|6:charge,4:ch_1,4:mail,2:\xC3\xBC,|{\"charged\": true}\n");
+}
+
+TEST(SqliteStore, TextIsTextAndBytesAreBlobs) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  const auto type_of = [&](const std::string& result) {
+    const std::string key = "t#" + std::to_string(std::hash<std::string>{}(result));
+    Record record = plain_record(key);
+    record.result = Result::inlined(result);
+    EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+    EXPECT_EQ(blocking::get(*store, key).record, record);
+    return Shell(scratch.file()).run("SELECT typeof(result) FROM records WHERE key = '" + key + "'");
+  };
+  EXPECT_EQ(type_of(""), "null");
+  EXPECT_EQ(type_of("plain"), "text");
+  EXPECT_EQ(type_of("0123456789abcdef\xE2\x82\xAC and more than sixteen"), "text");
+  EXPECT_EQ(type_of("\xF0\x9F\x98\x80"), "text");
+  for (const std::string& bytes :
+       {std::string("nul\0inside the text", 19), std::string("\xFF"), std::string("12345678\x80"), std::string("\xC3"),
+        std::string("\xC0\xAF"), std::string("\xED\xA0\x80"), std::string("\xE0\x80\x80"),
+        std::string("\xF0\x80\x80\x80"), std::string("\xF4\x90\x80\x80"), std::string("\xF8\x88\x80\x80\x80"),
+        std::string("01234567\0", 9), std::string("0123456\0", 8)}) {
+    EXPECT_EQ(type_of(bytes), "blob") << quote(bytes);
+  }
+}
+
+TEST(SqliteStore, ListByStateAndByExpiryUseIndexes) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  for (int i = 0; i < 50; ++i) {
+    Record record = full_record("k#" + std::to_string(i), i % 10 == 0 ? State::unknown : State::completed);
+    record.expires_at = Time{Millis{1000 + i % 7}};
+    ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+  }
+  // INDEXED BY in the store's queries makes them fail where the index cannot serve.
+  EXPECT_EQ(blocking::list(*store, {.state = State::unknown}).records.size(), 5U);
+  // Pages by expiry, with equal moments across their borders.
+  std::size_t found = 0;
+  ListQuery query{.expired_at = Time{Millis{1003}}, .limit = 3};
+  do {
+    const ListPage page = blocking::list(*store, query);
+    ASSERT_FALSE(page.error) << page.error->message;
+    found += page.records.size();
+    query.cursor = page.cursor;
+  } while (!query.cursor.empty());
+  EXPECT_EQ(found, 29U);  // Of 50 by i % 7: 8 with 0, 7 each with 1, 2 and 3.
+}
+
+TEST(SqliteStore, AMalformedCursorOrLimitIsMisuse) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  for (const char* cursor : {"x", "1", "1.", ".1", "1.2x", "1.2.3", "99999999999999999999.1"}) {
+    const ListPage page = blocking::list(*store, {.cursor = cursor});
+    ASSERT_TRUE(page.error) << cursor;
+    EXPECT_EQ(page.error->kind, ErrorKind::misuse);
+  }
+  for (const std::size_t limit : {std::size_t{0}, std::size_t{10'001}}) {
+    EXPECT_EQ(blocking::list(*store, {.limit = limit}).error.value().kind, ErrorKind::misuse);
+  }
+}
+
+TEST(SqliteStore, ACompletionThatProlongsTheExpiryIsSweptAtItsOwnTime) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  Record record = plain_record("k#1");
+  record.expires_at = Time{Millis{1000}};
+  const Answer claim = blocking::insert(*store, record);
+  Record next = record;
+  next.state = State::completed;
+  next.revision += 1;
+  next.expires_at = Time{Millis{5000}};
+  ASSERT_EQ(blocking::replace(*store, next, seen_of(record, claim.place)).status, Answer::Status::done);
+  EXPECT_EQ(Shell(scratch.file()).run("SELECT sweep_at_ms FROM records"), "1000");  // Lazily.
+  EXPECT_THAT(blocking::list(*store, {.expired_at = Time{Millis{2000}}}).records, IsEmpty());
+  EXPECT_EQ(blocking::sweep(*store, Time{Millis{2000}}, 10).removed, 0U);
+  EXPECT_EQ(Shell(scratch.file()).run("SELECT sweep_at_ms FROM records"), "5000");
+  EXPECT_EQ(blocking::list(*store, {.expired_at = Time{Millis{5000}}}).records.size(), 1U);
+
+  // And one that shortens it at once.
+  record = next;
+  next.revision += 1;
+  next.expires_at = Time{Millis{3000}};
+  ASSERT_EQ(blocking::replace(*store, next, seen_of(record, claim.place)).status, Answer::Status::done);
+  EXPECT_EQ(blocking::sweep(*store, Time{Millis{3000}}, 10).removed, 1U);
+}
+
+TEST(SqliteStore, ASweepOfThousandsLeavesTheRestAndTellsOfMore) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  std::atomic<int> pending{0};
+  for (int i = 0; i < 3000; ++i) {
+    Record record = plain_record("k#" + std::to_string(i));
+    record.expires_at = Time{Millis{i < 2500 ? 10 : 1'000'000}};
+    ++pending;
+    store->insert(record, [&](const Answer&) { --pending; });
+  }
+  const SweepAnswer some = blocking::sweep(*store, Time{Millis{10}}, 2000);
+  EXPECT_EQ(pending, 0);  // The sweep came after them in the queue.
+  EXPECT_EQ(some.removed, 2000U);
+  EXPECT_TRUE(some.more);
+  const SweepAnswer rest = blocking::sweep(*store, Time{Millis{10}}, 2000);
+  EXPECT_EQ(rest.removed, 500U);
+  EXPECT_FALSE(rest.more);
+  const SweepAnswer none = blocking::sweep(*store, Time{Millis{10}}, 0);
+  EXPECT_EQ(none.removed, 0U);
+  EXPECT_FALSE(none.more);
+  EXPECT_EQ(blocking::list(*store, {.limit = 1000}).records.size(), 500U);
+}
+
+TEST(SqliteStore, WritersGetTheirTurnDuringASweep) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  for (int i = 0; i < 5000; ++i) {
+    Record record = plain_record("k#" + std::to_string(i));
+    record.expires_at = Time{Millis{10}};
+    store->insert(record, [](const Answer&) {});
+  }
+  ASSERT_EQ(blocking::insert(*store, plain_record("w#0")).status, Answer::Status::done);
+  std::atomic<bool> swept{false};
+  store->sweep(Time{Millis{10}}, 100'000, [&](const SweepAnswer& answer) {
+    EXPECT_EQ(answer.removed, 5000U);
+    swept = true;
+    swept.notify_one();
+  });
+  int writes = 0;
+  while (!swept) {
+    ASSERT_EQ(blocking::insert(*store, plain_record("w#" + std::to_string(++writes))).status, Answer::Status::done);
+  }
+  EXPECT_GE(writes, 5);  // 5000 rows are ten slices at least.
+}
+
+// --- Time ---
+
+struct Host {
+  std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();
+  std::string boot = "boot-1";
+};
+
+std::unique_ptr<Store> open_on(const Host& host, const Scratch& scratch) {
+  return make_sqlite_store({.path = scratch.file(), .clock = host.clock, .boot_id = host.boot});
+}
+
+TEST(SqliteTime, AJumpOfTheWallClockMovesNothing) {
+  const Scratch scratch;
+  const Host host;
+  const auto store = open_on(host, scratch);
+  EXPECT_EQ(store->time().value().now, manual_start);
+  for (const Millis jump : {Millis{3'600'000}, Millis{-7'200'000}}) {
+    host.clock->jump(jump);
+    EXPECT_EQ(store->time().value().now, manual_start);
+    EXPECT_EQ(open_on(host, scratch)->time().value().now, manual_start) << "another process reads the same";
+  }
+  EXPECT_EQ(stores::sqlite_status(*store).value().clock_ahead, Millis{3'600'000});
+  EXPECT_EQ(stores::sqlite_status(*store).value().clock_set_at, manual_start);
+  host.clock->advance(std::chrono::seconds(5));
+  EXPECT_EQ(store->time().value().now, manual_start + Millis{5000});
+  const Answer answer = blocking::get(*store, "k#1");
+  EXPECT_EQ(answer.time.value().now, manual_start + Millis{5000});
+  EXPECT_EQ(answer.time.value().error, Millis{0});
+}
+
+TEST(SqliteTime, ARebootTakesTheWallClockAnew) {
+  const Scratch scratch;
+  Host host;
+  { const auto store = open_on(host, scratch); }
+  host.clock->jump(Millis{60'000});
+  EXPECT_EQ(open_on(host, scratch)->time().value().now, manual_start);
+  Host next;
+  next.boot = "boot-2";
+  next.clock = std::make_shared<ManualClock>(manual_start + Millis{500'000}, std::chrono::seconds(3));
+  EXPECT_EQ(open_on(next, scratch)->time().value().now, manual_start + Millis{500'000});
+}
+
+TEST(SqliteTime, ARebootDoesNotTakeItBackBehindWhatWasSeen) {
+  const Scratch scratch;
+  Host host;
+  {
+    const auto store = open_on(host, scratch);
+    host.clock->advance(std::chrono::hours(2));
+    ASSERT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::done);  // Notes the time.
+  }
+  Host next;
+  next.boot = "boot-2";
+  next.clock = std::make_shared<ManualClock>(manual_start - std::chrono::hours(24), std::chrono::seconds(3));
+  const auto store = open_on(next, scratch);
+  EXPECT_EQ(store->time().value().now, manual_start + std::chrono::hours(2));
+  next.clock->advance(std::chrono::seconds(1));
+  EXPECT_EQ(store->time().value().now, manual_start + std::chrono::hours(2) + std::chrono::seconds(1));
+  EXPECT_EQ(stores::sqlite_status(*store).value().clock_ahead, std::chrono::hours(26));
+}
+
+TEST(SqliteTime, TheTimeIsNotedEveryTenSecondsOfWriting) {
+  const Scratch scratch;
+  const Host host;
+  const auto store = open_on(host, scratch);
+  const auto noted = [&] {
+    return Shell(scratch.file()).run("SELECT value FROM once_meta WHERE name = 'time_seen_ms'");
+  };
+  const auto write = [&](const char* key) {
+    ASSERT_EQ(blocking::insert(*store, plain_record(key)).status, Answer::Status::done);
+  };
+  write("k#1");
+  const std::string first = noted();
+  EXPECT_EQ(first, std::to_string(manual_start.time_since_epoch().count()));
+  host.clock->advance(std::chrono::seconds(9));
+  write("k#2");
+  EXPECT_EQ(noted(), first);
+  host.clock->advance(std::chrono::seconds(1));
+  write("k#3");
+  EXPECT_EQ(noted(), std::to_string(manual_start.time_since_epoch().count() + 10'000));
+}
+
+TEST(SqliteTime, TheKernelsBootIdIsUsedByDefault) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  EXPECT_EQ(stores::sqlite_status(*store).value().boot_id, id);
+  EXPECT_LT(stores::sqlite_status(*store).value().clock_ahead, Millis{60'000});
+}
+
+// --- Status and check ---
+
+TEST(SqliteStatus, TellsWhatADoctorAsks) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  ASSERT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::done);
+  const auto status = stores::sqlite_status(*store).value();
+  EXPECT_EQ(status.path, scratch.file());
+  EXPECT_EQ(status.sqlite_version, sqlite3_libversion());
+  EXPECT_EQ(status.schema_version, 1);
+  EXPECT_GT(status.file_bytes + status.log_bytes, 4096U);
+  EXPECT_EQ(status.checkpoint_error, "");
+  EXPECT_FALSE(stores::sqlite_status(*stores::make_memory_store()));
+}
+
+TEST(SqliteCheck, FindsMalformedAndMisplacedRows) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  for (const char* key : {"good#1", "bad#1", "moved#1"}) {
+    ASSERT_EQ(blocking::insert(*store, plain_record(key)).status, Answer::Status::done);
+  }
+  EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
+  Shell(scratch.file())
+      .run(
+          "UPDATE records SET attempt = 'many' WHERE key = 'bad#1';"
+          "UPDATE records SET key = 'moved#2' WHERE key = 'moved#1'");
+  const auto problems = stores::check_sqlite(*store);
+  ASSERT_EQ(problems.size(), 2U);
+  EXPECT_THAT(problems[0], HasSubstr("'bad#1' has a malformed attempt"));
+  EXPECT_THAT(problems[1], HasSubstr("wrong key_hash"));
+  EXPECT_THROW(stores::check_sqlite(*stores::make_memory_store()), Exception);
+}
+
+TEST(SqliteHash, IsSipHash13) {
+  // Key 00 01 .. 0f, messages the first n bytes of 00 01 02 ..; by an independent implementation that gives the
+  // published vector of SipHash-2-4 (a129ca6149be45e5 for n = 15).
+  const stores::sqlite::HashKey key{0x0706050403020100U, 0x0F0E0D0C0B0A0908U};
+  const auto hash_of_first = [&](int count) {
+    std::string message;
+    for (int i = 0; i < count; ++i) message += static_cast<char>(i);
+    return static_cast<std::uint64_t>(hash_of(key, message));
+  };
+  EXPECT_EQ(hash_of_first(0), 0xABAC0158050FC4DCU);
+  EXPECT_EQ(hash_of_first(1), 0xC9F49BF37D57CA93U);
+  EXPECT_EQ(hash_of_first(7), 0xD3927D989BB11140U);
+  EXPECT_EQ(hash_of_first(8), 0x369095118D299A8EU);
+  EXPECT_EQ(hash_of_first(9), 0x25A48EB36C063DE4U);
+  EXPECT_EQ(hash_of_first(15), 0xD320D86D2A519956U);
+  EXPECT_EQ(hash_of_first(63), 0x9D199062B7BBB3A8U);
+}
+
 }  // namespace
+}  // namespace once::testing

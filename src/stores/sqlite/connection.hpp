@@ -66,6 +66,8 @@ class Statement {
     sqlite3_bind_text64(statement_, at, text.data(), text.size(), SQLITE_STATIC, SQLITE_UTF8);
   }
 
+  void bind_zeros(int at, std::size_t bytes) { sqlite3_bind_zeroblob(statement_, at, static_cast<int>(bytes)); }
+
   bool step();  // True: a row is there. Throws SqlError; the statement is reset then.
   void reset() noexcept { sqlite3_reset(statement_); }
   void clear() noexcept {

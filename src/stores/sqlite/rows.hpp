@@ -63,10 +63,12 @@ class Rows {
 
  private:
   bool update(Statement& statement, const Record& record, const Encoded& encoded, const Seen& seen, std::int64_t id);
+  void bind_reserve(Statement& statement, const Record& record);
   // The id of the row with this key, owner and revision; 0 if there is none.
   std::int64_t match(std::string_view key, std::int64_t key_hash, const Seen& seen);
 
   Connection& connection_;
+  std::size_t reserve_ = 96;  // Bytes that results have lately needed.
   Statement insert_;
   Statement finish_;  // Leaves sweep_at_ms, and so its index, alone.
   Statement replace_;

@@ -43,7 +43,8 @@ CREATE TABLE records (
   result_bytes   INTEGER,             -- offloaded, dropped: how many
   result_sha256  BLOB,                -- offloaded, dropped
   failure_code    TEXT,
-  failure_message TEXT
+  failure_message TEXT,
+  reserve         BLOB                -- in_progress: zeros, so that the result will fit where the claim was written
 );
 CREATE INDEX records_by_key_hash ON records (key_hash);
 CREATE INDEX records_by_sweep ON records (sweep_at_ms) WHERE sweep_at_ms IS NOT NULL;
@@ -131,27 +132,30 @@ class Transaction {
 
 std::span<const Migration> migrations() noexcept { return all; }
 
+std::int64_t version_of(Connection& connection, std::span<const Migration> steps) {
+  const auto last = static_cast<std::int64_t>(steps.size());
+  const std::int64_t application = connection.number("PRAGMA application_id");
+  const std::int64_t version = connection.number("PRAGMA user_version");
+  const bool fresh = application == 0 && version == 0 && connection.number("SELECT count(*) FROM sqlite_schema") == 0;
+  if (application != application_id && !fresh) {
+    throw Exception(ErrorKind::misuse, "sqlite store " + connection.path() +
+                                           ": this is another program's database (its application_id is " +
+                                           std::to_string(application) + "): name another file");
+  }
+  if (version < 0 || version > last) {
+    throw Exception(ErrorKind::misuse, "sqlite store " + connection.path() + ": its tables are of version " +
+                                           std::to_string(version) + ", this program knows up to version " +
+                                           std::to_string(last) + ": use a newer one");
+  }
+  return version;
+}
+
 void migrate(Connection& connection, std::span<const Migration> steps) {
   const auto last = static_cast<std::int64_t>(steps.size());
-  const auto check = [&]() -> std::int64_t {
-    const std::int64_t application = connection.number("PRAGMA application_id");
-    const std::int64_t version = connection.number("PRAGMA user_version");
-    const bool fresh = application == 0 && version == 0 && connection.number("SELECT count(*) FROM sqlite_schema") == 0;
-    if (application != application_id && !fresh) {
-      throw Exception(ErrorKind::misuse, "sqlite store " + connection.path() +
-                                             ": this is another program's database (its application_id is " +
-                                             std::to_string(application) + "): name another file");
-    }
-    if (version < 0 || version > last) {
-      throw Exception(ErrorKind::misuse, "sqlite store " + connection.path() + ": its tables are of version " +
-                                             std::to_string(version) + ", this program knows up to version " +
-                                             std::to_string(last) + ": use a newer one");
-    }
-    return version;
-  };
-  if (check() == last && last != 0) return;
+  if (version_of(connection, steps) == last) return;
   Transaction transaction(connection);
-  for (std::int64_t version = check(); version < last; ++version) {  // Again: now nobody else can change it.
+  for (std::int64_t version = version_of(connection, steps); version < last;
+       ++version) {  // Now nobody else changes it.
     connection.run(steps[static_cast<std::size_t>(version)].sql);
   }
   connection.run(("PRAGMA application_id = " + std::to_string(application_id)).c_str());

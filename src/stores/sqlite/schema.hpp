@@ -23,8 +23,12 @@ struct Migration {
 // All of them, from an empty file on. Never change one that was released: add one.
 std::span<const Migration> migrations() noexcept;
 
+// The version of the file's tables; 0 for an empty file. Writes nothing. Throws Exception(misuse) for a file of another
+// program or of a later version.
+std::int64_t version_of(Connection& connection, std::span<const Migration> steps = migrations());
+
 // Brings the file to the last version in one transaction; nothing happens to a file that is there already. Throws
-// Exception(misuse) for a file of another program or of a later version, and leaves it as it was.
+// as version_of() does.
 void migrate(Connection& connection, std::span<const Migration> steps = migrations());
 
 // Random bytes of the file that its key hashes depend on, so that nobody who only chooses keys can make them collide.

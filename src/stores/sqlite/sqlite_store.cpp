@@ -200,6 +200,7 @@ class SqliteStore final : public Store {
       index_ = Identity::of(options_.path + "-shm");
     }
     writer_ = std::thread([this] { write_until_stopped(); });
+    pthread_setname_np(writer_.native_handle(), "once-sqlite");  // For top and gdb; failing does not matter.
   }
 
   SqliteStore(const SqliteStore&) = delete;
@@ -596,9 +597,7 @@ class SqliteStore final : public Store {
     if (file_.there && !(before == file_)) check_identity();
     auto opened = std::make_unique<Writing>(options_.path, vfs_, options_.busy_timeout);
     Connection& connection = opened->connection;
-    // Not a word to a foreign file before it is known to be ours: changing the journal mode writes to it.
-    const std::int64_t application = connection.number("PRAGMA application_id");
-    if (application != 0 && application != application_id) migrate(connection);  // Says so.
+    version_of(connection);  // Before the journal mode writes to a file that is not ours.
     connection.run(("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY; "
                     "PRAGMA cache_size = -" +
                     std::to_string(options_.cache_bytes / 1024))

@@ -1,0 +1,610 @@
+// What the SQLite store does when things go wrong: each with the right kind of error, a message that says what to do,
+// nothing acknowledged lost, and work going on afterwards.
+#include <once/stores/sqlite.hpp>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <once/error.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/testing/manual_time.hpp>
+#include <once/testing/records.hpp>
+
+#include "faulty_vfs.hpp"
+#include "scratch.hpp"
+
+namespace once::testing {
+namespace {
+
+using stores::make_sqlite_store;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr Millis short_wait{200};
+
+class SqliteFaults : public ::testing::Test {
+ protected:
+  ~SqliteFaults() override { disk_faults().heal(); }
+
+  std::unique_ptr<Store> open(std::uint32_t checkpoint_pages = 4000) const {
+    return make_sqlite_store({.path = scratch_.file(),
+                              .busy_timeout = short_wait,
+                              .checkpoint_pages = checkpoint_pages,
+                              .vfs = faulty_vfs()});
+  }
+
+  static void put(Store& store, const std::string& key) {
+    const Answer answer = blocking::insert(store, plain_record(key));
+    ASSERT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+  }
+
+  static void expect_failed(const Answer& answer, ErrorKind kind, const std::string& what) {
+    EXPECT_EQ(answer.status, Answer::Status::failed) << what;
+    EXPECT_EQ(answer.error.kind, kind) << answer.error.message;
+    EXPECT_THAT(answer.error.message, HasSubstr(what));
+  }
+
+  const Scratch scratch_;
+};
+
+// Starts operations that lie in the queue together: a foreign transaction holds the writer up until all are there.
+class Together {
+ public:
+  explicit Together(const std::string& path) : shell_(path) { shell_.run("BEGIN IMMEDIATE"); }
+
+  void insert(Store& store, Record record) {
+    answers_.emplace_back();
+    Answer& place = answers_.back();
+    ++pending_;
+    store.insert(std::move(record), [&, this](Answer answer) {
+      place = std::move(answer);
+      --pending_;
+      pending_.notify_one();
+    });
+  }
+
+  std::vector<Answer> finish() {
+    shell_.run("COMMIT");
+    for (int left = pending_; left != 0; left = pending_) pending_.wait(left);
+    return {answers_.begin(), answers_.end()};
+  }
+
+ private:
+  Shell shell_;
+  std::deque<Answer> answers_;
+  std::atomic<int> pending_{0};
+};
+
+TEST_F(SqliteFaults, AFullDiskRefusesWritesAndLosesNothing) {
+  const auto store = open();
+  put(*store, "before#1");
+  disk_faults().full = true;
+  expect_failed(blocking::insert(*store, plain_record("during#1")), ErrorKind::unavailable, "no space left");
+  EXPECT_TRUE(blocking::get(*store, "before#1").record);
+  EXPECT_FALSE(blocking::get(*store, "during#1").record);
+  disk_faults().full = false;
+  put(*store, "during#1");
+  const auto again = open();
+  EXPECT_TRUE(blocking::get(*again, "before#1").record);
+  EXPECT_TRUE(blocking::get(*again, "during#1").record);
+  EXPECT_THAT(stores::check_sqlite(*again), IsEmpty());
+}
+
+// Not a shim but the kernel: a limit on the size of files, in a process of its own.
+TEST_F(SqliteFaults, AFileSizeLimitRefusesWritesAndLosesNothing) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const auto store = make_sqlite_store({.path = scratch_.file()});
+    constexpr rlimit limit{256 * 1024, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
+    int acknowledged = 0;
+    Answer answer;
+    for (; acknowledged < 1000; ++acknowledged) {
+      Record record = plain_record("k#" + std::to_string(acknowledged));
+      record.result = Result::inlined(std::string(10'000, 'x'));
+      answer = blocking::insert(*store, record);
+      if (answer.status != Answer::Status::done) break;
+    }
+    const bool refused = answer.status == Answer::Status::failed && answer.error.kind == ErrorKind::unavailable;
+    constexpr rlimit none{RLIM_INFINITY, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &none) != 0) _exit(2);
+    bool all = true;
+    for (int i = 0; i < acknowledged; ++i) {
+      all = all && blocking::get(*store, "k#" + std::to_string(i)).record.has_value();
+    }
+    const bool again = blocking::insert(*store, plain_record("after#1")).status == Answer::Status::done;
+    _exit(refused && acknowledged > 5 && all && again ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(stores::check_sqlite(*open()), IsEmpty());
+}
+
+TEST_F(SqliteFaults, ACheckpointThatFailsDoesNotFailWritesAndIsTriedAgain) {
+  const auto store = open(100);
+  const auto write_much = [&](const std::string& name) {
+    for (int i = 0; i < 60; ++i) {
+      Record record = plain_record(name + "#" + std::to_string(i));
+      record.result = Result::inlined(std::string(10'000, 'x'));
+      const Answer answer = blocking::insert(*store, record);
+      ASSERT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+    }
+  };
+  disk_faults().file_sync = true;
+  write_much("a");
+  EXPECT_NE(stores::sqlite_status(*store).value().checkpoint_error, "");
+  disk_faults().file_sync = false;
+  write_much("b");
+  EXPECT_EQ(stores::sqlite_status(*store).value().checkpoint_error, "");
+  EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
+  EXPECT_EQ(blocking::list(*store, {.limit = 1000}).records.size(), 120U);
+}
+
+TEST_F(SqliteFaults, ASyncThatFailsLeavesTheWriteInDoubt) {
+  const auto store = open();
+  put(*store, "before#1");
+  disk_faults().log_sync = true;
+  expect_failed(blocking::insert(*store, plain_record("k#1")), ErrorKind::in_doubt, "may have been written");
+  disk_faults().heal();
+  // As the protocol says: write again or read.
+  const Answer again = blocking::insert(*store, plain_record("k#1"));
+  EXPECT_NE(again.status, Answer::Status::failed) << again.error.message;
+  EXPECT_TRUE(blocking::get(*store, "k#1").record);
+  EXPECT_TRUE(blocking::get(*store, "before#1").record);
+  EXPECT_THAT(stores::check_sqlite(*open()), IsEmpty());
+}
+
+TEST_F(SqliteFaults, AWriteThatFailsIsKnownNotToHaveHappened) {
+  const auto store = open();
+  put(*store, "before#1");
+  disk_faults().log_write_io = true;
+  expect_failed(blocking::insert(*store, plain_record("k#1")), ErrorKind::unavailable, "input or output failed");
+  disk_faults().heal();
+  EXPECT_FALSE(blocking::get(*store, "k#1").record);
+  put(*store, "k#1");
+}
+
+TEST_F(SqliteFaults, AReadThatFailsIsUnavailableAndTheNextOneWorks) {
+  {
+    const auto store = open();
+    put(*store, "k#1");
+  }
+  const auto store = open();
+  disk_faults().read = true;
+  expect_failed(blocking::get(*store, "k#1"), ErrorKind::unavailable, "input or output failed");
+  disk_faults().heal();
+  EXPECT_TRUE(blocking::get(*store, "k#1").record);
+}
+
+TEST_F(SqliteFaults, OneSyncServesAGroupAndOneWriteItsLog) {
+  const auto store = open();
+  put(*store, "first#1");
+  Together group(scratch_.file());
+  for (int i = 0; i < 40; ++i) group.insert(*store, plain_record("k#" + std::to_string(i)));
+  disk_faults().log_syncs = 0;
+  disk_faults().log_writes = 0;
+  for (const Answer& answer : group.finish()) EXPECT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+  EXPECT_LE(disk_faults().log_syncs, 3U);  // The first may have gone alone.
+  EXPECT_LE(disk_faults().log_writes, 6U);
+}
+
+TEST_F(SqliteFaults, OneBadRecordDoesNotFailItsGroup) {
+  const auto store = open();
+  put(*store, "bad#1");
+  Shell(scratch_.file()).run("UPDATE records SET state = 17 WHERE key = 'bad#1'");
+  Together group(scratch_.file());
+  group.insert(*store, plain_record("good#1"));
+  group.insert(*store, plain_record("bad#1"));
+  group.insert(*store, plain_record("good#2"));
+  const std::vector<Answer> answers = group.finish();
+  EXPECT_EQ(answers[0].status, Answer::Status::done);
+  expect_failed(answers[1], ErrorKind::corrupt, "'bad#1' has a malformed state");
+  EXPECT_EQ(answers[2].status, Answer::Status::done);
+}
+
+TEST_F(SqliteFaults, OneRecordTooLargeForTheDiskDoesNotFailItsGroup) {
+  const auto store = open();
+  put(*store, "first#1");
+  Together group(scratch_.file());
+  group.insert(*store, plain_record("small#1"));
+  Record large = plain_record("large#1");
+  large.result = Result::inlined(std::string(8 * 1024 * 1024, 'x'));
+  group.insert(*store, large);
+  group.insert(*store, plain_record("small#2"));
+  disk_faults().room_bytes = 1024 * 1024;
+  const std::vector<Answer> answers = group.finish();
+  disk_faults().heal();
+  EXPECT_EQ(answers[0].status, Answer::Status::done) << answers[0].error.message;
+  expect_failed(answers[1], ErrorKind::unavailable, "no space left");
+  EXPECT_EQ(answers[2].status, Answer::Status::done) << answers[2].error.message;
+  EXPECT_FALSE(blocking::get(*store, "large#1").record);
+}
+
+TEST_F(SqliteFaults, ARecordOverTheLimitIsMisuse) {
+  const auto store = open();
+  Record record = plain_record("k#1");
+  record.result = Result::inlined(std::string(64 * 1024 * 1024, 'x'));
+  expect_failed(blocking::insert(*store, record), ErrorKind::misuse, "over the sqlite store's limit");
+}
+
+// --- The file and those beside it ---
+
+TEST_F(SqliteFaults, AFileReplacedOrDeletedUnderneathIsNoticed) {
+  const auto store = open();
+  put(*store, "k#1");
+  std::filesystem::rename(scratch_.file(), scratch_.file("kept.db"));
+  expect_failed(blocking::insert(*store, plain_record("k#2")), ErrorKind::unavailable, "was deleted");
+  expect_failed(blocking::get(*store, "k#1"), ErrorKind::unavailable, "was deleted");
+  EXPECT_EQ(blocking::list(*store, {}).error.value().kind, ErrorKind::unavailable);
+  EXPECT_EQ(blocking::sweep(*store, Time{}, 1).error.value().kind, ErrorKind::unavailable);
+  std::filesystem::copy(scratch_.file("kept.db"), scratch_.file());
+  expect_failed(blocking::insert(*store, plain_record("k#2")), ErrorKind::unavailable, "was replaced");
+  expect_failed(blocking::get(*store, "k#1"), ErrorKind::unavailable, "was replaced");
+  std::filesystem::rename(scratch_.file("kept.db"), scratch_.file());
+  EXPECT_TRUE(blocking::get(*store, "k#1").record);
+  put(*store, "k#2");
+}
+
+TEST_F(SqliteFaults, ALogOrIndexDeletedUnderneathIsNoticed) {
+  for (const char* suffix : {"-wal", "-shm"}) {
+    const Scratch scratch;
+    const auto store = make_sqlite_store({.path = scratch.file()});
+    put(*store, "k#1");
+    std::filesystem::remove(scratch.file() + suffix);
+    expect_failed(blocking::insert(*store, plain_record("k#2")), ErrorKind::unavailable, "-wal or -shm");
+  }
+}
+
+TEST_F(SqliteFaults, ALockFileDeletedUnderneathIsMadeAnew) {
+  const auto store = open();
+  put(*store, "k#1");
+  std::filesystem::remove(scratch_.file() + "-lock");
+  put(*store, "k#2");
+  EXPECT_TRUE(std::filesystem::exists(scratch_.file() + "-lock"));
+  const auto other = open();
+  put(*other, "k#3");
+  put(*store, "k#4");
+}
+
+// root may write anywhere, so permissions are tested as somebody else, in a process of its own.
+TEST_F(SqliteFaults, AFileOrDirectoryWithoutPermissionIsUnavailable) {
+  {
+    const auto store = open();
+    put(*store, "k#1");
+  }
+  const auto as_nobody = [&](const char* what) {
+    const pid_t child = fork();
+    if (child == 0) {
+      if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(3);
+      try {
+        const auto store = make_sqlite_store({.path = scratch_.file(), .busy_timeout = short_wait});
+        const Answer answer = blocking::insert(*store, plain_record("k#2"));
+        _exit(answer.error.kind == ErrorKind::unavailable && answer.status == Answer::Status::failed ? 0 : 1);
+      } catch (const Exception& error) {
+        const std::string text = error.what();
+        _exit(error.kind() == ErrorKind::unavailable && text.find("ermission") != std::string::npos ? 0 : 1);
+      }
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << what;
+  };
+  ASSERT_EQ(chmod(scratch_.path().c_str(), 0555), 0);
+  for (const char* suffix : {"", "-wal", "-shm", "-lock"}) chmod((scratch_.file() + suffix).c_str(), 0444);
+  as_nobody("read-only file in a read-only directory");
+  chmod((scratch_.file() + "-lock").c_str(), 0666);
+  as_nobody("read-only file, lock writable");
+  for (const char* suffix : {"-wal", "-shm"}) std::filesystem::remove(scratch_.file() + suffix);
+  chmod(scratch_.file().c_str(), 0666);
+  as_nobody("read-only directory without log");
+  ASSERT_EQ(chmod(scratch_.path().c_str(), 0700), 0);
+  chmod(scratch_.file().c_str(), 0600);
+  if (geteuid() == 0) as_nobody("directory closed");
+}
+
+TEST_F(SqliteFaults, WhatIsNoDatabaseIsCorrupt) {
+  std::ofstream(scratch_.file()) << std::string(8192, 'n');
+  try {
+    open();
+    FAIL() << "opened";
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::corrupt);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("not a SQLite database"), HasSubstr(scratch_.file())));
+  }
+}
+
+// Fills a file, then has `damage` done to it while it is closed.
+template <class Damage>
+void damaged(const std::string& path, int records, Damage&& damage) {
+  {
+    const auto store = make_sqlite_store({.path = path, .checkpoint_pages = 100});
+    for (int i = 0; i < records; ++i) {
+      Record record = plain_record("k#" + std::to_string(i));
+      record.result = Result::inlined(std::string(3000, 'x'));
+      ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+    }
+  }
+  {
+    Shell shell(path);
+    shell.run("PRAGMA wal_checkpoint(TRUNCATE)");
+  }
+  std::forward<Damage>(damage)();
+}
+
+// Reads everything; the number of records found. Every failure must be of kind corrupt, and there must be one.
+int expect_corrupt_but_alive(const std::string& path, int records) {
+  std::unique_ptr<Store> store;
+  try {
+    store = make_sqlite_store({.path = path});
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::corrupt) << error.what();
+    return 0;
+  }
+  int found = 0;
+  int failed = 0;
+  for (int i = 0; i < records; ++i) {
+    const Answer answer = blocking::get(*store, "k#" + std::to_string(i));
+    if (answer.status == Answer::Status::failed) {
+      EXPECT_EQ(answer.error.kind, ErrorKind::corrupt) << answer.error.message;
+      ++failed;
+    } else {
+      ++found;
+    }
+  }
+  const Answer answer = blocking::insert(*store, plain_record("new#1"));
+  if (answer.status == Answer::Status::failed) {
+    EXPECT_EQ(answer.error.kind, ErrorKind::corrupt) << answer.error.message;
+    ++failed;
+  }
+  bool problems = false;
+  try {
+    problems = !stores::check_sqlite(*store).empty();
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::corrupt) << error.what();
+    problems = true;
+  }
+  EXPECT_TRUE(problems || failed > 0);
+  return found;
+}
+
+TEST_F(SqliteFaults, ATruncatedFileIsCorrupt) {
+  damaged(scratch_.file(), 100, [&] {
+    std::filesystem::resize_file(scratch_.file(), std::filesystem::file_size(scratch_.file()) / 2 / 4096 * 4096);
+  });
+  EXPECT_LT(expect_corrupt_but_alive(scratch_.file(), 100), 100);
+}
+
+TEST_F(SqliteFaults, OverwrittenPagesAreCorruptAndOthersStayReadable) {
+  damaged(scratch_.file(), 100, [&] {
+    std::fstream file(scratch_.file(), std::ios::in | std::ios::out | std::ios::binary);
+    const auto pages = static_cast<std::streamoff>(std::filesystem::file_size(scratch_.file()) / 4096);
+    for (std::streamoff page = pages - 20; page < pages; ++page) {
+      file.seekp(page * 4096);
+      file << std::string(4096, '\xA5');
+    }
+  });
+  EXPECT_GT(expect_corrupt_but_alive(scratch_.file(), 100), 0);
+}
+
+TEST_F(SqliteFaults, FlippedBitsNeverCrashOrHang) {
+  SeededRandom random(20260101);
+  for (int round = 0; round < 20; ++round) {
+    const Scratch scratch;
+    damaged(scratch.file(), 20, [&] {
+      std::fstream file(scratch.file(), std::ios::in | std::ios::out | std::ios::binary);
+      const std::uint64_t size = std::filesystem::file_size(scratch.file());
+      for (int flip = 0; flip < 200; ++flip) {
+        const auto at = static_cast<std::streamoff>(random.below(size));
+        file.seekg(at);
+        const int byte = file.get();
+        file.seekp(at);
+        file.put(static_cast<char>(byte ^ (1 << random.below(8))));
+      }
+    });
+    std::unique_ptr<Store> store;
+    try {
+      store = make_sqlite_store({.path = scratch.file()});
+    } catch (const Exception&) {
+      continue;  // The kind depends on which bits; that it is one of ours is what is asked.
+    }
+    for (int i = 0; i < 20; ++i) {
+      const Answer got = blocking::get(*store, "k#" + std::to_string(i));
+      if (got.status == Answer::Status::failed) {
+        EXPECT_THAT(got.error.message, HasSubstr("sqlite store"));
+      }
+      blocking::insert(*store, plain_record("n#" + std::to_string(i)));
+    }
+    blocking::sweep(*store, manual_start, 100);
+  }
+}
+
+// --- Others at the file ---
+
+TEST_F(SqliteFaults, AShellInsideATransactionIsWaitedForAndThenReported) {
+  const auto store = open();
+  Shell shell(scratch_.file());
+  shell.run("BEGIN IMMEDIATE");
+  expect_failed(blocking::insert(*store, plain_record("k#1")), ErrorKind::unavailable, "sqlite3 shell");
+  EXPECT_EQ(blocking::get(*store, "k#1").status, Answer::Status::done);
+  shell.run("COMMIT");
+  put(*store, "k#1");
+}
+
+TEST_F(SqliteFaults, AReaderThatNeverEndsOnlyMakesTheLogGrow) {
+  const auto store = open(100);
+  put(*store, "first#1");
+  Shell shell(scratch_.file());
+  EXPECT_EQ(shell.run("BEGIN; SELECT count(*) FROM records"), "1");
+  for (int i = 0; i < 100; ++i) {
+    Record record = plain_record("k#" + std::to_string(i));
+    record.result = Result::inlined(std::string(10'000, 'x'));
+    ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+  }
+  EXPECT_GT(stores::sqlite_status(*store).value().log_bytes, 900'000U);
+  EXPECT_EQ(shell.run("SELECT count(*) FROM records; COMMIT"), "1");
+  EXPECT_EQ(stores::sqlite_status(*store).value().checkpoint_error, "");
+}
+
+// A child process that takes the lock and then stops.
+TEST_F(SqliteFaults, AStoppedProcessThatHoldsTheLockIsReportedAndItsDeathEndsTheWait) {
+  const auto store = open();
+  put(*store, "k#1");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const int fd = ::open((scratch_.file() + "-lock").c_str(), O_RDWR);
+    flock(fd, LOCK_EX);
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  const auto begin = std::chrono::steady_clock::now();
+  expect_failed(blocking::insert(*store, plain_record("k#2")), ErrorKind::unavailable, "was held by another process");
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, short_wait);
+  EXPECT_TRUE(blocking::get(*store, "k#1").record) << "reads need no lock";
+  EXPECT_THROW(open(), Exception);
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  put(*store, "k#2");
+}
+
+TEST_F(SqliteFaults, TwoBusyStoresGetEqualShares) {
+  const auto one = open();
+  const auto two = open();
+  std::atomic<bool> stop{false};
+  std::array<std::atomic<int>, 2> counts{};
+  std::vector<std::thread> clients;
+  for (std::size_t i = 0; i < 8; ++i) {
+    clients.emplace_back([&, i] {
+      Store& store = i % 2 == 0 ? *one : *two;
+      for (int n = 0; !stop; ++n) {
+        const Answer answer = blocking::insert(store, plain_record("s" + std::to_string(i) + "#" + std::to_string(n)));
+        if (answer.status == Answer::Status::done && ++counts.at(i % 2) >= 1500) stop = true;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_GT(std::min(counts[0], counts[1]), 500) << counts[0] << " and " << counts[1];
+}
+
+// --- Sudden death ---
+
+// One worker process: claims and completes keys of its own, and reports each acknowledgement through the pipe.
+[[noreturn]] void work_until_killed(const std::string& path, int report, int worker, int round) {
+  const auto store = make_sqlite_store({.path = path, .checkpoint_pages = 200});
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 4; ++client) {
+    clients.emplace_back([&, client] {
+      for (int n = 0;; ++n) {
+        const std::string key = "w" + std::to_string(worker) + "." + std::to_string(round) + "." +
+                                std::to_string(client) + "#" + std::to_string(n);
+        Record record = plain_record(key);
+        record.holder = "round " + std::to_string(round);
+        const Answer claim = blocking::insert(*store, record);
+        if (claim.status != Answer::Status::done) _exit(1);
+        const auto say = [&](char what) {
+          const std::string line = what + key + "\n";  // Short: one write, never torn (pipe(7), PIPE_BUF).
+          if (::write(report, line.data(), line.size()) != static_cast<ssize_t>(line.size())) _exit(1);
+        };
+        say('i');
+        Record next = record;
+        next.state = State::completed;
+        next.revision += 1;
+        next.result = Result::inlined(key + std::string(500, '.'));
+        if (blocking::replace(*store, next, seen_of(record, claim.place)).status != Answer::Status::done) _exit(1);
+        say('c');
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  _exit(1);
+}
+
+TEST_F(SqliteFaults, KillingProcessesAtRandomMomentsLosesNothingAcknowledged) {
+  constexpr int rounds = 20;
+  constexpr int workers = 3;
+  SeededRandom random(4711);
+  std::map<std::string, char> acknowledged;  // Key: 'i' claimed or 'c' completed.
+  for (int round = 0; round < rounds; ++round) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(pipe(ends.data()), 0);
+    std::array<pid_t, workers> children{};
+    for (int worker = 0; worker < workers; ++worker) {
+      children.at(static_cast<std::size_t>(worker)) = fork();
+      ASSERT_GE(children.at(static_cast<std::size_t>(worker)), 0);
+      if (children.at(static_cast<std::size_t>(worker)) == 0) {
+        ::close(ends[0]);
+        work_until_killed(scratch_.file(), ends[1], worker, round);
+      }
+    }
+    ::close(ends[1]);
+    // Each worker dies after a random number of acknowledgements, the later ones while the others are gone already.
+    std::uint64_t left = 1 + random.below(120);
+    std::size_t next = 0;
+    std::string text;
+    std::array<char, 65536> buffer{};
+    for (ssize_t got = 0; (got = read(ends[0], buffer.data(), buffer.size())) > 0;) {
+      text.append(buffer.data(), static_cast<std::size_t>(got));
+      std::size_t end = 0;
+      for (; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
+        char& state = acknowledged[text.substr(1, end - 1)];
+        if (state != 'c') state = text[0];
+        if (next < children.size() && --left == 0) {
+          kill(children.at(next++), SIGKILL);
+          left = 1 + random.below(120);
+        }
+      }
+    }
+    ::close(ends[0]);
+    EXPECT_EQ(text, "");
+    for (const pid_t child : children) {
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      ASSERT_TRUE(WIFSIGNALED(status)) << "a worker ended by itself with " << status << " in round " << round;
+    }
+    if (round % 5 == 4) {
+      const auto store = make_sqlite_store({.path = scratch_.file()});
+      for (const auto& [key, state] : acknowledged) {
+        const Answer answer = blocking::get(*store, key);
+        ASSERT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+        ASSERT_TRUE(answer.record) << "lost " << key << " in round " << round;
+        if (state == 'c') {
+          ASSERT_EQ(answer.record->state, State::completed) << key;
+          ASSERT_EQ(answer.record->result.bytes, key + std::string(500, '.'));
+        }
+      }
+      EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
+    }
+  }
+  EXPECT_GT(acknowledged.size(), 500U);
+}
+
+}  // namespace
+}  // namespace once::testing
