@@ -70,9 +70,19 @@ class Callback<R(Args...)> {
     return std::launder(reinterpret_cast<F*>(buffer));
   }
 
+  // A result that the signature has no use for is dropped, as std::invoke_r does it.
+  template <class F>
+  static R invoke(F& f, Args&&... args) {
+    if constexpr (std::is_void_v<R>) {
+      static_cast<void>(f(std::forward<Args>(args)...));
+    } else {
+      return f(std::forward<Args>(args)...);
+    }
+  }
+
   template <class F>
   static constexpr Table inline_table = {
-      [](std::byte* b, Args&&... args) -> R { return (*as<F>(b))(std::forward<Args>(args)...); },
+      [](std::byte* b, Args&&... args) -> R { return invoke(*as<F>(b), std::forward<Args>(args)...); },
       [](std::byte* to, std::byte* from) noexcept {
         ::new (static_cast<void*>(to)) F(std::move(*as<F>(from)));
         as<F>(from)->~F();
@@ -81,7 +91,7 @@ class Callback<R(Args...)> {
 
   template <class F>
   static constexpr Table heap_table = {
-      [](std::byte* b, Args&&... args) -> R { return (**as<F*>(b))(std::forward<Args>(args)...); },
+      [](std::byte* b, Args&&... args) -> R { return invoke(**as<F*>(b), std::forward<Args>(args)...); },
       [](std::byte* to, std::byte* from) noexcept { ::new (static_cast<void*>(to)) F*(*as<F*>(from)); },
       [](std::byte* b) noexcept { delete *as<F*>(b); }};
 

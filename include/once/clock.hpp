@@ -38,7 +38,8 @@ class Timers {
   virtual bool cancel(Id id) noexcept = 0;
 };
 
-// What a store told about its time: between now - error and now + error when the answer was made.
+// What a store told about its time: between now - error and now + error when the answer was made, cut off to whole
+// milliseconds.
 struct StoreTime {
   Time now{};
   Millis error{0};
@@ -51,7 +52,8 @@ struct StoreTime {
 // intersected, and widened with age for clocks that drift apart.
 class StoreClock {
  public:
-  static constexpr std::int64_t drift_ppm = 200;  // Twice the 100 ppm of a poor quartz, on either side.
+  // A poor quartz on either side, 100 ppm each: one against the other that is (1 + 10^-4) / (1 - 10^-4), 200.02 ppm.
+  static constexpr std::int64_t drift_ppm = 201;
 
   void learn(StoreTime told, Uptime sent, Uptime received) noexcept;
 

@@ -11,6 +11,9 @@ namespace {
 
 Millis skew_of(const Policy& policy) noexcept { return policy.skew.value_or(Millis{0}); }
 
+// Stops at `never`: a time that was set there, by a person say, must not come round to the past.
+Time later(Time time, Millis by) noexcept { return time > never - by ? never : time + by; }
+
 std::uint64_t next_token(const Record* seen, Time now) noexcept {
   const auto floor = static_cast<std::uint64_t>(std::max<Millis::rep>(now.time_since_epoch().count(), 1));
   return seen == nullptr ? floor : std::max(seen->token + 1, floor);
@@ -27,7 +30,7 @@ void finish(Record& record, State state, Time now, Time expires_at) {
 void renew(Record& record, const Policy& policy, Time now) {
   record.revision += 1;
   // An operator may have prolonged it further than a heartbeat would.
-  record.lease_until = std::max(record.lease_until, now + policy.lease);
+  record.lease_until = std::max(record.lease_until, later(now, policy.lease));
   record.expires_at = std::max(record.expires_at, in_progress_expiry(policy, record.lease_until, now));
 }
 
@@ -76,14 +79,14 @@ Decision decide(const Record* seen, const Attempt& attempt, const Policy& policy
       break;
   }
   if (is_released(*seen)) return {Verdict::take_over};
-  const Time until = seen->lease_until + skew_of(policy);
+  const Time until = later(seen->lease_until, skew_of(policy));
   if (now < until) return {Verdict::conflict, until - now};
   return {policy.on_lapse == OnLapse::hold ? Verdict::mark_unknown : Verdict::take_over};
 }
 
 Time in_progress_expiry(const Policy& policy, Time lease_until, Time now) noexcept {
   if (policy.on_lapse == OnLapse::hold) return never;
-  return std::max(now + policy.retention, lease_until + skew_of(policy));
+  return std::max(later(now, policy.retention), later(lease_until, skew_of(policy)));
 }
 
 Record claimed(const Attempt& attempt, const Policy& policy, Time now, const Record* seen, Verdict verdict) {
@@ -93,7 +96,7 @@ Record claimed(const Attempt& attempt, const Policy& policy, Time now, const Rec
   next.token = next_token(seen, now);
   next.attempt = 1;
   next.revision = seen == nullptr ? 1 : seen->revision + 1;
-  next.lease_until = now + policy.lease;
+  next.lease_until = later(now, policy.lease);
   next.expires_at = in_progress_expiry(policy, next.lease_until, now);
   next.created_at = now;
   next.fingerprint = attempt.fingerprint;
@@ -109,14 +112,14 @@ Record claimed(const Attempt& attempt, const Policy& policy, Time now, const Rec
 }
 
 Record completed(Record record, Result result, const Policy& policy, Time now) {
-  finish(record, State::completed, now, now + policy.retention);
+  finish(record, State::completed, now, later(now, policy.retention));
   record.result = std::move(result);
   record.failure = {};
   return record;
 }
 
 Record failed(Record record, Failure failure, Result result, const Policy& policy, Time now) {
-  finish(record, State::failed, now, now + policy.retention);
+  finish(record, State::failed, now, later(now, policy.retention));
   record.result = std::move(result);
   record.failure = std::move(failure);
   record.failure.code = clean_text(record.failure.code, Failure::max_code_bytes);
@@ -135,7 +138,7 @@ Record released(Record record, std::string_view reason, const Policy& policy, Ti
   record.revision += 1;
   record.lease_until = Time{};
   record.finished_at = Time{};
-  record.expires_at = now + policy.retention;
+  record.expires_at = later(now, policy.retention);
   record.note = clean_text(reason);
   record.result = {};
   record.failure = {};
@@ -149,7 +152,7 @@ Record renewed(Record record, const Policy& policy, Time now) {
 
 Record retimed(Record record, const Policy& policy, Time now) {
   record.revision += 1;
-  record.lease_until = now + policy.lease;
+  record.lease_until = later(now, policy.lease);
   record.expires_at = in_progress_expiry(policy, record.lease_until, now);
   if (record.attempt == 1) record.created_at = now;
   return record;

@@ -1,0 +1,339 @@
+// What a claim, a finish, a renewal and the rest write, as properties over many records and policies.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include <once/decide.hpp>
+#include <once/error.hpp>
+#include <once/testing/records.hpp>
+
+namespace once {
+namespace {
+
+using testing::SeededRandom;
+
+constexpr Time now = testing::manual_start;
+
+struct Situation {
+  Record record;
+  Policy policy;
+  Attempt attempt;
+  Time at{};
+};
+
+// Records at their edges, policies over their whole range.
+void for_many(const std::function<void(const Situation&, SeededRandom&)>& visit) {
+  SeededRandom random(20'260'101);
+  static const std::vector<Millis> leases = {Millis{10}, Millis{30'000}, std::chrono::hours(24)};
+  static const std::vector<Millis> retentions = {Millis{1}, Millis{60'000}, std::chrono::hours(24 * 3653)};
+  static const std::vector<std::optional<Millis>> skews = {std::nullopt, Millis{0}, Millis{2000},
+                                                           std::chrono::hours(1)};
+  static const std::vector<Time> moments = {Time{Millis{1}}, now, now + std::chrono::hours(24 * 365 * 50)};
+  for (int i = 0; i < 3000; ++i) {
+    Situation situation;
+    situation.record = testing::edge_record("scope#key", random);
+    situation.record.token = std::min<std::uint64_t>(situation.record.token, INT64_MAX - 1);
+    situation.record.revision = std::min<std::uint64_t>(situation.record.revision, INT64_MAX - 1);
+    situation.record.attempt = std::min(situation.record.attempt, UINT32_MAX - 1);
+    situation.policy.lease = random.pick(leases);
+    situation.policy.retention = random.pick(retentions);
+    situation.policy.skew = random.pick(skews);
+    situation.policy.on_lapse = random.chance(500) ? OnLapse::hold : OnLapse::takeover;
+    situation.attempt = {.key = "scope#key", .owner = testing::owner_of(0x42), .holder = "me"};
+    if (random.chance(500)) situation.attempt.fingerprint = Fingerprint::of("payload");
+    situation.at = random.pick(moments);
+    visit(situation, random);
+    if (::testing::Test::HasFailure()) {
+      FAIL() << "situation " << i << ": " << testing::describe(situation.record);
+    }
+  }
+}
+
+// What holds for every record that is in progress.
+void expect_lease_is_kept(const Record& record, const Policy& policy) {
+  EXPECT_GE(record.expires_at, record.lease_until) << "a short retention must not break a live claim";
+  if (record.lease_until <= never - policy.skew.value_or(Millis{0})) {
+    EXPECT_GE(record.expires_at, record.lease_until + policy.skew.value_or(Millis{0}));
+  }
+  if (policy.on_lapse == OnLapse::hold) {
+    EXPECT_EQ(record.expires_at, never) << "under hold only a decision ends it";
+  }
+}
+
+void expect_untouched(const Record& before, const Record& after) {
+  EXPECT_EQ(before.key, after.key);
+  EXPECT_EQ(before.owner, after.owner);
+  EXPECT_EQ(before.token, after.token);
+  EXPECT_EQ(before.attempt, after.attempt);
+  EXPECT_EQ(before.created_at, after.created_at);
+  EXPECT_EQ(before.fingerprint, after.fingerprint);
+  EXPECT_EQ(before.holder, after.holder);
+  EXPECT_EQ(after.revision, before.revision + 1);
+}
+
+TEST(Transitions, a_fresh_claim) {
+  for_many([](const Situation& s, SeededRandom&) {
+    const Record claim = claimed(s.attempt, s.policy, s.at, nullptr, Verdict::execute);
+    Record expected;
+    expected.key = "scope#key";
+    expected.owner = s.attempt.owner;
+    expected.token = static_cast<std::uint64_t>(s.at.time_since_epoch().count());
+    expected.attempt = 1;
+    expected.revision = 1;
+    expected.lease_until = s.at + s.policy.lease;
+    expected.expires_at = claim.expires_at;
+    expected.created_at = s.at;
+    expected.fingerprint = s.attempt.fingerprint;
+    expected.holder = "me";
+    EXPECT_EQ(testing::differences(expected, claim), "");
+    EXPECT_GE(claim.expires_at, s.at + s.policy.retention);
+    expect_lease_is_kept(claim, s.policy);
+  });
+}
+
+TEST(Transitions, a_token_is_never_0) {
+  EXPECT_EQ(claimed(Attempt{}, Policy{}, Time{}, nullptr, Verdict::execute).token, 1U);
+  EXPECT_EQ(claimed(Attempt{}, Policy{}, Time{Millis{-5}}, nullptr, Verdict::execute).token, 1U);
+}
+
+TEST(Transitions, a_claim_over_an_expired_record_begins_anew) {
+  for_many([](const Situation& s, SeededRandom&) {
+    const Record claim = claimed(s.attempt, s.policy, s.at, &s.record, Verdict::execute);
+    EXPECT_EQ(claim.attempt, 1U);
+    EXPECT_EQ(claim.created_at, s.at);
+    EXPECT_EQ(claim.revision, s.record.revision + 1);
+    EXPECT_GT(claim.token, s.record.token) << "a token grows across expiry";
+    EXPECT_GE(claim.token, static_cast<std::uint64_t>(s.at.time_since_epoch().count()));
+    EXPECT_TRUE(claim.steps.empty());
+    EXPECT_EQ(claim.fingerprint, s.attempt.fingerprint);
+    EXPECT_EQ(claim.state, State::in_progress);
+    EXPECT_EQ(claim.result, Result{});
+    EXPECT_EQ(claim.failure, Failure{});
+    EXPECT_EQ(claim.finished_at, Time{});
+    EXPECT_TRUE(claim.note.empty());
+    expect_lease_is_kept(claim, s.policy);
+  });
+}
+
+TEST(Transitions, a_takeover_or_retry_goes_on_where_the_other_stopped) {
+  for_many([](const Situation& s, SeededRandom& random) {
+    const Verdict verdict = random.chance(500) ? Verdict::take_over : Verdict::retry;
+    const Record claim = claimed(s.attempt, s.policy, s.at, &s.record, verdict);
+    EXPECT_EQ(claim.key, s.record.key);
+    EXPECT_EQ(claim.owner, s.attempt.owner);
+    EXPECT_EQ(claim.attempt, s.record.attempt + 1);
+    EXPECT_EQ(claim.revision, s.record.revision + 1);
+    EXPECT_GT(claim.token, s.record.token);
+    EXPECT_EQ(claim.created_at, s.record.created_at);
+    EXPECT_EQ(claim.steps, s.record.steps) << "steps are kept";
+    EXPECT_EQ(claim.lease_until, s.at + s.policy.lease);
+    EXPECT_EQ(claim.state, State::in_progress);
+    EXPECT_EQ(claim.result, Result{});
+    EXPECT_EQ(claim.failure, Failure{});
+    EXPECT_EQ(claim.finished_at, Time{});
+    EXPECT_EQ(claim.fingerprint, s.attempt.fingerprint.empty() ? s.record.fingerprint : s.attempt.fingerprint);
+    expect_lease_is_kept(claim, s.policy);
+  });
+}
+
+TEST(Transitions, completed) {
+  for_many([](const Situation& s, SeededRandom&) {
+    const Result result = Result::inlined(std::string("a\0b", 3), "text/plain");
+    const Record done = completed(s.record, result, s.policy, s.at);
+    expect_untouched(s.record, done);
+    EXPECT_EQ(done.state, State::completed);
+    EXPECT_EQ(done.result, result);
+    EXPECT_EQ(done.failure, Failure{});
+    EXPECT_EQ(done.finished_at, s.at);
+    EXPECT_EQ(done.expires_at, s.at + s.policy.retention);
+    EXPECT_EQ(done.lease_until, Time{});
+    EXPECT_EQ(done.steps, s.record.steps);
+    EXPECT_EQ(done.note, s.record.note);
+  });
+}
+
+TEST(Transitions, failed) {
+  for_many([](const Situation& s, SeededRandom&) {
+    const Record done = failed(s.record, {.code = std::string(300, 'c'), .message = std::string(5000, 'm') + "\xFF"},
+                               {}, s.policy, s.at);
+    expect_untouched(s.record, done);
+    EXPECT_EQ(done.state, State::failed);
+    EXPECT_EQ(done.failure.code, std::string(Failure::max_code_bytes, 'c'));
+    EXPECT_EQ(done.failure.message, std::string(Failure::max_message_bytes, 'm'));
+    EXPECT_EQ(done.finished_at, s.at);
+    EXPECT_EQ(done.expires_at, s.at + s.policy.retention);
+    EXPECT_EQ(done.lease_until, Time{});
+    EXPECT_EQ(done.steps, s.record.steps);
+  });
+}
+
+TEST(Transitions, marked_unknown_does_not_expire) {
+  for_many([](const Situation& s, SeededRandom&) {
+    const Record unknown = marked_unknown(s.record, "lost \xFF", s.at);
+    expect_untouched(s.record, unknown);
+    EXPECT_EQ(unknown.state, State::unknown);
+    EXPECT_EQ(unknown.expires_at, never);
+    EXPECT_EQ(unknown.finished_at, s.at);
+    EXPECT_EQ(unknown.failure.message, "lost \xEF\xBF\xBD");
+    EXPECT_EQ(unknown.steps, s.record.steps);
+    Attempt other = s.attempt;
+    other.fingerprint = s.record.fingerprint;
+    other.owner = testing::owner_of(0x43);
+    EXPECT_EQ(decide(&unknown, other, s.policy, never - Millis{1}).verdict, Verdict::unknown);
+  });
+}
+
+TEST(Transitions, released_may_be_taken_over_at_once_by_any_policy) {
+  for_many([](const Situation& s, SeededRandom&) {
+    const Record free = released(s.record, "gave up", s.policy, s.at);
+    expect_untouched(s.record, free);
+    EXPECT_TRUE(is_released(free));
+    EXPECT_EQ(free.steps, s.record.steps) << "steps are kept";
+    EXPECT_EQ(free.note, "gave up");
+    EXPECT_EQ(free.result, Result{});
+    EXPECT_EQ(free.failure, Failure{});
+    EXPECT_EQ(free.finished_at, Time{});
+    EXPECT_EQ(free.expires_at, s.at + s.policy.retention);
+    Attempt other = s.attempt;
+    other.fingerprint = s.record.fingerprint;
+    other.owner = testing::owner_of(0x43);
+    EXPECT_EQ(decide(&free, other, s.policy, s.at).verdict, Verdict::take_over);
+  });
+}
+
+TEST(Transitions, renewed_never_shortens) {
+  for_many([](const Situation& s, SeededRandom&) {
+    const Record longer = renewed(s.record, s.policy, s.at);
+    expect_untouched(s.record, longer);
+    EXPECT_GE(longer.lease_until, s.record.lease_until);
+    EXPECT_GE(longer.lease_until, s.at + s.policy.lease);
+    EXPECT_TRUE(longer.lease_until == s.record.lease_until || longer.lease_until == s.at + s.policy.lease);
+    EXPECT_GE(longer.expires_at, s.record.expires_at);
+    expect_lease_is_kept(longer, s.policy);
+    Record rest = longer;
+    rest.revision = s.record.revision;
+    rest.lease_until = s.record.lease_until;
+    rest.expires_at = s.record.expires_at;
+    EXPECT_EQ(testing::differences(s.record, rest), "") << "nothing else changes";
+  });
+}
+
+TEST(Transitions, retimed_counts_anew) {
+  for_many([](const Situation& s, SeededRandom&) {
+    const Record anew = retimed(s.record, s.policy, s.at);
+    EXPECT_EQ(anew.revision, s.record.revision + 1);
+    EXPECT_EQ(anew.lease_until, s.at + s.policy.lease);
+    EXPECT_EQ(anew.owner, s.record.owner);
+    EXPECT_EQ(anew.token, s.record.token);
+    EXPECT_EQ(anew.created_at, s.record.attempt == 1 ? s.at : s.record.created_at);
+    expect_lease_is_kept(anew, s.policy);
+  });
+}
+
+TEST(Transitions, with_step_adds_one_and_renews) {
+  for_many([](const Situation& s, SeededRandom&) {
+    const Step step{.name = "charge", .result = std::string("\0\xFF", 2)};
+    const Record next = with_step(s.record, step, s.policy, s.at);
+    Record expected = renewed(s.record, s.policy, s.at);
+    expected.steps.push_back(step);
+    EXPECT_EQ(testing::differences(expected, next), "");
+  });
+}
+
+// A whole life: the revision grows by one with each write, the token only grows, over deletion and expiry too.
+TEST(Transitions, revision_and_token_over_a_life) {
+  SeededRandom random(1);
+  Policy policy;
+  policy.retention = Millis{5000};
+  for (int life = 0; life < 200; ++life) {
+    Time at = now;
+    Attempt attempt{.key = "scope#key", .owner = testing::owner_of(1)};
+    Record record = claimed(attempt, policy, at, nullptr, Verdict::execute);
+    std::uint64_t highest = record.token;
+    for (int i = 0; i < 30; ++i) {
+      at += Millis{static_cast<Millis::rep>(random.below(20'000))};
+      if (random.chance(50)) at -= Millis{60'000};  // Clocks jump back.
+      attempt.owner = testing::owner_of(static_cast<std::uint8_t>(random.below(200)));
+      const Record before = record;
+      switch (random.below(6)) {
+        case 0:
+          record = renewed(record, policy, at);
+          break;
+        case 1:
+          record = with_step(record, {.name = std::to_string(i), .result = ""}, policy, at);
+          break;
+        case 2:
+          record = released(record, "x", policy, at);
+          break;
+        case 3:
+          record = completed(record, {}, policy, at);
+          break;
+        case 4:
+          record = claimed(attempt, policy, at, &record, Verdict::execute);
+          break;
+        default:
+          record = claimed(attempt, policy, at, &record, Verdict::take_over);
+          break;
+      }
+      ASSERT_EQ(record.revision, before.revision + 1);
+      ASSERT_GE(record.token, before.token);
+      if (!(record.owner == before.owner)) {
+        ASSERT_GT(record.token, highest) << "a new claim has a higher token";
+      }
+      highest = std::max(highest, record.token);
+    }
+  }
+}
+
+TEST(Transitions, times_stop_at_never) {
+  Policy policy;
+  policy.skew = std::chrono::hours(1);
+  const Time late = never - Millis{1};
+  Record record = testing::plain_record("scope#key");
+  record.lease_until = never;
+  EXPECT_EQ(renewed(record, policy, late).lease_until, never);
+  EXPECT_EQ(renewed(record, policy, late).expires_at, never);
+  EXPECT_EQ(completed(record, {}, policy, late).expires_at, never);
+  EXPECT_EQ(released(record, "", policy, late).expires_at, never);
+  EXPECT_EQ(claimed(Attempt{}, policy, late, nullptr, Verdict::execute).lease_until, never);
+  EXPECT_EQ(in_progress_expiry(policy, never, now), never);
+}
+
+TEST(Transitions, derived_keys_differ_by_key_and_name) {
+  EXPECT_EQ(derived_key("s#k", "stripe"), derived_key("s#k", "stripe"));
+  EXPECT_EQ(derived_key("s#k", "stripe").size(), 64U);
+  // The same bytes split elsewhere.
+  EXPECT_NE(derived_key("s#k", "stripe"), derived_key("s#ks", "tripe"));
+  EXPECT_NE(derived_key("s#k1", "1"), derived_key("s#k", "11"));
+  EXPECT_NE(derived_key("s#k", ""), derived_key("s#", "k"));
+  EXPECT_EQ(derived_key("s#k", "stripe").find_first_not_of("0123456789abcdef"), std::string::npos);
+  EXPECT_EQ(derived_key("s#k", "stripe"), to_hex(sha256("3:s#kstripe"))) << "stable over versions";
+}
+
+void expect_misuse(const Policy& policy, const std::string& member) {
+  try {
+    check(policy);
+    ADD_FAILURE() << "no error for " << member;
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::misuse);
+    EXPECT_NE(std::string(error.what()).find(member), std::string::npos) << error.what();
+  }
+}
+
+TEST(Policy, ranges_are_checked_by_name) {
+  EXPECT_NO_THROW(check(Policy{}));
+  using std::chrono::hours;
+  for (const Millis lease : {Millis{10}, Millis{hours(24)}}) EXPECT_NO_THROW(check(Policy{.lease = lease}));
+  for (const Millis lease : {Millis{-1}, Millis{0}, Millis{9}, Millis{hours(24)} + Millis{1}}) {
+    expect_misuse(Policy{.lease = lease}, "lease");
+  }
+  for (const Millis retention : {Millis{0}, Millis{-1}, Millis::max()}) {
+    expect_misuse(Policy{.retention = retention}, "retention");
+  }
+  for (const Millis wait : {Millis{-1}, Millis{hours(24)} + Millis{1}}) expect_misuse(Policy{.wait = wait}, "wait");
+  for (const Millis skew : {Millis{-1}, Millis{hours(1)} + Millis{1}}) expect_misuse(Policy{.skew = skew}, "skew");
+  EXPECT_NO_THROW(check(Policy{.wait = Millis{0}, .skew = hours(1)}));
+}
+
+}  // namespace
+}  // namespace once
