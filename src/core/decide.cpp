@@ -155,6 +155,7 @@ Record retimed(Record record, const Policy& policy, Time now) {
   record.lease_until = later(now, policy.lease);
   record.expires_at = in_progress_expiry(policy, record.lease_until, now);
   if (record.attempt == 1) record.created_at = now;
+  if (record.revision == 2) record.token = next_token(nullptr, now);  // An insert: its token came from that clock, too.
   return record;
 }
 

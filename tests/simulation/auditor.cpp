@@ -1,0 +1,465 @@
+#include "auditor.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace once::simulation {
+
+namespace {
+
+bool expired(const Record& record, Time now) { return record.expires_at != never && record.expires_at <= now; }
+
+bool compatible(const Fingerprint& a, const Fingerprint& b) { return a.empty() || b.empty() || a == b; }
+
+// The same result, wherever its bytes are.
+bool same_result(const Result& asked, const Result& stored) {
+  if (stored.placement == Placement::inlined) return asked.bytes == stored.bytes;
+  if (asked.placement != Placement::inlined) return asked.digest == stored.digest;
+  return asked.bytes.size() == stored.size && sha256(asked.bytes) == stored.digest;
+}
+
+bool same_stored(const Result& a, const Result& b) {
+  if (a.placement != b.placement) return false;
+  return a.placement == Placement::inlined ? a.bytes == b.bytes : a.digest == b.digest && a.location == b.location;
+}
+
+bool begins_with(const std::vector<Step>& steps, const std::vector<Step>& prefix) {
+  return steps.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), steps.begin());
+}
+
+std::string text_of(const Record& record) {
+  return std::string(to_string(record.state)) + " owner " + record.owner.hex().substr(0, 8) + " revision " +
+         std::to_string(record.revision) + " attempt " + std::to_string(record.attempt) + " token " +
+         std::to_string(record.token) + " lease_until " +
+         std::to_string(record.lease_until.time_since_epoch().count()) + " expires_at " +
+         std::to_string(record.expires_at.time_since_epoch().count());
+}
+
+}  // namespace
+
+std::size_t Auditor::OwnerHash::operator()(const Owner& owner) const noexcept {
+  std::size_t hash = 0;
+  std::memcpy(&hash, owner.bytes.data(), sizeof hash);
+  return hash;
+}
+
+void Auditor::violate(const char* rule, const std::string& key, const std::string& what) const {
+  std::string text =
+      std::string(rule) + ": key " + key + " at " + std::to_string(now_.time_since_epoch().count()) + ": " + what;
+  const auto found = keys_.find(key);
+  if (found != keys_.end() && found->second.record) text += "\n  stored: " + text_of(*found->second.record);
+  throw Violation(text);
+}
+
+Auditor::Call& Auditor::call_of(CallId call) {
+  const auto found = calls_.find(call);
+  if (found == calls_.end()) throw Violation("answers: call " + std::to_string(call) + " was never made");
+  return found->second;
+}
+
+const Record* Auditor::shadow(const std::string& key) const {
+  const auto found = keys_.find(key);
+  return found == keys_.end() || !found->second.record ? nullptr : &*found->second.record;
+}
+
+void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen& seen, const Record* next) {
+  ++totals_.writes;
+  Key& state = keys_[key];
+  const Record* before = state.record ? &*state.record : nullptr;
+  if (how == Wrote::insert && before != nullptr) violate("store", key, "an insert landed over a record");
+  if (how != Wrote::insert) {
+    if (before == nullptr) violate("store", key, "a conditional write landed on nothing");
+    if (!(before->owner == seen.owner) || before->revision != seen.revision) {
+      violate("store", key,
+              "a write landed whose condition does not hold (revision " + std::to_string(seen.revision) + " of " +
+                  seen.owner.hex().substr(0, 8) + ")");
+    }
+  }
+  if (next != nullptr && next->key != key) violate("store", key, "a record of another key landed: " + next->key);
+  if (next != nullptr && next->revision != (how == Wrote::insert ? 1 : before->revision + 1)) {
+    violate("store", key, "the revision does not grow by one: " + text_of(*next));
+  }
+  if (by == operators) {
+    state.last_operator_act = now_;
+    for (Stored& stored : state.history) {
+      if (!stored.removed_by_operator) stored.removed_by_operator = now_;
+    }
+    if (next == nullptr) {
+      state.record.reset();
+      state.deleted = true;
+      return;
+    }
+    return keep(state, *next, by);
+  }
+
+  if (next == nullptr) {
+    const auto owner = owners_.find(before->owner);
+    const Call* call = owner == owners_.end() ? nullptr : &calls_.at(owner->second);
+    if (call == nullptr || call->what.process != by || call->finish != FinishKind::release) {
+      violate("deletion", key, "a claim was removed that nobody released");
+    }
+    if (before->state != State::in_progress) violate("deletion", key, "a finished record was removed");
+    if (!before->steps.empty()) violate("deletion", key, "a claim with finished steps was removed");
+    state.record.reset();
+    state.deleted = true;
+    return;
+  }
+
+  const auto owner = before == nullptr ? owners_.end() : owners_.find(before->owner);
+  const bool alive = before != nullptr && !expired(*before, now_ + rules_.early);
+  if (before == nullptr || !(next->owner == before->owner)) {
+    if (next->state != State::in_progress) violate("lineage", key, "a first write that is no claim: " + text_of(*next));
+    check_claim(key, before, *next);
+    claimers_[next->owner] = by;
+    if (!next->fingerprint.empty()) state.fingerprints.push_back(next->fingerprint);
+  } else if (alive && before->state != State::in_progress) {
+    violate("result", key, "an engine wrote over a finished record: " + text_of(*next));
+  } else if (const auto claimer = claimers_.find(before->owner); claimer != claimers_.end() && claimer->second != by) {
+    // Not the holder's process: the only thing it may do is mark a lapsed claim.
+    if (next->state != State::unknown) violate("lineage", key, "a stranger wrote for the holder: " + text_of(*next));
+    if (before->lease_until > now_) violate("live", key, "a live claim was marked unknown");
+  } else if (owner != owners_.end()) {
+    check_holder(key, *before, *next, calls_.at(owner->second));
+  } else if (next->state == State::unknown) {
+    if (before->lease_until > now_) violate("live", key, "a live claim was marked unknown");
+  } else if (next->state != State::in_progress) {
+    violate("result", key, "a result without work: " + text_of(*next));
+  }  // Otherwise a claim that nobody was given yet is counted anew, or claimed again after it expired.
+  keep(state, *next, by);
+}
+
+void Auditor::check_claim(const std::string& key, const Record* before, const Record& next) {
+  if (next.lease_until == Time{}) violate("lineage", key, "a claim without a lease: " + text_of(next));
+  if (next.expires_at < next.lease_until) violate("lineage", key, "a claim that expires before its lease ends");
+  if (before != nullptr && next.token <= before->token) {
+    violate("token", key, "does not grow: " + text_of(next));
+  }
+  if (before == nullptr || expired(*before, now_ + rules_.early)) return;
+  switch (before->state) {
+    case State::completed:
+      violate("result", key, "an unexpired result was claimed over: " + text_of(next));
+    case State::unknown:
+      violate("result", key, "an unknown record was claimed over: " + text_of(next));
+    case State::failed:
+    case State::in_progress:
+      break;
+  }
+  ++totals_.takeovers;
+  if (before->state == State::in_progress && before->lease_until > now_) {
+    violate("live", key, "a live claim was taken over: " + text_of(next));
+  }
+  if (next.attempt != before->attempt + 1) violate("lineage", key, "the attempt is not counted on: " + text_of(next));
+  if (!(next.steps == before->steps)) violate("lineage", key, "finished steps were lost: " + text_of(next));
+  if (next.created_at != before->created_at) violate("lineage", key, "created_at changed: " + text_of(next));
+  if (!before->fingerprint.empty() && !(next.fingerprint == before->fingerprint)) {
+    violate("lineage", key, "the fingerprint changed: " + text_of(next));
+  }
+}
+
+void Auditor::check_holder(const std::string& key, const Record& before, const Record& next, const Call& holder) const {
+  if (next.token != before.token || next.attempt != before.attempt || next.created_at != before.created_at ||
+      !(next.fingerprint == before.fingerprint)) {
+    violate("lineage", key, "a holder changed what is not his: " + text_of(next));
+  }
+  switch (next.state) {
+    case State::in_progress:
+      if (!begins_with(next.steps, before.steps)) violate("lineage", key, "a finished step was lost: " + text_of(next));
+      if (!begins_with(holder.steps, next.steps)) violate("lineage", key, "a step that no work gave: " + text_of(next));
+      if (next.lease_until == Time{} && holder.finish != FinishKind::release) {
+        violate("deletion", key, "a claim was given up that nobody released");
+      }
+      if (next.lease_until != Time{} && next.lease_until < before.lease_until) {
+        violate("lineage", key, "a renewal shortened the lease: " + text_of(next));
+      }
+      return;
+    case State::completed:
+      if (holder.finish != FinishKind::complete || !same_result(holder.result, next.result)) {
+        violate("result", key, "what is stored is not what the work gave: " + text_of(next));
+      }
+      return;
+    case State::failed:
+      if (holder.finish != FinishKind::fail || !(holder.failure == next.failure)) {
+        violate("result", key, "what is stored is not how the work failed: " + text_of(next));
+      }
+      return;
+    case State::unknown:
+      // Under hold its own process may find it lapsed.
+      if (holder.finish != FinishKind::hold && before.lease_until > now_) {
+        violate("live", key, "a live claim was marked unknown: " + text_of(next));
+      }
+      return;
+  }
+}
+
+void Auditor::keep(Key& state, const Record& next, ProcessId by) {
+  if (next.state == State::unknown) state.was_unknown = true;
+  if (next.state == State::completed || next.state == State::failed) {
+    state.history.push_back({.owner = next.owner,
+                             .state = next.state,
+                             .result = next.result,
+                             .failure = next.failure,
+                             .fingerprint = next.fingerprint,
+                             .expires_at = next.expires_at,
+                             .removed_by_operator = {}});
+  }
+  if (by == operators && !next.fingerprint.empty()) state.fingerprints.push_back(next.fingerprint);
+  state.record = next;
+}
+
+void Auditor::swept(const std::string& key) {
+  Key& state = keys_[key];
+  if (!state.record) violate("store", key, "nothing was swept");
+  if (!expired(*state.record, now_)) violate("store", key, "an unexpired record was swept");
+  state.record.reset();
+  state.deleted = true;
+}
+
+void Auditor::sent(ProcessId by, bool reads, const std::string& key) {
+  const int open = ++open_[{by, key}][reads ? 1 : 0];
+  const int most = reads ? 1 + finishing_[{by, key}] : 1;
+  if (open > most) {
+    violate("sharing", key,
+            "process " + std::to_string(by) + " has " + std::to_string(open) + (reads ? " reads" : " inserts") +
+                " under way at once");
+  }
+}
+
+void Auditor::got(ProcessId by, bool reads, const std::string& key) { --open_[{by, key}][reads ? 1 : 0]; }
+
+void Auditor::asked(CallId call, const Asked& what) {
+  ++totals_.asked;
+  Call& made = calls_[call];
+  made.what = what;
+  made.at = now_;
+}
+
+void Auditor::answered(CallId id, const Begin& begin) {
+  Call& call = call_of(id);
+  const std::string& key = call.what.key;
+  if (++call.answers > 1) violate("answers", key, "call " + std::to_string(id) + " was answered twice");
+  const Record* record = begin.record.get();
+  if (record != nullptr && record->key != key) violate("replay", key, "was given a record of " + record->key);
+  const auto expect = [&](EventKind kind) { ++expected_[call.what.process].at(static_cast<std::size_t>(kind)); };
+  const Key& state = keys_[key];
+  const auto needs = [&](bool holds, const char* what) {
+    if (!holds) {
+      violate("replay", key,
+              "call " + std::to_string(id) + ": " + what + (record == nullptr ? "" : ": " + text_of(*record)));
+    }
+  };
+  switch (begin.kind) {
+    case Begin::Kind::claimed:
+      call.claimed = true;
+      call.owner = begin.claim.owner();
+      if (!owners_.emplace(call.owner, id).second) violate("start", key, "one claim was given to two callers");
+      expect(begin.verdict == Verdict::resume                                         ? EventKind::resumed
+             : begin.verdict == Verdict::take_over || begin.verdict == Verdict::retry ? EventKind::took_over
+                                                                                      : EventKind::claimed);
+      return;
+    case Begin::Kind::replayed:
+    case Begin::Kind::failed: {
+      ++totals_.replayed;
+      expect(EventKind::replayed);
+      const State wanted = begin.kind == Begin::Kind::replayed ? State::completed : State::failed;
+      needs(record != nullptr && record->state == wanted, "a replay without a result");
+      needs(compatible(record->fingerprint, call.what.fingerprint), "the result of another payload");
+      const auto matches = [&](const Stored& stored) {
+        return stored.state == wanted && stored.failure == record->failure &&
+               (record->result.placement == Placement::offloaded ? stored.result.digest == record->result.digest
+                                                                 : same_stored(stored.result, record->result)) &&
+               compatible(stored.fingerprint, call.what.fingerprint) &&
+               stored.expires_at + rules_.expiry_slack >= call.at &&
+               (rules_.cached || !stored.removed_by_operator || *stored.removed_by_operator >= call.at);
+      };
+      needs(std::any_of(state.history.begin(), state.history.end(), matches),
+            "a result that was not stored under this key, or not any more");
+      if (record->result.placement == Placement::offloaded && record->result.size != 0) {
+        needs(sha256(record->result.bytes) == record->result.digest, "bytes that are not those of the result");
+      }
+      return;
+    }
+    case Begin::Kind::conflict:
+      ++totals_.conflicts;
+      expect(EventKind::conflict);
+      needs(record != nullptr && record->state == State::in_progress, "a conflict without a claim");
+      needs(begin.retry_after > Millis{0}, "a conflict with nothing to wait for");
+      needs(claimers_.contains(record->owner) || state.last_operator_act >= Time{}, "a conflict with nobody");
+      return;
+    case Begin::Kind::mismatch:
+      ++totals_.mismatches;
+      expect(EventKind::mismatch);
+      needs(record != nullptr && !compatible(record->fingerprint, call.what.fingerprint), "a mismatch that is none");
+      needs(std::find(state.fingerprints.begin(), state.fingerprints.end(), record->fingerprint) !=
+                state.fingerprints.end(),
+            "a mismatch with a payload that nobody used");
+      return;
+    case Begin::Kind::unknown:
+      ++totals_.unknown;
+      expect(EventKind::unknown);
+      needs(record != nullptr && record->state == State::unknown && state.was_unknown, "an unknown that is none");
+      return;
+    case Begin::Kind::error:
+      ++totals_.errors;
+      if (begin.error.kind == ErrorKind::corrupt || begin.error.kind == ErrorKind::misuse) {
+        violate("replay", key, "an error that no fault of the store accounts for: " + begin.error.message);
+      }
+      return;
+  }
+}
+
+void Auditor::work_started(CallId id, const Claim& claim) {
+  Call& call = call_of(id);
+  const std::string& key = call.what.key;
+  ++totals_.executed;
+  if (!call.claimed || call.started) violate("start", key, "work started without a claim, or twice");
+  call.started = true;
+  Key& state = keys_[key];
+  const bool operator_came = state.last_operator_act >= call.at;
+  if (!operator_came) {
+    if (!state.record) violate("start", key, "work started under a claim that is gone");
+    if (!(state.record->owner == call.owner) || state.record->state != State::in_progress) {
+      violate("start", key, "call " + std::to_string(id) + " starts work while somebody else has the claim");
+    }
+    if (state.record->lease_until + rules_.lease_slack <= now_) violate("start", key, "work started on a lapsed lease");
+    if (state.record->token != claim.token()) violate("token", key, "the work was given another token");
+    if (!(claim.record().steps == state.record->steps)) violate("lineage", key, "the work was not given the steps");
+  }
+  const auto slack = static_cast<std::uint64_t>(rules_.token_slack.count());
+  if (state.deleted ? claim.token() + slack < state.top_token : claim.token() <= state.top_token) {
+    violate("token", key,
+            "call " + std::to_string(id) + " has token " + std::to_string(claim.token()) + ", and one with " +
+                std::to_string(state.top_token) + " has run");
+  }
+  state.top_token = std::max(state.top_token, claim.token());
+  state.deleted = false;
+  call.steps = claim.record().steps;
+  if (!compatible(claim.record().fingerprint, call.what.fingerprint)) violate("start", key, "for another payload");
+  if (call.what.holds && state.execution && !operator_came) {
+    const Call& before = calls_.at(state.execution->call);
+    const bool given_up = before.finish == FinishKind::release ||
+                          (before.finish == FinishKind::fail && call.what.retries_failures) ||
+                          state.last_operator_act >= state.execution->at;
+    const bool over = std::any_of(state.history.begin(), state.history.end(), [&](const Stored& stored) {
+      return stored.owner == before.owner && stored.expires_at <= now_ + rules_.early;
+    });
+    if (!given_up && !over) violate("hold", key, "a second execution: call " + std::to_string(id));
+  }
+  state.execution = Execution{id, now_};
+}
+
+void Auditor::finish_asked(CallId id, FinishKind kind, const Result& result, const Failure& failure) {
+  Call& call = call_of(id);
+  call.finish = kind;
+  call.result = result;
+  call.failure = failure;
+  ++call.finishes_open;
+  ++finishing_[{call.what.process, call.what.key}];
+}
+
+void Auditor::step_asked(CallId id, const std::string& name, const std::string& result) {
+  Call& call = call_of(id);
+  call.steps.push_back({name, result});
+  ++call.finishes_open;
+  ++finishing_[{call.what.process, call.what.key}];
+}
+
+void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, const std::string& step) {
+  Call& call = call_of(id);
+  const std::string& key = call.what.key;
+  if (call.finishes_open == 0) violate("answers", key, "a finish or step was answered twice");
+  --call.finishes_open;
+  --finishing_[{call.what.process, key}];
+  if (kind != FinishKind::step && ++call.finish_answers > 1) violate("answers", key, "a finish was answered twice");
+  const Key& state = keys_[key];
+  const Record* stored = state.record ? &*state.record : nullptr;
+  const bool ours = stored != nullptr && stored->owner == call.owner && stored->state == State::in_progress &&
+                    stored->lease_until != Time{};
+  switch (finish.kind) {
+    case Finish::Kind::recorded:
+      ++totals_.recorded;
+      switch (kind) {
+        case FinishKind::complete:
+        case FinishKind::fail:
+          if (std::none_of(state.history.begin(), state.history.end(), [&](const Stored& one) {
+                return one.owner == call.owner && (kind == FinishKind::complete ? same_result(call.result, one.result)
+                                                                                : one.failure == call.failure);
+              })) {
+            violate("recorded", key, "call " + std::to_string(id) + " was told recorded, but nothing landed");
+          }
+          return;
+        case FinishKind::hold:
+          if (!state.was_unknown) violate("recorded", key, "a hold was told recorded, but nothing landed");
+          return;
+        case FinishKind::release:
+          if (ours) violate("recorded", key, "a release was told recorded, but the claim stands");
+          return;
+        case FinishKind::step:
+          if (stored != nullptr && stored->owner == call.owner && stored->state == State::in_progress &&
+              std::none_of(stored->steps.begin(), stored->steps.end(), [&](const Step& s) { return s.name == step; })) {
+            violate("recorded", key, "step " + step + " was told recorded, but is not there");
+          }
+          return;
+      }
+      return;
+    case Finish::Kind::superseded: {
+      ++totals_.superseded;
+      const Record* other = finish.record.get();
+      if (other == nullptr || other->key != key || other->state != State::completed) {
+        violate("superseded", key, "without a result");
+      }
+      if (!compatible(other->fingerprint, call.what.fingerprint)) violate("superseded", key, "by another payload");
+      if (std::none_of(state.history.begin(), state.history.end(), [&](const Stored& one) {
+            return one.state == State::completed &&
+                   (other->result.placement == Placement::offloaded ? one.result.digest == other->result.digest
+                                                                    : same_stored(one.result, other->result));
+          })) {
+        violate("superseded", key, "by a result that was never stored");
+      }
+      if (other->result.placement == Placement::offloaded && sha256(other->result.bytes) != other->result.digest) {
+        violate("superseded", key, "without the result's bytes");
+      }
+      return;
+    }
+    case Finish::Kind::lost:
+      ++totals_.lost;
+      if (ours) violate("superseded", key, "call " + std::to_string(id) + " was told lost, but has the claim");
+      return;
+    case Finish::Kind::unrecorded:
+      ++totals_.unrecorded;
+      return;
+  }
+}
+
+void Auditor::died(ProcessId process) {
+  std::erase_if(open_, [&](const auto& entry) { return entry.first.first == process; });
+  std::erase_if(finishing_, [&](const auto& entry) { return entry.first.first == process; });
+  event_count_.erase(process);
+  expected_.erase(process);
+  for (auto& [id, call] : calls_) {
+    if (call.what.process != process) continue;
+    if (call.answers == 0) call.answers = 1;
+    call.finishes_open = 0;
+  }
+}
+
+void Auditor::end() {
+  for (const auto& [id, call] : calls_) {
+    if (call.answers == 0) violate("answers", call.what.key, "call " + std::to_string(id) + " was never answered");
+    if (call.finishes_open > 0) {
+      violate("answers", call.what.key, "a finish or step of call " + std::to_string(id) + " was never answered");
+    }
+  }
+  for (const auto& [process, expected] : expected_) {
+    const auto& counted = event_count_[process];
+    for (const EventKind kind : {EventKind::claimed, EventKind::resumed, EventKind::took_over, EventKind::replayed,
+                                 EventKind::conflict, EventKind::mismatch, EventKind::unknown}) {
+      const auto i = static_cast<std::size_t>(kind);
+      if (expected.at(i) != counted.at(i)) {
+        throw Violation("events: process " + std::to_string(process) + " told " + std::to_string(counted.at(i)) + " " +
+                        std::string(to_string(kind)) + " for " + std::to_string(expected.at(i)) + " answers");
+      }
+    }
+  }
+}
+
+}  // namespace once::simulation

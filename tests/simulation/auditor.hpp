@@ -1,0 +1,166 @@
+// Watches a run from outside and recomputes what may have happened. Knows the protocol (section numbers below are those
+// of docs/protocol in words, not of any code) and nothing of the engine: it sees every write that the store carried
+// out, every work that starts and ends, and every answer that a caller is given.
+//
+// What it demands:
+//
+//   store       a write is carried out only if its condition holds; a replacement raises the revision by one
+//   live        an engine's write over somebody else's claim lands only when that claim is released, or its lease as
+//               stored is over by the store's true time
+//   start       work starts only under a claim that stands in the store as the caller's own, unless an operator came in
+//               between; each claim starts one work
+//   lineage     a claim over an unexpired record counts the attempt on, keeps created_at, the finished steps and the
+//               fingerprint; a holder's writes lose no step while the operation is in progress
+//   token       grows with every claim of a key; across deletion it may fall back by the clocks' error at most
+//   result      an unexpired result is never overwritten or removed by an engine; what is stored is what the work with
+//               that claim gave; an unknown record is left alone by engines
+//   deletion    an engine removes a claim only if its work was released, and has no finished step
+//   hold        under hold an operation is executed once, unless it was released, failed with a retry allowed, expired
+//               as completed, or an operator decided
+//   recorded    whoever is told `recorded` finds that write in the store's history; the rule `result` keeps it there
+//   superseded  is what is stored, of the same payload; `lost` is told only if the claim is no longer the caller's
+//   replay      gives a result that was stored under this very key, for this payload, unexpired when it was asked for
+//   answers     everybody who asks is answered exactly once, unless his process died
+//   sharing     one engine has one conversation about a key at a time, however many callers wait
+//   events      an engine's events are as many as the answers they stand for
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <once/engine/claim.hpp>
+#include <once/engine/engine.hpp>
+#include <once/record.hpp>
+#include <once/store.hpp>
+
+namespace once::simulation {
+
+// What an auditor throws when the rules were broken. The text begins with the rule's name.
+struct Violation : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+using ProcessId = std::uint32_t;  // Of one life of a process: after a crash it is another.
+using CallId = std::uint64_t;
+inline constexpr ProcessId operators = 0;  // Writes of operators and of the sweep.
+
+struct Rules {
+  Millis token_slack{0};   // How far two tokens may be apart because clocks are.
+  Millis expiry_slack{0};  // How late an expired result may still be replayed because clocks are uncertain.
+  Millis lease_slack{0};   // How long after the end of a lease as stored its holder may start work: others wait for it.
+  Millis early{0};         // How much too early a record may be found expired: stores that do not tell their time.
+  bool cached = false;     // Engines have local caches, which do not see what operators do.
+};
+
+enum class Wrote : std::uint8_t { insert, replace, remove };
+enum class FinishKind : std::uint8_t { complete, fail, release, hold, step };
+
+class Auditor {
+ public:
+  explicit Auditor(Rules rules) : rules_(rules) {}
+
+  // The store's true time goes on.
+  void at(Time now) { now_ = now; }
+
+  // A write was carried out. `next` is null for a removal; `seen` is not looked at for an insert.
+  void landed(ProcessId by, Wrote how, const std::string& key, const Seen& seen, const Record* next);
+  void swept(const std::string& key);  // An expired record went.
+
+  void sent(ProcessId by, bool reads, const std::string& key);  // A conversation's insert, or a read.
+  void got(ProcessId by, bool reads, const std::string& key);   // Its answer.
+
+  struct Asked {
+    ProcessId process = 0;
+    std::string key;
+    Fingerprint fingerprint;
+    bool retries_failures = false;
+    bool holds = false;
+  };
+  void asked(CallId call, const Asked& what);
+  void answered(CallId call, const Begin& begin);
+  void work_started(CallId call, const Claim& claim);
+  void finish_asked(CallId call, FinishKind kind, const Result& result, const Failure& failure = {});
+  void step_asked(CallId call, const std::string& name, const std::string& result);
+  void finish_answered(CallId call, FinishKind kind, const Finish& finish, const std::string& step = {});
+  void told(ProcessId by, EventKind kind) { ++event_count_[by].at(static_cast<std::size_t>(kind)); }
+
+  void died(ProcessId process);
+  // Everything has come to rest: nobody may be waiting any more.
+  void end();
+
+  struct Totals {
+    std::uint64_t asked = 0, executed = 0, replayed = 0, conflicts = 0, mismatches = 0, unknown = 0, errors = 0,
+                  takeovers = 0, recorded = 0, superseded = 0, lost = 0, unrecorded = 0, writes = 0;
+  };
+  [[nodiscard]] const Totals& totals() const noexcept { return totals_; }
+  // What stands under a key by the auditor's own account.
+  [[nodiscard]] const Record* shadow(const std::string& key) const;
+
+ private:
+  struct Call {
+    Asked what;
+    Time at{};
+    unsigned answers = 0;
+    bool claimed = false;
+    bool started = false;
+    Owner owner;
+    std::optional<FinishKind> finish;
+    unsigned finish_answers = 0;
+    unsigned finishes_open = 0;  // Steps and finishes without an answer yet.
+    Result result;
+    Failure failure;
+    std::vector<Step> steps;
+  };
+  struct Stored {  // A finish that landed.
+    Owner owner;
+    State state{};
+    Result result;
+    Failure failure;
+    Fingerprint fingerprint;
+    Time expires_at{};
+    std::optional<Time> removed_by_operator;
+  };
+  struct Execution {
+    CallId call = 0;
+    Time at{};
+  };
+  struct Key {
+    std::optional<Record> record;
+    std::uint64_t top_token = 0;  // Of the works that have started.
+    bool deleted = false;         // Since then.
+    Time last_operator_act{Millis{-1}};
+    std::vector<Stored> history;
+    std::optional<Execution> execution;  // The last one.
+    std::vector<Fingerprint> fingerprints;
+    bool was_unknown = false;
+  };
+  struct OwnerHash {
+    std::size_t operator()(const Owner& owner) const noexcept;
+  };
+
+  [[noreturn]] void violate(const char* rule, const std::string& key, const std::string& what) const;
+  void check_claim(const std::string& key, const Record* before, const Record& next);
+  void check_holder(const std::string& key, const Record& before, const Record& next, const Call& holder) const;
+  void keep(Key& state, const Record& next, ProcessId by);
+  Call& call_of(CallId call);
+
+  const Rules rules_;
+  Time now_{};
+  std::unordered_map<std::string, Key> keys_;
+  std::map<CallId, Call> calls_;
+  std::unordered_map<Owner, CallId, OwnerHash> owners_;       // Of claims that were handed out.
+  std::unordered_map<Owner, ProcessId, OwnerHash> claimers_;  // Of claims that landed.
+  std::map<std::pair<ProcessId, std::string>, std::array<int, 2>> open_;
+  std::map<std::pair<ProcessId, std::string>, int> finishing_;
+  std::map<ProcessId, std::array<std::uint64_t, 32>> event_count_;
+  std::map<ProcessId, std::array<std::uint64_t, 32>> expected_;
+  Totals totals_;
+};
+
+}  // namespace once::simulation

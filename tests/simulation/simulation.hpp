@@ -1,0 +1,56 @@
+// One run of a small world: several processes with an engine each, one store, operators, and a network and clocks that
+// go wrong, on one thread in virtual time. Everything that happens follows from the seed. An auditor watches.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+
+#include <once/record.hpp>
+#include <once/store.hpp>
+
+#include "auditor.hpp"
+
+namespace once::simulation {
+
+// Bugs that are put in on purpose, to show that the auditor sees them.
+enum class Bug : std::uint8_t {
+  none,
+  store_ignores_revision,      // A replacement needs only the owner.
+  store_ignores_owner,         // A replacement needs only the revision.
+  store_inserts_over,          // An insert needs nothing.
+  store_forgets_acknowledged,  // Some writes are acknowledged and not carried out.
+  store_answers_another_key,   // Now and then an answer brings another key's record.
+  engine_writes_regardless,    // A refused replacement is sent again over whatever is there.
+  engine_takes_live_claims,    // A record in the way is shown with a lapsed lease.
+  engine_deletes_claims,       // Now and then a renewal removes the claim instead.
+  engine_loses_steps,          // A takeover does not write the steps.
+  engine_keeps_token,          // A takeover writes the old token.
+  engine_replays_stale,        // Answers show the first result a key ever had.
+  engine_swallows_answers,     // Now and then an answer never comes.
+  engine_answers_twice,        // Now and then a caller is answered twice.
+  clock_far_off,               // The store does not tell its time, and clocks differ by more than the skew.
+};
+inline constexpr Bug last_bug = Bug::clock_far_off;
+const char* to_string(Bug bug);
+
+struct Options {
+  std::uint64_t seed = 1;
+  std::uint64_t operations = 1'000;  // Calls of begin().
+  Bug bug = Bug::none;
+  std::ostream* trace = nullptr;  // Where to tell everything that happens; null: nowhere.
+};
+
+struct Report {
+  std::uint64_t digest = 0;  // Of everything that happened: equal for equal seeds.
+  std::uint64_t events = 0;
+  Auditor::Totals totals;
+  std::uint64_t crashes = 0, pauses = 0, jumps = 0, lost_answers = 0, late_writes = 0, operator_acts = 0, effects = 0,
+                doubled_effects = 0;
+};
+
+// Throws Violation.
+Report run(const Options& options);
+
+}  // namespace once::simulation
