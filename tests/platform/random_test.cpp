@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <once/platform/system.hpp>
+
+namespace once {
+namespace {
+
+using Draw = std::array<std::uint8_t, 16>;
+
+Draw draw() {
+  Draw out{};
+  system_random()->fill(out);
+  return out;
+}
+
+TEST(Random, no_two_draws_are_alike_on_any_thread) {
+  std::mutex mutex;
+  std::set<Draw> all;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 1000; ++i) {
+        const Draw mine = draw();
+        const std::lock_guard lock(mutex);
+        EXPECT_TRUE(all.insert(mine).second);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(all.size(), 4000U);
+}
+
+TEST(Random, fills_any_length_to_the_end) {
+  for (const std::size_t bytes : {0U, 1U, 15U, 255U, 256U, 257U, 1000U, 10'000U}) {
+    std::vector<std::uint8_t> out(bytes + 1, 0);
+    // A byte that stays 0 over 64 draws was not written (chance 2^-512).
+    std::vector<bool> touched(bytes, false);
+    for (int i = 0; i < 64; ++i) {
+      system_random()->fill(std::span(out).first(bytes));
+      for (std::size_t j = 0; j < bytes; ++j) touched[j] = touched[j] || out[j] != 0;
+    }
+    EXPECT_TRUE(std::all_of(touched.begin(), touched.end(), [](bool t) { return t; })) << bytes;
+    EXPECT_EQ(out.back(), 0) << "nothing is written behind the end";
+  }
+}
+
+TEST(Random, parent_and_children_draw_differently) {
+  draw();  // So that there is a block to inherit.
+  std::set<Draw> all;
+  constexpr int children = 4;
+  for (int i = 0; i < children; ++i) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(pipe(ends.data()), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const Draw mine = draw();
+      const bool written = write(ends[1], mine.data(), mine.size()) == static_cast<ssize_t>(mine.size());
+      _exit(written ? 0 : 1);
+    }
+    close(ends[1]);
+    Draw theirs{};
+    EXPECT_EQ(read(ends[0], theirs.data(), theirs.size()), static_cast<ssize_t>(theirs.size()));
+    close(ends[0]);
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(all.insert(theirs).second) << "two children drew the same";
+  }
+  EXPECT_TRUE(all.insert(draw()).second) << "the parent drew what a child drew";
+}
+
+}  // namespace
+}  // namespace once
