@@ -73,7 +73,7 @@ int change(const ChangeOptions& options, const Planner& planner) {
                        exit_conflict);
   }
   if (options.dry_run) {
-    return show_change(options, std::move(plan.next), now, false, "would be written, but for --dry-run:", exit_ok);
+    return show_change(options, plan.next, now, false, "would be written, but for --dry-run:", exit_ok);
   }
   const Result old = seen.record->result;
   operate::Applied applied = operate::apply(*access.store, *seen.record, seen.place, std::move(*plan.next));
@@ -87,7 +87,7 @@ int change(const ChangeOptions& options, const Planner& planner) {
                                [&removed](OffloadAnswer answer) { removed.set_value(std::move(answer)); });
         if (const auto answer = removed.get_future().get(); answer.error) say(answer.error->message);
       }
-      return show_change(options, std::move(applied.record), now, true, "written:", exit_ok);
+      return show_change(options, applied.record, now, true, "written:", exit_ok);
     case operate::Applied::Kind::changed:
       return show_change(options, applied.record, now, false,
                          "refused: the record of " + quoted(key) + " was changed by somebody else meanwhile, and " +

@@ -42,7 +42,8 @@ struct Decision {
   friend bool operator==(const Decision&, const Decision&) = default;
 };
 
-// `seen` is the record in the way, or null. The table is docs/decision-table.md, printed by a test over every combination.
+// `seen` is the record in the way, or null. The table is docs/decision-table.md, printed by a test over every
+// combination.
 Decision decide(const Record* seen, const Attempt& attempt, const Policy& policy, Time now) noexcept;
 
 // What a new claim writes: over nothing (insert; seen is null), or over the record it saw (replace). Verdict is

@@ -30,9 +30,9 @@ namespace once::testing {
 struct StoreTraits {
   bool shared = false;   // Must equal Capabilities::shared. Two stores open at once have the same records.
   bool durable = false;  // Must equal Capabilities::durable. A store opened after another was closed has its records.
-  std::size_t foreign_records = 0;    // StoreHarness::plant knows this many kinds.
-  std::vector<std::string> outages;   // What StoreHarness::begin_outage knows, as words of letters, digits and '_'.
-  Millis patience{60'000};          // An answer that takes longer counts as none.
+  std::size_t foreign_records = 0;   // StoreHarness::plant knows this many kinds.
+  std::vector<std::string> outages;  // What StoreHarness::begin_outage knows, as words of letters, digits and '_'.
+  Millis patience{60'000};           // An answer that takes longer counts as none.
 };
 
 // One set of records, empty when it is made, gone when it is destroyed. A test makes one, uses it from one thread (its

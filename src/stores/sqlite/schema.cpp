@@ -229,7 +229,7 @@ StoredClock settle_clock(Connection& connection, const Clock& clock, const std::
   const Time wall = clock.now();
   const auto uptime = std::chrono::floor<Millis>(clock.uptime());
   const Time reached(Millis(meta_number(connection, "time_seen_ms").value_or(0)));
-  const StoredClock settled{boot_id, std::max(wall, reached).time_since_epoch() - uptime, wall};
+  StoredClock settled{boot_id, std::max(wall, reached).time_since_epoch() - uptime, wall};
   set_meta(connection, "boot_id", boot_id);
   set_meta(connection, "clock_offset_ms", settled.offset.count());
   set_meta(connection, "clock_set_at_ms", ms(wall));
