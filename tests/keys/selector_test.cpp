@@ -46,7 +46,8 @@ TEST(Selectors, SayWhatTheReferenceImplementationSays) {
 }
 
 TEST(Selectors, MalformedOnesAreRefusedWithTheirPlace) {
-  for (const auto& one : recorded().at("malformed")) {
+  const nlohmann::json malformed = recorded().at("malformed");
+  for (const auto& one : malformed) {
     const auto expression = one.get<std::string>();
     try {
       const Selector selector(expression, Dialect::native, "the expression");
