@@ -1,5 +1,5 @@
 // The host's timers. Tests wait for events, never for a span to pass; where a span matters, only its lower bound is
-// checked.
+// checked. What timers use is declared before them: they are destroyed, and so waited for, first.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -29,11 +29,11 @@ TEST(Clock, uptime_never_goes_back_and_utc_is_after_2020) {
 
 TEST(Timers, fire_in_the_order_of_their_moments_and_not_early) {
   const auto clock = system_clock();
-  const auto timers = make_system_timers();
   std::mutex mutex;
   std::vector<int> order;
   std::atomic<bool> early = false;
   std::promise<void> all;
+  const auto timers = make_system_timers();
   const Uptime start = clock->uptime();
   for (const int i : {5, 3, 1, 4, 2}) {
     const Uptime due = start + i * 5ms;
@@ -50,23 +50,23 @@ TEST(Timers, fire_in_the_order_of_their_moments_and_not_early) {
 }
 
 TEST(Timers, fire_on_their_own_thread_even_when_due_already) {
-  const auto timers = make_system_timers();
   std::promise<std::thread::id> fired;
+  const auto timers = make_system_timers();
   timers->at(Uptime{0}, [&] { fired.set_value(std::this_thread::get_id()); });
   EXPECT_NE(fired.get_future().get(), std::this_thread::get_id());
 }
 
 TEST(Timers, an_earlier_timer_overtakes_a_later_one) {
-  const auto timers = make_system_timers();
   std::promise<void> fired;
+  const auto timers = make_system_timers();
   timers->at(system_clock()->uptime() + 1h, [] { ADD_FAILURE() << "fired an hour early"; });
   timers->at(system_clock()->uptime(), [&] { fired.set_value(); });
   fired.get_future().wait();
 }
 
 TEST(Timers, a_timer_may_set_and_cancel_others) {
-  const auto timers = make_system_timers();
   std::promise<bool> cancelled;
+  const auto timers = make_system_timers();
   timers->at(Uptime{0}, [&] {
     const Timers::Id other = timers->at(system_clock()->uptime() + 1h, [] {});
     timers->at(Uptime{0}, [&, other] { cancelled.set_value(timers->cancel(other)); });
@@ -75,9 +75,10 @@ TEST(Timers, a_timer_may_set_and_cancel_others) {
 }
 
 TEST(Timers, what_was_cancelled_does_not_fire) {
-  const auto timers = make_system_timers();
+  std::promise<void> last;
   std::atomic<int> fired = 0;
   int cancelled = 0;
+  const auto timers = make_system_timers();
   for (int i = 0; i < 200; ++i) {
     const Timers::Id id = timers->at(system_clock()->uptime() + std::chrono::microseconds(i), [&] { ++fired; });
     if (i % 2 == 0 && timers->cancel(id)) ++cancelled;
@@ -86,7 +87,6 @@ TEST(Timers, what_was_cancelled_does_not_fire) {
     }
   }
   // Everything that is due has fired when a later one has.
-  std::promise<void> last;
   timers->at(system_clock()->uptime() + 1ms, [&] { last.set_value(); });
   last.get_future().wait();
   EXPECT_EQ(fired, 200 - cancelled);
@@ -95,9 +95,9 @@ TEST(Timers, what_was_cancelled_does_not_fire) {
 }
 
 TEST(Timers, cancel_says_false_while_firing_and_does_not_wait) {
-  const auto timers = make_system_timers();
   std::promise<void> firing;
   std::promise<void> go_on;
+  const auto timers = make_system_timers();
   const Timers::Id id = timers->at(Uptime{0}, [&] {
     firing.set_value();
     go_on.get_future().wait();
@@ -151,9 +151,10 @@ TEST(Timers, what_a_cancelled_timer_holds_may_call_back) {
 }
 
 TEST(Timers, many_threads) {
-  const auto timers = make_system_timers();
+  std::promise<void> last;
   std::atomic<int> fired = 0;
   std::atomic<int> cancelled = 0;
+  const auto timers = make_system_timers();
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
@@ -165,7 +166,6 @@ TEST(Timers, many_threads) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  std::promise<void> last;
   timers->at(system_clock()->uptime() + 1ms, [&] { last.set_value(); });
   last.get_future().wait();
   EXPECT_EQ(fired + cancelled, 1000);
