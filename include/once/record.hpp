@@ -53,7 +53,8 @@ struct Record {
   Owner owner;                 // Who holds it, or held it last.
   std::uint64_t token = 0;     // Fencing token: only grows for a key, across deletion and expiry too. At most 2^63 - 1.
   std::uint32_t attempt = 0;   // How often the operation was claimed, from 1.
-  std::uint64_t revision = 0;  // Grows by one with every write, from 1. At most 2^63 - 1.
+  std::uint64_t revision = 0;  // Grows by one with every write. No two writes by one owner have the same. From 1, at
+                               // most 2^63 - 1.
 
   Time
       lease_until{};  // in_progress: until when the claim is respected. The epoch itself: released, anyone may take it.

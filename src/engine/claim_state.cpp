@@ -407,9 +407,11 @@ void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<c
     sent.next = std::move(seen);
     return on_written(std::move(lock), std::move(sent), place);
   }
-  if (seen != nullptr && seen->owner == attempt->owner && seen->state == State::in_progress && !is_released(*seen)) {
-    // Still ours under another revision: a renewal of ours whose answer was lost, or an operator prolonged it. Adopt it
-    // and try again.
+  if (seen != nullptr && seen->owner == attempt->owner && seen->state == State::in_progress && !is_released(*seen) &&
+      seen->revision > record_->revision) {
+    // Still ours under a later revision: a renewal of ours whose answer was lost, or an operator prolonged it. Adopt it
+    // and try again. An earlier revision is our first write, sent twice by the network and landed again after the
+    // record was removed: what we have written since is gone.
     forget_written(*seen);
     record_ = std::move(seen);
     if (place != 0) place_ = place;

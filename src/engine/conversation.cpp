@@ -39,7 +39,11 @@ void Conversation::insert() {
   verdict_ = Verdict::execute;
   told_ = moment.told;
   error_ = moment.error;
-  written_ = std::make_shared<const Record>(claimed(*attempt_, policy_, moment.now, nullptr, verdict_));
+  Record next = claimed(*attempt_, policy_, moment.now, nullptr, verdict_);
+  // If a claim of ours was removed meanwhile, this one must not look like it: somebody's write may still be on its way
+  // that names the old one.
+  if (written_ != nullptr) next.revision = written_->revision + 1;
+  written_ = std::make_shared<const Record>(std::move(next));
   written_at_ = core_->uptime();
   core_->options.store->insert(
       *written_, [self = shared_from_this()](Answer answer) { self->on_answer(std::move(answer), self->written_at_); });

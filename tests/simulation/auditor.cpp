@@ -76,7 +76,7 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
     }
   }
   if (next != nullptr && next->key != key) violate("store", key, "a record of another key landed: " + next->key);
-  if (next != nullptr && next->revision != (how == Wrote::insert ? 1 : before->revision + 1)) {
+  if (next != nullptr && how != Wrote::insert && next->revision != before->revision + 1) {
     violate("store", key, "the revision does not grow by one: " + text_of(*next));
   }
   if (by == operators) {
@@ -94,12 +94,13 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
 
   if (next == nullptr) {
     const auto owner = owners_.find(before->owner);
-    const Call* call = owner == owners_.end() ? nullptr : &calls_.at(owner->second);
+    Call* call = owner == owners_.end() ? nullptr : &calls_.at(owner->second);
     if (call == nullptr || call->what.process != by || call->finish != FinishKind::release) {
       violate("deletion", key, "a claim was removed that nobody released");
     }
     if (before->state != State::in_progress) violate("deletion", key, "a finished record was removed");
     if (!before->steps.empty()) violate("deletion", key, "a claim with finished steps was removed");
+    call->revision = before->revision + 1;
     state.record.reset();
     state.deleted = true;
     return;
@@ -120,6 +121,7 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
     if (before->lease_until > now_) violate("live", key, "a live claim was marked unknown");
   } else if (owner != owners_.end()) {
     check_holder(key, *before, *next, calls_.at(owner->second));
+    calls_.at(owner->second).revision = next->revision;
   } else if (next->state == State::unknown) {
     if (before->lease_until > now_) violate("live", key, "a live claim was marked unknown");
   } else if (next->state != State::in_progress) {
@@ -215,7 +217,9 @@ void Auditor::swept(const std::string& key) {
 }
 
 void Auditor::sent(ProcessId by, bool reads, const std::string& key) {
-  const int open = ++open_[{by, key}][reads ? 1 : 0];
+  Talk& talk = talks_[{by, key}];
+  if (talk.open[0] + talk.open[1] == 0) talk.since = now_;
+  const int open = ++talk.open.at(reads ? 1 : 0);
   const int most = reads ? 1 + finishing_[{by, key}] : 1;
   if (open > most) {
     violate("sharing", key,
@@ -224,7 +228,11 @@ void Auditor::sent(ProcessId by, bool reads, const std::string& key) {
   }
 }
 
-void Auditor::got(ProcessId by, bool reads, const std::string& key) { --open_[{by, key}][reads ? 1 : 0]; }
+void Auditor::got(ProcessId by, bool reads, const std::string& key) {
+  Talk& talk = talks_[{by, key}];
+  --talk.open.at(reads ? 1 : 0);
+  talk.until = now_;
+}
 
 void Auditor::asked(CallId call, const Asked& what) {
   ++totals_.asked;
@@ -251,6 +259,7 @@ void Auditor::answered(CallId id, const Begin& begin) {
     case Begin::Kind::claimed:
       call.claimed = true;
       call.owner = begin.claim.owner();
+      call.revision = begin.claim.record().revision;
       if (!owners_.emplace(call.owner, id).second) violate("start", key, "one claim was given to two callers");
       expect(begin.verdict == Verdict::resume                                         ? EventKind::resumed
              : begin.verdict == Verdict::take_over || begin.verdict == Verdict::retry ? EventKind::took_over
@@ -263,13 +272,16 @@ void Auditor::answered(CallId id, const Begin& begin) {
       const State wanted = begin.kind == Begin::Kind::replayed ? State::completed : State::failed;
       needs(record != nullptr && record->state == wanted, "a replay without a result");
       needs(compatible(record->fingerprint, call.what.fingerprint), "the result of another payload");
+      const auto talk = talks_.find({call.what.process, key});
+      const Time since =
+          talk == talks_.end() || talk->second.until != now_ ? call.at : std::min(call.at, talk->second.since);
       const auto matches = [&](const Stored& stored) {
         return stored.state == wanted && stored.failure == record->failure &&
                (record->result.placement == Placement::offloaded ? stored.result.digest == record->result.digest
                                                                  : same_stored(stored.result, record->result)) &&
                compatible(stored.fingerprint, call.what.fingerprint) &&
-               stored.expires_at + rules_.expiry_slack >= call.at &&
-               (rules_.cached || !stored.removed_by_operator || *stored.removed_by_operator >= call.at);
+               stored.expires_at + rules_.expiry_slack >= since &&
+               (rules_.cached || !stored.removed_by_operator || *stored.removed_by_operator >= since);
       };
       needs(std::any_of(state.history.begin(), state.history.end(), matches),
             "a result that was not stored under this key, or not any more");
@@ -325,26 +337,28 @@ void Auditor::work_started(CallId id, const Claim& claim) {
     if (!(claim.record().steps == state.record->steps)) violate("lineage", key, "the work was not given the steps");
   }
   const auto slack = static_cast<std::uint64_t>(rules_.token_slack.count());
-  if (state.deleted ? claim.token() + slack < state.top_token : claim.token() <= state.top_token) {
+  const auto asked_at = static_cast<std::uint64_t>(call.at.time_since_epoch().count());
+  const bool grows = claim.token() > state.top_token;
+  if (!grows && (!state.deleted || claim.token() + slack < std::min(state.top_token, asked_at))) {
     violate("token", key,
             "call " + std::to_string(id) + " has token " + std::to_string(claim.token()) + ", and one with " +
                 std::to_string(state.top_token) + " has run");
   }
-  state.top_token = std::max(state.top_token, claim.token());
+  state.top_token = claim.token();
   state.deleted = false;
   call.steps = claim.record().steps;
   if (!compatible(claim.record().fingerprint, call.what.fingerprint)) violate("start", key, "for another payload");
   if (call.what.holds && state.execution && !operator_came) {
-    const Call& before = calls_.at(state.execution->call);
+    const Call& before = calls_.at(*state.execution);
     const bool given_up = before.finish == FinishKind::release ||
                           (before.finish == FinishKind::fail && call.what.retries_failures) ||
-                          state.last_operator_act >= state.execution->at;
+                          state.last_operator_act >= before.at;
     const bool over = std::any_of(state.history.begin(), state.history.end(), [&](const Stored& stored) {
       return stored.owner == before.owner && stored.expires_at <= now_ + rules_.early;
     });
     if (!given_up && !over) violate("hold", key, "a second execution: call " + std::to_string(id));
   }
-  state.execution = Execution{id, now_};
+  state.execution = id;
 }
 
 void Auditor::finish_asked(CallId id, FinishKind kind, const Result& result, const Failure& failure) {
@@ -373,7 +387,9 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
   const Key& state = keys_[key];
   const Record* stored = state.record ? &*state.record : nullptr;
   const bool ours = stored != nullptr && stored->owner == call.owner && stored->state == State::in_progress &&
-                    stored->lease_until != Time{};
+                    stored->lease_until != Time{} &&
+                    // Otherwise its insert, sent twice by the network, landed again after it was removed.
+                    stored->revision >= call.revision;
   switch (finish.kind) {
     case Finish::Kind::recorded:
       ++totals_.recorded;
@@ -431,7 +447,7 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
 }
 
 void Auditor::died(ProcessId process) {
-  std::erase_if(open_, [&](const auto& entry) { return entry.first.first == process; });
+  std::erase_if(talks_, [&](const auto& entry) { return entry.first.first == process; });
   std::erase_if(finishing_, [&](const auto& entry) { return entry.first.first == process; });
   event_count_.erase(process);
   expected_.erase(process);

@@ -11,7 +11,8 @@
 //               between; each claim starts one work
 //   lineage     a claim over an unexpired record counts the attempt on, keeps created_at, the finished steps and the
 //               fingerprint; a holder's writes lose no step while the operation is in progress
-//   token       grows with every claim of a key; across deletion it may fall back by the clocks' error at most
+//   token       grows with every work on a key; across deletion it may fall back to when its call was made, and by the
+//               clocks' error
 //   result      an unexpired result is never overwritten or removed by an engine; what is stored is what the work with
 //               that claim gave; an unknown record is left alone by engines
 //   deletion    an engine removes a claim only if its work was released, and has no finished step
@@ -19,7 +20,8 @@
 //               as completed, or an operator decided
 //   recorded    whoever is told `recorded` finds that write in the store's history; the rule `result` keeps it there
 //   superseded  is what is stored, of the same payload; `lost` is told only if the claim is no longer the caller's
-//   replay      gives a result that was stored under this very key, for this payload, unexpired when it was asked for
+//   replay      gives a result that was stored under this very key, for this payload, and stood there when it was asked
+//               for, or when the question or finish was under way whose answer the caller shares
 //   answers     everybody who asks is answered exactly once, unless his process died
 //   sharing     one engine has one conversation about a key at a time, however many callers wait
 //   events      an engine's events are as many as the answers they stand for
@@ -109,6 +111,7 @@ class Auditor {
     unsigned answers = 0;
     bool claimed = false;
     bool started = false;
+    std::uint64_t revision = 0;  // What its claim has come to in the store.
     Owner owner;
     std::optional<FinishKind> finish;
     unsigned finish_answers = 0;
@@ -126,17 +129,13 @@ class Auditor {
     Time expires_at{};
     std::optional<Time> removed_by_operator;
   };
-  struct Execution {
-    CallId call = 0;
-    Time at{};
-  };
   struct Key {
     std::optional<Record> record;
     std::uint64_t top_token = 0;  // Of the works that have started.
     bool deleted = false;         // Since then.
     Time last_operator_act{Millis{-1}};
     std::vector<Stored> history;
-    std::optional<Execution> execution;  // The last one.
+    std::optional<CallId> execution;  // The last one.
     std::vector<Fingerprint> fingerprints;
     bool was_unknown = false;
   };
@@ -156,8 +155,18 @@ class Auditor {
   std::map<CallId, Call> calls_;
   std::unordered_map<Owner, CallId, OwnerHash> owners_;       // Of claims that were handed out.
   std::unordered_map<Owner, ProcessId, OwnerHash> claimers_;  // Of claims that landed.
-  std::map<std::pair<ProcessId, std::string>, std::array<int, 2>> open_;
-  std::map<std::pair<ProcessId, std::string>, int> finishing_;
+  struct Talk {                                               // Of one process about one key.
+    std::array<int, 2> open{};                                // Inserts, reads.
+    Time since{};                                             // When the oldest of them was sent …
+    Time until{};                                             // … and when the last answer came.
+  };
+  std::map<std::pair<ProcessId, std::string>, Talk> talks_;
+  struct Finishing {  // Finishes and steps of one process on one key that have no answer yet.
+    int open = 0;
+    Time since{};
+  };
+  std::map<std::pair<ProcessId, std::string>, Finishing> finishing_;
+  void finish_begins(const Call& call);
   std::map<ProcessId, std::array<std::uint64_t, 32>> event_count_;
   std::map<ProcessId, std::array<std::uint64_t, 32>> expected_;
   Totals totals_;
