@@ -237,7 +237,8 @@ TEST_P(WrongClock, ItStealsNoLiveClaim) {
   auto p = wrong_process();
   auto begun = begin(p, "a");
   ASSERT_EQ(begun->kind, Begin::Kind::conflict);
-  EXPECT_EQ(begun->retry_after, 11s) << "the lease and the skew";
+  EXPECT_GE(begun->retry_after, 11s) << "the lease and the skew";
+  EXPECT_LE(begun->retry_after, 11s + 10ms);
   complete(held->claim, "done");
   EXPECT_EQ(begin(p, "a")->kind, Begin::Kind::replayed);
 }
@@ -278,7 +279,8 @@ TEST_F(ClaimTest, SkewKeepsATakeoverAwayAndStopsTheHolderEarlier) {
   auto p = process();
   auto held = begin(p, "a");
   const Uptime start = clock->uptime();
-  EXPECT_EQ(held->claim.deadline(), start + 9s - 2s - Uptime(9s) / 1'000'000 * 200);
+  EXPECT_LE(held->claim.deadline(), start + 9s - 2s);
+  EXPECT_GE(held->claim.deadline(), start + 9s - 2s - 2ms) << "200 ppm for clocks that drift";
   store->otherwise(Next::fail);
   timers->advance(10s);
   EXPECT_TRUE(held->claim.stop_token().stop_requested());

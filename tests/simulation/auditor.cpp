@@ -220,7 +220,7 @@ void Auditor::sent(ProcessId by, bool reads, const std::string& key) {
   Talk& talk = talks_[{by, key}];
   if (talk.open[0] + talk.open[1] == 0) talk.since = now_;
   const int open = ++talk.open.at(reads ? 1 : 0);
-  const int most = reads ? 1 + finishing_[{by, key}] : 1;
+  const int most = reads ? 1 + finishing_[{by, key}].open : 1;
   if (open > most) {
     violate("sharing", key,
             "process " + std::to_string(by) + " has " + std::to_string(open) + (reads ? " reads" : " inserts") +
@@ -273,8 +273,9 @@ void Auditor::answered(CallId id, const Begin& begin) {
       needs(record != nullptr && record->state == wanted, "a replay without a result");
       needs(compatible(record->fingerprint, call.what.fingerprint), "the result of another payload");
       const auto talk = talks_.find({call.what.process, key});
-      const Time since =
-          talk == talks_.end() || talk->second.until != now_ ? call.at : std::min(call.at, talk->second.since);
+      Time since = talk == talks_.end() || talk->second.until != now_ ? call.at : std::min(call.at, talk->second.since);
+      const auto finishing = finishing_.find({call.what.process, key});
+      if (finishing != finishing_.end() && finishing->second.open > 0) since = std::min(since, finishing->second.since);
       const auto matches = [&](const Stored& stored) {
         return stored.state == wanted && stored.failure == record->failure &&
                (record->result.placement == Placement::offloaded ? stored.result.digest == record->result.digest
@@ -361,20 +362,25 @@ void Auditor::work_started(CallId id, const Claim& claim) {
   state.execution = id;
 }
 
+void Auditor::finish_begins(const Call& call) {
+  Finishing& finishing = finishing_[{call.what.process, call.what.key}];
+  if (finishing.open++ == 0) finishing.since = now_;
+}
+
 void Auditor::finish_asked(CallId id, FinishKind kind, const Result& result, const Failure& failure) {
   Call& call = call_of(id);
   call.finish = kind;
   call.result = result;
   call.failure = failure;
   ++call.finishes_open;
-  ++finishing_[{call.what.process, call.what.key}];
+  finish_begins(call);
 }
 
 void Auditor::step_asked(CallId id, const std::string& name, const std::string& result) {
   Call& call = call_of(id);
   call.steps.push_back({name, result});
   ++call.finishes_open;
-  ++finishing_[{call.what.process, call.what.key}];
+  finish_begins(call);
 }
 
 void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, const std::string& step) {
@@ -382,7 +388,7 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
   const std::string& key = call.what.key;
   if (call.finishes_open == 0) violate("answers", key, "a finish or step was answered twice");
   --call.finishes_open;
-  --finishing_[{call.what.process, key}];
+  --finishing_[{call.what.process, key}].open;
   if (kind != FinishKind::step && ++call.finish_answers > 1) violate("answers", key, "a finish was answered twice");
   const Key& state = keys_[key];
   const Record* stored = state.record ? &*state.record : nullptr;
