@@ -110,7 +110,9 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
     }
   }
   StoreAccess access;
-  access.store = open_store(url);
+  // Never destroyed: the engine's last completion may still be on one of the store's own threads when we are done, and
+  // a store must not be destroyed there. What it acknowledged is durable, and main() ends the process at once.
+  access.store = std::shared_ptr<Store>(open_store(url).release(), [](Store*) {});
   if (options.offload == "none") return access;
   access.offload_directory = options.offload;
   if (access.offload_directory.empty()) {

@@ -6,10 +6,10 @@ namespace once::cli {
 
 enum ExitCode : int {
   exit_ok = 0,
-  exit_found_problems = 1,    // doctor: something needs a person.
-  exit_usage = 64,            // Wrong flags, an impossible key or duration (EX_USAGE of sysexits.h). Nothing was run.
-  exit_bad_event = 65,        // key: the event cannot be read, or the expression fails on it (EX_DATAERR of sysexits.h).
-  exit_output = 74,           // Standard output or error could not be written (EX_IOERR of sysexits.h).
+  exit_found_problems = 1,  // doctor: something needs a person.
+  exit_usage = 64,          // Wrong flags, an impossible key or duration (EX_USAGE of sysexits.h). Nothing was run.
+  exit_bad_event = 65,      // key: the event cannot be read, or the expression fails on it (EX_DATAERR of sysexits.h).
+  exit_output = 74,         // Standard output or error could not be written (EX_IOERR of sysexits.h).
   exit_cannot_execute = 126,  // The command was found but could not be executed, as shells have it. Nothing was run.
   exit_not_found = 127,       // The command was not found, as shells have it. Nothing was run.
   exit_signal_base = 128,     // 128 + n: the command died of signal n, as shells have it.

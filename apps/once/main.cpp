@@ -82,12 +82,14 @@ int once_main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   have_standard_streams();
+  int code = once::cli::exit_internal;
   try {
-    return once_main(argc, argv);
+    code = once_main(argc, argv);
   } catch (const once::Exception& error) {
-    return once::cli::fail_with(error.error());
+    code = once::cli::fail_with(error.error());
   } catch (const std::exception& error) {
     once::cli::say(std::string("internal error: ") + error.what());
-    return once::cli::exit_internal;
   }
+  // Threads of the store may still run: nothing is taken from under them. All output is written already.
+  _exit(code);
 }

@@ -368,6 +368,7 @@ class Run {
     const Fate fate = plan_.rules.fate(end, interrupted);
     const bool keeps = fate == Fate::success || fate == Fate::keep;
     const bool wrote = !recorder.empty();
+    const bool cut_off = supervised.out_of_time && !keeps;  // It was not let come to its end.
     std::string kept_bytes;
     Result result;
     if (keeps) {
@@ -402,7 +403,7 @@ class Run {
     const int code = supervised.output_error != 0 && end.exit_code() == 0 ? exit_output : end.exit_code();
     switch (finished.kind) {
       case Finish::Kind::recorded:
-        if (supervised.out_of_time && !keeps) {
+        if (cut_off) {
           say("the claim could not be renewed in time, so the command was ended; " + std::string(words(fate)));
           return exit_lost;
         }
@@ -411,6 +412,10 @@ class Run {
       case Finish::Kind::lost:
         return lost(finished, wrote, kept_bytes);
       case Finish::Kind::unrecorded:
+        if (cut_off) {
+          say("the claim could not be renewed, so the command was ended: " + finished.error.message);
+          return exit_lost;
+        }
         say("the command ran, but the store did not take its result: " + finished.error.message +
             ". The claim lapses; whoever asks then " +
             (plan_.policy.on_lapse == OnLapse::hold ? "finds it unknown" : "runs it again"));

@@ -270,7 +270,8 @@ class Supervision {
   void on_report() {
     GuardReport report;
     const ssize_t count = recv(guard_socket_.get(), &report, sizeof report, MSG_DONTWAIT);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    // ECONNRESET: the guard ended before it read our last order. It is told once, and before what the guard has said.
+    if (count < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) return;
     if (count != static_cast<ssize_t>(sizeof report)) {
       result_.kind = Supervised::Kind::guard_died;
       return command_is_over();

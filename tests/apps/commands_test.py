@@ -1,0 +1,79 @@
+"""docs/commands.md against the program: flags, exit codes, JSON fields."""
+import pathlib
+import re
+import subprocess
+import unittest
+
+import harness
+from harness import Case
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/commands.md").read_text()
+COMMANDS = ["run", "ls", "show", "resolve", "release", "extend", "sweep", "stats", "doctor", "key"]
+
+
+def section(title):
+    return re.search(rf"^##+ {re.escape(title)}\n(.*?)(?=^##|\Z)", PAGE, re.S | re.M).group(1)
+
+
+class Page(Case):
+    def test_commands(self):
+        self.assertEqual(re.findall(r"^## once (\w+)$", PAGE, re.M), COMMANDS)
+        listed = re.findall(r"^  (\w+) ", self.once("--help").stdout.decode().split("Subcommands:")[1], re.M)
+        self.assertEqual(listed, COMMANDS)
+
+    def test_flags(self):
+        for command in COMMANDS:
+            with self.subTest(command=command):
+                shown = self.once(command, "--help").stdout.decode().split("Examples:")[0]
+                flags = set(re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", shown, re.M))
+                self.assertEqual(set(re.findall(r"`(--[a-z-]+)", section(f"once {command}"))), flags)
+
+    def test_defaults(self):
+        shown = self.once("run", "--help").stdout.decode()
+        table = dict(re.findall(r"^\| `(--[a-z-]+)` \| ([^| ]+) \|", section("once run"), re.M))
+        defaults = dict(re.findall(r"^  (--[a-z-]+) \S+=(\S+)", shown, re.M))
+        self.assertGreater(len(defaults), 10)
+        self.assertEqual({flag: table.get(flag) for flag in defaults}, defaults)
+
+    def test_exit_codes(self):
+        header = (ROOT / "apps/once/exit_codes.hpp").read_text()
+        codes = {int(code) for name, code in re.findall(r"exit_(\w+) = (\d+)", header) if name != "signal_base"}
+        self.assertEqual({int(code) for code in re.findall(r"^\| (\d+) \|", section("Exit codes"), re.M)}, codes)
+        shown = self.once("run", "--help").stdout.decode().split("Exit codes")[1]
+        own = {int(code) for code in re.findall(r"(?:^|  )\s*(\d+)  ", shown, re.M)}
+        self.assertEqual(own, codes - {0, 1, 65, 239})  # Those are other commands'.
+
+    def test_json_fields(self):
+        command = ["run", "--key", "k", "--", "sh", "-c", "exit 3"]
+        self.expect(self.once(*command), 3)
+        record = self.show("k")
+        fields = section("JSON fields")
+        rows = re.findall(r"^\| (`.*?) \|", fields, re.M)
+        self.assertEqual([name for row in rows for name in re.findall(r"`(\w+)`", row)], list(record))
+        for name in record["result"]:
+            self.assertIn(f"`{name}`", fields)
+        run = fields.split("`result.run`")[1]
+        self.assertEqual(re.findall(r"`(\w+)`", run), list(record["result"]["run"]))
+
+
+class Shell(Case):
+    def test_the_guide_does_what_it_says(self):
+        """Every block of docs/shell.md is run, in order, in one directory; what it shows is what comes out."""
+        guide = (ROOT / "docs/shell.md").read_text()
+        blocks = re.findall(r"^```console\n(.*?)^```", guide, re.S | re.M)
+        self.assertGreater(len(blocks), 3)
+        self.path("bin").mkdir()
+        self.path("bin/once").symlink_to(harness.PROGRAM)
+        self.env["PATH"] = f"{self.path('bin')}:{self.env['PATH']}"
+        for block in blocks:
+            for step in re.split(r"^\$ ", block, flags=re.M)[1:]:
+                command, _, shown = step.partition("\n")
+                done = subprocess.run(["bash", "-c", command], cwd=self.dir, env=self.env, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+                pattern = ".*".join(re.escape(part) for part in shown.split("..."))
+                self.assertRegex(done.stdout, re.compile(f"^{pattern}$", re.S), command)
+
+
+if __name__ == "__main__":
+    harness.main()

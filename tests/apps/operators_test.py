@@ -1,0 +1,296 @@
+"""The operators' commands: what they show, what they change, what they refuse."""
+import json
+import os
+import sqlite3
+import unittest
+
+import harness
+from harness import Case, wait_until
+
+FIELDS = ["key", "key_base64", "scope", "scope_base64", "stored_key_hex", "state", "standing", "attempt", "token",
+          "owner", "revision", "holder", "note", "created_at", "lease_until", "finished_at", "expires_at",
+          "fingerprint", "failure", "result", "steps"]
+
+
+class Operators(Case):
+    def complete(self, key, *more):
+        self.expect(self.once("run", "--key", key, *more, "--", "echo", key), 0)
+
+    def hold(self, key, *more):
+        self.expect(self.once("run", "--key", key, "--on-failure", "hold", *more, "--", "false"), 1)
+
+    def running(self, key, *more):
+        """A command that holds the claim until its gate is opened."""
+        self.fifo(f"go-{key}")
+        process = self.start("run", "--key", key, *more, "--", "sh", "-c", f"echo x >started-{key}; cat go-{key}")
+        wait_until(lambda: self.runs(f"started-{key}") == 1, f"{key} runs")
+        return process
+
+    def crashed(self, key, *more):
+        """A claim whose holder is dead and whose lease is over."""
+        process = self.running(key, "--lease", "300ms", "--on-lost", "continue", *more)
+        process.kill()
+        process.wait()
+        wait_until(lambda: self.show(key)["standing"] == "lapsed", f"{key} lapsed")
+
+    def ls(self, *arguments):
+        done = self.expect(self.once("ls", "--json", *arguments), 0)
+        return sorted(record["key"] for record in json.loads(done.stdout))
+
+    def change(self, *arguments, code=0):
+        done = self.once(*arguments, "--json")
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return json.loads(done.stdout)
+
+
+class Looking(Operators):
+    def test_ls_filters(self):
+        self.complete("done")
+        self.complete("done2", "--scope", "pay")
+        self.expect(self.once("run", "--key", "failed", "--", "false"), 1)
+        self.hold("held")
+        self.crashed("crashed")
+        self.complete("gone", "--retention", "1ms")
+        wait_until(lambda: self.show("gone")["standing"] == "expired", "expired")
+        everything = ["crashed", "done", "done2", "failed", "gone", "held"]
+        self.assertEqual(self.ls(), everything)
+        self.assertEqual(self.ls("--state", "completed"), ["done", "done2"])
+        self.assertEqual(self.ls("--state", "failed"), ["failed"])
+        self.assertEqual(self.ls("--state", "unknown"), ["held"])
+        self.assertEqual(self.ls("--state", "lapsed"), ["crashed"])
+        self.assertEqual(self.ls("--state", "in_progress"), ["crashed"])
+        self.assertEqual(self.ls("--state", "running"), [])
+        self.assertEqual(self.ls("--expired"), ["gone"])
+        self.assertEqual(self.ls("--scope", "pay"), ["done2"])
+        self.assertEqual(self.ls("--scope", "pay", "--prefix", "x"), [])
+        self.assertEqual(self.ls("--prefix", "done"), ["done"])
+        self.assertEqual(self.ls("--older-than", "1h"), [])
+        self.assertEqual(self.ls("--newer-than", "1h"), everything)
+        self.assertEqual(len(self.ls("--limit", "2")), 2)
+        text = self.expect(self.once("ls"), 0).stdout.decode()
+        self.assertEqual(len(text.splitlines()), 7)
+        self.assertTrue(text.startswith("STATE"))
+
+    def test_ls_of_nothing(self):
+        self.complete("k")
+        self.expect(self.once("ls", "--state", "unknown"), 0, b"", b"no records")
+        self.expect(self.once("ls", "--state", "unknown", "--json"), 0, b"[]\n")
+
+    def test_ls_does_not_make_a_store(self):
+        for command in (["ls"], ["stats"], ["sweep"], ["doctor"], ["show", "--key", "k"]):
+            self.assertEqual(self.once(*command).returncode, 243, command)
+        self.assertEqual(os.listdir(self.dir), [])
+
+    def test_fields(self):
+        self.expect(self.once("run", "--key", "k", "--scope", "s", "--", "sh", "-c", "printf 'a\\377'; echo e >&2; exit 3"), 3)
+        record = self.show("k", "--scope", "s")
+        self.assertEqual(list(record), FIELDS)
+        self.assertEqual(list(json.loads(self.once("ls", "--json").stdout)[0]), FIELDS)
+        self.assertEqual((record["key"], record["scope"], record["state"], record["attempt"]), ("k", "s", "failed", 1))
+        self.assertEqual(record["failure"]["code"], "exit 3")
+        run = record["result"]["run"]
+        self.assertEqual((run["exit_code"], run["stdout"], run["stdout_base64"], run["stderr"]), (3, None, "Yf8=", "e\n"))
+        for name in ("created_at", "finished_at", "expires_at"):
+            self.assertRegex(record[name], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+        text = self.expect(self.once("show", "--key", "k", "--scope", "s"), 0).stdout.decode()
+        for word in ("failed", "exit code    3", "\\xFF", "fingerprint"):
+            self.assertIn(word, text)
+
+    def test_terminals_are_not_steered_by_keys(self):
+        self.complete("a\x1b[31m\nb\u009b")
+        for command in (["ls"], ["show", "--key", "a\x1b[31m\nb\u009b"]):
+            text = self.expect(self.once(*command), 0).stdout
+            self.assertNotIn(b"\x1b", text)
+            self.assertNotIn("\u009b".encode(), text)
+            self.assertIn(b"a\\x1B[31m\\nb", text)
+
+    def test_show_of_nothing(self):
+        self.complete("k")
+        self.expect(self.once("show", "--key", "other"), 239, b"", b"no record")
+
+    def test_stats(self):
+        self.complete("a")
+        self.complete("b", "--scope", "pay")
+        self.hold("h")
+        self.crashed("c")
+        counts = json.loads(self.expect(self.once("stats", "--json"), 0).stdout)
+        self.assertEqual([counts[name] for name in ("records", "completed", "unknown", "lapsed", "running")], [4, 2, 1, 1, 0])
+        self.assertIsNotNone(counts["oldest_unknown_at"])
+        self.assertEqual(json.loads(self.once("stats", "--json", "--scope", "pay").stdout)["records"], 1)
+        self.assertIn(b"completed", self.expect(self.once("stats"), 0).stdout)
+
+    def test_a_reader_that_leaves(self):
+        for key in range(3):
+            self.complete(f"k{key}")
+        process = self.start("ls")
+        process.stdout.close()
+        self.assertEqual(process.wait(), -13)  # SIGPIPE, as with any other program.
+        with open("/dev/full", "wb") as full:
+            self.assertEqual(self.once("ls", stdout=full).returncode, 74)
+
+
+class Deciding(Operators):
+    def test_resolve_as_completed_for_once_run(self):
+        self.hold("k")
+        before = self.show("k")
+        self.path("out").write_bytes(b"receipt \xff\0")
+        self.path("err").write_bytes(b"warning\n")
+        answer = self.change("resolve", "--key", "k", "--as", "completed", "--exit-code", "3", "--result", "out",
+                             "--stderr", "err", "--reason", "seen in the ledger", "--who", "alice@desk")
+        self.assertTrue(answer["changed"])
+        done = self.expect(self.once("run", "--key", "k", "--", "false"), 3, b"receipt \xff\0")
+        self.assertEqual(done.stderr, b"warning\n")
+        after = self.show("k")
+        self.assertEqual(after["note"], "resolved as completed by alice@desk: seen in the ledger")
+        self.assertEqual(after["revision"], before["revision"] + 1)
+        self.assertNotEqual(after["owner"], before["owner"])
+
+    def test_resolve_as_failed(self):
+        self.hold("k")
+        self.change("resolve", "--key", "k", "--as", "failed", "--code", "declined", "--message", "no money", "--reason", "r")
+        self.expect(self.once("run", "--key", "k", "--", "false"), 1, b"", b"declined: no money")
+        self.assertIn("@", self.show("k")["note"])
+
+    def test_resolve_as_released(self):
+        self.hold("k")
+        self.change("resolve", "--key", "k", "--as", "released", "--reason", "never reached the bank")
+        self.assertEqual(self.show("k")["standing"], "released")
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--", "sh", "-c", "echo $ONCE_ATTEMPT"), 0, b"2\n")
+
+    def test_resolve_checks_its_flags(self):
+        self.hold("k")
+        for more, said in ((["--as", "done"], b"--as"), (["--as", "completed", "--exit-code", "256"], b"--exit-code"),
+                           (["--as", "released", "--exit-code", "1"], b"leave out"),
+                           (["--as", "completed", "--stderr", "x"], b"--stderr needs"),
+                           (["--as", "completed", "--code", "x"], b"--as failed"),
+                           (["--as", "completed", "--result", "missing"], b"missing"),
+                           (["--as", "completed", "--reason", " "], b"")):
+            with self.subTest(more=more):
+                reason = [] if "--reason" in more else ["--reason", "r"]
+                done = self.once("resolve", "--key", "k", *more, *reason)
+                self.assertIn(done.returncode, (64, 240))
+                self.assertIn(said, done.stderr)
+        self.assertEqual(self.show("k")["state"], "unknown")
+
+    def test_a_decision_is_not_made_twice(self):
+        self.hold("k")
+        self.change("resolve", "--key", "k", "--as", "completed", "--reason", "r")
+        answer = self.change("resolve", "--key", "k", "--as", "released", "--reason", "r", code=240)
+        self.assertFalse(answer["changed"])
+        self.assertEqual(answer["record"]["state"], "completed")
+        self.change("resolve", "--key", "k", "--as", "released", "--reason", "r", "--force")
+        self.assertEqual(self.show("k")["standing"], "released")
+
+    def test_only_the_revision_that_was_seen(self):
+        self.hold("k")
+        revision = self.show("k")["revision"]
+        resolve = ["resolve", "--key", "k", "--as", "completed", "--reason", "r", "--if-revision"]
+        answer = self.change(*resolve, str(revision + 1), code=240)
+        self.assertIn(f"has revision {revision}", answer["message"])
+        self.assertEqual(self.show("k")["state"], "unknown")
+        self.change(*resolve, str(revision))
+        self.assertEqual(self.show("k")["state"], "completed")
+
+    def test_dry_run_changes_nothing(self):
+        self.hold("k")
+        self.complete("old", "--retention", "1ms")
+        before = self.show("k")
+        for command in (["resolve", "--key", "k", "--as", "completed", "--reason", "r"],
+                        ["release", "--key", "k", "--reason", "r"]):
+            answer = self.change(*command, "--dry-run")
+            self.assertEqual((answer["changed"], answer["dry_run"]), (False, True))
+            self.assertNotEqual(answer["record"]["revision"], before["revision"])
+            self.assertEqual(self.show("k"), before)
+
+    def test_nothing_to_decide(self):
+        self.complete("there")
+        for command in (["resolve", "--as", "completed"], ["release"], ["extend", "--by", "1m"]):
+            self.assertIsNone(self.change(*command, "--key", "missing", "--reason", "r", code=239)["record"])
+
+    def test_release(self):
+        process = self.running("k")
+        self.assertIn("alive", self.change("release", "--key", "k", "--reason", "r", code=240)["message"])
+        self.change("release", "--key", "k", "--reason", "stuck", "--force")
+        self.assertEqual(process.wait(), 245)
+        self.change("release", "--key", "k", "--reason", "again", code=240)  # It is released already.
+        self.crashed("c")
+        self.change("release", "--key", "c", "--reason", "host is gone")
+        self.expect(self.once("run", "--key", "c", "--fingerprint", "none", "--on-lapse", "hold", "--", "echo", "again"), 0)
+
+    def test_extend(self):
+        self.crashed("k")
+        self.change("extend", "--key", "k", "--by", "1h", "--reason", "the host comes back")
+        self.assertEqual(self.show("k")["standing"], "running")
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--", "true"), 240)
+        self.complete("done", "--retention", "1h")
+        before = self.show("done")["expires_at"]
+        self.change("extend", "--key", "done", "--by", "1h", "--reason", "r")
+        self.assertGreater(self.show("done")["expires_at"], before)
+        self.hold("held")
+        self.change("extend", "--key", "held", "--by", "1h", "--reason", "r", code=240)
+        self.change("extend", "--key", "done", "--by", "0s", "--reason", "r", code=240)
+
+
+class Sweeping(Operators):
+    def test_sweep(self):
+        self.complete("keep")
+        self.hold("held", "--retention", "1ms")
+        for number in range(3):
+            self.complete(f"old{number}", "--retention", "1ms")
+        wait_until(lambda: len(self.ls("--expired")) == 3, "expired")
+        self.expect(self.once("sweep", "--dry-run"), 0, b"3 expired records would be removed\n")
+        self.expect(self.once("sweep", "--expired-for", "1h"), 0, b"0 expired records removed\n")
+        answer = json.loads(self.expect(self.once("sweep", "--json"), 0).stdout)
+        self.assertEqual(answer, {"removed": 3, "results_removed": 0, "dry_run": False})
+        self.assertEqual(self.ls(), ["held", "keep"])
+
+
+class Doctor(Operators):
+    def test_a_sound_store(self):
+        self.complete("k")
+        done = self.expect(self.once("doctor", "--probe", "--json"), 0)
+        report = json.loads(done.stdout)
+        self.assertTrue(report["ok"])
+        grades = {finding["name"]: finding["grade"] for finding in report["findings"]}
+        for name in ("open", "file", "permissions", "integrity", "clock", "offload", "probe", "records"):
+            self.assertEqual(grades[name], "fine", report)
+        self.assertEqual(self.ls(), ["k"])  # The probe left nothing.
+        self.expect(self.once("doctor"), 0)
+
+    def test_what_waits_for_a_person(self):
+        self.hold("k")
+        self.crashed("c")
+        self.complete("old", "--retention", "1ms")
+        text = self.expect(self.once("doctor"), 1).stdout.decode()
+        for line in ("problem  unknown", "note     lapsed", "once ls --state unknown", "once sweep"):
+            self.assertIn(line, text)
+
+    def test_permissions(self):
+        self.complete("k")
+        os.chmod(self.path("once.db"), 0o666)
+        self.assertIn(b"chmod", self.expect(self.once("doctor"), 1).stdout)
+
+    def test_damage(self):
+        self.complete("k")
+        database = sqlite3.connect(self.path("once.db"))
+        table = next(name for (name,) in database.execute("select name from sqlite_master where type='table'")
+                     if "key" in [row[1] for row in database.execute(f"pragma table_info({name})")])
+        database.execute(f"update {table} set state = 99")
+        database.commit()
+        database.close()
+        done = self.once("doctor")
+        self.assertIn(done.returncode, (1, 244), done)
+        self.assertIn(b"problem", done.stdout)
+        self.assertEqual(self.once("run", "--key", "k", "--", "touch", "ran").returncode, 244)
+        self.assertFalse(self.path("ran").exists())
+
+
+class Memory(Case):
+    def test_a_store_of_its_own_process(self):
+        self.expect(self.once("run", "--store", "memory:", "--key", "k", "--", "echo", "out"), 0, b"out\n")
+        self.expect(self.once("ls", "--store", "memory:"), 0, b"", b"no records")
+        self.assertIn(b"not durable", self.expect(self.once("doctor", "--store", "memory:", "--probe"), 0).stdout)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,431 @@
+"""once run as a process among others: signals, deaths, lost claims, terminals, large streams."""
+import os
+import pty
+import resource
+import signal
+import subprocess
+import time
+import unittest
+
+import harness
+from harness import Case, alive, wait_until
+
+# A command that writes its own number and the number of a child of its own, and then waits.
+FAMILY = "echo out; echo $$ >pid; sh -c 'echo $$ >child; exec cat go' & wait; echo x >>finished"
+
+# A command that writes down each signal it gets, in order, and ends with the code given when it gets TERM.
+LISTENER = """
+import os, signal, sys
+signals = [getattr(signal, 'SIG' + name) for name in ('HUP', 'INT', 'QUIT', 'USR1', 'USR2', 'WINCH', 'TERM')]
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+open('pid', 'w').write('%d\\n' % os.getpid())
+while True:
+    got = signal.sigwait(signals)
+    with open('got', 'a') as file: file.write(signal.Signals(got).name[3:] + '\\n')
+    if got == signal.SIGTERM: sys.exit(int(sys.argv[1]))
+"""
+
+
+def stopped(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0] == "T"
+
+
+class Killed(Case):
+    def start_family(self, *more):
+        self.fifo("go")
+        process = self.start("run", "--key", "k", *more, "--", "sh", "-c", FAMILY)
+        return process, self.pid_in("pid"), self.pid_in("child")
+
+    def test_kill_9_takes_the_command_and_all_it_started_and_the_claim_lapses(self):
+        process, command, child = self.start_family("--lease", "3s")
+        process.kill()
+        wait_until(lambda: not alive(command) and not alive(child), "command and child are gone")
+        again = ["run", "--key", "k", "--fingerprint", "none", "--", "sh", "-c", "echo $ONCE_ATTEMPT"]
+        self.expect(self.once(*again), 240)  # Its lease still lives.
+        self.assertEqual(self.show("k")["standing"], "running")
+        self.expect(self.once(*again[:3], "--wait", "60s", *again[3:]), 0, b"2\n")
+        self.assertEqual(self.runs("finished"), 0)
+
+    def test_kill_9_under_hold_becomes_unknown(self):
+        process, command, child = self.start_family("--lease", "1s", "--on-lost", "continue", "--on-lapse", "hold")
+        process.kill()
+        wait_until(lambda: not alive(command) and not alive(child), "command and child are gone")
+        again = ["run", "--key", "k", "--fingerprint", "none", "--on-lapse", "hold", "--", "touch", "again"]
+        wait_until(lambda: self.once(*again).returncode == 242, "unknown")
+        self.assertFalse(self.path("again").exists())
+
+    def test_kill_9_of_the_whole_group(self):
+        self.fifo("go")
+        process = self.start("run", "--key", "k", "--", "sh", "-c", FAMILY, start_new_session=True)
+        command, child = self.pid_in("pid"), self.pid_in("child")
+        os.killpg(process.pid, signal.SIGKILL)
+        wait_until(lambda: not alive(command) and not alive(child), "command and child are gone")
+
+    def test_kill_9_of_the_guard_takes_the_command(self):
+        process, command, _ = self.start_family()
+        with open(f"/proc/{command}/stat", encoding="ascii") as stat:
+            guard = int(stat.read().rsplit(")", 1)[1].split()[1])
+        os.kill(guard, signal.SIGKILL)
+        wait_until(lambda: not alive(command), "the command is gone")
+        self.open_gate("go")  # The child holds the output open.
+        out, err = process.communicate()
+        self.assertEqual((process.returncode, out[:4]), (137, b"out\n"), err)
+        self.expect(self.once("show", "--key", "k"), 239)  # Released: a retry may run.
+
+    def test_survivors(self):
+        process, command, child = self.start_family("--survive")
+        process.kill()
+        process.wait()
+        self.open_gate("go")
+        wait_until(lambda: self.runs("finished") == 1, "the command came to its end")
+        wait_until(lambda: not alive(command) and not alive(child), "they are gone")
+
+    def test_what_is_left_running_on_purpose_lives_on(self):
+        self.fifo("go")
+        script = "sh -c 'echo $$ >child; cat go; echo x >>finished' >/dev/null 2>&1 </dev/null & echo started"
+        command = ["run", "--key", "k", "--drain", "60s", "--", "sh", "-c", script]
+        self.expect(self.once(*command), 0, b"started\n")
+        child = self.pid_in("child")
+        self.assertTrue(alive(child))
+        self.open_gate("go")
+        wait_until(lambda: self.runs("finished") == 1, "it went on")
+
+    def test_output_held_open_by_others_is_not_waited_for(self):
+        self.fifo("go")
+        script = "sh -c 'echo $$ >child; exec cat go' & while ! test -s child; do :; done; echo started"
+        done = self.once("run", "--key", "k", "--drain", "100ms", "--", "sh", "-c", script)
+        self.expect(done, 0, b"started\n")
+        self.assertTrue(alive(self.pid_in("child")))
+
+    def test_output_written_for_ever_by_others_ends(self):
+        script = "sh -c 'echo $$ >child; exec yes' & while ! test -s child; do :; done; exit 3"
+        done = self.once("run", "--key", "k", "--drain", "100ms", "--output-limit", "1KiB", "--offload", "none", "--",
+                         "sh", "-c", script, stdout=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 3)
+        wait_until(lambda: not alive(self.pid_in("child")), "yes died of its closed pipe")
+
+    def test_late_output_of_others_is_kept(self):
+        self.fifo("go")
+        script = "(read x <go; echo late) & echo $$ >pid; echo early"
+        process = self.start("run", "--key", "k", "--drain", "60s", "--", "sh", "-c", script)
+        command = self.pid_in("pid")
+        wait_until(lambda: not alive(command), "the command has ended")
+        self.open_gate("go")
+        self.assertEqual(process.communicate()[0], b"early\nlate\n")
+
+
+class Signals(Case):
+    def test_signals_reach_the_command(self):
+        process = self.start("run", "--key", "k", "--", "python3", "-c", LISTENER, "5")
+        self.pid_in("pid")
+        names = ["HUP", "INT", "QUIT", "USR1", "USR2", "WINCH", "TERM"]
+        for number, name in enumerate(names, 1):
+            process.send_signal(getattr(signal, "SIG" + name))
+            wait_until(lambda: self.runs("got") >= number, f"{name} arrived")
+        self.assertEqual(process.wait(), 5)
+        self.assertEqual(self.path("got").read_text().split(), names)
+        # Somebody asked for the end: that is no result.
+        self.expect(self.once("show", "--key", "k"), 239)
+
+    def test_a_command_that_is_asked_to_end_and_ends_well_is_kept(self):
+        process = self.start("run", "--key", "k", "--", "python3", "-c", LISTENER, "0")
+        self.pid_in("pid")
+        process.terminate()
+        self.assertEqual(process.wait(), 0)
+        self.assertEqual(self.show("k")["state"], "completed")
+
+    def test_death_by_a_signal_that_was_passed_on(self):
+        self.fifo("go")
+        process = self.start("run", "--key", "k", "--", "sh", "-c", "echo $$ >pid; exec cat go")
+        self.pid_in("pid")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(), 130)
+        self.expect(self.once("show", "--key", "k"), 239)
+
+    def test_what_is_ignored_stays_ignored(self):
+        self.fifo("go")
+        process = self.start("run", "--key", "k", "--", "sh", "-c", "echo $$ >pid; cat go",
+                             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        command = self.pid_in("pid")
+        process.send_signal(signal.SIGHUP)
+        os.kill(command, signal.SIGHUP)
+        self.open_gate("go")
+        self.assertEqual(process.wait(), 0)
+
+    def test_signal_settings_of_the_command_are_ours(self):
+        script = "grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status"
+        plain = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, check=True, env=self.env)
+        done = self.once("run", "--key", "k", "--", "sh", "-c", script)
+        self.expect(done, 0, plain.stdout)
+
+    def test_stop_and_continue(self):
+        self.fifo("go")
+        process = self.start("run", "--key", "k", "--", "sh", "-c", "echo $$ >pid; exec cat go")
+        command = self.pid_in("pid")
+        process.send_signal(signal.SIGTSTP)
+        wait_until(lambda: stopped(process.pid) and stopped(command), "both stand")
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: not stopped(process.pid) and not stopped(command), "both go on")
+        self.open_gate("go")
+        self.assertEqual(process.communicate()[0], b"go\n")
+
+    def on_terminal(self, *arguments):
+        """Starts the program in the foreground of a terminal of its own."""
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(self.dir)
+            os.execve(harness.PROGRAM, [harness.PROGRAM, *arguments], self.env)
+        self.addCleanup(os.close, terminal)
+        return pid, terminal
+
+    def test_control_c_reaches_the_command_once(self):
+        pid, terminal = self.on_terminal("run", "--key", "k", "--", "python3", "-c", LISTENER, "0")
+        self.pid_in("pid")
+        os.write(terminal, b"\x03")
+        wait_until(lambda: self.runs("got") >= 1, "the terminal's signal arrived")
+        # What was passed on before this one arrives before it.
+        os.kill(pid, signal.SIGTERM)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+        self.assertEqual(self.path("got").read_text().split(), ["INT", "TERM"])
+
+    def test_terminal_stays_with_the_command(self):
+        pid, terminal = self.on_terminal("run", "--key", "k", "--", "sh", "-c", "test -t 0 && read x && echo \"got $x\"")
+        os.write(terminal, b"typed\n")
+        text = b""
+        while b"got typed" not in text:
+            text += os.read(terminal, 1000)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+
+
+class Lost(Case):
+    """The claim is taken away while the command runs."""
+
+    def start_slow(self, *more, script="echo $$ >pid; cat go", lease="3s"):
+        self.fifo("go")
+        process = self.start("run", "--key", "k", "--lease", lease, *more, "--", "sh", "-c", script)
+        return process, self.pid_in("pid")
+
+    def take_away(self, *more):
+        self.expect(self.once("release", "--key", "k", "--force", "--reason", "test", *more), 0)
+
+    def test_the_command_and_its_children_are_ended(self):
+        process, command = self.start_slow(script=FAMILY)
+        child = self.pid_in("child")
+        self.take_away()
+        _, err = process.communicate()
+        self.assertEqual(process.returncode, 245, err)
+        self.assertIn(b"was lost", err)
+        self.assertFalse(alive(command) or alive(child))
+        self.assertEqual(self.runs("finished"), 0)
+        self.assertEqual(self.show("k")["standing"], "released")
+
+    def test_a_command_that_will_not_end_is_killed(self):
+        process, command = self.start_slow("--grace", "100ms", script="trap '' TERM; echo $$ >pid; while :; do cat go; done")
+        self.take_away()
+        self.assertEqual(process.wait(), 245)
+        self.assertFalse(alive(command))
+
+    def test_the_command_may_be_let_continue(self):
+        process, _ = self.start_slow("--on-lost", "continue")
+        self.take_away()
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--", "echo", "other"), 0)
+        self.open_gate("go")
+        out, err = process.communicate()
+        self.assertEqual((process.returncode, out), (248, b"go\n"), err)
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--", "false"), 0, b"other\n")
+
+    def test_a_superseded_command_that_wrote_nothing_gives_the_stored_result(self):
+        process, _ = self.start_slow("--on-lost", "continue", script="echo $$ >pid; read x <go; exit 9")
+        self.path("receipt").write_bytes(b"receipt\n")
+        self.expect(self.once("resolve", "--key", "k", "--force", "--as", "completed", "--exit-code", "0", "--result",
+                              "receipt", "--reason", "seen"), 0)
+        self.open_gate("go")
+        self.assertEqual(process.communicate()[0], b"receipt\n")
+        self.assertEqual(process.returncode, 0)
+
+    def test_the_same_result_stored_twice_is_the_same(self):
+        process, _ = self.start_slow("--on-lost", "continue")
+        self.path("receipt").write_bytes(b"go\n")
+        self.expect(self.once("resolve", "--key", "k", "--force", "--as", "completed", "--exit-code", "0", "--result",
+                              "receipt", "--reason", "seen"), 0)
+        self.open_gate("go")
+        self.assertEqual(process.communicate()[0], b"go\n")
+        self.assertEqual(process.returncode, 0)
+
+    def test_once_itself_is_stopped_beyond_its_lease(self):
+        process, command = self.start_slow(script=FAMILY)
+        child = self.pid_in("child")
+        process.send_signal(signal.SIGSTOP)
+        # Nobody renews the lease: the guard ends the command before anybody else may begin.
+        wait_until(lambda: not alive(command) and not alive(child), "command and child are gone")
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--wait", "60s", "--", "echo", "other"), 0,
+                    b"other\n")
+        process.send_signal(signal.SIGCONT)
+        process.communicate()
+        self.assertEqual(process.returncode, 248)
+
+    def test_an_operator_may_prolong_it(self):
+        process, _ = self.start_slow()
+        self.expect(self.once("extend", "--key", "k", "--by", "1h", "--reason", "slow today"), 0)
+        revision = self.show("k")["revision"]
+        wait_until(lambda: self.show("k")["revision"] > revision, "renewed after that")
+        self.assertGreater(self.show("k")["lease_until"], time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 3000)))
+        self.open_gate("go")
+        self.assertEqual(process.wait(), 0)
+
+    def test_the_store_goes_away(self):
+        process, command = self.start_slow(lease="2s")
+        for name in os.listdir(self.dir):
+            if name.startswith("once.db"):
+                os.rename(self.path(name), self.path("gone-" + name))
+        _, err = process.communicate()
+        self.assertEqual(process.returncode, 245, err)
+        self.assertFalse(alive(command))
+        self.assertIn(b"could not be renewed", err)
+
+
+class Large(Case):
+    def in_little_memory(self, arguments, **options):
+        """Runs to the end with at most 96 MiB of memory of its own (stacks included); gives the exit code."""
+        def limit():
+            if not os.environ.get("ONCE_SANITIZE"):  # Sanitizers need far more.
+                resource.setrlimit(resource.RLIMIT_DATA, (96 << 20, 96 << 20))
+        return subprocess.run([harness.PROGRAM, *arguments], env=self.env, cwd=self.dir, check=False, preexec_fn=limit,
+                              **options).returncode
+
+    def test_100_mb_stream_through_in_little_memory(self):
+        size = 100_000_000
+        command = ["run", "--key", "k", "--offload", "none", "--", "head", "-c", str(size), "/dev/zero"]
+        with open(self.path("out"), "wb") as out:
+            code = self.in_little_memory(command, stdout=out, stderr=subprocess.DEVNULL)
+        self.assertEqual(code, 0)
+        self.assertEqual(os.stat(self.path("out")).st_size, size)
+        # Too large to keep: told, and never run again.
+        self.expect(self.once(*command), 246, b"", b"too large to keep")
+        run = self.show("k")["result"]["run"]
+        self.assertEqual((run["output_kept"], run["stdout_bytes"], run["exit_code"]), (False, size, 0))
+
+    def test_through_pipes_of_any_kind(self):
+        size = 20_000_000
+        command = ["run", "--key", "k", "--offload", "none", "--", "head", "-c", str(size), "/dev/urandom"]
+        process = self.start(*command)
+        total = 0
+        while chunk := process.stdout.read(100_000):
+            total += len(chunk)
+        self.assertEqual((process.wait(), total), (0, size))
+
+    def test_large_results_lie_beside_the_store(self):
+        command = ["run", "--key", "k", "--retention", "1h", "--", "sh", "-c",
+                   "echo x >>ran; seq 1 900000; seq 1 1000 >&2; exit 3"]
+        first = self.expect(self.once(*command), 3)
+        again = self.expect(self.once(*command), 3, first.stdout)
+        self.assertEqual((again.stderr, self.runs()), (first.stderr, 1))
+        files = os.listdir(self.path("once.db.results"))
+        self.assertEqual(len(files), 1)
+        record = self.show("k")
+        self.assertEqual((record["result"]["placement"], record["result"]["location"]), ("offloaded", f"file:{files[0]}"))
+        self.assertEqual(record["result"]["run"]["stdout"], first.stdout.decode())
+        os.truncate(self.path("once.db.results") / files[0], 1000)
+        self.expect(self.once(*command), 244, b"")
+        os.unlink(self.path("once.db.results") / files[0])
+        self.expect(self.once(*command), 244, b"")
+        self.assertEqual(self.runs(), 1)
+
+    def test_sweep_removes_large_results(self):
+        for key in ("a", "b"):
+            self.expect(self.once("run", "--key", key, "--retention", "1ms" if key == "a" else "1h", "--", "seq", "1",
+                                  "300000", stdout=subprocess.DEVNULL), 0)
+        self.assertEqual(len(os.listdir(self.path("once.db.results"))), 2)
+        wait_until(lambda: b"results outside" in self.once("sweep", "--dry-run").stdout, "the first expired")
+        self.expect(self.once("sweep"), 0, b"1 expired records removed, with 1 results outside the store\n")
+        self.assertEqual(len(os.listdir(self.path("once.db.results"))), 1)
+
+    def test_2_gb_of_input_pass_through(self):
+        size = 2_000_000_000
+        with subprocess.Popen(["head", "-c", str(size), "/dev/zero"], stdout=subprocess.PIPE) as source:
+            process = self.start("run", "--key", "k", "--", "wc", "-c", stdin=source.stdout)
+            source.stdout.close()
+            self.assertEqual(int(process.communicate()[0]), size)
+        self.assertEqual(process.returncode, 0)
+
+    def test_2_gb_of_input_are_digested(self):
+        size = 2_000_000_000
+        self.path("in").touch()
+        os.truncate(self.path("in"), size)
+        command = ["run", "--key", "k", "--fingerprint", "stdin", "--", "wc", "-c"]
+        for kind in ("file", "again"):
+            with self.subTest(kind=kind), open(self.path("in"), "rb") as file, open(self.path("out"), "wb") as out:
+                code = self.in_little_memory(command, stdin=file, stdout=out)
+                self.assertEqual((code, int(self.path("out").read_text())), (0, size))
+        os.truncate(self.path("in"), size - 1)
+        with open(self.path("in"), "rb") as file:
+            self.expect(self.once(*command, stdin=file), 241)
+
+    def test_much_input_from_a_pipe_goes_to_a_file_and_not_to_memory(self):
+        size = 400_000_000
+        with subprocess.Popen(["head", "-c", str(size), "/dev/zero"], stdout=subprocess.PIPE) as source:
+            with open(self.path("out"), "wb") as out:
+                code = self.in_little_memory(["run", "--key", "k", "--fingerprint", "stdin", "--", "wc", "-c"],
+                                             stdin=source.stdout, stdout=out)
+        self.assertEqual((code, int(self.path("out").read_text())), (0, size))
+
+    def test_no_room_for_large_results(self):
+        # A directory that cannot be made: the result is given up, and never run again.
+        self.path("blocked").touch()
+        command = ["run", "--key", "k", "--offload", "blocked/x", "--", "sh", "-c", "echo x >>ran; seq 1 300000"]
+        self.expect(self.once(*command), 0)
+        self.expect(self.once(*command), 246, b"")
+        self.assertEqual(self.runs(), 1)
+
+
+class Readers(Case):
+    def test_a_reader_that_leaves_changes_nothing(self):
+        script = "echo x >>ran; seq 1 100000; echo end >&2"
+        process = self.start("run", "--key", "k", "--", "sh", "-c", script)
+        process.stdout.readline()
+        process.stdout.close()
+        self.assertEqual(process.wait(), 0)
+        again = self.expect(self.once("run", "--key", "k", "--", "sh", "-c", script), 0)
+        self.assertTrue(again.stdout.endswith(b"\n100000\n"))
+        self.assertEqual(self.runs(), 1)
+
+    def test_a_full_disk_behind_our_output(self):
+        with open("/dev/full", "wb") as full:
+            self.expect(self.once("run", "--key", "k", "--", "seq", "3", stdout=full), 74, None, b"No space left")
+            self.expect(self.once("run", "--key", "k", "--", "seq", "3", stdout=full), 74)
+        self.expect(self.once("run", "--key", "k", "--", "seq", "3"), 0, b"1\n2\n3\n")
+
+    def test_a_reader_that_sleeps_does_not_lose_the_claim(self):
+        process = self.start("run", "--key", "k", "--lease", "2s", "--", "sh", "-c", "seq 1 100000; echo x >>ran")
+        process.stdout.readline()
+        revision = self.show("k")["revision"]
+        wait_until(lambda: self.show("k")["revision"] >= revision + 2, "renewed while nobody reads")
+        self.assertEqual(self.runs(), 0)
+        rest = process.stdout.read()
+        self.assertEqual((process.wait(), rest[-7:], self.runs()), (0, b"100000\n", 1))
+
+    def test_terminated_while_nobody_reads(self):
+        process = self.start("run", "--key", "k", "--", "sh", "-c", "echo $$ >pid; seq 1 20000")
+        command = self.pid_in("pid")
+        # All of it fits into the pipe to us and ours to nobody: the command ends, we cannot.
+        wait_until(lambda: not alive(command), "the command has ended")
+        process.terminate()
+        self.assertEqual(process.wait(), 0)
+        record = self.show("k")
+        self.assertEqual(record["result"]["run"]["stdout"], "".join(f"{n}\n" for n in range(1, 20001)))
+
+    def test_sockets_as_standard_output(self):
+        import socket
+        ours, theirs = socket.socketpair()
+        process = self.start("run", "--key", "k", "--", "seq", "1", "100000", stdout=theirs)
+        theirs.close()
+        data = b""
+        while chunk := ours.recv(65536):
+            data += chunk
+        ours.close()
+        self.assertEqual((process.wait(), data), (0, b"".join(b"%d\n" % n for n in range(1, 100001))))
+
+
+if __name__ == "__main__":
+    harness.main()

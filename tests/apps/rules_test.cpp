@@ -1,0 +1,70 @@
+// What the end of a command means.
+#include "rules.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <once/error.hpp>
+
+namespace once::cli {
+namespace {
+
+Rules rules(const char* on_failure = "", const char* on_signal = "", std::vector<std::string> on_exit = {},
+            OnLapse on_lapse = OnLapse::takeover) {
+  return {on_failure, on_signal, on_exit, on_lapse};
+}
+
+constexpr CommandEnd well{};
+constexpr CommandEnd badly{.signaled = false, .code = 4};
+constexpr CommandEnd killed{.signaled = true, .code = 9};
+
+TEST(Rules, Defaults) {
+  EXPECT_EQ(rules().fate(well, false), Fate::success);
+  EXPECT_EQ(rules().fate(badly, false), Fate::keep);
+  EXPECT_EQ(rules().fate(killed, false), Fate::release);
+}
+
+TEST(Rules, AnInterruptedCommandCameToNoEndOfItsOwn) {
+  EXPECT_EQ(rules().fate(well, true), Fate::success);
+  EXPECT_EQ(rules().fate(badly, true), Fate::release);
+  EXPECT_EQ(rules("", "", {"4=keep"}).fate(badly, true), Fate::keep);
+}
+
+TEST(Rules, UnderHoldWhatWasKilledIsUnknown) {
+  const Rules hold = rules("", "", {}, OnLapse::hold);
+  EXPECT_EQ(hold.fate(badly, false), Fate::keep);
+  EXPECT_EQ(hold.fate(badly, true), Fate::hold);
+  EXPECT_EQ(hold.fate(killed, false), Fate::hold);
+}
+
+TEST(Rules, WhatIsSaidOfFailuresGoesForSignalsUnlessTheyAreNamed) {
+  EXPECT_EQ(rules("keep").fate(killed, false), Fate::keep);
+  EXPECT_EQ(rules("hold").fate(killed, false), Fate::hold);
+  EXPECT_EQ(rules("keep", "release").fate(killed, false), Fate::release);
+  EXPECT_EQ(rules("release").fate(badly, false), Fate::release);
+}
+
+TEST(Rules, SingleCodes) {
+  const Rules some = rules("hold", "", {"1,3-5=keep", "4=success", "255=release"});
+  const auto fate = [&](std::uint8_t code) { return some.fate({.signaled = false, .code = code}, false); };
+  EXPECT_EQ(fate(1), Fate::keep);
+  EXPECT_EQ(fate(2), Fate::hold);
+  EXPECT_EQ(fate(3), Fate::keep);
+  EXPECT_EQ(fate(4), Fate::success);
+  EXPECT_EQ(fate(5), Fate::keep);
+  EXPECT_EQ(fate(255), Fate::release);
+}
+
+TEST(Rules, WordsThatMeanNothing) {
+  EXPECT_THROW(rules("store"), Exception);
+  EXPECT_THROW(rules("", "kill"), Exception);
+  for (const char* const rule : {"", "=", "1", "1=", "=keep", "0=keep", "256=keep", "a=keep", "1,=keep", "5-2=keep",
+                                 "1-=keep", "-1=keep", "1=store", "1 =keep"}) {
+    EXPECT_THROW(rules("", "", {rule}), Exception) << rule;
+  }
+}
+
+}  // namespace
+}  // namespace once::cli

@@ -1,0 +1,406 @@
+"""once run: who runs, what is replayed, what is refused."""
+import json
+import os
+import subprocess
+import unittest
+
+import harness
+from harness import Case, wait_until
+
+ALL_BYTES = bytes(range(256))
+
+
+class Replay(Case):
+    def test_same_bytes_on_the_same_streams_and_the_same_exit_code(self):
+        (self.path("out")).write_bytes(ALL_BYTES * 3 + b"no newline")
+        (self.path("err")).write_bytes(b"\0\xff\n" + ALL_BYTES)
+        command = ["--", "sh", "-c", "echo x >>ran; cat out; cat err >&2; exit 7"]
+        first = self.once("run", "--key", "k", *command)
+        self.expect(first, 7, self.path("out").read_bytes())
+        self.assertEqual(first.stderr, self.path("err").read_bytes())
+        for _ in range(3):
+            again = self.once("run", "--key", "k", *command)
+            self.expect(again, 7, first.stdout)
+            self.assertEqual(again.stderr, first.stderr)
+        self.assertEqual(self.runs(), 1)
+        self.assertEqual(self.show("k")["state"], "failed")
+
+    def test_every_exit_code(self):
+        for code in (0, 1, 2, 63, 126, 127, 128, 200, 255):
+            with self.subTest(code=code):
+                command = ["run", "--key", f"k{code}", "--", "sh", "-c", f"echo x >>ran{code}; exit {code}"]
+                self.expect(self.once(*command), code)
+                self.expect(self.once(*command), code)
+                self.assertEqual(self.runs(f"ran{code}"), 1)
+
+    def test_both_streams_into_one_keep_their_order(self):
+        script = "import os\nfor i in range(50): os.write(1 + i % 2, b'%d ' % i)"
+        command = [harness.PROGRAM, "run", "--key", "k", "--", "python3", "-c", script]
+        # Two pipes have no order between them, but what is replayed is what came in.
+        first = subprocess.run(command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True)
+        again = subprocess.run(command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True)
+        self.assertEqual(first.stdout, again.stdout)
+        self.assertEqual(sorted(first.stdout.split()), sorted(str(i).encode() for i in range(50)))
+
+    def test_output_streams_while_the_command_runs(self):
+        self.fifo("go")
+        process = self.start("run", "--key", "k", "--", "sh", "-c", "echo early; cat go >/dev/null; echo late")
+        self.assertEqual(process.stdout.readline(), b"early\n")
+        self.assertIsNone(process.poll())
+        self.open_gate("go")
+        self.assertEqual(process.stdout.read(), b"late\n")
+        self.assertEqual(process.wait(), 0)
+
+    def test_no_output_keeps_the_exit_code_only(self):
+        command = ["run", "--key", "k", "--no-output", "--", "sh", "-c", "echo hello; exit 3"]
+        self.expect(self.once(*command), 3, b"hello\n")
+        self.expect(self.once(*command), 3, b"")
+
+    def test_retention_ends(self):
+        command = ["run", "--key", "k", "--retention", "20ms", "--", "sh", "-c", "echo x >>ran"]
+        self.expect(self.once(*command), 0)
+        wait_until(lambda: self.once(*command).returncode == 0 and self.runs() >= 2, "run again after its retention")
+
+    def test_a_result_of_somebody_else(self):
+        self.expect(self.once("run", "--key", "k", "--on-failure", "hold", "--", "false"), 1)
+        self.path("receipt").write_bytes(b"receipt\n")
+        self.expect(self.once("resolve", "--key", "k", "--as", "completed", "--result", "receipt", "--reason", "seen"), 0)
+        self.expect(self.once("run", "--key", "k", "--", "false"), 0, b"receipt\n")
+
+
+class Environment(Case):
+    def test_the_command_learns_who_it_is(self):
+        command = ["run", "--key", "order-17", "--scope", "pay#1", "--", "env", "-0"]
+        done = self.expect(self.once(*command), 0)
+        names = dict(line.split("=", 1) for line in done.stdout.decode().split("\0") if line)
+        self.assertEqual(names["ONCE_KEY"], "order-17")
+        self.assertEqual(names["ONCE_SCOPE"], "pay#1")
+        self.assertEqual(names["ONCE_ATTEMPT"], "1")
+        record = self.show("order-17", "--scope", "pay#1")
+        self.assertEqual(names["ONCE_TOKEN"], str(record["token"]))
+        self.assertRegex(names["ONCE_DERIVED_KEY"], "^[0-9a-f]{64}$")
+
+    def test_derived_key_is_stable_over_attempts_and_differs_by_name(self):
+        def derived(key, *more):
+            script = "printf %s $ONCE_DERIVED_KEY; exit 1"
+            done = self.once("run", "--key", key, "--on-failure", "release", *more, "--", "sh", "-c", script)
+            return self.expect(done, 1).stdout
+
+        first = derived("k")
+        self.assertEqual(first, derived("k"))
+        self.assertNotEqual(first, derived("other"))
+        self.assertNotEqual(first, derived("k", "--derive-name", "mail"))
+
+    def test_only_what_is_passed_on_purpose_is_open_in_the_command(self):
+        extra = os.open(self.path("extra"), os.O_WRONLY | os.O_CREAT)
+        self.addCleanup(os.close, extra)
+        done = self.once("run", "--key", "k", "--", "python3", "-c",
+                         "import os; print(sorted(int(f) for f in os.listdir('/proc/self/fd')))", pass_fds=[extra])
+        self.expect(done, 0)
+        listed = json.loads(done.stdout)
+        self.assertEqual([fd for fd in listed if fd not in (0, 1, 2, extra)][1:], [], listed)  # One is listdir's own.
+
+    def test_closed_standard_streams(self):
+        done = subprocess.run(f"exec {harness.PROGRAM} run --key k -- sh -c 'echo x >>ran; echo out' <&- >&- 2>&-",
+                              shell=True, env=self.env, cwd=self.dir, check=False)
+        self.assertEqual(done.returncode, 0)
+        self.expect(self.once("run", "--key", "k", "--", "sh", "-c", "echo x >>ran; echo out"), 0, b"out\n")
+        self.assertEqual(self.runs(), 1)
+
+
+class Failures(Case):
+    def test_default_keeps(self):
+        command = ["run", "--key", "k", "--", "sh", "-c", "echo x >>ran; exit 4"]
+        self.expect(self.once(*command), 4)
+        self.expect(self.once(*command), 4)
+        self.assertEqual(self.runs(), 1)
+
+    def test_release_runs_again(self):
+        command = ["run", "--key", "k", "--on-failure", "release", "--", "sh", "-c", "echo x >>ran; test $(wc -l <ran) = 3"]
+        self.expect(self.once(*command), 1)
+        self.expect(self.once(*command), 1)
+        self.expect(self.once(*command), 0)
+        self.expect(self.once(*command), 0)
+        self.assertEqual(self.runs(), 3)
+
+    def test_hold_waits_for_a_person(self):
+        command = ["run", "--key", "k", "--on-failure", "hold", "--", "sh", "-c", "echo x >>ran; exit 4"]
+        self.expect(self.once(*command), 4)
+        self.expect(self.once(*command), 242, b"", b"once resolve")
+        self.assertEqual(self.show("k")["state"], "unknown")
+        self.assertEqual(self.runs(), 1)
+
+    def test_rules_for_single_exit_codes(self):
+        rules = ["--on-failure", "hold", "--on-exit", "75=release", "--on-exit", "2,10-12=keep", "--on-exit", "1=success"]
+
+        def run(code):
+            command = ["run", "--key", f"k{code}", *rules, "--", "sh", "-c", f"exit {code}"]
+            self.expect(self.once(*command), code)
+            return self.once("show", "--key", f"k{code}", "--json")
+
+        self.assertEqual(run(75).returncode, 239)
+        for code, state in ((2, "failed"), (10, "failed"), (12, "failed"), (13, "unknown"), (1, "completed")):
+            self.assertEqual(json.loads(run(code).stdout)["state"], state, code)
+
+    def test_stored_failure_can_be_executed_again(self):
+        self.expect(self.once("run", "--key", "k", "--", "sh", "-c", "echo x >>ran; exit $(wc -l <ran)"), 1)
+        command = ["run", "--key", "k", "--on-stored-failure", "execute", "--"]
+        self.expect(self.once(*command, "sh", "-c", "echo x >>ran; exit $(wc -l <ran)"), 2)
+        self.assertEqual(self.show("k")["attempt"], 2)
+
+    def test_death_by_signal(self):
+        for more, fate in (([], "run"), (["--on-failure", "keep"], "keep"), (["--on-signal", "keep"], "keep"),
+                           (["--on-lapse", "hold"], "hold"), (["--on-signal", "hold"], "hold")):
+            with self.subTest(more=more):
+                key = "k" + "".join(more)
+                command = ["run", "--key", key, *more, "--", "sh", "-c", f"echo x >>'ran{key}'; kill -USR1 $$"]
+                self.expect(self.once(*command), 138)
+                self.expect(self.once(*command), 242 if fate == "hold" else 138)
+                self.assertEqual(self.runs(f"ran{key}"), 2 if fate == "run" else 1)
+                if fate == "keep":
+                    self.assertEqual(self.show(key)["result"]["run"]["signal"], 10)
+
+    def test_what_cannot_be_executed_leaves_nothing(self):
+        self.path("plain").write_text("no program")
+        self.expect(self.once("run", "--key", "k", "--", "no-such-program"), 127, b"", b"Nothing was run")
+        self.expect(self.once("run", "--key", "k", "--", "./plain"), 126)
+        self.expect(self.once("run", "--key", "k", "--", "."), 126)
+        self.expect(self.once("show", "--key", "k"), 239)
+        self.expect(self.once("run", "--key", "k", "--", "echo", "now"), 0, b"now\n")
+
+
+class Identity(Case):
+    def test_another_command_under_the_same_key_is_a_mismatch(self):
+        self.expect(self.once("run", "--key", "k", "--", "echo", "a"), 0)
+        self.expect(self.once("run", "--key", "k", "--", "echo", "b"), 241, b"", b"used for something else")
+        # Arguments that only look alike when they are joined.
+        self.expect(self.once("run", "--key", "j", "--", "echo", "a b"), 0)
+        self.expect(self.once("run", "--key", "j", "--", "echo", "a", "b"), 241)
+
+    def test_without_a_fingerprint_anything_is_replayed(self):
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--", "echo", "a"), 0, b"a\n")
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--", "echo", "b"), 0, b"a\n")
+
+    def test_environment_variables(self):
+        def run(**more):
+            return self.once("run", "--key", "k", "--fingerprint", "args,env:DAY", "--", "true", env={**self.env, **more})
+
+        self.expect(run(DAY="monday"), 0)
+        self.expect(run(DAY="monday", OTHER="x"), 0)
+        self.expect(run(DAY="tuesday"), 241)
+        self.expect(run(), 241)
+
+    def test_standard_input(self):
+        command = ["run", "--key", "k", "--fingerprint", "stdin", "--", "sh", "-c", "echo x >>ran; cat"]
+        self.expect(self.once(*command, input=ALL_BYTES), 0, ALL_BYTES)
+        self.expect(self.once(*command, input=ALL_BYTES), 0, ALL_BYTES)
+        self.expect(self.once(*command, input=ALL_BYTES + b"x"), 241)
+        self.path("in").write_bytes(ALL_BYTES)
+        with open(self.path("in"), "rb") as file:  # A file is read in place, and gives the same.
+            self.expect(self.once(*command, stdin=file), 0, ALL_BYTES)
+        self.assertEqual(self.runs(), 1)
+        self.assertEqual([name for name in os.listdir(self.dir) if "input" in name], [])
+
+    def test_a_file_is_read_from_where_it_stands(self):
+        self.path("in").write_bytes(b"head\nbody\n")
+        with open(self.path("in"), "rb") as file:
+            os.lseek(file.fileno(), 5, os.SEEK_SET)
+            command = ["run", "--key", "k", "--fingerprint", "stdin", "--", "cat"]
+            self.expect(self.once(*command, stdin=file), 0, b"body\n")
+        self.expect(self.once(*command, input=b"body\n"), 0, b"body\n")
+
+    def test_too_much_standard_input(self):
+        command = ["run", "--key", "k", "--fingerprint", "stdin", "--input-limit", "1KiB", "--", "touch", "ran"]
+        self.expect(self.once(*command, input=b"x" * 1025), 64, b"", b"--input-limit")
+        self.assertFalse(self.path("ran").exists())
+        self.expect(self.once(*command, input=b"x" * 1024), 0)
+
+    def test_standard_input_is_passed_through_untouched_otherwise(self):
+        self.expect(self.once("run", "--key", "k", "--", "cat", input=b"hello"), 0, b"hello")
+
+    def test_keys_of_any_bytes(self):
+        for name, key in (("hex", b"a\0b\nc"), ("file", b"\n\x01\xff\0")):
+            with self.subTest(name=name):
+                self.path("key").write_bytes(key)
+                by_hex = ["--key-hex", key.hex()]
+                by_file = ["--key-file", "key"]
+                self.expect(self.once("run", *by_hex, "--", "sh", "-c", "echo $ONCE_ATTEMPT ${ONCE_KEY-none}"), 0, b"1 none\n")
+                record = json.loads(self.expect(self.once("show", *by_file, "--json"), 0).stdout)
+                self.assertEqual(bytes.fromhex(record["stored_key_hex"]), b"#" + key)
+                self.assertIn(b"\\", self.once("ls").stdout)
+
+    def test_keys_that_look_like_something_else(self):
+        for key in ("[a,b]", "--key", "-5", "a b", "%23#", "{}", "", "é"):
+            with self.subTest(key=key):
+                if not key:
+                    self.expect(self.once("run", "--key", key, "--", "true"), 64, b"", b"the key is empty")
+                    continue
+                done = self.once("run", f"--key={key}", "--", "printenv", "ONCE_KEY")
+                self.expect(done, 0, key.encode() + b"\n")
+
+    def test_arguments_reach_the_command_as_they_are(self):
+        arguments = ["[a,b]", "--", "-x", "--key", "", "a\nb", "[", "]", "%", "--help", "'\"\\"]
+        script = "import sys, json; print(json.dumps(sys.argv[1:]))"
+        done = self.expect(self.once("run", "--key", "k", "--", "python3", "-c", script, *arguments), 0)
+        self.assertEqual(json.loads(done.stdout), arguments)
+
+    def test_long_keys(self):
+        self.path("key").write_bytes(b"k" * 10_000_000)
+        for command in (["run", "--key-file", "key", "--", "touch", "ran"], ["show", "--key-file", "key"]):
+            self.expect(self.once(*command), 64, b"", b"1024 bytes")
+        self.expect(self.once("run", "--key", "k" * 1024, "--", "touch", "ran"), 64, b"", b"1024")
+        self.assertFalse(self.path("ran").exists())
+        self.expect(self.once("run", "--key", "k" * 1023, "--", "true"), 0)
+
+    def test_scopes_keep_keys_apart(self):
+        for scope in ("", "a", "b", "a#", "a%23"):
+            self.expect(self.once("run", "--key", "k", "--scope", scope, "--", "sh", "-c", "echo $ONCE_SCOPE"), 0,
+                        scope.encode() + b"\n")
+        self.assertEqual(len(json.loads(self.once("ls", "--json").stdout)), 5)
+
+
+class Together(Case):
+    def test_conflict_and_waiting(self):
+        self.fifo("go")
+        command = ["--", "sh", "-c", "echo x >>ran; cat go; echo done"]
+        first = self.start("run", "--key", "k", *command)
+        wait_until(lambda: self.runs() == 1, "the first runs")
+        conflict = self.expect(self.once("run", "--key", "k", *command), 240, b"", b"--wait")
+        self.assertIn(b"is being run by", conflict.stderr)
+        self.expect(self.once("run", "--key", "k", "--wait", "50ms", *command), 240, b"", b"within 50ms")
+        waiting = self.start("run", "--key", "k", "--wait", "60s", *command)
+        self.expect(self.once("run", "--key", "k", "--", "echo", "other"), 241)  # A mismatch is told before a conflict.
+        self.open_gate("go")
+        self.assertEqual(first.communicate()[0], b"go\ndone\n")
+        self.assertEqual(waiting.communicate()[0], b"go\ndone\n")
+        self.assertEqual((first.returncode, waiting.returncode, self.runs()), (0, 0, 1))
+
+    def test_a_waiting_caller_can_be_interrupted(self):
+        self.fifo("go")
+        first = self.start("run", "--key", "k", "--", "sh", "-c", "echo x >>ran; cat go")
+        wait_until(lambda: self.runs() == 1, "the first runs")
+        waiting = self.start("run", "-v", "--key", "k", "--wait", "60s", "--", "sh", "-c", "echo x >>ran; cat go")
+        wait_until(lambda: self.blocked_signals(waiting.pid), "signals taken over")
+        waiting.terminate()
+        self.assertEqual(waiting.wait(), -15)
+        self.open_gate("go")
+        self.assertEqual(first.wait(), 0)
+        self.assertEqual(self.runs(), 1)
+
+    @staticmethod
+    def blocked_signals(pid):
+        with open(f"/proc/{pid}/status", encoding="ascii") as status:
+            blocked = next(line for line in status if line.startswith("SigBlk")).split()[1]
+        return int(blocked, 16) >> 14 & 1  # SIGTERM
+
+    def test_twenty_at_once_run_it_once(self):
+        script = "echo x >>ran; echo $$ $ONCE_TOKEN; echo said >&2; exit 5"
+        processes = [self.start("run", "--key", "k", "--wait", "60s", "--", "sh", "-c", script) for _ in range(20)]
+        outputs = {process.communicate() for process in processes}
+        self.assertEqual(self.runs(), 1)
+        self.assertEqual(len(outputs), 1, outputs)
+        self.assertEqual({process.returncode for process in processes}, {5})
+
+    def test_runs_longer_than_its_lease(self):
+        self.fifo("go")
+        command = ["run", "--key", "k", "--lease", "2s", "--", "sh", "-c", "echo x >>ran; cat go"]
+        first = self.start(*command)
+        wait_until(lambda: self.runs() == 1, "the first runs")
+        begun = self.show("k")
+        # Renewed often enough that the lease it began with is long over.
+        wait_until(lambda: self.show("k")["revision"] >= begun["revision"] + 4, "renewed")
+        self.expect(self.once(*command), 240)
+        self.open_gate("go")
+        self.assertEqual(first.wait(), 0)
+        self.assertEqual(self.runs(), 1)
+
+
+class StoreDown(Case):
+    def test_stores_that_cannot_be_used(self):
+        self.path("file").write_text("text")
+        self.path("garbage").write_bytes(b"\x01\x02garbage" * 1000)
+        for url, code in ((f"sqlite:{self.dir}/file/x.db", 243), (f"sqlite:{self.dir}/missing/x.db", 243),
+                          (f"sqlite:{self.dir}/garbage", 244), (f"sqlite:{self.dir}", None), ("redis://x", 64),
+                          ("sqlite:", 64), (f"sqlite:{self.dir}/x.db?colour=red", 64), ("nonsense", 64)):
+            with self.subTest(url=url):
+                done = self.once("run", "--store", url, "--key", "k", "--", "touch", "ran")
+                self.assertIn(done.returncode, (243, 244, 64) if code is None else (code,), done.stderr)
+                self.assertIn(b"Nothing was run", done.stderr)
+                self.assertFalse(self.path("ran").exists())
+
+    def test_a_file_damaged_underneath(self):
+        self.expect(self.once("run", "--key", "first", "--", "true"), 0)
+        database = self.path("once.db")
+        for name in ("once.db-wal", "once.db-shm"):
+            if self.path(name).exists():
+                self.path(name).unlink()
+        database.write_bytes(os.urandom(8192))
+        self.expect(self.once("run", "--key", "k", "--", "touch", "ran"), 244)
+        self.assertFalse(self.path("ran").exists())
+        self.assertEqual(self.once("doctor").returncode, 244)
+
+    def test_run_without_protection_if_told_so(self):
+        command = ["run", "--store", f"sqlite:{self.dir}/missing/x.db", "--key", "k", "--on-store-down", "run", "--"]
+        done = self.once(*command, "sh", "-c", "echo $ONCE_ATTEMPT $ONCE_TOKEN; exit 9")
+        self.expect(done, 9, b"1 0\n", b"without protection")
+        # Only a store that is down: a wrong flag is not.
+        self.expect(self.once("run", "--store", "redis:x", "--key", "k", "--on-store-down", "run", "--", "true"), 64)
+
+    def test_default_store(self):
+        env = {name: value for name, value in self.env.items() if name != "ONCE_STORE"}
+        home = {**env, "HOME": str(self.dir)}
+        self.expect(self.once("ls", env=home), 243, b"", b"there is no store yet")
+        self.expect(self.once("run", "--key", "k", "--", "true", env=home), 0)
+        self.assertTrue((self.dir / ".local/state/once/once.db").exists())
+        self.assertEqual(os.stat(self.dir / ".local/state/once").st_mode & 0o777, 0o700)
+        state = {**home, "XDG_STATE_HOME": str(self.dir / "state %23")}
+        self.expect(self.once("run", "--key", "k", "--", "true", env=state), 0)
+        self.assertTrue((self.dir / "state %23/once/once.db").exists())
+        del env["HOME"]
+        self.expect(self.once("run", "--key", "k", "--", "true", env=env), 64, b"", b"HOME is not set")
+
+    def test_store_flag_counts_more_than_the_variable(self):
+        self.expect(self.once("run", "--store", f"sqlite:{self.dir}/other.db", "--key", "k", "--", "true"), 0)
+        self.assertTrue(self.path("other.db").exists())
+        self.assertFalse(self.path("once.db").exists())
+
+
+class Usage(Case):
+    def test_wrong_calls(self):
+        for arguments, said in (
+                ([], b""), (["nothing"], b""), (["run"], b"no command"), (["run", "--", "true"], b"no key"),
+                (["run", "--key", "k"], b"no command"), (["run", "--key", "k", "--"], b"no command"),
+                (["run", "--key", "k", "true"], b""), (["run", "--key", "k", "--colour", "--", "true"], b"colour"),
+                (["run", "--key", "a", "--key", "b", "--", "true"], b"--key"),
+                (["run", "--key", "a", "--key-hex", "61", "--", "true"], b"several keys"),
+                (["run", "--key-hex", "6", "--", "true"], b"hexadecimal"),
+                (["run", "--key", "k", "--lease", "30", "--", "true"], b"--lease"),
+                (["run", "--key", "k", "--lease", "1ms", "--", "true"], b"lease"),
+                (["run", "--key", "k", "--lease", "-1s", "--", "true"], b"--lease"),
+                (["run", "--key", "k", "--lease", "1.5s", "--", "true"], b"--lease"),
+                (["run", "--key", "k", "--lease", "99999999999999999999s", "--", "true"], b"--lease"),
+                (["run", "--key", "k", "--wait", "soon", "--", "true"], b"--wait"),
+                (["run", "--key", "k", "--on-failure", "store", "--", "true"], b"--on-failure"),
+                (["run", "--key", "k", "--on-exit", "0=keep", "--", "true"], b"--on-exit"),
+                (["run", "--key", "k", "--on-exit", "5", "--", "true"], b"--on-exit"),
+                (["run", "--key", "k", "--on-exit", "9-5=keep", "--", "true"], b"--on-exit"),
+                (["run", "--key", "k", "--fingerprint", "args,none", "--", "true"], b"--fingerprint"),
+                (["run", "--key", "k", "--fingerprint", "environment", "--", "true"], b"--fingerprint"),
+                (["run", "--key", "k", "--output-limit", "1XB", "--", "true"], b"--output-limit"),
+                (["ls", "--", "true"], b"only `once run`"), (["ls", "--state", "odd"], b"--state"),
+                (["show"], b"no key"), (["release", "--key", "k"], b"--reason"),
+                (["sweep", "--expired-for", "long"], b"--expired-for")):
+            with self.subTest(arguments=arguments):
+                self.expect(self.once("run", "--key", "there", "--", "true"), 0)
+                done = self.once(*arguments)
+                self.expect(done, 64, None, said)
+
+    def test_help_and_version(self):
+        self.assertIn(b"run", self.expect(self.once("--help"), 0).stdout)
+        self.assertRegex(self.expect(self.once("--version"), 0).stdout, rb"^once \d+\.\d+\.\d+\n$")
+        for command in ("run", "ls", "show", "resolve", "release", "extend", "sweep", "stats", "doctor"):
+            self.assertIn(b"Examples:", self.expect(self.once(command, "--help"), 0).stdout, command)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,108 @@
+// Words of the command line and of the output.
+#include "text.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include <once/error.hpp>
+
+namespace once::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Duration, WholeNumbersAndUnits) {
+  EXPECT_EQ(parse_duration("500ms", "x"), 500ms);
+  EXPECT_EQ(parse_duration("0s", "x"), 0ms);
+  EXPECT_EQ(parse_duration("30s", "x"), 30s);
+  EXPECT_EQ(parse_duration("5m", "x"), 5min);
+  EXPECT_EQ(parse_duration("24h", "x"), 24h);
+  EXPECT_EQ(parse_duration("3653d", "x"), 24h * 3653);
+}
+
+TEST(Duration, NothingElse) {
+  for (const char* const text : {"", "s", "30", "30 s", " 30s", "30s ", "-1s", "+1s", "1.5s", "1e3s", "30S", "1h30m",
+                                 "0x10s", "3654d", "18446744073709551616s", "18446744073709551615d"}) {
+    try {
+      parse_duration(text, "--lease");
+      ADD_FAILURE() << text;
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::misuse);
+      EXPECT_NE(std::string(error.what()).find("--lease"), std::string::npos);
+    }
+  }
+}
+
+TEST(Size, NumbersAndUnits) {
+  EXPECT_EQ(parse_size("0", "x"), 0U);
+  EXPECT_EQ(parse_size("65536", "x"), 65536U);
+  EXPECT_EQ(parse_size("1KiB", "x"), 1024U);
+  EXPECT_EQ(parse_size("10MB", "x"), 10'000'000U);
+  EXPECT_EQ(parse_size("2GiB", "x"), std::uint64_t{2} << 30);
+  for (const char* const text : {"", "KiB", "1k", "1.5MiB", "-1", "18446744073709551616", "18446744073709551615KiB"}) {
+    EXPECT_THROW(parse_size(text, "x"), Exception) << text;
+  }
+}
+
+TEST(Hex, Pairs) {
+  EXPECT_EQ(parse_hex("00fF61", "x"), std::string("\0\xff"
+                                                  "a",
+                                                  3));
+  EXPECT_EQ(parse_hex("", "x"), "");
+  EXPECT_THROW(parse_hex("0", "x"), Exception);
+  EXPECT_THROW(parse_hex("0g", "x"), Exception);
+}
+
+TEST(Times, Rfc3339) {
+  EXPECT_EQ(rfc3339(Time{}), "1970-01-01T00:00:00.000Z");
+  EXPECT_EQ(rfc3339(Time{Millis{1'709'210'096'789}}), "2024-02-29T12:34:56.789Z");
+  EXPECT_EQ(rfc3339(Time{Millis{-1}}), "1969-12-31T23:59:59.999Z");
+  EXPECT_EQ(rfc3339(never), "9999-12-31T23:59:59.999Z");
+}
+
+TEST(Durations, ForPeople) {
+  EXPECT_EQ(show_duration(0ms), "0ms");
+  EXPECT_EQ(show_duration(999ms), "999ms");
+  EXPECT_EQ(show_duration(61s), "1m1s");
+  EXPECT_EQ(show_duration(24h * 3 + 2h + 1s), "3d2h");
+  EXPECT_EQ(show_duration(1h + 1s), "1h");
+  EXPECT_EQ(show_duration(-5s), "-5s");
+}
+
+TEST(Sizes, ForPeople) {
+  EXPECT_EQ(show_size(0), "0 B");
+  EXPECT_EQ(show_size(1023), "1023 B");
+  EXPECT_EQ(show_size(1536), "1.5 KiB");
+  EXPECT_EQ(show_size(std::uint64_t{64} << 20), "64.0 MiB");
+}
+
+TEST(Escaping, NothingSteersATerminal) {
+  EXPECT_EQ(escaped("plain \xC3\xA9"), "plain \xC3\xA9");
+  EXPECT_EQ(escaped("a\nb\t\\\x1b[0m\x7f"), "a\\nb\\t\\\\\\x1B[0m\\x7F");
+  EXPECT_EQ(escaped(std::string("\0", 1)), "\\x00");
+  EXPECT_EQ(escaped("\xff\xC3\xA9"), "\\xFF\\xC3\\xA9");  // Not UTF-8 as a whole.
+  EXPECT_EQ(escaped("\xC2\x9B"
+                    "31m"),
+            "\\xC2\\x9B31m");  // U+009B is a control character too.
+}
+
+TEST(Base64, Rfc4648Examples) {  // RFC 4648, section 10.
+  EXPECT_EQ(base64(""), "");
+  EXPECT_EQ(base64("f"), "Zg==");
+  EXPECT_EQ(base64("fo"), "Zm8=");
+  EXPECT_EQ(base64("foo"), "Zm9v");
+  EXPECT_EQ(base64("foob"), "Zm9vYg==");
+  EXPECT_EQ(base64("\xff\xfe"), "//4=");
+}
+
+TEST(Tables, LineUp) {
+  Table table({"A", "LONG"});
+  table.add({"\xC3\xA9", "x"});
+  table.add({"abc", "y"});
+  EXPECT_EQ(table.text(), "A    LONG\n\xC3\xA9    x\nabc  y\n");
+}
+
+}  // namespace
+}  // namespace once::cli

@@ -1,0 +1,389 @@
+// What an operator may do to records: the plans, and carrying them out.
+#include <once/operate.hpp>
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <once/decide.hpp>
+#include <once/key.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/stores/memory.hpp>
+
+namespace once::operate {
+
+void PrintTo(Standing standing, std::ostream* out) { *out << to_string(standing); }
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Time now{Millis{1'000'000}};
+const Reason reason{.by = "alice@desk", .text = "checked"};
+
+Owner owner(std::uint8_t byte) {
+  Owner result;
+  result.bytes.fill(byte);
+  return result;
+}
+
+Record running(const std::string& name = "k") {
+  Policy policy;
+  policy.lease = 10s;
+  policy.retention = 1h;
+  Record record = claimed({.key = Key("s", name).stored(), .owner = owner(1), .fingerprint = {}, .holder = "h"}, policy,
+                          now, nullptr, Verdict::execute);
+  record.steps.push_back({"charge", "done"});
+  return record;
+}
+
+Record in_standing(Standing standing) {
+  Policy policy;
+  policy.retention = 1h;
+  Record record = running();
+  switch (standing) {
+    case Standing::running:
+      return record;
+    case Standing::lapsed:
+      record.lease_until = now;
+      return record;
+    case Standing::released:
+      return released(record, "r", policy, now);
+    case Standing::completed:
+      return completed(record, Result::inlined("result"), policy, now);
+    case Standing::failed:
+      return failed(record, {.code = "c", .message = "m"}, {}, policy, now);
+    case Standing::unknown:
+      return marked_unknown(record, "r", now);
+    case Standing::expired:
+      record = completed(record, Result::inlined("result"), policy, now);
+      record.expires_at = now;
+      return record;
+  }
+  return record;
+}
+
+constexpr Standing standings[] = {Standing::running, Standing::lapsed,  Standing::released, Standing::completed,
+                                  Standing::failed,  Standing::unknown, Standing::expired};
+
+TEST(Standing, FollowsFromStateAndTime) {
+  for (const Standing expected : standings) {
+    EXPECT_EQ(standing(in_standing(expected), now), expected);
+    EXPECT_EQ(standing_from_string(to_string(expected)), expected);
+  }
+  EXPECT_EQ(standing(running(), now + 10s - 1ms), Standing::running);
+  EXPECT_EQ(standing(running(), now + 10s), Standing::lapsed);
+  EXPECT_FALSE(standing_from_string("in_progress"));
+}
+
+TEST(Resolve, WhatMayBeEndedWithoutForce) {
+  const std::set<Standing> allowed = {Standing::lapsed, Standing::released, Standing::unknown};
+  for (const Standing from : standings) {
+    for (const As as : {As::completed, As::failed, As::released}) {
+      Resolution resolution;
+      resolution.as = as;
+      const Record seen = in_standing(from);
+      const Plan plan = plan_resolve(seen, resolution, reason, owner(2), now);
+      EXPECT_EQ(plan.next.has_value(), allowed.contains(from)) << to_string(from);
+      EXPECT_NE(plan.next.has_value(), !plan.refusal.empty());
+      resolution.force = true;
+      EXPECT_EQ(plan_resolve(seen, resolution, reason, owner(2), now).next.has_value(), from != Standing::expired);
+    }
+  }
+}
+
+TEST(Resolve, ChangesTheOwnerAndKeepsWhoAndWhy) {
+  Resolution resolution;
+  resolution.result = Result::inlined("receipt");
+  resolution.retention = 2h;
+  const Record seen = in_standing(Standing::unknown);
+  const Record next = plan_resolve(seen, resolution, reason, owner(2), now).next.value();
+  EXPECT_EQ(next.state, State::completed);
+  EXPECT_EQ(next.owner, owner(2));
+  EXPECT_EQ(next.revision, seen.revision + 1);
+  EXPECT_EQ(next.token, seen.token);
+  EXPECT_EQ(next.result.bytes, "receipt");
+  EXPECT_EQ(next.failure, Failure{});
+  EXPECT_EQ(next.expires_at, now + 2h);
+  EXPECT_EQ(next.note, "resolved as completed by alice@desk: checked");
+  resolution.as = As::failed;
+  resolution.failure = {.code = "declined", .message = "no money"};
+  const Record refused = plan_resolve(seen, resolution, reason, owner(2), now).next.value();
+  EXPECT_EQ(refused.state, State::failed);
+  EXPECT_EQ(refused.failure.code, "declined");
+}
+
+TEST(Release, TheNextCallerTakesItOverWithItsSteps) {
+  const Record next = plan_release(in_standing(Standing::unknown), 1h, false, reason, owner(2), now).next.value();
+  EXPECT_TRUE(is_released(next));
+  EXPECT_EQ(next.steps.size(), 1U);
+  EXPECT_EQ(next.note, "released by alice@desk: checked");
+  Policy hold;
+  hold.on_lapse = OnLapse::hold;
+  EXPECT_EQ(decide(&next, {.key = next.key, .owner = owner(3), .fingerprint = {}, .holder = {}}, hold, now).verdict,
+            Verdict::take_over);
+  EXPECT_FALSE(plan_release(next, 1h, true, reason, owner(2), now).next);
+}
+
+TEST(Extend, KeepsTheOwnerSoThatItsHolderGoesOn) {
+  const Record live = running();
+  const Record longer = plan_extend(live, 1h, reason, now).next.value();
+  EXPECT_EQ(longer.owner, live.owner);
+  EXPECT_EQ(longer.revision, live.revision + 1);
+  EXPECT_EQ(longer.lease_until, live.lease_until + 1h);
+  EXPECT_GE(longer.expires_at, longer.lease_until);
+  const Record lapsed = in_standing(Standing::lapsed);
+  EXPECT_EQ(plan_extend(lapsed, 1h, reason, now + 5s).next->lease_until, now + 5s + 1h);
+  const Record done = in_standing(Standing::completed);
+  EXPECT_EQ(plan_extend(done, 1h, reason, now).next->expires_at, done.expires_at + 1h);
+}
+
+TEST(Extend, Refusals) {
+  for (const Standing from : {Standing::released, Standing::unknown, Standing::expired}) {
+    EXPECT_FALSE(plan_extend(in_standing(from), 1h, reason, now).next) << to_string(from);
+  }
+  EXPECT_FALSE(plan_extend(running(), 0ms, reason, now).next);
+  EXPECT_FALSE(plan_extend(running(), -1ms, reason, now).next);
+  EXPECT_FALSE(plan_extend(running(), 24h * 3654, reason, now).next);
+}
+
+TEST(Extend, NeverPassesTheEndOfTime) {
+  Record record = running();
+  record.lease_until = never - 1ms;
+  record.expires_at = never;
+  EXPECT_EQ(plan_extend(record, 1h, reason, now).next->lease_until, never);
+}
+
+TEST(Reasons, AreAskedFor) {
+  for (const Reason& bad :
+       {Reason{.by = "", .text = "x"}, Reason{.by = "x", .text = ""}, Reason{.by = "x", .text = " \n"}}) {
+    EXPECT_FALSE(plan_extend(running(), 1h, bad, now).next);
+    EXPECT_FALSE(plan_resolve(in_standing(Standing::unknown), {}, bad, owner(2), now).next);
+    EXPECT_FALSE(plan_release(in_standing(Standing::unknown), 1h, false, bad, owner(2), now).next);
+  }
+  const Reason longest{.by = "x", .text = std::string(5000, 'y')};
+  EXPECT_EQ(plan_extend(running(), 1h, longest, now).next->note.size(), Record::max_text_bytes);
+}
+
+// A store that fails as it is told, before or after it has done what it was asked.
+class Troubled final : public Store {
+ public:
+  enum class Trouble { none, before, after, always_before };
+  explicit Troubled(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
+  Trouble trouble = Trouble::none;
+  int writes = 0;
+
+  void insert(Record record, Done done) override { inner_->insert(std::move(record), std::move(done)); }
+  void replace(Record record, Seen seen, Done done) override {
+    ++writes;
+    const Trouble now_trouble = trouble;
+    if (trouble != Trouble::always_before) trouble = Trouble::none;
+    if (now_trouble == Trouble::none) return inner_->replace(std::move(record), seen, std::move(done));
+    if (now_trouble == Trouble::after) inner_->replace(std::move(record), seen, [](Answer) {});
+    done(Answer::fail(ErrorKind::in_doubt, "no answer"));
+  }
+  void remove(std::string key, Seen seen, Done done) override { inner_->remove(std::move(key), seen, std::move(done)); }
+  void get(std::string key, Done done) override { inner_->get(std::move(key), std::move(done)); }
+  void list(ListQuery query, Callback<void(ListPage)> done) override {
+    inner_->list(std::move(query), std::move(done));
+  }
+  void sweep(Time at, std::size_t limit, Callback<void(SweepAnswer)> done) override {
+    inner_->sweep(at, limit, std::move(done));
+  }
+  [[nodiscard]] Capabilities capabilities() const noexcept override { return inner_->capabilities(); }
+  [[nodiscard]] std::string name() const override { return "troubled"; }
+
+ private:
+  std::unique_ptr<Store> inner_;
+};
+
+struct Bench {
+  Troubled store{stores::make_memory_store()};
+  Record seen = in_standing(Standing::unknown);
+  Bench() { EXPECT_EQ(blocking::insert(store, seen).status, Answer::Status::done); }
+  [[nodiscard]] Record next() const { return plan_resolve(seen, {}, reason, owner(2), now).next.value(); }
+};
+
+TEST(Apply, WritesOverWhatWasSeen) {
+  Bench bench;
+  const Applied applied = apply(bench.store, bench.seen, 0, bench.next());
+  EXPECT_EQ(applied.kind, Applied::Kind::done);
+  EXPECT_EQ(*blocking::get(bench.store, bench.seen.key).record, bench.next());
+}
+
+TEST(Apply, IsRefusedWhenTheRecordHasChanged) {
+  Bench bench;
+  Record other = plan_release(bench.seen, 1h, false, reason, owner(9), now).next.value();
+  ASSERT_EQ(apply(bench.store, bench.seen, 0, other).kind, Applied::Kind::done);
+  const Applied late = apply(bench.store, bench.seen, 0, bench.next());
+  EXPECT_EQ(late.kind, Applied::Kind::changed);
+  EXPECT_EQ(late.record, other);
+  ASSERT_EQ(blocking::remove(bench.store, other.key, {.owner = other.owner, .revision = other.revision}).status,
+            Answer::Status::done);
+  const Applied gone = apply(bench.store, bench.seen, 0, bench.next());
+  EXPECT_EQ(gone.kind, Applied::Kind::changed);
+  EXPECT_FALSE(gone.record);
+}
+
+TEST(Apply, LostAnswers) {
+  for (const auto trouble : {Troubled::Trouble::before, Troubled::Trouble::after}) {
+    Bench bench;
+    bench.store.trouble = trouble;
+    EXPECT_EQ(apply(bench.store, bench.seen, 0, bench.next()).kind, Applied::Kind::done);
+    EXPECT_EQ(*blocking::get(bench.store, bench.seen.key).record, bench.next());
+    EXPECT_EQ(bench.store.writes, trouble == Troubled::Trouble::before ? 2 : 1);
+  }
+  Bench bench;
+  bench.store.trouble = Troubled::Trouble::always_before;
+  const Applied applied = apply(bench.store, bench.seen, 0, bench.next());
+  EXPECT_EQ(applied.kind, Applied::Kind::failed);
+  EXPECT_EQ(applied.error.kind, ErrorKind::in_doubt);
+}
+
+TEST(Apply, ADisplacedHolderCanWriteNothingMore) {
+  Bench bench;
+  ASSERT_EQ(apply(bench.store, bench.seen, 0, bench.next()).kind, Applied::Kind::done);
+  for (std::uint64_t revision = 0; revision < 10; ++revision) {
+    EXPECT_EQ(blocking::replace(bench.store, bench.seen, {.owner = bench.seen.owner, .revision = revision}).status,
+              Answer::Status::refused);
+  }
+}
+
+TEST(ForEach, EveryFilter) {
+  const std::unique_ptr<Store> store = stores::make_memory_store();
+  std::map<Standing, int> expected;
+  int number = 0;
+  for (const Standing standing : standings) {
+    for (int i = 0; i < 300; ++i) {  // More than a page in all.
+      Record record = in_standing(standing);
+      record.key = Key(i % 2 == 0 ? "even" : "odd", std::to_string(number++)).stored();
+      record.created_at = now - Millis{i};
+      ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+      ++expected[standing];
+    }
+  }
+  const auto found = [&](const Filter& filter) {
+    int count = 0;
+    const auto error = for_each(*store, filter, now, [&](const Record& record) {
+      EXPECT_TRUE(matches(filter, record, now));
+      ++count;
+      return true;
+    });
+    EXPECT_FALSE(error);
+    return count;
+  };
+  EXPECT_EQ(found({}), number);
+  for (const Standing standing : standings) {
+    Filter filter;
+    filter.standing = standing;
+    EXPECT_EQ(found(filter), expected[standing]) << to_string(standing);
+  }
+  Filter filter;
+  filter.in_progress = true;
+  EXPECT_EQ(found(filter), 900);
+  filter = {};
+  filter.key_prefix = scope_prefix("odd");
+  EXPECT_EQ(found(filter), number / 2);
+  filter = {};
+  filter.created_before = now - 290ms;
+  EXPECT_EQ(found(filter), 10 * 7);
+  filter = {};
+  filter.created_not_before = now - 9ms;
+  EXPECT_EQ(found(filter), 10 * 7);
+  int seen = 0;
+  EXPECT_FALSE(for_each(*store, {}, now, [&](const Record&) { return ++seen < 5; }));
+  EXPECT_EQ(seen, 5);
+}
+
+TEST(Count, AddsUp) {
+  Counts counts;
+  for (const Standing standing : standings) count(in_standing(standing), now, counts);
+  EXPECT_EQ(counts.records, 7U);
+  for (const Standing standing : standings) EXPECT_EQ(counts.of(standing), 1U);
+  EXPECT_EQ(counts.oldest_unknown, now);
+  EXPECT_EQ(counts.oldest_lapsed, now);
+  EXPECT_EQ(counts.oldest_created, now);
+}
+
+// Results outside the store, in memory.
+class Shelf final : public Offload {
+ public:
+  std::map<std::string, std::string> kept;
+  bool broken = false;
+  void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) override {
+    kept[hint] = std::move(bytes);
+    done({hint, {}});
+  }
+  void get(std::string location, Callback<void(OffloadAnswer)> done) override { done({kept[location], {}}); }
+  void remove(std::string location, Callback<void(OffloadAnswer)> done) override {
+    if (broken) return done({{}, Error{ErrorKind::unavailable, "broken"}});
+    kept.erase(location);
+    done({});
+  }
+};
+
+TEST(Sweep, TakesExpiredRecordsAndTheirResults) {
+  const std::unique_ptr<Store> store = stores::make_memory_store();
+  const auto shelf = std::make_shared<Shelf>();
+  for (int i = 0; i < 1'200; ++i) {
+    Record record = in_standing(i % 2 == 0 ? Standing::expired : Standing::completed);
+    record.key = Key("s", std::to_string(i)).stored();
+    if (i % 3 == 0) {
+      record.result = {};
+      record.result.placement = Placement::offloaded;
+      record.result.location = record.key;
+      shelf->kept[record.key] = "bytes";
+    }
+    ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+  }
+  Swept swept = sweep(*store, {.expired_before = now - 1ms, .offload = shelf, .progress = {}});
+  EXPECT_EQ(swept.removed, 0U);
+  swept = sweep(*store, {.expired_before = now, .offload = shelf, .progress = {}});
+  EXPECT_FALSE(swept.error);
+  EXPECT_EQ(swept.removed, 600U);
+  EXPECT_EQ(swept.results_removed, 200U);
+  EXPECT_EQ(shelf->kept.size(), 200U);
+  Counts counts;
+  EXPECT_FALSE(for_each(*store, {}, now, [&](const Record& record) {
+    count(record, now, counts);
+    return true;
+  }));
+  EXPECT_EQ(counts.of(Standing::completed), 600U);
+  EXPECT_EQ(counts.records, 600U);
+}
+
+TEST(Sweep, StopsWhenItIsToldTo) {
+  const std::unique_ptr<Store> store = stores::make_memory_store();
+  for (int i = 0; i < 1'200; ++i) {
+    Record record = in_standing(Standing::expired);
+    record.key = Key("s", std::to_string(i)).stored();
+    ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+  }
+  const Swept swept =
+      sweep(*store,
+            {.expired_before = now, .offload = nullptr, .progress = [](std::size_t removed) { return removed == 0; }});
+  EXPECT_EQ(swept.removed, 500U);
+}
+
+TEST(Sweep, SaysWhatStoppedIt) {
+  const std::unique_ptr<Store> store = stores::make_memory_store();
+  const auto shelf = std::make_shared<Shelf>();
+  shelf->broken = true;
+  Record record = in_standing(Standing::expired);
+  record.result.placement = Placement::offloaded;
+  record.result.location = "x";
+  ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+  const Swept swept = sweep(*store, {.expired_before = now, .offload = shelf, .progress = {}});
+  ASSERT_TRUE(swept.error);
+  EXPECT_EQ(swept.error->message, "broken");
+  EXPECT_EQ(swept.removed, 1U);
+}
+
+}  // namespace
+}  // namespace once::operate
