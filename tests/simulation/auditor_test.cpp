@@ -1,0 +1,271 @@
+// Shows that the auditor sees what it is there to see: planted bugs in whole runs, and short bad histories.
+#include <sstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <once/decide.hpp>
+
+#include "simulation.hpp"
+
+namespace once::simulation {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// The first violation in at most 60 worlds; empty if there is none.
+std::string first_violation(Bug bug) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    try {
+      run({.seed = seed, .operations = 1'000, .bug = bug});
+    } catch (const Violation& violation) {
+      return violation.what();
+    }
+  }
+  return {};
+}
+
+class PlantedBug : public ::testing::TestWithParam<std::uint8_t> {};
+
+TEST_P(PlantedBug, IsSeen) { EXPECT_NE(first_violation(static_cast<Bug>(GetParam())), ""); }
+
+INSTANTIATE_TEST_SUITE_P(All, PlantedBug,
+                         ::testing::Range(static_cast<std::uint8_t>(1),
+                                          static_cast<std::uint8_t>(static_cast<int>(last_bug) + 1)),
+                         [](const auto& test) { return std::string(to_string(static_cast<Bug>(test.param))); });
+
+TEST(Simulation, WithoutABugNothingIsSeen) { EXPECT_EQ(first_violation(Bug::none), ""); }
+
+TEST(Simulation, ASeedRepeatsItselfToTheByte) {
+  for (const std::uint64_t seed : {3U, 86U, 1855U}) {
+    std::ostringstream first;
+    std::ostringstream second;
+    const Report a = run({.seed = seed, .operations = 500, .bug = Bug::none, .trace = &first});
+    const Report b = run({.seed = seed, .operations = 500, .bug = Bug::none, .trace = &second});
+    EXPECT_EQ(first.str(), second.str());
+    EXPECT_GT(first.str().size(), 10'000U);
+    const Report untraced = run({.seed = seed, .operations = 500});
+    EXPECT_EQ(a.digest, b.digest);
+    EXPECT_EQ(a.digest, untraced.digest) << "telling what happens must not change it";
+  }
+}
+
+TEST(Simulation, ItsWorldsHaveAllTheTroubleThatIsMeant) {
+  Report sum;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    const Report report = run({.seed = seed, .operations = 1'000});
+    sum.crashes += report.crashes;
+    sum.pauses += report.pauses;
+    sum.jumps += report.jumps;
+    sum.lost_answers += report.lost_answers;
+    sum.late_writes += report.late_writes;
+    sum.operator_acts += report.operator_acts;
+    sum.totals.takeovers += report.totals.takeovers;
+    sum.totals.superseded += report.totals.superseded;
+    sum.totals.lost += report.totals.lost;
+    sum.totals.unrecorded += report.totals.unrecorded;
+    sum.totals.mismatches += report.totals.mismatches;
+    sum.totals.unknown += report.totals.unknown;
+    sum.totals.replayed += report.totals.replayed;
+    sum.totals.conflicts += report.totals.conflicts;
+  }
+  EXPECT_GT(sum.crashes, 50U);
+  EXPECT_GT(sum.pauses, 50U);
+  EXPECT_GT(sum.jumps, 50U);
+  EXPECT_GT(sum.lost_answers, 500U);
+  EXPECT_GT(sum.late_writes, 100U);
+  EXPECT_GT(sum.operator_acts, 50U);
+  EXPECT_GT(sum.totals.takeovers, 50U);
+  EXPECT_GT(sum.totals.superseded, 5U);
+  EXPECT_GT(sum.totals.lost, 20U);
+  EXPECT_GT(sum.totals.unrecorded, 20U);
+  EXPECT_GT(sum.totals.mismatches, 500U);
+  EXPECT_GT(sum.totals.unknown, 100U);
+  EXPECT_GT(sum.totals.replayed, 1'000U);
+  EXPECT_GT(sum.totals.conflicts, 500U);
+}
+
+// ---- bad histories, told to the auditor by hand
+
+class History : public ::testing::Test {
+ protected:
+  static constexpr Time start{Millis{1'000'000}};
+
+  static Owner owner(std::uint8_t which) {
+    Owner o;
+    o.bytes.fill(which);
+    return o;
+  }
+  Attempt attempt(std::uint8_t which) { return {"s#k", owner(which), {}, "holder"}; }
+  static Policy policy() {
+    Policy p;
+    p.lease = Millis{1'000};
+    p.retention = Millis{10'000};
+    return p;
+  }
+  static Seen seen(const Record& record) { return {record.owner, record.revision, 0}; }
+
+  // A claim by process 1, written and handed to call 1.
+  Record claim(std::uint8_t who = 1) {
+    auditor.at(start);
+    Record record = claimed(attempt(who), policy(), start, nullptr, Verdict::execute);
+    auditor.landed(who, Wrote::insert, "s#k", {}, &record);
+    return record;
+  }
+  template <class F>
+  static std::string violation_of(F act) {
+    try {
+      act();
+    } catch (const Violation& violation) {
+      return violation.what();
+    }
+    return "none";
+  }
+
+  Auditor auditor{{}};
+};
+
+TEST_F(History, AnInsertOverARecord) {
+  const Record first = claim();
+  const Record second = claimed(attempt(2), policy(), start, nullptr, Verdict::execute);
+  EXPECT_THAT(violation_of([&] { auditor.landed(2, Wrote::insert, "s#k", {}, &second); }), StartsWith("store"));
+}
+
+TEST_F(History, AWriteUnderAConditionThatDoesNotHold) {
+  const Record first = claim();
+  const Record next = renewed(first, policy(), start);
+  Seen wrong = seen(first);
+  wrong.revision = 7;
+  EXPECT_THAT(violation_of([&] { auditor.landed(1, Wrote::replace, "s#k", wrong, &next); }), StartsWith("store"));
+}
+
+TEST_F(History, ATakeoverOfALiveClaim) {
+  const Record first = claim();
+  const Record next = claimed(attempt(2), policy(), start, &first, Verdict::take_over);
+  auditor.at(start + Millis{999});
+  EXPECT_THAT(violation_of([&] { auditor.landed(2, Wrote::replace, "s#k", seen(first), &next); }), StartsWith("live"));
+  Auditor patient{{}};
+  patient.at(start);
+  patient.landed(1, Wrote::insert, "s#k", {}, &first);
+  patient.at(start + Millis{1'000});
+  EXPECT_EQ(violation_of([&] { patient.landed(2, Wrote::replace, "s#k", seen(first), &next); }), "none");
+}
+
+TEST_F(History, ATakeoverThatLosesAStep) {
+  Record first = claimed(attempt(1), policy(), start, nullptr, Verdict::execute);
+  first.steps = {{"charge", "done"}};
+  auditor.at(start);
+  auditor.landed(1, Wrote::insert, "s#k", {}, &first);
+  Record next = claimed(attempt(2), policy(), start + Millis{2'000}, &first, Verdict::take_over);
+  next.steps.clear();
+  auditor.at(start + Millis{2'000});
+  EXPECT_THAT(violation_of([&] { auditor.landed(2, Wrote::replace, "s#k", seen(first), &next); }),
+              StartsWith("lineage"));
+}
+
+TEST_F(History, ATakeoverWithAnOldToken) {
+  const Record first = claim();
+  Record next = claimed(attempt(2), policy(), start + Millis{2'000}, &first, Verdict::take_over);
+  next.token = first.token;
+  auditor.at(start + Millis{2'000});
+  EXPECT_THAT(violation_of([&] { auditor.landed(2, Wrote::replace, "s#k", seen(first), &next); }), StartsWith("token"));
+}
+
+TEST_F(History, AResultWithoutWork) {
+  const Record first = claim();
+  const Record next = completed(first, Result::inlined("from nowhere"), policy(), start);
+  EXPECT_THAT(violation_of([&] { auditor.landed(1, Wrote::replace, "s#k", seen(first), &next); }),
+              StartsWith("result"));
+}
+
+TEST_F(History, AClaimRemovedThatNobodyReleased) {
+  const Record first = claim();
+  EXPECT_THAT(violation_of([&] { auditor.landed(1, Wrote::remove, "s#k", seen(first), nullptr); }),
+              StartsWith("deletion"));
+}
+
+TEST_F(History, AnUnexpiredRecordSwept) {
+  claim();
+  EXPECT_THAT(violation_of([&] { auditor.swept("s#k"); }), StartsWith("store"));
+}
+
+TEST_F(History, ALiveClaimMarkedUnknownByAStranger) {
+  const Record first = claim();
+  const Record next = marked_unknown(first, "why", start);
+  EXPECT_THAT(violation_of([&] { auditor.landed(2, Wrote::replace, "s#k", seen(first), &next); }), StartsWith("live"));
+}
+
+TEST_F(History, AnUnknownRecordClaimed) {
+  const Record first = claim();
+  auditor.at(start + Millis{2'000});
+  const Record unknown = marked_unknown(first, "why", start + Millis{2'000});
+  auditor.landed(2, Wrote::replace, "s#k", seen(first), &unknown);
+  Record next = claimed(attempt(3), policy(), start + Millis{2'000}, &unknown, Verdict::take_over);
+  EXPECT_THAT(violation_of([&] { auditor.landed(3, Wrote::replace, "s#k", seen(unknown), &next); }),
+              StartsWith("result"));
+}
+
+TEST_F(History, SomebodyWithoutAnAnswer) {
+  auditor.asked(1, {.process = 1, .key = "s#k"});
+  EXPECT_THAT(violation_of([&] { auditor.end(); }), HasSubstr("never answered"));
+}
+
+TEST_F(History, SomebodyWhoseProcessDiedNeedsNone) {
+  auditor.asked(1, {.process = 1, .key = "s#k"});
+  auditor.died(1);
+  EXPECT_EQ(violation_of([&] { auditor.end(); }), "none");
+}
+
+TEST_F(History, AnAnswerTwice) {
+  auditor.asked(1, {.process = 1, .key = "s#k"});
+  Begin begin;
+  begin.error = {ErrorKind::unavailable, "down"};
+  auditor.answered(1, begin);
+  EXPECT_THAT(violation_of([&] { auditor.answered(1, begin); }), StartsWith("answers"));
+}
+
+TEST_F(History, AReplayOfWhatWasNeverStored) {
+  auditor.asked(1, {.process = 1, .key = "s#k"});
+  Begin begin;
+  begin.kind = Begin::Kind::replayed;
+  begin.record = std::make_shared<Record>(completed(claim(), Result::inlined("invented"), policy(), start));
+  EXPECT_THAT(violation_of([&] { auditor.answered(1, begin); }), StartsWith("replay"));
+}
+
+TEST_F(History, AReplayOfAnotherPayloadOrKey) {
+  Record stored =
+      claimed({"s#k", owner(1), Fingerprint::of("this"), "holder"}, policy(), start, nullptr, Verdict::execute);
+  auditor.at(start);
+  auditor.landed(1, Wrote::insert, "s#k", {}, &stored);
+  auditor.asked(1, {.process = 1, .key = "s#k", .fingerprint = Fingerprint::of("that")});
+  Begin begin;
+  begin.kind = Begin::Kind::replayed;
+  begin.record = std::make_shared<Record>(completed(stored, Result::inlined("x"), policy(), start));
+  EXPECT_THAT(violation_of([&] { auditor.answered(1, begin); }), HasSubstr("another payload"));
+  auditor.asked(2, {.process = 1, .key = "s#other"});
+  EXPECT_THAT(violation_of([&] { auditor.answered(2, begin); }), HasSubstr("a record of s#k"));
+}
+
+TEST_F(History, TwoReadsAtOnceForOneKey) {
+  auditor.sent(1, true, "s#k");
+  EXPECT_EQ(violation_of([&] { auditor.sent(2, true, "s#k"); }), "none") << "another process";
+  EXPECT_THAT(violation_of([&] { auditor.sent(1, true, "s#k"); }), StartsWith("sharing"));
+}
+
+TEST_F(History, AnEventTooMany) {
+  auditor.asked(1, {.process = 1, .key = "s#k"});
+  claim();
+  Begin begin;
+  begin.kind = Begin::Kind::conflict;
+  begin.retry_after = Millis{1};
+  begin.record = std::make_shared<Record>(*auditor.shadow("s#k"));
+  auditor.told(1, EventKind::conflict);
+  auditor.told(1, EventKind::conflict);
+  auditor.answered(1, begin);
+  EXPECT_THAT(violation_of([&] { auditor.end(); }), StartsWith("events"));
+}
+
+}  // namespace
+}  // namespace once::simulation
