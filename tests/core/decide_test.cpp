@@ -33,8 +33,6 @@ struct Facts {
   std::optional<Millis> skew;
   OnLapse on_lapse = OnLapse::takeover;
   OnStoredFailure on_stored_failure = OnStoredFailure::replay;
-
-  friend bool operator==(const Facts&, const Facts&) = default;
 };
 
 constexpr There all_there[] = {There::nothing,   There::in_progress, There::released,
