@@ -27,7 +27,8 @@ test:
 	@tools/test dev
 
 bench:
-	@$(SETUP) build test bench
+	@$(SETUP) build test
+	@command -v npm >/dev/null || $(SETUP) node
 	@tools/build release bench/all
 	@bench/run build/release
 

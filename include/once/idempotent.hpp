@@ -277,17 +277,27 @@ class Idempotent<Argument, Fn, KeyFn, TakesContext, R, Types<Args...>> {
   }
 
   // The text of the argument that the expressions read.
-  static std::string selected_text([[maybe_unused]] const std::remove_cvref_t<Args>&... args) {
+  static auto selected_text([[maybe_unused]] const std::remove_cvref_t<Args>&... args) {
     if constexpr (Argument < sizeof...(Args)) {
-      if constexpr (KeyMaterial<Plain<Argument>>) return argument_text(std::get<Argument>(std::tie(args...))).text;
+      using T = Plain<Argument>;
+      const T& value = std::get<Argument>(std::tie(args...));
+      if constexpr (std::same_as<T, std::string>) {
+        return std::string_view(value);
+      } else if constexpr (KeyMaterial<T>) {
+        return argument_text(value).text;
+      } else {
+        return std::string_view();  // The constructor of OperationKeys has refused expressions.
+      }
+    } else {
+      return std::string_view();  // As above.
     }
-    return {};  // The constructor of OperationKeys has refused expressions.
   }
 
   std::optional<Request> make_request(const std::remove_cvref_t<Args>&... args) const {
     if constexpr (has_key_function) {
-      return keys_->from_name(key_name(std::invoke(key_fn_, args...)),
-                              keys_->validates() ? selected_text(args...) : std::string());
+      auto name = key_name(std::invoke(key_fn_, args...));
+      if (keys_->validates()) return keys_->from_name(name, selected_text(args...));
+      return keys_->from_name(name, {});
     } else {
       if (keys_->source() == OperationKeys::Source::expression) return keys_->from_expression(selected_text(args...));
       if constexpr ((KeyMaterial<std::remove_cvref_t<Args>> && ...)) {
@@ -306,7 +316,7 @@ class Idempotent<Argument, Fn, KeyFn, TakesContext, R, Types<Args...>> {
     }
   }
 
-  OutcomeOf<R> call(std::optional<Request> request, Args&... args) const {
+  OutcomeOf<R> call(std::optional<Request>&& request, Args&... args) const {
     OutcomeOf<R> outcome;
     const auto run = [&](auto&& work) {
       static_cast<Outcome&>(outcome) =
