@@ -48,6 +48,7 @@ void one_winner_a_round(Subject& subject, int rounds, const std::function<std::s
   const std::vector<Store*> stores = connections_of(subject);
   std::barrier barrier(static_cast<std::ptrdiff_t>(thread_count));
   std::vector<std::string> keys;
+  keys.reserve(static_cast<std::size_t>(rounds));
   for (int round = 0; round < rounds; ++round) keys.push_back(prepare(round));
   std::vector<std::array<Answer, thread_count>> answers(static_cast<std::size_t>(rounds));
   on_threads(thread_count, [&](std::size_t thread) {
