@@ -420,12 +420,13 @@ void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<c
   // Somebody else has it, or it is gone.
   const Op op = current_->op;
   FinishDone done = std::move(current_->done);
+  const bool told = overdue_ && !is_finish(op);  // The work was told to stop already.
   lost_ = true;
   if (is_finish(op)) ended_ = true;
   stop_work(lock);
   lock.unlock();
   core_->heartbeats.remove(*this);
-  tell(is_finish(op) ? EventKind::finish_refused : EventKind::renewal_lost, seen.get(), nullptr, sent.at);
+  if (!told) tell(is_finish(op) ? EventKind::finish_refused : EventKind::renewal_lost, seen.get(), nullptr, sent.at);
   discard(*current_, seen.get());
   core_->flights.ended(*this, nullptr, false);
   if (done) tell_loss(std::move(done), std::move(seen));

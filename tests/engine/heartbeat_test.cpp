@@ -1,0 +1,138 @@
+// Keeping a lease alive, and finding out that it is lost.
+#include "engine_test.hpp"
+
+namespace once::testing {
+namespace {
+
+using HeartbeatTest = EngineTest;
+
+TEST_F(HeartbeatTest, RenewsAtAThirdOfTheLease) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  timers->advance(2'999ms);
+  EXPECT_EQ(p.events->count(EventKind::renewed), 0U);
+  timers->advance(1ms);
+  EXPECT_EQ(p.events->count(EventKind::renewed), 1U);
+  EXPECT_EQ(stored("a")->lease_until, manual_start + 12s);
+  EXPECT_GT(begun->claim.deadline(), clock->uptime() + 8'900ms) << "moves along";
+  timers->advance(9s);
+  EXPECT_EQ(p.events->count(EventKind::renewed), 4U);
+  complete(begun->claim, "done");
+  timers->advance(1min);
+  EXPECT_EQ(p.events->count(EventKind::renewed), 4U);
+  EXPECT_EQ(timers->pending(), 0U);
+}
+
+TEST_F(HeartbeatTest, OneTimerServesManyClaims) {
+  auto p = process();
+  std::vector<Slot<Begin>> claims;
+  for (int i = 0; i < 100; ++i) claims.push_back(begin(p, "k" + std::to_string(i)));
+  EXPECT_EQ(timers->pending(), 1U);
+  timers->advance(30s);
+  EXPECT_EQ(p.events->count(EventKind::renewed), 1'000U);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(complete(claims[i]->claim, "done")->kind, Finish::Kind::recorded);
+}
+
+TEST_F(HeartbeatTest, IsTriedAgainUntilTheLeaseNearsItsEnd) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  const std::stop_token stop = begun->claim.stop_token();
+  store->otherwise(Next::fail);
+  timers->advance(8'900ms);
+  EXPECT_FALSE(stop.stop_requested());
+  EXPECT_GT(p.events->count(EventKind::store_error), 5U);
+  timers->advance(99ms);
+  EXPECT_TRUE(stop.stop_requested());
+  EXPECT_EQ(p.events->count(EventKind::renewal_lost), 1U);
+  timers->advance(1min);
+  EXPECT_EQ(p.events->count(EventKind::renewal_lost), 1U) << "told once";
+}
+
+TEST_F(HeartbeatTest, AFailedRenewalThatSucceedsInTimeIsNoLoss) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  store->otherwise(Next::fail);
+  timers->advance(6s);
+  store->otherwise(Next::carry_out);
+  timers->advance(3s);
+  EXPECT_FALSE(begun->claim.stop_token().stop_requested());
+  EXPECT_EQ(p.events->count(EventKind::renewal_lost), 0U);
+  EXPECT_GT(stored("a")->lease_until, clock->now() + 5s);
+}
+
+TEST_F(HeartbeatTest, ARenewalThatHangsStopsTheWorkAtTheEndOfTheLease) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  const std::stop_token stop = begun->claim.stop_token();
+  store->otherwise(Next::block);
+  timers->advance(8'900ms);
+  EXPECT_FALSE(stop.stop_requested());
+  timers->advance(100ms);
+  EXPECT_TRUE(stop.stop_requested());
+  EXPECT_EQ(p.events->count(EventKind::renewal_lost), 1U);
+}
+
+TEST_F(HeartbeatTest, WithoutAHeartbeatTheWorkIsStoppedAtTheEndOfTheLease) {
+  auto p = process();
+  Policy quiet = policy();
+  quiet.heartbeat = false;
+  auto begun = begin(p, "a", quiet);
+  timers->advance(8'900ms);
+  EXPECT_FALSE(begun->claim.stop_token().stop_requested());
+  timers->advance(100ms);
+  EXPECT_TRUE(begun->claim.stop_token().stop_requested());
+  EXPECT_THAT(store->calls(), ElementsAre("insert"));
+  EXPECT_EQ(complete(begun->claim, "late but alone")->kind, Finish::Kind::recorded) << "nobody took it over";
+}
+
+TEST_F(HeartbeatTest, ATakeoverStopsTheWork) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  bool called = false;
+  const std::stop_callback callback(begun->claim.stop_token(), [&] { called = true; });
+  clock->advance(9s);  // The process was stopped: its timers come late.
+  auto other = process();
+  auto taken = begin(other, "a");
+  ASSERT_EQ(taken->kind, Begin::Kind::claimed);
+  timers->advance(1ms);
+  EXPECT_TRUE(called);
+  EXPECT_EQ(p.events->count(EventKind::renewal_lost), 1U);
+  EXPECT_EQ(complete(taken->claim, "done")->kind, Finish::Kind::recorded);
+}
+
+TEST_F(HeartbeatTest, AStepRenewsAsWell) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  timers->advance(2s);
+  Slot<Finish> step;
+  begun->claim.add_step("one", "1", step.fill());
+  EXPECT_EQ(stored("a")->lease_until, manual_start + 11s);
+  timers->advance(2'900ms);
+  EXPECT_EQ(p.events->count(EventKind::renewed), 0U) << "a third after the step";
+  timers->advance(100ms);
+  EXPECT_EQ(p.events->count(EventKind::renewed), 1U);
+}
+
+TEST_F(HeartbeatTest, GoesOnWhileAResultIsOffloaded) {
+  struct Slow final : Offload {
+    void put(std::string, std::string, Callback<void(OffloadAnswer)> d) override { done = std::move(d); }
+    void get(std::string, Callback<void(OffloadAnswer)>) override {}
+    void remove(std::string, Callback<void(OffloadAnswer)>) override {}
+    Callback<void(OffloadAnswer)> done;
+  };
+  const auto slow = std::make_shared<Slow>();
+  auto p = process([&](EngineOptions& o) {
+    o.offload = slow;
+    o.policy.max_inline_bytes = 1;
+  });
+  auto begun = begin(p, "a");
+  auto finish = complete(begun->claim, "larger");
+  timers->advance(30s);
+  EXPECT_EQ(p.events->count(EventKind::renewed), 10U);
+  slow->done({"place", {}});
+  EXPECT_EQ(finish->kind, Finish::Kind::recorded);
+  EXPECT_EQ(stored("a")->result.location, "place");
+}
+
+}  // namespace
+}  // namespace once::testing
