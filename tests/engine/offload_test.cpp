@@ -1,0 +1,222 @@
+// Results outside the store: kept, fetched, missing, altered, and the directory that keeps them.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "engine_test.hpp"
+
+namespace once::testing {
+namespace {
+
+struct MapOffload final : Offload {
+  void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) override {
+    if (fails) return done({{}, Error{ErrorKind::unavailable, "the bucket is full"}});
+    const std::string location = hint + "/" + std::to_string(kept.size());
+    kept[location] = std::move(bytes);
+    done({location, {}});
+  }
+  void get(std::string location, Callback<void(OffloadAnswer)> done) override {
+    if (!kept.contains(location)) return done({{}, Error{ErrorKind::corrupt, location + " is gone"}});
+    done({kept.at(location), {}});
+  }
+  void remove(std::string location, Callback<void(OffloadAnswer)> done) override {
+    kept.erase(location);
+    done({});
+  }
+  bool fails = false;
+  std::map<std::string, std::string> kept;
+};
+
+class OffloadTest : public EngineTest {
+ protected:
+  Process offloading() {
+    return process([&](EngineOptions& o) {
+      o.offload = offload;
+      o.policy.max_inline_bytes = 10;
+      o.policy.heartbeat = false;
+    });
+  }
+  static Policy small() {
+    Policy p = policy();
+    p.max_inline_bytes = 10;
+    p.heartbeat = false;
+    return p;
+  }
+  std::shared_ptr<MapOffload> offload = std::make_shared<MapOffload>();
+  const std::string large = "larger than ten bytes";
+};
+
+TEST_F(OffloadTest, ALargeResultIsKeptOutsideAndReplayed) {
+  auto p = offloading();
+  auto begun = begin(p, "a", small());
+  EXPECT_EQ(complete(begun->claim, large)->kind, Finish::Kind::recorded);
+  EXPECT_EQ(stored("a")->result.placement, Placement::offloaded);
+  EXPECT_EQ(stored("a")->result.bytes, "");
+  EXPECT_EQ(offload->kept.size(), 1U);
+  auto other = offloading();
+  auto again = begin(other, "a");
+  ASSERT_EQ(again->kind, Begin::Kind::replayed);
+  EXPECT_EQ(again->record->result.bytes, large);
+  EXPECT_THAT(other.events->names(), ElementsAre("replayed"));
+  EXPECT_EQ(other->run("a", {}, [] { FAIL(); }).value(), large);
+}
+
+TEST_F(OffloadTest, MissingOrAlteredBytesAreAClearErrorAndNoSecondRun) {
+  auto p = offloading();
+  auto begun = begin(p, "a", small());
+  complete(begun->claim, large);
+  auto other = offloading();
+  offload->kept.begin()->second = "something else";
+  auto altered = begin(other, "a");
+  ASSERT_EQ(altered->kind, Begin::Kind::error);
+  EXPECT_EQ(altered->error.kind, ErrorKind::corrupt);
+  EXPECT_THAT(altered->error.message, HasSubstr("not the one that was kept"));
+  offload->kept.clear();
+  auto missing = begin(other, "a");
+  ASSERT_EQ(missing->kind, Begin::Kind::error);
+  EXPECT_THAT(missing->error.message, HasSubstr("gone"));
+  auto without = process();
+  auto nowhere = begin(without, "a");
+  ASSERT_EQ(nowhere->kind, Begin::Kind::error);
+  EXPECT_THAT(nowhere->error.message, HasSubstr("EngineOptions::offload"));
+  EXPECT_THAT(without.events->names(), ElementsAre("store_error"));
+  Policy open = small();
+  open.on_store_down = OnStoreDown::run_unprotected;
+  EXPECT_EQ(without->run(request("a", open), [] { FAIL() << "a second run"; }).kind, Outcome::Kind::error);
+}
+
+TEST_F(OffloadTest, AnOffloadThatFailsLeavesATombstone) {
+  auto p = offloading();
+  auto begun = begin(p, "a", small());
+  offload->fails = true;
+  EXPECT_EQ(complete(begun->claim, large)->kind, Finish::Kind::recorded);
+  EXPECT_EQ(stored("a")->result.placement, Placement::dropped);
+  EXPECT_EQ(p.events->count(EventKind::store_error), 1U);
+}
+
+TEST_F(OffloadTest, AResultTooLargeForTheStoreIsOffloadedWhateverThePolicy) {
+  store->max_record_bytes = 12'000;
+  auto p = offloading();
+  Policy generous = small();
+  generous.max_inline_bytes = 1'000'000;
+  auto begun = begin(p, "a", generous);
+  EXPECT_EQ(complete(begun->claim, std::string(20'000, 'x'))->kind, Finish::Kind::recorded);
+  EXPECT_EQ(stored("a")->result.placement, Placement::offloaded);
+}
+
+TEST_F(OffloadTest, WhatSupersedesIsFetchedAndWhatIsLostIsRemoved) {
+  auto p = offloading();
+  auto late = begin(p, "a", small());
+  clock->advance(9s);
+  auto other = offloading();
+  auto taken = begin(other, "a", small());
+  complete(taken->claim, large + " of the other");
+  auto finish = complete(late->claim, large + " that is late");
+  ASSERT_EQ(finish->kind, Finish::Kind::superseded);
+  EXPECT_EQ(finish->record->result.bytes, large + " of the other");
+  ASSERT_EQ(offload->kept.size(), 1U);
+  EXPECT_EQ(offload->kept.begin()->second, large + " of the other");
+}
+
+TEST_F(OffloadTest, TheCacheKeepsTheBytesOnceFetched) {
+  auto p = process([&](EngineOptions& o) {
+    o.offload = offload;
+    o.cache_records = 16;
+  });
+  auto begun = begin(p, "a", small());
+  complete(begun->claim, large);
+  EXPECT_EQ(begin(p, "a")->record->result.bytes, large);
+  offload->kept.clear();
+  EXPECT_EQ(begin(p, "a")->record->result.bytes, large);
+}
+
+class DirectoryTest : public ::testing::Test {
+ protected:
+  DirectoryTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "once-offload-XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+  }
+  ~DirectoryTest() override {
+    chmod(directory_.c_str(), 0700);
+    std::filesystem::remove_all(directory_);
+  }
+  static OffloadAnswer put(Offload& to, std::string bytes) {
+    Slot<OffloadAnswer> slot;
+    to.put("hint", std::move(bytes), slot.fill());
+    return *slot;
+  }
+  static OffloadAnswer get(Offload& from, std::string location) {
+    Slot<OffloadAnswer> slot;
+    from.get(std::move(location), slot.fill());
+    return *slot;
+  }
+  static OffloadAnswer remove(Offload& from, std::string location) {
+    Slot<OffloadAnswer> slot;
+    from.remove(std::move(location), slot.fill());
+    return *slot;
+  }
+  std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(directory_), {}));
+  }
+  std::string directory_;
+};
+
+TEST_F(DirectoryTest, KeepsBytesUnderNewNamesAndGivesThemBack) {
+  const auto offload = make_directory_offload(directory_ + "/deeper");
+  struct stat made {};
+  ASSERT_EQ(stat((directory_ + "/deeper").c_str(), &made), 0);
+  EXPECT_EQ(made.st_mode & 0777U, 0700U);
+  std::string bytes(300'000, '\0');
+  bytes[17] = '\xFF';
+  const OffloadAnswer one = put(*offload, bytes);
+  const OffloadAnswer two = put(*offload, "");
+  ASSERT_EQ(one.error, std::nullopt);
+  EXPECT_THAT(one.text, ::testing::StartsWith("file:"));
+  EXPECT_NE(one.text, two.text);
+  EXPECT_EQ(get(*offload, one.text).text, bytes);
+  EXPECT_EQ(get(*offload, two.text).text, "");
+  EXPECT_EQ(remove(*offload, one.text).error, std::nullopt);
+  EXPECT_EQ(remove(*offload, one.text).error, std::nullopt) << "missing is not an error";
+  EXPECT_EQ(get(*offload, one.text).error->kind, ErrorKind::corrupt);
+}
+
+TEST_F(DirectoryTest, NoLocationLeadsOutOfIt) {
+  const auto offload = make_directory_offload(directory_);
+  std::ofstream(directory_ + "/../once-secret") << "secret";
+  for (const char* location : {"file:../once-secret", "file:/etc/passwd", "file:", "s3://x/y", "file:a/b", ""}) {
+    const OffloadAnswer answer = get(*offload, location);
+    ASSERT_TRUE(answer.error) << location;
+    EXPECT_EQ(answer.error->kind, ErrorKind::misuse) << location;
+    EXPECT_TRUE(remove(*offload, location).error) << location;
+  }
+  EXPECT_TRUE(std::filesystem::remove(directory_ + "/../once-secret"));
+}
+
+TEST_F(DirectoryTest, AnUnusableDirectoryIsSaidAtOnce) {
+  std::ofstream(directory_ + "/file") << "x";
+  for (const std::string& path : {directory_ + "/file", directory_ + "/none/deeper", directory_ + "/file/below"}) {
+    try {
+      make_directory_offload(path);
+      ADD_FAILURE() << path;
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+      EXPECT_THAT(error.what(), HasSubstr(path));
+    }
+  }
+}
+
+TEST_F(DirectoryTest, AWriteThatFailsLeavesNothingBehind) {
+  const auto offload = make_directory_offload(directory_ + "/gone");
+  std::filesystem::remove_all(directory_ + "/gone");
+  const OffloadAnswer answer = put(*offload, "bytes");
+  ASSERT_TRUE(answer.error);
+  EXPECT_EQ(answer.error->kind, ErrorKind::unavailable);
+  EXPECT_THAT(answer.error->message, HasSubstr("gone"));
+  EXPECT_EQ(files(), 0U);
+}
+
+}  // namespace
+}  // namespace once::testing

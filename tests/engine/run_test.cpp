@@ -1,0 +1,292 @@
+// engine.run: the work's results and exceptions, steps, and running without protection.
+#include <set>
+
+#include "engine_test.hpp"
+
+namespace once::testing {
+namespace {
+
+struct Declined : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+struct Timeout : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class RunTest : public EngineTest {
+ protected:
+  // Another process takes the claim over and completes it, while the work of this one runs.
+  void displace(const std::string& key, const std::string& result) {
+    clock->advance(9s);
+    other_ = process();
+    auto taken = begin(other_, key);
+    ASSERT_EQ(taken->kind, Begin::Kind::claimed);
+    if (!result.empty()) complete(taken->claim, result);
+    taken_ = std::move(taken->claim);
+  }
+  Process other_;
+  Claim taken_;
+};
+
+TEST_F(RunTest, GivesTheResultAndReplaysIt) {
+  auto p = process();
+  const Outcome first = p->run("a", "payload", [] { return std::string("done"); });
+  EXPECT_EQ(first.kind, Outcome::Kind::executed);
+  EXPECT_EQ(first.value(), "done");
+  EXPECT_EQ(first.record->result.bytes, "done");
+  const Outcome again = p->run("a", "payload", []() -> std::string { throw Declined("never called"); });
+  EXPECT_EQ(again.kind, Outcome::Kind::replayed);
+  EXPECT_EQ(again.value(), "done");
+  EXPECT_THROW(static_cast<void>(p->run("a", "another", [] {}).value()), Mismatch);
+}
+
+TEST_F(RunTest, TheContextTellsAboutTheAttempt) {
+  auto p = process();
+  std::string derived;
+  p->run("a", "", [&](Context& context) {
+    EXPECT_TRUE(context.is_protected());
+    EXPECT_EQ(context.attempt(), 1U);
+    EXPECT_EQ(context.token(), static_cast<std::uint64_t>(manual_start.time_since_epoch().count()));
+    EXPECT_GT(*context.deadline(), clock->uptime());
+    EXPECT_FALSE(context.stop_token().stop_requested());
+    derived = context.derived_key("stripe");
+    EXPECT_NE(derived, context.derived_key("mail"));
+    displace("a", "");
+  });
+  EXPECT_EQ(taken_.derived_key("stripe"), derived) << "stable over attempts";
+  EXPECT_GT(taken_.token(), static_cast<std::uint64_t>(manual_start.time_since_epoch().count()));
+}
+
+TEST_F(RunTest, WhatIsThrownPassesThroughAndPolicyDecidesAboutTheClaim) {
+  const auto work = []() -> std::string { throw Declined("no money"); };
+  auto p = process([](EngineOptions& o) {
+    o.throw_rule = on_exception<Timeout>(OnThrow::hold, on_exception<Declined>(OnThrow::store));
+  });
+  EXPECT_THROW(p->run("stored", {}, work), Declined);
+  EXPECT_EQ(stored("stored")->state, State::failed);
+  EXPECT_THAT(stored("stored")->failure.code, HasSubstr("Declined"));
+  EXPECT_EQ(stored("stored")->failure.message, "no money");
+  const Outcome replayed = p->run("stored", {}, work);
+  EXPECT_EQ(replayed.kind, Outcome::Kind::failed);
+  EXPECT_THROW(static_cast<void>(replayed.value()), StoredFailure);
+  EXPECT_THROW(p->run("held", {}, []() -> std::string { throw Timeout("who knows"); }), Timeout);
+  EXPECT_EQ(stored("held")->state, State::unknown);
+  EXPECT_THROW(static_cast<void>(p->run("held", {}, work).value()), OutcomeUnknown);
+  EXPECT_THROW(p->run("released", {}, []() -> std::string { throw 17; }), int);
+  EXPECT_EQ(stored("released"), std::nullopt);
+}
+
+TEST_F(RunTest, TheDefaultForExceptionsIsRelease) {
+  auto p = process();
+  EXPECT_THROW(p->run("a", {}, [] { throw Declined("x"); }), Declined);
+  EXPECT_EQ(stored("a"), std::nullopt);
+  EXPECT_EQ(p->run("a", {}, [] { return std::string("second try"); }).kind, Outcome::Kind::executed);
+}
+
+TEST_F(RunTest, AConflictIsAValueAndAnException) {
+  auto p = process();
+  auto other = process();
+  auto held = begin(other, "a");
+  const Outcome outcome = p->run("a", {}, [] { FAIL() << "must not run"; });
+  ASSERT_EQ(outcome.kind, Outcome::Kind::conflict);
+  try {
+    static_cast<void>(outcome.value());
+    FAIL();
+  } catch (const Conflict& conflict) {
+    EXPECT_EQ(conflict.retry_after(), 9s);
+    EXPECT_THAT(conflict.what(), HasSubstr("host:1"));
+  }
+}
+
+TEST_F(RunTest, ASupersededResultIsTheStoredOne) {
+  auto p = process();
+  const Outcome outcome = p->run("a", {}, [&] {
+    displace("a", "theirs");
+    return std::string("ours");
+  });
+  EXPECT_EQ(outcome.kind, Outcome::Kind::superseded);
+  EXPECT_EQ(outcome.value(), "theirs");
+}
+
+TEST_F(RunTest, AResultThatIsLostIsNotGivenOut) {
+  auto p = process();
+  const Outcome outcome = p->run("a", {}, [&] {
+    displace("a", "");
+    return std::string("ours");
+  });
+  EXPECT_EQ(outcome.kind, Outcome::Kind::lost);
+  EXPECT_THROW(static_cast<void>(outcome.value()), ClaimLost);
+}
+
+TEST_F(RunTest, AnUnrecordedResultIsReturnedOrThrown) {
+  // The blocking face waits for timers: here they fire by themselves.
+  for (const OnUnrecorded choice : {OnUnrecorded::return_result, OnUnrecorded::raise}) {
+    EngineOptions o;
+    o.store = store;
+    o.scope = "test";
+    o.policy.on_unrecorded = choice;
+    Engine engine(o);
+    const std::string key = "a" + std::to_string(static_cast<int>(choice));
+    const auto act = [&] {
+      return engine.run(key, {}, [&] {
+        store->otherwise(Next::fail);
+        return std::string("done");
+      });
+    };
+    if (choice == OnUnrecorded::raise) {
+      EXPECT_THROW(act(), Unrecorded);
+    } else {
+      const Outcome outcome = act();
+      EXPECT_EQ(outcome.kind, Outcome::Kind::unrecorded);
+      EXPECT_EQ(outcome.value(), "done");
+    }
+    store->otherwise(Next::carry_out);
+  }
+}
+
+TEST_F(RunTest, FailClosedRunsNothingAndFailOpenRunsUnprotected) {
+  auto p = process();
+  store->otherwise(Next::fail);
+  const Outcome closed = p->run("a", {}, [] { FAIL() << "must not run"; });
+  EXPECT_EQ(closed.kind, Outcome::Kind::error);
+  EXPECT_THROW(static_cast<void>(closed.value()), StoreFailed);
+  EXPECT_EQ(p.events->count(EventKind::unprotected), 0U);
+  Policy open = policy();
+  open.on_store_down = OnStoreDown::run_unprotected;
+  std::string derived;
+  const Outcome ran = p->run(request("a", open), [&](Context& context) {
+    EXPECT_FALSE(context.is_protected());
+    EXPECT_EQ(context.token(), 0U);
+    EXPECT_EQ(context.deadline(), std::nullopt);
+    derived = context.derived_key("stripe");
+    EXPECT_EQ(context.step("one", [] { return std::string("1"); }), "1");
+    return std::string("done");
+  });
+  EXPECT_EQ(ran.kind, Outcome::Kind::unprotected);
+  EXPECT_EQ(ran.value(), "done");
+  EXPECT_EQ(p.events->count(EventKind::unprotected), 1U);
+  EXPECT_EQ(derived, derived_key(Key("test", "a").stored(), "stripe")) << "what a protected run would have sent";
+}
+
+TEST_F(RunTest, WithoutAKeyItRunsAndCounts) {
+  auto p = process();
+  const Outcome outcome = p->run_unprotected([] { return std::string("done"); });
+  EXPECT_EQ(outcome.kind, Outcome::Kind::unprotected);
+  EXPECT_THAT(p.events->names(), ElementsAre("unprotected"));
+  EXPECT_THAT(store->calls(), IsEmpty());
+}
+
+TEST_F(RunTest, StepsAreResumedAfterATakeover) {
+  auto p = process();
+  int charged = 0;
+  const auto work = [&](Context& context) {
+    const std::string charge = context.step("charge", [&] { return "charge " + std::to_string(++charged); });
+    if (context.attempt() == 1) throw Declined("the mail server is down");
+    context.step("mail", [] {});
+    return charge;
+  };
+  EXPECT_THROW(p->run("a", {}, work), Declined);
+  auto other = process();
+  const Outcome outcome = other->run("a", {}, work);
+  EXPECT_EQ(outcome.value(), "charge 1");
+  EXPECT_EQ(charged, 1);
+  EXPECT_EQ(outcome.record->steps.size(), 2U);
+}
+
+TEST_F(RunTest, NoStepStartsAfterTheClaimIsLost) {
+  auto p = process();
+  bool second = false;
+  EXPECT_THROW(p->run("a", {},
+                      [&](Context& context) {
+                        context.step("one", [] {});
+                        displace("a", "");
+                        timers->advance(1ms);  // The heartbeat finds out.
+                        context.step("two", [&] { second = true; });
+                        return std::string("ours");
+                      }),
+               ClaimLost);
+  EXPECT_FALSE(second);
+  EXPECT_EQ(stored("a")->owner, taken_.owner()) << "the other's claim is untouched";
+}
+
+TEST_F(RunTest, ALossFoundInAStepGivesTheStoredResult) {
+  auto p = process();
+  const Outcome outcome = p->run("a", {}, [&](Context& context) {
+    context.step("one", [&] { displace("a", "theirs"); });
+    return std::string("ours");
+  });
+  EXPECT_EQ(outcome.kind, Outcome::Kind::superseded);
+  EXPECT_EQ(outcome.value(), "theirs");
+}
+
+TEST_F(RunTest, AClaimWhoseLeaseRanOutIsLeftToLapseNotDeleted) {
+  auto p = process();
+  Policy hold = policy();
+  hold.on_lapse = OnLapse::hold;
+  hold.heartbeat = false;
+  EXPECT_THROW(p->run(request("a", hold),
+                      [&](Context& context) {
+                        timers->advance(9s);
+                        context.step("one", [] {});
+                      }),
+               ClaimLost);
+  EXPECT_EQ(stored("a")->state, State::in_progress);
+  EXPECT_EQ(p.events->count(EventKind::abandoned), 1U);
+  EXPECT_EQ(begin(p, "a", hold)->kind, Begin::Kind::unknown);
+}
+
+TEST_F(RunTest, SomebodyElsesClaimLostIsAnExceptionLikeOthers) {
+  auto p = process();
+  EXPECT_THROW(p->run("a", {}, [] { throw ClaimLost(ErrorKind::unavailable, "of another operation", nullptr); }),
+               ClaimLost);
+  EXPECT_EQ(stored("a"), std::nullopt) << "released, as policy says";
+}
+
+TEST_F(RunTest, AnImpossibleResultIsTreatedLikeAnException) {
+  auto p = process();
+  EXPECT_THROW(p->run("a", {}, [] { return Result::inlined("x", std::string(300, 't')); }), Exception);
+  EXPECT_EQ(stored("a"), std::nullopt);
+}
+
+// ---- events
+
+TEST_F(RunTest, EveryEventHasItsDuration) {
+  auto p = process();
+  store->script({Next::stall});
+  auto begun = begin(p, "a");
+  clock->advance(20ms);
+  store->answer_stalled();
+  EXPECT_EQ(p.events->last(EventKind::claimed).took, 20ms);
+  clock->advance(500ms);
+  store->script({Next::stall});
+  Slot<Finish> step;
+  begun->claim.add_step("one", "1", step.fill());
+  clock->advance(30ms);
+  store->answer_stalled();
+  EXPECT_EQ(p.events->last(EventKind::step_recorded).took, 30ms);
+  store->script({Next::stall});
+  auto finish = complete(begun->claim, "done");
+  clock->advance(50ms);
+  store->answer_stalled();
+  EXPECT_EQ(p.events->last(EventKind::completed).took, 580ms) << "since the claim";
+  EXPECT_TRUE(p.events->last(EventKind::completed).has_record);
+  auto other = process();
+  store->script({Next::stall});
+  auto replay = begin(other, "a");
+  clock->advance(7ms);
+  store->answer_stalled();
+  EXPECT_EQ(other.events->last(EventKind::replayed).took, 7ms);
+  EXPECT_EQ(other.events->last(EventKind::replayed).key, "test#a");
+}
+
+TEST(EventNames, AreAllDifferent) {
+  std::set<std::string_view> names;
+  for (int i = 0; i <= static_cast<int>(EventKind::store_error); ++i) {
+    names.insert(to_string(static_cast<EventKind>(i)));
+  }
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(EventKind::store_error) + 1);
+  EXPECT_FALSE(names.contains("?"));
+}
+
+}  // namespace
+}  // namespace once::testing
