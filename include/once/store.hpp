@@ -90,8 +90,9 @@ std::size_t record_bytes(const Record& record) noexcept;
 
 // Implementations are thread-safe. Each operation calls `done` exactly once: before it returns, or later from a thread
 // of the store. `done` must not block and must not throw; it may start further operations. The destructor finishes or
-// fails (in_doubt) whatever is under way before it returns. No operation throws, except std::bad_alloc before it has
-// begun.
+// fails (in_doubt) whatever is under way before it returns. It may be called from a completion, as the last reference
+// to the store may be one that the engine holds there; then it may return first. No operation throws, except
+// std::bad_alloc before it has begun.
 class Store {
  public:
   virtual ~Store() = default;

@@ -470,6 +470,32 @@ TEST(SqliteCheck, FindsMalformedAndMisplacedRows) {
   EXPECT_THROW(stores::check_sqlite(*stores::make_memory_store()), Exception);
 }
 
+// The engine's last reference to the store may be the one that a completion holds.
+TEST(SqliteStore, MayBeDestroyedFromItsOwnCompletion) {
+  class OurClock final : public Clock {
+   public:
+    [[nodiscard]] Time now() const noexcept override { return system_clock()->now(); }
+    [[nodiscard]] Uptime uptime() const noexcept override { return system_clock()->uptime(); }
+  };
+  const Scratch scratch;
+  auto clock = std::make_shared<OurClock>();
+  const std::weak_ptr<OurClock> held = clock;
+  std::shared_ptr<Store> store = make_sqlite_store({.path = scratch.file(), .clock = std::move(clock)});
+  Record record;
+  record.key = "a#b";
+  record.owner.bytes[0] = 1;
+  record.token = record.attempt = 1;
+  record.revision = 1;
+  Store& same = *store;
+  same.insert(std::move(record), [store = std::move(store)](const Answer& answer) mutable {
+    EXPECT_EQ(answer.status, Answer::Status::done);
+    store.reset();
+  });
+  while (!held.expired()) std::this_thread::yield();  // It lets go of its clock when it has closed its file.
+  const auto again = make_sqlite_store({.path = scratch.file()});
+  EXPECT_TRUE(blocking::get(*again, "a#b").record);
+}
+
 TEST(SqliteHash, IsSipHash13) {
   // Key 00 01 .. 0f, messages the first n bytes of 00 01 02 ..; by an independent implementation that gives the
   // published vector of SipHash-2-4 (a129ca6149be45e5 for n = 15).

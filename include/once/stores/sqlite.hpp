@@ -76,8 +76,8 @@ struct SqliteOptions {
 //
 // Sizes. Records of up to 64 MiB; keys are any bytes. Place hints are row ids.
 //
-// The destructor completes what is queued (for at most busy_timeout if the file is held by somebody else) and must not
-// be called from a completion.
+// The destructor completes what is queued (for at most busy_timeout if the file is held by somebody else). In a
+// completion it returns at once, and the writer thread closes the file when it is done.
 std::unique_ptr<Store> make_sqlite_store(SqliteOptions options);
 
 // For `once doctor` and the like.

@@ -199,8 +199,22 @@ class SqliteStore final : public Store {
       log_ = Identity::of(options_.path + "-wal");
       index_ = Identity::of(options_.path + "-shm");
     }
-    writer_ = std::thread([this] { write_until_stopped(); });
+    writer_ = std::thread([this] {
+      write_until_stopped();
+      if (!orphaned_) return;
+      writer_.detach();
+      delete this;
+    });
     pthread_setname_np(writer_.native_handle(), "once-sqlite");  // For top and gdb; failing does not matter.
+  }
+
+  // Ends the store. From a completion, which the writer's thread cannot wait for, the thread does it when it is done.
+  static void end(std::unique_ptr<SqliteStore> store) noexcept {
+    if (store->writer_.get_id() != std::this_thread::get_id()) return;
+    store->orphaned_ = true;
+    store->stopping_.store(true);
+    store->queue_.nudge();
+    static_cast<void>(store.release());
   }
 
   SqliteStore(const SqliteStore&) = delete;
@@ -211,9 +225,11 @@ class SqliteStore final : public Store {
       leave();
       return;
     }
-    stopping_.store(true);
-    queue_.nudge();
-    writer_.join();
+    if (writer_.joinable()) {
+      stopping_.store(true);
+      queue_.nudge();
+      writer_.join();
+    }
     {
       const std::lock_guard lock(readers_mutex_);
       readers_.clear();
@@ -838,11 +854,42 @@ class SqliteStore final : public Store {
   std::uint32_t log_pages_ = 0;
   std::uint32_t checkpoint_at_ = options_.checkpoint_pages;
   Time noted_{};
+  bool orphaned_ = false;  // Ended from a completion: the thread deletes the store.
 
   mutable std::mutex checkpoint_error_mutex_;
   std::string checkpoint_error_;
 
   std::thread writer_;  // Last: it uses the others.
+};
+
+// What callers have. The engine's last reference may go in a completion, on the thread that the store would wait for.
+class SqliteHandle final : public Store {
+ public:
+  explicit SqliteHandle(SqliteOptions options) : store_(std::make_unique<SqliteStore>(std::move(options))) {}
+  SqliteHandle(const SqliteHandle&) = delete;
+  SqliteHandle& operator=(const SqliteHandle&) = delete;
+  ~SqliteHandle() override { SqliteStore::end(std::move(store_)); }
+
+  void insert(Record record, Done done) override { store_->insert(std::move(record), std::move(done)); }
+  void replace(Record record, Seen seen, Done done) override {
+    store_->replace(std::move(record), seen, std::move(done));
+  }
+  void remove(std::string key, Seen seen, Done done) override { store_->remove(std::move(key), seen, std::move(done)); }
+  void get(std::string key, Done done) override { store_->get(std::move(key), std::move(done)); }
+  void list(ListQuery query, Callback<void(ListPage)> done) override {
+    store_->list(std::move(query), std::move(done));
+  }
+  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
+    store_->sweep(now, limit, std::move(done));
+  }
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return store_->time(); }
+  [[nodiscard]] Capabilities capabilities() const noexcept override { return store_->capabilities(); }
+  [[nodiscard]] std::string name() const override { return store_->name(); }
+
+  [[nodiscard]] const SqliteStore& inside() const noexcept { return *store_; }
+
+ private:
+  std::unique_ptr<SqliteStore> store_;
 };
 
 }  // namespace
@@ -855,18 +902,18 @@ std::unique_ptr<Store> make_sqlite_store(SqliteOptions options) {
   const auto absolute = std::filesystem::absolute(options.path, failed);
   if (failed) throw Exception(ErrorKind::unavailable, "sqlite store: no working directory: " + failed.message());
   options.path = absolute.lexically_normal().string();
-  return std::make_unique<sqlite::SqliteStore>(std::move(options));
+  return std::make_unique<sqlite::SqliteHandle>(std::move(options));
 }
 
 std::optional<SqliteStatus> sqlite_status(const Store& store) {
-  const auto* const ours = dynamic_cast<const sqlite::SqliteStore*>(&store);
-  return ours == nullptr ? std::nullopt : std::optional(ours->status());
+  const auto* const ours = dynamic_cast<const sqlite::SqliteHandle*>(&store);
+  return ours == nullptr ? std::nullopt : std::optional(ours->inside().status());
 }
 
 std::vector<std::string> check_sqlite(const Store& store) {
-  const auto* const ours = dynamic_cast<const sqlite::SqliteStore*>(&store);
+  const auto* const ours = dynamic_cast<const sqlite::SqliteHandle*>(&store);
   if (ours == nullptr) throw Exception(ErrorKind::misuse, store.name() + " is not a sqlite store");
-  return ours->check_file();
+  return ours->inside().check_file();
 }
 
 }  // namespace once::stores
