@@ -84,14 +84,41 @@ class GuardLoop {
   // The store's files above all: a lock on one of them would live as long as the guard. What the caller of `once`
   // passes on to the command on purpose has no FD_CLOEXEC.
   void close_what_is_not_ours() const noexcept {
-    constexpr int most = 4096;
-    const long limit = sysconf(_SC_OPEN_MAX);
-    const int end = limit > 0 && limit < most ? static_cast<int>(limit) : most;
-    for (int fd = 3; fd < end; ++fd) {
-      if (fd == socket_ || fd == options_.input || fd == options_.output || fd == options_.error) continue;
-      if (options_.survive && (fd == options_.output_reader || fd == options_.error_reader)) continue;
-      const int flags = fcntl(fd, F_GETFD);
-      if (flags >= 0 && (flags & FD_CLOEXEC) != 0) close(fd);
+    const int directory = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0) {  // No /proc: look at every number.
+      constexpr int most = 4096;
+      for (int fd = 3; fd < most; ++fd) close_if_not_ours(fd);
+      return;
+    }
+    for_each_number(directory, [&](int fd, std::string_view) {
+      if (fd != directory) close_if_not_ours(fd);
+    });
+    close(directory);
+  }
+
+  void close_if_not_ours(int fd) const noexcept {
+    if (fd < 3 || fd == socket_ || fd == options_.input || fd == options_.output || fd == options_.error) return;
+    if (options_.survive && (fd == options_.output_reader || fd == options_.error_reader)) return;
+    const int flags = fcntl(fd, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) != 0) close(fd);
+  }
+
+  // The entries of a directory that are numbers, without allocating.
+  template <class Each>
+  static void for_each_number(int directory, Each&& each) noexcept {
+    alignas(dirent64) std::array<char, 8192> entries;
+    for (;;) {
+      const ssize_t count = getdents64(directory, entries.data(), entries.size());
+      if (count <= 0) return;
+      for (ssize_t at = 0; at < count;) {
+        dirent64 entry_head;
+        std::memcpy(&entry_head, entries.data() + at, offsetof(dirent64, d_name));
+        const std::string_view name = entries.data() + at + offsetof(dirent64, d_name);
+        int number = 0;
+        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+        if (error == std::errc() && end == name.data() + name.size()) each(number, name);
+        at += entry_head.d_reclen;
+      }
     }
   }
 
@@ -238,23 +265,9 @@ class GuardLoop {
     if (command_ > 0) kill(command_, signal);
     const int directory = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0) return;  // No /proc: then the command alone.
-    alignas(dirent64) std::array<char, 8192> entries;
-    for (;;) {
-      const ssize_t count = getdents64(directory, entries.data(), entries.size());
-      if (count <= 0) break;
-      for (ssize_t at = 0; at < count;) {
-        dirent64 entry_head;
-        std::memcpy(&entry_head, entries.data() + at, offsetof(dirent64, d_name));
-        const std::string_view name = entries.data() + at + offsetof(dirent64, d_name);
-        pid_t process = 0;
-        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), process);
-        if (error == std::errc() && end == name.data() + name.size() && process != command_ &&
-            parent_of(directory, name) == getpid()) {
-          kill(process, signal);
-        }
-        at += entry_head.d_reclen;
-      }
-    }
+    for_each_number(directory, [&](int process, std::string_view name) {
+      if (process != command_ && parent_of(directory, name) == getpid()) kill(process, signal);
+    });
     close(directory);
   }
 
