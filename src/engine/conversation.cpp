@@ -73,8 +73,9 @@ void Conversation::consider(std::shared_ptr<const Record> record, std::uint64_t 
           place, Ask::mark);
     case Verdict::resume: {
       // Of several writes whose answers were lost, only the last one's lease is known well enough; and an operator may
-      // have changed the record since.
-      const bool last = record->revision == written_->revision && record->lease_until == written_->lease_until;
+      // have changed the record since. Or it is of an earlier conversation of this caller, who has waited meanwhile.
+      const bool last =
+          written_ != nullptr && record->revision == written_->revision && record->lease_until == written_->lease_until;
       verdict_ = Verdict::resume;
       written_ = std::move(record);
       return last ? won(place) : correct(place);

@@ -156,7 +156,8 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   reply(std::move(replies));
 }
 
-void Flights::erase(Shard& shard, const Flight& flight) {
+void Flights::erase(Shard& shard, Flight& flight) {
+  drop_timer(flight);
   const std::shared_ptr<const Attempt> first = flight.first;  // The map compares with the key until it is done.
   shard.flights.erase(shard.flights.find(Name(first->key, flight.hash)));
 }
@@ -242,6 +243,7 @@ void Flights::ended(const ClaimState& claim, std::shared_ptr<const Record> recor
   const auto found = shard.flights.find(name);
   if (found == shard.flights.end() || found->second.phase != Phase::held || found->second.holder_id != &claim) return;
   if (found->second.callers.empty()) {
+    drop_timer(found->second);
     shard.flights.erase(found);
     return;
   }
@@ -249,17 +251,19 @@ void Flights::ended(const ClaimState& claim, std::shared_ptr<const Record> recor
   ask_again(std::move(lock), found->second);  // What stands there now, only the store can tell.
 }
 
+// Cancelled, not only forgotten: a timer keeps the engine, and with it the store, alive until it fires.
 void Flights::drop_timer(Flight& flight) noexcept {
+  if (flight.timer) core_.options.timers->cancel(flight.timer_id);
   flight.timer.reset();
   ++flight.turn;
 }
 
 void Flights::set_timer(Flight& flight, Uptime at) {
   if (flight.timer && *flight.timer <= at) return;
+  drop_timer(flight);
   flight.timer = at;
-  core_.options.timers->at(at, [this, core = core_.shared_from_this(), key = flight.first->key, turn = ++flight.turn] {
-    on_timer(key, turn);
-  });
+  flight.timer_id = core_.options.timers->at(at, [this, core = core_.shared_from_this(), key = flight.first->key,
+                                                  turn = flight.turn] { on_timer(key, turn); });
 }
 
 Uptime Flights::next_poll(Flight& flight) const {

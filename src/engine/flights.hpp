@@ -62,7 +62,8 @@ class Flights {
     const ClaimState* holder_id = nullptr;
     std::shared_ptr<const Record> seen;  // polling: what stood in the way last.
     unsigned polls = 0;
-    std::optional<Uptime> timer;  // When the timer that counts will fire.
+    std::optional<Uptime> timer;  // When the timer that counts will fire …
+    Timers::Id timer_id = 0;      // … and its name.
     std::uint64_t turn = 0;       // Which timer counts: the others find another number and do nothing.
   };
   // A key whose hash was computed once, for the shard and for the place in it.
@@ -93,10 +94,10 @@ class Flights {
   void ask_again(std::unique_lock<std::mutex> lock, Flight& flight);
   // Decides for every caller of the flight over what is stored now. True: the first caller has to talk to the store.
   bool settle(Flight& flight, const std::shared_ptr<const Record>& record, Replies& replies);
-  static void erase(Shard& shard, const Flight& flight);
+  void erase(Shard& shard, Flight& flight);
   void go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* flight,
              const std::shared_ptr<const Record>& record, std::uint64_t place);
-  static void drop_timer(Flight& flight) noexcept;
+  void drop_timer(Flight& flight) noexcept;
   void set_timer(Flight& flight, Uptime at);  // Unless one comes no later.
   [[nodiscard]] Uptime next_poll(Flight& flight) const;
   [[nodiscard]] Uptime look_at_holder(const Flight& flight, const std::shared_ptr<const Record>& record) const;

@@ -70,6 +70,7 @@ TEST_F(HeartbeatTest, ARenewalThatHangsStopsTheWorkAtTheEndOfTheLease) {
   timers->advance(100ms);
   EXPECT_TRUE(stop.stop_requested());
   EXPECT_EQ(p.events->count(EventKind::renewal_lost), 1U);
+  store->answer_stalled();
 }
 
 TEST_F(HeartbeatTest, WithoutAHeartbeatTheWorkIsStoppedAtTheEndOfTheLease) {

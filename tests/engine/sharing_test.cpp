@@ -146,6 +146,40 @@ TEST_F(SharingTest, WhoDoesNotWaitGetsAFreshAnswerAndWakesTheOthers) {
   EXPECT_THAT(store->calls(), ElementsAre("get"));
 }
 
+// A timer that nobody waits for any more would keep the engine and its store alive until it fires.
+TEST_F(SharingTest, NoTimerIsLeftWhenNobodyWaits) {
+  auto holder = process();
+  auto p = process();
+  auto held = begin(p, "near");
+  auto near = begin(p, "near", waiting(24h));
+  complete(held->claim, "done");
+  auto far_held = begin(holder, "far");
+  auto far = begin(p, "far", waiting(24h));
+  complete(far_held->claim, "done");
+  timers->advance(3s);
+  EXPECT_EQ(near->kind, Begin::Kind::replayed);
+  EXPECT_EQ(far->kind, Begin::Kind::replayed);
+  EXPECT_EQ(timers->pending(), 0U);
+}
+
+// A first claim that lands again, or late, while its caller has been told to wait.
+TEST_F(SharingTest, AWaiterFindsItsOwnLateClaim) {
+  auto holder = process();
+  auto held = begin(holder, "a");
+  auto p = process();
+  store->script({Next::late});
+  auto waits = begin(p, "a", waiting(60s));  // Its insert is on its way …
+  timers->advance(1s);                       // … and it finds the holder's claim meanwhile.
+  Slot<Finish> released;
+  held->claim.release("no", released.fill());
+  store->land();
+  timers->advance(3s);
+  ASSERT_EQ(waits->kind, Begin::Kind::claimed);
+  EXPECT_EQ(waits->verdict, Verdict::resume);
+  EXPECT_GT(stored("a")->lease_until, clock->now() + 6s) << "leased anew before it runs";
+  EXPECT_EQ(complete(waits->claim, "done")->kind, Finish::Kind::recorded);
+}
+
 TEST_F(SharingTest, AnAbandonedClaimLetsItsWaitersGoOnAfterTheLease) {
   auto p = process();
   auto held = begin(p, "a");
