@@ -486,11 +486,14 @@ TEST(SqliteStore, MayBeDestroyedFromItsOwnCompletion) {
   record.owner.bytes[0] = 1;
   record.token = record.attempt = 1;
   record.revision = 1;
-  Store& same = *store;
-  same.insert(std::move(record), [store = std::move(store)](const Answer& answer) mutable {
+  std::atomic<bool> alone{false};  // Nobody else has the store any more.
+  store->insert(std::move(record), [&alone, last = store](const Answer& answer) mutable {
     EXPECT_EQ(answer.status, Answer::Status::done);
-    store.reset();
+    while (!alone.load()) std::this_thread::yield();
+    last.reset();
   });
+  store.reset();
+  alone.store(true);
   while (!held.expired()) std::this_thread::yield();  // It lets go of its clock when it has closed its file.
   const auto again = make_sqlite_store({.path = scratch.file()});
   EXPECT_TRUE(blocking::get(*again, "a#b").record);
