@@ -1,0 +1,273 @@
+// Plays the transcripts *.txt of this folder. Each is a list of
+//
+//   commands, one a line
+//   ----
+//   what is told meanwhile, up to an empty line
+//
+// in a world with one store and as many processes (engines) as are named. Lines that begin with # are for readers.
+//
+//   A begin KEY [payload=TEXT] [wait=MS] [hold] [retry] [brief] [no-heartbeat]   lease 9 s, retention 1 h (brief: 1 s)
+//   A step KEY NAME RESULT · A complete KEY TEXT · A fail KEY CODE · A release KEY · A hold KEY · A forget KEY
+//   advance MS      time passes, timers fire
+//   freeze MS       time passes, and no process notices
+//   store FATE ...  of the next calls: ok, fail (refused), drop (lost on the way), lose (answer lost), late (answer
+//   lost,
+//                   carried out at "store land")
+//   store down · store up · store land
+//   operator release|extend|complete KEY
+//   calls           the calls of the store since the last time
+//   show KEY        the record
+//
+// With ONCE_PRINT_TRANSCRIPTS=1 it prints each as it is played, to be read before it is put into the file.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <once/decide.hpp>
+#include <once/engine/engine.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/testing/manual_time.hpp>
+
+#include "../engine/script_store.hpp"
+
+namespace once::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using Next = ScriptStore::Next;
+
+std::string text_of(const Record& record) {
+  std::string out(to_string(record.state));
+  out += " attempt=" + std::to_string(record.attempt) + " revision=" + std::to_string(record.revision);
+  if (record.state == State::in_progress) {
+    const auto lease = (record.lease_until - manual_start).count();
+    out += is_released(record) ? " released" : " lease=" + std::to_string(lease);
+  }
+  for (const Step& step : record.steps) out += " " + step.name + "=" + step.result;
+  if (!record.result.bytes.empty()) out += " result=" + record.result.bytes;
+  if (!record.failure.code.empty()) out += " failure=" + record.failure.code;
+  return out;
+}
+
+class Player {
+ public:
+  // Carries a command out; what it led to is in take().
+  void play(const std::string& line) {
+    std::istringstream words(line);
+    std::string first;
+    words >> first;
+    std::vector<std::string> rest;
+    for (std::string word; words >> word;) rest.push_back(word);
+    if (first == "advance") return timers_->advance(Millis(std::stol(rest.at(0))));
+    if (first == "freeze") return clock_->advance(Millis(std::stol(rest.at(0))));
+    if (first == "store") return store(rest);
+    if (first == "operator") return operate(rest.at(0), rest.at(1));
+    if (first == "calls") {
+      std::string out = "store:";
+      for (const std::string& call : store_->calls()) out += " " + call;
+      store_->forget_calls();
+      return tell(out);
+    }
+    if (first == "show") {
+      const auto record = stored(rest.at(0));
+      return tell(record ? text_of(*record) : "nothing");
+    }
+    if (first.size() != 1 || rest.size() < 2) throw std::runtime_error("no such command: " + line);
+    act(first, rest.at(0), rest.at(1), {rest.begin() + 2, rest.end()});
+  }
+
+  std::string take() { return std::exchange(told_, {}); }
+
+ private:
+  void tell(const std::string& line) { told_ += line + "\n"; }
+
+  std::optional<Record> stored(const std::string& key) {
+    return blocking::get(store_->inner(), Key("s", key).stored()).record;
+  }
+
+  Engine& engine(const std::string& process) {
+    auto& engine = engines_[process];
+    if (engine == nullptr) {
+      EngineOptions options;
+      options.store = store_;
+      options.scope = "s";
+      options.holder = process;
+      options.clock = clock_;
+      options.timers = timers_;
+      options.random = std::make_shared<SeededRandom>(engines_.size());
+      options.observer = [this, process](const Event& event) {
+        if (event.kind == EventKind::renewal_lost) tell(process + " is told to stop");
+        if (event.kind == EventKind::store_error) tell(process + " has trouble with the store");
+      };
+      engine = std::make_unique<Engine>(std::move(options));
+    }
+    return *engine;
+  }
+
+  void act(const std::string& process, const std::string& what, const std::string& key,
+           const std::vector<std::string>& words) {
+    if (what == "begin") return begin(process, key, words);
+    const auto found = claims_.find(process + " " + key);
+    if (found == claims_.end()) throw std::runtime_error(process + " has no claim on " + key);
+    Claim& claim = found->second;
+    const auto done = [this, process, key, what](const Finish& finish) {
+      static constexpr const char* kinds[] = {"recorded", "superseded", "lost", "unrecorded"};
+      std::string out = process + " " + what + " " + key + ": " + kinds[static_cast<std::size_t>(finish.kind)];
+      if (finish.kind == Finish::Kind::superseded) out += " by " + finish.record->result.bytes;
+      tell(out);
+    };
+    if (what == "step") {
+      if (const auto kept = claim.step(words.at(0))) return tell(process + " step " + key + ": kept, " + *kept);
+      return claim.add_step(words.at(0), words.at(1), done);
+    }
+    Claim ending = std::move(claim);
+    claims_.erase(found);
+    if (what == "forget") return;
+    if (what == "complete") return ending.complete(Result::inlined(words.at(0)), done);
+    if (what == "fail") return ending.fail({.code = words.at(0), .message = "it failed"}, {}, done);
+    if (what == "release") return ending.release("given up", done);
+    if (what == "hold") return ending.hold("nobody knows", done);
+    throw std::runtime_error("no such act: " + what);
+  }
+
+  void begin(const std::string& process, const std::string& key, const std::vector<std::string>& words) {
+    Policy policy;
+    policy.lease = 9s;
+    policy.retention = 1h;
+    Fingerprint fingerprint;
+    for (const std::string& word : words) {
+      const std::string value = word.substr(std::min(word.size(), word.find('=') + 1));
+      if (word.starts_with("payload=")) {
+        fingerprint = Fingerprint::of(value);
+      } else if (word.starts_with("wait=")) {
+        policy.on_conflict = OnConflict::wait;
+        policy.wait = Millis(std::stol(value));
+      } else if (word == "hold") {
+        policy.on_lapse = OnLapse::hold;
+      } else if (word == "retry") {
+        policy.on_stored_failure = OnStoredFailure::execute;
+      } else if (word == "brief") {
+        policy.retention = 1s;
+      } else if (word == "no-heartbeat") {
+        policy.heartbeat = false;
+      } else {
+        throw std::runtime_error("no such word: " + word);
+      }
+    }
+    engine(process).begin({.key = Key("s", key), .fingerprint = fingerprint, .policy = policy, .holder = {}},
+                          [this, process, key](Begin begun) { answered(process, key, std::move(begun)); });
+  }
+
+  void answered(const std::string& process, const std::string& key, Begin begun) {
+    const std::string who = process + " " + key + ": ";
+    switch (begun.kind) {
+      case Begin::Kind::claimed:
+        tell(who + "runs, attempt " + std::to_string(begun.claim.attempt()) + " (" +
+             std::string(to_string(begun.verdict)) + ")");
+        claims_.insert_or_assign(process + " " + key, std::move(begun.claim));
+        return;
+      case Begin::Kind::replayed:
+        return tell(who + "replay of " + begun.record->result.bytes);
+      case Begin::Kind::failed:
+        return tell(who + "replay of failure " + begun.record->failure.code);
+      case Begin::Kind::conflict:
+        return tell(who + "conflict with " + begun.record->holder + ", try again in " +
+                    std::to_string(begun.retry_after.count()) + " ms");
+      case Begin::Kind::mismatch:
+        return tell(who + "mismatch, the key was used for something else");
+      case Begin::Kind::unknown:
+        return tell(who + "unknown, a person must decide");
+      case Begin::Kind::error:
+        return tell(who + "error, " + std::string(to_string(begun.error.kind)));
+    }
+  }
+
+  void store(const std::vector<std::string>& words) {
+    static const std::map<std::string, Next> fates = {{"ok", Next::carry_out},
+                                                      {"fail", Next::fail},
+                                                      {"drop", Next::drop},
+                                                      {"lose", Next::lose},
+                                                      {"late", Next::late}};
+    if (words.at(0) == "down") return store_->otherwise(Next::fail);
+    if (words.at(0) == "up") return store_->otherwise(Next::carry_out);
+    if (words.at(0) == "land") return store_->land();
+    std::deque<Next> script;
+    for (const std::string& word : words) script.push_back(fates.at(word));
+    store_->script(std::move(script));
+  }
+
+  void operate(const std::string& what, const std::string& key) {
+    const Record seen = stored(key).value();
+    Record next = seen;
+    if (what == "release") {
+      next = released(seen, "by hand", {}, clock_->now());
+    } else if (what == "complete") {
+      next = completed(seen, Result::inlined("by-hand"), {}, clock_->now());
+    } else if (what == "extend") {
+      next.lease_until += 1h;
+      next.revision += 1;
+    } else {
+      throw std::runtime_error("no such act of an operator: " + what);
+    }
+    const Answer answer = blocking::replace(store_->inner(), next, {seen.owner, seen.revision, 0});
+    tell(std::string("operator ") + what + " " + key + ": " +
+         (answer.status == Answer::Status::done ? "done" : "refused"));
+  }
+
+  std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
+  std::shared_ptr<ManualTimers> timers_ = std::make_shared<ManualTimers>(clock_);
+  std::shared_ptr<ScriptStore> store_ = std::make_shared<ScriptStore>(clock_);
+  std::map<std::string, std::unique_ptr<Engine>> engines_;
+  std::map<std::string, Claim> claims_;
+  std::string told_;
+};
+
+class Scenario : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Scenario, GoesAsWritten) {
+  std::ifstream file(std::string(ONCE_SCENARIOS) + "/" + GetParam() + ".txt");
+  ASSERT_TRUE(file);
+  Player player;
+  std::ostringstream expected;
+  std::ostringstream actual;
+  bool telling = false;
+  for (std::string line; std::getline(file, line);) {
+    expected << line << "\n";
+    if (line == "----") {
+      telling = true;
+      actual << line << "\n" << player.take();
+    } else if (line.empty() || line.starts_with("#")) {
+      actual << line << "\n";
+      telling = telling && !line.empty();
+    } else if (!telling) {
+      actual << line << "\n";
+      player.play(line);
+    }
+  }
+  EXPECT_EQ(player.take(), "") << "told after the last ----";
+  if (std::getenv("ONCE_PRINT_TRANSCRIPTS") != nullptr) std::cout << actual.str();
+  EXPECT_EQ(actual.str(), expected.str());
+}
+
+std::vector<std::string> all_scenarios() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(ONCE_SCENARIOS)) {
+    if (entry.path().extension() == ".txt" && entry.path().stem() != "CMakeLists") names.push_back(entry.path().stem());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Scenario, ::testing::ValuesIn(all_scenarios()),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace once::testing
