@@ -114,7 +114,7 @@ class Case(unittest.TestCase):
 
 def main():
     global PROGRAM
-    PROGRAM = sys.argv.pop(1)
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
     result = unittest.main(exit=False, verbosity=1).result
     if result.testsRun == 0 or result.skipped:
         sys.exit("a test program must run all its tests")
