@@ -3,6 +3,14 @@
 
 #include "engine_test.hpp"
 
+struct Unspeakable {};
+template <>
+struct once::Codec<Unspeakable> {
+  static constexpr std::string_view content_type = "";
+  static std::string encode(const Unspeakable&) { throw std::domain_error("no words for it"); }
+  static Unspeakable decode(std::string_view) { return {}; }
+};
+
 namespace once::testing {
 namespace {
 
@@ -55,6 +63,20 @@ TEST_F(RunTest, TheContextTellsAboutTheAttempt) {
   });
   EXPECT_EQ(taken_.derived_key("stripe"), derived) << "stable over attempts";
   EXPECT_GT(taken_.token(), static_cast<std::uint64_t>(manual_start.time_since_epoch().count()));
+}
+
+TEST_F(RunTest, AResultThatCannotBeEncodedDoesNotRunTheWorkAgain) {
+  auto p = process();
+  int runs = 0;
+  const auto work = [&] {
+    ++runs;
+    return Unspeakable{};
+  };
+  EXPECT_THROW(p->run("a", "", work), std::domain_error);
+  const Outcome again = p->run("a", "", work);
+  EXPECT_EQ(again.kind, Outcome::Kind::replayed);
+  EXPECT_THROW(static_cast<void>(again.value()), ResultDropped);
+  EXPECT_EQ(runs, 1);
 }
 
 TEST_F(RunTest, WhatIsThrownPassesThroughAndPolicyDecidesAboutTheClaim) {
