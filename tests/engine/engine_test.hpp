@@ -90,6 +90,15 @@ class EngineTest : public ::testing::Test {
     Engine* operator->() const { return engine.get(); }
   };
 
+  // A timer that waits keeps its engine, which keeps the timers: without claims and calls everything comes to rest.
+  void TearDown() override {
+    store->otherwise(Next::carry_out);
+    store->answer_stalled();
+    for (int i = 0; i < 1'000 && timers->run_next(); ++i) {
+    }
+    EXPECT_EQ(timers->pending(), 0U);
+  }
+
   // 9 s, so that a renewal falls due every 3 s.
   static Policy policy() {
     Policy p;

@@ -23,6 +23,10 @@ struct Timeout : std::runtime_error {
 
 class RunTest : public EngineTest {
  protected:
+  void TearDown() override {
+    taken_ = Claim();
+    EngineTest::TearDown();
+  }
   // Another process takes the claim over and completes it, while the work of this one runs.
   void displace(const std::string& key, const std::string& result) {
     clock->advance(9s);
