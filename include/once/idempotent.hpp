@@ -329,13 +329,10 @@ class Idempotent<Argument, Fn, KeyFn, TakesContext, R, Types<Args...>> {
       run([&](Context& context) -> Result {
         outcome.answer.emplace(invoke(context, args...));
         if (!context.is_protected()) return {};  // Nothing will be kept.
-        try {
-          return encode(*outcome.answer);
-        } catch (...) {  // Thrown on below. Here it would count as a failure of fn, which has acted, and be run again.
-          encode_failed = std::current_exception();
-          Result nothing;
-          nothing.placement = Placement::dropped;
-          return nothing;
+        if constexpr (std::is_same_v<R, Result>) {
+          return *outcome.answer;
+        } else {
+          return encode_or_drop<R>(*outcome.answer, encode_failed);
         }
       });
       if (outcome.kind == Outcome::Kind::replayed || outcome.kind == Outcome::Kind::superseded) {
@@ -348,14 +345,6 @@ class Idempotent<Argument, Fn, KeyFn, TakesContext, R, Types<Args...>> {
       }
     }
     return outcome;
-  }
-
-  static Result encode(const auto& value) {
-    if constexpr (std::is_same_v<R, Result>) {
-      return value;
-    } else {
-      return Result::inlined(Codec<R>::encode(value), std::string(Codec<R>::content_type));
-    }
   }
 
   void decode(OutcomeOf<R>& outcome) const {

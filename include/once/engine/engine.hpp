@@ -141,7 +141,8 @@ class Engine {
 
   // Level 2. `work` is called as work(Context&) or work() on this thread if the claim is ours; it returns a Result, or
   // any type that Codec knows, or void. What it throws passes through, after the claim was released, stored or held as
-  // policy says. An exception from elsewhere: Exception(misuse) for a key that cannot be used.
+  // policy says. So does what the codec throws, but the work has acted then: the operation is completed with its
+  // result dropped. An exception from elsewhere: Exception(misuse) for a key that cannot be used.
   template <class Work>
   Outcome run(Request request, Work&& work);
   // The key is a name in EngineOptions::scope; the payload is fingerprinted unless it is empty.
@@ -199,9 +200,23 @@ class Context {
 
 namespace detail {
 
+// The value as a Result. If its codec throws, the work has acted all the same and must not run again for that: the
+// result is dropped, and what was thrown is left for the caller.
+template <class Value, class V>
+Result encode_or_drop(V&& value, std::exception_ptr& failed) {
+  try {
+    return Result::inlined(Codec<Value>::encode(std::forward<V>(value)), std::string(Codec<Value>::content_type));
+  } catch (...) {  // Any codec's exception; it is thrown on once the record is finished.
+    failed = std::current_exception();
+    Result nothing;
+    nothing.placement = Placement::dropped;
+    return nothing;
+  }
+}
+
 // Calls the work with the context if it takes one, and gives its result as a Result.
 template <class Work>
-Result call_work(Work& work, Context& context) {
+Result call_work(Work& work, Context& context, std::exception_ptr& encode_failed) {
   const auto call = [&]() -> decltype(auto) {
     if constexpr (std::is_invocable_v<Work&, Context&>) {
       return work(context);
@@ -220,7 +235,7 @@ Result call_work(Work& work, Context& context) {
     static_assert(Codable<Value>,
                   "once: no once::Codec for the result of the work; return a string, void or a Result, include "
                   "<once/codec_json.hpp>, or specialise once::Codec");
-    return Result::inlined(Codec<Value>::encode(call()), std::string(Codec<Value>::content_type));
+    return encode_or_drop<Value>(call(), encode_failed);
   }
 }
 
@@ -228,12 +243,20 @@ Result call_work(Work& work, Context& context) {
 
 template <class Work>
 Outcome Engine::run(Request request, Work&& work) {
-  return run_work(std::move(request), [&work](Context& context) { return detail::call_work(work, context); });
+  std::exception_ptr encode_failed;
+  Outcome outcome =
+      run_work(std::move(request), [&](Context& context) { return detail::call_work(work, context, encode_failed); });
+  if (encode_failed) std::rethrow_exception(encode_failed);
+  return outcome;
 }
 
 template <class Work>
 Outcome Engine::run_unprotected(Work&& work) {
-  return run_work_unprotected([&work](Context& context) { return detail::call_work(work, context); });
+  std::exception_ptr encode_failed;
+  Outcome outcome =
+      run_work_unprotected([&](Context& context) { return detail::call_work(work, context, encode_failed); });
+  if (encode_failed) std::rethrow_exception(encode_failed);
+  return outcome;
 }
 
 template <class F>
