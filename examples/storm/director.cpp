@@ -216,6 +216,7 @@ class Director {
 
   void listen(Moment now) {
     std::vector<pollfd> watched;
+    watched.reserve(workers_.size());
     for (const Worker& worker : workers_) watched.push_back({.fd = worker.socket.fd(), .events = POLLIN, .revents = 0});
     milliseconds timeout(50);
     const bool idle = std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return !worker.job; });

@@ -382,7 +382,6 @@ class Evaluation {
       case Function::contains:
         return contains(argument(0), argument(1));
       case Function::ends_with:
-        return ends_or_starts(f, argument(0), argument(1));
       case Function::starts_with:
         return ends_or_starts(f, argument(0), argument(1));
       case Function::join:
