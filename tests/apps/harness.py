@@ -46,6 +46,8 @@ class Case(unittest.TestCase):
         self.store = f"sqlite:{self.dir}/once.db"
         self.env = dict(os.environ, ONCE_STORE=self.store, TMPDIR=str(self.dir))
         self.env.pop("XDG_STATE_HOME", None)
+        # The thread sanitizer lets a program sleep for a second at its end, in case another thread is still at fault.
+        self.env["TSAN_OPTIONS"] = f"{self.env.get('TSAN_OPTIONS', '')} atexit_sleep_ms=0".strip()
 
     def once(self, *arguments, **options):
         """Runs the program to its end."""
