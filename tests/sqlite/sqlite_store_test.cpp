@@ -426,6 +426,12 @@ TEST(SqliteTime, TheTimeIsNotedEveryTenSecondsOfWriting) {
   host.clock->advance(std::chrono::seconds(1));
   write("k#3");
   EXPECT_EQ(noted(), std::to_string(manual_start.time_since_epoch().count() + 10'000));
+  // A refusal is no writing: neither a note nor anything else reaches the disk.
+  host.clock->advance(std::chrono::seconds(10));
+  const std::uint64_t log = stores::sqlite_status(*store).value().log_bytes;
+  EXPECT_EQ(blocking::insert(*store, plain_record("k#3")).status, Answer::Status::refused);
+  EXPECT_EQ(noted(), std::to_string(manual_start.time_since_epoch().count() + 10'000));
+  EXPECT_EQ(stores::sqlite_status(*store).value().log_bytes, log);
 }
 
 TEST(SqliteTime, TheKernelsBootIdIsUsedByDefault) {
