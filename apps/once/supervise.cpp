@@ -381,7 +381,16 @@ void Signals::die_of(int signal) {
   _exit(128 + signal);  // It does not end a process.
 }
 
-void Signals::stop_ourselves() { kill(getpid(), SIGSTOP); }
+// By the signal that was meant, not by SIGSTOP: where the kernel lets SIGTSTP stop nobody, as nobody would wake the
+// process group again (setpgid(2), "orphaned"), the command goes on, and so must we.
+void Signals::stop_ourselves() {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
+  raise(SIGTSTP);
+  pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);  // Here we stand, until somebody continues us.
+  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+}
 
 Wakeup::Wakeup() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!fd_) fail("make an event descriptor");
