@@ -248,6 +248,7 @@ class Supervision {
     }
     if (waits[1].revents != 0) on_report();
     if (command_over_ && !output_.ending() && boottime_left(drain_until_) == Millis{0}) {
+      if (result_.interrupted_by != 0) give_up_output();  // The signal may have come just before we knew of the end.
       output_.take_rest(recorder_);
       error_.take_rest(recorder_);
     }
@@ -257,14 +258,17 @@ class Supervision {
     while (const auto signal = signals_.next()) {
       if (Signals::asks_for_end(signal->number)) {
         result_.interrupted_by = signal->number;
-        if (command_over_) {  // It is only our output that is being waited for.
-          output_.give_up();
-          error_.give_up();
-        }
+        if (command_over_) give_up_output();  // It is only that which is being waited for.
       }
       if (signal->sent) order({.kind = GuardOrder::Kind::signal, .value = signal->number});
       if (signal->number == SIGTSTP) Signals::stop_ourselves();
     }
+  }
+
+  // What comes still is kept, but waits for no reader any more.
+  void give_up_output() {
+    output_.give_up();
+    error_.give_up();
   }
 
   void on_report() {
