@@ -24,7 +24,7 @@ struct Text {
   std::array<char, Size> bytes{};
 
   Text() = default;
-  Text(std::string_view text) { std::memcpy(bytes.data(), text.data(), std::min(text.size(), Size - 1)); }
+  Text(std::string_view text) { text.copy(bytes.data(), Size - 1); }
   [[nodiscard]] std::string str() const { return bytes.data(); }
 };
 
