@@ -1,0 +1,22 @@
+// Finding credentials: what the built-in client uses, with everything outside as an argument.
+#pragma once
+
+#include <memory>
+
+#include <once/aws/credentials.hpp>
+#include <once/clock.hpp>
+
+#include "aws/http.hpp"
+
+namespace once::aws {
+
+struct CredentialsPorts {
+  std::shared_ptr<HttpClient> http;  // For STS, containers and instances. Kept as long as the provider lives.
+  std::shared_ptr<Clock> clock;      // When credentials expire.
+  std::shared_ptr<Random> random;    // So that not all processes of a host refresh at once.
+};
+
+// default_credentials() over these ports.
+std::shared_ptr<CredentialsProvider> make_credentials(CredentialsOptions options, CredentialsPorts ports);
+
+}  // namespace once::aws
