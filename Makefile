@@ -24,6 +24,9 @@ run: build
 
 test:
 	@$(SETUP) build test
+	@command -v npm >/dev/null || $(SETUP) node
+	@tools/python-tools >/dev/null
+	@tools/node-tools >/dev/null
 	@tools/test dev
 
 bench:

@@ -150,6 +150,36 @@ function(once_test name)
   endif()
 endfunction()
 
+# once_server_test(<name> SOURCES ... LIBS ... [ARGS ...] [TIMEOUT seconds])
+# once_server_test(<name> COMMAND ... [TIMEOUT seconds])
+#
+# A test that needs a server or a library from PyPI or npm, labelled real_servers. The first form is a GoogleTest program
+# that is run by tests/real_servers/with-moto, the second any command that exits with 0 when its tests have passed. Runs
+# with g++ and without sanitizers only: it is about the others, and they are slow.
+function(once_server_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS;ARGS;COMMAND")
+  if(arg_UNPARSED_ARGUMENTS OR (arg_SOURCES AND arg_COMMAND) OR NOT (arg_SOURCES OR arg_COMMAND))
+    message(FATAL_ERROR "once_server_test(${name}): SOURCES or COMMAND, or unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  if(arg_SOURCES)
+    find_package(GTest REQUIRED)
+    once_program(${name}_test SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} GTest::gmock GTest::gtest_main)
+    set(arg_COMMAND "${once_SOURCE_DIR}/tests/real_servers/with-moto" $<TARGET_FILE:${name}_test> ${arg_ARGS})
+  endif()
+  if(ONCE_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    return()
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 600)  # The first one may have to install the tools.
+  endif()
+  add_test(NAME ${name} COMMAND ${arg_COMMAND})
+  set_tests_properties(${name} PROPERTIES
+    LABELS real_servers
+    TIMEOUT ${arg_TIMEOUT}
+    ENVIRONMENT "GTEST_OUTPUT=xml:${once_BINARY_DIR}/test-results/${name}.xml;GTEST_COLOR=no;PYTHONDONTWRITEBYTECODE=1"
+    FAIL_REGULAR_EXPRESSION "Running 0 tests;\\[  SKIPPED \\];YOU HAVE [0-9]+ DISABLED TEST")
+endfunction()
+
 # once_fuzz(<name> SOURCES ... LIBS ... [CORPUS dir])
 #
 # A libFuzzer program fuzz_<name>; the preset "fuzz" instruments everything else for it. tools/fuzz runs them all.
