@@ -72,14 +72,19 @@ std::span<const T> copy_to(std::span<const T> items, Arena& arena) {
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Does one of the eight bytes end the plain part of a string: a quote, a backslash, a control character, or anything
-// outside ASCII? Each test sets the high bit of the bytes it finds (and perhaps of bytes above those).
-bool needs_care(std::uint64_t eight) {
+// Where the plain part of a string may end among eight bytes: at a quote, a backslash, a control character, or anything
+// outside ASCII. 8: nowhere. Each test sets the high bit of the bytes it finds, and perhaps of bytes above those, so
+// that the lowest is always one that was looked for.
+std::size_t first_special(const char* eight_bytes) {
   constexpr std::uint64_t ones = 0x0101010101010101U;
   constexpr std::uint64_t high = 0x8080808080808080U;
+  std::uint64_t eight = 0;
+  std::memcpy(&eight, eight_bytes, 8);
+  if constexpr (std::endian::native == std::endian::big) eight = __builtin_bswap64(eight);
   const std::uint64_t quote = eight ^ (ones * '"');
   const std::uint64_t backslash = eight ^ (ones * '\\');
-  return (((quote - ones) | (backslash - ones) | (eight - ones * 0x20U) | eight) & high) != 0;
+  const std::uint64_t found = ((quote - ones) | (backslash - ones) | (eight - ones * 0x20U) | eight) & high;
+  return static_cast<std::size_t>(std::countr_zero(found)) / 8;
 }
 
 struct Failure {
@@ -310,25 +315,17 @@ class Parser {
   void plain_part() {
     for (;;) {
       while (end_ - p_ >= 8) {
-        std::uint64_t eight = 0;
-        std::memcpy(&eight, p_, 8);
-        if (needs_care(eight)) break;
-        p_ += 8;
-      }
-      const char* const stop = end_ - p_ >= 8 ? p_ + 8 : end_;
-      while (p_ < stop) {
-        const auto c = static_cast<unsigned char>(*p_);
-        if (c == '"' || c == '\\') return;
-        if (c < 0x20) fail(p_, "a control character inside a string: it must be written as an escape");
-        if (c < 0x80) {
-          ++p_;
-          continue;
-        }
-        const std::size_t length = utf8_sequence(p_, end_);
-        if (length == 0) fail(p_, "invalid UTF-8");
-        p_ += length;
+        const std::size_t plain = first_special(p_);
+        p_ += plain;
+        if (plain < 8) break;
       }
       if (p_ == end_) fail(p_, "ends inside a string");
+      const auto c = static_cast<unsigned char>(*p_);
+      if (c == '"' || c == '\\') return;
+      if (c < 0x20) fail(p_, "a control character inside a string: it must be written as an escape");
+      const std::size_t length = utf8_sequence(p_, end_);
+      if (length == 0) fail(p_, "invalid UTF-8");
+      p_ += length;
     }
   }
 
