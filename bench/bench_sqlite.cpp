@@ -32,6 +32,7 @@ namespace {
 
 using once::Answer;
 using once::Record;
+using once::RecordPtr;
 using Seconds = std::chrono::duration<double>;
 
 // --- The floor ---
@@ -51,8 +52,8 @@ class Floor final : public once::Store {
     ::close(fd_);
   }
 
-  void insert(Record record, once::Done done) override { push(std::move(record), std::move(done)); }
-  void replace(Record record, once::Seen, once::Done done) override { push(std::move(record), std::move(done)); }
+  void insert(RecordPtr record, once::Done done) override { push(std::move(record), std::move(done)); }
+  void replace(RecordPtr record, once::Seen, once::Done done) override { push(std::move(record), std::move(done)); }
   void remove(std::string, once::Seen, once::Done done) override { done(Answer::ok()); }
   void get(std::string, once::Done done) override { done(Answer::ok()); }
   void list(once::ListQuery, once::Callback<void(once::ListPage)> done) override { done({}); }
@@ -63,11 +64,11 @@ class Floor final : public once::Store {
  private:
   struct Operation {
     Operation* next = nullptr;
-    Record record;
+    RecordPtr record;
     once::Done done;
   };
 
-  void push(Record record, once::Done done) {
+  void push(RecordPtr record, once::Done done) {
     auto operation = std::make_unique<Operation>();
     operation->record = std::move(record);
     operation->done = std::move(done);
@@ -219,7 +220,7 @@ void fill(once::Store& store, std::uint64_t count) {
     Record record = once::claimed(attempt(), policy, now, nullptr, once::Verdict::execute);
     record = once::completed(std::move(record), once::Result::inlined(result), policy, now);
     room.acquire();
-    store.insert(std::move(record), [&room](const Answer& answer) {
+    store.insert(once::share(std::move(record)), [&room](const Answer& answer) {
       if (answer.status != Answer::Status::done) give_up(answer);
       room.release();
     });

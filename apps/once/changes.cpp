@@ -15,21 +15,21 @@ namespace once::cli {
 
 namespace {
 
-int show_change(const ChangeOptions& options, const std::optional<Record>& record, Time now, bool done,
-                const std::string& text, int exit_code) {
+int show_change(const ChangeOptions& options, const Record* record, Time now, bool done, const std::string& text,
+                int exit_code) {
   if (options.json) {
     nlohmann::ordered_json json;
     json["changed"] = done;
     json["dry_run"] = options.dry_run;
     json["message"] = text;
-    json["record"] = record ? record_json(*record, now, false) : nlohmann::ordered_json(nullptr);
+    json["record"] = record != nullptr ? record_json(*record, now, false) : nlohmann::ordered_json(nullptr);
     return print(json_text(json), exit_code);
   }
   if (exit_code != exit_ok) {
-    say(text + (record ? "\n" + record_text(*record, now) : std::string()));
+    say(text + (record != nullptr ? "\n" + record_text(*record, now) : std::string()));
     return exit_code;
   }
-  return print(text + "\n" + (record ? record_text(*record, now) : std::string()), exit_code);
+  return print(text + "\n" + (record != nullptr ? record_text(*record, now) : std::string()), exit_code);
 }
 
 }  // namespace
@@ -57,10 +57,10 @@ int change(const ChangeOptions& options, const Planner& planner) {
   const Time now = operate::now(*access.store, *system_clock());
   if (seen.status == Answer::Status::failed) return fail_with(seen.error);
   if (!seen.record) {
-    return show_change(options, std::nullopt, now, false, "there is no record of " + quoted(key), exit_no_record);
+    return show_change(options, nullptr, now, false, "there is no record of " + quoted(key), exit_no_record);
   }
   if (options.if_revision && *options.if_revision != seen.record->revision) {
-    return show_change(options, seen.record, now, false,
+    return show_change(options, seen.record.get(), now, false,
                        "refused: the record of " + quoted(key) + " has revision " +
                            std::to_string(seen.record->revision) + ", not " + std::to_string(*options.if_revision) +
                            ". Look at what it says now:",
@@ -69,11 +69,11 @@ int change(const ChangeOptions& options, const Planner& planner) {
   operate::Plan plan =
       planner(*seen.record, {.by = options.by.empty() ? who() : options.by, .text = options.reason}, now);
   if (!plan.next) {
-    return show_change(options, seen.record, now, false, "refused: " + quoted(key) + ": " + plan.refusal,
+    return show_change(options, seen.record.get(), now, false, "refused: " + quoted(key) + ": " + plan.refusal,
                        exit_conflict);
   }
   if (options.dry_run) {
-    return show_change(options, plan.next, now, false, "would be written, but for --dry-run:", exit_ok);
+    return show_change(options, &*plan.next, now, false, "would be written, but for --dry-run:", exit_ok);
   }
   const Result old = seen.record->result;
   operate::Applied applied = operate::apply(*access.store, *seen.record, seen.place, std::move(*plan.next));
@@ -87,9 +87,9 @@ int change(const ChangeOptions& options, const Planner& planner) {
                                [&removed](OffloadAnswer answer) { removed.set_value(std::move(answer)); });
         if (const auto answer = removed.get_future().get(); answer.error) say(answer.error->message);
       }
-      return show_change(options, applied.record, now, true, "written:", exit_ok);
+      return show_change(options, applied.record.get(), now, true, "written:", exit_ok);
     case operate::Applied::Kind::changed:
-      return show_change(options, applied.record, now, false,
+      return show_change(options, applied.record.get(), now, false,
                          "refused: the record of " + quoted(key) + " was changed by somebody else meanwhile, and " +
                              (applied.record ? "is now:" : "is gone"),
                          exit_conflict);

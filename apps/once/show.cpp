@@ -32,7 +32,7 @@ int show(const ShowOptions& options) {
     say("there is no record of " + quoted(key));
     return exit_no_record;
   }
-  Record& record = *answer.record;
+  Record record = *answer.record;
   if (record.result.placement == Placement::offloaded && access.offload) {
     std::promise<OffloadAnswer> fetched;
     access.offload->get(record.result.location,

@@ -87,7 +87,7 @@ struct Applied {
     failed,   // See `error`.
   };
   Kind kind = Kind::failed;
-  std::optional<Record> record;
+  RecordPtr record;
   Error error;
 };
 

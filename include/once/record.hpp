@@ -4,9 +4,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <once/fingerprint.hpp>
@@ -80,6 +82,16 @@ struct Record {
 // An in_progress record that was given up: the next attempt takes it over, whatever its policy for lapsed leases.
 inline bool is_released(const Record& record) noexcept {
   return record.state == State::in_progress && record.lease_until == Time{};
+}
+
+// A record as it is handed around: shared between whoever needs it, and changed by nobody. Null: there is none.
+using RecordPtr = std::shared_ptr<const Record>;
+
+inline RecordPtr share(Record record) { return std::make_shared<const Record>(std::move(record)); }
+
+// To keep and change.
+inline std::optional<Record> copy_of(const RecordPtr& record) {
+  return record == nullptr ? std::nullopt : std::optional(*record);
 }
 
 }  // namespace once

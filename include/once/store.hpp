@@ -35,7 +35,7 @@ struct Answer {
     failed,   // See `error`.
   };
   Status status = Status::done;
-  std::optional<Record> record;   // Not given back on done, except by get.
+  RecordPtr record;               // Not given back on done, except by get.
   std::optional<StoreTime> time;  // The store's time, where it tells.
   std::uint64_t place = 0;        // For Seen::place. Never 0 in stores that use it.
   Error error;                    // Meaningful if failed.
@@ -43,7 +43,7 @@ struct Answer {
   static Answer ok(std::uint64_t place = 0) {
     return {.status = Status::done, .record = {}, .time = {}, .place = place, .error = {}};
   }
-  static Answer refuse(std::optional<Record> in_the_way, std::uint64_t place = 0) {
+  static Answer refuse(RecordPtr in_the_way, std::uint64_t place = 0) {
     return {.status = Status::refused, .record = std::move(in_the_way), .time = {}, .place = place, .error = {}};
   }
   static Answer fail(ErrorKind kind, std::string message) {
@@ -92,16 +92,17 @@ std::size_t record_bytes(const Record& record) noexcept;
 // of the store. `done` must not block and must not throw; it may start further operations. The destructor finishes or
 // fails (in_doubt) whatever is under way before it returns. It may be called from a completion, as the last reference
 // to the store may be one that the engine holds there; then it may return first. No operation throws, except
-// std::bad_alloc before it has begun.
+// std::bad_alloc before it has begun. Records come and go as shared pointers, so that what is in memory anyway is not
+// copied; those that are passed in are not null.
 class Store {
  public:
   virtual ~Store() = default;
 
   // Writes `record` if nothing is kept under its key. Refused otherwise, even if what is there has expired.
-  virtual void insert(Record record, Done done) = 0;
+  virtual void insert(RecordPtr record, Done done) = 0;
 
   // Writes `record` over the one with its key, owner seen.owner and revision seen.revision. Refused otherwise.
-  virtual void replace(Record record, Seen seen, Done done) = 0;
+  virtual void replace(RecordPtr record, Seen seen, Done done) = 0;
 
   // Removes the record under the same condition.
   virtual void remove(std::string key, Seen seen, Done done) = 0;

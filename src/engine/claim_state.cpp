@@ -35,10 +35,6 @@ std::string drop_bytes(Result& result) {
   return bytes;
 }
 
-std::shared_ptr<const Record> shared(std::optional<Record> record) {
-  return record ? std::make_shared<const Record>(std::move(*record)) : nullptr;
-}
-
 EventKind event_of(ClaimState::Op op) noexcept {
   switch (op) {
     case ClaimState::Op::renew:
@@ -268,7 +264,7 @@ void ClaimState::look_up_loss(FinishDone done) {
       self->tell(EventKind::store_error, nullptr, &answer.error, self->core_->uptime());
       return (*keep)({.kind = Finish::Kind::lost, .record = nullptr, .error = std::move(answer.error)});
     }
-    self->tell_loss(std::move(*keep), shared(std::move(answer.record)));
+    self->tell_loss(std::move(*keep), std::move(answer.record));
   });
 }
 
@@ -346,7 +342,7 @@ void ClaimState::send(std::unique_lock<std::mutex> lock) {
   if (removes) {
     core_->options.store->remove(key(), seen, std::move(done));
   } else {
-    core_->options.store->replace(*next, seen, std::move(done));
+    core_->options.store->replace(next, seen, std::move(done));
   }
 }
 
@@ -357,7 +353,7 @@ void ClaimState::on_answer(Answer&& answer, Sent sent) {
     case Answer::Status::done:
       return on_written(std::move(lock), std::move(sent), answer.place);
     case Answer::Status::refused:
-      return on_refused(std::move(lock), shared(std::move(answer.record)), answer.place, std::move(sent));
+      return on_refused(std::move(lock), std::move(answer.record), answer.place, std::move(sent));
     case Answer::Status::failed:
       return on_failed(std::move(lock), std::move(answer.error));
   }

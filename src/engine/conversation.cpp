@@ -46,7 +46,7 @@ void Conversation::insert() {
   written_ = std::make_shared<const Record>(std::move(next));
   written_at_ = core_->uptime();
   core_->options.store->insert(
-      *written_, [self = shared_from_this()](Answer answer) { self->on_answer(std::move(answer), self->written_at_); });
+      written_, [self = shared_from_this()](Answer answer) { self->on_answer(std::move(answer), self->written_at_); });
 }
 
 void Conversation::read() {
@@ -90,7 +90,7 @@ void Conversation::replace(Record next, const Record& seen, std::uint64_t place,
   written_ = std::make_shared<const Record>(std::move(next));
   seen_ = {.owner = seen.owner, .revision = seen.revision, .place = place};
   written_at_ = core_->uptime();
-  core_->options.store->replace(*written_, seen_, [self = shared_from_this()](Answer answer) {
+  core_->options.store->replace(written_, seen_, [self = shared_from_this()](Answer answer) {
     self->on_answer(std::move(answer), self->written_at_);
   });
 }
@@ -105,7 +105,7 @@ void Conversation::on_answer(Answer answer, Uptime sent) {
         return on_failed({ErrorKind::corrupt, "the store refused " + std::to_string(refusals_) +
                                                   " conditional writes of one claim in a row"});
       }
-      if (answer.record) return consider(std::make_shared<const Record>(std::move(*answer.record)), answer.place);
+      if (answer.record) return consider(std::move(answer.record), answer.place);
       // Nothing there: it went away in between, or the store could not say what it is.
       return ask_ == Ask::insert ? read() : insert();
     case Answer::Status::failed:
@@ -118,7 +118,7 @@ void Conversation::on_answer(Answer answer, Uptime sent) {
 void Conversation::on_done(Answer answer) {
   switch (ask_) {
     case Ask::read:
-      if (answer.record) return consider(std::make_shared<const Record>(std::move(*answer.record)), answer.place);
+      if (answer.record) return consider(std::move(answer.record), answer.place);
       return insert();
     case Ask::mark:
       return end_seen(std::move(written_), answer.place);

@@ -164,12 +164,12 @@ bool is_ours(const Record& stored, const Record& meant) noexcept {
 struct Change {
   Store& store;
   Seen seen;
-  Record next;
+  RecordPtr next;
   Callback<void(Applied)> done;
   unsigned doubts = 0;
 };
 
-void finish(const std::shared_ptr<Change>& change, Applied::Kind kind, std::optional<Record> record, Error error = {}) {
+void finish(const std::shared_ptr<Change>& change, Applied::Kind kind, RecordPtr record, Error error = {}) {
   Callback<void(Applied)> done = std::move(change->done);
   done({.kind = kind, .record = std::move(record), .error = std::move(error)});
 }
@@ -182,25 +182,25 @@ void write(const std::shared_ptr<Change>& change) {
       case Answer::Status::done:
         return finish(change, Applied::Kind::done, std::move(change->next));
       case Answer::Status::refused:
-        if (change->doubts > 0 && answer.record && is_ours(*answer.record, change->next)) {
+        if (change->doubts > 0 && answer.record && is_ours(*answer.record, *change->next)) {
           return finish(change, Applied::Kind::done, std::move(change->next));
         }
         return finish(change, Applied::Kind::changed, std::move(answer.record));
       case Answer::Status::failed:
         if (answer.error.kind == ErrorKind::in_doubt) return look(change, std::move(answer.error));
-        return finish(change, Applied::Kind::failed, std::nullopt, std::move(answer.error));
+        return finish(change, Applied::Kind::failed, nullptr, std::move(answer.error));
     }
   });
 }
 
 // The answer was lost. Reading shows whether the write took place; if not, it is made again under the same condition.
 void look(const std::shared_ptr<Change>& change, Error doubt) {
-  if (++change->doubts > doubt_tries) return finish(change, Applied::Kind::failed, std::nullopt, std::move(doubt));
-  change->store.get(change->next.key, [change, doubt = std::move(doubt)](Answer answer) mutable {
+  if (++change->doubts > doubt_tries) return finish(change, Applied::Kind::failed, nullptr, std::move(doubt));
+  change->store.get(change->next->key, [change, doubt = std::move(doubt)](Answer answer) mutable {
     if (answer.status == Answer::Status::failed) {
-      return finish(change, Applied::Kind::failed, std::nullopt, std::move(doubt));
+      return finish(change, Applied::Kind::failed, nullptr, std::move(doubt));
     }
-    if (answer.record && is_ours(*answer.record, change->next)) {
+    if (answer.record && is_ours(*answer.record, *change->next)) {
       return finish(change, Applied::Kind::done, std::move(change->next));
     }
     write(change);
@@ -212,7 +212,7 @@ void look(const std::shared_ptr<Change>& change, Error doubt) {
 void apply(Store& store, const Record& seen, std::uint64_t place, Record next, Callback<void(Applied)> done) {
   write(std::make_shared<Change>(Change{.store = store,
                                         .seen = {.owner = seen.owner, .revision = seen.revision, .place = place},
-                                        .next = std::move(next),
+                                        .next = share(std::move(next)),
                                         .done = std::move(done)}));
 }
 

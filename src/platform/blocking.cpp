@@ -7,11 +7,11 @@
 namespace once::blocking {
 
 Answer insert(Store& store, Record record) {
-  return wait_for<Answer>([&](Done done) { store.insert(std::move(record), std::move(done)); });
+  return wait_for<Answer>([&](Done done) { store.insert(share(std::move(record)), std::move(done)); });
 }
 
 Answer replace(Store& store, Record record, Seen seen) {
-  return wait_for<Answer>([&](Done done) { store.replace(std::move(record), seen, std::move(done)); });
+  return wait_for<Answer>([&](Done done) { store.replace(share(std::move(record)), seen, std::move(done)); });
 }
 
 Answer remove(Store& store, std::string key, Seen seen) {

@@ -276,14 +276,14 @@ FaultyStore::FaultyStore(std::shared_ptr<Store> inner, FaultPlan plan, std::shar
 
 FaultyStore::~FaultyStore() { state_->close(); }
 
-void FaultyStore::insert(Record record, Done done) {
-  const StoreCall call{.operation = StoreCall::Operation::insert, .key = record.key};
+void FaultyStore::insert(RecordPtr record, Done done) {
+  const StoreCall call{.operation = StoreCall::Operation::insert, .key = record->key};
   state_->begin<Answer>(
       call, [record](Store& store, Done then) { store.insert(record, std::move(then)); }, std::move(done));
 }
 
-void FaultyStore::replace(Record record, Seen seen, Done done) {
-  const StoreCall call{.operation = StoreCall::Operation::replace, .key = record.key};
+void FaultyStore::replace(RecordPtr record, Seen seen, Done done) {
+  const StoreCall call{.operation = StoreCall::Operation::replace, .key = record->key};
   state_->begin<Answer>(
       call, [record, seen](Store& store, Done then) { store.replace(record, seen, std::move(then)); }, std::move(done));
 }

@@ -27,7 +27,9 @@ using once::ListPage;
 using once::ListQuery;
 using once::Millis;
 using once::Record;
+using once::RecordPtr;
 using once::Seen;
+using once::share;
 using once::State;
 using once::SweepAnswer;
 using once::Time;
@@ -255,7 +257,8 @@ class SmallStore final : public once::Store {
     if (bug_ == Bug::close_undoes_removes) books_->records.merge(books_->removed);
   }
 
-  void insert(Record record, Done done) override {
+  void insert(RecordPtr asked, Done done) override {
+    Record record = *asked;
     run(std::move(done), record.key, [&](Hold& hold) -> Answer {
       if (auto error = size_error(record)) return std::move(*error);
       const std::string key = stored_key(record.key);
@@ -265,17 +268,18 @@ class SmallStore final : public once::Store {
       if (taken && is(Bug::insert_overwrites)) taken = false;
       if (taken && is(Bug::insert_over_expired)) taken = found->second.record.expires_at > record.created_at;
       if (taken && is(Bug::insert_twice_by_owner) && found->second.record.owner == record.owner) return Answer::ok();
-      if (is(Bug::remove_only_hides) && books_->gone.contains(key)) return Answer::refuse(std::nullopt);
+      if (is(Bug::remove_only_hides) && books_->gone.contains(key)) return Answer::refuse(nullptr);
       if (taken) {
-        if (is(Bug::insert_refusal_empty)) return Answer::refuse(std::nullopt);
-        if (is(Bug::insert_refusal_is_mine)) return Answer::refuse(std::move(record));
+        if (is(Bug::insert_refusal_empty)) return Answer::refuse(nullptr);
+        if (is(Bug::insert_refusal_is_mine)) return Answer::refuse(std::move(asked));
         return refusal(key);
       }
       return Answer::ok(write(key, std::move(record)));
     });
   }
 
-  void replace(Record record, Seen seen, Done done) override {
+  void replace(RecordPtr asked, Seen seen, Done done) override {
+    Record record = *asked;
     const bool twice = is(Bug::done_twice);
     Answer again;
     auto shared = std::make_shared<Done>(std::move(done));
@@ -286,14 +290,15 @@ class SmallStore final : public once::Store {
           const auto found = books_->records.find(key);
           if (found == books_->records.end()) {
             if (is(Bug::replace_creates)) return Answer::ok(write(key, std::move(record)));
-            return Answer::refuse(std::nullopt);
+            return Answer::refuse(nullptr);
           }
           const Record there = found->second.record;
           const bool may = allows(found->second, seen, record);
           if (bug_ == Bug::replace_not_atomic) hold.let_go();
           if (!may) {
-            if (is(Bug::replace_refusal_empty)) return Answer::refuse(std::nullopt);
-            if (is(Bug::replace_refusal_stale) && found->second.before) return Answer::refuse(found->second.before);
+            if (is(Bug::replace_refusal_empty)) return Answer::refuse(nullptr);
+            if (is(Bug::replace_refusal_stale) && found->second.before)
+              return Answer::refuse(share(*found->second.before));
             if (is(Bug::replace_refusal_says_done)) return Answer::ok();
             if (is(Bug::replace_refusal_writes)) {
               Answer answer = refusal(key);
@@ -323,7 +328,7 @@ class SmallStore final : public once::Store {
           const auto found = books_->records.find(name);
           if (found == books_->records.end()) {
             silent = is(Bug::done_never);
-            return is(Bug::remove_nothing_done) ? Answer::ok() : Answer::refuse(std::nullopt);
+            return is(Bug::remove_nothing_done) ? Answer::ok() : Answer::refuse(nullptr);
           }
           const Record& there = found->second.record;
           bool may = there.owner == seen.owner && there.revision == seen.revision;
@@ -332,7 +337,7 @@ class SmallStore final : public once::Store {
           if (is(Bug::remove_ignores_revision)) may = there.owner == seen.owner;
           if (is(Bug::place_required) && seen.place != 0 && seen.place != found->second.place) may = false;
           if (!may) {
-            Answer answer = is(Bug::remove_refusal_empty) ? Answer::refuse(std::nullopt) : refusal(name);
+            Answer answer = is(Bug::remove_refusal_empty) ? Answer::refuse(nullptr) : refusal(name);
             if (is(Bug::remove_refusal_removes)) books_->records.erase(found);
             return answer;
           }
@@ -348,18 +353,18 @@ class SmallStore final : public once::Store {
       const std::string name = stored_key(key);
       if (is(Bug::get_cached) && cache_.contains(name)) {
         Answer answer = Answer::ok();
-        answer.record = cache_.at(name);
+        answer.record = share(cache_.at(name));
         return answer;
       }
       Answer answer = Answer::ok();
       const auto found = books_->records.find(name);
       if (found != books_->records.end()) {
-        answer.record = found->second.record;
+        answer.record = share(found->second.record);
         answer.place = found->second.place;
         if (is(Bug::get_cached)) cache_.emplace(name, *answer.record);
         if (is(Bug::get_hides_expired) && answer.record->expires_at <= Time{Millis{1}}) answer.record.reset();
       } else if (is(Bug::get_refuses_nothing)) {
-        return Answer::refuse(std::nullopt);
+        return Answer::refuse(nullptr);
       }
       return answer;
     });
@@ -465,7 +470,7 @@ class SmallStore final : public once::Store {
       if (is(Bug::outage_writes)) operation(hold);
       answer = Answer::fail(ErrorKind::unavailable, "down");
     } else if (foreign && is(Bug::foreign_is_nothing)) {
-      answer = Answer::refuse(std::nullopt);
+      answer = Answer::refuse(nullptr);
     } else if (foreign && is(Bug::foreign_is_unavailable)) {
       answer = Answer::fail(ErrorKind::unavailable, "foreign");
     } else if (foreign && is(Bug::foreign_overwritten)) {
@@ -564,9 +569,9 @@ class SmallStore final : public once::Store {
 
   Answer refusal(const std::string& key) {
     const auto found = books_->records.find(key);
-    if (found == books_->records.end()) return Answer::refuse(std::nullopt);
+    if (found == books_->records.end()) return Answer::refuse(nullptr);
     const Kept& shown = is(Bug::refusal_of_first) ? books_->records.begin()->second : found->second;
-    return Answer::refuse(shown.record, shown.place);
+    return Answer::refuse(share(shown.record), shown.place);
   }
 
   std::uint64_t write(const std::string& key, Record record) {

@@ -164,7 +164,7 @@ class EngineTest : public ::testing::Test {
     return slot;
   }
   std::optional<Record> stored(std::string_view key) {
-    return blocking::get(store->inner(), Key("test", key).stored()).record;
+    return copy_of(blocking::get(store->inner(), Key("test", key).stored()).record);
   }
   // What an operator does: changes the record under the condition that it is the one seen.
   template <class Change>

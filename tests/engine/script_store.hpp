@@ -71,15 +71,15 @@ class ScriptStore final : public Store {
   std::optional<std::size_t> max_record_bytes;
   Millis default_skew{0};
 
-  void insert(Record record, Done done) override {
+  void insert(RecordPtr record, Done done) override {
     call(
         "insert", true, [record](Store& s, Done d) { s.insert(record, std::move(d)); }, std::move(done),
-        record_bytes(record));
+        record_bytes(*record));
   }
-  void replace(Record record, Seen seen, Done done) override {
+  void replace(RecordPtr record, Seen seen, Done done) override {
     call(
         "replace", true, [record, seen](Store& s, Done d) { s.replace(record, seen, std::move(d)); }, std::move(done),
-        record_bytes(record));
+        record_bytes(*record));
   }
   void remove(std::string key, Seen seen, Done done) override {
     call(

@@ -179,8 +179,8 @@ class Troubled final : public Store {
   Trouble trouble = Trouble::none;
   int writes = 0;
 
-  void insert(Record record, Done done) override { inner_->insert(std::move(record), std::move(done)); }
-  void replace(Record record, Seen seen, Done done) override {
+  void insert(RecordPtr record, Done done) override { inner_->insert(std::move(record), std::move(done)); }
+  void replace(RecordPtr record, Seen seen, Done done) override {
     ++writes;
     const Trouble now_trouble = trouble;
     if (trouble != Trouble::always_before) trouble = Trouble::none;
@@ -223,7 +223,7 @@ TEST(Apply, IsRefusedWhenTheRecordHasChanged) {
   ASSERT_EQ(apply(bench.store, bench.seen, 0, other).kind, Applied::Kind::done);
   const Applied late = apply(bench.store, bench.seen, 0, bench.next());
   EXPECT_EQ(late.kind, Applied::Kind::changed);
-  EXPECT_EQ(late.record, other);
+  EXPECT_EQ(*late.record, other);
   ASSERT_EQ(blocking::remove(bench.store, other.key, {.owner = other.owner, .revision = other.revision}).status,
             Answer::Status::done);
   const Applied gone = apply(bench.store, bench.seen, 0, bench.next());

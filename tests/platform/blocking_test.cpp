@@ -20,12 +20,12 @@ class LaterStore final : public Store {
   ~LaterStore() override {
     for (std::thread& thread : threads_) thread.join();
   }
-  void insert(Record record, Done done) override {
+  void insert(RecordPtr record, Done done) override {
     later([this, record = std::move(record), done = std::move(done)]() mutable {
       inner_->insert(std::move(record), std::move(done));
     });
   }
-  void replace(Record record, Seen seen, Done done) override {
+  void replace(RecordPtr record, Seen seen, Done done) override {
     later([this, record = std::move(record), seen, done = std::move(done)]() mutable {
       inner_->replace(std::move(record), seen, std::move(done));
     });
@@ -66,11 +66,11 @@ void expect_all_six(Store& store) {
   EXPECT_EQ(blocking::insert(store, record).status, Answer::Status::done);
   const Answer refused = blocking::insert(store, record);
   EXPECT_EQ(refused.status, Answer::Status::refused);
-  EXPECT_EQ(testing::differences(record, refused.record), "");
+  EXPECT_EQ(testing::differences(record, *refused.record), "");
   Record next = record;
   next.revision += 1;
   EXPECT_EQ(blocking::replace(store, next, testing::seen_of(record)).status, Answer::Status::done);
-  EXPECT_EQ(testing::differences(next, blocking::get(store, "a#1").record), "");
+  EXPECT_EQ(testing::differences(next, *blocking::get(store, "a#1").record), "");
   EXPECT_EQ(blocking::list(store, {}).records.size(), 1U);
   EXPECT_EQ(blocking::sweep(store, Time{}, 10).removed, 0U);
   EXPECT_EQ(blocking::remove(store, "a#1", testing::seen_of(next)).status, Answer::Status::done);

@@ -26,14 +26,14 @@ struct Bench {
   void insert(std::string key, std::uint8_t owner = 1) {
     Record record = plain_record(std::move(key));
     record.owner = owner_of(owner);
-    store->insert(std::move(record), [this](Answer answer) { answers.push_back(std::move(answer)); });
+    store->insert(share(std::move(record)), [this](Answer answer) { answers.push_back(std::move(answer)); });
   }
   void get(std::string key) {
     store->get(std::move(key), [this](Answer answer) { answers.push_back(std::move(answer)); });
   }
   std::optional<Record> there(std::string key) {
     std::optional<Record> found;
-    inner->get(std::move(key), [&](Answer answer) { found = std::move(answer.record); });
+    inner->get(std::move(key), [&](Answer answer) { found = copy_of(answer.record); });
     return found;
   }
 };
@@ -153,7 +153,7 @@ TEST(FaultyStore, lists_and_sweeps_fail_too) {
   std::optional<SweepAnswer> swept;
   Record old = plain_record("old");
   old.expires_at = Time{};
-  bench.inner->insert(old, [](Answer) {});
+  bench.inner->insert(share(old), [](Answer) {});
   bench.store->sweep(manual_start, 10, [&](SweepAnswer s) { swept = std::move(s); });
   ASSERT_TRUE(swept && swept->error);
   EXPECT_FALSE(bench.there("old")) << "it was carried out all the same";
@@ -167,8 +167,8 @@ TEST(FaultyStore, the_plan_sees_every_call_in_order) {
     return Fault{};
   });
   const Record record = plain_record("a#1");
-  store.insert(record, [](Answer) {});
-  store.replace(record, seen_of(record), [](Answer) {});
+  store.insert(share(record), [](Answer) {});
+  store.replace(share(record), seen_of(record), [](Answer) {});
   store.get("a#2", [](Answer) {});
   store.list({}, [](ListPage) {});
   store.sweep(manual_start, 1, [](SweepAnswer) {});

@@ -90,7 +90,7 @@ class Player {
   void tell(const std::string& line) { told_ += line + "\n"; }
 
   std::optional<Record> stored(const std::string& key) {
-    return blocking::get(store_->inner(), Key("s", key).stored()).record;
+    return copy_of(blocking::get(store_->inner(), Key("s", key).stored()).record);
   }
 
   Engine& engine(const std::string& process) {

@@ -143,13 +143,13 @@ class Front final : public Store {
   Front(Simulation& simulation, Host& host, ProcessId id)
       : simulation_(simulation), host_(host), life_(host.life()), id_(id) {}
 
-  void insert(Record record, Done done) override {
-    std::string key = record.key;
-    ask({.how = Wrote::insert, .key = std::move(key), .next = std::move(record)}, std::move(done));
+  void insert(RecordPtr record, Done done) override {
+    std::string key = record->key;
+    ask({.how = Wrote::insert, .key = std::move(key), .next = *record}, std::move(done));
   }
-  void replace(Record record, Seen seen, Done done) override {
-    std::string key = record.key;
-    ask({.how = Wrote::replace, .key = std::move(key), .next = std::move(record), .seen = seen}, std::move(done));
+  void replace(RecordPtr record, Seen seen, Done done) override {
+    std::string key = record->key;
+    ask({.how = Wrote::replace, .key = std::move(key), .next = *record, .seen = seen}, std::move(done));
   }
   void remove(std::string key, Seen seen, Done done) override {
     ask({.how = Wrote::remove, .key = std::move(key), .next = std::nullopt, .seen = seen}, std::move(done));
@@ -494,7 +494,7 @@ class Simulation {
     Record* stands = found == records_.end() ? nullptr : &found->second;
     Answer answer;
     if (asking.reads) {
-      if (stands != nullptr) answer.record = *stands;
+      if (stands != nullptr) answer.record = share(*stands);
       return leave(by, asking, std::move(answer));
     }
     bool holds = stands == nullptr;
@@ -509,7 +509,7 @@ class Simulation {
     }
     if (!holds) {
       answer.status = Answer::Status::refused;
-      if (stands != nullptr) answer.record = *stands;
+      if (stands != nullptr) answer.record = share(*stands);
       return leave(by, asking, std::move(answer));
     }
     if (bug == Bug::store_forgets_acknowledged && world_.chance(20)) return leave(by, asking, std::move(answer));
@@ -543,13 +543,15 @@ class Simulation {
     }
     if (by == operators || !answer.record) return answer;
     if (options_.bug == Bug::store_answers_another_key && world_.chance(10)) {
-      answer.record = records_.begin()->second;
+      answer.record = share(records_.begin()->second);
     } else if (options_.bug == Bug::engine_takes_live_claims && answer.record->state == State::in_progress) {
-      answer.record->lease_until = Time{Millis{1}};
+      Record lapsed = *answer.record;
+      lapsed.lease_until = Time{Millis{1}};
+      answer.record = share(std::move(lapsed));
     } else if (options_.bug == Bug::engine_replays_stale && answer.record->state == State::completed) {
       Record first = first_result_.at(asking.key);
       first.expires_at = answer.record->expires_at;
-      answer.record = std::move(first);
+      answer.record = share(std::move(first));
     }
     return answer;
   }

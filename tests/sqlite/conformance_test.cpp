@@ -42,7 +42,7 @@ class SqliteHarness final : public StoreHarness {
     const auto writer = open();
     Answer::Status status = Answer::Status::failed;
     std::atomic<bool> answered{false};
-    writer->insert(record, [&](const Answer& answer) {
+    writer->insert(share(record), [&](const Answer& answer) {
       status = answer.status;
       answered = true;
       answered.notify_one();

@@ -226,7 +226,7 @@ TEST(SqliteStore, TextIsTextAndBytesAreBlobs) {
     Record record = plain_record(key);
     record.result = Result::inlined(result);
     EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
-    EXPECT_EQ(blocking::get(*store, key).record, record);
+    EXPECT_EQ(*blocking::get(*store, key).record, record);
     return Shell(scratch.file()).run("SELECT typeof(result) FROM records WHERE key = '" + key + "'");
   };
   EXPECT_EQ(type_of(""), "null");
@@ -310,7 +310,7 @@ TEST(SqliteStore, ASweepOfThousandsLeavesTheRestAndTellsOfMore) {
     Record record = plain_record("k#" + std::to_string(i));
     record.expires_at = Time{Millis{i < 2500 ? 10 : 1'000'000}};
     ++pending;
-    store->insert(record, [&](const Answer&) { --pending; });
+    store->insert(share(record), [&](const Answer&) { --pending; });
   }
   const SweepAnswer some = blocking::sweep(*store, Time{Millis{10}}, 2000);
   EXPECT_EQ(pending, 0);  // The sweep came after them in the queue.
@@ -331,7 +331,7 @@ TEST(SqliteStore, WritersGetTheirTurnDuringASweep) {
   for (int i = 0; i < 5000; ++i) {
     Record record = plain_record("k#" + std::to_string(i));
     record.expires_at = Time{Millis{10}};
-    store->insert(record, [](const Answer&) {});
+    store->insert(share(record), [](const Answer&) {});
   }
   ASSERT_EQ(blocking::insert(*store, plain_record("w#0")).status, Answer::Status::done);
   std::atomic<bool> swept{false};
@@ -493,7 +493,7 @@ TEST(SqliteStore, MayBeDestroyedFromItsOwnCompletion) {
   record.token = record.attempt = 1;
   record.revision = 1;
   std::atomic<bool> alone{false};  // Nobody else has the store any more.
-  store->insert(std::move(record), [&alone, last = store](const Answer& answer) mutable {
+  store->insert(share(std::move(record)), [&alone, last = store](const Answer& answer) mutable {
     EXPECT_EQ(answer.status, Answer::Status::done);
     while (!alone.load()) std::this_thread::yield();
     last.reset();

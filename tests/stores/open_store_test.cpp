@@ -53,7 +53,7 @@ TEST_F(OpenStore, OpensAFileByItsPathAndFindsItAgain) {
   EXPECT_EQ(blocking::insert(*open_store(url), record).status, Answer::Status::done);
   const auto store = open_store(url);
   EXPECT_EQ(store->name(), url);
-  EXPECT_EQ(blocking::get(*store, "orders#17").record, record);
+  EXPECT_EQ(*blocking::get(*store, "orders#17").record, record);
 }
 
 TEST_F(OpenStore, OpensARelativePathFromWhereTheProgramIs) {

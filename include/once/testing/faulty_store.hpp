@@ -80,8 +80,8 @@ class FaultyStore final : public Store {
   FaultyStore& operator=(const FaultyStore&) = delete;
   ~FaultyStore() override;
 
-  void insert(Record record, Done done) override;
-  void replace(Record record, Seen seen, Done done) override;
+  void insert(RecordPtr record, Done done) override;
+  void replace(RecordPtr record, Seen seen, Done done) override;
   void remove(std::string key, Seen seen, Done done) override;
   void get(std::string key, Done done) override;
   void list(ListQuery query, Callback<void(ListPage)> done) override;

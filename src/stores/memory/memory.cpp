@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 #include <string_view>
-#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace once::stores {
@@ -21,34 +21,30 @@ class MemoryStore final : public Store {
   explicit MemoryStore(std::shared_ptr<Clock> clock)
       : clock_(std::move(clock)), utc_minus_uptime_(clock_->now().time_since_epoch() - clock_->uptime()) {}
 
-  void insert(Record record, Done done) override {
-    if (too_large(record)) return done(refuse_size(record));
-    Name name(record.key);
+  void insert(RecordPtr record, Done done) override {
+    if (too_large(*record)) return done(refuse_size(*record));
+    const Name name(record->key);
     Shard& shard = shard_of(name);
     std::unique_lock lock(shard.mutex);
     const auto found = shard.records.find(name);
     if (found != shard.records.end()) {
-      Answer answer = Answer::refuse(*found->second);
+      Answer answer = Answer::refuse(found->record);
       lock.unlock();
       return done(std::move(answer));
     }
-    auto kept = std::make_unique<Record>(std::move(record));
-    name.key = kept->key;
-    shard.records.emplace(name, std::move(kept));
+    shard.records.emplace(Entry{name.hash, std::move(record)});
     lock.unlock();
     done(Answer::ok());
   }
 
-  void replace(Record record, Seen seen, Done done) override {
-    if (too_large(record)) return done(refuse_size(record));
-    Name name(record.key);
+  void replace(RecordPtr record, Seen seen, Done done) override {
+    if (too_large(*record)) return done(refuse_size(*record));
+    const Name name(record->key);
     Shard& shard = shard_of(name);
     std::unique_lock lock(shard.mutex);
     const auto found = shard.records.find(name);
     if (!matches(shard, found, seen)) return refuse(std::move(lock), shard, found, std::move(done));
-    // The index has a view of the key that is there: its bytes must stay.
-    record.key.swap(found->second->key);
-    *found->second = std::move(record);
+    found->record.swap(record);
     lock.unlock();
     done(Answer::ok());
   }
@@ -71,7 +67,7 @@ class MemoryStore final : public Store {
     {
       const std::lock_guard lock(shard.mutex);
       const auto found = shard.records.find(name);
-      if (found != shard.records.end()) answer.record = *found->second;
+      if (found != shard.records.end()) answer.record = found->record;
     }
     done(std::move(answer));
   }
@@ -90,8 +86,8 @@ class MemoryStore final : public Store {
     for (std::size_t i = 0; i < shards; ++i) locks[i] = std::unique_lock(shards_[i].mutex);
     const std::string_view after = query.cursor.empty() ? std::string_view() : std::string_view(query.cursor).substr(1);
     for (const Shard& shard : shards_) {
-      for (const auto& [name, record] : shard.records) {
-        const std::string_view key = name.key;
+      for (const auto& [hash, record] : shard.records) {
+        const std::string_view key = record->key;
         if (!key.starts_with(query.key_prefix)) continue;
         if (!query.cursor.empty() && key <= after) continue;
         if (query.state && record->state != *query.state) continue;
@@ -115,7 +111,7 @@ class MemoryStore final : public Store {
     for (Shard& shard : shards_) {
       const std::lock_guard lock(shard.mutex);
       for (auto it = shard.records.begin(); it != shard.records.end();) {
-        if (!is_expired(it->second->expires_at, now)) {
+        if (!is_expired(it->record->expires_at, now)) {
           ++it;
         } else if (answer.removed == limit) {
           answer.more = true;
@@ -144,17 +140,29 @@ class MemoryStore final : public Store {
   [[nodiscard]] std::string name() const override { return "memory:"; }
 
  private:
-  // A view of a record's own key, with its hash computed once for the shard and for the place in it.
+  // A key with its hash computed once, for the shard and for the place in it.
   struct Name {
     explicit Name(std::string_view bytes) noexcept : key(bytes), hash(std::hash<std::string_view>{}(bytes)) {}
     std::string_view key;
     std::size_t hash;
-    friend bool operator==(const Name& a, const Name& b) noexcept { return a.hash == b.hash && a.key == b.key; }
   };
-  struct NameHash {
+  struct Entry {
+    std::size_t hash;
+    mutable RecordPtr record;  // Replaced by records of the same key only.
+  };
+  struct EntryHash {
+    using is_transparent = void;
+    std::size_t operator()(const Entry& entry) const noexcept { return entry.hash; }
     std::size_t operator()(const Name& name) const noexcept { return name.hash; }
   };
-  using Records = std::unordered_map<Name, std::unique_ptr<Record>, NameHash>;
+  struct EntryEqual {
+    using is_transparent = void;
+    bool operator()(const Entry& a, const Entry& b) const noexcept {
+      return a.hash == b.hash && a.record->key == b.record->key;
+    }
+    bool operator()(const Name& a, const Entry& b) const noexcept { return a.hash == b.hash && a.key == b.record->key; }
+  };
+  using Records = std::unordered_set<Entry, EntryHash, EntryEqual>;
   struct Shard {
     mutable std::mutex mutex;
     Records records;
@@ -172,12 +180,12 @@ class MemoryStore final : public Store {
   }
 
   static bool matches(const Shard& shard, Records::const_iterator found, const Seen& seen) {
-    return found != shard.records.end() && found->second->owner == seen.owner &&
-           found->second->revision == seen.revision;
+    return found != shard.records.end() && found->record->owner == seen.owner &&
+           found->record->revision == seen.revision;
   }
 
   void refuse(std::unique_lock<std::mutex> lock, const Shard& shard, Records::const_iterator found, Done done) {
-    Answer answer = Answer::refuse(found == shard.records.end() ? std::nullopt : std::optional(*found->second));
+    Answer answer = Answer::refuse(found == shard.records.end() ? nullptr : found->record);
     lock.unlock();
     done(std::move(answer));
   }

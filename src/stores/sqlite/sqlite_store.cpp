@@ -76,7 +76,7 @@ struct Operation {
 
   Operation* next = nullptr;
   Kind kind = Kind::insert;
-  Record record;  // remove: only its key.
+  RecordPtr record;  // remove: only its key.
   Encoded encoded;
   Seen seen;
   Done done;
@@ -237,18 +237,18 @@ class SqliteStore final : public Store {
     finish_file();
   }
 
-  void insert(Record record, Done done) override {
+  void insert(RecordPtr record, Done done) override {
     write(Operation::Kind::insert, std::move(record), {}, std::move(done));
   }
 
-  void replace(Record record, Seen seen, Done done) override {
+  void replace(RecordPtr record, Seen seen, Done done) override {
     write(Operation::Kind::replace, std::move(record), seen, std::move(done));
   }
 
   void remove(std::string key, Seen seen, Done done) override {
     Record record;
     record.key = std::move(key);
-    write(Operation::Kind::remove, std::move(record), seen, std::move(done));
+    write(Operation::Kind::remove, share(std::move(record)), seen, std::move(done));
   }
 
   void get(std::string key, Done done) override {
@@ -380,18 +380,18 @@ class SqliteStore final : public Store {
     for (auto& reader : readers_) static_cast<void>(reader.release());
   }
 
-  void write(Operation::Kind kind, Record record, Seen seen, Done done) {
+  void write(Operation::Kind kind, RecordPtr record, Seen seen, Done done) {
     if (is_forked()) return done(forked());
-    if (record_bytes(record) > max_bytes) {
-      return done(Answer::fail(ErrorKind::misuse, "a record of " + std::to_string(record_bytes(record)) +
+    if (record_bytes(*record) > max_bytes) {
+      return done(Answer::fail(ErrorKind::misuse, "a record of " + std::to_string(record_bytes(*record)) +
                                                       " bytes is over the sqlite store's limit of " +
                                                       std::to_string(max_bytes)));
     }
-    if (record.key.empty()) return done(Answer::fail(ErrorKind::misuse, "sqlite store: the key is empty"));
+    if (record->key.empty()) return done(Answer::fail(ErrorKind::misuse, "sqlite store: the key is empty"));
     auto operation = std::make_unique<Operation>();
     operation->kind = kind;
     operation->record = std::move(record);
-    operation->encoded = encode(hash_key_, operation->record);
+    operation->encoded = encode(hash_key_, *operation->record);
     operation->seen = seen;
     operation->done = std::move(done);
     queue_.push(operation.release());
@@ -451,7 +451,7 @@ class SqliteStore final : public Store {
     if (reader->find.step()) {
       Row row = read_row(reader->find, options_.path);
       answer.place = static_cast<std::uint64_t>(row.id);
-      answer.record = std::move(row.record);
+      answer.record = share(std::move(row.record));
     }
     return answer;
   }
@@ -583,7 +583,7 @@ class SqliteStore final : public Store {
   void fill(Group& group) {
     std::size_t bytes = 0;
     while (!backlog_.empty() && group.size() < max_group && bytes < max_group_bytes) {
-      bytes += record_bytes(backlog_.front()->record);
+      bytes += record_bytes(*backlog_.front()->record);
       group.push_back(std::move(backlog_.front()));
       backlog_.pop_front();
     }
@@ -718,24 +718,24 @@ class SqliteStore final : public Store {
     std::optional<Row> in_the_way;
     switch (operation.kind) {
       case Operation::Kind::insert:
-        in_the_way = rows.insert(operation.record, operation.encoded, id);
+        in_the_way = rows.insert(*operation.record, operation.encoded, id);
         if (!in_the_way) return Answer::ok(static_cast<std::uint64_t>(id));
         break;
       case Operation::Kind::replace:
-        if (rows.replace(operation.record, operation.encoded, operation.seen, id)) {
+        if (rows.replace(*operation.record, operation.encoded, operation.seen, id)) {
           return Answer::ok(static_cast<std::uint64_t>(id));
         }
-        in_the_way = rows.find(operation.record.key, operation.encoded.key_hash);
+        in_the_way = rows.find(operation.record->key, operation.encoded.key_hash);
         break;
       case Operation::Kind::remove:
-        if (rows.remove(operation.record.key, operation.encoded.key_hash, operation.seen)) return Answer::ok();
-        in_the_way = rows.find(operation.record.key, operation.encoded.key_hash);
+        if (rows.remove(operation.record->key, operation.encoded.key_hash, operation.seen)) return Answer::ok();
+        in_the_way = rows.find(operation.record->key, operation.encoded.key_hash);
         break;
       case Operation::Kind::sweep:
         break;  // Not in a group.
     }
-    if (!in_the_way) return Answer::refuse(std::nullopt);
-    return Answer::refuse(std::move(in_the_way->record), static_cast<std::uint64_t>(in_the_way->id));
+    if (!in_the_way) return Answer::refuse(nullptr);
+    return Answer::refuse(share(std::move(in_the_way->record)), static_cast<std::uint64_t>(in_the_way->id));
   }
 
   static void finish(Group& group) {
@@ -872,8 +872,8 @@ class SqliteHandle final : public Store {
   SqliteHandle& operator=(const SqliteHandle&) = delete;
   ~SqliteHandle() override { SqliteStore::end(std::move(store_)); }
 
-  void insert(Record record, Done done) override { store_->insert(std::move(record), std::move(done)); }
-  void replace(Record record, Seen seen, Done done) override {
+  void insert(RecordPtr record, Done done) override { store_->insert(std::move(record), std::move(done)); }
+  void replace(RecordPtr record, Seen seen, Done done) override {
     store_->replace(std::move(record), seen, std::move(done));
   }
   void remove(std::string key, Seen seen, Done done) override { store_->remove(std::move(key), seen, std::move(done)); }

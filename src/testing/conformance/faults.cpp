@@ -67,7 +67,7 @@ class Client {
   std::optional<Record> view(const std::string& key) {
     for (int i = 0; i < 1000; ++i) {
       Answer answer = subject_.get(store_, key);
-      if (answer.status == Answer::Status::done) return std::move(answer.record);
+      if (answer.status == Answer::Status::done) return copy_of(answer.record);
       EXPECT_EQ(answer.error.kind, ErrorKind::unavailable) << describe(answer);
     }
     throw Broken("get failed 1000 times");
@@ -148,7 +148,7 @@ void late_and_reordered_answers(Subject& subject) {
       if (answer.status == Answer::Status::done) {
         EXPECT_EQ(there->owner.hex(), owner_of(client).hex()) << "key " << i << ", seed " << seed;
       } else if (answer.status == Answer::Status::refused) {
-        expect_record(there, answer.record, "key " + std::to_string(i) + ", a loser");
+        expect_record(there, copy_of(answer.record), "key " + std::to_string(i) + ", a loser");
       } else {
         EXPECT_EQ(answer.error.kind, ErrorKind::in_doubt) << describe(answer);
       }
@@ -258,7 +258,7 @@ void outage(Subject& subject, const std::string& name) {
     gone = subject.remove(removed.key, seen_of(removed));
     const Answer got = subject.get(expired.key);
     if (got.status == Answer::Status::done) {
-      expect_record(expired, got.record, "get during the outage");
+      expect_record(expired, copy_of(got.record), "get during the outage");
     } else {
       expect_failed(got, ErrorKind::unavailable, "get during the outage");
     }

@@ -291,13 +291,13 @@ void completions_may_start_operations(Subject& subject) {
   next.revision = 2;
   const auto chain = std::make_shared<Chain>(Chain{subject.store(), record, next, subject.watch<std::string>()});
   const auto begin = [chain] {
-    chain->store.insert(chain->record, [chain](Answer inserted) {
+    chain->store.insert(share(chain->record), [chain](Answer inserted) {
       if (inserted.status != Answer::Status::done) return chain->end->answer("insert " + describe(inserted));
-      chain->store.insert(chain->next, [chain](Answer refused) {
+      chain->store.insert(share(chain->next), [chain](Answer refused) {
         if (refused.status != Answer::Status::refused) return chain->end->answer("insert " + describe(refused));
         chain->store.get(chain->record.key, [chain](Answer got) {
           if (!got.record) return chain->end->answer("get " + describe(got));
-          chain->store.replace(chain->next, seen_of(chain->record, got.place), [chain](Answer replaced) {
+          chain->store.replace(share(chain->next), seen_of(chain->record, got.place), [chain](Answer replaced) {
             if (replaced.status != Answer::Status::done) return chain->end->answer("replace " + describe(replaced));
             chain->store.list({}, [chain](ListPage page) {
               if (page.error || page.records.size() != 1) return chain->end->answer("list");

@@ -18,7 +18,7 @@ class Model {
  public:
   Answer insert(const Record& record) {
     const auto [place, inserted] = records_.try_emplace(record.key, record);
-    return inserted ? Answer::ok() : Answer::refuse(place->second);
+    return inserted ? Answer::ok() : Answer::refuse(share(place->second));
   }
   Answer replace(const Record& record, const Seen& seen) {
     Record* const there = find(record.key);
@@ -34,7 +34,7 @@ class Model {
   }
   Answer get(const std::string& key) {
     Answer answer = Answer::ok();
-    if (const Record* const there = find(key)) answer.record = *there;
+    if (const Record* const there = find(key)) answer.record = share(*there);
     return answer;
   }
   Record* find(const std::string& key) {
@@ -47,9 +47,7 @@ class Model {
   static bool names(const Seen& seen, const Record& record) {
     return record.owner == seen.owner && record.revision == seen.revision;
   }
-  static Answer refuse(const Record* there) {
-    return Answer::refuse(there == nullptr ? std::nullopt : std::optional(*there));
-  }
+  static Answer refuse(const Record* there) { return Answer::refuse(there == nullptr ? nullptr : share(*there)); }
 
   std::map<std::string, Record> records_;
 };
@@ -141,9 +139,9 @@ class Program {
 
   bool same(const std::string& key, const Answer& expected, const Answer& got) {
     if (got.place != 0) places_[key] = got.place;
-    const bool record_counts = expected.status == Answer::Status::refused || expected.record.has_value() ||
-                               !got.record.has_value() || got.status != Answer::Status::done;
-    const std::string difference = record_counts ? differences(expected.record, got.record) : "";
+    const bool record_counts = expected.status == Answer::Status::refused || expected.record != nullptr ||
+                               got.record == nullptr || got.status != Answer::Status::done;
+    const std::string difference = record_counts ? differences(copy_of(expected.record), copy_of(got.record)) : "";
     if (expected.status == got.status && difference.empty()) return true;
     log_ << "  expected " << describe(expected) << "\n  got      " << describe(got) << "\n" << difference;
     return false;

@@ -71,13 +71,13 @@ void Subject::abandon() noexcept { left_behind().push_back({std::move(harness_),
 
 std::shared_ptr<Pending<Answer>> Subject::start_insert(Store& store, Record record) {
   auto pending = watch<Answer>();
-  store.insert(std::move(record), [pending](Answer answer) { pending->answer(std::move(answer)); });
+  store.insert(share(std::move(record)), [pending](Answer answer) { pending->answer(std::move(answer)); });
   return pending;
 }
 
 std::shared_ptr<Pending<Answer>> Subject::start_replace(Store& store, Record record, Seen seen) {
   auto pending = watch<Answer>();
-  store.replace(std::move(record), seen, [pending](Answer answer) { pending->answer(std::move(answer)); });
+  store.replace(share(std::move(record)), seen, [pending](Answer answer) { pending->answer(std::move(answer)); });
   return pending;
 }
 
@@ -108,7 +108,7 @@ SweepAnswer Subject::sweep(Store& store, Time now, std::size_t limit) {
 std::optional<Record> Subject::read(Store& store, const std::string& key) {
   Answer answer = get(store, key);
   if (answer.status != Answer::Status::done) throw Broken("get of " + quote(key) + " " + describe(answer));
-  return std::move(answer.record);
+  return copy_of(answer.record);
 }
 
 std::uint64_t Subject::put(Record record) {
@@ -142,7 +142,7 @@ void expect_done(const Answer& answer, std::string_view what) {
 void expect_refused(const Answer& answer, const std::optional<Record>& in_the_way, std::string_view what) {
   EXPECT_EQ(answer.status, Answer::Status::refused) << what << ": expected refused, got " << describe(answer);
   if (answer.status != Answer::Status::refused) return;
-  EXPECT_EQ(differences(in_the_way, answer.record), "") << what << ": the record in the way is another one";
+  EXPECT_EQ(differences(in_the_way, copy_of(answer.record)), "") << what << ": the record in the way is another one";
 }
 
 void expect_record(const std::optional<Record>& expected, const std::optional<Record>& got, std::string_view what) {
