@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace once {
 
@@ -26,7 +27,8 @@ class Key {
   // Takes what stored() gave. Throws Exception(misuse) if it has no '#', no name or is too long.
   static Key from_stored(std::string_view stored);
 
-  [[nodiscard]] const std::string& stored() const noexcept { return stored_; }
+  [[nodiscard]] const std::string& stored() const& noexcept { return stored_; }
+  [[nodiscard]] std::string stored() && noexcept { return std::move(stored_); }
   [[nodiscard]] std::string scope() const;      // Unescaped; may be empty.
   [[nodiscard]] std::string_view name() const;  // A view into this key.
 

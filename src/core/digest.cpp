@@ -36,10 +36,11 @@ Sha256 sha256(std::string_view bytes) {
 std::string to_hex(std::string_view bytes) {
   constexpr std::string_view digits = "0123456789abcdef";
   std::string out(bytes.size() * 2, '0');
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(bytes[i]);
-    out[2 * i] = digits[byte >> 4U];
-    out[2 * i + 1] = digits[byte & 15U];
+  char* to = out.data();
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    *to++ = digits[byte >> 4U];
+    *to++ = digits[byte & 15U];
   }
   return out;
 }

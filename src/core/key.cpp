@@ -14,27 +14,30 @@ void check_size(std::size_t bytes) {
                                          std::to_string(max_key_bytes) + " are allowed: use a digest of it instead");
 }
 
+void append_scope(std::string& out, std::string_view scope) {
+  for (std::size_t plain = 0;;) {
+    const std::size_t special = scope.find_first_of("%#", plain);
+    out += scope.substr(plain, special - plain);
+    if (special == std::string_view::npos) break;
+    out += scope[special] == '%' ? "%25" : "%23";
+    plain = special + 1;
+  }
+  out += '#';
+}
+
 }  // namespace
 
 std::string scope_prefix(std::string_view scope) {
   std::string out;
-  out.reserve(scope.size() + 1);
-  for (const char c : scope) {
-    if (c == '%')
-      out += "%25";
-    else if (c == '#')
-      out += "%23";
-    else
-      out += c;
-  }
-  out += '#';
+  append_scope(out, scope);
   return out;
 }
 
 Key::Key(std::string_view scope, std::string_view name) {
   if (name.empty()) throw Exception(ErrorKind::misuse, "the key is empty");
   check_size(scope.size() + 1 + name.size());  // Before anything of that size is copied.
-  stored_ = scope_prefix(scope);
+  stored_.reserve(scope.size() + 1 + name.size());
+  append_scope(stored_, scope);
   stored_ += name;
   check_size(stored_.size());
 }

@@ -166,20 +166,29 @@ Request Engine::request(std::string_view key, std::string_view payload) const {
           .holder = {}};
 }
 
-void Engine::begin(Request request, Callback<void(Begin)> done) {
+std::shared_ptr<const Attempt> Engine::attempt_of(Request&& request) const {
   auto attempt = std::make_shared<Attempt>();
-  attempt->key = request.key.stored();
+  attempt->key = std::move(request.key).stored();
   attempt->owner = core_->new_owner();
   attempt->fingerprint = request.fingerprint;
   attempt->holder =
       request.holder.empty() ? core_->options.holder : clean_text(core_->options.holder + " " + request.holder);
+  return attempt;
+}
+
+void Engine::begin_attempt(std::shared_ptr<const Attempt> attempt, const Policy& policy, Callback<void(Begin)> done) {
   Caller caller;
-  caller.policy = core_->policy_of(request);
+  caller.policy = policy;
   caller.attempt = std::move(attempt);
   caller.done = std::move(done);
   caller.since = core_->uptime();
-  caller.wait_until = caller.since + caller.policy.wait;
+  caller.wait_until = caller.since + policy.wait;
   core_->flights.join(std::move(caller));
+}
+
+void Engine::begin(Request request, Callback<void(Begin)> done) {
+  const Policy policy = core_->policy_of(request);
+  begin_attempt(attempt_of(std::move(request)), policy, std::move(done));
 }
 
 Begin Engine::begin(Request request) {
@@ -190,18 +199,18 @@ Begin Engine::begin(std::string_view key, std::string_view payload) { return beg
 
 Outcome Engine::run_work(Request request, const ErasedWork& work) {
   const Policy policy = core_->policy_of(request);
-  const std::string key = request.key.stored();
-  Begin begun = begin(std::move(request));
+  const std::shared_ptr<const Attempt> attempt = attempt_of(std::move(request));
+  Begin begun = wait_for<Begin>([&](Callback<void(Begin)> done) { begin_attempt(attempt, policy, std::move(done)); });
   Outcome outcome;
-  outcome.record = begun.record;
+  outcome.record = std::move(begun.record);
   outcome.retry_after = begun.retry_after;
-  outcome.error = begun.error;
+  outcome.error = std::move(begun.error);
   switch (begun.kind) {
     case Begin::Kind::claimed:
       break;
     case Begin::Kind::replayed:
       outcome.kind = Outcome::Kind::replayed;
-      outcome.result = begun.record->result;
+      outcome.result = outcome.record->result;
       return outcome;
     case Begin::Kind::failed:
       outcome.kind = Outcome::Kind::failed;
@@ -216,10 +225,10 @@ Outcome Engine::run_work(Request request, const ErasedWork& work) {
       outcome.kind = Outcome::Kind::unknown;
       return outcome;
     case Begin::Kind::error: {
-      const bool down = begun.error.kind == ErrorKind::unavailable || begun.error.kind == ErrorKind::in_doubt;
+      const bool down = outcome.error.kind == ErrorKind::unavailable || outcome.error.kind == ErrorKind::in_doubt;
       // With a record at hand the store did answer, and running would be a second run.
-      if (down && begun.record == nullptr && policy.on_store_down == OnStoreDown::run_unprotected) {
-        return run_work_without_claim(work, &key);
+      if (down && outcome.record == nullptr && policy.on_store_down == OnStoreDown::run_unprotected) {
+        return run_work_without_claim(work, &attempt->key);
       }
       outcome.kind = Outcome::Kind::error;
       return outcome;
@@ -235,7 +244,7 @@ Outcome Engine::run_work(Request request, const ErasedWork& work) {
   };
 
   Claim claim = std::move(begun.claim);
-  Context context(*core_, &claim, &key);
+  Context context(*core_, &claim, &attempt->key);
   try {
     outcome.result = work(context);
     check(outcome.result);

@@ -44,20 +44,20 @@ EventKind event_of(Begin::Kind kind) noexcept {
 
 }  // namespace
 
-void Flights::join(Caller caller) {
+void Flights::join(Caller&& caller) {
   if (answer_from_cache(caller)) return;
   const Name name(caller.attempt->key);
   Shard& shard = shard_of(name.hash);
   std::unique_lock lock(shard.mutex);
-  const auto [place, fresh] = shard.flights.try_emplace(name);
-  Flight& flight = place->second;
-  if (fresh) {
+  const auto place = shard.flights.find(name);
+  if (place == shard.flights.end()) {
+    Flight& flight = add(shard, name);
     flight.first = caller.attempt;
     flight.hash = name.hash;
     flight.callers.push_back(std::move(caller));
-    lock.unlock();
-    return converse(&flight, {});
+    return converse(std::move(lock), &flight, {});
   }
+  Flight& flight = place->second;
   if (flight.phase == Phase::claiming) {
     flight.callers.push_back(std::move(caller));
     return;
@@ -106,16 +106,12 @@ bool Flights::answer_from_cache(Caller& caller) {
   return true;
 }
 
-void Flights::converse(Flight* flight, Conversation::Start start) {
-  std::shared_ptr<const Attempt> attempt;
-  Policy policy;
-  {
-    const std::lock_guard lock(shard_of(flight->hash).mutex);
-    Caller& leader = flight->callers.front();
-    leader.led = true;
-    attempt = leader.attempt;
-    policy = leader.policy;
-  }
+void Flights::converse(std::unique_lock<std::mutex> lock, Flight* flight, Conversation::Start start) {
+  Caller& leader = flight->callers.front();
+  leader.led = true;
+  std::shared_ptr<const Attempt> attempt = leader.attempt;
+  const Policy policy = leader.policy;
+  lock.unlock();
   Conversation::start(
       core_.shared_from_this(), std::move(attempt), policy, std::move(start),
       [this, core = core_.shared_from_this(), flight](Conversation::End&& end) { on_end(flight, std::move(end)); });
@@ -133,7 +129,7 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
       begin.error = end.error;
       replies.emplace_back(std::move(caller), std::move(begin));
     }
-    erase(shard, *flight);
+    erase(shard, shard.flights.find(Name(flight->first->key, flight->hash)));
     lock.unlock();
     return reply(std::move(replies));
   }
@@ -156,10 +152,24 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   reply(std::move(replies));
 }
 
-void Flights::erase(Shard& shard, Flight& flight) {
-  drop_timer(flight);
-  const std::shared_ptr<const Attempt> first = flight.first;  // The map compares with the key until it is done.
-  shard.flights.erase(shard.flights.find(Name(first->key, flight.hash)));
+Flights::Flight& Flights::add(Shard& shard, const Name& name) {
+  if (shard.spare.empty()) return shard.flights.try_emplace(name).first->second;
+  Table::node_type node = std::move(shard.spare.back());
+  shard.spare.pop_back();
+  node.key() = name;
+  return shard.flights.insert(std::move(node)).position->second;
+}
+
+void Flights::erase(Shard& shard, Table::iterator flight) {
+  constexpr std::size_t most_spare = 8;
+  drop_timer(flight->second);
+  Table::node_type node = shard.flights.extract(flight);
+  if (shard.spare.size() == most_spare) return;
+  std::vector<Caller> callers = std::move(node.mapped().callers);  // For its room.
+  callers.clear();
+  node.mapped() = Flight();
+  node.mapped().callers = std::move(callers);
+  shard.spare.push_back(std::move(node));
 }
 
 bool Flights::settle(Flight& flight, const std::shared_ptr<const Record>& record, Replies& replies) {
@@ -210,7 +220,7 @@ void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* fli
   if (talk) {
     flight->phase = Phase::claiming;
   } else if (flight->callers.empty()) {
-    erase(shard, *flight);
+    erase(shard, shard.flights.find(Name(flight->first->key, flight->hash)));
   } else {
     flight->phase = Phase::polling;
     flight->seen = record;
@@ -224,7 +234,8 @@ void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* fli
   if (!talk) return;
   Conversation::Start start;
   if (record != nullptr) start = {.kind = Conversation::Start::Kind::seen, .record = record, .place = place};
-  converse(flight, std::move(start));
+  lock.lock();
+  converse(std::move(lock), flight, std::move(start));
 }
 
 void Flights::ask_again(std::unique_lock<std::mutex> lock, Flight& flight) {
@@ -232,8 +243,7 @@ void Flights::ask_again(std::unique_lock<std::mutex> lock, Flight& flight) {
   flight.holder.reset();
   flight.holder_id = nullptr;
   drop_timer(flight);
-  lock.unlock();
-  converse(&flight, {.kind = Conversation::Start::Kind::read});
+  converse(std::move(lock), &flight, {.kind = Conversation::Start::Kind::read});
 }
 
 void Flights::ended(const ClaimState& claim, std::shared_ptr<const Record> record, bool gone) {
@@ -243,9 +253,7 @@ void Flights::ended(const ClaimState& claim, std::shared_ptr<const Record> recor
   const auto found = shard.flights.find(name);
   if (found == shard.flights.end() || found->second.phase != Phase::held || found->second.holder_id != &claim) return;
   if (found->second.callers.empty()) {
-    drop_timer(found->second);
-    shard.flights.erase(found);
-    return;
+    return erase(shard, found);
   }
   if (record != nullptr || gone) return go_on(shard, std::move(lock), &found->second, record, 0);
   ask_again(std::move(lock), found->second);  // What stands there now, only the store can tell.
@@ -350,8 +358,9 @@ void Flights::reply(Replies replies) {
   for (auto& [caller, begin] : replies) reply(std::move(caller), std::move(begin));
 }
 
-void Flights::reply(Caller caller, Begin begin) {
-  const auto took = core_.uptime() - caller.since;
+void Flights::reply(Caller&& caller, Begin&& begin) {
+  // The time is for the observer.
+  const auto took = core_.options.observer ? core_.uptime() - caller.since : std::chrono::nanoseconds{0};
   if (begin.kind == Begin::Kind::error) return caller.done(std::move(begin));  // store_error was told already.
   if (begin.kind == Begin::Kind::claimed) {
     core_.tell({.kind = event_of(begin.verdict), .key = caller.attempt->key, .took = took});

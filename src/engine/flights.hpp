@@ -41,7 +41,7 @@ class Flights {
  public:
   explicit Flights(EngineCore& core) noexcept : core_(core) {}
 
-  void join(Caller caller);
+  void join(Caller&& caller);
 
   // A claim that a flight led to has ended. `record`: what is stored now; null with `gone`: nothing is;
   // null without: not known.
@@ -77,9 +77,11 @@ class Flights {
   struct NameHash {
     std::size_t operator()(const Name& name) const noexcept { return name.hash; }
   };
+  using Table = std::unordered_map<Name, Flight, NameHash>;
   struct Shard {
     std::mutex mutex;
-    std::unordered_map<Name, Flight, NameHash> flights;
+    Table flights;
+    std::vector<Table::node_type> spare;  // Of flights that have ended, for the next ones: a few.
   };
   using Replies = std::vector<std::pair<Caller, Begin>>;
   static constexpr std::size_t shards = 16;
@@ -88,13 +90,14 @@ class Flights {
 
   bool answer_from_cache(Caller& caller);
   // The first caller of the flight leads. Until on_end nobody else ends the flight, so the pointer stays good.
-  void converse(Flight* flight, Conversation::Start start);
+  void converse(std::unique_lock<std::mutex> lock, Flight* flight, Conversation::Start start);
   void on_end(Flight* flight, Conversation::End&& end);
   // Reads what stands in the store, for all callers of the flight: there is at least one.
   void ask_again(std::unique_lock<std::mutex> lock, Flight& flight);
   // Decides for every caller of the flight over what is stored now. True: the first caller has to talk to the store.
   bool settle(Flight& flight, const std::shared_ptr<const Record>& record, Replies& replies);
-  void erase(Shard& shard, Flight& flight);
+  static Flight& add(Shard& shard, const Name& name);
+  void erase(Shard& shard, Table::iterator flight);
   void go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* flight,
              const std::shared_ptr<const Record>& record, std::uint64_t place);
   void drop_timer(Flight& flight) noexcept;
@@ -104,7 +107,7 @@ class Flights {
   [[nodiscard]] static Uptime first_deadline(const Flight& flight) noexcept;
   void on_timer(const std::string& key, std::uint64_t turn);
   void reply(Replies replies);
-  void reply(Caller caller, Begin begin);
+  void reply(Caller&& caller, Begin&& begin);
   static Begin begin_of(const Decision& decision, std::shared_ptr<const Record> record);
   Begin claimed(Conversation::End& end, const Caller& caller, std::shared_ptr<ClaimState>& state);
 

@@ -99,20 +99,19 @@ Hash::Hash(Dialect dialect, std::string_view name)
   if (!usable) refuse(name, dialect, "OpenSSL does not have it here; use md5 or sha256");
 }
 
-std::string Hash::operator()(std::string_view text) const {
+Hash::Digest Hash::operator()(std::string_view text) const {
   struct FreeContext {
     void operator()(EVP_MD_CTX* context) const noexcept { EVP_MD_CTX_free(context); }
   };
   // Making a context costs more than a short digest.
   thread_local const std::unique_ptr<EVP_MD_CTX, FreeContext> context(EVP_MD_CTX_new());
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
-  unsigned length = 0;
+  Digest digest;
   if (!context || EVP_DigestInit_ex2(context.get(), algorithm_.get(), nullptr) != 1 ||
       EVP_DigestUpdate(context.get(), text.data(), text.size()) != 1 ||
-      EVP_DigestFinal_ex(context.get(), digest.data(), &length) != 1) {
+      EVP_DigestFinal_ex(context.get(), digest.bytes_.data(), &digest.size_) != 1) {
     throw Exception(ErrorKind::unavailable, "OpenSSL could not hash: check its configuration and providers");
   }
-  return {reinterpret_cast<const char*>(digest.data()), length};
+  return digest;
 }
 
 }  // namespace once::keys

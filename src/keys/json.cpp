@@ -1,5 +1,9 @@
 #include "keys/json.hpp"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -72,20 +76,33 @@ std::span<const T> copy_to(std::span<const T> items, Arena& arena) {
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Where the plain part of a string may end among eight bytes: at a quote, a backslash, a control character, or anything
-// outside ASCII. 8: nowhere. Each test sets the high bit of the bytes it finds, and perhaps of bytes above those, so
-// that the lowest is always one that was looked for.
-std::size_t first_special(const char* eight_bytes) {
+// Where the plain part of a string may end among the bytes of one step: at a quote, a backslash, a control character,
+// or anything outside ASCII. step_bytes: nowhere.
+#ifdef __SSE2__
+constexpr std::ptrdiff_t step_bytes = 16;
+
+std::ptrdiff_t first_special(const char* bytes) {
+  const __m128i step = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+  // Compared as signed numbers, what is outside ASCII is below a blank as well.
+  const __m128i found = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(step, _mm_set1_epi8('"')),  //
+                                                  _mm_cmpeq_epi8(step, _mm_set1_epi8('\\'))),
+                                     _mm_cmplt_epi8(step, _mm_set1_epi8(' ')));
+  return std::countr_zero(static_cast<unsigned>(_mm_movemask_epi8(found)) | 1U << step_bytes);
+}
+#else
+constexpr std::ptrdiff_t step_bytes = 8;
+
+// Each test sets the high bit of the bytes it finds, and perhaps of bytes above those: the lowest is always right.
+std::ptrdiff_t first_special(const char* bytes) {
   constexpr std::uint64_t ones = 0x0101010101010101U;
   constexpr std::uint64_t high = 0x8080808080808080U;
-  std::uint64_t eight = 0;
-  std::memcpy(&eight, eight_bytes, 8);
-  if constexpr (std::endian::native == std::endian::big) eight = __builtin_bswap64(eight);
-  const std::uint64_t quote = eight ^ (ones * '"');
-  const std::uint64_t backslash = eight ^ (ones * '\\');
-  const std::uint64_t found = ((quote - ones) | (backslash - ones) | (eight - ones * 0x20U) | eight) & high;
-  return static_cast<std::size_t>(std::countr_zero(found)) / 8;
+  std::uint64_t step = 0;
+  for (unsigned i = 0; i < step_bytes; ++i) step |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  const std::uint64_t quote = step ^ (ones * '"');
+  const std::uint64_t backslash = step ^ (ones * '\\');
+  return std::countr_zero(((quote - ones) | (backslash - ones) | (step - ones * 0x20U) | step) & high) / 8;
 }
+#endif
 
 struct Failure {
   const char* at;
@@ -110,6 +127,7 @@ class Parser {
   [[noreturn]] static void fail(const char* at, std::string problem) { throw Failure{at, std::move(problem)}; }
 
   void skip_blanks() {
+    if (p_ != end_ && *p_ > ' ') return;  // Most often there are none.
     while (p_ != end_ && (*p_ == ' ' || *p_ == '\n' || *p_ == '\r' || *p_ == '\t')) ++p_;
   }
 
@@ -314,10 +332,10 @@ class Parser {
   // To the next quote or backslash; checks what is in between.
   void plain_part() {
     for (;;) {
-      while (end_ - p_ >= 8) {
-        const std::size_t plain = first_special(p_);
+      while (end_ - p_ >= step_bytes) {
+        const std::ptrdiff_t plain = first_special(p_);
         p_ += plain;
-        if (plain < 8) break;
+        if (plain < step_bytes) break;
       }
       if (p_ == end_) fail(p_, "ends inside a string");
       const auto c = static_cast<unsigned char>(*p_);
@@ -333,7 +351,15 @@ class Parser {
     // What an escape stands for is never longer than the escape, so the rest of the string has room enough; its end
     // is looked for first, so that many strings do not each reserve the rest of the text.
     const char* close = p_;
-    while (close != end_ && *close != '"') close += *close == '\\' && end_ - close > 1 ? 2 : 1;
+    while (close != end_ && *close != '"') {
+      const bool escape = *close == '\\';
+      close += escape && end_ - close > 1 ? 2 : 1;
+      while (end_ - close >= step_bytes) {
+        const std::ptrdiff_t plain = first_special(close);
+        close += plain;
+        if (plain < step_bytes) break;
+      }
+    }
     const auto room = static_cast<std::size_t>(close - start);
     char* const out = static_cast<char*>(arena_.allocate(room == 0 ? 1 : room, 1));
     char* o = out;

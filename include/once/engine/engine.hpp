@@ -159,6 +159,8 @@ class Engine {
 
  private:
   using ErasedWork = std::function<Result(Context&)>;
+  [[nodiscard]] std::shared_ptr<const Attempt> attempt_of(Request&& request) const;
+  void begin_attempt(std::shared_ptr<const Attempt> attempt, const Policy& policy, Callback<void(Begin)> done);
   Outcome run_work(Request request, const ErasedWork& work);
   Outcome run_work_unprotected(const ErasedWork& work);
   Outcome run_work_without_claim(const ErasedWork& work, const std::string* key);
