@@ -473,8 +473,10 @@ bool is_readable_text(std::string_view bytes) noexcept {
     const auto byte = static_cast<unsigned char>(c);
     return (byte < 0x20 && c != '\t' && c != '\n' && c != '\r') || byte == 0x7F;
   };
-  return std::none_of(bytes.begin(), bytes.end(), control) && simdjson::validate_utf8(bytes.data(), bytes.size());
+  return std::none_of(bytes.begin(), bytes.end(), control) && is_utf8(bytes);
 }
+
+bool is_utf8(std::string_view bytes) noexcept { return simdjson::validate_utf8(bytes.data(), bytes.size()); }
 
 AttributeValue text_or_bytes(std::string bytes) {
   return is_readable_text(bytes) ? AttributeValue::s(std::move(bytes)) : AttributeValue::b(std::move(bytes));

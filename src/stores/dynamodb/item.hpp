@@ -125,7 +125,9 @@ std::variant<ServiceAnswer, Error> answer_from_json(std::string_view json);
 
 // Whether these bytes may be an S that people can read: UTF-8 without control characters but tab and line ends.
 bool is_readable_text(std::string_view bytes) noexcept;
-// S if they are, else B. text_of() takes both back; empty for the other types.
+bool is_utf8(std::string_view bytes) noexcept;
+
+// S if they are readable text, else B. text_of() takes both back; empty for the other types.
 AttributeValue text_or_bytes(std::string bytes);
 const std::string* text_of(const AttributeValue& value) noexcept;
 

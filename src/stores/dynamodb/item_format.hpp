@@ -34,6 +34,10 @@ class ItemFormat {
   // format has none for it.
   [[nodiscard]] virtual std::variant<Item, Error> primary_key(std::string_view key) const = 0;
 
+  // The key of the record that an item with this primary key holds; corrupt if none can have it. The rest of the item
+  // may be anything.
+  [[nodiscard]] virtual std::variant<std::string, Error> key_of(const Item& item) const = 0;
+
   // The whole item, primary key included. The caller checks its size.
   [[nodiscard]] virtual std::variant<Item, Error> encode(const Record& record) const = 0;
 
@@ -55,9 +59,13 @@ class ItemFormat {
   [[nodiscard]] virtual std::size_t max_record_bytes() const noexcept = 0;
 };
 
-// Both throw Exception(misuse) for options that make no sense to them.
+// Both throw Exception(misuse) for options that make no sense to them. DynamoDbOptions::partition_value is not empty
+// where there is a sort key.
 std::unique_ptr<ItemFormat> make_native_format(const DynamoDbOptions& options);
 std::unique_ptr<ItemFormat> make_powertools_format(const DynamoDbOptions& options);  // powertools.cpp
+
+// All of them, for checks that no two are the same and for sums.
+std::vector<const std::string*> attribute_names(const DynamoDbAttributes& attributes);
 
 // A key as people see it in a message: what is not printable ASCII as \xNN, cut after 200 bytes.
 std::string printable(std::string_view key);
