@@ -51,9 +51,11 @@ class ItemFormat {
   // Names begin with "#f", values with ":f".
   [[nodiscard]] virtual std::optional<Condition> filter(const ListQuery& query) const = 0;
 
-  // Whether every open record in the table has the attribute of the index of open records: false where others write
-  // the same table.
-  [[nodiscard]] virtual bool marks_open_records() const noexcept = 0;
+  // What the attribute of the index of open records has for this shard; empty if not every open record in the table
+  // has that attribute, because others write the same table.
+  [[nodiscard]] virtual std::optional<std::string> open_partition(std::uint32_t /*shard*/) const {
+    return std::nullopt;
+  }
 
   // See Capabilities::max_record_bytes.
   [[nodiscard]] virtual std::size_t max_record_bytes() const noexcept = 0;

@@ -210,7 +210,7 @@ class NativeFormat final : public ItemFormat {
     Item item;
     item.reserve(20);
     std::string id = id_of(record.key, limit());
-    const std::string shard = shard_of(id);
+    const std::uint32_t shard = shard_of(id);
     const bool digested = id.find(digest_mark) != std::string::npos;
     add_primary_key(item, std::move(id));
     if (digested) add_text(item, a_.key, record.key);
@@ -256,7 +256,7 @@ class NativeFormat final : public ItemFormat {
     }
     add_text(item, a_.error_code, record.failure.code);
     add_text(item, a_.error_message, record.failure.message);
-    if (record.state != State::completed) item.add(a_.open, AttributeValue::s(shard));
+    if (record.state != State::completed) item.add(a_.open, AttributeValue::s(*open_partition(shard)));
     return item;
   }
 
@@ -337,7 +337,10 @@ class NativeFormat final : public ItemFormat {
     return condition;
   }
 
-  [[nodiscard]] bool marks_open_records() const noexcept override { return true; }
+  [[nodiscard]] std::optional<std::string> open_partition(std::uint32_t shard) const override {
+    // Several stores in one table are apart by their partition values, in the index as well.
+    return (sort_key_.empty() ? std::string() : partition_value_ + "#") + std::to_string(shard);
+  }
   [[nodiscard]] std::size_t max_record_bytes() const noexcept override { return max_record_bytes_; }
 
  private:
@@ -360,10 +363,10 @@ class NativeFormat final : public ItemFormat {
 
   // FNV-1a: the same on every machine, and nothing but the key goes in, so that a record stays in its place of the
   // index for as long as it is open.
-  [[nodiscard]] std::string shard_of(std::string_view id) const {
+  [[nodiscard]] std::uint32_t shard_of(std::string_view id) const {
     std::uint64_t hash = 14695981039346656037U;
     for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-    return std::to_string((hash ^ (hash >> 32U)) % shards_);
+    return static_cast<std::uint32_t>((hash ^ (hash >> 32U)) % shards_);
   }
 
   void read_steps(Reader& reader, std::vector<Step>& steps) const {
