@@ -53,6 +53,7 @@ struct DynamoDbAttributes {
   // The Powertools dialects only.
   std::string in_progress_expiration = "in_progress_expiration";
   std::string validation = "validation";
+  std::string result = "result";  // The result's JSON, where the library's own form loses it.
 };
 
 struct DynamoDbOptions {

@@ -64,7 +64,7 @@ class ItemFormat {
 // Both throw Exception(misuse) for options that make no sense to them. DynamoDbOptions::partition_value is not empty
 // where there is a sort key.
 std::unique_ptr<ItemFormat> make_native_format(const DynamoDbOptions& options);
-std::unique_ptr<ItemFormat> make_powertools_format(const DynamoDbOptions& options);  // powertools.cpp
+std::unique_ptr<ItemFormat> make_powertools_format(const DynamoDbOptions& options);  // powertools_format.cpp
 
 // All of them, for checks that no two are the same and for sums.
 std::vector<const std::string*> attribute_names(const DynamoDbAttributes& attributes);

@@ -420,7 +420,7 @@ std::vector<const std::string*> attribute_names(const DynamoDbAttributes& a) {
           &a.fingerprint,  &a.holder,        &a.note,       &a.steps,      &a.data,
           &a.content_type, &a.placement,     &a.location,   &a.data_bytes, &a.data_sha256,
           &a.error_code,   &a.error_message, &a.key,        &a.open,       &a.in_progress_expiration,
-          &a.validation};
+          &a.validation,   &a.result};
 }
 
 }  // namespace once::stores::dynamodb
