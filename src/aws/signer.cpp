@@ -104,6 +104,12 @@ class Hmac {
 
 constexpr char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
+void append_lower(std::string& out, std::string_view text) {
+  const std::size_t begin = out.size();
+  out += text;
+  for (std::size_t i = begin; i < out.size(); ++i) out[i] = lower(out[i]);
+}
+
 bool same_name(std::string_view a, std::string_view b) noexcept {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
 }
@@ -122,10 +128,12 @@ constexpr bool is_space(char c) noexcept { return c == ' ' || (c >= '\t' && c <=
 
 void append_hex(std::string& out, const Digest& digest) {
   constexpr std::string_view digits = "0123456789abcdef";
-  for (const unsigned char byte : digest) {
-    out += digits[byte >> 4U];
-    out += digits[byte & 15U];
+  std::array<char, 2 * digest_bytes> hex;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
+  for (std::size_t i = 0; i < digest.size(); ++i) {
+    hex[2 * i] = digits[digest[i] >> 4U];
+    hex[2 * i + 1] = digits[digest[i] & 15U];
   }
+  out.append(hex.data(), hex.size());
 }
 
 // "20150830T123600Z"
@@ -209,6 +217,10 @@ void append_sorted_query(std::string& out, std::string_view query) {
 
 // Trimmed, each run of white space one blank.
 void append_value(std::string& out, std::string_view value) {
+  if (std::none_of(value.begin(), value.end(), is_space)) {
+    out += value;
+    return;
+  }
   bool pending = false;
   bool begun = false;
   for (const char c : value) {
@@ -244,7 +256,7 @@ void append_signed_names(std::string& out, const std::vector<Pair>& headers) {
     if (same_name(header.first, last)) continue;
     if (!last.empty()) out += ';';
     last = header.first;
-    std::transform(last.begin(), last.end(), std::back_inserter(out), lower);
+    append_lower(out, last);
   }
 }
 
@@ -254,7 +266,7 @@ void append_headers(std::string& out, const std::vector<Pair>& headers) {
     if (same_name(name, last)) {
       out.back() = ',';  // Instead of the line's end.
     } else {
-      std::transform(name.begin(), name.end(), std::back_inserter(out), lower);
+      append_lower(out, name);
       out += ':';
       last = name;
     }
@@ -345,6 +357,13 @@ void Signer::sign(HttpRequest& request, const Credentials& credentials, Time now
   thread_local std::vector<Pair> sorted;  // Kept for its memory, as the texts here.
   sorted_headers(request, sorted);
 
+  std::string authorization;
+  authorization.reserve(320);
+  authorization.append(algorithm).append(" Credential=").append(credentials.access_key_id).append(1, '/');
+  authorization.append(key->scope).append(", SignedHeaders=");
+  const std::size_t names = authorization.size();
+  append_signed_names(authorization, sorted);
+
   thread_local std::string text;  // The canonical request.
   const std::string_view target = request.target;
   const std::string_view path = target.substr(0, target.find('?'));
@@ -358,9 +377,7 @@ void Signer::sign(HttpRequest& request, const Credentials& credentials, Time now
   if (path.size() < target.size()) append_sorted_query(text, target.substr(path.size() + 1));
   text += '\n';
   append_headers(text, sorted);
-  text += '\n';
-  append_signed_names(text, sorted);
-  text.append(1, '\n').append(payload_hash);
+  text.append(1, '\n').append(authorization, names).append(1, '\n').append(payload_hash);
   const Digest canonical = hash(text);
 
   // The string to sign.
@@ -368,11 +385,6 @@ void Signer::sign(HttpRequest& request, const Credentials& credentials, Time now
   append_hex(text, canonical);
   const Digest signature = key->hmac(text);
 
-  std::string authorization;
-  authorization.reserve(320);
-  authorization.append(algorithm).append(" Credential=").append(credentials.access_key_id).append(1, '/');
-  authorization.append(key->scope).append(", SignedHeaders=");
-  append_signed_names(authorization, sorted);
   authorization += ", Signature=";
   append_hex(authorization, signature);
   headers.emplace_back("Authorization", std::move(authorization));
