@@ -9,6 +9,32 @@
 
 namespace once::stores::dynamodb {
 
+void append_base64(std::string& out, std::string_view bytes) {
+  if (bytes.empty()) return;
+  const std::size_t before = out.size();
+  const std::size_t size = (bytes.size() + 2) / 3 * 4;
+  out.resize(before + size + 1);  // EVP_EncodeBlock ends with a NUL.
+  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data() + before),
+                  reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
+  out.resize(before + size);
+}
+
+std::optional<std::string> bytes_of_base64(std::string_view text) {
+  if (text.empty()) return std::string();
+  const bool shape = text.size() % 4 == 0 && std::all_of(text.begin(), text.end(), [](char c) {
+                       return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' ||
+                              c == '/' || c == '=';
+                     });
+  if (!shape) return std::nullopt;
+  std::string out(text.size() / 4 * 3, '\0');
+  const int size = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                                   reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
+  const std::size_t pads = text.size() - std::min(text.find_last_not_of('=') + 1, text.size());
+  if (size < 0 || pads > 2) return std::nullopt;
+  out.resize(static_cast<std::size_t>(size) - pads);
+  return out;
+}
+
 namespace {
 
 using Type = AttributeValue::Type;
@@ -21,32 +47,10 @@ struct Malformed {
   std::string what;
 };
 
-void append_base64(std::string& out, std::string_view bytes) {
-  if (bytes.empty()) return;
-  const std::size_t before = out.size();
-  const std::size_t size = (bytes.size() + 2) / 3 * 4;
-  out.resize(before + size + 1);  // EVP_EncodeBlock ends with a NUL.
-  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data() + before),
-                  reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-  out.resize(before + size);
-}
-
 std::string from_base64(std::string_view text) {
-  if (text.empty()) return {};
-  const bool shape = text.size() % 4 == 0 && std::all_of(text.begin(), text.end(), [](char c) {
-                       return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' ||
-                              c == '/' || c == '=';
-                     });
-  std::string out(text.size() / 4 * 3, '\0');
-  const int size =
-      shape ? EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                              reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()))
-            : -1;
-  if (size < 0) throw Malformed{"not base64"};
-  const std::size_t pads = text.size() - std::min(text.find_last_not_of('=') + 1, text.size());
-  if (pads > 2) throw Malformed{"not base64"};
-  out.resize(static_cast<std::size_t>(size) - pads);
-  return out;
+  auto bytes = bytes_of_base64(text);
+  if (!bytes) throw Malformed{"not base64"};
+  return *std::move(bytes);
 }
 
 template <class Append>
