@@ -454,11 +454,11 @@ std::string least_policy(const DynamoDbOptions& options, std::string_view arn, P
     allow("OnceResults", results_actions, partition + ":s3:::" + std::string(results) + "/*");
   }
   if (whom == PolicyFor::operators) {
-    Json actions{composite ? "dynamodb:Query" : "dynamodb:Scan"};
-    actions.insert(actions.end(), look_actions.begin(), look_actions.end());
+    Json actions = Json::array({composite ? "dynamodb:Query" : "dynamodb:Scan"});
+    for (const char* const action : look_actions) actions.push_back(action);
     keep_to_partition(allow("OnceTable", std::move(actions), table));
     if (wants_open_index(options)) {
-      allow("OnceIndex", Json{"dynamodb:Query"}, table + "/index/" + options.index);
+      allow("OnceIndex", Json::array({"dynamodb:Query"}), table + "/index/" + options.index);
     }
   }
   return Json{{"Version", "2012-10-17"}, {"Statement", std::move(statements)}}.dump(2) + "\n";
