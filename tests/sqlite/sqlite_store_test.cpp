@@ -174,7 +174,37 @@ TEST(SqliteMigration, AStoreFileOfVersionZeroIsBroughtUpToDate) {
   Shell(scratch.file()).run("PRAGMA application_id = " + std::to_string(stores::sqlite::application_id));
   const auto store = make_sqlite_store({.path = scratch.file()});
   EXPECT_EQ(blocking::insert(*store, full_record("k#1")).status, Answer::Status::done);
-  EXPECT_EQ(Shell(scratch.file()).run("PRAGMA user_version"), "1");
+  EXPECT_EQ(Shell(scratch.file()).run("PRAGMA user_version"), "2");
+}
+
+// A file as version 1 left it: its records are there, and it can keep what came with version 2.
+TEST(SqliteMigration, AFileOfVersionOneIsBroughtUpToDate) {
+  const Scratch scratch;
+  write_file(scratch.file(), "");
+  {
+    stores::sqlite::Connection connection(scratch.file(), "", Millis{1000});
+    migrate(connection, stores::sqlite::migrations().first(1));
+    EXPECT_EQ(connection.number("PRAGMA user_version"), 1);
+    connection.run(
+        "INSERT INTO records (key_hash, state, revision, attempt, token, created_at_ms, finished_at_ms, owner, key, "
+        "result) VALUES (0, 1, 2, 1, 7, 1000, 2000, zeroblob(16), 'old#1', 'kept long ago')");
+    const auto hash = hash_of(stores::sqlite::read_hash_key(connection), "old#1");
+    connection.run(("UPDATE records SET key_hash = " + std::to_string(hash)).c_str());
+  }
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  const auto old = blocking::get(*store, "old#1").record;
+  ASSERT_TRUE(old);
+  EXPECT_EQ(old->result, Result::inlined("kept long ago"));
+  Record record = plain_record("new#1");
+  record.result.placement = Placement::compressed;
+  record.result.bytes = "\x28\xB5\x2F\xFD and so on";
+  record.result.size = 70'000;
+  EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+  EXPECT_EQ(blocking::get(*store, "new#1").record, record);
+  Shell shell(scratch.file());
+  EXPECT_EQ(shell.run("SELECT result, result_bytes FROM records_readable ORDER BY id"),
+            "kept long ago|13\ncompressed: once show prints it|70000");
+  EXPECT_EQ(shell.run("PRAGMA user_version"), "2");
 }
 
 TEST(SqliteMigration, ManyOpenersAtOnceMakeOneStore) {
