@@ -1,15 +1,13 @@
 #include "aws/shared_config.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include <once/error.hpp>
+
+#include "aws/read_file.hpp"
 
 namespace once::aws {
 
@@ -122,33 +120,16 @@ Place find_file(const Environment& environment, const std::string& variable, std
   return {std::move(path), asked_for};
 }
 
-std::string read_file(const Place& place) {
-  const auto refuse = [&](std::string_view what) {
-    throw Exception(ErrorKind::misuse, "cannot read " + place.path + ": " + std::string(what));
-  };
-  if (place.path.empty()) return {};
-  struct File {
-    ~File() {
-      if (fd >= 0) close(fd);
-    }
-    int fd;
-  } file{open(place.path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.fd < 0) {
-    // A service whose HOME belongs to somebody else has no files; one that was sent to a file should be able to read
-    // it.
-    if (errno == ENOENT || errno == ENOTDIR || (errno == EACCES && !place.asked_for)) return {};
-    refuse(std::strerror(errno));
-  }
+std::string text_of(const Place& place) {
   std::string text;
-  std::array<char, 16 * 1024> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
-  while (true) {
-    const ssize_t count = read(file.fd, buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) refuse(std::strerror(errno));
-    if (count == 0) return text;
-    text.append(buffer.data(), static_cast<std::size_t>(count));
-    if (text.size() > max_file_bytes) refuse("it is larger than 1 MiB, so it is hardly a configuration");
-  }
+  if (place.path.empty()) return text;
+  const int error = read_file(place.path, max_file_bytes, text);
+  // A service whose HOME belongs to somebody else has no files; one that was sent to a file should be able to read it.
+  const bool missing = error == ENOENT || error == ENOTDIR || (error == EACCES && !place.asked_for);
+  if (error == 0 || missing) return text;
+  throw Exception(ErrorKind::misuse, "cannot read " + place.path + ": " +
+                                         (error == EFBIG ? "it is larger than 1 MiB, so it is hardly a configuration"
+                                                         : std::strerror(error)));
 }
 
 }  // namespace
@@ -161,7 +142,7 @@ SharedConfig SharedConfig::read(const Environment& environment) {
     nothing.places_ = "~/.aws (HOME is not set)";
     return nothing;
   }
-  return parse(read_file(config), read_file(credentials), config.path, credentials.path);
+  return parse(text_of(config), text_of(credentials), config.path, credentials.path);
 }
 
 SharedConfig SharedConfig::parse(std::string_view config, std::string_view credentials, std::string_view config_name,
