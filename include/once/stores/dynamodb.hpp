@@ -70,12 +70,14 @@ struct DynamoDbOptions {
   // Empty: found as AWS's tools find them.
   std::shared_ptr<aws::CredentialsProvider> credentials;
 
-  // What sends the calls. Empty: the built-in client, made of the five above, which are not used otherwise.
-  std::shared_ptr<aws::Transport> transport;
+  std::string ca_file;  // PEM: the certificates to trust. Empty: AWS_CA_BUNDLE, or the system's.
 
-  // For one request, and for an operation with everything that is sent again. 100 ms to 1 min; 100 ms to 10 min.
+  // For one request, and for an operation with everything that is sent again. 100 ms to 1 min; that to 10 min.
   Millis request_timeout{3'000};
   Millis operation_timeout{10'000};
+
+  // What sends the calls. Empty: the built-in client, made of the seven above, which are not used otherwise.
+  std::shared_ptr<aws::Transport> transport;
 
   DynamoDbDialect dialect = DynamoDbDialect::native;
 
@@ -97,18 +99,58 @@ struct DynamoDbOptions {
   // Over how many partitions of the index open records are spread. 1 to 64; all users of a table must agree on it.
   std::uint32_t index_shards = 8;
 
-  // Reads the record again where a refused write comes back without it (endpoints that do not know
-  // ReturnValuesOnConditionCheckFailure). Without: such a refusal is an error.
+  // Reads the record again where a refused write comes back without one: it is gone, or the endpoint does not know
+  // ReturnValuesOnConditionCheckFailure. Without: it is taken for gone, and a refused insert without a record fails.
   bool consistent_fallback = true;
 
   // Asks the service to tell what each request consumed: DynamoDbStatus::capacity_units.
   bool count_capacity = false;
 
-  // For round trips of answers: what turns the service's whole seconds into a time that goes on between answers.
+  // What the service's time is carried on with between two answers.
   std::shared_ptr<Clock> clock = system_clock();
 };
 
-// Opens the store; sends nothing. Throws Exception(misuse) for an option out of range.
+// Opens the store; sends nothing. Throws Exception: misuse for an option out of range, and what aws::make_client()
+// throws.
+//
+// Guarantees. Each write is one conditional request, and durable when it is acknowledged. get() is strongly consistent.
+// A refused write brings back the record in the way, in the same answer.
+//
+// Threads. Completions come from threads of the transport, or before an operation returns. Any number of operations may
+// be under way; none takes a thread.
+//
+// Time. The service's, from the Date header of its answers, good to half a second and better after some answers;
+// Store::time() is empty before the first.
+//
+// Failures. unavailable: not reached, throttled, or the table is being changed. in_doubt: an answer was lost on the
+// way, or was a 5xx. misuse: no credentials, no permission, no such table, another primary key, and what else the
+// service refuses as invalid; the message says what to do. corrupt: the item is none of this store; the message names
+// it.
+//
+// Sizes. Records of up to about 398 KB (Capabilities::max_record_bytes), as the service ends an item at 400 KiB with
+// the names of its attributes. There is room for 256 steps beside the largest result; a thousand steps cost 12 KB more.
+//
+// list() and sweep() read the table, page by page: all of it, but for lists that the index of open records serves.
+// sweep() goes on where the last one stopped. A table with TTL on the attribute `expiration` needs no sweeps: the
+// service deletes what has expired, mostly within two days, and free of charge.
+//
+// The destructor waits for what is under way, for at most operation_timeout with the built-in client. In a completion
+// it returns at once.
 std::unique_ptr<Store> make_dynamodb_store(DynamoDbOptions options);
+
+// DynamoDbOptions::transport, or the built-in client made of the options.
+std::shared_ptr<aws::Transport> make_dynamodb_transport(const DynamoDbOptions& options);
+
+// Since the store was opened.
+struct DynamoDbStatus {
+  std::string table;
+  std::string endpoint;            // The transport's name.
+  std::uint64_t calls = 0;         // To the transport. What that sends again is not counted.
+  double capacity_units = 0;       // Read and write units together; 0 without count_capacity.
+  std::optional<bool> uses_index;  // Empty: not asked yet.
+};
+
+// Empty if `store` is not one of make_dynamodb_store. Throws nothing but std::bad_alloc; thread-safe.
+std::optional<DynamoDbStatus> dynamodb_status(const Store& store);
 
 }  // namespace once::stores

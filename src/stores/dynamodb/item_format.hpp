@@ -57,6 +57,9 @@ class ItemFormat {
     return std::nullopt;
   }
 
+  // Whether a result may be written compressed: not where others read the table, who know nothing of it.
+  [[nodiscard]] virtual bool keeps_compressed() const noexcept { return false; }
+
   // See Capabilities::max_record_bytes.
   [[nodiscard]] virtual std::size_t max_record_bytes() const noexcept = 0;
 };

@@ -22,8 +22,8 @@ constexpr std::size_t max_sort_key_bytes = 1024;
 constexpr std::size_t readable_bytes = 128;
 constexpr std::string_view digest_mark = "%sha256:";  // No escape: 's' is no hexadecimal digit.
 
-constexpr std::string_view offloaded = "offloaded";
-constexpr std::string_view dropped = "dropped";
+// By number of the placement. Where the bytes are as they came there is no attribute.
+constexpr std::array<std::string_view, 4> placements{"", "offloaded", "dropped", "compressed"};
 constexpr std::string_view step_name = "name";
 constexpr std::string_view step_result = "result";
 
@@ -246,8 +246,7 @@ class NativeFormat final : public ItemFormat {
     add_text(item, a_.data, result.bytes);
     add_text(item, a_.content_type, result.content_type);
     if (result.placement != Placement::inlined) {
-      item.add(a_.placement,
-               AttributeValue::s(std::string(result.placement == Placement::offloaded ? offloaded : dropped)));
+      item.add(a_.placement, AttributeValue::s(std::string(placements.at(static_cast<std::size_t>(result.placement)))));
     }
     add_text(item, a_.location, result.location);
     if (result.size != 0) item.add(a_.data_bytes, AttributeValue::n(static_cast<std::int64_t>(result.size)));
@@ -290,12 +289,11 @@ class NativeFormat final : public ItemFormat {
     result.bytes = reader.text(a_.data);
     result.content_type = reader.text(a_.content_type);
     const std::string_view placement = reader.word(a_.placement, false);
-    if (placement == offloaded) {
-      result.placement = Placement::offloaded;
-    } else if (placement == dropped) {
-      result.placement = Placement::dropped;
-    } else if (!placement.empty()) {
-      reader.fail(a_.placement, "neither 'offloaded' nor 'dropped'");
+    const auto* const found = std::find(placements.begin(), placements.end(), placement);
+    if (found == placements.end()) {
+      reader.fail(a_.placement, "not a placement");
+    } else {
+      result.placement = static_cast<Placement>(found - placements.begin());
     }
     result.location = reader.text(a_.location);
     result.size = static_cast<std::uint64_t>(reader.number(a_.data_bytes, 0).value_or(0));
@@ -341,6 +339,7 @@ class NativeFormat final : public ItemFormat {
     // Several stores in one table are apart by their partition values, in the index as well.
     return (sort_key_.empty() ? std::string() : partition_value_ + "#") + std::to_string(shard);
   }
+  [[nodiscard]] bool keeps_compressed() const noexcept override { return true; }
   [[nodiscard]] std::size_t max_record_bytes() const noexcept override { return max_record_bytes_; }
 
  private:
