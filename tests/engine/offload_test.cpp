@@ -116,6 +116,25 @@ TEST_F(OffloadTest, WhatSupersedesIsFetchedAndWhatIsLostIsRemoved) {
   EXPECT_EQ(offload->kept.begin()->second, large + " of the other");
 }
 
+TEST_F(OffloadTest, AResultWhoseRecordIsClaimedAnewIsRemoved) {
+  auto p = offloading();
+  auto begun = begin(p, "a", small());
+  complete(begun->claim, large);
+  ASSERT_EQ(offload->kept.size(), 1U);
+  clock->advance(2h);  // Past its retention.
+  auto anew = begin(p, "a", small());
+  ASSERT_EQ(anew->kind, Begin::Kind::claimed);
+  EXPECT_THAT(offload->kept, IsEmpty());
+  Slot<Finish> failed;
+  anew->claim.fail({.code = "declined", .message = "no"}, Result::inlined(large), failed.fill());
+  ASSERT_EQ(offload->kept.size(), 1U);
+  Policy retry = small();
+  retry.on_stored_failure = OnStoredFailure::execute;
+  auto again = begin(p, "a", retry);
+  ASSERT_EQ(again->kind, Begin::Kind::claimed);
+  EXPECT_THAT(offload->kept, IsEmpty());
+}
+
 TEST_F(OffloadTest, TheCacheKeepsTheBytesOnceFetched) {
   auto p = process([&](EngineOptions& o) {
     o.offload = offload;

@@ -155,6 +155,15 @@ TEST_F(OpenStore, RefusesOffloadsByName) {
   EXPECT_THAT(refused("file:"), HasSubstr("the path of the directory is missing"));
   EXPECT_THAT(refused("file://" + directory_), HasSubstr("write one slash"));
   EXPECT_THAT(refused("file:" + directory_ + "?sync=0"), HasSubstr("unknown parameter 'sync'"));
+  EXPECT_THAT(refused("s3:bucket"), HasSubstr("two slashes and the bucket are missing"));
+  EXPECT_THAT(refused("s3://?region=eu-central-1"), HasSubstr("'' is no bucket's name"));
+  EXPECT_THAT(refused("s3://Bucket/x?region=eu-central-1"), HasSubstr("'Bucket' is no bucket's name"));
+  EXPECT_THAT(refused("s3://bucket/x?acl=private"),
+              AllOf(HasSubstr("unknown parameter 'acl'"),
+                    HasSubstr("region, endpoint, profile, ca_file, path_style, timeout")));
+  EXPECT_THAT(refused("s3://bucket/x?region=EU"), HasSubstr("region"));
+  EXPECT_THAT(refused("s3://bucket/x?region=eu-central-1&timeout=2h"), HasSubstr("timeout must be 1 ms to 1 h"));
+  EXPECT_THAT(refused("s3://bucket/x?region=eu-central-1&endpoint=localhost:9000"), HasSubstr("endpoint"));
 }
 
 TEST_F(OpenStore, OneUrlOpensBoth) {
@@ -165,6 +174,7 @@ TEST_F(OpenStore, OneUrlOpensBoth) {
   ASSERT_TRUE(backend.offload);
   EXPECT_TRUE(std::filesystem::is_directory(directory_ + "/large"));
   EXPECT_FALSE(open_backend(store_url).offload);
+  EXPECT_TRUE(open_backend("memory:?offload=s3://bucket/x?region=eu-central-1%26path_style=1").offload);
   EXPECT_THAT(refusal(url), HasSubstr("offload= names a second place: open_backend() opens both"));
   // An unusable offload is said before the store is made.
   EXPECT_THROW(open_backend("sqlite:" + directory_ + "/none.db?offload=gopher:x"), Exception);
