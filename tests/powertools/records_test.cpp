@@ -149,7 +149,8 @@ void check_item(const json& vector, const json& item) {
   Record record = std::get<Record>(decoded);
 
   const bool done = item.at(names.status).at("S") == "COMPLETED";
-  EXPECT_EQ(record.key, item.at(options.sort_key.empty() ? options.partition_key : options.sort_key).at("S"));
+  EXPECT_EQ(record.key,
+            item.at(options.sort_key.empty() ? options.partition_key : options.sort_key).at("S").get<std::string>());
   EXPECT_EQ(record.state, done ? State::completed : State::in_progress);
   Time expires = never;
   if (item.contains(names.expiration)) {
