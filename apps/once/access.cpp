@@ -8,8 +8,10 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <once/error.hpp>
+#include <once/offload/directory.hpp>
 #include <once/stores/open.hpp>
 #include <once/stores/sqlite.hpp>
 
@@ -78,15 +80,49 @@ class LateDirectory final : public Offload {
   std::shared_ptr<Offload> inner_;
 };
 
+// Never destroyed: the engine's last completion may still be on one of their own threads when we are done, and they
+// must not be destroyed there. What a store acknowledged is durable, and main() ends the process at once.
+void keep_for_ever(const StoreAccess& access) {
+  static auto& kept = *new std::vector<StoreAccess>;
+  kept.push_back(access);
+}
+
+bool is_offload_url(const std::string& text) {
+  return text.starts_with("file:") || text.find("://") != std::string::npos;
+}
+
+// `asked`: --offload. `of_store`: what the store's URL says.
+void choose_offload(StoreAccess& access, const std::string& asked, std::shared_ptr<Offload> of_store) {
+  if (is_offload_url(asked)) {
+    access.offload_name = asked;
+    access.offload = open_offload(asked);
+    return;
+  }
+  if (asked.empty() && of_store) {
+    access.offload_name = "what the store's URL says";
+    access.offload = std::move(of_store);
+    return;
+  }
+  access.offload_directory = asked;
+  if (asked.empty()) {
+    const auto status = stores::sqlite_status(*access.store);
+    if (!status) return;
+    access.offload_directory = status->path + ".results";
+  }
+  access.offload_name = access.offload_directory;
+  access.offload = std::make_shared<LateDirectory>(access.offload_directory);
+}
+
 }  // namespace
 
 void add_store_options(CLI::App& command, StoreOptions& options) {
   command.add_option("--store", options.url,
                      "The store's URL, as in sqlite:/var/lib/once/once.db (default: $ONCE_STORE, else a file in\n"
                      "$XDG_STATE_HOME/once or ~/.local/state/once)");
-  command.add_option("--offload", options.offload,
-                     "Directory for results that are too large for the store, or none (default: beside a store that\n"
-                     "is a file, as <file>.results)");
+  command.add_option(
+      "--offload", options.offload,
+      "Where results lie that are too large for the store: a directory, s3://BUCKET/PREFIX, or none\n"
+      "(default: offload=... in the store's URL, else beside a store that is a file, as <file>.results)");
 }
 
 StoreAccess open_access(const StoreOptions& options, Missing missing) {
@@ -109,18 +145,11 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
       url += question == std::string::npos ? "?create=0" : "&create=0";
     }
   }
+  Backend backend = open_backend(url);
   StoreAccess access;
-  // Never destroyed: the engine's last completion may still be on one of the store's own threads when we are done, and
-  // a store must not be destroyed there. What it acknowledged is durable, and main() ends the process at once.
-  access.store = std::shared_ptr<Store>(open_store(url).release(), [](Store*) {});
-  if (options.offload == "none") return access;
-  access.offload_directory = options.offload;
-  if (access.offload_directory.empty()) {
-    const auto status = stores::sqlite_status(*access.store);
-    if (!status) return access;
-    access.offload_directory = status->path + ".results";
-  }
-  access.offload = std::make_shared<LateDirectory>(access.offload_directory);
+  access.store = std::move(backend.store);
+  if (options.offload != "none") choose_offload(access, options.offload, std::move(backend.offload));
+  keep_for_ever(access);
   return access;
 }
 

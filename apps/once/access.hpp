@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include <once/engine/offload.hpp>
+#include <once/offload.hpp>
 #include <once/store.hpp>
 
 namespace CLI {
@@ -15,7 +15,8 @@ namespace once::cli {
 
 struct StoreOptions {
   std::string url;      // --store
-  std::string offload;  // --offload: where results lie that are too large for the store. Empty: beside the store.
+  std::string offload;  // --offload: where results lie that are too large for the store: a directory, a URL, or "none".
+                        // Empty: what the store's URL says, else beside the store.
 };
 
 void add_store_options(CLI::App& command, StoreOptions& options);
@@ -23,7 +24,8 @@ void add_store_options(CLI::App& command, StoreOptions& options);
 struct StoreAccess {
   std::shared_ptr<Store> store;
   std::shared_ptr<Offload> offload;  // Empty: none.
-  std::string offload_directory;     // Empty: none. It may not exist yet.
+  std::string offload_name;          // For people. Empty: none.
+  std::string offload_directory;     // Empty: it is none. It may not exist yet.
 };
 
 enum class Missing {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -130,9 +131,13 @@ class Examination {
   }
 
   void look_at_offload() {
-    if (access_.offload_directory.empty()) {
-      add(Grade::note, "offload", "no directory for large results: what is too large for the store is not kept");
+    if (!access_.offload) {
+      add(Grade::note, "offload", "no place for large results: what is too large for the store is not kept");
       return;
+    }
+    if (options_.probe) return probe_offload();
+    if (access_.offload_directory.empty()) {
+      return add(Grade::note, "offload", access_.offload_name + " (--probe tries it)");
     }
     struct stat kind {};
     if (stat(access_.offload_directory.c_str(), &kind) != 0) {
@@ -143,6 +148,25 @@ class Examination {
     } else {
       add(Grade::fine, "offload", access_.offload_directory);
     }
+  }
+
+  // Keeps a few bytes, reads them, removes them.
+  void probe_offload() {
+    const auto wait_for = [](auto&& start) {
+      std::promise<OffloadAnswer> promise;
+      start([&promise](OffloadAnswer answer) { promise.set_value(std::move(answer)); });
+      return promise.get_future().get();
+    };
+    const std::string bytes = "once doctor was here";
+    Offload& offload = *access_.offload;
+    const OffloadAnswer put = wait_for([&](auto done) { offload.put("doctor", bytes, std::move(done)); });
+    if (put.error) return add(Grade::problem, "offload", put.error->message);
+    const OffloadAnswer got = wait_for([&](auto done) { offload.get(put.text, std::move(done)); });
+    const OffloadAnswer removed = wait_for([&](auto done) { offload.remove(put.text, std::move(done)); });
+    if (got.error) return add(Grade::problem, "offload", got.error->message);
+    if (got.text != bytes) return add(Grade::problem, "offload", put.text + " gave back other bytes than were put");
+    if (removed.error) return add(Grade::problem, "offload", removed.error->message);
+    add(Grade::fine, "offload", access_.offload_name + ": a small result was kept, read and removed");
   }
 
   // Writes a record nobody else can mean, reads it, removes it.

@@ -38,6 +38,8 @@ std::string_view placement_name(Placement placement) {
       return "offloaded";
     case Placement::dropped:
       return "dropped";
+    case Placement::compressed:
+      return "compressed";
   }
   return "?";
 }
@@ -120,6 +122,9 @@ std::string result_text(const Result& result) {
   if (result.placement == Placement::dropped) {
     add_line(out, "result", "not kept: " + show_size(result.size) + " were too large");
     return out;
+  }
+  if (result.placement == Placement::compressed) {
+    add_line(out, "result", show_size(result.size) + ", kept compressed");
   }
   if (result.placement == Placement::offloaded) {
     add_line(out, "result", show_size(result.size) + " at " + escaped(result.location));

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include <once/engine/compression.hpp>
 #include <once/operate.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
@@ -43,6 +44,12 @@ int show(const ShowOptions& options) {
       say(result.error->message);
     else
       record.result.bytes = std::move(result.text);
+  }
+  if (record.result.placement == Placement::compressed) {
+    Result whole = record.result;
+    const auto error = expand(whole);
+    if (error) say(error->message);
+    record.result.bytes = error ? std::string() : std::move(whole.bytes);
   }
   const Time now = operate::now(*access.store, *system_clock());
   return print(options.json ? json_text(record_json(record, now, true)) : record_text(record, now));

@@ -1,7 +1,11 @@
 // once sweep: removes expired records, and the results that belong to them.
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <string_view>
 
 #include <once/operate.hpp>
 #include <once/platform/system.hpp>
@@ -19,9 +23,51 @@ namespace {
 struct SweepCommand {
   StoreOptions store;
   std::string expired_for;
+  std::string orphans;
   bool dry_run = false;
   bool json = false;
 };
+
+// Files of the offload directory that no record names: of processes that died before they wrote their record, and of
+// records that went without their files. Removes them unless `dry_run`, and gives their number.
+std::uint64_t sweep_orphans(const StoreAccess& access, Time now, Millis age, bool dry_run) {
+  namespace fs = std::filesystem;
+  // A result is kept before its record is written, and that may be tried as long as the lease lives.
+  if (age < std::chrono::hours(24)) {
+    throw Exception(ErrorKind::misuse, "--orphans must be 24h or more: the record of a younger file may be on its way");
+  }
+  if (access.offload_directory.empty()) {
+    throw Exception(ErrorKind::misuse,
+                    "--orphans needs a directory: name it with --offload DIR (S3 does this by a lifecycle rule)");
+  }
+  // First the files, then the records: what is kept meanwhile is not among them.
+  std::set<std::string> files;
+  std::error_code failed;
+  const auto youngest = fs::file_time_type::clock::now() - age;
+  for (fs::directory_iterator at(access.offload_directory, failed), end; !failed && at != end; at.increment(failed)) {
+    std::error_code gone;  // Between the two looks.
+    const std::string name = at->path().filename();
+    const std::string_view stem = std::string_view(name).substr(0, name.size() - (name.ends_with(".part") ? 5 : 0));
+    const bool ours = stem.find_first_not_of("0123456789abcdef-") == std::string_view::npos;
+    if (ours && at->is_regular_file(gone) && at->last_write_time(gone) < youngest && !gone) files.insert(name);
+  }
+  if (failed && failed != std::errc::no_such_file_or_directory) {
+    throw Exception(ErrorKind::unavailable, "cannot read " + access.offload_directory + ": " + failed.message());
+  }
+  const auto error = operate::for_each(*access.store, {}, now, [&](const Record& record) {
+    constexpr std::string_view scheme = "file:";
+    if (record.result.location.starts_with(scheme)) files.erase(record.result.location.substr(scheme.size()));
+    return true;
+  });
+  if (error) throw Exception(*error);
+  if (dry_run) return files.size();
+  std::uint64_t removed = 0;
+  for (const std::string& name : files) {
+    if (fs::remove(access.offload_directory + "/" + name, failed)) ++removed;
+    if (failed) throw Exception(ErrorKind::unavailable, "cannot remove " + name + ": " + failed.message());
+  }
+  return removed;
+}
 
 int sweep(const SweepCommand& options) {
   const StoreAccess access = open_access(options.store, Missing::refuse);
@@ -29,6 +75,10 @@ int sweep(const SweepCommand& options) {
   const Millis for_long =
       options.expired_for.empty() ? Millis{0} : parse_duration(options.expired_for, "--expired-for");
   const Time expired_before = now - for_long;
+  std::uint64_t orphans = 0;
+  if (!options.orphans.empty()) {
+    orphans = sweep_orphans(access, now, parse_duration(options.orphans, "--orphans"), options.dry_run);
+  }
   Progress progress("removed");
   operate::Swept swept;
   if (options.dry_run) {
@@ -55,15 +105,17 @@ int sweep(const SweepCommand& options) {
     return fail_with(*swept.error);
   }
   if (options.json) {
-    const nlohmann::ordered_json json = {
-        {"removed", swept.removed}, {"results_removed", swept.results_removed}, {"dry_run", options.dry_run}};
+    const nlohmann::ordered_json json = {{"removed", swept.removed},
+                                         {"results_removed", swept.results_removed},
+                                         {"orphans_removed", orphans},
+                                         {"dry_run", options.dry_run}};
     return print(json_text(json));
   }
   return print(
       std::to_string(swept.removed) + " expired records " + (options.dry_run ? "would be removed" : "removed") +
       (swept.results_removed == 0 ? std::string()
                                   : ", with " + std::to_string(swept.results_removed) + " results outside the store") +
-      "\n");
+      (orphans == 0 ? std::string() : ", and " + std::to_string(orphans) + " results that no record names") + "\n");
 }
 
 }  // namespace
@@ -73,6 +125,9 @@ void add_sweep(CLI::App& app, Invocation& invocation) {
   CLI::App* const command = app.add_subcommand("sweep", "Remove expired records and their results");
   add_store_options(*command, options->store);
   command->add_option("--expired-for", options->expired_for, "Only those that expired at least so long ago, as in 7d");
+  command->add_option("--orphans", options->orphans,
+                      "Also files of the offload directory that no record names and that are so old, as in 2d (at\n"
+                      "least 24h). The directory must be this store's alone");
   command->add_flag("-n,--dry-run", options->dry_run, "Count them, and remove nothing");
   command->add_flag("--json", options->json, "Write JSON");
   command->footer(

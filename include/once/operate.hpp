@@ -15,8 +15,8 @@
 #include <string_view>
 
 #include <once/callback.hpp>
-#include <once/engine/offload.hpp>
 #include <once/error.hpp>
+#include <once/offload.hpp>
 #include <once/record.hpp>
 #include <once/result.hpp>
 #include <once/store.hpp>

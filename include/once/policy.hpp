@@ -60,6 +60,11 @@ struct Policy {
   // so. Never more than the store's own limit. Bytes.
   std::size_t max_inline_bytes = 256 * 1024;
 
+  // Results longer than this are compressed in the record, if that makes them at least a tenth smaller and the store
+  // keeps such (Capabilities::keeps_compressed). Those still too long after that are offloaded, as they were. Empty:
+  // 1 KiB in a durable store; never in one that is only memory, where it would cost more than it saves. Bytes.
+  std::optional<std::size_t> compress_over_bytes;
+
   bool heartbeat = true;  // Renew the lease at a third of it while the work runs.
 
   friend bool operator==(const Policy&, const Policy&) = default;

@@ -12,18 +12,19 @@ namespace once {
 
 // Where the bytes of a result are.
 enum class Placement : std::uint8_t {
-  inlined,    // In `bytes`.
-  offloaded,  // At `location`, outside the store; `bytes` is empty until they are fetched.
-  dropped,    // Too large to keep and nowhere to put them: a replay gets a clear error, never a second run.
+  inlined,     // In `bytes`.
+  offloaded,   // At `location`, outside the store; `bytes` is empty until they are fetched.
+  dropped,     // Too large to keep and nowhere to put them: a replay gets a clear error, never a second run.
+  compressed,  // In `bytes`, as one frame of zstd. Only in a store: callers of the engine get it inlined.
 };
 
 struct Result {
-  std::string bytes;         // Any bytes. Empty unless `placement` is inlined.
+  std::string bytes;         // Any bytes. Empty unless `placement` is inlined or compressed.
   std::string content_type;  // A MIME type, or empty for plain bytes. At most max_content_type_bytes.
   Placement placement = Placement::inlined;
   std::string location;    // offloaded: a URL that the offload port understands. At most max_location_bytes.
-  std::uint64_t size = 0;  // offloaded, dropped: the bytes' number. Not used when inlined.
-  Sha256 digest{};         // offloaded, dropped: the bytes' SHA-256. Zero when inlined.
+  std::uint64_t size = 0;  // offloaded, dropped, compressed: the original bytes' number. Not used when inlined.
+  Sha256 digest{};         // offloaded, dropped, compressed: the original bytes' SHA-256. Zero when inlined.
 
   static constexpr std::size_t max_content_type_bytes = 255;
   static constexpr std::size_t max_location_bytes = 2048;

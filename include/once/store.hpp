@@ -77,11 +77,13 @@ struct SweepAnswer {
 
 struct Capabilities {
   std::size_t max_record_bytes =
-      0;                    // record_bytes() of the largest record it keeps. Larger ones are refused as misuse.
-  bool durable = false;     // What it acknowledged survives the death of every process.
-  bool shared = false;      // Other processes can see the same records.
-  bool tells_time = false;  // time() or its answers tell the store's time.
-  Millis default_skew{0};   // Policy::skew that fits this store.
+      0;                          // record_bytes() of the largest record it keeps. Larger ones are refused as misuse.
+  bool durable = false;           // What it acknowledged survives the death of every process.
+  bool shared = false;            // Other processes can see the same records.
+  bool tells_time = false;        // time() or its answers tell the store's time.
+  Millis default_skew{0};         // Policy::skew that fits this store.
+  bool keeps_compressed = false;  // It keeps Placement::compressed. Otherwise, as where other programs read the
+                                  // records, it refuses it as misuse.
 };
 
 // What a record is counted as against Capabilities::max_record_bytes: the bytes of its key, texts, steps and result

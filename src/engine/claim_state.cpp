@@ -1,9 +1,11 @@
 #include "engine/claim_state.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <once/decide.hpp>
+#include <once/engine/compression.hpp>
 
 #include "engine/core.hpp"
 
@@ -26,11 +28,18 @@ bool same_write(const Record& stored, const Record& meant) noexcept {
          stored.steps.size() == meant.steps.size();
 }
 
+// In the record, where they take room.
+bool has_bytes(const Result& result) noexcept {
+  return !result.bytes.empty() && (result.placement == Placement::inlined || result.placement == Placement::compressed);
+}
+
 // Leaves what a replay needs to say what is missing; gives the bytes back.
 std::string drop_bytes(Result& result) {
   std::string bytes = std::exchange(result.bytes, {});
-  result.size = bytes.size();
-  result.digest = sha256(bytes);
+  if (result.placement == Placement::inlined) {
+    result.size = bytes.size();
+    result.digest = sha256(bytes);
+  }
   result.placement = Placement::dropped;
   return bytes;
 }
@@ -176,6 +185,9 @@ void ClaimState::finish(Write&& write) {
   }
   write.failure.code = clean_text(write.failure.code, Failure::max_code_bytes);
   write.failure.message = clean_text(write.failure.message, Failure::max_message_bytes);
+  if (write.result.placement == Placement::inlined && write.result.bytes.size() > compress_over()) {
+    if (auto smaller = compressed(write.result, limit)) write.result = std::move(*smaller);
+  }
   if (write.result.placement == Placement::inlined && write.result.bytes.size() > limit) {
     return offload(std::move(write));
   }
@@ -188,6 +200,14 @@ std::size_t ClaimState::inline_limit() const {
   const std::size_t rest = 256 + record_->key.size() + record_->holder.size() + Record::max_text_bytes +
                            Result::max_content_type_bytes + Failure::max_code_bytes + Failure::max_message_bytes;
   return std::min(policy.max_inline_bytes, most > rest ? most - rest : 0);
+}
+
+std::size_t ClaimState::compress_over() const noexcept {
+  constexpr std::size_t unreachable = std::numeric_limits<std::size_t>::max();
+  constexpr std::size_t worth_it = 1024;
+  const Capabilities& store = core_->capabilities;
+  if (!store.keeps_compressed) return unreachable;
+  return policy.compress_over_bytes.value_or(store.durable ? worth_it : unreachable);
 }
 
 // The heartbeat goes on meanwhile.
@@ -322,7 +342,7 @@ Record ClaimState::fit(Record next) const {
   const std::size_t limit = core_->capabilities.max_record_bytes;
   if (record_bytes(next) <= limit) return next;
   next.steps.clear();
-  if (record_bytes(next) <= limit || next.result.placement != Placement::inlined) return next;
+  if (record_bytes(next) <= limit || !has_bytes(next.result)) return next;
   drop_bytes(next.result);
   return next;
 }
@@ -439,8 +459,7 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Error error) {
     // Too large: it must not take later writes down with it.
     std::erase_if(unwritten_, [&](const Step& step) { return step.name == write.step; });
   }
-  if (finish && error.kind == ErrorKind::misuse && write.result.placement == Placement::inlined &&
-      !write.result.bytes.empty()) {
+  if (finish && error.kind == ErrorKind::misuse && has_bytes(write.result)) {
     // The store cannot keep this result. What must never happen is that the work runs again for it.
     drop_bytes(write.result);
     lock.unlock();

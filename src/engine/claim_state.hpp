@@ -76,6 +76,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   static bool is_finish(Op op) noexcept { return op != Op::renew && op != Op::step; }
 
   [[nodiscard]] std::size_t inline_limit() const;
+  [[nodiscard]] std::size_t compress_over() const noexcept;  // Results longer than this.
   void offload(Write&& write);
   void discard(const Write& write, const Record* stored);
   // What stands under the key of a claim that was lost: superseded or lost. The first reads the store.

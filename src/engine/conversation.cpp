@@ -66,6 +66,7 @@ void Conversation::consider(std::shared_ptr<const Record> record, std::uint64_t 
       verdict_ = decision.verdict;
       told_ = moment.told;
       error_ = moment.error;
+      orphan_ = record->result.placement == Placement::offloaded ? record->result.location : std::string();
       return replace(claimed(*attempt_, policy_, moment.now, record.get(), verdict_), *record, place, Ask::claim_over);
     case Verdict::mark_unknown:
       return replace(
@@ -122,8 +123,10 @@ void Conversation::on_done(Answer answer) {
       return insert();
     case Ask::mark:
       return end_seen(std::move(written_), answer.place);
-    case Ask::insert:
     case Ask::claim_over:
+      remove_orphan();
+      return won(answer.place);
+    case Ask::insert:
     case Ask::correct:
       return won(answer.place);
   }
@@ -191,6 +194,15 @@ void Conversation::correct(std::uint64_t place) {
   error_ = moment.error;
   const std::shared_ptr<const Record> seen = std::move(written_);
   replace(retimed(*seen, policy_, moment.now), *seen, place, Ask::correct);
+}
+
+// The result of an expired record, or of a failure that is tried again: nobody will ask for it any more.
+void Conversation::remove_orphan() {
+  if (orphan_.empty() || !core_->options.offload) return;
+  core_->options.offload->remove(std::exchange(orphan_, {}), [self = shared_from_this()](OffloadAnswer answer) {
+    if (!answer.error) return;
+    self->core_->tell({.kind = EventKind::store_error, .key = self->attempt_->key, .error = &*answer.error});
+  });
 }
 
 void Conversation::end_seen(std::shared_ptr<const Record> record, std::uint64_t place) {

@@ -63,6 +63,7 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   // written_ stands in the store and is ours. Ends the conversation, unless its lease has to be counted anew first.
   void won(std::uint64_t place);
   void correct(std::uint64_t place);
+  void remove_orphan();
   void fail(Error error);
   void end(End end);
   void end_seen(std::shared_ptr<const Record> record, std::uint64_t place);
@@ -80,6 +81,7 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   bool told_ = false;      // The store's time was known when written_ was made …
   Millis error_{0};        // … up to this.
   bool in_doubt_ = false;  // The store may hold a claim of ours that we do not know of.
+  std::string orphan_;     // Where the result lies of the record that a claim takes the place of. Empty: nowhere.
   unsigned failures_ = 0;
   unsigned refusals_ = 0;
   unsigned corrections_ = 0;

@@ -40,8 +40,13 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // too, so that a part of a short lease is margin enough on this side.
   [[nodiscard]] static Uptime trusted_until(const Policy& policy, Uptime sent, Millis error) noexcept;
 
-  // Gives the record with its bytes, fetched from where they were offloaded to, or the error that says why not (told
-  // to the observer already).
+  // Are the bytes elsewhere, or compressed?
+  [[nodiscard]] static bool must_fetch(const Result& result) noexcept {
+    return result.placement == Placement::compressed ||
+           (result.placement == Placement::offloaded && result.bytes.empty());
+  }
+  // Gives the record with its bytes, decompressed, or fetched from where they were offloaded to, or the error that says
+  // why not (told to the observer already).
   using Fetched = Callback<void(std::shared_ptr<const Record>, std::optional<Error>)>;
   void fetch(std::shared_ptr<const Record> record, Fetched done);
 

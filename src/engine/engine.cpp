@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <once/decide.hpp>
+#include <once/engine/compression.hpp>
 #include <once/engine/exceptions.hpp>
 #include <once/platform/system.hpp>
 
@@ -117,6 +118,12 @@ Uptime EngineCore::trusted_until(const Policy& policy, Uptime sent, Millis error
 
 void EngineCore::fetch(std::shared_ptr<const Record> record, Fetched done) {
   const Result& result = record->result;
+  if (result.placement == Placement::compressed) {
+    Record whole = *record;
+    std::optional<Error> error = expand(whole.result);
+    if (error) tell({.kind = EventKind::store_error, .key = record->key, .record = record.get(), .error = &*error});
+    return done(std::make_shared<const Record>(std::move(whole)), std::move(error));
+  }
   if (result.placement != Placement::offloaded || !result.bytes.empty() || result.size == 0) {
     return done(std::move(record), std::nullopt);
   }

@@ -376,7 +376,7 @@ void Flights::reply(Caller&& caller, Begin&& begin) {
   };
   const Result* result = begin.record == nullptr ? nullptr : &begin.record->result;
   const bool replays = begin.kind == Begin::Kind::replayed || begin.kind == Begin::Kind::failed;
-  if (!replays || result->placement != Placement::offloaded || !result->bytes.empty()) {
+  if (!replays || !EngineCore::must_fetch(*result)) {
     return answer(caller, begin, took);
   }
   struct Fetch {

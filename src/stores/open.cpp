@@ -5,7 +5,8 @@
 #include <limits>
 #include <utility>
 
-#include <once/error.hpp>
+#include <once/offload/directory.hpp>
+#include <once/offload/s3.hpp>
 #include <once/stores/memory.hpp>
 #include <once/stores/sqlite.hpp>
 
@@ -17,13 +18,9 @@ namespace {
 
 using stores::Url;
 
-[[noreturn]] void refuse(const Url& url, const std::string& what) {
-  throw Exception(ErrorKind::misuse, "store URL '" + url.text() + "': " + what);
-}
-
 std::unique_ptr<Store> open_memory(Url& url) {
   url.refuse_rest("");
-  if (!url.path().empty()) refuse(url, "memory: has no path");
+  if (!url.path().empty()) url.refuse("memory: has no path");
   return stores::make_memory_store();
 }
 
@@ -39,40 +36,92 @@ std::unique_ptr<Store> open_sqlite(Url& url) {
         static_cast<std::uint32_t>(std::min<std::uint64_t>(*pages, std::numeric_limits<std::uint32_t>::max()));
   }
   url.refuse_rest("create, create_directories, busy_timeout, checkpoint_pages");
-  if (options.path.empty()) refuse(url, "the path of the file is missing, as in sqlite:/var/lib/once/once.db");
-  if (options.path.starts_with("//")) refuse(url, "write one slash: sqlite:/path/to/file.db");
+  if (options.path.empty()) url.refuse("the path of the file is missing, as in sqlite:/var/lib/once/once.db");
+  if (options.path.starts_with("//")) url.refuse("write one slash: sqlite:/path/to/file.db");
   return stores::make_sqlite_store(std::move(options));
 }
 
+std::shared_ptr<Offload> open_directory(Url& url) {
+  url.refuse_rest("");
+  if (url.path().empty()) url.refuse("the path of the directory is missing, as in file:/var/lib/once/results");
+  if (url.path().starts_with("//")) url.refuse("write one slash: file:/path/to/directory");
+  return make_directory_offload(url.path());
+}
+
+std::shared_ptr<Offload> open_s3(Url& url) {
+  S3Options options;
+  options.region = url.take_text("region").value_or("");
+  options.endpoint = url.take_text("endpoint").value_or("");
+  options.profile = url.take_text("profile").value_or("");
+  options.ca_file = url.take_text("ca_file").value_or("");
+  options.path_style = url.take_flag("path_style");
+  options.timeout = url.take_duration("timeout").value_or(options.timeout);
+  url.refuse_rest("region, endpoint, profile, ca_file, path_style, timeout");
+  std::string_view path = url.path();
+  if (!path.starts_with("//")) url.refuse("two slashes and the bucket are missing, as in s3://bucket/prefix");
+  path.remove_prefix(2);
+  const auto slash = std::min(path.find('/'), path.size());
+  options.bucket = path.substr(0, slash);
+  options.prefix = path.substr(std::min(slash + 1, path.size()));
+  return make_s3_offload(std::move(options));
+}
+
+template <class Opened>
 struct Scheme {
   std::string_view name;
-  std::unique_ptr<Store> (*open)(Url& url);  // Takes the parameters it knows and refuses the rest.
+  Opened (*open)(Url& url);  // Takes the parameters it knows and refuses the rest.
 };
 
-// A new store is a line here, and its component in CMakeLists.txt.
-constexpr std::array<Scheme, 2> schemes{{
+// A new store or offload is a line here, and its component in CMakeLists.txt.
+constexpr std::array<Scheme<std::unique_ptr<Store>>, 2> stores_by_scheme{{
     {"memory", open_memory},
     {"sqlite", open_sqlite},
 }};
+constexpr std::array<Scheme<std::shared_ptr<Offload>>, 2> offloads_by_scheme{{
+    {"file", open_directory},
+    {"s3", open_s3},
+}};
 
-}  // namespace
-
-std::unique_ptr<Store> open_store(std::string_view text) {
-  Url url(text);
-  for (const Scheme& scheme : schemes) {
-    if (scheme.name == url.scheme()) return scheme.open(url);
-  }
-  refuse(url, "unknown scheme '" + url.scheme() + "'; this build knows " + known_store_schemes());
-}
-
-std::string known_store_schemes() {
+std::string names(const auto& schemes) {
   std::string out;
-  for (const Scheme& scheme : schemes) {
+  for (const auto& scheme : schemes) {
     if (!out.empty()) out += ", ";
     out += std::string(scheme.name) + ":";
   }
   return out;
 }
+
+auto open_with(const auto& schemes, Url& url) {
+  for (const auto& scheme : schemes) {
+    if (scheme.name == url.scheme()) return scheme.open(url);
+  }
+  url.refuse("unknown scheme '" + url.scheme() + "'; this build knows " + names(schemes));
+}
+
+}  // namespace
+
+std::unique_ptr<Store> open_store(std::string_view text) {
+  Url url(text);
+  if (url.take_text("offload")) url.refuse("offload= names a second place: open_backend() opens both");
+  return open_with(stores_by_scheme, url);
+}
+
+std::shared_ptr<Offload> open_offload(std::string_view text) {
+  Url url(text, "offload URL");
+  return open_with(offloads_by_scheme, url);
+}
+
+Backend open_backend(std::string_view text) {
+  Url url(text);
+  Backend backend;
+  if (const auto offload = url.take_text("offload")) backend.offload = open_offload(*offload);
+  backend.store = open_with(stores_by_scheme, url);
+  return backend;
+}
+
+std::string known_store_schemes() { return names(stores_by_scheme); }
+
+std::string known_offload_schemes() { return names(offloads_by_scheme); }
 
 std::string escape_url(std::string_view text) {
   constexpr std::string_view digits = "0123456789ABCDEF";

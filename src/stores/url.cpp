@@ -43,10 +43,10 @@ std::optional<std::pair<std::uint64_t, std::string_view>> leading_number(std::st
 }  // namespace
 
 void Url::refuse(const std::string& what) const {
-  throw Exception(ErrorKind::misuse, "store URL '" + text_ + "': " + what);
+  throw Exception(ErrorKind::misuse, kind_ + " '" + text_ + "': " + what);
 }
 
-Url::Url(std::string_view text) : text_(text) {
+Url::Url(std::string_view text, std::string_view kind) : kind_(kind), text_(text) {
   const std::size_t colon = text.find(':');
   const std::string_view scheme = text.substr(0, colon);
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '-'; };
@@ -80,7 +80,7 @@ Url::Url(std::string_view text) : text_(text) {
   }
 }
 
-std::optional<std::string> Url::take(std::string_view name) {
+std::optional<std::string> Url::take_text(std::string_view name) {
   const auto found =
       std::find_if(parameters_.begin(), parameters_.end(), [&](const auto& other) { return other.first == name; });
   if (found == parameters_.end()) return std::nullopt;
@@ -90,14 +90,14 @@ std::optional<std::string> Url::take(std::string_view name) {
 }
 
 std::optional<bool> Url::take_flag(std::string_view name) {
-  const auto value = take(name);
+  const auto value = take_text(name);
   if (!value) return std::nullopt;
   if (*value != "0" && *value != "1") refuse("the parameter '" + std::string(name) + "' must be 0 or 1");
   return *value == "1";
 }
 
 std::optional<std::uint64_t> Url::take_number(std::string_view name) {
-  const auto value = take(name);
+  const auto value = take_text(name);
   if (!value) return std::nullopt;
   const auto number = leading_number(*value);
   if (!number || !number->second.empty()) refuse("the parameter '" + std::string(name) + "' must be a whole number");
@@ -105,7 +105,7 @@ std::optional<std::uint64_t> Url::take_number(std::string_view name) {
 }
 
 std::optional<Millis> Url::take_duration(std::string_view name) {
-  const auto value = take(name);
+  const auto value = take_text(name);
   if (!value) return std::nullopt;
   const auto number = leading_number(*value);
   const std::string_view unit = number ? number->second : std::string_view();

@@ -15,13 +15,15 @@ namespace once::stores {
 // scheme:path?name=value&name=value. Every method throws Exception(misuse) that names what is malformed.
 class Url {
  public:
-  explicit Url(std::string_view text);
+  // `kind` is what messages call it: "store URL".
+  explicit Url(std::string_view text, std::string_view kind = "store URL");
 
   [[nodiscard]] const std::string& text() const noexcept { return text_; }
   [[nodiscard]] const std::string& scheme() const noexcept { return scheme_; }  // Without the colon.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }      // Decoded.
 
   // Each takes the parameter out; empty if it was not given.
+  std::optional<std::string> take_text(std::string_view name);
   std::optional<bool> take_flag(std::string_view name);
   std::optional<Millis> take_duration(std::string_view name);
   std::optional<std::uint64_t> take_number(std::string_view name);
@@ -29,10 +31,11 @@ class Url {
   // Called when all known parameters were taken: refuses what is left. `known`: "create, busy_timeout", or empty.
   void refuse_rest(std::string_view known) const;
 
- private:
-  std::optional<std::string> take(std::string_view name);
+  // Throws Exception(misuse) that begins with the URL.
   [[noreturn]] void refuse(const std::string& what) const;
 
+ private:
+  std::string kind_;
   std::string text_;
   std::string scheme_;
   std::string path_;

@@ -27,6 +27,8 @@ std::string_view to_string(Placement placement) noexcept {
       return "offloaded";
     case Placement::dropped:
       return "dropped";
+    case Placement::compressed:
+      return "compressed";
   }
   return "?";
 }

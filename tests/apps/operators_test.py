@@ -241,7 +241,7 @@ class Sweeping(Operators):
         self.expect(self.once("sweep", "--dry-run"), 0, b"3 expired records would be removed\n")
         self.expect(self.once("sweep", "--expired-for", "1h"), 0, b"0 expired records removed\n")
         answer = json.loads(self.expect(self.once("sweep", "--json"), 0).stdout)
-        self.assertEqual(answer, {"removed": 3, "results_removed": 0, "dry_run": False})
+        self.assertEqual(answer, {"removed": 3, "results_removed": 0, "orphans_removed": 0, "dry_run": False})
         self.assertEqual(self.ls(), ["held", "keep"])
 
 

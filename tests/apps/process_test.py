@@ -1,4 +1,5 @@
 """once run as a process among others: signals, deaths, lost claims, terminals, large streams."""
+import json
 import os
 import pty
 import resource
@@ -346,10 +347,29 @@ class Large(Case):
         self.expect(self.once(*command), 244, b"")
         self.assertEqual(self.runs(), 1)
 
+    def test_what_compresses_stays_in_the_store(self):
+        command = ["run", "--key", "k", "--", "sh", "-c", "echo x >>ran; seq 1 300000"]
+        first = self.expect(self.once(*command), 0)
+        self.expect(self.once(*command), 0, first.stdout)
+        self.assertEqual(self.runs(), 1)
+        self.assertFalse(self.path("once.db.results").exists())
+        result = self.show("k")["result"]
+        self.assertEqual((result["placement"], result["run"]["stdout"]), ("compressed", first.stdout.decode()))
+        self.assertGreater(result["size"], len(first.stdout))
+        self.assertIn(b", kept compressed\n", self.once("show", "--key", "k").stdout)
+        listed = json.loads(self.once("ls", "--json").stdout)
+        self.assertEqual(listed[0]["result"]["placement"], "compressed")
+        # Damaged: said, and not run again.
+        shell = ["sqlite3", self.path("once.db"), "UPDATE records SET result = substr(result, 1, 1000)"]
+        subprocess.run(shell, check=True)
+        self.expect(self.once(*command), 244, b"", b"not the one that was kept")
+        self.assertIn(b"not the one that was kept", self.once("show", "--key", "k").stderr)
+        self.assertEqual(self.runs(), 1)
+
     def test_sweep_removes_large_results(self):
         for key in ("a", "b"):
-            self.expect(self.once("run", "--key", key, "--retention", "1ms" if key == "a" else "1h", "--", "seq", "1",
-                                  "300000", stdout=subprocess.DEVNULL), 0)
+            self.expect(self.once("run", "--key", key, "--retention", "1ms" if key == "a" else "1h", "--", "head", "-c",
+                                  "2000000", "/dev/urandom", stdout=subprocess.DEVNULL), 0)
         self.assertEqual(len(os.listdir(self.path("once.db.results"))), 2)
         wait_until(lambda: b"results outside" in self.once("sweep", "--dry-run").stdout, "the first expired")
         self.expect(self.once("sweep"), 0, b"1 expired records removed, with 1 results outside the store\n")
@@ -384,10 +404,28 @@ class Large(Case):
                                              stdin=source.stdout, stdout=out)
         self.assertEqual((code, int(self.path("out").read_text())), (0, size))
 
+    def test_sweep_removes_results_that_no_record_names(self):
+        self.expect(self.once("run", "--key", "a", "--output-limit", "1KiB", "--", "head", "-c", "200000", "/dev/urandom"), 0)
+        folder = self.path("once.db.results")
+        (kept,) = os.listdir(folder)
+        orphans = ["0123456789abcdef-00112233445566778899aabbccddeeff", "0123456789abcdef-ff.part"]
+        for name in [*orphans, "0123456789abcdef-0a", "notes.txt"]:
+            (folder / name).write_text("x")
+        for name in [*orphans, kept, "notes.txt"]:
+            os.utime(folder / name, (0, 0))
+        self.expect(self.once("sweep", "--orphans", "2d", "--dry-run"), 0,
+                    b"0 expired records would be removed, and 2 results that no record names\n")
+        self.expect(self.once("sweep", "--orphans", "2d"), 0,
+                    b"0 expired records removed, and 2 results that no record names\n")
+        self.assertEqual(sorted(os.listdir(folder)), sorted([kept, "0123456789abcdef-0a", "notes.txt"]))
+        self.expect(self.once("sweep", "--orphans", "1h"), 64, b"", b"24h or more")
+        self.expect(self.once("sweep", "--orphans", "2d", "--offload", "none"), 64, b"", b"needs a directory")
+
     def test_no_room_for_large_results(self):
         # A directory that cannot be made: the result is given up, and never run again.
         self.path("blocked").touch()
-        command = ["run", "--key", "k", "--offload", "blocked/x", "--", "sh", "-c", "echo x >>ran; seq 1 300000"]
+        command = ["run", "--key", "k", "--offload", "blocked/x", "--", "sh", "-c",
+                   "echo x >>ran; head -c 2000000 /dev/urandom"]
         self.expect(self.once(*command), 0)
         self.expect(self.once(*command), 246, b"")
         self.assertEqual(self.runs(), 1)

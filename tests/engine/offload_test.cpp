@@ -1,9 +1,4 @@
-// Results outside the store: kept, fetched, missing, altered, and the directory that keeps them.
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
+// Results outside the store: kept, fetched, missing, altered.
 #include <map>
 
 #include "engine_test.hpp"
@@ -121,6 +116,25 @@ TEST_F(OffloadTest, WhatSupersedesIsFetchedAndWhatIsLostIsRemoved) {
   EXPECT_EQ(offload->kept.begin()->second, large + " of the other");
 }
 
+TEST_F(OffloadTest, AResultWhoseRecordIsClaimedAnewIsRemoved) {
+  auto p = offloading();
+  auto begun = begin(p, "a", small());
+  complete(begun->claim, large);
+  ASSERT_EQ(offload->kept.size(), 1U);
+  clock->advance(2h);  // Past its retention.
+  auto anew = begin(p, "a", small());
+  ASSERT_EQ(anew->kind, Begin::Kind::claimed);
+  EXPECT_THAT(offload->kept, IsEmpty());
+  Slot<Finish> failed;
+  anew->claim.fail({.code = "declined", .message = "no"}, Result::inlined(large), failed.fill());
+  ASSERT_EQ(offload->kept.size(), 1U);
+  Policy retry = small();
+  retry.on_stored_failure = OnStoredFailure::execute;
+  auto again = begin(p, "a", retry);
+  ASSERT_EQ(again->kind, Begin::Kind::claimed);
+  EXPECT_THAT(offload->kept, IsEmpty());
+}
+
 TEST_F(OffloadTest, TheCacheKeepsTheBytesOnceFetched) {
   auto p = process([&](EngineOptions& o) {
     o.offload = offload;
@@ -131,91 +145,6 @@ TEST_F(OffloadTest, TheCacheKeepsTheBytesOnceFetched) {
   EXPECT_EQ(begin(p, "a")->record->result.bytes, large);
   offload->kept.clear();
   EXPECT_EQ(begin(p, "a")->record->result.bytes, large);
-}
-
-class DirectoryTest : public ::testing::Test {
- protected:
-  DirectoryTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "once-offload-XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-  }
-  ~DirectoryTest() override {
-    chmod(directory_.c_str(), 0700);
-    std::filesystem::remove_all(directory_);
-  }
-  static OffloadAnswer put(Offload& to, std::string bytes) {
-    Slot<OffloadAnswer> slot;
-    to.put("hint", std::move(bytes), slot.fill());
-    return *slot;
-  }
-  static OffloadAnswer get(Offload& from, std::string location) {
-    Slot<OffloadAnswer> slot;
-    from.get(std::move(location), slot.fill());
-    return *slot;
-  }
-  static OffloadAnswer remove(Offload& from, std::string location) {
-    Slot<OffloadAnswer> slot;
-    from.remove(std::move(location), slot.fill());
-    return *slot;
-  }
-  std::size_t files() const {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(directory_), {}));
-  }
-  std::string directory_;
-};
-
-TEST_F(DirectoryTest, KeepsBytesUnderNewNamesAndGivesThemBack) {
-  const auto offload = make_directory_offload(directory_ + "/deeper");
-  struct stat made {};
-  ASSERT_EQ(stat((directory_ + "/deeper").c_str(), &made), 0);
-  EXPECT_EQ(made.st_mode & 0777U, 0700U);
-  std::string bytes(300'000, '\0');
-  bytes[17] = '\xFF';
-  const OffloadAnswer one = put(*offload, bytes);
-  const OffloadAnswer two = put(*offload, "");
-  ASSERT_EQ(one.error, std::nullopt);
-  EXPECT_THAT(one.text, ::testing::StartsWith("file:"));
-  EXPECT_NE(one.text, two.text);
-  EXPECT_EQ(get(*offload, one.text).text, bytes);
-  EXPECT_EQ(get(*offload, two.text).text, "");
-  EXPECT_EQ(remove(*offload, one.text).error, std::nullopt);
-  EXPECT_EQ(remove(*offload, one.text).error, std::nullopt) << "missing is not an error";
-  EXPECT_EQ(get(*offload, one.text).error->kind, ErrorKind::corrupt);
-}
-
-TEST_F(DirectoryTest, NoLocationLeadsOutOfIt) {
-  const auto offload = make_directory_offload(directory_);
-  std::ofstream(directory_ + "/../once-secret") << "secret";
-  for (const char* location : {"file:../once-secret", "file:/etc/passwd", "file:", "s3://x/y", "file:a/b", ""}) {
-    const OffloadAnswer answer = get(*offload, location);
-    ASSERT_TRUE(answer.error) << location;
-    EXPECT_EQ(answer.error->kind, ErrorKind::misuse) << location;
-    EXPECT_TRUE(remove(*offload, location).error) << location;
-  }
-  EXPECT_TRUE(std::filesystem::remove(directory_ + "/../once-secret"));
-}
-
-TEST_F(DirectoryTest, AnUnusableDirectoryIsSaidAtOnce) {
-  std::ofstream(directory_ + "/file") << "x";
-  for (const std::string& path : {directory_ + "/file", directory_ + "/none/deeper", directory_ + "/file/below"}) {
-    try {
-      make_directory_offload(path);
-      ADD_FAILURE() << path;
-    } catch (const Exception& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::unavailable);
-      EXPECT_THAT(error.what(), HasSubstr(path));
-    }
-  }
-}
-
-TEST_F(DirectoryTest, AWriteThatFailsLeavesNothingBehind) {
-  const auto offload = make_directory_offload(directory_ + "/gone");
-  std::filesystem::remove_all(directory_ + "/gone");
-  const OffloadAnswer answer = put(*offload, "bytes");
-  ASSERT_TRUE(answer.error);
-  EXPECT_EQ(answer.error->kind, ErrorKind::unavailable);
-  EXPECT_THAT(answer.error->message, HasSubstr("gone"));
-  EXPECT_EQ(files(), 0U);
 }
 
 }  // namespace

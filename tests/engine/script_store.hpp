@@ -70,6 +70,8 @@ class ScriptStore final : public Store {
   Millis told_error{0};
   std::optional<std::size_t> max_record_bytes;
   Millis default_skew{0};
+  bool durable = false;
+  bool keeps_compressed = true;
 
   void insert(RecordPtr record, Done done) override {
     call(
@@ -103,6 +105,8 @@ class ScriptStore final : public Store {
     if (max_record_bytes) own.max_record_bytes = *max_record_bytes;
     own.default_skew = default_skew;
     own.tells_time = tells != Tells::never;
+    own.durable = durable;
+    own.keeps_compressed = keeps_compressed;
     return own;
   }
   [[nodiscard]] std::string name() const override { return "script:"; }

@@ -174,7 +174,40 @@ TEST(SqliteMigration, AStoreFileOfVersionZeroIsBroughtUpToDate) {
   Shell(scratch.file()).run("PRAGMA application_id = " + std::to_string(stores::sqlite::application_id));
   const auto store = make_sqlite_store({.path = scratch.file()});
   EXPECT_EQ(blocking::insert(*store, full_record("k#1")).status, Answer::Status::done);
-  EXPECT_EQ(Shell(scratch.file()).run("PRAGMA user_version"), "1");
+  EXPECT_EQ(Shell(scratch.file()).run("PRAGMA user_version"), "2");
+}
+
+// A file as version 1 left it: its records are there, and it can keep what came with version 2.
+TEST(SqliteMigration, AFileOfVersionOneIsBroughtUpToDate) {
+  const Scratch scratch;
+  write_file(scratch.file(), "");
+  {
+    stores::sqlite::Connection connection(scratch.file(), "", Millis{1000});
+    migrate(connection, stores::sqlite::migrations().first(1));
+    EXPECT_EQ(connection.number("PRAGMA user_version"), 1);
+    connection.run(
+        "INSERT INTO records (key_hash, state, revision, attempt, token, created_at_ms, finished_at_ms, owner, key, "
+        "result) VALUES (0, 1, 2, 1, 7, 1000, 2000, zeroblob(16), 'old#1', 'kept long ago')");
+    const auto hash = hash_of(stores::sqlite::read_hash_key(connection), "old#1");
+    connection.run(("UPDATE records SET key_hash = " + std::to_string(hash)).c_str());
+  }
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  const auto old = blocking::get(*store, "old#1").record;
+  ASSERT_TRUE(old);
+  EXPECT_EQ(old->result, Result::inlined("kept long ago"));
+  Record record = plain_record("new#1");
+  record.result.placement = Placement::compressed;
+  record.result.bytes = "\x28\xB5\x2F\xFD and so on";
+  record.result.size = 70'000;
+  EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+  EXPECT_EQ(blocking::get(*store, "new#1").record, record);
+  Shell shell(scratch.file());
+  const auto readable = [&](const std::string& key) {
+    return shell.run("SELECT result || ' ' || result_bytes FROM records_readable WHERE key = '" + key + "'");
+  };
+  EXPECT_EQ(readable("old#1"), "kept long ago 13");
+  EXPECT_EQ(readable("new#1"), "compressed: once show prints it 70000");
+  EXPECT_EQ(shell.run("PRAGMA user_version"), "2");
 }
 
 TEST(SqliteMigration, ManyOpenersAtOnceMakeOneStore) {
@@ -452,7 +485,7 @@ TEST(SqliteStatus, TellsWhatADoctorAsks) {
   const auto status = stores::sqlite_status(*store).value();
   EXPECT_EQ(status.path, scratch.file());
   EXPECT_EQ(status.sqlite_version, sqlite3_libversion());
-  EXPECT_EQ(status.schema_version, 1);
+  EXPECT_EQ(status.schema_version, 2);
   EXPECT_GT(status.file_bytes + status.log_bytes, 4096U);
   EXPECT_EQ(status.checkpoint_error, "");
   EXPECT_FALSE(stores::sqlite_status(*stores::make_memory_store()));

@@ -132,5 +132,54 @@ TEST_F(OpenStore, RefusesWhatIsMalformedByName) {
   }
 }
 
+TEST_F(OpenStore, OpensOffloadsByUrl) {
+  const auto offload = open_offload("file:" + escape_url(directory_ + "/50% large"));
+  std::string location;
+  offload->put("hint", "bytes", [&](OffloadAnswer answer) { location = answer.text; });
+  EXPECT_TRUE(std::filesystem::exists(directory_ + "/50% large/" + location.substr(5)));
+}
+
+TEST_F(OpenStore, RefusesOffloadsByName) {
+  const auto refused = [](const std::string& url) {
+    try {
+      open_offload(url);
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::misuse) << error.what();
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refused("gopher://host/x"), HasSubstr("offload URL 'gopher://host/x': unknown scheme 'gopher'"));
+  EXPECT_THAT(refused("gopher://host/x"), HasSubstr(known_offload_schemes()));
+  EXPECT_THAT(refused(directory_), HasSubstr("must begin with a scheme and a colon"));
+  EXPECT_THAT(refused("file:"), HasSubstr("the path of the directory is missing"));
+  EXPECT_THAT(refused("file://" + directory_), HasSubstr("write one slash"));
+  EXPECT_THAT(refused("file:" + directory_ + "?sync=0"), HasSubstr("unknown parameter 'sync'"));
+  EXPECT_THAT(refused("s3:bucket"), HasSubstr("two slashes and the bucket are missing"));
+  EXPECT_THAT(refused("s3://?region=eu-central-1"), HasSubstr("'' is no bucket's name"));
+  EXPECT_THAT(refused("s3://Bucket/x?region=eu-central-1"), HasSubstr("'Bucket' is no bucket's name"));
+  EXPECT_THAT(refused("s3://bucket/x?acl=private"),
+              AllOf(HasSubstr("unknown parameter 'acl'"),
+                    HasSubstr("region, endpoint, profile, ca_file, path_style, timeout")));
+  EXPECT_THAT(refused("s3://bucket/x?region=EU"), HasSubstr("region"));
+  EXPECT_THAT(refused("s3://bucket/x?region=eu-central-1&timeout=2h"), HasSubstr("timeout must be 1 ms to 1 h"));
+  EXPECT_THAT(refused("s3://bucket/x?region=eu-central-1&endpoint=localhost:9000"), HasSubstr("endpoint"));
+}
+
+TEST_F(OpenStore, OneUrlOpensBoth) {
+  const std::string store_url = "sqlite:" + directory_ + "/both.db?create=1";
+  const std::string url = store_url + "&offload=file:" + directory_ + "/large";
+  Backend backend = open_backend(url);
+  EXPECT_EQ(backend.store->name(), "sqlite:" + directory_ + "/both.db");
+  ASSERT_TRUE(backend.offload);
+  EXPECT_TRUE(std::filesystem::is_directory(directory_ + "/large"));
+  EXPECT_FALSE(open_backend(store_url).offload);
+  EXPECT_TRUE(open_backend("memory:?offload=s3://bucket/x?region=eu-central-1%26path_style=1").offload);
+  EXPECT_THAT(refusal(url), HasSubstr("offload= names a second place: open_backend() opens both"));
+  // An unusable offload is said before the store is made.
+  EXPECT_THROW(open_backend("sqlite:" + directory_ + "/none.db?offload=gopher:x"), Exception);
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/none.db"));
+}
+
 }  // namespace
 }  // namespace once

@@ -37,15 +37,16 @@ class CredentialsProvider {
 // These, always.
 std::shared_ptr<CredentialsProvider> static_credentials(Credentials credentials);
 
-// A variable's value, or nothing if it is not set. Tests bring one of their own.
+// A variable's value, or nothing if it is not set. Thread-safe. Tests bring one of their own.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+// A copy of the process's own, as it is now.
 Environment process_environment();
 
 struct CredentialsOptions {
   // Of the shared config and credentials files. Empty: AWS_PROFILE, or else "default". If it is given here, variables
   // with credentials do not count: who names a profile means it.
   std::string profile;
-  // Asked only while the provider is made.
+  // Asked whenever credentials are looked for.
   Environment environment = process_environment();
 };
 
@@ -61,7 +62,7 @@ struct CredentialsOptions {
 //     EKS Pod Identity).
 //  5. The instance's metadata (EC2, IMDSv2 only), unless AWS_EC2_METADATA_DISABLED is "true".
 //
-// Nothing is read before the first get(). Credentials that expire are fetched again 5 to 10 minutes ahead (or at half
+// No file is read before the first get(). Credentials that expire are fetched again 5 to 10 minutes ahead (or at half
 // of what is left, if that is less), once for all who ask, on a thread that lives only as long as that takes; until
 // they expire the old ones go on being handed out. The destructor drops what is under way: `done` gets an error.
 std::shared_ptr<CredentialsProvider> default_credentials(CredentialsOptions options = {});

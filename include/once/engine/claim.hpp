@@ -25,7 +25,9 @@ struct Finish {
     unrecorded,  // Not written yet: `error` says why. The engine keeps trying while the lease lives.
   };
   Kind kind = Kind::recorded;
-  std::shared_ptr<const Record> record;  // recorded: as written (empty after a release that left nothing).
+  // recorded: as written, so that its result may be elsewhere or compressed (expand(), once/engine/compression.hpp);
+  // empty after a release that left nothing.
+  std::shared_ptr<const Record> record;
   Error error;
 };
 

@@ -21,9 +21,9 @@
 #include <once/decide.hpp>
 #include <once/engine/claim.hpp>
 #include <once/engine/event.hpp>
-#include <once/engine/offload.hpp>
 #include <once/fingerprint.hpp>
 #include <once/key.hpp>
+#include <once/offload.hpp>
 #include <once/policy.hpp>
 #include <once/store.hpp>
 

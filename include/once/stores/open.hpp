@@ -1,10 +1,11 @@
-// Opening a store by URL, for programs that take it from their users.
+// Opening a store, and what keeps its large results, by URL: for programs that take it from their users.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include <once/offload.hpp>
 #include <once/store.hpp>
 
 namespace once {
@@ -29,8 +30,40 @@ namespace once {
 // unknown, given twice or malformed; otherwise what the store's own factory throws. Thread-safe.
 std::unique_ptr<Store> open_store(std::string_view url);
 
+// Opens the place for results that are too large for a record. By the same rules:
+//
+//   file:/var/lib/pay/results        a directory, made if it is missing (once/offload/directory.hpp)
+//   s3://bucket/prefix               objects in S3 whose names begin with prefix/ (once/offload/s3.hpp)
+//
+// file: takes no parameters. s3: takes
+//
+//   region=eu-central-1   default: AWS_REGION, AWS_DEFAULT_REGION, or the profile's
+//   endpoint=URL          of another server that speaks S3; default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the
+//                         profile's, or AWS's own in the region
+//   profile=NAME          of ~/.aws/config and ~/.aws/credentials; default: AWS_PROFILE
+//   ca_file=PATH          PEM, the certificates to trust; default: the system's
+//   path_style=0|1        the bucket stands in the path; default 1 at endpoints that are not AWS's own, else 0
+//   timeout=60s           for one request with all its bytes; 1ms to 1h
+std::shared_ptr<Offload> open_offload(std::string_view url);
+
+// A store and the offload that belongs to it, if any. Two members of EngineOptions.
+struct Backend {
+  std::shared_ptr<Store> store;
+  std::shared_ptr<Offload> offload;  // Empty: the URL names none.
+};
+
+// Opens both: the store's URL has one parameter more, `offload`, whose value is the offload's URL. In it '&', '%' and
+// '#' are escaped once more, as escape_url() does:
+//
+//   sqlite:/var/lib/pay/once.db?offload=file:/var/lib/pay/results
+//   dynamodb://table?offload=s3://bucket/prefix?region=eu-central-1%26profile=pay
+//
+// open_store() refuses that parameter, as it could only forget it.
+Backend open_backend(std::string_view url);
+
 // "memory:, sqlite:": what this build knows, for messages and help texts.
 std::string known_store_schemes();
+std::string known_offload_schemes();
 
 // A path or value as it is written in a URL: open_store("sqlite:" + escape_url(path)).
 std::string escape_url(std::string_view text);

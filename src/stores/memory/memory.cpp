@@ -137,7 +137,8 @@ class MemoryStore final : public Store {
             .durable = false,
             .shared = false,
             .tells_time = true,
-            .default_skew = Millis{0}};
+            .default_skew = Millis{0},
+            .keeps_compressed = true};
   }
 
   [[nodiscard]] std::string name() const override { return "memory:"; }

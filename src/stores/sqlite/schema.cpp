@@ -81,7 +81,39 @@ SELECT id,
 FROM records;
 )sql";
 
-constexpr std::array<Migration, 1> all{{{version_1}}};
+// Version 2: results may be compressed, placement 3. The tables are the same; a program of version 1 must not take
+// compressed bytes for the result. In records.result is then a frame of zstd, in result_bytes and result_sha256 what
+// comes out of it.
+constexpr const char* version_2 = R"sql(
+DROP VIEW records_readable;
+CREATE VIEW records_readable AS
+SELECT id,
+       key,
+       CASE state WHEN 0 THEN CASE WHEN lease_until_ms IS NULL THEN 'released' ELSE 'in_progress' END
+                  WHEN 1 THEN 'completed' WHEN 2 THEN 'failed' WHEN 3 THEN 'unknown' ELSE '?' || state END AS state,
+       attempt,
+       revision,
+       token,
+       holder,
+       note,
+       strftime('%Y-%m-%d %H:%M:%f', created_at_ms / 1000.0, 'unixepoch') AS created_at,
+       strftime('%Y-%m-%d %H:%M:%f', lease_until_ms / 1000.0, 'unixepoch') AS lease_until,
+       strftime('%Y-%m-%d %H:%M:%f', finished_at_ms / 1000.0, 'unixepoch') AS finished_at,
+       coalesce(strftime('%Y-%m-%d %H:%M:%f', expires_at_ms / 1000.0, 'unixepoch'), 'never') AS expires_at,
+       lower(hex(owner)) AS owner,
+       lower(hex(fingerprint)) AS fingerprint,
+       steps,
+       CASE placement WHEN 1 THEN 'offloaded' WHEN 2 THEN 'dropped'
+                      WHEN 3 THEN 'compressed: once show prints it' ELSE result END AS result,
+       coalesce(result_bytes, length(CAST(result AS BLOB)), 0) AS result_bytes,
+       content_type,
+       location,
+       failure_code,
+       failure_message
+FROM records;
+)sql";
+
+constexpr std::array<Migration, 2> all{{{version_1}, {version_2}}};
 
 std::string meta_text(Connection& connection, std::string_view name) {
   Statement statement(connection, "SELECT value FROM once_meta WHERE name = ?");

@@ -291,8 +291,12 @@ class SqliteStore final : public Store {
   }
 
   [[nodiscard]] Capabilities capabilities() const noexcept override {
-    return {
-        .max_record_bytes = max_bytes, .durable = true, .shared = true, .tells_time = true, .default_skew = Millis{0}};
+    return {.max_record_bytes = max_bytes,
+            .durable = true,
+            .shared = true,
+            .tells_time = true,
+            .default_skew = Millis{0},
+            .keeps_compressed = true};
   }
 
   [[nodiscard]] std::string name() const override { return "sqlite:" + options_.path; }

@@ -179,6 +179,15 @@ void large_results(Subject& subject) {
   }
 }
 
+void compressed_results(Subject& subject) {
+  Record record = full_record("compressed#1", State::completed, Placement::dropped);
+  record.result.placement = Placement::compressed;
+  record.result.bytes = std::string("\x28\xB5\x2F\xFD", 4) + all_bytes();
+  if (subject.store().capabilities().keeps_compressed) return expect_round_trip(subject, record, "compressed bytes");
+  expect_failed(subject.insert(record), ErrorKind::misuse, "insert of a compressed result, which it does not keep");
+  expect_record(std::nullopt, subject.read(record.key), "after that insert");
+}
+
 void too_large_is_misuse_and_writes_nothing(Subject& subject) {
   const std::size_t limit = subject.store().capabilities().max_record_bytes;
   Record record = plain_record("large#1");
@@ -273,6 +282,7 @@ constexpr std::array tests = {
     Test{"many_steps", many_steps},
     Test{"keys_that_look_alike_are_apart", keys_that_look_alike_are_apart},
     Test{"large_results", large_results},
+    Test{"compressed_results", compressed_results},
     Test{"too_large_is_misuse_and_writes_nothing", too_large_is_misuse_and_writes_nothing},
     Test{"capabilities_are_those_stated", capabilities_are_those_stated},
     Test{"tells_its_time_if_it_says_so", tells_its_time_if_it_says_so},

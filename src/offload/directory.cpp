@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
-#include <once/engine/offload.hpp>
 #include <once/fingerprint.hpp>
+#include <once/offload/directory.hpp>
 #include <once/platform/system.hpp>
 
 namespace once {

@@ -1,7 +1,7 @@
-// Where results go that are too large for a record.
+// Where results go that are too large for a record: the port. Directories are in once/offload/directory.hpp, S3 is in
+// once/offload/s3.hpp, and open_offload() in once/stores/open.hpp takes either as a URL.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -27,10 +27,5 @@ class Offload {
   // Removes them. Missing is not an error.
   virtual void remove(std::string location, Callback<void(OffloadAnswer)> done) = 0;
 };
-
-// Files in a directory, which is made (mode 0700) if missing; locations are "file:<name>", relative to the directory,
-// so that it may be moved. Written beside, synced and renamed. Throws Exception(unavailable) if the directory cannot be
-// used.
-std::shared_ptr<Offload> make_directory_offload(std::string directory);
 
 }  // namespace once

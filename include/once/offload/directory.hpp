@@ -1,0 +1,17 @@
+// Large results as files in a directory.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <once/offload.hpp>
+
+namespace once {
+
+// Files in a directory, which is made (mode 0700) if missing; locations are "file:<name>", relative to the directory,
+// so that it may be moved. Written beside, synced and renamed: what is there is whole. A name is never used twice.
+// Answers before the call returns. A full disk and the like: unavailable, and nothing is left behind. Throws
+// Exception(unavailable) if the directory cannot be used.
+std::shared_ptr<Offload> make_directory_offload(std::string directory);
+
+}  // namespace once

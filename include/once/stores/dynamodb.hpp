@@ -1,0 +1,156 @@
+// The store in a table of Amazon DynamoDB, or of a server that speaks its protocol: durable and shared by any number of
+// machines.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <once/aws/credentials.hpp>
+#include <once/aws/transport.hpp>
+#include <once/platform/system.hpp>
+#include <once/store.hpp>
+
+namespace once::stores {
+
+// How records are written as items.
+enum class DynamoDbDialect : std::uint8_t {
+  native,                 // Every field of a record: docs/stores/dynamodb.md has the table.
+  powertools_python,      // As Powertools for AWS Lambda writes and reads them, in each of its four languages, with our
+  powertools_typescript,  // owner, token and the like in attributes that it ignores.
+  powertools_java,
+  powertools_dotnet,
+};
+
+// The names of an item's attributes, but for those of its primary key. 1 to 255 bytes each, all different.
+struct DynamoDbAttributes {
+  std::string status = "status";
+  std::string owner = "owner";
+  std::string token = "token";
+  std::string attempt = "attempt";
+  std::string revision = "revision";
+  std::string lease_until = "lease_until";
+  std::string expiration = "expiration";  // The table's TTL attribute: whole seconds.
+  std::string expires_at = "expires_at";
+  std::string created_at = "created_at";
+  std::string finished_at = "finished_at";
+  std::string fingerprint = "fingerprint";
+  std::string holder = "holder";
+  std::string note = "note";
+  std::string steps = "steps";
+  std::string data = "data";  // The result's bytes.
+  std::string content_type = "content_type";
+  std::string placement = "placement";
+  std::string location = "location";
+  std::string data_bytes = "data_bytes";
+  std::string data_sha256 = "data_sha256";
+  std::string error_code = "error_code";
+  std::string error_message = "error_message";
+  std::string key = "key";    // The whole key, where it is too long for the primary key.
+  std::string open = "open";  // Of the index of open records.
+  // The Powertools dialects only.
+  std::string in_progress_expiration = "in_progress_expiration";
+  std::string validation = "validation";
+  std::string result = "result";  // The result's JSON, where the library's own form loses it.
+};
+
+struct DynamoDbOptions {
+  std::string table;  // Its name, or its ARN for one of another account. It must exist: `once table create`.
+
+  // Where it is, with the built-in client. Empty: as AWS's tools find it (AWS_REGION, AWS_ENDPOINT_URL_DYNAMODB,
+  // AWS_ENDPOINT_URL, the profile).
+  std::string region;
+  std::string endpoint;  // "http://127.0.0.1:8000"
+
+  // Of the config and credentials files. Empty: AWS_PROFILE, else "default".
+  std::string profile;
+
+  // Empty: found as AWS's tools find them.
+  std::shared_ptr<aws::CredentialsProvider> credentials;
+
+  std::string ca_file;  // PEM: the certificates to trust. Empty: AWS_CA_BUNDLE, or the system's.
+
+  // For one request, and for an operation with everything that is sent again. 100 ms to 1 min; that to 10 min.
+  Millis request_timeout{3'000};
+  Millis operation_timeout{10'000};
+
+  // What sends the calls. Empty: the built-in client, made of the seven above, which are not used otherwise.
+  std::shared_ptr<aws::Transport> transport;
+
+  DynamoDbDialect dialect = DynamoDbDialect::native;
+
+  // The primary key. Both attributes are of type S. With a sort key, all records are under one value of the partition
+  // key, as in Powertools' composite mode, and the table may hold other items under other values.
+  std::string partition_key = "id";
+  std::string sort_key;  // Empty: the table has none.
+  std::string
+      partition_value;  // With a sort key. Empty: "idempotency#" and AWS_LAMBDA_FUNCTION_NAME, as Powertools has it.
+
+  DynamoDbAttributes attributes;
+
+  // The index of open records (in progress, failed, unknown): a global one, partition key attributes.open of type S,
+  // projecting all attributes. list() with one of those states asks it and reads no completed records; it may lag
+  // behind by a moment, so what was just written may be missing from a list.
+  enum class UseIndex : std::uint8_t { if_there, always, never };  // if_there: as DescribeTable says, asked once.
+  UseIndex use_index = UseIndex::if_there;
+  std::string index = "open";
+  // Over how many partitions of the index open records are spread. 1 to 64; all users of a table must agree on it.
+  std::uint32_t index_shards = 8;
+
+  // Reads the record again where a refused write comes back without one: it is gone, or the endpoint does not know
+  // ReturnValuesOnConditionCheckFailure. Without: it is taken for gone, and a refused insert without a record fails.
+  bool consistent_fallback = true;
+
+  // Asks the service to tell what each request consumed: DynamoDbStatus::capacity_units.
+  bool count_capacity = false;
+
+  // What the service's time is carried on with between two answers.
+  std::shared_ptr<Clock> clock = system_clock();
+};
+
+// Opens the store; sends nothing. Throws Exception: misuse for an option out of range, and what aws::make_client()
+// throws.
+//
+// Guarantees. Each write is one conditional request, and durable when it is acknowledged. get() is strongly consistent.
+// A refused write brings back the record in the way, in the same answer.
+//
+// Threads. Completions come from threads of the transport, or before an operation returns. Any number of operations may
+// be under way; none takes a thread.
+//
+// Time. The service's, from the Date header of its answers, good to half a second and better after some answers;
+// Store::time() is empty before the first.
+//
+// Failures. unavailable: not reached, throttled, or the table is being changed. in_doubt: an answer was lost on the
+// way, or was a 5xx. misuse: no credentials, no permission, no such table, another primary key, and what else the
+// service refuses as invalid; the message says what to do. corrupt: the item is none of this store; the message names
+// it.
+//
+// Sizes. Records of up to about 398 KB (Capabilities::max_record_bytes), as the service ends an item at 400 KiB with
+// the names of its attributes. There is room for 256 steps beside the largest result; a thousand steps cost 12 KB more.
+//
+// list() and sweep() read the table, page by page: all of it, but for lists that the index of open records serves.
+// sweep() goes on where the last one stopped. A table with TTL on the attribute `expiration` needs no sweeps: the
+// service deletes what has expired, mostly within two days, and free of charge.
+//
+// The destructor waits for what is under way, for at most operation_timeout with the built-in client. In a completion
+// it returns at once.
+std::unique_ptr<Store> make_dynamodb_store(DynamoDbOptions options);
+
+// DynamoDbOptions::transport, or the built-in client made of the options.
+std::shared_ptr<aws::Transport> make_dynamodb_transport(const DynamoDbOptions& options);
+
+// Since the store was opened.
+struct DynamoDbStatus {
+  std::string table;
+  std::string endpoint;            // The transport's name.
+  std::uint64_t calls = 0;         // To the transport. What that sends again is not counted.
+  double capacity_units = 0;       // Read and write units together; 0 without count_capacity.
+  std::optional<bool> uses_index;  // Empty: not asked yet.
+};
+
+// Empty if `store` is not one of make_dynamodb_store. Throws nothing but std::bad_alloc; thread-safe.
+std::optional<DynamoDbStatus> dynamodb_status(const Store& store);
+
+}  // namespace once::stores

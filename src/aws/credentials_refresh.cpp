@@ -1,0 +1,194 @@
+#include "aws/credentials_refresh.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <once/callback.hpp>
+#include <once/error.hpp>
+
+namespace once::aws {
+
+namespace {
+
+using Done = Callback<void(CredentialsAnswer)>;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+constexpr Millis least_lead = minutes(5);  // What instances have new ones ahead of the old ones' end.
+constexpr Millis most_lead = minutes(10);
+constexpr Millis retry_after = seconds(30);
+
+struct State {
+  State(Look l, std::shared_ptr<Clock> c, std::shared_ptr<Random> r)
+      : look(std::move(l)), clock(std::move(c)), random(std::move(r)) {}
+
+  const Look look;
+  const std::shared_ptr<Clock> clock;
+  const std::shared_ptr<Random> random;
+  const std::shared_ptr<Patience> patience = std::make_shared<Patience>();
+
+  std::mutex mutex;
+  std::shared_ptr<const Credentials> current;  // Null: none, or refused by the service.
+  Time refresh_at = never;                     // When there are some.
+  bool found_before = false;
+  std::vector<Done> waiting;
+  bool wanted = false;   // A look is due although nobody waits.
+  bool running = false;  // There is a thread, and it will look at `waiting` and `wanted` again before it goes.
+  bool stopping = false;
+};
+
+bool is_good(const Credentials& credentials, Time now) {
+  return !credentials.expires_at || now < *credentials.expires_at;
+}
+
+Time next_refresh(State& state, const Credentials& credentials, Time now) {
+  if (!credentials.expires_at) return never;
+  std::array<std::uint8_t, 4> bytes{};
+  state.random->fill(bytes);
+  std::uint32_t dice = 0;
+  std::memcpy(&dice, bytes.data(), sizeof dice);
+  const Millis lead = least_lead + Millis(dice % (most_lead - least_lead).count());
+  return *credentials.expires_at - std::min(lead, (*credentials.expires_at - now) / 2);
+}
+
+CredentialsAnswer look_once(const State& state) {
+  try {
+    auto found = std::make_shared<const Credentials>(state.look(state.patience));
+    if (is_good(*found, state.clock->now())) return {std::move(found), {}};
+    return {
+        nullptr,
+        {ErrorKind::unavailable, "the AWS credentials from " + found->source +
+                                     " have expired already: get new ones, and see that this host's clock is right"}};
+  } catch (const Exception& failure) {
+    return {nullptr, failure.error()};
+  } catch (const std::exception& failure) {  // Such as for want of memory. Those who wait must be told.
+    return {nullptr, {ErrorKind::unavailable, std::string("cannot look for AWS credentials: ") + failure.what()}};
+  }
+}
+
+CredentialsAnswer stopped() {
+  return {nullptr, {ErrorKind::unavailable, "the AWS credentials provider was destroyed while it was being asked"}};
+}
+
+void answer(std::vector<Done> waiting, const CredentialsAnswer& with) {
+  for (Done& done : waiting) done(with);
+}
+
+void run(State& state) {
+  std::unique_lock lock(state.mutex);
+  while (!state.stopping && (state.wanted || !state.waiting.empty())) {
+    state.wanted = false;
+    lock.unlock();
+    CredentialsAnswer found = look_once(state);
+    const Time now = state.clock->now();
+    lock.lock();
+    if (found.credentials != nullptr) {
+      state.found_before = true;
+      state.current = found.credentials;
+      state.refresh_at = next_refresh(state, *found.credentials, now);
+    } else {
+      // What worked before was set up well.
+      if (state.found_before && found.error.kind == ErrorKind::misuse) found.error.kind = ErrorKind::unavailable;
+      if (state.current != nullptr && state.current->expires_at) {
+        const Millis left = *state.current->expires_at - now;
+        state.refresh_at = now + std::clamp<Millis>(left / 2, seconds(1), retry_after);
+      }
+    }
+    std::vector<Done> waiting = std::exchange(state.waiting, {});
+    lock.unlock();
+    answer(std::move(waiting), found);
+    lock.lock();
+  }
+  state.running = false;
+  std::vector<Done> waiting = std::exchange(state.waiting, {});
+  lock.unlock();
+  answer(std::move(waiting), stopped());
+}
+
+class RefreshingProvider final : public CredentialsProvider {
+ public:
+  explicit RefreshingProvider(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  RefreshingProvider(const RefreshingProvider&) = delete;
+  RefreshingProvider& operator=(const RefreshingProvider&) = delete;
+
+  ~RefreshingProvider() override {
+    {
+      const std::lock_guard lock(state_->mutex);
+      state_->stopping = true;
+    }
+    state_->patience->end();
+    if (!thread_.joinable()) return;
+    if (thread_.get_id() == std::this_thread::get_id()) {
+      thread_.detach();  // Destroyed by one of those that it answered: the thread leaves with the shared state.
+    } else {
+      thread_.join();
+    }
+  }
+
+  void get(Done done) override {
+    std::shared_ptr<const Credentials> ready;
+    std::vector<Done> lost;
+    Error error;
+    {
+      const std::lock_guard lock(state_->mutex);
+      const Time now = state_->clock->now();
+      if (state_->current != nullptr && is_good(*state_->current, now)) ready = state_->current;
+      if (ready == nullptr) {
+        state_->waiting.push_back(std::move(done));
+      } else if (now >= state_->refresh_at) {
+        state_->wanted = true;
+      }
+      if ((ready == nullptr || state_->wanted) && !state_->running && !start(error)) {
+        lost = std::exchange(state_->waiting, {});
+        state_->wanted = false;
+      }
+    }
+    if (ready != nullptr) done({std::move(ready), {}});
+    answer(std::move(lost), {nullptr, std::move(error)});
+  }
+
+  void reject(const Credentials& credentials) override {
+    const std::lock_guard lock(state_->mutex);
+    const auto& current = state_->current;
+    if (current != nullptr && current->access_key_id == credentials.access_key_id &&
+        current->secret_access_key == credentials.secret_access_key &&
+        current->session_token == credentials.session_token) {
+      state_->current = nullptr;
+    }
+  }
+
+ private:
+  // Under the lock. The thread before has done its work: it takes the lock no more.
+  bool start(Error& error) {
+    if (thread_.joinable()) thread_.join();
+    try {
+      thread_ = std::thread([state = state_] { run(*state); });
+    } catch (const std::system_error& failure) {
+      error = {ErrorKind::unavailable, std::string("no thread to look for AWS credentials: ") + failure.what()};
+      return false;
+    }
+    state_->running = true;
+    return true;
+  }
+
+  const std::shared_ptr<State> state_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::shared_ptr<CredentialsProvider> refreshing_credentials(Look look, std::shared_ptr<Clock> clock,
+                                                            std::shared_ptr<Random> random) {
+  return std::make_shared<RefreshingProvider>(
+      std::make_shared<State>(std::move(look), std::move(clock), std::move(random)));
+}
+
+}  // namespace once::aws

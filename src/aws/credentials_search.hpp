@@ -1,0 +1,99 @@
+// The places where credentials may be, each looked at by plain blocking code on the thread that refreshes them.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/aws/credentials.hpp>
+#include <once/clock.hpp>
+#include <once/time.hpp>
+
+#include "aws/credentials.hpp"
+#include "aws/http.hpp"
+#include "aws/shared_config.hpp"
+
+namespace once::aws {
+
+// Says to a search that nobody waits for it any more. Thread-safe.
+class Patience {
+ public:
+  void end() noexcept;
+  [[nodiscard]] bool ended() const noexcept;
+
+  // Sends and waits. Throws Exception(unavailable) once patience ends; the answer is dropped then.
+  static HttpAnswer exchange(const std::shared_ptr<Patience>& patience, HttpClient& http, HttpRequest request);
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+};
+
+// One look for credentials.
+struct Search {
+  const CredentialsOptions& options;
+  const CredentialsPorts& ports;
+  std::shared_ptr<Patience> patience;
+  Millis process_limit{60'000};      // For a credential_process.
+  std::vector<std::string> tried{};  // What gave nothing, and why: "environment (AWS_ACCESS_KEY_ID is not set)".
+
+  // A variable that is set to something.
+  [[nodiscard]] std::string variable(const std::string& name) const;
+
+  // Sends up to three times while there is no answer, or 429 or 5xx. The last answer.
+  HttpAnswer fetch(const HttpRequest& request) const;
+};
+
+// All places, in the order of default_credentials(). Throws Exception with what was tried.
+Credentials search(Search& search);
+
+// Each of these gives nothing, with a line in `tried`, if its place is not set up, and throws Exception if it is set up
+// but gives no credentials: misuse if somebody must change something, unavailable if it may work later.
+std::optional<Credentials> from_environment(Search& search);
+std::optional<Credentials> from_web_identity(Search& search);
+std::optional<Credentials> from_profile(Search& search);
+std::optional<Credentials> from_container(Search& search);
+std::optional<Credentials> from_instance(Search& search);
+
+// Runs a command and reads the JSON that it prints:
+// https://docs.aws.amazon.com/sdkref/latest/guide/feature-process-credentials.html
+// No shell: blanks separate the arguments, quotes and backslashes work as in a POSIX shell, nothing is expanded. Its
+// standard input is empty, its standard error ours. It is killed after `search.process_limit`.
+Credentials from_process(const Search& search, std::string_view command, const std::string& place);
+
+// A role's credentials from STS.
+struct Role {
+  std::string arn;
+  std::string session_name;  // Empty: made up.
+  std::string external_id;
+  std::string duration_seconds;
+};
+Credentials assume_role(const Search& search, const Role& role, const Credentials& source, std::string_view profile,
+                        const std::string& place);
+Credentials assume_role_with_token(const Search& search, const Role& role, const std::string& token_file,
+                                   std::string_view profile, const std::string& place);
+
+// The JSON of containers, instances and processes; `token` is what it calls the session token. Throws Exception(misuse)
+// that repeats nothing of the text. `place` becomes Credentials::source.
+Credentials parse_credentials(std::string_view json, std::string_view token, const std::string& place);
+
+// The XML of STS: the four elements in the one <Credentials>. Throws as above.
+Credentials parse_sts_answer(std::string_view xml, const std::string& place);
+
+// "2026-01-01T00:00:00Z", with fractions of a second or an offset if need be. Empty if it is not such a time.
+std::optional<Time> parse_time(std::string_view text);
+
+// What stands in a small file, without white space at its ends. Throws Exception(misuse): it names the file.
+std::string read_token(const std::string& file, std::string_view origin);
+
+// Throws Exception(misuse) for keys that cannot be keys, such as one with a line break. Returns them.
+Credentials checked(Credentials credentials);
+
+}  // namespace once::aws

@@ -1,0 +1,808 @@
+#include "aws/http_client.hpp"
+
+#include <netdb.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/basic_stream_socket.hpp>
+#include <boost/asio/basic_waitable_timer.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <once/error.hpp>
+
+#include "aws/http_reader.hpp"
+#include "aws/signer.hpp"
+#include "aws/tls.hpp"
+
+namespace once::aws {
+
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using Steady = std::chrono::steady_clock;
+using Address = asio::ip::tcp::endpoint;
+// The executors by their own types: the type-erased default costs an allocation now and then.
+using Socket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::executor_type>;
+using Timer = asio::basic_waitable_timer<Steady, asio::wait_traits<Steady>, asio::io_context::executor_type>;
+
+constexpr Millis busy_tick{25};                    // How late a timeout may be noticed.
+constexpr std::chrono::seconds addresses_last{5};  // As AWS's own name servers say for its endpoints.
+constexpr std::size_t buffer_bytes = 16 * 1024;    // A TLS record.
+
+struct Exchange {
+  std::string wire;  // Head and body, as they are sent.
+  bool to_head = false;
+  bool written = false;  // At least a byte of it.
+  Millis timeout{};
+  Steady::time_point deadline;
+  Callback<void(HttpAnswer)> done;
+};
+
+struct Finished {
+  Callback<void(HttpAnswer)> done;
+  HttpAnswer answer;
+};
+
+// A thread of ours takes no signals: those are for the threads of the program.
+template <class Run>
+std::thread start_thread(Run run) {
+  sigset_t all{};
+  sigset_t before{};
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread thread(std::move(run));
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return thread;
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+}
+
+HttpAnswer failure(ErrorKind kind, std::string message) {
+  HttpAnswer answer;
+  answer.error = Error{kind, std::move(message)};
+  return answer;
+}
+
+class Host;
+class Io;
+
+// One connection and what happens on it. Everything here runs on the client's thread.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  enum class Stage : std::uint8_t {
+    waiting,     // For the host's addresses.
+    connecting,  // Until `deadline`, as the next.
+    handshake,
+    idle,
+    busy,  // With `exchange`.
+    closed,
+  };
+
+  Connection(Io& io, Host& host);
+
+  void connect();  // To the host's next address.
+  // Idle before. Busy after, or closed with the exchange failed.
+  void run(std::unique_ptr<Exchange> next);
+  // Whether an idle connection is still open at the other end.
+  [[nodiscard]] bool alive();
+  void expired();                        // The time is over for what it is at.
+  void fail_exchange(std::string what);  // And closes.
+  void close() noexcept;
+
+  Stage stage = Stage::waiting;
+  Steady::time_point deadline;
+  Steady::time_point idle_since;
+  std::unique_ptr<Exchange> exchange;
+
+ private:
+  void on_connected(error_code error);
+  void on_read(error_code error, std::size_t count);
+  void shake_hands();
+  void start_read();
+  void decrypt();
+  void flush();
+  void conclude();
+  void broken(std::string what);
+  void could_not_connect(const Error& error);
+
+  Io& io_;
+  Host& host_;
+  Socket socket_;
+  std::optional<TlsStream> tls_;
+  HttpReader reader_;
+  std::unique_ptr<char[]> buffer_;  // What the network brought.
+  std::size_t next_address_ = 0;
+  std::size_t sent_ = 0;  // Of exchange->wire. Without TLS only.
+  bool waiting_to_write_ = false;
+};
+
+// The connections to one place, and who waits for one.
+class Host {
+ public:
+  Host(Io& io, const HttpRequest& request);
+
+  [[nodiscard]] bool is(const HttpRequest& request) const noexcept {
+    return port == request.port && tls == request.tls && name == request.host;
+  }
+  void add(std::unique_ptr<Exchange> exchange);
+  void pump();                           // Gives those who wait to connections that are free, or makes new ones.
+  void release(Connection& connection);  // Is set up, or free again.
+  void drop(Connection& connection);     // Is closed.
+  void could_not_connect(Connection& connection, const Error& error);
+  void resolved(std::vector<Address> found, const std::string& problem);
+  void sweep(Steady::time_point now);
+  void stop();
+  [[nodiscard]] bool busy() const noexcept { return !queue_.empty() || idle_.size() < connections_.size(); }
+  [[nodiscard]] bool empty() const noexcept { return queue_.empty() && connections_.empty(); }
+
+  const std::string name;
+  const std::uint16_t port;
+  const bool tls;
+  const std::string url;
+  std::vector<Address> addresses;
+  TlsSession session;
+
+ private:
+  bool resolve();  // False: they will come.
+  [[nodiscard]] std::size_t count(std::initializer_list<Connection::Stage> stages) const noexcept;
+
+  Io& io_;
+  std::deque<std::unique_ptr<Exchange>> queue_;
+  std::vector<std::shared_ptr<Connection>> connections_;
+  std::vector<Connection*> idle_;  // The last one used is taken first, so that those not needed grow old.
+  bool literal_ = false;           // `name` is an address.
+  bool resolving_ = false;
+  std::optional<Steady::time_point> resolved_at_;
+};
+
+// The thread's side of the client. It belongs to the client and to the thread; whoever is last destroys it.
+class Io : public std::enable_shared_from_this<Io> {
+ public:
+  explicit Io(HttpClientOptions given) : options(std::move(given)), timer_(context), work_(context.get_executor()) {}
+
+  // From any thread.
+  void submit(const HttpRequest& request, std::unique_ptr<Exchange> exchange);
+
+  // The rest on the thread.
+  void finish(std::unique_ptr<Exchange> exchange, HttpAnswer answer) {
+    finished_.push_back({std::move(exchange->done), std::move(answer)});
+  }
+  // Calls back. The last thing that each handler does, with nothing of ours half done: it may destroy the client.
+  void flush();
+  void stop();
+  const TlsContext& tls();  // Throws Exception.
+
+  asio::io_context context{1};
+  const HttpClientOptions options;
+  std::array<char, buffer_bytes> scratch{};  // Bytes on their way from TLS to a reader.
+
+ private:
+  struct Arrival {
+    Host* host;
+    std::unique_ptr<Exchange> exchange;
+  };
+  void take_arrivals();
+  void schedule_sweep(Steady::time_point now, Steady::duration tick);
+  void sweep();
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Host>> hosts_;  // Few, and never removed.
+  std::vector<Arrival> arrivals_;
+  bool stopped_ = false;
+
+  std::vector<Host*> known_;  // hosts_, for the thread.
+  std::vector<Arrival> taken_;
+  std::deque<Finished> finished_;
+  std::optional<TlsContext> tls_;
+  Timer timer_;
+  std::optional<Steady::time_point> next_sweep_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+};
+
+// ---- Connection
+
+Connection::Connection(Io& io, Host& host)
+    : io_(io),
+      host_(host),
+      socket_(io.context.get_executor()),
+      reader_(io.options.max_head_bytes, io.options.max_body_bytes) {}
+
+void Connection::connect() {
+  error_code ignored;
+  socket_.close(ignored);
+  tls_.reset();
+  stage = Stage::connecting;
+  deadline = Steady::now() + io_.options.connect_timeout;
+  const Address address = host_.addresses[next_address_++];
+  socket_.async_connect(address, [self = shared_from_this(), attempt = next_address_](const error_code& error) {
+    // One that was given up comes back as well.
+    if (self->stage == Stage::connecting && self->next_address_ == attempt) self->on_connected(error);
+    self->io_.flush();
+  });
+}
+
+void Connection::on_connected(error_code error) {
+  if (!error) socket_.non_blocking(true, error);
+  if (error) return could_not_connect({ErrorKind::unavailable, error.message()});
+  error_code ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  buffer_ = std::make_unique_for_overwrite<char[]>(buffer_bytes);
+  if (!host_.tls) return host_.release(*this);
+  try {
+    tls_.emplace(io_.tls(), host_.name, host_.session);
+  } catch (const Exception& exception) {
+    return could_not_connect(exception.error());
+  }
+  stage = Stage::handshake;
+  shake_hands();
+}
+
+void Connection::shake_hands() {
+  const TlsStream::Step step = tls_->handshake();
+  const Error error = tls_->error();
+  flush();  // If it failed, that is an alert that says why.
+  if (stage != Stage::handshake) return;
+  if (step == TlsStream::Step::done) {
+    host_.release(*this);
+  } else if (step == TlsStream::Step::more) {
+    start_read();
+  } else {
+    could_not_connect(error);
+  }
+}
+
+void Connection::could_not_connect(const Error& error) {
+  if (next_address_ < host_.addresses.size() && error.kind == ErrorKind::unavailable) return connect();
+  close();
+  host_.could_not_connect(*this, error);
+}
+
+void Connection::expired() {
+  if (stage == Stage::busy) {
+    fail_exchange("no answer within " + std::to_string(exchange->timeout.count()) + " ms");
+  } else {
+    could_not_connect({ErrorKind::unavailable,
+                       "no connection within " + std::to_string(io_.options.connect_timeout.count()) + " ms"});
+  }
+}
+
+void Connection::run(std::unique_ptr<Exchange> next) {
+  exchange = std::move(next);
+  stage = Stage::busy;
+  sent_ = 0;
+  reader_.begin(exchange->to_head);
+  if (tls_ && tls_->write(exchange->wire) != TlsStream::Step::done) return fail_exchange(tls_->error().message);
+  flush();
+  if (stage == Stage::busy) start_read();
+}
+
+// Sends what there is to send, as far as the network takes it.
+void Connection::flush() {
+  while (!waiting_to_write_) {
+    std::string_view bytes;
+    if (tls_) {
+      bytes = tls_->outgoing();
+    } else if (exchange) {
+      bytes = std::string_view(exchange->wire).substr(sent_);
+    }
+    if (bytes.empty()) return;
+    error_code error;
+    const std::size_t count = socket_.write_some(asio::buffer(bytes.data(), bytes.size()), error);
+    if (error == asio::error::would_block) {
+      waiting_to_write_ = true;
+      return socket_.async_wait(Socket::wait_write, [self = shared_from_this()](const error_code&) {
+        self->waiting_to_write_ = false;
+        if (self->stage != Stage::closed) self->flush();
+        self->io_.flush();
+      });
+    }
+    if (error) return broken(error.message());
+    if (exchange) exchange->written = true;
+    if (tls_) {
+      tls_->sent(count);
+    } else {
+      sent_ += count;
+    }
+  }
+}
+
+void Connection::start_read() {
+  socket_.async_read_some(asio::buffer(buffer_.get(), buffer_bytes),
+                          [self = shared_from_this()](const error_code& error, std::size_t count) {
+                            self->on_read(error, count);
+                            self->io_.flush();
+                          });
+}
+
+void Connection::on_read(error_code error, std::size_t count) {
+  if (stage != Stage::handshake && stage != Stage::busy) return;
+  if (error == asio::error::eof && stage == Stage::busy && !tls_) {
+    reader_.end();
+    return conclude();
+  }
+  if (error) return broken(error == asio::error::eof ? "the server closed the connection" : error.message());
+  const std::string_view bytes(buffer_.get(), count);
+  if (!tls_) {
+    reader_.feed(bytes);
+  } else {
+    tls_->incoming(bytes);
+    if (stage == Stage::handshake) return shake_hands();
+    decrypt();
+    if (stage != Stage::busy) return;
+  }
+  if (reader_.status() == HttpReader::Status::more) {
+    start_read();
+  } else {
+    conclude();
+  }
+}
+
+void Connection::decrypt() {
+  while (reader_.status() == HttpReader::Status::more) {
+    std::size_t count = 0;
+    switch (tls_->read(io_.scratch.data(), io_.scratch.size(), count)) {
+      case TlsStream::Step::done:
+        reader_.feed({io_.scratch.data(), count});
+        break;
+      case TlsStream::Step::more:
+        return flush();  // TLS may have something of its own to say.
+      case TlsStream::Step::closed:
+        reader_.end();
+        return;
+      case TlsStream::Step::failed:
+        return broken(tls_->error().message);
+    }
+  }
+}
+
+// The answer is complete, or will never be.
+void Connection::conclude() {
+  if (reader_.status() == HttpReader::Status::failed) {
+    return fail_exchange(reader_.begun() ? "the answer " + reader_.problem()
+                                         : "the server closed the connection without an answer");
+  }
+  // An answer may overtake a request that is too large for the server: then something is left to be sent.
+  const bool all_sent = tls_ ? tls_->outgoing().empty() : sent_ == exchange->wire.size();
+  const bool keep = all_sent && reader_.reusable();
+  io_.finish(std::move(exchange), reader_.take());
+  if (keep) return host_.release(*this);
+  close();
+  host_.drop(*this);
+  host_.pump();
+}
+
+void Connection::broken(std::string what) {
+  if (stage == Stage::busy) return fail_exchange(std::move(what));
+  if (stage == Stage::handshake) return could_not_connect({ErrorKind::unavailable, std::move(what)});
+  close();
+}
+
+void Connection::fail_exchange(std::string what) {
+  const bool written = exchange->written;
+  io_.finish(
+      std::move(exchange),
+      failure(written ? ErrorKind::in_doubt : ErrorKind::unavailable,
+              host_.url + ": " + what + (written ? ". The request may have been carried out" : ". Nothing was sent")));
+  close();
+  host_.drop(*this);
+  host_.pump();
+}
+
+bool Connection::alive() {
+  while (true) {
+    const ssize_t peeked = ::recv(socket_.native_handle(), buffer_.get(), buffer_bytes, MSG_PEEK | MSG_DONTWAIT);
+    if (peeked < 0) return errno == EAGAIN;
+    if (peeked == 0 || !tls_) return false;  // Closed, or bytes that nobody asked for.
+    // TLS has messages of its own, such as new session tickets; a goodbye is one, too.
+    const ssize_t count = ::recv(socket_.native_handle(), buffer_.get(), buffer_bytes, MSG_DONTWAIT);
+    if (count <= 0) return false;
+    tls_->incoming({buffer_.get(), static_cast<std::size_t>(count)});
+    std::size_t unasked = 0;
+    if (tls_->read(io_.scratch.data(), io_.scratch.size(), unasked) != TlsStream::Step::more) return false;
+  }
+}
+
+void Connection::close() noexcept {
+  if (stage == Stage::closed) return;
+  error_code ignored;
+  if ((stage == Stage::idle || stage == Stage::busy) && tls_) {
+    tls_->close();  // Without a goodbye its session would count as broken, and not be resumed.
+    const std::string_view goodbye = tls_->outgoing();
+    socket_.write_some(asio::buffer(goodbye.data(), goodbye.size()), ignored);
+  }
+  stage = Stage::closed;
+  socket_.close(ignored);
+}
+
+// ---- Host
+
+std::string url_of(const HttpRequest& request) {
+  const bool v6 = request.host.find(':') != std::string::npos;
+  return std::string(request.tls ? "https://" : "http://") + (v6 ? "[" : "") + request.host + (v6 ? "]" : "") + ':' +
+         std::to_string(request.port);
+}
+
+Host::Host(Io& io, const HttpRequest& request)
+    : name(request.host), port(request.port), tls(request.tls), url(url_of(request)), io_(io) {
+  error_code error;
+  const auto literal = asio::ip::make_address(name, error);
+  literal_ = !error;
+  if (literal_) addresses.emplace_back(literal, port);
+}
+
+std::size_t Host::count(std::initializer_list<Connection::Stage> stages) const noexcept {
+  return static_cast<std::size_t>(std::count_if(connections_.begin(), connections_.end(), [&](const auto& connection) {
+    return std::find(stages.begin(), stages.end(), connection->stage) != stages.end();
+  }));
+}
+
+void Host::add(std::unique_ptr<Exchange> exchange) {
+  queue_.push_back(std::move(exchange));
+  pump();
+}
+
+void Host::pump() {
+  using Stage = Connection::Stage;
+  while (!queue_.empty() && !idle_.empty()) {
+    const auto connection = idle_.back()->shared_from_this();
+    idle_.pop_back();
+    if (!connection->alive()) {
+      connection->close();
+      drop(*connection);
+      continue;
+    }
+    auto next = std::move(queue_.front());
+    queue_.pop_front();
+    connection->run(std::move(next));
+  }
+  while (connections_.size() < io_.options.max_connections &&
+         queue_.size() > count({Stage::waiting, Stage::connecting, Stage::handshake})) {
+    connections_.push_back(std::make_shared<Connection>(io_, *this));
+    if (resolve()) connections_.back()->connect();
+  }
+}
+
+void Host::release(Connection& connection) {
+  connection.stage = Connection::Stage::idle;
+  connection.idle_since = Steady::now();
+  idle_.push_back(&connection);
+  pump();
+}
+
+void Host::drop(Connection& connection) {
+  std::erase(idle_, &connection);
+  std::erase_if(connections_, [&](const auto& each) { return each.get() == &connection; });
+}
+
+void Host::could_not_connect(Connection& connection, const Error& error) {
+  using Stage = Connection::Stage;
+  drop(connection);
+  resolved_at_.reset();  // The name may mean another place by now.
+  // Who waits can still be served by connections that work. If none works and others are being tried, this failure is
+  // one request's; if it was the last, everybody's.
+  if (count({Stage::idle, Stage::busy}) > 0) return;
+  const bool last = connections_.empty();
+  while (!queue_.empty()) {
+    io_.finish(std::move(queue_.front()), failure(error.kind, "cannot connect to " + url + ": " + error.message));
+    queue_.pop_front();
+    if (!last) break;
+  }
+}
+
+bool Host::resolve() {
+  if (literal_) return true;
+  if (resolved_at_ && Steady::now() - *resolved_at_ < addresses_last) return true;
+  if (resolving_) return false;
+  resolving_ = true;
+  // getaddrinfo() cannot be interrupted and takes seconds when name servers are away: a thread that nobody has to wait
+  // for. Io outlives this host.
+  const auto look_up = [io = io_.weak_from_this(), host = this, node = name, service = std::to_string(port)] {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV;
+    addrinfo* list = nullptr;
+    const int error = getaddrinfo(node.c_str(), service.c_str(), &hints, &list);
+    std::vector<Address> found;
+    for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+      Address& address = found.emplace_back();
+      address.resize(at->ai_addrlen);
+      std::memcpy(address.data(), at->ai_addr, at->ai_addrlen);
+    }
+    if (list != nullptr) freeaddrinfo(list);
+    std::string problem;
+    if (error != 0) problem = gai_strerror(error);
+    if (const auto still = io.lock()) {
+      asio::post(still->context, [host, found = std::move(found), problem = std::move(problem)]() mutable {
+        host->resolved(std::move(found), problem);
+      });
+    }
+  };
+  try {
+    start_thread(look_up).detach();
+  } catch (const std::system_error& error) {
+    asio::post(io_.context, [this, problem = std::string(error.what())] { resolved({}, problem); });
+  }
+  return false;
+}
+
+void Host::resolved(std::vector<Address> found, const std::string& problem) {
+  resolving_ = false;
+  addresses = std::move(found);
+  if (!addresses.empty()) resolved_at_ = Steady::now();
+  const auto connections = connections_;
+  for (const auto& connection : connections) {
+    if (connection->stage != Connection::Stage::waiting) continue;
+    if (!addresses.empty()) {
+      connection->connect();
+    } else {
+      connection->close();
+      could_not_connect(*connection, {ErrorKind::unavailable, "the name cannot be resolved: " + problem});
+    }
+  }
+  io_.flush();
+}
+
+void Host::sweep(Steady::time_point now) {
+  using Stage = Connection::Stage;
+  for (auto at = queue_.begin(); at != queue_.end();) {
+    if ((*at)->deadline > now) {
+      ++at;
+      continue;
+    }
+    std::string text = url + ": not sent within " + std::to_string((*at)->timeout.count()) + " ms: ";
+    text += count({Stage::busy}) > 0 ? "all connections are busy" : "there is no connection yet";
+    io_.finish(std::move(*at), failure(ErrorKind::unavailable, std::move(text)));
+    at = queue_.erase(at);
+  }
+  std::vector<std::shared_ptr<Connection>> due;
+  for (const auto& connection : connections_) {
+    switch (connection->stage) {
+      case Stage::busy:
+        if (connection->exchange->deadline <= now) due.push_back(connection);
+        break;
+      case Stage::connecting:
+      case Stage::handshake:
+        if (connection->deadline <= now) due.push_back(connection);
+        break;
+      case Stage::idle:
+        if (connection->idle_since + io_.options.idle_limit <= now) due.push_back(connection);
+        break;
+      default:
+        break;
+    }
+  }
+  for (const auto& connection : due) {
+    if (connection->stage == Stage::idle) {
+      connection->close();
+      drop(*connection);
+    } else if (connection->stage != Stage::closed) {
+      connection->expired();
+    }
+  }
+}
+
+void Host::stop() {
+  while (!queue_.empty()) {
+    io_.finish(std::move(queue_.front()), failure(ErrorKind::unavailable, url + ": the client was closed"));
+    queue_.pop_front();
+  }
+  const auto connections = std::exchange(connections_, {});
+  idle_.clear();
+  for (const auto& connection : connections) {
+    if (connection->stage == Connection::Stage::busy) {
+      connection->fail_exchange("the client was closed");
+    } else {
+      connection->close();
+    }
+  }
+}
+
+// ---- Io
+
+void Io::submit(const HttpRequest& request, std::unique_ptr<Exchange> exchange) {
+  std::unique_lock lock(mutex_);
+  if (stopped_) {
+    lock.unlock();
+    exchange->done(failure(ErrorKind::unavailable, url_of(request) + ": the client was closed"));
+    return;
+  }
+  auto found = std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& host) { return host->is(request); });
+  if (found == hosts_.end()) found = hosts_.insert(found, std::make_unique<Host>(*this, request));
+  const bool first = arrivals_.empty();
+  arrivals_.push_back({found->get(), std::move(exchange)});
+  lock.unlock();
+  if (first) asio::post(context, [this] { take_arrivals(); });
+}
+
+void Io::take_arrivals() {
+  {
+    const std::lock_guard lock(mutex_);
+    taken_.swap(arrivals_);
+    for (std::size_t at = known_.size(); at < hosts_.size(); ++at) known_.push_back(hosts_[at].get());
+  }
+  for (Arrival& arrival : taken_) arrival.host->add(std::move(arrival.exchange));
+  taken_.clear();
+  schedule_sweep(Steady::now(), busy_tick);
+  flush();
+}
+
+void Io::flush() {
+  while (!finished_.empty()) {
+    Finished finished = std::move(finished_.front());
+    finished_.pop_front();
+    finished.done(std::move(finished.answer));
+  }
+}
+
+void Io::schedule_sweep(Steady::time_point now, Steady::duration tick) {
+  if (next_sweep_ && *next_sweep_ <= now + tick) return;
+  next_sweep_ = now + tick;
+  timer_.expires_at(*next_sweep_);
+  timer_.async_wait([this](const error_code& error) {
+    if (!error) sweep();
+  });
+}
+
+void Io::sweep() {
+  next_sweep_.reset();
+  const auto now = Steady::now();
+  for (Host* host : known_) host->sweep(now);
+  const bool busy = std::any_of(known_.begin(), known_.end(), [](const Host* host) { return host->busy(); });
+  const bool all_empty = std::all_of(known_.begin(), known_.end(), [](const Host* host) { return host->empty(); });
+  if (busy) {
+    schedule_sweep(now, busy_tick);
+  } else if (!all_empty) {
+    schedule_sweep(now, std::clamp<Steady::duration>(options.idle_limit / 4, busy_tick, std::chrono::seconds(1)));
+  }
+  flush();
+}
+
+void Io::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    stopped_ = true;
+    taken_.swap(arrivals_);
+    for (std::size_t at = known_.size(); at < hosts_.size(); ++at) known_.push_back(hosts_[at].get());
+  }
+  for (Arrival& arrival : std::exchange(taken_, {})) {
+    finish(std::move(arrival.exchange), failure(ErrorKind::unavailable, arrival.host->url + ": the client was closed"));
+  }
+  for (Host* host : known_) host->stop();
+  timer_.cancel();
+  work_.reset();
+  flush();
+}
+
+const TlsContext& Io::tls() {
+  if (!tls_) tls_.emplace(options.ca_file);
+  return *tls_;
+}
+
+// ---- The client
+
+bool is_token(std::string_view text) noexcept {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+  });
+}
+
+bool is_host(std::string_view text) noexcept {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return c > ' ' && c < 0x7f && std::string_view("/?#@[]\\").find(c) == std::string_view::npos;
+  });
+}
+
+bool is_value(std::string_view text) noexcept {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return (static_cast<unsigned char>(c) >= ' ' && c != 0x7f) || c == '\t'; });
+}
+
+bool is_target(std::string_view text) noexcept {
+  return text.starts_with('/') && std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
+}
+
+bool is_named(std::string_view header, std::string_view lower_case) noexcept {
+  return std::equal(header.begin(), header.end(), lower_case.begin(), lower_case.end(),
+                    [](char a, char b) { return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b; });
+}
+
+// The request's bytes. Empty: it is malformed.
+std::string serialize(const HttpRequest& request) {
+  if (!is_token(request.method) || !is_host(request.host) || !is_target(request.target)) return {};
+  std::string wire;
+  std::size_t size = request.method.size() + request.target.size() + request.host.size() + request.body.size() + 100;
+  for (const auto& [name, value] : request.headers) size += name.size() + value.size() + 4;
+  wire.reserve(size);
+  wire.append(request.method).append(" ").append(request.target).append(" HTTP/1.1\r\n");
+  bool has_host = false;
+  for (const auto& [name, value] : request.headers) {
+    if (!is_token(name) || !is_value(value)) return {};
+    has_host = has_host || is_named(name, "host");
+    wire.append(name).append(": ").append(value).append("\r\n");
+  }
+  if (!has_host) wire.append("Host: ").append(host_header(request)).append("\r\n");
+  if (!request.body.empty() || request.method == "POST" || request.method == "PUT") {
+    wire.append("Content-Length: ").append(std::to_string(request.body.size())).append("\r\n");
+  }
+  return wire.append("\r\n").append(request.body);
+}
+
+class AsioHttpClient final : public HttpClient {
+ public:
+  explicit AsioHttpClient(HttpClientOptions options) : io_(std::make_shared<Io>(std::move(options))) {
+    try {
+      thread_ = start_thread([io = io_] { io->context.run(); });
+    } catch (const std::system_error& error) {
+      throw Exception(ErrorKind::unavailable, std::string("no thread for connections: ") + error.what());
+    }
+  }
+
+  AsioHttpClient(const AsioHttpClient&) = delete;
+  AsioHttpClient& operator=(const AsioHttpClient&) = delete;
+
+  ~AsioHttpClient() override {
+    if (thread_.get_id() == std::this_thread::get_id()) {
+      io_->stop();  // From a completion: the thread leaves when it returns.
+      thread_.detach();
+    } else {
+      asio::post(io_->context, [io = io_.get()] { io->stop(); });
+      thread_.join();
+    }
+  }
+
+  void send(HttpRequest request, Callback<void(HttpAnswer)> done) override {
+    auto exchange = std::make_unique<Exchange>();
+    exchange->wire = serialize(request);
+    if (exchange->wire.empty()) {
+      done(failure(ErrorKind::misuse,
+                   "the request cannot be sent: its method, host, target or a header has bytes that "
+                   "do not belong there"));
+      return;
+    }
+    exchange->to_head = request.method == "HEAD";
+    exchange->timeout = request.timeout;
+    exchange->deadline = Steady::now() + request.timeout;
+    exchange->done = std::move(done);
+    io_->submit(request, std::move(exchange));
+  }
+
+ private:
+  const std::shared_ptr<Io> io_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::shared_ptr<HttpClient> make_http_client(HttpClientOptions options) {
+  if (options.max_connections == 0 || options.idle_limit <= Millis{0} || options.connect_timeout <= Millis{0}) {
+    throw Exception(ErrorKind::misuse, "max_connections, idle_limit and connect_timeout must be above 0");
+  }
+  return std::make_shared<AsioHttpClient>(std::move(options));
+}
+
+}  // namespace once::aws

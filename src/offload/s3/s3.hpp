@@ -1,0 +1,23 @@
+// The S3 offload with everything outside as an argument.
+#pragma once
+
+#include <memory>
+
+#include <once/clock.hpp>
+#include <once/offload/s3.hpp>
+
+#include "aws/http.hpp"
+
+namespace once {
+
+struct S3Ports {
+  std::shared_ptr<aws::HttpClient> http;
+  std::shared_ptr<Clock> clock;
+  std::shared_ptr<Timers> timers;
+  std::shared_ptr<Random> random;
+};
+
+// `options.credentials` must be given.
+std::shared_ptr<Offload> make_s3_offload(S3Options options, S3Ports ports);
+
+}  // namespace once

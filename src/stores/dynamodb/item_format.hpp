@@ -1,0 +1,78 @@
+// How a record is written as an item: the project's own way, and the ways of other libraries.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <once/error.hpp>
+#include <once/record.hpp>
+#include <once/store.hpp>
+#include <once/stores/dynamodb.hpp>
+
+#include "stores/dynamodb/item.hpp"
+
+namespace once::stores::dynamodb {
+
+// A ConditionExpression or FilterExpression and what it refers to.
+struct Condition {
+  std::string expression;                                  // "#owner = :owner AND #revision = :revision"
+  std::vector<std::pair<std::string, std::string>> names;  // {"#owner", "owner"} …
+  Item values;                                             // ":owner" …
+};
+
+// Pure and thread-safe. Errors are values: misuse for what cannot be written, corrupt for what cannot be read.
+class ItemFormat {
+ public:
+  virtual ~ItemFormat() = default;
+
+  // The primary key of the record with this key: one attribute, or two in a table with a sort key. misuse if this
+  // format has none for it.
+  [[nodiscard]] virtual std::variant<Item, Error> primary_key(std::string_view key) const = 0;
+
+  // The key of the record that an item with this primary key holds; corrupt if none can have it. The rest of the item
+  // may be anything.
+  [[nodiscard]] virtual std::variant<std::string, Error> key_of(const Item& item) const = 0;
+
+  // The whole item, primary key included. The caller checks its size.
+  [[nodiscard]] virtual std::variant<Item, Error> encode(const Record& record) const = 0;
+
+  // corrupt, naming the key and the attribute, if the item is not one of this format.
+  [[nodiscard]] virtual std::variant<Record, Error> decode(const Item& item) const = 0;
+
+  // Holds exactly while the item is as it was seen. Names begin with "#c", values with ":c".
+  [[nodiscard]] virtual Condition unchanged(const Seen& seen) const = 0;
+
+  // Leaves out, on the server, what the query does not want; it may leave too much in. Empty: nothing to leave out.
+  // Names begin with "#f", values with ":f".
+  [[nodiscard]] virtual std::optional<Condition> filter(const ListQuery& query) const = 0;
+
+  // What the attribute of the index of open records has for this shard; empty if not every open record in the table
+  // has that attribute, because others write the same table.
+  [[nodiscard]] virtual std::optional<std::string> open_partition(std::uint32_t /*shard*/) const {
+    return std::nullopt;
+  }
+
+  // Whether a result may be written compressed: not where others read the table, who know nothing of it.
+  [[nodiscard]] virtual bool keeps_compressed() const noexcept { return false; }
+
+  // See Capabilities::max_record_bytes.
+  [[nodiscard]] virtual std::size_t max_record_bytes() const noexcept = 0;
+};
+
+// Both throw Exception(misuse) for options that make no sense to them. DynamoDbOptions::partition_value is not empty
+// where there is a sort key.
+std::unique_ptr<ItemFormat> make_native_format(const DynamoDbOptions& options);
+std::unique_ptr<ItemFormat> make_powertools_format(const DynamoDbOptions& options);  // powertools_format.cpp
+
+// All of them, for checks that no two are the same and for sums.
+std::vector<const std::string*> attribute_names(const DynamoDbAttributes& attributes);
+
+// A key as people see it in a message: what is not printable ASCII as \xNN, cut after 200 bytes.
+std::string printable(std::string_view key);
+
+}  // namespace once::stores::dynamodb

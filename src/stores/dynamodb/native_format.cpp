@@ -1,0 +1,425 @@
+// The project's own format: every field of a record is an attribute of the item. docs/stores/dynamodb.md has the table.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+
+#include <once/fingerprint.hpp>
+
+#include "stores/dynamodb/item_format.hpp"
+
+namespace once::stores::dynamodb {
+
+namespace {
+
+using Type = AttributeValue::Type;
+
+// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
+constexpr std::size_t max_partition_key_bytes = 2048;
+constexpr std::size_t max_sort_key_bytes = 1024;
+
+// Of a key that is too long, this much stays readable before its digest.
+constexpr std::size_t readable_bytes = 128;
+constexpr std::string_view digest_mark = "%sha256:";  // No escape: 's' is no hexadecimal digit.
+
+// By number of the placement. Where the bytes are as they came there is no attribute.
+constexpr std::array<std::string_view, 4> placements{"", "offloaded", "dropped", "compressed"};
+constexpr std::string_view step_name = "name";
+constexpr std::string_view step_result = "result";
+
+constexpr std::int64_t ms(Time time) noexcept { return time.time_since_epoch().count(); }
+
+// Whole seconds, not before the time itself: an item must not be deleted early.
+constexpr std::int64_t seconds_rounded_up(Time time) noexcept {
+  const std::int64_t whole = ms(time) / 1000;
+  return ms(time) % 1000 > 0 ? whole + 1 : whole;
+}
+
+// '%', control characters and what is not UTF-8 as %XX, all else as it is.
+std::string escaped(std::string_view key) {
+  if (is_readable_text(key) && key.find_first_of("%\t\n\r") == std::string_view::npos) return std::string(key);
+  constexpr std::string_view digits = "0123456789ABCDEF";
+  const bool utf8 = is_utf8(key);
+  std::string out;
+  for (const char c : key) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '%' || byte < 0x20 || byte == 0x7F || (byte >= 0x80 && !utf8)) {
+      out += '%';
+      out += digits[byte >> 4U];
+      out += digits[byte & 15U];
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+// The value of the primary key for a record's key: escaped, or, where that is too long, its beginning and the key's
+// SHA-256. No two keys have the same, as long as nobody finds two texts with one SHA-256.
+std::string id_of(std::string_view key, std::size_t limit) {
+  std::string id = escaped(key);
+  if (id.size() <= limit) return id;
+  std::size_t cut = readable_bytes;
+  while (cut > 0 && (static_cast<unsigned char>(id[cut]) & 0xC0U) == 0x80U) --cut;  // Not within a character,
+  const std::size_t percent = id.rfind('%', cut);                                   // nor within an escape.
+  if (percent != std::string::npos && percent + 3 > cut) cut = percent;
+  id.resize(cut);
+  id += digest_mark;
+  id += to_hex(sha256(key));
+  return id;
+}
+
+int digit(char c) noexcept {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+std::optional<std::string> unescaped(std::string_view id) {
+  std::string out;
+  for (std::size_t i = 0; i < id.size(); ++i) {
+    if (id[i] != '%') {
+      out += id[i];
+      continue;
+    }
+    if (i + 2 >= id.size() || digit(id[i + 1]) < 0 || digit(id[i + 2]) < 0) return std::nullopt;
+    out += static_cast<char>(digit(id[i + 1]) * 16 + digit(id[i + 2]));
+    i += 2;
+  }
+  return out;
+}
+
+// Reads attributes and says which one is malformed.
+class Reader {
+ public:
+  Reader(const Item& item, std::string_view key) : item_(item), key_(key) {}
+
+  // The first that was malformed.
+  [[nodiscard]] std::optional<Error> error() const {
+    if (malformed_.empty()) return std::nullopt;
+    return Error{ErrorKind::corrupt, "the item of the key '" + printable(key_) + "' has " + malformed_ +
+                                         ": it is no record of this store; repair or delete it"};
+  }
+
+  void fail(std::string_view name, std::string_view why) {
+    if (malformed_.empty()) malformed_ = "a malformed attribute '" + std::string(name) + "' (" + std::string(why) + ")";
+  }
+
+  const AttributeValue* find(const std::string& name, bool required = false) {
+    const AttributeValue* value = item_.find(name);
+    if (value == nullptr && required && malformed_.empty()) malformed_ = "no attribute '" + name + "'";
+    return value;
+  }
+
+  // S or B; empty if it is not there.
+  std::string text(const std::string& name) {
+    const AttributeValue* value = find(name);
+    if (value == nullptr) return {};
+    const std::string* text = text_of(*value);
+    if (text == nullptr) fail(name, "neither S nor B");
+    return text == nullptr ? std::string() : *text;
+  }
+
+  std::string bytes(const std::string& name, std::size_t size_most, std::size_t size_least) {
+    const AttributeValue* value = find(name);
+    if (value == nullptr) return {};
+    if (value->type == Type::b && value->text.size() <= size_most && value->text.size() >= size_least) {
+      return value->text;
+    }
+    fail(name, "not a B of the right size");
+    return {};
+  }
+
+  std::string_view word(const std::string& name, bool required) {
+    const AttributeValue* value = find(name, required);
+    if (value == nullptr) return {};
+    if (value->type != Type::s) fail(name, "not an S");
+    return value->text;
+  }
+
+  // Empty if it is not there.
+  std::optional<std::int64_t> number(const std::string& name, std::int64_t low, bool required = false) {
+    const AttributeValue* value = find(name, required);
+    if (value == nullptr) return std::nullopt;
+    std::int64_t number = 0;
+    const std::string& text = value->text;
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (value->type != Type::n || failed != std::errc() || end != text.data() + text.size() || number < low) {
+      fail(name, "not a whole number in range");
+      return std::nullopt;
+    }
+    return number;
+  }
+
+  std::uint64_t count(const std::string& name) { return static_cast<std::uint64_t>(number(name, 0, true).value_or(0)); }
+
+  Time time(const std::string& name, Time if_absent) {
+    const auto value = number(name, std::numeric_limits<std::int64_t>::min());
+    return value ? Time(Millis(*value)) : if_absent;
+  }
+
+ private:
+  const Item& item_;
+  std::string_view key_;
+  std::string malformed_;
+};
+
+class NativeFormat final : public ItemFormat {
+ public:
+  explicit NativeFormat(const DynamoDbOptions& options)
+      : a_(options.attributes),
+        partition_key_(options.partition_key),
+        sort_key_(options.sort_key),
+        partition_value_(options.partition_value),
+        shards_(options.index_shards) {
+    std::size_t names = partition_key_.size() + sort_key_.size();
+    if (!sort_key_.empty()) names += partition_value_.size();
+    for (const std::string* name : attribute_names(a_)) names += name->size();
+    // The item beside the record's own bytes: names, the key once more where it is escaped or digested, and for steps
+    // 16 bytes each, which 256 of them may use up here.
+    max_record_bytes_ = max_item_bytes - names - max_partition_key_bytes - std::size_t{256} * 16;
+  }
+
+  [[nodiscard]] std::variant<Item, Error> primary_key(std::string_view key) const override {
+    Item item;
+    add_primary_key(item, id_of(key, limit()));
+    return item;
+  }
+
+  [[nodiscard]] std::variant<std::string, Error> key_of(const Item& item) const override {
+    const auto refuse = [&](std::string_view id, const std::string& why) {
+      return Error{ErrorKind::corrupt,
+                   "the item '" + printable(id) + "' " + why + ": it is no record of this store; repair or delete it"};
+    };
+    const std::string& name = sort_key_.empty() ? partition_key_ : sort_key_;
+    const AttributeValue* id = item.find(name);
+    if (id == nullptr || id->type != Type::s) return refuse("", "has no primary key '" + name + "' of type S");
+    std::optional<std::string> key;
+    if (id->text.find(digest_mark) == std::string::npos) {
+      key = unescaped(id->text);
+    } else if (const AttributeValue* whole = item.find(a_.key)) {
+      if (const std::string* text = text_of(*whole)) key = *text;
+    }
+    if (!key || key->empty() || id_of(*key, limit()) != id->text) {
+      return refuse(id->text, "does not have the primary key '" + name + "' that belongs to its key");
+    }
+    return *std::move(key);
+  }
+
+  [[nodiscard]] std::variant<Item, Error> encode(const Record& record) const override {
+    Item item;
+    item.reserve(20);
+    std::string id = id_of(record.key, limit());
+    const std::uint32_t shard = shard_of(id);
+    const bool digested = id.find(digest_mark) != std::string::npos;
+    add_primary_key(item, std::move(id));
+    if (digested) add_text(item, a_.key, record.key);
+    item.add(a_.status, AttributeValue::s(std::string(to_string(record.state))));
+    item.add(a_.owner, AttributeValue::s(record.owner.hex()));
+    item.add(a_.token, AttributeValue::n(static_cast<std::int64_t>(record.token)));
+    item.add(a_.attempt, AttributeValue::n(record.attempt));
+    item.add(a_.revision, AttributeValue::n(static_cast<std::int64_t>(record.revision)));
+    if (record.lease_until != Time{}) item.add(a_.lease_until, AttributeValue::n(ms(record.lease_until)));
+    if (record.expires_at != never) {
+      item.add(a_.expires_at, AttributeValue::n(ms(record.expires_at)));
+      item.add(a_.expiration, AttributeValue::n(seconds_rounded_up(record.expires_at)));
+    }
+    item.add(a_.created_at, AttributeValue::n(ms(record.created_at)));
+    if (record.finished_at != Time{}) item.add(a_.finished_at, AttributeValue::n(ms(record.finished_at)));
+    if (!record.fingerprint.empty()) {
+      item.add(a_.fingerprint, AttributeValue::b(std::string(record.fingerprint.bytes())));
+    }
+    add_text(item, a_.holder, record.holder);
+    add_text(item, a_.note, record.note);
+    if (!record.steps.empty()) {
+      std::vector<AttributeValue> steps;
+      steps.reserve(record.steps.size());
+      for (const Step& step : record.steps) {
+        Item pair;
+        pair.add(std::string(step_name), text_or_bytes(step.name));
+        pair.add(std::string(step_result), text_or_bytes(step.result));
+        steps.push_back(AttributeValue::m(std::move(pair)));
+      }
+      item.add(a_.steps, AttributeValue::l(std::move(steps)));
+    }
+    const Result& result = record.result;
+    add_text(item, a_.data, result.bytes);
+    add_text(item, a_.content_type, result.content_type);
+    if (result.placement != Placement::inlined) {
+      item.add(a_.placement, AttributeValue::s(std::string(placements.at(static_cast<std::size_t>(result.placement)))));
+    }
+    add_text(item, a_.location, result.location);
+    if (result.size != 0) item.add(a_.data_bytes, AttributeValue::n(static_cast<std::int64_t>(result.size)));
+    if (result.digest != Sha256{}) {
+      item.add(a_.data_sha256, AttributeValue::b(std::string(result.digest.begin(), result.digest.end())));
+    }
+    add_text(item, a_.error_code, record.failure.code);
+    add_text(item, a_.error_message, record.failure.message);
+    if (record.state != State::completed) item.add(a_.open, AttributeValue::s(*open_partition(shard)));
+    return item;
+  }
+
+  [[nodiscard]] std::variant<Record, Error> decode(const Item& item) const override {
+    auto key = key_of(item);
+    if (Error* error = std::get_if<Error>(&key)) return std::move(*error);
+    Record record;
+    record.key = std::get<std::string>(std::move(key));
+    Reader reader(item, record.key);
+
+    const auto state = state_from_string(reader.word(a_.status, true));
+    if (!state) reader.fail(a_.status, "not a state");
+    record.state = state.value_or(State::unknown);
+    const auto owner = Owner::from_hex(reader.word(a_.owner, true));
+    if (!owner) reader.fail(a_.owner, "not 32 hexadecimal digits");
+    record.owner = owner.value_or(Owner{});
+    record.token = reader.count(a_.token);
+    const std::uint64_t attempt = reader.count(a_.attempt);
+    if (attempt > std::numeric_limits<std::uint32_t>::max()) reader.fail(a_.attempt, "over 4294967295");
+    record.attempt = static_cast<std::uint32_t>(attempt);
+    record.revision = reader.count(a_.revision);
+    record.lease_until = reader.time(a_.lease_until, Time{});
+    record.expires_at = reader.time(a_.expires_at, never);
+    record.created_at = reader.time(a_.created_at, Time{});
+    record.finished_at = reader.time(a_.finished_at, Time{});
+    record.fingerprint = Fingerprint(std::string_view(reader.bytes(a_.fingerprint, Fingerprint::max_bytes, 0)));
+    record.holder = reader.text(a_.holder);
+    record.note = reader.text(a_.note);
+    read_steps(reader, record.steps);
+    Result& result = record.result;
+    result.bytes = reader.text(a_.data);
+    result.content_type = reader.text(a_.content_type);
+    const std::string_view placement = reader.word(a_.placement, false);
+    const auto* const found = std::find(placements.begin(), placements.end(), placement);
+    if (found == placements.end()) {
+      reader.fail(a_.placement, "not a placement");
+    } else {
+      result.placement = static_cast<Placement>(found - placements.begin());
+    }
+    result.location = reader.text(a_.location);
+    result.size = static_cast<std::uint64_t>(reader.number(a_.data_bytes, 0).value_or(0));
+    const std::string digest = reader.bytes(a_.data_sha256, result.digest.size(), result.digest.size());
+    std::copy(digest.begin(), digest.end(), result.digest.begin());
+    record.failure.code = reader.text(a_.error_code);
+    record.failure.message = reader.text(a_.error_message);
+    if (auto error = reader.error()) return *std::move(error);
+    return record;
+  }
+
+  [[nodiscard]] Condition unchanged(const Seen& seen) const override {
+    Condition condition{.expression = "#c_owner = :c_owner AND #c_revision = :c_revision",
+                        .names = {{"#c_owner", a_.owner}, {"#c_revision", a_.revision}},
+                        .values = {}};
+    condition.values.add(":c_owner", AttributeValue::s(seen.owner.hex()));
+    condition.values.add(":c_revision", AttributeValue::n(static_cast<std::int64_t>(seen.revision)));
+    return condition;
+  }
+
+  [[nodiscard]] std::optional<Condition> filter(const ListQuery& query) const override {
+    Condition condition;
+    const auto also = [&](std::string_view expression, std::string_view name, const std::string& attribute,
+                          std::string_view value, AttributeValue is) {
+      if (!condition.expression.empty()) condition.expression += " AND ";
+      condition.expression += expression;
+      condition.names.emplace_back(name, attribute);
+      condition.values.add(std::string(value), std::move(is));
+    };
+    if (query.state) {
+      also("#f_status = :f_status", "#f_status", a_.status, ":f_status",
+           AttributeValue::s(std::string(to_string(*query.state))));
+    }
+    if (query.expired_at) {
+      also("#f_expires <= :f_expires", "#f_expires", a_.expires_at, ":f_expires",
+           AttributeValue::n(ms(*query.expired_at)));
+    }
+    if (condition.expression.empty()) return std::nullopt;
+    return condition;
+  }
+
+  [[nodiscard]] std::optional<std::string> open_partition(std::uint32_t shard) const override {
+    // Several stores in one table are apart by their partition values, in the index as well.
+    return (sort_key_.empty() ? std::string() : partition_value_ + "#") + std::to_string(shard);
+  }
+  [[nodiscard]] bool keeps_compressed() const noexcept override { return true; }
+  [[nodiscard]] std::size_t max_record_bytes() const noexcept override { return max_record_bytes_; }
+
+ private:
+  [[nodiscard]] std::size_t limit() const noexcept {
+    return sort_key_.empty() ? max_partition_key_bytes : max_sort_key_bytes;
+  }
+
+  void add_primary_key(Item& item, std::string id) const {
+    if (sort_key_.empty()) {
+      item.add(partition_key_, AttributeValue::s(std::move(id)));
+    } else {
+      item.add(partition_key_, AttributeValue::s(partition_value_));
+      item.add(sort_key_, AttributeValue::s(std::move(id)));
+    }
+  }
+
+  static void add_text(Item& item, const std::string& name, const std::string& text) {
+    if (!text.empty()) item.add(name, text_or_bytes(text));
+  }
+
+  // FNV-1a: the same on every machine, and nothing but the key goes in, so that a record stays in its place of the
+  // index for as long as it is open.
+  [[nodiscard]] std::uint32_t shard_of(std::string_view id) const {
+    std::uint64_t hash = 14695981039346656037U;
+    for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+    return static_cast<std::uint32_t>((hash ^ (hash >> 32U)) % shards_);
+  }
+
+  void read_steps(Reader& reader, std::vector<Step>& steps) const {
+    const AttributeValue* list = reader.find(a_.steps);
+    if (list == nullptr) return;
+    if (list->type != Type::l) return reader.fail(a_.steps, "not an L");
+    steps.reserve(list->list.size());
+    for (const AttributeValue& element : list->list) {
+      const AttributeValue* name = element.map.find(step_name);
+      const AttributeValue* result = element.map.find(step_result);
+      const std::string* name_text = name == nullptr ? nullptr : text_of(*name);
+      const std::string* result_text = result == nullptr ? nullptr : text_of(*result);
+      if (name_text == nullptr || result_text == nullptr || name_text->empty()) {
+        return reader.fail(a_.steps, "its elements are not maps of a name and a result");
+      }
+      steps.push_back({*name_text, *result_text});
+    }
+  }
+
+  const DynamoDbAttributes a_;
+  const std::string partition_key_;
+  const std::string sort_key_;
+  const std::string partition_value_;
+  const std::uint32_t shards_;
+  std::size_t max_record_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ItemFormat> make_native_format(const DynamoDbOptions& options) {
+  return std::make_unique<NativeFormat>(options);
+}
+
+std::string printable(std::string_view key) {
+  constexpr std::size_t most = 200;
+  std::string out;
+  for (const char c : key.substr(0, most)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7F && c != '\\') {
+      out += c;
+    } else {
+      out += "\\x" + to_hex(std::string_view(&c, 1));
+    }
+  }
+  return key.size() > most ? out + "..." : out;
+}
+
+std::vector<const std::string*> attribute_names(const DynamoDbAttributes& a) {
+  return {&a.status,       &a.owner,         &a.token,      &a.attempt,    &a.revision,
+          &a.lease_until,  &a.expiration,    &a.expires_at, &a.created_at, &a.finished_at,
+          &a.fingerprint,  &a.holder,        &a.note,       &a.steps,      &a.data,
+          &a.content_type, &a.placement,     &a.location,   &a.data_bytes, &a.data_sha256,
+          &a.error_code,   &a.error_message, &a.key,        &a.open,       &a.in_progress_expiration,
+          &a.validation,   &a.result};
+}
+
+}  // namespace once::stores::dynamodb

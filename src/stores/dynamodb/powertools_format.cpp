@@ -1,0 +1,565 @@
+// The records of Powertools for AWS Lambda (Python 3, TypeScript 2, Java 2, .NET 1 and later), as its idempotency
+// utilities write and read them, with what this project needs beside it in attributes of type S that they ignore.
+//
+//   partition and sort key   S   the record's key as it is: "<prefix>#<digest>"
+//   expiration               N   seconds
+//   status                   S   INPROGRESS or COMPLETED, no other
+//   in_progress_expiration   N   milliseconds: the lease. 0: released. In progress only
+//   validation               S   the fingerprint, as the library writes its digest
+//   data                         the result: powertools_result.hpp
+//
+//   owner, token, attempt, revision, expires_at, created_at, finished_at, holder, note, content_type, result;
+//   placement, location, data_bytes, data_sha256 for a result that lies elsewhere; steps
+//
+// The libraries take over by replacing an item, which removes our attributes, but they complete by changing three of
+// them, unconditionally, and then ours stay. So an item is one of ours only if it is as we wrote it: a COMPLETED that
+// we wrote has finished_at, and `expiration` is what follows from our expires_at. Every other item is a foreign one,
+// and what identifies it as seen (its status and both times) is packed into the record's owner and revision.
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include <once/fingerprint.hpp>
+#include <once/keys/key_deriver.hpp>
+
+#include "stores/dynamodb/item_format.hpp"
+#include "stores/dynamodb/powertools_result.hpp"
+
+namespace once::stores::dynamodb {
+
+namespace {
+
+using keys::Dialect;
+using Type = AttributeValue::Type;
+
+constexpr std::string_view in_progress = "INPROGRESS";
+constexpr std::string_view completed = "COMPLETED";
+constexpr std::string_view json_type = "application/json";
+constexpr std::string_view offloaded = "offloaded";
+constexpr std::string_view dropped = "dropped";
+
+// The end of the year 9999: `never`, where a number must stand. JavaScript reads it exactly, in milliseconds too.
+constexpr std::int64_t last_second = 253'402'300'799;
+
+constexpr std::int64_t ms(Time time) noexcept { return time.time_since_epoch().count(); }
+
+// A number of an item: digits * 10^exponent, without zeros at the end of the digits. At most 17 digits, which is what a
+// double needs: older versions for TypeScript wrote fractions (powertools-lambda-typescript, issue 2298).
+struct Decimal {
+  std::uint64_t digits = 0;
+  int exponent = 0;
+
+  static constexpr int least_exponent = -32;
+  static constexpr int most_exponent = 31;
+  static constexpr std::uint64_t most_digits = 99'999'999'999'999'999;  // Less than 2^57.
+
+  static std::optional<Decimal> parse(std::string_view text);  // Nothing for what does not fit, and negative numbers.
+
+  [[nodiscard]] std::string text() const;
+  [[nodiscard]] std::int64_t times_power(int power) const;  // * 10^power, rounded down; the most there is beyond it.
+
+  [[nodiscard]] std::uint64_t packed() const {
+    return static_cast<std::uint64_t>(exponent - least_exponent) << 57U | digits;
+  }
+  static Decimal unpack(std::uint64_t bits) {
+    return {bits & ((std::uint64_t{1} << 57U) - 1), static_cast<int>(bits >> 57U & 63U) + least_exponent};
+  }
+
+  friend bool operator==(const Decimal&, const Decimal&) = default;
+};
+
+std::optional<Decimal> Decimal::parse(std::string_view text) {
+  const std::size_t e = std::min(text.find_first_of("eE"), text.size());
+  Decimal number;
+  if (e < text.size()) {
+    std::string_view power = text.substr(e + 1);
+    if (power.starts_with('+')) power.remove_prefix(1);
+    const auto [end, failed] = std::from_chars(power.data(), power.data() + power.size(), number.exponent);
+    if (failed != std::errc() || end != power.data() + power.size() || std::abs(number.exponent) > 1000) return {};
+  }
+  const std::string_view mantissa = text.substr(0, e);
+  const std::size_t point = std::min(mantissa.find('.'), mantissa.size());
+  std::string all(mantissa.substr(0, point));
+  if (point < mantissa.size()) {
+    all += mantissa.substr(point + 1);
+    number.exponent -= static_cast<int>(mantissa.size() - point - 1);
+  }
+  if (all.empty() || all.size() > 200) return {};
+  while (all.size() > 1 && all.ends_with('0')) {
+    all.pop_back();
+    ++number.exponent;
+  }
+  const auto [end, failed] = std::from_chars(all.data(), all.data() + all.size(), number.digits);
+  if (failed != std::errc() || end != all.data() + all.size() || number.digits > most_digits) return {};
+  if (number.digits == 0) number.exponent = 0;
+  if (number.exponent < least_exponent || number.exponent > most_exponent) return {};
+  return number;
+}
+
+std::string Decimal::text() const {
+  std::string out = std::to_string(digits);
+  if (exponent >= 0) return out.append(static_cast<std::size_t>(exponent), '0');
+  const auto after = static_cast<std::size_t>(-exponent);
+  if (out.size() <= after) out.insert(0, after + 1 - out.size(), '0');
+  return out.insert(out.size() - after, 1, '.');
+}
+
+std::int64_t Decimal::times_power(int power) const {
+  constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  std::uint64_t value = digits;
+  for (int k = exponent + power; k > 0 && value != 0; --k) {
+    if (value > most / 10) return static_cast<std::int64_t>(most);
+    value *= 10;
+  }
+  for (int k = exponent + power; k < 0 && value != 0; ++k) value /= 10;
+  return static_cast<std::int64_t>(value);
+}
+
+// What a foreign item is recognised by.
+struct Sight {
+  bool completed = false;
+  std::optional<Decimal> expiration;
+  std::optional<Decimal> lease;  // in_progress_expiration
+  bool ours_below = false;       // It has our owner: a library has completed over a record of ours.
+  bool finished_below = false;   // It has our finished_at as well.
+
+  // Both times fill the owner. A revision of ours counts on from the one it took over, by one, and never reaches the
+  // next multiple of 2^40.
+  [[nodiscard]] std::pair<Owner, std::uint64_t> packed() const;
+  static std::optional<Sight> unpack(const Owner& owner, std::uint64_t revision);  // Nothing: one of ours.
+
+ private:
+  static constexpr std::uint64_t foreign = std::uint64_t{1} << 62U;
+  static constexpr unsigned flags_at = 40;
+};
+
+std::pair<Owner, std::uint64_t> Sight::packed() const {
+  Owner owner;
+  const std::uint64_t times[2] = {expiration.value_or(Decimal{}).packed(), lease.value_or(Decimal{}).packed()};
+  for (std::size_t i = 0; i < owner.bytes.size(); ++i) {
+    owner.bytes[i] = static_cast<std::uint8_t>(times[i / 8] >> (56 - 8 * (i % 8)));
+  }
+  const std::uint64_t flags = (completed ? 1U : 0U) | (expiration ? 2U : 0U) | (lease ? 4U : 0U) |
+                              (ours_below ? 8U : 0U) | (finished_below ? 16U : 0U);
+  return {owner, foreign | flags << flags_at};
+}
+
+std::optional<Sight> Sight::unpack(const Owner& owner, std::uint64_t revision) {
+  if ((revision & foreign) == 0 || (revision & ((std::uint64_t{1} << flags_at) - 1)) != 0) return std::nullopt;
+  std::uint64_t times[2] = {0, 0};
+  for (std::size_t i = 0; i < owner.bytes.size(); ++i) times[i / 8] = times[i / 8] << 8U | owner.bytes[i];
+  const std::uint64_t flags = revision >> flags_at;
+  Sight sight;
+  sight.completed = (flags & 1U) != 0;
+  if ((flags & 2U) != 0) sight.expiration = Decimal::unpack(times[0]);
+  if ((flags & 4U) != 0) sight.lease = Decimal::unpack(times[1]);
+  sight.ours_below = (flags & 8U) != 0;
+  sight.finished_below = (flags & 16U) != 0;
+  return sight;
+}
+
+// What is wrong with an item: thrown and caught in this file only.
+struct Malformed {
+  std::string attribute;
+  std::string why;
+};
+
+Dialect dialect_of(DynamoDbDialect dialect) {
+  switch (dialect) {
+    case DynamoDbDialect::powertools_python:
+      return Dialect::powertools_python;
+    case DynamoDbDialect::powertools_typescript:
+      return Dialect::powertools_typescript;
+    case DynamoDbDialect::powertools_java:
+      return Dialect::powertools_java;
+    case DynamoDbDialect::powertools_dotnet:
+      return Dialect::powertools_dotnet;
+    case DynamoDbDialect::native:
+      break;
+  }
+  throw Exception(ErrorKind::misuse, "the native dialect has a format of its own");
+}
+
+class PowertoolsFormat final : public ItemFormat {
+ public:
+  explicit PowertoolsFormat(const DynamoDbOptions& options)
+      : a_(options.attributes),
+        partition_key_(options.partition_key),
+        sort_key_(options.sort_key),
+        partition_value_(options.partition_value),
+        dialect_(dialect_of(options.dialect)) {}
+
+  [[nodiscard]] std::variant<Item, Error> primary_key(std::string_view key) const override {
+    // https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
+    const std::size_t most = sort_key_.empty() ? 2048 : 1024;
+    if (key.empty() || key.size() > most || !is_utf8(key)) {
+      return refuse(key, "a key of " + name() + " is UTF-8 of 1 to " + std::to_string(most) + " bytes");
+    }
+    Item item;
+    if (!sort_key_.empty()) item.add(partition_key_, AttributeValue::s(partition_value_));
+    item.add(sort_key_.empty() ? partition_key_ : sort_key_, AttributeValue::s(std::string(key)));
+    return item;
+  }
+
+  [[nodiscard]] std::variant<std::string, Error> key_of(const Item& item) const override {
+    const std::string& attribute = sort_key_.empty() ? partition_key_ : sort_key_;
+    const AttributeValue* id = item.find(attribute);
+    if (id != nullptr && id->type == Type::s && !id->text.empty()) return id->text;
+    return Error{ErrorKind::corrupt, "an item has no key '" + attribute + "' of type S: it is no record of " + name()};
+  }
+
+  [[nodiscard]] std::variant<Item, Error> encode(const Record& record) const override {
+    if (record.state == State::failed) {
+      return refuse(record.key, name() + " has no status for a failure: let the work release its claim when it throws");
+    }
+    if (record.state == State::unknown) {
+      return refuse(record.key, name() + " has no status for an unknown outcome: let lapsed claims be taken over");
+    }
+    const bool done = record.state == State::completed;
+    if (!done && record.expires_at == never) {
+      return refuse(record.key, name() + " takes over every lapsed claim: a policy of holding it cannot be kept");
+    }
+    if (!done && (ms(record.lease_until) < 0 || ms(record.lease_until) / 1000 > last_second)) {
+      return refuse(record.key, "the lease ends before 1970 or after 9999");
+    }
+    auto key = primary_key(record.key);
+    if (std::holds_alternative<Error>(key)) return key;
+    Item item = std::get<Item>(std::move(key));
+    item.reserve(20);
+    item.add(a_.expiration, AttributeValue::n(expiration_of(record)));
+    item.add(a_.status, AttributeValue::s(std::string(done ? completed : in_progress)));
+    if (!done) item.add(a_.in_progress_expiration, AttributeValue::n(ms(record.lease_until)));
+    if (!record.fingerprint.empty()) {
+      item.add(a_.validation, AttributeValue::s(keys::digest_text(dialect_, record.fingerprint.bytes())));
+    }
+    if (done) {
+      try {
+        add_result(item, record.result);
+      } catch (const Exception& error) {
+        return refuse(record.key, error.what());
+      }
+    }
+    item.add(a_.owner, AttributeValue::s(record.owner.hex()));
+    add_number(item, a_.token, record.token);
+    add_number(item, a_.attempt, record.attempt);
+    add_number(item, a_.revision, record.revision);
+    add_number(item, a_.expires_at, ms(record.expires_at));
+    if (record.created_at != Time{}) add_number(item, a_.created_at, ms(record.created_at));
+    if (done) add_number(item, a_.finished_at, ms(record.finished_at));
+    add_text(item, a_.holder, record.holder);
+    add_text(item, a_.note, record.note);
+    if (!record.steps.empty()) item.add(a_.steps, AttributeValue::s(steps_text(record.steps)));
+    return item;
+  }
+
+  [[nodiscard]] std::variant<Record, Error> decode(const Item& item) const override {
+    auto key = key_of(item);
+    if (Error* error = std::get_if<Error>(&key)) return std::move(*error);
+    try {
+      Record record = read(item);
+      record.key = std::get<std::string>(std::move(key));
+      return record;
+    } catch (const Malformed& malformed) {
+      return Error{ErrorKind::corrupt, "the item of the key '" + printable(std::get<std::string>(key)) +
+                                           "' is no record of " + name() + ": attribute '" + malformed.attribute +
+                                           "' " + malformed.why + ". Repair or delete it, or use another dialect"};
+    }
+  }
+
+  [[nodiscard]] Condition unchanged(const Seen& seen) const override {
+    Condition condition{.expression = {}, .names = {{"#c_owner", a_.owner}, {"#c_status", a_.status}}, .values = {}};
+    const std::optional<Sight> sight = Sight::unpack(seen.owner, seen.revision);
+    if (!sight) {
+      condition.expression =
+          "#c_owner = :c_owner AND #c_revision = :c_revision AND "
+          "(#c_status <> :c_status OR attribute_exists(#c_finished))";
+      condition.names.emplace_back("#c_revision", a_.revision);
+      condition.names.emplace_back("#c_finished", a_.finished_at);
+      condition.values.add(":c_owner", AttributeValue::s(seen.owner.hex()));
+      condition.values.add(":c_revision", AttributeValue::s(std::to_string(seen.revision)));
+      condition.values.add(":c_status", AttributeValue::s(std::string(completed)));
+      return condition;
+    }
+    condition.expression = "#c_status = :c_status";
+    condition.values.add(":c_status", AttributeValue::s(std::string(sight->completed ? completed : in_progress)));
+    const auto presence = [&](bool there, std::string_view name) {
+      condition.expression += there ? " AND attribute_exists(" : " AND attribute_not_exists(";
+      condition.expression.append(name).append(1, ')');
+    };
+    const auto time = [&](const std::optional<Decimal>& is, const std::string& name, const std::string& value,
+                          const std::string& attribute) {
+      condition.names.emplace_back(name, attribute);
+      if (!is) return presence(false, name);
+      condition.expression.append(" AND ").append(name).append(" = ").append(value);
+      condition.values.add(value, AttributeValue::n(is->text()));
+    };
+    time(sight->expiration, "#c_expiration", ":c_expiration", a_.expiration);
+    time(sight->lease, "#c_lease", ":c_lease", a_.in_progress_expiration);
+    presence(sight->ours_below, "#c_owner");
+    if (sight->ours_below) {
+      condition.names.emplace_back("#c_finished", a_.finished_at);
+      presence(sight->finished_below, "#c_finished");
+    }
+    return condition;
+  }
+
+  [[nodiscard]] std::optional<Condition> filter(const ListQuery& query) const override {
+    // The table may hold other items: none of them has a status.
+    Condition condition{.expression = "attribute_exists(#f_status)", .names = {{"#f_status", a_.status}}, .values = {}};
+    if (query.state) {
+      const bool done = query.state == State::completed;
+      if (!done && query.state != State::in_progress) {
+        condition.expression = "attribute_not_exists(#f_status) AND attribute_exists(#f_status)";  // There are none.
+        return condition;
+      }
+      condition.expression = "#f_status = :f_status";
+      condition.values.add(":f_status", AttributeValue::s(std::string(done ? completed : in_progress)));
+    }
+    if (query.expired_at) {
+      condition.expression += " AND #f_expiration <= :f_expiration";
+      condition.names.emplace_back("#f_expiration", a_.expiration);
+      condition.values.add(":f_expiration", AttributeValue::n(seconds_rounded_up(*query.expired_at)));
+    }
+    return condition;
+  }
+
+  [[nodiscard]] std::size_t max_record_bytes() const noexcept override {
+    // What does not fit all the same, because its text grows (escapes in Python, small numbers in TypeScript), is
+    // refused when it is written.
+    return max_item_bytes - std::size_t{8} * 1024;
+  }
+
+ private:
+  [[nodiscard]] std::string name() const { return std::string(keys::to_string(dialect_)); }
+
+  static Error refuse(std::string_view key, const std::string& why) {
+    return {ErrorKind::misuse, "the record '" + printable(key) + "' cannot be written: " + why};
+  }
+
+  static std::int64_t seconds_rounded_up(Time time) { return ms(time) / 1000 + (ms(time) % 1000 > 0 ? 1 : 0); }
+
+  // As the libraries round, and never so that one of them takes a live claim for an expired record.
+  [[nodiscard]] std::int64_t expiration_of(const Record& record) const {
+    const std::int64_t at = std::clamp<std::int64_t>(ms(record.expires_at), 0, last_second * 1000);
+    const std::int64_t seconds = (dialect_ == Dialect::powertools_typescript ? at + 500 : at) / 1000;
+    return record.state == State::completed ? seconds : std::max(seconds, seconds_rounded_up(record.lease_until));
+  }
+
+  template <class Number>
+  static void add_number(Item& item, const std::string& name, Number number) {
+    item.add(name, AttributeValue::s(std::to_string(number)));
+  }
+
+  static void add_text(Item& item, const std::string& name, const std::string& text) {
+    if (!text.empty()) item.add(name, text_or_bytes(text));
+  }
+
+  void add_result(Item& item, const Result& result) const {
+    if (result.content_type != json_type) item.add(a_.content_type, AttributeValue::s(result.content_type));
+    if (result.placement != Placement::inlined) {
+      item.add(a_.data, unreadable_powertools_data(dialect_));
+      item.add(a_.placement,
+               AttributeValue::s(std::string(result.placement == Placement::offloaded ? offloaded : dropped)));
+      if (!result.location.empty()) item.add(a_.location, text_or_bytes(result.location));
+      add_number(item, a_.data_bytes, result.size);
+      std::string digest;
+      append_base64(digest, {reinterpret_cast<const char*>(result.digest.data()), result.digest.size()});
+      item.add(a_.data_sha256, AttributeValue::s(std::move(digest)));
+      return;
+    }
+    if (result.bytes.empty()) {
+      // Nothing, as of a function that returns nothing. TypeScript leaves the attribute out (undefined).
+      if (dialect_ != Dialect::powertools_typescript) item.add(a_.data, AttributeValue::s("null"));
+      item.add(a_.result, AttributeValue::s(""));
+      return;
+    }
+    if (result.content_type != json_type && !result.content_type.starts_with("application/json;")) {
+      throw Exception(
+          ErrorKind::misuse,
+          "the result is of type '" + printable(result.content_type) + "', and records of " + name() +
+              " hold JSON: return a type that <once/codec_json.hpp> encodes, or a Result of application/json");
+    }
+    PowertoolsData data = write_powertools_data(dialect_, result.bytes);
+    item.add(a_.data, std::move(data.value));
+    if (!data.exact) item.add(a_.result, AttributeValue::s(result.bytes));
+  }
+
+  // Name and result of each step in base64, which is S whatever the bytes.
+  static std::string steps_text(const std::vector<Step>& steps) {
+    std::string out;
+    for (const Step& step : steps) {
+      if (!out.empty()) out += ' ';
+      append_base64(out, step.name);
+      out += ':';
+      append_base64(out, step.result);
+    }
+    return out;
+  }
+
+  [[nodiscard]] std::vector<Step> steps_in(std::string_view text) const {
+    std::vector<Step> steps;
+    while (!text.empty()) {
+      const std::string_view one = text.substr(0, text.find(' '));
+      text.remove_prefix(std::min(one.size() + 1, text.size()));
+      const std::size_t colon = std::min(one.find(':'), one.size());
+      const auto name = bytes_of_base64(one.substr(0, colon));
+      const auto result = bytes_of_base64(one.substr(std::min(colon + 1, one.size())));
+      if (colon == one.size() || !name || name->empty() || !result) throw Malformed{a_.steps, "is malformed"};
+      steps.push_back({*name, *result});
+    }
+    return steps;
+  }
+
+  static const AttributeValue* of_type(const Item& item, const std::string& name, Type type) {
+    const AttributeValue* value = item.find(name);
+    if (value != nullptr && value->type != type) {
+      throw Malformed{name, "is of type " + std::string(to_string(value->type))};
+    }
+    return value;
+  }
+
+  static std::optional<Decimal> decimal(const Item& item, const std::string& name) {
+    const AttributeValue* value = of_type(item, name, Type::n);
+    if (value == nullptr) return std::nullopt;
+    const auto number = Decimal::parse(value->text);
+    if (!number) throw Malformed{name, "is no time: " + printable(value->text)};
+    return number;
+  }
+
+  static std::string text(const Item& item, const std::string& name) {
+    const AttributeValue* value = item.find(name);
+    if (value == nullptr) return {};
+    const std::string* text = text_of(*value);
+    if (text == nullptr) throw Malformed{name, "is neither S nor B"};
+    return *text;
+  }
+
+  // One of our own numbers, in an S. 0 if it is not there.
+  template <class Number>
+  static Number number(const Item& item, const std::string& name) {
+    const AttributeValue* value = of_type(item, name, Type::s);
+    if (value == nullptr) return 0;
+    Number number{};
+    const char* const end = value->text.data() + value->text.size();
+    if (const auto read = std::from_chars(value->text.data(), end, number); read.ec != std::errc() || read.ptr != end) {
+      throw Malformed{name, "is no whole number in range"};
+    }
+    return number;
+  }
+
+  static Time time(const Item& item, const std::string& name) { return Time(Millis(number<std::int64_t>(item, name))); }
+
+  [[nodiscard]] Record read(const Item& item) const {
+    Record record;
+    Sight sight;
+    const AttributeValue* status = of_type(item, a_.status, Type::s);
+    if (status == nullptr) throw Malformed{a_.status, "is missing"};
+    sight.completed = status->text == completed;
+    if (!sight.completed && status->text != in_progress) {
+      throw Malformed{a_.status, "is '" + printable(status->text) + "', neither INPROGRESS nor COMPLETED"};
+    }
+    record.state = sight.completed ? State::completed : State::in_progress;
+    sight.expiration = decimal(item, a_.expiration);
+    // TypeScript takes such a record for one that does not expire; the others raise.
+    if (!sight.expiration && dialect_ != Dialect::powertools_typescript) throw Malformed{a_.expiration, "is missing"};
+    sight.lease = decimal(item, a_.in_progress_expiration);
+    const AttributeValue* owner = of_type(item, a_.owner, Type::s);
+    sight.ours_below = owner != nullptr;
+    sight.finished_below = item.find(a_.finished_at) != nullptr;
+    if (const AttributeValue* validation = of_type(item, a_.validation, Type::s)) {
+      record.fingerprint = fingerprint(validation->text);
+    }
+    if (sight.ours_below) {
+      record.token = number<std::uint64_t>(item, a_.token);
+      record.attempt = number<std::uint32_t>(item, a_.attempt);
+      record.created_at = time(item, a_.created_at);
+      record.expires_at = time(item, a_.expires_at);
+      if (!sight.completed && sight.lease) record.lease_until = Time(Millis(sight.lease->times_power(0)));
+      if (is_as_we_wrote_it(record, sight)) return read_ours(item, owner->text, std::move(record));
+    }
+    return read_foreign(item, sight, std::move(record));
+  }
+
+  [[nodiscard]] bool is_as_we_wrote_it(const Record& record, const Sight& sight) const {
+    const Decimal ours = Decimal::parse(std::to_string(expiration_of(record))).value_or(Decimal{});
+    return sight.completed == sight.finished_below && sight.completed != sight.lease.has_value() &&
+           sight.expiration == ours;
+  }
+
+  [[nodiscard]] Record read_ours(const Item& item, std::string_view owner, Record record) const {
+    const auto id = Owner::from_hex(owner);
+    if (!id) throw Malformed{a_.owner, "is not 32 hexadecimal digits"};
+    record.owner = *id;
+    record.revision = number<std::uint64_t>(item, a_.revision);
+    record.finished_at = time(item, a_.finished_at);
+    record.holder = text(item, a_.holder);
+    record.note = text(item, a_.note);
+    if (const AttributeValue* steps = of_type(item, a_.steps, Type::s)) record.steps = steps_in(steps->text);
+    if (record.state != State::completed) return record;
+
+    Result& result = record.result;
+    const AttributeValue* type = of_type(item, a_.content_type, Type::s);
+    result.content_type = type == nullptr ? std::string(json_type) : type->text;
+    const AttributeValue* exact = of_type(item, a_.result, Type::s);
+    const std::string placement = text(item, a_.placement);
+    if (placement.empty()) {
+      result.bytes = exact != nullptr ? exact->text : data_in(item);
+      return record;
+    }
+    if (placement != offloaded && placement != dropped)
+      throw Malformed{a_.placement, "is neither offloaded nor dropped"};
+    result.placement = placement == offloaded ? Placement::offloaded : Placement::dropped;
+    result.location = text(item, a_.location);
+    result.size = number<std::uint64_t>(item, a_.data_bytes);
+    const auto digest = bytes_of_base64(text(item, a_.data_sha256));
+    if (!digest || digest->size() != result.digest.size()) throw Malformed{a_.data_sha256, "is no SHA-256"};
+    std::copy(digest->begin(), digest->end(), result.digest.begin());
+    return record;
+  }
+
+  [[nodiscard]] Record read_foreign(const Item& item, const Sight& sight, Record record) const {
+    std::tie(record.owner, record.revision) = sight.packed();
+    record.attempt = std::max<std::uint32_t>(record.attempt, 1);
+    record.expires_at = sight.expiration ? Time(Millis(sight.expiration->times_power(3))) : never;
+    if (sight.completed) {
+      record.result = Result::inlined(data_in(item), std::string(json_type));
+      return record;
+    }
+    // Without a lease of its own a claim lives as long as its record; and no record expires under a live claim.
+    record.lease_until = sight.lease ? Time(Millis(sight.lease->times_power(0))) : record.expires_at;
+    record.expires_at = std::max(record.expires_at, record.lease_until);
+    return record;
+  }
+
+  [[nodiscard]] std::string data_in(const Item& item) const {
+    try {
+      return read_powertools_data(dialect_, item.find(a_.data));
+    } catch (const Exception& error) {
+      throw Malformed{a_.data, std::string("cannot be read: ") + error.what()};
+    }
+  }
+
+  // What is no digest is still something that no payload's digest equals.
+  [[nodiscard]] Fingerprint fingerprint(const std::string& text) const {
+    if (text.empty()) return {};
+    if (auto digest = keys::digest_from_text(dialect_, text)) return *digest;
+    return Fingerprint(sha256(text));
+  }
+
+  const DynamoDbAttributes a_;
+  const std::string partition_key_;
+  const std::string sort_key_;
+  const std::string partition_value_;
+  const Dialect dialect_;
+};
+
+}  // namespace
+
+std::unique_ptr<ItemFormat> make_powertools_format(const DynamoDbOptions& options) {
+  return std::make_unique<PowertoolsFormat>(options);
+}
+
+}  // namespace once::stores::dynamodb

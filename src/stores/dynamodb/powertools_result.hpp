@@ -1,0 +1,38 @@
+// Results as the four Powertools libraries keep them in an item's data attribute, and back.
+//
+//                  written                                   read
+//   Python         S: json.dumps(sort_keys=True); what is    S: JSON as it is (NaN and Infinity too, which JSON lacks);
+//                  false for Python (0, "", [], {}) as null  none or empty: null
+//   TypeScript     the value itself: M, L, S, N, BOOL, NULL  the same; B as base64, sets as arrays; none: null
+//   Java           S: JSON; a string as it is, unquoted      S: JSON, and what is none as a string; none: null
+//   .NET           S: JSON                                   S: JSON; none: null
+//
+// A TypeScript reader cannot take numbers over 2^53-1 nor the name __proto__, DynamoDB none under 1e-130 nor more than
+// 32 levels, and none of them what a double cannot hold: such a result is refused.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <once/keys/key_deriver.hpp>
+
+#include "stores/dynamodb/item.hpp"
+
+namespace once::stores::dynamodb {
+
+struct PowertoolsData {
+  AttributeValue value;
+  bool exact = true;  // False: read_powertools_data() gives something else than what was written.
+};
+
+// Throws Exception(misuse), saying why, for what is no JSON or cannot be held. Not for native.
+PowertoolsData write_powertools_data(keys::Dialect dialect, std::string_view json);
+
+// JSON. Null: there is no such attribute. Throws Exception(corrupt), saying why.
+std::string read_powertools_data(keys::Dialect dialect, const AttributeValue* data);
+
+// A value that makes the library's replay fail rather than return something, for a result that is not in the record.
+AttributeValue unreadable_powertools_data(keys::Dialect dialect);
+
+}  // namespace once::stores::dynamodb

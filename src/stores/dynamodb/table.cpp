@@ -1,0 +1,476 @@
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+
+#include <once/error.hpp>
+#include <once/stores/dynamodb_table.hpp>
+
+#include "platform/wait.hpp"
+
+namespace once::stores {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Grade = TableFinding::Grade;
+
+// The permissions that the store's calls need, by what they are on. A test holds them against the calls in its sources.
+constexpr std::array worker_actions{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:DeleteItem"};
+constexpr std::array look_actions{"dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive",
+                                  "dynamodb:DescribeContinuousBackups"};
+constexpr std::array results_actions{"s3:GetObject", "s3:PutObject", "s3:DeleteObject"};
+
+// What one call came to.
+struct Answer {
+  Json json;               // An object. Of an error of the service too.
+  std::string error_type;  // "ResourceNotFoundException". Empty: it went well.
+  std::string message;
+  std::optional<StoreTime> time;
+};
+
+std::string text_at(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+const Json& member(const Json& json, const char* name) {
+  static const Json nothing = Json::object();
+  const auto found = json.find(name);
+  return found == json.end() ? nothing : *found;
+}
+
+std::uint64_t number_at(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
+bool flag_at(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_boolean() && found->get<bool>();
+}
+
+std::string body_of(const DynamoDbOptions& options) { return Json{{"TableName", options.table}}.dump(); }
+
+// "table 'once' at https://…"
+std::string place(const aws::Transport& transport, const DynamoDbOptions& options) {
+  return "table '" + options.table + "' at " + transport.name();
+}
+
+bool means_absent(const Answer& answer) { return answer.error_type == "ResourceNotFoundException"; }
+
+// The call is not known there, as some emulators do not know of the TTL or of backups.
+bool means_unknown(const Answer& answer) { return answer.error_type == "UnknownOperationException"; }
+
+bool means_denied(const Answer& answer) {
+  return answer.error_type == "AccessDeniedException" || answer.error_type == "AccessDenied";
+}
+
+Answer call(aws::Transport& transport, const DynamoDbOptions& options, aws::Call call) {
+  const std::string what = call.operation + " of " + place(transport, options) + ": ";
+  const auto reply =
+      wait_for<aws::Reply>([&](Callback<void(aws::Reply)> done) { transport.call(std::move(call), std::move(done)); });
+  if (reply.error) throw Exception(reply.error->kind, what + reply.error->message);
+  Answer answer{.json = Json::parse(reply.body, nullptr, false), .error_type = {}, .message = {}, .time = reply.time};
+  const bool understood = answer.json.is_object();
+  if (reply.status == 200 && understood) return answer;
+  if (understood) {
+    const std::string type = text_at(answer.json, "__type");
+    answer.error_type = type.substr(type.rfind('#') == std::string::npos ? 0 : type.rfind('#') + 1);
+    answer.message = text_at(answer.json, "message");
+    if (answer.message.empty()) answer.message = text_at(answer.json, "Message");
+  }
+  if (reply.status >= 500 && !means_unknown(answer)) {
+    throw Exception(ErrorKind::unavailable, what + "HTTP " + std::to_string(reply.status) + " " + answer.error_type +
+                                                " " + answer.message + ". Try again");
+  }
+  if (answer.error_type.empty()) {
+    throw Exception(ErrorKind::misuse, what + "HTTP " + std::to_string(reply.status) +
+                                           " and nothing that DynamoDB says. Is this its endpoint?");
+  }
+  return answer;
+}
+
+// For what the caller has no answer to.
+[[noreturn]] void refuse(const aws::Transport& transport, const DynamoDbOptions& options, const char* operation,
+                         const Answer& answer) {
+  const std::string what = std::string(operation) + " of " + place(transport, options) + ": ";
+  if (means_absent(answer)) {
+    throw Exception(ErrorKind::misuse, what +
+                                           "there is no such table there. Look at its name, the region, the endpoint "
+                                           "and whose credentials these are; `once table create` makes it");
+  }
+  if (means_denied(answer)) {
+    throw Exception(ErrorKind::misuse,
+                    what + answer.message + ". The permission dynamodb:" + operation + " on this table is missing");
+  }
+  for (const char* const busy : {"LimitExceededException", "ThrottlingException", "ResourceInUseException"}) {
+    if (answer.error_type == busy) {
+      throw Exception(ErrorKind::unavailable, what + answer.message + ". Try again in a while");
+    }
+  }
+  throw Exception(ErrorKind::misuse, what + answer.error_type + ": " + answer.message);
+}
+
+// The primary key and an index's, as CreateTable and DescribeTable have it: "id" or "pk, sk".
+std::string schema_text(const Json& schema) {
+  std::string out;
+  for (const char* const kind : {"HASH", "RANGE"}) {
+    for (const Json& part : schema) {
+      if (text_at(part, "KeyType") != kind) continue;
+      if (!out.empty()) out += ", ";
+      out += text_at(part, "AttributeName");
+    }
+  }
+  return out;
+}
+
+std::string type_of(const Json& table, const std::string& attribute) {
+  for (const Json& definition : member(table, "AttributeDefinitions")) {
+    if (text_at(definition, "AttributeName") == attribute) return text_at(definition, "AttributeType");
+  }
+  return {};
+}
+
+const Json* index_of(const Json& table, const std::string& name) {
+  for (const Json& index : member(table, "GlobalSecondaryIndexes")) {
+    if (text_at(index, "IndexName") == name) return &index;
+  }
+  return nullptr;
+}
+
+Json key_schema(const DynamoDbOptions& options) {
+  Json schema = Json::array({{{"AttributeName", options.partition_key}, {"KeyType", "HASH"}}});
+  if (!options.sort_key.empty()) schema.push_back({{"AttributeName", options.sort_key}, {"KeyType", "RANGE"}});
+  return schema;
+}
+
+class Examination {
+ public:
+  Examination(const Json& table, const DynamoDbOptions& options, TableReport& report)
+      : table_(table), options_(options), report_(report) {}
+
+  void look_at_status() {
+    if (report_.status == "ACTIVE" || report_.status == "UPDATING") {
+      add(Grade::fine, "status", report_.status);
+    } else {
+      add(Grade::lack, "status", report_.status + ": it cannot be used now");
+    }
+  }
+
+  void look_at_key() {
+    const std::string wanted = schema_text(key_schema(options_));
+    const std::string there = schema_text(member(table_, "KeySchema"));
+    if (there != wanted) {
+      add(Grade::lack, "key",
+          "the primary key is " + there + ", not " + wanted +
+              ". No table's key can be changed: take another table, or tell the store the names this one has");
+      return;
+    }
+    for (const Json& part : member(table_, "KeySchema")) {
+      const std::string name = text_at(part, "AttributeName");
+      if (const std::string type = type_of(table_, name); type != "S") {
+        add(Grade::lack, "key", "'" + name + "' is of type " + type + ", not S. Take another table");
+        return;
+      }
+    }
+    add(Grade::fine, "key", wanted);
+  }
+
+  void look_at_index() {
+    const Json* const index = index_of(table_, options_.index);
+    if (!wants_open_index(options_)) {
+      add(Grade::fine, "index", "none is needed: open records are found by reading the table");
+      return;
+    }
+    const std::string name = "'" + options_.index + "'";
+    if (index == nullptr) {
+      add(Grade::lack, "index",
+          "there is no index " + name + " on '" + options_.attributes.open +
+              "': listing open records reads the whole table. Add it with aws dynamodb update-table, as `once table "
+              "create --dry-run` has it, or do without it");
+      return;
+    }
+    const std::string key = schema_text(member(*index, "KeySchema"));
+    const std::string projection = text_at(member(*index, "Projection"), "ProjectionType");
+    const std::string status = text_at(*index, "IndexStatus");
+    if (key != options_.attributes.open || type_of(table_, key) != "S") {
+      add(Grade::lack, "index", name + " is on " + key + ", not on '" + options_.attributes.open + "' of type S");
+    } else if (projection != "ALL") {
+      add(Grade::lack, "index", name + " projects " + projection + ", not ALL: delete it and make it anew");
+    } else if (!status.empty() && status != "ACTIVE") {
+      add(Grade::lack, "index", name + " is " + status + ": wait until it is ACTIVE");
+    } else {
+      add(Grade::fine, "index", name + " on " + key);
+    }
+  }
+
+  void look_at_billing() {
+    if (text_at(member(table_, "BillingModeSummary"), "BillingMode") == "PAY_PER_REQUEST") {
+      add(Grade::fine, "billing", "on demand");
+    } else {
+      add(Grade::hint, "billing", "provisioned: calls beyond its capacity are throttled, and wait");
+    }
+  }
+
+  void look_at_protection() {
+    report_.deletion_protection = flag_at(table_, "DeletionProtectionEnabled");
+    add(report_.deletion_protection ? Grade::fine : Grade::hint, "protection",
+        report_.deletion_protection
+            ? "deletion protection is on"
+            : "deletion protection is off: whoever may delete the table makes every operation run again");
+  }
+
+  // Whether it is off and nothing speaks against turning it on.
+  bool look_at_ttl(const Answer& answer) {
+    if (could_not_see(answer, "ttl", "dynamodb:DescribeTimeToLive")) return false;
+    const Json& ttl = member(answer.json, "TimeToLiveDescription");
+    const std::string status = text_at(ttl, "TimeToLiveStatus");
+    const std::string attribute = text_at(ttl, "AttributeName");
+    const std::string& wanted = options_.attributes.expiration;
+    if (status != "ENABLED" && status != "ENABLING") {
+      add(Grade::lack, "ttl",
+          "it is off, so expired records stay until `once sweep`. Turn it on for '" + wanted +
+              "': once table create, or aws dynamodb update-time-to-live");
+      return status == "DISABLED";
+    }
+    if (attribute != wanted) {
+      add(Grade::lack, "ttl",
+          "it is on '" + attribute + "', not on '" + wanted +
+              "'. Turn it off, wait an hour and turn it on for the other, or tell the store the name");
+    } else {
+      add(Grade::fine, "ttl", "on " + wanted);
+    }
+    return false;
+  }
+
+  void look_at_recovery(const Answer& answer) {
+    if (could_not_see(answer, "recovery", "dynamodb:DescribeContinuousBackups")) return;
+    const Json& backups = member(answer.json, "ContinuousBackupsDescription");
+    const bool on =
+        text_at(member(backups, "PointInTimeRecoveryDescription"), "PointInTimeRecoveryStatus") == "ENABLED";
+    add(on ? Grade::fine : Grade::hint, "recovery",
+        on ? "point-in-time recovery is on"
+           : "point-in-time recovery is off: a table that was lost or damaged cannot be brought back");
+  }
+
+ private:
+  void add(Grade grade, const char* name, std::string text) {
+    report_.findings.push_back({grade, name, std::move(text)});
+  }
+  bool could_not_see(const Answer& answer, const char* name, const std::string& permission) {
+    if (answer.error_type.empty()) return false;
+    std::string why = answer.message;
+    if (means_denied(answer)) why = "the permission " + permission + " is missing";
+    if (means_unknown(answer)) why = "this endpoint does not know of it";
+    add(Grade::hint, name, "could not be seen: " + why);
+    return true;
+  }
+
+  const Json& table_;
+  const DynamoDbOptions& options_;
+  TableReport& report_;
+};
+
+// A look at what may be hidden from us, or unknown there: misuse is an answer as well.
+Answer try_to_look(aws::Transport& transport, const DynamoDbOptions& options, const char* operation) {
+  try {
+    return call(transport, options, {operation, body_of(options), true});
+  } catch (const Exception& error) {
+    if (error.kind() != ErrorKind::misuse) throw;
+    return {.json = {}, .error_type = "Misuse", .message = error.what(), .time = {}};
+  }
+}
+
+Answer describe(aws::Transport& transport, const DynamoDbOptions& options) {
+  Answer answer = call(transport, options, {"DescribeTable", body_of(options), true});
+  if (!answer.error_type.empty() && !means_absent(answer)) refuse(transport, options, "DescribeTable", answer);
+  return answer;
+}
+
+// Waits until the table and its indexes can be used.
+void wait_until_active(aws::Transport& transport, const DynamoDbOptions& options, const Pause& pause) {
+  for (;;) {
+    const Answer answer = describe(transport, options);
+    std::string status = "not there yet";  // What follows a CreateTable may take a moment to be seen.
+    if (!means_absent(answer)) {
+      const Json& table = member(answer.json, "Table");
+      status = text_at(table, "TableStatus");
+      if (status == "ACTIVE") {
+        for (const Json& index : member(table, "GlobalSecondaryIndexes")) {
+          const std::string of_index = text_at(index, "IndexStatus");
+          if (!of_index.empty() && of_index != "ACTIVE") {
+            status = "waiting for its index '" + text_at(index, "IndexName") + "', which is " + of_index;
+          }
+        }
+      }
+    }
+    if (status == "ACTIVE") return;
+    if (!pause("the table is " + status)) {
+      throw Exception(ErrorKind::unavailable, place(transport, options) + " is " + status +
+                                                  " still. It goes on by itself: do the same again to wait for it");
+    }
+  }
+}
+
+void turn_on_ttl(aws::Transport& transport, const DynamoDbOptions& options) {
+  Answer answer = call(transport, options, create_table_calls(options, {}).back());
+  // Another `create` was quicker: what was asked for is so.
+  const bool is_on =
+      answer.error_type == "ValidationException" && answer.message.find("already enabled") != std::string::npos;
+  if (!answer.error_type.empty() && !is_on && !means_unknown(answer)) {
+    refuse(transport, options, "UpdateTimeToLive", answer);
+  }
+}
+
+struct Look {
+  TableReport report;
+  bool ttl_is_off = false;  // And can be turned on: it is not on for another attribute.
+};
+
+Look look_at(aws::Transport& transport, const DynamoDbOptions& options) {
+  Look look;
+  TableReport& report = look.report;
+  const Answer described = describe(transport, options);
+  report.time = described.time;
+  if (means_absent(described)) {
+    report.findings.push_back(
+        {Grade::lack, "table", "there is no " + place(transport, options) + ": make it with once table create"});
+    return look;
+  }
+  const Json& table = member(described.json, "Table");
+  report.exists = true;
+  report.arn = text_at(table, "TableArn");
+  report.status = text_at(table, "TableStatus");
+  report.records = number_at(table, "ItemCount");
+  report.bytes = number_at(table, "TableSizeBytes");
+  report.findings.push_back(
+      {Grade::fine, "table", report.arn.empty() ? place(transport, options) : report.arn + " at " + transport.name()});
+  Examination examination(table, options, report);
+  examination.look_at_status();
+  examination.look_at_key();
+  look.ttl_is_off = examination.look_at_ttl(try_to_look(transport, options, "DescribeTimeToLive"));
+  examination.look_at_index();
+  examination.look_at_billing();
+  examination.look_at_protection();
+  examination.look_at_recovery(try_to_look(transport, options, "DescribeContinuousBackups"));
+  return look;
+}
+
+}  // namespace
+
+bool wants_open_index(const DynamoDbOptions& options) noexcept {
+  return options.use_index != DynamoDbOptions::UseIndex::never && options.dialect == DynamoDbDialect::native;
+}
+
+std::vector<aws::Call> create_table_calls(const DynamoDbOptions& options, const TableSetup& setup) {
+  Json create{{"TableName", options.table}, {"BillingMode", "PAY_PER_REQUEST"}, {"KeySchema", key_schema(options)}};
+  Json& attributes = create["AttributeDefinitions"] = Json::array();
+  for (const Json& part : create["KeySchema"]) {
+    attributes.push_back({{"AttributeName", part["AttributeName"]}, {"AttributeType", "S"}});
+  }
+  if (wants_open_index(options)) {
+    attributes.push_back({{"AttributeName", options.attributes.open}, {"AttributeType", "S"}});
+    create["GlobalSecondaryIndexes"] =
+        Json::array({{{"IndexName", options.index},
+                      {"KeySchema", Json::array({{{"AttributeName", options.attributes.open}, {"KeyType", "HASH"}}})},
+                      {"Projection", {{"ProjectionType", "ALL"}}}}});
+  }
+  if (setup.deletion_protection) create["DeletionProtectionEnabled"] = true;
+  for (const auto& [key, value] : setup.tags) create["Tags"].push_back({{"Key", key}, {"Value", value}});
+  const Json ttl{{"TableName", options.table},
+                 {"TimeToLiveSpecification", {{"AttributeName", options.attributes.expiration}, {"Enabled", true}}}};
+  // Not repeatable: the answer to the second of two would be an error.
+  return {{"CreateTable", create.dump(), false}, {"UpdateTimeToLive", ttl.dump(), false}};
+}
+
+bool TableReport::fits() const noexcept {
+  return exists && std::none_of(findings.begin(), findings.end(),
+                                [](const TableFinding& finding) { return finding.grade == Grade::lack; });
+}
+
+TableReport check_table(aws::Transport& transport, const DynamoDbOptions& options) {
+  return look_at(transport, options).report;
+}
+
+Creation create_table(aws::Transport& transport, const DynamoDbOptions& options, const TableSetup& setup,
+                      const Pause& pause) {
+  bool made = false;
+  if (means_absent(describe(transport, options))) {
+    const Answer answer = call(transport, options, create_table_calls(options, setup).front());
+    made = answer.error_type.empty();
+    // In use: somebody else is making it at this moment.
+    if (!made && answer.error_type != "ResourceInUseException") refuse(transport, options, "CreateTable", answer);
+  }
+  wait_until_active(transport, options, pause);
+  if (made) {
+    turn_on_ttl(transport, options);
+    return {};
+  }
+  Look look = look_at(transport, options);
+  const auto lacks = std::count_if(look.report.findings.begin(), look.report.findings.end(),
+                                   [](const TableFinding& finding) { return finding.grade == Grade::lack; });
+  if (lacks == (look.ttl_is_off ? 1 : 0)) {
+    if (!look.ttl_is_off) return {Created::was_there, std::move(look.report)};
+    turn_on_ttl(transport, options);
+    return {Created::completed, check_table(transport, options)};
+  }
+  return {Created::does_not_fit, std::move(look.report)};
+}
+
+void delete_table(aws::Transport& transport, const DynamoDbOptions& options, const Pause& pause) {
+  const Answer answer = call(transport, options, {"DeleteTable", body_of(options), false});
+  if (answer.error_type == "ValidationException" && answer.message.find("protect") != std::string::npos) {
+    throw Exception(ErrorKind::misuse, place(transport, options) +
+                                           ": deletion protection is on. Turn it off first: aws dynamodb "
+                                           "update-table --no-deletion-protection-enabled");
+  }
+  if (!answer.error_type.empty()) refuse(transport, options, "DeleteTable", answer);
+  while (!means_absent(describe(transport, options))) {
+    if (!pause("the table is DELETING")) {
+      throw Exception(ErrorKind::unavailable, place(transport, options) + " is DELETING still. It goes on by itself");
+    }
+  }
+}
+
+std::string least_policy(const DynamoDbOptions& options, std::string_view arn, PolicyFor whom,
+                         std::string_view results) {
+  const std::string table(arn);
+  const bool composite = !options.sort_key.empty();
+  Json statements = Json::array();
+  const auto allow = [&](const char* sid, Json actions, std::string resource) {
+    statements.push_back(
+        {{"Sid", sid}, {"Effect", "Allow"}, {"Action", std::move(actions)}, {"Resource", std::move(resource)}});
+    return &statements.back();
+  };
+  // Calls that name no key, such as DescribeTable, are not held back by it.
+  const auto keep_to_partition = [&](Json* statement) {
+    if (!composite || options.partition_value.empty()) return;
+    (*statement)["Condition"] = {{"ForAllValues:StringEquals", {{"dynamodb:LeadingKeys", {options.partition_value}}}}};
+  };
+  keep_to_partition(allow("OnceRecords", worker_actions, table));
+  if (!results.empty()) {
+    const std::string partition = table.substr(0, table.find(":dynamodb:"));
+    allow("OnceResults", results_actions, partition + ":s3:::" + std::string(results) + "/*");
+  }
+  if (whom == PolicyFor::operators) {
+    Json actions = Json::array({composite ? "dynamodb:Query" : "dynamodb:Scan"});
+    for (const char* const action : look_actions) actions.push_back(action);
+    keep_to_partition(allow("OnceTable", std::move(actions), table));
+    if (wants_open_index(options)) {
+      allow("OnceIndex", Json::array({"dynamodb:Query"}), table + "/index/" + options.index);
+    }
+  }
+  return Json{{"Version", "2012-10-17"}, {"Statement", std::move(statements)}}.dump(2) + "\n";
+}
+
+std::string table_arn(const DynamoDbOptions& options, std::string_view region, std::string_view account) {
+  if (options.table.starts_with("arn:")) return options.table;
+  std::string partition = "aws";
+  if (region.starts_with("cn-")) partition = "aws-cn";
+  if (region.starts_with("us-gov-")) partition = "aws-us-gov";
+  return "arn:" + partition + ":dynamodb:" + std::string(region.empty() ? "*" : region) + ":" +
+         std::string(account.empty() ? "*" : account) + ":table/" + options.table;
+}
+
+}  // namespace once::stores

@@ -1,0 +1,611 @@
+// The HTTP client against a server that behaves in every way a server can misbehave.
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <latch>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <once/error.hpp>
+
+#include "aws/http_client.hpp"
+#include "platform/wait.hpp"
+#include "wire_server.hpp"
+
+namespace once::aws {
+namespace {
+
+using ::testing::AllOf;
+using testing::answer;
+using ::testing::HasSubstr;
+using testing::Peer;
+using testing::Server;
+
+HttpRequest post(const Server& server, std::string body = "{}", std::string host = "127.0.0.1") {
+  HttpRequest request;
+  request.method = "POST";
+  request.tls = false;
+  request.host = std::move(host);
+  request.port = server.port();
+  request.target = "/";
+  request.body = std::move(body);
+  request.timeout = Millis{20'000};
+  return request;
+}
+
+HttpAnswer exchange(HttpClient& client, HttpRequest request) {
+  return wait_for<HttpAnswer>(
+      [&](Callback<void(HttpAnswer)> done) { client.send(std::move(request), std::move(done)); });
+}
+
+HttpAnswer tls_exchange(HttpClient& client, HttpRequest request) {
+  request.tls = true;
+  return exchange(client, std::move(request));
+}
+
+void expect_error(const HttpAnswer& got, ErrorKind kind, const std::string& text) {
+  ASSERT_TRUE(got.error.has_value()) << "status " << got.status;
+  EXPECT_EQ(got.error->kind, kind) << got.error->message;
+  EXPECT_THAT(got.error->message, HasSubstr(text));
+}
+
+// Answers every request with its body.
+void echo(Peer& peer) {
+  while (const auto request = peer.request()) {
+    peer.send(answer(request->substr(request->find("\r\n\r\n") + 4)));
+  }
+}
+
+TEST(WireHttp, SendsTheRequestAsItIs) {
+  std::promise<std::string> seen;
+  Server server([&](Peer& peer) {
+    seen.set_value(*peer.request());
+    peer.send(answer("yes", "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"));
+    peer.request();
+  });
+  const auto client = make_http_client();
+  HttpRequest request = post(server, "a body");
+  request.target = "/a/b?c=d";
+  request.headers = {{"X-Amz-Target", "T.Op"}, {"X-Empty", ""}};
+  const HttpAnswer got = exchange(*client, request);
+  ASSERT_FALSE(got.error) << got.error->message;
+  EXPECT_EQ(got.status, 200);
+  EXPECT_EQ(got.body, "yes");
+  EXPECT_EQ(got.header("date"), "Thu, 01 Jan 1970 00:00:00 GMT");
+  EXPECT_EQ(seen.get_future().get(), "POST /a/b?c=d HTTP/1.1\r\nX-Amz-Target: T.Op\r\nX-Empty: \r\nHost: 127.0.0.1:" +
+                                         std::to_string(server.port()) + "\r\nContent-Length: 6\r\n\r\na body");
+}
+
+TEST(WireHttp, AGetHasNoBodyAndAHeadAnswerNeither) {
+  std::mutex mutex;
+  std::vector<std::string> seen;
+  Server server([&](Peer& peer) {
+    while (const auto request = peer.request()) {
+      const std::lock_guard lock(mutex);
+      seen.push_back(*request);
+      peer.send(request->starts_with("HEAD") ? "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" : answer("x"));
+    }
+  });
+  const auto client = make_http_client();
+  for (const char* method : {"HEAD", "GET"}) {
+    HttpRequest request = post(server, "");
+    request.method = method;
+    request.headers = {{"host", "elsewhere"}};
+    const HttpAnswer got = exchange(*client, request);
+    ASSERT_FALSE(got.error) << got.error->message;
+  }
+  EXPECT_EQ(server.connections(), 1U);
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(seen, (std::vector<std::string>{"HEAD / HTTP/1.1\r\nhost: elsewhere\r\n\r\n",
+                                            "GET / HTTP/1.1\r\nhost: elsewhere\r\n\r\n"}));
+}
+
+TEST(WireHttp, KeepsConnectionsAlive) {
+  Server server(echo);
+  const auto client = make_http_client();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(exchange(*client, post(server, std::to_string(i))).body, std::to_string(i));
+  EXPECT_EQ(server.connections(), 1U);
+}
+
+TEST(WireHttp, ResolvesNames) {
+  Server server(echo);
+  const auto client = make_http_client();
+  const HttpAnswer got = exchange(*client, post(server, "hello", "localhost"));
+  ASSERT_FALSE(got.error) << got.error->message;
+  EXPECT_EQ(got.body, "hello");
+}
+
+TEST(WireHttp, ReadsChunksAndPassesOver100Continue) {
+  Server server([](Peer& peer) {
+    while (peer.request()) {
+      peer.send("HTTP/1.1 100 Continue\r\n\r\n");
+      peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nwiki\r\n");
+      peer.send("5\r\npedia\r\n0\r\n\r\n");
+    }
+  });
+  const auto client = make_http_client();
+  EXPECT_EQ(exchange(*client, post(server)).body, "wikipedia");
+  EXPECT_EQ(exchange(*client, post(server)).body, "wikipedia");
+  EXPECT_EQ(server.connections(), 1U);
+}
+
+TEST(WireHttp, ReadsAnAnswerThatEndsWithTheConnection) {
+  Server server([](Peer& peer) {
+    peer.request();
+    peer.send("HTTP/1.0 200 OK\r\n\r\nall of it");
+  });
+  const auto client = make_http_client();
+  EXPECT_EQ(exchange(*client, post(server)).body, "all of it");
+}
+
+TEST(WireHttp, LargeBodiesGoBothWays) {
+  Server server(echo);
+  const auto client = make_http_client();
+  std::string body(3'000'000, 'x');
+  for (std::size_t i = 0; i < body.size(); i += 1000) body[i] = static_cast<char>('a' + i / 1000 % 26);
+  EXPECT_TRUE(exchange(*client, post(server, body)).body == body);
+  EXPECT_EQ(exchange(*client, post(server, "small")).body, "small");
+  EXPECT_EQ(server.connections(), 1U);
+}
+
+// The server closes between two requests. The second must not be written to what is closed: it would be in doubt.
+TEST(WireHttp, UsesNoConnectionThatTheServerHasClosed) {
+  std::latch closed(1);
+  Server server([&](Peer& peer) {
+    if (peer.number > 1) return echo(peer);
+    peer.request();
+    peer.send(answer("first"));
+    peer.close();
+    closed.count_down();
+  });
+  const auto client = make_http_client();
+  EXPECT_EQ(exchange(*client, post(server)).body, "first");
+  closed.wait();
+  const HttpAnswer second = exchange(*client, post(server, "second"));
+  ASSERT_FALSE(second.error) << second.error->message;
+  EXPECT_EQ(second.body, "second");
+  EXPECT_EQ(server.connections(), 2U);
+}
+
+TEST(WireHttp, UsesNoConnectionWithBytesThatNobodyAskedFor) {
+  std::latch sent(1);
+  Server server([&](Peer& peer) {
+    if (peer.number > 1) return echo(peer);
+    peer.request();
+    peer.send(answer("first"));
+    peer.send(answer("unasked"));
+    sent.count_down();
+    peer.request();
+  });
+  const auto client = make_http_client();
+  EXPECT_EQ(exchange(*client, post(server)).body, "first");
+  sent.wait();
+  EXPECT_EQ(exchange(*client, post(server, "second")).body, "second");
+}
+
+TEST(WireHttp, ConnectionCloseIsObeyed) {
+  Server server([](Peer& peer) {
+    while (peer.request()) peer.send(answer("x", "Connection: close\r\n"));
+  });
+  const auto client = make_http_client();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(exchange(*client, post(server)).body, "x");
+  EXPECT_EQ(server.connections(), 3U);
+}
+
+TEST(WireHttp, ClosesConnectionsThatNobodyUses) {
+  std::promise<bool> closed;
+  Server server([&](Peer& peer) {
+    peer.request();
+    peer.send(answer("x"));
+    closed.set_value(peer.closed_by_client());
+  });
+  const auto client = make_http_client({.idle_limit = Millis{50}});
+  EXPECT_EQ(exchange(*client, post(server)).body, "x");
+  EXPECT_TRUE(closed.get_future().get());
+}
+
+// Never sent again, whatever happens after the request went out: the server counts.
+TEST(WireHttp, WhatMayHaveArrivedIsInDoubtAndNotSentAgain) {
+  struct Case {
+    const char* name;
+    std::function<void(Peer&)> misbehave;
+    const char* text;
+  };
+  const std::vector<Case> cases = {
+      {"no answer", [](Peer& peer) { peer.close(); }, "without an answer"},
+      {"reset", [](Peer& peer) { peer.reset(); }, "Connection reset"},
+      {"half a head",
+       [](Peer& peer) {
+         peer.send("HTTP/1.1 200 OK\r\nContent-Le");
+         peer.close();
+       },
+       "the answer broke off"},
+      {"half a body",
+       [](Peer& peer) {
+         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+         peer.close();
+       },
+       "the answer broke off"},
+      {"half the chunks",
+       [](Peer& peer) {
+         peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nwiki\r\n");
+         peer.close();
+       },
+       "the answer broke off"},
+      {"not HTTP", [](Peer& peer) { peer.send("220 smtp.example.org\r\n\r\n"); }, "is not HTTP/1.1"},
+      {"oversized head", [](Peer& peer) { peer.send("HTTP/1.1 200 OK\r\nA: " + std::string(2000, 'a') + "\r\n\r\n"); },
+       "a head of more than 1000 bytes"},
+      {"oversized body", [](Peer& peer) { peer.send(answer(std::string(20'000, 'a'))); },
+       "a body of more than 10000 bytes"},
+  };
+  for (const bool reused : {false, true}) {
+    for (const Case& each : cases) {
+      SCOPED_TRACE(std::string(each.name) + (reused ? ", on a connection that was used before" : ""));
+      std::atomic<int> requests{0};
+      Server server([&](Peer& peer) {
+        while (peer.request()) {
+          if (++requests == 1 && reused) {
+            peer.send(answer("first"));
+            continue;
+          }
+          each.misbehave(peer);
+          return;
+        }
+      });
+      const auto client = make_http_client({.max_head_bytes = 1000, .max_body_bytes = 10'000});
+      if (reused) {
+        ASSERT_EQ(exchange(*client, post(server)).body, "first");
+      }
+      const HttpAnswer got = exchange(*client, post(server));
+      expect_error(got, ErrorKind::in_doubt, each.text);
+      EXPECT_THAT(got.error->message, AllOf(HasSubstr("http://127.0.0.1:" + std::to_string(server.port())),
+                                            HasSubstr("may have been carried out")));
+      EXPECT_EQ(requests, reused ? 2 : 1);
+    }
+  }
+}
+
+TEST(WireHttp, NobodyListensThere) {
+  const auto client = make_http_client();
+  HttpRequest request;
+  request.method = "POST";
+  request.tls = false;
+  request.host = "127.0.0.1";
+  request.port = testing::closed_port();
+  request.target = "/";
+  expect_error(exchange(*client, request), ErrorKind::unavailable, "Connection refused");
+}
+
+TEST(WireHttp, ManyFailTogetherWhenNobodyListens) {
+  const auto client = make_http_client({.max_connections = 4});
+  HttpRequest request;
+  request.method = "POST";
+  request.tls = false;
+  request.host = "127.0.0.1";
+  request.port = testing::closed_port();
+  request.target = "/";
+  std::latch all(200);
+  std::atomic<int> refused{0};
+  for (int i = 0; i < 200; ++i) {
+    client->send(request, [&](const HttpAnswer& got) {
+      if (got.error && got.error->kind == ErrorKind::unavailable) ++refused;
+      all.count_down();
+    });
+  }
+  all.wait();
+  EXPECT_EQ(refused, 200);
+}
+
+TEST(WireHttp, ANameThatDoesNotExist) {
+  const auto client = make_http_client();
+  HttpRequest request;
+  request.method = "POST";
+  request.host = "dynamodb.invalid";  // RFC 2606: never a name.
+  request.target = "/";
+  request.timeout = Millis{60'000};
+  expect_error(exchange(*client, request), ErrorKind::unavailable, "the name cannot be resolved");
+}
+
+TEST(WireHttp, NoAnswerInTime) {
+  std::atomic<int> requests{0};
+  Server server([&](Peer& peer) {
+    while (peer.request()) ++requests;
+  });
+  const auto client = make_http_client();
+  HttpRequest request = post(server);
+  request.timeout = Millis{100};
+  expect_error(exchange(*client, request), ErrorKind::in_doubt, "no answer within 100 ms");
+  EXPECT_EQ(requests, 1);
+}
+
+TEST(WireHttp, NoConnectionFreeInTime) {
+  std::latch arrived(1);
+  std::latch over(1);
+  Server server([&](Peer& peer) {
+    peer.request();
+    arrived.count_down();
+    over.wait();
+    peer.send(answer("late"));
+    peer.request();
+  });
+  const auto client = make_http_client({.max_connections = 1});
+  std::promise<HttpAnswer> first;
+  client->send(post(server), [&](HttpAnswer got) { first.set_value(std::move(got)); });
+  arrived.wait();
+  HttpRequest second = post(server);
+  second.timeout = Millis{50};
+  expect_error(exchange(*client, second), ErrorKind::unavailable, "not sent within 50 ms: all connections are busy");
+  over.count_down();
+  EXPECT_EQ(first.get_future().get().body, "late");
+  EXPECT_EQ(server.connections(), 1U);
+}
+
+// Accepts and never says a word: TLS waits for the server's part of the handshake.
+TEST(WireHttp, NoHandshakeInTime) {
+  Server server([](Peer& peer) { peer.request(); });
+  const auto client = make_http_client({.connect_timeout = Millis{80}, .ca_file = testing::make_identity().ca_file});
+  // The file has gone with its identity.
+  expect_error(tls_exchange(*client, post(server)), ErrorKind::misuse, "cannot be read");
+  const auto identity = testing::make_identity();
+  const auto other = make_http_client({.connect_timeout = Millis{80}, .ca_file = identity.ca_file});
+  expect_error(tls_exchange(*other, post(server)), ErrorKind::unavailable, "no connection within 80 ms");
+}
+
+TEST(WireHttp, TlsWithAGoodCertificate) {
+  const auto identity = testing::make_identity();
+  std::atomic<int> resumed{0};
+  Server server(
+      [&](Peer& peer) {
+        resumed += peer.resumed() ? 1 : 0;
+        while (const auto request = peer.request()) {
+          peer.send(answer(request->substr(request->find("\r\n\r\n") + 4),
+                           request->ends_with("close") ? "Connection: close\r\n" : ""));
+        }
+      },
+      identity);
+  const auto client = make_http_client({.ca_file = identity.ca_file});
+  for (const char* host : {"localhost", "127.0.0.1"}) {
+    for (int i = 0; i < 10; ++i) {
+      const HttpAnswer got = tls_exchange(*client, post(server, "hello", host));
+      ASSERT_FALSE(got.error) << got.error->message;
+      EXPECT_EQ(got.body, "hello");
+    }
+  }
+  EXPECT_EQ(server.connections(), 2U);
+  EXPECT_EQ(resumed, 0);
+  // The next connection goes on from the session of the last.
+  EXPECT_EQ(tls_exchange(*client, post(server, "and close")).body, "and close");
+  EXPECT_EQ(tls_exchange(*client, post(server, "again")).body, "again");
+  EXPECT_EQ(server.connections(), 3U);
+  EXPECT_EQ(resumed, 1);
+  const std::string large(1'000'000, 'x');
+  EXPECT_TRUE(tls_exchange(*client, post(server, large)).body == large);
+}
+
+TEST(WireHttp, TlsCertificatesThatAreNotGood) {
+  const auto good = testing::make_identity();
+  const auto wrong_name = testing::make_identity({.name = "example.org"});
+  const auto expired = testing::make_identity({.expired = true});
+  struct Case {
+    const testing::Identity& identity;
+    std::string ca_file;
+    const char* host;
+    const char* text;
+  };
+  const std::vector<Case> cases = {
+      {wrong_name, wrong_name.ca_file, "localhost", "hostname mismatch"},
+      {wrong_name, wrong_name.ca_file, "127.0.0.1", "IP address mismatch"},
+      {expired, expired.ca_file, "localhost", "certificate has expired"},
+      {good, wrong_name.ca_file, "localhost", "unable to get local issuer certificate"},
+  };
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.text);
+    std::atomic<int> requests{0};
+    Server server(
+        [&](Peer& peer) {
+          while (peer.request()) ++requests;
+        },
+        each.identity);
+    const auto client = make_http_client({.ca_file = each.ca_file});
+    const HttpAnswer got = tls_exchange(*client, post(server, "secret", each.host));
+    expect_error(got, ErrorKind::misuse, each.text);
+    EXPECT_THAT(got.error->message, HasSubstr("Nothing was sent"));
+    EXPECT_EQ(requests, 0);
+  }
+}
+
+TEST(WireHttp, TlsWithAServerThatSpeaksPlainHttp) {
+  Server server([](Peer& peer) {
+    peer.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    peer.request();
+  });
+  const auto identity = testing::make_identity();
+  const auto client = make_http_client({.ca_file = identity.ca_file});
+  expect_error(tls_exchange(*client, post(server)), ErrorKind::misuse, "does not speak TLS");
+}
+
+TEST(WireHttp, TlsThatIsCutIsNoEnd) {
+  const auto identity = testing::make_identity();
+  Server server(
+      [](Peer& peer) {
+        peer.request();
+        peer.send("HTTP/1.0 200 OK\r\n\r\nhalf of ");
+        if (peer.number == 1) return peer.cut();
+        peer.send("it");
+        peer.close();
+      },
+      identity);
+  const auto client = make_http_client({.ca_file = identity.ca_file});
+  expect_error(tls_exchange(*client, post(server)), ErrorKind::in_doubt, "closed the connection");
+  EXPECT_EQ(tls_exchange(*client, post(server)).body, "half of it");
+}
+
+TEST(WireHttp, UsesNoTlsConnectionThatTheServerHasClosed) {
+  const auto identity = testing::make_identity();
+  std::latch closed(1);
+  Server server(
+      [&](Peer& peer) {
+        if (peer.number > 1) return echo(peer);
+        peer.request();
+        peer.send(answer("first"));
+        peer.close();
+        closed.count_down();
+      },
+      identity);
+  const auto client = make_http_client({.ca_file = identity.ca_file});
+  EXPECT_EQ(tls_exchange(*client, post(server)).body, "first");
+  closed.wait();
+  EXPECT_EQ(tls_exchange(*client, post(server, "second")).body, "second");
+}
+
+// None is answered before all have been sent off.
+TEST(WireHttp, ThousandsInFlightWithoutAThreadEach) {
+  constexpr int count = 2000;
+  const auto identity = testing::make_identity();
+  for (const bool tls : {false, true}) {
+    std::latch sent(1);
+    Server server(
+        [&](Peer& peer) {
+          sent.wait();
+          echo(peer);
+        },
+        tls ? std::optional(identity) : std::nullopt);
+    const auto client = make_http_client({.max_connections = 16, .ca_file = identity.ca_file});
+    std::latch all(count);
+    std::atomic<int> right{0};
+    for (int i = 0; i < count; ++i) {
+      HttpRequest request = post(server, std::to_string(i));
+      request.tls = tls;
+      client->send(std::move(request), [&, i](const HttpAnswer& got) {
+        if (!got.error && got.body == std::to_string(i)) ++right;
+        all.count_down();
+      });
+    }
+    EXPECT_FALSE(all.try_wait());
+    sent.count_down();
+    all.wait();
+    EXPECT_EQ(right, count);
+    EXPECT_LE(server.connections(), 16U);
+  }
+}
+
+TEST(WireHttp, ManyThreadsSendAtOnce) {
+  Server server(echo);
+  const auto client = make_http_client({.max_connections = 8});
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 100; ++i) {
+        const std::string body = std::to_string(t * 1000 + i);
+        if (exchange(*client, post(server, body)).body == body) ++right;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 400);
+  EXPECT_LE(server.connections(), 8U);
+}
+
+TEST(WireHttp, ACompletionMayStartTheNext) {
+  Server server(echo);
+  const auto client = make_http_client();
+  std::promise<std::string> last;
+  struct Chain {
+    HttpClient& client;
+    Server& server;
+    std::promise<std::string>& last;
+    void go(int left) {
+      client.send(post(server, std::to_string(left)), [this, left](HttpAnswer got) {
+        if (left == 0) return last.set_value(got.body);
+        go(left - 1);
+      });
+    }
+  } chain{*client, server, last};
+  chain.go(200);
+  EXPECT_EQ(last.get_future().get(), "0");
+  EXPECT_EQ(server.connections(), 1U);
+}
+
+TEST(WireHttp, TheDestructorFailsWhatIsUnderWay) {
+  std::latch arrived(1);
+  Server server([&](Peer& peer) {
+    peer.request();
+    arrived.count_down();
+    peer.request();
+  });
+  auto client = make_http_client({.max_connections = 1});
+  std::vector<HttpAnswer> got;
+  for (int i = 0; i < 3; ++i) {
+    client->send(post(server), [&](HttpAnswer each) { got.push_back(std::move(each)); });
+  }
+  arrived.wait();
+  client.reset();
+  ASSERT_EQ(got.size(), 3U);
+  int in_doubt = 0;
+  for (const HttpAnswer& each : got) {
+    ASSERT_TRUE(each.error);
+    EXPECT_THAT(each.error->message, HasSubstr("the client was closed"));
+    in_doubt += each.error->kind == ErrorKind::in_doubt ? 1 : 0;
+  }
+  EXPECT_EQ(in_doubt, 1);  // The others had not been sent.
+}
+
+TEST(WireHttp, ACompletionMayDestroyTheClient) {
+  std::latch sent(1);
+  Server server([&](Peer& peer) {
+    sent.wait();
+    echo(peer);
+  });
+  auto client = make_http_client({.max_connections = 1});
+  std::promise<void> destroyed;
+  client->send(post(server), [&](const HttpAnswer& got) {
+    EXPECT_FALSE(got.error);
+    int failed = 0;
+    for (int i = 0; i < 5; ++i) {
+      client->send(post(server), [&](const HttpAnswer& each) { failed += each.error ? 1 : 0; });
+    }
+    client.reset();
+    EXPECT_EQ(failed, 5);
+    destroyed.set_value();
+  });
+  sent.count_down();
+  destroyed.get_future().wait();
+}
+
+TEST(WireHttp, RefusesRequestsThatWouldSmuggle) {
+  Server server(echo);
+  const auto client = make_http_client();
+  const auto refused = [&](auto&& spoil) {
+    HttpRequest request = post(server);
+    request.headers = {{"A", "b"}};
+    spoil(request);
+    expect_error(exchange(*client, std::move(request)), ErrorKind::misuse, "the request cannot be sent");
+  };
+  refused([](HttpRequest& request) { request.method = "PO ST"; });
+  refused([](HttpRequest& request) { request.method = ""; });
+  refused([](HttpRequest& request) { request.target = "no-slash"; });
+  refused([](HttpRequest& request) { request.target = "/a b"; });
+  refused([](HttpRequest& request) { request.host = ""; });
+  refused([](HttpRequest& request) { request.host = "a/b"; });
+  refused([](HttpRequest& request) { request.host = "a\nb"; });
+  refused([](HttpRequest& request) { request.headers[0].first = "A:"; });
+  refused([](HttpRequest& request) { request.headers[0].second = "b\r\nC: d"; });
+  EXPECT_EQ(server.connections(), 0U);
+}
+
+TEST(WireHttp, RefusesOptionsThatMakeNoSense) {
+  EXPECT_THROW(make_http_client({.max_connections = 0}), Exception);
+  EXPECT_THROW(make_http_client({.idle_limit = Millis{0}}), Exception);
+  EXPECT_THROW(make_http_client({.connect_timeout = Millis{-1}}), Exception);
+}
+
+}  // namespace
+}  // namespace once::aws
