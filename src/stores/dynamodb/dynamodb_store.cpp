@@ -325,7 +325,7 @@ void give(const CorePtr& core, Done& done, Answer::Status status, const std::str
   if (item) {
     auto record = core->format().decode(*item);
     if (Error* error = std::get_if<Error>(&record)) return fail(core, done, std::move(*error));
-    answer.record = std::get<Record>(std::move(record));
+    answer.record = share(std::get<Record>(std::move(record)));
     if (answer.record->key != key) {
       return fail(core, done,
                   {ErrorKind::corrupt,
@@ -722,11 +722,11 @@ class DynamoDbStore final : public Store {
     static_cast<void>(kept.release());
   }
 
-  void insert(Record record, Done done) override { put(std::move(record), nullptr, std::move(done)); }
+  void insert(RecordPtr record, Done done) override { put(*record, nullptr, std::move(done)); }
 
-  void replace(Record record, Seen seen, Done done) override {
+  void replace(RecordPtr record, Seen seen, Done done) override {
     const Condition condition = core_->format().unchanged(seen);
-    put(std::move(record), &condition, std::move(done));
+    put(*record, &condition, std::move(done));
   }
 
   void remove(std::string key, Seen seen, Done done) override {
@@ -814,7 +814,7 @@ class DynamoDbStore final : public Store {
   }
 
   // insert without `condition`.
-  void put(Record record, const Condition* condition, Done done) {
+  void put(const Record& record, const Condition* condition, Done done) {
     core_->begin();
     const std::size_t most = core_->format().max_record_bytes();
     const auto too_large = [&](std::size_t bytes, std::size_t limit) {
@@ -841,7 +841,7 @@ class DynamoDbStore final : public Store {
     append_write_condition(body, condition == nullptr ? core_->absent() : *condition);
     send(core_, {.operation = "PutItem",
                  .body = std::move(body),
-                 .key = std::move(record.key),
+                 .key = record.key,
                  .primary_key = std::get<Item>(std::move(primary_key)),
                  .is_insert = condition == nullptr,
                  .done = std::move(done)});
