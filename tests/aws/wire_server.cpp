@@ -16,8 +16,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include <gtest/gtest.h>
-
 namespace once::aws::testing {
 
 namespace {
@@ -84,8 +82,8 @@ Identity make_identity(const IdentityOptions& options) {
   sign(certificate, authority, authority_key);
 
   Identity identity;
-  identity.ca_file =
-      ::testing::TempDir() + "once_wire_ca_" + std::to_string(getpid()) + "_" + std::to_string(number) + ".pem";
+  identity.ca_file = std::filesystem::temp_directory_path().string() + "/once_wire_ca_" + std::to_string(getpid()) +
+                     "_" + std::to_string(number) + ".pem";
   std::FILE* const file = std::fopen(identity.ca_file.c_str(), "w");
   need(file != nullptr && PEM_write_X509(file, authority.get()) == 1, "cannot write the authority");
   std::fclose(file);
