@@ -97,6 +97,17 @@ Identity make_identity(const IdentityOptions& options) {
   return identity;
 }
 
+std::string hashed_name(const std::string& file) {
+  std::FILE* const in = std::fopen(file.c_str(), "r");
+  need(in != nullptr, "no such certificate");
+  const Certificate certificate(PEM_read_X509(in, nullptr, nullptr, nullptr), X509_free);
+  std::fclose(in);
+  need(certificate != nullptr, "no certificate");
+  std::array<char, 16> name{};
+  std::snprintf(name.data(), name.size(), "%08lx.0", X509_subject_name_hash(certificate.get()));
+  return name.data();
+}
+
 Peer::Peer(int socket, std::size_t n, ssl_ctx_st* context) : number(n), socket_(socket) {
   if (context == nullptr) return;
   ssl_ = {SSL_new(context), SSL_free};
