@@ -29,6 +29,18 @@ void have_standard_streams() {
   }
 }
 
+// The subcommand that was asked for, the innermost of several; the program itself if none was.
+const CLI::App& asked_for(const CLI::App& app) {
+  const auto below = app.get_subcommands();
+  return below.empty() ? app : asked_for(*below.front());
+}
+
+// "once table create"
+std::string full_name(const CLI::App& command) {
+  const CLI::App* const above = command.get_parent();
+  return above == nullptr ? command.get_name() : full_name(*above) + " " + command.get_name();
+}
+
 int once_main(int argc, char** argv) {
   using namespace once::cli;
   Invocation invocation;
@@ -55,6 +67,9 @@ int once_main(int argc, char** argv) {
   add_stats(app, invocation);
   add_doctor(app, invocation);
   add_key(app, invocation);
+#if ONCE_AWS
+  add_table(app, invocation);
+#endif
 
   if (arguments.empty()) return print(app.help(), exit_usage);
   std::reverse(arguments.begin(), arguments.end());  // As CLI11 wants them.
@@ -63,12 +78,9 @@ int once_main(int argc, char** argv) {
   } catch (const CLI::CallForVersion& version) {
     return print(std::string(version.what()) + "\n");
   } catch (const CLI::Success&) {  // --help, of the program or of a subcommand.
-    const auto asked = app.get_subcommands();
-    return print(asked.empty() ? app.help() : asked.front()->help());
+    return print(asked_for(app).help());
   } catch (const CLI::ParseError& error) {
-    const auto asked = app.get_subcommands();
-    say(std::string(error.what()) + ". See `once " + (asked.empty() ? "" : asked.front()->get_name() + " ") +
-        "--help`.");
+    say(std::string(error.what()) + ". See `" + full_name(asked_for(app)) + " --help`.");
     return exit_usage;
   }
   if (invocation.has_command && !app.got_subcommand("run")) {

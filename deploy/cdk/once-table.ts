@@ -55,7 +55,7 @@ export class OnceTable extends Construct {
         ],
         removalPolicy: RemovalPolicy.RETAIN,
       });
-      this.storeUrl += `&offload=s3://${this.results.bucketName}/results`;
+      this.storeUrl += `&offload=s3://${this.results.bucketName}/results?region=${Stack.of(this).region}`;
     }
   }
 

@@ -1,8 +1,12 @@
+locals {
+  region = split(":", aws_dynamodb_table.this.arn)[3]
+}
+
 output "store" {
   description = "For --store and ONCE_STORE."
   value = join("", [
-    "dynamodb://${aws_dynamodb_table.this.name}?region=${split(":", aws_dynamodb_table.this.arn)[3]}",
-    var.results_bucket == null ? "" : "&offload=s3://${var.results_bucket}/results",
+    "dynamodb://${aws_dynamodb_table.this.name}?region=${local.region}",
+    var.results_bucket == null ? "" : "&offload=s3://${var.results_bucket}/results?region=${local.region}",
   ])
 }
 

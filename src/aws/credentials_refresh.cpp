@@ -39,7 +39,8 @@ struct State {
   Time refresh_at = never;                     // When there are some.
   bool found_before = false;
   std::vector<Done> waiting;
-  bool wanted = false;   // A look is due although nobody waits.
+  bool wanted = false;  // A look is due although nobody waits.
+  bool looking = false;
   bool running = false;  // There is a thread, and it will look at `waiting` and `wanted` again before it goes.
   bool stopping = false;
 };
@@ -85,10 +86,12 @@ void run(State& state) {
   std::unique_lock lock(state.mutex);
   while (!state.stopping && (state.wanted || !state.waiting.empty())) {
     state.wanted = false;
+    state.looking = true;
     lock.unlock();
     CredentialsAnswer found = look_once(state);
     const Time now = state.clock->now();
     lock.lock();
+    state.looking = false;
     if (found.credentials != nullptr) {
       state.found_before = true;
       state.current = found.credentials;
@@ -143,7 +146,7 @@ class RefreshingProvider final : public CredentialsProvider {
       if (state_->current != nullptr && is_good(*state_->current, now)) ready = state_->current;
       if (ready == nullptr) {
         state_->waiting.push_back(std::move(done));
-      } else if (now >= state_->refresh_at) {
+      } else if (now >= state_->refresh_at && !state_->looking) {
         state_->wanted = true;
       }
       if ((ready == nullptr || state_->wanted) && !state_->running && !start(error)) {

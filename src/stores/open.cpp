@@ -1,16 +1,17 @@
 #include <once/stores/open.hpp>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <utility>
 
 #include <once/offload/directory.hpp>
-#include <once/offload/s3.hpp>
 #include <once/stores/memory.hpp>
 #include <once/stores/sqlite.hpp>
 
 #include "stores/url.hpp"
+#if ONCE_AWS
+#include "stores/open_aws.hpp"
+#endif
 
 namespace once {
 
@@ -48,24 +49,6 @@ std::shared_ptr<Offload> open_directory(Url& url) {
   return make_directory_offload(url.path());
 }
 
-std::shared_ptr<Offload> open_s3(Url& url) {
-  S3Options options;
-  options.region = url.take_text("region").value_or("");
-  options.endpoint = url.take_text("endpoint").value_or("");
-  options.profile = url.take_text("profile").value_or("");
-  options.ca_file = url.take_text("ca_file").value_or("");
-  options.path_style = url.take_flag("path_style");
-  options.timeout = url.take_duration("timeout").value_or(options.timeout);
-  url.refuse_rest("region, endpoint, profile, ca_file, path_style, timeout");
-  std::string_view path = url.path();
-  if (!path.starts_with("//")) url.refuse("two slashes and the bucket are missing, as in s3://bucket/prefix");
-  path.remove_prefix(2);
-  const auto slash = std::min(path.find('/'), path.size());
-  options.bucket = path.substr(0, slash);
-  options.prefix = path.substr(std::min(slash + 1, path.size()));
-  return make_s3_offload(std::move(options));
-}
-
 template <class Opened>
 struct Scheme {
   std::string_view name;
@@ -73,14 +56,19 @@ struct Scheme {
 };
 
 // A new store or offload is a line here, and its component in CMakeLists.txt.
-constexpr std::array<Scheme<std::unique_ptr<Store>>, 2> stores_by_scheme{{
+constexpr Scheme<std::unique_ptr<Store>> stores_by_scheme[] = {
     {"memory", open_memory},
     {"sqlite", open_sqlite},
-}};
-constexpr std::array<Scheme<std::shared_ptr<Offload>>, 2> offloads_by_scheme{{
+#if ONCE_AWS
+    {"dynamodb", stores::open_dynamodb},
+#endif
+};
+constexpr Scheme<std::shared_ptr<Offload>> offloads_by_scheme[] = {
     {"file", open_directory},
-    {"s3", open_s3},
-}};
+#if ONCE_AWS
+    {"s3", stores::open_s3},
+#endif
+};
 
 std::string names(const auto& schemes) {
   std::string out;

@@ -9,7 +9,8 @@ from harness import Case
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/commands.md").read_text()
-COMMANDS = ["run", "ls", "show", "resolve", "release", "extend", "sweep", "stats", "doctor", "key"]
+COMMANDS = ["run", "ls", "show", "resolve", "release", "extend", "sweep", "stats", "doctor", "key", "table"]
+OF_TABLE = ["create", "check", "delete"]
 
 
 def section(title):
@@ -21,11 +22,12 @@ class Page(Case):
         self.assertEqual(re.findall(r"^## once (\w+)$", PAGE, re.M), COMMANDS)
         listed = re.findall(r"^  (\w+) ", self.once("--help").stdout.decode().split("Subcommands:")[1], re.M)
         self.assertEqual(listed, COMMANDS)
+        self.assertEqual(re.findall(r"^### once table (\w+)$", PAGE, re.M), OF_TABLE)
 
     def test_flags(self):
-        for command in COMMANDS:
+        for command in COMMANDS + [f"table {name}" for name in OF_TABLE]:
             with self.subTest(command=command):
-                shown = self.once(command, "--help").stdout.decode().split("Examples:")[0]
+                shown = self.once(*command.split(), "--help").stdout.decode().split("Examples:")[0]
                 flags = set(re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", shown, re.M))
                 self.assertEqual(set(re.findall(r"`(--[a-z-]+)", section(f"once {command}"))), flags)
 

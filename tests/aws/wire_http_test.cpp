@@ -1,7 +1,9 @@
 // The HTTP client against a server that behaves in every way a server can misbehave.
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
 #include <future>
 #include <latch>
 #include <memory>
@@ -24,6 +26,7 @@ namespace {
 
 using ::testing::AllOf;
 using testing::answer;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using testing::Peer;
 using testing::Server;
@@ -419,6 +422,58 @@ TEST(WireHttp, TlsCertificatesThatAreNotGood) {
     EXPECT_THAT(got.error->message, HasSubstr("Nothing was sent"));
     EXPECT_EQ(requests, 0);
   }
+}
+
+// For as long as it lives.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(WireHttp, TlsTrustsWhatTheEnvironmentNames) {
+  for (const char* name : {"AWS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"}) unsetenv(name);
+  const auto identity = testing::make_identity();
+  const auto other = testing::make_identity();
+  Server server(echo, identity);
+  const auto is_trusted = [&] {
+    const HttpAnswer got = tls_exchange(*make_http_client(), post(server));
+    if (got.error) {
+      EXPECT_THAT(got.error->message, AnyOf(HasSubstr("unable to get local issuer certificate"),
+                                            HasSubstr("this system has no certificates to trust")));
+    }
+    return !got.error;
+  };
+  EXPECT_FALSE(is_trusted()) << "by the system's certificates";
+  {
+    const Variable bundle("AWS_CA_BUNDLE", identity.ca_file);
+    const Variable file("SSL_CERT_FILE", other.ca_file);
+    EXPECT_TRUE(is_trusted());
+  }
+  {
+    const Variable file("SSL_CERT_FILE", identity.ca_file);
+    EXPECT_TRUE(is_trusted());
+  }
+  {
+    const Variable bundle("AWS_CA_BUNDLE", other.ca_file);
+    const Variable file("SSL_CERT_FILE", identity.ca_file);
+    EXPECT_FALSE(is_trusted());
+  }
+  const std::filesystem::path directory = identity.ca_file + ".d";
+  std::filesystem::create_directory(directory);
+  std::filesystem::copy(identity.ca_file, directory / testing::hashed_name(identity.ca_file));
+  {
+    const Variable hashed("SSL_CERT_DIR", directory.string());
+    EXPECT_TRUE(is_trusted());
+  }
+  std::filesystem::remove_all(directory);
+  const Variable nowhere("AWS_CA_BUNDLE", directory.string());
+  expect_error(tls_exchange(*make_http_client(), post(server)), ErrorKind::misuse, "AWS_CA_BUNDLE");
 }
 
 TEST(WireHttp, TlsWithAServerThatSpeaksPlainHttp) {

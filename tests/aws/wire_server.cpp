@@ -16,8 +16,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include <gtest/gtest.h>
-
 namespace once::aws::testing {
 
 namespace {
@@ -84,8 +82,8 @@ Identity make_identity(const IdentityOptions& options) {
   sign(certificate, authority, authority_key);
 
   Identity identity;
-  identity.ca_file =
-      ::testing::TempDir() + "once_wire_ca_" + std::to_string(getpid()) + "_" + std::to_string(number) + ".pem";
+  identity.ca_file = std::filesystem::temp_directory_path().string() + "/once_wire_ca_" + std::to_string(getpid()) +
+                     "_" + std::to_string(number) + ".pem";
   std::FILE* const file = std::fopen(identity.ca_file.c_str(), "w");
   need(file != nullptr && PEM_write_X509(file, authority.get()) == 1, "cannot write the authority");
   std::fclose(file);
@@ -97,6 +95,17 @@ Identity make_identity(const IdentityOptions& options) {
            SSL_CTX_use_PrivateKey(identity.context.get(), key.get()) == 1,
        "no identity");
   return identity;
+}
+
+std::string hashed_name(const std::string& file) {
+  std::FILE* const in = std::fopen(file.c_str(), "r");
+  need(in != nullptr, "no such certificate");
+  const Certificate certificate(PEM_read_X509(in, nullptr, nullptr, nullptr), X509_free);
+  std::fclose(in);
+  need(certificate != nullptr, "no certificate");
+  std::array<char, 16> name{};
+  std::snprintf(name.data(), name.size(), "%08lx.0", X509_subject_name_hash(certificate.get()));
+  return name.data();
 }
 
 Peer::Peer(int socket, std::size_t n, ssl_ctx_st* context) : number(n), socket_(socket) {

@@ -31,6 +31,9 @@ struct IdentityOptions {
 // Signed by an authority that is made for it.
 Identity make_identity(const IdentityOptions& options = {});
 
+// What a certificate's file is called in OpenSSL's hashed directories: "5ad8a5d6.0".
+std::string hashed_name(const std::string& file);
+
 // One connection, seen from the server.
 class Peer {
  public:

@@ -178,6 +178,9 @@ TEST(PowertoolsResult, RefusesWhatTheReadersCannotTake) {
     }
     EXPECT_NE(refusal(dialect, finished("hello", "text/plain")).find("codec_json.hpp"), std::string::npos);
     EXPECT_NE(refusal(dialect, finished("{}", "")), "");
+    Record compressed = finished("bytes of zstd");
+    compressed.result.placement = Placement::compressed;
+    EXPECT_NE(refusal(dialect, compressed), "");
   }
   const auto nested = [](std::size_t levels) {
     return finished(std::string(levels, '[') + "1" + std::string(levels, ']'));

@@ -18,7 +18,9 @@ bool same_result(const Result& asked, const Result& stored) {
   return asked.bytes.size() == stored.size && sha256(asked.bytes) == stored.digest;
 }
 
+// The first as the store has it, the second as a caller was given it.
 bool same_stored(const Result& a, const Result& b) {
+  if (a.placement == Placement::compressed && b.placement == Placement::inlined) return same_result(b, a);
   if (a.placement != b.placement) return false;
   return a.placement == Placement::inlined ? a.bytes == b.bytes : a.digest == b.digest && a.location == b.location;
 }

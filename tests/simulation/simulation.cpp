@@ -58,6 +58,7 @@ struct Config {
   bool jumps = false;
   bool cached = false;
   bool offloads = false;
+  bool compresses = false;
   bool retries_failures = false;
   std::uint32_t trouble = 0;  // Of the network, in a thousand requests.
   Instant between_crashes{0}, between_pauses{0}, between_outages{0}, between_operators{0};  // 0: never.
@@ -86,6 +87,7 @@ struct Config {
     }
     c.cached = world.chance(300);
     c.offloads = world.chance(400);
+    c.compresses = c.keys % 3 == 0;  // No draw of its own: the other worlds stay as they were.
     c.retries_failures = world.chance(300);
     c.trouble = pick(0U, 20U, 150U, 400U);
     const auto often = [&](int spans) { return world.chance(500) ? Instant(c.lease) * spans : Instant{0}; };
@@ -378,6 +380,7 @@ class Simulation {
     options.policy.lease = config_.lease;
     options.policy.retention = config_.retention;
     options.policy.max_inline_bytes = 200;
+    options.policy.compress_over_bytes = 50;
     options.scope = "s";
     options.holder = "p" + std::to_string(process.id);
     options.clock = process.host.clock();
@@ -586,6 +589,7 @@ class Simulation {
     policy.lease = config_.lease;
     policy.retention = config_.retention;
     policy.max_inline_bytes = 200;
+    policy.compress_over_bytes = 50;
     policy.on_lapse = index % 3 == 0 ? OnLapse::hold : OnLapse::takeover;
     policy.on_stored_failure = config_.retries_failures ? OnStoredFailure::execute : OnStoredFailure::replay;
     policy.heartbeat = world_.chance(800);
@@ -767,8 +771,8 @@ class Simulation {
                     << " ms, time told " << tells.at(static_cast<std::size_t>(config_.tells)) << " up to "
                     << config_.told_error.count() << " ms, skew " << config_.skew.count() << " ms, trouble "
                     << config_.trouble << (config_.jumps ? ", jumps" : "") << (config_.cached ? ", cache" : "")
-                    << (config_.offloads ? ", offload" : "") << (config_.retries_failures ? ", retries failures" : "")
-                    << '\n';
+                    << (config_.offloads ? ", offload" : "") << (config_.compresses ? ", compression" : "")
+                    << (config_.retries_failures ? ", retries failures" : "") << '\n';
   }
 
   template <class F>
@@ -852,7 +856,8 @@ Capabilities Front::capabilities() const noexcept {
           .durable = true,
           .shared = true,
           .tells_time = simulation_.config().tells != Tells::never,
-          .default_skew = simulation_.config().skew};
+          .default_skew = simulation_.config().skew,
+          .keeps_compressed = simulation_.config().compresses};
 }
 
 }  // namespace

@@ -96,14 +96,14 @@ TEST_F(OpenStore, ParametersReachTheStore) {
 
 TEST_F(OpenStore, RefusesWhatItDoesNotKnowByName) {
   EXPECT_EQ(refusal("redis://localhost"),
-            "store URL 'redis://localhost': unknown scheme 'redis'; this build knows memory:, sqlite:");
-  EXPECT_THAT(refusal("dynamodb:table"), HasSubstr("unknown scheme 'dynamodb'"));
+            "store URL 'redis://localhost': unknown scheme 'redis'; this build knows memory:, sqlite:, dynamodb:");
+  EXPECT_THAT(refusal("dynamodb:table"), HasSubstr("two slashes and the table are missing"));
   EXPECT_THAT(refusal("postgres://host/db"), HasSubstr("unknown scheme 'postgres'"));
   EXPECT_THAT(refusal("memory:?size=3"), AllOf(HasSubstr("unknown parameter 'size'"), HasSubstr("memory: takes none")));
   EXPECT_THAT(refusal("sqlite:/tmp/x.db?durability=full"),
               AllOf(HasSubstr("unknown parameter 'durability'"),
                     HasSubstr("create, create_directories, busy_timeout, checkpoint_pages")));
-  EXPECT_EQ(known_store_schemes(), "memory:, sqlite:");
+  EXPECT_EQ(known_store_schemes(), "memory:, sqlite:, dynamodb:");
 }
 
 TEST_F(OpenStore, RefusesWhatIsMalformedByName) {

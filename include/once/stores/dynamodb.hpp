@@ -103,7 +103,8 @@ struct DynamoDbOptions {
   // ReturnValuesOnConditionCheckFailure. Without: it is taken for gone, and a refused insert without a record fails.
   bool consistent_fallback = true;
 
-  // Asks the service to tell what each request consumed: DynamoDbStatus::capacity_units.
+  // Asks the service to tell what each request consumed: DynamoDbStatus::capacity_units. It does not tell for refused
+  // writes, which cost as much as others.
   bool count_capacity = false;
 
   // What the service's time is carried on with between two answers.

@@ -15,6 +15,7 @@ namespace once {
 //   memory:                          the memory of this process (once/stores/memory.hpp)
 //   sqlite:/var/lib/pay/once.db      a file, by its whole path (once/stores/sqlite.hpp)
 //   sqlite:once.db                   a file, seen from the working directory
+//   dynamodb://table                 a table of DynamoDB, by its name or ARN (once/stores/dynamodb.hpp)
 //
 // Parameters follow a '?', separated by '&', each at most once. sqlite: takes
 //
@@ -23,8 +24,20 @@ namespace once {
 //   busy_timeout=5s          how long a write waits for other programs; a number and ms, s, m or h; 0ms to 10m
 //   checkpoint_pages=4000    pages of 4 KiB that the log grows by between two copies into the file; 100 to 1000000
 //
+// dynamodb: takes, each the option of DynamoDbOptions with its name and its default,
+//
+//   region=eu-central-1  endpoint=http://127.0.0.1:8000  profile=NAME  ca_file=PATH
+//   request_timeout=3s  operation_timeout=10s
+//   dialect=native|powertools-python|powertools-typescript|powertools-java|powertools-dotnet
+//   partition_key=id  sort_key=NAME  partition_value=TEXT
+//   attribute.status=NAME      the name of an attribute, for each member of DynamoDbAttributes
+//   use_index=if_there|always|never  index=open  index_shards=8
+//   consistent_fallback=0|1  count_capacity=0|1
+//
 // %XX stands for a byte, in paths and values: escape_url() writes '%', '?', '#', '&' and what is not printable that
-// way. A '#' must be written so. There is no "//": sqlite:///file is refused, not guessed at.
+// way. A '#' must be written so. Files have no "//": sqlite:///file is refused, not guessed at.
+//
+// A build without ONCE_AWS does not know dynamodb: and s3:.
 //
 // Throws Exception: misuse, naming what is wrong and what is known, for an unknown scheme, for a parameter that is
 // unknown, given twice or malformed; otherwise what the store's own factory throws. Thread-safe.
@@ -61,7 +74,7 @@ struct Backend {
 // open_store() refuses that parameter, as it could only forget it.
 Backend open_backend(std::string_view url);
 
-// "memory:, sqlite:": what this build knows, for messages and help texts.
+// "memory:, sqlite:, dynamodb:": what this build knows, for messages and help texts.
 std::string known_store_schemes();
 std::string known_offload_schemes();
 

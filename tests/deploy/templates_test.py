@@ -1,0 +1,436 @@
+"""deploy/ against `once table`: the four templates, what the program would send, its policy, and the store's own calls.
+
+Each source is brought into one form, properties of CloudFormation with every reference resolved, and compared.
+Usage: templates_test.py ONCE_PROGRAM
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = subprocess.run([ROOT / "tools/python-tools"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+if pathlib.Path(sys.prefix) != pathlib.Path(PYTHON).parent.parent:
+    os.execv(PYTHON, [PYTHON, *sys.argv])
+
+import hcl2  # noqa: E402  from the virtual environment
+import yaml  # noqa: E402
+
+PROGRAM = os.path.abspath(sys.argv.pop(1))
+DEPLOY = ROOT / "deploy"
+REGION, ACCOUNT = "eu-central-1", "123456789012"
+TABLE_ARN = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/once"
+BUCKET_ARN = "arn:aws:s3:::large"
+NOTHING = object()  # AWS::NoValue
+
+
+def once(*arguments):
+    done = subprocess.run([PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60,
+                          check=False, env={"PATH": os.environ["PATH"]})
+    if done.returncode or done.stderr:
+        raise AssertionError(f"once {arguments}: {done.returncode} {done.stderr}")
+    return json.loads(done.stdout)
+
+
+# --- The form that all are brought into.
+
+
+def table_form(properties):
+    """Properties of AWS::DynamoDB::Table, in an order that does not matter."""
+    form = {name: value for name, value in properties.items() if name not in ("TableName", "Tags")}
+    form["AttributeDefinitions"] = sorted(form["AttributeDefinitions"], key=lambda one: one["AttributeName"])
+    return form
+
+
+def policy_form(*documents):
+    """Statement id -> what it allows on what. Fails if two documents disagree on one."""
+    form = {}
+    for document in documents:
+        for statement in document["Statement"]:
+            assert statement["Effect"] == "Allow" and set(statement) <= {"Sid", "Effect", "Action", "Resource"}, statement
+            actions = statement["Action"]
+            allowed = (sorted([actions] if isinstance(actions, str) else actions), statement["Resource"])
+            assert form.setdefault(statement["Sid"], allowed) == allowed, statement
+    return form
+
+
+# --- CloudFormation
+
+
+class Loader(yaml.SafeLoader):
+    """YAML with CloudFormation's short forms, as the long ones."""
+
+
+def short_form(loader, suffix, node):
+    name = suffix if suffix in ("Ref", "Condition") else f"Fn::{suffix}"
+    if isinstance(node, yaml.ScalarNode):
+        value = loader.construct_scalar(node)
+        return {name: value.split(".", 1) if suffix == "GetAtt" else value}
+    return {name: loader.construct_sequence(node, deep=True)}
+
+
+Loader.add_multi_constructor("!", short_form)
+
+
+class Template:
+    """A template with these parameters; what it says with all references resolved."""
+
+    def __init__(self, template, **parameters):
+        self.template = template
+        self.values = {name: parameters.pop(name, one.get("Default")) for name, one in
+                       template.get("Parameters", {}).items() if name != "BootstrapVersion"}
+        assert not parameters, parameters
+        self.values |= {"AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "AWS::Partition": "aws"}
+
+    def resources(self, kind):
+        found = []
+        for one in self.template["Resources"].values():
+            if one["Type"] == kind and ("Condition" not in one or self.condition(one["Condition"])):
+                found.append(self.resolve(one.get("Properties", {})))
+        return found
+
+    def condition(self, name):
+        return self.resolve(self.template["Conditions"][name])
+
+    def resolve(self, node):
+        if isinstance(node, list):
+            return [value for value in map(self.resolve, node) if value is not NOTHING]
+        if isinstance(node, str) and node in ("true", "false"):
+            return node == "true"
+        if not isinstance(node, dict):
+            return node
+        if len(node) != 1 or not re.match(r"Ref$|Fn::", name := next(iter(node))):
+            resolved = {key: self.resolve(value) for key, value in node.items()}
+            return {key: value for key, value in resolved.items() if value is not NOTHING}
+        argument = node[name]
+        if name == "Ref":
+            return self.reference(argument)
+        if name == "Fn::GetAtt":
+            return self.attribute(*argument)
+        if name == "Fn::Sub":
+            return re.sub(r"\$\{([\w:]+)(?:\.(\w+))?\}",
+                          lambda m: self.attribute(m[1], m[2]) if m[2] else str(self.reference(m[1])), argument)
+        if name == "Fn::Join":
+            return argument[0].join(map(self.resolve, argument[1]))
+        if name == "Fn::If":
+            return self.resolve(argument[1 if self.condition(argument[0]) else 2])
+        if name == "Fn::Equals":
+            return self.resolve(argument[0]) == self.resolve(argument[1])
+        raise AssertionError(f"{name} is not known here")
+
+    def reference(self, name):
+        if name == "AWS::NoValue":
+            return NOTHING
+        if name in self.values:
+            return self.resolve(self.values[name])
+        return {"AWS::DynamoDB::Table": "once", "AWS::S3::Bucket": "large", "AWS::IAM::ManagedPolicy": name,
+                "AWS::IAM::Role": name}[self.template["Resources"][name]["Type"]]
+
+    def attribute(self, resource, name):
+        kind = self.template["Resources"][resource]["Type"]
+        return {("AWS::DynamoDB::Table", "Arn"): TABLE_ARN, ("AWS::S3::Bucket", "Arn"): BUCKET_ARN,
+                ("AWS::IAM::Role", "Arn"): resource}[kind, name]
+
+    def table(self):
+        (table,) = self.resources("AWS::DynamoDB::Table")
+        return table_form(table)
+
+    def bucket(self):
+        buckets = self.resources("AWS::S3::Bucket")
+        assert len(buckets) <= 1
+        return buckets[0] if buckets else None
+
+    def policy(self):
+        documents = [one["PolicyDocument"] for kind in ("AWS::IAM::ManagedPolicy", "AWS::IAM::Policy")
+                     for one in self.resources(kind)]
+        for function in self.resources("AWS::Serverless::Function"):
+            documents += function["Policies"]
+        return policy_form(*documents)
+
+    def outputs(self):
+        return {name: self.resolve(one["Value"]) for name, one in self.template["Outputs"].items()}
+
+
+def read_template(name):
+    return yaml.load((DEPLOY / name).read_text(), Loader)
+
+
+def load(name, **parameters):
+    return Template(read_template(name), **parameters)
+
+
+# --- Terraform
+
+
+class Module:
+    """deploy/terraform with these variables, as the form of CloudFormation."""
+
+    def __init__(self, folder=DEPLOY / "terraform", **variables):
+        self.blocks = {}
+        for path in sorted(folder.glob("*.tf")):
+            for kind, blocks in hcl2.loads(path.read_text()).items():
+                if kind != "__comments__":
+                    self.blocks.setdefault(kind, []).extend(blocks)
+        self.variables = {name: variables.pop(name, self.plain(body["default"])) for (name,), body in self.all("variable")}
+        assert not variables, variables
+
+    def all(self, kind):
+        """(labels, body) of each block of a kind."""
+        depth = {"variable": 1, "output": 1, "terraform": 0, "resource": 2, "data": 2}[kind]
+
+        def descend(node, labels):
+            if len(labels) == depth:
+                yield labels, node
+                return
+            for label, inner in node.items():
+                if not label.startswith("__"):
+                    yield from descend(inner, (*labels, label.strip('"')))
+
+        for block in self.blocks[kind]:
+            yield from descend(block, ())
+
+    def one(self, kind, *labels):
+        (body,) = [body for found, body in self.all(kind) if found == labels]
+        return body
+
+    @staticmethod
+    def plain(value):
+        return value[1:-1] if isinstance(value, str) and value.startswith('"') else value
+
+    def value(self, node):
+        """Of an argument: quoted text and ${references}."""
+        if isinstance(node, list):
+            return [self.value(one) for one in node]
+        if not isinstance(node, str):
+            return node
+        if whole := re.fullmatch(r"\$\{([^{}]*)\}", node):
+            return self.expression(whole[1])
+        return re.sub(r"\$\{([^{}]*)\}", lambda m: str(self.expression(m[1])), self.plain(node))
+
+    def expression(self, text):
+        if text.startswith("var."):
+            return self.variables[text[4:]]
+        return {"aws_dynamodb_table.this.arn": TABLE_ARN, "statement.value.arn": BUCKET_ARN}[text]
+
+    def table(self):
+        body = self.one("resource", "aws_dynamodb_table", "this")
+        (ttl,), (recovery,) = body["ttl"], body["point_in_time_recovery"]
+
+        def keys(block):
+            named = [(block["hash_key"], "HASH")] + [(block[name], "RANGE") for name in ("range_key",) if name in block]
+            return [{"AttributeName": self.value(name), "KeyType": kind} for name, kind in named]
+
+        return table_form({
+            "BillingMode": self.value(body["billing_mode"]),
+            "KeySchema": keys(body),
+            "AttributeDefinitions": [{"AttributeName": self.value(one["name"]), "AttributeType": self.value(one["type"])}
+                                     for one in body["attribute"]],
+            "GlobalSecondaryIndexes": [{"IndexName": self.value(one["name"]), "KeySchema": keys(one),
+                                        "Projection": {"ProjectionType": self.value(one["projection_type"])}}
+                                       for one in body["global_secondary_index"]],
+            "TimeToLiveSpecification": {"AttributeName": self.value(ttl["attribute_name"]),
+                                        "Enabled": self.value(ttl["enabled"])},
+            "DeletionProtectionEnabled": self.value(body["deletion_protection_enabled"]),
+            "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": self.value(recovery["enabled"])},
+        })
+
+    def bucket(self):
+        kinds = ("aws_s3_bucket", "aws_s3_bucket_lifecycle_configuration", "aws_s3_bucket_ownership_controls",
+                 "aws_s3_bucket_public_access_block")
+        for kind in kinds:
+            assert self.one("resource", kind, "results")["count"] == "${var.results_bucket == null ? 0 : 1}", kind
+        if self.variables["results_bucket"] is None:
+            return None
+        (rule,) = self.one("resource", kinds[1], "results")["rule"]
+        assert rule["filter"] == [{"__is_block__": True}], "the rule is for the whole bucket"
+        (expiration,), (abort,) = rule["expiration"], rule["abort_incomplete_multipart_upload"]
+        (owner,) = self.one("resource", kinds[2], "results")["rule"]
+        block = self.one("resource", kinds[3], "results")
+        return {
+            "LifecycleConfiguration": {"Rules": [{
+                "Id": self.value(rule["id"]), "Status": self.value(rule["status"]),
+                "ExpirationInDays": self.value(expiration["days"]),
+                "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": self.value(abort["days_after_initiation"])}}]},
+            "OwnershipControls": {"Rules": [{"ObjectOwnership": self.value(owner["object_ownership"])}]},
+            "PublicAccessBlockConfiguration": {
+                "".join(word.capitalize() for word in name.split("_")): block[name]
+                for name in ("block_public_acls", "block_public_policy", "ignore_public_acls", "restrict_public_buckets")},
+        }
+
+    def policy(self):
+        documents = []
+        for (kind, _), body in self.all("data"):
+            if kind != "aws_iam_policy_document":
+                continue
+            statements = list(body["statement"])
+            for dynamic in body.get("dynamic", []):
+                block = dynamic['"statement"']
+                assert block["for_each"] == "${aws_s3_bucket.results}"
+                if self.variables["results_bucket"] is not None:
+                    statements += block["content"]
+            documents.append({"Statement": [
+                {"Sid": self.value(one["sid"]), "Effect": "Allow", "Action": self.value(one["actions"]),
+                 "Resource": self.value(one["resources"])[0]} for one in statements]})
+            assert all(len(one["resources"]) == 1 for one in statements)
+        return policy_form(*documents)
+
+
+# --- The construct
+
+
+def synthesise(folder):
+    """Compiles and runs the CDK application; the templates of its stacks by name."""
+    tools = pathlib.Path(subprocess.run([ROOT / "tools/node-tools"], stdout=subprocess.PIPE, text=True,
+                                        check=True).stdout.strip())
+    folder.joinpath("node_modules").symlink_to(tools / "node_modules")
+    shutil.copy(DEPLOY / "cdk/once-table.ts", folder)
+    shutil.copy(ROOT / "tests/deploy/cdk_app.ts", folder)
+    folder.joinpath("tsconfig.json").write_text(json.dumps({"compilerOptions": {
+        "target": "es2022", "module": "commonjs", "strict": True, "noUnusedLocals": True, "noUnusedParameters": True,
+        "skipLibCheck": True, "types": [], "outDir": "out"}}))
+    programs = tools / "node_modules/.bin"
+    out = folder / "cdk.out"
+    environment = dict(os.environ, CDK_OUTDIR=str(out), PATH=f"{programs}:{os.environ['PATH']}")
+    for command in (["tsc", "--project", "."], ["node", "out/cdk_app.js"]):
+        done = subprocess.run(command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=300, check=False)
+        if done.returncode:
+            raise AssertionError(f"{command}: {done.stdout}")
+    return {name: out / f"{name}.template.json" for name in ("Plain", "Large")}
+
+
+class Templates(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="once-deploy-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.cdk = synthesise(cls.folder)
+        # What the program says. The templates protect the table; the program does if it is asked to.
+        requests = once("table", "create", "--store", "dynamodb://once", "--deletion-protection", "--dry-run")
+        cls.table = table_form(requests["CreateTable"] |
+                               {"TimeToLiveSpecification": requests["UpdateTimeToLive"]["TimeToLiveSpecification"],
+                                "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": False}})
+
+    def policy(self, whom, large):
+        store = f"dynamodb://once?region={REGION}" + ("&offload=s3://large/results" if large else "")
+        return policy_form(once("table", "check", "--store", store, "--account", ACCOUNT, "--policy", whom))
+
+    def all(self, large):
+        flag = "true" if large else "false"
+        return {
+            "cloudformation.yaml": load("cloudformation.yaml", LargeResults=flag),
+            "sam.yaml": load("sam.yaml", LargeResults=flag),
+            "terraform": Module(results_bucket="large" if large else None),
+            "cdk": Template(json.loads(self.cdk["Large" if large else "Plain"].read_text())),
+        }
+
+    def test_tables_are_what_the_program_makes(self):
+        for large in (False, True):
+            for name, template in self.all(large).items():
+                with self.subTest(template=name, large=large):
+                    self.assertEqual(template.table(), self.table)
+
+    def test_policies_are_the_least(self):
+        for large in (False, True):
+            for name, template in self.all(large).items():
+                with self.subTest(template=name, large=large):
+                    # The function of sam.yaml only runs operations.
+                    self.assertEqual(template.policy(), self.policy("worker" if name == "sam.yaml" else "all", large))
+
+    def test_policy_is_for_the_calls_of_the_store(self):
+        called = set()
+        for path in sorted((ROOT / "src/stores/dynamodb").glob("*.cpp")):
+            called |= set(re.findall(r'"((?:Get|Put|Update|Delete|Query|Scan|Describe|BatchGet|BatchWrite)'
+                                     r'(?:Item|Table|TimeToLive|ContinuousBackups)?)"', path.read_text()))
+        called -= {"DeleteTable", "UpdateTimeToLive"}  # once table create and delete: nobody's daily work.
+        allowed = {action for actions, _ in self.policy("all", False).values() for action in actions}
+        self.assertEqual({f"dynamodb:{name}" for name in called}, allowed)
+
+    def test_buckets_are_alike(self):
+        self.assertEqual({name: one.bucket() for name, one in self.all(False).items()},
+                         dict.fromkeys(self.all(False)))
+        buckets = {name: one.bucket() for name, one in self.all(True).items()}
+        (rule,) = buckets["cloudformation.yaml"]["LifecycleConfiguration"]["Rules"]
+        self.assertEqual((rule["ExpirationInDays"], rule["Status"]), (8, "Enabled"))
+        for name, bucket in buckets.items():
+            with self.subTest(template=name):
+                self.assertEqual(bucket, buckets["cloudformation.yaml"])
+
+    def test_parameters_reach_the_table(self):
+        for name in ("cloudformation.yaml", "sam.yaml"):
+            table = load(name, DeletionProtection="false", PointInTimeRecovery="true").table()
+            self.assertIs(table["DeletionProtectionEnabled"], False)
+            self.assertEqual(table["PointInTimeRecoverySpecification"], {"PointInTimeRecoveryEnabled": True})
+        table = Module(deletion_protection=False, point_in_time_recovery=True).table()
+        self.assertIs(table["DeletionProtectionEnabled"], False)
+        self.assertEqual(table["PointInTimeRecoverySpecification"], {"PointInTimeRecoveryEnabled": True})
+        self.assertEqual(load("cloudformation.yaml", LargeResults="true", LargeResultDays=31).bucket()
+                         ["LifecycleConfiguration"]["Rules"][0]["ExpirationInDays"], 31)
+
+    def test_outputs_are_urls_that_the_program_takes(self):
+        for name in ("cloudformation.yaml", "sam.yaml"):
+            for flag, url in (("false", f"dynamodb://once?region={REGION}"),
+                              ("true", f"dynamodb://once?region={REGION}&offload=s3://large/results?region={REGION}")):
+                self.assertEqual(load(name, LargeResults=flag).outputs()["Store"], url)
+                once("table", "create", "--store", url, "--dry-run")
+
+    def test_a_drift_is_seen(self):
+        """The comparison itself: one change in a template, and it differs."""
+        text = (DEPLOY / "cloudformation.yaml").read_text()
+        for old, new, look in (("AttributeName: expiration", "AttributeName: ttl", Template.table),
+                               ("{AttributeName: open, AttributeType: S}", "{AttributeName: open, AttributeType: N}",
+                                Template.table),
+                               ("ProjectionType: ALL", "ProjectionType: KEYS_ONLY", Template.table),
+                               ('"dynamodb:PutItem", ', "", Template.policy),
+                               ("Resource: !GetAtt Table.Arn", 'Resource: "*"', Template.policy)):
+            self.assertIn(old, text)
+            self.assertNotEqual(look(Template(yaml.load(text.replace(old, new), Loader))),
+                                look(load("cloudformation.yaml")), new)
+        module = self.folder / "terraform"
+        for old, new, look in (("expiration\"\n", "ttl\"\n", Module.table), ('projection_type = "ALL"', 'projection_type = "KEYS_ONLY"', Module.table),
+                               ('"dynamodb:PutItem", ', "", Module.policy), ("/index/open", "/index/*", Module.policy)):
+            shutil.copytree(DEPLOY / "terraform", module)
+            main = module / "main.tf"
+            self.assertIn(old, main.read_text())
+            main.write_text(main.read_text().replace(old, new))
+            self.assertNotEqual(look(Module(module)), look(Module()), new)
+            shutil.rmtree(module)
+
+
+class Linters(unittest.TestCase):
+    def test_cfn_lint_finds_nothing_but_the_planted_fault(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as broken:
+            broken.write((DEPLOY / "cloudformation.yaml").read_text().replace("KeyType: HASH", "KeyType: HUSH"))
+            broken.flush()
+            done = subprocess.run([pathlib.Path(PYTHON).parent / "cfn-lint", "--regions", REGION, "--format", "parseable",
+                                   "--", DEPLOY / "cloudformation.yaml", DEPLOY / "sam.yaml", broken.name],
+                                  check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
+            found = done.stdout.splitlines()
+            self.assertIn("HUSH", done.stdout)
+            for line in found:
+                self.assertTrue(line.startswith(broken.name), line)
+
+    def test_terraform_refers_to_what_is_there_and_uses_what_it_declares(self):
+        module = Module()
+        text = "\n".join(re.sub(r"#.*", "", path.read_text()) for path in sorted((DEPLOY / "terraform").glob("*.tf")))
+        declared = {f"var.{name}" for (name,), _ in module.all("variable")}
+        declared |= {".".join(labels) for labels, _ in module.all("resource")}
+        declared |= {"data." + ".".join(labels) for labels, _ in module.all("data")}
+        used = set(re.findall(r"\bvar\.\w+|\bdata\.aws_\w+\.\w+|(?<!data\.)\baws_\w+\.\w+", text))
+        ends = {f"{kind}.{name}" for kind, name in (labels for labels, _ in module.all("resource"))
+                if kind.startswith("aws_s3_bucket_")}  # Nothing refers to these.
+        self.assertEqual(used, declared - ends)
+        for (name,), body in module.all("variable"):
+            self.assertLessEqual({"type", "default", "description"}, set(body), name)
+
+
+if __name__ == "__main__":
+    result = unittest.main(exit=False).result
+    sys.exit(not result.wasSuccessful() or bool(result.skipped) or result.testsRun == 0)
