@@ -20,6 +20,8 @@ std::string_view trim(std::string_view text) noexcept {
 
 char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
+bool is_visible(char c) noexcept { return c > ' ' && c < 0x7f; }
+
 bool equals(std::string_view text, std::string_view lower_case) noexcept {
   return std::equal(text.begin(), text.end(), lower_case.begin(), lower_case.end(),
                     [](char a, char b) { return lower(a) == b; });
@@ -88,7 +90,9 @@ HttpReader::Status HttpReader::feed(std::string_view bytes) {
           seen = line_;
         }
         const auto end = seen.find("\r\n\r\n", before < 3 ? 0 : before - 3);
-        if (std::min(end, seen.size()) > max_head_bytes_) {
+        // Three bytes of the end may be there already.
+        if ((end == std::string_view::npos ? seen.size() - std::min<std::size_t>(seen.size(), 3) : end) >
+            max_head_bytes_) {
           return fail("has a head of more than " + std::to_string(max_head_bytes_) + " bytes");
         }
         if (end == std::string_view::npos) {
@@ -164,7 +168,8 @@ bool HttpReader::read_head(std::string_view head) {
   while (!head.empty()) {
     const std::string_view line = next_line();
     const auto colon = line.find(':');
-    if (colon == 0 || colon == std::string_view::npos || line.find_first_of(" \t") < colon) {
+    if (colon == 0 || colon == std::string_view::npos ||
+        !std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(colon), is_visible)) {
       return refuse("has a malformed header");
     }
     std::string name(line.substr(0, colon));

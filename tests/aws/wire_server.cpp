@@ -129,7 +129,7 @@ std::optional<std::string> Peer::request() {
     if (head_end != std::string::npos) {
       std::size_t size = head_end + 4;
       const auto length = buffer_.find("Content-Length: ");
-      if (length < head_end) size += std::stoul(buffer_.substr(length + 16));
+      if (length < head_end) size += std::stoul(buffer_.substr(length + 16, 20));
       if (buffer_.size() >= size) {
         std::string whole = buffer_.substr(0, size);
         buffer_.erase(0, size);
