@@ -1,9 +1,11 @@
 #include "aws/http_client.hpp"
 
 #include <netdb.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -237,15 +239,24 @@ void Connection::connect() {
   stage = Stage::connecting;
   deadline = Steady::now() + io_.options.connect_timeout;
   const Address address = host_.addresses[next_address_++];
-  socket_.async_connect(address, [self = shared_from_this(), attempt = next_address_](const error_code& error) {
+  // Asio's own open() leaves sockets to the programs that this one starts.
+  const int made = ::socket(address.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+  if (made < 0) return could_not_connect({ErrorKind::unavailable, std::generic_category().message(errno)});
+  error_code error;
+  socket_.assign(address.protocol(), made, error);
+  if (!error) socket_.non_blocking(true, error);
+  if (error) {
+    if (!socket_.is_open()) ::close(made);
+    return could_not_connect({ErrorKind::unavailable, error.message()});
+  }
+  socket_.async_connect(address, [self = shared_from_this(), attempt = next_address_](const error_code& result) {
     // One that was given up comes back as well.
-    if (self->stage == Stage::connecting && self->next_address_ == attempt) self->on_connected(error);
+    if (self->stage == Stage::connecting && self->next_address_ == attempt) self->on_connected(result);
     self->io_.flush();
   });
 }
 
 void Connection::on_connected(error_code error) {
-  if (!error) socket_.non_blocking(true, error);
   if (error) return could_not_connect({ErrorKind::unavailable, error.message()});
   error_code ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
@@ -480,8 +491,8 @@ void Host::pump() {
   }
   while (connections_.size() < io_.options.max_connections &&
          queue_.size() > count({Stage::waiting, Stage::connecting, Stage::handshake})) {
-    connections_.push_back(std::make_shared<Connection>(io_, *this));
-    if (resolve()) connections_.back()->connect();
+    const auto connection = connections_.emplace_back(std::make_shared<Connection>(io_, *this));
+    if (resolve()) connection->connect();
   }
 }
 

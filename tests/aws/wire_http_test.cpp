@@ -1,4 +1,8 @@
 // The HTTP client against a server that behaves in every way a server can misbehave.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -115,6 +119,20 @@ TEST(WireHttp, KeepsConnectionsAlive) {
   const auto client = make_http_client();
   for (int i = 0; i < 20; ++i) EXPECT_EQ(exchange(*client, post(server, std::to_string(i))).body, std::to_string(i));
   EXPECT_EQ(server.connections(), 1U);
+}
+
+TEST(WireHttp, LeavesNoSocketsToProgramsThatAreStarted) {
+  Server server(echo);
+  const auto client = make_http_client();
+  EXPECT_EQ(exchange(*client, post(server, "x")).body, "x");
+  int sockets = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    struct stat status {};
+    if (fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode) || fd <= STDERR_FILENO) continue;
+    ++sockets;
+    EXPECT_NE(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0) << "descriptor " << fd;
+  }
+  EXPECT_GE(sockets, 3);
 }
 
 TEST(WireHttp, ResolvesNames) {
