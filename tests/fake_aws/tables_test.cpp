@@ -365,6 +365,22 @@ TEST(FakeTables, ForgetWhatHasExpiredWhenTold) {
   for (const auto* id : {"alive", "text", "ancient"}) EXPECT_EQ(service.get(id)["id"]["S"], id);
 }
 
+TEST(FakeTables, CanBeRecoverable) {
+  const Service service;
+  const auto status = [&] {
+    return service.good(
+        "DescribeContinuousBackups",
+        {{"TableName",
+          "things"}})["ContinuousBackupsDescription"]["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"];
+  };
+  EXPECT_EQ(status(), "DISABLED");
+  service.good("UpdateContinuousBackups",
+               {{"TableName", "things"}, {"PointInTimeRecoverySpecification", {{"PointInTimeRecoveryEnabled", true}}}});
+  EXPECT_EQ(status(), "ENABLED");
+  EXPECT_THAT(service.refusal("DescribeContinuousBackups", {{"TableName", "nowhere"}}),
+              StartsWith("TableNotFoundException"));
+}
+
 TEST(FakeRequests, AreRefusedWhenTheyAreNoSuchThing) {
   const Service service;
   EXPECT_THAT(service.fake->call("PutItem", "{").body, HasSubstr("com.amazon.coral.service#SerializationException"));

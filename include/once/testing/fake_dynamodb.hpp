@@ -55,14 +55,17 @@ using FakeFaultPlan = std::function<FakeFault(const FakeCall&)>;
 
 // Tables, items and rules of DynamoDB, in memory.
 //
-// Operations: CreateTable, DescribeTable, DeleteTable, ListTables, UpdateTimeToLive, DescribeTimeToLive, PutItem,
-// GetItem, UpdateItem, DeleteItem, Query, Scan, BatchGetItem, BatchWriteItem, TransactGetItems, TransactWriteItems. All
-// expressions, secondary indexes (always up to date), consumed capacity. What differs from the service on purpose:
+// Operations: CreateTable, DescribeTable, DeleteTable, ListTables, UpdateTimeToLive, DescribeTimeToLive,
+// UpdateContinuousBackups, DescribeContinuousBackups, PutItem, GetItem, UpdateItem, DeleteItem, Query, Scan,
+// BatchGetItem, BatchWriteItem, TransactGetItems, TransactWriteItems. All expressions, secondary indexes (always up to
+// date), consumed capacity. Sources: the service's developer guide and API reference; tests/fake_aws holds it against
+// another emulator. What differs from the service on purpose:
 //   - A parameter it does not know is refused rather than ignored, so that a misspelt one is found. The parameters from
 //     before expressions (Expected, AttributeUpdates, KeyConditions ...) are among them.
 //   - Tables are there at once, or after as many DescribeTable as set_creation_steps() says.
 //   - Expired items stay until expire_now().
-//   - Nothing is throttled, nobody is denied, unless the faults say so.
+//   - Nothing is throttled, nobody is denied, no transactions conflict, unless the faults say so.
+//   - Arithmetic with more than 38 digits is refused, where the service may round.
 // Thread-safe: each operation is atomic, and they happen one after another.
 class FakeDynamoDb {
  public:

@@ -204,6 +204,8 @@ json Operations::carry_out(std::string_view operation, const json& request) {
       {"ListTables", &Operations::list_tables},
       {"UpdateTimeToLive", &Operations::update_time_to_live},
       {"DescribeTimeToLive", &Operations::describe_time_to_live},
+      {"UpdateContinuousBackups", &Operations::update_continuous_backups},
+      {"DescribeContinuousBackups", &Operations::describe_continuous_backups},
       {"PutItem", &Operations::put_item},
       {"GetItem", &Operations::get_item},
       {"UpdateItem", &Operations::update_item},
@@ -327,6 +329,30 @@ json Operations::describe_time_to_live(Request request) {
   json description = {{"TimeToLiveStatus", table.ttl_attribute ? "ENABLED" : "DISABLED"}};
   if (table.ttl_attribute) description["AttributeName"] = *table.ttl_attribute;
   return {{"TimeToLiveDescription", description}};
+}
+
+json Operations::update_continuous_backups(Request request) {
+  refuse_unknown(request, "UpdateContinuousBackups", {"PointInTimeRecoverySpecification", "TableName"});
+  const json& specification = member(request, "PointInTimeRecoverySpecification");
+  member(specification, "PointInTimeRecoveryEnabled");
+  const bool enabled = flag(specification, "PointInTimeRecoveryEnabled");
+  const json name = {{"TableName", member(request, "TableName")}};
+  describe_continuous_backups(name);  // Refuses a table that is not there.
+  any_table(name).recoverable = enabled;
+  return describe_continuous_backups(name);
+}
+
+json Operations::describe_continuous_backups(Request request) {
+  refuse_unknown(request, "DescribeContinuousBackups", {"TableName"});
+  member(request, "TableName");
+  const auto found = tables_.find(text(request, "TableName", ""));
+  if (found == tables_.end()) {  // Unlike everywhere else.
+    refuse("TableNotFoundException", "Table not found: " + text(request, "TableName", ""));
+  }
+  const char* status = found->second.recoverable ? "ENABLED" : "DISABLED";
+  return {{"ContinuousBackupsDescription",
+           {{"ContinuousBackupsStatus", "ENABLED"},
+            {"PointInTimeRecoveryDescription", {{"PointInTimeRecoveryStatus", status}}}}}};
 }
 
 std::size_t Operations::expire_now(std::string_view name) {

@@ -42,6 +42,8 @@ class Operations {
   nlohmann::json list_tables(Request request);
   nlohmann::json update_time_to_live(Request request);
   nlohmann::json describe_time_to_live(Request request);
+  nlohmann::json update_continuous_backups(Request request);
+  nlohmann::json describe_continuous_backups(Request request);
   nlohmann::json put_item(Request request);
   nlohmann::json get_item(Request request);
   nlohmann::json update_item(Request request);

@@ -48,6 +48,7 @@ struct Table {
   std::string billing_mode;
   nlohmann::json throughput;  // ReadCapacityUnits and WriteCapacityUnits.
   bool protected_from_deletion = false;
+  bool recoverable = false;  // Point-in-time recovery is on.
   Time created{};
   std::size_t creation_steps = 0;  // Until it is ACTIVE.
   std::optional<std::string> ttl_attribute;
