@@ -54,6 +54,22 @@ class S3(harness.Case):
         self.expect(self.once("resolve", "--key", "a", "--as", "released", "--force", "--reason", "test"), 0)
         self.assertEqual(self.objects(), [], "who takes a result away removes its object")
 
+    def test_dynamodb_and_s3_by_one_url(self):
+        table = f"dynamodb://claims-{S3.buckets}"
+        self.expect(self.once("table", "create", "--store", table), 0)
+        self.env["ONCE_STORE"] = f"{table}?offload=s3://{self.bucket}/large"
+        big = self.path("big").read_bytes() * 3  # Too much for an item, even compressed.
+        self.path("big").write_bytes(bytes(b ^ (i * 40503 >> 7 & 255) for i, b in enumerate(big)))
+        command = ["run", "--key", "a", "--", "sh", "-c", "echo x >>ran; cat big"]
+        self.expect(self.once(*command), 0, self.path("big").read_bytes())
+        self.expect(self.once(*command), 0, self.path("big").read_bytes())
+        self.assertEqual((self.runs(), len(self.objects())), (1, 1))
+        text = ["run", "--key", "b", "--", "seq", "1", "60000"]  # Fits when it is compressed.
+        first = self.expect(self.once(*text), 0)
+        self.expect(self.once(*text), 0, first.stdout)
+        self.assertEqual(self.show("b")["result"]["placement"], "compressed")
+        self.assertEqual(len(self.objects()), 1)
+
     def test_missing_and_altered_objects_are_clear(self):
         self.expect(self.once(*self.command), 0)
         (name,) = self.objects()
