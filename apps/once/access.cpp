@@ -147,6 +147,7 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
   }
   Backend backend = open_backend(url);
   StoreAccess access;
+  access.url = std::move(url);
   access.store = std::move(backend.store);
   if (options.offload != "none") choose_offload(access, options.offload, std::move(backend.offload));
   keep_for_ever(access);

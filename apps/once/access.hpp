@@ -22,6 +22,7 @@ struct StoreOptions {
 void add_store_options(CLI::App& command, StoreOptions& options);
 
 struct StoreAccess {
+  std::string url;
   std::shared_ptr<Store> store;
   std::shared_ptr<Offload> offload;  // Empty: none.
   std::string offload_name;          // For people. Empty: none.

@@ -6,6 +6,7 @@
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,10 +16,16 @@
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
 #include <once/stores/sqlite.hpp>
+#if ONCE_AWS
+#include <once/aws/credentials.hpp>
+#include <once/stores/dynamodb_table.hpp>
+#include <once/stores/open_dynamodb.hpp>
+#endif
 
 #include "access.hpp"
 #include "changes.hpp"
 #include "commands.hpp"
+#include "platform/wait.hpp"
 #include "progress.hpp"
 #include "report.hpp"
 #include "stats.hpp"
@@ -64,6 +71,9 @@ class Examination {
           "what this store holds is gone when its process ends: it protects nobody but that one");
     }
     look_at_file();
+#if ONCE_AWS
+    look_at_table();
+#endif
     look_at_clock();
     look_at_offload();
     if (options_.probe) probe();
@@ -112,16 +122,46 @@ class Examination {
     }
   }
 
+#if ONCE_AWS
+  // Of a store in DynamoDB: who we are there, and what its table is like.
+  void look_at_table() {
+    if (!access_.url.starts_with("dynamodb:")) return;
+    try {
+      stores::DynamoDbOptions options = stores::dynamodb_options(access_.url);
+      options.credentials = aws::default_credentials({.profile = options.profile});
+      const auto who = wait_for<aws::CredentialsAnswer>(
+          [&](Callback<void(aws::CredentialsAnswer)> done) { options.credentials->get(std::move(done)); });
+      if (!who.credentials) return add(Grade::problem, "credentials", who.error.message);
+      const auto ends = who.credentials->expires_at;
+      add(Grade::fine, "credentials",
+          who.credentials->source + (ends ? ", until " + rfc3339(*ends) + ", then new ones" : ""));
+      const auto transport = stores::make_dynamodb_transport(options);
+      const stores::TableReport table = stores::check_table(*transport, options);
+      told_ = table.time;
+      for (const stores::TableFinding& finding : table.findings) {
+        const Grade grade = finding.grade == stores::TableFinding::Grade::fine   ? Grade::fine
+                            : finding.grade == stores::TableFinding::Grade::hint ? Grade::note
+                                                                                 : Grade::problem;
+        add(grade, finding.name, finding.text);
+      }
+    } catch (const Exception& error) {
+      add(Grade::problem, "table", error.what());
+    }
+  }
+#endif
+
   void look_at_clock() {
     constexpr Millis most{1'000};
-    const auto told = access_.store->time();
+    const auto told = told_ ? told_ : access_.store->time();
+    if (!told && access_.store->capabilities().tells_time) return;  // It was not reached, which is said already.
     if (!told) {
       add(Grade::note, "clock", "the store does not tell its time: hosts that share it must agree on theirs");
       return;
     }
     const Millis ahead = told->now - system_clock()->now();
     const std::string text = "the store's time is " + show_duration(std::chrono::abs(ahead)) +
-                             (ahead < Millis{0} ? " behind" : " ahead of") + " this host's clock";
+                             (ahead < Millis{0} ? " behind" : " ahead of") + " this host's clock" +
+                             (told->error > Millis{0} ? ", give or take " + show_duration(told->error) : "");
     if (std::chrono::abs(ahead) > most) {
       add(Grade::note, "clock",
           text + ". Leases are counted on the store's time and are not touched by it; times that are shown are");
@@ -268,6 +308,7 @@ class Examination {
 
   const DoctorOptions& options_;
   StoreAccess access_;
+  std::optional<StoreTime> told_;  // By the table.
   operate::Counts counts_;
   std::vector<Finding> findings_;
   Grade worst_ = Grade::fine;

@@ -78,7 +78,7 @@ class Wait {
     if (waited >= most_) return false;
     if (waited >= std::chrono::seconds(2)) tell(doing, waited);
     std::this_thread::sleep_for(pause_);
-    pause_ = std::min(pause_ * 2, Millis{2'000});
+    pause_ = std::min(pause_ * 2, Millis{1'000});
     return true;
   }
   void end() {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -29,6 +30,8 @@ int main(int argc, char** argv) {
   app.add_option("--session-token", key.session_token, "Session token of the access key")->needs(access_key);
   app.add_option("--region", options.region, "Refuse signatures for another region");
   app.add_option("--table", tables, "Create a table: name, or name:hash, or name:hash:range (texts; hash is 'id')");
+  std::size_t creation_steps = 0;
+  app.add_option("--creation-steps", creation_steps, "Tables are CREATING until they were looked at so often");
   app.add_option("--fixed-answer", options.fixed_answer, "Answer every request with this body, and do nothing");
   bool until_eof = false;
   app.add_flag("--until-eof", until_eof,
@@ -51,6 +54,7 @@ int main(int argc, char** argv) {
       const std::string hash = first == std::string::npos ? "id" : table.substr(first + 1, second - first - 1);
       fake->create_table(table.substr(0, first), hash, second == std::string::npos ? "" : table.substr(second + 1));
     }
+    fake->set_creation_steps(creation_steps);
     const once::testing::FakeDynamoDbServer server(fake, options);
     std::printf("%s\n", server.url().c_str());
     if (options.tls) std::printf("%s\n", server.ca_file().c_str());

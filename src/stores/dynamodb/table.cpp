@@ -68,9 +68,11 @@ bool means_denied(const Answer& answer) {
 
 Answer call(aws::Transport& transport, const DynamoDbOptions& options, aws::Call call) {
   const std::string what = call.operation + " of " + place(transport, options) + ": ";
+  // What a transport says names its endpoint and the operation.
+  const std::string table = "table '" + options.table + "': ";
   const auto reply =
       wait_for<aws::Reply>([&](Callback<void(aws::Reply)> done) { transport.call(std::move(call), std::move(done)); });
-  if (reply.error) throw Exception(reply.error->kind, what + reply.error->message);
+  if (reply.error) throw Exception(reply.error->kind, table + reply.error->message);
   Answer answer{.json = Json::parse(reply.body, nullptr, false), .error_type = {}, .message = {}, .time = reply.time};
   const bool understood = answer.json.is_object();
   if (reply.status == 200 && understood) return answer;

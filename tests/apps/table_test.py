@@ -1,0 +1,209 @@
+"""once table, and the other commands on a store in DynamoDB, against the fake that checks signatures."""
+import json
+import os
+import subprocess
+import unittest
+
+import harness
+from harness import Case
+
+FAKE = os.environ["ONCE_FAKE_DYNAMODB"]
+KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+
+
+class Table(Case):
+    def setUp(self):
+        super().setUp()
+        for name in [name for name in self.env if name.startswith("AWS_")]:
+            del self.env[name]
+        self.env |= {"ONCE_STORE": "dynamodb://jobs", "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": KEY,
+                     "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_CONFIG_FILE": "/dev/null",
+                     "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "AWS_EC2_METADATA_DISABLED": "true"}
+
+    def serve(self, *options):
+        """A fake of this test's own, which ends with it."""
+        fake = subprocess.Popen([FAKE, "--until-eof", "--access-key", KEY, "--secret", SECRET, *options],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(fake.communicate)
+        self.env["AWS_ENDPOINT_URL"] = fake.stdout.readline().strip()
+        self.assertTrue(self.env["AWS_ENDPOINT_URL"].startswith("http://127.0.0.1:"))
+
+    def table(self, *arguments, code=0, **options):
+        done = self.once("table", *arguments, text=True, **options)
+        self.assertEqual(done.returncode, code, f"stdout: {done.stdout}\nstderr: {done.stderr}")
+        return done
+
+    def findings(self, code=0):
+        report = json.loads(self.table("check", "--json", code=code).stdout)
+        return report, {finding["name"]: finding["grade"] for finding in report["findings"]}
+
+
+class Create(Table):
+    def test_makes_a_table_that_fits(self):
+        self.serve()
+        self.assertRegex(self.table("create", "--tags", "team=pay", "env=test").stdout, "^made table 'jobs' at http")
+        report, findings = self.findings()
+        self.assertTrue(report["fits"] and report["exists"])
+        self.assertEqual(report["status"], "ACTIVE")
+        self.assertEqual({name for name, grade in findings.items() if grade != "fine"}, {"protection", "recovery"})
+
+    def test_is_done_once(self):
+        self.serve()
+        self.table("create")
+        self.assertIn("was there already, and fits", self.table("create").stdout)
+        self.assertEqual(json.loads(self.table("create", "--json").stdout)["outcome"], "was_there")
+
+    def test_refuses_another_table(self):
+        self.serve("--table", "jobs:pk:sk")
+        done = self.table("create", code=1)
+        self.assertIn("is there and does not fit. Nothing was changed:", done.stderr)
+        self.assertRegex(done.stdout, r"lack +key +the primary key is pk, sk, not id")
+        self.assertEqual(json.loads(self.table("create", "--json", code=1).stdout)["outcome"], "does_not_fit")
+        # For a store that is told of its names it fits, and only what can be added is missing.
+        self.env["ONCE_STORE"] = "dynamodb://jobs?partition_key=pk&sort_key=sk&use_index=never"
+        self.assertIn("was there without a TTL, which is on now", self.table("create").stdout)
+        self.findings()
+
+    def test_says_what_it_waits_for(self):
+        self.serve("--creation-steps", "6")
+        self.assertIn("once: the table is CREATING ...", self.table("create").stderr)
+
+    def test_gives_up_when_told_to(self):
+        self.serve("--creation-steps", "1000")
+        done = self.table("create", "--timeout", "1ms", code=243)
+        self.assertIn("is CREATING still", done.stderr)
+
+    def test_dry_run_asks_nobody(self):
+        self.env["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
+        done = self.table("create", "--dry-run", "--tags", "a=b=c")
+        requests = json.loads(done.stdout)
+        self.assertEqual(requests["CreateTable"]["Tags"], [{"Key": "a", "Value": "b=c"}])
+        self.assertEqual(list(requests), ["CreateTable", "UpdateTimeToLive"])
+
+    def test_bad_use(self):
+        self.assertIn("'nonsense' is not KEY=VALUE", self.table("create", "--tags", "nonsense", code=64).stderr)
+        self.assertIn("A subcommand is required. See `once table --help`", self.table(code=64).stderr)
+        self.assertIn("See `once table create --help`", self.table("create", "--no", code=64).stderr)
+
+
+class Check(Table):
+    def test_says_that_there_is_none(self):
+        self.serve()
+        done = self.table("check", code=1)
+        self.assertRegex(done.stdout, "^lack +table +there is no table 'jobs' at http.*once table create")
+        report, findings = self.findings(code=1)
+        self.assertEqual((report["exists"], report["fits"], findings), (False, False, {"table": "lack"}))
+
+    def test_says_each_thing_that_is_missing(self):
+        self.serve("--table", "jobs")
+        _, findings = self.findings(code=1)
+        self.assertEqual({name for name, grade in findings.items() if grade == "lack"}, {"ttl", "index"})
+
+    def test_policy_is_made_without_asking(self):
+        self.env["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
+        policy = json.loads(self.table("check", "--policy").stdout)
+        self.assertEqual([one["Sid"] for one in policy["Statement"]], ["OnceRecords", "OnceTable", "OnceIndex"])
+        self.assertEqual(policy["Statement"][0]["Resource"], "arn:aws:dynamodb:eu-central-1:*:table/jobs")
+        store = "dynamodb://jobs?region=us-east-1&offload=s3://bucket/some/where/?region=us-east-1"
+        policy = json.loads(self.table("check", "--policy", "worker", "--account", "123456789012", "--store", store).stdout)
+        self.assertEqual([one["Resource"] for one in policy["Statement"]],
+                         ["arn:aws:dynamodb:us-east-1:123456789012:table/jobs", "arn:aws:s3:::bucket/some/where/*"])
+
+    def test_policy_names_the_table_that_is_there(self):
+        self.serve()
+        self.table("create")
+        report, _ = self.findings()
+        self.assertEqual(report["policy"]["Statement"][0]["Resource"], report["arn"])
+        self.assertIn(report["arn"], self.table("check").stdout)
+
+    def test_says_what_is_in_the_way(self):
+        self.assertIn("dynamodb://TABLE?region=REGION", self.table("check", "--store", self.store, code=64).stderr)
+        self.env["ONCE_STORE"] = ""
+        self.assertIn("ONCE_STORE", self.table("check", code=64).stderr)
+        self.env["ONCE_STORE"] = "dynamodb://jobs"
+        self.serve()
+        right = dict(self.env)
+        self.env["AWS_SECRET_ACCESS_KEY"] = "wrong"
+        done = self.table("check", code=64)
+        self.assertIn("environment", done.stderr)
+        self.assertNotIn("wrong\n", done.stderr)
+        del self.env["AWS_ACCESS_KEY_ID"], self.env["AWS_SECRET_ACCESS_KEY"]
+        self.assertIn("no AWS credentials found", self.table("check", code=64).stderr)
+        self.env = dict(right)
+        del self.env["AWS_REGION"], self.env["AWS_ENDPOINT_URL"]
+        self.assertIn("region", self.table("check", code=64).stderr)
+        self.env = dict(right, AWS_ENDPOINT_URL="http://127.0.0.1:1")
+        self.assertIn("cannot connect", self.table("check", code=243).stderr)
+
+
+class Delete(Table):
+    def setUp(self):
+        super().setUp()
+        self.serve()
+        self.table("create")
+
+    def test_wants_the_name(self):
+        for typed in ("", "\n", "x\n", "jobsjobs\n"):
+            done = self.table("delete", code=64, input=typed)
+            self.assertIn("this deletes table 'jobs'", done.stderr)
+            self.assertIn("nothing was deleted", done.stderr)
+        self.findings()
+        self.assertIn("deleted table 'jobs'", self.table("delete", input="jobs\n").stdout)
+        self.assertIn("there is no table 'jobs'", self.table("delete", "--yes", code=64).stderr)
+
+    def test_yes_is_enough(self):
+        self.table("delete", "--yes")
+        self.findings(code=1)
+
+    def test_dry_run_deletes_nothing(self):
+        self.assertRegex(self.table("delete", "--dry-run").stdout, "^would delete table 'jobs' at .* with about 0 records")
+        self.findings()
+
+    def test_protected_tables_stay(self):
+        self.env["ONCE_STORE"] = "dynamodb://held"
+        self.table("create", "--deletion-protection")
+        self.assertIn("deletion protection is on", self.table("delete", "--yes", code=240).stderr)
+        self.findings()
+
+
+class Commands(Table):
+    """The rest of the program on such a store."""
+
+    def test_open_records_are_listed(self):
+        self.serve()
+        self.table("create")
+        self.expect(self.once("run", "--key", "done", "--", "true"), 0)
+        self.expect(self.once("run", "--key", "bad", "--", "false"), 1)
+        self.expect(self.once("run", "--key", "held", "--on-failure", "hold", "--", "false"), 1)
+        for state, keys in (("completed", ["done"]), ("failed", ["bad"]), ("unknown", ["held"]), ("in_progress", [])):
+            listed = json.loads(self.expect(self.once("ls", "--state", state, "--json"), 0).stdout)
+            self.assertEqual([record["key"] for record in listed], keys, state)
+        self.expect(self.once("resolve", "--key", "held", "--as", "completed", "--reason", "seen"), 0)
+        self.assertEqual(json.loads(self.once("ls", "--state", "unknown", "--json").stdout), [])
+
+    def test_doctor_looks_at_everything(self):
+        self.serve()
+        self.table("create")
+        done = self.expect(self.once("doctor", "--probe", "--json"), 0)
+        findings = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
+        for name in ("open", "credentials", "table", "status", "key", "ttl", "index", "billing", "clock", "probe", "records"):
+            self.assertEqual(findings[name]["grade"], "fine", findings[name])
+        self.assertEqual(findings["credentials"]["text"], "environment")
+        self.assertIn("give or take 500ms", findings["clock"]["text"])
+        self.assertNotIn(SECRET, done.stdout.decode())
+
+    def test_doctor_says_what_is_wrong(self):
+        self.serve("--table", "jobs")
+        report = json.loads(self.expect(self.once("doctor", "--json"), 1).stdout)
+        self.assertEqual({one["name"] for one in report["findings"] if one["grade"] == "problem"}, {"ttl", "index"})
+        del self.env["AWS_ACCESS_KEY_ID"]
+        self.expect(self.once("doctor"), 64)
+        self.env["AWS_ACCESS_KEY_ID"] = KEY
+        self.env["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
+        done = self.expect(self.once("doctor"), 243)
+        self.assertIn(b"cannot connect", done.stdout)
+        self.assertNotIn(b"does not tell its time", done.stdout)
+
+
+if __name__ == "__main__":
+    harness.main()
