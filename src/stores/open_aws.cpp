@@ -18,7 +18,7 @@ namespace {
 using Attributes = DynamoDbAttributes;
 
 // What stands behind "attribute." in a parameter's name.
-constexpr std::array<std::pair<std::string_view, std::string Attributes::*>, 26> attributes_by_name{{
+constexpr std::array<std::pair<std::string_view, std::string Attributes::*>, 27> attributes_by_name{{
     {"status", &Attributes::status},
     {"owner", &Attributes::owner},
     {"token", &Attributes::token},
@@ -45,6 +45,7 @@ constexpr std::array<std::pair<std::string_view, std::string Attributes::*>, 26>
     {"open", &Attributes::open},
     {"in_progress_expiration", &Attributes::in_progress_expiration},
     {"validation", &Attributes::validation},
+    {"result", &Attributes::result},
 }};
 
 constexpr std::array<std::pair<std::string_view, DynamoDbDialect>, 5> dialects{{

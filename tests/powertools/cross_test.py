@@ -416,6 +416,20 @@ class Cross:
         self.assertEqual(ours.ask(do="complete", result=["ours"])["kind"], "lost")
         self.assertIsNone(self.item(event))
 
+    def after_we_finished(self, orders):
+        ours, zombie, event = self.ours(), self.peer(), self.event()
+        self.assertEqual(zombie.ask(event=event, remaining_ms=THEIR_LEASE_MS, hold=True), {"running": True})
+        self.until(lambda a: a["kind"] == "claimed", lambda: ours.ask(do="begin", event=event))
+        self.assertEqual(ours.ask(do="complete", result=["ours"])["kind"], "recorded")
+        zombie.ask(**orders)
+        return ours.ask(do="begin", event=event)
+
+    def test_a_zombie_that_returns_after_we_finished_replaces_our_result(self):
+        self.assertEqual(self.after_we_finished({"result": ["zombie"]})["result"], ["zombie"])
+
+    def test_a_zombie_that_fails_after_we_finished_deletes_our_record(self):
+        self.assertEqual(self.after_we_finished({"raise": "no"})["kind"], "claimed")
+
     def test_a_zombie_of_ours_changes_nothing(self):
         zombie, peer = self.ours(lease_ms=OUR_LEASE_MS), self.peer()
         event = self.event()
