@@ -18,7 +18,10 @@ PYTHON = subprocess.run([ROOT / "tools/python-tools"], stdout=subprocess.PIPE, t
 if pathlib.Path(sys.prefix) != pathlib.Path(PYTHON).parent.parent:
     os.execv(PYTHON, [PYTHON, *sys.argv])
 
-import hcl2  # noqa: E402  from the virtual environment
+sys.path.insert(0, str(ROOT / "tests/real_servers"))
+import boto3  # noqa: E402  from the virtual environment, like hcl2 and yaml
+import emulator  # noqa: E402
+import hcl2  # noqa: E402
 import yaml  # noqa: E402
 
 PROGRAM = os.path.abspath(sys.argv.pop(1))
@@ -402,6 +405,44 @@ class Templates(unittest.TestCase):
             main.write_text(main.read_text().replace(old, new))
             self.assertNotEqual(look(Module(module)), look(Module()), new)
             shutil.rmtree(module)
+
+
+class Deployed(unittest.TestCase):
+    """With moto, which carries out CloudFormation."""
+
+    def test_a_stack_serves_the_program(self):
+        with emulator.running() as endpoint:
+            environment = emulator.environment(endpoint)
+            aws = boto3.Session(environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"], region_name=REGION)
+            stacks = aws.client("cloudformation", endpoint_url=endpoint)
+            stacks.create_stack(StackName="once", TemplateBody=(DEPLOY / "cloudformation.yaml").read_text(),
+                                Parameters=[{"ParameterKey": "LargeResults", "ParameterValue": "true"}])
+            outputs = {one["OutputKey"]: one["OutputValue"]
+                       for one in stacks.describe_stacks(StackName="once")["Stacks"][0]["Outputs"]}
+            environment["ONCE_STORE"] = outputs["Store"]
+
+            def run(*command, code=0):
+                done = subprocess.run([PROGRAM, *command], env=environment, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+                self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+                return done.stdout
+
+            # moto leaves out the TTL that the template asks for (and its deletion protection).
+            report = json.loads(run("table", "check", "--json", code=1))
+            self.assertEqual([one["name"] for one in report["findings"] if one["grade"] == "lack"], ["ttl"])
+            self.assertEqual(report["arn"], outputs["TableArn"])
+            self.assertIn("was there without a TTL, which is on now", run("table", "create"))
+            run("table", "check")
+            with tempfile.TemporaryDirectory() as folder:
+                output = os.urandom(800_000).hex()
+                pathlib.Path(folder, "output").write_text(output)
+                command = f"cd {folder}; echo ran >> runs; cat output"
+                for _ in range(2):  # Too large for an item, and nothing to compress: by way of the bucket.
+                    self.assertEqual(run("run", "--key", "large", "--", "sh", "-c", command), output)
+                self.assertEqual(pathlib.Path(folder, "runs").read_text(), "ran\n")
+            bucket = re.search(r"offload=s3://([^/]+)/results", outputs["Store"])[1]
+            objects = aws.client("s3", endpoint_url=endpoint).list_objects_v2(Bucket=bucket)["Contents"]
+            self.assertEqual([one["Key"].startswith("results/") for one in objects], [True])
 
 
 class Linters(unittest.TestCase):
