@@ -413,7 +413,10 @@ class BuiltInClient final : public Client {
   BuiltInClient& operator=(const BuiltInClient&) = delete;
   ~BuiltInClient() override { core_->stop(); }
 
-  void call(Call call, Callback<void(Reply)> done) override { core_->start(std::move(call), std::move(done)); }
+  void call(Call call, Callback<void(Reply)> done) override {
+    const auto core = core_;  // The completion may destroy this client before start() is back.
+    core->start(std::move(call), std::move(done));
+  }
   [[nodiscard]] std::string name() const override { return core_->url; }
   [[nodiscard]] ClientCounts counts() const noexcept override { return core_->counts(); }
 

@@ -497,6 +497,35 @@ TEST(WireClient, RefusesOptionsThatMakeNoSense) {
   refused({.backoff = Millis{100}, .max_backoff = Millis{99}});
 }
 
+TEST(WireClient, ACompletionMayDestroyTheClient) {
+  testing::Server server([](testing::Peer& peer) {
+    if (peer.request()) peer.send(testing::answer("{}"));
+    peer.request();
+  });
+  auto client =
+      make_client({.region = "eu-central-1",
+                   .endpoint = "http://127.0.0.1:" + std::to_string(server.port()),
+                   .credentials = static_credentials({.access_key_id = "AKID", .secret_access_key = "SECRET"}),
+                   .max_connections = 1,
+                   .environment = [](const std::string&) { return std::nullopt; }});
+  std::vector<ErrorKind> kinds;
+  const auto got = wait_for<Reply>([&](Callback<void(Reply)> done) {
+    // It is called on the network's thread, as soon as this one waits.
+    client->call({.operation = "GetItem", .body = "{}", .repeatable = true},
+                 [&, done = std::move(done)](Reply reply) mutable {
+                   for (int i = 0; i < 3; ++i) {
+                     client->call({.operation = "PutItem", .body = "{}"},
+                                  [&](const Reply& each) { kinds.push_back(each.error.value().kind); });
+                   }
+                   client.reset();
+                   done(std::move(reply));
+                 });
+  });
+  EXPECT_FALSE(got.error);
+  EXPECT_THAT(kinds, ::testing::Each(ErrorKind::in_doubt));
+  EXPECT_EQ(kinds.size(), 3U);
+}
+
 // The whole of it: real connections, real threads, one client for many calls, destroyed while they run.
 TEST(WireClient, WorksOverARealNetwork) {
   const auto identity = testing::make_identity();

@@ -162,6 +162,7 @@ void Peer::close() {
 }
 
 void Peer::cut() {
+  const std::lock_guard lock(mutex_);
   if (socket_ >= 0) ::close(std::exchange(socket_, -1));
 }
 
@@ -171,7 +172,10 @@ void Peer::reset() {
   cut();
 }
 
-void Peer::shut_down() noexcept { shutdown(socket_, SHUT_RDWR); }
+void Peer::shut_down() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (socket_ >= 0) shutdown(socket_, SHUT_RDWR);
+}
 
 bool Peer::resumed() const { return SSL_session_reused(ssl_.get()) == 1; }
 

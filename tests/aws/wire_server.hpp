@@ -58,6 +58,7 @@ class Peer {
  private:
   long receive(char* buffer, std::size_t size);
 
+  std::mutex mutex_;  // For closing against shut_down().
   int socket_;
   std::string buffer_;
   std::shared_ptr<ssl_st> ssl_;
