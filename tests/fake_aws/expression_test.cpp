@@ -186,6 +186,7 @@ TEST_F(Conditions, AreRefused) {
       {"if_not_exists(n, :one)", "The function is not allowed in a condition expression; function: if_not_exists"},
       {"n = contains(n, :one)", "The function is not allowed to be used this way in an expression; function: contains"},
       {"n[x] = :one", "Syntax error; token: \"x\""},
+      {std::string(4000, '(') + "n = :one", "The expression contains too many operators; operator count: 301"},
       {std::string(5000, ' '), "Expression size has exceeded the maximum allowed size; expression size: 5000"},
   };
   for (const auto& [condition, words] : cases) {

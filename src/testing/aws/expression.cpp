@@ -17,6 +17,8 @@ constexpr std::array reserved_words = std::to_array<std::string_view>({
 });
 
 constexpr std::size_t longest_expression_bytes = 4096;
+constexpr std::size_t most_operators =
+    300;  // Functions and parentheses included here: it bounds the recursion as well.
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -107,6 +109,12 @@ class Parser {
     const std::size_t to = at_ + 1 < tokens_.size() ? tokens_[at_ + 1].to : token.to;
     fail("Syntax error; token: \"" + (token.kind == Token::Kind::end ? "<EOF>" : token.text) + "\", near: \"" +
          std::string(text_.substr(from, to - from)) + "\"");
+  }
+
+  void count_operator() {
+    if (++operators_ > most_operators) {
+      fail("The expression contains too many operators; operator count: " + std::to_string(operators_));
+    }
   }
 
   void split() {
@@ -219,6 +227,7 @@ class Parser {
       }
       fail("Invalid function name; function: " + token.text);
     }
+    count_operator();
     at_ += 2;
     Operand out = operand();
     expect(")");
@@ -233,6 +242,7 @@ class Parser {
   // A condition's operand may stand in parentheses of its own.
   Operand compared() {
     if (!take("(")) return operand();
+    count_operator();
     Operand out = compared();
     expect(")");
     return out;
@@ -265,6 +275,7 @@ class Parser {
   }
 
   Condition negated() {
+    count_operator();
     if (!take_keyword("NOT")) return primary();
     Condition out{.comparison = "NOT"};
     out.conditions.push_back(negated());
@@ -355,8 +366,7 @@ class Parser {
   void check(const Condition& condition) const {
     const std::string& what = condition.comparison;
     const auto& operands = condition.operands;
-    const bool is_function = condition_functions.contains(what);
-    const std::string label = (is_function ? "operator or function: " : "operator or function: ") + what;
+    const std::string label = "operator or function: " + what;
     if (what.starts_with("attribute_") && operands[0].kind != Operand::Kind::path) {
       fail("Operator or function requires a document path; operator or function: " + what);
     }
@@ -429,6 +439,7 @@ class Parser {
   }
 
   Operand assigned_operand() {
+    count_operator();
     if (take("(")) {
       Operand out = assigned();
       expect(")");
@@ -512,6 +523,7 @@ class Parser {
   Placeholders& placeholders_;
   std::vector<Token> tokens_;
   std::size_t at_ = 0;
+  std::size_t operators_ = 0;
 };
 
 [[noreturn]] void wrong_data_type() { invalid("An operand in the update expression has an incorrect data type"); }

@@ -25,8 +25,8 @@ FakeAnswer error_answer(const Refusal& refusal) {
 }
 
 FakeAnswer without_item(FakeAnswer answer) {
-  if (answer.status == 200) return answer;
-  json body = json::parse(answer.body);
+  json body = json::parse(answer.body, nullptr, false);
+  if (answer.status == 200 || !body.is_object()) return answer;
   body.erase("Item");
   if (const auto reasons = body.find("CancellationReasons"); reasons != body.end()) {
     for (auto& reason : *reasons) reason.erase("Item");

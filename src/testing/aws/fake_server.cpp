@@ -302,10 +302,10 @@ class FakeDynamoDbServer::State::Session final : public Connection,
     if (request.method != "POST" || request.target != "/") {
       return give({}, {.status = 404, .body = R"({"message":"the fake answers only POST /"})"});
     }
-    const auto keys = server_.current_keys();
-    if (!keys.empty()) {
+    const auto known = server_.current_keys();
+    if (!known.empty()) {
       try {
-        fake::check_signature(request, keys, server_.options.region, server_.fake->now());
+        fake::check_signature(request, known, server_.options.region, server_.fake->now());
       } catch (const fake::Refusal& refusal) {
         ++server_.refused;
         return give({}, refusal_answer(refusal));
