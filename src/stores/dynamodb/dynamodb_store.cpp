@@ -148,8 +148,9 @@ class Core {
  public:
   Core(const DynamoDbOptions& options, aws::Transport& transport)
       : options_(options), transport_(transport), format_(make_format(options)), name_("dynamodb:" + options.table) {
-    table_ = "{\"TableName\":";
-    append_json_string(table_, options.table);
+    name_only_ = "{\"TableName\":";
+    append_json_string(name_only_, options.table);
+    table_ = name_only_;
     if (options.count_capacity) table_ += ",\"ReturnConsumedCapacity\":\"TOTAL\"";
     absent_ = {
         .expression = "attribute_not_exists(#c_key)", .names = {{"#c_key", options.partition_key}}, .values = {}};
@@ -159,8 +160,10 @@ class Core {
   [[nodiscard]] const ItemFormat& format() const noexcept { return *format_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] const Condition& absent() const noexcept { return absent_; }
-  // The beginning of every request: an open brace, the table.
+  // The beginning of every request: an open brace, the table, whether to tell the capacity.
   [[nodiscard]] const std::string& table() const noexcept { return table_; }
+  // Of those that consume none.
+  [[nodiscard]] const std::string& name_only() const noexcept { return name_only_; }
 
   [[nodiscard]] Error named(Error error) const {
     error.message = name_ + ": " + error.message;
@@ -295,6 +298,7 @@ class Core {
   const std::unique_ptr<ItemFormat> format_;
   const std::string name_;
   std::string table_;
+  std::string name_only_;
   Condition absent_;
   std::atomic<std::uint64_t> calls_{0};
 
@@ -348,7 +352,6 @@ struct Write {
   std::string_view operation;
   std::string body;  // Without the closing brace.
   std::string key;
-  Item primary_key;
   bool is_insert = false;
   Done done;
 };
@@ -357,8 +360,9 @@ void send(const CorePtr& core, Write write, int tries = 0);
 
 // The condition did not hold, but the answer has no item: it is looked for.
 void look_for_item(const CorePtr& core, Write write, int tries) {
-  const Item primary_key = write.primary_key;
-  read_item(core, primary_key,
+  const auto primary_key = core->format().primary_key(write.key);
+  if (const Error* error = std::get_if<Error>(&primary_key)) return fail(core, write.done, *error);
+  read_item(core, std::get<Item>(primary_key),
             [core, tries, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
               if (outcome.error) return fail(core, write.done, *std::move(outcome.error));
               if (outcome.answer.item || !write.is_insert) {
@@ -545,7 +549,7 @@ void list_index(const CorePtr& core, ListQuery query, std::uint32_t shard, const
 
 // Asks whether the table has the index; a table that may not be described is one without.
 void find_index(const CorePtr& core, Callback<void()> then) {
-  core->call(core, "DescribeTable", core->table(), Kind::read, true,
+  core->call(core, "DescribeTable", core->name_only(), Kind::read, true,
              [core, then = std::move(then)](const Outcome& outcome, std::optional<StoreTime>) mutable {
                const DynamoDbOptions& options = core->options();
                const auto usable = [&](const ServiceAnswer::Table::Index& index) {
@@ -736,11 +740,7 @@ class DynamoDbStore final : public Store {
     std::string body = core_->table() + ",\"Key\":";
     append_json(body, std::get<Item>(primary_key));
     append_write_condition(body, core_->format().unchanged(seen));
-    send(core_, {.operation = "DeleteItem",
-                 .body = std::move(body),
-                 .key = std::move(key),
-                 .primary_key = std::get<Item>(std::move(primary_key)),
-                 .done = std::move(done)});
+    send(core_, {.operation = "DeleteItem", .body = std::move(body), .key = std::move(key), .done = std::move(done)});
   }
 
   void get(std::string key, Done done) override {
@@ -808,8 +808,10 @@ class DynamoDbStore final : public Store {
   [[nodiscard]] DynamoDbStatus status() const { return core_->status(); }
 
  private:
+  static Error empty_key() { return {ErrorKind::misuse, "the key is empty"}; }
+
   [[nodiscard]] std::variant<Item, Error> key_for(const std::string& key) const {
-    if (key.empty()) return Error{ErrorKind::misuse, "the key is empty"};
+    if (key.empty()) return empty_key();
     return core_->format().primary_key(key);
   }
 
@@ -826,8 +828,7 @@ class DynamoDbStore final : public Store {
     if (record.result.placement == Placement::compressed && !core_->format().keeps_compressed()) {
       return fail(core_, done, {ErrorKind::misuse, "other programs read this table: it keeps no compressed results"});
     }
-    auto primary_key = key_for(record.key);
-    if (Error* error = std::get_if<Error>(&primary_key)) return fail(core_, done, std::move(*error));
+    if (record.key.empty()) return fail(core_, done, empty_key());
     auto item = core_->format().encode(record);
     if (Error* error = std::get_if<Error>(&item)) return fail(core_, done, std::move(*error));
     // Only with very many steps: the room beside the largest result has been used up.
@@ -842,7 +843,6 @@ class DynamoDbStore final : public Store {
     send(core_, {.operation = "PutItem",
                  .body = std::move(body),
                  .key = record.key,
-                 .primary_key = std::get<Item>(std::move(primary_key)),
                  .is_insert = condition == nullptr,
                  .done = std::move(done)});
   }
