@@ -100,6 +100,7 @@ class Child {
 // 0 or errno. The child's standard output is `out`.
 int spawn(const std::vector<std::string>& words, int out, pid_t& pid) {
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;

@@ -138,6 +138,7 @@ class RefreshingProvider final : public CredentialsProvider {
 
   void get(Done done) override {
     std::shared_ptr<const Credentials> ready;
+    Done at_once;
     std::vector<Done> lost;
     Error error;
     {
@@ -146,15 +147,16 @@ class RefreshingProvider final : public CredentialsProvider {
       if (state_->current != nullptr && is_good(*state_->current, now)) ready = state_->current;
       if (ready == nullptr) {
         state_->waiting.push_back(std::move(done));
-      } else if (now >= state_->refresh_at && !state_->looking) {
-        state_->wanted = true;
+      } else {
+        at_once = std::move(done);
+        if (now >= state_->refresh_at && !state_->looking) state_->wanted = true;
       }
       if ((ready == nullptr || state_->wanted) && !state_->running && !start(error)) {
         lost = std::exchange(state_->waiting, {});
         state_->wanted = false;
       }
     }
-    if (ready != nullptr) done({std::move(ready), {}});
+    if (at_once) at_once({std::move(ready), {}});
     answer(std::move(lost), {nullptr, std::move(error)});
   }
 
