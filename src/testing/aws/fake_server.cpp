@@ -221,7 +221,7 @@ template <class Stream>
 class FakeDynamoDbServer::State::Session final : public Connection,
                                                  public std::enable_shared_from_this<Session<Stream>> {
  public:
-  Session(State& server, Stream stream) : server_(server), io_(server.io), stream_(std::move(stream)), timer_(*io_) {}
+  Session(State& server, Stream stream) : server_(server), stream_(std::move(stream)), timer_(*server.io) {}
 
   void start() {
     error_code ignored;
@@ -315,9 +315,10 @@ class FakeDynamoDbServer::State::Session final : public Connection,
     if (target == nullptr || !target->starts_with(target_prefix)) {
       return give({}, refusal_answer({.type = std::string(fake::coral_namespace) + "UnknownOperationException"}));
     }
-    // It may come from another thread, at a time when the server is gone.
+    // It may come from another thread, at a time when the server is gone. No session holds the io_context: those that
+    // wait in it would keep it, and it them.
     server_.fake->receive(target->substr(target_prefix.size()), request.body,
-                          [io = io_, weak = this->weak_from_this()](FakeFault fault, FakeAnswer answer) {
+                          [io = server_.io, weak = this->weak_from_this()](FakeFault fault, FakeAnswer answer) {
                             asio::dispatch(*io, [weak, fault = std::move(fault), answer = std::move(answer)] {
                               if (const auto self = weak.lock()) self->give_later(fault, answer);
                             });
@@ -372,7 +373,6 @@ class FakeDynamoDbServer::State::Session final : public Connection,
   }
 
   State& server_;
-  const std::shared_ptr<asio::io_context> io_;  // Before what lives in it.
   Stream stream_;
   asio::steady_timer timer_;
   std::array<char, 16 * 1024> chunk_{};
