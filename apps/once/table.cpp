@@ -207,19 +207,19 @@ std::string results_of(const TableOptions& options) {
 
 int check(const TableOptions& options) {
   const DynamoDbOptions table = table_of(options);
+  std::string region = table.region;
+  for (const char* const name : {"AWS_REGION", "AWS_DEFAULT_REGION"}) {
+    if (region.empty()) region = variable(name);
+  }
+  const std::string expected_arn = stores::table_arn(table, region, options.account);
   if (!options.policy.empty()) {
-    std::string region = table.region;
-    for (const char* const name : {"AWS_REGION", "AWS_DEFAULT_REGION"}) {
-      if (region.empty()) region = variable(name);
-    }
-    return print(stores::least_policy(
-        table, stores::table_arn(table, region, options.account),
-        options.policy == "worker" ? stores::PolicyFor::worker : stores::PolicyFor::operators, results_of(options)));
+    const auto whom = options.policy == "worker" ? stores::PolicyFor::worker : stores::PolicyFor::operators;
+    return print(stores::least_policy(table, expected_arn, whom, results_of(options)));
   }
   const auto transport = stores::make_dynamodb_transport(table);
   const stores::TableReport report = stores::check_table(*transport, table);
   const int exit_code = report.fits() ? exit_ok : exit_found_problems;
-  const std::string arn = report.arn.empty() ? stores::table_arn(table, table.region, options.account) : report.arn;
+  const std::string& arn = report.arn.empty() ? expected_arn : report.arn;
   const std::string policy = stores::least_policy(table, arn, stores::PolicyFor::operators, results_of(options));
   if (options.json) {
     Json json;
