@@ -19,7 +19,6 @@
 namespace once::stores::dynamodb {
 namespace {
 
-using keys::Dialect;
 using nlohmann::json;
 
 constexpr std::int64_t now_ms = 1'795'174'838'040;
