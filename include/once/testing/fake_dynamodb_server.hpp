@@ -59,7 +59,8 @@ class FakeDynamoDbServer {
   // The keys that count from now on.
   void set_keys(std::vector<FakeAccessKey> keys);
 
-  // Closes the connections that wait for a request, as servers do after a while. Returns how many.
+  // Closes the connections that wait for a request, as servers do after a while, and those whose answer is being
+  // written, after it. Returns how many.
   std::size_t close_idle();
 
   struct Counts {

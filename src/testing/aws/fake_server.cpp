@@ -237,6 +237,7 @@ class FakeDynamoDbServer::State::Session final : public Connection,
   }
 
   bool close_if_idle() override {
+    if (writing_) return !std::exchange(last_, true);  // The client may have the answer already.
     if (!waiting_ || !buffer_.empty()) return false;
     close(false);
     return true;
@@ -354,8 +355,10 @@ class FakeDynamoDbServer::State::Session final : public Connection,
 
   void write(std::string text, bool abrupt = false) {
     answer_ = std::move(text);
+    writing_ = true;
     asio::async_write(stream_, asio::buffer(answer_),
                       [self = this->shared_from_this(), abrupt](error_code error, std::size_t) {
+                        self->writing_ = false;
                         if (error || self->last_) return self->close(abrupt);
                         self->buffer_.erase(0, std::exchange(self->consumed_, 0));
                         if (self->buffer_.empty()) return self->read();
@@ -380,6 +383,7 @@ class FakeDynamoDbServer::State::Session final : public Connection,
   std::size_t consumed_ = 0;
   std::string answer_;
   bool waiting_ = false;    // For more of a request.
+  bool writing_ = false;    // An answer.
   bool continued_ = false;  // Told to send the body.
   bool last_ = false;       // Closed after the answer.
 };
