@@ -3,8 +3,8 @@
 //
 //   bench_engine [--seconds S] [--without-powertools] [--json]
 //
-// Microseconds are processor time of the whole process (user and system) for each call of one thread; the best of
-// several rounds, since other load only adds. Rates are calls a second of wall time.
+// Microseconds are processor time of the whole process (user and system) for each call; the best of several rounds,
+// since other load only adds. Rates are calls a second of wall time, of one thread unless another number is named.
 #include <malloc.h>
 #include <sys/wait.h>
 
@@ -17,11 +17,13 @@
 #include <ctime>
 #include <fstream>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -88,6 +90,34 @@ Cost measure(double seconds, const std::function<std::function<void(int)>()>& pr
   return best;
 }
 
+// The same by as many threads as there are processors, each with its part of the calls.
+Cost measure_threads(double seconds, unsigned threads, const std::function<std::function<void(int)>()>& prepare) {
+  Cost best;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  int rounds = 0;
+  while (rounds++ < 3 || std::chrono::steady_clock::now() < until) {
+    const std::function<void(int)> call = prepare();
+    std::latch ready(threads + 1);
+    std::vector<std::jthread> pool;
+    std::chrono::steady_clock::time_point began;
+    double processor_began = 0;
+    for (unsigned t = 0; t < threads; ++t) {
+      pool.emplace_back([&, t] {
+        ready.arrive_and_wait();
+        for (int i = static_cast<int>(t); i < calls; i += static_cast<int>(threads)) call(i);
+      });
+    }
+    processor_began = processor_seconds();
+    began = std::chrono::steady_clock::now();
+    ready.arrive_and_wait();
+    pool.clear();  // Joins.
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - began;
+    best.microseconds = std::min(best.microseconds, (processor_seconds() - processor_began) * 1e6 / calls);
+    best.per_second = std::max(best.per_second, calls / wall.count());
+  }
+  return best;
+}
+
 void require(bool good, const char* what) {
   if (!good) throw std::runtime_error(what);
 }
@@ -108,8 +138,12 @@ const auto handler = [](const std::string& event) {
 };
 
 struct Powertools {
-  Cost fresh;
-  Cost replay;
+  struct Way {
+    Cost fresh;
+    Cost replay;
+  };
+  Way object;  // Handed the parsed event.
+  Way text;    // Parses it first.
   std::string node;
 };
 
@@ -125,9 +159,12 @@ std::optional<Powertools> run_powertools(const std::string& event, double second
   while (std::fgets(buffer.data(), static_cast<int>(buffer.size()), pipe) != nullptr) output += buffer.data();
   if (pclose(pipe) != 0) return std::nullopt;
   const nlohmann::json json = nlohmann::json::parse(output);
-  return Powertools{.fresh = {json.at("new_us"), json.at("new_per_second")},
-                    .replay = {json.at("replay_us"), json.at("replays_per_second")},
-                    .node = json.at("node")};
+  const auto way = [&](const char* name) {
+    const nlohmann::json& costs = json.at(name);
+    return Powertools::Way{.fresh = {costs.at("new_us"), costs.at("new_per_second")},
+                           .replay = {costs.at("replay_us"), costs.at("replays_per_second")}};
+  };
+  return Powertools{.object = way("object"), .text = way("text"), .node = json.at("node")};
 }
 
 }  // namespace
@@ -211,25 +248,29 @@ int main(int argc, char** argv) {
   });
   require(used > 0, "no key");
 
-  const Cost typed_new = measure(seconds, [&] {
+  const auto prepare_new = [&] {
     auto engine = new_engine();
     return [&events, engine, call = once::idempotent(*engine, operation, handler)](int i) {
       require(call.outcome(events[static_cast<std::size_t>(i)]).kind == once::Outcome::Kind::executed, "not executed");
     };
-  });
-  const auto typed_replay = [&](std::size_t cache_records) {
+  };
+  const auto prepare_replay = [&](std::size_t cache_records) {
     const auto engine = new_engine(cache_records);
     const auto call = once::idempotent(*engine, operation, handler);
     for (int i = 0; i < 1000; ++i) call(events[static_cast<std::size_t>(i)]);
-    return measure(seconds, [&] {
-      return [&](int i) {
-        require(call.outcome(events[static_cast<std::size_t>(i % 1000)]).kind == once::Outcome::Kind::replayed,
-                "not replayed");
-      };
-    });
+    return [&events, engine, call](int i) {
+      require(call.outcome(events[static_cast<std::size_t>(i % 1000)]).kind == once::Outcome::Kind::replayed,
+              "not replayed");
+    };
   };
-  const Cost typed_replay_store = typed_replay(0);
-  const Cost typed_replay_cache = typed_replay(10'000);
+  const auto replay_store_call = prepare_replay(0);
+  const auto replay_cache_call = prepare_replay(10'000);
+  const unsigned threads = std::max(1U, std::thread::hardware_concurrency());
+  const Cost typed_new = measure(seconds, prepare_new);
+  const Cost typed_replay_store = measure(seconds, [&] { return replay_store_call; });
+  const Cost typed_replay_cache = measure(seconds, [&] { return replay_cache_call; });
+  const Cost typed_new_all = measure_threads(seconds, threads, prepare_new);
+  const Cost typed_replay_all = measure_threads(seconds, threads, [&] { return replay_store_call; });
 
   const std::optional<Powertools> powertools =
       with_powertools ? run_powertools(event, seconds) : std::optional<Powertools>();
@@ -250,13 +291,21 @@ int main(int argc, char** argv) {
                                 {"idempotent_new", both(typed_new)},
                                 {"idempotent_replay_from_store", both(typed_replay_store)},
                                 {"idempotent_replay_from_cache", both(typed_replay_cache)}};
+    json["threads"] = threads;
+    json["idempotent_new_all_threads"] = both(typed_new_all);
+    json["idempotent_replay_all_threads"] = both(typed_replay_all);
     if (powertools) {
+      const auto ways = [&](const Powertools::Way& way) {
+        return nlohmann::ordered_json{
+            {"new", both(way.fresh)},
+            {"replay", both(way.replay)},
+            {"ratio_new", typed_new.per_second / way.fresh.per_second},
+            {"ratio_replay", typed_replay_store.per_second / way.replay.per_second},
+            {"ratio_new_all_threads", typed_new_all.per_second / way.fresh.per_second},
+            {"ratio_replay_all_threads", typed_replay_all.per_second / way.replay.per_second}};
+      };
       json["powertools"] = {
-          {"new", both(powertools->fresh)}, {"replay", both(powertools->replay)}, {"node", powertools->node}};
-      json["ratio_new"] = typed_new.per_second / powertools->fresh.per_second;
-      json["ratio_replay"] = typed_replay_store.per_second / powertools->replay.per_second;
-      json["ratio_new_cpu"] = powertools->fresh.microseconds / typed_new.microseconds;
-      json["ratio_replay_cpu"] = powertools->replay.microseconds / typed_replay_store.microseconds;
+          {"node", powertools->node}, {"object", ways(powertools->object)}, {"text", ways(powertools->text)}};
     }
     std::printf("%s\n", json.dump(2).c_str());
     return 0;
@@ -277,15 +326,20 @@ int main(int argc, char** argv) {
   row("idempotent(): replay from the local cache", typed_replay_cache);
   std::printf("  %-46s %10.2f %12s   budget 0.5 µs\n", "  beyond deriving the key",
               typed_replay_cache.microseconds - derive.microseconds, "");
+  const std::string by_threads = " by " + std::to_string(threads) + " threads";
+  row(("idempotent(): new" + by_threads).c_str(), typed_new_all);
+  row(("idempotent(): replay from the store" + by_threads).c_str(), typed_replay_all);
   if (powertools) {
     std::printf("\nPowertools for AWS Lambda (TypeScript) on node %s, in memory, the same event and expression\n",
                 powertools->node.c_str());
-    const auto compare = [&](const char* name, const Cost& theirs, const Cost& ours) {
-      std::printf("  %-46s %10.2f %12.0f   once: %.1f times the calls, %.1f times fewer CPU µs; target 10\n", name,
+    const auto compare = [&](const char* name, const Cost& theirs, const Cost& ours, const Cost& all) {
+      std::printf("  %-46s %10.2f %12.0f   once: %.1f times the calls, %.1f with %u threads; target 10\n", name,
                   theirs.microseconds, theirs.per_second, ours.per_second / theirs.per_second,
-                  theirs.microseconds / ours.microseconds);
+                  all.per_second / theirs.per_second, threads);
     };
-    compare("new", powertools->fresh, typed_new);
-    compare("replay", powertools->replay, typed_replay_store);
+    compare("new, from the event's text as above", powertools->text.fresh, typed_new, typed_new_all);
+    compare("replay, the same", powertools->text.replay, typed_replay_store, typed_replay_all);
+    compare("new, handed the parsed event", powertools->object.fresh, typed_new, typed_new_all);
+    compare("replay, the same", powertools->object.replay, typed_replay_store, typed_replay_all);
   }
 }
