@@ -19,6 +19,9 @@
 #include <once/decide.hpp>
 #include <once/engine/engine.hpp>
 #include <once/platform/system.hpp>
+#if ONCE_AWS
+#include <once/stores/open_dynamodb.hpp>
+#endif
 
 #include "access.hpp"
 #include "commands.hpp"
@@ -158,6 +161,18 @@ std::vector<std::string> environment_with(const std::vector<std::pair<std::strin
   return out;
 }
 
+// The output of a command is bytes, which not every store's records can hold. Better said before it has run.
+void require_bytes([[maybe_unused]] const std::string& url) {
+#if ONCE_AWS
+  if (!url.starts_with("dynamodb:")) return;
+  if (stores::dynamodb_options(url).dialect != stores::DynamoDbDialect::native) {
+    throw Exception(ErrorKind::misuse,
+                    "the records of a Powertools dialect hold JSON, not the output of commands: leave 'dialect' out of "
+                    "the store's URL, with a table of its own");
+  }
+#endif
+}
+
 class Run {
  public:
   Run(const RunOptions& options, std::vector<std::string> command)
@@ -175,6 +190,7 @@ class Run {
     signals_ = &signals;
     try {
       access_ = open_access(options_.store, Missing::create);
+      require_bytes(access_.url);
     } catch (const Exception& error) {
       return store_failed(error.error());
     }

@@ -164,7 +164,7 @@ void Flights::erase(Shard& shard, Table::iterator flight) {
   constexpr std::size_t most_spare = 8;
   drop_timer(flight->second);
   Table::node_type node = shard.flights.extract(flight);
-  if (shard.spare.size() == most_spare) return;
+  if (shard.spare.size() == most_spare || node.mapped().callers.capacity() > 1) return;
   std::vector<Caller> callers = std::move(node.mapped().callers);  // For its room.
   callers.clear();
   node.mapped() = Flight();

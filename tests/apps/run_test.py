@@ -321,7 +321,8 @@ class StoreDown(Case):
         self.path("garbage").write_bytes(b"\x01\x02garbage" * 1000)
         for url, code in ((f"sqlite:{self.dir}/file/x.db", 243), (f"sqlite:{self.dir}/missing/x.db", 243),
                           (f"sqlite:{self.dir}/garbage", 244), (f"sqlite:{self.dir}", None), ("redis://x", 64),
-                          ("sqlite:", 64), (f"sqlite:{self.dir}/x.db?colour=red", 64), ("nonsense", 64)):
+                          ("sqlite:", 64), (f"sqlite:{self.dir}/x.db?colour=red", 64), ("nonsense", 64),
+                          ("dynamodb://t?region=eu-central-1&dialect=powertools-python", 64)):
             with self.subTest(url=url):
                 done = self.once("run", "--store", url, "--key", "k", "--", "touch", "ran")
                 self.assertIn(done.returncode, (243, 244, 64) if code is None else (code,), done.stderr)
