@@ -200,7 +200,7 @@ TEST(SqliteMigration, AFileOfVersionOneIsBroughtUpToDate) {
   record.result.bytes = "\x28\xB5\x2F\xFD and so on";
   record.result.size = 70'000;
   EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
-  EXPECT_EQ(blocking::get(*store, "new#1").record, record);
+  EXPECT_EQ(*blocking::get(*store, "new#1").record, record);
   Shell shell(scratch.file());
   const auto readable = [&](const std::string& key) {
     return shell.run("SELECT result || ' ' || result_bytes FROM records_readable WHERE key = '" + key + "'");

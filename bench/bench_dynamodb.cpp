@@ -1,0 +1,252 @@
+// What DynamoDB costs this process, against a server in another one that always says the same:
+//
+//   bench_dynamodb [calls]
+//
+// CPU time (user and system, all threads) of a signed POST of 600 bytes and its answer, of a store's write (encode,
+// sign, send, parse, decode) and of an engine's new call (two writes), over connections that are kept alive, with so
+// many in flight all the time. Then ten thousand claims at once, and a process that starts, runs one operation over TLS
+// and ends.
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <latch>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/aws/client.hpp>
+#include <once/decide.hpp>
+#include <once/engine/engine.hpp>
+#include <once/platform/system.hpp>
+#include <once/stores/dynamodb.hpp>
+
+#include "../tests/aws/wire_server.hpp"
+
+namespace {
+
+using namespace once::aws;
+
+extern "C" char** environ;
+
+double cpu_us() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto us = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
+  };
+  return us(usage.ru_utime) + us(usage.ru_stime);
+}
+
+// Serves in a child process until it is destroyed.
+class ServerProcess {
+ public:
+  explicit ServerProcess(const std::optional<testing::Identity>& identity) {
+    int ports[2];
+    int stop[2];
+    if (pipe(ports) != 0 || pipe(stop) != 0) std::abort();
+    child_ = fork();
+    if (child_ < 0) std::abort();
+    if (child_ == 0) {
+      close(stop[1]);
+      const std::string answer =
+          testing::answer("{}",
+                          "Server: Server\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\n"
+                          "Content-Type: application/x-amz-json-1.0\r\nConnection: keep-alive\r\n"
+                          "x-amzn-RequestId: ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789ABCDEFGHIJKLMNOP\r\n"
+                          "x-amz-crc32: 2745614147\r\n");
+      const testing::Server server(
+          [&](testing::Peer& peer) {
+            while (peer.request()) peer.send(answer);
+          },
+          identity);
+      const std::uint16_t chosen = server.port();
+      if (write(ports[1], &chosen, sizeof(chosen)) != sizeof(chosen)) std::abort();
+      char byte = 0;
+      while (read(stop[0], &byte, 1) > 0) {
+      }
+      _exit(0);
+    }
+    close(stop[0]);
+    stop_ = stop[1];
+    if (read(ports[0], &port, sizeof(port)) != sizeof(port)) std::abort();
+    close(ports[0]);
+    close(ports[1]);
+  }
+  ~ServerProcess() {
+    close(stop_);
+    waitpid(child_, nullptr, 0);
+  }
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  std::uint16_t port = 0;
+
+ private:
+  pid_t child_ = -1;
+  int stop_ = -1;
+};
+
+// A number of /proc/self/status, such as "VmRSS" in KiB or "Threads".
+long of_this_process(std::string_view name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name)) return std::atol(line.c_str() + name.size() + 1);
+  }
+  return 0;
+}
+
+// Starts one operation that calls back when it is over, with whether it went well.
+using Start = std::function<void(int, std::function<void(bool)>)>;
+
+struct Loop {
+  const Start& start;
+  std::atomic<int>& left;
+  std::atomic<int>& failed;
+  std::latch& over;
+
+  void next() {
+    const int number = left.fetch_sub(1);
+    if (number <= 0) return over.count_down();
+    start(number, [this](bool good) {
+      if (!good) ++failed;
+      next();
+    });
+  }
+};
+
+// Keeps `in_flight` operations under way until all have been made.
+void measure(const std::string& name, int operations, int in_flight, const Start& start) {
+  for (const bool warm_up : {true, false}) {
+    std::atomic<int> left{warm_up ? operations / 10 : operations};
+    std::atomic<int> failed{0};
+    std::latch over(in_flight);
+    Loop loop{start, left, failed, over};
+    const double cpu = cpu_us();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < in_flight; ++i) loop.next();
+    over.wait();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    if (failed != 0) {
+      std::fprintf(stderr, "bench_dynamodb: %d of %d failed: %s\n", failed.load(), operations, name.c_str());
+      std::exit(1);
+    }
+    if (warm_up) continue;
+    std::printf("%-38s %6d in flight  %7.2f us CPU each  %8.0f/s\n", name.c_str(), in_flight,
+                (cpu_us() - cpu) / operations, operations / took.count());
+    std::fflush(stdout);
+  }
+}
+
+std::shared_ptr<Client> client_of(const std::string& endpoint, const std::string& ca_file) {
+  return make_client(
+      {.region = "eu-central-1",
+       .endpoint = endpoint,
+       .credentials = static_credentials(
+           {.access_key_id = "AKIDEXAMPLE", .secret_access_key = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"}),
+       .ca_file = ca_file,
+       .max_connections = 64});
+}
+
+std::shared_ptr<once::Store> store_of(std::shared_ptr<Transport> client) {
+  return once::stores::make_dynamodb_store({.table = "once", .transport = std::move(client)});
+}
+
+void measure_all(bool tls, int calls) {
+  const auto identity = tls ? std::optional(testing::make_identity()) : std::nullopt;
+  const ServerProcess server(identity);
+  const std::string endpoint = (tls ? "https://localhost:" : "http://localhost:") + std::to_string(server.port);
+  const std::string ca_file = identity ? identity->ca_file : "";
+  const std::string over = tls ? ", TLS" : ", plain";
+
+  const auto client = client_of(endpoint, ca_file);
+  const std::string body = R"({"TableName":"once","Item":{"id":{"S":")" + std::string(540, 'x') + R"("}}})";
+  measure("call" + over, calls, 64, [&](int, std::function<void(bool)> done) {
+    client->call({.operation = "PutItem", .body = body},
+                 [done = std::move(done)](const Reply& reply) { done(!reply.error && reply.status == 200); });
+  });
+
+  const std::shared_ptr<once::Store> store = store_of(client);
+  once::Attempt attempt;
+  attempt.key = "bench/orders#" + std::string(64, '0');
+  once::system_random()->fill(attempt.owner.bytes);
+  attempt.holder = once::process_name();
+  const auto record =
+      once::share(once::claimed(attempt, once::Policy{}, once::system_clock()->now(), nullptr, once::Verdict::execute));
+  measure("store's write" + over, calls, 64, [&](int, std::function<void(bool)> done) {
+    store->insert(record, [done = std::move(done)](const once::Answer& answer) {
+      done(answer.status == once::Answer::Status::done);
+    });
+  });
+
+  once::Engine engine({.store = store, .scope = "bench"});
+  const Start new_call = [&](int number, std::function<void(bool)> done) {
+    engine.begin(engine.request(std::to_string(number), {}), [done = std::move(done)](once::Begin begin) mutable {
+      if (begin.kind != once::Begin::Kind::claimed) return done(false);
+      // The claim lives until its finish is over.
+      auto claim = std::make_shared<once::Claim>(std::move(begin.claim));
+      once::Claim& held = *claim;
+      held.complete(once::Result::inlined("done"),
+                    [done = std::move(done), claim = std::move(claim)](const once::Finish& finish) {
+                      done(finish.kind == once::Finish::Kind::recorded);
+                    });
+    });
+  };
+  measure("engine's new call" + over, calls / 2, 64, new_call);
+  measure("the same, ten thousand claims" + over, calls / 2, 10'000, new_call);
+  std::printf("%-38s %6ld threads  %4ld MiB resident\n", "", of_this_process("Threads:"),
+              of_this_process("VmRSS:") / 1024);
+}
+
+// A process of its own: opens the store, runs one operation, ends.
+int run_one(const char* endpoint, const char* ca_file) {
+  once::Engine engine({.store = store_of(client_of(endpoint, ca_file)), .scope = "bench"});
+  const auto outcome = engine.run("first", {}, [] { return std::string("done"); });
+  return outcome.kind == once::Outcome::Kind::executed ? 0 : 1;
+}
+
+void measure_start(const char* program) {
+  const auto identity = testing::make_identity();
+  const ServerProcess server(identity);
+  const std::string endpoint = "https://localhost:" + std::to_string(server.port);
+  std::string words[] = {program, "--one", endpoint, identity.ca_file};
+  char* const arguments[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), nullptr};
+  std::vector<double> took;
+  long most_kib = 0;
+  for (int i = 0; i < 50; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    pid_t child = 0;
+    int status = 0;
+    rusage usage{};
+    if (posix_spawn(&child, program, nullptr, nullptr, arguments, environ) != 0 ||
+        wait4(child, &status, 0, &usage) != child || status != 0) {
+      std::fprintf(stderr, "bench_dynamodb: the process of one operation failed\n");
+      std::exit(1);
+    }
+    took.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+    most_kib = std::max(most_kib, usage.ru_maxrss);
+  }
+  std::ranges::sort(took);
+  std::printf("%-38s %7.1f ms from exec to its end (median of 50), at most %.1f MiB resident\n",
+              "a process of one operation, TLS", took[took.size() / 2], static_cast<double>(most_kib) / 1024);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 4 && std::string_view(argv[1]) == "--one") return run_one(argv[2], argv[3]);
+  const int calls = argc > 1 ? std::max(1'000, std::atoi(argv[1])) : 50'000;
+  measure_all(false, calls);
+  measure_all(true, calls);
+  measure_start(argv[0]);
+}
