@@ -91,6 +91,7 @@ using once::Time;
   X(drops_failed_result, "keeps result bytes of completed records only")              \
   X(drops_content_type, "keeps no content type")                                      \
   X(drops_placement, "keeps no placement")                                            \
+  X(drops_compressed, "reads compressed results as inlined")                          \
   X(drops_location, "keeps no location")                                              \
   X(drops_size, "keeps 32 bits of an offloaded result's size")                        \
   X(drops_digest, "keeps no digest")                                                  \
@@ -159,6 +160,7 @@ using once::Time;
   X(says_durable_wrongly, "says that it is not durable")                              \
   X(says_time_wrongly, "says that it tells no time, and does")                        \
   X(time_goes_back, "its time goes back")                                             \
+  X(says_compressed_wrongly, "says it keeps no compressed results, and keeps them")   \
   X(says_too_small, "says that it keeps next to nothing")                             \
   X(foreign_is_nothing, "foreign bytes are taken for nothing")                        \
   X(foreign_overwritten, "writes go over foreign bytes")                              \
@@ -425,7 +427,8 @@ class SmallStore final : public once::Store {
             .durable = bug_ != Bug::says_durable_wrongly,
             .shared = bug_ != Bug::says_shared_wrongly,
             .tells_time = tells_time(),
-            .default_skew = Millis{0}};
+            .default_skew = Millis{0},
+            .keeps_compressed = bug_ != Bug::says_compressed_wrongly};
   }
 
   [[nodiscard]] std::string name() const override { return "small:"; }
@@ -647,6 +650,9 @@ class SmallStore final : public once::Store {
       case Bug::drops_content_type:
         record.result.content_type.clear();
         break;
+      case Bug::drops_compressed:
+        if (record.result.placement != once::Placement::compressed) break;
+        [[fallthrough]];
       case Bug::drops_placement:
         record.result.placement = once::Placement::inlined;
         break;
