@@ -79,7 +79,7 @@ class WireHarness final : public StoreHarness {
                : name == "answers_lost"     ? FakeFault::Kind::lost_after
                : name == "half_answers"     ? FakeFault::Kind::half_answer
                                             : FakeFault::Kind::server_error_after);
-    return {this, [this](void*) { set_faults(FakeFault::Kind::none); }};
+    return {this, [](void*) { set_faults(FakeFault::Kind::none); }};
   }
 
  private:
