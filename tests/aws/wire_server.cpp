@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <stdexcept>
@@ -187,6 +188,8 @@ std::string answer(std::string_view body, std::string_view more_headers) {
 Server::Server(std::function<void(Peer&)> serve, std::optional<Identity> identity)
     : serve_(std::move(serve)), identity_(std::move(identity)), socket_(listen_on_loopback(port_)) {
   need(listen(socket_, 1024) == 0, "cannot listen");
+  // OpenSSL writes to this server's sockets with write(2), also when the client has gone.
+  std::signal(SIGPIPE, SIG_IGN);
   acceptor_ = std::thread([this] { accept(); });
 }
 
