@@ -122,8 +122,11 @@ std::strong_ordering operator<=>(const Decimal& left, const Decimal& right) {
   const auto sign = [](const Decimal& d) { return d.digits_.empty() ? 0 : d.negative_ ? -1 : 1; };
   if (sign(left) != sign(right)) return sign(left) <=> sign(right);
   auto magnitude = left.exponent_ <=> right.exponent_;
-  if (magnitude == 0) magnitude = left.digits_ <=> right.digits_;
-  return left.negative_ ? 0 <=> magnitude : magnitude;
+  if (std::is_eq(magnitude)) magnitude = left.digits_ <=> right.digits_;
+  return !left.negative_         ? magnitude
+         : std::is_lt(magnitude) ? std::strong_ordering::greater
+         : std::is_gt(magnitude) ? std::strong_ordering::less
+                                 : magnitude;
 }
 
 Decimal operator+(const Decimal& left, const Decimal& right) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <compare>
 #include <utility>
 
 #include "testing/aws/refusal.hpp"
@@ -403,7 +404,7 @@ class Parser {
         fail("The BETWEEN operator requires same data type for lower and upper bounds; lower bound operand: " +
              show(operands[1].value) + ", upper bound operand: " + show(operands[2].value));
       }
-      if (*order > 0) {
+      if (std::is_gt(*order)) {
         fail(
             "The BETWEEN operator requires upper bound to be greater than or equal to lower bound; lower bound "
             "operand: " +
@@ -831,13 +832,13 @@ bool Condition::holds(const Item& item) const {
   }
   const auto order = compare(*first, *second);
   if (!order) return false;
-  if (comparison == "<") return *order < 0;
-  if (comparison == "<=") return *order <= 0;
-  if (comparison == ">") return *order > 0;
-  if (comparison == ">=") return *order >= 0;
+  if (comparison == "<") return std::is_lt(*order);
+  if (comparison == "<=") return std::is_lteq(*order);
+  if (comparison == ">") return std::is_gt(*order);
+  if (comparison == ">=") return std::is_gteq(*order);
   const auto third = operands[2].evaluate(item);  // BETWEEN
   const auto upper_order = third ? compare(*first, *third) : std::nullopt;
-  return *order >= 0 && upper_order && *upper_order <= 0;
+  return std::is_gteq(*order) && upper_order && std::is_lteq(*upper_order);
 }
 
 Condition parse_condition(std::string_view text, std::string_view parameter, Placeholders& placeholders) {
