@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
+#include <condition_variable>
 #include <iomanip>
 #include <iostream>
 #include <map>
@@ -210,6 +212,7 @@ struct Books {
   std::uint64_t places = 0;
   bool down = false;
   bool was_down = false;
+  std::condition_variable written;
 };
 
 std::string to_nul(const std::string& text) { return text.substr(0, text.find('\0')); }
@@ -403,9 +406,13 @@ class SmallStore final : public once::Store {
     answer.more = keys.size() > limit;
     if (answer.more && !is(Bug::sweep_ignores_limit)) keys.resize(limit);
     if (is(Bug::sweep_not_atomic)) {
-      lock.unlock();
-      for (int i = 0; i < 50; ++i) std::this_thread::yield();
-      lock.lock();
+      // Until somebody has claimed one of them anew: there is nobody where nothing races.
+      books_->written.wait_for(lock, std::chrono::milliseconds(5), [&] {
+        return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) {
+          const auto found = books_->records.find(key);
+          return found != books_->records.end() && !is_swept(found->second, now);
+        });
+      });
     }
     for (const std::string& key : keys) answer.removed += books_->records.erase(key);
     if (is(Bug::sweep_says_no_more)) answer.more = false;
@@ -582,6 +589,7 @@ class SmallStore final : public once::Store {
     if (is(Bug::nul_ends_key) || is(Bug::key_ascii) || is(Bug::key_short)) record.key = key;
     const auto found = books_->records.find(key);
     books_->last_written = key;
+    books_->written.notify_all();
     books_->removed.erase(key);
     if (found != books_->records.end()) {
       found->second.before = std::exchange(found->second.record, std::move(record));
