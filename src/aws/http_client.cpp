@@ -76,7 +76,7 @@ std::thread start_thread(Run run) {
     std::thread thread(std::move(run));
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return thread;
-  } catch (...) {
+  } catch (...) {  // No thread to be had: the caller's signals are his again, and he is told.
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;
   }
