@@ -39,6 +39,7 @@ struct Answer {
   std::optional<StoreTime> time;  // The store's time, where it tells.
   std::uint64_t place = 0;        // For Seen::place. Never 0 in stores that use it.
   Error error;                    // Meaningful if failed.
+  bool declined = false;          // failed, of replace_with() only: see there.
 
   static Answer ok(std::uint64_t place = 0) {
     return {.status = Status::done, .record = {}, .time = {}, .place = place, .error = {}};
@@ -48,6 +49,11 @@ struct Answer {
   }
   static Answer fail(ErrorKind kind, std::string message) {
     return {.status = Status::failed, .record = {}, .time = {}, .place = 0, .error = {kind, std::move(message)}};
+  }
+  static Answer decline(ErrorKind kind, std::string message) {
+    Answer answer = fail(kind, std::move(message));
+    answer.declined = true;
+    return answer;
   }
 };
 
@@ -86,6 +92,17 @@ struct Capabilities {
                                   // records, it refuses it as misuse.
 };
 
+// Writes of the user's own that a store commits together with a record: what they are only that store knows, see
+// stores::TransactItems in once/stores/dynamodb_transaction.hpp. Not changed once they are handed over; they may be
+// asked to be written several times, and are written at most once.
+class Companion {
+ public:
+  Companion() = default;
+  Companion(const Companion&) = default;
+  Companion& operator=(const Companion&) = default;
+  virtual ~Companion() = default;
+};
+
 // What a record is counted as against Capabilities::max_record_bytes: the bytes of its key, texts, steps and result
 // plus 256 for the rest.
 std::size_t record_bytes(const Record& record) noexcept;
@@ -105,6 +122,20 @@ class Store {
 
   // Writes `record` over the one with its key, owner seen.owner and revision seen.revision. Refused otherwise.
   virtual void replace(RecordPtr record, Seen seen, Done done) = 0;
+
+  // replace() together with the writes of `companion`, which is not null: all of them are durable, or none is.
+  // - refused: as replace() is, and nothing of the companion's was written.
+  // - failed with Answer::declined: the companion is why. unavailable: a condition of its did not hold; misuse: it can
+  //   never be written, or is none of this store's. Nothing was changed, and after that had been decided the record
+  //   still stood as it was seen.
+  // - Called again with the same arguments after a lost answer, it is done or refused as replace() would be, and the
+  //   companion's writes have happened once.
+  virtual void replace_with(RecordPtr /*record*/, Seen /*seen*/, std::shared_ptr<const Companion> /*companion*/,
+                            Done done) {
+    done(Answer::decline(ErrorKind::misuse,
+                         name() + " cannot commit other writes together with a record: use a store that can, or write "
+                                  "them apart"));
+  }
 
   // Removes the record under the same condition.
   virtual void remove(std::string key, Seen seen, Done done) = 0;
