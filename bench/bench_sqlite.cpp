@@ -184,7 +184,7 @@ Load cycles(once::Store& store, unsigned threads, Seconds how_long) {
         const once::Seen seen{record.owner, record.revision, 0};
         const Answer claim = once::blocking::insert(store, record);
         if (claim.status != Answer::Status::done) give_up(claim);
-        record = once::completed(std::move(record), once::Result::inlined(result), policy, now);
+        once::complete(record, once::Result::inlined(result), policy, now);
         const Answer finish =
             once::blocking::replace(store, std::move(record), {seen.owner, seen.revision, claim.place});
         if (finish.status != Answer::Status::done) give_up(finish);
@@ -218,7 +218,7 @@ void fill(once::Store& store, std::uint64_t count) {
   for (std::uint64_t i = 0; i < count; ++i) {
     const once::Time now = once::system_clock()->now();
     Record record = once::claimed(attempt(), policy, now, nullptr, once::Verdict::execute);
-    record = once::completed(std::move(record), once::Result::inlined(result), policy, now);
+    once::complete(record, once::Result::inlined(result), policy, now);
     room.acquire();
     store.insert(once::share(std::move(record)), [&room](const Answer& answer) {
       if (answer.status != Answer::Status::done) give_up(answer);

@@ -51,15 +51,16 @@ Decision decide(const Record* seen, const Attempt& attempt, const Policy& policy
 // + 1, now in ms).
 Record claimed(const Attempt& attempt, const Policy& policy, Time now, const Record* seen, Verdict verdict);
 
-// Each of these gives the record that a holder or an operator writes over `record`, revision one up.
-Record completed(Record record, Result result, const Policy& policy, Time now);
-Record failed(Record record, Failure failure, Result result, const Policy& policy, Time now);
-Record marked_unknown(Record record, std::string_view reason, Time now);
-Record released(Record record, std::string_view reason, const Policy& policy, Time now);  // Steps kept, lease given up.
-Record renewed(Record record, const Policy& policy, Time now);
+// Each of these turns `record`, a copy of what is stored, into what a holder or an operator writes over it, revision
+// one up.
+void complete(Record& record, Result result, const Policy& policy, Time now);
+void fail(Record& record, Failure failure, Result result, const Policy& policy, Time now);
+void mark_unknown(Record& record, std::string_view reason, Time now);
+void release(Record& record, std::string_view reason, const Policy& policy, Time now);  // Steps kept, lease given up.
+void renew(Record& record, const Policy& policy, Time now);
 // A claim whose times were counted on a clock that has turned out wrong, counted anew.
-Record retimed(Record record, const Policy& policy, Time now);
-Record with_step(Record record, Step step, const Policy& policy, Time now);  // Renews as well.
+void retime(Record& record, const Policy& policy, Time now);
+void add_step(Record& record, Step step, const Policy& policy, Time now);  // Renews as well.
 
 // The end of the expiry for a record that is in progress: never before its lease ends, never at all under hold.
 Time in_progress_expiry(const Policy& policy, Time lease_until, Time now) noexcept;

@@ -27,13 +27,6 @@ void finish(Record& record, State state, Time now, Time expires_at) {
   record.expires_at = expires_at;
 }
 
-void renew(Record& record, const Policy& policy, Time now) {
-  record.revision += 1;
-  // An operator may have prolonged it further than a heartbeat would.
-  record.lease_until = std::max(record.lease_until, later(now, policy.lease));
-  record.expires_at = std::max(record.expires_at, in_progress_expiry(policy, record.lease_until, now));
-}
-
 }  // namespace
 
 std::string_view to_string(Verdict verdict) noexcept {
@@ -111,29 +104,26 @@ Record claimed(const Attempt& attempt, const Policy& policy, Time now, const Rec
   return next;
 }
 
-Record completed(Record record, Result result, const Policy& policy, Time now) {
+void complete(Record& record, Result result, const Policy& policy, Time now) {
   finish(record, State::completed, now, later(now, policy.retention));
   record.result = std::move(result);
   record.failure = {};
-  return record;
 }
 
-Record failed(Record record, Failure failure, Result result, const Policy& policy, Time now) {
+void fail(Record& record, Failure failure, Result result, const Policy& policy, Time now) {
   finish(record, State::failed, now, later(now, policy.retention));
   record.result = std::move(result);
   record.failure = std::move(failure);
   record.failure.code = clean_text(record.failure.code, Failure::max_code_bytes);
   record.failure.message = clean_text(record.failure.message, Failure::max_message_bytes);
-  return record;
 }
 
-Record marked_unknown(Record record, std::string_view reason, Time now) {
+void mark_unknown(Record& record, std::string_view reason, Time now) {
   finish(record, State::unknown, now, never);
   record.failure = {.code = "unknown", .message = clean_text(reason, Failure::max_message_bytes)};
-  return record;
 }
 
-Record released(Record record, std::string_view reason, const Policy& policy, Time now) {
+void release(Record& record, std::string_view reason, const Policy& policy, Time now) {
   record.state = State::in_progress;
   record.revision += 1;
   record.lease_until = Time{};
@@ -142,27 +132,26 @@ Record released(Record record, std::string_view reason, const Policy& policy, Ti
   record.note = clean_text(reason);
   record.result = {};
   record.failure = {};
-  return record;
 }
 
-Record renewed(Record record, const Policy& policy, Time now) {
-  renew(record, policy, now);
-  return record;
+void renew(Record& record, const Policy& policy, Time now) {
+  record.revision += 1;
+  // An operator may have prolonged it further than a heartbeat would.
+  record.lease_until = std::max(record.lease_until, later(now, policy.lease));
+  record.expires_at = std::max(record.expires_at, in_progress_expiry(policy, record.lease_until, now));
 }
 
-Record retimed(Record record, const Policy& policy, Time now) {
+void retime(Record& record, const Policy& policy, Time now) {
   record.revision += 1;
   record.lease_until = later(now, policy.lease);
   record.expires_at = in_progress_expiry(policy, record.lease_until, now);
   if (record.attempt == 1) record.created_at = now;
   if (record.revision == 2) record.token = next_token(nullptr, now);  // An insert: its token came from that clock, too.
-  return record;
 }
 
-Record with_step(Record record, Step step, const Policy& policy, Time now) {
+void add_step(Record& record, Step step, const Policy& policy, Time now) {
   renew(record, policy, now);
   record.steps.push_back(std::move(step));
-  return record;
 }
 
 std::string derived_key(std::string_view stored_key, std::string_view name) {

@@ -315,44 +315,47 @@ void ClaimState::pump(std::unique_lock<std::mutex> lock) {
   send(std::move(lock));
 }
 
-Record ClaimState::build(const Write& write, Time now) const {
-  Record base = *record_;
+RecordPtr ClaimState::build(const Write& write, Time now) const {
+  auto built = std::make_shared<Record>(*record_);
+  Record& next = *built;
   // Steps still in the queue have writes of their own: one that is too large must not take others down with it.
   const auto queued = std::count_if(queue_.begin(), queue_.end(), [](const Write& w) { return w.op == Op::step; });
-  base.steps.insert(base.steps.end(), unwritten_.begin(), unwritten_.end() - queued);
-  if (!unwritten_note_.empty()) base.note = unwritten_note_;
+  next.steps.insert(next.steps.end(), unwritten_.begin(), unwritten_.end() - queued);
+  if (!unwritten_note_.empty()) next.note = unwritten_note_;
   switch (write.op) {
     case Op::renew:
     case Op::step:
-      break;  // The step is among the unwritten ones.
+      renew(next, policy, now);  // The step is among the unwritten ones.
+      return built;
     case Op::complete:
-      return fit(completed(std::move(base), write.result, policy, now));
+      complete(next, write.result, policy, now);
+      break;
     case Op::fail:
-      return fit(failed(std::move(base), write.failure, write.result, policy, now));
+      fail(next, write.failure, write.result, policy, now);
+      break;
     case Op::hold:
-      return fit(marked_unknown(std::move(base), write.text, now));
+      mark_unknown(next, write.text, now);
+      break;
     case Op::release:
-      return released(std::move(base), write.text, policy, now);
+      release(next, write.text, policy, now);
+      return built;
   }
-  return renewed(std::move(base), policy, now);
+  fit(next);
+  return built;
 }
 
 // A finish must not fail for its size, or the work would run again: steps, and then the result, give way.
-Record ClaimState::fit(Record next) const {
+void ClaimState::fit(Record& next) const {
   const std::size_t limit = core_->capabilities.max_record_bytes;
-  if (record_bytes(next) <= limit) return next;
+  if (record_bytes(next) <= limit) return;
   next.steps.clear();
-  if (record_bytes(next) <= limit || !has_bytes(next.result)) return next;
-  drop_bytes(next.result);
-  return next;
+  if (record_bytes(next) > limit && has_bytes(next.result)) drop_bytes(next.result);
 }
 
 void ClaimState::send(std::unique_lock<std::mutex> lock) {
   const EngineCore::Moment moment = core_->moment();
   const Seen seen{.owner = record_->owner, .revision = record_->revision, .place = place_};
-  Sent sent{.next = std::make_shared<const Record>(build(*current_, moment.now)),
-            .at = core_->uptime(),
-            .error = moment.error};
+  Sent sent{.next = build(*current_, moment.now), .at = core_->uptime(), .error = moment.error};
   const std::shared_ptr<const Record> next = sent.next;
   const bool removes = current_->op == Op::release && next->steps.empty();
   lock.unlock();

@@ -85,8 +85,8 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void enqueue(Write&& write);
   void pump(std::unique_lock<std::mutex> lock);  // Starts the next write if none is under way.
   void send(std::unique_lock<std::mutex> lock);
-  [[nodiscard]] Record build(const Write& write, Time now) const;
-  [[nodiscard]] Record fit(Record next) const;
+  [[nodiscard]] RecordPtr build(const Write& write, Time now) const;
+  void fit(Record& next) const;
   // A write under way: what it wants to leave in the store, when it was sent, and how well the time was known then.
   struct Sent {
     std::shared_ptr<const Record> next;

@@ -67,11 +67,13 @@ void Conversation::consider(std::shared_ptr<const Record> record, std::uint64_t 
       told_ = moment.told;
       error_ = moment.error;
       orphan_ = record->result.placement == Placement::offloaded ? record->result.location : std::string();
-      return replace(claimed(*attempt_, policy_, moment.now, record.get(), verdict_), *record, place, Ask::claim_over);
-    case Verdict::mark_unknown:
-      return replace(
-          marked_unknown(*record, "the lease of " + record->holder + " lapsed before it finished", moment.now), *record,
-          place, Ask::mark);
+      return replace(share(claimed(*attempt_, policy_, moment.now, record.get(), verdict_)), *record, place,
+                     Ask::claim_over);
+    case Verdict::mark_unknown: {
+      auto next = std::make_shared<Record>(*record);
+      once::mark_unknown(*next, "the lease of " + record->holder + " lapsed before it finished", moment.now);
+      return replace(std::move(next), *record, place, Ask::mark);
+    }
     case Verdict::resume: {
       // Of several writes whose answers were lost, only the last one's lease is known well enough; and an operator may
       // have changed the record since. Or it is of an earlier conversation of this caller, who has waited meanwhile.
@@ -86,9 +88,9 @@ void Conversation::consider(std::shared_ptr<const Record> record, std::uint64_t 
   }
 }
 
-void Conversation::replace(Record next, const Record& seen, std::uint64_t place, Ask ask) {
+void Conversation::replace(RecordPtr next, const Record& seen, std::uint64_t place, Ask ask) {
   ask_ = ask;
-  written_ = std::make_shared<const Record>(std::move(next));
+  written_ = std::move(next);
   seen_ = {.owner = seen.owner, .revision = seen.revision, .place = place};
   written_at_ = core_->uptime();
   core_->options.store->replace(written_, seen_, [self = shared_from_this()](Answer answer) {
@@ -192,8 +194,10 @@ void Conversation::correct(std::uint64_t place) {
   const EngineCore::Moment moment = core_->moment();
   told_ = moment.told;
   error_ = moment.error;
-  const std::shared_ptr<const Record> seen = std::move(written_);
-  replace(retimed(*seen, policy_, moment.now), *seen, place, Ask::correct);
+  const RecordPtr seen = std::move(written_);
+  auto next = std::make_shared<Record>(*seen);
+  retime(*next, policy_, moment.now);
+  replace(std::move(next), *seen, place, Ask::correct);
 }
 
 // The result of an expired record, or of a failure that is tried again: nobody will ask for it any more.

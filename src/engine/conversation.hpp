@@ -56,7 +56,7 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   void insert();
   void read();
   void consider(std::shared_ptr<const Record> record, std::uint64_t place);
-  void replace(Record next, const Record& seen, std::uint64_t place, Ask ask);
+  void replace(RecordPtr next, const Record& seen, std::uint64_t place, Ask ask);
   void on_answer(Answer answer, Uptime sent);
   void on_done(Answer answer);
   void on_failed(Error error);

@@ -98,13 +98,13 @@ Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason
   next.owner = fresh;
   switch (resolution.as) {
     case As::completed:
-      next = completed(std::move(next), resolution.result, policy, now);
+      complete(next, resolution.result, policy, now);
       break;
     case As::failed:
-      next = failed(std::move(next), resolution.failure, resolution.result, policy, now);
+      fail(next, resolution.failure, resolution.result, policy, now);
       break;
     case As::released:
-      next = released(std::move(next), {}, policy, now);
+      release(next, {}, policy, now);
       break;
   }
   const std::string_view as = resolution.as == As::completed ? "resolved as completed"

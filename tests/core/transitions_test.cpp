@@ -139,7 +139,8 @@ TEST(Transitions, a_takeover_or_retry_goes_on_where_the_other_stopped) {
 TEST(Transitions, completed) {
   for_many([](const Situation& s, SeededRandom&) {
     const Result result = Result::inlined(std::string("a\0b", 3), "text/plain");
-    const Record done = completed(s.record, result, s.policy, s.at);
+    Record done = s.record;
+    complete(done, result, s.policy, s.at);
     expect_untouched(s.record, done);
     EXPECT_EQ(done.state, State::completed);
     EXPECT_EQ(done.result, result);
@@ -154,8 +155,8 @@ TEST(Transitions, completed) {
 
 TEST(Transitions, failed) {
   for_many([](const Situation& s, SeededRandom&) {
-    const Record done = failed(s.record, {.code = std::string(300, 'c'), .message = std::string(5000, 'm') + "\xFF"},
-                               {}, s.policy, s.at);
+    Record done = s.record;
+    fail(done, {.code = std::string(300, 'c'), .message = std::string(5000, 'm') + "\xFF"}, {}, s.policy, s.at);
     expect_untouched(s.record, done);
     EXPECT_EQ(done.state, State::failed);
     EXPECT_EQ(done.failure.code, std::string(Failure::max_code_bytes, 'c'));
@@ -169,7 +170,8 @@ TEST(Transitions, failed) {
 
 TEST(Transitions, marked_unknown_does_not_expire) {
   for_many([](const Situation& s, SeededRandom&) {
-    const Record unknown = marked_unknown(s.record, "lost \xFF", s.at);
+    Record unknown = s.record;
+    mark_unknown(unknown, "lost \xFF", s.at);
     expect_untouched(s.record, unknown);
     EXPECT_EQ(unknown.state, State::unknown);
     EXPECT_EQ(unknown.expires_at, never);
@@ -185,7 +187,8 @@ TEST(Transitions, marked_unknown_does_not_expire) {
 
 TEST(Transitions, released_may_be_taken_over_at_once_by_any_policy) {
   for_many([](const Situation& s, SeededRandom&) {
-    const Record free = released(s.record, "gave up", s.policy, s.at);
+    Record free = s.record;
+    release(free, "gave up", s.policy, s.at);
     expect_untouched(s.record, free);
     EXPECT_TRUE(is_released(free));
     EXPECT_EQ(free.steps, s.record.steps) << "steps are kept";
@@ -203,7 +206,8 @@ TEST(Transitions, released_may_be_taken_over_at_once_by_any_policy) {
 
 TEST(Transitions, renewed_never_shortens) {
   for_many([](const Situation& s, SeededRandom&) {
-    const Record longer = renewed(s.record, s.policy, s.at);
+    Record longer = s.record;
+    renew(longer, s.policy, s.at);
     expect_untouched(s.record, longer);
     EXPECT_GE(longer.lease_until, s.record.lease_until);
     EXPECT_GE(longer.lease_until, s.at + s.policy.lease);
@@ -220,7 +224,8 @@ TEST(Transitions, renewed_never_shortens) {
 
 TEST(Transitions, retimed_counts_anew) {
   for_many([](const Situation& s, SeededRandom&) {
-    const Record anew = retimed(s.record, s.policy, s.at);
+    Record anew = s.record;
+    retime(anew, s.policy, s.at);
     EXPECT_EQ(anew.revision, s.record.revision + 1);
     EXPECT_EQ(anew.lease_until, s.at + s.policy.lease);
     EXPECT_EQ(anew.owner, s.record.owner);
@@ -235,8 +240,10 @@ TEST(Transitions, retimed_counts_anew) {
 TEST(Transitions, with_step_adds_one_and_renews) {
   for_many([](const Situation& s, SeededRandom&) {
     const Step step{.name = "charge", .result = std::string("\0\xFF", 2)};
-    const Record next = with_step(s.record, step, s.policy, s.at);
-    Record expected = renewed(s.record, s.policy, s.at);
+    Record next = s.record;
+    add_step(next, step, s.policy, s.at);
+    Record expected = s.record;
+    renew(expected, s.policy, s.at);
     expected.steps.push_back(step);
     EXPECT_EQ(testing::differences(expected, next), "");
   });
@@ -259,16 +266,16 @@ TEST(Transitions, revision_and_token_over_a_life) {
       const Record before = record;
       switch (random.below(6)) {
         case 0:
-          record = renewed(record, policy, at);
+          renew(record, policy, at);
           break;
         case 1:
-          record = with_step(record, {.name = std::to_string(i), .result = ""}, policy, at);
+          add_step(record, {.name = std::to_string(i), .result = ""}, policy, at);
           break;
         case 2:
-          record = released(record, "x", policy, at);
+          release(record, "x", policy, at);
           break;
         case 3:
-          record = completed(record, {}, policy, at);
+          complete(record, {}, policy, at);
           break;
         case 4:
           record = claimed(attempt, policy, at, &record, Verdict::execute);
@@ -293,10 +300,16 @@ TEST(Transitions, times_stop_at_never) {
   const Time late = never - Millis{1};
   Record record = testing::plain_record("scope#key");
   record.lease_until = never;
-  EXPECT_EQ(renewed(record, policy, late).lease_until, never);
-  EXPECT_EQ(renewed(record, policy, late).expires_at, never);
-  EXPECT_EQ(completed(record, {}, policy, late).expires_at, never);
-  EXPECT_EQ(released(record, "", policy, late).expires_at, never);
+  Record next = record;
+  renew(next, policy, late);
+  EXPECT_EQ(next.lease_until, never);
+  EXPECT_EQ(next.expires_at, never);
+  next = record;
+  complete(next, {}, policy, late);
+  EXPECT_EQ(next.expires_at, never);
+  next = record;
+  release(next, "", policy, late);
+  EXPECT_EQ(next.expires_at, never);
   EXPECT_EQ(claimed(Attempt{}, policy, late, nullptr, Verdict::execute).lease_until, never);
   EXPECT_EQ(in_progress_expiry(policy, never, now), never);
 }

@@ -183,7 +183,10 @@ TEST_F(ClaimTest, AResumedClaimThatAnOperatorReleasedIsLeasedAnew) {
   auto p = process();
   store->script({Next::lose});
   auto begun = begin(p, "a");
-  operate("a", [](const Record& r) { return released(r, "by hand", policy(), manual_start); });
+  operate("a", [](Record r) {
+    release(r, "by hand", policy(), manual_start);
+    return r;
+  });
   timers->advance(1s);
   ASSERT_EQ(begun->kind, Begin::Kind::claimed);
   EXPECT_GT(stored("a")->lease_until, manual_start + 9s);

@@ -155,7 +155,10 @@ TEST_F(FinishTest, AnOperatorsResolutionIsNotTakenForOurFinish) {
   // The same owner, state and revision as the finish would have had.
   store->script({Next::drop});
   auto finish = complete(begun->claim, "by the work");
-  operate("a", [](const Record& r) { return completed(r, Result::inlined("by hand"), policy(), manual_start); });
+  operate("a", [](Record r) {
+    complete(r, Result::inlined("by hand"), policy(), manual_start);
+    return r;
+  });
   timers->advance(100ms);
   ASSERT_EQ(finish->kind, Finish::Kind::superseded);
   EXPECT_EQ(finish->record->result.bytes, "by hand");
@@ -179,7 +182,10 @@ TEST_F(FinishTest, AnOperatorsReleaseEndsTheClaim) {
   auto p = process();
   auto begun = begin(p, "a");
   const std::stop_token stop = begun->claim.stop_token();
-  operate("a", [](const Record& r) { return released(r, "by hand", policy(), manual_start); });
+  operate("a", [](Record r) {
+    release(r, "by hand", policy(), manual_start);
+    return r;
+  });
   timers->advance(3s);  // The heartbeat finds out.
   EXPECT_TRUE(stop.stop_requested());
   EXPECT_EQ(p.events->count(EventKind::renewal_lost), 1U);

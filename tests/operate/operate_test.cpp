@@ -54,15 +54,19 @@ Record in_standing(Standing standing) {
       record.lease_until = now;
       return record;
     case Standing::released:
-      return released(record, "r", policy, now);
+      release(record, "r", policy, now);
+      return record;
     case Standing::completed:
-      return completed(record, Result::inlined("result"), policy, now);
+      complete(record, Result::inlined("result"), policy, now);
+      return record;
     case Standing::failed:
-      return failed(record, {.code = "c", .message = "m"}, {}, policy, now);
+      fail(record, {.code = "c", .message = "m"}, {}, policy, now);
+      return record;
     case Standing::unknown:
-      return marked_unknown(record, "r", now);
+      mark_unknown(record, "r", now);
+      return record;
     case Standing::expired:
-      record = completed(record, Result::inlined("result"), policy, now);
+      complete(record, Result::inlined("result"), policy, now);
       record.expires_at = now;
       return record;
   }

@@ -474,11 +474,13 @@ TEST_P(PowertoolsConditions, OurClaimOverAForeignOneIsOurs) {
   ASSERT_TRUE(replace(mine, seen));
   EXPECT_EQ(look(), mine);
   EXPECT_FALSE(still(seen));
-  Record more = renewed(mine, {}, at(now_ms + 50'000));
+  Record more = mine;
+  renew(more, {}, at(now_ms + 50'000));
   ASSERT_TRUE(replace(more, mine));
   EXPECT_EQ(look(), more);
   EXPECT_FALSE(still(mine));
-  const Record done = completed(more, Result::inlined("[1]", "application/json"), {}, at(now_ms + 60'000));
+  Record done = more;
+  complete(done, Result::inlined("[1]", "application/json"), {}, at(now_ms + 60'000));
   ASSERT_TRUE(replace(done, more));
   EXPECT_TRUE(still(done));
   EXPECT_EQ(look().result, done.result);

@@ -208,9 +208,9 @@ class Player {
     const Record seen = stored(key).value();
     Record next = seen;
     if (what == "release") {
-      next = released(seen, "by hand", {}, clock_->now());
+      release(next, "by hand", {}, clock_->now());
     } else if (what == "complete") {
-      next = completed(seen, Result::inlined("by-hand"), {}, clock_->now());
+      complete(next, Result::inlined("by-hand"), {}, clock_->now());
     } else if (what == "extend") {
       next.lease_until += 1h;
       next.revision += 1;

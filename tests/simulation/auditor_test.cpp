@@ -135,7 +135,8 @@ TEST_F(History, AnInsertOverARecord) {
 
 TEST_F(History, AWriteUnderAConditionThatDoesNotHold) {
   const Record first = claim();
-  const Record next = renewed(first, policy(), start);
+  Record next = first;
+  renew(next, policy(), start);
   Seen wrong = seen(first);
   wrong.revision = 7;
   EXPECT_THAT(violation_of([&] { auditor.landed(1, Wrote::replace, "s#k", wrong, &next); }), StartsWith("store"));
@@ -175,7 +176,8 @@ TEST_F(History, ATakeoverWithAnOldToken) {
 
 TEST_F(History, AResultWithoutWork) {
   const Record first = claim();
-  const Record next = completed(first, Result::inlined("from nowhere"), policy(), start);
+  Record next = first;
+  complete(next, Result::inlined("from nowhere"), policy(), start);
   EXPECT_THAT(violation_of([&] { auditor.landed(1, Wrote::replace, "s#k", seen(first), &next); }),
               StartsWith("result"));
 }
@@ -193,14 +195,16 @@ TEST_F(History, AnUnexpiredRecordSwept) {
 
 TEST_F(History, ALiveClaimMarkedUnknownByAStranger) {
   const Record first = claim();
-  const Record next = marked_unknown(first, "why", start);
+  Record next = first;
+  mark_unknown(next, "why", start);
   EXPECT_THAT(violation_of([&] { auditor.landed(2, Wrote::replace, "s#k", seen(first), &next); }), StartsWith("live"));
 }
 
 TEST_F(History, AnUnknownRecordClaimed) {
   const Record first = claim();
   auditor.at(start + Millis{2'000});
-  const Record unknown = marked_unknown(first, "why", start + Millis{2'000});
+  Record unknown = first;
+  mark_unknown(unknown, "why", start + Millis{2'000});
   auditor.landed(2, Wrote::replace, "s#k", seen(first), &unknown);
   Record next = claimed(attempt(3), policy(), start + Millis{2'000}, &unknown, Verdict::take_over);
   EXPECT_THAT(violation_of([&] { auditor.landed(3, Wrote::replace, "s#k", seen(unknown), &next); }),
@@ -230,7 +234,9 @@ TEST_F(History, AReplayOfWhatWasNeverStored) {
   auditor.asked(1, {.process = 1, .key = "s#k"});
   Begin begin;
   begin.kind = Begin::Kind::replayed;
-  begin.record = std::make_shared<Record>(completed(claim(), Result::inlined("invented"), policy(), start));
+  Record invented = claim();
+  complete(invented, Result::inlined("invented"), policy(), start);
+  begin.record = share(std::move(invented));
   EXPECT_THAT(violation_of([&] { auditor.answered(1, begin); }), StartsWith("replay"));
 }
 
@@ -242,7 +248,9 @@ TEST_F(History, AReplayOfAnotherPayloadOrKey) {
   auditor.asked(1, {.process = 1, .key = "s#k", .fingerprint = Fingerprint::of("that")});
   Begin begin;
   begin.kind = Begin::Kind::replayed;
-  begin.record = std::make_shared<Record>(completed(stored, Result::inlined("x"), policy(), start));
+  Record replayed = stored;
+  complete(replayed, Result::inlined("x"), policy(), start);
+  begin.record = share(std::move(replayed));
   EXPECT_THAT(violation_of([&] { auditor.answered(1, begin); }), HasSubstr("another payload"));
   auditor.asked(2, {.process = 1, .key = "s#other"});
   EXPECT_THAT(violation_of([&] { auditor.answered(2, begin); }), HasSubstr("a record of s#k"));
