@@ -427,6 +427,7 @@ class Run {
       case Finish::Kind::superseded:
       case Finish::Kind::lost:
         return lost(finished, wrote, kept_bytes);
+      case Finish::Kind::declined:  // Nothing commits with a command.
       case Finish::Kind::unrecorded:
         if (cut_off) {
           say("the claim could not be renewed, so the command was ended: " + finished.error.message);

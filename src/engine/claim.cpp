@@ -58,6 +58,15 @@ void Claim::complete(Result result, FinishDone done) {
   state_->finish(make(Op::complete, std::move(result), {}, {}, std::move(done)));
 }
 
+void Claim::complete(Result result, std::shared_ptr<const Companion> with, FinishDone done) {
+  ClaimState::Write write = make(Op::complete, std::move(result), {}, {}, std::move(done));
+  if (with != nullptr) {
+    write.together = std::make_unique<ClaimState::Together>();
+    write.together->companion = std::move(with);
+  }
+  state_->finish(std::move(write));
+}
+
 void Claim::fail(Failure failure, Result result, FinishDone done) {
   state_->finish(make(Op::fail, std::move(result), std::move(failure), {}, std::move(done)));
 }
@@ -78,6 +87,10 @@ Finish Claim::add_step(std::string name, std::string result) {
 
 Finish Claim::complete(Result result) {
   return wait_for<Finish>([&](FinishDone done) { complete(std::move(result), std::move(done)); });
+}
+
+Finish Claim::complete(Result result, std::shared_ptr<const Companion> with) {
+  return wait_for<Finish>([&](FinishDone done) { complete(std::move(result), std::move(with), std::move(done)); });
 }
 
 Finish Claim::fail(Failure failure, Result result) {

@@ -47,6 +47,7 @@ std::string drop_bytes(Result& result) {
 EventKind event_of(ClaimState::Op op) noexcept {
   switch (op) {
     case ClaimState::Op::renew:
+    case ClaimState::Op::fence:
       return EventKind::renewed;
     case ClaimState::Op::step:
       return EventKind::step_recorded;
@@ -257,6 +258,7 @@ void ClaimState::enqueue(Write&& write) {
 void ClaimState::abandon() {
   {
     const std::lock_guard lock(mutex_);
+    dropped_ = true;
     if (finishing_) return;
     finishing_ = true;
     finish_queued_ = true;
@@ -324,6 +326,7 @@ RecordPtr ClaimState::build(const Write& write, Time now) const {
   if (!unwritten_note_.empty()) next.note = unwritten_note_;
   switch (write.op) {
     case Op::renew:
+    case Op::fence:
     case Op::step:
       renew(next, policy, now);  // The step is among the unwritten ones.
       return built;
@@ -355,8 +358,14 @@ void ClaimState::fit(Record& next) const {
 void ClaimState::send(std::unique_lock<std::mutex> lock) {
   const EngineCore::Moment moment = core_->moment();
   const Seen seen{.owner = record_->owner, .revision = record_->revision, .place = place_};
-  Sent sent{.next = build(*current_, moment.now), .at = core_->uptime(), .error = moment.error};
-  const std::shared_ptr<const Record> next = sent.next;
+  Together* const together = current_->op == Op::complete ? current_->together.get() : nullptr;
+  const RecordPtr next = together != nullptr && together->built ? together->built : build(*current_, moment.now);
+  std::shared_ptr<const Companion> companion;
+  if (together != nullptr) {
+    together->built = next;
+    companion = together->companion;
+  }
+  Sent sent{.next = next, .at = core_->uptime(), .error = moment.error};
   const bool removes = current_->op == Op::release && next->steps.empty();
   lock.unlock();
   auto done = [self = shared_from_this(), sent = std::move(sent)](Answer&& answer) mutable {
@@ -364,6 +373,8 @@ void ClaimState::send(std::unique_lock<std::mutex> lock) {
   };
   if (removes) {
     core_->options.store->remove(key(), seen, std::move(done));
+  } else if (companion != nullptr) {
+    core_->options.store->replace_with(next, seen, std::move(companion), std::move(done));
   } else {
     core_->options.store->replace(next, seen, std::move(done));
   }
@@ -378,7 +389,7 @@ void ClaimState::on_answer(Answer&& answer, Sent sent) {
     case Answer::Status::refused:
       return on_refused(std::move(lock), std::move(answer.record), answer.place, std::move(sent));
     case Answer::Status::failed:
-      return on_failed(std::move(lock), std::move(answer.error));
+      return on_failed(std::move(lock), std::move(answer.error), answer.declined);
   }
 }
 
@@ -388,9 +399,13 @@ void ClaimState::on_written(std::unique_lock<std::mutex> lock, Sent sent, std::u
   forget_written(*sent.next);
   if (place != 0) place_ = place;
   record_ = std::move(sent.next);
-  if (!is_finish(op)) {
+  if (!is_finish(op) || op == Op::fence) {
     trusted_until_ = EngineCore::trusted_until(policy, sent.at, sent.error);
     overdue_ = overdue_ && core_->uptime() >= trusted_until_;
+    if (op == Op::fence) {
+      Error error = std::move(current_->together->declined);
+      return tell_declined(std::move(lock), std::move(error));
+    }
     const Uptime due = policy.heartbeat ? sent.at + renew_interval() : trusted_until_;
     lock.unlock();
     core_->heartbeats.move(*this, due);
@@ -432,6 +447,7 @@ void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<c
     // and try again. An earlier revision is our first write, sent twice by the network and landed again after the
     // record was removed: what we have written since is gone.
     forget_written(*seen);
+    if (current_->together) current_->together->built.reset();
     record_ = std::move(seen);
     if (place != 0) place_ = place;
     return send(std::move(lock));
@@ -453,7 +469,7 @@ void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<c
   end_write(std::move(lock), {});
 }
 
-void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Error error) {
+void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Error error, bool declined) {
   Write& write = *current_;
   const Uptime now = core_->uptime();
   const Uptime deadline = trusted_until_;
@@ -462,13 +478,18 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Error error) {
     // Too large: it must not take later writes down with it.
     std::erase_if(unwritten_, [&](const Step& step) { return step.name == write.step; });
   }
-  if (finish && error.kind == ErrorKind::misuse && has_bytes(write.result)) {
+  if (finish && write.op != Op::fence && error.kind == ErrorKind::misuse && !declined && has_bytes(write.result)) {
     // The store cannot keep this result. What must never happen is that the work runs again for it.
     drop_bytes(write.result);
+    if (write.together) write.together->built.reset();
     lock.unlock();
     tell(EventKind::store_error, nullptr, &error, now);
     lock.lock();
     return send(std::move(lock));
+  }
+  if (write.together && write.op == Op::complete) {
+    if (declined || error.kind == ErrorKind::misuse) return on_declined(std::move(lock), std::move(error));
+    write.together->doubtful = write.together->doubtful || error.kind == ErrorKind::in_doubt;
   }
   ++write.tries;
   const bool again =
@@ -508,6 +529,43 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Error error) {
   }
   lock.lock();
   end_write(std::move(lock), {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)});
+}
+
+void ClaimState::on_declined(std::unique_lock<std::mutex> lock, Error error) {
+  Write& write = *current_;
+  if (!write.together->doubtful) return tell_declined(std::move(lock), std::move(error));
+  // A try before this one may still be on its way to the store, and find its conditions true by then. Under another
+  // revision it never will: only then is it certain that nothing was written.
+  write.op = Op::fence;
+  write.tries = 0;
+  write.together->declined = std::move(error);
+  send(std::move(lock));
+}
+
+// Nothing was written: the claim goes on as before, if there is anybody to finish it.
+void ClaimState::tell_declined(std::unique_lock<std::mutex> lock, Error error) {
+  const bool forgotten = dropped_ || !current_->done;
+  if (forgotten) {
+    ended_ = true;
+  } else {
+    finishing_ = false;
+    finish_queued_ = false;
+  }
+  // No renewals were made while the finish was under way.
+  const Uptime due =
+      policy.heartbeat ? std::max(core_->uptime(), trusted_until_ - 2 * renew_interval()) : trusted_until_;
+  lock.unlock();
+  discard(*current_, nullptr);
+  tell(EventKind::declined, nullptr, &error, claimed_at_);
+  if (forgotten) {
+    core_->heartbeats.remove(*this);
+    tell(EventKind::abandoned, nullptr, nullptr, claimed_at_);
+    core_->flights.ended(*this, nullptr, false);
+  } else {
+    core_->heartbeats.move(*this, due);
+  }
+  lock.lock();
+  end_write(std::move(lock), {.kind = Finish::Kind::declined, .record = nullptr, .error = std::move(error)});
 }
 
 void ClaimState::stop_work(std::unique_lock<std::mutex>& lock) {

@@ -53,7 +53,14 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void note(std::string_view text);  // Renews with a note.
   void add_step(Step step, FinishDone done);
 
-  enum class Op : std::uint8_t { renew, step, complete, fail, hold, release };
+  // fence: a renewal in place of a completion whose companion was declined, before anybody is told so.
+  enum class Op : std::uint8_t { renew, step, complete, fail, hold, release, fence };
+  struct Together {
+    std::shared_ptr<const Companion> companion;
+    RecordPtr built;        // What was sent: a repetition is the same, so that a store can tell that it is one.
+    bool doubtful = false;  // A try whose answer was lost may still arrive.
+    Error declined;         // fence: what is told once it is written.
+  };
   struct Write {
     Op op = Op::renew;
     std::string step;  // Its name.
@@ -63,6 +70,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
     FinishDone done;   // Empty for a renewal, and once the caller was told.
     unsigned tries = 0;
     bool offloaded = false;  // The bytes at result.location are ours to remove if the claim turns out to be lost.
+    std::unique_ptr<Together> together;  // complete with a companion, and its fence.
   };
   void finish(Write&& write);  // complete, fail, hold, release. Throws Exception(misuse) for a second one.
 
@@ -98,7 +106,9 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> seen, std::uint64_t place,
                   Sent sent);
   void forget_written(const Record& stored);
-  void on_failed(std::unique_lock<std::mutex> lock, Error error);
+  void on_failed(std::unique_lock<std::mutex> lock, Error error, bool declined);
+  void on_declined(std::unique_lock<std::mutex> lock, Error error);
+  void tell_declined(std::unique_lock<std::mutex> lock, Error error);
   void end_write(std::unique_lock<std::mutex> lock, Finish finish);
   void stop_work(std::unique_lock<std::mutex>& lock);
   void tell(EventKind kind, const Record* record, const Error* error, Uptime since) const;
@@ -119,6 +129,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   Timers::Id retry_timer_ = 0;    // Not 0: current_ waits.
   bool finishing_ = false;        // A finish was asked for …
   bool finish_queued_ = false;    // … and what it writes is ready.
+  bool dropped_ = false;          // The handle is gone.
   bool ended_ = false;            // Finished, abandoned or given up: nothing more is written.
   bool lost_ = false;             // Somebody else has it.
   bool overdue_ = false;          // Our own measure of the lease has run out.

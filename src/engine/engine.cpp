@@ -61,6 +61,21 @@ Failure failure_of_current_exception() {
   return failure;
 }
 
+// What becomes of the claim of work that threw the exception that is being handled.
+Finish finish_thrown(Claim& claim, const Policy& policy, const ThrowRule& rule) {
+  const OnThrow what = rule ? rule(std::current_exception()).value_or(policy.on_throw) : policy.on_throw;
+  const Failure failure = failure_of_current_exception();
+  switch (what) {
+    case OnThrow::release:
+      break;
+    case OnThrow::store:
+      return claim.fail(failure);
+    case OnThrow::hold:
+      return claim.hold(failure.code + ": " + failure.message);
+  }
+  return claim.release(failure.code + ": " + failure.message);
+}
+
 }  // namespace
 
 EngineCore::EngineCore(EngineOptions engine_options)
@@ -263,24 +278,11 @@ Outcome Engine::run_work(Request request, const ErasedWork& work) {
       if (finish.kind == Finish::Kind::superseded) return superseded_or_lost(std::move(finish));
       throw;
     }
-    const OnThrow rule = core_->options.throw_rule
-                             ? core_->options.throw_rule(std::current_exception()).value_or(policy.on_throw)
-                             : policy.on_throw;
-    const Failure failure = failure_of_current_exception();
-    switch (rule) {
-      case OnThrow::release:
-        claim.release(failure.code + ": " + failure.message);
-        break;
-      case OnThrow::store:
-        claim.fail(failure);
-        break;
-      case OnThrow::hold:
-        claim.hold(failure.code + ": " + failure.message);
-        break;
-    }
+    finish_thrown(claim, policy, core_->options.throw_rule);
     throw;
   }
-  Finish finish = claim.complete(outcome.result);
+  const std::shared_ptr<const Companion> companion = context.companion();
+  Finish finish = claim.complete(outcome.result, companion);
   switch (finish.kind) {
     case Finish::Kind::recorded:
       outcome.kind = Outcome::Kind::executed;
@@ -289,6 +291,13 @@ Outcome Engine::run_work(Request request, const ErasedWork& work) {
     case Finish::Kind::unrecorded:
       outcome.kind = Outcome::Kind::unrecorded;
       outcome.error = std::move(finish.error);
+      if (companion != nullptr) {
+        throw Unrecorded(outcome.error.kind,
+                         "the work ran, but it is not known yet whether its result and its writes were committed, both "
+                         "or neither; ask again for the result: " +
+                             outcome.error.message,
+                         nullptr);
+      }
       if (policy.on_unrecorded == OnUnrecorded::raise) {
         throw Unrecorded(outcome.error.kind,
                          "the work ran, but its result could not be recorded: " + outcome.error.message, nullptr);
@@ -298,8 +307,20 @@ Outcome Engine::run_work(Request request, const ErasedWork& work) {
     case Finish::Kind::lost:
       outcome.result = {};
       return superseded_or_lost(std::move(finish));
+    case Finish::Kind::declined:
+      break;
   }
-  return outcome;
+  try {
+    throw Declined(
+        finish.error.kind,
+        "the writes that were to commit with the result were refused, and nothing was written: " + finish.error.message,
+        nullptr);
+  } catch (const Declined&) {
+    finish = finish_thrown(claim, policy, core_->options.throw_rule);
+    if (finish.kind != Finish::Kind::superseded) throw;
+  }
+  outcome.result = {};
+  return superseded_or_lost(std::move(finish));
 }
 
 Outcome Engine::run_work_unprotected(const ErasedWork& work) { return run_work_without_claim(work, nullptr); }
@@ -329,6 +350,25 @@ std::optional<Uptime> Context::deadline() const {
 
 void Context::heartbeat(std::string_view note) {
   if (claim_ != nullptr) claim_->heartbeat(note);
+}
+
+void Context::commit_with(std::shared_ptr<const Companion> writes) {
+  if (writes == nullptr) throw Exception(ErrorKind::misuse, "commit_with() was given no writes");
+  if (claim_ == nullptr) {
+    throw Exception(ErrorKind::misuse,
+                    "the work runs unprotected, so there is no record that its writes could commit with: refuse calls "
+                    "without a key and without a store by policy, or write directly if is_protected() is false");
+  }
+  const std::lock_guard lock(mutex_);
+  if (companion_ != nullptr) {
+    throw Exception(ErrorKind::misuse, "commit_with() was called a second time: put all writes into one companion");
+  }
+  companion_ = std::move(writes);
+}
+
+std::shared_ptr<const Companion> Context::companion() {
+  const std::lock_guard lock(mutex_);
+  return companion_;
 }
 
 std::optional<std::string> Context::finished_step(std::string_view name) const {

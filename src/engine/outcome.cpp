@@ -39,6 +39,8 @@ std::string_view to_string(EventKind kind) noexcept {
       return "abandoned";
     case EventKind::finish_refused:
       return "finish_refused";
+    case EventKind::declined:
+      return "declined";
     case EventKind::unrecorded:
       return "unrecorded";
     case EventKind::unprotected:

@@ -288,6 +288,16 @@ void FaultyStore::replace(RecordPtr record, Seen seen, Done done) {
       call, [record, seen](Store& store, Done then) { store.replace(record, seen, std::move(then)); }, std::move(done));
 }
 
+void FaultyStore::replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) {
+  const StoreCall call{.operation = StoreCall::Operation::replace, .key = record->key};
+  state_->begin<Answer>(
+      call,
+      [record, seen, companion](Store& store, Done then) {
+        store.replace_with(record, seen, companion, std::move(then));
+      },
+      std::move(done));
+}
+
 void FaultyStore::remove(std::string key, Seen seen, Done done) {
   const StoreCall call{.operation = StoreCall::Operation::remove, .key = key};
   state_->begin<Answer>(

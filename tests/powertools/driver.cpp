@@ -69,7 +69,7 @@ const char* to_string(once::Begin::Kind kind) {
 }
 
 const char* to_string(once::Finish::Kind kind) {
-  constexpr std::array names{"recorded", "superseded", "lost", "unrecorded"};
+  constexpr std::array names{"recorded", "superseded", "lost", "unrecorded", "declined"};
   return names.at(static_cast<std::size_t>(kind));
 }
 

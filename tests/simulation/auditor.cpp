@@ -451,6 +451,9 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
     case Finish::Kind::unrecorded:
       ++totals_.unrecorded;
       return;
+    case Finish::Kind::declined:
+      violate("declined", key, "call " + std::to_string(id) + " had nothing to be declined");
+      return;
   }
 }
 

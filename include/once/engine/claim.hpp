@@ -15,6 +15,7 @@
 namespace once {
 
 class ClaimState;
+class Companion;  // once/store.hpp
 
 // How a finish or a step ended.
 struct Finish {
@@ -23,6 +24,9 @@ struct Finish {
     superseded,  // The claim was lost and a result is stored: `record` has it, and it is what the caller must be given.
     lost,        // The claim was lost and no result is stored. `record` is what stands there, if anything does.
     unrecorded,  // Not written yet: `error` says why. The engine keeps trying while the lease lives.
+    declined,  // complete() with a companion: `error` says what of the companion was refused. unavailable: a condition
+               // of its did not hold; misuse: it can never be written. Nothing was written, nor will be. The claim is
+               // still ours: finish it otherwise.
   };
   Kind kind = Kind::recorded;
   // recorded: as written, so that its result may be elsewhere or compressed (expand(), once/engine/compression.hpp);
@@ -34,9 +38,9 @@ struct Finish {
 using FinishDone = Callback<void(Finish)>;
 
 // Movable, not copyable; an empty one must only be tested, assigned to or destroyed. Its methods may be called from
-// any thread; steps, heartbeats and the finish take turns on one copy of the record. One finish per claim: a second
-// throws Exception(misuse). Destroyed without a finish, it is left to lapse (the work may have acted, so nothing is
-// deleted) and the engine says so by an event.
+// any thread; steps, heartbeats and the finish take turns on one copy of the record. One finish per claim: a second,
+// unless the first was declined, throws Exception(misuse). Destroyed without a finish, it is left to lapse (the work
+// may have acted, so nothing is deleted) and the engine says so by an event.
 //
 // The asynchronous forms complete from a thread of the store or of the timers, or before they return; completions must
 // not block and must not throw.
@@ -78,12 +82,16 @@ class Claim {
 
   // A finish throws Exception(misuse) for a second one, or a Result with too long a content type or location.
   Finish complete(Result result);
+  // The result and the companion's writes are committed together, or neither is: Store::replace_with(). Without one
+  // (null), as above. What is told as unrecorded was perhaps committed, both or neither.
+  Finish complete(Result result, std::shared_ptr<const Companion> with);
   Finish fail(Failure failure, Result result = {});
   Finish release(
       std::string_view reason = {});     // With finished steps the record stays, open to all; otherwise it goes.
   Finish hold(std::string_view reason);  // Outcome unknown: nobody runs it until somebody decides.
 
   void complete(Result result, FinishDone done);
+  void complete(Result result, std::shared_ptr<const Companion> with, FinishDone done);
   void fail(Failure failure, Result result, FinishDone done);
   void release(std::string_view reason, FinishDone done);
   void hold(std::string_view reason, FinishDone done);

@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -189,8 +190,19 @@ class Context {
   [[nodiscard]] std::optional<Uptime> deadline() const;  // Claim::deadline(); empty if unprotected.
   void heartbeat(std::string_view note = {});
 
+  // The work's own writes in the store's database, which commit together with the result when the work has returned:
+  // all or nothing, whoever dies when, and never those of an attempt that has lost its claim. See Store::replace_with()
+  // and the store for what it takes. If the work throws they are not written. run() throws
+  // - Declined if a condition of theirs did not hold or they can never be written. Neither they nor the result were
+  //   written; the policy for exceptions says what becomes of the claim.
+  // - Unrecorded, whatever Policy::on_unrecorded, if it is not known yet whether both were committed.
+  // Throws Exception(misuse) when unprotected, as there is no record to commit them with, for a second call, and for
+  // null.
+  void commit_with(std::shared_ptr<const Companion> writes);
+
  private:
   friend class Engine;
+  [[nodiscard]] std::shared_ptr<const Companion> companion();
   Context(EngineCore& core, Claim* claim, const std::string* key) : core_(core), claim_(claim), key_(key) {}
   [[nodiscard]] std::optional<std::string> finished_step(std::string_view name) const;
   void keep_step(std::string_view name, std::string result);
@@ -198,6 +210,8 @@ class Context {
   EngineCore& core_;
   Claim* claim_;            // Null: unprotected.
   const std::string* key_;  // Null: there is none.
+  std::mutex mutex_;        // Of what follows.
+  std::shared_ptr<const Companion> companion_;
 };
 
 namespace detail {

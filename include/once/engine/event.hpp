@@ -28,6 +28,8 @@ enum class EventKind : std::uint8_t {
   released,        // The claim was given up. `took` likewise.
   abandoned,       // A claim was forgotten without a finish: it lapses.
   finish_refused,  // A finish came too late: somebody else has the claim. Its result was not stored.
+  declined,        // The writes that were to commit with a result were refused, so nothing was written; the claim goes
+                   // on. `error` says why. `took` is the time since the claim.
   unrecorded,      // A finish could not be written yet. completed (or failed …) follows if it still succeeds.
   unprotected,     // The work ran without a claim, because policy says so: no key, or no store.
   store_error,     // The store failed. `error` says how.
@@ -39,7 +41,7 @@ struct Event {
   EventKind kind{};
   std::string_view key;  // Stored key; empty where there is none. Valid during the call only, like every view here.
   const Record* record = nullptr;    // The record concerned, or null.
-  const Error* error = nullptr;      // store_error, unrecorded; otherwise null.
+  const Error* error = nullptr;      // store_error, declined, unrecorded; otherwise null.
   std::chrono::nanoseconds took{0};  // Of the store conversation, except where the kind says otherwise.
   bool coalesced = false;            // Answered by another call's conversation or from the local cache: no round trip.
 };

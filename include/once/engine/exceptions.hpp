@@ -69,7 +69,16 @@ class StoreFailed : public Rejected {
   using Rejected::Rejected;
 };
 
-// A finish could not be written and OnUnrecorded::raise is set. The work ran.
+// The writes that were to commit with the result (Context::commit_with) were refused, so neither is written. kind():
+// unavailable if a condition of theirs did not hold, misuse if they can never be written. Policies treat it as thrown
+// by the work.
+class Declined : public Rejected {
+ public:
+  using Rejected::Rejected;
+};
+
+// A finish could not be written, and OnUnrecorded::raise is set or the result was to commit with other writes. The work
+// ran.
 class Unrecorded : public Rejected {
  public:
   using Rejected::Rejected;

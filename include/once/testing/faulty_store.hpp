@@ -82,6 +82,8 @@ class FaultyStore final : public Store {
 
   void insert(RecordPtr record, Done done) override;
   void replace(RecordPtr record, Seen seen, Done done) override;
+  // A replace to the plan.
+  void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override;
   void remove(std::string key, Seen seen, Done done) override;
   void get(std::string key, Done done) override;
   void list(ListQuery query, Callback<void(ListPage)> done) override;
