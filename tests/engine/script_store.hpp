@@ -1,4 +1,4 @@
-// A store in front of the memory store that does to each call what a test says, and counts them.
+// A store in front of the memory store, or of another, that does to each call what a test says, and counts them.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,7 @@ class ScriptStore final : public Store {
   enum class Tells { by_call, in_answers, never };
 
   explicit ScriptStore(std::shared_ptr<Clock> clock) : inner_(stores::make_memory_store(std::move(clock))) {}
+  explicit ScriptStore(std::shared_ptr<Store> inner) : inner_(std::move(inner)) {}
 
   // What happens to the calls to come, one by one; after the last, `otherwise` happens to each.
   void script(std::deque<Next> next) {
@@ -56,7 +57,7 @@ class ScriptStore final : public Store {
   void answer_stalled() { run(stalled_); }  // In their order; those that come meanwhile are answered next time.
   void land() { run(late_); }
 
-  // The calls so far: "insert", "replace", "remove", "get".
+  // The calls so far: "insert", "replace", "replace_with", "remove", "get".
   std::vector<std::string> calls() const {
     const std::lock_guard lock(mutex_);
     return calls_;
@@ -82,6 +83,12 @@ class ScriptStore final : public Store {
     call(
         "replace", true, [record, seen](Store& s, Done d) { s.replace(record, seen, std::move(d)); }, std::move(done),
         record_bytes(*record));
+  }
+  void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override {
+    call(
+        "replace_with", true,
+        [record, seen, companion](Store& s, Done d) { s.replace_with(record, seen, companion, std::move(d)); },
+        std::move(done), record_bytes(*record));
   }
   void remove(std::string key, Seen seen, Done done) override {
     call(
