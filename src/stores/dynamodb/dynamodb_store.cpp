@@ -11,6 +11,7 @@
 #include <once/aws/client.hpp>
 #include <once/error.hpp>
 #include <once/stores/dynamodb.hpp>
+#include <once/stores/dynamodb_transaction.hpp>
 
 #include "stores/dynamodb/item_format.hpp"
 
@@ -101,6 +102,7 @@ void append_conditions(std::string& body,
 // A reply, read: either an answer or an error.
 struct Outcome {
   bool condition_failed = false;
+  bool cancelled = false;  // A transaction: answer.reasons.
   ServiceAnswer answer;
   std::optional<Error> error;
 };
@@ -121,11 +123,11 @@ Error error_of(const ServiceAnswer& answer, int status, Kind kind, const std::st
   };
   const auto has = [&](std::string_view part) { return answer.message.find(part) != std::string::npos; };
   if (is({"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded", "Throttling",
-          "TransactionConflictException", "ReplicatedWriteConflictException", "TransactionInProgressException",
-          "LimitExceededException"}) ||
+          "TransactionConflictException", "ReplicatedWriteConflictException", "LimitExceededException"}) ||
       status == 429) {
     return {ErrorKind::unavailable, said("")};
   }
+  if (type == "TransactionInProgressException") return {ErrorKind::in_doubt, said("")};  // An earlier try of the same.
   if (is({"ExpiredTokenException", "RequestExpired"})) return {ErrorKind::unavailable, said("renew the credentials")};
   if (status >= 500) return {kind == Kind::write ? ErrorKind::in_doubt : ErrorKind::unavailable, said("")};
   if (type == "ResourceNotFoundException") {
@@ -278,6 +280,8 @@ class Core {
     if (good) return outcome;
     if (outcome.answer.error_type == "ConditionalCheckFailedException") {
       outcome.condition_failed = true;
+    } else if (outcome.answer.error_type == "TransactionCanceledException") {
+      outcome.cancelled = true;
     } else {
       outcome.error = error_of(outcome.answer, reply.status, kind, options_.table);
     }
@@ -403,6 +407,105 @@ void send(const CorePtr& core, Write write, int tries) {
 void append_write_condition(std::string& body, const Condition& condition) {
   append_conditions(body, {{"ConditionExpression", &condition}});
   body += ",\"ReturnValuesOnConditionCheckFailure\":\"ALL_OLD\"";
+}
+
+// TransactWriteItems of a record and the user's own writes.
+struct Transaction {
+  std::string body;  // Without the closing brace.
+  std::string key;
+  Seen seen;
+  std::shared_ptr<const Companion> companion;  // `items` is a part of it.
+  const TransactItems* items = nullptr;
+  Done done;
+};
+
+// The user's writes were refused. That the record would have been refused as well need not show in the answer, as the
+// service says nowhere that it looks at every condition: the record is read, so that a lost claim is not told as a
+// refused write, nor a transaction that had happened before as one that has not.
+void decline(const CorePtr& core, Transaction transaction, Error why) {
+  const auto primary_key = core->format().primary_key(transaction.key);
+  if (const Error* error = std::get_if<Error>(&primary_key)) return fail(core, transaction.done, *error);
+  read_item(core, std::get<Item>(primary_key),
+            [core, why = std::move(why), transaction = std::move(transaction)](Outcome outcome,
+                                                                               std::optional<StoreTime> time) mutable {
+              if (outcome.error) {
+                return fail(core, transaction.done,
+                            {ErrorKind::unavailable,
+                             why.message + "; and then the record could not be read: " + outcome.error->message});
+              }
+              std::optional<Item>& item = outcome.answer.item;
+              if (item) {
+                const auto record = core->format().decode(*item);
+                const Record* found = std::get_if<Record>(&record);
+                if (found != nullptr && found->owner == transaction.seen.owner &&
+                    found->revision == transaction.seen.revision) {
+                  why = core->named(std::move(why));
+                  return core->complete(transaction.done, Answer::decline(why.kind, std::move(why.message)));
+                }
+              }
+              give(core, transaction.done, Answer::Status::refused, transaction.key, item, time);
+            });
+}
+
+// Nothing was written: because of the record, which comes first, or of one of the writes behind it.
+void end_cancelled(const CorePtr& core, Transaction transaction, ServiceAnswer answer, std::optional<StoreTime> time) {
+  using Reason = ServiceAnswer::Reason;
+  const auto passes = [](const Reason& reason) {
+    return reason.code == "TransactionConflict" || reason.code == "ProvisionedThroughputExceeded" ||
+           reason.code == "ThrottlingError";
+  };
+  const auto said = [](const Reason& reason) {
+    return reason.message.empty() ? reason.code : reason.code + ": " + reason.message;
+  };
+  std::vector<Reason>& reasons = answer.reasons;
+  if (reasons.size() != transaction.items->size() + 1) {
+    return decline(core, std::move(transaction), {ErrorKind::misuse, answer.error_type + ": " + answer.message});
+  }
+  const Reason& own = reasons.front();
+  if (own.code == "ConditionalCheckFailed") {
+    if (own.item || !core->options().consistent_fallback) {
+      return give(core, transaction.done, Answer::Status::refused, transaction.key, own.item, time);
+    }
+    return look_for_item(core,
+                         {.operation = {}, .body = {}, .key = transaction.key, .done = std::move(transaction.done)}, 0);
+  }
+  if (own.code != "None") {
+    return fail(core, transaction.done,
+                {passes(own) ? ErrorKind::unavailable : ErrorKind::misuse, "the record: " + said(own)});
+  }
+  const Reason* passing = nullptr;
+  for (std::size_t i = 1; i < reasons.size(); ++i) {
+    const Reason& reason = reasons[i];
+    if (reason.code == "None") continue;
+    if (passes(reason)) {
+      passing = &reason;
+      continue;
+    }
+    // A condition may hold another time, all else is wrong with the write itself.
+    const ErrorKind kind = reason.code == "ConditionalCheckFailed" ? ErrorKind::unavailable : ErrorKind::misuse;
+    Error why{kind, transaction.items->name(i - 1) + ": " + said(reason)};
+    return decline(core, std::move(transaction), std::move(why));
+  }
+  fail(core, transaction.done,
+       {ErrorKind::unavailable, passing == nullptr ? answer.error_type + ": " + answer.message : said(*passing)});
+}
+
+void transact(const CorePtr& core, Transaction transaction) {
+  std::string body = std::move(transaction.body);
+  core->call(core, "TransactWriteItems", std::move(body), Kind::write, false,
+             [core, transaction = std::move(transaction)](Outcome outcome, std::optional<StoreTime> time) mutable {
+               if (outcome.cancelled) {
+                 return end_cancelled(core, std::move(transaction), std::move(outcome.answer), time);
+               }
+               if (!outcome.error) {
+                 return give(core, transaction.done, Answer::Status::done, transaction.key, std::nullopt, time);
+               }
+               // The record alone was good enough to be inserted: it is for what comes with it.
+               if (outcome.error->kind == ErrorKind::misuse) {
+                 return decline(core, std::move(transaction), *std::move(outcome.error));
+               }
+               fail(core, transaction.done, *std::move(outcome.error));
+             });
 }
 
 // Reads pages of the table, or of this store's partition of it.
@@ -733,6 +836,39 @@ class DynamoDbStore final : public Store {
     put(*record, &condition, std::move(done));
   }
 
+  void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override {
+    const auto* items = dynamic_cast<const TransactItems*>(companion.get());
+    if (items == nullptr) {
+      return done(Answer::decline(ErrorKind::misuse,
+                                  name() + ": what should commit with the record is none of this store's: it takes "
+                                           "once::stores::TransactItems"));
+    }
+    if (items->size() == 0) return replace(std::move(record), seen, std::move(done));
+    core_->begin();
+    const Condition condition = core_->format().unchanged(seen);
+    auto put = put_text(core_->name_only(), *record, &condition);
+    if (Error* error = std::get_if<Error>(&put)) return fail(core_, done, std::move(*error));
+    const PutText& own = std::get<PutText>(put);
+    if (own.item_bytes + items->bytes() > TransactItems::max_bytes) {
+      return fail(core_, done,
+                  {ErrorKind::misuse, "the record has " + std::to_string(own.item_bytes) + " bytes and what commits " +
+                                          "with it " + std::to_string(items->bytes()) +
+                                          ", together over the limit of " + std::to_string(TransactItems::max_bytes)});
+    }
+    const std::string writes = "[{\"Put\":" + own.text + "}}," + items->json() + "]";
+    // The service takes a text that it has carried out within ten minutes for a repetition. Made of the text itself,
+    // the token can never come with another one, which it would refuse.
+    std::string body = R"({"ClientRequestToken":")" + to_hex(sha256(writes)).substr(0, 36) + '"';
+    if (core_->options().count_capacity) body += R"(,"ReturnConsumedCapacity":"TOTAL")";
+    body += ",\"TransactItems\":" + writes;
+    transact(core_, {.body = std::move(body),
+                     .key = record->key,
+                     .seen = seen,
+                     .companion = std::move(companion),
+                     .items = items,
+                     .done = std::move(done)});
+  }
+
   void remove(std::string key, Seen seen, Done done) override {
     core_->begin();
     auto primary_key = key_for(key);
@@ -815,33 +951,44 @@ class DynamoDbStore final : public Store {
     return core_->format().primary_key(key);
   }
 
-  // insert without `condition`.
-  void put(const Record& record, const Condition* condition, Done done) {
-    core_->begin();
+  struct PutText {
+    std::string text;  // Without the closing brace.
+    std::size_t item_bytes = 0;
+  };
+
+  // What puts the record under this condition, or under that of an insert if it is null.
+  [[nodiscard]] std::variant<PutText, Error> put_text(const std::string& beginning, const Record& record,
+                                                      const Condition* condition) const {
     const std::size_t most = core_->format().max_record_bytes();
     const auto too_large = [&](std::size_t bytes, std::size_t limit) {
-      fail(core_, done,
-           {ErrorKind::misuse, "the record of the key '" + printable(record.key) + "' has " + std::to_string(bytes) +
-                                   " bytes, over the limit of " + std::to_string(limit)});
+      return Error{ErrorKind::misuse, "the record of the key '" + printable(record.key) + "' has " +
+                                          std::to_string(bytes) + " bytes, over the limit of " + std::to_string(limit)};
     };
     if (record_bytes(record) > most) return too_large(record_bytes(record), most);
     if (record.result.placement == Placement::compressed && !core_->format().keeps_compressed()) {
-      return fail(core_, done, {ErrorKind::misuse, "other programs read this table: it keeps no compressed results"});
+      return Error{ErrorKind::misuse, "other programs read this table: it keeps no compressed results"};
     }
-    if (record.key.empty()) return fail(core_, done, empty_key());
+    if (record.key.empty()) return empty_key();
     auto item = core_->format().encode(record);
-    if (Error* error = std::get_if<Error>(&item)) return fail(core_, done, std::move(*error));
+    if (Error* error = std::get_if<Error>(&item)) return std::move(*error);
     // Only with very many steps: the room beside the largest result has been used up.
-    const std::size_t bytes = item_bytes(std::get<Item>(item));
-    if (bytes > max_item_bytes) return too_large(bytes, max_item_bytes);
-    std::string body;
-    body.reserve(core_->table().size() + bytes + bytes / 2 + 512);
-    body = core_->table();
-    body += ",\"Item\":";
-    append_json(body, std::get<Item>(item));
-    append_write_condition(body, condition == nullptr ? core_->absent() : *condition);
+    PutText put{.text = {}, .item_bytes = item_bytes(std::get<Item>(item))};
+    if (put.item_bytes > max_item_bytes) return too_large(put.item_bytes, max_item_bytes);
+    put.text.reserve(beginning.size() + put.item_bytes + put.item_bytes / 2 + 512);
+    put.text = beginning;
+    put.text += ",\"Item\":";
+    append_json(put.text, std::get<Item>(item));
+    append_write_condition(put.text, condition == nullptr ? core_->absent() : *condition);
+    return put;
+  }
+
+  // insert without `condition`.
+  void put(const Record& record, const Condition* condition, Done done) {
+    core_->begin();
+    auto text = put_text(core_->table(), record, condition);
+    if (Error* error = std::get_if<Error>(&text)) return fail(core_, done, std::move(*error));
     send(core_, {.operation = "PutItem",
-                 .body = std::move(body),
+                 .body = std::move(std::get<PutText>(text).text),
                  .key = record.key,
                  .is_insert = condition == nullptr,
                  .done = std::move(done)});

@@ -21,6 +21,7 @@ using nlohmann::json;
 constexpr std::size_t largest_item_bytes = 400 * 1024;
 constexpr std::size_t largest_page_bytes = 1024 * 1024;
 constexpr std::size_t most_in_transaction = 100;
+constexpr std::size_t largest_transaction_bytes = 4 * 1024 * 1024;
 constexpr std::size_t most_in_batch_get = 100;
 constexpr std::size_t most_in_batch_write = 25;
 constexpr std::chrono::minutes token_lifetime{10};
@@ -891,7 +892,13 @@ json Operations::transact_write_items(Request request) {
              "The request uses the same client token as a previous, but non-identical request. Do not reuse a client "
              "token with different requests, unless the requests are identical");
     }
-    return found->second.answer;
+    json out = json::object();
+    if (wanted != "NONE") {  // What was written once is only read again.
+      for (const auto& [name, units] : found->second.read_units) {
+        out["ConsumedCapacity"].push_back(capacity(name, units, 0, wanted));
+      }
+    }
+    return out;
   }
 
   std::vector<Write> writes;
@@ -922,6 +929,7 @@ json Operations::transact_write_items(Request request) {
   json reasons = json::array();
   std::string codes;
   bool cancelled = false;
+  std::size_t bytes = 0;
   for (auto& write : writes) {
     json reason = {{"Code", "None"}};
     try {
@@ -933,6 +941,7 @@ json Operations::transact_write_items(Request request) {
           refusal.type.ends_with("#ConditionalCheckFailedException") ? "ConditionalCheckFailed" : "ValidationError";
       reason["Message"] = refusal.message;
     }
+    bytes += std::max(write.before ? size_bytes(*write.before) : 0, write.after ? size_bytes(*write.after) : 0);
     codes += (codes.empty() ? "" : ", ") + reason["Code"].get<std::string>();
     reasons.push_back(std::move(reason));
   }
@@ -943,9 +952,13 @@ json Operations::transact_write_items(Request request) {
         .more = {{"CancellationReasons", reasons}}};
   }
 
+  if (bytes > largest_transaction_bytes) invalid("Transaction request cannot exceed 4 MB");
+
   std::map<std::string, std::pair<double, double>> units;
+  std::map<std::string, double> reads;
   for (const auto& write : writes) {
     auto& sum = units[write.table->name];
+    reads[write.table->name] += 2 * read_units(write.after ? size_bytes(*write.after) : 0, true);
     sum.first += 2 * write.units();
     sum.second += 2 * static_cast<double>(write.commit());
   }
@@ -954,7 +967,7 @@ json Operations::transact_write_items(Request request) {
     for (const auto& [name, sum] : units)
       out["ConsumedCapacity"].push_back(capacity(name, sum.first, sum.second, wanted));
   }
-  if (!token.empty()) done_[token] = {.request_digest = digest, .answer = out, .at = now};
+  if (!token.empty()) done_[token] = {.request_digest = digest, .read_units = reads, .at = now};
   return out;
 }
 

@@ -32,7 +32,7 @@ class Operations {
   struct Page;
   struct Done {  // A transaction that may be asked for again.
     std::size_t request_digest = 0;
-    nlohmann::json answer;
+    std::map<std::string, double> read_units;  // By table: what asking again costs.
     Time at{};
   };
 

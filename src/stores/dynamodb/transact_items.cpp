@@ -1,0 +1,117 @@
+#include <set>
+
+#include <simdjson.h>
+
+#include <once/error.hpp>
+#include <once/stores/dynamodb_transaction.hpp>
+
+#include "stores/dynamodb/item.hpp"
+#include "stores/dynamodb/item_format.hpp"
+
+namespace once::stores {
+
+namespace {
+
+using namespace dynamodb;
+namespace dom = simdjson::dom;
+
+struct Wrong {
+  std::string what;
+};
+
+struct Parts {
+  std::string table;
+  std::size_t bytes = 0;
+};
+
+std::string_view text_in(const dom::element& json, std::string_view member) {
+  std::string_view text;
+  if (json.get_string().get(text) != simdjson::SUCCESS) throw Wrong{std::string(member) + " is not a string"};
+  if (text.empty()) throw Wrong{std::string(member) + " is empty"};
+  return text;
+}
+
+Item item_in(const dom::element& json, std::string_view member) {
+  auto item = item_from_json(simdjson::to_string(json));
+  if (const Error* error = std::get_if<Error>(&item)) throw Wrong{std::string(member) + ": " + error->message};
+  if (std::get<Item>(item).empty()) throw Wrong{std::string(member) + " is empty"};
+  return std::get<Item>(std::move(item));
+}
+
+Parts read(std::string_view kind, std::string_view json) {
+  dom::parser parser;
+  dom::element document;
+  if (const auto failed = parser.parse(json.data(), json.size()).get(document); failed != simdjson::SUCCESS) {
+    throw Wrong{std::string("it is no JSON: ") + simdjson::error_message(failed)};
+  }
+  dom::object object;
+  if (document.get_object().get(object) != simdjson::SUCCESS) throw Wrong{"it is no JSON object"};
+  const bool is_put = kind == "Put";
+  std::set<std::string_view> missing{"TableName", is_put ? "Item" : "Key"};
+  if (kind == "Update") missing.insert("UpdateExpression");
+  if (kind == "ConditionCheck") missing.insert("ConditionExpression");
+  std::set<std::string_view> known = missing;
+  known.insert({"ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues",
+                "ReturnValuesOnConditionCheckFailure"});
+  Parts parts;
+  for (const dom::key_value_pair pair : object) {
+    const auto member = known.find(pair.key);
+    if (member == known.end()) {
+      throw Wrong{"'" + printable(pair.key) + "' is no member of it, or comes twice"};
+    }
+    if (*member == "Item" || *member == "Key" || *member == "ExpressionAttributeValues") {
+      const Item item = item_in(pair.value, *member);
+      const std::size_t bytes = item_bytes(item);
+      if (*member == "Item" && bytes > max_item_bytes) {
+        throw Wrong{"the item has " + std::to_string(bytes) + " bytes; it may have " + std::to_string(max_item_bytes)};
+      }
+      if (*member == "Key" && item.size() > 2) throw Wrong{"a Key has one attribute or two"};
+      parts.bytes += bytes;
+    } else if (*member == "ExpressionAttributeNames") {
+      dom::object names;
+      if (pair.value.get_object().get(names) != simdjson::SUCCESS) throw Wrong{std::string(*member) + " is no object"};
+      for (const dom::key_value_pair name : names) static_cast<void>(text_in(name.value, *member));
+    } else {
+      const std::string_view text = text_in(pair.value, *member);
+      if (*member == "TableName") parts.table = text;
+      if (*member == "ReturnValuesOnConditionCheckFailure" && text != "ALL_OLD" && text != "NONE") {
+        throw Wrong{std::string(*member) + " is ALL_OLD or NONE"};
+      }
+    }
+    missing.erase(*member);
+    known.erase(member);
+  }
+  if (!missing.empty()) throw Wrong{std::string(*missing.begin()) + " is missing"};
+  return parts;
+}
+
+}  // namespace
+
+TransactItems& TransactItems::add(std::string_view kind, std::string_view json) {
+  std::string name = "write " + std::to_string(names_.size() + 1) + " (" + std::string(kind);
+  try {
+    if (names_.size() == max_items) {
+      throw Wrong{"a transaction has room for " + std::to_string(max_items) + " writes beside the record"};
+    }
+    const Parts parts = read(kind, json);
+    if (bytes_ + parts.bytes > max_bytes) {
+      throw Wrong{"the writes have " + std::to_string(bytes_ + parts.bytes) + " bytes together; they may have " +
+                  std::to_string(max_bytes)};
+    }
+    name += " in '" + printable(parts.table) + "')";
+    names_.push_back(std::move(name));
+    bytes_ += parts.bytes;
+  } catch (const Wrong& wrong) {
+    throw Exception(ErrorKind::misuse, name + "): " + wrong.what);
+  }
+  if (!json_.empty()) json_ += ',';
+  json_.append("{\"").append(kind).append("\":").append(json).append(1, '}');
+  return *this;
+}
+
+TransactItems& TransactItems::put(std::string_view json) { return add("Put", json); }
+TransactItems& TransactItems::update(std::string_view json) { return add("Update", json); }
+TransactItems& TransactItems::remove(std::string_view json) { return add("Delete", json); }
+TransactItems& TransactItems::condition_check(std::string_view json) { return add("ConditionCheck", json); }
+
+}  // namespace once::stores
