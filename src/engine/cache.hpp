@@ -7,10 +7,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 
 #include <once/record.hpp>
+
+#include "core/hashed_key.hpp"
 
 namespace once {
 
@@ -21,20 +22,20 @@ class Cache {
 
   [[nodiscard]] bool enabled() const noexcept { return max_records_ > 0; }
   [[nodiscard]] std::shared_ptr<const Record> find(const std::string& key);
-  void put(std::shared_ptr<const Record> record);
+  void put(std::shared_ptr<const Record> record);  // Nothing if its bytes are compressed or elsewhere.
   void remove(const std::string& key);
 
  private:
   using Order = std::list<std::shared_ptr<const Record>>;
   struct Shard {
     std::mutex mutex;
-    Order order;                                                  // Most recently used first.
-    std::unordered_map<std::string_view, Order::iterator> index;  // Views into the records.
+    Order order;                                                            // Most recently used first.
+    std::unordered_map<HashedKey, Order::iterator, HashedKey::Hash> index;  // Views into the records.
     std::size_t bytes = 0;
   };
   static constexpr std::size_t shards = 16;
 
-  Shard& shard_of(std::string_view key) { return shards_[std::hash<std::string_view>{}(key) % shards]; }
+  Shard& shard_of(const HashedKey& name) noexcept { return shards_[name.shard(shards)]; }
   static void drop(Shard& shard, Order::iterator entry);
 
   std::size_t max_records_;  // A shard.

@@ -210,6 +210,7 @@ void Engine::begin_attempt(std::shared_ptr<const Attempt> attempt, const Policy&
 
 void Engine::begin(Request request, Callback<void(Begin)> done) {
   const Policy policy = core_->policy_of(request);
+  if (auto known = core_->flights.cached(request, policy)) return done(std::move(*known));
   begin_attempt(attempt_of(std::move(request)), policy, std::move(done));
 }
 
@@ -221,8 +222,14 @@ Begin Engine::begin(std::string_view key, std::string_view payload) { return beg
 
 Outcome Engine::run_work(Request request, const ErasedWork& work) {
   const Policy policy = core_->policy_of(request);
-  const std::shared_ptr<const Attempt> attempt = attempt_of(std::move(request));
-  Begin begun = wait_for<Begin>([&](Callback<void(Begin)> done) { begin_attempt(attempt, policy, std::move(done)); });
+  std::shared_ptr<const Attempt> attempt;  // Null if the cache has the answer.
+  Begin begun;
+  if (auto known = core_->flights.cached(request, policy)) {
+    begun = std::move(*known);
+  } else {
+    attempt = attempt_of(std::move(request));
+    begun = wait_for<Begin>([&](Callback<void(Begin)> done) { begin_attempt(attempt, policy, std::move(done)); });
+  }
   Outcome outcome;
   outcome.record = std::move(begun.record);
   outcome.retry_after = begun.retry_after;

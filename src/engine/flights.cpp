@@ -44,10 +44,36 @@ EventKind event_of(Begin::Kind kind) noexcept {
 
 }  // namespace
 
+std::optional<Begin> Flights::cached(const Request& request, const Policy& policy) {
+  if (!core_.cache.enabled()) return std::nullopt;
+  const std::string& key = request.key.stored();
+  const Uptime since = core_.options.observer ? core_.uptime() : Uptime{};
+  RecordPtr record = core_.cache.find(key);
+  if (record == nullptr) return std::nullopt;
+  // The owner of an attempt that will not be made does not count: what is cached is finished.
+  Attempt attempt;
+  attempt.fingerprint = request.fingerprint;
+  // The latest it can be: a cached record is given up rather early than late.
+  const EngineCore::Moment moment = core_.moment();
+  const Decision decision = decide(record.get(), attempt, policy, moment.now + moment.error);
+  if (decision.verdict != Verdict::replay && decision.verdict != Verdict::mismatch) {
+    core_.cache.remove(key);
+    return std::nullopt;
+  }
+  Begin begin = begin_of(decision, std::move(record));
+  if (core_.options.observer) {
+    core_.tell({.kind = event_of(begin.kind),
+                .key = key,
+                .record = begin.record.get(),
+                .took = core_.uptime() - since,
+                .coalesced = true});
+  }
+  return begin;
+}
+
 void Flights::join(Caller&& caller) {
-  if (answer_from_cache(caller)) return;
-  const Name name(caller.attempt->key);
-  Shard& shard = shard_of(name.hash);
+  const HashedKey name(caller.attempt->key);
+  Shard& shard = shard_of(name);
   std::unique_lock lock(shard.mutex);
   const auto place = shard.flights.find(name);
   if (place == shard.flights.end()) {
@@ -91,21 +117,6 @@ void Flights::join(Caller&& caller) {
   ask_again(std::move(lock), flight);
 }
 
-bool Flights::answer_from_cache(Caller& caller) {
-  if (!core_.cache.enabled()) return false;
-  std::shared_ptr<const Record> record = core_.cache.find(caller.attempt->key);
-  if (record == nullptr) return false;
-  // The latest it can be: a cached record is given up rather early than late.
-  const EngineCore::Moment moment = core_.moment();
-  const Decision decision = decide(record.get(), *caller.attempt, caller.policy, moment.now + moment.error);
-  if (decision.verdict != Verdict::replay && decision.verdict != Verdict::mismatch) {
-    core_.cache.remove(caller.attempt->key);
-    return false;
-  }
-  reply(std::move(caller), begin_of(decision, std::move(record)));
-  return true;
-}
-
 void Flights::converse(std::unique_lock<std::mutex> lock, Flight* flight, Conversation::Start start) {
   Caller& leader = flight->callers.front();
   leader.led = true;
@@ -118,7 +129,8 @@ void Flights::converse(std::unique_lock<std::mutex> lock, Flight* flight, Conver
 }
 
 void Flights::on_end(Flight* flight, Conversation::End&& end) {
-  Shard& shard = shard_of(flight->hash);
+  const HashedKey name(flight->first->key, flight->hash);
+  Shard& shard = shard_of(name);
   std::unique_lock lock(shard.mutex);
   if (end.kind == Conversation::End::Kind::seen) return go_on(shard, std::move(lock), flight, end.record, end.place);
   if (end.kind == Conversation::End::Kind::failed) {
@@ -129,7 +141,7 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
       begin.error = end.error;
       replies.emplace_back(std::move(caller), std::move(begin));
     }
-    erase(shard, shard.flights.find(Name(flight->first->key, flight->hash)));
+    erase(shard, shard.flights.find(name));
     lock.unlock();
     return reply(std::move(replies));
   }
@@ -152,7 +164,7 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   reply(std::move(replies));
 }
 
-Flights::Flight& Flights::add(Shard& shard, const Name& name) {
+Flights::Flight& Flights::add(Shard& shard, const HashedKey& name) {
   if (shard.spare.empty()) return shard.flights.try_emplace(name).first->second;
   Table::node_type node = std::move(shard.spare.back());
   shard.spare.pop_back();
@@ -220,7 +232,7 @@ void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* fli
   if (talk) {
     flight->phase = Phase::claiming;
   } else if (flight->callers.empty()) {
-    erase(shard, shard.flights.find(Name(flight->first->key, flight->hash)));
+    erase(shard, shard.flights.find(HashedKey(flight->first->key, flight->hash)));
   } else {
     flight->phase = Phase::polling;
     flight->seen = record;
@@ -247,8 +259,8 @@ void Flights::ask_again(std::unique_lock<std::mutex> lock, Flight& flight) {
 }
 
 void Flights::ended(const ClaimState& claim, std::shared_ptr<const Record> record, bool gone) {
-  const Name name(claim.key());
-  Shard& shard = shard_of(name.hash);
+  const HashedKey name(claim.key());
+  Shard& shard = shard_of(name);
   std::unique_lock lock(shard.mutex);
   const auto found = shard.flights.find(name);
   if (found == shard.flights.end() || found->second.phase != Phase::held || found->second.holder_id != &claim) return;
@@ -296,8 +308,8 @@ Uptime Flights::first_deadline(const Flight& flight) noexcept {
 }
 
 void Flights::on_timer(const std::string& key, std::uint64_t turn) {
-  const Name name(key);
-  Shard& shard = shard_of(name.hash);
+  const HashedKey name(key);
+  Shard& shard = shard_of(name);
   std::unique_lock lock(shard.mutex);
   const auto found = shard.flights.find(name);
   if (found == shard.flights.end() || found->second.turn != turn) return;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +15,7 @@
 #include <once/decide.hpp>
 #include <once/engine/engine.hpp>
 
+#include "core/hashed_key.hpp"
 #include "engine/conversation.hpp"
 
 namespace once {
@@ -41,6 +41,8 @@ class Flights {
  public:
   explicit Flights(EngineCore& core) noexcept : core_(core) {}
 
+  // What the local cache has for this call. Empty: ask by join().
+  [[nodiscard]] std::optional<Begin> cached(const Request& request, const Policy& policy);
   void join(Caller&& caller);
 
   // A claim that a flight led to has ended. `record`: what is stored now; null with `gone`: nothing is;
@@ -66,18 +68,7 @@ class Flights {
     Timers::Id timer_id = 0;      // … and its name.
     std::uint64_t turn = 0;       // Which timer counts: the others find another number and do nothing.
   };
-  // A key whose hash was computed once, for the shard and for the place in it.
-  struct Name {
-    explicit Name(std::string_view bytes) noexcept : key(bytes), hash(std::hash<std::string_view>{}(bytes)) {}
-    Name(std::string_view bytes, std::size_t known_hash) noexcept : key(bytes), hash(known_hash) {}
-    std::string_view key;
-    std::size_t hash;
-    friend bool operator==(const Name& a, const Name& b) noexcept { return a.hash == b.hash && a.key == b.key; }
-  };
-  struct NameHash {
-    std::size_t operator()(const Name& name) const noexcept { return name.hash; }
-  };
-  using Table = std::unordered_map<Name, Flight, NameHash>;
+  using Table = std::unordered_map<HashedKey, Flight, HashedKey::Hash>;
   struct Shard {
     std::mutex mutex;
     Table flights;
@@ -86,9 +77,8 @@ class Flights {
   using Replies = std::vector<std::pair<Caller, Begin>>;
   static constexpr std::size_t shards = 16;
 
-  Shard& shard_of(std::size_t hash) noexcept { return shards_[hash / 64 % shards]; }  // Other bits than the map's.
+  Shard& shard_of(const HashedKey& name) noexcept { return shards_[name.shard(shards)]; }
 
-  bool answer_from_cache(Caller& caller);
   // The first caller of the flight leads. Until on_end nobody else ends the flight, so the pointer stays good.
   void converse(std::unique_lock<std::mutex> lock, Flight* flight, Conversation::Start start);
   void on_end(Flight* flight, Conversation::End&& end);
@@ -96,7 +86,7 @@ class Flights {
   void ask_again(std::unique_lock<std::mutex> lock, Flight& flight);
   // Decides for every caller of the flight over what is stored now. True: the first caller has to talk to the store.
   bool settle(Flight& flight, const std::shared_ptr<const Record>& record, Replies& replies);
-  static Flight& add(Shard& shard, const Name& name);
+  static Flight& add(Shard& shard, const HashedKey& name);
   void erase(Shard& shard, Table::iterator flight);
   void go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* flight,
              const std::shared_ptr<const Record>& record, std::uint64_t place);

@@ -12,7 +12,10 @@ namespace once {
 void Heartbeats::add(ClaimState& claim, Uptime due) {
   const std::lock_guard lock(mutex_);
   Link& link = claim.heartbeat_link;
-  link = {.previous = nullptr, .next = first_, .linked = true, .due = due};
+  link.previous = nullptr;
+  link.next = first_;
+  link.due = due;
+  link.linked = true;
   if (first_ != nullptr) first_->heartbeat_link.previous = &claim;
   first_ = &claim;
   schedule(due);
@@ -26,13 +29,14 @@ void Heartbeats::move(ClaimState& claim, Uptime due) {
 }
 
 void Heartbeats::remove(ClaimState& claim) noexcept {
-  const std::lock_guard lock(mutex_);
   Link& link = claim.heartbeat_link;
+  if (!link.linked) return;  // Most claims have left before they die.
+  const std::lock_guard lock(mutex_);
   if (!link.linked) return;
   if (link.previous != nullptr) link.previous->heartbeat_link.next = link.next;
   if (link.next != nullptr) link.next->heartbeat_link.previous = link.previous;
   if (first_ == &claim) first_ = link.next;
-  link = {};
+  link.linked = false;
 }
 
 void Heartbeats::schedule(Uptime due) {

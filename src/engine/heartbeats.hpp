@@ -1,6 +1,7 @@
 // Which claims to renew when: one list and one timer for all claims of an engine.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 
@@ -19,7 +20,7 @@ class Heartbeats {
   struct Link {
     ClaimState* previous = nullptr;
     ClaimState* next = nullptr;
-    bool linked = false;
+    std::atomic<bool> linked{false};  // Changed with the mutex held.
     Uptime due{};
   };
 

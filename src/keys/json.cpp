@@ -320,6 +320,13 @@ class Parser {
 
   std::string_view string() {
     const char* const start = ++p_;
+    if (end_ - p_ >= step_bytes) {  // Most strings end within the first step.
+      const std::ptrdiff_t plain = first_special(p_);
+      if (plain < step_bytes && p_[plain] == '"') {
+        p_ += plain + 1;
+        return {start, static_cast<std::size_t>(plain)};
+      }
+    }
     plain_part();
     if (p_ != end_ && *p_ == '"') {
       const std::string_view text(start, static_cast<std::size_t>(p_ - start));

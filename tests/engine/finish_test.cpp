@@ -156,7 +156,7 @@ TEST_F(FinishTest, AnOperatorsResolutionIsNotTakenForOurFinish) {
   store->script({Next::drop});
   auto finish = complete(begun->claim, "by the work");
   operate("a", [](Record r) {
-    complete(r, Result::inlined("by hand"), policy(), manual_start);
+    once::complete(r, Result::inlined("by hand"), policy(), manual_start);
     return r;
   });
   timers->advance(100ms);
@@ -183,7 +183,7 @@ TEST_F(FinishTest, AnOperatorsReleaseEndsTheClaim) {
   auto begun = begin(p, "a");
   const std::stop_token stop = begun->claim.stop_token();
   operate("a", [](Record r) {
-    release(r, "by hand", policy(), manual_start);
+    once::release(r, "by hand", policy(), manual_start);
     return r;
   });
   timers->advance(3s);  // The heartbeat finds out.

@@ -9,6 +9,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/hashed_key.hpp"
+
 namespace once::stores {
 
 namespace {
@@ -26,23 +28,18 @@ class MemoryStore final : public Store {
 
   void insert(RecordPtr record, Done done) override {
     if (too_large(*record)) return done(refuse_size(*record));
-    const Name name(record->key);
+    const HashedKey name(record->key);
     Shard& shard = shard_of(name);
     std::unique_lock lock(shard.mutex);
-    const auto found = shard.records.find(name);
-    if (found != shard.records.end()) {
-      Answer answer = Answer::refuse(found->record);
-      lock.unlock();
-      return done(std::move(answer));
-    }
-    shard.records.emplace(Entry{name.hash, std::move(record)});
+    const auto [found, is_new] = shard.records.insert(Entry{name.hash, std::move(record)});
+    if (!is_new) return refuse(std::move(lock), shard, found, std::move(done));
     lock.unlock();
     done(Answer::ok());
   }
 
   void replace(RecordPtr record, Seen seen, Done done) override {
     if (too_large(*record)) return done(refuse_size(*record));
-    const Name name(record->key);
+    const HashedKey name(record->key);
     Shard& shard = shard_of(name);
     std::unique_lock lock(shard.mutex);
     const auto found = shard.records.find(name);
@@ -53,7 +50,7 @@ class MemoryStore final : public Store {
   }
 
   void remove(std::string key, Seen seen, Done done) override {
-    const Name name(key);
+    const HashedKey name(key);
     Shard& shard = shard_of(name);
     std::unique_lock lock(shard.mutex);
     const auto found = shard.records.find(name);
@@ -64,7 +61,7 @@ class MemoryStore final : public Store {
   }
 
   void get(std::string key, Done done) override {
-    const Name name(key);
+    const HashedKey name(key);
     Shard& shard = shard_of(name);
     Answer answer = Answer::ok();
     {
@@ -144,12 +141,6 @@ class MemoryStore final : public Store {
   [[nodiscard]] std::string name() const override { return "memory:"; }
 
  private:
-  // A key with its hash computed once, for the shard and for the place in it.
-  struct Name {
-    explicit Name(std::string_view bytes) noexcept : key(bytes), hash(std::hash<std::string_view>{}(bytes)) {}
-    std::string_view key;
-    std::size_t hash;
-  };
   struct Entry {
     std::size_t hash;
     mutable RecordPtr record;  // Replaced by records of the same key only.
@@ -157,14 +148,16 @@ class MemoryStore final : public Store {
   struct EntryHash {
     using is_transparent = void;
     std::size_t operator()(const Entry& entry) const noexcept { return entry.hash; }
-    std::size_t operator()(const Name& name) const noexcept { return name.hash; }
+    std::size_t operator()(const HashedKey& name) const noexcept { return name.hash; }
   };
   struct EntryEqual {
     using is_transparent = void;
     bool operator()(const Entry& a, const Entry& b) const noexcept {
       return a.hash == b.hash && a.record->key == b.record->key;
     }
-    bool operator()(const Name& a, const Entry& b) const noexcept { return a.hash == b.hash && a.key == b.record->key; }
+    bool operator()(const HashedKey& a, const Entry& b) const noexcept {
+      return a.hash == b.hash && a.key == b.record->key;
+    }
   };
   using Records = std::unordered_set<Entry, EntryHash, EntryEqual>;
   struct Shard {
@@ -173,7 +166,7 @@ class MemoryStore final : public Store {
   };
   static constexpr std::size_t shards = 16;
 
-  Shard& shard_of(const Name& name) noexcept { return shards_[name.hash / 64 % shards]; }  // Other bits than the map's.
+  Shard& shard_of(const HashedKey& name) noexcept { return shards_[name.shard(shards)]; }
 
   static bool too_large(const Record& record) { return record_bytes(record) > max_bytes; }
 
