@@ -1,0 +1,172 @@
+// What makes one HTTP operation of another: which requests are protected, what their key is, which answers are kept,
+// and what those get who may not run. Pure: requests, decisions and records come in, answers come out. The part that
+// talks to a store is once/frontends/http/endpoint.hpp.
+//
+// Follows draft-ietf-httpapi-idempotency-key-header-07 (an expired draft, not an RFC). docs/http.md has all of it for
+// people who run a service.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/engine/engine.hpp>
+#include <once/frontends/http/message.hpp>
+#include <once/policy.hpp>
+#include <once/record.hpp>
+
+namespace once::http {
+
+// On every answer that is a replay, with the value "true".
+inline constexpr std::string_view replayed_header = "Idempotent-Replayed";
+
+inline constexpr std::size_t max_client_key_bytes = 255;
+
+// What becomes of the claim when an answer is there.
+enum class Fate : std::uint8_t {
+  store,      // It is the operation's answer, for everybody who asks again.
+  release,    // Nothing was done: a retry may run.
+  ambiguous,  // Whether something was done is not known: see Options::ambiguous.
+};
+
+std::string_view to_string(Fate fate) noexcept;
+
+struct Options {
+  // Requests with other methods pass through unprotected and untouched.
+  std::vector<std::string> methods{"POST", "PATCH"};
+
+  // Names the operation: a key lives in scope, method, route and principal. Empty: the path of the request, so that
+  // "/orders/1/pay" and "/orders/2/pay" are two. No spaces, at most 128 bytes.
+  std::string route;
+
+  std::string scope;  // What all keys begin with, 128 bytes at the most. Empty: EngineOptions::scope.
+
+  // Where the key is. The header: a String of RFC 9651 ("quoted") or the bare key. The field: JMESPath over the body,
+  // which must be JSON then; selects a string or a number; the header is not looked at if this is set.
+  std::string key_header = "Idempotency-Key";
+  std::string key_field;
+
+  // Whose key it is, if Request::principal does not say. The values of all of these together, hashed. A value that
+  // changes between a request and its retry (a token that was renewed in between) makes the retry a new operation!
+  std::vector<std::string> principal_headers{"Authorization"};
+
+  // What a request must have in common with the first one of its key, beside method, route and path. Else 422.
+  std::vector<std::string> compare_headers;
+  bool compare_query = true;
+  bool compare_body = true;  // Byte by byte.
+
+  std::size_t max_body_bytes = std::size_t{1024} * 1024;  // Of a request with a key. Longer ones: 413.
+  std::size_t max_answer_bytes =
+      std::size_t{1024} * 1024;  // As stored, with headers. Of longer ones a tombstone stays.
+
+  // What becomes of an operation that may have acted or not: its answer was 502 or 504, its handler threw, the process
+  // died. hold: nobody runs it again, retries get 409 until somebody decides (`once resolve`). takeover: a retry runs
+  // it when the lease has run out. Overrules Policy::on_lapse, which asks the same.
+  OnLapse ambiguous = OnLapse::hold;
+
+  // What becomes of it when the handler throws, if that tells more: an exception's type by EngineOptions::throw_rule
+  // comes first, then this. store: the 500 is kept and replayed. Empty: as `ambiguous` says. Policy::on_throw is not
+  // used.
+  std::optional<OnThrow> on_throw;
+
+  // Overrules for single statuses, 100 to 599. Without: 2xx, 3xx and 4xx are stored but for 408, 409, 425 and 429,
+  // which release, as 503 does; 500, 501 and 505 are stored; all else is ambiguous.
+  std::map<unsigned, Fate> fates;
+
+  // Headers that are not stored, beside those that never are: see once/frontends/http/stored_answer.hpp.
+  std::vector<std::string> never_store;
+
+  // Empty: the engine's. on_missing_key: refuse is 400. on_store_down: run_unprotected fails open. on_conflict: wait
+  // holds the duplicates of a running request until its answer is there. on_unrecorded: raise is 503.
+  std::optional<Policy> policy;
+
+  // Retry-After of a conflict tells what is left of the lease, but not more than this: most operations end long before.
+  // It is all that the 503 of a failing store has. 1 s to 24 h, sent in whole seconds, rounded up.
+  Millis retry_after{5'000};
+
+  // Where docs/http.md is published; a problem's `type` is this, '#' and the problem's name. Empty: "urn:once:problem:"
+  // and the name. A URI without fragment, quotes or spaces.
+  std::string docs_url;
+};
+
+// The problems of RFC 9457 that answers without a result are. docs/http.md has a section for each.
+enum class Problem : std::uint8_t {
+  key_missing,        // 400
+  key_invalid,        // 400
+  keys_differ,        // 400
+  body_unreadable,    // 400
+  body_too_large,     // 413
+  key_reused,         // 422
+  in_progress,        // 409, Retry-After
+  outcome_unknown,    // 409
+  store_unavailable,  // 503, Retry-After
+  record_unreadable,  // 500
+  answer_not_kept,    // 410
+  operation_failed,   // 500
+  handler_failed,     // 500
+  claim_lost,         // 409, Retry-After
+  not_recorded,       // 503, Retry-After
+};
+
+std::string_view to_string(Problem problem) noexcept;  // "key-missing" …
+unsigned status_of(Problem problem) noexcept;
+
+// What a request is to the rules.
+struct Examination {
+  enum class Kind : std::uint8_t {
+    pass,       // Not one of the methods: none of our business.
+    no_key,     // It could have a key and has none, and need not: runs unprotected.
+    refuse,     // `answer` says why. Nothing may be run.
+    operation,  // `operation` is what to ask the engine for. By examine_head(): read the body, then examine().
+  };
+  Kind kind = Kind::refuse;
+  Answer answer;
+  std::optional<once::Request> operation;
+};
+
+// The rules for one route, or for many with the same ones. Immutable; for any number of threads at a time.
+class Rules {
+ public:
+  // Throws Exception(misuse) that names the member for options that cannot be: see there.
+  explicit Rules(Options options);
+  Rules(Rules&&) noexcept;
+  Rules& operator=(Rules&&) noexcept;
+  ~Rules();
+
+  // Everything, from a request whose body was read.
+  [[nodiscard]] Examination examine(const Request& request) const;
+
+  // What can be told before the body is read, which is much: `request.body` is not looked at. A body that is longer
+  // than it says, or does not say how long it is, is found out by examine(), so stop reading at one byte over
+  // Options::max_body_bytes. Never gives an operation.
+  [[nodiscard]] Examination examine_head(const Request& request) const;
+
+  [[nodiscard]] Fate fate_of(unsigned status) const noexcept;
+
+  // For every Begin but a claim.
+  [[nodiscard]] Answer answer_for(const Begin& begin) const;
+
+  // What a record in the state completed or failed is to those who ask again. A result that is no stored answer, as an
+  // operator may have left one, is given as the body of a 200.
+  [[nodiscard]] Answer replay(const Record& record) const;
+
+  // Nothing of a request is ever in it. `retry_after`: for problems that have one; 0: Options::retry_after.
+  [[nodiscard]] Answer problem(Problem problem, Millis retry_after = Millis{0}) const;
+
+  // The stored forms, under this route's limits.
+  [[nodiscard]] Result encode(const Answer& answer) const;
+  [[nodiscard]] Result encode_tombstone(const Answer& head, std::uint64_t body_bytes) const;
+
+  [[nodiscard]] const Options& options() const noexcept;
+
+ private:
+  struct Parts;
+  std::unique_ptr<const Parts> parts_;
+};
+
+}  // namespace once::http

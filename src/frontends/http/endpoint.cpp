@@ -1,0 +1,328 @@
+#include <once/frontends/http/endpoint.hpp>
+
+#include <utility>
+
+#include <once/decide.hpp>
+#include <once/engine/event.hpp>
+#include <once/error.hpp>
+
+#include "platform/wait.hpp"
+
+namespace once::http {
+
+namespace {
+
+// What is done with the claim, once it is known which way the ambiguous ones go.
+enum class End : std::uint8_t { store, release, hold, lapse };
+
+Options with_engine_defaults(Options options, const EngineOptions& engine) {
+  if (options.scope.empty()) options.scope = engine.scope;
+  if (!options.policy) options.policy = engine.policy;
+  return options;
+}
+
+void tell_unprotected(const Engine& engine, std::string_view key) {
+  const Observer& observer = engine.options().observer;
+  if (observer) observer({.kind = EventKind::unprotected, .key = key});
+}
+
+Opening::Kind kind_of(Begin::Kind kind) noexcept {
+  switch (kind) {
+    case Begin::Kind::claimed:
+      return Opening::Kind::claimed;
+    case Begin::Kind::replayed:
+    case Begin::Kind::failed:
+      return Opening::Kind::replayed;
+    case Begin::Kind::conflict:
+      return Opening::Kind::conflict;
+    case Begin::Kind::mismatch:
+      return Opening::Kind::mismatch;
+    case Begin::Kind::unknown:
+      return Opening::Kind::unknown;
+    case Begin::Kind::error:
+      return Opening::Kind::failed;
+  }
+  return Opening::Kind::failed;
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& thrown) {
+    return std::string("the handler threw: ") + thrown.what();
+  } catch (...) {  // It has no text.
+    return "the handler threw something that is no std::exception";
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(Opening::Kind kind) noexcept {
+  switch (kind) {
+    case Opening::Kind::passed:
+      return "passed";
+    case Opening::Kind::unprotected:
+      return "unprotected";
+    case Opening::Kind::claimed:
+      return "claimed";
+    case Opening::Kind::replayed:
+      return "replayed";
+    case Opening::Kind::conflict:
+      return "conflict";
+    case Opening::Kind::mismatch:
+      return "mismatch";
+    case Opening::Kind::unknown:
+      return "unknown";
+    case Opening::Kind::refused:
+      return "refused";
+    case Opening::Kind::failed:
+      return "failed";
+  }
+  return "?";
+}
+
+class Execution::State {
+ public:
+  State(Engine& engine, std::shared_ptr<const Rules> rules, Claim claim, std::string key)
+      : engine_(engine), rules_(std::move(rules)), claim_(std::move(claim)), key_(std::move(key)) {}
+
+  [[nodiscard]] Claim* claim() noexcept { return claim_ ? &claim_ : nullptr; }
+
+  [[nodiscard]] std::string derived_key(std::string_view name) const {
+    if (!key_.empty()) return once::derived_key(key_, name);
+    Owner random;  // Nothing can be stable without a key.
+    engine_.options().random->fill(random.bytes);
+    return once::derived_key(random.hex(), name);
+  }
+
+  [[nodiscard]] End end_of(Fate fate) const noexcept {
+    switch (fate) {
+      case Fate::store:
+        return End::store;
+      case Fate::release:
+        return End::release;
+      case Fate::ambiguous:
+        break;
+    }
+    return rules_->options().ambiguous == OnLapse::hold ? End::hold : End::lapse;
+  }
+
+  [[nodiscard]] Fate fate_of(unsigned status) const noexcept {
+    return status >= 100 && status <= 599 ? rules_->fate_of(status) : Fate::ambiguous;
+  }
+
+  [[nodiscard]] End end_of(const std::exception_ptr& error) const {
+    const ThrowRule& rule = engine_.options().throw_rule;
+    std::optional<OnThrow> what = rule ? rule(error) : std::nullopt;
+    if (!what) what = rules_->options().on_throw;
+    if (!what) return end_of(Fate::ambiguous);
+    switch (*what) {
+      case OnThrow::release:
+        return End::release;
+      case OnThrow::store:
+        return End::store;
+      case OnThrow::hold:
+        break;
+    }
+    return End::hold;
+  }
+
+  [[nodiscard]] const Rules& rules() const noexcept { return *rules_; }
+
+  using Instead = Callback<void(std::optional<Answer>)>;
+
+  // Ends `self`, which the completion keeps until it is over.
+  static void end(std::unique_ptr<State> self, End end, Result result, std::string_view reason, Instead done) {
+    if (!self->claim_) return done(std::nullopt);
+    if (end == End::lapse) {
+      self.reset();  // Whoever comes when the lease has run out takes it over.
+      return done(std::nullopt);
+    }
+    Claim& claim = self->claim_;
+    auto on_end = [self = std::move(self), end, done = std::move(done)](Finish finish) mutable {
+      done(self->instead(end, std::move(finish)));
+    };
+    switch (end) {
+      case End::store:
+        return claim.complete(std::move(result), std::move(on_end));
+      case End::release:
+        return claim.release(reason, std::move(on_end));
+      case End::hold:
+      case End::lapse:
+        return claim.hold(reason, std::move(on_end));
+    }
+  }
+
+  // finish() with an answer that is at hand.
+  static void end_with(std::unique_ptr<State> self, End end, Answer answer, std::string_view reason,
+                       Callback<void(Answer)> done) {
+    Result result;
+    if (self->claim_ && end == End::store) result = self->rules_->encode(answer);
+    State::end(std::move(self), end, std::move(result), reason,
+               [answer = std::move(answer), done = std::move(done)](std::optional<Answer> instead) mutable {
+                 done(instead ? std::move(*instead) : std::move(answer));
+               });
+  }
+
+ private:
+  // What the client gets in place of the answer that was finished with.
+  [[nodiscard]] std::optional<Answer> instead(End end, Finish finish) const {
+    switch (finish.kind) {
+      case Finish::Kind::recorded:
+        return std::nullopt;
+      case Finish::Kind::superseded:
+        return rules_->replay(*finish.record);
+      case Finish::Kind::lost:
+        // Without an answer to store there is none to be lost.
+        if (end != End::store) return std::nullopt;
+        return rules_->problem(finish.record != nullptr && finish.record->state == ::once::State::unknown
+                                   ? Problem::outcome_unknown
+                                   : Problem::claim_lost);
+      case Finish::Kind::unrecorded:
+        if (end != End::store || rules_->options().policy->on_unrecorded != OnUnrecorded::raise) return std::nullopt;
+        return rules_->problem(Problem::not_recorded);
+      case Finish::Kind::declined:  // Only with a companion, and there is none.
+        return rules_->problem(Problem::not_recorded);
+    }
+    return std::nullopt;
+  }
+
+  Engine& engine_;
+  const std::shared_ptr<const Rules> rules_;
+  Claim claim_;      // Empty: unprotected.
+  std::string key_;  // Stored form; empty: there is none.
+};
+
+Execution::Execution() noexcept = default;
+Execution::Execution(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Execution::Execution(Execution&&) noexcept = default;
+Execution& Execution::operator=(Execution&&) noexcept = default;
+Execution::~Execution() = default;
+
+Claim* Execution::claim() const noexcept { return state_->claim(); }
+
+std::string Execution::derived_key(std::string_view name) const { return state_->derived_key(name); }
+
+std::stop_token Execution::stop_token() const {
+  const Claim* const claim = state_->claim();
+  return claim == nullptr ? std::stop_token() : claim->stop_token();
+}
+
+void Execution::finish(Answer answer, Callback<void(Answer)> done) {
+  const Fate fate = state_->fate_of(answer.status);
+  finish(std::move(answer), fate, std::move(done));
+}
+
+void Execution::finish(Answer answer, Fate fate, Callback<void(Answer)> done) {
+  if (answer.status < 100 || answer.status > 599) fate = Fate::ambiguous;
+  const End end = state_->end_of(fate);
+  const std::string reason = "answered " + std::to_string(answer.status);
+  State::end_with(std::move(state_), end, std::move(answer), reason, std::move(done));
+}
+
+void Execution::finish_streamed(const Answer& head, std::uint64_t body_bytes,
+                                Callback<void(std::optional<Answer>)> done) {
+  const End end = state_->end_of(state_->fate_of(head.status));
+  Result result;
+  if (end == End::store) result = state_->rules().encode_tombstone(head, body_bytes);
+  State::end(std::move(state_), end, std::move(result), "answered " + std::to_string(head.status), std::move(done));
+}
+
+void Execution::finish_thrown(const std::exception_ptr& error, Callback<void(Answer)> done) {
+  const End end = state_->end_of(error);
+  Answer answer = state_->rules().problem(Problem::handler_failed);
+  State::end_with(std::move(state_), end, std::move(answer), text_of(error), std::move(done));
+}
+
+Answer Execution::finish(Answer answer) {
+  return wait_for<Answer>([&](Callback<void(Answer)> done) { finish(std::move(answer), std::move(done)); });
+}
+
+Answer Execution::finish(Answer answer, Fate fate) {
+  return wait_for<Answer>([&](Callback<void(Answer)> done) { finish(std::move(answer), fate, std::move(done)); });
+}
+
+std::optional<Answer> Execution::finish_streamed(const Answer& head, std::uint64_t body_bytes) {
+  return wait_for<std::optional<Answer>>(
+      [&](Callback<void(std::optional<Answer>)> done) { finish_streamed(head, body_bytes, std::move(done)); });
+}
+
+Answer Execution::finish_thrown(const std::exception_ptr& error) {
+  return wait_for<Answer>([&](Callback<void(Answer)> done) { finish_thrown(error, std::move(done)); });
+}
+
+Endpoint::Endpoint(Engine& engine, Options options)
+    : engine_(engine),
+      rules_(std::make_shared<const Rules>(with_engine_defaults(std::move(options), engine.options()))) {}
+
+void Endpoint::open(const Request& request, Callback<void(Opening)> done) {
+  open(rules_->examine(request), std::move(done));
+}
+
+void Endpoint::open(Examination examination, Callback<void(Opening)> done) {
+  Opening opening;
+  const auto unprotected = [](Engine& engine, const std::shared_ptr<const Rules>& rules, std::string key) {
+    return Execution(std::make_unique<Execution::State>(engine, rules, Claim(), std::move(key)));
+  };
+  switch (examination.kind) {
+    case Examination::Kind::pass:
+      opening.kind = Opening::Kind::passed;
+      opening.execution = unprotected(engine_, rules_, {});
+      return done(std::move(opening));
+    case Examination::Kind::no_key:
+      tell_unprotected(engine_, {});
+      opening.kind = Opening::Kind::unprotected;
+      opening.execution = unprotected(engine_, rules_, {});
+      return done(std::move(opening));
+    case Examination::Kind::refuse:
+      opening.kind = Opening::Kind::refused;
+      opening.answer = std::move(examination.answer);
+      return done(std::move(opening));
+    case Examination::Kind::operation:
+      break;
+  }
+  if (!examination.operation) {
+    throw Exception(ErrorKind::misuse, "only the head was examined: read the body and call Rules::examine()");
+  }
+  std::string key = examination.operation->key.stored();
+  engine_.begin(std::move(*examination.operation), [&engine = engine_, rules = rules_, key = std::move(key),
+                                                    done = std::move(done), unprotected](Begin begin) mutable {
+    Opening out;
+    out.kind = kind_of(begin.kind);
+    if (begin.kind == Begin::Kind::claimed) {
+      out.execution =
+          Execution(std::make_unique<Execution::State>(engine, rules, std::move(begin.claim), std::move(key)));
+      return done(std::move(out));
+    }
+    // With a record at hand the store did answer, and running would be a second run.
+    const bool down = begin.kind == Begin::Kind::error && begin.record == nullptr &&
+                      (begin.error.kind == ErrorKind::unavailable || begin.error.kind == ErrorKind::in_doubt);
+    if (down && rules->options().policy->on_store_down == OnStoreDown::run_unprotected) {
+      tell_unprotected(engine, key);
+      out.kind = Opening::Kind::unprotected;
+      out.execution = unprotected(engine, rules, std::move(key));
+      return done(std::move(out));
+    }
+    out.answer = rules->answer_for(begin);
+    done(std::move(out));
+  });
+}
+
+Opening Endpoint::open(const Request& request) {
+  return wait_for<Opening>([&](Callback<void(Opening)> done) { open(request, std::move(done)); });
+}
+
+Answer Endpoint::run(const Request& request, const std::function<Answer(Execution&)>& handler) {
+  Opening opening = open(request);
+  if (!opening.runs()) return std::move(opening.answer);
+  Answer answer;
+  try {
+    answer = handler(opening.execution);
+  } catch (...) {  // Whatever it is, it goes on to the caller; what becomes of the claim is policy.
+    static_cast<void>(opening.execution.finish_thrown(std::current_exception()));
+    throw;
+  }
+  return opening.execution.finish(std::move(answer));
+}
+
+}  // namespace once::http

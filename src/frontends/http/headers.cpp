@@ -1,0 +1,117 @@
+#include "frontends/http/headers.hpp"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include <once/frontends/http/rules.hpp>
+
+namespace once::http {
+
+namespace {
+
+// Idempotent-Replayed says how this answer came about, not what it is: a service behind several layers may send it.
+constexpr std::array<std::string_view, 13> never_stored{
+    "Connection",   "Keep-Alive", "Proxy-Connection", "TE",         "Trailer",          "Transfer-Encoding",
+    "Upgrade",      "Date",       "Server",           "Set-Cookie", "WWW-Authenticate", "Proxy-Authenticate",
+    replayed_header};
+
+char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+bool is_token_character(char c) noexcept {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+         std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+}
+
+bool is_blank(char c) noexcept { return c == ' ' || c == '\t'; }
+
+}  // namespace
+
+bool same_name(std::string_view a, std::string_view b) noexcept {
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return lower(x) == lower(y); });
+}
+
+const std::string* find_header(const Headers& headers, std::string_view name) noexcept {
+  const auto found = std::ranges::find_if(headers, [&](const Header& h) { return same_name(h.name, name); });
+  return found == headers.end() ? nullptr : &found->value;
+}
+
+bool is_token(std::string_view text) noexcept { return !text.empty() && std::ranges::all_of(text, is_token_character); }
+
+bool is_field_text(std::string_view text) noexcept {
+  return std::ranges::all_of(text, [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte == '\t' || (byte >= 0x20 && byte != 0x7F);
+  });
+}
+
+std::string_view trimmed(std::string_view text) noexcept {
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+std::vector<std::string_view> list_members(std::string_view value) {
+  std::vector<std::string_view> members;
+  for (;;) {
+    const auto comma = value.find(',');
+    const std::string_view member = trimmed(value.substr(0, comma));
+    if (!member.empty()) members.push_back(member);
+    if (comma == std::string_view::npos) return members;
+    value.remove_prefix(comma + 1);
+  }
+}
+
+bool names_contain(std::span<const std::string> names, std::string_view name) noexcept {
+  return std::ranges::any_of(names, [&](const std::string& other) { return same_name(other, name); });
+}
+
+Storable storable(const Headers& headers, std::span<const std::string> never) {
+  std::vector<std::string_view> of_this_hop;
+  for (const Header& header : headers) {
+    if (!same_name(header.name, "Connection")) continue;
+    const std::vector<std::string_view> named = list_members(header.value);
+    of_this_hop.insert(of_this_hop.end(), named.begin(), named.end());
+  }
+  const auto is_among = [](const auto& names, std::string_view name) {
+    return std::ranges::any_of(names, [&](std::string_view other) { return same_name(other, name); });
+  };
+  Storable out;
+  out.headers.reserve(headers.size());
+  for (const Header& header : headers) {
+    if (same_name(header.name, "Content-Length")) continue;
+    const bool valid = is_token(header.name) && is_field_text(header.value);
+    if (valid && !is_among(never_stored, header.name) && !is_among(of_this_hop, header.name) &&
+        !names_contain(never, header.name)) {
+      out.headers.push_back({header.name, std::string(trimmed(header.value))});
+      continue;
+    }
+    if (!out.not_stored.empty()) out.not_stored += ", ";
+    out.not_stored += is_token(header.name) ? header.name : "?";
+  }
+  return out;
+}
+
+void mark_replayed(Headers& headers) {
+  std::erase_if(headers, [](const Header& h) { return same_name(h.name, replayed_header); });
+  headers.push_back({std::string(replayed_header), "true"});
+  constexpr std::string_view expose = "Access-Control-Expose-Headers";
+  if (find_header(headers, "Access-Control-Allow-Origin") == nullptr) return;
+  Header* last = nullptr;
+  for (Header& header : headers) {
+    if (!same_name(header.name, expose)) continue;
+    last = &header;
+    for (const std::string_view name : list_members(header.value)) {
+      if (same_name(name, replayed_header)) return;
+    }
+  }
+  // "*" stands for all only where no credentials are sent, so the name is added to it as well.
+  if (last == nullptr) {
+    headers.push_back({std::string(expose), std::string(replayed_header)});
+  } else {
+    last->value += (trimmed(last->value).empty() ? "" : ", ") + std::string(replayed_header);
+  }
+}
+
+}  // namespace once::http

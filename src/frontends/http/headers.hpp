@@ -1,0 +1,33 @@
+// Header lines: the characters they are made of, and lists in their values.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/frontends/http/message.hpp>
+
+namespace once::http {
+
+bool is_token(std::string_view text) noexcept;        // RFC 9110, section 5.6.2.
+bool is_field_text(std::string_view text) noexcept;   // No CR, LF, NUL or other control character but the tab.
+std::string_view trimmed(std::string_view) noexcept;  // Without spaces and tabs at either end.
+
+// The members of a list of tokens: "a, b" (RFC 9110, section 5.6.1). Views into `value`; empty ones are left out.
+std::vector<std::string_view> list_members(std::string_view value);
+
+bool names_contain(std::span<const std::string> names, std::string_view name) noexcept;
+
+// The lines that a stored answer has, and what it leaves out: see once/frontends/http/stored_answer.hpp.
+struct Storable {
+  Headers headers;
+  std::string not_stored;
+};
+Storable storable(const Headers& headers, std::span<const std::string> never);
+
+// Idempotent-Replayed: true, in place of any other; readable for scripts of other origins if the answer is
+// (Access-Control-Expose-Headers, Fetch Standard, "CORS protocol").
+void mark_replayed(Headers& headers);
+
+}  // namespace once::http

@@ -1,0 +1,90 @@
+#include "frontends/http/problem.hpp"
+
+#include <array>
+#include <cstddef>
+
+namespace once::http {
+
+namespace {
+
+struct Text {
+  std::string_view name;
+  unsigned status;
+  std::string_view title;
+  std::string_view detail;
+};
+
+// In the order of Problem. All of it is plain ASCII without quotes and backslashes, so it goes into JSON as it is.
+constexpr std::array<Text, 15> texts{{
+    {"key-missing", 400, "Idempotency key is missing",
+     "This operation needs an idempotency key. Send one that is new for each operation, such as a UUID, and the same "
+     "one "
+     "with every retry."},
+    {"key-invalid", 400, "Idempotency key is malformed", ""},
+    {"keys-differ", 400, "More than one idempotency key",
+     "The request has two different idempotency keys. Send one; a key with a comma in it must be quoted."},
+    {"body-unreadable", 400, "Request body cannot be read",
+     "The idempotency key is to be taken from the body, which is not the JSON that it must be."},
+    {"body-too-large", 413, "Request body is too large",
+     "A request with an idempotency key is limited in size here, and this one is over it. It was not carried out."},
+    {"key-reused", 422, "Idempotency key is already used",
+     "The key was used with another request. A key belongs to one request and its exact repetitions: send a new key "
+     "with a new request."},
+    {"in-progress", 409, "A request with this idempotency key is in progress",
+     "It was sent before and has no answer yet. Send the same request again after the time in Retry-After."},
+    {"outcome-unknown", 409, "The outcome of the operation is unknown",
+     "It was started, and whether it took effect is not known. It is not carried out again until somebody has decided; "
+     "contact the service with the idempotency key."},
+    {"store-unavailable", 503, "Requests cannot be protected at the moment",
+     "The store of idempotency keys does not answer, so nothing was carried out. Send the same request again after the "
+     "time in Retry-After."},
+    {"record-unreadable", 500, "The record of this idempotency key cannot be read",
+     "Nothing was carried out by this request. Contact the service with the idempotency key."},
+    {"answer-not-kept", 410, "The answer was too large to keep",
+     "The operation was carried out earlier, and is not carried out again. Its answer was given to the request that "
+     "ran "
+     "it, and is not available any more."},
+    {"operation-failed", 500, "The operation has failed",
+     "It was carried out earlier, is recorded as failed, and is not carried out again with this idempotency key."},
+    {"handler-failed", 500, "The operation ended with an internal error", "Whether it took effect is not known."},
+    {"claim-lost", 409, "Another request took this operation over",
+     "This request ran for longer than it was entitled to, and its answer was not kept. Send the same request again "
+     "after the time in Retry-After, for the answer that counts."},
+    {"not-recorded", 503, "The answer could not be recorded",
+     "The operation was carried out, but its answer could not be recorded. Send the same request again after the time "
+     "in "
+     "Retry-After."},
+}};
+
+const Text& text_of(Problem problem) noexcept { return texts[static_cast<std::size_t>(problem)]; }
+
+}  // namespace
+
+std::string_view to_string(Problem problem) noexcept { return text_of(problem).name; }
+
+unsigned status_of(Problem problem) noexcept { return text_of(problem).status; }
+
+Answer problem_answer(Problem problem, std::string_view docs_url, std::string_view detail, std::string_view members) {
+  const Text& text = text_of(problem);
+  Answer answer;
+  answer.status = text.status;
+  answer.headers = {{"Content-Type", "application/problem+json"}, {"Content-Language", "en"}};
+  std::string& body = answer.body;
+  body.reserve(512);
+  body += R"({"type":")";
+  body += docs_url.empty() ? std::string_view("urn:once:problem:") : docs_url;
+  if (!docs_url.empty()) body += '#';
+  body += text.name;
+  body += R"(","title":")";
+  body += text.title;
+  body += R"(","status":)";
+  body += std::to_string(text.status);
+  body += R"(,"detail":")";
+  body += detail.empty() ? text.detail : detail;
+  body += '"';
+  body += members;
+  body += "}\n";
+  return answer;
+}
+
+}  // namespace once::http

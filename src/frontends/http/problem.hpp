@@ -1,0 +1,15 @@
+// Problem details (RFC 9457) as answers.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <once/frontends/http/rules.hpp>
+
+namespace once::http {
+
+// `detail`: in place of the problem's own. `members`: further ones, as JSON with a comma before each: ,"a":1
+Answer problem_answer(Problem problem, std::string_view docs_url, std::string_view detail = {},
+                      std::string_view members = {});
+
+}  // namespace once::http

@@ -1,0 +1,401 @@
+#include <once/frontends/http/rules.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <utility>
+
+#include <once/error.hpp>
+#include <once/frontends/http/stored_answer.hpp>
+#include <once/keys/key_deriver.hpp>
+
+#include "frontends/http/client_key.hpp"
+#include "frontends/http/headers.hpp"
+#include "frontends/http/problem.hpp"
+
+namespace once::http {
+
+namespace {
+
+constexpr std::size_t max_route_bytes = 128;
+constexpr std::size_t max_scope_bytes = 128;  // As stored. With these a key always fits into max_key_bytes.
+constexpr std::size_t max_method_bytes = 32;
+constexpr std::size_t cut_route_bytes = 64;
+
+[[noreturn]] void refuse_option(const std::string& what) {
+  throw Exception(ErrorKind::misuse, "http::Options::" + what);
+}
+
+void check_names(const std::vector<std::string>& names, const char* member) {
+  for (const std::string& name : names) {
+    if (!is_token(name))
+      refuse_option(std::string(member) + " has a name that no header or method can have: '" + name + "'");
+  }
+}
+
+void check(const Options& options) {
+  check_names(options.methods, "methods");
+  check_names(options.principal_headers, "principal_headers");
+  check_names(options.compare_headers, "compare_headers");
+  check_names(options.never_store, "never_store");
+  for (const std::string& method : options.methods) {
+    if (method.size() > max_method_bytes)
+      refuse_option("methods has one that is longer than 32 bytes: '" + method + "'");
+  }
+  if (options.methods.empty()) refuse_option("methods is empty, so nothing would be protected");
+  if (options.key_field.empty() && !is_token(options.key_header)) {
+    refuse_option("key_header is no name of a header: '" + options.key_header + "'");
+  }
+  if (options.route.size() > max_route_bytes) refuse_option("route is longer than 128 bytes");
+  if (options.route.find(' ') != std::string::npos) refuse_option("route has a space in it");
+  if (scope_prefix(options.scope).size() > max_scope_bytes + 1) {
+    refuse_option("scope (or EngineOptions::scope) is longer than 128 bytes, with '%' and '#' counted three times");
+  }
+  for (const auto& [status, fate] : options.fates) {
+    if (status < 100 || status > 599) refuse_option("fates has the status " + std::to_string(status) + ": 100 to 599");
+  }
+  if (options.retry_after < Millis{1'000} || options.retry_after > std::chrono::hours(24)) {
+    refuse_option("retry_after is 1 s to 24 h");
+  }
+  if (!std::ranges::all_of(options.docs_url,
+                           [](char c) { return c > 0x20 && c < 0x7F && c != '"' && c != '\\' && c != '#'; })) {
+    refuse_option("docs_url is a URI without fragment, quotes and spaces");
+  }
+  once::check(options.policy.value_or(Policy{}));
+}
+
+// Lengths keep what is joined apart.
+class Joined {
+ public:
+  explicit Joined(std::string_view tag) : bytes_(tag) {}
+
+  void add(std::string_view part) {
+    add(part.size());
+    bytes_ += part;
+  }
+  void add(std::uint64_t number) {
+    for (int shift = 56; shift >= 0; shift -= 8)
+      bytes_ += static_cast<char>(number >> static_cast<unsigned>(shift) & 0xFFU);
+  }
+  // All values of one name, in their order.
+  void add_values(const Request& request, std::string_view name) {
+    std::vector<std::string_view> values;
+    for (const HeaderView& header : request.headers) {
+      if (same_name(header.name, name)) values.push_back(trimmed(header.value));
+    }
+    add(values.size());
+    for (const std::string_view value : values) add(value);
+  }
+  [[nodiscard]] Sha256 digest() const { return sha256(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+std::string_view bytes_of(const Sha256& digest) noexcept {
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
+// "/charges" of "/charges?a=b" and of "http://host/charges?a=b".
+std::string_view path_of(std::string_view target) noexcept {
+  if (!target.starts_with('/')) {
+    const auto scheme = target.find("://");
+    if (scheme != std::string_view::npos) {
+      const auto path = target.find_first_of("/?#", scheme + 3);
+      target = path == std::string_view::npos || target[path] != '/' ? std::string_view("/") : target.substr(path);
+    }
+  }
+  return target.substr(0, target.find_first_of("?#"));
+}
+
+std::string_view query_of(std::string_view target) noexcept {
+  const auto query = target.find('?');
+  return query == std::string_view::npos ? std::string_view() : target.substr(query);
+}
+
+// A path as a part of a key: readable, without spaces, not too long. What is cut is longer than what is not, so the two
+// are never the same.
+std::string route_of_path(std::string_view path) {
+  std::string route;
+  if (path.size() <= max_route_bytes) {
+    route = path;
+  } else {
+    route = std::string(path.substr(0, cut_route_bytes)) + "~" + to_hex(sha256(path));
+  }
+  std::ranges::replace(route, ' ', '+');  // No parser lets one through; what is compared is the path as it is.
+  return route;
+}
+
+std::optional<std::uint64_t> content_length(const Request& request) noexcept {
+  for (const HeaderView& header : request.headers) {
+    if (!same_name(header.name, "Content-Length")) continue;
+    const std::string_view text = trimmed(header.value);
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc::result_out_of_range) return ~std::uint64_t{0};
+    if (error == std::errc() && end == text.data() + text.size()) return value;
+  }
+  return std::nullopt;
+}
+
+Fate default_fate(unsigned status) noexcept {
+  switch (status) {
+    case 408:
+    case 409:
+    case 425:
+    case 429:
+    case 503:
+      return Fate::release;
+    case 500:
+    case 501:
+    case 505:
+      return Fate::store;
+    default:
+      return status >= 200 && status <= 499 ? Fate::store : Fate::ambiguous;
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(Fate fate) noexcept {
+  switch (fate) {
+    case Fate::store:
+      return "store";
+    case Fate::release:
+      return "release";
+    case Fate::ambiguous:
+      return "ambiguous";
+  }
+  return "?";
+}
+
+struct Rules::Parts {
+  explicit Parts(Options given) : options(std::move(given)) {
+    check(options);
+    policy = options.policy.value_or(Policy{});
+    policy.on_lapse = options.ambiguous;
+    if (!options.key_field.empty()) {
+      // The scope does not matter: only the text of the key is taken.
+      field.emplace(keys::Recipe{.scope = "http", .expression = options.key_field});
+    }
+  }
+
+  [[nodiscard]] Examination refused(Problem which, std::string_view detail = {}) const {
+    Examination out;
+    out.answer = problem_answer(which, options.docs_url, detail);
+    return out;
+  }
+
+  [[nodiscard]] Examination without_key() const {
+    if (policy.on_missing_key == OnMissingKey::refuse) return refused(Problem::key_missing);
+    Examination out;
+    out.kind = Examination::Kind::no_key;
+    return out;
+  }
+
+  [[nodiscard]] bool is_method(std::string_view method) const noexcept {
+    return std::ranges::find(options.methods, method) != options.methods.end();
+  }
+
+  [[nodiscard]] ClientKey header_key(const Request& request) const {
+    std::vector<std::string_view> lines;
+    for (const HeaderView& header : request.headers) {
+      if (same_name(header.name, options.key_header)) lines.push_back(header.value);
+    }
+    return key_from_lines(lines);
+  }
+
+  // Nothing: an operation so far.
+  [[nodiscard]] std::optional<Examination> verdict(const ClientKey& key) const {
+    switch (key.kind) {
+      case ClientKey::Kind::missing:
+        return without_key();
+      case ClientKey::Kind::invalid:
+        return refused(Problem::key_invalid, key.why);
+      case ClientKey::Kind::differ:
+        return refused(Problem::keys_differ);
+      case ClientKey::Kind::found:
+        return std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] Key key(const Request& request, const std::string& route, std::string_view name) const {
+    Joined who("once-http-principal");
+    who.add(request.principal);
+    if (request.principal.empty()) {
+      for (const std::string& header : options.principal_headers) who.add_values(request, header);
+    }
+    // Read from the right nothing of it is ambiguous: the digest has one length, the route no space, the method no '/'.
+    std::string scope = options.scope;
+    if (!scope.empty()) scope += '/';
+    scope += request.method;
+    scope += ' ';
+    scope += route;
+    scope += ' ';
+    scope += to_hex(who.digest());
+    return {scope, name};
+  }
+
+  [[nodiscard]] Fingerprint fingerprint(const Request& request, const std::string& route) const {
+    Joined what("once-http-request");
+    what.add(request.method);
+    what.add(route);
+    what.add(path_of(request.target));
+    if (options.compare_query) what.add(query_of(request.target));
+    for (const std::string& header : options.compare_headers) what.add_values(request, header);
+    if (options.compare_body) what.add(bytes_of(sha256(request.body)));
+    return Fingerprint(what.digest());
+  }
+
+  Options options;
+  Policy policy;
+  std::optional<keys::KeyDeriver> field;
+};
+
+Rules::Rules(Options options) : parts_(std::make_unique<const Parts>(std::move(options))) {}
+Rules::Rules(Rules&&) noexcept = default;
+Rules& Rules::operator=(Rules&&) noexcept = default;
+Rules::~Rules() = default;
+
+const Options& Rules::options() const noexcept { return parts_->options; }
+
+Examination Rules::examine_head(const Request& request) const {
+  const Parts& parts = *parts_;
+  Examination out;
+  if (!parts.is_method(request.method)) {
+    out.kind = Examination::Kind::pass;
+    return out;
+  }
+  if (!parts.field) {
+    if (auto end = parts.verdict(parts.header_key(request))) return std::move(*end);
+  }
+  if (content_length(request).value_or(0) > parts.options.max_body_bytes) return parts.refused(Problem::body_too_large);
+  out.kind = Examination::Kind::operation;
+  return out;
+}
+
+Examination Rules::examine(const Request& request) const {
+  const Parts& parts = *parts_;
+  Examination out;
+  if (!parts.is_method(request.method)) {
+    out.kind = Examination::Kind::pass;
+    return out;
+  }
+  const bool too_large = request.body.size() > parts.options.max_body_bytes;
+  ClientKey key;
+  if (parts.field) {
+    if (too_large) return parts.refused(Problem::body_too_large);
+    if (!request.body.empty()) {
+      try {
+        const keys::Derived derived = parts.field->derive(request.body);
+        if (derived.key) key = key_from_json(derived.key_text);
+      } catch (const Exception& error) {
+        // No JSON, or the expression fails on it. Anything else is not the client's doing.
+        if (error.kind() != ErrorKind::misuse) throw;
+        return parts.refused(Problem::body_unreadable);
+      }
+    }
+  } else {
+    key = parts.header_key(request);
+  }
+  if (auto end = parts.verdict(key)) return std::move(*end);
+  if (too_large) return parts.refused(Problem::body_too_large);
+  const std::string route = parts.options.route.empty() ? route_of_path(path_of(request.target)) : parts.options.route;
+  out.kind = Examination::Kind::operation;
+  out.operation.emplace(once::Request{.key = parts.key(request, route, key.key),
+                                      .fingerprint = parts.fingerprint(request, route),
+                                      .policy = parts.policy,
+                                      .holder = {}});
+  return out;
+}
+
+Fate Rules::fate_of(unsigned status) const noexcept {
+  const auto own = parts_->options.fates.find(status);
+  return own == parts_->options.fates.end() ? default_fate(status) : own->second;
+}
+
+Answer Rules::problem(Problem problem, Millis retry_after) const {
+  Answer answer = problem_answer(problem, parts_->options.docs_url);
+  switch (problem) {
+    case Problem::in_progress:
+    case Problem::store_unavailable:
+    case Problem::claim_lost:
+    case Problem::not_recorded: {
+      const Millis most = parts_->options.retry_after;
+      const Millis wait = retry_after <= Millis{0} ? most : std::min(retry_after, most);
+      answer.headers.push_back({"Retry-After", std::to_string(std::chrono::ceil<std::chrono::seconds>(wait).count())});
+      break;
+    }
+    default:
+      break;
+  }
+  return answer;
+}
+
+Answer Rules::answer_for(const Begin& begin) const {
+  switch (begin.kind) {
+    case Begin::Kind::claimed:
+      throw Exception(ErrorKind::misuse, "a claim has no answer yet: run the operation");
+    case Begin::Kind::replayed:
+    case Begin::Kind::failed:
+      return replay(*begin.record);
+    case Begin::Kind::conflict:
+      return problem(Problem::in_progress, begin.retry_after);
+    case Begin::Kind::mismatch:
+      return problem(Problem::key_reused);
+    case Begin::Kind::unknown:
+      return problem(Problem::outcome_unknown);
+    case Begin::Kind::error:
+      break;
+  }
+  const bool passing = begin.error.kind == ErrorKind::unavailable || begin.error.kind == ErrorKind::in_doubt;
+  return problem(passing ? Problem::store_unavailable : Problem::record_unreadable);
+}
+
+Answer Rules::replay(const Record& record) const {
+  const auto marked = [](Answer answer) {
+    mark_replayed(answer.headers);
+    return answer;
+  };
+  const std::string& docs_url = parts_->options.docs_url;
+  if (record.state == State::failed) return marked(problem(Problem::operation_failed));
+  const Result& result = record.result;
+  if (result.placement == Placement::dropped) return marked(problem(Problem::answer_not_kept));
+  if (result.content_type != answer_content_type) {
+    Answer answer;
+    if (!result.content_type.empty() && is_field_text(result.content_type)) {
+      answer.headers.push_back({"Content-Type", result.content_type});
+    }
+    answer.body = result.bytes;
+    return marked(std::move(answer));
+  }
+  try {
+    StoredAnswer stored = decode_answer(result.bytes);
+    if (!stored.dropped_bytes) return marked(std::move(stored.answer));
+    std::string members = ",\"original_status\":" + std::to_string(stored.answer.status);
+    if (*stored.dropped_bytes != 0) members += ",\"original_bytes\":" + std::to_string(*stored.dropped_bytes);
+    Answer answer = problem_answer(Problem::answer_not_kept, docs_url, {}, members);
+    // What tells the client where the thing is that it made, or that its script may read this.
+    for (Header& header : stored.answer.headers) {
+      if (same_name(header.name, "Location") || same_name(header.name, "Access-Control-Allow-Origin") ||
+          same_name(header.name, "Access-Control-Allow-Credentials") ||
+          same_name(header.name, "Access-Control-Expose-Headers")) {
+        answer.headers.push_back(std::move(header));
+      }
+    }
+    return marked(std::move(answer));
+  } catch (const Exception&) {  // Corrupt. The client can do nothing with what it says; it is for the operator.
+    return problem(Problem::record_unreadable);
+  }
+}
+
+Result Rules::encode(const Answer& answer) const {
+  return encode_answer(answer, parts_->options.max_answer_bytes, parts_->options.never_store);
+}
+
+Result Rules::encode_tombstone(const Answer& head, std::uint64_t body_bytes) const {
+  return http::encode_tombstone(head, body_bytes, parts_->options.never_store);
+}
+
+}  // namespace once::http

@@ -1,0 +1,570 @@
+// Requests through an engine: each row of the table in docs/http.md, and what becomes of the answers.
+#include <once/frontends/http/endpoint.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <latch>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <once/error.hpp>
+
+#include "http_test.hpp"
+
+namespace once::http {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using testing::StoreCall;
+using Kind = Opening::Kind;
+
+// The problem's name.
+std::string problem(const Answer& answer) {
+  const std::string type = nlohmann::json::parse(answer.body).at("type");
+  return type.substr(type.rfind(':') + 1);
+}
+
+Answer run(Endpoint& endpoint, const Request& request, int& runs, Answer answer = text_answer(201, "ch_1")) {
+  return endpoint.run(request, [&](Execution&) {
+    ++runs;
+    return answer;
+  });
+}
+
+TEST(Endpoint, TheFirstRunsAndTheRestGetItsAnswer) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  int runs = 0;
+  const Answer first = run(endpoint, post("k"), runs, text_answer(201, "ch_1", {{"Location", "/charges/1"}}));
+  EXPECT_EQ(first, text_answer(201, "ch_1", {{"Location", "/charges/1"}})) << "the first answer is untouched";
+  for (const std::string_view key : {"k", "\"k\"", "\"k\";retry=1"}) {
+    const Answer again = run(endpoint, post(key), runs);
+    EXPECT_EQ(again.status, 201U);
+    EXPECT_EQ(again.body, "ch_1");
+    EXPECT_THAT(values(again, "Location"), ElementsAre("/charges/1"));
+    EXPECT_TRUE(is_replay(again));
+  }
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(Endpoint, AKeyOfOnePrincipalNeverMeetsAnothers) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  int runs = 0;
+  run(endpoint, post("k"), runs, text_answer(200, "for alice"));
+  Request bob = post("k");
+  bob.headers[0].value = "Bearer bob";
+  EXPECT_EQ(run(endpoint, bob, runs, text_answer(200, "for bob")).body, "for bob");
+  EXPECT_EQ(run(endpoint, bob, runs).body, "for bob");
+  EXPECT_EQ(run(endpoint, post("k"), runs).body, "for alice");
+  EXPECT_EQ(runs, 2);
+}
+
+TEST(Endpoint, OtherMethodsPassThrough) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  for (const std::string_view method : {"GET", "HEAD", "OPTIONS"}) {
+    Request request = post("k");
+    request.method = method;
+    Opening opening = endpoint.open(request);
+    EXPECT_EQ(opening.kind, Kind::passed);
+    EXPECT_FALSE(opening.execution.is_protected());
+    EXPECT_FALSE(opening.execution.stop_token().stop_possible());
+    EXPECT_EQ(opening.execution.finish(text_answer(502)), text_answer(502));
+  }
+  EXPECT_EQ(world.records(), 0U);
+  EXPECT_EQ(world.told(EventKind::unprotected), 0U);
+}
+
+TEST(Endpoint, WithoutKeyItRunsUnprotectedAndIsTold) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  int runs = 0;
+  run(endpoint, post(""), runs);
+  run(endpoint, post(""), runs);
+  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(world.records(), 0U);
+  EXPECT_EQ(world.told(EventKind::unprotected), 2U);
+  Opening opening = endpoint.open(post(""));
+  EXPECT_EQ(opening.kind, Kind::unprotected);
+  EXPECT_EQ(opening.execution.derived_key("a").size(), 64U);
+  EXPECT_NE(opening.execution.derived_key("a"), opening.execution.derived_key("a"))
+      << "nothing is stable without a key";
+}
+
+TEST(Endpoint, RefusalsRunNothing) {
+  World world;
+  Options options;
+  options.max_body_bytes = 4;
+  options.policy.emplace().on_missing_key = OnMissingKey::refuse;
+  Endpoint endpoint(*world.engine, options);
+  int runs = 0;
+  struct Case {
+    Request request;
+    unsigned status;
+    const char* problem;
+  };
+  Request two = post("a");
+  two.headers.push_back({"Idempotency-Key", "b"});
+  for (const Case& c : {Case{post(""), 400, "key-missing"}, Case{two, 400, "keys-differ"},
+                        Case{post("\"\""), 400, "key-invalid"}, Case{post("k", "12345"), 413, "body-too-large"}}) {
+    const Answer answer = run(endpoint, c.request, runs);
+    EXPECT_EQ(answer.status, c.status);
+    EXPECT_EQ(problem(answer), c.problem);
+    EXPECT_EQ(endpoint.open(c.request).kind, Kind::refused);
+  }
+  EXPECT_EQ(runs, 0);
+  EXPECT_EQ(world.records(), 0U);
+}
+
+TEST(Endpoint, AConflictSaysWhenToComeBackAndAMismatchComesFirst) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  Opening first = endpoint.open(post("k", "one"));
+  ASSERT_EQ(first.kind, Kind::claimed);
+  EXPECT_TRUE(first.execution.is_protected());
+
+  Opening conflict = endpoint.open(post("k", "one"));
+  EXPECT_EQ(conflict.kind, Kind::conflict);
+  EXPECT_EQ(conflict.answer.status, 409U);
+  EXPECT_EQ(problem(conflict.answer), "in-progress");
+  EXPECT_THAT(values(conflict.answer, "Retry-After"), ElementsAre("5"));
+
+  for (int when = 0; when < 2; ++when) {  // While it runs, and when it is done.
+    const Opening mismatch = endpoint.open(post("k", "two"));
+    EXPECT_EQ(mismatch.kind, Kind::mismatch);
+    EXPECT_EQ(mismatch.answer.status, 422U);
+    EXPECT_EQ(problem(mismatch.answer), "key-reused");
+    EXPECT_FALSE(is_replay(mismatch.answer));
+    if (when == 0) static_cast<void>(first.execution.finish(text_answer(200)));
+  }
+  EXPECT_EQ(endpoint.open(post("k", "one")).kind, Kind::replayed);
+}
+
+TEST(Endpoint, RetryAfterIsNoLongerThanTheLeaseThatIsLeft) {
+  Policy policy;
+  policy.lease = 3s;
+  policy.heartbeat = false;
+  World world(policy);
+  Endpoint endpoint(*world.engine, {});
+  Opening first = endpoint.open(post("k"));
+  world.timers->advance(1'500ms);
+  EXPECT_THAT(values(endpoint.open(post("k")).answer, "Retry-After"), ElementsAre("2"));
+}
+
+TEST(Endpoint, WaitersGetTheAnswer) {
+  Policy policy;
+  policy.on_conflict = OnConflict::wait;
+  World world(policy);
+  Endpoint endpoint(*world.engine, {});
+  Opening first = endpoint.open(post("k"));
+  std::vector<Opening> later;
+  for (int i = 0; i < 3; ++i) endpoint.open(post("k"), [&](Opening opening) { later.push_back(std::move(opening)); });
+  EXPECT_EQ(later.size(), 0U);
+  static_cast<void>(first.execution.finish(text_answer(201, "ch_1")));
+  ASSERT_EQ(later.size(), 3U);
+  for (const Opening& opening : later) {
+    EXPECT_EQ(opening.kind, Kind::replayed);
+    EXPECT_EQ(opening.answer.body, "ch_1");
+  }
+}
+
+TEST(Endpoint, EveryStatusDoesToTheClaimWhatItsFateSays) {
+  for (unsigned status = 100; status <= 599; ++status) {
+    SCOPED_TRACE(status);
+    World world;
+    Endpoint endpoint(*world.engine, {});
+    int runs = 0;
+    const Answer answer = text_answer(status, "first");
+    EXPECT_EQ(run(endpoint, post("k"), runs, answer), answer);
+    const Answer again = run(endpoint, post("k"), runs, text_answer(200, "second"));
+    switch (endpoint.rules().fate_of(status)) {
+      case Fate::store:
+        EXPECT_EQ(again.status, status);
+        EXPECT_EQ(again.body, "first");
+        EXPECT_TRUE(is_replay(again));
+        EXPECT_EQ(runs, 1);
+        break;
+      case Fate::release:
+        EXPECT_EQ(again.body, "second");
+        EXPECT_FALSE(is_replay(again));
+        EXPECT_EQ(runs, 2);
+        break;
+      case Fate::ambiguous:
+        EXPECT_EQ(again.status, 409U);
+        EXPECT_EQ(problem(again), "outcome-unknown");
+        EXPECT_EQ(runs, 1);
+        EXPECT_EQ(world.record().state, once::State::unknown);
+        EXPECT_THAT(world.record().failure.message, HasSubstr("answered " + std::to_string(status)));
+    }
+  }
+}
+
+TEST(Endpoint, AmbiguousUnderTakeoverIsRunAgainWhenItsLeaseHasRunOut) {
+  World world;
+  Options options;
+  options.ambiguous = OnLapse::takeover;
+  Endpoint endpoint(*world.engine, options);
+  int runs = 0;
+  EXPECT_EQ(run(endpoint, post("k"), runs, text_answer(504)).status, 504U);
+  EXPECT_EQ(run(endpoint, post("k"), runs).status, 409U);
+  world.timers->advance(31s);
+  Opening opening = endpoint.open(post("k"));
+  ASSERT_EQ(opening.kind, Kind::claimed);
+  EXPECT_EQ(opening.execution.claim()->attempt(), 2U);
+  EXPECT_EQ(opening.execution.finish(text_answer(200, "second")).body, "second");
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(Endpoint, AnExecutionThatIsDroppedIsAmbiguous) {
+  for (const OnLapse ambiguous : {OnLapse::hold, OnLapse::takeover}) {
+    World world;
+    Options options;
+    options.ambiguous = ambiguous;
+    Endpoint endpoint(*world.engine, options);
+    { const Opening dropped = endpoint.open(post("k")); }
+    EXPECT_EQ(world.told(EventKind::abandoned), 1U);
+    EXPECT_EQ(endpoint.open(post("k")).kind, Kind::conflict);
+    world.timers->advance(31s);
+    const Opening later = endpoint.open(post("k"));
+    EXPECT_EQ(later.kind, ambiguous == OnLapse::hold ? Kind::unknown : Kind::claimed);
+  }
+}
+
+TEST(Endpoint, WhoKnowsBetterNamesTheFate) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  Opening opening = endpoint.open(post("k"));
+  EXPECT_EQ(opening.execution.finish(text_answer(502, "no connection"), Fate::release).body, "no connection");
+  opening = endpoint.open(post("k"));
+  ASSERT_EQ(opening.kind, Kind::claimed);
+  static_cast<void>(opening.execution.finish(text_answer(503, "connection lost"), Fate::ambiguous));
+  EXPECT_EQ(endpoint.open(post("k")).kind, Kind::unknown);
+
+  opening = endpoint.open(post("l"));
+  EXPECT_EQ(opening.execution.finish(text_answer(0), Fate::store), text_answer(0));
+  EXPECT_EQ(endpoint.open(post("l")).kind, Kind::unknown) << "a status that is none is not stored";
+}
+
+TEST(Endpoint, AHandlerThatThrows) {
+  struct Case {
+    std::optional<OnThrow> option;
+    std::optional<OnThrow> rule;
+    OnLapse ambiguous;
+    Kind then;
+  };
+  for (const Case& c : {Case{{}, {}, OnLapse::hold, Kind::unknown}, Case{{}, {}, OnLapse::takeover, Kind::conflict},
+                        Case{OnThrow::release, {}, OnLapse::hold, Kind::claimed},
+                        Case{OnThrow::store, {}, OnLapse::hold, Kind::replayed},
+                        Case{OnThrow::hold, {}, OnLapse::takeover, Kind::unknown},
+                        Case{OnThrow::store, OnThrow::release, OnLapse::hold, Kind::claimed},
+                        Case{{}, OnThrow::hold, OnLapse::takeover, Kind::unknown}}) {
+    World world([&](EngineOptions& o) {
+      if (c.rule) o.throw_rule = on_exception<std::runtime_error>(*c.rule);
+    });
+    Options options;
+    options.ambiguous = c.ambiguous;
+    options.on_throw = c.option;
+    Endpoint endpoint(*world.engine, options);
+    EXPECT_THROW(static_cast<void>(
+                     endpoint.run(post("k"), [](Execution&) -> Answer { throw std::runtime_error("card reader"); })),
+                 std::runtime_error);
+    const Opening then = endpoint.open(post("k"));
+    EXPECT_EQ(then.kind, c.then);
+    if (then.kind == Kind::replayed) {
+      EXPECT_EQ(problem(then.answer), "handler-failed");
+    }
+    if (then.kind == Kind::unknown) {
+      EXPECT_THAT(world.record().failure.message, HasSubstr("card reader"));
+    }
+  }
+}
+
+TEST(Endpoint, TheAnswerToAThrowingHandlerIsAProblem) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  Opening opening = endpoint.open(post("k"));
+  const Answer answer = opening.execution.finish_thrown(std::make_exception_ptr(42));
+  EXPECT_EQ(answer.status, 500U);
+  EXPECT_EQ(problem(answer), "handler-failed");
+}
+
+TEST(Endpoint, WithTheStoreDownNothingRuns) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  int runs = 0;
+  world.fail();
+  Answer answer;
+  endpoint.open(post("k"), [&](Opening opening) {
+    EXPECT_EQ(opening.kind, Kind::failed);
+    answer = std::move(opening.answer);
+  });
+  for (int i = 0; i < 1'000 && world.timers->run_next(); ++i) {
+  }
+  EXPECT_EQ(answer.status, 503U);
+  EXPECT_EQ(problem(answer), "store-unavailable");
+  EXPECT_THAT(values(answer, "Retry-After"), ElementsAre("5"));
+  world.heal();
+  EXPECT_EQ(run(endpoint, post("k"), runs).status, 201U);
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(Endpoint, WithTheStoreDownItRunsUnprotectedIfPolicySaysSo) {
+  for (const auto fault : {testing::Fault::Kind::unavailable, testing::Fault::Kind::lost_before}) {
+    Policy policy;
+    policy.on_store_down = OnStoreDown::run_unprotected;
+    World world(policy);
+    Endpoint endpoint(*world.engine, {});
+    world.fail_if([](const StoreCall&) { return true; }, fault);
+    std::optional<Opening> opening;
+    endpoint.open(post("k"), [&](Opening got) { opening = std::move(got); });
+    for (int i = 0; i < 1'000 && world.timers->run_next(); ++i) {
+    }
+    ASSERT_TRUE(opening);
+    EXPECT_EQ(opening->kind, Kind::unprotected);
+    EXPECT_FALSE(opening->execution.is_protected());
+    EXPECT_EQ(world.told(EventKind::unprotected), 1U);
+    EXPECT_EQ(opening->execution.derived_key("a"), opening->execution.derived_key("a")) << "the key is known";
+    EXPECT_EQ(opening->execution.finish(text_answer(201)).status, 201U);
+  }
+}
+
+TEST(Endpoint, AnAnswerThatCannotBeRecordedIsGivenOrNot) {
+  for (const OnUnrecorded on_unrecorded : {OnUnrecorded::return_result, OnUnrecorded::raise}) {
+    Policy policy;
+    policy.on_unrecorded = on_unrecorded;
+    World world(policy);
+    Endpoint endpoint(*world.engine, {});
+    Opening opening = endpoint.open(post("k"));
+    world.fail();
+    std::optional<Answer> answer;
+    opening.execution.finish(text_answer(201, "ch_1"), [&](Answer got) { answer = std::move(got); });
+    for (int i = 0; i < 100 && !answer && world.timers->run_next(); ++i) {
+    }
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(world.told(EventKind::unrecorded), 1U);
+    if (on_unrecorded == OnUnrecorded::return_result) {
+      EXPECT_EQ(answer->body, "ch_1");
+    } else {
+      EXPECT_EQ(answer->status, 503U);
+      EXPECT_EQ(problem(*answer), "not-recorded");
+    }
+    world.heal();  // The engine goes on trying while the lease lives.
+    for (int i = 0; i < 100 && world.told(EventKind::completed) == 0 && world.timers->run_next(); ++i) {
+    }
+    EXPECT_EQ(endpoint.open(post("k")).answer.body, "ch_1");
+  }
+}
+
+TEST(Endpoint, WhoLostTheClaimGetsTheAnswerThatCounts) {
+  Policy policy;
+  policy.heartbeat = false;
+  World world(policy);
+  Options options;
+  options.ambiguous = OnLapse::takeover;
+  Endpoint slow(*world.engine, options);
+  EngineOptions same = world.engine->options();
+  same.holder = "host:2";
+  Engine engine(same);
+  Endpoint quick(engine, options);
+
+  Opening first = slow.open(post("k"));
+  Opening also_slow = slow.open(post("l"));
+  world.timers->advance(31s);
+  Opening second = quick.open(post("k"));
+  ASSERT_EQ(second.kind, Kind::claimed);
+  Opening still_running = quick.open(post("l"));
+  ASSERT_EQ(still_running.kind, Kind::claimed);
+  EXPECT_EQ(second.execution.finish(text_answer(201, "second")).body, "second");
+
+  const Answer superseded = first.execution.finish(text_answer(201, "first"));
+  EXPECT_EQ(superseded.body, "second");
+  EXPECT_TRUE(is_replay(superseded));
+
+  const Answer lost = also_slow.execution.finish(text_answer(201, "first"));
+  EXPECT_EQ(lost.status, 409U);
+  EXPECT_EQ(problem(lost), "claim-lost");
+  EXPECT_EQ(values(lost, "Retry-After").size(), 1U);
+  EXPECT_EQ(still_running.execution.finish(text_answer(201, "second")).body, "second");
+}
+
+TEST(Endpoint, WhoLostTheClaimWithoutAnAnswerToStoreGivesItsOwn) {
+  Policy policy;
+  policy.heartbeat = false;
+  World world(policy);
+  Endpoint endpoint(*world.engine, {});
+  Opening first = endpoint.open(post("k"));
+  world.timers->advance(31s);
+  EXPECT_EQ(endpoint.open(post("k")).kind, Kind::unknown) << "under hold a lapsed claim is taken over by nobody";
+  EXPECT_EQ(first.execution.finish(text_answer(503, "busy")).body, "busy");
+
+  Opening other = endpoint.open(post("l"));
+  world.timers->advance(31s);
+  EXPECT_EQ(endpoint.open(post("l")).kind, Kind::unknown);
+  EXPECT_EQ(problem(other.execution.finish(text_answer(201))), "outcome-unknown");
+}
+
+TEST(Endpoint, LargeAnswersAreGivenOnceAndLeaveATombstone) {
+  World world;
+  Options options;
+  options.max_answer_bytes = 1'000;
+  Endpoint endpoint(*world.engine, options);
+  int runs = 0;
+  const Answer large = text_answer(201, std::string(100'000, 'x'), {{"Location", "/charges/7"}});
+  EXPECT_EQ(run(endpoint, post("k"), runs, large), large);
+  const Answer again = run(endpoint, post("k"), runs);
+  EXPECT_EQ(again.status, 410U);
+  EXPECT_EQ(problem(again), "answer-not-kept");
+  EXPECT_TRUE(is_replay(again));
+  EXPECT_EQ(runs, 1);
+  EXPECT_LT(world.record().result.bytes.size(), 200U);
+}
+
+TEST(Endpoint, AnAnswerThatNoRecordCanHoldLeavesATombstoneToo) {
+  Policy policy;
+  policy.max_inline_bytes = 1'000;
+  World world(policy);
+  Endpoint endpoint(*world.engine, {});
+  int runs = 0;
+  const Answer large = text_answer(201, std::string(100'000, 'x'));
+  EXPECT_EQ(run(endpoint, post("k"), runs, large), large);
+  EXPECT_EQ(problem(run(endpoint, post("k"), runs)), "answer-not-kept");
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(Endpoint, AStreamedAnswerLeavesATombstone) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  Opening opening = endpoint.open(post("k"));
+  EXPECT_FALSE(opening.execution.finish_streamed(text_answer(200, ""), 5'000'000));
+  const Answer again = endpoint.open(post("k")).answer;
+  EXPECT_EQ(problem(again), "answer-not-kept");
+  EXPECT_THAT(again.body, HasSubstr("5000000"));
+
+  opening = endpoint.open(post("l"));
+  EXPECT_FALSE(opening.execution.finish_streamed(text_answer(503, ""), 0));
+  EXPECT_EQ(endpoint.open(post("l")).kind, Kind::claimed) << "nothing was done, streamed or not";
+}
+
+TEST(Endpoint, WhatWasNotStoredIsVisibleInTheRecord) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  int runs = 0;
+  run(endpoint, post("k"), runs, text_answer(200, "done", {{"Set-Cookie", "s=1"}, {"X-Kept", "1"}}));
+  EXPECT_EQ(world.record().result.bytes, "once-http/1 200 body 4\nX-Kept: 1\n(not stored: Set-Cookie)\n\ndone");
+}
+
+TEST(Endpoint, TheHandlerHasTheClaim) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  Opening opening = endpoint.open(post("order-17"));
+  const Claim* claim = opening.execution.claim();
+  ASSERT_NE(claim, nullptr);
+  EXPECT_THAT(claim->key(), StartsWith("shop/POST /charges "));
+  EXPECT_EQ(opening.execution.derived_key("card"), claim->derived_key("card"));
+  EXPECT_FALSE(opening.execution.stop_token().stop_requested());
+  static_cast<void>(opening.execution.finish(text_answer(200)));
+}
+
+TEST(Endpoint, OptionsFillInWhatTheEngineHas) {
+  Policy policy;
+  policy.lease = 7s;
+  policy.on_lapse = OnLapse::takeover;
+  World world(policy);
+  Endpoint endpoint(*world.engine, {});
+  const Examination found = endpoint.rules().examine(post("k"));
+  ASSERT_TRUE(found.operation);
+  EXPECT_EQ(found.operation->policy->lease, 7s);
+  EXPECT_EQ(found.operation->policy->on_lapse, OnLapse::hold) << "Options::ambiguous overrules it";
+  EXPECT_EQ(found.operation->key.scope().substr(0, 5), "shop/");
+  EXPECT_THROW(Endpoint(*world.engine, Options{.route = "a b"}), Exception);
+}
+
+TEST(Endpoint, OnlyAHeadIsNoRequest) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  EXPECT_THROW(endpoint.open(endpoint.rules().examine_head(post("k")), [](Opening) {}), Exception);
+}
+
+TEST(Endpoint, TheEndpointMayGoBeforeItsExecutions) {
+  World world;
+  auto endpoint = std::make_unique<Endpoint>(*world.engine, Options{});
+  Opening opening = endpoint->open(post("k"));
+  endpoint.reset();
+  EXPECT_EQ(opening.execution.finish(text_answer(201, "ch_1")).body, "ch_1");
+}
+
+TEST(Endpoint, FiftyAtOnceRunItOnce) {
+  Engine engine({.store = stores::make_memory_store(), .scope = "shop"});
+  Policy policy;
+  policy.on_conflict = OnConflict::wait;
+  Options options;
+  options.policy = policy;
+  Endpoint endpoint(engine, options);
+  std::atomic<int> runs = 0;
+  std::atomic<int> replays = 0;
+  std::latch start(50);
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 50; ++i) {
+    threads.emplace_back([&] {
+      start.arrive_and_wait();
+      const Answer answer =
+          endpoint.run(post("k"), [&](Execution&) { return text_answer(201, "run " + std::to_string(++runs)); });
+      EXPECT_EQ(answer.status, 201U);
+      EXPECT_EQ(answer.body, "run 1");
+      if (is_replay(answer)) ++replays;
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(runs, 1);
+  EXPECT_EQ(replays, 49);
+}
+
+TEST(Endpoint, FiftyAtOnceWithoutWaitingRunItOnceToo) {
+  Engine engine({.store = stores::make_memory_store(), .scope = "shop"});
+  Endpoint endpoint(engine, {});
+  std::atomic<int> runs = 0;
+  std::latch start(50);
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 50; ++i) {
+    threads.emplace_back([&] {
+      start.arrive_and_wait();
+      Answer answer = text_answer(409);
+      while (answer.status == 409) {  // As clients do, but without the wait.
+        answer = endpoint.run(post("k"), [&](Execution&) { return text_answer(201, "run " + std::to_string(++runs)); });
+        std::this_thread::yield();
+      }
+      EXPECT_EQ(answer.body, "run 1");
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(Endpoint, TenThousandInFlightOnOneThread) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  std::vector<Execution> executions;
+  for (int i = 0; i < 10'000; ++i) {
+    const std::string key = "k" + std::to_string(i);
+    endpoint.open(post(key), [&](Opening opening) { executions.push_back(std::move(opening.execution)); });
+  }
+  ASSERT_EQ(executions.size(), 10'000U);
+  int answered = 0;
+  for (Execution& execution : executions) {
+    execution.finish(text_answer(201), [&](const Answer& answer) { answered += answer.status == 201 ? 1 : 0; });
+  }
+  EXPECT_EQ(answered, 10'000);
+}
+
+}  // namespace
+}  // namespace once::http

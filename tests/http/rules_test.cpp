@@ -1,0 +1,529 @@
+// The rules alone: who is protected, under which key, and what the answers look like.
+#include <once/frontends/http/rules.hpp>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <once/error.hpp>
+
+#include "http_test.hpp"
+
+namespace once::http {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Kind = Examination::Kind;
+using nlohmann::json;
+
+Options with_route(Options options = {}) {
+  options.scope = "shop";
+  return options;
+}
+
+Options required() {
+  Options options = with_route();
+  options.policy.emplace().on_missing_key = OnMissingKey::refuse;
+  return options;
+}
+
+std::string stored_key(const Rules& rules, const Request& request) {
+  const Examination found = rules.examine(request);
+  EXPECT_EQ(found.kind, Kind::operation);
+  return found.operation ? found.operation->key.stored() : "";
+}
+
+Fingerprint fingerprint(const Rules& rules, const Request& request) {
+  const Examination found = rules.examine(request);
+  EXPECT_EQ(found.kind, Kind::operation);
+  return found.operation ? found.operation->fingerprint : Fingerprint();
+}
+
+// A problem as RFC 9457 wants it.
+void expect_problem(const Answer& answer, unsigned status, const std::string& name) {
+  EXPECT_EQ(answer.status, status);
+  EXPECT_THAT(values(answer, "Content-Type"), ElementsAre("application/problem+json"));
+  const json body = json::parse(answer.body);
+  EXPECT_EQ(body.at("type"), "urn:once:problem:" + name);
+  EXPECT_EQ(body.at("status"), status);
+  EXPECT_FALSE(body.at("title").get<std::string>().empty());
+  EXPECT_FALSE(body.at("detail").get<std::string>().empty());
+}
+
+TEST(Rules, OnlyTheMethodsThatAreNamedAreProtected) {
+  const Rules rules(with_route());
+  for (const std::string_view method : {"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE", "CONNECT", "post", ""}) {
+    Request request = post("k");
+    request.method = method;
+    EXPECT_EQ(rules.examine(request).kind, Kind::pass) << method;
+    EXPECT_EQ(rules.examine_head(request).kind, Kind::pass) << method;
+  }
+  for (const std::string_view method : {"POST", "PATCH"}) {
+    Request request = post("k");
+    request.method = method;
+    EXPECT_EQ(rules.examine(request).kind, Kind::operation) << method;
+    EXPECT_EQ(rules.examine_head(request).kind, Kind::operation) << method;
+  }
+  Options put = with_route();
+  put.methods = {"PUT"};
+  EXPECT_EQ(Rules(put).examine(post("k")).kind, Kind::pass);
+}
+
+TEST(Rules, ARequestWithoutKeyRunsUnprotectedOrIsRefused) {
+  EXPECT_EQ(Rules(with_route()).examine(post("")).kind, Kind::no_key);
+  EXPECT_EQ(Rules(with_route()).examine_head(post("")).kind, Kind::no_key);
+  const Rules rules(required());
+  for (const Examination& refused : {rules.examine(post("")), rules.examine_head(post(""))}) {
+    EXPECT_EQ(refused.kind, Kind::refuse);
+    expect_problem(refused.answer, 400, "key-missing");
+  }
+}
+
+TEST(Rules, KeysThatAreNoneAreRefusedBeforeTheBodyIsRead) {
+  const Rules rules(with_route());
+  struct Case {
+    std::vector<std::string> lines;
+    std::string problem;
+  };
+  for (const Case& c : std::vector<Case>{{{"a", "b"}, "keys-differ"},
+                                         {{""}, "key-invalid"},
+                                         {{std::string(256, 'k')}, "key-invalid"},
+                                         {{"caf\xC3\xA9"}, "key-invalid"}}) {
+    Request request = post("");
+    for (const std::string& line : c.lines) request.headers.push_back({"idempotency-KEY", line});
+    for (const Examination& refused : {rules.examine(request), rules.examine_head(request)}) {
+      EXPECT_EQ(refused.kind, Kind::refuse);
+      expect_problem(refused.answer, 400, c.problem);
+    }
+  }
+}
+
+TEST(Rules, NothingOfARequestIsInAProblem) {
+  const Rules rules(required());
+  const std::string evil = "<script>\"\\\r\n";
+  Request request = post(evil, evil);
+  request.target = evil;
+  const Examination refused = rules.examine(request);
+  EXPECT_EQ(refused.kind, Kind::refuse);
+  EXPECT_EQ(refused.answer.body.find("script"), std::string::npos);
+  for (const Header& header : refused.answer.headers) EXPECT_EQ(header.value.find("script"), std::string::npos);
+}
+
+TEST(Rules, AKeyIsReadableAndBelongsToPrincipalMethodAndRoute) {
+  const Rules rules(with_route());
+  const std::string stored = stored_key(rules, post("\"order-17\""));
+  EXPECT_TRUE(stored.starts_with("shop/POST /charges ")) << stored;
+  EXPECT_TRUE(stored.ends_with("#order-17")) << stored;
+  EXPECT_EQ(stored.size(), std::string("shop/POST /charges #order-17").size() + 64);
+  EXPECT_EQ(stored.find("alice"), std::string::npos);
+  EXPECT_EQ(stored_key(rules, post("order-17", "other body")), stored);
+
+  std::set<std::string> keys = {stored};
+  const auto is_new = [&](const std::function<void(Request&)>& change, const Rules& by) {
+    Request request = post("order-17");
+    change(request);
+    EXPECT_TRUE(keys.insert(stored_key(by, request)).second);
+  };
+  is_new([](Request& r) { r.headers[0].value = "Bearer bob"; }, rules);
+  is_new([](Request& r) { r.headers.erase(r.headers.begin()); }, rules);
+  is_new([](Request& r) { r.headers.push_back({"Authorization", "Bearer bob"}); }, rules);
+  is_new([](Request& r) { r.principal = "alice"; }, rules);
+  is_new([](Request& r) { r.principal = "bob"; }, rules);
+  is_new([](Request& r) { r.method = "PATCH"; }, rules);
+  is_new([](Request& r) { r.target = "/charges/"; }, rules);
+  is_new([](Request& r) { r.target = "/Charges"; }, rules);
+  is_new([](Request& r) { r.target = "*"; }, rules);
+  is_new([](Request& r) { r.headers[1].value = "Order-17"; }, rules);
+  Options other_scope = with_route();
+  other_scope.scope = "shop/POST";
+  is_new([](Request&) {}, Rules(other_scope));
+  Options no_scope;
+  is_new([](Request&) {}, Rules(no_scope));
+  Options by_two = with_route();
+  by_two.principal_headers = {"Authorization", "X-Tenant"};
+  is_new([](Request&) {}, Rules(by_two));
+  is_new([](Request& r) { r.headers.push_back({"x-tenant", "t"}); }, Rules(by_two));
+  Options nobody = with_route();
+  nobody.principal_headers = {};
+  is_new([](Request&) {}, Rules(nobody));
+
+  // What says who asks, and nothing else about the connection.
+  Request same = post("order-17");
+  same.headers.push_back({"User-Agent", "other"});
+  EXPECT_EQ(stored_key(rules, same), stored);
+  same.headers[0] = {"AUTHORIZATION", " Bearer alice\t"};
+  EXPECT_EQ(stored_key(rules, same), stored);
+}
+
+TEST(Rules, ARouteTakesThePlaceOfThePath) {
+  Options options = with_route();
+  options.route = "/orders/{id}/pay";
+  const Rules rules(options);
+  Request one = post("k");
+  one.target = "/orders/1/pay";
+  Request two = post("k");
+  two.target = "/orders/2/pay";
+  EXPECT_EQ(stored_key(rules, one), stored_key(rules, two));
+  EXPECT_THAT(stored_key(rules, one), HasSubstr("POST /orders/{id}/pay "));
+  EXPECT_NE(fingerprint(rules, one), fingerprint(rules, two)) << "one key for two orders is a mistake, not a replay";
+}
+
+TEST(Rules, TheLongestOfEverythingIsAKey) {
+  Options options;
+  options.scope = std::string(42, '%');
+  options.methods = {std::string(32, '#')};
+  const Rules rules(options);
+  std::set<std::string> keys;
+  for (const std::size_t length : {127U, 128U, 129U, 5000U}) {
+    const std::string path = "/" + std::string(length - 1, '%');
+    const std::string key(255, 'k');
+    Request request = post(key);
+    request.method = rules.options().methods[0];
+    request.target = path;
+    const std::string stored = stored_key(rules, request);
+    EXPECT_LE(stored.size(), max_key_bytes);
+    EXPECT_TRUE(keys.insert(stored).second);
+    if (length <= 128) continue;
+    // A path that looks like a long one cut short is another one.
+    const std::string scope = Key::from_stored(stored).scope();
+    const std::string cut = scope.substr(scope.find(" /") + 1, 64 + 1 + 64);
+    EXPECT_EQ(cut.substr(0, 65), path.substr(0, 64) + "~");
+    request.target = cut;
+    EXPECT_FALSE(keys.contains(stored_key(rules, request)));
+  }
+}
+
+TEST(Rules, ThePathIsFoundInEachFormOfTheTarget) {
+  const Rules rules(with_route());
+  const std::string plain = stored_key(rules, post("k"));
+  for (const std::string_view target :
+       {"/charges?x=1", "http://shop.example/charges", "https://shop.example:8443/charges?x", "/charges#part"}) {
+    Request request = post("k");
+    request.target = target;
+    EXPECT_EQ(stored_key(rules, request), plain) << target;
+  }
+  Request request = post("k");
+  request.target = "http://shop.example?x=/charges";
+  EXPECT_THAT(stored_key(rules, request), HasSubstr("POST / "));
+}
+
+TEST(Rules, TheFingerprintIsOfMethodRouteTargetHeadersAndBody) {
+  Options options = with_route();
+  options.compare_headers = {"Content-Type", "X-Mode"};
+  const Rules rules(options);
+  Request request = post("k", "body");
+  request.headers.push_back({"Content-Type", "text/plain"});
+  const Fingerprint first = fingerprint(rules, request);
+  EXPECT_EQ(first.bytes().size(), 32U);
+  EXPECT_EQ(fingerprint(rules, request), first);
+
+  Request other_key = request;
+  other_key.headers[1].value = "l";
+  other_key.headers[0].value = "Bearer bob";
+  other_key.headers.push_back({"User-Agent", "x"});
+  EXPECT_EQ(fingerprint(rules, other_key), first);
+
+  std::vector<Fingerprint> all = {first};
+  const auto is_new = [&](const std::function<void(Request&)>& change) {
+    Request changed = request;
+    change(changed);
+    const Fingerprint got = fingerprint(rules, changed);
+    EXPECT_EQ(std::count(all.begin(), all.end(), got), 0);
+    all.push_back(got);
+  };
+  is_new([](Request& r) { r.body = "body2"; });
+  is_new([](Request& r) { r.body = ""; });
+  is_new([](Request& r) { r.method = "PATCH"; });
+  is_new([](Request& r) { r.target = "/charge"; });
+  is_new([](Request& r) { r.target = "/charges?"; });
+  is_new([](Request& r) { r.target = "/charges?dry=1"; });
+  is_new([](Request& r) { r.headers[2].value = "text/html"; });
+  is_new([](Request& r) { r.headers.pop_back(); });
+  is_new([](Request& r) { r.headers.push_back({"Content-Type", "text/plain"}); });
+  is_new([](Request& r) { r.headers[2].name = "X-Mode"; });  // The same value under another name.
+  is_new([](Request& r) { r.headers.push_back({"x-mode", ""}); });
+
+  options.compare_query = false;
+  options.compare_body = false;
+  const Rules loose(options);
+  Request changed = request;
+  changed.body = "other";
+  changed.target = "/charges?now=1";
+  EXPECT_EQ(fingerprint(loose, changed), fingerprint(loose, request));
+}
+
+TEST(Rules, TheKeyInAFieldOfTheBody) {
+  Options options = required();
+  options.key_field = "order.id";
+  const Rules rules(options);
+  const auto examine = [&](std::string_view body) { return rules.examine(post("ignored\"", body)); };
+  EXPECT_TRUE(stored_key(rules, post("", R"({"order":{"id":"o-1"}})")).ends_with("#o-1"));
+  EXPECT_TRUE(stored_key(rules, post("", R"({"order": {"id": 17}})")).ends_with("#17"));
+  EXPECT_EQ(rules.examine_head(post("")).kind, Kind::operation) << "only the body can tell";
+  struct Case {
+    std::string_view body;
+    std::string problem;
+  };
+  for (const Case& c : std::vector<Case>{{"", "key-missing"},
+                                         {"{}", "key-missing"},
+                                         {R"({"order":{"id":null}})", "key-missing"},
+                                         {R"({"order":{"id":""}})", "key-missing"},
+                                         {R"({"order":{"id":{"a":1}}})", "key-invalid"},
+                                         {R"({"order":{"id":true}})", "key-invalid"},
+                                         {"{\"order\":{\"id\":\"\xC3\xA9\"}}", "key-invalid"},
+                                         {"not json", "body-unreadable"},
+                                         {R"({"order":{"id":"a"},"order":{"id":"b"}})", "body-unreadable"}}) {
+    SCOPED_TRACE(c.body);
+    const Examination refused = examine(c.body);
+    EXPECT_EQ(refused.kind, Kind::refuse);
+    expect_problem(refused.answer, 400, c.problem);
+  }
+  options.policy->on_missing_key = OnMissingKey::run_unprotected;
+  EXPECT_EQ(Rules(options).examine(post("", "{}")).kind, Kind::no_key);
+  EXPECT_EQ(Rules(options).examine(post("", "not json")).kind, Kind::refuse)
+      << "what cannot be read is never without key";
+}
+
+TEST(Rules, AnotherHeaderCarriesTheKey) {
+  Options options = with_route();
+  options.key_header = "PayPal-Request-Id";
+  Request request = post("k");
+  EXPECT_EQ(Rules(options).examine(request).kind, Kind::no_key);
+  request.headers.push_back({"paypal-request-id", "p-1"});
+  EXPECT_TRUE(stored_key(Rules(options), request).ends_with("#p-1"));
+}
+
+TEST(Rules, ABodyOverTheLimitIsRefused) {
+  Options options = with_route();
+  options.max_body_bytes = 10;
+  const Rules rules(options);
+  EXPECT_EQ(rules.examine(post("k", "0123456789")).kind, Kind::operation);
+  expect_problem(rules.examine(post("k", "0123456789a")).answer, 413, "body-too-large");
+  EXPECT_EQ(rules.examine(post("", "0123456789a")).kind, Kind::no_key) << "without a key it is not ours to limit";
+  for (const std::string_view length : {"11", "18446744073709551616", " 99999999999999999999999 "}) {
+    Request request = post("k");
+    request.headers.push_back({"content-length", length});
+    expect_problem(rules.examine_head(request).answer, 413, "body-too-large");
+  }
+  for (const std::string_view length : {"10", "0", "", "x", "-1"}) {
+    Request request = post("k");
+    request.headers.push_back({"Content-Length", length});
+    EXPECT_EQ(rules.examine_head(request).kind, Kind::operation) << length;
+  }
+  options.key_field = "id";
+  expect_problem(Rules(options).examine(post("", "0123456789a")).answer, 413, "body-too-large");
+}
+
+TEST(Rules, EveryStatusHasItsFate) {
+  const Rules rules(with_route());
+  const std::set<unsigned> released = {408, 409, 425, 429, 503};
+  const std::set<unsigned> stored_5xx = {500, 501, 505};
+  for (unsigned status = 100; status <= 599; ++status) {
+    Fate fate = Fate::ambiguous;
+    if ((status >= 200 && status <= 499) || stored_5xx.contains(status)) fate = Fate::store;
+    if (released.contains(status)) fate = Fate::release;
+    EXPECT_EQ(rules.fate_of(status), fate) << status;
+  }
+  Options options = with_route();
+  options.fates = {{404, Fate::release}, {503, Fate::ambiguous}, {502, Fate::store}};
+  const Rules own(options);
+  EXPECT_EQ(own.fate_of(404), Fate::release);
+  EXPECT_EQ(own.fate_of(503), Fate::ambiguous);
+  EXPECT_EQ(own.fate_of(502), Fate::store);
+  EXPECT_EQ(own.fate_of(504), Fate::ambiguous);
+}
+
+TEST(Rules, EveryProblemIsWellFormed) {
+  Options options = with_route();
+  options.docs_url = "https://docs.example.com/idempotency";
+  const Rules rules(options);
+  std::set<std::string> names;
+  for (int i = 0; i <= static_cast<int>(Problem::not_recorded); ++i) {
+    const auto problem = static_cast<Problem>(i);
+    const Answer answer = rules.problem(problem);
+    const json body = json::parse(answer.body);
+    EXPECT_EQ(body.at("type"), options.docs_url + "#" + std::string(to_string(problem)));
+    EXPECT_EQ(body.at("status"), answer.status);
+    EXPECT_EQ(answer.status, status_of(problem));
+    EXPECT_TRUE(names.insert(std::string(to_string(problem))).second);
+    if (problem != Problem::key_invalid) {
+      EXPECT_FALSE(body.at("detail").get<std::string>().empty()) << to_string(problem);
+    }
+    const bool again = problem == Problem::in_progress || problem == Problem::store_unavailable ||
+                       problem == Problem::claim_lost || problem == Problem::not_recorded;
+    EXPECT_EQ(values(answer, "Retry-After").size(), again ? 1U : 0U) << to_string(problem);
+  }
+}
+
+TEST(Rules, RetryAfterIsInWholeSecondsRoundedUpAndLimited) {
+  const Rules rules(with_route());
+  struct Case {
+    Millis wait;
+    const char* header;
+  };
+  for (const Case& c : {Case{Millis{1}, "1"}, Case{Millis{1000}, "1"}, Case{Millis{1001}, "2"}, Case{Millis{4999}, "5"},
+                        Case{Millis{30'000}, "5"}, Case{Millis{0}, "5"}}) {
+    EXPECT_THAT(values(rules.problem(Problem::in_progress, c.wait), "Retry-After"), ElementsAre(c.header));
+  }
+}
+
+Record completed(Result result) {
+  Record record;
+  record.state = once::State::completed;
+  record.result = std::move(result);
+  return record;
+}
+
+TEST(Rules, AReplayIsTheAnswerAndIsMarked) {
+  const Rules rules(with_route());
+  const Answer first{.status = 201,
+                     .reason = "Created",
+                     .headers = {{"X-Tag", "a"}, {"Content-Type", "text/plain"}, {"X-Tag", "b"}},
+                     .body = std::string("a\0b\xFF", 4)};
+  Answer expected = first;
+  expected.headers.push_back({"Idempotent-Replayed", "true"});
+  EXPECT_EQ(rules.replay(completed(rules.encode(first))), expected);
+}
+
+TEST(Rules, TheMarkIsReadableForScriptsThatMayReadTheAnswer) {
+  const Rules rules(with_route());
+  struct Case {
+    Headers headers;
+    std::vector<std::string> exposed;
+  };
+  const std::string mark = "Idempotent-Replayed";
+  const Header origin = {"access-control-allow-origin", "https://shop.example"};
+  for (const Case& c : std::vector<Case>{
+           {{}, {}},
+           {{{"Access-Control-Expose-Headers", "X-A"}}, {"X-A"}},  // Without a permitted origin it is nobody's.
+           {{origin}, {mark}},
+           {{origin, {"Access-Control-Expose-Headers", "X-A, X-B"}}, {"X-A, X-B, " + mark}},
+           {{origin, {"Access-Control-Expose-Headers", ""}}, {mark}},
+           {{origin, {"Access-Control-Expose-Headers", "*"}}, {"*, " + mark}},
+           {{origin, {"Access-Control-Expose-Headers", "X-A,idempotent-replayed"}}, {"X-A,idempotent-replayed"}},
+           {{origin, {"Access-Control-Expose-Headers", "X-A"}, {"access-control-expose-headers", "X-B"}},
+            {"X-A", "X-B, " + mark}}}) {
+    const Answer answer = rules.replay(completed(rules.encode(text_answer(200, "", c.headers))));
+    EXPECT_TRUE(is_replay(answer));
+    EXPECT_EQ(values(answer, "Access-Control-Expose-Headers"), c.exposed) << ::testing::PrintToString(c.headers);
+  }
+}
+
+TEST(Rules, ATombstoneIsAClearAnswer) {
+  Options options = with_route();
+  options.max_answer_bytes = 200;
+  const Rules rules(options);
+  const Result result = rules.encode(
+      text_answer(201, std::string(1000, 'x'),
+                  {{"Location", "/charges/7"}, {"Content-Type", "text/plain"}, {"Access-Control-Allow-Origin", "*"}}));
+  Answer answer = rules.replay(completed(result));
+  expect_problem(answer, 410, "answer-not-kept");
+  EXPECT_TRUE(is_replay(answer));
+  EXPECT_EQ(json::parse(answer.body).at("original_status"), 201);
+  EXPECT_EQ(json::parse(answer.body).at("original_bytes"), 1000);
+  EXPECT_THAT(values(answer, "Location"), ElementsAre("/charges/7"));
+  EXPECT_THAT(values(answer, "Access-Control-Expose-Headers"), ElementsAre("Idempotent-Replayed"));
+
+  answer = rules.replay(completed(rules.encode_tombstone(text_answer(200), 0)));
+  EXPECT_FALSE(json::parse(answer.body).contains("original_bytes"));
+
+  Result by_the_store;  // The engine drops what no store can hold.
+  by_the_store.placement = Placement::dropped;
+  by_the_store.content_type = answer_content_type;
+  answer = rules.replay(completed(by_the_store));
+  expect_problem(answer, 410, "answer-not-kept");
+  EXPECT_TRUE(is_replay(answer));
+}
+
+TEST(Rules, WhatAnOperatorHasDecidedIsReplayed) {
+  const Rules rules(with_route());
+  Answer answer = rules.replay(completed(Result::inlined(R"({"id":"ch_1"})", "application/json")));
+  EXPECT_EQ(answer.status, 200U);
+  EXPECT_EQ(answer.body, R"({"id":"ch_1"})");
+  EXPECT_THAT(values(answer, "Content-Type"), ElementsAre("application/json"));
+  EXPECT_TRUE(is_replay(answer));
+  answer = rules.replay(completed(Result::inlined("plain", "a\r\nb")));
+  EXPECT_THAT(values(answer, "Content-Type"), IsEmpty());
+
+  Record failed;
+  failed.state = once::State::failed;
+  failed.failure = {"declined", "by hand"};
+  answer = rules.replay(failed);
+  expect_problem(answer, 500, "operation-failed");
+  EXPECT_TRUE(is_replay(answer));
+}
+
+TEST(Rules, ARecordThatCannotBeReadIsAnError) {
+  const Answer answer =
+      Rules(with_route()).replay(completed(Result::inlined("junk", std::string(answer_content_type))));
+  expect_problem(answer, 500, "record-unreadable");
+  EXPECT_FALSE(is_replay(answer));
+}
+
+TEST(Rules, TheAnswerToEachBegin) {
+  const Rules rules(with_route());
+  const auto answer = [&](Begin::Kind kind, ErrorKind error = {}) {
+    Begin begin;
+    begin.kind = kind;
+    begin.retry_after = Millis{2'500};
+    begin.error.kind = error;
+    return rules.answer_for(begin);
+  };
+  expect_problem(answer(Begin::Kind::conflict), 409, "in-progress");
+  EXPECT_THAT(values(answer(Begin::Kind::conflict), "Retry-After"), ElementsAre("3"));
+  expect_problem(answer(Begin::Kind::mismatch), 422, "key-reused");
+  expect_problem(answer(Begin::Kind::unknown), 409, "outcome-unknown");
+  expect_problem(answer(Begin::Kind::error, ErrorKind::unavailable), 503, "store-unavailable");
+  expect_problem(answer(Begin::Kind::error, ErrorKind::in_doubt), 503, "store-unavailable");
+  EXPECT_THAT(values(answer(Begin::Kind::error), "Retry-After"), ElementsAre("5"));
+  expect_problem(answer(Begin::Kind::error, ErrorKind::corrupt), 500, "record-unreadable");
+  expect_problem(answer(Begin::Kind::error, ErrorKind::misuse), 500, "record-unreadable");
+  EXPECT_THROW(answer(Begin::Kind::claimed), Exception);
+}
+
+TEST(Rules, OptionsThatCannotBeAreRefusedByName) {
+  struct Case {
+    std::function<void(Options&)> change;
+    const char* says;
+  };
+  for (const Case& c : std::vector<Case>{{[](Options& o) { o.methods = {}; }, "methods"},
+                                         {[](Options& o) { o.methods = {"PO ST"}; }, "methods"},
+                                         {[](Options& o) { o.methods = {std::string(33, 'P')}; }, "methods"},
+                                         {[](Options& o) { o.route = "/a b"; }, "route"},
+                                         {[](Options& o) { o.route = std::string(129, 'a'); }, "route"},
+                                         {[](Options& o) { o.scope = std::string(129, 'a'); }, "scope"},
+                                         {[](Options& o) { o.scope = std::string(43, '%'); }, "scope"},
+                                         {[](Options& o) { o.key_header = ""; }, "key_header"},
+                                         {[](Options& o) { o.key_header = "a:"; }, "key_header"},
+                                         {[](Options& o) { o.key_field = "a["; }, "expression"},
+                                         {[](Options& o) { o.principal_headers = {"a b"}; }, "principal_headers"},
+                                         {[](Options& o) { o.compare_headers = {""}; }, "compare_headers"},
+                                         {[](Options& o) { o.never_store = {"\n"}; }, "never_store"},
+                                         {[](Options& o) {
+                                            o.fates = {{600, Fate::store}};
+                                          },
+                                          "fates"},
+                                         {[](Options& o) { o.retry_after = Millis{999}; }, "retry_after"},
+                                         {[](Options& o) { o.docs_url = "https://a/\"b"; }, "docs_url"},
+                                         {[](Options& o) { o.docs_url = "https://a/#b"; }, "docs_url"},
+                                         {[](Options& o) { o.policy.emplace().lease = Millis{1}; }, "lease"}}) {
+    Options options;
+    c.change(options);
+    SCOPED_TRACE(c.says);
+    try {
+      const Rules rules(options);
+      ADD_FAILURE() << "was taken";
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::misuse);
+      EXPECT_THAT(error.what(), HasSubstr(c.says));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace once::http
