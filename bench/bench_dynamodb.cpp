@@ -7,18 +7,15 @@
 // many in flight all the time. Then ten thousand claims at once, and a process that starts, runs one operation over TLS
 // and ends.
 #include <spawn.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
-#include <latch>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,21 +29,16 @@
 #include <once/stores/dynamodb.hpp>
 
 #include "../tests/aws/wire_server.hpp"
+#include "in_flight.hpp"
 
 namespace {
 
 using namespace once::aws;
+using once::bench::cpu_us;
+using once::bench::keep_in_flight;
+using once::bench::Start;
 
 extern "C" char** environ;
-
-double cpu_us() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto us = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
-  };
-  return us(usage.ru_utime) + us(usage.ru_stime);
-}
 
 // Serves in a child process until it is destroyed.
 class ServerProcess {
@@ -106,39 +98,15 @@ long of_this_process(std::string_view name) {
   return 0;
 }
 
-// Starts one operation that calls back when it is over, with whether it went well.
-using Start = std::function<void(int, std::function<void(bool)>)>;
-
-struct Loop {
-  const Start& start;
-  std::atomic<int>& left;
-  std::atomic<int>& failed;
-  std::latch& over;
-
-  void next() {
-    const int number = left.fetch_sub(1);
-    if (number <= 0) return over.count_down();
-    start(number, [this](bool good) {
-      if (!good) ++failed;
-      next();
-    });
-  }
-};
-
 // Keeps `in_flight` operations under way until all have been made.
 void measure(const std::string& name, int operations, int in_flight, const Start& start) {
   for (const bool warm_up : {true, false}) {
-    std::atomic<int> left{warm_up ? operations / 10 : operations};
-    std::atomic<int> failed{0};
-    std::latch over(in_flight);
-    Loop loop{start, left, failed, over};
     const double cpu = cpu_us();
     const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < in_flight; ++i) loop.next();
-    over.wait();
+    const int failed = keep_in_flight(warm_up ? operations / 10 : operations, in_flight, start);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     if (failed != 0) {
-      std::fprintf(stderr, "bench_dynamodb: %d of %d failed: %s\n", failed.load(), operations, name.c_str());
+      std::fprintf(stderr, "bench_dynamodb: %d of %d failed: %s\n", failed, operations, name.c_str());
       std::exit(1);
     }
     if (warm_up) continue;

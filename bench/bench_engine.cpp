@@ -1,5 +1,5 @@
 // What the engine costs over the memory store, by itself and against Powertools for AWS Lambda (TypeScript), which runs
-// on the same event with the same key expression right after (installed with npm into the working directory).
+// on the same event with the same key expression right after (installed by tools/node-tools).
 //
 //   bench_engine [--seconds S] [--without-powertools] [--json]
 //
@@ -151,7 +151,7 @@ std::optional<Powertools> run_powertools(const std::string& event, double second
   const std::string file = "bench_engine_event.json";
   std::ofstream(file) << event;
   const std::string command =
-      std::string(ONCE_BENCH_POWERTOOLS) + " powertools " + file + " '" + expression + "' " + std::to_string(seconds);
+      std::string(ONCE_BENCH_POWERTOOLS) + " " + file + " '" + expression + "' " + std::to_string(seconds);
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return std::nullopt;
   std::string output;
@@ -275,7 +275,8 @@ int main(int argc, char** argv) {
   const std::optional<Powertools> powertools =
       with_powertools ? run_powertools(event, seconds) : std::optional<Powertools>();
   if (with_powertools && !powertools) {
-    std::fprintf(stderr, "bench_engine: Powertools did not run, so nothing is compared; it needs node 20 and npm\n");
+    std::fprintf(stderr,
+                 "bench_engine: Powertools did not run, so nothing is compared; it needs npm: run tools/setup node\n");
   }
 
   if (as_json) {

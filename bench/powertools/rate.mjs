@@ -1,9 +1,19 @@
-// rate.mjs EVENT_FILE EXPRESSION SECONDS: calls a second of Powertools for AWS Lambda (TypeScript) idempotency over a
-// store in memory, one line of JSON. Each new call's event differs in its order id; replays repeat the first ones.
+// rate.mjs TOOLS EVENT_FILE EXPRESSION SECONDS: calls a second of Powertools for AWS Lambda (TypeScript) idempotency over
+// a store in memory, one line of JSON. Each new call's event differs in its order id; replays repeat the first ones.
+// TOOLS: where tools/node-tools has put the library.
 import { readFileSync } from 'node:fs';
-import { IdempotencyConfig, makeIdempotent } from '@aws-lambda-powertools/idempotency';
-import { IdempotencyItemAlreadyExistsError, IdempotencyItemNotFoundError } from '@aws-lambda-powertools/idempotency';
-import { BasePersistenceLayer } from '@aws-lambda-powertools/idempotency/persistence';
+import { createRequire } from 'node:module';
+import { pathToFileURL } from 'node:url';
+
+const [tools, file, expression, seconds] = process.argv.slice(2);
+const require = createRequire(pathToFileURL(`${tools}/`));
+const {
+  IdempotencyConfig,
+  IdempotencyItemAlreadyExistsError,
+  IdempotencyItemNotFoundError,
+  makeIdempotent,
+} = require('@aws-lambda-powertools/idempotency');
+const { BasePersistenceLayer } = require('@aws-lambda-powertools/idempotency/persistence');
 
 class MemoryLayer extends BasePersistenceLayer {
   items = new Map();
@@ -25,7 +35,6 @@ class MemoryLayer extends BasePersistenceLayer {
   }
 }
 
-const [file, expression, seconds] = process.argv.slice(2);
 process.env.POWERTOOLS_IDEMPOTENCY_DISABLED = 'false';
 process.env.AWS_LAMBDA_FUNCTION_NAME = 'rate';
 const text = readFileSync(file, 'utf8');

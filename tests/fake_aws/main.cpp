@@ -4,6 +4,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstddef>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
 #include <once/testing/fake_dynamodb_server.hpp>
@@ -35,7 +37,8 @@ int main(int argc, char** argv) {
   app.add_option("--fixed-answer", options.fixed_answer, "Answer every request with this body, and do nothing");
   bool until_eof = false;
   app.add_flag("--until-eof", until_eof,
-               "End with the standard input as well: give it a pipe, and the fake ends with you");
+               "End with the standard input as well: give it a pipe, and the fake ends with you. Each line of it is "
+               "answered with how many requests for each operation have come so far, as JSON");
   CLI11_PARSE(app, argc, argv);
   if (!key.access_key_id.empty()) options.keys.push_back(key);
 
@@ -63,7 +66,16 @@ int main(int argc, char** argv) {
     while (true) {
       if (::poll(ends.data(), ends.size(), -1) < 0) continue;  // Interrupted.
       std::array<char, 256> input{};
-      if (ends[0].revents != 0 || (ends[1].revents != 0 && ::read(0, input.data(), input.size()) <= 0)) return 0;
+      if (ends[0].revents != 0) return 0;
+      if (ends[1].revents == 0) continue;
+      const ssize_t size = ::read(0, input.data(), input.size());
+      if (size <= 0) return 0;
+      for (auto lines = std::count(input.begin(), input.begin() + size, '\n'); lines > 0; --lines) {
+        std::printf(
+            "%s\n",
+            nlohmann::json(fake->round_trips()).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).c_str());
+        std::fflush(stdout);
+      }
     }
   } catch (const once::Exception& error) {
     std::fprintf(stderr, "fake_dynamodb: %s\n", error.what());
