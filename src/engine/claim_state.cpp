@@ -67,13 +67,13 @@ EventKind event_of(ClaimState::Op op) noexcept {
 
 ClaimState::ClaimState(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> claim_attempt,
                        std::shared_ptr<const Record> record, std::uint64_t place, const Policy& claim_policy,
-                       Uptime leased_at, Uptime trusted_until)
+                       Uptime leased_at, Uptime claimed_at, Uptime trusted_until)
     : attempt(std::move(claim_attempt)),
       token(record->token),
       number(record->attempt),
       policy(claim_policy),
       core_(std::move(core)),
-      claimed_at_(core_->uptime()),
+      claimed_at_(claimed_at),
       leased_at_(leased_at),
       record_(std::move(record)),
       place_(place),
@@ -177,22 +177,24 @@ void ClaimState::add_step(Step step, FinishDone done) {
 
 void ClaimState::finish(Write&& write) {
   check(write.result);
-  std::size_t limit = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (finishing_) throw Exception(ErrorKind::misuse, "the claim was finished already");
-    finishing_ = true;
-    limit = inline_limit();
-  }
   write.failure.code = clean_text(write.failure.code, Failure::max_code_bytes);
   write.failure.message = clean_text(write.failure.message, Failure::max_message_bytes);
-  if (write.result.placement == Placement::inlined && write.result.bytes.size() > compress_over()) {
-    if (auto smaller = compressed(write.result, limit)) write.result = std::move(*smaller);
+  std::unique_lock lock(mutex_);
+  if (finishing_) throw Exception(ErrorKind::misuse, "the claim was finished already");
+  finishing_ = true;
+  const std::size_t limit = inline_limit();
+  const auto longer_than = [&](std::size_t most) {
+    return write.result.placement == Placement::inlined && write.result.bytes.size() > most;
+  };
+  if (longer_than(std::min(limit, compress_over()))) {
+    lock.unlock();
+    if (longer_than(compress_over())) {
+      if (auto smaller = compressed(write.result, limit)) write.result = std::move(*smaller);
+    }
+    if (longer_than(limit)) return offload(std::move(write));
+    lock.lock();
   }
-  if (write.result.placement == Placement::inlined && write.result.bytes.size() > limit) {
-    return offload(std::move(write));
-  }
-  enqueue(std::move(write));
+  enqueue(std::move(lock), std::move(write));
 }
 
 // What there is room for beside everything but the steps, which give way to a result.
@@ -214,7 +216,7 @@ std::size_t ClaimState::compress_over() const noexcept {
 // The heartbeat goes on meanwhile.
 void ClaimState::offload(Write&& write) {
   std::string bytes = drop_bytes(write.result);
-  if (!core_->options.offload) return enqueue(std::move(write));
+  if (!core_->options.offload) return enqueue(std::unique_lock(mutex_), std::move(write));
   auto shared_write = std::make_shared<Write>(std::move(write));
   core_->options.offload->put(key(), std::move(bytes), [self = shared_from_this(), shared_write](OffloadAnswer answer) {
     if (answer.error) {
@@ -224,7 +226,7 @@ void ClaimState::offload(Write&& write) {
       shared_write->result.location = std::move(answer.text);
       shared_write->offloaded = true;
     }
-    self->enqueue(std::move(*shared_write));
+    self->enqueue(std::unique_lock(self->mutex_), std::move(*shared_write));
   });
 }
 
@@ -236,8 +238,7 @@ void ClaimState::discard(const Write& write, const Record* stored) {
   });
 }
 
-void ClaimState::enqueue(Write&& write) {
-  std::unique_lock lock(mutex_);
+void ClaimState::enqueue(std::unique_lock<std::mutex> lock, Write&& write) {
   finish_queued_ = true;
   if (lost_) {
     ended_ = true;
@@ -415,13 +416,14 @@ void ClaimState::on_written(std::unique_lock<std::mutex> lock, Sent sent, std::u
   }
   ended_ = true;
   auto record = removed ? nullptr : record_;
+  FinishDone done = std::move(current_->done);
+  current_.reset();
   lock.unlock();
   core_->heartbeats.remove(*this);
   tell(event_of(op), record.get(), nullptr, claimed_at_);
   if (op == Op::complete) core_->cache.put(record);
   core_->flights.ended(*this, record, removed);
-  lock.lock();
-  end_write(std::move(lock), {.kind = Finish::Kind::recorded, .record = std::move(record), .error = {}});
+  if (done) done({.kind = Finish::Kind::recorded, .record = std::move(record), .error = {}});
 }
 
 // Steps and notes that came while the write was under way are still to be written.

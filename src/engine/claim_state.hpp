@@ -25,10 +25,11 @@ class EngineCore;
 
 class ClaimState : public std::enable_shared_from_this<ClaimState> {
  public:
-  // `leased_at`: when the write that made the lease was sent; `trusted_until`: EngineCore::trusted_until of it.
+  // `leased_at`: when the write that made the lease was sent; `claimed_at`: when its answer was there; `trusted_until`:
+  // EngineCore::trusted_until of it.
   ClaimState(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> attempt,
              std::shared_ptr<const Record> record, std::uint64_t place, const Policy& policy, Uptime leased_at,
-             Uptime trusted_until);
+             Uptime claimed_at, Uptime trusted_until);
   ClaimState(const ClaimState&) = delete;
   ClaimState& operator=(const ClaimState&) = delete;
   ~ClaimState();
@@ -79,6 +80,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void give_up(FinishDone done);
 
   Heartbeats::Link heartbeat_link;  // Guarded by the heartbeats' mutex.
+  std::size_t flight_hash = 0;      // Of the key, for Flights.
 
  private:
   static bool is_finish(Op op) noexcept { return op != Op::renew && op != Op::step; }
@@ -90,7 +92,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   // What stands under the key of a claim that was lost: superseded or lost. The first reads the store.
   void look_up_loss(FinishDone done);
   void tell_loss(FinishDone done, std::shared_ptr<const Record> record);
-  void enqueue(Write&& write);
+  void enqueue(std::unique_lock<std::mutex> lock, Write&& write);
   void pump(std::unique_lock<std::mutex> lock);  // Starts the next write if none is under way.
   void send(std::unique_lock<std::mutex> lock);
   [[nodiscard]] RecordPtr build(const Write& write, Time now) const;

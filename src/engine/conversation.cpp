@@ -172,13 +172,15 @@ void Conversation::won(std::uint64_t place) {
   // The answer may have taken longer than the lease, or this process may have been stopped meanwhile: then somebody
   // else may have the claim by now, and only another write can tell.
   const Uptime trusted_until = EngineCore::trusted_until(policy_, written_at_, error_);
-  if (core_->uptime() >= trusted_until) return correct(place);
+  const Uptime now = core_->uptime();
+  if (now >= trusted_until) return correct(place);
   End claim;
   claim.kind = End::Kind::claimed;
   claim.verdict = verdict_;
   claim.record = std::move(written_);
   claim.place = place;
   claim.leased_at = written_at_;
+  claim.claimed_at = now;
   claim.trusted_until = trusted_until;
   end(std::move(claim));
 }

@@ -38,6 +38,7 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
     std::shared_ptr<const Record> record;
     std::uint64_t place = 0;
     Uptime leased_at{};      // claimed: when the write that made the lease was sent.
+    Uptime claimed_at{};     // claimed: when its answer was there.
     Uptime trusted_until{};  // claimed: EngineCore::trusted_until of it; later than now.
     Error error;
   };

@@ -149,6 +149,7 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   flight->callers.erase(flight->callers.begin());
   std::shared_ptr<ClaimState> state;
   Begin begin = claimed(end, leader, state);
+  state->flight_hash = flight->hash;
   flight->phase = Phase::held;
   flight->holder = state;
   flight->holder_id = state.get();
@@ -259,7 +260,7 @@ void Flights::ask_again(std::unique_lock<std::mutex> lock, Flight& flight) {
 }
 
 void Flights::ended(const ClaimState& claim, std::shared_ptr<const Record> record, bool gone) {
-  const HashedKey name(claim.key());
+  const HashedKey name(claim.key(), claim.flight_hash);
   Shard& shard = shard_of(name);
   std::unique_lock lock(shard.mutex);
   const auto found = shard.flights.find(name);
@@ -358,7 +359,7 @@ Begin Flights::begin_of(const Decision& decision, std::shared_ptr<const Record> 
 Begin Flights::claimed(Conversation::End& end, const Caller& caller, std::shared_ptr<ClaimState>& state) {
   const Verdict verdict = end.verdict;
   state = std::make_shared<ClaimState>(core_.shared_from_this(), caller.attempt, std::move(end.record), end.place,
-                                       caller.policy, end.leased_at, end.trusted_until);
+                                       caller.policy, end.leased_at, end.claimed_at, end.trusted_until);
   Begin begin;
   begin.kind = Begin::Kind::claimed;
   begin.claim = Claim(state);

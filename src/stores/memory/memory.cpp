@@ -6,8 +6,9 @@
 #include <map>
 #include <mutex>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
+
+#include <boost/unordered/unordered_flat_set.hpp>
 
 #include "core/hashed_key.hpp"
 
@@ -21,10 +22,7 @@ constexpr std::size_t max_page = 10'000;
 class MemoryStore final : public Store {
  public:
   explicit MemoryStore(std::shared_ptr<Clock> clock)
-      : clock_(std::move(clock)), utc_minus_uptime_(clock_->now().time_since_epoch() - clock_->uptime()) {
-    // A record in one's way is one that is far from the processor: rather more places than walks from one to the next.
-    for (Shard& shard : shards_) shard.records.max_load_factor(0.25F);
-  }
+      : clock_(std::move(clock)), utc_minus_uptime_(clock_->now().time_since_epoch() - clock_->uptime()) {}
 
   void insert(RecordPtr record, Done done) override {
     if (too_large(*record)) return done(refuse_size(*record));
@@ -117,7 +115,7 @@ class MemoryStore final : public Store {
           answer.more = true;
           break;
         } else {
-          it = shard.records.erase(it);
+          shard.records.erase(it++);
           ++answer.removed;
         }
       }
@@ -147,6 +145,7 @@ class MemoryStore final : public Store {
   };
   struct EntryHash {
     using is_transparent = void;
+    using is_avalanching = void;  // Mixed well enough already.
     std::size_t operator()(const Entry& entry) const noexcept { return entry.hash; }
     std::size_t operator()(const HashedKey& name) const noexcept { return name.hash; }
   };
@@ -159,7 +158,8 @@ class MemoryStore final : public Store {
       return a.hash == b.hash && a.key == b.record->key;
     }
   };
-  using Records = std::unordered_set<Entry, EntryHash, EntryEqual>;
+  // All in one block: a chain of nodes would be a walk through memory that is far from the processor.
+  using Records = boost::unordered_flat_set<Entry, EntryHash, EntryEqual>;
   struct Shard {
     mutable std::mutex mutex;
     Records records;
