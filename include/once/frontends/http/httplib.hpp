@@ -1,0 +1,120 @@
+// For servers on cpp-httplib, whose handlers block: a handler wrapped into an endpoint. Headers only; needs cpp-httplib
+// 0.11 or later where it is included, compiled and linked as it wants it.
+//
+//   server.Post("/charges", once::http::wrap(endpoint, [](const httplib::Request& request, httplib::Response& response)
+//   {
+//     response.set_content(charge(request.body), "application/json");
+//   }));
+//
+// examples/http_httplib.cpp is a whole server.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <httplib.h>
+
+#include <once/frontends/http/endpoint.hpp>
+
+namespace once::http {
+
+// Like httplib::Server::Handler, with what the operation needs to know of its claim.
+using HttplibHandler = std::function<void(const httplib::Request&, httplib::Response&, Execution&)>;
+
+// Who asks: Request::principal. Called before anything else; what it throws passes through.
+using HttplibPrincipal = std::function<std::string(const httplib::Request&)>;
+
+namespace detail {
+
+// The server has taken the body of a form apart (multipart/form-data), so it is not there to be compared: the parts
+// are.
+inline std::string parts_of(const httplib::Request& message) {
+  std::string out;
+  const auto add = [&](std::string_view text) {
+    out += std::to_string(text.size());
+    out += ':';
+    out += text;
+  };
+  for (const auto& [name, part] : message.files) {
+    add(name);
+    add(part.filename);
+    add(part.content_type);
+    add(part.content);
+  }
+  return out;
+}
+
+}  // namespace detail
+
+// Views into `message` and `parts`, which must outlive it. `parts` is filled if the message is a form with parts.
+inline Request to_request(const httplib::Request& message, std::string& parts, std::string_view principal = {}) {
+  if (message.body.empty() && !message.files.empty()) parts = detail::parts_of(message);
+  Request request{.method = message.method,
+                  .target = message.target,
+                  .headers = {},
+                  .body = parts.empty() ? std::string_view(message.body) : std::string_view(parts),
+                  .principal = principal};
+  for (const auto& [name, value] : message.headers) request.headers.push_back({name, value});
+  return request;
+}
+
+inline Answer to_answer(const httplib::Response& message) {
+  Answer answer{.status = message.status < 0 ? 200U : static_cast<unsigned>(message.status),
+                .reason = message.reason,
+                .headers = {},
+                .body = message.body};
+  for (const auto& [name, value] : message.headers) answer.headers.push_back({name, value});
+  return answer;
+}
+
+// Headers that the server puts into every response stay, unless the answer has them itself.
+inline void put_answer(Answer answer, httplib::Response& message) {
+  message.status = static_cast<int>(answer.status);
+  message.reason = std::move(answer.reason);
+  for (const Header& header : answer.headers) message.headers.erase(header.name);
+  for (Header& header : answer.headers) {
+    if (same_name(header.name, "Content-Length") || same_name(header.name, "Transfer-Encoding")) continue;
+    message.headers.emplace(std::move(header.name), std::move(header.value));
+  }
+  message.body = std::move(answer.body);
+  message.content_provider_ = nullptr;
+}
+
+// The handler as one that runs once for each key. What it throws passes through to the server (Options::on_throw says
+// what becomes of the operation). A response with a content provider is sent as it is made, and leaves a tombstone. The
+// endpoint must outlive what is given back.
+inline httplib::Server::Handler wrap(Endpoint& endpoint, HttplibHandler handler, HttplibPrincipal principal_of = {}) {
+  return [&endpoint, handler = std::move(handler), principal_of = std::move(principal_of)](
+             const httplib::Request& message, httplib::Response& response) {
+    const std::string principal = principal_of ? principal_of(message) : std::string();
+    std::string parts;
+    Opening opening = endpoint.open(to_request(message, parts, principal));
+    if (!opening.runs()) return put_answer(std::move(opening.answer), response);
+    Execution& execution = opening.execution;
+    try {
+      handler(message, response, execution);
+    } catch (...) {  // Whatever it is, it goes on to the server.
+      static_cast<void>(execution.finish_thrown(std::current_exception()));
+      throw;
+    }
+    if (!execution.is_protected()) return;
+    if (!response.content_provider_) return put_answer(execution.finish(to_answer(response)), response);
+    std::optional<Answer> instead = execution.finish_streamed(to_answer(response), response.content_length_);
+    if (instead) put_answer(std::move(*instead), response);
+  };
+}
+
+inline httplib::Server::Handler wrap(Endpoint& endpoint, httplib::Server::Handler handler,
+                                     HttplibPrincipal principal_of = {}) {
+  return wrap(
+      endpoint,
+      HttplibHandler([handler = std::move(handler)](const httplib::Request& message, httplib::Response& response,
+                                                    Execution&) { handler(message, response); }),
+      std::move(principal_of));
+}
+
+}  // namespace once::http

@@ -1,0 +1,174 @@
+// The adapter for cpp-httplib. Its handlers are functions, so most of it needs no server.
+#include <once/frontends/http/httplib.hpp>
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <once/stores/memory.hpp>
+
+#include "http_test.hpp"
+
+namespace once::http {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+httplib::Request charge_request(const std::string& key, const std::string& body = "cents=500") {
+  httplib::Request request;
+  request.method = "POST";
+  request.path = "/charges";
+  request.target = "/charges?a=b";
+  request.body = body;
+  if (!key.empty()) request.set_header("Idempotency-Key", key);
+  return request;
+}
+
+class HttplibTest : public ::testing::Test {
+ protected:
+  httplib::Response call(const httplib::Server::Handler& handler, const httplib::Request& request) {
+    httplib::Response response;
+    handler(request, response);
+    return response;
+  }
+  // Counts, and leaves the status to the server.
+  httplib::Server::Handler counting() {
+    return [this](const httplib::Request&, httplib::Response& response) {
+      response.set_content("ch_" + std::to_string(++runs), "text/plain");
+    };
+  }
+
+  Engine engine{{.store = stores::make_memory_store(), .scope = "shop"}};
+  Endpoint endpoint{engine, {}};
+  std::atomic<int> runs = 0;
+};
+
+TEST_F(HttplibTest, ServesOnceAndReplays) {
+  const httplib::Server::Handler handler = wrap(endpoint, counting());
+  httplib::Response response = call(handler, charge_request("k"));
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body, "ch_1");
+  EXPECT_FALSE(response.has_header("Idempotent-Replayed"));
+  EXPECT_EQ(response.get_header_value_count("Content-Type"), 1U);
+  response = call(handler, charge_request("\"k\""));
+  EXPECT_EQ(response.body, "ch_1");
+  EXPECT_EQ(response.get_header_value("Content-Type"), "text/plain");
+  EXPECT_EQ(response.get_header_value("Idempotent-Replayed"), "true");
+  EXPECT_EQ(call(handler, charge_request("k", "cents=900")).status, 422);
+  EXPECT_EQ(runs, 1);
+}
+
+TEST_F(HttplibTest, WhatTheServerPutsIntoEveryResponseStays) {
+  const httplib::Server::Handler handler = wrap(endpoint, counting());
+  for (const std::string_view kind : {"first", "replay", "mismatch"}) {
+    httplib::Response response;
+    response.set_header("Access-Control-Allow-Origin", "*");
+    handler(charge_request("k", kind == "mismatch" ? "other" : "same"), response);
+    EXPECT_EQ(response.get_header_value_count("Access-Control-Allow-Origin"), 1U) << kind;
+    EXPECT_EQ(response.get_header_value_count("Content-Type"), 1U) << kind;
+  }
+}
+
+TEST_F(HttplibTest, RepeatedHeadersAreKept) {
+  const httplib::Server::Handler handler = wrap(endpoint, [](const httplib::Request&, httplib::Response& response) {
+    response.status = 202;
+    response.headers.emplace("X-Tag", "1");
+    response.headers.emplace("X-Tag", "2");
+  });
+  for (int i = 0; i < 2; ++i) {
+    const httplib::Response response = call(handler, charge_request("k"));
+    EXPECT_EQ(response.status, 202);
+    EXPECT_EQ(response.get_header_value_count("X-Tag"), 2U);
+    EXPECT_EQ(response.get_header_value("X-Tag", 1), "2");
+  }
+}
+
+TEST_F(HttplibTest, TheExecutionAndThePrincipalAreAtHand) {
+  std::vector<std::string> derived;
+  const httplib::Server::Handler handler = wrap(
+      endpoint,
+      [&](const httplib::Request&, httplib::Response&, Execution& execution) {
+        EXPECT_TRUE(execution.is_protected());
+        derived.push_back(execution.derived_key("card"));
+      },
+      [](const httplib::Request& request) { return request.get_header_value("X-User"); });
+  for (const char* user : {"alice", "bob", "alice"}) {
+    httplib::Request request = charge_request("k");
+    request.set_header("X-User", user);
+    EXPECT_EQ(call(handler, request).status, 200);
+  }
+  ASSERT_EQ(derived.size(), 2U);
+  EXPECT_NE(derived[0], derived[1]);
+}
+
+TEST_F(HttplibTest, FormsWithPartsAreCompared) {
+  const httplib::Server::Handler handler = wrap(endpoint, counting());
+  httplib::Request form = charge_request("k", "");
+  form.files.emplace("cents", httplib::MultipartFormData{"cents", "500", "", ""});
+  EXPECT_EQ(call(handler, form).body, "ch_1");
+  EXPECT_EQ(call(handler, form).body, "ch_1");
+  httplib::Request other = charge_request("k", "");
+  other.files.emplace("cents", httplib::MultipartFormData{"cents", "900", "", ""});
+  EXPECT_EQ(call(handler, other).status, 422);
+  httplib::Request none = charge_request("k", "");
+  EXPECT_EQ(call(handler, none).status, 422);
+}
+
+TEST_F(HttplibTest, AHandlerThatThrowsIsHeldAndTheServerHearsOfIt) {
+  const httplib::Server::Handler handler =
+      wrap(endpoint, [](const httplib::Request&, httplib::Response&) { throw std::runtime_error("card reader"); });
+  EXPECT_THROW(call(handler, charge_request("k")), std::runtime_error);
+  const httplib::Response again = call(handler, charge_request("k"));
+  EXPECT_EQ(again.status, 409);
+  EXPECT_THAT(again.body, HasSubstr("outcome-unknown"));
+}
+
+TEST_F(HttplibTest, WhatIsMadeOnTheWayLeavesATombstone) {
+  const httplib::Server::Handler handler = wrap(endpoint, [this](const httplib::Request&, httplib::Response& response) {
+    ++runs;
+    response.set_content_provider(5, "text/plain", [](std::size_t, std::size_t, httplib::DataSink&) { return true; });
+  });
+  httplib::Response response = call(handler, charge_request("k"));
+  EXPECT_TRUE(response.content_provider_);
+  response = call(handler, charge_request("k"));
+  EXPECT_FALSE(response.content_provider_);
+  EXPECT_EQ(response.status, 410);
+  EXPECT_EQ(runs, 1);
+}
+
+TEST_F(HttplibTest, OtherMethodsAreUntouched) {
+  const httplib::Server::Handler handler = wrap(endpoint, counting());
+  httplib::Request get = charge_request("k");
+  get.method = "GET";
+  EXPECT_EQ(call(handler, get).status, -1) << "the server's to set";
+  EXPECT_EQ(call(handler, get).body, "ch_2");
+}
+
+TEST_F(HttplibTest, OverTheWire) {
+  httplib::Server server;
+  server.Post("/charges", wrap(endpoint, counting()));
+  const int port = server.bind_to_any_port("127.0.0.1");
+  ASSERT_GT(port, 0);
+  const std::jthread serving([&] { server.listen_after_bind(); });
+  httplib::Client client("127.0.0.1", port);
+  const httplib::Headers key = {{"idempotency-key", "k"}};
+  const auto post = [&](const std::string& target, const std::string& body) {
+    const httplib::Result result = client.Post(target, key, body, "text/plain");
+    EXPECT_TRUE(result) << httplib::to_string(result.error());
+    return result ? *result : httplib::Response();
+  };
+  EXPECT_EQ(post("/charges?x=%20", "one").body, "ch_1");
+  EXPECT_EQ(post("/charges?x=%20", "one").get_header_value("Idempotent-Replayed"), "true");
+  EXPECT_EQ(post("/charges?x=%21", "one").status, 422) << "the query is compared";
+  const httplib::MultipartFormDataItems parts = {{"cents", "500", "", ""}};
+  const httplib::Headers other = {{"Idempotency-Key", "form"}};
+  EXPECT_EQ(client.Post("/charges", other, parts)->body, "ch_2");
+  EXPECT_EQ(client.Post("/charges", other, parts)->body, "ch_2") << "though the boundary is another";
+  server.stop();
+}
+
+}  // namespace
+}  // namespace once::http
