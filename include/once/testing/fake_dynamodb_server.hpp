@@ -1,4 +1,5 @@
-// A FakeDynamoDb behind HTTP or HTTPS on 127.0.0.1: checks every signature, and goes wrong on the wire as planned.
+// A FakeDynamoDb behind HTTP or HTTPS, on 127.0.0.1 unless told otherwise: checks every signature, and goes wrong on
+// the wire as planned.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +24,10 @@ struct FakeAccessKey {
 };
 
 struct FakeServerOptions {
-  std::uint16_t port = 0;           // 0: one that is free.
-  std::vector<FakeAccessKey> keys;  // Empty: signatures are not looked at.
-  std::string region;               // Not empty: signatures for another are refused.
+  std::string address = "127.0.0.1";  // IPv4. Another only in a network of the test's own: there is no protection.
+  std::uint16_t port = 0;             // 0: one that is free.
+  std::vector<FakeAccessKey> keys;    // Empty: signatures are not looked at.
+  std::string region;                 // Not empty: signatures for another are refused.
 
   bool tls = false;
   enum class Certificate : std::uint8_t { good, wrong_name, expired };
@@ -45,7 +47,7 @@ struct FakeServerOptions {
 // (also for a time too far off: "Signature expired ..." or "Signature not yet current ...").
 class FakeDynamoDbServer {
  public:
-  // Throws Exception (misuse) if it cannot listen on that port.
+  // Throws Exception (misuse) if it cannot listen there.
   explicit FakeDynamoDbServer(std::shared_ptr<FakeDynamoDb> fake, FakeServerOptions options = {});
   ~FakeDynamoDbServer();  // Closes all connections. Not from the server's own thread.
   FakeDynamoDbServer(const FakeDynamoDbServer&) = delete;

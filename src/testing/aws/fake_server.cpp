@@ -158,14 +158,14 @@ struct FakeDynamoDbServer::State {
         tls(asio::ssl::context::tls_server),
         keys(options.keys) {
     error_code error;
-    const tcp::endpoint endpoint(asio::ip::address_v4::loopback(), options.port);
-    acceptor.open(endpoint.protocol(), error);
+    const tcp::endpoint endpoint(asio::ip::make_address_v4(options.address, error), options.port);
+    if (!error) acceptor.open(endpoint.protocol(), error);
     if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
     if (!error) acceptor.bind(endpoint, error);
     if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
     if (error) {
-      throw Exception(ErrorKind::misuse, "cannot listen on 127.0.0.1:" + std::to_string(options.port) + ": " +
-                                             error.message() + ". Choose another port, or 0 for any free one");
+      throw Exception(ErrorKind::misuse, "cannot listen on " + options.address + ':' + std::to_string(options.port) +
+                                             ": " + error.message() + ". Choose another port, or 0 for any free one");
     }
     port = acceptor.local_endpoint().port();
     if (options.tls) write_ca_file(fake::equip(tls.native_handle(), options.certificate));
@@ -414,7 +414,7 @@ FakeDynamoDbServer::FakeDynamoDbServer(std::shared_ptr<FakeDynamoDb> fake, FakeS
 FakeDynamoDbServer::~FakeDynamoDbServer() = default;
 
 std::string FakeDynamoDbServer::url() const {
-  return (state_->options.tls ? "https://127.0.0.1:" : "http://127.0.0.1:") + std::to_string(state_->port);
+  return (state_->options.tls ? "https://" : "http://") + state_->options.address + ':' + std::to_string(state_->port);
 }
 
 std::uint16_t FakeDynamoDbServer::port() const noexcept { return state_->port; }
