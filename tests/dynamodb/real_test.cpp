@@ -9,17 +9,20 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <variant>
 
 #include <gtest/gtest.h>
 
 #include <once/platform/blocking.hpp>
 #include <once/stores/dynamodb.hpp>
 #include <once/stores/dynamodb_table.hpp>
+#include <once/stores/dynamodb_transaction.hpp>
 #include <once/testing/conformance.hpp>
 #include <once/testing/records.hpp>
 
 #include "platform/wait.hpp"
 #include "spoils.hpp"
+#include "stores/dynamodb/item.hpp"
 
 namespace once::testing {
 namespace {
@@ -110,6 +113,83 @@ TEST(Moto, OpenRecordsAreListedByTheIndex) {
   EXPECT_EQ(listed, 10U);
   EXPECT_EQ(stores::dynamodb_status(*store)->uses_index, true);
   stores::delete_table(*options.transport, options, pause_a_little);
+}
+
+// A record and other items of its table in one transaction: done, declined, refused, and asked for again.
+void expect_transactions(const std::string& endpoint) {
+  const auto options = options_at(endpoint, "");
+  stores::create_table(*options.transport, options, {}, pause_a_little);
+  const std::shared_ptr<Store> store = stores::make_dynamodb_store(options);
+  const auto item = [&](const std::string& id) {
+    return "{\"TableName\":\"" + options.table + R"(","Key":{"id":{"S":")" + id + "\"}}";
+  };
+  const auto count = [&](const std::string& id) {
+    const auto reply = wait_for<aws::Reply>([&](Callback<void(aws::Reply)> done) {
+      options.transport->call({.operation = "GetItem", .body = item(id) + R"(,"ConsistentRead":true})"},
+                              std::move(done));
+    });
+    const auto answer = std::get<stores::dynamodb::ServiceAnswer>(stores::dynamodb::answer_from_json(reply.body));
+    const auto* times = answer.item ? answer.item->find("times") : nullptr;
+    if (!answer.item) return std::string("none");
+    return times == nullptr ? "uncounted" : times->text;
+  };
+  // Counts up to one and no further.
+  const auto counting = [&](const std::string& id) {
+    auto items = std::make_shared<stores::TransactItems>();
+    items->update(item(id) + R"j(,"UpdateExpression":"ADD times :one","ExpressionAttributeValues":{":one":{"N":"1"}},)j"
+                             R"j("ConditionExpression":"attribute_not_exists(times)"})j");
+    items->put(R"({"TableName":")" + options.table + R"(","Item":{"id":{"S":"beside )" + id + R"("}}})");
+    return items;
+  };
+  const auto replace_with = [&](const Record& record, const Record& seen, const std::string& id) {
+    return wait_for<Answer>([&](Done done) {
+      store->replace_with(share(record), {.owner = seen.owner, .revision = seen.revision}, counting(id),
+                          std::move(done));
+    });
+  };
+  const auto completed = [](Record record) {
+    record.state = State::completed;
+    record.revision += 1;
+    record.result = Result::inlined("done");
+    return record;
+  };
+
+  const Record a = plain_record("a");
+  ASSERT_EQ(blocking::insert(*store, a).status, Answer::Status::done);
+  const Answer done = replace_with(completed(a), a, "counter");
+  ASSERT_EQ(done.status, Answer::Status::done) << describe(done);
+  EXPECT_EQ(count("counter"), "1") << endpoint;
+  EXPECT_EQ(blocking::get(*store, "a").record->result.bytes, "done");
+
+  // An endpoint knows it again by its token, or finds the record that it wrote.
+  const Answer again = replace_with(completed(a), a, "counter");
+  ASSERT_NE(again.status, Answer::Status::failed) << describe(again);
+  if (again.status == Answer::Status::refused) {
+    EXPECT_EQ(*again.record, completed(a));
+  }
+  EXPECT_EQ(count("counter"), "1");
+
+  const Record b = plain_record("b");
+  ASSERT_EQ(blocking::insert(*store, b).status, Answer::Status::done);
+  const Answer declined = replace_with(completed(b), b, "counter");
+  EXPECT_TRUE(declined.declined) << describe(declined);
+  EXPECT_EQ(declined.error.kind, ErrorKind::unavailable);
+  EXPECT_EQ(*blocking::get(*store, "b").record, b) << "nothing was written";
+
+  Record stale = b;
+  stale.revision += 5;
+  const Answer refused = replace_with(completed(stale), stale, "another");
+  ASSERT_EQ(refused.status, Answer::Status::refused) << describe(refused);
+  EXPECT_EQ(*refused.record, b);
+  EXPECT_EQ(count("another"), "none");
+  EXPECT_EQ(count("beside counter"), "uncounted");
+  EXPECT_EQ(count("beside another"), "none");
+  stores::delete_table(*options.transport, options, pause_a_little);
+}
+
+TEST(Moto, TransactionsWriteBothOrNeither) {
+  expect_transactions(variable("ONCE_TEST_MOTO_ENDPOINT"));
+  if (const std::string given = variable("ONCE_TEST_DYNAMODB_ENDPOINT"); !given.empty()) expect_transactions(given);
 }
 
 }  // namespace
