@@ -64,6 +64,18 @@ using once::Time;
   X(replace_refusal_says_done, "a refused replace says done")                         \
   X(replace_refusal_writes, "a refused replace writes the note")                      \
   X(replace_not_atomic, "replace looks, lets go, and writes")                         \
+  X(with_alone, "replace_with writes the record alone")                               \
+  X(with_first, "replace_with writes the companion, then looks")                      \
+  X(with_apart, "replace_with looks, writes the companion, lets go, and writes")      \
+  X(with_again, "replace_with of what is there writes the companion again")           \
+  X(with_any, "replace_with takes a companion that it does not know for none")        \
+  X(with_declined_record, "a declined companion, and the record is written")          \
+  X(with_declined_companion, "a companion is written, and then declined")             \
+  X(with_declined_plain, "a declined companion is a failure of the record")           \
+  X(with_declined_misuse, "a condition that does not hold is misuse")                 \
+  X(with_declined_first, "a declined companion hides a refusal")                      \
+  X(with_large_declined, "too large a record is declined")                            \
+  X(with_outage, "unavailable, and yet the companion is written")                     \
   X(remove_unconditional, "remove looks at nothing")                                  \
   X(remove_ignores_owner, "remove looks at the revision only")                        \
   X(remove_ignores_revision, "remove looks at the owner only")                        \
@@ -210,9 +222,15 @@ struct Books {
   std::map<std::string, Kept> removed;
   std::string last_written;
   std::uint64_t places = 0;
+  std::size_t companions = 0;  // Written.
   bool down = false;
   bool was_down = false;
   std::condition_variable written;
+};
+
+struct Plus final : once::Companion {
+  explicit Plus(bool no) : declined(no) {}
+  bool declined;
 };
 
 std::string to_nul(const std::string& text) { return text.substr(0, text.find('\0')); }
@@ -283,14 +301,31 @@ class SmallStore final : public once::Store {
     });
   }
 
-  void replace(RecordPtr asked, Seen seen, Done done) override {
+  void replace(RecordPtr asked, Seen seen, Done done) override { put_over(asked, seen, nullptr, std::move(done)); }
+
+  void replace_with(RecordPtr asked, Seen seen, std::shared_ptr<const once::Companion> companion, Done done) override {
+    const auto plus = std::dynamic_pointer_cast<const Plus>(companion);
+    if (plus == nullptr && !is(Bug::with_any)) {
+      return once::Store::replace_with(std::move(asked), seen, std::move(companion), std::move(done));
+    }
+    if (is(Bug::with_outage)) {
+      const std::lock_guard lock(books_->mutex);
+      if (books_->down) ++books_->companions;
+    }
+    put_over(asked, seen, plus.get(), std::move(done));
+  }
+
+  void put_over(const RecordPtr& asked, Seen seen, const Plus* plus, Done done) {
     Record record = *asked;
     const bool twice = is(Bug::done_twice);
     Answer again;
     auto shared = std::make_shared<Done>(std::move(done));
     run([shared](Answer answer) { (*shared)(std::move(answer)); }, record.key,
         [&](Hold& hold) -> Answer {
-          if (auto error = size_error(record)) return std::move(*error);
+          if (auto error = size_error(record)) {
+            error->declined = plus != nullptr && is(Bug::with_large_declined);
+            return std::move(*error);
+          }
           const std::string key = target(stored_key(record.key), seen);
           const auto found = books_->records.find(key);
           if (found == books_->records.end()) {
@@ -299,6 +334,9 @@ class SmallStore final : public once::Store {
           }
           const Record there = found->second.record;
           const bool may = allows(found->second, seen, record);
+          if (plus != nullptr) {
+            if (auto ended = commit(*plus, may, there == record, hold)) return std::move(*ended);
+          }
           if (bug_ == Bug::replace_not_atomic) hold.let_go();
           if (!may) {
             if (is(Bug::replace_refusal_empty)) return Answer::refuse(nullptr);
@@ -502,6 +540,31 @@ class SmallStore final : public once::Store {
     }
     lock.unlock();
     done(std::move(answer));
+  }
+
+  // The companion's part of a replace. Gives the answer if the record is not to be written.
+  std::optional<Answer> commit(const Plus& plus, bool may, bool again, Hold& hold) {
+    if (is(Bug::with_alone)) return std::nullopt;
+    if (is(Bug::with_first) && !plus.declined) {
+      ++books_->companions;
+      return std::nullopt;
+    }
+    if (is(Bug::with_apart) && may && !plus.declined) {
+      ++books_->companions;
+      hold.let_go();
+      return std::nullopt;
+    }
+    if (again && is(Bug::with_again)) ++books_->companions;
+    if (!may && !(plus.declined && is(Bug::with_declined_first))) return std::nullopt;
+    if (!plus.declined) {
+      ++books_->companions;
+      return std::nullopt;
+    }
+    if (is(Bug::with_declined_record)) return std::nullopt;
+    if (is(Bug::with_declined_companion)) ++books_->companions;
+    Answer answer = Answer::decline(is(Bug::with_declined_misuse) ? ErrorKind::misuse : ErrorKind::unavailable, "no");
+    answer.declined = !is(Bug::with_declined_plain);
+    return answer;
   }
 
   static bool is_foreign(const Kept& kept) { return kept.record.note == foreign_mark; }
@@ -839,6 +902,13 @@ class SmallHarness final : public once::testing::StoreHarness {
     books_->records.emplace(key, Kept{record, ++books_->places, record.expires_at, std::nullopt});
   }
 
+  std::shared_ptr<const once::Companion> companion(bool declined) override { return std::make_shared<Plus>(declined); }
+
+  std::size_t companions_written() override {
+    const std::lock_guard lock(books_->mutex);
+    return books_->companions;
+  }
+
   std::shared_ptr<void> begin_outage(const std::string&) override {
     set_down(true);
     return {books_.get(), [this](void*) { set_down(false); }};
@@ -891,7 +961,12 @@ int main(int argc, char** argv) {
     const Millis patience{planted.bug == Bug::none ? 60'000 : 300};
     registered += once::testing::register_conformance(
         planted.name,
-        {.shared = true, .durable = true, .foreign_records = 1, .outages = {"gone"}, .patience = patience},
+        {.shared = true,
+         .durable = true,
+         .foreign_records = 1,
+         .outages = {"gone"},
+         .companions = true,
+         .patience = patience},
         [bug = planted.bug] { return std::make_unique<SmallHarness>(bug); }, __FILE__, __LINE__);
   }
   if (registered == 0) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include <once/stores/dynamodb.hpp>
+#include <once/stores/dynamodb_transaction.hpp>
 #include <once/testing/conformance.hpp>
 #include <once/testing/fake_dynamodb.hpp>
 
@@ -33,6 +34,7 @@ class FakeHarness final : public StoreHarness {
       options_.partition_value = "idempotency#suite";
     }
     fake_->create_table(options_.table, options_.partition_key, options_.sort_key);
+    fake_->create_table("counts", "name");
     set_faults(FakeFault::Kind::none);
   }
 
@@ -41,6 +43,23 @@ class FakeHarness final : public StoreHarness {
   void plant(std::size_t which, const std::string& key) override {
     const FakeAnswer answer = fake_->call("PutItem", spoiled_put(options_, which, key));
     if (answer.status != 200) throw std::runtime_error("cannot plant: " + answer.body);
+  }
+
+  std::shared_ptr<const Companion> companion(bool declined) override {
+    auto items = std::make_shared<stores::TransactItems>();
+    items->update(R"({"TableName":"counts","Key":{"name":{"S":"written"}},"UpdateExpression":"ADD times :one",)"
+                  R"("ExpressionAttributeValues":{":one":{"N":"1"}}})");
+    if (declined) {
+      items->condition_check(R"j({"TableName":"counts","Key":{"name":{"S":"nothing"}},)j"
+                             R"j("ConditionExpression":"attribute_exists(times)"})j");
+    }
+    return items;
+  }
+
+  std::size_t companions_written() override {
+    const FakeAnswer answer = fake_->call("GetItem", R"({"TableName":"counts","Key":{"name":{"S":"written"}}})");
+    const auto at = answer.body.find(R"("N":")");
+    return at == std::string::npos ? 0 : std::stoul(answer.body.substr(at + 5));
   }
 
   std::shared_ptr<void> begin_outage(const std::string& name) override {
@@ -77,7 +96,8 @@ class FakeHarness final : public StoreHarness {
 const StoreTraits traits{.shared = true,
                          .durable = true,
                          .foreign_records = spoils,
-                         .outages = {"unreachable", "throttled", "requests_lost", "answers_lost", "server_errors"}};
+                         .outages = {"unreachable", "throttled", "requests_lost", "answers_lost", "server_errors"},
+                         .companions = true};
 
 ONCE_CONFORMANCE(dynamodb, traits, [] { return std::make_unique<FakeHarness>(Setup{.threads = 2}); });
 ONCE_CONFORMANCE(dynamodb_composite, traits, [] { return std::make_unique<FakeHarness>(Setup{.composite = true}); });

@@ -32,6 +32,7 @@ struct StoreTraits {
   bool durable = false;  // Must equal Capabilities::durable. A store opened after another was closed has its records.
   std::size_t foreign_records = 0;   // StoreHarness::plant knows this many kinds.
   std::vector<std::string> outages;  // What StoreHarness::begin_outage knows, as words of letters, digits and '_'.
+  bool companions = false;           // The store commits what StoreHarness::companion() makes with a record.
   Millis patience{60'000};           // An answer that takes longer counts as none.
 };
 
@@ -52,6 +53,13 @@ class StoreHarness {
   // Makes the store unusable in the named way until what is returned is destroyed: its server gone, its file locked,
   // its disk full. A store is open meanwhile, and must work again afterwards. Throws if it cannot.
   virtual std::shared_ptr<void> begin_outage(const std::string& name);
+
+  // If traits.companions: what commits with a record, see Store::replace_with(). Written, it adds one to a number in
+  // the store's database; `declined`, it has a condition that does not hold. A store is open meanwhile.
+  virtual std::shared_ptr<const Companion> companion(bool declined);
+
+  // That number, from 0. No write is under way meanwhile.
+  virtual std::size_t companions_written();
 };
 
 using HarnessFactory = std::function<std::unique_ptr<StoreHarness>()>;

@@ -50,6 +50,14 @@ std::shared_ptr<void> StoreHarness::begin_outage(const std::string& name) {
   throw Broken("StoreTraits::outages names " + quote(name) + ", but the harness has no begin_outage()");
 }
 
+std::shared_ptr<const Companion> StoreHarness::companion(bool) {
+  throw Broken("StoreTraits::companions is set, but the harness has no companion()");
+}
+
+std::size_t StoreHarness::companions_written() {
+  throw Broken("StoreTraits::companions is set, but the harness has no companions_written()");
+}
+
 std::size_t register_conformance(const std::string& name, const StoreTraits& traits, const HarnessFactory& factory,
                                  const char* file, int line) {
   if (!is_word(name)) throw Exception(ErrorKind::misuse, "name of a conformance suite: use letters, digits and '_'");
@@ -65,14 +73,17 @@ std::size_t register_conformance(const std::string& name, const StoreTraits& tra
     for (const Test& test : tests) {
       if (test.needs == Test::Needs::shared && !traits.shared) continue;
       if (test.needs == Test::Needs::durable && !traits.durable) continue;
+      if (test.needs == Test::Needs::companions && !traits.companions) continue;
       add(layer, test.name, test.body);
     }
   };
   add_all("round_trip", round_trip_tests());
   add_all("laws", law_tests());
   add_all("laws", list_tests());
+  add_all("laws", companion_law_tests());
   add_all("model", model_tests());
   add_all("race", race_tests());
+  add_all("race", companion_race_tests());
   add_all("faults", fault_tests());
   for (std::size_t i = 0; i < traits.foreign_records; ++i) {
     add("faults", "foreign_record_" + std::to_string(i), [i](Subject& subject) { foreign_record(subject, i); });
@@ -80,6 +91,9 @@ std::size_t register_conformance(const std::string& name, const StoreTraits& tra
   for (const std::string& name_of_outage : traits.outages) {
     if (!is_word(name_of_outage)) throw Exception(ErrorKind::misuse, "name of an outage: use letters, digits and '_'");
     add("faults", "outage_" + name_of_outage, [name_of_outage](Subject& subject) { outage(subject, name_of_outage); });
+    if (!traits.companions) continue;
+    add("faults", "outage_with_companion_" + name_of_outage,
+        [name_of_outage](Subject& subject) { outage_with_companion(subject, name_of_outage); });
   }
   return count;
 }

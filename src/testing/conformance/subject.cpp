@@ -93,6 +93,13 @@ std::shared_ptr<Pending<Answer>> Subject::start_get(Store& store, std::string ke
   return pending;
 }
 
+Answer Subject::replace_with(Store& store, Record record, Seen seen, std::shared_ptr<const Companion> companion) {
+  auto pending = watch<Answer>();
+  store.replace_with(share(std::move(record)), seen, std::move(companion),
+                     [pending](Answer answer) { pending->answer(std::move(answer)); });
+  return wait(pending);
+}
+
 ListPage Subject::list(Store& store, ListQuery query) {
   auto pending = watch<ListPage>();
   store.list(std::move(query), [pending](ListPage page) { pending->answer(std::move(page)); });

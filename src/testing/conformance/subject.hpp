@@ -108,6 +108,10 @@ class Subject {
   Answer insert(Store& store, Record record) { return wait(start_insert(store, std::move(record))); }
   Answer replace(Record record, Seen seen) { return replace(store(), std::move(record), seen); }
   Answer replace(Store& store, Record record, Seen seen) { return wait(start_replace(store, std::move(record), seen)); }
+  Answer replace_with(Record record, Seen seen, std::shared_ptr<const Companion> companion) {
+    return replace_with(store(), std::move(record), seen, std::move(companion));
+  }
+  Answer replace_with(Store& store, Record record, Seen seen, std::shared_ptr<const Companion> companion);
   Answer remove(std::string key, Seen seen) { return remove(store(), std::move(key), seen); }
   Answer remove(Store& store, std::string key, Seen seen) { return wait(start_remove(store, std::move(key), seen)); }
   Answer get(std::string key) { return get(store(), std::move(key)); }
@@ -141,7 +145,7 @@ class Subject {
 struct Test {
   const char* name;
   void (*body)(Subject&);
-  enum class Needs { nothing, shared, durable } needs = Needs::nothing;
+  enum class Needs { nothing, shared, durable, companions } needs = Needs::nothing;
 };
 
 std::span<const Test> round_trip_tests() noexcept;
@@ -149,9 +153,12 @@ std::span<const Test> law_tests() noexcept;
 std::span<const Test> list_tests() noexcept;
 std::span<const Test> model_tests() noexcept;
 std::span<const Test> race_tests() noexcept;
+std::span<const Test> companion_law_tests() noexcept;
+std::span<const Test> companion_race_tests() noexcept;
 std::span<const Test> fault_tests() noexcept;
 void foreign_record(Subject& subject, std::size_t which);
 void outage(Subject& subject, const std::string& name);
+void outage_with_companion(Subject& subject, const std::string& name);
 
 // Checks that say what is wrong. `what` names the situation.
 void expect_done(const Answer& answer, std::string_view what);
