@@ -149,9 +149,9 @@ TEST_F(CredentialsExpiry, NobodyNoticesWhenTheServiceEndsThemEarly) {
   auto held = std::get<AtWork>(world.start(*workers[0], "held"));
   std::size_t keys = 0;
   for (int i = 0; i < 4; ++i) {
-    const auto refused = world.server.counts().refused;
+    const int issued = agent.issued;
     agent.end_early();
-    keys += claim_until(workers, [&] { return world.server.counts().refused >= refused + 2; });
+    keys += claim_until(workers, [&] { return agent.issued >= issued + 2; });
   }
   agent.end_early();
   EXPECT_EQ(world.finish(*workers[0], std::move(held)).how, How::recorded);
@@ -160,7 +160,7 @@ TEST_F(CredentialsExpiry, NobodyNoticesWhenTheServiceEndsThemEarly) {
   const auto counts = world.counts();
   EXPECT_EQ(counts.errors, 0U);
   EXPECT_EQ(counts.charges, keys + 1);
-  EXPECT_GE(agent.issued, 9);
+  EXPECT_GE(world.server.counts().refused, 5U);
 }
 
 // The endpoint is down for longer than the credentials last. Nothing is run, and what says so names the endpoint; what

@@ -176,17 +176,23 @@ class Process:
         wanted = dict(more, who=self.name, event=event, **({"key": key} if key else {}))
         return self.told.wait(wanted, lambda line: wanted.items() <= line.items(), seen)
 
-    def settle(self, key):
-        """Asks until there is an answer: the network comes back at its leisure."""
+    def settle(self, *keys, command="run"):
+        """Asks for all of these until each has an answer: the network, and a busy machine, take their time."""
+        answers = {}
         end = time.monotonic() + CEILING_S
-        while True:
+        while asked := [key for key in keys if key not in answers]:
             seen = len(self.told.lines)
-            self.command(f"run {key}")
-            answer = self.wait("told", key, seen)
-            if answer["how"] != "error":
-                return answer
-            if time.monotonic() > end:
-                raise AssertionError(f"{self.name} was not told a result of {key} in {CEILING_S} s: {answer}")
+            for key in asked:
+                self.command(f"{command} {key}")
+            for key in asked:
+                line = self.told.wait(f"{self.name} has an answer about {key}", lambda line, key=key: line["who"] == self.name
+                                      and line.get("key") == key and line["event"] in ("told", "charged")
+                                      and (command == "start" or line["event"] == "told"), seen)
+                if line.get("how") != "error":
+                    answers[key] = line["event"] if line["event"] == "charged" else line["how"]
+                elif time.monotonic() > end:
+                    raise AssertionError(f"{self.name} got no answer about {key} in {CEILING_S} s: {line}")
+        return list(answers.values())
 
     def end(self):
         self.process.stdin.close()
@@ -298,12 +304,9 @@ class Victim:
 
     def prepare(self):
         """Each has a connection that is there when the cut comes."""
-        self.claim.command(f"run {self.name}-before")
-        self.claim.wait("told", f"{self.name}-before", how="recorded")
-        for process, key in ((self.finish, self.finish_key), (self.work, self.work_key)):
-            process.command(f"start {key}")
-        for process, key in ((self.finish, self.finish_key), (self.work, self.work_key)):
-            process.wait("charged", key)
+        assert self.claim.settle(f"{self.name}-before") == ["recorded"]
+        assert self.finish.settle(self.finish_key, command="start") == ["charged"]
+        assert self.work.settle(self.work_key, command="start") == ["charged"]
 
     def cut(self):
         self.kind.cut(self.host)
@@ -326,7 +329,7 @@ class Victim:
     def heal(self):
         self.kind.heal(self.host)
         for process, key in ((self.claim, self.claim_key), (self.finish, self.finish_key)):
-            assert process.settle(key)["how"] == "replayed", key
+            assert process.settle(key) == ["replayed"], key
         self.work.command(f"finish {self.work_key}")
         assert self.work.wait("told", self.work_key)["how"] == "superseded"
 
@@ -384,12 +387,8 @@ def play(world):
         victim.prepare()
     for victim in victims:
         victim.cut()
-    for victim in victims:
-        for key in victim.keys:
-            other.command(f"run {key}")
-    for victim in victims:
-        for key in victim.keys:
-            assert other.wait("told", key)["how"] in ("recorded", "replayed"), key
+    answers = other.settle(*(key for victim in victims for key in victim.keys))
+    assert set(answers) == {"recorded", "replayed"}, answers
     for victim in victims:
         victim.suffer()
     for victim in victims:
