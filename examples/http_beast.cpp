@@ -134,6 +134,7 @@ int main() {
   std::atomic<int> created = 0;
   {
     std::vector<std::jthread> clients;
+    clients.reserve(20);
     for (int i = 0; i < 20; ++i) {
       clients.emplace_back([&, key = "storm-" + std::to_string(i % 5)] {
         if (post_until_answered(server, key, "100").result() == http::status::created) ++created;

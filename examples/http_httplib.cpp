@@ -76,6 +76,7 @@ int main(int argc, char** argv) {
   std::atomic<int> created = 0;
   {
     std::vector<std::jthread> clients;
+    clients.reserve(8);
     for (int i = 0; i < 8; ++i) {
       clients.emplace_back([&] {
         httplib::Client impatient("127.0.0.1", port);

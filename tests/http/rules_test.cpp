@@ -1,7 +1,9 @@
 // The rules alone: who is protected, under which key, and what the answers look like.
 #include <once/frontends/http/rules.hpp>
 
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -357,6 +359,21 @@ TEST(Rules, EveryProblemIsWellFormed) {
     const bool again = problem == Problem::in_progress || problem == Problem::store_unavailable ||
                        problem == Problem::claim_lost || problem == Problem::not_recorded;
     EXPECT_EQ(values(answer, "Retry-After").size(), again ? 1U : 0U) << to_string(problem);
+  }
+}
+
+// A problem's type leads to its section.
+TEST(Rules, EveryProblemHasItsSectionInTheDocs) {
+  std::ifstream file(ONCE_DOCS "/http.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::size_t sections = 0;
+  for (auto at = page.find("\n### "); at != std::string::npos; at = page.find("\n### ", at + 1)) ++sections;
+  EXPECT_EQ(sections, static_cast<std::size_t>(Problem::not_recorded) + 1);
+  for (int i = 0; i <= static_cast<int>(Problem::not_recorded); ++i) {
+    const auto problem = static_cast<Problem>(i);
+    const std::string section =
+        "\n### " + std::string(to_string(problem)) + "\n\n" + std::to_string(status_of(problem)) + ". ";
+    EXPECT_THAT(page, HasSubstr(section));
   }
 }
 
