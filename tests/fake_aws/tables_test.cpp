@@ -261,13 +261,30 @@ TEST_F(Transactions, TouchAnItemOnce) {
 }
 
 TEST_F(Transactions, AreKnownByTheirTokenForTenMinutes) {
-  const json request = {{"TransactItems", {put_of("n", 1)}}, {"ClientRequestToken", "token"}};
-  service_.good("TransactWriteItems", request);
-  service_.good("TransactWriteItems", request);
+  const json request = {
+      {"TransactItems", {put_of("n", 1)}}, {"ClientRequestToken", "token"}, {"ReturnConsumedCapacity", "TOTAL"}};
+  EXPECT_EQ(service_.good("TransactWriteItems", request)["ConsumedCapacity"][0]["CapacityUnits"], 2.0);
+  EXPECT_EQ(service_.good("TransactWriteItems", request)["ConsumedCapacity"][0]["CapacityUnits"], 2.0)
+      << "asked again, the item is read";
   const json other = {{"TransactItems", {put_of("n", 2)}}, {"ClientRequestToken", "token"}};
   EXPECT_THAT(service_.refusal("TransactWriteItems", other), StartsWith("IdempotentParameterMismatchException"));
   service_.clock->advance(std::chrono::minutes(11));
   EXPECT_THAT(service_.refusal("TransactWriteItems", request), StartsWith("TransactionCanceledException"));
+}
+
+TEST_F(Transactions, HaveRoomForFourMegabytes) {
+  const auto put_large = [](int sk, std::size_t bytes) {
+    json item = event_key("large", sk);
+    item["text"]["S"] = std::string(bytes, 'x');
+    return json{{"Put", {{"TableName", "events"}, {"Item", item}}}};
+  };
+  json items = json::array();
+  for (int i = 0; i < 11; ++i) items.push_back(put_large(i, 390'000));
+  EXPECT_THAT(service_.refusal("TransactWriteItems", {{"TransactItems", items}}), HasSubstr("4 MB"));
+  EXPECT_FALSE(exists("large", 0));
+  items.erase(10);
+  service_.good("TransactWriteItems", {{"TransactItems", items}});
+  EXPECT_TRUE(exists("large", 9));
 }
 
 TEST_F(Transactions, ReadSeveralItemsAtOnce) {
