@@ -338,6 +338,33 @@ TEST(Endpoint, WithTheStoreDownItRunsUnprotectedIfPolicySaysSo) {
   }
 }
 
+// Keeps nothing that it could give back.
+class LossyOffload final : public Offload {
+ public:
+  void put(std::string, std::string, Callback<void(OffloadAnswer)> done) override {
+    done({.text = "lost:1", .error = {}});
+  }
+  void get(std::string, Callback<void(OffloadAnswer)> done) override {
+    done({.text = {}, .error = Error{ErrorKind::unavailable, "not now"}});
+  }
+  void remove(std::string, Callback<void(OffloadAnswer)> done) override { done({}); }
+};
+
+TEST(Endpoint, FailingOpenIsNotRunningWhatHasRun) {
+  World world([](EngineOptions& o) {
+    o.offload = std::make_shared<LossyOffload>();
+    o.policy.max_inline_bytes = 100;
+    o.policy.on_store_down = OnStoreDown::run_unprotected;
+  });
+  Endpoint endpoint(*world.engine, {});
+  int runs = 0;
+  run(endpoint, post("k"), runs, text_answer(201, std::string(1'000, 'x')));
+  const Answer again = run(endpoint, post("k"), runs);
+  EXPECT_EQ(again.status, 503U);
+  EXPECT_EQ(problem(again), "store-unavailable");
+  EXPECT_EQ(runs, 1) << "the store knows that it is done, and only the answer is out of reach";
+}
+
 TEST(Endpoint, AnAnswerThatCannotBeRecordedIsGivenOrNot) {
   for (const OnUnrecorded on_unrecorded : {OnUnrecorded::return_result, OnUnrecorded::raise}) {
     Policy policy;

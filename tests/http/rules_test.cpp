@@ -162,6 +162,24 @@ TEST(Rules, AKeyIsReadableAndBelongsToPrincipalMethodAndRoute) {
   EXPECT_EQ(stored_key(rules, same), stored);
 }
 
+TEST(Rules, WhatIsJoinedIsKeptApart) {
+  Options options = with_route();
+  options.principal_headers = {"X-Tenant", "X-User"};
+  options.compare_headers = {"X-A", "X-B"};
+  const Rules rules(options);
+  const auto with = [](std::string_view one, std::string_view a, std::string_view two, std::string_view b) {
+    Request request = post("k");
+    request.headers.push_back({one, a});
+    request.headers.push_back({two, b});
+    return request;
+  };
+  EXPECT_NE(stored_key(rules, with("X-Tenant", "ab", "X-User", "c")),
+            stored_key(rules, with("X-Tenant", "a", "X-User", "bc")));
+  EXPECT_NE(stored_key(rules, with("X-User", "ab", "X-User", "c")),
+            stored_key(rules, with("X-User", "a", "X-User", "bc")));
+  EXPECT_NE(fingerprint(rules, with("X-A", "ab", "X-B", "c")), fingerprint(rules, with("X-A", "a", "X-B", "bc")));
+}
+
 TEST(Rules, ARouteTakesThePlaceOfThePath) {
   Options options = with_route();
   options.route = "/orders/{id}/pay";

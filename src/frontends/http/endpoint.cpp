@@ -131,14 +131,14 @@ class Execution::State {
 
   using Instead = Callback<void(std::optional<Answer>)>;
 
-  // Ends `self`, which the completion keeps until it is over.
+  // Ends `self`. The completion has it then, and may be over before the claim's method returns: the claim stays here.
   static void end(std::unique_ptr<State> self, End end, Result result, std::string_view reason, Instead done) {
     if (!self->claim_) return done(std::nullopt);
     if (end == End::lapse) {
       self.reset();  // Whoever comes when the lease has run out takes it over.
       return done(std::nullopt);
     }
-    Claim& claim = self->claim_;
+    Claim claim = std::move(self->claim_);
     auto on_end = [self = std::move(self), end, done = std::move(done)](Finish finish) mutable {
       done(self->instead(end, std::move(finish)));
     };

@@ -94,7 +94,6 @@ Storable storable(const Headers& headers, std::span<const std::string> never) {
 }
 
 void mark_replayed(Headers& headers) {
-  std::erase_if(headers, [](const Header& h) { return same_name(h.name, replayed_header); });
   headers.push_back({std::string(replayed_header), "true"});
   constexpr std::string_view expose = "Access-Control-Expose-Headers";
   if (find_header(headers, "Access-Control-Allow-Origin") == nullptr) return;

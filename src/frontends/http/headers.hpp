@@ -26,8 +26,8 @@ struct Storable {
 };
 Storable storable(const Headers& headers, std::span<const std::string> never);
 
-// Idempotent-Replayed: true, in place of any other; readable for scripts of other origins if the answer is
-// (Access-Control-Expose-Headers, Fetch Standard, "CORS protocol").
+// Adds Idempotent-Replayed: true to an answer that has none, as none is stored; readable for scripts of other origins
+// if the answer is (Access-Control-Expose-Headers, Fetch Standard, "CORS protocol").
 void mark_replayed(Headers& headers);
 
 }  // namespace once::http
