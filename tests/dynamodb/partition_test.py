@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """partition_test.py PARTITION_PROCESS: one client of several is cut off from the service.
 
-In network namespaces of its own, which end with it: a fake DynamoDB (10.77.0.1) and four hosts on a bridge. Three of the
-hosts are cut off, each in another way, and each with three processes at the points that matter:
+In network namespaces of its own, which end with it: a fake DynamoDB (10.77.0.1) and four hosts on a bridge. Three of
+the hosts are cut off, each in another way, and each with three processes at the points that matter:
 
     claim    sends its claim into the cut, and never hears of it
     finish   has charged the ledger, and sends its finish into the cut
@@ -35,7 +35,8 @@ STORE = "dynamodb://records?region=eu-central-1&request_timeout=400ms&operation_
 
 def enter_namespace():
     """Starts this script again in a network namespace in which it may do everything."""
-    for tool, package in (("ip", "iproute2"), ("bridge", "iproute2"), ("unshare", "util-linux"), ("nsenter", "util-linux")):
+    tools = {"ip": "iproute2", "bridge": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
+    for tool, package in tools.items():
         if not shutil.which(tool):
             sys.exit(f"the partition test needs `{tool}`: install {package} (tools/setup does)")
     trial = "ip link add trial0 type bridge && ip link add trial1 type veth peer name trial2"
@@ -46,8 +47,8 @@ def enter_namespace():
             os.environ["ONCE_PARTITION_NAMESPACE"] = os.readlink("/proc/self/ns/net")
             os.execvp(words[0], [*words, sys.executable, *sys.argv])
         problems.append(f"  {' '.join(words)}: {done.stderr.strip()}")
-    sys.exit("the partition test cannot make network namespaces with a bridge in them. Run it as root, or where users may "
-             "make namespaces (containers: --cap-add SYS_ADMIN --cap-add NET_ADMIN, or no seccomp filter):\n"
+    sys.exit("the partition test cannot make network namespaces with a bridge in them. Run it as root, or where users "
+             "may make namespaces (containers: --cap-add SYS_ADMIN --cap-add NET_ADMIN, or no seccomp filter):\n"
              + "\n".join(problems))
 
 
@@ -185,9 +186,10 @@ class Process:
             for key in asked:
                 self.command(f"{command} {key}")
             for key in asked:
-                line = self.told.wait(f"{self.name} has an answer about {key}", lambda line, key=key: line["who"] == self.name
-                                      and line.get("key") == key and line["event"] in ("told", "charged")
-                                      and (command == "start" or line["event"] == "told"), seen)
+                line = self.told.wait(f"{self.name} has an answer about {key}", lambda line, key=key:
+                                      line["who"] == self.name and line.get("key") == key
+                                      and line["event"] in (("told", "charged") if command == "start" else ("told",)),
+                                      seen)
                 if line.get("how") != "error":
                     answers[key] = line["event"] if line["event"] == "charged" else line["how"]
                 elif time.monotonic() > end:
@@ -281,7 +283,8 @@ def check(lines, ledger):
     for key, made in charges.items():
         assert made.count(results[key]) == 1, f"{key}: {results[key]} is not one of the charges {made}"
         for charge in made:
-            assert charge == results[key] or (key, charge.split(" ")[1]) in uncounted, f"double, and nobody told: {charge}"
+            told = (key, charge.split(" ")[1]) in uncounted
+            assert charge == results[key] or told, f"double, and nobody was told: {charge}"
     return writes, charges, late
 
 
@@ -296,7 +299,8 @@ class Victim:
         self.host = world.add_host(self.name, address)
         self.claim = world.add_worker(f"{self.name}-claim", self.host)
         # Where requests arrive, its only connection must be free for the finish: no renewal may be under way.
-        self.finish = world.add_worker(f"{self.name}-finish", self.host, lease_ms=60_000 if kind.requests_arrive else LEASE_MS)
+        lease_ms = 60_000 if kind.requests_arrive else LEASE_MS
+        self.finish = world.add_worker(f"{self.name}-finish", self.host, lease_ms=lease_ms)
         self.work = world.add_worker(f"{self.name}-work", self.host)
         self.keys = [f"{self.name}-{point}-key" for point in ("claim", "finish", "work")]
         self.claim_key, self.finish_key, self.work_key = self.keys
@@ -330,6 +334,7 @@ class Victim:
         self.kind.heal(self.host)
         for process, key in ((self.claim, self.claim_key), (self.finish, self.finish_key)):
             assert process.settle(key) == ["replayed"], key
+        assert self.work.settle(f"{self.name}-before") == ["replayed"]  # It can be reached again.
         self.work.command(f"finish {self.work_key}")
         assert self.work.wait("told", self.work_key)["how"] == "superseded"
 
