@@ -39,6 +39,9 @@ struct Answer {
   std::optional<StoreTime> time;  // The store's time, where it tells.
   std::uint64_t place = 0;        // For Seen::place. Never 0 in stores that use it.
   Error error;                    // Meaningful if failed.
+  bool unfit = false;             // failed as misuse, of a write: the store can never keep this record, too large or of
+                                  // no form of its. Of a finish the engine then drops the result. Without this, misuse
+                                  // is what somebody may put right: a permission, the name of a table.
   bool declined = false;          // failed, of replace_with() only: see there.
 
   static Answer ok(std::uint64_t place = 0) {
@@ -49,6 +52,11 @@ struct Answer {
   }
   static Answer fail(ErrorKind kind, std::string message) {
     return {.status = Status::failed, .record = {}, .time = {}, .place = 0, .error = {kind, std::move(message)}};
+  }
+  static Answer cannot_keep(std::string message) {
+    Answer answer = fail(ErrorKind::misuse, std::move(message));
+    answer.unfit = true;
+    return answer;
   }
   static Answer decline(ErrorKind kind, std::string message) {
     Answer answer = fail(kind, std::move(message));
@@ -82,14 +90,13 @@ struct SweepAnswer {
 };
 
 struct Capabilities {
-  std::size_t max_record_bytes =
-      0;                          // record_bytes() of the largest record it keeps. Larger ones are refused as misuse.
-  bool durable = false;           // What it acknowledged survives the death of every process.
-  bool shared = false;            // Other processes can see the same records.
-  bool tells_time = false;        // time() or its answers tell the store's time.
-  Millis default_skew{0};         // Policy::skew that fits this store.
-  bool keeps_compressed = false;  // It keeps Placement::compressed. Otherwise, as where other programs read the
-                                  // records, it refuses it as misuse.
+  std::size_t max_record_bytes = 0;  // record_bytes() of the largest record it keeps. Larger ones are refused as unfit.
+  bool durable = false;              // What it acknowledged survives the death of every process.
+  bool shared = false;               // Other processes can see the same records.
+  bool tells_time = false;           // time() or its answers tell the store's time.
+  Millis default_skew{0};            // Policy::skew that fits this store.
+  bool keeps_compressed = false;     // It keeps Placement::compressed. Otherwise, as where other programs read the
+                                     // records, it refuses it as unfit.
 };
 
 // Writes of the user's own that a store commits together with a record: what they are only that store knows, see

@@ -390,7 +390,7 @@ void ClaimState::on_answer(Answer&& answer, Sent sent) {
     case Answer::Status::refused:
       return on_refused(std::move(lock), std::move(answer.record), answer.place, std::move(sent));
     case Answer::Status::failed:
-      return on_failed(std::move(lock), std::move(answer.error), answer.declined);
+      return on_failed(std::move(lock), std::move(answer));
   }
 }
 
@@ -471,17 +471,18 @@ void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<c
   end_write(std::move(lock), {});
 }
 
-void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Error error, bool declined) {
+void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Answer&& answer) {
   Write& write = *current_;
+  Error& error = answer.error;
   const Uptime now = core_->uptime();
   const Uptime deadline = trusted_until_;
   const bool finish = is_finish(write.op);
-  if (write.op == Op::step && error.kind == ErrorKind::misuse) {
-    // Too large: it must not take later writes down with it.
+  if (write.op == Op::step && answer.unfit) {
+    // It must not take later writes down with it.
     std::erase_if(unwritten_, [&](const Step& step) { return step.name == write.step; });
   }
-  if (finish && write.op != Op::fence && error.kind == ErrorKind::misuse && !declined && has_bytes(write.result)) {
-    // The store cannot keep this result. What must never happen is that the work runs again for it.
+  if (finish && write.op != Op::fence && answer.unfit && has_bytes(write.result)) {
+    // What must never happen is that the work runs again for a result that cannot be kept.
     drop_bytes(write.result);
     if (write.together) write.together->built.reset();
     lock.unlock();
@@ -490,12 +491,13 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Error error, bool 
     return send(std::move(lock));
   }
   if (write.together && write.op == Op::complete) {
-    if (declined || error.kind == ErrorKind::misuse) return on_declined(std::move(lock), std::move(error));
+    if (answer.declined || answer.unfit) return on_declined(std::move(lock), std::move(error));
     write.together->doubtful = write.together->doubtful || error.kind == ErrorKind::in_doubt;
   }
   ++write.tries;
-  const bool again =
-      passing(error.kind) && now < deadline && (write.op != Op::step || write.tries < foreground_tries) && !lost_;
+  // A finish is worth waiting for whoever puts right what is wrong with the store.
+  const bool may_pass = passing(error.kind) || (finish && error.kind == ErrorKind::misuse && !answer.unfit);
+  const bool again = may_pass && now < deadline && (write.op != Op::step || write.tries < foreground_tries) && !lost_;
   FinishDone told;
   if (again && finish && write.tries == foreground_tries) told = std::exchange(write.done, nullptr);
   if (again) {

@@ -128,6 +128,7 @@ using once::Time;
   X(fingerprint_32_bytes, "fingerprints are cut at 32 bytes")                         \
   X(too_large_kept, "too large records are written")                                  \
   X(too_large_unavailable, "too large records are unavailable")                       \
+  X(too_large_not_unfit, "too large records are misuse like any other")               \
   X(too_large_then_written, "too large records are misuse, and written")              \
   X(too_large_throws, "too large records throw")                                      \
   X(get_cached, "get keeps what it read, for each connection")                        \
@@ -574,7 +575,8 @@ class SmallStore final : public once::Store {
     if (is(Bug::too_large_throws)) throw std::length_error("too large");
     if (is(Bug::too_large_unavailable)) return Answer::fail(ErrorKind::unavailable, "too large");
     if (is(Bug::too_large_then_written)) write(stored_key(record.key), record);
-    return Answer::fail(ErrorKind::misuse, "too large");
+    if (is(Bug::too_large_not_unfit)) return Answer::fail(ErrorKind::misuse, "too large");
+    return Answer::cannot_keep("too large");
   }
 
   [[nodiscard]] std::string stored_key(std::string key) const {

@@ -32,9 +32,6 @@ struct Row {
   Did did;
   std::size_t result_bytes = 0;
   bool client_repeats = false;  // Of `nothing`: it is worth it.
-  // The error is misuse. The engine takes a finish that is refused with it for one whose result cannot be kept, drops
-  // the result, and leaves the claim to lapse if that does not help either.
-  bool misuse = false;
 };
 
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
@@ -48,8 +45,8 @@ const Row rows[] = {
     {"reset_before_the_write", {.kind = Kind::lost_before, .abrupt = true}, Row::Did::perhaps},
     {"error_500_before_the_write", {.kind = Kind::server_error}, Row::Did::perhaps},
     {"throttling_storm", {.kind = Kind::throttled}, Row::Did::nothing, 0, true},
-    {"permission_withdrawn", answered("AccessDeniedException"), Row::Did::nothing, 0, false, true},
-    {"table_missing_for_a_while", answered("ResourceNotFoundException"), Row::Did::nothing, 0, false, true},
+    {"permission_withdrawn", answered("AccessDeniedException"), Row::Did::nothing},
+    {"table_missing_for_a_while", answered("ResourceNotFoundException"), Row::Did::nothing},
     {"results_at_the_items_limit", {.kind = Kind::lost_after}, Row::Did::everything, 390'000},
     {"results_over_the_items_limit", {.kind = Kind::lost_after}, Row::Did::everything, 450'000},
 };
@@ -82,7 +79,6 @@ TEST_P(FaultsHistory, ACrowd) {
     ++run;
     return row.fault;
   });
-  if (row.misuse) world.time.speed = 100;  // Claims lapse.
   world.crowd(workers, keys);
   world.check();
   world.print(row.name);
@@ -103,7 +99,7 @@ TEST_P(FaultsHistory, ACrowd) {
   }
   for (const auto& key : keys) {
     for (const Told& told : world.told(key)) {
-      if (told.how == How::error || row.misuse) continue;
+      if (told.how == How::error) continue;
       EXPECT_EQ(told.dropped, told.how != How::unrecorded && row.result_bytes > 400 * 1024)
           << key << ": call " << told.call << " of " << told.worker;
     }

@@ -233,6 +233,23 @@ TEST_F(FinishTest, AnUnrecordedFinishIsTriedAsLongAsTheLeaseLives) {
   EXPECT_EQ(stored("a")->state, State::in_progress);
 }
 
+TEST_F(FinishTest, AResultIsNotDroppedForWhatSomebodyMayPutRight) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  store->otherwise(Next::denied);
+  auto step_one = step(begun->claim, "one", "1");
+  EXPECT_EQ(step_one->error.kind, ErrorKind::misuse);
+  EXPECT_EQ(begun->claim.step("one"), "1") << "kept in this process";
+  auto finish = complete(begun->claim, "done");
+  timers->advance(1s);
+  ASSERT_EQ(finish->kind, Finish::Kind::unrecorded);
+  EXPECT_EQ(finish->error.kind, ErrorKind::misuse);
+  store->otherwise(Next::carry_out);
+  timers->advance(2s);
+  EXPECT_EQ(stored("a")->result, Result::inlined("done"));
+  EXPECT_EQ(stored("a")->steps.size(), 1U);
+}
+
 TEST_F(FinishTest, AStepThatCannotBeWrittenGoesWithTheNextWrite) {
   auto p = process();
   auto begun = begin(p, "a");

@@ -21,13 +21,14 @@ class ScriptStore final : public Store {
  public:
   enum class Next {
     carry_out,
-    fail,   // Not carried out, unavailable.
-    drop,   // Not carried out, in_doubt (a read: unavailable).
-    lose,   // Carried out, in_doubt (a read: unavailable).
-    late,   // in_doubt at once, carried out by land().
-    stall,  // Carried out, answered by answer_stalled().
-    block,  // Neither, until answer_stalled().
-    bad,    // Not carried out, misuse.
+    fail,    // Not carried out, unavailable.
+    drop,    // Not carried out, in_doubt (a read: unavailable).
+    lose,    // Carried out, in_doubt (a read: unavailable).
+    late,    // in_doubt at once, carried out by land().
+    stall,   // Carried out, answered by answer_stalled().
+    block,   // Neither, until answer_stalled().
+    bad,     // Not carried out: the record can never be kept.
+    denied,  // Not carried out: misuse that somebody may put right.
   };
   enum class Tells { by_call, in_answers, never };
 
@@ -143,7 +144,9 @@ class ScriptStore final : public Store {
       case Next::fail:
         return done(Answer::fail(ErrorKind::unavailable, "the store is down"));
       case Next::bad:
-        return done(Answer::fail(ErrorKind::misuse, "the record is too large"));
+        return done(Answer::cannot_keep("the record is too large"));
+      case Next::denied:
+        return done(Answer::fail(ErrorKind::misuse, "no permission"));
       case Next::drop:
         return done(Answer::fail(lost, "no answer"));
       case Next::lose:

@@ -72,8 +72,8 @@ class Claim {
   // The result of a step that is finished already, by this attempt or one before it.
   [[nodiscard]] std::optional<std::string> step(std::string_view name) const;
   // Keeps a step's result. Throws Exception(misuse) for an empty, over-long or repeated name.
-  // unrecorded: kept in this process, and written with whatever is written next; unless the error is misuse (the
-  // record would be too large), then the step is not kept at all.
+  // unrecorded: kept in this process, and written with whatever is written next; unless the record would be too large
+  // for its store (misuse), then the step is not kept at all and step() does not find it.
   Finish add_step(std::string name, std::string result);
   void add_step(std::string name, std::string result, FinishDone done);
 

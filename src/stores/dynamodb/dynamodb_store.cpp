@@ -324,6 +324,10 @@ void fail(const CorePtr& core, Done& done, Error error) {
   core->complete(done, Answer::fail(error.kind, std::move(error.message)));
 }
 
+void cannot_keep(const CorePtr& core, Done& done, Error error) {
+  core->complete(done, Answer::cannot_keep(core->named(std::move(error)).message));
+}
+
 // The record in an item that was asked for by `key`, as an answer of this status.
 void give(const CorePtr& core, Done& done, Answer::Status status, const std::string& key,
           const std::optional<Item>& item, std::optional<StoreTime> time) {
@@ -386,7 +390,12 @@ void send(const CorePtr& core, Write write, int tries) {
   const std::string_view operation = write.operation;
   core->call(core, operation, std::move(body), Kind::write, false,
              [core, tries, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
-               if (outcome.error) return fail(core, write.done, *std::move(outcome.error));
+               if (outcome.error) {
+                 // Its own measure is stricter, so this is a limit that the service has changed.
+                 const bool too_large = outcome.answer.error_type == "ValidationException" &&
+                                        outcome.answer.message.find("Item size") != std::string::npos;
+                 return (too_large ? cannot_keep : fail)(core, write.done, *std::move(outcome.error));
+               }
                if (!outcome.condition_failed) {
                  return give(core, write.done, Answer::Status::done, write.key, std::nullopt, time);
                }
@@ -847,7 +856,7 @@ class DynamoDbStore final : public Store {
     core_->begin();
     const Condition condition = core_->format().unchanged(seen);
     auto put = put_text(core_->name_only(), *record, &condition);
-    if (Error* error = std::get_if<Error>(&put)) return fail(core_, done, std::move(*error));
+    if (Error* error = std::get_if<Error>(&put)) return cannot_keep(core_, done, std::move(*error));
     const PutText& own = std::get<PutText>(put);
     if (own.item_bytes + items->bytes() > TransactItems::max_bytes) {
       return fail(core_, done,
@@ -986,7 +995,7 @@ class DynamoDbStore final : public Store {
   void put(const Record& record, const Condition* condition, Done done) {
     core_->begin();
     auto text = put_text(core_->table(), record, condition);
-    if (Error* error = std::get_if<Error>(&text)) return fail(core_, done, std::move(*error));
+    if (Error* error = std::get_if<Error>(&text)) return cannot_keep(core_, done, std::move(*error));
     send(core_, {.operation = "PutItem",
                  .body = std::move(std::get<PutText>(text).text),
                  .key = record.key,

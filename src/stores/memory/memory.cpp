@@ -171,9 +171,8 @@ class MemoryStore final : public Store {
   static bool too_large(const Record& record) { return record_bytes(record) > max_bytes; }
 
   static Answer refuse_size(const Record& record) {
-    return Answer::fail(ErrorKind::misuse, "a record of " + std::to_string(record_bytes(record)) +
-                                               " bytes is over the memory store's limit of " +
-                                               std::to_string(max_bytes));
+    return Answer::cannot_keep("a record of " + std::to_string(record_bytes(record)) +
+                               " bytes is over the memory store's limit of " + std::to_string(max_bytes));
   }
 
   static bool matches(const Shard& shard, Records::const_iterator found, const Seen& seen) {

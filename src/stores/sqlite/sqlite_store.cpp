@@ -387,9 +387,8 @@ class SqliteStore final : public Store {
   void write(Operation::Kind kind, RecordPtr record, Seen seen, Done done) {
     if (is_forked()) return done(forked());
     if (record_bytes(*record) > max_bytes) {
-      return done(Answer::fail(ErrorKind::misuse, "a record of " + std::to_string(record_bytes(*record)) +
-                                                      " bytes is over the sqlite store's limit of " +
-                                                      std::to_string(max_bytes)));
+      return done(Answer::cannot_keep("a record of " + std::to_string(record_bytes(*record)) +
+                                      " bytes is over the sqlite store's limit of " + std::to_string(max_bytes)));
     }
     if (record->key.empty()) return done(Answer::fail(ErrorKind::misuse, "sqlite store: the key is empty"));
     auto operation = std::make_unique<Operation>();

@@ -95,7 +95,7 @@ void a_record_that_is_too_large_is_not_the_companions_fault(Subject& subject) {
   Record large = completed(claim);
   large.result.bytes.assign(subject.store().capabilities().max_record_bytes, 'x');
   const Answer answer = subject.replace_with(large, seen_of(claim), subject.harness().companion(false));
-  expect_failed(answer, ErrorKind::misuse, "a record that is too large, with a companion");
+  expect_unfit(answer, "a record that is too large, with a companion");
   EXPECT_FALSE(answer.declined);
   expect_record(claim, subject.read(claim.key), "after a record that is too large");
   EXPECT_EQ(subject.harness().companions_written(), 0U);

@@ -184,7 +184,7 @@ void compressed_results(Subject& subject) {
   record.result.placement = Placement::compressed;
   record.result.bytes = std::string("\x28\xB5\x2F\xFD", 4) + all_bytes();
   if (subject.store().capabilities().keeps_compressed) return expect_round_trip(subject, record, "compressed bytes");
-  expect_failed(subject.insert(record), ErrorKind::misuse, "insert of a compressed result, which it does not keep");
+  expect_unfit(subject.insert(record), "insert of a compressed result, which it does not keep");
   expect_record(std::nullopt, subject.read(record.key), "after that insert");
 }
 
@@ -194,12 +194,11 @@ void too_large_is_misuse_and_writes_nothing(Subject& subject) {
   record.state = State::completed;
   ASSERT_LT(record_bytes(record), limit) << "max_record_bytes is too small for anything";
   record.result.bytes.assign(limit + 1 - record_bytes(record), 'x');
-  expect_failed(subject.insert(record), ErrorKind::misuse, "insert of a record one byte too large");
+  expect_unfit(subject.insert(record), "insert of a record one byte too large");
   expect_record(std::nullopt, subject.read(record.key), "after that insert");
   const Record kept = full_record(record.key);
   subject.put(kept);
-  expect_failed(subject.replace(std::move(record), seen_of(kept)), ErrorKind::misuse,
-                "replace by a record one byte too large");
+  expect_unfit(subject.replace(std::move(record), seen_of(kept)), "replace by a record one byte too large");
   expect_record(kept, subject.read(kept.key), "after that replace");
 }
 

@@ -163,6 +163,12 @@ void expect_failed(const Answer& answer, ErrorKind kind, std::string_view what) 
   EXPECT_FALSE(answer.error.message.empty()) << what << ": the error says nothing";
 }
 
+void expect_unfit(const Answer& answer, std::string_view what) {
+  expect_failed(answer, ErrorKind::misuse, what);
+  EXPECT_TRUE(answer.unfit || answer.status != Answer::Status::failed)
+      << what << ": Answer::unfit says that the record is why, so that the engine drops its result";
+}
+
 std::uint64_t test_seed() { return number_from_environment("ONCE_TEST_SEED", 20'260'101); }
 
 void on_threads(std::size_t count, const std::function<void(std::size_t)>& body) {

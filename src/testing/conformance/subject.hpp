@@ -166,6 +166,7 @@ void expect_done(const Answer& answer, std::string_view what);
 void expect_refused(const Answer& answer, const std::optional<Record>& in_the_way, std::string_view what);
 void expect_record(const std::optional<Record>& expected, const std::optional<Record>& got, std::string_view what);
 void expect_failed(const Answer& answer, ErrorKind kind, std::string_view what);
+void expect_unfit(const Answer& answer, std::string_view what);
 
 std::uint64_t test_seed();
 
