@@ -58,6 +58,7 @@ int once_main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer("`once COMMAND --help` tells more, with examples and exit codes.");
   add_run(app, invocation);
+  add_proxy(app, invocation);
   add_ls(app, invocation);
   add_show(app, invocation);
   add_resolve(app, invocation);

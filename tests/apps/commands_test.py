@@ -9,7 +9,7 @@ from harness import Case
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/commands.md").read_text()
-COMMANDS = ["run", "ls", "show", "resolve", "release", "extend", "sweep", "stats", "doctor", "key", "table"]
+COMMANDS = ["run", "proxy", "ls", "show", "resolve", "release", "extend", "sweep", "stats", "doctor", "key", "table"]
 OF_TABLE = ["create", "check", "delete"]
 
 
@@ -32,11 +32,13 @@ class Page(Case):
                 self.assertEqual(set(re.findall(r"`(--[a-z-]+)", section(f"once {command}"))), flags)
 
     def test_defaults(self):
-        shown = self.once("run", "--help").stdout.decode()
-        table = dict(re.findall(r"^\| `(--[a-z-]+)` \| ([^| ]+) \|", section("once run"), re.M))
-        defaults = dict(re.findall(r"^  (--[a-z-]+) \S+=(\S+)", shown, re.M))
-        self.assertGreater(len(defaults), 10)
-        self.assertEqual({flag: table.get(flag) for flag in defaults}, defaults)
+        for command in ("run", "proxy"):
+            with self.subTest(command=command):
+                shown = self.once(command, "--help").stdout.decode()
+                table = dict(re.findall(r"^\| `(--[a-z-]+)` \| ([^| ]+) \|", section(f"once {command}"), re.M))
+                defaults = dict(re.findall(r"^  (--[a-z-]+) \S+=(\S+)", shown, re.M))
+                self.assertGreater(len(defaults), 10)
+                self.assertEqual({flag: table.get(flag) for flag in defaults}, defaults)
 
     def test_exit_codes(self):
         header = (ROOT / "apps/once/exit_codes.hpp").read_text()

@@ -1,0 +1,123 @@
+#include "access_log.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <once/error.hpp>
+#include <once/platform/system.hpp>
+
+#include "text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+constexpr std::size_t most_waiting_bytes = std::size_t{4} * 1024 * 1024;
+
+// With three digits behind the point.
+double milliseconds(std::chrono::nanoseconds span) {
+  return std::round(static_cast<double>(span.count()) / 1'000.0) / 1'000.0;
+}
+
+std::string line_of(const nlohmann::ordered_json& json) {
+  // What a client calls a path need not be UTF-8.
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // There is nobody to tell.
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+}  // namespace
+
+std::string access_line(const proxy::Served& served) {
+  nlohmann::ordered_json json;
+  json["time"] = rfc3339(served.at);
+  json["client"] = served.client;
+  json["method"] = served.method;
+  json["path"] = served.path;
+  json["status"] = served.status;
+  json["outcome"] = to_string(served.outcome);
+  if (!served.fate.empty()) json["fate"] = served.fate;
+  if (!served.cause.empty()) json["cause"] = served.cause;
+  if (!served.key_hash.empty()) json["key_hash"] = served.key_hash;
+  if (served.upstream_status != 0) json["upstream_status"] = served.upstream_status;
+  json["request_bytes"] = served.request_body_bytes;
+  json["answer_bytes"] = served.answer_body_bytes;
+  json["duration_ms"] = milliseconds(served.took);
+  if (served.upstream_took.count() != 0) json["upstream_ms"] = milliseconds(served.upstream_took);
+  return line_of(json);
+}
+
+AccessLog::AccessLog(const std::string& name) {
+  if (name == "none") return;
+  if (name == "-") {
+    fd_ = STDERR_FILENO;
+  } else {
+    fd_ = ::open(name.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+    if (fd_ < 0) {
+      throw Exception(ErrorKind::unavailable,
+                      "cannot write the access log " + name + ": " + std::system_category().message(errno));
+    }
+    own_ = true;
+  }
+  thread_ = std::jthread([this] { run(); });
+}
+
+AccessLog::~AccessLog() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  news_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  if (own_) ::close(fd_);
+}
+
+void AccessLog::write(const proxy::Served& served) {
+  if (fd_ < 0) return;
+  const std::string line = access_line(served);
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() + line.size() > most_waiting_bytes) {
+      ++lost_;
+      return;
+    }
+    waiting_ += line;
+  }
+  news_.notify_one();
+}
+
+void AccessLog::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    news_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    std::string lines = std::exchange(waiting_, {});
+    const std::uint64_t lost = std::exchange(lost_, 0);
+    lock.unlock();
+    if (lost != 0) {
+      nlohmann::ordered_json json;
+      json["time"] = rfc3339(system_clock()->now());
+      json["lines_lost"] = lost;
+      lines += line_of(json);
+    }
+    write_all(fd_, lines);
+    lock.lock();
+  }
+}
+
+}  // namespace once::cli

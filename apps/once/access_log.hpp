@@ -1,0 +1,42 @@
+// The access log of `once proxy`: one JSON object a line. docs/proxy.md has the fields.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <once/frontends/proxy.hpp>
+
+namespace once::cli {
+
+// The line for a request, with a newline at its end. Never a key, a query or a body.
+std::string access_line(const proxy::Served& served);
+
+// Written by a thread of its own, so that a full pipe or a slow disk holds up nobody. When it cannot keep up, lines are
+// left out, and a line says how many: {"time":…,"lines_lost":3}.
+class AccessLog {
+ public:
+  // "none", "-" for standard error, or a file, which is appended to. Throws Exception(unavailable).
+  explicit AccessLog(const std::string& name);
+  ~AccessLog();  // Writes what is there.
+  AccessLog(const AccessLog&) = delete;
+  AccessLog& operator=(const AccessLog&) = delete;
+
+  void write(const proxy::Served& served);  // From any thread. Does not wait.
+
+ private:
+  void run();
+
+  int fd_ = -1;
+  bool own_ = false;
+  std::mutex mutex_;  // Of what follows.
+  std::condition_variable news_;
+  std::string waiting_;
+  std::uint64_t lost_ = 0;
+  bool ending_ = false;
+  std::jthread thread_;
+};
+
+}  // namespace once::cli

@@ -1,0 +1,115 @@
+// A reverse proxy that gives the HTTP service behind it idempotent endpoints: once::http's rules, on sockets.
+//
+//   once::Engine engine({.store = once::open_store("sqlite:/var/lib/pay/once.db"), .scope = "pay"});
+//   once::proxy::Proxy proxy(engine, {}, {.listen = {"127.0.0.1", 8080}, .upstream = {"127.0.0.1", 9000}});
+//   ...
+//   proxy.drain(std::chrono::seconds(30));
+//
+// HTTP/1.1 (and 1.0) on both sides, no TLS. docs/proxy.md has what it does to messages, and what it refuses; `once
+// proxy` is this as a program.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <once/engine/engine.hpp>
+#include <once/frontends/http/rules.hpp>
+#include <once/time.hpp>
+
+namespace once::proxy {
+
+struct Address {
+  std::string host;        // An IP address or a name; IPv6 without brackets.
+  std::uint16_t port = 0;  // To listen on 0: any that is free.
+};
+
+// "127.0.0.1:8080", "[::1]:8080", "localhost:8080". Throws Exception(misuse) naming `what`.
+Address parse_address(std::string_view text, std::string_view what);
+
+// All 1 ms to 24 h. A timeout ends one connection, never more.
+struct Timeouts {
+  Millis idle{60'000};    // A client's connection between two requests.
+  Millis head{10'000};    // A request's head, from its first byte (of a new connection: from the start).
+  Millis body{30'000};    // Without any progress while a body is read, or anything is written, on either side; and
+                          // for the whole body of a request that has a key.
+  Millis connect{2'000};  // To the upstream.
+  Millis answer{60'000};  // From the request's last byte to the end of the answer's head.
+  Millis upstream_idle{4'000};  // A connection to the upstream is kept so long. Less than the upstream keeps it.
+};
+
+// How a request ended.
+enum class Outcome : std::uint8_t {
+  executed,     // Claimed by us, and answered by the upstream.
+  replayed,     // The answer of an earlier request.
+  conflict,     // 409: under way.
+  mismatch,     // 422: the key was used with another request.
+  unknown,      // 409: nobody knows how it ended.
+  refused,      // 4xx or 5xx by the rules or as malformed. Nothing was run.
+  passed,       // Not one of the methods: none of our business.
+  unprotected,  // Could have been protected and was not: no key, or no store.
+  error,        // The upstream gave no answer, or the store failed, or the client left before its request was there.
+};
+std::string_view to_string(Outcome outcome) noexcept;
+
+// One request, when it is over. Views are valid during the call only.
+struct Served {
+  Time at{};                // When its head was complete.
+  std::string_view client;  // Its IP address.
+  std::string_view method;  // Empty if that much could not be read, as is the path.
+  std::string_view path;    // Without the query.
+  unsigned status = 0;      // Sent to the client. 0: none.
+  Outcome outcome = Outcome::error;
+  std::string_view key_hash;     // 16 hex digits of the SHA-256 of the stored key. Empty: no key.
+  std::string_view fate;         // executed: "stored", "tombstone", "released", "ambiguous". Else empty.
+  std::string_view cause;        // In one word, what went wrong, if something did: "upstream-lost". Else empty.
+  unsigned upstream_status = 0;  // 0: it was not asked, or gave no answer.
+  std::uint64_t request_body_bytes = 0;
+  std::uint64_t answer_body_bytes = 0;
+  std::chrono::nanoseconds took{0};           // From the head to the last byte of the answer.
+  std::chrono::nanoseconds upstream_took{0};  // Of it, until the upstream's answer was there. 0: it was not asked.
+};
+
+struct ProxyOptions {
+  Address listen;
+  Address upstream;
+  Timeouts timeouts;
+  unsigned threads = 0;  // 0: one for each processor. At most 256.
+
+  std::size_t max_head_bytes = std::size_t{32} * 1024;  // Of a request and of an answer. 1 KiB to 1 MiB.
+  std::size_t max_idle_upstream = 256;                  // Kept connections to the upstream, of all threads.
+
+  // Called from the proxy's threads, several at once; must not block and must not throw. Empty: nobody listens.
+  std::function<void(const Served&)> on_served;
+};
+
+// Runs on threads of its own from its construction to its destruction. Methods may be called from any thread but the
+// proxy's own.
+class Proxy {
+ public:
+  // Throws Exception: misuse for options out of range, unavailable if it cannot listen. The engine must outlive it.
+  Proxy(Engine& engine, http::Options rules, ProxyOptions options);
+  Proxy(const Proxy&) = delete;
+  Proxy& operator=(const Proxy&) = delete;
+  // Closes what is open and waits for the store's answers that are under way (so long as Policy::wait, if duplicates
+  // wait). Operations at the upstream become ambiguous: drain() first.
+  ~Proxy();
+
+  [[nodiscard]] std::uint16_t port() const noexcept;       // That it listens on.
+  [[nodiscard]] std::size_t connections() const noexcept;  // Of clients.
+  [[nodiscard]] bool draining() const noexcept;
+
+  // Stops listening, lets each connection finish the request that is under way, closes the idle ones, and waits until
+  // there are none. False: the time was up first. May be called again.
+  bool drain(Millis limit);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace once::proxy

@@ -1,0 +1,271 @@
+#include "frontends/proxy/head.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <ctime>
+#include <utility>
+
+#include <boost/beast/http/status.hpp>
+
+#include "frontends/http/headers.hpp"
+
+namespace once::proxy {
+
+using http::HeaderView;
+using http::same_name;
+
+namespace {
+
+// Of one connection only. Trailers are dropped, so nobody is told of any.
+constexpr std::array<std::string_view, 8> of_connection{
+    "Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length"};
+
+std::vector<std::string_view> named_by_connection(const std::vector<HeaderView>& headers) {
+  std::vector<std::string_view> names;
+  for (const HeaderView& header : headers) {
+    if (!same_name(header.name, "Connection")) continue;
+    const auto members = http::list_members(header.value);
+    names.insert(names.end(), members.begin(), members.end());
+  }
+  // Host and what frames the message are not a client's to remove.
+  std::erase_if(names, [](std::string_view name) { return same_name(name, "Host"); });
+  return names;
+}
+
+bool contains(const auto& names, std::string_view name) {
+  return std::ranges::any_of(names, [&](std::string_view other) { return same_name(other, name); });
+}
+
+std::size_t count(const std::vector<HeaderView>& headers, std::string_view name) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(headers, [&](const HeaderView& header) { return same_name(header.name, name); }));
+}
+
+std::string_view first(const std::vector<HeaderView>& headers, std::string_view name) {
+  const auto at = std::ranges::find_if(headers, [&](const HeaderView& header) { return same_name(header.name, name); });
+  return at == headers.end() ? std::string_view() : http::trimmed(at->value);
+}
+
+bool is_digits(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+void append(std::string& out, std::string_view name, std::string_view value) {
+  out += name;
+  out += ": ";
+  out += value;
+  out += "\r\n";
+}
+
+void append(std::string& out, Framing framing) {
+  if (framing.kind == Framing::Kind::length) append(out, "Content-Length", std::to_string(framing.length));
+  if (framing.kind == Framing::Kind::chunked) append(out, "Transfer-Encoding", "chunked");
+}
+
+void append_status_line(std::string& out, unsigned status, std::string_view reason) {
+  out += "HTTP/1.1 ";
+  out += std::to_string(status);
+  out += ' ';
+  if (reason.empty()) {
+    const auto usual = boost::beast::http::obsolete_reason(boost::beast::http::int_to_status(status));
+    out.append(usual.data(), usual.size());
+  } else {
+    out += reason;
+  }
+  out += "\r\n";
+}
+
+// RFC 9110, section 5.6.7. English whatever the locale.
+std::string http_date() {
+  static constexpr const char* days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  static constexpr const char* months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                           "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  const auto two = [](int number) { return (number < 10 ? "0" : "") + std::to_string(number); };
+  return std::string(days[utc.tm_wday]) + ", " + two(utc.tm_mday) + ' ' + months[utc.tm_mon] + ' ' +
+         std::to_string(1900 + utc.tm_year) + ' ' + two(utc.tm_hour) + ':' + two(utc.tm_min) + ':' + two(utc.tm_sec) +
+         " GMT";
+}
+
+}  // namespace
+
+HeadScan scan_head(std::string_view bytes, std::size_t from) {
+  using Kind = HeadScan::Kind;
+  // Everything before `from` is fine, and it is the beginning of a line or of what ends one.
+  std::size_t at = from;
+  while (at < bytes.size()) {
+    const char c = bytes[at];
+    const bool begins_line = at >= 2 && bytes[at - 1] == '\n';
+    if (c == '\0' || c == '\n') return {Kind::malformed, at};
+    if (begins_line && (c == ' ' || c == '\t')) return {Kind::malformed, at};
+    if (c != '\r') {
+      ++at;
+      continue;
+    }
+    if (at + 1 == bytes.size()) return {Kind::incomplete, at};
+    if (bytes[at + 1] != '\n') return {Kind::malformed, at};
+    at += 2;
+    if (begins_line) return {Kind::complete, at};
+  }
+  return {Kind::incomplete, at};
+}
+
+bool is_other_http(std::string_view head) {
+  const std::string_view line = head.substr(0, head.find("\r\n"));
+  constexpr std::string_view http = " HTTP/";
+  if (line.size() < http.size() + 3) return false;
+  const std::string_view version = line.substr(line.size() - 3);
+  return line.substr(line.size() - 3 - http.size()).starts_with(http) && is_digits(version.substr(0, 1)) &&
+         version[1] == '.' && is_digits(version.substr(2)) && version[0] != '1';
+}
+
+std::vector<HeaderView> views_of(const boost::beast::http::fields& fields) {
+  std::vector<HeaderView> views;
+  for (const auto& field : fields) {
+    const auto name = field.name_string();
+    const auto value = field.value();
+    views.push_back({{name.data(), name.size()}, {value.data(), value.size()}});
+  }
+  return views;
+}
+
+std::optional<Refusal> check_request(RequestHead& head) {
+  if (head.version != 11 && head.version != 10) return Refusal{505, "Only HTTP/1.0 and HTTP/1.1 are understood here."};
+  const std::size_t codings = count(head.headers, "Transfer-Encoding");
+  const std::size_t lengths = count(head.headers, "Content-Length");
+  if (codings > 0) {
+    if (lengths > 0) return Refusal{400, "Content-Length and Transfer-Encoding exclude each other."};
+    if (head.version == 10) return Refusal{400, "HTTP/1.0 has no Transfer-Encoding."};
+    if (codings > 1 || !same_name(first(head.headers, "Transfer-Encoding"), "chunked")) {
+      return Refusal{400, "The only Transfer-Encoding that is understood here is chunked, once."};
+    }
+  }
+  if (lengths > 1) return Refusal{400, "There is more than one Content-Length."};
+  if (lengths == 1 && !is_digits(first(head.headers, "Content-Length"))) {
+    return Refusal{400, "Content-Length is no number."};
+  }
+  const std::size_t hosts = count(head.headers, "Host");
+  if (hosts > 1 || (hosts == 0 && head.version == 11)) return Refusal{400, "There must be one Host line."};
+  if (head.method == "CONNECT") return Refusal{501, "CONNECT is not supported here."};
+  if (contains(http::list_members(first(head.headers, "Upgrade")), "websocket")) {
+    return Refusal{501, "Upgrading to WebSocket is not supported here."};
+  }
+  if (head.target.starts_with('/')) return std::nullopt;
+  if (head.target == "*" && head.method == "OPTIONS") return std::nullopt;
+  // RFC 9112, section 3.2.2: the authority replaces Host.
+  const auto slashes = head.target.find("://");
+  const std::string_view scheme = std::string_view(head.target).substr(0, slashes);
+  if (slashes == std::string::npos || !(same_name(scheme, "http") || same_name(scheme, "https"))) {
+    return Refusal{400, "The request target is neither a path nor an http URI."};
+  }
+  const auto end = head.target.find_first_of("/?#", slashes + 3);
+  head.host = head.target.substr(slashes + 3, end == std::string::npos ? end : end - slashes - 3);
+  std::string path = end == std::string::npos ? std::string() : head.target.substr(end);
+  if (head.host.empty() || head.host.find('@') != std::string::npos) {
+    return Refusal{400, "The request target has no host, or a user in it."};
+  }
+  if (!path.starts_with('/')) path.insert(0, 1, '/');
+  head.target = std::move(path);
+  return std::nullopt;
+}
+
+bool is_framed_well(const std::vector<HeaderView>& headers, unsigned version) {
+  const std::size_t codings = count(headers, "Transfer-Encoding");
+  const std::size_t lengths = count(headers, "Content-Length");
+  if (lengths > 1 || (lengths == 1 && !is_digits(first(headers, "Content-Length")))) return false;
+  if (codings == 0) return true;
+  return codings == 1 && lengths == 0 && version == 11 && same_name(first(headers, "Transfer-Encoding"), "chunked");
+}
+
+http::Headers forwarded(const std::vector<HeaderView>& headers) {
+  const auto named = named_by_connection(headers);
+  http::Headers out;
+  out.reserve(headers.size());
+  for (const HeaderView& header : headers) {
+    if (contains(of_connection, header.name) || contains(named, header.name)) continue;
+    out.push_back({std::string(header.name), std::string(header.value)});
+  }
+  return out;
+}
+
+std::string write_request_head(const RequestHead& head, Framing framing, std::string_view client) {
+  std::string out;
+  out.reserve(1024);
+  out += head.method;
+  out += ' ';
+  out += head.target;
+  out += " HTTP/1.1\r\n";
+  if (!head.host.empty()) append(out, "Host", head.host);
+  std::string clients;
+  std::string via;
+  const auto join = [](std::string& list, std::string_view value) {
+    if (!list.empty()) list += ", ";
+    list += value;
+  };
+  for (const http::Header& header : forwarded(head.headers)) {
+    if (same_name(header.name, "X-Forwarded-For")) {
+      join(clients, header.value);
+    } else if (same_name(header.name, "Via")) {
+      join(via, header.value);
+    } else if (!same_name(header.name, "Expect") && !(same_name(header.name, "Host") && !head.host.empty())) {
+      append(out, header.name, header.value);
+    }
+  }
+  join(clients, client);
+  join(via, head.version == 11 ? "1.1 once" : "1.0 once");
+  append(out, "X-Forwarded-For", clients);
+  append(out, "Via", via);
+  append(out, framing);
+  out += "\r\n";
+  return out;
+}
+
+std::string write_answer_head(unsigned status, std::string_view reason, const http::Headers& headers, Framing framing,
+                              unsigned version, bool keep_alive) {
+  std::string out;
+  out.reserve(512);
+  append_status_line(out, status, reason);
+  for (const http::Header& header : headers) append(out, header.name, header.value);
+  if (find_header(headers, "Date") == nullptr) append(out, "Date", http_date());
+  append(out, framing);
+  if (!keep_alive) append(out, "Connection", "close");
+  if (keep_alive && version == 10) append(out, "Connection", "keep-alive");
+  out += "\r\n";
+  return out;
+}
+
+std::string write_interim_head(unsigned status, std::string_view reason, const http::Headers& headers) {
+  std::string out;
+  append_status_line(out, status, reason);
+  for (const http::Header& header : headers) append(out, header.name, header.value);
+  out += "\r\n";
+  return out;
+}
+
+std::string chunk_head(std::size_t bytes) {
+  std::array<char, 2 * sizeof bytes> digits{};
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), bytes, 16).ptr;
+  return std::string(digits.data(), end) + "\r\n";
+}
+
+http::Answer problem(std::string_view name, unsigned status, std::string_view title, std::string_view detail) {
+  http::Answer answer;
+  answer.status = status;
+  answer.headers = {{"Content-Type", "application/problem+json"}, {"Content-Language", "en"}};
+  std::string& body = answer.body;
+  body += R"({"type":"urn:once:problem:)";
+  body += name;
+  body += R"(","title":")";
+  body += title;
+  body += R"(","status":)";
+  body += std::to_string(status);
+  body += R"(,"detail":")";
+  body += detail;
+  body += "\"}\n";
+  return answer;
+}
+
+}  // namespace once::proxy

@@ -1,0 +1,75 @@
+// Heads of messages: what is refused before it is parsed, what is refused after, and how they are written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/beast/http/fields.hpp>
+
+#include <once/frontends/http/message.hpp>
+
+namespace once::proxy {
+
+// Two parsers on the way that disagree about where a message ends are what request smuggling is made of. So the raw
+// bytes of a head are held to the grammar that everybody agrees on (RFC 9112, sections 2.2 and 5): lines end in CR LF,
+// no CR or LF stands alone, no NUL, no line is folded (begins with a blank).
+struct HeadScan {
+  enum class Kind : std::uint8_t { incomplete, complete, malformed };
+  Kind kind = Kind::incomplete;
+  std::size_t bytes = 0;  // complete: up to the end of the empty line. incomplete: where to go on.
+};
+// `from`: what an earlier call for the same head has said, 0 at first.
+HeadScan scan_head(std::string_view bytes, std::size_t from = 0);
+
+// Whether the request line of a complete head is one of another HTTP than 1.x.
+bool is_other_http(std::string_view head);
+
+std::vector<http::HeaderView> views_of(const boost::beast::http::fields& fields);
+
+// What is wrong with a request that the parser has taken, if anything is.
+struct Refusal {
+  unsigned status = 400;
+  std::string_view detail;  // Plain ASCII without quotes.
+};
+struct RequestHead {
+  std::string_view method;
+  std::string target;  // In origin form, or "*". An absolute URI is made that, and its authority is in `host`.
+  std::string host;    // Empty: as the Host line has it.
+  unsigned version = 11;
+  std::vector<http::HeaderView> headers;
+};
+std::optional<Refusal> check_request(RequestHead& head);
+
+// Whether the framing of an answer can be trusted.
+bool is_framed_well(const std::vector<http::HeaderView>& headers, unsigned version);
+
+// The lines that go on to the other side: without those of this connection (RFC 9110, section 7.6.1), and without
+// Content-Length, which whoever writes the message adds.
+http::Headers forwarded(const std::vector<http::HeaderView>& headers);
+
+// How a body is told from what follows it.
+struct Framing {
+  enum class Kind : std::uint8_t { none, length, chunked, until_close };
+  Kind kind = Kind::none;
+  std::uint64_t length = 0;
+};
+
+// As the upstream gets it: with X-Forwarded-For, to which `client` is appended, and Via.
+std::string write_request_head(const RequestHead& head, Framing framing, std::string_view client);
+
+// As the client gets it. `version`: the client's. Adds Date if there is none.
+std::string write_answer_head(unsigned status, std::string_view reason, const http::Headers& headers, Framing framing,
+                              unsigned version, bool keep_alive);
+std::string write_interim_head(unsigned status, std::string_view reason, const http::Headers& headers);
+
+// The line before a chunk. CR LF follow it, and end the body if `bytes` is 0.
+std::string chunk_head(std::size_t bytes);
+
+// What the proxy itself answers: application/problem+json. `name` is a heading of docs/proxy.md.
+http::Answer problem(std::string_view name, unsigned status, std::string_view title, std::string_view detail);
+
+}  // namespace once::proxy

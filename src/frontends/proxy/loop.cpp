@@ -1,0 +1,174 @@
+#include "frontends/proxy/loop.hpp"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/write.hpp>
+
+namespace once::proxy {
+
+namespace {
+
+constexpr std::size_t write_bytes = 64 * 1024;  // Written under one deadline.
+
+}  // namespace
+
+void Loop::start() { net::co_spawn(io, sweep(), net::detached); }
+
+Task<void> Loop::sweep() {
+  error_code ignored;
+  while (!closing_ || !connections_.empty()) {
+    timer_.expires_after(closing_ ? Millis{1} : tick_);
+    co_await timer_.async_wait(net::redirect_error(use_task, ignored));
+    const auto now = Steady::now();
+    std::erase_if(kept_, [&](const Kept& kept) { return closing_ || kept.until <= now; });
+    for (Connection* const connection : connections_) connection->expire(now);
+  }
+}
+
+void Loop::close_all() {
+  closing_ = true;
+  draining_ = true;
+  kept_.clear();
+  timer_.cancel();
+  for (Connection* const connection : connections_) connection->close();
+}
+
+void Loop::close_idle() {
+  draining_ = true;
+  for (Connection* const connection : connections_) {
+    if (connection->idle_) connection->close();
+  }
+}
+
+std::unique_ptr<Connection> Loop::take_kept() {
+  const auto now = Steady::now();
+  while (!kept_.empty()) {
+    Kept kept = std::move(kept_.back());  // The warmest one.
+    kept_.pop_back();
+    if (kept.until > now && kept.connection->is_quiet()) return std::move(kept.connection);
+  }
+  return nullptr;
+}
+
+void Loop::keep(std::unique_ptr<Connection> connection, Millis limit, std::size_t at_most) {
+  if (draining_ || kept_.size() >= at_most) return;
+  kept_.push_back({std::move(connection), Steady::now() + limit});
+}
+
+Connection::Connection(Loop& loop, Socket taken)
+    : socket(std::move(taken)), buffer(loop.max_buffer_bytes()), loop_(loop) {
+  loop_.connections_.insert(this);
+  if (loop_.closing_) close();
+}
+
+Connection::~Connection() { loop_.connections_.erase(this); }
+
+void Connection::expire(Steady::time_point now) {
+  bool late = false;
+  if (read_by_ <= now) {
+    read_by_ = no_deadline;
+    read_late_ = late = true;
+  }
+  if (write_by_ <= now) {
+    write_by_ = no_deadline;
+    write_late_ = late = true;
+  }
+  if (late) cancel();
+}
+
+void Connection::cancel() {
+  error_code ignored;
+  socket.cancel(ignored);
+}
+
+void Connection::close() {
+  error_code ignored;
+  socket.close(ignored);
+}
+
+Task<error_code> Connection::fill(Millis limit, std::size_t at_most) {
+  set_read_deadline(limit);
+  const error_code error = co_await read_some(at_most);
+  clear_read_deadline();
+  co_return error;
+}
+
+Task<error_code> Connection::fill_without_limit() { co_return co_await read_some(piece_bytes); }
+
+Task<error_code> Connection::read_some(std::size_t at_most) {
+  const std::size_t room = std::min(at_most, buffer.max_size() - buffer.size());
+  if (room == 0) co_return net::error::no_buffer_space;
+  read_late_ = false;
+  error_code error;
+  const auto space = buffer.prepare(room);
+  const std::size_t got = co_await socket.async_read_some(space, net::redirect_error(use_task, error));
+  buffer.commit(got);
+  if (error && read_late_) co_return net::error::timed_out;
+  co_return error;
+}
+
+Task<error_code> Connection::write(std::span<const net::const_buffer> buffers, Millis limit, std::uint64_t& written) {
+  error_code error;
+  write_late_ = false;
+  // A head and a body that are small go out in one piece, as there are at most four buffers.
+  std::array<net::const_buffer, 4> piece;
+  std::size_t at = 0;
+  std::size_t skip = 0;
+  while (at < buffers.size() && !error) {
+    std::size_t room = write_bytes;
+    std::size_t count = 0;
+    while (at < buffers.size() && room > 0 && count < piece.size()) {
+      const net::const_buffer rest = buffers[at] + skip;
+      piece[count] = net::buffer(rest, room);
+      room -= piece[count].size();
+      skip += piece[count].size();
+      ++count;
+      if (skip == buffers[at].size()) {
+        ++at;
+        skip = 0;
+      }
+    }
+    const std::span<const net::const_buffer> now(piece.data(), count);
+    write_by_ = Steady::now() + limit;
+    written += co_await net::async_write(socket, now, net::redirect_error(use_task, error));
+    write_by_ = no_deadline;
+  }
+  if (error && write_late_) co_return net::error::timed_out;
+  co_return error;
+}
+
+Task<error_code> Connection::connect(const tcp::endpoint& endpoint, Millis limit) {
+  error_code error;
+  write_late_ = false;
+  write_by_ = Steady::now() + limit;
+  co_await socket.async_connect(endpoint, net::redirect_error(use_task, error));
+  write_by_ = no_deadline;
+  if (error && write_late_) co_return net::error::timed_out;
+  if (!error) {
+    error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+  }
+  co_return error;
+}
+
+bool Connection::is_quiet() {
+  if (buffer.size() != 0 || !socket.is_open()) return false;
+  char byte = 0;
+  const auto got = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got < 0 && errno == EAGAIN;
+}
+
+Task<void> Event::wait() {
+  error_code ignored;
+  while (!set_) co_await timer_.async_wait(net::redirect_error(use_task, ignored));
+}
+
+}  // namespace once::proxy

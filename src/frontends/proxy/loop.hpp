@@ -1,0 +1,118 @@
+// One thread of the proxy: its event loop, the connections that live on it, their deadlines, and the connections to
+// the upstream that it keeps. Nothing here is shared with other threads, so nothing is locked.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <unordered_set>
+#include <vector>
+
+#include <boost/beast/core/flat_buffer.hpp>
+
+#include <once/time.hpp>
+
+#include "frontends/proxy/net.hpp"
+
+namespace once::proxy {
+
+class Connection;
+
+class Loop {
+ public:
+  // `tick`: how late a deadline may be noticed.
+  Loop(Millis tick, std::size_t max_buffer_bytes) : tick_(tick), max_buffer_bytes_(max_buffer_bytes), timer_(io) {}
+
+  net::io_context io{1};
+
+  void start();       // Before the thread runs.
+  void close_all();   // On the thread: closes every connection, now and from now on.
+  void close_idle();  // On the thread: those between two requests, now and from now on.
+  [[nodiscard]] bool draining() const noexcept { return draining_; }
+  [[nodiscard]] bool closing() const noexcept { return closing_; }
+  [[nodiscard]] std::size_t max_buffer_bytes() const noexcept { return max_buffer_bytes_; }
+
+  // The upstream's kept connections. A connection is given back only between two exchanges.
+  std::unique_ptr<Connection> take_kept();
+  void keep(std::unique_ptr<Connection> connection, Millis limit, std::size_t at_most);
+
+ private:
+  friend class Connection;
+  Task<void> sweep();
+
+  struct Kept {
+    std::unique_ptr<Connection> connection;
+    Steady::time_point until;
+  };
+
+  const Millis tick_;
+  const std::size_t max_buffer_bytes_;
+  Timer timer_;  // Of the sweep.
+  bool draining_ = false;
+  bool closing_ = false;
+  std::unordered_set<Connection*> connections_;
+  std::vector<Kept> kept_;
+};
+
+// A socket with what was read from it, and two deadlines. When one passes, what waits on the socket is cancelled and
+// fails with timed_out; the connection itself stays usable, to say so to the other side.
+class Connection {
+ public:
+  Connection(Loop& loop, Socket socket);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  static constexpr std::size_t piece_bytes = 16 * 1024;
+
+  // Reads what there is, at least a byte, behind what is in `buffer`. no_buffer_space: it is full.
+  Task<error_code> fill(Millis limit, std::size_t at_most = piece_bytes);
+  // The same with a deadline that somebody else sets meanwhile (set_read_deadline).
+  Task<error_code> fill_without_limit();
+  // Writes all of it, in pieces, each of which has `limit`. `written` grows by what the kernel has taken.
+  Task<error_code> write(std::span<const net::const_buffer> buffers, Millis limit, std::uint64_t& written);
+  Task<error_code> connect(const tcp::endpoint& endpoint, Millis limit);
+
+  void set_read_deadline(Millis limit) { read_by_ = Steady::now() + limit; }
+  void clear_read_deadline() noexcept { read_by_ = no_deadline; }
+  void cancel();  // What waits on it fails.
+  void close();
+  void set_idle(bool idle) noexcept { idle_ = idle; }
+
+  // A kept connection of which the other side has said nothing: not its end, and no byte that nobody asked for.
+  [[nodiscard]] bool is_quiet();
+
+  Socket socket;
+  beast::flat_buffer buffer;
+
+ private:
+  friend class Loop;
+  static constexpr auto no_deadline = Steady::time_point::max();
+  void expire(Steady::time_point now);
+  Task<error_code> read_some(std::size_t at_most);
+
+  Loop& loop_;
+  Steady::time_point read_by_ = no_deadline;
+  Steady::time_point write_by_ = no_deadline;
+  bool read_late_ = false;
+  bool write_late_ = false;
+  bool idle_ = false;
+};
+
+// Something that happens once, on the same thread.
+class Event {
+ public:
+  explicit Event(Loop& loop) : timer_(loop.io, Steady::time_point::max()) {}
+  void set() {
+    set_ = true;
+    timer_.cancel();
+  }
+  [[nodiscard]] bool is_set() const noexcept { return set_; }
+  Task<void> wait();
+
+ private:
+  Timer timer_;
+  bool set_ = false;
+};
+
+}  // namespace once::proxy

@@ -1,0 +1,245 @@
+#include <once/frontends/proxy.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+
+#include <once/error.hpp>
+
+#include "frontends/proxy/loop.hpp"
+#include "frontends/proxy/session.hpp"
+
+namespace once::proxy {
+
+namespace {
+
+constexpr Millis most_tick{100};
+constexpr Millis no_room_pause{50};  // When there is no file descriptor left for another connection.
+
+Exception misuse(const std::string& what) { return {ErrorKind::misuse, what}; }
+
+ProxyOptions checked(ProxyOptions options) {
+  const Timeouts& t = options.timeouts;
+  for (const Millis limit : {t.idle, t.head, t.body, t.connect, t.answer, t.upstream_idle}) {
+    if (limit < Millis{1} || limit > std::chrono::hours(24)) throw misuse("a timeout must be 1ms to 24h");
+  }
+  if (options.max_head_bytes < 1024 || options.max_head_bytes > 1024 * 1024) {
+    throw misuse("max_head_bytes must be 1 KiB to 1 MiB");
+  }
+  if (options.threads > 256) throw misuse("threads must be at most 256");
+  if (options.threads == 0) options.threads = std::clamp(std::thread::hardware_concurrency(), 1U, 256U);
+  if (options.upstream.host.empty() || options.upstream.port == 0) throw misuse("the upstream needs a host and a port");
+  return options;
+}
+
+// A deadline is noticed at most an eighth too late, or a tenth of a second.
+Millis tick_for(const Timeouts& t) {
+  const Millis shortest = std::min({t.idle, t.head, t.body, t.connect, t.answer, t.upstream_idle});
+  return std::clamp(shortest / 8, Millis{1}, most_tick);
+}
+
+tcp::endpoint resolve(const Address& address) {
+  error_code error;
+  const auto literal = net::ip::make_address(address.host, error);
+  if (!error) return {literal, address.port};
+  net::io_context io;
+  const auto found =
+      tcp::resolver(io).resolve(address.host, std::to_string(address.port), tcp::resolver::passive, error);
+  if (error || found.empty()) {
+    throw Exception(ErrorKind::unavailable, "cannot find the address of " + address.host + ": " + error.message());
+  }
+  return found.begin()->endpoint();
+}
+
+}  // namespace
+
+Address parse_address(std::string_view text, std::string_view what) {
+  const auto bad = [&] {
+    return misuse(std::string(what) + " must be HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, and not '" +
+                  std::string(text) + "'");
+  };
+  const auto colon = text.rfind(':');
+  if (colon == std::string_view::npos) throw bad();
+  std::string_view host = text.substr(0, colon);
+  const std::string_view digits = text.substr(colon + 1);
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    throw bad();
+  }
+  Address address{.host = std::string(host), .port = 0};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), address.port);
+  if (host.empty() || error != std::errc() || end != digits.data() + digits.size()) throw bad();
+  return address;
+}
+
+std::string_view to_string(Outcome outcome) noexcept {
+  switch (outcome) {
+    case Outcome::executed:
+      return "executed";
+    case Outcome::replayed:
+      return "replayed";
+    case Outcome::conflict:
+      return "conflict";
+    case Outcome::mismatch:
+      return "mismatch";
+    case Outcome::unknown:
+      return "unknown";
+    case Outcome::refused:
+      return "refused";
+    case Outcome::passed:
+      return "passed";
+    case Outcome::unprotected:
+      return "unprotected";
+    case Outcome::error:
+      return "error";
+  }
+  return "?";
+}
+
+class Proxy::Impl {
+ public:
+  Impl(Engine& engine, http::Options rules, ProxyOptions options)
+      : options_(checked(std::move(options))), endpoint_(engine, std::move(rules)) {
+    // A head that is read, and what came behind it in the same piece.
+    const std::size_t buffer = options_.max_head_bytes + std::size_t{64} * 1024;
+    options_.max_idle_upstream = (options_.max_idle_upstream + options_.threads - 1) / options_.threads;
+    for (unsigned i = 0; i < options_.threads; ++i) {
+      loops_.push_back(std::make_unique<Loop>(tick_for(options_.timeouts), buffer));
+    }
+    listen();
+    for (const auto& loop : loops_) loop->start();
+    net::co_spawn(loops_.front()->io, accept(), net::detached);
+    for (const auto& loop : loops_) {
+      threads_.emplace_back([&io = loop->io] { io.run(); });
+    }
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  ~Impl() {
+    for (const auto& loop : loops_) {
+      net::post(loop->io, [this, &loop] {
+        if (loop == loops_.front()) close_acceptor();
+        loop->close_all();
+      });
+    }
+    threads_.clear();  // Each joins when nothing is left to be done on it.
+  }
+
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+  [[nodiscard]] std::size_t connections() const {
+    const std::lock_guard lock(mutex_);
+    return sessions_;
+  }
+  [[nodiscard]] bool draining() const {
+    const std::lock_guard lock(mutex_);
+    return draining_;
+  }
+
+  bool drain(Millis limit) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!draining_) {
+        draining_ = true;
+        net::post(loops_.front()->io, [this] { close_acceptor(); });
+        for (const auto& loop : loops_) net::post(loop->io, [&loop] { loop->close_idle(); });
+      }
+    }
+    std::unique_lock lock(mutex_);
+    return ended_.wait_for(lock, limit, [&] { return sessions_ == 0 && acceptor_closed_; });
+  }
+
+ private:
+  void listen() {
+    const tcp::endpoint endpoint = resolve(options_.listen);
+    error_code error;
+    auto& acceptor = acceptor_.emplace(loops_.front()->io);
+    acceptor.open(endpoint.protocol(), error);
+    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor.bind(endpoint, error);
+    if (!error) acceptor.listen(net::socket_base::max_listen_connections, error);
+    if (!error) port_ = acceptor.local_endpoint(error).port();
+    if (error) {
+      throw Exception(ErrorKind::unavailable, "cannot listen on " + options_.listen.host + " port " +
+                                                  std::to_string(options_.listen.port) + ": " + error.message());
+    }
+  }
+
+  void close_acceptor() {
+    error_code ignored;
+    acceptor_->close(ignored);
+  }
+
+  // Connections go round all threads, so that a few busy ones do not meet on one.
+  Task<void> accept() {
+    Timer pause(loops_.front()->io);
+    for (std::size_t turn = 0; acceptor_->is_open(); ++turn) {
+      Loop& loop = *loops_[turn % loops_.size()];
+      Socket socket(loop.io);
+      error_code error;
+      co_await acceptor_->async_accept(socket, net::redirect_error(use_task, error));
+      if (!error) {
+        {
+          const std::lock_guard lock(mutex_);
+          ++sessions_;
+        }
+        net::post(loop.io, [this, &loop, socket = std::move(socket)]() mutable {
+          Task<void> life = session(loop, std::move(socket));
+          net::co_spawn(loop.io, std::move(life), net::detached);
+        });
+        continue;
+      }
+      if (error == net::error::operation_aborted || error == net::error::bad_descriptor) break;
+      // What has come must not be given up for one that could not be taken.
+      pause.expires_after(error == net::error::connection_aborted ? Millis{0} : no_room_pause);
+      co_await pause.async_wait(net::redirect_error(use_task, error));
+    }
+    const std::lock_guard lock(mutex_);
+    acceptor_closed_ = true;
+    ended_.notify_all();
+  }
+
+  Task<void> session(Loop& loop, Socket socket) {
+    {
+      const auto session = std::make_shared<Session>(loop, std::move(socket), endpoint_, options_);
+      co_await session->run();
+    }
+    const std::lock_guard lock(mutex_);
+    --sessions_;
+    ended_.notify_all();
+  }
+
+  ProxyOptions options_;
+  http::Endpoint endpoint_;
+  std::vector<std::unique_ptr<Loop>> loops_;
+  std::optional<net::basic_socket_acceptor<tcp, Executor>> acceptor_;  // On the first loop.
+  std::uint16_t port_ = 0;
+  mutable std::mutex mutex_;  // Of what follows.
+  std::condition_variable ended_;
+  std::size_t sessions_ = 0;
+  bool draining_ = false;
+  bool acceptor_closed_ = false;
+  std::vector<std::jthread> threads_;
+};
+
+Proxy::Proxy(Engine& engine, http::Options rules, ProxyOptions options)
+    : impl_(std::make_unique<Impl>(engine, std::move(rules), std::move(options))) {}
+Proxy::~Proxy() = default;
+
+std::uint16_t Proxy::port() const noexcept { return impl_->port(); }
+std::size_t Proxy::connections() const noexcept { return impl_->connections(); }
+bool Proxy::draining() const noexcept { return impl_->draining(); }
+bool Proxy::drain(Millis limit) { return impl_->drain(limit); }
+
+}  // namespace once::proxy

@@ -1,0 +1,66 @@
+// One connection of a client: its requests one after the other, from the head to the last byte of the answer.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <once/frontends/http/endpoint.hpp>
+#include <once/frontends/proxy.hpp>
+
+#include "frontends/proxy/head.hpp"
+#include "frontends/proxy/loop.hpp"
+#include "frontends/proxy/upstream.hpp"
+
+namespace once::proxy {
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(Loop& loop, Socket socket, http::Endpoint& endpoint, const ProxyOptions& options);
+
+  Task<void> run();  // Until the connection ends. The caller keeps the session alive.
+
+ private:
+  enum class Next : std::uint8_t {
+    keep,    // The connection is ready for another request.
+    close,   // It is not; what was sent must arrive, so end it gently.
+    vanish,  // The client must see that something broke off, or is gone itself.
+  };
+
+  Task<bool> read_head();  // False: the connection is to be ended.
+  Task<Next> serve();
+  Task<Next> serve_operation();
+  Task<Next> run_claimed(http::Execution& execution, const std::string& body);
+  Task<Next> keep_answer(http::Execution& execution, Exchange& exchange);
+  Task<Next> pass(std::string_view body, bool body_was_read);
+  Task<Next> relay(Exchange& exchange, std::string_view already);
+  Task<Next> send(const http::Answer& answer, bool keep_alive);
+  Task<bool> read_body(std::string& body);  // False: there is none, see refusal_.
+  Task<void> send_continue();
+  Task<void> linger();
+
+  [[nodiscard]] http::Request view(std::string_view body) const;
+  [[nodiscard]] Framing request_framing() const;
+  [[nodiscard]] bool is_head() const { return head_.method == "HEAD"; }
+  [[nodiscard]] bool wants_more() const;  // May the connection be kept, as far as the client and we are concerned?
+  [[nodiscard]] http::Answer answer_to(Trouble trouble) const;
+  void tell();
+
+  Loop& loop_;
+  http::Endpoint& endpoint_;
+  const ProxyOptions& options_;
+  Connection client_;
+  std::string address_;
+  // Of the request that is served.
+  std::optional<RequestParser> parser_;
+  RequestHead head_;
+  std::optional<http::Answer> refusal_;  // To be sent by read_head()'s caller.
+  Steady::time_point began_;
+  Served served_;
+  std::string path_;
+  std::string key_hash_;
+  bool first_ = true;
+};
+
+}  // namespace once::proxy

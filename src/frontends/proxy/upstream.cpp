@@ -1,0 +1,208 @@
+#include "frontends/proxy/upstream.hpp"
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+
+#include "frontends/proxy/head.hpp"
+
+namespace once::proxy {
+
+namespace {
+
+constexpr int max_interim_answers = 16;
+
+Trouble of_client(Piece::End end) {
+  switch (end) {
+    case Piece::End::none:
+      return Trouble::none;
+    case Piece::End::gone:
+      return Trouble::client_gone;
+    case Piece::End::late:
+      return Trouble::client_late;
+    case Piece::End::bad:
+      return Trouble::client_bad;
+  }
+  return Trouble::client_bad;
+}
+
+}  // namespace
+
+std::string_view to_string(Trouble trouble) noexcept {
+  switch (trouble) {
+    case Trouble::none:
+      return "";
+    case Trouble::unreachable:
+      return "upstream-unreachable";
+    case Trouble::connect_late:
+      return "upstream-connect-timeout";
+    case Trouble::lost:
+      return "upstream-lost";
+    case Trouble::late:
+      return "upstream-timeout";
+    case Trouble::bad_answer:
+      return "upstream-malformed";
+    case Trouble::client_gone:
+      return "client-gone";
+    case Trouble::client_late:
+      return "client-timeout";
+    case Trouble::client_bad:
+      return "client-malformed";
+  }
+  return "?";
+}
+
+Task<Trouble> Exchange::start(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to) {
+  connection_ = loop_.take_kept();
+  reused_ = connection_ != nullptr;
+  if (!reused_) {
+    const Trouble trouble = co_await connect();
+    if (trouble != Trouble::none) co_return trouble;
+  }
+  sending_started_ = true;
+  body_ = body;
+  Task<void> sending = send(shared_from_this(), head, body);
+  net::co_spawn(loop_.io, std::move(sending), net::detached);
+  const Trouble trouble = co_await read_head(is_head_method, interim_to);
+  if (trouble == Trouble::none) co_return trouble;
+  connection_->close();
+  const bool client_failed_first =
+      sent_.is_set() &&
+      (sending_ == Trouble::client_gone || sending_ == Trouble::client_late || sending_ == Trouble::client_bad);
+  if (body.client != nullptr && !sent_.is_set()) body.client->cancel();
+  co_await sent_.wait();
+  // Not a byte was taken by the kernel: nobody can have seen it.
+  if (written_ == 0) co_return Trouble::unreachable;
+  co_return client_failed_first ? sending_ : trouble;
+}
+
+Task<Trouble> Exchange::connect() {
+  const Address& upstream = options_.upstream;
+  error_code error;
+  std::vector<tcp::endpoint> endpoints;
+  const auto literal = net::ip::make_address(upstream.host, error);
+  if (!error) {
+    endpoints.emplace_back(literal, upstream.port);
+  } else {
+    net::ip::basic_resolver<tcp, Executor> resolver(loop_.io);
+    const auto found = co_await resolver.async_resolve(upstream.host, std::to_string(upstream.port),
+                                                       net::redirect_error(use_task, error));
+    if (error) co_return Trouble::unreachable;
+    for (const auto& entry : found) endpoints.push_back(entry.endpoint());
+  }
+  Trouble trouble = Trouble::unreachable;
+  for (const tcp::endpoint& endpoint : endpoints) {
+    connection_ = std::make_unique<Connection>(loop_, Socket(loop_.io));
+    if (loop_.closing()) break;
+    error = co_await connection_->connect(endpoint, options_.timeouts.connect);
+    if (!error) co_return Trouble::none;
+    trouble = error == net::error::timed_out ? Trouble::connect_late : Trouble::unreachable;
+  }
+  connection_.reset();
+  co_return trouble;
+}
+
+Task<void> Exchange::send(std::shared_ptr<Exchange> self, std::string_view head, BodySource body) {
+  const std::array<net::const_buffer, 2> first{net::buffer(head), net::buffer(body.bytes)};
+  const error_code error = co_await self->connection_->write(first, self->options_.timeouts.body, self->written_);
+  self->body_bytes_ = body.bytes.size();
+  if (error) {
+    // The answer may be there all the same (413, then a close): reading goes on, and tells.
+    self->sending_ = error == net::error::timed_out ? Trouble::late : Trouble::lost;
+  } else if (body.client != nullptr) {
+    self->sending_ = co_await self->send_body(body);
+    if (self->sending_ != Trouble::none && self->sending_ != Trouble::lost && self->sending_ != Trouble::late) {
+      self->connection_->close();  // An answer to half a request is none.
+    }
+  }
+  self->sent_.set();
+  if (!self->head_read_) self->connection_->set_read_deadline(self->options_.timeouts.answer);
+}
+
+Task<Trouble> Exchange::send_body(BodySource body) {
+  std::vector<char> space(Connection::piece_bytes);
+  for (;;) {
+    const Piece piece = co_await read_piece(*body.client, *body.parser, space, options_.timeouts.body);
+    if (piece.trouble != Piece::End::none) co_return of_client(piece.trouble);
+    body_bytes_ += piece.got;
+    const std::string size = body.chunked ? chunk_head(piece.got) : std::string();
+    const std::string_view end = body.chunked ? "\r\n" : "";
+    const std::array<net::const_buffer, 3> out{net::buffer(size), net::buffer(space.data(), piece.got),
+                                               net::buffer(end)};
+    const error_code error = co_await connection_->write(out, options_.timeouts.body, written_);
+    if (error) co_return error == net::error::timed_out ? Trouble::late : Trouble::lost;
+    if (piece.got == 0) co_return Trouble::none;
+  }
+}
+
+Task<Trouble> Exchange::read_head(bool is_head_method, Connection* interim_to) {
+  Connection& connection = *connection_;
+  for (int heads = 0; heads <= max_interim_answers; ++heads) {
+    HeadScan scan;
+    for (;;) {
+      const auto seen = connection.buffer.cdata();
+      scan = scan_head({static_cast<const char*>(seen.data()), seen.size()}, scan.bytes);
+      if (scan.kind == HeadScan::Kind::malformed) co_return Trouble::bad_answer;
+      if (scan.kind == HeadScan::Kind::complete) break;
+      if (connection.buffer.size() > options_.max_head_bytes) co_return Trouble::bad_answer;
+      const error_code error = co_await connection.fill_without_limit();
+      if (error == net::error::timed_out) co_return Trouble::late;
+      if (error == net::error::no_buffer_space) co_return Trouble::bad_answer;
+      if (error) co_return connection.buffer.size() == 0 ? Trouble::lost : Trouble::bad_answer;
+    }
+    answer_.emplace();
+    AnswerParser& answer = *answer_;
+    answer.header_limit(static_cast<std::uint32_t>(scan.bytes));
+    answer.body_limit(boost::none);
+    answer.skip(is_head_method);
+    error_code error;
+    connection.buffer.consume(answer.put(connection.buffer.data(), error));
+    if ((error && error != bhttp::error::need_more && error != bhttp::error::need_buffer) || !answer.is_header_done()) {
+      co_return Trouble::bad_answer;
+    }
+    const auto headers = views_of(answer.get());
+    const unsigned status = answer.get().result_int();
+    if (status < 100 || status == 101 || !is_framed_well(headers, answer.get().version()))
+      co_return Trouble::bad_answer;
+    if (status >= 200) {
+      head_read_ = true;
+      connection.clear_read_deadline();
+      co_return Trouble::none;
+    }
+    const auto reason = answer.get().reason();
+    if (status == 100 || interim_to == nullptr) continue;
+    const std::string lines = write_interim_head(status, {reason.data(), reason.size()}, forwarded(headers));
+    const std::array<net::const_buffer, 1> out{net::buffer(lines)};
+    std::uint64_t written = 0;
+    // That the client has gone is found out when it gets the answer.
+    static_cast<void>(co_await interim_to->write(out, options_.timeouts.body, written));
+  }
+  co_return Trouble::bad_answer;
+}
+
+Task<Piece> Exchange::read(std::span<char> into) {
+  return read_piece(*connection_, *answer_, into, options_.timeouts.body);
+}
+
+Task<bool> Exchange::join() {
+  if (!sending_started_) co_return false;
+  if (!sent_.is_set()) {
+    // The answer is over and the request is not: nothing good can follow on either connection.
+    connection_->close();
+    if (body_.client != nullptr) body_.client->cancel();
+    co_await sent_.wait();
+    co_return false;
+  }
+  if (sending_ != Trouble::none) co_return false;
+  if (answer_ && answer_->is_done() && answer_->get().keep_alive() && connection_->buffer.size() == 0 &&
+      connection_->socket.is_open()) {
+    loop_.keep(std::move(connection_), options_.timeouts.upstream_idle, options_.max_idle_upstream);
+  }
+  co_return true;
+}
+
+}  // namespace once::proxy

@@ -1,0 +1,116 @@
+// One exchange with the upstream: a connection, a request that is written while its answer may come already, the
+// answer's head, and its body piece by piece. Nothing is ever sent twice.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <once/frontends/proxy.hpp>
+
+#include "frontends/proxy/loop.hpp"
+
+namespace once::proxy {
+
+// Why there is no answer.
+enum class Trouble : std::uint8_t {
+  none,
+  unreachable,   // Nothing went out: no connection, or none that took a byte.
+  connect_late,  // The same, by the timeout.
+  lost,          // It went out, and the connection ended before the answer did.
+  late,          // It went out, and the answer did not come in time.
+  bad_answer,    // What came is not HTTP, or cannot be framed.
+  client_gone,   // The client's body ended before its end.
+  client_late,   // … came too slowly.
+  client_bad,    // … is malformed.
+};
+std::string_view to_string(Trouble trouble) noexcept;
+
+// Reads on in a body: `got` bytes of it are in `into`. 0 and none: it is over.
+struct Piece {
+  std::size_t got = 0;
+  enum class End : std::uint8_t { none, gone, late, bad } trouble = End::none;
+};
+template <class Parser>
+Task<Piece> read_piece(Connection& connection, Parser& parser, std::span<char> into, Millis limit);
+
+// What follows the head. Either bytes, or a client's body as it comes.
+struct BodySource {
+  std::string_view bytes;
+  Connection* client = nullptr;
+  RequestParser* parser = nullptr;
+  bool chunked = false;
+};
+
+class Exchange : public std::enable_shared_from_this<Exchange> {
+ public:
+  Exchange(Loop& loop, const ProxyOptions& options) : loop_(loop), options_(options), sent_(loop) {}
+
+  // Up to the answer's head. `head` and what `body` points to must live until join(). Interim answers (1xx) but 100 go
+  // to `interim_to` as they come, unless it is null.
+  Task<Trouble> start(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to);
+
+  [[nodiscard]] AnswerParser& answer() noexcept { return *answer_; }
+  [[nodiscard]] bool reused() const noexcept { return reused_; }
+  [[nodiscard]] std::uint64_t request_body_bytes() const noexcept { return body_bytes_; }
+
+  Task<Piece> read(std::span<char> into);
+
+  // Ends the exchange: waits for whoever writes, and keeps the connection for the next one if it is clean. Must be
+  // called after start(), whatever it gave. True if all of the request was sent.
+  Task<bool> join();
+
+ private:
+  Task<Trouble> connect();
+  Task<Trouble> read_head(bool is_head_method, Connection* interim_to);
+  static Task<void> send(std::shared_ptr<Exchange> self, std::string_view head, BodySource body);
+  Task<Trouble> send_body(BodySource body);
+
+  Loop& loop_;
+  const ProxyOptions& options_;
+  std::unique_ptr<Connection> connection_;
+  std::optional<AnswerParser> answer_;
+  Event sent_;  // Whoever writes is done.
+  BodySource body_;
+  Trouble sending_ = Trouble::none;
+  std::uint64_t written_ = 0;  // Bytes that the kernel took of head and body.
+  std::uint64_t body_bytes_ = 0;
+  bool reused_ = false;
+  bool head_read_ = false;
+  bool sending_started_ = false;
+};
+
+template <class Parser>
+Task<Piece> read_piece(Connection& connection, Parser& parser, std::span<char> into, Millis limit) {
+  for (;;) {
+    if (parser.is_done()) co_return Piece{};
+    auto& body = parser.get().body();
+    body.data = into.data();
+    body.size = into.size();
+    body.more = true;
+    error_code error;
+    if (connection.buffer.size() > 0) {
+      const std::size_t used = parser.put(connection.buffer.data(), error);
+      connection.buffer.consume(used);
+      if (error && error != bhttp::error::need_buffer && error != bhttp::error::need_more) {
+        co_return Piece{0, Piece::End::bad};
+      }
+      if (const std::size_t got = into.size() - body.size; got > 0) co_return Piece{got, Piece::End::none};
+      if (error != bhttp::error::need_more) continue;
+    }
+    error = co_await connection.fill(limit);
+    if (error == net::error::eof) {
+      parser.put_eof(error);
+      if (!error && parser.is_done()) co_return Piece{};
+      co_return Piece{0, Piece::End::gone};
+    }
+    if (error == net::error::timed_out) co_return Piece{0, Piece::End::late};
+    if (error == net::error::no_buffer_space) co_return Piece{0, Piece::End::bad};
+    if (error) co_return Piece{0, Piece::End::gone};
+  }
+}
+
+}  // namespace once::proxy

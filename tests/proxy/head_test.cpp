@@ -1,0 +1,107 @@
+// Heads: what is taken, what is refused, how they are written.
+#include "frontends/proxy/head.hpp"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace once::proxy {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Kind = HeadScan::Kind;
+
+TEST(ScanHead, FindsTheEnd) {
+  const std::string head = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+  const HeadScan scan = scan_head(head + "body\n\0");
+  EXPECT_EQ(scan.kind, Kind::complete);
+  EXPECT_EQ(scan.bytes, head.size());
+}
+
+TEST(ScanHead, GoesOnWhereverItWasCut) {
+  const std::string head = "GET / HTTP/1.1\r\nHost: a\r\nX: \r\n\r\n";
+  for (std::size_t cut = 0; cut < head.size(); ++cut) {
+    const HeadScan part = scan_head(std::string_view(head).substr(0, cut));
+    ASSERT_EQ(part.kind, Kind::incomplete) << cut;
+    const HeadScan whole = scan_head(head, part.bytes);
+    ASSERT_EQ(whole.kind, Kind::complete) << cut;
+    ASSERT_EQ(whole.bytes, head.size()) << cut;
+  }
+}
+
+TEST(ScanHead, RefusesWhatParsersDisagreeAbout) {
+  const std::string start = "GET / HTTP/1.1\r\n";
+  for (const std::string& rest :
+       {std::string("Host: a\n\n"), std::string("Host: a\r\r\n\r\n"), std::string("A: b\rC: d"),
+        std::string("A: b\r\n c\r\n\r\n"), std::string("A: b\r\n\tc\r\n\r\n"), std::string(" A: b\r\n\r\n"),
+        std::string("A: \0\r\n\r\n", 8), std::string("\n")}) {
+    EXPECT_EQ(scan_head(start + rest).kind, Kind::malformed) << rest;
+    // Byte by byte as well.
+    HeadScan scan;
+    for (std::size_t size = 0; size <= start.size() + rest.size() && scan.kind == Kind::incomplete; ++size) {
+      scan = scan_head((start + rest).substr(0, size), scan.bytes);
+    }
+    EXPECT_EQ(scan.kind, Kind::malformed) << rest;
+  }
+}
+
+RequestHead request(std::string target, std::vector<http::HeaderView> headers = {{"Host", "a"}}) {
+  return {.method = "POST", .target = std::move(target), .host = {}, .version = 11, .headers = std::move(headers)};
+}
+
+TEST(CheckRequest, AbsoluteTargetsBecomePaths) {
+  RequestHead head = request("http://shop:80/a?b");
+  EXPECT_FALSE(check_request(head));
+  EXPECT_EQ(head.target, "/a?b");
+  EXPECT_EQ(head.host, "shop:80");
+  head = request("HTTP://shop?b");
+  EXPECT_FALSE(check_request(head));
+  EXPECT_EQ(head.target, "/?b");
+  for (const char* const bad : {"a", "*", "http://", "http://u@h/", "ftp://h/", "//h", "h:80"}) {
+    head = request(bad);
+    const bool is_path = bad[0] == '/';
+    EXPECT_EQ(check_request(head).has_value(), !is_path) << bad;
+  }
+}
+
+TEST(WriteRequestHead, DropsWhatIsOfTheConnectionAndAppendsItself) {
+  const RequestHead head = request("/a", {{"Host", "shop"},
+                                          {"Connection", "keep-alive, X-Hop, Host"},
+                                          {"X-Hop", "1"},
+                                          {"Keep-Alive", "timeout=5"},
+                                          {"TE", "trailers"},
+                                          {"Transfer-Encoding", "chunked"},
+                                          {"Expect", "100-continue"},
+                                          {"X-Forwarded-For", "1.2.3.4"},
+                                          {"Via", "1.1 edge"},
+                                          {"Idempotency-Key", "k"}});
+  EXPECT_EQ(write_request_head(head, {Framing::Kind::chunked, 0}, "10.0.0.1"),
+            "POST /a HTTP/1.1\r\nHost: shop\r\nIdempotency-Key: k\r\nX-Forwarded-For: 1.2.3.4, 10.0.0.1\r\n"
+            "Via: 1.1 edge, 1.1 once\r\nTransfer-Encoding: chunked\r\n\r\n");
+}
+
+TEST(WriteAnswerHead, HasADateOfItsOwnUnlessThereIsOne) {
+  const std::string without = write_answer_head(200, {}, {{"A", "b"}}, {Framing::Kind::length, 3}, 11, true);
+  EXPECT_THAT(without, HasSubstr("HTTP/1.1 200 OK\r\nA: b\r\nDate: "));
+  EXPECT_THAT(without, HasSubstr(" GMT\r\nContent-Length: 3\r\n\r\n"));
+  const std::string with = write_answer_head(299, "Fine", {{"date", "d"}}, {}, 10, false);
+  EXPECT_EQ(with, "HTTP/1.1 299 Fine\r\ndate: d\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(write_answer_head(200, {}, {}, {}, 10, true), HasSubstr("Connection: keep-alive\r\n"));
+}
+
+TEST(ChunkHead, IsHexadecimal) {
+  EXPECT_EQ(chunk_head(0), "0\r\n");
+  EXPECT_EQ(chunk_head(16384), "4000\r\n");
+}
+
+TEST(Problem, IsJson) {
+  const http::Answer answer = problem("head-too-large", 431, "T", "D");
+  EXPECT_EQ(answer.body,
+            "{\"type\":\"urn:once:problem:head-too-large\",\"title\":\"T\",\"status\":431,\"detail\":\"D\"}\n");
+  EXPECT_EQ(answer.status, 431U);
+}
+
+}  // namespace
+}  // namespace once::proxy

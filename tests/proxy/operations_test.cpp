@@ -1,0 +1,258 @@
+// Requests with keys: who runs, what the others get, and what is left when somebody goes away.
+#include "proxy_test.hpp"
+
+namespace once::proxy {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string without_date(Message message) {
+  std::erase_if(message.headers, [](const http::Header& h) {
+    return http::same_name(h.name, "Date") || http::same_name(h.name, "Set-Cookie") ||
+           http::same_name(h.name, http::replayed_header);
+  });
+  std::string out = message.first + "\n";
+  for (const http::Header& header : message.headers) out += header.name + ": " + header.value + "\n";
+  return out + "\n" + message.body;
+}
+
+TEST_F(ProxyTest, RunsOnceAndReplaysByteForByte) {
+  start(counting());
+  const Message first = ask(post("k"));
+  EXPECT_EQ(first.first, "HTTP/1.1 201 Created");
+  EXPECT_EQ(first.body, "run 1");
+  EXPECT_EQ(first.header("Set-Cookie"), "s=1");
+  EXPECT_EQ(first.header("Idempotent-Replayed"), "");
+  for (const char* const key : {"k", "\"k\""}) {
+    const Message again = ask(post(key));
+    EXPECT_EQ(without_date(again), without_date(first));
+    EXPECT_EQ(again.header("Idempotent-Replayed"), "true");
+    EXPECT_EQ(again.header("Set-Cookie"), "");
+  }
+  EXPECT_EQ(runs(), 1U);
+  EXPECT_EQ(logged(0).outcome, Outcome::executed);
+  EXPECT_EQ(logged(0).fate, "stored");
+  EXPECT_EQ(logged(0).upstream_status, 201U);
+  EXPECT_EQ(logged(1).outcome, Outcome::replayed);
+  EXPECT_EQ(logged(1).key_hash.size(), 16U);
+  EXPECT_EQ(logged(1).key_hash, logged(0).key_hash);
+  EXPECT_EQ(logged(1).path, "/charges");
+}
+
+TEST_F(ProxyTest, AnswersTheTableOfTheDraft) {
+  rules.policy->on_missing_key = OnMissingKey::refuse;
+  rules.max_body_bytes = 100;
+  start(counting());
+  EXPECT_EQ(ask(post("k")).status(), 201U);
+  struct Case {
+    std::string request;
+    unsigned status;
+    std::string problem;
+    Outcome outcome;
+  };
+  const std::string long_body(101, 'x');
+  const std::string chunked =
+      "POST /charges HTTP/1.1\r\nHost: a\r\nIdempotency-Key: c\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::vector<Case> cases{
+      {post(""), 400, "key-missing", Outcome::refused},
+      {post("\"\""), 400, "key-invalid", Outcome::refused},
+      {post(std::string(256, 'k')), 400, "key-invalid", Outcome::refused},
+      {post("a", "b", "Idempotency-Key: c\r\n"), 400, "keys-differ", Outcome::refused},
+      {post("k", "cents=900"), 422, "key-reused", Outcome::mismatch},
+      {post("l", long_body), 413, "body-too-large", Outcome::refused},
+      {chunked + "65\r\n" + long_body + "\r\n0\r\n\r\n", 413, "body-too-large", Outcome::refused},
+  };
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const Message answer = ask(cases[i].request);
+    EXPECT_EQ(answer.status(), cases[i].status) << cases[i].request;
+    EXPECT_THAT(answer.body, HasSubstr("urn:once:problem:" + cases[i].problem)) << cases[i].request;
+    EXPECT_EQ(answer.header("Content-Type"), "application/problem+json");
+    EXPECT_EQ(logged(i + 1).outcome, cases[i].outcome);
+  }
+  EXPECT_EQ(runs(), 1U);
+}
+
+TEST_F(ProxyTest, PrincipalsHaveKeysOfTheirOwn) {
+  start(counting());
+  EXPECT_EQ(ask(post("k", "a", "Authorization: alice\r\n")).body, "run 1");
+  EXPECT_EQ(ask(post("k", "b", "Authorization: bob\r\n")).body, "run 2");
+  EXPECT_EQ(ask(post("k", "a", "Authorization: alice\r\n")).body, "run 1");
+}
+
+TEST_F(ProxyTest, ADuplicateOfARunningRequestIsAConflict) {
+  start([&](Line& line) {
+    got(line.read_request().value());
+    arrived.open();
+    go.wait();
+    line.write(answer_text("200 OK", "done"));
+  });
+  Line first = client();
+  first.write(post("k"));
+  arrived.wait();
+  const Message second = ask(post("k"));
+  EXPECT_EQ(second.status(), 409U);
+  EXPECT_EQ(second.header("Retry-After"), "5");
+  EXPECT_EQ(ask(post("k", "other")).status(), 422U);
+  go.open();
+  EXPECT_EQ(first.read_message()->body, "done");
+  EXPECT_EQ(ask(post("k")).body, "done");
+  EXPECT_EQ(runs(), 1U);
+}
+
+TEST_F(ProxyTest, TwoHundredAtOnceAreOneCall) {
+  rules.policy->on_conflict = OnConflict::wait;
+  rules.policy->wait = patience;
+  start([&](Line& line) {
+    while (auto request = line.read_request()) {
+      got(std::move(*request));
+      arrived.open();
+      go.wait();
+      line.write(answer_text("201 Created", "the one"));
+    }
+  });
+  std::list<Line> clients;
+  for (int i = 0; i < 200; ++i) {
+    clients.push_back(client());
+    clients.back().write(post("k"));
+  }
+  arrived.wait();
+  go.open();
+  std::size_t replays = 0;
+  for (Line& line : clients) {
+    const auto answer = line.read_message();
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status(), 201U);
+    EXPECT_EQ(answer->body, "the one");
+    if (!answer->header("Idempotent-Replayed").empty()) ++replays;
+  }
+  EXPECT_EQ(replays, 199U);
+  EXPECT_EQ(runs(), 1U);
+}
+
+TEST_F(ProxyTest, AClientThatLeavesChangesNothing) {
+  start([&](Line& line) {
+    got(line.read_request().value());
+    arrived.open();
+    go.wait();
+    line.write(answer_text("201 Created", "kept"));
+  });
+  {
+    Line line = client();
+    line.write(post("k"));
+    arrived.wait();
+    line.reset();
+  }
+  go.open();
+  EXPECT_EQ(logged(0).fate, "stored");
+  const Message again = ask(post("k"));
+  EXPECT_EQ(again.body, "kept");
+  EXPECT_EQ(again.header("Idempotent-Replayed"), "true");
+  EXPECT_EQ(runs(), 1U);
+}
+
+TEST_F(ProxyTest, WhatHasNoBodyYetIsNotClaimed) {
+  start(counting());
+  {
+    Line line = client();
+    line.write("POST /charges HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 9\r\n\r\ncent");
+    line.reset();
+  }
+  EXPECT_EQ(logged(0).outcome, Outcome::error);
+  EXPECT_EQ(logged(0).cause, "client-gone");
+  EXPECT_EQ(ask(post("k")).body, "run 1");
+}
+
+TEST_F(ProxyTest, StatusesDecideWhatIsKept) {
+  std::atomic<int> status = 0;
+  start([&](Line& line) {
+    while (auto request = line.read_request()) {
+      got(std::move(*request));
+      line.write(answer_text(std::to_string(status) + " Said", "as it is"));
+    }
+  });
+  const std::vector<std::pair<int, const char*>> fates{{200, "stored"},   {302, "stored"},    {404, "stored"},
+                                                       {500, "stored"},   {408, "released"},  {429, "released"},
+                                                       {503, "released"}, {502, "ambiguous"}, {504, "ambiguous"}};
+  std::size_t line = 0;
+  for (const auto& [code, fate] : fates) {
+    status = code;
+    const std::string key = "k" + std::to_string(code);
+    const std::size_t before = runs();
+    const Message first = ask(post(key));
+    EXPECT_EQ(first.status(), static_cast<unsigned>(code));
+    EXPECT_EQ(first.body, "as it is");
+    EXPECT_EQ(logged(line++).fate, fate) << code;
+    const Message second = ask(post(key));
+    ++line;
+    const std::string word = fate;
+    EXPECT_EQ(runs() - before, word == "released" ? 2U : 1U) << code;
+    EXPECT_EQ(second.status(), word == "ambiguous" ? 409U : static_cast<unsigned>(code));
+    if (word == "ambiguous") {
+      EXPECT_THAT(second.body, HasSubstr("outcome-unknown"));
+    }
+  }
+}
+
+TEST_F(ProxyTest, AnswersOverTheLimitGoThroughOnceAndLeaveATombstone) {
+  rules.max_answer_bytes = 2'000;
+  const std::string body(100'000, 'b');
+  std::atomic<bool> chunked = false;
+  start([&](Line& line) {
+    while (auto request = line.read_request()) {
+      got(std::move(*request));
+      if (chunked) {
+        line.write("HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n186a0\r\n" + body + "\r\n0\r\n\r\n");
+      } else {
+        line.write(answer_text("201 Created", body, "Location: /charges/1\r\n"));
+      }
+    }
+  });
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::string key = chunked ? "c" : "l";
+    const Message first = ask(post(key));
+    EXPECT_EQ(first.status(), 201U);
+    EXPECT_TRUE(first.body == body);
+    EXPECT_EQ(logged(2 * i).fate, "tombstone");
+    const Message again = ask(post(key));
+    EXPECT_EQ(again.status(), 410U);
+    EXPECT_THAT(again.body, HasSubstr("answer-not-kept"));
+    EXPECT_EQ(logged(2 * i + 1).outcome, Outcome::replayed);
+    EXPECT_EQ(runs(), i + 1);
+    chunked = true;
+  }
+}
+
+TEST_F(ProxyTest, AStoreThatIsDownRefusesOrRunsUnprotected) {
+  store->set_plan([](const once::testing::StoreCall&) {
+    return once::testing::Fault{.kind = once::testing::Fault::Kind::unavailable};
+  });
+  start(counting());
+  const Message refused = ask(post("k"));
+  EXPECT_EQ(refused.status(), 503U);
+  EXPECT_EQ(refused.header("Retry-After"), "5");
+  EXPECT_EQ(logged(0).outcome, Outcome::error);
+  EXPECT_EQ(logged(0).cause, "store");
+  EXPECT_EQ(runs(), 0U);
+  proxy.reset();
+  log.clear();
+  rules.policy->on_store_down = OnStoreDown::run_unprotected;
+  start_for(upstream->port());
+  EXPECT_EQ(ask(post("k")).body, "run 1");
+  EXPECT_EQ(ask(post("k")).body, "run 2");
+  EXPECT_EQ(logged(1).outcome, Outcome::unprotected);
+  EXPECT_EQ(request(1).body, "cents=500");
+}
+
+TEST_F(ProxyTest, KeysInTheBody) {
+  rules.key_field = "id";
+  start(counting());
+  EXPECT_EQ(ask(post("", R"({"id":"a"})")).body, "run 1");
+  EXPECT_EQ(ask(post("", R"({"id":"a"})")).body, "run 1");
+  EXPECT_EQ(ask(post("", "{}")).body, "run 2");
+  EXPECT_EQ(ask(post("", "{}")).body, "run 3");
+  EXPECT_EQ(ask(post("", "no json")).status(), 400U);
+  EXPECT_EQ(request(1).body, "{}");
+}
+
+}  // namespace
+}  // namespace once::proxy

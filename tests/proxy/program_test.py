@@ -1,0 +1,204 @@
+"""once proxy as a program, with curl: signals, deaths, the access log, exit codes."""
+import http.server
+import json
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "apps"))
+import harness
+from harness import Case, wait_until
+
+
+class Service(http.server.ThreadingHTTPServer):
+    """Charges, and keeps a ledger of who was charged for what. `hold`: charges wait for `go` with their answer."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self):
+        self.ledger = []
+        self.hold = False
+        self.go = threading.Event()
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.ledger.append(body.decode())
+        if self.server.hold:
+            self.server.go.wait(harness.DEADLINE_S)
+        answer = f"charge {len(self.server.ledger)}\n".encode()
+        try:
+            self.send_response(201)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+        except OSError:  # The proxy was killed.
+            self.close_connection = True
+
+    def log_message(self, *_):
+        pass
+
+
+class Program(Case):
+    def setUp(self):
+        super().setUp()
+        self.service = Service()
+        self.addCleanup(self.service.server_close)
+        self.addCleanup(self.service.shutdown)
+        self.addCleanup(self.service.go.set)
+        self.port = None
+
+    def proxy(self, *arguments):
+        """Starts the program, and waits until it listens."""
+        upstream = f"http://127.0.0.1:{self.service.server_address[1]}"
+        process = self.start("proxy", "--listen", "127.0.0.1:0", "--upstream", upstream, "--access-log",
+                             self.path("access.log"), *arguments)
+        line = process.stderr.readline().decode()
+        self.assertRegex(line, r"^once: listening on port \d+, ")
+        self.port = int(line.split("port ")[1].split(",")[0])
+        return process
+
+    def curl_command(self, key, body, *arguments):
+        headers = ["-H", f"Idempotency-Key: {key}"] if key else []
+        return ["curl", "-sS", "-i", "--max-time", "60", *headers, "-d", body, *arguments,
+                f"http://127.0.0.1:{self.port}/charges?secret=query"]
+
+    def curl(self, key, body="cents=500", *arguments):
+        done = subprocess.run(self.curl_command(key, body, *arguments), stdout=subprocess.PIPE, check=True, timeout=90)
+        return done.stdout.decode().replace("\r\n", "\n")
+
+    def log(self, count):
+        def lines():
+            text = self.path("access.log").read_text()
+            return text.splitlines() if text.count("\n") >= count else None
+        return [json.loads(line) for line in wait_until(lines, f"{count} lines in the access log")]
+
+    def test_curl_gets_what_the_page_says(self):
+        process = self.proxy("--require-key")
+        first = self.curl("order-17")
+        self.assertTrue(first.startswith("HTTP/1.1 201 Created\n"), first)
+        self.assertTrue(first.endswith("\n\ncharge 1\n"), first)
+        again = self.curl('"order-17"')
+        self.assertIn("\nIdempotent-Replayed: true\n", again)
+        self.assertTrue(again.endswith("\n\ncharge 1\n"), again)
+        self.assertIn("HTTP/1.1 422 ", self.curl("order-17", "cents=900"))
+        self.assertIn("HTTP/1.1 400 ", self.curl(""))
+        self.path("big").write_text("x" * 2_000_000)
+        self.assertIn("HTTP/1.1 413 ", self.curl("big", f"@{self.path('big')}"))  # curl asks for 100 Continue first.
+        self.assertTrue(self.curl("chunks", "cents=500", "-H", "Transfer-Encoding: chunked").endswith("charge 2\n"))
+        self.assertEqual(self.service.ledger, ["cents=500"] * 2)
+        lines = self.log(6)
+        self.assertEqual([line["outcome"] for line in lines],
+                         ["executed", "replayed", "mismatch", "refused", "refused", "executed"])
+        self.assertEqual([line["status"] for line in lines], [201, 201, 422, 400, 413, 201])
+        self.assertEqual(lines[0]["fate"], "stored")
+        self.assertEqual(lines[0]["path"], "/charges")
+        self.assertEqual(lines[0]["key_hash"], lines[1]["key_hash"])
+        text = self.path("access.log").read_text()
+        for secret in ("order-17", "cents", "secret"):
+            self.assertNotIn(secret, text)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 0)
+        # Another one on the same store knows it still.
+        self.proxy()
+        self.assertTrue(self.curl("order-17").endswith("\n\ncharge 1\n"))
+        self.assertEqual(len(self.service.ledger), 2)
+
+    def start_held(self, *arguments):
+        """A proxy with a request under way at the service."""
+        process = self.proxy(*arguments)
+        self.service.hold = True
+        client = subprocess.Popen(self.curl_command("k", "cents=500"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(client.communicate)
+        wait_until(lambda: self.service.ledger, "the service was asked")
+        return process, client
+
+    def test_killed_between_claim_and_finish_it_is_unknown(self):
+        process, client = self.start_held("--lease", "300ms")
+        process.kill()
+        process.wait()
+        client.wait(60)
+        self.service.hold = False
+        self.service.go.set()
+        self.proxy("--lease", "300ms")
+        answer = wait_until(lambda: next((a for a in [self.curl("k")] if "problem:in-progress" not in a), None), "decided")
+        self.assertIn("HTTP/1.1 409 ", answer)
+        self.assertIn("urn:once:problem:outcome-unknown", answer)
+        self.assertEqual(self.service.ledger, ["cents=500"])
+        # Somebody has looked into the service's books.
+        record = json.loads(self.once("ls", "--json").stdout)[0]
+        self.assertEqual(record["state"], "unknown")
+        self.path("result").write_text("charge 1\n")
+        self.expect(self.once("resolve", "--key", record["key"], "--scope", record["scope"], "--as", "completed",
+                              "--reason", "it was charged", "--result", self.path("result"), "--content-type",
+                              "text/plain"), 0)
+        self.assertTrue(self.curl("k").endswith("\n\ncharge 1\n"))
+        self.assertEqual(self.service.ledger, ["cents=500"])
+
+    def test_killed_before_it_had_an_answer_with_takeover_it_is_run_again(self):
+        process, client = self.start_held("--lease", "300ms", "--on-ambiguous", "takeover")
+        process.kill()
+        process.wait()
+        client.wait(60)
+        self.service.hold = False
+        self.service.go.set()
+        self.proxy("--lease", "300ms", "--on-ambiguous", "takeover")
+        answer = wait_until(lambda: next((a for a in [self.curl("k")] if "problem:in-progress" not in a), None), "decided")
+        self.assertTrue(answer.endswith("\n\ncharge 2\n"), answer)
+        self.assertEqual(self.service.ledger, ["cents=500"] * 2)
+
+    def test_sigterm_lets_what_runs_come_to_its_end(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(signal=number):
+                self.service.ledger.clear()
+                self.service.go.clear()
+                process, client = self.start_held("--store", f"sqlite:{self.path(str(int(number)))}")
+                process.send_signal(number)
+                self.assertIn(b"for 1 that are open", process.stderr.readline())
+
+                def refuses():
+                    with socket.socket() as probe:
+                        return probe.connect_ex(("127.0.0.1", self.port)) != 0
+                wait_until(refuses, "it does not listen any more")
+                self.assertIsNone(process.poll())
+                self.service.go.set()
+                self.assertTrue(client.communicate(timeout=60)[0].endswith(b"charge 1\n"))
+                self.assertEqual(process.wait(60), 0)
+
+    def test_after_the_deadline_what_runs_is_recorded_as_unknown(self):
+        process, client = self.start_held("--drain", "50ms")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 0)
+        client.wait(60)
+        self.assertEqual(json.loads(self.once("ls", "--json").stdout)[0]["state"], "unknown")
+
+    def test_what_cannot_be_is_refused(self):
+        for arguments, code in ((["--listen", "nowhere", "--upstream", "http://a:1"], 64),
+                                (["--listen", "127.0.0.1:0", "--upstream", "https://a:1"], 64),
+                                (["--listen", "127.0.0.1:0", "--upstream", "http://a:1/path"], 64),
+                                (["--listen", "127.0.0.1:0", "--upstream", "http://a:1", "--fate", "99=store"], 64),
+                                (["--listen", "127.0.0.1:0", "--upstream", "http://a:1", "--lease", "1"], 64),
+                                (["--listen", "127.0.0.1:0", "--upstream", "http://a:1", "--scope", "x" * 200], 64),
+                                (["--upstream", "http://a:1"], 64)):
+            with self.subTest(arguments=arguments):
+                self.expect(self.once("proxy", *arguments), code)
+                self.assertFalse(self.path("once.db").exists())
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            listen = f"127.0.0.1:{taken.getsockname()[1]}"
+            done = self.once("proxy", "--listen", listen, "--upstream", "http://127.0.0.1:1")
+            self.expect(done, 243)
+            self.assertIn(b"cannot listen on 127.0.0.1 port", done.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,163 @@
+// What is no request, or might be two: refused with an answer, and the connection closed.
+#include "proxy_test.hpp"
+
+namespace once::proxy {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Refused {
+  const char* name;
+  std::string bytes;
+  unsigned status;
+  const char* problem;
+};
+
+const std::string start_line = "POST /charges HTTP/1.1\r\n";
+const std::string hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
+
+std::vector<Refused> refused() {
+  const std::string host = start_line + "Host: a\r\n";
+  const std::string chunked = host + "Transfer-Encoding: chunked\r\n";
+  return {
+      {"CL.TE", chunked + "Content-Length: 6\r\n\r\n0\r\n\r\n" + hidden, 400, "malformed-request"},
+      {"TE.CL", host + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n5c\r\n" + hidden, 400,
+       "malformed-request"},
+      {"TE.TE, two lines", chunked + "Transfer-Encoding: identity\r\n\r\n0\r\n\r\n", 400, "malformed-request"},
+      {"TE.TE, twice chunked", chunked + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "malformed-request"},
+      {"TE: xchunked", host + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 400, "malformed-request"},
+      {"TE: gzip, chunked", host + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400, "malformed-request"},
+      {"TE: chunked, identity", host + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 400,
+       "malformed-request"},
+      {"TE: \"chunked\"", host + "Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n", 400, "malformed-request"},
+      {"TE with a vertical tab", host + "Transfer-Encoding: \vchunked\r\n\r\n0\r\n\r\n", 400, "malformed-request"},
+      {"TE in HTTP/1.0", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "malformed-request"},
+      {"a blank before the colon", host + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n", 400, "malformed-request"},
+      {"two lengths", host + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400, "malformed-request"},
+      {"one length twice", host + "Content-Length: 1\r\nContent-Length: 1\r\n\r\na", 400, "malformed-request"},
+      {"a list of lengths", host + "Content-Length: 1, 1\r\n\r\na", 400, "malformed-request"},
+      {"length with a sign", host + "Content-Length: +1\r\n\r\na", 400, "malformed-request"},
+      {"negative length", host + "Content-Length: -1\r\n\r\n", 400, "malformed-request"},
+      {"length in hexadecimal", host + "Content-Length: 0x1\r\n\r\na", 400, "malformed-request"},
+      {"length over 64 bits", host + "Content-Length: 18446744073709551617\r\n\r\na", 400, "malformed-request"},
+      {"empty length", host + "Content-Length: \r\n\r\n", 400, "malformed-request"},
+      {"obs-fold", host + "X: a\r\n b\r\n\r\n", 400, "malformed-request"},
+      {"obs-fold of TE", host + "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n", 400, "malformed-request"},
+      {"bare LF", "POST / HTTP/1.1\nHost: a\n\n", 400, "malformed-request"},
+      {"bare LF in one line", host + "X: a\nY: b\r\n\r\n", 400, "malformed-request"},
+      {"bare CR", host + "X: a\rY: b\r\n\r\n", 400, "malformed-request"},
+      {"NUL", host + std::string("X: a\0b\r\n\r\n", 10), 400, "malformed-request"},
+      {"no colon", host + "X\r\n\r\n", 400, "malformed-request"},
+      {"empty name", host + ": a\r\n\r\n", 400, "malformed-request"},
+      {"no host", start_line + "\r\n", 400, "malformed-request"},
+      {"two hosts", host + "Host: b\r\n\r\n", 400, "malformed-request"},
+      {"blank before the method", " " + host + "\r\n", 400, "malformed-request"},
+      {"blank in the target", "POST /a b HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed-request"},
+      {"no HTTP", "hello\r\n\r\n", 400, "malformed-request"},
+      {"target without a slash", "POST a HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed-request"},
+      {"HTTP/2", "PRI * HTTP/2.0\r\n\r\n", 505, "version-not-supported"},
+      {"CONNECT", "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 501, "not-supported"},
+      {"WebSocket", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", 501,
+       "not-supported"},
+      {"a header that is too large", host + "X: " + std::string(40'000, 'x') + "\r\n\r\n", 431, "head-too-large"},
+      {"a head without an end", host + "X: " + std::string(40'000, 'x'), 431, "head-too-large"},
+  };
+}
+
+TEST_F(ProxyTest, MalformedHeadsAreRefused) {
+  start(counting());
+  const auto cases = refused();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    Line line = client();
+    line.write(cases[i].bytes);
+    const auto answer = line.read_message();
+    ASSERT_TRUE(answer) << cases[i].name;
+    EXPECT_EQ(answer->status(), cases[i].status) << cases[i].name;
+    EXPECT_EQ(answer->header("Content-Type"), "application/problem+json") << cases[i].name;
+    EXPECT_THAT(answer->body, HasSubstr(std::string("urn:once:problem:") + cases[i].problem + "\"")) << cases[i].name;
+    EXPECT_EQ(answer->header("Connection"), "close") << cases[i].name;
+    EXPECT_EQ(line.read_all(), "") << cases[i].name;
+    line.close();
+    EXPECT_EQ(logged(i).outcome, Outcome::refused) << cases[i].name;
+  }
+  EXPECT_EQ(runs(), 0U);
+  EXPECT_EQ(upstream->connections(), 0U);
+}
+
+TEST_F(ProxyTest, MalformedChunksAreRefused) {
+  start(counting());
+  const std::vector<std::string> bodies{"zz\r\n",
+                                        "-1\r\n",
+                                        "4\nwiki\r\n0\r\n\r\n",
+                                        "4\r\nwikipedia\r\n",
+                                        "4;\x01\r\nwiki",
+                                        "4 wiki\r\n",
+                                        "fffffffffffffffff\r\n",
+                                        "0x4\r\nwiki\r\n\r\n",
+                                        "4\r\nwiki0\r\n\r\n",
+                                        "4;\nfoo\r\nwiki\r\n0\r\n\r\n"};
+  std::size_t at = 0;
+  for (const std::string& body : bodies) {
+    for (const std::string key : {"Idempotency-Key: k\r\n", ""}) {
+      Line line = client();
+      line.write(start_line + "Host: a\r\nTransfer-Encoding: chunked\r\n" + key + "\r\n" + body);
+      const auto answer = line.read_message();
+      ASSERT_TRUE(answer) << body;
+      EXPECT_EQ(answer->status(), 400U) << body << key;
+      EXPECT_EQ(answer->header("Connection"), "close") << body;
+      EXPECT_EQ(line.read_all(), "") << body;
+      line.close();
+      EXPECT_EQ(logged(at++).outcome, Outcome::refused) << body << key;
+    }
+  }
+  EXPECT_EQ(runs(), 0U);  // No upstream has seen the end of any of them.
+}
+
+TEST_F(ProxyTest, HeadsThatDoNotComeInTimeAreRefused) {
+  options.timeouts.head = Millis{40};
+  start(counting());
+  Line line = client();
+  line.write("POST / HTTP/1.1\r\nHo");
+  const auto answer = line.read_message();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status(), 408U);
+  EXPECT_THAT(answer->body, HasSubstr("urn:once:problem:request-timeout"));
+  Line silent = client();
+  EXPECT_EQ(silent.read_all(), "");
+}
+
+TEST_F(ProxyTest, OptionsAreChecked) {
+  const auto refuses = [&](auto change) {
+    Engine other({.store = store});
+    ProxyOptions wrong{.listen = {"127.0.0.1", 0}, .upstream = {"127.0.0.1", 1}};
+    change(wrong);
+    try {
+      const Proxy proxy_of_it(other, {}, wrong);
+    } catch (const Exception& error) {
+      return error.kind();
+    }
+    return ErrorKind::corrupt;
+  };
+  EXPECT_EQ(refuses([](ProxyOptions& o) { o.upstream.port = 0; }), ErrorKind::misuse);
+  EXPECT_EQ(refuses([](ProxyOptions& o) { o.timeouts.body = Millis{0}; }), ErrorKind::misuse);
+  EXPECT_EQ(refuses([](ProxyOptions& o) { o.max_head_bytes = 10; }), ErrorKind::misuse);
+  EXPECT_EQ(refuses([](ProxyOptions& o) { o.threads = 1'000; }), ErrorKind::misuse);
+  start(counting());
+  EXPECT_EQ(refuses([&](ProxyOptions& o) { o.listen.port = proxy->port(); }), ErrorKind::unavailable);
+}
+
+TEST(ParseAddress, TakesHostAndPort) {
+  const auto text = [](const char* address) {
+    const Address parsed = parse_address(address, "--listen");
+    return parsed.host + " " + std::to_string(parsed.port);
+  };
+  EXPECT_EQ(text("127.0.0.1:80"), "127.0.0.1 80");
+  EXPECT_EQ(text("[::1]:0"), "::1 0");
+  EXPECT_EQ(text("localhost:65535"), "localhost 65535");
+  for (const char* const bad : {"", ":", ":80", "a", "a:", "a:65536", "a:-1", "a:8x", "::1:80", "[]:80", "a:80/"}) {
+    EXPECT_THROW(static_cast<void>(parse_address(bad, "--listen")), Exception) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace once::proxy

@@ -1,0 +1,310 @@
+// Upstreams that fail, at every moment; kept connections; time.
+#include "proxy_test.hpp"
+
+namespace once::proxy {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Failing {
+  const char* name;
+  std::string bytes;  // What the upstream sends before it closes.
+  const char* cause;
+};
+
+const std::vector<Failing>& failing() {
+  static const std::vector<Failing> all{
+      {"closes before the answer", "", "upstream-lost"},
+      {"closes in the head", "HTTP/1.1 200 OK\r\nConte", "upstream-malformed"},
+      {"closes in the body", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "upstream-lost"},
+      {"closes in the chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", "upstream-lost"},
+      {"sends two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+       "upstream-malformed"},
+      {"sends length and chunks", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+       "upstream-malformed"},
+      {"sends no HTTP", "SSH-2.0-OpenSSH_9.2\r\n\r\n", "upstream-malformed"},
+      {"sends bare LF", "HTTP/1.1 200 OK\nContent-Length: 0\n\n", "upstream-malformed"},
+      {"sends a folded line", "HTTP/1.1 200 OK\r\nA: b\r\n c\r\nContent-Length: 0\r\n\r\n", "upstream-malformed"},
+      {"changes the protocol", "HTTP/1.1 101 Switching Protocols\r\n\r\n", "upstream-malformed"},
+      {"sends bad chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "upstream-malformed"},
+  };
+  return all;
+}
+
+TEST_F(ProxyTest, WhatBreaksOffIsUnknownAndNobodyRunsItAgain) {
+  std::atomic<std::size_t> at = 0;
+  start([&](Line& line) {
+    if (auto request = line.read_request()) {
+      got(std::move(*request));
+      line.write(failing()[at].bytes);
+    }
+  });
+  for (; at < failing().size(); ++at) {
+    const Failing& how = failing()[at];
+    const std::string key = "k" + std::to_string(at);
+    const Message first = ask(post(key));
+    EXPECT_EQ(first.status(), 502U) << how.name;
+    EXPECT_THAT(first.body, HasSubstr("urn:once:problem:upstream-failed"));
+    const LogLine line = logged(2 * at);
+    EXPECT_EQ(line.outcome, Outcome::error) << how.name;
+    EXPECT_EQ(line.fate, "ambiguous") << how.name;
+    EXPECT_EQ(line.cause, how.cause) << how.name;
+    const Message second = ask(post(key));
+    EXPECT_EQ(second.status(), 409U) << how.name;
+    EXPECT_THAT(second.body, HasSubstr("outcome-unknown"));
+    EXPECT_EQ(logged(2 * at + 1).outcome, Outcome::unknown);
+    EXPECT_EQ(runs(), at + 1) << how.name;
+  }
+}
+
+TEST_F(ProxyTest, WithoutAKeyAnAnswerThatBreaksOffBreaksOffForTheClientToo) {
+  std::atomic<std::size_t> at = 0;
+  start([&](Line& line) {
+    if (auto request = line.read_request()) {
+      got(std::move(*request));
+      line.write(failing()[at].bytes);
+    }
+  });
+  for (; at < failing().size(); ++at) {
+    const std::string& bytes = failing()[at].bytes;
+    const Message answer = ask(post(""));
+    const std::string name = failing()[at].name;
+    if (name == "closes in the body" || name == "closes in the chunks" || name == "sends bad chunks") {
+      EXPECT_EQ(answer.status(), 200U) << name;
+      EXPECT_FALSE(answer.whole) << name;
+    } else {
+      EXPECT_EQ(answer.status(), 502U) << name << bytes;
+    }
+    EXPECT_EQ(logged(at).outcome, Outcome::error) << name;
+  }
+  EXPECT_EQ(runs(), failing().size());
+}
+
+TEST_F(ProxyTest, AResetIsUnknown) {
+  start([&](Line& line) {
+    got(line.read_request().value());
+    line.reset();
+  });
+  EXPECT_EQ(ask(post("k")).status(), 502U);
+  EXPECT_EQ(ask(post("k")).status(), 409U);
+  EXPECT_EQ(runs(), 1U);
+}
+
+TEST_F(ProxyTest, TakeoverRunsItAgainWhenTheLeaseHasRunOut) {
+  rules.ambiguous = OnLapse::takeover;
+  rules.policy->lease = Millis{50};
+  start([&](Line& line) {
+    const std::size_t number = got(line.read_request().value());
+    if (number > 1) line.write(answer_text("200 OK", "second"));
+  });
+  EXPECT_EQ(ask(post("k")).status(), 502U);
+  EXPECT_EQ(ask_until_decided(post("k")).body, "second");
+  EXPECT_EQ(runs(), 2U);
+}
+
+TEST_F(ProxyTest, AnAnswerThatDoesNotComeInTimeIsUnknown) {
+  options.timeouts.answer = Millis{50};
+  start([&](Line& line) {
+    got(line.read_request().value());
+    go.wait();
+  });
+  const Message answer = ask(post("k"));
+  EXPECT_EQ(answer.status(), 504U);
+  EXPECT_THAT(answer.body, HasSubstr("urn:once:problem:upstream-timeout"));
+  EXPECT_EQ(logged(0).cause, "upstream-timeout");
+  EXPECT_EQ(ask(post("k")).status(), 409U);
+  EXPECT_EQ(ask(post("")).status(), 504U);
+  go.open();
+  EXPECT_EQ(runs(), 2U);
+}
+
+TEST_F(ProxyTest, AHeadThatDripsDoesNotMakeTheTimeLonger) {
+  options.timeouts.answer = Millis{100};
+  start([&](Line& line) {
+    got(line.read_request().value());
+    line.write("HTTP/1.1 200 OK\r\nX: ");
+    while (line.write("x")) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // Until it is cut off.
+  });
+  EXPECT_EQ(ask(post("k")).status(), 504U);
+}
+
+TEST_F(ProxyTest, ABodyThatNeverEndsIsUnknown) {
+  options.timeouts.body = Millis{50};
+  start([&](Line& line) {
+    got(line.read_request().value());
+    line.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    go.wait();
+  });
+  EXPECT_EQ(ask(post("k")).status(), 504U);
+  EXPECT_EQ(ask(post("k")).status(), 409U);
+  go.open();
+}
+
+TEST_F(ProxyTest, AnUpstreamThatIsNotThereReleasesTheClaim) {
+  std::uint16_t port = 0;
+  {
+    Upstream gone([](Line&) {});
+    port = gone.port();
+  }
+  start_for(port);
+  const Message answer = ask(post("k"));
+  EXPECT_EQ(answer.status(), 503U);
+  EXPECT_EQ(answer.header("Retry-After"), "1");
+  EXPECT_THAT(answer.body, HasSubstr("urn:once:problem:upstream-unreachable"));
+  EXPECT_EQ(logged(0).fate, "released");
+  EXPECT_EQ(logged(0).cause, "upstream-unreachable");
+  EXPECT_EQ(ask(post("")).status(), 503U);
+  upstream = std::make_unique<Upstream>(counting(), port);
+  EXPECT_EQ(ask(post("k")).body, "run 1");
+}
+
+TEST_F(ProxyTest, ConnectionsToTheUpstreamAreKept) {
+  options.threads = 1;
+  start(counting());
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(ask(post("k" + std::to_string(i))).status(), 201U);
+  EXPECT_EQ(upstream->connections(), 1U);
+}
+
+TEST_F(ProxyTest, AKeptConnectionThatTheUpstreamHasClosedIsNotUsed) {
+  options.threads = 1;
+  start([&](Line& line) {
+    const std::size_t number = got(line.read_request().value());
+    line.write(answer_text("200 OK", std::to_string(number)));
+    line.close();  // The end is on its way behind the answer before the client can ask again.
+    const std::lock_guard lock(mutex);
+    closed = number;
+    news.notify_all();
+  });
+  for (std::size_t i = 1; i <= 5; ++i) {
+    EXPECT_EQ(ask(post("k" + std::to_string(i))).body, std::to_string(i));
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(news.wait_for(lock, patience, [&] { return closed == i; }));
+  }
+  EXPECT_EQ(runs(), 5U);
+}
+
+TEST_F(ProxyTest, AnAnswerThatNobodyAskedForReachesNobody) {
+  options.threads = 1;
+  start([&](Line& line) {
+    while (auto request = line.read_request()) {
+      const std::string mine = std::to_string(got(std::move(*request)));
+      line.write(answer_text("200 OK", mine) + answer_text("200 OK", "stray"));
+    }
+  });
+  for (int i = 1; i <= 3; ++i) EXPECT_EQ(ask(post("k" + std::to_string(i))).body, std::to_string(i));
+}
+
+TEST_F(ProxyTest, OnlyWhatMayBeRepeatedIsSentAgain) {
+  options.threads = 1;
+  // Serves one request on each connection, and takes a second one without a word.
+  start([&](Line& line) {
+    const std::size_t number = got(line.read_request().value());
+    line.write(answer_text("200 OK", std::to_string(number)));
+    if (auto request = line.read_request()) got(std::move(*request));
+  });
+  const std::string get = "GET /charges HTTP/1.1\r\nHost: a\r\n\r\n";
+  EXPECT_EQ(ask(get).body, "1");
+  EXPECT_EQ(ask(get).body, "3");  // The second was lost on the kept connection.
+  const Message lost = ask(post("k"));
+  EXPECT_EQ(lost.status(), 502U);
+  EXPECT_EQ(runs(), 4U);
+  EXPECT_EQ(ask(post("k")).status(), 409U);
+  EXPECT_EQ(runs(), 4U);
+  EXPECT_EQ(ask(get).body, "5");
+  EXPECT_EQ(ask(post("")).status(), 502U);
+  EXPECT_EQ(runs(), 6U);
+}
+
+TEST_F(ProxyTest, AnAnswerMayComeBeforeTheRequestIsThere) {
+  start([&](Line& line) {
+    line.read_until("\r\n\r\n");
+    line.write(answer_text("413 Content Too Large", "no", "Connection: close\r\n"));
+    line.read_all();
+  });
+  Line line = client();
+  line.write("PUT /file HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\nbegin");
+  const auto answer = line.read_message();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status(), 413U);
+  EXPECT_EQ(answer->body, "no");
+  EXPECT_EQ(line.read_all(), "");
+  EXPECT_EQ(logged(0).upstream_status, 413U);
+}
+
+TEST_F(ProxyTest, SlowClientsHoldUpNobody) {
+  options.threads = 1;
+  options.timeouts.body = Millis{300};
+  const std::string large(std::size_t{64} << 20U, 'x');
+  start([&](Line& line) {
+    while (auto request = line.read_request()) {
+      const bool is_large = request->first.starts_with("GET /large");
+      got(std::move(*request));
+      line.write(answer_text("200 OK", is_large ? large : "small"));
+    }
+  });
+  Line reader = client(4096);
+  reader.write("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+  ASSERT_EQ(reader.read_until("\r\n"), "HTTP/1.1 200 OK\r\n");  // … and no more.
+  Line writer = client();
+  writer.write("POST /charges HTTP/1.1\r\nHost: a\r\nIdempotency-Key: w\r\nContent-Length: 9\r\n\r\ncent");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(ask(post("k" + std::to_string(i))).body, "small");
+  // Both are given up, and what the writer wanted was never begun.
+  const auto late = writer.read_message();
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->status(), 408U);
+  LogLine slow{};
+  for (std::size_t i = 0; i < 22; ++i) {
+    if (logged(i).path == "/large") slow = logged(i);
+  }
+  EXPECT_EQ(slow.cause, "client-gone");
+  EXPECT_EQ(runs(), 21U);
+}
+
+TEST_F(ProxyTest, DrainLetsWhatRunsComeToItsEnd) {
+  start([&](Line& line) {
+    got(line.read_request().value());
+    arrived.open();
+    go.wait();
+    line.write(answer_text("200 OK", "done"));
+  });
+  Line running = client();
+  Line waiting = client();
+  running.write(post("k"));
+  arrived.wait();
+  EXPECT_FALSE(proxy->drain(Millis{1}));
+  EXPECT_TRUE(proxy->draining());
+  EXPECT_EQ(waiting.read_all(), "");
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (int fd = 0; fd >= 0;) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until) << "it still listens";
+    fd = Line::connect_to(proxy->port());
+    if (fd >= 0) ::close(fd);
+  }
+  go.open();
+  const auto answer = running.read_message();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->body, "done");
+  EXPECT_EQ(answer->header("Connection"), "close");
+  EXPECT_EQ(running.read_all(), "");
+  running.close();
+  EXPECT_TRUE(proxy->drain(std::chrono::duration_cast<Millis>(patience)));
+}
+
+TEST_F(ProxyTest, EndingWithoutADrainRecordsWhatRunsAsUnknown) {
+  start([&](Line& line) {
+    got(line.read_request().value());
+    arrived.open();
+    go.wait();
+  });
+  Line line = client();
+  line.write(post("k"));
+  arrived.wait();
+  proxy.reset();
+  EXPECT_EQ(logged(0).fate, "ambiguous");
+  start_for(upstream->port());
+  EXPECT_THAT(ask(post("k")).body, HasSubstr("outcome-unknown"));
+  go.open();
+}
+
+}  // namespace
+}  // namespace once::proxy
