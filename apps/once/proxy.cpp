@@ -27,6 +27,7 @@ struct ProxyCommand {
   StoreOptions store;
   std::string listen;
   std::string upstream;
+  std::string admin;
   std::vector<std::string> methods;
   std::string route;
   std::string scope;
@@ -130,6 +131,11 @@ http::Options rules_of(const ProxyCommand& command, bool has_offload) {
   return rules;
 }
 
+// A port alone is one that only this host reaches.
+std::string with_loopback(const std::string& address) {
+  return address.find_first_not_of("0123456789") == std::string::npos ? "127.0.0.1:" + address : address;
+}
+
 proxy::ProxyOptions options_of(const ProxyCommand& command) {
   constexpr std::string_view scheme = "http://";
   std::string_view upstream = command.upstream;
@@ -142,6 +148,7 @@ proxy::ProxyOptions options_of(const ProxyCommand& command) {
   proxy::ProxyOptions options;
   options.listen = proxy::parse_address(command.listen, "--listen");
   options.upstream = proxy::parse_address(upstream, "--upstream");
+  if (!command.admin.empty()) options.admin = proxy::parse_address(with_loopback(command.admin), "--admin");
   options.timeouts = {.idle = parse_duration(command.idle_timeout, "--idle-timeout"),
                       .head = parse_duration(command.head_timeout, "--head-timeout"),
                       .body = parse_duration(command.body_timeout, "--body-timeout"),
@@ -184,9 +191,13 @@ int run_proxy(const ProxyCommand& command) {
   AccessLog log(command.access_log);
   options.on_served = [&log](const proxy::Served& served) { log.write(served); };
   const StoreAccess access = open_access(command.store, Missing::create);
-  Engine engine({.store = access.store, .offload = access.offload});
+  options.metrics = std::make_shared<proxy::Metrics>();
+  Engine engine({.store = access.store,
+                 .observer = [metrics = options.metrics](const Event& event) { metrics->count(event); },
+                 .offload = access.offload});
   auto proxy = std::make_unique<proxy::Proxy>(engine, rules_of(command, access.offload != nullptr), std::move(options));
   say("listening on port " + std::to_string(proxy->port()) + ", for " + command.upstream);
+  if (proxy->admin_port() != 0) say("operators on port " + std::to_string(proxy->admin_port()));
   int signal = 0;
   sigwait(&signals, &signal);
   say("ending: no new connections, up to " + command.drain + " for " + std::to_string(proxy->connections()) +
@@ -209,6 +220,9 @@ void add_proxy(CLI::App& app, Invocation& invocation) {
   command->add_option("--listen", options->listen, "HOST:PORT to take requests on")->required();
   command->add_option("--upstream", options->upstream, "http://HOST:PORT of the service")->required();
   add_store_options(*command, options->store);
+  command->add_option("--admin", options->admin,
+                      "[HOST:]PORT for /healthz, /readyz and /metrics, without authentication; HOST is 127.0.0.1\n"
+                      "unless given (default: nowhere)");
   command->add_option("--methods", options->methods, "Which requests are protected (default: POST PATCH)")
       ->delimiter(',')
       ->allow_extra_args(false);

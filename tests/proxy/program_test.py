@@ -114,6 +114,29 @@ class Program(Case):
         self.assertTrue(self.curl("order-17").endswith("\n\ncharge 1\n"))
         self.assertEqual(len(self.service.ledger), 2)
 
+    def test_operators_get_counts(self):
+        process = self.proxy("--admin", "0")
+        port = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
+        self.curl("order-17")
+        self.log(1)
+
+        def page(name):
+            done = subprocess.run(["curl", "-sS", "--max-time", "60", f"http://127.0.0.1:{port}/{name}"],
+                                  stdout=subprocess.PIPE, check=True, timeout=90)
+            return done.stdout.decode()
+        self.assertEqual(page("healthz"), "alive\n")
+        self.assertEqual(page("readyz"), "ready\n")
+        metrics = page("metrics")
+        for line in ('once_requests_total{outcome="executed"} 1', 'once_engine_events_total{event="claimed"} 1',
+                     'once_engine_events_total{event="completed"} 1'):
+            self.assertIn(f"\n{line}\n", metrics)
+        # Every line is one that Prometheus reads, and every metric is in the documentation.
+        page_text = (pathlib.Path(__file__).resolve().parents[2] / "docs/proxy.md").read_text()
+        for line in metrics.splitlines():
+            self.assertRegex(line, r'^(# (HELP|TYPE) \w+ .+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [0-9.e+-]+)$')
+            if line.startswith("# TYPE "):
+                self.assertIn(f"| `{line.split()[2]}` |", page_text)
+
     def start_held(self, *arguments):
         """A proxy with a request under way at the service."""
         process = self.proxy(*arguments)

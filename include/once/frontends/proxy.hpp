@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include <once/engine/engine.hpp>
+#include <once/engine/event.hpp>
 #include <once/frontends/http/rules.hpp>
 #include <once/time.hpp>
 
@@ -74,9 +75,34 @@ struct Served {
   std::chrono::nanoseconds upstream_took{0};  // Of it, until the upstream's answer was there. 0: it was not asked.
 };
 
+// Counters and durations, as Prometheus reads them; docs/proxy.md lists them. No key is a label. Thread-safe.
+class Metrics {
+ public:
+  Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+  ~Metrics();
+
+  void count(const Event& event) noexcept;  // For EngineOptions::observer.
+  void count(const Served& served);         // The proxy does that.
+
+  // Text exposition format 0.0.4. `connections`: of clients, now.
+  [[nodiscard]] std::string text(std::size_t connections) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 struct ProxyOptions {
   Address listen;
   Address upstream;
+
+  // Where GET /healthz, /readyz and /metrics are answered, to anybody who can connect: a loopback address, or one of a
+  // network for operators. Empty: nowhere.
+  std::optional<Address> admin;
+  std::shared_ptr<Metrics> metrics;  // Empty: of the proxy's own, without what the engine tells.
+
   Timeouts timeouts;
   unsigned threads = 0;  // 0: one for each processor. At most 256.
 
@@ -99,8 +125,9 @@ class Proxy {
   // wait). Operations at the upstream become ambiguous: drain() first.
   ~Proxy();
 
-  [[nodiscard]] std::uint16_t port() const noexcept;       // That it listens on.
-  [[nodiscard]] std::size_t connections() const noexcept;  // Of clients.
+  [[nodiscard]] std::uint16_t port() const noexcept;        // That it listens on.
+  [[nodiscard]] std::uint16_t admin_port() const noexcept;  // 0: it has none.
+  [[nodiscard]] std::size_t connections() const noexcept;   // Of clients.
   [[nodiscard]] bool draining() const noexcept;
 
   // Stops listening, lets each connection finish the request that is under way, closes the idle ones, and waits until

@@ -4,12 +4,16 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
+#include <boost/asio/post.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 
+#include <once/callback.hpp>
 #include <once/time.hpp>
 
 #include "frontends/proxy/net.hpp"
@@ -114,5 +118,24 @@ class Event {
   Timer timer_;
   bool set_ = false;
 };
+
+// start(done) is the beginning of something that calls done(T) once, on any thread; gives T, on this one.
+template <class T, class Start>
+Task<T> completion(Loop& loop, Start& start) {
+  struct Slot {
+    explicit Slot(Loop& on) : there(on) {}
+    Event there;
+    std::optional<T> value;
+  };
+  auto slot = std::make_shared<Slot>(loop);
+  start(Callback<void(T)>([slot, &io = loop.io](T value) {
+    net::post(io, [slot, value = std::move(value)]() mutable {
+      slot->value.emplace(std::move(value));
+      slot->there.set();
+    });
+  }));
+  co_await slot->there.wait();
+  co_return std::move(*slot->value);
+}
 
 }  // namespace once::proxy

@@ -16,6 +16,7 @@
 
 #include <once/error.hpp>
 
+#include "frontends/proxy/admin.hpp"
 #include "frontends/proxy/loop.hpp"
 #include "frontends/proxy/session.hpp"
 
@@ -107,6 +108,32 @@ std::string_view to_string(Outcome outcome) noexcept {
   return "?";
 }
 
+namespace {
+
+using Acceptor = net::basic_socket_acceptor<tcp, Executor>;
+
+Acceptor listen_on(const Address& address, net::io_context& io) {
+  const tcp::endpoint endpoint = resolve(address);
+  Acceptor acceptor(io);
+  error_code error;
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(net::socket_base::max_listen_connections, error);
+  if (error) {
+    throw Exception(ErrorKind::unavailable, "cannot listen on " + address.host + " port " +
+                                                std::to_string(address.port) + ": " + error.message());
+  }
+  return acceptor;
+}
+
+std::uint16_t port_of(const Acceptor& acceptor) {
+  error_code error;
+  return acceptor.local_endpoint(error).port();
+}
+
+}  // namespace
+
 class Proxy::Impl {
  public:
   Impl(Engine& engine, http::Options rules, ProxyOptions options)
@@ -117,11 +144,31 @@ class Proxy::Impl {
     for (unsigned i = 0; i < options_.threads; ++i) {
       loops_.push_back(std::make_unique<Loop>(tick_for(options_.timeouts), buffer));
     }
-    listen();
+    if (!options_.metrics) options_.metrics = std::make_shared<Metrics>();
+    options_.on_served = [metrics = options_.metrics, told = std::move(options_.on_served)](const Served& served) {
+      metrics->count(served);
+      if (told) told(served);
+    };
+    pages_ = {.engine = &engine,
+              .draining = [this] { return draining(); },
+              .metrics = [this] { return options_.metrics->text(connections()); }};
+    net::io_context& io = loops_.front()->io;
+    acceptor_.emplace(listen_on(options_.listen, io));
+    port_ = port_of(*acceptor_);
+    if (options_.admin) {
+      admin_acceptor_.emplace(listen_on(*options_.admin, io));
+      admin_port_ = port_of(*admin_acceptor_);
+    }
     for (const auto& loop : loops_) loop->start();
-    net::co_spawn(loops_.front()->io, accept(), net::detached);
-    for (const auto& loop : loops_) {
-      threads_.emplace_back([&io = loop->io] { io.run(); });
+    net::co_spawn(io, accept(), net::detached);
+    if (admin_acceptor_) net::co_spawn(io, accept_admin(), net::detached);
+    try {
+      for (const auto& loop : loops_) {
+        threads_.emplace_back([&on = loop->io] { on.run(); });
+      }
+    } catch (...) {  // There is no thread to be had: those that run must not wait for work that never ends.
+      for (const auto& loop : loops_) loop->io.stop();
+      throw;
     }
   }
   Impl(const Impl&) = delete;
@@ -130,7 +177,10 @@ class Proxy::Impl {
   ~Impl() {
     for (const auto& loop : loops_) {
       net::post(loop->io, [this, &loop] {
-        if (loop == loops_.front()) close_acceptor();
+        if (loop == loops_.front()) {
+          close(*acceptor_);
+          if (admin_acceptor_) close(*admin_acceptor_);
+        }
         loop->close_all();
       });
     }
@@ -138,6 +188,7 @@ class Proxy::Impl {
   }
 
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+  [[nodiscard]] std::uint16_t admin_port() const noexcept { return admin_port_; }
   [[nodiscard]] std::size_t connections() const {
     const std::lock_guard lock(mutex_);
     return sessions_;
@@ -152,7 +203,7 @@ class Proxy::Impl {
       const std::lock_guard lock(mutex_);
       if (!draining_) {
         draining_ = true;
-        net::post(loops_.front()->io, [this] { close_acceptor(); });
+        net::post(loops_.front()->io, [this] { close(*acceptor_); });
         for (const auto& loop : loops_) net::post(loop->io, [&loop] { loop->close_idle(); });
       }
     }
@@ -161,53 +212,54 @@ class Proxy::Impl {
   }
 
  private:
-  void listen() {
-    const tcp::endpoint endpoint = resolve(options_.listen);
-    error_code error;
-    auto& acceptor = acceptor_.emplace(loops_.front()->io);
-    acceptor.open(endpoint.protocol(), error);
-    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) acceptor.bind(endpoint, error);
-    if (!error) acceptor.listen(net::socket_base::max_listen_connections, error);
-    if (!error) port_ = acceptor.local_endpoint(error).port();
-    if (error) {
-      throw Exception(ErrorKind::unavailable, "cannot listen on " + options_.listen.host + " port " +
-                                                  std::to_string(options_.listen.port) + ": " + error.message());
-    }
+  static void close(Acceptor& acceptor) {
+    error_code ignored;
+    acceptor.close(ignored);
   }
 
-  void close_acceptor() {
-    error_code ignored;
-    acceptor_->close(ignored);
+  // False: the acceptor was closed. What has come must not be given up for one that could not be taken.
+  static Task<bool> accept_one(Acceptor& acceptor, Socket& socket) {
+    Timer pause(acceptor.get_executor());
+    while (acceptor.is_open()) {
+      error_code error;
+      co_await acceptor.async_accept(socket, net::redirect_error(use_task, error));
+      if (!error) co_return true;
+      if (error == net::error::operation_aborted || error == net::error::bad_descriptor) break;
+      pause.expires_after(error == net::error::connection_aborted ? Millis{0} : no_room_pause);
+      co_await pause.async_wait(net::redirect_error(use_task, error));
+    }
+    co_return false;
   }
 
   // Connections go round all threads, so that a few busy ones do not meet on one.
   Task<void> accept() {
-    Timer pause(loops_.front()->io);
-    for (std::size_t turn = 0; acceptor_->is_open(); ++turn) {
+    for (std::size_t turn = 0;; ++turn) {
       Loop& loop = *loops_[turn % loops_.size()];
       Socket socket(loop.io);
-      error_code error;
-      co_await acceptor_->async_accept(socket, net::redirect_error(use_task, error));
-      if (!error) {
-        {
-          const std::lock_guard lock(mutex_);
-          ++sessions_;
-        }
-        net::post(loop.io, [this, &loop, socket = std::move(socket)]() mutable {
-          Task<void> life = session(loop, std::move(socket));
-          net::co_spawn(loop.io, std::move(life), net::detached);
-        });
-        continue;
+      if (!co_await accept_one(*acceptor_, socket)) break;
+      {
+        const std::lock_guard lock(mutex_);
+        ++sessions_;
       }
-      if (error == net::error::operation_aborted || error == net::error::bad_descriptor) break;
-      // What has come must not be given up for one that could not be taken.
-      pause.expires_after(error == net::error::connection_aborted ? Millis{0} : no_room_pause);
-      co_await pause.async_wait(net::redirect_error(use_task, error));
+      net::post(loop.io, [this, &loop, socket = std::move(socket)]() mutable {
+        Task<void> life = session(loop, std::move(socket));
+        net::co_spawn(loop.io, std::move(life), net::detached);
+      });
     }
     const std::lock_guard lock(mutex_);
     acceptor_closed_ = true;
     ended_.notify_all();
+  }
+
+  // It goes on while the proxy drains.
+  Task<void> accept_admin() {
+    Loop& loop = *loops_.front();
+    for (;;) {
+      Socket socket(loop.io);
+      if (!co_await accept_one(*admin_acceptor_, socket)) break;
+      Task<void> life = serve_admin(loop, std::move(socket), pages_);
+      net::co_spawn(loop.io, std::move(life), net::detached);
+    }
   }
 
   Task<void> session(Loop& loop, Socket socket) {
@@ -223,8 +275,11 @@ class Proxy::Impl {
   ProxyOptions options_;
   http::Endpoint endpoint_;
   std::vector<std::unique_ptr<Loop>> loops_;
-  std::optional<net::basic_socket_acceptor<tcp, Executor>> acceptor_;  // On the first loop.
+  AdminPages pages_;
+  std::optional<Acceptor> acceptor_;  // Both on the first loop.
+  std::optional<Acceptor> admin_acceptor_;
   std::uint16_t port_ = 0;
+  std::uint16_t admin_port_ = 0;
   mutable std::mutex mutex_;  // Of what follows.
   std::condition_variable ended_;
   std::size_t sessions_ = 0;
@@ -238,6 +293,7 @@ Proxy::Proxy(Engine& engine, http::Options rules, ProxyOptions options)
 Proxy::~Proxy() = default;
 
 std::uint16_t Proxy::port() const noexcept { return impl_->port(); }
+std::uint16_t Proxy::admin_port() const noexcept { return impl_->admin_port(); }
 std::size_t Proxy::connections() const noexcept { return impl_->connections(); }
 bool Proxy::draining() const noexcept { return impl_->draining(); }
 bool Proxy::drain(Millis limit) { return impl_->drain(limit); }

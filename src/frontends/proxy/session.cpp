@@ -6,10 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 
-#include <once/callback.hpp>
 #include <once/error.hpp>
 #include <once/fingerprint.hpp>
 #include <once/platform/system.hpp>
@@ -27,25 +25,6 @@ constexpr std::size_t piece_bytes = Connection::piece_bytes;
 constexpr std::size_t head_piece_bytes = 4 * 1024;  // All that an idle connection has for a buffer.
 constexpr std::size_t linger_bytes = std::size_t{256} * 1024;
 constexpr Millis linger_limit{1'000};
-
-// start(done) is the beginning of something that calls done(T) once, on any thread; gives T, on this one.
-template <class T, class Start>
-Task<T> completion(Loop& loop, Start& start) {
-  struct Slot {
-    explicit Slot(Loop& on) : there(on) {}
-    Event there;
-    std::optional<T> value;
-  };
-  auto slot = std::make_shared<Slot>(loop);
-  start(Callback<void(T)>([slot, &io = loop.io](T value) {
-    net::post(io, [slot, value = std::move(value)]() mutable {
-      slot->value.emplace(std::move(value));
-      slot->there.set();
-    });
-  }));
-  co_await slot->there.wait();
-  co_return std::move(*slot->value);
-}
 
 Outcome outcome_of(Opening::Kind kind) noexcept {
   switch (kind) {

@@ -1,0 +1,152 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <once/frontends/proxy.hpp>
+
+namespace once::proxy {
+
+namespace {
+
+// OpenTelemetry's advice for http.server.request.duration and http.client.request.duration, in seconds.
+constexpr std::array bounds{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0};
+
+struct Histogram {
+  std::array<std::uint64_t, bounds.size()> buckets{};  // Of each alone; the text adds them up.
+  std::uint64_t count = 0;
+  std::chrono::nanoseconds sum{0};
+
+  void add(std::chrono::nanoseconds took) {
+    const double seconds = std::chrono::duration<double>(took).count();
+    const auto at = std::ranges::lower_bound(bounds, seconds);
+    if (at != bounds.end()) ++buckets[static_cast<std::size_t>(at - bounds.begin())];
+    ++count;
+    sum += took;
+  }
+};
+
+// What a client may call a method has no end; a label must have one.
+std::string_view label_of(std::string_view method) {
+  static constexpr std::array<std::string_view, 9> known{"GET",    "HEAD",    "POST",    "PUT",  "PATCH",
+                                                         "DELETE", "OPTIONS", "CONNECT", "TRACE"};
+  const auto* const at = std::ranges::find(known, method);
+  return at == known.end() ? "_OTHER" : *at;
+}
+
+std::string text_of(double number) {
+  std::array<char, 32> digits{};
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+  return {digits.data(), end};
+}
+
+// Method, and status or what there was in place of one.
+using Labels = std::pair<std::string_view, std::string>;
+
+void write(std::string& out, std::string_view name, const std::map<Labels, Histogram>& histograms) {
+  for (const auto& [labels, histogram] : histograms) {
+    std::string inner = "http_request_method=\"" + std::string(labels.first) + "\"";
+    if (!labels.second.empty()) {
+      const bool is_status = labels.second.front() >= '0' && labels.second.front() <= '9';
+      inner += (is_status ? ",http_response_status_code=\"" : ",error_type=\"") + labels.second + "\"";
+    }
+    const auto line = [&](std::string_view suffix, const std::string& more, const std::string& value) {
+      out += name;
+      out += suffix;
+      out += '{' + inner + more + "} " + value + '\n';
+    };
+    std::uint64_t below = 0;
+    for (std::size_t i = 0; i < bounds.size(); ++i) {
+      below += histogram.buckets[i];
+      line("_bucket", ",le=\"" + text_of(bounds[i]) + "\"", std::to_string(below));
+    }
+    line("_bucket", ",le=\"+Inf\"", std::to_string(histogram.count));
+    line("_sum", {}, text_of(std::chrono::duration<double>(histogram.sum).count()));
+    line("_count", {}, std::to_string(histogram.count));
+  }
+}
+
+void head(std::string& out, std::string_view name, std::string_view type, std::string_view help) {
+  out += "# HELP ";
+  out += name;
+  out += ' ';
+  out += help;
+  out += "\n# TYPE ";
+  out += name;
+  out += ' ';
+  out += type;
+  out += '\n';
+}
+
+constexpr std::size_t outcomes = static_cast<std::size_t>(Outcome::error) + 1;
+constexpr std::size_t events = static_cast<std::size_t>(EventKind::store_error) + 1;
+
+}  // namespace
+
+class Metrics::Impl {
+ public:
+  void count(const Event& event) { ++events_[static_cast<std::size_t>(event.kind)]; }
+
+  void count(const Served& served) {
+    ++outcomes_[static_cast<std::size_t>(served.outcome)];
+    const std::string_view method = label_of(served.method);
+    const std::lock_guard lock(mutex_);
+    if (!served.fate.empty()) ++fates_[std::string(served.fate)];
+    server_[{method, served.status == 0 ? std::string(served.cause) : std::to_string(served.status)}].add(served.took);
+    if (served.upstream_took.count() == 0) return;
+    client_[{method, served.upstream_status == 0 ? std::string(served.cause) : std::to_string(served.upstream_status)}]
+        .add(served.upstream_took);
+  }
+
+  [[nodiscard]] std::string text(std::size_t connections) const {
+    std::string out;
+    out.reserve(8 * 1024);
+    head(out, "once_requests_total", "counter", "Requests by how they ended.");
+    for (std::size_t i = 0; i < outcomes; ++i) {
+      add(out, "once_requests_total", "outcome", to_string(static_cast<Outcome>(i)), outcomes_[i]);
+    }
+    head(out, "once_engine_events_total", "counter", "What the engine did with its records.");
+    for (std::size_t i = 0; i < events; ++i) {
+      add(out, "once_engine_events_total", "event", to_string(static_cast<EventKind>(i)), events_[i]);
+    }
+    head(out, "once_proxy_connections", "gauge", "Open connections of clients.");
+    out += "once_proxy_connections " + std::to_string(connections) + '\n';
+    const std::lock_guard lock(mutex_);
+    head(out, "once_operations_total", "counter", "Operations that were run, by what became of their claim.");
+    for (const auto& [fate, number] : fates_) add(out, "once_operations_total", "fate", fate, number);
+    head(out, "http_server_request_duration_seconds", "histogram", "From a request's head to the end of its answer.");
+    write(out, "http_server_request_duration_seconds", server_);
+    head(out, "http_client_request_duration_seconds", "histogram", "Until the upstream's answer was there.");
+    write(out, "http_client_request_duration_seconds", client_);
+    return out;
+  }
+
+ private:
+  static void add(std::string& out, std::string_view name, std::string_view label, std::string_view value,
+                  std::uint64_t number) {
+    out += name;
+    out += '{';
+    out += label;
+    out += "=\"";
+    out += value;
+    out += "\"} " + std::to_string(number) + '\n';
+  }
+
+  std::array<std::atomic<std::uint64_t>, outcomes> outcomes_{};
+  std::array<std::atomic<std::uint64_t>, events> events_{};
+  mutable std::mutex mutex_;  // Of what follows.
+  std::map<std::string, std::uint64_t> fates_;
+  std::map<Labels, Histogram> server_;
+  std::map<Labels, Histogram> client_;
+};
+
+Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}
+Metrics::~Metrics() = default;
+void Metrics::count(const Event& event) noexcept { impl_->count(event); }
+void Metrics::count(const Served& served) { impl_->count(served); }
+std::string Metrics::text(std::size_t connections) const { return impl_->text(connections); }
+
+}  // namespace once::proxy
