@@ -177,6 +177,13 @@ TEST_F(ProxyTest, AbsoluteTargets) {
   EXPECT_EQ(ask(post("k")).body, "run 1");
 }
 
+TEST_F(ProxyTest, OldClientsNeedNoHost) {
+  start(counting());
+  EXPECT_EQ(ask("GET /a HTTP/1.0\r\n\r\n").status(), 201U);
+  EXPECT_EQ(request(0).header("Host"), "127.0.0.1");
+  EXPECT_EQ(request(0).header("Via"), "1.0 once");
+}
+
 TEST_F(ProxyTest, LargeBodiesStreamThrough) {
   const std::string large(std::size_t{8} << 20U, 'u');
   start([&](Line& line) {

@@ -7,8 +7,6 @@
 #include <cerrno>
 #include <utility>
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/write.hpp>
 
@@ -20,7 +18,7 @@ constexpr std::size_t write_bytes = 64 * 1024;  // Written under one deadline.
 
 }  // namespace
 
-void Loop::start() { net::co_spawn(io, sweep(), net::detached); }
+void Loop::start() { spawn(io, sweep()); }
 
 Task<void> Loop::sweep() {
   error_code ignored;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 
@@ -118,6 +120,14 @@ class Event {
   Timer timer_;
   bool set_ = false;
 };
+
+// Starts a coroutine on its own. What escapes from one is a lack of memory or a bug: the process ends, which claims
+// survive as they do kill -9, rather than go on with an exchange that nobody watches any more.
+inline void spawn(net::io_context& io, Task<void> task) {
+  net::co_spawn(io, std::move(task), [](const std::exception_ptr& error) {
+    if (error) std::terminate();
+  });
+}
 
 // start(done) is the beginning of something that calls done(T) once, on any thread; gives T, on this one.
 template <class T, class Start>

@@ -9,8 +9,6 @@
 #include <vector>
 
 #include <boost/asio/basic_socket_acceptor.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 
@@ -160,8 +158,8 @@ class Proxy::Impl {
       admin_port_ = port_of(*admin_acceptor_);
     }
     for (const auto& loop : loops_) loop->start();
-    net::co_spawn(io, accept(), net::detached);
-    if (admin_acceptor_) net::co_spawn(io, accept_admin(), net::detached);
+    spawn(io, accept());
+    if (admin_acceptor_) spawn(io, accept_admin());
     try {
       for (const auto& loop : loops_) {
         threads_.emplace_back([&on = loop->io] { on.run(); });
@@ -243,7 +241,7 @@ class Proxy::Impl {
       }
       net::post(loop.io, [this, &loop, socket = std::move(socket)]() mutable {
         Task<void> life = session(loop, std::move(socket));
-        net::co_spawn(loop.io, std::move(life), net::detached);
+        spawn(loop.io, std::move(life));
       });
     }
     const std::lock_guard lock(mutex_);
@@ -258,14 +256,18 @@ class Proxy::Impl {
       Socket socket(loop.io);
       if (!co_await accept_one(*admin_acceptor_, socket)) break;
       Task<void> life = serve_admin(loop, std::move(socket), pages_);
-      net::co_spawn(loop.io, std::move(life), net::detached);
+      spawn(loop.io, std::move(life));
     }
   }
 
   Task<void> session(Loop& loop, Socket socket) {
     {
       const auto session = std::make_shared<Session>(loop, std::move(socket), endpoint_, options_);
-      co_await session->run();
+      try {
+        co_await session->run();
+      } catch (const Exception&) {
+        // Of the rules or the engine, about this request: no exchange is under way then. The connection goes.
+      }
     }
     const std::lock_guard lock(mutex_);
     --sessions_;

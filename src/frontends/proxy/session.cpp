@@ -83,7 +83,13 @@ Session::Session(Loop& loop, Socket socket, http::Endpoint& endpoint, const Prox
   error_code ignored;
   client_.socket.set_option(tcp::no_delay(true), ignored);
   const auto remote = client_.socket.remote_endpoint(ignored);
-  if (!ignored) address_ = remote.address().to_string();
+  if (ignored) return;
+  net::ip::address address = remote.address();
+  // One that came over IPv4 to a socket for both is what it is (RFC 4291, section 2.5.5.2).
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    address = net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6());
+  }
+  address_ = address.to_string();
 }
 
 Task<void> Session::run() {
@@ -198,6 +204,10 @@ Task<bool> Session::read_head() {
     refusal_ = malformed(refusal->status, refusal->detail);
     co_return false;
   }
+  // HTTP/1.0 needs no host, and the upstream gets HTTP/1.1.
+  const bool has_host = std::ranges::any_of(
+      head_.headers, [](const http::HeaderView& header) { return http::same_name(header.name, "Host"); });
+  if (!has_host && head_.host.empty()) head_.host = options_.upstream.host;
   co_return true;
 }
 

@@ -4,8 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 
 #include "frontends/proxy/head.hpp"
@@ -66,7 +64,7 @@ Task<Trouble> Exchange::start(std::string_view head, BodySource body, bool is_he
   sending_started_ = true;
   body_ = body;
   Task<void> sending = send(shared_from_this(), head, body);
-  net::co_spawn(loop_.io, std::move(sending), net::detached);
+  spawn(loop_.io, std::move(sending));
   const Trouble trouble = co_await read_head(is_head_method, interim_to);
   if (trouble == Trouble::none) co_return trouble;
   connection_->close();
