@@ -1,6 +1,7 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include <once/error.hpp>
@@ -34,14 +35,15 @@ Sha256 sha256(std::string_view bytes) {
 }
 
 std::string to_hex(std::string_view bytes) {
-  constexpr std::string_view digits = "0123456789abcdef";
+  static constexpr auto pairs = [] {
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::array<std::array<char, 2>, 256> table{};
+    for (std::size_t byte = 0; byte < table.size(); ++byte) table[byte] = {digits[byte / 16], digits[byte % 16]};
+    return table;
+  }();
   std::string out(bytes.size() * 2, '0');
   char* to = out.data();
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    *to++ = digits[byte >> 4U];
-    *to++ = digits[byte & 15U];
-  }
+  for (const char c : bytes) to = std::ranges::copy(pairs[static_cast<unsigned char>(c)], to).out;
   return out;
 }
 

@@ -1,5 +1,6 @@
 #include <once/key.hpp>
 
+#include <algorithm>
 #include <utility>
 
 #include <once/error.hpp>
@@ -15,11 +16,11 @@ void check_size(std::size_t bytes) {
 }
 
 void append_scope(std::string& out, std::string_view scope) {
-  for (std::size_t plain = 0;;) {
-    const std::size_t special = scope.find_first_of("%#", plain);
-    out += scope.substr(plain, special - plain);
-    if (special == std::string_view::npos) break;
-    out += scope[special] == '%' ? "%25" : "%23";
+  for (auto plain = scope.begin();;) {
+    const auto special = std::find_if(plain, scope.end(), [](char c) { return c == '%' || c == '#'; });
+    out.append(plain, special);
+    if (special == scope.end()) break;
+    out += *special == '%' ? "%25" : "%23";
     plain = special + 1;
   }
   out += '#';

@@ -318,7 +318,7 @@ void ClaimState::pump(std::unique_lock<std::mutex> lock) {
   send(std::move(lock));
 }
 
-RecordPtr ClaimState::build(const Write& write, Time now) const {
+RecordPtr ClaimState::build(Write& write, Time now) const {
   auto built = std::make_shared<Record>(*record_);
   Record& next = *built;
   // Steps still in the queue have writes of their own: one that is too large must not take others down with it.
@@ -332,10 +332,10 @@ RecordPtr ClaimState::build(const Write& write, Time now) const {
       renew(next, policy, now);  // The step is among the unwritten ones.
       return built;
     case Op::complete:
-      complete(next, write.result, policy, now);
+      complete(next, std::move(write.result), policy, now);
       break;
     case Op::fail:
-      fail(next, write.failure, write.result, policy, now);
+      fail(next, write.failure, std::move(write.result), policy, now);
       break;
     case Op::hold:
       mark_unknown(next, write.text, now);
@@ -384,6 +384,9 @@ void ClaimState::send(std::unique_lock<std::mutex> lock) {
 void ClaimState::on_answer(Answer&& answer, Sent sent) {
   core_->learn(answer, sent.at);
   std::unique_lock lock(mutex_);
+  // A try that came to nothing gives back what it took.
+  const bool took_result = current_->op == Op::complete || current_->op == Op::fail;
+  if (took_result && answer.status != Answer::Status::done) current_->result = sent.next->result;
   switch (answer.status) {
     case Answer::Status::done:
       return on_written(std::move(lock), std::move(sent), answer.place);

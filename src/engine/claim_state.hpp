@@ -95,7 +95,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void enqueue(std::unique_lock<std::mutex> lock, Write&& write);
   void pump(std::unique_lock<std::mutex> lock);  // Starts the next write if none is under way.
   void send(std::unique_lock<std::mutex> lock);
-  [[nodiscard]] RecordPtr build(const Write& write, Time now) const;
+  [[nodiscard]] RecordPtr build(Write& write, Time now) const;  // Takes the write's result.
   void fit(Record& next) const;
   // A write under way: what it wants to leave in the store, when it was sent, and how well the time was known then.
   struct Sent {

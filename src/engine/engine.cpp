@@ -203,7 +203,8 @@ void Engine::begin_attempt(std::shared_ptr<const Attempt> attempt, const Policy&
   caller.policy = policy;
   caller.attempt = std::move(attempt);
   caller.done = std::move(done);
-  caller.since = core_->uptime();
+  // Nobody else asks since when.
+  if (core_->options.observer || policy.on_conflict == OnConflict::wait) caller.since = core_->uptime();
   caller.wait_until = caller.since + policy.wait;
   core_->flights.join(std::move(caller));
 }
