@@ -256,8 +256,8 @@ class Lost(Case):
         self.expect(self.once("resolve", "--key", "k", "--force", "--as", "completed", "--exit-code", "0", "--result",
                               "receipt", "--reason", "seen"), 0)
         self.open_gate("go")
-        self.assertEqual(process.communicate()[0], b"receipt\n")
-        self.assertEqual(process.returncode, 0)
+        out, err = process.communicate()
+        self.assertEqual((process.returncode, out), (0, b"receipt\n"), err)
 
     def test_the_same_result_stored_twice_is_the_same(self):
         process, _ = self.start_slow("--on-lost", "continue")
