@@ -1,73 +1,15 @@
 """once proxy as a program, with curl: signals, deaths, the access log, exit codes."""
-import http.server
 import json
 import pathlib
 import signal
 import socket
 import subprocess
-import sys
-import threading
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "apps"))
-import harness
-from harness import Case, wait_until
+from service import ProxyCase, harness, wait_until
 
 
-class Service(http.server.ThreadingHTTPServer):
-    """Charges, and keeps a ledger of who was charged for what. `hold`: charges wait for `go` with their answer."""
-
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self):
-        self.ledger = []
-        self.hold = False
-        self.go = threading.Event()
-        super().__init__(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.ledger.append(body.decode())
-        if self.server.hold:
-            self.server.go.wait(harness.DEADLINE_S)
-        answer = f"charge {len(self.server.ledger)}\n".encode()
-        try:
-            self.send_response(201)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-        except OSError:  # The proxy was killed.
-            self.close_connection = True
-
-    def log_message(self, *_):
-        pass
-
-
-class Program(Case):
-    def setUp(self):
-        super().setUp()
-        self.service = Service()
-        self.addCleanup(self.service.server_close)
-        self.addCleanup(self.service.shutdown)
-        self.addCleanup(self.service.go.set)
-        self.port = None
-
-    def proxy(self, *arguments):
-        """Starts the program, and waits until it listens."""
-        upstream = f"http://127.0.0.1:{self.service.server_address[1]}"
-        process = self.start("proxy", "--listen", "127.0.0.1:0", "--upstream", upstream, "--access-log",
-                             self.path("access.log"), *arguments)
-        line = process.stderr.readline().decode()
-        self.assertRegex(line, r"^once: listening on port \d+, ")
-        self.port = int(line.split("port ")[1].split(",")[0])
-        return process
-
+class Program(ProxyCase):
     def curl_command(self, key, body, *arguments):
         headers = ["-H", f"Idempotency-Key: {key}"] if key else []
         return ["curl", "-sS", "-i", "--max-time", "60", *headers, "-d", body, *arguments,

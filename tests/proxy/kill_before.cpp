@@ -1,0 +1,120 @@
+// Preloaded into a program (LD_PRELOAD), kills it with SIGKILL before its N-th step.
+//
+// A step is a system call by which others can see what the program does: on a socket or a file, sending, writing,
+// syncing, connecting, closing; and one that has received something, before the program knows of it. How often it looks
+// in vain varies, so that is none. Steps are counted from the first connection that is accepted.
+//
+//   ONCE_KILL_BEFORE   N, from 1 on; not set or 0: it lives
+//   ONCE_KILL_LOG      a file that gets the name of each step, a line each
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+struct Plan {
+  Plan() {
+    if (const char* const before = std::getenv("ONCE_KILL_BEFORE")) kill_before = std::atol(before);
+    if (const char* const path = std::getenv("ONCE_KILL_LOG")) {
+      log = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    }
+  }
+  long kill_before = 0;
+  int log = -1;
+};
+
+const Plan& plan() {
+  static const Plan plan;
+  return plan;
+}
+
+std::atomic<bool> armed{false};
+std::atomic<long> steps{0};
+
+void step(const char* name, int fd) {
+  if (!armed.load()) return;
+  const int error = errno;
+  struct stat about {};
+  if (::fstat(fd, &about) == 0 && (S_ISSOCK(about.st_mode) || S_ISREG(about.st_mode))) {
+    const long number = ++steps;
+    if (plan().log >= 0) {
+      const std::string line = std::string(name) + "\n";
+      static_cast<void>(::syscall(SYS_write, plan().log, line.data(), line.size()));
+    }
+    if (number == plan().kill_before) {
+      ::kill(::getpid(), SIGKILL);
+      for (;;) ::pause();
+    }
+  }
+  errno = error;
+}
+
+// What the program would have called.
+template <class Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+// `function`(fd, ...) is a step and then what it was.
+#define PUBLIC extern "C" __attribute__((visibility("default")))
+#define STEP(result, function, parameters, ...)                       \
+  PUBLIC result function parameters {                                 \
+    static auto* const original = next<result parameters>(#function); \
+    step(#function, fd);                                              \
+    return original(__VA_ARGS__);                                     \
+  }
+
+STEP(ssize_t, send, (int fd, const void* data, size_t size, int flags), fd, data, size, flags)
+STEP(ssize_t, sendmsg, (int fd, const msghdr* message, int flags), fd, message, flags)
+STEP(ssize_t, write, (int fd, const void* data, size_t size), fd, data, size)
+STEP(ssize_t, writev, (int fd, const iovec* parts, int count), fd, parts, count)
+STEP(ssize_t, pwrite, (int fd, const void* data, size_t size, off_t at), fd, data, size, at)
+STEP(ssize_t, pwrite64, (int fd, const void* data, size_t size, off64_t at), fd, data, size, at)
+STEP(int, fsync, (int fd), fd)
+STEP(int, fdatasync, (int fd), fd)
+STEP(int, ftruncate, (int fd, off_t size), fd, size)
+STEP(int, ftruncate64, (int fd, off64_t size), fd, size)
+STEP(int, connect, (int fd, const sockaddr* address, socklen_t size), fd, address, size)
+STEP(int, shutdown, (int fd, int how), fd, how)
+STEP(int, close, (int fd), fd)
+
+PUBLIC ssize_t recv(int fd, void* data, size_t size, int flags) {
+  static auto* const original = next<ssize_t(int, void*, size_t, int)>("recv");
+  const ssize_t got = original(fd, data, size, flags);
+  if (got > 0) step("recv", fd);
+  return got;
+}
+
+PUBLIC ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  static auto* const original = next<ssize_t(int, msghdr*, int)>("recvmsg");
+  const ssize_t got = original(fd, message, flags);
+  if (got > 0) step("recvmsg", fd);
+  return got;
+}
+
+PUBLIC int accept(int listener, sockaddr* address, socklen_t* size) {
+  static auto* const original = next<int(int, sockaddr*, socklen_t*)>("accept");
+  const int fd = original(listener, address, size);
+  if (fd >= 0) armed.store(true);
+  return fd;
+}
+
+PUBLIC int accept4(int listener, sockaddr* address, socklen_t* size, int flags) {
+  static auto* const original = next<int(int, sockaddr*, socklen_t*, int)>("accept4");
+  const int fd = original(listener, address, size, flags);
+  if (fd >= 0) armed.store(true);
+  return fd;
+}

@@ -1,0 +1,113 @@
+"""A service that charges, and `once proxy` in front of it, for the tests of the built program."""
+import collections
+import http.server
+import pathlib
+import sys
+import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "apps"))
+import harness  # noqa: E402
+from harness import Case, wait_until  # noqa: E402, F401
+
+
+class Service(http.server.ThreadingHTTPServer):
+    """Charges, and keeps books on it.
+
+    hold          charges wait for `go` with their answer
+    honours_keys  a second charge with a key is none, and gets the answer of the first
+    """
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, honours_keys=False, port=0):
+        self.ledger = []  # The body of each charge, in their order.
+        self.effects = collections.Counter()  # Charges by key, as it was sent.
+        self.hold = False
+        self.go = threading.Event()
+        self.honours_keys = honours_keys
+        self.books = threading.Lock()
+        self.answers = {}
+        super().__init__(("127.0.0.1", port), Handler)
+        self.port = self.server_address[1]
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def answer(self, key, body):
+        """Status and body; no status: it breaks off."""
+        charged = self.charge(key, body)
+        if self.hold:
+            self.go.wait(harness.DEADLINE_S)
+        return 201, charged
+
+    def charge(self, key, body):
+        with self.books:
+            if self.honours_keys and key in self.answers:
+                return self.answers[key]
+            self.ledger.append(body)
+            self.effects[key] += 1
+            self.answers[key] = f"charge {len(self.ledger)}\n".encode()
+            return self.answers[key]
+
+    def end(self):
+        self.go.set()
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request, address):
+        if not isinstance(sys.exc_info()[1], OSError):  # That is what it sees of a proxy that is killed.
+            super().handle_error(request, address)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # An answer goes out in one piece.
+
+    def do_POST(self):
+        length = int(self.headers["Content-Length"])
+        body = self.rfile.read(length)
+        if len(body) != length:  # Half a request is none.
+            self.close_connection = True
+            return
+        status, answer = self.server.answer(self.headers["Idempotency-Key"], body.decode())
+        if status is None:
+            self.close_connection = True
+        else:
+            self.give(status, answer)
+
+    def do_GET(self):
+        """The keys that were charged, a line each."""
+        self.give(200, "".join(f"{key}\n" for key in list(self.server.effects)).encode())
+
+    def give(self, status, answer):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_):
+        pass
+
+
+class ProxyCase(Case):
+    def setUp(self):
+        super().setUp()
+        self.service = self.serve(Service())
+        self.port = None
+
+    def serve(self, service):
+        self.addCleanup(service.end)
+        return service
+
+    def start_proxy(self, *arguments, **options):
+        """Starts the program in front of self.service, and waits until it listens: (process, port)."""
+        process = self.start("proxy", "--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{self.service.port}",
+                             *arguments, **options)
+        line = process.stderr.readline().decode()
+        self.assertRegex(line, r"^once: listening on port \d+, ")
+        return process, int(line.split("port ")[1].split(",")[0])
+
+    def proxy(self, *arguments, **options):
+        """The same with an access log, for self.curl()."""
+        process, self.port = self.start_proxy("--access-log", self.path("access.log"), *arguments, **options)
+        return process
