@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_set>
@@ -24,10 +25,36 @@ namespace once::proxy {
 
 class Connection;
 
+// How other threads reach a loop. Whoever may have something to say to it later shares its mailbox and not the loop:
+// once the mailbox is closed, what is posted is dropped on the poster's thread.
+class Mailbox {
+ public:
+  explicit Mailbox(net::io_context& io) : io_(&io) {}
+
+  template <class Handler>
+  void post(Handler&& handler) {
+    const std::lock_guard lock(mutex_);  // Held while it is posted, so that close() waits for whoever is at it.
+    if (io_ != nullptr) net::post(*io_, std::forward<Handler>(handler));
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    io_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  net::io_context* io_;
+};
+
 class Loop {
  public:
   // `tick`: how late a deadline may be noticed.
-  Loop(Millis tick, std::size_t max_buffer_bytes) : tick_(tick), max_buffer_bytes_(max_buffer_bytes), timer_(io) {}
+  Loop(Millis tick, std::size_t max_buffer_bytes)
+      : tick_(tick), max_buffer_bytes_(max_buffer_bytes), mailbox_(std::make_shared<Mailbox>(io)), timer_(io) {}
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+  // Its thread has ended. The mailbox is closed before `io` and the coroutines in it go.
+  ~Loop() { mailbox_->close(); }
 
   net::io_context io{1};
 
@@ -37,6 +64,7 @@ class Loop {
   [[nodiscard]] bool draining() const noexcept { return draining_; }
   [[nodiscard]] bool closing() const noexcept { return closing_; }
   [[nodiscard]] std::size_t max_buffer_bytes() const noexcept { return max_buffer_bytes_; }
+  [[nodiscard]] const std::shared_ptr<Mailbox>& mailbox() const noexcept { return mailbox_; }
 
   // The upstream's kept connections. A connection is given back only between two exchanges.
   std::unique_ptr<Connection> take_kept();
@@ -53,6 +81,7 @@ class Loop {
 
   const Millis tick_;
   const std::size_t max_buffer_bytes_;
+  const std::shared_ptr<Mailbox> mailbox_;
   Timer timer_;  // Of the sweep.
   bool draining_ = false;
   bool closing_ = false;
@@ -129,23 +158,21 @@ inline void spawn(net::io_context& io, Task<void> task) {
   });
 }
 
-// start(done) is the beginning of something that calls done(T) once, on any thread; gives T, on this one.
+// start(done) is the beginning of something that calls done(T) once, on any thread; gives T, on this one. What `done`
+// holds is safe to be called and to be let go of when the loop is no more; what it points to is of this frame, which
+// lives at least until the mailbox is closed or the call has come.
 template <class T, class Start>
 Task<T> completion(Loop& loop, Start& start) {
-  struct Slot {
-    explicit Slot(Loop& on) : there(on) {}
-    Event there;
-    std::optional<T> value;
-  };
-  auto slot = std::make_shared<Slot>(loop);
-  start(Callback<void(T)>([slot, &io = loop.io](T value) {
-    net::post(io, [slot, value = std::move(value)]() mutable {
-      slot->value.emplace(std::move(value));
-      slot->there.set();
+  Event there(loop);
+  std::optional<T> value;
+  start(Callback<void(T)>([mailbox = loop.mailbox(), &there, &value](T result) {
+    mailbox->post([&there, &value, result = std::move(result)]() mutable {
+      value.emplace(std::move(result));
+      there.set();
     });
   }));
-  co_await slot->there.wait();
-  co_return std::move(*slot->value);
+  co_await there.wait();
+  co_return std::move(*value);
 }
 
 }  // namespace once::proxy

@@ -182,7 +182,10 @@ class Proxy::Impl {
         loop->close_all();
       });
     }
-    threads_.clear();  // Each joins when nothing is left to be done on it.
+    // Each joins when nothing is left to be done on it: no session, and so nothing that a session waits for. An
+    // engine's thread may still be about to leave a callback; what that holds is the loop's mailbox, which ~Loop
+    // closes.
+    threads_.clear();
   }
 
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }

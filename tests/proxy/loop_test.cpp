@@ -1,0 +1,65 @@
+// What other threads may do to a loop, and when.
+#include "frontends/proxy/loop.hpp"
+
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace once::proxy {
+namespace {
+
+// Something that is begun on a loop and whose end the test holds in its hand.
+class LoopTest : public ::testing::Test {
+ protected:
+  void begin() {
+    Task<void> task = wait();
+    spawn(loop->io, std::move(task));
+    loop->io.run_one();
+  }
+
+  std::unique_ptr<Loop> loop = std::make_unique<Loop>(Millis{1}, 1024);
+  Callback<void(std::shared_ptr<int>)> done;
+  std::shared_ptr<int> given;
+
+ private:
+  Task<void> wait() {
+    auto start = [this](Callback<void(std::shared_ptr<int>)> callback) { done = std::move(callback); };
+    given = co_await completion<std::shared_ptr<int>>(*loop, start);
+  }
+};
+
+TEST_F(LoopTest, ACompletionComesBackOnTheLoop) {
+  begin();
+  ASSERT_TRUE(done);
+  std::thread other([&] { done(std::make_shared<int>(7)); });
+  other.join();
+  EXPECT_EQ(given, nullptr);
+  loop->io.run();
+  ASSERT_NE(given, nullptr);
+  EXPECT_EQ(*given, 7);
+}
+
+// As at the end of a drain: the last answer lets the loop end, while the thread that gave it is still at it.
+TEST_F(LoopTest, ACallbackMayOutliveTheLoop) {
+  begin();
+  done(std::make_shared<int>(7));
+  loop->io.run();
+  loop.reset();
+  done = nullptr;  // The sanitizer would see a timer of the loop go here.
+  EXPECT_EQ(*given, 7);
+}
+
+TEST_F(LoopTest, WhatComesWhenTheLoopIsGoneIsDropped) {
+  begin();
+  loop.reset();  // With the coroutine that waits.
+  const auto late = std::make_shared<int>(7);
+  done(late);
+  EXPECT_EQ(late.use_count(), 1);
+  EXPECT_EQ(given, nullptr);
+}
+
+}  // namespace
+}  // namespace once::proxy
