@@ -44,7 +44,6 @@ class Session : public std::enable_shared_from_this<Session> {
   [[nodiscard]] Framing request_framing() const;
   [[nodiscard]] bool is_head() const { return head_.method == "HEAD"; }
   [[nodiscard]] bool wants_more() const;  // May the connection be kept, as far as the client and we are concerned?
-  [[nodiscard]] http::Answer answer_to(Trouble trouble) const;
   void tell();
 
   Loop& loop_;

@@ -1,0 +1,85 @@
+#include "frontends/proxy/answers.hpp"
+
+#include <string>
+
+#include "frontends/proxy/head.hpp"
+
+namespace once::proxy {
+
+using http::Answer;
+using http::Opening;
+
+Outcome outcome_of(Opening::Kind kind) noexcept {
+  switch (kind) {
+    case Opening::Kind::passed:
+      return Outcome::passed;
+    case Opening::Kind::unprotected:
+      return Outcome::unprotected;
+    case Opening::Kind::claimed:
+      return Outcome::executed;
+    case Opening::Kind::replayed:
+      return Outcome::replayed;
+    case Opening::Kind::conflict:
+      return Outcome::conflict;
+    case Opening::Kind::mismatch:
+      return Outcome::mismatch;
+    case Opening::Kind::unknown:
+      return Outcome::unknown;
+    case Opening::Kind::refused:
+      return Outcome::refused;
+    case Opening::Kind::failed:
+      return Outcome::error;
+  }
+  return Outcome::error;
+}
+
+std::string_view word_of(http::Fate fate) noexcept {
+  switch (fate) {
+    case http::Fate::store:
+      return "stored";
+    case http::Fate::release:
+      return "released";
+    case http::Fate::ambiguous:
+      break;
+  }
+  return "ambiguous";
+}
+
+Answer head_of(AnswerParser& parser) {
+  const auto reason = parser.get().reason();
+  return {.status = parser.get().result_int(),
+          .reason = std::string(reason.data(), reason.size()),
+          .headers = forwarded(views_of(parser.get())),
+          .body = {}};
+}
+
+Answer malformed(unsigned status, std::string_view detail) {
+  if (status == 501) return problem("not-supported", status, "Not supported", detail);
+  if (status == 505) return problem("version-not-supported", status, "HTTP version is not supported", detail);
+  return problem("malformed-request", status, "Request is malformed", detail);
+}
+
+Answer answer_to(Trouble trouble) {
+  switch (trouble) {
+    case Trouble::unreachable:
+    case Trouble::connect_late: {
+      Answer answer = problem("upstream-unreachable", 503, "The service cannot be reached",
+                              "Nothing was carried out. Send the same request again after the time in Retry-After.");
+      answer.headers.push_back({"Retry-After", "1"});
+      return answer;
+    }
+    case Trouble::late:
+      return problem("upstream-timeout", 504, "The service did not answer in time",
+                     "Whether the request was carried out is not known.");
+    case Trouble::client_late:
+      return problem("request-timeout", 408, "Request took too long", "Its body did not come in time.");
+    case Trouble::client_bad:
+      return malformed(400, "The chunked body cannot be read.");
+    default:
+      return problem("upstream-failed", 502, "The service gave no answer",
+                     "Its connection broke off, or what it sent is not HTTP. Whether the request was carried out is "
+                     "not known.");
+  }
+}
+
+}  // namespace once::proxy

@@ -1,0 +1,24 @@
+// What the proxy answers of its own, and how what happened is called in the log.
+#pragma once
+
+#include <string_view>
+
+#include <once/frontends/http/endpoint.hpp>
+#include <once/frontends/proxy.hpp>
+
+#include "frontends/proxy/net.hpp"
+#include "frontends/proxy/upstream.hpp"
+
+namespace once::proxy {
+
+Outcome outcome_of(http::Opening::Kind kind) noexcept;
+std::string_view word_of(http::Fate fate) noexcept;
+
+// Status, reason and the headers that go on, of an answer whose head the parser has.
+http::Answer head_of(AnswerParser& parser);
+
+// To a request that cannot be taken: 400, 501 or 505. `detail` as in Refusal.
+http::Answer malformed(unsigned status, std::string_view detail);
+http::Answer answer_to(Trouble trouble);
+
+}  // namespace once::proxy

@@ -1,0 +1,145 @@
+// A request with a key: read whole, claimed, sent once, its answer kept and then given.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <once/fingerprint.hpp>
+
+#include "frontends/proxy/answers.hpp"
+#include "frontends/proxy/session.hpp"
+
+namespace once::proxy {
+
+using http::Answer;
+using http::Examination;
+using http::Execution;
+using http::Opening;
+
+Task<bool> Session::read_body(std::string& body) {
+  const std::size_t limit = endpoint_.rules().options().max_body_bytes;
+  const auto until = Steady::now() + options_.timeouts.body;
+  std::vector<char> space(Connection::piece_bytes);
+  while (body.size() <= limit) {
+    const auto left = std::max(Millis{1}, std::chrono::duration_cast<Millis>(until - Steady::now()));
+    const Piece piece = co_await read_piece(client_, *parser_, space, left);
+    served_.request_body_bytes += piece.got;
+    body.append(space.data(), piece.got);
+    switch (piece.trouble) {
+      case Piece::End::none:
+        if (piece.got == 0) co_return true;
+        break;
+      case Piece::End::gone:
+        served_.cause = to_string(Trouble::client_gone);
+        served_.outcome = Outcome::error;
+        co_return false;
+      case Piece::End::late:
+        served_.cause = to_string(Trouble::client_late);
+        served_.outcome = Outcome::refused;
+        refusal_ = problem("request-timeout", 408, "Request took too long", "Its body did not come in time.");
+        co_return false;
+      case Piece::End::bad:
+        served_.cause = "malformed";
+        served_.outcome = Outcome::refused;
+        refusal_ = malformed(400, "The chunked body cannot be read.");
+        co_return false;
+    }
+  }
+  co_return true;  // One byte over the limit or more: for the rules to refuse.
+}
+
+Task<Session::Next> Session::serve_operation() {
+  co_await send_continue();
+  std::string body;
+  if (!co_await read_body(body)) {
+    if (!refusal_) co_return Next::vanish;
+    co_return co_await send(*refusal_, false);
+  }
+  Examination examined = endpoint_.rules().examine(view(body));
+  if (examined.operation) {
+    key_hash_ = to_hex(sha256(examined.operation->key.stored())).substr(0, 16);
+  }
+  auto start = [&](Callback<void(Opening)> done) { endpoint_.open(std::move(examined), std::move(done)); };
+  Opening opening = co_await completion<Opening>(loop_, start);
+  served_.outcome = outcome_of(opening.kind);
+  if (!opening.runs()) {
+    if (opening.kind == Opening::Kind::failed) served_.cause = "store";
+    co_return co_await send(opening.answer, parser_->is_done() && wants_more());
+  }
+  if (!opening.execution.is_protected()) co_return co_await pass(body, true);
+  co_return co_await run_claimed(opening.execution, body);
+}
+
+Task<Session::Next> Session::run_claimed(Execution& execution, const std::string& body) {
+  // Its length is known now, whatever it came as.
+  Framing framing = request_framing();
+  if (framing.kind == Framing::Kind::chunked) framing = {Framing::Kind::length, body.size()};
+  const std::string head = write_request_head(head_, framing, address_);
+  const auto exchange = std::make_shared<Exchange>(loop_, options_);
+  BodySource source;
+  source.bytes = body;
+  const Trouble trouble = co_await exchange->start(head, source, is_head(), nullptr);
+  served_.upstream_took = Steady::now() - began_;
+  if (trouble == Trouble::none) {
+    const Next next = co_await keep_answer(execution, *exchange);
+    co_return next;
+  }
+  co_await exchange->join();
+  const bool nothing_done = trouble == Trouble::unreachable || trouble == Trouble::connect_late;
+  const http::Fate fate = nothing_done ? http::Fate::release : http::Fate::ambiguous;
+  served_.outcome = Outcome::error;
+  served_.cause = to_string(trouble);
+  served_.fate = word_of(fate);
+  Answer answer = answer_to(trouble);
+  auto finish = [&](Callback<void(Answer)> done) { execution.finish(std::move(answer), fate, std::move(done)); };
+  const Answer given = co_await completion<Answer>(loop_, finish);
+  co_return co_await send(given, wants_more());
+}
+
+Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchange) {
+  Answer answer = head_of(exchange.answer());
+  served_.upstream_status = answer.status;
+  const http::Rules& rules = endpoint_.rules();
+  const std::size_t limit = rules.options().max_answer_bytes;
+  const std::uint64_t told = is_head() ? 0 : exchange.answer().content_length().value_or(0);
+  std::vector<char> space(Connection::piece_bytes);
+  Piece piece{1, Piece::End::none};
+  while (told <= limit && answer.body.size() <= limit && piece.got > 0) {
+    piece = co_await exchange.read(space);
+    answer.body.append(space.data(), piece.got);
+  }
+  served_.upstream_took = Steady::now() - began_;
+  http::Fate fate = rules.fate_of(answer.status);
+  if (piece.trouble != Piece::End::none) {
+    co_await exchange.join();
+    const Trouble trouble = piece.trouble == Piece::End::late  ? Trouble::late
+                            : piece.trouble == Piece::End::bad ? Trouble::bad_answer
+                                                               : Trouble::lost;
+    fate = http::Fate::ambiguous;
+    served_.outcome = Outcome::error;
+    served_.cause = to_string(trouble);
+    answer = answer_to(trouble);
+  } else if (piece.got > 0) {  // There is more of it than can be kept.
+    served_.fate = fate == http::Fate::store ? "tombstone" : word_of(fate);
+    Answer head = answer;
+    head.body.clear();
+    auto finish = [&](Callback<void(std::optional<Answer>)> done) {
+      execution.finish_streamed(head, told, std::move(done));
+    };
+    std::optional<Answer> instead = co_await completion<std::optional<Answer>>(loop_, finish);
+    if (!instead) co_return co_await relay(exchange, answer.body);
+    co_await exchange.join();
+    co_return co_await send(*instead, wants_more());
+  } else {
+    co_await exchange.join();
+  }
+  served_.fate = word_of(fate);
+  auto finish = [&](Callback<void(Answer)> done) { execution.finish(std::move(answer), fate, std::move(done)); };
+  const Answer given = co_await completion<Answer>(loop_, finish);
+  co_return co_await send(given, wants_more());
+}
+
+}  // namespace once::proxy
