@@ -115,14 +115,16 @@ void choose_offload(StoreAccess& access, const std::string& asked, std::shared_p
 
 }  // namespace
 
+const char* const store_help =
+    "The store's URL, as in sqlite:/var/lib/once/once.db (default: $ONCE_STORE, else a file in\n"
+    "$XDG_STATE_HOME/once or ~/.local/state/once)";
+const char* const offload_help =
+    "Where results lie that are too large for the store: a directory, s3://BUCKET/PREFIX, or none\n"
+    "(default: offload=... in the store's URL, else beside a store that is a file, as <file>.results)";
+
 void add_store_options(CLI::App& command, StoreOptions& options) {
-  command.add_option("--store", options.url,
-                     "The store's URL, as in sqlite:/var/lib/once/once.db (default: $ONCE_STORE, else a file in\n"
-                     "$XDG_STATE_HOME/once or ~/.local/state/once)");
-  command.add_option(
-      "--offload", options.offload,
-      "Where results lie that are too large for the store: a directory, s3://BUCKET/PREFIX, or none\n"
-      "(default: offload=... in the store's URL, else beside a store that is a file, as <file>.results)");
+  command.add_option("--store", options.url, store_help);
+  command.add_option("--offload", options.offload, offload_help);
 }
 
 StoreAccess open_access(const StoreOptions& options, Missing missing) {

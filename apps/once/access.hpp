@@ -19,6 +19,10 @@ struct StoreOptions {
                         // Empty: what the store's URL says, else beside the store.
 };
 
+// Help texts of the two.
+extern const char* const store_help;
+extern const char* const offload_help;
+
 void add_store_options(CLI::App& command, StoreOptions& options);
 
 struct StoreAccess {

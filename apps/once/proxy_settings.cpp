@@ -1,0 +1,368 @@
+#include "proxy_settings.hpp"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include <once/error.hpp>
+
+#include "text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+using Kind = Setting::Kind;
+using Words = Setting::Words;
+
+// Which part of the settings a member belongs to.
+template <class T>
+T& at(ProxySettings& settings, T ProxySettings::*member) {
+  return settings.*member;
+}
+template <class T>
+T& at(ProxySettings& settings, T StoreOptions::*member) {
+  return settings.store.*member;
+}
+template <class T>
+T& at(ProxySettings& settings, T proxy::ProxyOptions::*member) {
+  return settings.proxy.*member;
+}
+template <class T>
+T& at(ProxySettings& settings, T proxy::Timeouts::*member) {
+  return settings.proxy.timeouts.*member;
+}
+template <class T>
+T& at(ProxySettings& settings, T http::Options::*member) {
+  return settings.rules.*member;
+}
+template <class T>
+T& at(ProxySettings& settings, T Policy::*member) {
+  return (*settings.rules.policy).*member;
+}
+
+template <class Part, class T>
+constexpr bool belongs_to_rules(T Part::*) {
+  return std::is_same_v<Part, http::Options> || std::is_same_v<Part, Policy>;
+}
+
+// An entry that is read by a function of its own.
+Setting entry(std::string name, std::string usual, std::string help,
+              std::function<void(ProxySettings&, const Words&, const std::string&)> apply, bool is_rule) {
+  return {.name = std::move(name),
+          .usual = std::move(usual),
+          .help = std::move(help),
+          .apply = std::move(apply),
+          .is_rule = is_rule};
+}
+
+// Those below write what they are given into `member`.
+
+template <auto member>
+Setting text(std::string name, std::string usual, std::string help) {
+  return entry(
+      std::move(name), std::move(usual), std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string&) { at(to, member) = words.front(); },
+      belongs_to_rules(member));
+}
+
+template <auto member>
+Setting list(std::string name, std::string usual, std::string help) {
+  Setting made = entry(
+      std::move(name), std::move(usual), std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string&) { at(to, member) = words; },
+      belongs_to_rules(member));
+  made.kind = Kind::list;
+  return made;
+}
+
+// `on`: what the member is when the flag stands there; it is `off` else.
+template <auto member, auto on, auto off>
+Setting toggle(std::string name, std::string help) {
+  Setting made = entry(
+      std::move(name), {}, std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string&) {
+        at(to, member) = words.front() == "true" ? on : off;
+      },
+      belongs_to_rules(member));
+  made.kind = Kind::toggle;
+  return made;
+}
+
+// The first of them is the usual one.
+template <auto member, class Value>
+Setting choice(std::string name, std::vector<std::pair<std::string, Value>> values, std::string help) {
+  Words choices;
+  for (const auto& [word, value] : values) choices.push_back(word);
+  Setting made = entry(
+      std::move(name), choices.front(), std::move(help),
+      [values = std::move(values)](ProxySettings& to, const Words& words, const std::string&) {
+        for (const auto& [word, value] : values) {
+          if (word == words.front()) at(to, member) = value;
+        }
+      },
+      belongs_to_rules(member));
+  made.choices = std::move(choices);
+  return made;
+}
+
+template <auto member>
+Setting duration(std::string name, std::string usual, std::string help) {
+  return entry(
+      std::move(name), std::move(usual), std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string& what) {
+        at(to, member) = parse_duration(words.front(), what);
+      },
+      belongs_to_rules(member));
+}
+
+template <auto member>
+Setting size(std::string name, std::string usual, std::string help) {
+  return entry(
+      std::move(name), std::move(usual), std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string& what) {
+        constexpr std::uint64_t most = std::uint64_t{1} << 30U;
+        const std::uint64_t bytes = parse_size(words.front(), what);
+        if (bytes == 0 || bytes > most) throw Exception(ErrorKind::misuse, what + " must be 1 to 1GiB");
+        at(to, member) = static_cast<std::size_t>(bytes);
+      },
+      belongs_to_rules(member));
+}
+
+template <auto member>
+Setting number(std::string name, std::string usual, std::string help) {
+  return entry(
+      std::move(name), std::move(usual), std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string& what) {
+        const std::string& digits = words.front();
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), at(to, member));
+        if (digits.empty() || error != std::errc() || end != digits.data() + digits.size()) {
+          throw Exception(ErrorKind::misuse, what + " must be a whole number, as in 4, and not '" + digits + "'");
+        }
+      },
+      belongs_to_rules(member));
+}
+
+// "502=release", "500,501=ambiguous"
+void add_fate(http::Options& rules, const std::string& text, const std::string& what) {
+  const auto bad = [&] {
+    return Exception(ErrorKind::misuse, what +
+                                            " must be as in 502=release or 500,501=ambiguous: a list of statuses, and "
+                                            "store, release or ambiguous; not '" +
+                                            text + "'");
+  };
+  const auto equals = text.find('=');
+  if (equals == std::string::npos) throw bad();
+  const std::string word = text.substr(equals + 1);
+  http::Fate fate = http::Fate::store;
+  if (word == to_string(http::Fate::release)) {
+    fate = http::Fate::release;
+  } else if (word == to_string(http::Fate::ambiguous)) {
+    fate = http::Fate::ambiguous;
+  } else if (word != to_string(http::Fate::store)) {
+    throw bad();
+  }
+  for (const std::string& digits : split(text.substr(0, equals), ',')) {
+    unsigned status = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), status);
+    if (error != std::errc() || end != digits.data() + digits.size() || status < 100 || status > 599) throw bad();
+    rules.fates[status] = fate;
+  }
+}
+
+void set_fates(ProxySettings& to, const Words& words, const std::string& what) {
+  to.rules.fates.clear();
+  for (const std::string& text : words) add_fate(to.rules, text, what);
+}
+
+void set_wait(ProxySettings& to, const Words& words, const std::string& what) {
+  Policy& policy = *to.rules.policy;
+  policy.wait = parse_duration(words.front(), what);
+  policy.on_conflict = policy.wait > Millis{0} ? OnConflict::wait : OnConflict::fail;
+}
+
+void set_no_principal(ProxySettings& to, const Words& words, const std::string&) {
+  if (words.front() == "true") to.rules.principal_headers.clear();
+}
+
+void set_listen(ProxySettings& to, const Words& words, const std::string& what) {
+  to.proxy.listen = proxy::parse_address(words.front(), what);
+}
+
+void set_upstream(ProxySettings& to, const Words& words, const std::string& what) {
+  constexpr std::string_view scheme = "http://";
+  to.upstream_url = words.front();
+  std::string_view address = to.upstream_url;
+  if (!address.starts_with(scheme)) {
+    throw Exception(ErrorKind::misuse,
+                    what + " must be http://HOST:PORT (no https, no path), and not '" + words.front() + "'");
+  }
+  address.remove_prefix(scheme.size());
+  if (address.ends_with('/')) address.remove_suffix(1);
+  to.proxy.upstream = proxy::parse_address(address, what);
+}
+
+// A port alone is one that only this host reaches.
+void set_admin(ProxySettings& to, const Words& words, const std::string& what) {
+  const std::string& address = words.front();
+  const bool is_port = address.find_first_not_of("0123456789") == std::string::npos;
+  to.proxy.admin = proxy::parse_address(is_port ? "127.0.0.1:" + address : address, what);
+}
+
+Setting required(Setting made) {
+  made.required = true;
+  return made;
+}
+
+Setting as_list(Setting made, char separator = 0) {
+  made.kind = Kind::list;
+  made.separator = separator;
+  return made;
+}
+
+Setting as_toggle(Setting made) {
+  made.kind = Kind::toggle;
+  return made;
+}
+
+std::vector<Setting> table() {
+  using http::Options;
+  using proxy::ProxyOptions;
+  using proxy::Timeouts;
+  return {
+      required(entry("listen", {}, "HOST:PORT to take requests on", set_listen, false)),
+      required(entry("upstream", {}, "http://HOST:PORT of the service", set_upstream, false)),
+      text<&StoreOptions::url>("store", {}, store_help),
+      text<&StoreOptions::offload>("offload", {}, offload_help),
+      entry("admin", {},
+            "[HOST:]PORT for /healthz, /readyz and /metrics, without authentication; HOST is 127.0.0.1\n"
+            "unless given (default: nowhere)",
+            set_admin, false),
+
+      as_list(list<&Options::methods>("methods", "POST PATCH", "Which requests are protected"), ','),
+      toggle<&Policy::on_missing_key, OnMissingKey::refuse, OnMissingKey::run_unprotected>(
+          "require-key", "Refuse requests without a key, with 400"),
+      text<&Options::key_header>("key-header", "Idempotency-Key", "The header that has the key"),
+      text<&Options::key_field>("key-field", {}, "JMESPath: the key is in the JSON body, not in a header"),
+      list<&Options::principal_headers>("principal-header", "Authorization", "Whose key it is; repeatable"),
+      as_toggle(entry("no-principal", {}, "All clients share one set of keys", set_no_principal, true)),
+      text<&Options::route>("route", {}, "One name for all paths, in keys (default: each path is its own)"),
+      text<&Options::scope>("scope", {}, "What all keys begin with"),
+      list<&Options::compare_headers>("compare-header", {},
+                                      "A header that a retry must have in common with the first request; repeatable"),
+      toggle<&Options::compare_query, false, true>("ignore-query", "A retry may have another query"),
+      toggle<&Options::compare_body, false, true>("ignore-body", "A retry may have another body"),
+      duration<&Policy::lease>("lease", "30s", "How long a claim is respected after a crash, 10ms to 24h"),
+      duration<&Policy::retention>("retention", "24h", "How long an answer is replayed"),
+      entry("wait", {}, "Duplicates of a running request wait so long (default: 409 at once)", set_wait, true),
+      choice<&Options::ambiguous, OnLapse>(
+          "on-ambiguous", {{"hold", OnLapse::hold}, {"takeover", OnLapse::takeover}},
+          "502, 504, a lost connection, a crash: hold (unknown: nobody runs it again) or takeover"),
+      choice<&Policy::on_store_down, OnStoreDown>(
+          "on-store-down", {{"refuse", OnStoreDown::refuse}, {"run", OnStoreDown::run_unprotected}},
+          "The store cannot be used: refuse with 503, or run without protection"),
+      choice<&Policy::on_unrecorded, OnUnrecorded>(
+          "on-unrecorded", {{"return", OnUnrecorded::return_result}, {"fail", OnUnrecorded::raise}},
+          "The answer cannot be stored: return it all the same, or fail with 503"),
+      as_list(entry("fate", {},
+                    "What becomes of single statuses: 502=release, 500,501=ambiguous, 429=store; repeatable", set_fates,
+                    true)),
+      list<&Options::never_store>("never-store", {}, "A header that is not replayed; repeatable"),
+      size<&Options::max_body_bytes>("body-limit", "1MiB", "Of a request that has a key; more is 413"),
+      size<&Options::max_answer_bytes>(
+          "answer-limit", "1MiB", "Answers up to this size are stored. More streams through once, and is 410 later"),
+      duration<&Options::retry_after>("retry-after", "5s", "The most that Retry-After says"),
+      text<&Options::docs_url>("docs-url", {}, "Where docs/http.md is published, for a problem's type"),
+
+      size<&ProxyOptions::max_head_bytes>("head-limit", "32KiB",
+                                          "Of request line and headers, 1KiB to 1MiB; more is 431"),
+      duration<&Timeouts::idle>("idle-timeout", "60s", "A client's connection between two requests"),
+      duration<&Timeouts::head>("head-timeout", "10s", "For a request's head"),
+      duration<&Timeouts::body>("body-timeout", "30s",
+                                "Without progress on either side; in all, for a body that is read whole"),
+      duration<&Timeouts::connect>("connect-timeout", "2s", "To the upstream"),
+      duration<&Timeouts::answer>("answer-timeout", "60s", "For the head of the upstream's answer"),
+      duration<&Timeouts::upstream_idle>("upstream-idle", "4s",
+                                         "How long connections to the upstream are kept: less than it keeps them"),
+      number<&ProxyOptions::threads>("threads", "0", "0: one for each processor"),
+      text<&ProxySettings::access_log>("access-log", "-", "A file, - for standard error, or none"),
+      duration<&ProxySettings::drain>("drain", "30s", "How long requests under way have at SIGTERM and SIGINT"),
+  };
+}
+
+Words usual_words(const Setting& setting) {
+  return setting.kind == Kind::list ? split(setting.usual, ' ') : Words{setting.usual};
+}
+
+}  // namespace
+
+const std::vector<Setting>& proxy_settings() {
+  static const std::vector<Setting> settings = table();
+  return settings;
+}
+
+ProxySettings settle(const Given& given, std::vector<std::string>& complaints) {
+  ProxySettings settings;
+  settings.rules.policy.emplace();
+  for (const Setting& setting : proxy_settings()) {
+    const auto found = given.find(setting.name);
+    if (found == given.end() && setting.required) complaints.push_back("--" + setting.name + " is required");
+    if (found == given.end() && setting.usual.empty()) continue;
+    try {
+      setting.apply(settings, found == given.end() ? usual_words(setting) : found->second, "--" + setting.name);
+    } catch (const Exception& error) {
+      if (error.kind() != ErrorKind::misuse) throw;
+      complaints.emplace_back(error.what());
+    }
+  }
+  return settings;
+}
+
+ProxyFlags::ProxyFlags(CLI::App& command) {
+  for (const Setting& setting : proxy_settings()) {
+    Flag& flag = flags_.emplace_back();
+    flag.setting = &setting;
+    const std::string name = "--" + setting.name;
+    switch (setting.kind) {
+      case Kind::toggle:
+        flag.option = command.add_flag(name, flag.on, setting.help);
+        break;
+      case Kind::list: {
+        const std::string usual = setting.usual.empty() ? "" : " (default: " + setting.usual + ")";
+        flag.option = command.add_option(name, flag.list, setting.help + usual)->allow_extra_args(false);
+        if (setting.separator != 0) flag.option->delimiter(setting.separator);
+        break;
+      }
+      case Kind::text:
+        flag.text = setting.usual;
+        flag.option = command.add_option(name, flag.text, setting.help);
+        if (!setting.usual.empty()) flag.option->capture_default_str();
+        if (!setting.choices.empty()) flag.option->check(CLI::IsMember(setting.choices));
+        break;
+    }
+  }
+}
+
+Given ProxyFlags::given() const {
+  Given given;
+  for (const Flag& flag : flags_) {
+    if (flag.option->count() == 0) continue;
+    Words& words = given[flag.setting->name];
+    switch (flag.setting->kind) {
+      case Kind::toggle:
+        words = {flag.on ? "true" : "false"};
+        break;
+      case Kind::list:
+        words = flag.list;
+        break;
+      case Kind::text:
+        words = {flag.text};
+        break;
+    }
+  }
+  return given;
+}
+
+}  // namespace once::cli

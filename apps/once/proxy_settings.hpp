@@ -1,0 +1,81 @@
+// The settings of `once proxy`: one table, from which its flags come, and whatever else names them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/frontends/http/rules.hpp>
+#include <once/frontends/proxy.hpp>
+#include <once/time.hpp>
+
+#include "access.hpp"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace once::cli {
+
+// What they all come to.
+struct ProxySettings {
+  StoreOptions store;
+  proxy::ProxyOptions proxy;
+  http::Options rules;  // With a policy.
+  std::string upstream_url;
+  std::string access_log;
+  Millis drain{0};
+};
+
+struct Setting {
+  enum class Kind : std::uint8_t {
+    text,
+    list,    // Of texts.
+    toggle,  // "true" or "false", which is the usual one.
+  };
+  using Words = std::vector<std::string>;  // One, if it is no list.
+
+  std::string name;  // "idle-timeout": the flag is --idle-timeout.
+  Kind kind = Kind::text;
+  std::string usual;  // Of a list: its words with blanks between them. Empty: nothing is done when it is not given.
+  std::string help;
+  // Throws Exception(misuse) that begins with `what`, as the user knows the setting.
+  std::function<void(ProxySettings&, const Words&, const std::string& what)> apply;
+  bool required = false;
+  bool is_rule = false;  // Of http::Options, so that it may differ from route to route.
+  Words choices = {};    // Empty: any text.
+  char separator = 0;    // Of a list that may be written as one text. 0: none.
+};
+
+// In the order in which they are shown and applied.
+const std::vector<Setting>& proxy_settings();
+
+// What a setting was given, by its name.
+using Given = std::map<std::string, Setting::Words, std::less<>>;
+
+// All that is wrong, each in a sentence, goes to `complaints`; what it gives then must not be used.
+ProxySettings settle(const Given& given, std::vector<std::string>& complaints);
+
+// The flags. Lives as long as the parser.
+class ProxyFlags {
+ public:
+  explicit ProxyFlags(CLI::App& command);
+  [[nodiscard]] Given given() const;  // Those that stood on the command line.
+
+ private:
+  struct Flag {
+    const Setting* setting = nullptr;
+    CLI::Option* option = nullptr;
+    std::string text;
+    std::vector<std::string> list;
+    bool on = false;
+  };
+  std::deque<Flag> flags_;  // The parser has pointers into them.
+};
+
+}  // namespace once::cli

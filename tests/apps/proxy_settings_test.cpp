@@ -1,0 +1,105 @@
+// What `once proxy` is told, and what comes of it.
+#include "proxy_settings.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace once::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+const Given least{{"listen", {"127.0.0.1:0"}}, {"upstream", {"http://pay:9000/"}}};
+
+Given with(std::string name, Setting::Words words) {
+  Given given = least;
+  given[std::move(name)] = std::move(words);
+  return given;
+}
+
+ProxySettings settled(const Given& given) {
+  std::vector<std::string> complaints;
+  ProxySettings settings = settle(given, complaints);
+  EXPECT_THAT(complaints, IsEmpty());
+  return settings;
+}
+
+std::vector<std::string> complaints_about(const Given& given) {
+  std::vector<std::string> complaints;
+  settle(given, complaints);
+  return complaints;
+}
+
+TEST(ProxySettings, UsualValuesAreTheLibrarys) {
+  const ProxySettings settings = settled(least);
+  const http::Options rules;
+  EXPECT_EQ(settings.rules.methods, rules.methods);
+  EXPECT_EQ(settings.rules.key_header, rules.key_header);
+  EXPECT_EQ(settings.rules.principal_headers, rules.principal_headers);
+  EXPECT_EQ(settings.rules.max_body_bytes, rules.max_body_bytes);
+  EXPECT_EQ(settings.rules.max_answer_bytes, rules.max_answer_bytes);
+  EXPECT_EQ(settings.rules.ambiguous, rules.ambiguous);
+  EXPECT_EQ(settings.rules.retry_after, rules.retry_after);
+  EXPECT_EQ(settings.rules.policy, Policy{});
+  const proxy::ProxyOptions options;
+  EXPECT_EQ(settings.proxy.max_head_bytes, options.max_head_bytes);
+  EXPECT_EQ(settings.proxy.threads, options.threads);
+  EXPECT_EQ(settings.proxy.timeouts.idle, options.timeouts.idle);
+  EXPECT_EQ(settings.proxy.timeouts.head, options.timeouts.head);
+  EXPECT_EQ(settings.proxy.timeouts.body, options.timeouts.body);
+  EXPECT_EQ(settings.proxy.timeouts.connect, options.timeouts.connect);
+  EXPECT_EQ(settings.proxy.timeouts.answer, options.timeouts.answer);
+  EXPECT_EQ(settings.proxy.timeouts.upstream_idle, options.timeouts.upstream_idle);
+  EXPECT_EQ(settings.proxy.upstream.host, "pay");
+  EXPECT_EQ(settings.proxy.upstream.port, 9000);
+  EXPECT_EQ(settings.proxy.admin, std::nullopt);
+}
+
+TEST(ProxySettings, EachIsTakenOver) {
+  EXPECT_EQ(settled(with("admin", {"9100"})).proxy.admin->host, "127.0.0.1");
+  EXPECT_EQ(settled(with("admin", {"[::1]:9100"})).proxy.admin->host, "::1");
+  EXPECT_EQ(settled(with("require-key", {"true"})).rules.policy->on_missing_key, OnMissingKey::refuse);
+  EXPECT_EQ(settled(with("require-key", {"false"})).rules.policy->on_missing_key, OnMissingKey::run_unprotected);
+  EXPECT_FALSE(settled(with("ignore-query", {"true"})).rules.compare_query);
+  EXPECT_FALSE(settled(with("ignore-body", {"true"})).rules.compare_body);
+  EXPECT_THAT(settled(with("no-principal", {"true"})).rules.principal_headers, IsEmpty());
+  EXPECT_EQ(settled(with("on-ambiguous", {"takeover"})).rules.ambiguous, OnLapse::takeover);
+  EXPECT_EQ(settled(with("on-store-down", {"run"})).rules.policy->on_store_down, OnStoreDown::run_unprotected);
+  EXPECT_EQ(settled(with("on-unrecorded", {"fail"})).rules.policy->on_unrecorded, OnUnrecorded::raise);
+  EXPECT_EQ(settled(with("lease", {"5m"})).rules.policy->lease, Millis{300'000});
+  const Policy waiting = *settled(with("wait", {"7s"})).rules.policy;
+  EXPECT_EQ(waiting.on_conflict, OnConflict::wait);
+  EXPECT_EQ(waiting.wait, Millis{7'000});
+  EXPECT_EQ(settled(with("wait", {"0s"})).rules.policy->on_conflict, OnConflict::fail);
+  const auto fates = settled(with("fate", {"502=release", "500,501=ambiguous"})).rules.fates;
+  EXPECT_EQ(fates, (std::map<unsigned, http::Fate>{
+                       {500, http::Fate::ambiguous}, {501, http::Fate::ambiguous}, {502, http::Fate::release}}));
+  EXPECT_EQ(settled(with("threads", {"3"})).proxy.threads, 3U);
+}
+
+TEST(ProxySettings, AllComplaintsComeAtOnce) {
+  EXPECT_THAT(complaints_about({}), ElementsAre("--listen is required", "--upstream is required"));
+  EXPECT_THAT(complaints_about({{"listen", {"nowhere"}},
+                                {"upstream", {"https://pay"}},
+                                {"fate", {"99=store"}},
+                                {"lease", {"1"}},
+                                {"body-limit", {"2GiB"}},
+                                {"threads", {"many"}}}),
+              SizeIs(6));
+  EXPECT_THAT(complaints_about(with("threads", {"-1"})),
+              ElementsAre("--threads must be a whole number, as in 4, and not '-1'"));
+}
+
+TEST(ProxySettings, NamesAreUnique) {
+  std::set<std::string> names;
+  for (const Setting& setting : proxy_settings()) EXPECT_TRUE(names.insert(setting.name).second) << setting.name;
+}
+
+}  // namespace
+}  // namespace once::cli
