@@ -14,7 +14,7 @@ import time
 
 from service import ProxyCase, Service, harness, wait_until
 
-KILL_BEFORE = os.path.abspath(sys.argv.pop())
+KILL_BEFORE = os.path.abspath(sys.argv.pop(2))
 LEASE = "1s"  # Who asks after a death waits for it. A third into it comes a renewal, which would be a step of its own.
 AT_ONCE = 12
 BODY = "cents=500"
