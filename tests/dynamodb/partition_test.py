@@ -24,6 +24,9 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "apps"))
+import namespaces  # noqa: E402
+
 LEASE_MS = 1500
 SKEW_MS = 300
 CEILING_S = 60.0
@@ -39,17 +42,8 @@ def enter_namespace():
     for tool, package in tools.items():
         if not shutil.which(tool):
             sys.exit(f"the partition test needs `{tool}`: install {package} (tools/setup does)")
-    trial = "ip link add trial0 type bridge && ip link add trial1 type veth peer name trial2"
-    problems = []
-    for words in (["unshare", "--net"], ["unshare", "--user", "--map-root-user", "--net"]):
-        done = subprocess.run([*words, "sh", "-c", trial], capture_output=True, text=True)
-        if done.returncode == 0:
-            os.environ["ONCE_PARTITION_NAMESPACE"] = os.readlink("/proc/self/ns/net")
-            os.execvp(words[0], [*words, sys.executable, *sys.argv])
-        problems.append(f"  {' '.join(words)}: {done.stderr.strip()}")
-    sys.exit("the partition test cannot make network namespaces with a bridge in them. Run it as root, or where users "
-             "may make namespaces (containers: --cap-add SYS_ADMIN --cap-add NET_ADMIN, or no seccomp filter):\n"
-             + "\n".join(problems))
+    namespaces.enter("net", "ip link add trial0 type bridge && ip link add trial1 type veth peer name trial2",
+                     "network namespaces with a bridge in them")
 
 
 def run(*words):
@@ -439,7 +433,6 @@ def main():
 
 
 if __name__ == "__main__":
+    enter_namespace()
     PROGRAM = os.path.abspath(sys.argv[1])
-    if os.environ.pop("ONCE_PARTITION_NAMESPACE", os.readlink("/proc/self/ns/net")) == os.readlink("/proc/self/ns/net"):
-        enter_namespace()
     main()

@@ -4,7 +4,7 @@ import pathlib
 import signal
 import socket
 import subprocess
-import unittest
+import sys
 
 from service import ProxyCase, harness, wait_until
 
@@ -121,6 +121,26 @@ class Program(ProxyCase):
         answer = wait_until(lambda: next((a for a in [self.curl("k")] if "problem:in-progress" not in a), None), "decided")
         self.assertTrue(answer.endswith("\n\ncharge 2\n"), answer)
         self.assertEqual(self.service.ledger, ["cents=500"] * 2)
+
+    def test_a_service_that_is_killed_is_unknown(self):
+        # Notes that it was asked, and dies of kill -9 with the answer half out.
+        service = subprocess.Popen(
+            [sys.executable, "-c", "import os, signal, socket, sys\n"
+             "listener = socket.create_server(('127.0.0.1', 0))\n"
+             "print(listener.getsockname()[1], flush=True)\n"
+             "client = listener.accept()[0]\n"
+             "client.recv(65536)\n"
+             "print('charged', flush=True)\n"
+             "client.sendall(b'HTTP/1.1 201 Created\\r\\nContent-Length: 9\\r\\n\\r\\nchar')\n"
+             "os.kill(os.getpid(), signal.SIGKILL)"],
+            stdout=subprocess.PIPE, text=True)
+        self.addCleanup(service.communicate)
+        self.service.port = int(service.stdout.readline())
+        self.proxy()
+        self.assertIn("urn:once:problem:upstream-failed", self.curl("k"))
+        self.assertIn("urn:once:problem:outcome-unknown", self.curl("k"))
+        self.assertEqual(service.communicate(timeout=60)[0], "charged\n")
+        self.assertEqual(service.returncode, -signal.SIGKILL)
 
     def test_sigterm_lets_what_runs_come_to_its_end(self):
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -95,7 +95,8 @@ TEST_F(ProxyTest, MalformedChunksAreRefused) {
                                         "fffffffffffffffff\r\n",
                                         "0x4\r\nwiki\r\n\r\n",
                                         "4\r\nwiki0\r\n\r\n",
-                                        "4;\nfoo\r\nwiki\r\n0\r\n\r\n"};
+                                        "4;\nfoo\r\nwiki\r\n0\r\n\r\n",
+                                        "4;" + std::string(200'000, 'x') + "\r\nwiki\r\n0\r\n\r\n"};
   std::size_t at = 0;
   for (const std::string& body : bodies) {
     for (const std::string key : {"Idempotency-Key: k\r\n", ""}) {

@@ -90,6 +90,18 @@ TEST_F(ProxyTest, AResetIsUnknown) {
   EXPECT_EQ(runs(), 1U);
 }
 
+TEST_F(ProxyTest, AResetWithinTheAnswerIsUnknown) {
+  start([&](Line& line) {
+    got(line.read_request().value());
+    line.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    line.reset();
+  });
+  EXPECT_EQ(ask(post("k")).status(), 502U);
+  EXPECT_EQ(logged(0).cause, "upstream-lost");
+  EXPECT_EQ(ask(post("k")).status(), 409U);
+  EXPECT_EQ(runs(), 1U);
+}
+
 TEST_F(ProxyTest, TakeoverRunsItAgainWhenTheLeaseHasRunOut) {
   rules.ambiguous = OnLapse::takeover;
   rules.policy->lease = Millis{50};
@@ -138,6 +150,26 @@ TEST_F(ProxyTest, ABodyThatNeverEndsIsUnknown) {
   EXPECT_EQ(ask(post("k")).status(), 504U);
   EXPECT_EQ(ask(post("k")).status(), 409U);
   go.open();
+}
+
+TEST_F(ProxyTest, AnAnswerThatNeverEndsLeavesATombstone) {
+  rules.max_answer_bytes = 2'000;
+  start([&](Line& line) {
+    got(line.read_request().value());
+    line.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    const std::string chunk = "1000\r\n" + std::string(4096, 'x') + "\r\n";
+    while (line.write(chunk)) continue;  // Until it is cut off.
+    go.open();
+  });
+  {
+    Line line = client();
+    line.write(post("k"));
+    EXPECT_EQ(line.read_bytes(1'000'000).size(), 1'000'000U);
+  }
+  go.wait();
+  EXPECT_EQ(logged(0).fate, "tombstone");
+  EXPECT_EQ(ask(post("k")).status(), 410U);
+  EXPECT_EQ(runs(), 1U);
 }
 
 TEST_F(ProxyTest, AnUpstreamThatIsNotThereReleasesTheClaim) {
