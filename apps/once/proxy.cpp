@@ -4,6 +4,7 @@
 #include <csignal>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,7 @@ int run_proxy(const Given& given) {
   const http::Rules checked(settings.rules);  // What is wrong with a rule is said before a store is made.
   AccessLog log(settings.access_log);
   settings.proxy.on_served = [&log](const proxy::Served& served) { log.write(served); };
+  settings.proxy.on_notice = [](std::string_view text) { say(std::string(text)); };
   const StoreAccess access = open_access(settings.store, Missing::create);
   settings.proxy.metrics = std::make_shared<proxy::Metrics>();
   Engine engine({.store = access.store,

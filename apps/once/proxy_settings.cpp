@@ -192,16 +192,14 @@ void set_listen(ProxySettings& to, const Words& words, const std::string& what) 
 }
 
 void set_upstream(ProxySettings& to, const Words& words, const std::string& what) {
-  constexpr std::string_view scheme = "http://";
   to.upstream_url = words.front();
-  std::string_view address = to.upstream_url;
-  if (!address.starts_with(scheme)) {
-    throw Exception(ErrorKind::misuse,
-                    what + " must be http://HOST:PORT (no https, no path), and not '" + words.front() + "'");
-  }
-  address.remove_prefix(scheme.size());
-  if (address.ends_with('/')) address.remove_suffix(1);
-  to.proxy.upstream = proxy::parse_address(address, what);
+  const proxy::Service service = proxy::parse_service(to.upstream_url, what);
+  to.proxy.upstream = service.address;
+  to.proxy.upstream_tls = service.tls;
+}
+
+proxy::Certificate& certificate(ProxySettings& to) {
+  return to.proxy.certificate ? *to.proxy.certificate : to.proxy.certificate.emplace();
 }
 
 // A port alone is one that only this host reaches.
@@ -233,7 +231,17 @@ std::vector<Setting> table() {
   using proxy::Timeouts;
   return {
       required(entry("listen", {}, "HOST:PORT to take requests on", set_listen, false)),
-      required(entry("upstream", {}, "http://HOST:PORT of the service", set_upstream, false)),
+      entry(
+          "tls-cert", {}, "PEM file: clients speak TLS 1.2 or later; the server's certificate first",
+          [](ProxySettings& to, const Words& words, const std::string&) { certificate(to).file = words.front(); },
+          false),
+      entry(
+          "tls-key", {}, "PEM file with the certificate's key",
+          [](ProxySettings& to, const Words& words, const std::string&) { certificate(to).key_file = words.front(); },
+          false),
+      required(entry("upstream", {}, "http://HOST:PORT of the service, or https://HOST[:443]", set_upstream, false)),
+      text<&ProxyOptions::upstream_ca_file>("upstream-ca", {},
+                                            "PEM file: whom to trust for https:// (default: as the system does)"),
       text<&StoreOptions::url>("store", {}, store_help),
       text<&StoreOptions::offload>("offload", {}, offload_help),
       entry("admin", {},

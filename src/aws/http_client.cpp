@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <initializer_list>
@@ -33,7 +34,7 @@
 
 #include "aws/http_reader.hpp"
 #include "aws/signer.hpp"
-#include "aws/tls.hpp"
+#include "tls/stream.hpp"
 
 namespace once::aws {
 
@@ -133,7 +134,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Io& io_;
   Host& host_;
   Socket socket_;
-  std::optional<TlsStream> tls_;
+  std::optional<tls::BufferedStream> tls_;
   HttpReader reader_;
   std::unique_ptr<char[]> buffer_;  // What the network brought.
   std::size_t next_address_ = 0;
@@ -165,7 +166,7 @@ class Host {
   const bool tls;
   const std::string url;
   std::vector<Address> addresses;
-  TlsSession session;
+  once::tls::Ticket ticket;
 
  private:
   bool resolve();  // False: they will come.
@@ -195,7 +196,7 @@ class Io : public std::enable_shared_from_this<Io> {
   // Calls back. The last thing that each handler does, with nothing of ours half done: it may destroy the client.
   void flush();
   void stop();
-  const TlsContext& tls();  // Throws Exception.
+  const tls::ClientContext& trusted();  // Throws Exception.
 
   asio::io_context context{1};
   const HttpClientOptions options;
@@ -218,7 +219,7 @@ class Io : public std::enable_shared_from_this<Io> {
   std::vector<Host*> known_;  // hosts_, for the thread.
   std::vector<Arrival> taken_;
   std::deque<Finished> finished_;
-  std::optional<TlsContext> tls_;
+  std::optional<tls::ClientContext> tls_;
   Timer timer_;
   std::optional<Steady::time_point> next_sweep_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
@@ -263,7 +264,7 @@ void Connection::on_connected(error_code error) {
   buffer_ = std::make_unique_for_overwrite<char[]>(buffer_bytes);
   if (!host_.tls) return host_.release(*this);
   try {
-    tls_.emplace(io_.tls(), host_.name, host_.session);
+    tls_.emplace(io_.trusted(), host_.name, host_.ticket);
   } catch (const Exception& exception) {
     return could_not_connect(exception.error());
   }
@@ -272,13 +273,13 @@ void Connection::on_connected(error_code error) {
 }
 
 void Connection::shake_hands() {
-  const TlsStream::Step step = tls_->handshake();
+  const tls::Step step = tls_->handshake();
   const Error error = tls_->error();
   flush();  // If it failed, that is an alert that says why.
   if (stage != Stage::handshake) return;
-  if (step == TlsStream::Step::done) {
+  if (step == tls::Step::done) {
     host_.release(*this);
-  } else if (step == TlsStream::Step::more) {
+  } else if (step == tls::Step::more) {
     start_read();
   } else {
     could_not_connect(error);
@@ -305,7 +306,8 @@ void Connection::run(std::unique_ptr<Exchange> next) {
   stage = Stage::busy;
   sent_ = 0;
   reader_.begin(exchange->to_head);
-  if (tls_ && tls_->write(exchange->wire) != TlsStream::Step::done) return fail_exchange(tls_->error().message);
+  std::size_t taken = 0;
+  if (tls_ && tls_->write(exchange->wire, taken) != tls::Step::done) return fail_exchange(tls_->error().message);
   flush();
   if (stage == Stage::busy) start_read();
 }
@@ -375,15 +377,16 @@ void Connection::decrypt() {
   while (reader_.status() == HttpReader::Status::more) {
     std::size_t count = 0;
     switch (tls_->read(io_.scratch.data(), io_.scratch.size(), count)) {
-      case TlsStream::Step::done:
+      case tls::Step::done:
         reader_.feed({io_.scratch.data(), count});
         break;
-      case TlsStream::Step::more:
+      case tls::Step::more:
+      case tls::Step::room:
         return flush();  // TLS may have something of its own to say.
-      case TlsStream::Step::closed:
+      case tls::Step::closed:
         reader_.end();
         return;
-      case TlsStream::Step::failed:
+      case tls::Step::failed:
         return broken(tls_->error().message);
     }
   }
@@ -432,7 +435,7 @@ bool Connection::alive() {
     if (count <= 0) return false;
     tls_->incoming({buffer_.get(), static_cast<std::size_t>(count)});
     std::size_t unasked = 0;
-    if (tls_->read(io_.scratch.data(), io_.scratch.size(), unasked) != TlsStream::Step::more) return false;
+    if (tls_->read(io_.scratch.data(), io_.scratch.size(), unasked) != tls::Step::more) return false;
   }
 }
 
@@ -708,8 +711,15 @@ void Io::stop() {
   flush();
 }
 
-const TlsContext& Io::tls() {
-  if (!tls_) tls_.emplace(options.ca_file);
+const tls::ClientContext& Io::trusted() {
+  if (!tls_) {
+    tls::Trust trust{.file = options.ca_file, .origin = "the option ca_file", .option = "AWS_CA_BUNDLE"};
+    if (const char* const bundle = std::getenv("AWS_CA_BUNDLE"); trust.file.empty() && bundle != nullptr) {
+      trust.file = bundle;
+      trust.origin = trust.option;
+    }
+    tls_.emplace(std::move(trust));
+  }
   return *tls_;
 }
 

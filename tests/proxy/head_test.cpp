@@ -75,10 +75,12 @@ TEST(WriteRequestHead, DropsWhatIsOfTheConnectionAndAppendsItself) {
                                           {"Transfer-Encoding", "chunked"},
                                           {"Expect", "100-continue"},
                                           {"X-Forwarded-For", "1.2.3.4"},
+                                          {"X-Forwarded-Proto", "gopher"},
                                           {"Via", "1.1 edge"},
                                           {"Idempotency-Key", "k"}});
-  EXPECT_EQ(write_request_head(head, {Framing::Kind::chunked, 0}, "10.0.0.1"),
-            "POST /a HTTP/1.1\r\nHost: shop\r\nIdempotency-Key: k\r\nX-Forwarded-For: 1.2.3.4, 10.0.0.1\r\n"
+  EXPECT_EQ(write_request_head(head, {Framing::Kind::chunked, 0}, {.address = "10.0.0.1"}),
+            "POST /a HTTP/1.1\r\nHost: shop\r\nIdempotency-Key: k\r\nX-Forwarded-For: 1.2.3.4, "
+            "10.0.0.1\r\nX-Forwarded-Proto: http\r\n"
             "Via: 1.1 edge, 1.1 once\r\nTransfer-Encoding: chunked\r\n\r\n");
 }
 

@@ -22,9 +22,10 @@ TEST_F(ProxyTest, WhatHasNoKeyGoesThroughAsItIs) {
   const Message got_there = request(0);
   EXPECT_EQ(got_there.first, "PUT /a?b HTTP/1.1");
   EXPECT_EQ(got_there.body, "xyz");
-  EXPECT_THAT(got_there.headers, ElementsAre(http::Header{"Host", "shop"}, http::Header{"X-A", "1"},
-                                             http::Header{"X-A", "2"}, http::Header{"X-Forwarded-For", "127.0.0.1"},
-                                             http::Header{"Via", "1.1 once"}, http::Header{"Content-Length", "3"}));
+  EXPECT_THAT(got_there.headers,
+              ElementsAre(http::Header{"Host", "shop"}, http::Header{"X-A", "1"}, http::Header{"X-A", "2"},
+                          http::Header{"X-Forwarded-For", "127.0.0.1"}, http::Header{"X-Forwarded-Proto", "http"},
+                          http::Header{"Via", "1.1 once"}, http::Header{"Content-Length", "3"}));
   EXPECT_EQ(logged(0).outcome, Outcome::passed);
 }
 

@@ -160,5 +160,21 @@ TEST(ParseAddress, TakesHostAndPort) {
   }
 }
 
+TEST(ParseService, TakesAUrlWithoutAPath) {
+  const auto text = [](const char* url) {
+    const Service parsed = parse_service(url, "--upstream");
+    return (parsed.tls ? "tls " : "") + parsed.address.host + " " + std::to_string(parsed.address.port);
+  };
+  EXPECT_EQ(text("http://127.0.0.1:9000"), "127.0.0.1 9000");
+  EXPECT_EQ(text("http://pay/"), "pay 80");
+  EXPECT_EQ(text("https://pay"), "tls pay 443");
+  EXPECT_EQ(text("https://[::1]"), "tls ::1 443");
+  EXPECT_EQ(text("https://[::1]:8443"), "tls ::1 8443");
+  for (const char* const bad : {"", "pay:80", "ftp://pay", "http://", "http://pay/a", "https://u@pay", "http://pay?q",
+                                "http://pay:", "http://::1", "HTTP//pay"}) {
+    EXPECT_THROW(static_cast<void>(parse_service(bad, "--upstream")), Exception) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace once::proxy

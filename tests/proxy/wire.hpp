@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -90,14 +92,34 @@ class Line {
     if (fd < 0) throw std::runtime_error("cannot connect");
     return Line(fd);
   }
-  Line(Line&& other) noexcept : fd_(std::exchange(other.fd_, -1)), buffer_(std::move(other.buffer_)) {}
+  Line(Line&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), tls_(std::move(other.tls_)), buffer_(std::move(other.buffer_)) {}
   Line& operator=(Line&&) = delete;
   ~Line() { close(); }
 
   [[nodiscard]] int fd() const noexcept { return fd_; }
   void close() {
+    if (tls_) SSL_shutdown(tls_.get());
+    cut();
+  }
+  // Without the goodbye that TLS has. The same as close() without TLS.
+  void cut() {
+    tls_.reset();
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
+
+  // From here on with TLS. False: the handshake failed. `host`: to be in the server's certificate, if it is asked for.
+  bool begin_tls(SSL_CTX* context, bool as_server, const char* host = nullptr) {
+    tls_.reset(SSL_new(context));
+    SSL_set_fd(tls_.get(), fd_);
+    if (host != nullptr) SSL_set1_host(tls_.get(), host);
+    if ((as_server ? SSL_accept(tls_.get()) : SSL_connect(tls_.get())) == 1) return true;
+    tls_.reset();
+    return false;
+  }
+  [[nodiscard]] SSL* tls() const noexcept { return tls_.get(); }
+  // Whether the other side has said goodbye before it ended the connection.
+  [[nodiscard]] bool was_told_the_end() const { return (SSL_get_shutdown(tls_.get()) & SSL_RECEIVED_SHUTDOWN) != 0; }
   void reset() {  // RST, not FIN.
     const linger at_once{1, 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
@@ -107,7 +129,8 @@ class Line {
   // False if the other side has gone.
   bool write(std::string_view bytes) {
     while (!bytes.empty()) {
-      const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      const ssize_t sent = tls_ ? SSL_write(tls_.get(), bytes.data(), static_cast<int>(bytes.size()))
+                                : ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (sent <= 0) return false;
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     }
@@ -186,14 +209,19 @@ class Line {
  private:
   bool fill() {
     char bytes[65536];
-    const ssize_t got = ::recv(fd_, bytes, sizeof bytes, 0);
+    const ssize_t got =
+        tls_ ? SSL_read(tls_.get(), bytes, static_cast<int>(sizeof bytes)) : ::recv(fd_, bytes, sizeof bytes, 0);
     if (got < 0 && (errno == EAGAIN)) throw std::runtime_error("nothing came in time");
     if (got <= 0) return false;
     buffer_.append(bytes, static_cast<std::size_t>(got));
     return true;
   }
 
+  struct FreeTls {
+    void operator()(SSL* ssl) const noexcept { SSL_free(ssl); }
+  };
   int fd_;
+  std::unique_ptr<SSL, FreeTls> tls_;
   std::string buffer_;
 };
 

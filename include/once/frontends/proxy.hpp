@@ -5,8 +5,8 @@
 //   ...
 //   proxy.drain(std::chrono::seconds(30));
 //
-// HTTP/1.1 (and 1.0) on both sides, no TLS. docs/proxy.md has what it does to messages, and what it refuses; `once
-// proxy` is this as a program.
+// HTTP/1.1 (and 1.0) on both sides, with TLS or without. docs/proxy.md has what it does to messages, and what it
+// refuses; `once proxy` is this as a program.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +31,14 @@ struct Address {
 
 // "127.0.0.1:8080", "[::1]:8080", "localhost:8080". Throws Exception(misuse) naming `what`.
 Address parse_address(std::string_view text, std::string_view what);
+
+// Where the service is. "http://127.0.0.1:9000", "https://pay.example": without a port it is 80 or 443. No user, path
+// or query. Throws Exception(misuse) naming `what`.
+struct Service {
+  Address address;
+  bool tls = false;
+};
+Service parse_service(std::string_view url, std::string_view what);
 
 // All 1 ms to 24 h. A timeout ends one connection, never more.
 struct Timeouts {
@@ -94,9 +102,19 @@ class Metrics {
   std::unique_ptr<Impl> impl_;
 };
 
+// PEM files: the certificate with those between it and an authority behind it, and its key, without a password.
+struct Certificate {
+  std::string file;
+  std::string key_file;
+};
+
 struct ProxyOptions {
   Address listen;
+  std::optional<Certificate> certificate;  // Clients speak TLS 1.2 or later. Empty: plainly.
+
   Address upstream;
+  bool upstream_tls = false;     // Its certificate is checked, and must be for upstream.host.
+  std::string upstream_ca_file;  // PEM, whom to trust for that. Empty: SSL_CERT_FILE and SSL_CERT_DIR, or the system's.
 
   // Where GET /healthz, /readyz and /metrics are answered, to anybody who can connect: a loopback address, or one of a
   // network for operators. Empty: nowhere.
@@ -111,13 +129,16 @@ struct ProxyOptions {
 
   // Called from the proxy's threads, several at once; must not block and must not throw. Empty: nobody listens.
   std::function<void(const Served&)> on_served;
+  // What the operator should know and no client is told, a sentence: why TLS with the upstream fails. The same rules.
+  std::function<void(std::string_view)> on_notice;
 };
 
 // Runs on threads of its own from its construction to its destruction. Methods may be called from any thread but the
 // proxy's own.
 class Proxy {
  public:
-  // Throws Exception: misuse for options out of range, unavailable if it cannot listen. The engine must outlive it.
+  // Throws Exception: misuse for options out of range and certificates that cannot be used, unavailable if it cannot
+  // listen. The engine must outlive it.
   Proxy(Engine& engine, http::Options rules, ProxyOptions options);
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
@@ -133,6 +154,10 @@ class Proxy {
   // Stops listening, lets each connection finish the request that is under way, closes the idle ones, and waits until
   // there are none. False: the time was up first. May be called again.
   bool drain(Millis limit);
+
+  // Reads the files of certificates again, for connections that come from now on. Throws Exception(misuse) if one
+  // cannot be used: then everything stays as it was.
+  void reload_certificates();
 
  private:
   class Impl;

@@ -62,7 +62,8 @@ Answer malformed(unsigned status, std::string_view detail) {
 Answer answer_to(Trouble trouble) {
   switch (trouble) {
     case Trouble::unreachable:
-    case Trouble::connect_late: {
+    case Trouble::connect_late:
+    case Trouble::no_tls: {
       Answer answer = problem("upstream-unreachable", 503, "The service cannot be reached",
                               "Nothing was carried out. Send the same request again after the time in Retry-After.");
       answer.headers.push_back({"Retry-After", "1"});

@@ -191,7 +191,7 @@ http::Headers forwarded(const std::vector<HeaderView>& headers) {
   return out;
 }
 
-std::string write_request_head(const RequestHead& head, Framing framing, std::string_view client) {
+std::string write_request_head(const RequestHead& head, Framing framing, const Arrival& arrival) {
   std::string out;
   out.reserve(1024);
   out += head.method;
@@ -210,13 +210,15 @@ std::string write_request_head(const RequestHead& head, Framing framing, std::st
       join(clients, header.value);
     } else if (same_name(header.name, "Via")) {
       join(via, header.value);
-    } else if (!same_name(header.name, "Expect") && !(same_name(header.name, "Host") && !head.host.empty())) {
+    } else if (!same_name(header.name, "Expect") && !same_name(header.name, "X-Forwarded-Proto") &&
+               !(same_name(header.name, "Host") && !head.host.empty())) {
       append(out, header.name, header.value);
     }
   }
-  join(clients, client);
+  join(clients, arrival.address);
   join(via, head.version == 11 ? "1.1 once" : "1.0 once");
   append(out, "X-Forwarded-For", clients);
+  append(out, "X-Forwarded-Proto", arrival.tls ? "https" : "http");
   append(out, "Via", via);
   append(out, framing);
   out += "\r\n";

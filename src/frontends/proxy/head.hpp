@@ -58,8 +58,14 @@ struct Framing {
   std::uint64_t length = 0;
 };
 
-// As the upstream gets it: with X-Forwarded-For, to which `client` is appended, and Via.
-std::string write_request_head(const RequestHead& head, Framing framing, std::string_view client);
+// How the request came, for those behind us.
+struct Arrival {
+  std::string_view address;  // The client's.
+  bool tls = false;
+};
+
+// As the upstream gets it: with X-Forwarded-For, to which the address is appended, X-Forwarded-Proto, and Via.
+std::string write_request_head(const RequestHead& head, Framing framing, const Arrival& arrival);
 
 // As the client gets it. `version`: the client's. Adds Date if there is none.
 std::string write_answer_head(unsigned status, std::string_view reason, const http::Headers& headers, Framing framing,

@@ -42,7 +42,9 @@ void Loop::close_all() {
 void Loop::close_idle() {
   draining_ = true;
   for (Connection* const connection : connections_) {
-    if (connection->idle_) connection->close();
+    if (!connection->idle_) continue;
+    connection->shut_down();
+    connection->close();
   }
 }
 
@@ -89,7 +91,14 @@ void Connection::cancel() {
 
 void Connection::close() {
   error_code ignored;
+  if (tls_) tls_->detach();  // The number of the socket may soon be another's.
   socket.close(ignored);
+}
+
+void Connection::shut_down() {
+  error_code ignored;
+  if (tls_) tls_->close();
+  socket.shutdown(tcp::socket::shutdown_send, ignored);
 }
 
 Task<error_code> Connection::fill(Millis limit, std::size_t at_most) {
@@ -105,6 +114,7 @@ Task<error_code> Connection::read_some(std::size_t at_most) {
   const std::size_t room = std::min(at_most, buffer.max_size() - buffer.size());
   if (room == 0) co_return net::error::no_buffer_space;
   read_late_ = false;
+  if (tls_) co_return co_await read_tls(room);
   error_code error;
   const auto space = buffer.prepare(room);
   const std::size_t got = co_await socket.async_read_some(space, net::redirect_error(use_task, error));
@@ -116,6 +126,7 @@ Task<error_code> Connection::read_some(std::size_t at_most) {
 Task<error_code> Connection::write(std::span<const net::const_buffer> buffers, Millis limit, std::uint64_t& written) {
   error_code error;
   write_late_ = false;
+  if (tls_) co_return co_await write_tls(buffers, limit, written);
   // A head and a body that are small go out in one piece, as there are at most four buffers.
   std::array<net::const_buffer, 4> piece;
   std::size_t at = 0;
@@ -160,6 +171,10 @@ Task<error_code> Connection::connect(const tcp::endpoint& endpoint, Millis limit
 bool Connection::is_quiet() {
   if (buffer.size() != 0 || !socket.is_open()) return false;
   char byte = 0;
+  if (tls_) {  // Messages of its own, such as new tickets, are no sign of anything.
+    std::size_t count = 0;
+    return tls_->read(&byte, 1, count) == tls::Step::more;
+  }
   const auto got = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got < 0 && errno == EAGAIN;
 }

@@ -2,12 +2,14 @@
 // the upstream that it keeps. Nothing here is shared with other threads, so nothing is locked.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -20,6 +22,7 @@
 #include <once/time.hpp>
 
 #include "frontends/proxy/net.hpp"
+#include "tls/stream.hpp"
 
 namespace once::proxy {
 
@@ -66,6 +69,14 @@ class Loop {
   [[nodiscard]] std::size_t max_buffer_bytes() const noexcept { return max_buffer_bytes_; }
   [[nodiscard]] const std::shared_ptr<Mailbox>& mailbox() const noexcept { return mailbox_; }
 
+  // What connections that are to come have in common. Replaced on the thread only.
+  std::shared_ptr<const tls::ServerContext> certificate;  // Null: clients speak plainly.
+  std::shared_ptr<const tls::ClientContext> trusted;      // Null: the upstream does.
+  tls::Ticket ticket;                                     // The upstream's.
+
+  // For a moment, between two waits.
+  [[nodiscard]] std::span<char> scratch() noexcept { return scratch_; }
+
   // The upstream's kept connections. A connection is given back only between two exchanges.
   std::unique_ptr<Connection> take_kept();
   void keep(std::unique_ptr<Connection> connection, Millis limit, std::size_t at_most);
@@ -87,6 +98,7 @@ class Loop {
   bool closing_ = false;
   std::unordered_set<Connection*> connections_;
   std::vector<Kept> kept_;
+  std::array<char, std::size_t{16} * 1024> scratch_{};  // As much as a record of TLS has.
 };
 
 // A socket with what was read from it, and two deadlines. When one passes, what waits on the socket is cancelled and
@@ -104,14 +116,22 @@ class Connection {
   Task<error_code> fill(Millis limit, std::size_t at_most = piece_bytes);
   // The same with a deadline that somebody else sets meanwhile (set_read_deadline).
   Task<error_code> fill_without_limit();
-  // Writes all of it, in pieces, each of which has `limit`. `written` grows by what the kernel has taken.
+  // Writes all of it, in pieces, each of which has `limit`. `written` grows by what the kernel has taken (with TLS: of
+  // what is sent in place of it).
   Task<error_code> write(std::span<const net::const_buffer> buffers, Millis limit, std::uint64_t& written);
   Task<error_code> connect(const tcp::endpoint& endpoint, Millis limit);
+
+  // Begin TLS on a connection that is there. What comes and goes afterwards is what is inside it; the end of the stream
+  // is eof only if the other side said so (RFC 8446, section 6.1), and a reset otherwise.
+  Task<error_code> accept_tls(const tls::ServerContext& context, Millis limit);
+  // `problem`: what to tell the operator if it failed.
+  Task<error_code> connect_tls(const std::string& host, Millis limit, std::string& problem);
 
   void set_read_deadline(Millis limit) { read_by_ = Steady::now() + limit; }
   void clear_read_deadline() noexcept { read_by_ = no_deadline; }
   void cancel();  // What waits on it fails.
   void close();
+  void shut_down();  // Says that nothing more will be sent; what was sent arrives.
   void set_idle(bool idle) noexcept { idle_ = idle; }
 
   // A kept connection of which the other side has said nothing: not its end, and no byte that nobody asked for.
@@ -125,8 +145,13 @@ class Connection {
   static constexpr auto no_deadline = Steady::time_point::max();
   void expire(Steady::time_point now);
   Task<error_code> read_some(std::size_t at_most);
+  Task<error_code> read_tls(std::size_t at_most);
+  Task<error_code> write_tls(std::span<const net::const_buffer> buffers, Millis limit, std::uint64_t& written);
+  Task<error_code> shake_hands(Millis limit);
+  Task<error_code> wait_for(tls::Step step);
 
   Loop& loop_;
+  std::unique_ptr<tls::SocketStream> tls_;  // Null: plain. One look at it for each call, and none for each byte.
   Steady::time_point read_by_ = no_deadline;
   Steady::time_point write_by_ = no_deadline;
   bool read_late_ = false;

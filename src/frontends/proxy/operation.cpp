@@ -77,7 +77,7 @@ Task<Session::Next> Session::run_claimed(Execution& execution, const std::string
   // Its length is known now, whatever it came as.
   Framing framing = request_framing();
   if (framing.kind == Framing::Kind::chunked) framing = {Framing::Kind::length, body.size()};
-  const std::string head = write_request_head(head_, framing, address_);
+  const std::string head = write_request_head(head_, framing, arrival());
   const auto exchange = std::make_shared<Exchange>(loop_, options_);
   BodySource source;
   source.bytes = body;
@@ -88,8 +88,7 @@ Task<Session::Next> Session::run_claimed(Execution& execution, const std::string
     co_return next;
   }
   co_await exchange->join();
-  const bool nothing_done = trouble == Trouble::unreachable || trouble == Trouble::connect_late;
-  const http::Fate fate = nothing_done ? http::Fate::release : http::Fate::ambiguous;
+  const http::Fate fate = nothing_went_out(trouble) ? http::Fate::release : http::Fate::ambiguous;
   served_.outcome = Outcome::error;
   served_.cause = to_string(trouble);
   served_.fate = word_of(fate);

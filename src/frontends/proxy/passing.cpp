@@ -14,7 +14,7 @@ using http::Answer;
 Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
   Framing framing = request_framing();
   if (body_was_read && framing.kind == Framing::Kind::chunked) framing = {Framing::Kind::length, body.size()};
-  const std::string head = write_request_head(head_, framing, address_);
+  const std::string head = write_request_head(head_, framing, arrival());
   BodySource source;
   source.bytes = body;
   if (!body_was_read && !parser_->is_done()) {

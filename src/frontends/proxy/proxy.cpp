@@ -1,7 +1,6 @@
 #include <once/frontends/proxy.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -38,6 +37,9 @@ ProxyOptions checked(ProxyOptions options) {
   if (options.threads > 256) throw misuse("threads must be at most 256");
   if (options.threads == 0) options.threads = std::clamp(std::thread::hardware_concurrency(), 1U, 256U);
   if (options.upstream.host.empty() || options.upstream.port == 0) throw misuse("the upstream needs a host and a port");
+  if (const auto& c = options.certificate; c && (c->file.empty() || c->key_file.empty())) {
+    throw misuse("a certificate and its key go together: name both files");
+  }
   return options;
 }
 
@@ -59,54 +61,6 @@ tcp::endpoint resolve(const Address& address) {
   }
   return found.begin()->endpoint();
 }
-
-}  // namespace
-
-Address parse_address(std::string_view text, std::string_view what) {
-  const auto bad = [&] {
-    return misuse(std::string(what) + " must be HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, and not '" +
-                  std::string(text) + "'");
-  };
-  const auto colon = text.rfind(':');
-  if (colon == std::string_view::npos) throw bad();
-  std::string_view host = text.substr(0, colon);
-  const std::string_view digits = text.substr(colon + 1);
-  if (host.starts_with('[') && host.ends_with(']')) {
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
-    throw bad();
-  }
-  Address address{.host = std::string(host), .port = 0};
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), address.port);
-  if (host.empty() || error != std::errc() || end != digits.data() + digits.size()) throw bad();
-  return address;
-}
-
-std::string_view to_string(Outcome outcome) noexcept {
-  switch (outcome) {
-    case Outcome::executed:
-      return "executed";
-    case Outcome::replayed:
-      return "replayed";
-    case Outcome::conflict:
-      return "conflict";
-    case Outcome::mismatch:
-      return "mismatch";
-    case Outcome::unknown:
-      return "unknown";
-    case Outcome::refused:
-      return "refused";
-    case Outcome::passed:
-      return "passed";
-    case Outcome::unprotected:
-      return "unprotected";
-    case Outcome::error:
-      return "error";
-  }
-  return "?";
-}
-
-namespace {
 
 using Acceptor = net::basic_socket_acceptor<tcp, Executor>;
 
@@ -150,6 +104,8 @@ class Proxy::Impl {
     pages_ = {.engine = &engine,
               .draining = [this] { return draining(); },
               .metrics = [this] { return options_.metrics->text(connections()); }};
+    const Contexts contexts = load_contexts();
+    for (const auto& loop : loops_) contexts.give(*loop);
     net::io_context& io = loops_.front()->io;
     acceptor_.emplace(listen_on(options_.listen, io));
     port_ = port_of(*acceptor_);
@@ -199,6 +155,13 @@ class Proxy::Impl {
     return draining_;
   }
 
+  void reload_certificates() {
+    const Contexts contexts = load_contexts();
+    for (const auto& loop : loops_) {
+      net::post(loop->io, [contexts, &loop] { contexts.give(*loop); });
+    }
+  }
+
   bool drain(Millis limit) {
     {
       const std::lock_guard lock(mutex_);
@@ -213,6 +176,32 @@ class Proxy::Impl {
   }
 
  private:
+  struct Contexts {
+    std::shared_ptr<const tls::ServerContext> certificate;
+    std::shared_ptr<const tls::ClientContext> trusted;
+
+    void give(Loop& loop) const {
+      loop.certificate = certificate;
+      loop.trusted = trusted;
+      loop.ticket.reset();  // It was trusted by the rules of before.
+    }
+  };
+
+  [[nodiscard]] Contexts load_contexts() const {
+    Contexts contexts;
+    if (const auto& certificate = options_.certificate) {
+      contexts.certificate = std::make_shared<tls::ServerContext>(certificate->file, certificate->key_file);
+    }
+    if (options_.upstream_tls) {
+      const std::string option = "--upstream-ca";
+      const auto trusted = std::make_shared<tls::ClientContext>(
+          tls::Trust{.file = options_.upstream_ca_file, .origin = option, .option = option});
+      trusted->offer_http_1_1();
+      contexts.trusted = trusted;
+    }
+    return contexts;
+  }
+
   static void close(Acceptor& acceptor) {
     error_code ignored;
     acceptor.close(ignored);
@@ -302,5 +291,6 @@ std::uint16_t Proxy::admin_port() const noexcept { return impl_->admin_port(); }
 std::size_t Proxy::connections() const noexcept { return impl_->connections(); }
 bool Proxy::draining() const noexcept { return impl_->draining(); }
 bool Proxy::drain(Millis limit) { return impl_->drain(limit); }
+void Proxy::reload_certificates() { impl_->reload_certificates(); }
 
 }  // namespace once::proxy

@@ -39,6 +39,12 @@ Session::Session(Loop& loop, Socket socket, http::Endpoint& endpoint, const Prox
 }
 
 Task<void> Session::run() {
+  if (const auto certificate = loop_.certificate) {
+    client_.set_idle(true);  // A drain need not wait for it.
+    const error_code error = co_await client_.accept_tls(*certificate, options_.timeouts.head);
+    client_.set_idle(false);
+    if (error) co_return client_.close();
+  }
   for (Next next = Next::keep; next == Next::keep && !loop_.closing(); first_ = false) {
     served_ = Served();
     parser_.reset();
@@ -47,7 +53,10 @@ Task<void> Session::run() {
     refusal_.reset();
     head_ = RequestHead();
     if (!co_await read_head()) {
-      if (!refusal_) break;
+      if (!refusal_) {
+        client_.shut_down();
+        break;
+      }
       served_.outcome = Outcome::refused;
       next = co_await send(*refusal_, false);
     } else {
@@ -55,7 +64,11 @@ Task<void> Session::run() {
     }
     tell();
     if (next == Next::close) co_await linger();
-    if (next != Next::keep || loop_.draining()) break;
+    if (next != Next::keep) break;
+    if (loop_.draining()) {
+      client_.shut_down();
+      break;
+    }
   }
   client_.close();
 }
@@ -63,8 +76,8 @@ Task<void> Session::run() {
 // The answer to a request that was not read to its end would be lost if the connection were closed at once: the reset
 // that unread bytes cause overtakes it (RFC 9112, section 9.6).
 Task<void> Session::linger() {
+  client_.shut_down();
   error_code error;
-  client_.socket.shutdown(tcp::socket::shutdown_send, error);
   const auto until = Steady::now() + linger_limit;
   std::size_t read = 0;
   while (!error && read < linger_bytes && !loop_.closing()) {

@@ -42,6 +42,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   [[nodiscard]] http::Request view(std::string_view body) const;
   [[nodiscard]] Framing request_framing() const;
+  [[nodiscard]] Arrival arrival() const { return {.address = address_, .tls = options_.certificate.has_value()}; }
   [[nodiscard]] bool is_head() const { return head_.method == "HEAD"; }
   [[nodiscard]] bool wants_more() const;  // May the connection be kept, as far as the client and we are concerned?
   void tell();

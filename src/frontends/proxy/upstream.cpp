@@ -38,6 +38,8 @@ std::string_view to_string(Trouble trouble) noexcept {
       return "upstream-unreachable";
     case Trouble::connect_late:
       return "upstream-connect-timeout";
+    case Trouble::no_tls:
+      return "upstream-tls";
     case Trouble::lost:
       return "upstream-lost";
     case Trouble::late:
@@ -97,8 +99,15 @@ Task<Trouble> Exchange::connect() {
     connection_ = std::make_unique<Connection>(loop_, Socket(loop_.io));
     if (loop_.closing()) break;
     error = co_await connection_->connect(endpoint, options_.timeouts.connect);
+    std::string problem;
+    if (!error && loop_.trusted) {
+      error = co_await connection_->connect_tls(upstream.host, options_.timeouts.connect, problem);
+    }
     if (!error) co_return Trouble::none;
-    trouble = error == net::error::timed_out ? Trouble::connect_late : Trouble::unreachable;
+    if (!problem.empty() && options_.on_notice) options_.on_notice("the upstream: " + problem);
+    trouble = error == net::error::timed_out ? Trouble::connect_late
+              : problem.empty()              ? Trouble::unreachable
+                                             : Trouble::no_tls;
   }
   connection_.reset();
   co_return trouble;

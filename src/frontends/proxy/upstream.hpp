@@ -20,6 +20,7 @@ enum class Trouble : std::uint8_t {
   none,
   unreachable,   // Nothing went out: no connection, or none that took a byte.
   connect_late,  // The same, by the timeout.
+  no_tls,        // The same: the handshake failed.
   lost,          // It went out, and the connection ended before the answer did.
   late,          // It went out, and the answer did not come in time.
   bad_answer,    // What came is not HTTP, or cannot be framed.
@@ -28,6 +29,11 @@ enum class Trouble : std::uint8_t {
   client_bad,    // … is malformed.
 };
 std::string_view to_string(Trouble trouble) noexcept;
+
+// Certain that the upstream has seen nothing of the request.
+[[nodiscard]] constexpr bool nothing_went_out(Trouble trouble) noexcept {
+  return trouble == Trouble::unreachable || trouble == Trouble::connect_late || trouble == Trouble::no_tls;
+}
 
 // Reads on in a body: `got` bytes of it are in `into`. 0 and none: it is over.
 struct Piece {

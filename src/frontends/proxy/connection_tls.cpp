@@ -1,0 +1,111 @@
+// What a connection does differently when it speaks TLS.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <boost/asio/redirect_error.hpp>
+
+#include "frontends/proxy/loop.hpp"
+
+namespace once::proxy {
+
+namespace {
+
+constexpr auto broken_off = net::error::connection_reset;
+
+// The bytes from `at` on that fit into one record: where they lie, if they lie together, or in `scratch`.
+std::string_view gather(std::span<const net::const_buffer> buffers, std::size_t at, std::span<char> scratch) {
+  std::size_t filled = 0;
+  for (const net::const_buffer& buffer : buffers) {
+    if (at >= buffer.size()) {
+      at -= buffer.size();
+      continue;
+    }
+    const std::string_view rest(static_cast<const char*>(buffer.data()) + at, buffer.size() - at);
+    at = 0;
+    if (filled == 0 && (rest.size() >= scratch.size() || &buffer == &buffers.back())) return rest;
+    const std::size_t count = std::min(rest.size(), scratch.size() - filled);
+    std::memcpy(scratch.data() + filled, rest.data(), count);
+    filled += count;
+  }
+  return {scratch.data(), filled};
+}
+
+}  // namespace
+
+Task<error_code> Connection::accept_tls(const tls::ServerContext& context, Millis limit) {
+  tls_ = std::make_unique<tls::SocketStream>(socket.native_handle(), context);
+  co_return co_await shake_hands(limit);
+}
+
+Task<error_code> Connection::connect_tls(const std::string& host, Millis limit, std::string& problem) {
+  tls_ = std::make_unique<tls::SocketStream>(socket.native_handle(), *loop_.trusted, host, loop_.ticket);
+  const error_code error = co_await shake_hands(limit);
+  if (error) problem = error == broken_off ? tls_->error().message : error.message();
+  co_return error;
+}
+
+Task<error_code> Connection::wait_for(tls::Step step) {
+  error_code error;
+  const auto what = step == tls::Step::room ? Socket::wait_write : Socket::wait_read;
+  co_await socket.async_wait(what, net::redirect_error(use_task, error));
+  co_return error;
+}
+
+Task<error_code> Connection::shake_hands(Millis limit) {
+  read_late_ = false;
+  set_read_deadline(limit);
+  error_code error;
+  tls::Step step = tls_->handshake();
+  while (!error && (step == tls::Step::more || step == tls::Step::room)) {
+    error = co_await wait_for(step);
+    if (!error) step = tls_->handshake();
+  }
+  clear_read_deadline();
+  if (error && read_late_) co_return net::error::timed_out;
+  if (!error && step != tls::Step::done) co_return broken_off;
+  co_return error;
+}
+
+Task<error_code> Connection::read_tls(std::size_t at_most) {
+  for (;;) {
+    const auto space = buffer.prepare(at_most);
+    std::size_t got = 0;
+    const tls::Step step = tls_->read(static_cast<char*>(space.data()), space.size(), got);
+    buffer.commit(got);
+    if (step == tls::Step::done) co_return error_code();
+    if (step == tls::Step::closed) co_return net::error::eof;
+    if (step == tls::Step::failed) co_return broken_off;
+    if (buffer.size() == 0) buffer.shrink_to_fit();  // It may have to wait for long.
+    const error_code error = co_await wait_for(step);
+    if (error && read_late_) co_return net::error::timed_out;
+    if (error) co_return error;
+  }
+}
+
+Task<error_code> Connection::write_tls(std::span<const net::const_buffer> buffers, Millis limit,
+                                       std::uint64_t& written) {
+  const std::size_t all = net::buffer_size(buffers);
+  std::size_t done = 0;
+  while (done < all) {
+    write_by_ = Steady::now() + limit;
+    std::size_t count = 0;
+    const std::uint64_t before = tls_->sent_bytes();
+    const tls::Step step = tls_->write(gather(buffers, done, loop_.scratch()), count);
+    written += tls_->sent_bytes() - before;
+    done += count;
+    error_code error;
+    if (step == tls::Step::failed || step == tls::Step::closed) error = broken_off;
+    if (step == tls::Step::more || step == tls::Step::room) error = co_await wait_for(step);
+    if (!error) continue;
+    write_by_ = no_deadline;
+    if (write_late_) co_return net::error::timed_out;
+    co_return error;
+  }
+  write_by_ = no_deadline;
+  co_return error_code();
+}
+
+}  // namespace once::proxy

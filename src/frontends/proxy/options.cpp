@@ -1,0 +1,79 @@
+// Addresses as people write them.
+#include <charconv>
+#include <string>
+#include <string_view>
+
+#include <once/error.hpp>
+#include <once/frontends/proxy.hpp>
+
+namespace once::proxy {
+
+namespace {
+
+Exception misuse(const std::string& what) { return {ErrorKind::misuse, what}; }
+
+}  // namespace
+
+Address parse_address(std::string_view text, std::string_view what) {
+  const auto bad = [&] {
+    return misuse(std::string(what) + " must be HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, and not '" +
+                  std::string(text) + "'");
+  };
+  const auto colon = text.rfind(':');
+  if (colon == std::string_view::npos) throw bad();
+  std::string_view host = text.substr(0, colon);
+  const std::string_view digits = text.substr(colon + 1);
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    throw bad();
+  }
+  Address address{.host = std::string(host), .port = 0};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), address.port);
+  if (host.empty() || error != std::errc() || end != digits.data() + digits.size()) throw bad();
+  return address;
+}
+
+Service parse_service(std::string_view url, std::string_view what) {
+  constexpr std::string_view plain = "http://";
+  constexpr std::string_view secure = "https://";
+  Service service{.address = {}, .tls = url.starts_with(secure)};
+  std::string_view rest = url;
+  const bool has_scheme = service.tls || url.starts_with(plain);
+  rest.remove_prefix(has_scheme ? (service.tls ? secure : plain).size() : 0);
+  if (rest.ends_with('/')) rest.remove_suffix(1);
+  if (!has_scheme || rest.empty() || rest.find_first_of("/?#@") != std::string_view::npos) {
+    throw misuse(std::string(what) + " must be http://HOST:PORT or https://HOST:PORT, without a path, and not '" +
+                 std::string(url) + "'");
+  }
+  const bool has_port = rest.find(':') != std::string_view::npos && !rest.ends_with(']');
+  const std::string whole = std::string(rest) + (has_port ? "" : service.tls ? ":443" : ":80");
+  service.address = parse_address(whole, what);
+  return service;
+}
+
+std::string_view to_string(Outcome outcome) noexcept {
+  switch (outcome) {
+    case Outcome::executed:
+      return "executed";
+    case Outcome::replayed:
+      return "replayed";
+    case Outcome::conflict:
+      return "conflict";
+    case Outcome::mismatch:
+      return "mismatch";
+    case Outcome::unknown:
+      return "unknown";
+    case Outcome::refused:
+      return "refused";
+    case Outcome::passed:
+      return "passed";
+    case Outcome::unprotected:
+      return "unprotected";
+    case Outcome::error:
+      return "error";
+  }
+  return "?";
+}
+
+}  // namespace once::proxy

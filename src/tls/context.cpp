@@ -1,0 +1,148 @@
+#include "tls/context.hpp"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <once/error.hpp>
+
+namespace once::tls {
+
+namespace {
+
+constexpr std::string_view only_protocol = "\x08http/1.1";  // As ALPN has it: with its length.
+
+std::unique_ptr<ssl_ctx_st, Free> make(const SSL_METHOD* method) {
+  std::unique_ptr<ssl_ctx_st, Free> context(SSL_CTX_new(method));
+  if (!context) throw Exception(ErrorKind::unavailable, "OpenSSL cannot begin: " + openssl_text());
+  SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+  SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION);
+  SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS);  // An idle connection shall cost little.
+  return context;
+}
+
+// "5ad8a5d6.0", as openssl-rehash(1) names the links.
+bool is_hashed_directory(const std::string& path) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name.size() >= 10 && name[8] == '.' && name.find_first_not_of("0123456789abcdef") == 8 &&
+        name.find_first_not_of("0123456789", 9) == std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+const char* variable(const char* name) noexcept {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+void trust_file(SSL_CTX* context, const std::string& path, const std::string& origin) {
+  ERR_clear_error();
+  if (SSL_CTX_load_verify_file(context, path.c_str()) == 1) return;
+  throw Exception(ErrorKind::misuse, "the certificates to trust cannot be read from '" + path + "' (" + origin +
+                                         "): " + openssl_text() + ". It must be a file of PEM certificates");
+}
+
+void trust(SSL_CTX* context, const Trust& whom) {
+  if (!whom.file.empty()) return trust_file(context, whom.file, whom.origin);
+  const char* const file = variable("SSL_CERT_FILE");
+  const char* const directory = variable("SSL_CERT_DIR");
+  if (file != nullptr) trust_file(context, file, "SSL_CERT_FILE");
+  if (directory != nullptr) SSL_CTX_load_verify_dir(context, directory);  // May hold nothing, as for OpenSSL itself.
+  if (file != nullptr || directory != nullptr) return;
+
+  for (const char* place : {X509_get_default_cert_dir(), "/etc/ssl/certs"}) {
+    if (is_hashed_directory(place) && SSL_CTX_load_verify_dir(context, place) == 1) return;
+  }
+  // Systems without the hashes have one file: OpenSSL's own place, Debian's, Red Hat's.
+  for (const char* place :
+       {X509_get_default_cert_file(), "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"}) {
+    std::error_code error;
+    if (std::filesystem::exists(place, error)) return trust_file(context, place, "the system's");
+  }
+  throw Exception(
+      ErrorKind::misuse,
+      "this system has no certificates to trust: install the package ca-certificates, or name a file of PEM "
+      "certificates in " +
+          whom.option);
+}
+
+int keep_ticket(SSL* ssl, SSL_SESSION* session) {
+  static_cast<Ticket*>(SSL_get_app_data(ssl))->reset(session);
+  return 1;  // It is ours now.
+}
+
+int choose_protocol(SSL* /*ssl*/, const unsigned char** out, unsigned char* out_length, const unsigned char* in,
+                    unsigned int in_length, void* /*none*/) {
+  const auto* const ours = reinterpret_cast<const unsigned char*>(only_protocol.data());
+  unsigned char* chosen = nullptr;
+  const int found =
+      SSL_select_next_proto(&chosen, out_length, ours, static_cast<unsigned>(only_protocol.size()), in, in_length);
+  *out = chosen;
+  return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+// Instead of asking at the terminal.
+int no_password(char* /*into*/, int /*size*/, int /*writing*/, void* /*none*/) { return -1; }
+
+}  // namespace
+
+std::string openssl_text() {
+  std::array<char, 256> text{};
+  const unsigned long code = ERR_peek_error();
+  if (code == 0) return "the connection broke off";
+  ERR_error_string_n(code, text.data(), text.size());
+  return text.data();
+}
+
+void Free::operator()(ssl_st* ssl) const noexcept { SSL_free(ssl); }
+void Free::operator()(ssl_ctx_st* context) const noexcept { SSL_CTX_free(context); }
+void Free::operator()(ssl_session_st* session) const noexcept { SSL_SESSION_free(session); }
+
+ClientContext::ClientContext(Trust whom) : context_(make(TLS_client_method())) {
+  SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER, nullptr);
+  SSL_CTX_set_session_cache_mode(context_.get(), SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+  SSL_CTX_sess_set_new_cb(context_.get(), keep_ticket);
+  trust(context_.get(), whom);
+  option_ = std::move(whom.option);
+}
+
+void ClientContext::offer_http_1_1() {
+  const auto* const ours = reinterpret_cast<const unsigned char*>(only_protocol.data());
+  if (SSL_CTX_set_alpn_protos(context_.get(), ours, static_cast<unsigned>(only_protocol.size())) != 0) {
+    throw Exception(ErrorKind::unavailable, "OpenSSL has no memory for a protocol's name");
+  }
+}
+
+ServerContext::ServerContext(const std::string& certificate_file, const std::string& key_file)
+    : context_(make(TLS_server_method())) {
+  SSL_CTX* const context = context_.get();
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_alpn_select_cb(context, choose_protocol, nullptr);
+  SSL_CTX_set_default_passwd_cb(context, no_password);
+  ERR_clear_error();
+  if (SSL_CTX_use_certificate_chain_file(context, certificate_file.c_str()) != 1) {
+    throw Exception(ErrorKind::misuse, "the certificate cannot be read from '" + certificate_file +
+                                           "': " + openssl_text() +
+                                           ". It must be a file of PEM certificates, the server's own first");
+  }
+  if (SSL_CTX_use_PrivateKey_file(context, key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
+    const bool other = ERR_GET_REASON(ERR_peek_error()) == X509_R_KEY_VALUES_MISMATCH;
+    throw Exception(ErrorKind::misuse,
+                    other ? "the key in '" + key_file + "' is not of the certificate in '" + certificate_file + "'"
+                          : "the key cannot be read from '" + key_file + "': " + openssl_text() +
+                                ". It must be a PEM file with one private key, without a password");
+  }
+}
+
+}  // namespace once::tls

@@ -1,0 +1,91 @@
+// The TLS of one connection, as a machine that never waits: each step says what it waits for. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <once/error.hpp>
+
+#include "tls/context.hpp"
+
+namespace once::tls {
+
+enum class Step : std::uint8_t {
+  done,
+  more,    // More bytes of the network are needed.
+  room,    // The network takes no more bytes at present.
+  closed,  // The other side has ended the stream in order.
+  failed,  // See error(). That includes a connection that ended out of order.
+};
+
+class Stream {
+ public:
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  Step handshake();
+  Step read(char* into, std::size_t size, std::size_t& count);
+  Step write(std::string_view bytes, std::size_t& count);  // After more or room: the same bytes again, from anywhere.
+  void close() noexcept;                                   // Says goodbye; read() may go on.
+
+  // misuse: the certificate is not good, or it is not TLS that the server speaks. unavailable: the rest.
+  [[nodiscard]] const Error& error() const noexcept { return error_; }
+
+ protected:
+  // The client's side. `ticket` is tried, and replaced when the server offers a new one; it must stay where it is as
+  // long as the stream. The certificate must be for `host`, a name or an address. Throws Exception: misuse for a host
+  // that cannot be checked, unavailable if OpenSSL has no memory.
+  Stream(const ClientContext& context, const std::string& host, Ticket& ticket);
+  explicit Stream(const ServerContext& context);
+  ~Stream() = default;
+
+  [[nodiscard]] ssl_st* ssl() const noexcept { return ssl_.get(); }
+
+ private:
+  Step outcome(int result);
+
+  std::string host_;  // The server's. Empty: that is us.
+  std::string option_;
+  std::unique_ptr<ssl_st, Free> ssl_;
+  Error error_;
+};
+
+// Between two buffers: bytes of the network come in and go out by hand. All steps leave in outgoing() what has to be
+// sent next, and none waits for room. write() takes all that it is given.
+class BufferedStream : public Stream {
+ public:
+  BufferedStream(const ClientContext& context, const std::string& host, Ticket& ticket);
+
+  void incoming(std::string_view bytes);  // From the network.
+  [[nodiscard]] std::string_view outgoing() const noexcept;
+  void sent(std::size_t count);  // So many bytes of outgoing() are gone.
+
+ private:
+  std::size_t sent_ = 0;  // Of what lies in the outgoing buffer.
+};
+
+// Straight on a socket that does not block, and that stays the caller's. Never raises SIGPIPE. It must not move.
+class SocketStream : public Stream {
+ public:
+  SocketStream(int socket, const ClientContext& context, const std::string& host, Ticket& ticket);
+  SocketStream(int socket, const ServerContext& context);
+
+  // That the kernel has taken, of whatever kind. If it has not grown, the other side has seen nothing.
+  [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return wire_.sent_bytes; }
+
+  void detach() noexcept { wire_.socket = -1; }  // Before the socket is closed: all that comes fails.
+
+  struct Wire {
+    int socket;
+    std::uint64_t sent_bytes = 0;
+  };
+
+ private:
+  void attach();
+  Wire wire_;
+};
+
+}  // namespace once::tls

@@ -1,0 +1,277 @@
+// TLS on either side: who is believed, what an end means, and that nobody waits for a slow handshake.
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include <once/error.hpp>
+
+#include "proxy_test.hpp"
+#include "testing/aws/certificate.hpp"
+
+namespace once::proxy {
+namespace {
+
+using once::testing::FakeServerOptions;
+using ::testing::HasSubstr;
+
+using Context = std::shared_ptr<SSL_CTX>;
+using File = std::unique_ptr<std::FILE, decltype([](std::FILE* file) { std::fclose(file); })>;
+
+// A server of the tests, and who vouches for it.
+struct Identity {
+  explicit Identity(FakeServerOptions::Certificate kind = FakeServerOptions::Certificate::good)
+      : context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free),
+        authority(once::testing::fake::equip(context.get(), kind)) {}
+  Context context;
+  std::string authority;
+};
+
+class ProxyTlsTest : public ProxyTest {
+ protected:
+  ProxyTlsTest() { std::signal(SIGPIPE, SIG_IGN); }  // The tests' own end writes as OpenSSL does.
+  ~ProxyTlsTest() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  [[nodiscard]] std::string write_file(const std::string& name, const std::string& text) const {
+    std::ofstream(path(name), std::ios::binary) << text;
+    return path(name);
+  }
+  [[nodiscard]] Certificate write_files(const Identity& identity) const {
+    const File certificate(std::fopen(path("cert.pem").c_str(), "w"));
+    const File key(std::fopen(path("key.pem").c_str(), "w"));
+    PEM_write_X509(certificate.get(), SSL_CTX_get0_certificate(identity.context.get()));
+    PEM_write_PrivateKey(key.get(), SSL_CTX_get0_privatekey(identity.context.get()), nullptr, nullptr, 0, nullptr,
+                         nullptr);
+    return {.file = path("cert.pem"), .key_file = path("key.pem")};
+  }
+  // Believes in this authority and no other.
+  [[nodiscard]] Context believing(const std::string& authority) const {
+    Context context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
+    SSL_CTX_load_verify_file(context.get(), write_file("ca.pem", authority).c_str());
+    SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
+    return context;
+  }
+  // An upstream that speaks TLS before the script begins.
+  [[nodiscard]] Upstream::Script secured(const Identity& identity, Upstream::Script script) {
+    return [context = identity.context, script = std::move(script)](Line& line) {
+      if (line.begin_tls(context.get(), true)) script(line);
+    };
+  }
+  void trust_upstream(const std::string& authority) {
+    options.upstream_tls = true;
+    options.upstream_ca_file = write_file("upstream-ca.pem", authority);
+    options.on_notice = [this](std::string_view text) {
+      const std::lock_guard lock(mutex);
+      notices += std::string(text) + '\n';
+    };
+  }
+  std::string noticed() {
+    const std::lock_guard lock(mutex);
+    return notices;
+  }
+
+  std::string notices;
+
+ private:
+  static std::filesystem::path make_folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "once-tls-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder");
+    return name;
+  }
+  std::filesystem::path folder_ = make_folder();
+};
+
+TEST_F(ProxyTlsTest, ClientsSpeakTls) {
+  const Identity identity;
+  options.certificate = write_files(identity);
+  start(counting());
+  const Context context = believing(identity.authority);
+  SSL_CTX_set_alpn_protos(context.get(), reinterpret_cast<const unsigned char*>("\x02h2\x08http/1.1"), 12);
+  for (int i = 0; i < 2; ++i) {
+    Line line = client();
+    ASSERT_TRUE(line.begin_tls(context.get(), false, "localhost"));
+    EXPECT_GE(SSL_version(line.tls()), TLS1_2_VERSION);
+    const unsigned char* protocol = nullptr;
+    unsigned length = 0;
+    SSL_get0_alpn_selected(line.tls(), &protocol, &length);
+    EXPECT_EQ(std::string(reinterpret_cast<const char*>(protocol), length), "http/1.1");
+    line.write(post("k") + post("k", "cents=500", "Connection: close\r\n"));
+    EXPECT_EQ(line.read_message()->body, "run 1");
+    EXPECT_EQ(line.read_message()->header("Idempotent-Replayed"), "true");
+    EXPECT_EQ(line.read_all(), "");
+    EXPECT_TRUE(line.was_told_the_end());
+  }
+  EXPECT_EQ(runs(), 1U);
+  EXPECT_EQ(request(0).header("X-Forwarded-Proto"), "https");
+}
+
+TEST_F(ProxyTlsTest, OtherProtocolsAndOldOnesAreNotSpoken) {
+  const Identity identity;
+  options.certificate = write_files(identity);
+  start(counting());
+  const Context other = believing(identity.authority);
+  SSL_CTX_set_alpn_protos(other.get(), reinterpret_cast<const unsigned char*>("\x02h2"), 3);
+  EXPECT_FALSE(client().begin_tls(other.get(), false));
+  const Context old = believing(identity.authority);
+  SSL_CTX_set_cipher_list(old.get(), "ALL:@SECLEVEL=0");
+  SSL_CTX_set_min_proto_version(old.get(), TLS1_VERSION);
+  SSL_CTX_set_max_proto_version(old.get(), TLS1_1_VERSION);
+  EXPECT_FALSE(client().begin_tls(old.get(), false));
+  Line plain = client();
+  plain.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_THAT(plain.read_all(), ::testing::Not(HasSubstr("HTTP/1.1 201")));
+  EXPECT_EQ(runs(), 0U);
+}
+
+TEST_F(ProxyTlsTest, SlowHandshakesHoldUpNobody) {
+  const Identity identity;
+  options.certificate = write_files(identity);
+  options.threads = 1;
+  options.timeouts.head = Millis{300};
+  start(counting());
+  Line silent = client();
+  Line half = client();
+  half.write(std::string("\x16\x03\x01\x02\x00\x01", 6));  // The beginning of a ClientHello.
+  const Context context = believing(identity.authority);
+  for (int i = 0; i < 3; ++i) {
+    Line line = client();
+    ASSERT_TRUE(line.begin_tls(context.get(), false));
+    line.write(post("k" + std::to_string(i)));
+    EXPECT_EQ(line.read_message()->status(), 201U);
+  }
+  EXPECT_EQ(silent.read_all(), "");
+  EXPECT_EQ(half.read_all(), "");
+}
+
+TEST_F(ProxyTlsTest, ABrokenAnswerDoesNotLookLikeAWholeOne) {
+  const Identity identity;
+  options.certificate = write_files(identity);
+  start([&](Line& line) {
+    const bool whole = line.read_request()->first.starts_with("GET /whole");
+    line.write(whole ? "HTTP/1.0 200 OK\r\n\r\nall" : "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+  });
+  const Context context = believing(identity.authority);
+  const std::string target[] = {"/whole", "/half"};
+  for (const std::string& path : target) {
+    Line line = client();
+    ASSERT_TRUE(line.begin_tls(context.get(), false));
+    line.write("GET " + path + " HTTP/1.0\r\n\r\n");
+    EXPECT_THAT(line.read_all(), HasSubstr(path == "/whole" ? "all" : "half"));
+    EXPECT_EQ(line.was_told_the_end(), path == "/whole");
+  }
+}
+
+TEST_F(ProxyTlsTest, NewCertificatesAreTakenUp) {
+  const Identity first;
+  options.certificate = write_files(first);
+  start(counting());
+  Line kept = client();
+  ASSERT_TRUE(kept.begin_tls(believing(first.authority).get(), false));
+  const Identity second;
+  static_cast<void>(write_files(second));
+  EXPECT_FALSE(client().begin_tls(believing(second.authority).get(), false));
+  proxy->reload_certificates();
+  EXPECT_TRUE(client().begin_tls(believing(second.authority).get(), false));
+  kept.write(post("k"));
+  EXPECT_EQ(kept.read_message()->status(), 201U);
+  // What cannot be used changes nothing.
+  static_cast<void>(write_file("cert.pem", "no certificate"));
+  EXPECT_THROW(proxy->reload_certificates(), Exception);
+  EXPECT_TRUE(client().begin_tls(believing(second.authority).get(), false));
+}
+
+TEST_F(ProxyTlsTest, CertificatesThatCannotBeUsedAreSaidSo) {
+  const Identity identity;
+  const Certificate good = write_files(identity);
+  Upstream nobody([](Line&) {});
+  const auto problem = [&](const std::string& file, const std::string& key_file) -> std::string {
+    options.certificate = Certificate{.file = file, .key_file = key_file};
+    try {
+      start_for(nobody.port());
+    } catch (const Exception& exception) {
+      EXPECT_EQ(exception.kind(), ErrorKind::misuse);
+      return exception.what();
+    }
+    return "no problem";
+  };
+  EXPECT_THAT(problem(path("none"), good.key_file), HasSubstr("the certificate cannot be read from '" + path("none")));
+  EXPECT_THAT(problem(good.file, path("none")), HasSubstr("the key cannot be read from '" + path("none")));
+  EXPECT_THAT(problem(good.file, write_file("empty", "")), HasSubstr("It must be a PEM file with one private key"));
+  const Identity other;
+  const std::string certificate = path("first.pem");
+  std::filesystem::rename(good.file, certificate);
+  EXPECT_THAT(problem(certificate, write_files(other).key_file), HasSubstr("is not of the certificate in"));
+}
+
+TEST_F(ProxyTlsTest, TheUpstreamSpeaksTls) {
+  const Identity identity;
+  options.threads = 1;
+  trust_upstream(identity.authority);
+  start(secured(identity, counting()));
+  for (int i = 1; i <= 3; ++i) EXPECT_EQ(ask(post("k" + std::to_string(i))).body, "run " + std::to_string(i));
+  EXPECT_EQ(ask(post("")).body, "run 4");
+  EXPECT_EQ(upstream->connections(), 1U);
+  EXPECT_EQ(noticed(), "");
+}
+
+TEST_F(ProxyTlsTest, AnUpstreamThatIsNotBelievedGetsNothing) {
+  using Kind = FakeServerOptions::Certificate;
+  const Identity stranger;
+  for (const Kind kind : {Kind::wrong_name, Kind::expired, Kind::good}) {
+    const Identity identity(kind);
+    trust_upstream(kind == Kind::good ? stranger.authority : identity.authority);
+    start(secured(identity, counting()));
+    const std::size_t before = lines();
+    EXPECT_EQ(ask(post("k")).status(), 503U);
+    EXPECT_EQ(logged(before).fate, "released");
+    EXPECT_EQ(logged(before).cause, "upstream-tls");
+    EXPECT_THAT(noticed(), HasSubstr("the server's certificate is not good for '127.0.0.1'"));
+    proxy.reset();
+    notices.clear();
+  }
+  EXPECT_EQ(runs(), 0U);
+}
+
+TEST_F(ProxyTlsTest, AnUpstreamThatEndsWithoutAGoodbyeHasNotEnded) {
+  const Identity identity;
+  trust_upstream(identity.authority);
+  start(secured(identity, [&](Line& line) {
+    const bool cut = got(line.read_request().value()) % 2 == 1;
+    line.write("HTTP/1.1 200 OK\r\n\r\nup to the end");
+    if (cut) line.cut();
+  }));
+  EXPECT_FALSE(ask("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").whole);
+  EXPECT_EQ(ask("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").body, "up to the end");
+  EXPECT_EQ(ask(post("cut")).status(), 502U);
+  EXPECT_THAT(ask(post("cut")).body, HasSubstr("outcome-unknown"));
+  EXPECT_EQ(ask(post("whole")).body, "up to the end");
+}
+
+TEST_F(ProxyTlsTest, LargeBodiesStreamThrough) {
+  const Identity identity;
+  options.certificate = write_files(identity);
+  trust_upstream(identity.authority);
+  const std::string large(std::size_t{4} << 20U, 'u');
+  start(secured(identity, [&](Line& line) {
+    while (auto message = line.read_request()) line.write(answer_text("200 OK", message->body));
+  }));
+  Line line = client();
+  ASSERT_TRUE(line.begin_tls(believing(identity.authority).get(), false));
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(line.write("PUT /file HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(large.size()) +
+                           "\r\n\r\n" + large));
+    const auto answer = line.read_message();
+    ASSERT_TRUE(answer);
+    EXPECT_TRUE(answer->body == large);
+  }
+}
+
+}  // namespace
+}  // namespace once::proxy
