@@ -2,11 +2,15 @@
 # missing and says so. SETUP=true leaves that out.
 SETUP ?= tools/setup
 
-.PHONY: help build run test bench check clean
+STORM = PYTHONDONTWRITEBYTECODE=1 python3 examples/payments/storm.py --once build/once \
+	--service build/release/examples/payments_service
+
+.PHONY: help build run demo test bench check clean
 
 help:
 	@echo 'make build   the program, at build/once'
-	@echo 'make run     a storm of payments: duplicates, crashes and slow owners, and nothing charged twice'
+	@echo 'make run     a payments service behind once proxy, and a storm of clients and crashes; up until Ctrl-C'
+	@echo 'make demo    the same, and ends: nothing may be charged twice'
 	@echo 'make test    all tests'
 	@echo 'make bench   the benchmarks, as ratios to what the machine can do'
 	@echo 'make check   formatting, static analysis, layers, headers, the installed package'
@@ -19,8 +23,12 @@ build:
 	@echo 'build/once is ready'
 
 run: build
-	@tools/build release storm
-	@build/release/examples/storm
+	@tools/build release payments_service
+	@$(STORM) --stay
+
+demo: build
+	@tools/build release payments_service
+	@$(STORM)
 
 test:
 	@$(SETUP) build test
