@@ -1,5 +1,6 @@
 // once proxy: endpoints of a service that is reached through it run once for each key.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -14,6 +15,8 @@
 #include "access.hpp"
 #include "access_log.hpp"
 #include "commands.hpp"
+#include "proxy_check.hpp"
+#include "proxy_file.hpp"
 #include "proxy_settings.hpp"
 #include "report.hpp"
 #include "text.hpp"
@@ -51,13 +54,48 @@ bool drain(proxy::Proxy& proxy, Millis limit, const sigset_t& signals) {
   return true;
 }
 
-int run_proxy(const Given& given) {
+struct ProxyCommand {
+  explicit ProxyCommand(CLI::App& command) : flags(command) {}
+
+  std::string config;  // Empty: none.
+  bool check = false;
+  bool json = false;
+  ProxyFlags flags;
+};
+
+// What the file and the flags come to.
+struct Reading {
+  Given given;
+  ProxySettings settings;
+  std::vector<Complaint> complaints;  // Not empty: the settings must not be used.
+};
+
+Reading read_all(const ProxyCommand& command) {
+  Reading reading;
+  ProxyFile file;
+  if (!command.config.empty()) file = read_proxy_file(command.config, reading.complaints);
+  // What is missing in a file that could not be read is not worth a word.
+  if (file.read) {
+    reading.given = merged(std::move(file.settings), command.flags.given());
+    reading.settings = settle(reading.given, reading.complaints);
+  }
+  std::ranges::stable_sort(reading.complaints, {}, &Complaint::place);
+  return reading;
+}
+
+int check_settings(const ProxyCommand& command) {
+  const Reading reading = read_all(command);
+  const int code = reading.complaints.empty() ? exit_ok : exit_usage;
+  if (command.json) return print(settings_json(reading.given, reading.complaints), code);
+  for (const Complaint& complaint : reading.complaints) say(to_string(complaint));
+  return code == exit_ok ? print(settings_text(reading.given)) : code;
+}
+
+int run_proxy(const ProxyCommand& command) {
   const sigset_t signals = take_signals();
-  std::vector<std::string> complaints;
-  ProxySettings settings = settle(given, complaints);
-  for (const std::string& complaint : complaints) say(complaint);
+  auto [given, settings, complaints] = read_all(command);
+  for (const Complaint& complaint : complaints) say(to_string(complaint));
   if (!complaints.empty()) return exit_usage;
-  const http::Rules checked(settings.rules);  // What is wrong with a rule is said before a store is made.
   AccessLog log(settings.access_log);
   settings.proxy.on_served = [&log](const proxy::Served& served) { log.write(served); };
   settings.proxy.on_notice = [](std::string_view text) { say(std::string(text)); };
@@ -87,7 +125,12 @@ int run_proxy(const Given& given) {
 void add_proxy(CLI::App& app, Invocation& invocation) {
   CLI::App* const command = app.add_subcommand(
       "proxy", "Stand in front of an HTTP service, whose requests run once for each Idempotency-Key");
-  const auto flags = std::make_shared<ProxyFlags>(*command);
+  const auto options = std::make_shared<ProxyCommand>(*command);
+  command->add_option("--config", options->config,
+                      "A file (TOML) with settings, named as the flags, which overrule it");
+  CLI::Option* const check =
+      command->add_flag("--check", options->check, "Only check the settings, and print what they come to");
+  command->add_flag("--json", options->json, "As JSON, also what is wrong")->needs(check);
   command->footer(
       "Examples:\n"
       "  once proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:9000\n"
@@ -97,7 +140,9 @@ void add_proxy(CLI::App& app, Invocation& invocation) {
       "SIGTERM and SIGINT let what runs come to its end; a second one does not. Exit\n"
       "codes: 0 ended by a signal, 64 wrong flags, 243 the store, the port or the log\n"
       "cannot be used.");
-  command->callback([flags, &invocation] { invocation.action = [flags] { return run_proxy(flags->given()); }; });
+  command->callback([options, &invocation] {
+    invocation.action = [options] { return options->check ? check_settings(*options) : run_proxy(*options); };
+  });
 }
 
 }  // namespace once::cli

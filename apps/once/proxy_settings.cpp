@@ -98,10 +98,16 @@ Setting choice(std::string name, std::vector<std::pair<std::string, Value>> valu
   for (const auto& [word, value] : values) choices.push_back(word);
   Setting made = entry(
       std::move(name), choices.front(), std::move(help),
-      [values = std::move(values)](ProxySettings& to, const Words& words, const std::string&) {
+      [values = std::move(values)](ProxySettings& to, const Words& words, const std::string& what) {
+        std::string known;
         for (const auto& [word, value] : values) {
-          if (word == words.front()) at(to, member) = value;
+          if (word == words.front()) {
+            at(to, member) = value;
+            return;
+          }
+          known += (known.empty() ? "" : " or ") + word;
         }
+        throw Exception(ErrorKind::misuse, what + " must be " + known + ", and not '" + words.front() + "'");
       },
       belongs_to_rules(member));
   made.choices = std::move(choices);
@@ -209,8 +215,18 @@ void set_admin(ProxySettings& to, const Words& words, const std::string& what) {
   to.proxy.admin = proxy::parse_address(is_port ? "127.0.0.1:" + address : address, what);
 }
 
+Setting keyed(std::string file_key, Setting made) {
+  made.file_key = std::move(file_key);
+  return made;
+}
+
 Setting required(Setting made) {
   made.required = true;
+  return made;
+}
+
+Setting in_pair(Setting made) {
+  made.in_pair = true;
   return made;
 }
 
@@ -231,14 +247,14 @@ std::vector<Setting> table() {
   using proxy::Timeouts;
   return {
       required(entry("listen", {}, "HOST:PORT to take requests on", set_listen, false)),
-      entry(
+      in_pair(entry(
           "tls-cert", {}, "PEM file: clients speak TLS 1.2 or later; the server's certificate first",
           [](ProxySettings& to, const Words& words, const std::string&) { certificate(to).file = words.front(); },
-          false),
-      entry(
+          false)),
+      in_pair(entry(
           "tls-key", {}, "PEM file with the certificate's key",
           [](ProxySettings& to, const Words& words, const std::string&) { certificate(to).key_file = words.front(); },
-          false),
+          false)),
       required(entry("upstream", {}, "http://HOST:PORT of the service, or https://HOST[:443]", set_upstream, false)),
       text<&ProxyOptions::upstream_ca_file>("upstream-ca", {},
                                             "PEM file: whom to trust for https:// (default: as the system does)"),
@@ -256,7 +272,8 @@ std::vector<Setting> table() {
       text<&Options::key_field>("key-field", {}, "JMESPath: the key is in the JSON body, not in a header"),
       list<&Options::principal_headers>("principal-header", "Authorization", "Whose key it is; repeatable"),
       as_toggle(entry("no-principal", {}, "All clients share one set of keys", set_no_principal, true)),
-      text<&Options::route>("route", {}, "One name for all paths, in keys (default: each path is its own)"),
+      keyed("operation",
+            text<&Options::route>("route", {}, "One name for all paths, in keys (default: each path is its own)")),
       text<&Options::scope>("scope", {}, "What all keys begin with"),
       list<&Options::compare_headers>("compare-header", {},
                                       "A header that a retry must have in common with the first request; repeatable"),
@@ -304,6 +321,27 @@ Words usual_words(const Setting& setting) {
   return setting.kind == Kind::list ? split(setting.usual, ' ') : Words{setting.usual};
 }
 
+void check_whole(const ProxySettings& settings) {
+  proxy::check(settings.proxy);
+  static_cast<void>(http::Rules(settings.rules));
+}
+
+// What the library says of one setting, with the usual ones beside it: so that the complaint is about this one.
+void check_alone(const Setting& setting, const Words& words, const std::string& what) {
+  ProxySettings alone;
+  alone.rules.policy.emplace();
+  alone.proxy.upstream = {.host = "localhost", .port = 1};
+  setting.apply(alone, words, what);
+  try {
+    check_whole(alone);
+  } catch (const Exception& error) {
+    constexpr std::string_view part = "http::Options::";
+    std::string_view text = error.what();
+    if (text.starts_with(part)) text.remove_prefix(part.size());
+    throw Exception(error.kind(), what + ": " + std::string(text));
+  }
+}
+
 }  // namespace
 
 const std::vector<Setting>& proxy_settings() {
@@ -311,18 +349,50 @@ const std::vector<Setting>& proxy_settings() {
   return settings;
 }
 
-ProxySettings settle(const Given& given, std::vector<std::string>& complaints) {
+std::string to_string(const Complaint& complaint) {
+  const Place& place = complaint.place;
+  if (place.file.empty()) return complaint.text;
+  std::string text = place.file + ":";
+  if (place.line != 0) text += std::to_string(place.line) + ":" + std::to_string(place.column) + ":";
+  return text + " " + complaint.text;
+}
+
+Given merged(Given below, const Given& above) {
+  for (const auto& [name, value] : above) below.insert_or_assign(name, value);
+  return below;
+}
+
+std::optional<Words> words_for(const Setting& setting, const Given& given) {
+  const auto found = given.find(setting.name);
+  if (found != given.end()) return found->second.words;
+  if (setting.usual.empty()) return std::nullopt;
+  return usual_words(setting);
+}
+
+ProxySettings settle(const Given& given, std::vector<Complaint>& complaints) {
   ProxySettings settings;
   settings.rules.policy.emplace();
   for (const Setting& setting : proxy_settings()) {
+    const auto words = words_for(setting, given);
     const auto found = given.find(setting.name);
-    if (found == given.end() && setting.required) complaints.push_back("--" + setting.name + " is required");
-    if (found == given.end() && setting.usual.empty()) continue;
+    const Place place = found == given.end() ? Place{} : found->second.place;
+    const std::string what = place.file.empty() ? "--" + setting.name : setting.key();
+    if (!words && setting.required)
+      complaints.push_back({place, what + " is required, as a flag or in a file (--config)"});
+    if (!words) continue;
     try {
-      setting.apply(settings, found == given.end() ? usual_words(setting) : found->second, "--" + setting.name);
+      setting.apply(settings, *words, what);
+      if (found != given.end() && !setting.in_pair) check_alone(setting, *words, what);
     } catch (const Exception& error) {
       if (error.kind() != ErrorKind::misuse) throw;
-      complaints.emplace_back(error.what());
+      complaints.push_back({place, error.what()});
+    }
+  }
+  if (complaints.empty()) {
+    try {
+      check_whole(settings);
+    } catch (const Exception& error) {
+      complaints.push_back({{}, error.what()});
     }
   }
   return settings;
@@ -347,7 +417,7 @@ ProxyFlags::ProxyFlags(CLI::App& command) {
         flag.text = setting.usual;
         flag.option = command.add_option(name, flag.text, setting.help);
         if (!setting.usual.empty()) flag.option->capture_default_str();
-        if (!setting.choices.empty()) flag.option->check(CLI::IsMember(setting.choices));
+        if (!setting.choices.empty()) flag.option->type_name("TEXT:{" + CLI::detail::join(setting.choices, ",") + "}");
         break;
     }
   }
@@ -357,7 +427,7 @@ Given ProxyFlags::given() const {
   Given given;
   for (const Flag& flag : flags_) {
     if (flag.option->count() == 0) continue;
-    Words& words = given[flag.setting->name];
+    Words& words = given[flag.setting->name].words;
     switch (flag.setting->kind) {
       case Kind::toggle:
         words = {flag.on ? "true" : "false"};

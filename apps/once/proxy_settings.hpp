@@ -1,10 +1,12 @@
 // The settings of `once proxy`: one table, from which its flags come, and whatever else names them.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,26 +42,56 @@ struct Setting {
   };
   using Words = std::vector<std::string>;  // One, if it is no list.
 
-  std::string name;  // "idle-timeout": the flag is --idle-timeout.
+  std::string name;  // "idle-timeout": the flag is --idle-timeout, and so is the key in a file.
   Kind kind = Kind::text;
   std::string usual;  // Of a list: its words with blanks between them. Empty: nothing is done when it is not given.
   std::string help;
   // Throws Exception(misuse) that begins with `what`, as the user knows the setting.
   std::function<void(ProxySettings&, const Words&, const std::string& what)> apply;
   bool required = false;
-  bool is_rule = false;  // Of http::Options, so that it may differ from route to route.
-  Words choices = {};    // Empty: any text.
-  char separator = 0;    // Of a list that may be written as one text. 0: none.
+  bool is_rule = false;       // Of http::Options, so that it may differ from route to route.
+  Words choices = {};         // Empty: any text.
+  bool in_pair = false;       // Only right together with another one.
+  char separator = 0;         // Of a list that may be written as one flag. 0: none.
+  std::string file_key = {};  // In a file, if it is not `name`.
+
+  [[nodiscard]] const std::string& key() const noexcept { return file_key.empty() ? name : file_key; }
 };
 
 // In the order in which they are shown and applied.
 const std::vector<Setting>& proxy_settings();
 
-// What a setting was given, by its name.
-using Given = std::map<std::string, Setting::Words, std::less<>>;
+struct Place {
+  std::string file;     // Empty: the command line.
+  unsigned line = 0;    // From 1. 0: the file as a whole.
+  unsigned column = 0;  // From 1, in characters.
 
-// All that is wrong, each in a sentence, goes to `complaints`; what it gives then must not be used.
-ProxySettings settle(const Given& given, std::vector<std::string>& complaints);
+  friend auto operator<=>(const Place&, const Place&) = default;
+};
+
+struct Complaint {
+  Place place;
+  std::string text;  // What is wrong, and what was expected.
+
+  friend bool operator==(const Complaint&, const Complaint&) = default;
+};
+std::string to_string(const Complaint& complaint);  // "proxy.toml:3:9: lease must be ..."
+
+// What settings were given, by their names.
+struct Value {
+  Setting::Words words;
+  Place place = {};
+};
+using Given = std::map<std::string, Value, std::less<>>;
+
+// Where both have a setting, what is in `above` counts.
+Given merged(Given below, const Given& above);
+
+// The words that count for a setting: what was given, else the usual ones. Null: none.
+std::optional<Setting::Words> words_for(const Setting& setting, const Given& given);
+
+// All that is wrong goes to `complaints`; what it gives then must not be used.
+ProxySettings settle(const Given& given, std::vector<Complaint>& complaints);
 
 // The flags. Lives as long as the parser.
 class ProxyFlags {

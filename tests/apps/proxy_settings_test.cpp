@@ -14,26 +14,29 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
-const Given least{{"listen", {"127.0.0.1:0"}}, {"upstream", {"http://pay:9000/"}}};
+const Given least{{"listen", {{"127.0.0.1:0"}}}, {"upstream", {{"http://pay:9000/"}}}};
 
 Given with(std::string name, Setting::Words words) {
   Given given = least;
-  given[std::move(name)] = std::move(words);
+  given[std::move(name)].words = std::move(words);
   return given;
 }
 
 ProxySettings settled(const Given& given) {
-  std::vector<std::string> complaints;
+  std::vector<Complaint> complaints;
   ProxySettings settings = settle(given, complaints);
   EXPECT_THAT(complaints, IsEmpty());
   return settings;
 }
 
 std::vector<std::string> complaints_about(const Given& given) {
-  std::vector<std::string> complaints;
+  std::vector<Complaint> complaints;
   settle(given, complaints);
-  return complaints;
+  std::vector<std::string> texts;
+  for (const Complaint& complaint : complaints) texts.push_back(to_string(complaint));
+  return texts;
 }
 
 TEST(ProxySettings, UsualValuesAreTheLibrarys) {
@@ -84,21 +87,43 @@ TEST(ProxySettings, EachIsTakenOver) {
 }
 
 TEST(ProxySettings, AllComplaintsComeAtOnce) {
-  EXPECT_THAT(complaints_about({}), ElementsAre("--listen is required", "--upstream is required"));
-  EXPECT_THAT(complaints_about({{"listen", {"nowhere"}},
-                                {"upstream", {"https://pay"}},
-                                {"fate", {"99=store"}},
-                                {"lease", {"1"}},
-                                {"body-limit", {"2GiB"}},
-                                {"threads", {"many"}}}),
+  EXPECT_THAT(complaints_about({}),
+              ElementsAre(StartsWith("--listen is required"), StartsWith("--upstream is required")));
+  EXPECT_THAT(complaints_about({{"listen", {{"nowhere"}}},
+                                {"upstream", {{"pay:9000"}}},
+                                {"fate", {{"99=store"}}},
+                                {"lease", {{"1"}}},
+                                {"body-limit", {{"2GiB"}}},
+                                {"threads", {{"many"}}}}),
               SizeIs(6));
   EXPECT_THAT(complaints_about(with("threads", {"-1"})),
               ElementsAre("--threads must be a whole number, as in 4, and not '-1'"));
+  EXPECT_THAT(complaints_about(with("on-ambiguous", {"maybe"})),
+              ElementsAre("--on-ambiguous must be hold or takeover, and not 'maybe'"));
+}
+
+TEST(ProxySettings, WhatTheLibraryRefusesIsSaidOfTheSetting) {
+  EXPECT_THAT(complaints_about(with("lease", {"1ms"})), ElementsAre(StartsWith("--lease: policy lease is 1 ms; ")));
+  EXPECT_THAT(complaints_about(with("idle-timeout", {"25h"})),
+              ElementsAre("--idle-timeout: a timeout must be 1ms to 24h"));
+  EXPECT_THAT(complaints_about(with("key-field", {"a["})), ElementsAre(StartsWith("--key-field: ")));
+  EXPECT_THAT(complaints_about(with("route", {"a b"})), ElementsAre("--route: route has a space in it"));
+}
+
+TEST(ProxySettings, ACertificateNeedsItsKey) {
+  Given given = with("tls-cert", {"cert.pem"});
+  EXPECT_THAT(complaints_about(given), ElementsAre("a certificate and its key go together: name both files"));
+  given["tls-key"].words = {"key.pem"};
+  EXPECT_THAT(complaints_about(given), IsEmpty());
 }
 
 TEST(ProxySettings, NamesAreUnique) {
   std::set<std::string> names;
-  for (const Setting& setting : proxy_settings()) EXPECT_TRUE(names.insert(setting.name).second) << setting.name;
+  std::set<std::string> keys;
+  for (const Setting& setting : proxy_settings()) {
+    EXPECT_TRUE(names.insert(setting.name).second) << setting.name;
+    EXPECT_TRUE(keys.insert(setting.key()).second) << setting.key();
+  }
 }
 
 }  // namespace

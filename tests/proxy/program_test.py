@@ -10,21 +10,6 @@ from service import ProxyCase, harness, wait_until
 
 
 class Program(ProxyCase):
-    def curl_command(self, key, body, *arguments):
-        headers = ["-H", f"Idempotency-Key: {key}"] if key else []
-        return ["curl", "-sS", "-i", "--max-time", "60", *headers, "-d", body, *arguments,
-                f"http://127.0.0.1:{self.port}/charges?secret=query"]
-
-    def curl(self, key, body="cents=500", *arguments):
-        done = subprocess.run(self.curl_command(key, body, *arguments), stdout=subprocess.PIPE, check=True, timeout=90)
-        return done.stdout.decode().replace("\r\n", "\n")
-
-    def log(self, count):
-        def lines():
-            text = self.path("access.log").read_text()
-            return text.splitlines() if text.count("\n") >= count else None
-        return [json.loads(line) for line in wait_until(lines, f"{count} lines in the access log")]
-
     def test_curl_gets_what_the_page_says(self):
         process = self.proxy("--require-key")
         first = self.curl("order-17")
@@ -169,7 +154,7 @@ class Program(ProxyCase):
 
     def test_what_cannot_be_is_refused(self):
         for arguments, code in ((["--listen", "nowhere", "--upstream", "http://a:1"], 64),
-                                (["--listen", "127.0.0.1:0", "--upstream", "https://a:1"], 64),
+                                (["--listen", "127.0.0.1:0", "--upstream", "ftp://a:1"], 64),
                                 (["--listen", "127.0.0.1:0", "--upstream", "http://a:1/path"], 64),
                                 (["--listen", "127.0.0.1:0", "--upstream", "http://a:1", "--fate", "99=store"], 64),
                                 (["--listen", "127.0.0.1:0", "--upstream", "http://a:1", "--lease", "1"], 64),

@@ -1,7 +1,9 @@
 """A service that charges, and `once proxy` in front of it, for the tests of the built program."""
 import collections
 import http.server
+import json
 import pathlib
+import subprocess
 import sys
 import threading
 
@@ -101,8 +103,12 @@ class ProxyCase(Case):
 
     def start_proxy(self, *arguments, **options):
         """Starts the program in front of self.service, and waits until it listens: (process, port)."""
-        process = self.start("proxy", "--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{self.service.port}",
-                             *arguments, **options)
+        return self.start_alone("--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{self.service.port}",
+                                *arguments, **options)
+
+    def start_alone(self, *arguments, **options):
+        """The same with these flags and no others."""
+        process = self.start("proxy", *arguments, **options)
         line = process.stderr.readline().decode()
         self.assertRegex(line, r"^once: listening on port \d+, ")
         return process, int(line.split("port ")[1].split(",")[0])
@@ -111,3 +117,18 @@ class ProxyCase(Case):
         """The same with an access log, for self.curl()."""
         process, self.port = self.start_proxy("--access-log", self.path("access.log"), *arguments, **options)
         return process
+
+    def curl_command(self, key, body, *arguments):
+        headers = ["-H", f"Idempotency-Key: {key}"] if key else []
+        return ["curl", "-sS", "-i", "--max-time", "60", *headers, "-d", body, *arguments,
+                f"http://127.0.0.1:{self.port}/charges?secret=query"]
+
+    def curl(self, key, body="cents=500", *arguments):
+        done = subprocess.run(self.curl_command(key, body, *arguments), stdout=subprocess.PIPE, check=True, timeout=90)
+        return done.stdout.decode().replace("\r\n", "\n")
+
+    def log(self, count):
+        def lines():
+            text = self.path("access.log").read_text()
+            return text.splitlines() if text.count("\n") >= count else None
+        return [json.loads(line) for line in wait_until(lines, f"{count} lines in the access log")]

@@ -133,6 +133,9 @@ struct ProxyOptions {
   std::function<void(std::string_view)> on_notice;
 };
 
+// Throws Exception(misuse) that names what is out of range.
+void check(const ProxyOptions& options);
+
 // Runs on threads of its own from its construction to its destruction. Methods may be called from any thread but the
 // proxy's own.
 class Proxy {

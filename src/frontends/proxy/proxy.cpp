@@ -27,19 +27,8 @@ constexpr Millis no_room_pause{50};  // When there is no file descriptor left fo
 Exception misuse(const std::string& what) { return {ErrorKind::misuse, what}; }
 
 ProxyOptions checked(ProxyOptions options) {
-  const Timeouts& t = options.timeouts;
-  for (const Millis limit : {t.idle, t.head, t.body, t.connect, t.answer, t.upstream_idle}) {
-    if (limit < Millis{1} || limit > std::chrono::hours(24)) throw misuse("a timeout must be 1ms to 24h");
-  }
-  if (options.max_head_bytes < 1024 || options.max_head_bytes > 1024 * 1024) {
-    throw misuse("max_head_bytes must be 1 KiB to 1 MiB");
-  }
-  if (options.threads > 256) throw misuse("threads must be at most 256");
+  check(options);
   if (options.threads == 0) options.threads = std::clamp(std::thread::hardware_concurrency(), 1U, 256U);
-  if (options.upstream.host.empty() || options.upstream.port == 0) throw misuse("the upstream needs a host and a port");
-  if (const auto& c = options.certificate; c && (c->file.empty() || c->key_file.empty())) {
-    throw misuse("a certificate and its key go together: name both files");
-  }
   return options;
 }
 
@@ -85,6 +74,21 @@ std::uint16_t port_of(const Acceptor& acceptor) {
 }
 
 }  // namespace
+
+void check(const ProxyOptions& options) {
+  const Timeouts& t = options.timeouts;
+  for (const Millis limit : {t.idle, t.head, t.body, t.connect, t.answer, t.upstream_idle}) {
+    if (limit < Millis{1} || limit > std::chrono::hours(24)) throw misuse("a timeout must be 1ms to 24h");
+  }
+  if (options.max_head_bytes < 1024 || options.max_head_bytes > 1024 * 1024) {
+    throw misuse("max_head_bytes must be 1 KiB to 1 MiB");
+  }
+  if (options.threads > 256) throw misuse("threads must be at most 256");
+  if (options.upstream.host.empty() || options.upstream.port == 0) throw misuse("the upstream needs a host and a port");
+  if (const auto& c = options.certificate; c && (c->file.empty() || c->key_file.empty())) {
+    throw misuse("a certificate and its key go together: name both files");
+  }
+}
 
 class Proxy::Impl {
  public:

@@ -1,0 +1,17 @@
+// once proxy --check: what the settings come to, without a proxy.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proxy_settings.hpp"
+
+namespace once::cli {
+
+// A file with the same effect: settings that were given, and the usual values of the others.
+std::string settings_text(const Given& given);
+
+// {"valid": true, "settings": {...}}; {"valid": false, "complaints": [...]} if there are any.
+std::string settings_json(const Given& given, const std::vector<Complaint>& complaints);
+
+}  // namespace once::cli

@@ -1,0 +1,255 @@
+#include "proxy_file.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <fstream>
+#include <numeric>
+#include <optional>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#define TOML_HEADER_ONLY 1
+#define TOML_EXCEPTIONS 0
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
+namespace once::cli {
+
+namespace {
+
+using Kind = Setting::Kind;
+
+// The parser goes down one call for each bracket and each dot, and keeps no count of the dots. Ours has two of either.
+constexpr std::size_t most_bytes = std::size_t{1024} * 1024;
+constexpr int most_depth = 16;
+
+// Walks over what is in quotes and behind '#', where brackets and dots mean nothing.
+class Outline {
+ public:
+  explicit Outline(std::string_view text) : text_(text) {}
+
+  // The line that goes too deep; 0: none.
+  unsigned too_deep() {
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (c == '"' || c == '\'') {
+        skip_quoted(c);
+        continue;
+      }
+      if (c == '#') {
+        at_ = std::min(text_.find('\n', at_), text_.size());
+        continue;
+      }
+      ++at_;
+      if (c == '\n') {
+        ++line_;
+        dots_ = 0;
+      }
+      if (c == '.') ++dots_;
+      if (c == '[' || c == '{') ++open_;
+      if ((c == ']' || c == '}') && open_ > 0) --open_;
+      if (open_ > most_depth || dots_ > most_depth) return line_;
+    }
+    return 0;
+  }
+
+ private:
+  void skip_quoted(char quote) {
+    const std::string thrice(3, quote);
+    const bool is_long = text_.substr(at_).starts_with(thrice);
+    at_ += is_long ? 3 : 1;
+    while (at_ < text_.size()) {
+      if (is_long ? text_.substr(at_).starts_with(thrice) : text_[at_] == quote) {
+        at_ += is_long ? 3 : 1;
+        return;
+      }
+      // A line's end closes it too: for the parser it is an error there, which must not hide what follows from us.
+      if (text_[at_] == '\n' && !is_long) return;
+      if (text_[at_] == '\\' && quote == '"') ++at_;
+      if (at_ < text_.size() && text_[at_] == '\n') ++line_;
+      ++at_;
+    }
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+  unsigned line_ = 1;
+  int open_ = 0;
+  int dots_ = 0;
+};
+
+std::string_view type_of(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "an array";
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "a whole number";
+    case toml::node_type::floating_point:
+      return "a number with a point";
+    case toml::node_type::boolean:
+      return "a boolean";
+    default:
+      return "a date or a time";
+  }
+}
+
+// Text; whole numbers too, for sizes and counts.
+std::optional<std::string> word_of(const toml::node& node) {
+  if (const auto* const text = node.as_string()) return text->get();
+  if (const auto* const number = node.as_integer()) return std::to_string(number->get());
+  return std::nullopt;
+}
+
+class Reader {
+ public:
+  Reader(const std::string& name, std::vector<Complaint>& complaints) : name_(name), complaints_(complaints) {}
+
+  ProxyFile read(const toml::table& table) {
+    ProxyFile file;
+    std::vector<std::string> known;
+    for (const Setting& setting : proxy_settings()) known.push_back(setting.key());
+    for (const auto& [key, node] : table) {
+      const Setting* const setting = find_setting(key.str());
+      if (setting == nullptr) {
+        complain_unknown(key, known);
+      } else {
+        read_value(*setting, node, file.settings);
+      }
+    }
+    return file;
+  }
+
+ private:
+  [[nodiscard]] Place place_of(const toml::source_region& region) const {
+    return {.file = name_, .line = region.begin.line, .column = region.begin.column};
+  }
+
+  void complain(const toml::source_region& region, std::string text) {
+    complaints_.push_back({.place = place_of(region), .text = std::move(text)});
+  }
+
+  static const Setting* find_setting(std::string_view key) {
+    const auto& settings = proxy_settings();
+    const auto found = std::ranges::find_if(settings, [&](const Setting& setting) { return setting.key() == key; });
+    return found == settings.end() ? nullptr : &*found;
+  }
+
+  void complain_unknown(const toml::key& key, const std::vector<std::string>& known) {
+    const std::string near = nearest(key.str(), known);
+    complain(key.source(), "there is no setting '" + std::string(key.str()) + "'" +
+                               (near.empty() ? std::string() : ": did you mean '" + near + "'?"));
+  }
+
+  void expected(const Setting& setting, const toml::node& node, const std::string& what) {
+    complain(node.source(), setting.key() + " must be " + what + ", and not " + std::string(type_of(node)));
+  }
+
+  void read_value(const Setting& setting, const toml::node& node, Given& given) {
+    Setting::Words words;
+    switch (setting.kind) {
+      case Kind::toggle: {
+        const auto* const on = node.as_boolean();
+        if (on == nullptr) return expected(setting, node, "true or false");
+        words = {on->get() ? "true" : "false"};
+        break;
+      }
+      case Kind::text: {
+        auto word = word_of(node);
+        if (!word) {
+          const std::string& usual = setting.usual;
+          return expected(setting, node, "a string" + (usual.empty() ? usual : ", as in \"" + usual + "\""));
+        }
+        words.push_back(std::move(*word));
+        break;
+      }
+      case Kind::list: {
+        const auto* const array = node.as_array();
+        if (array == nullptr) return expected(setting, node, "an array of strings");
+        for (const toml::node& element : *array) {
+          auto word = word_of(element);
+          if (!word) return expected(setting, element, "an array of strings");
+          words.push_back(std::move(*word));
+        }
+        break;
+      }
+    }
+    given[setting.name] = {.words = std::move(words), .place = place_of(node.source())};
+  }
+
+  const std::string& name_;
+  std::vector<Complaint>& complaints_;
+};
+
+// How many letters have to be changed, added or left out (Levenshtein).
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string nearest(std::string_view word, const std::vector<std::string>& known) {
+  constexpr std::size_t longest = 64;  // Longer than any name, and the search takes the product of both lengths.
+  if (word.size() > longest) return {};
+  std::string best;
+  std::size_t least = word.size() / 3 + 1;
+  for (const std::string& name : known) {
+    const std::size_t far = distance(word, name);
+    if (far < least || (far == least && best.empty())) {
+      least = far;
+      best = name;
+    }
+  }
+  return best;
+}
+
+ProxyFile parse_proxy_file(const std::string& name, std::string_view text, std::vector<Complaint>& complaints) {
+  if (text.size() > most_bytes) {
+    complaints.push_back({.place = {.file = name}, .text = "a file of settings is at most 1 MiB long"});
+    return {.read = false, .settings = {}};
+  }
+  if (const unsigned line = Outline(text).too_deep(); line != 0) {
+    complaints.push_back({.place = {.file = name, .line = line, .column = 1},
+                          .text = "more than " + std::to_string(most_depth) + " brackets or dots in one another"});
+    return {.read = false, .settings = {}};
+  }
+  const toml::parse_result result = toml::parse(text, name);
+  if (!result) {
+    const toml::source_position at = result.error().source().begin;
+    complaints.push_back({.place = {.file = name, .line = at.line, .column = at.column},
+                          .text = std::string(result.error().description())});
+    return {.read = false, .settings = {}};
+  }
+  return Reader(name, complaints).read(result.table());
+}
+
+ProxyFile read_proxy_file(const std::string& name, std::vector<Complaint>& complaints) {
+  errno = 0;
+  std::ifstream in(name, std::ios::binary);
+  std::string text;
+  text.resize(most_bytes + 1);
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (in.bad() || (in.gcount() == 0 && errno != 0)) {
+    complaints.push_back({.place = {.file = name}, .text = "cannot be read: " + std::system_category().message(errno)});
+    return {.read = false, .settings = {}};
+  }
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return parse_proxy_file(name, text, complaints);
+}
+
+}  // namespace once::cli

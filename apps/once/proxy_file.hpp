@@ -1,0 +1,24 @@
+// The file of `once proxy`: TOML 1.0, with the names of the flags as keys.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proxy_settings.hpp"
+
+namespace once::cli {
+
+struct ProxyFile {
+  bool read = true;  // False: it is not TOML, or cannot be read at all.
+  Given settings;
+};
+
+// All that is wrong with it goes to `complaints`; what it gives then must not be used. `name`: for them.
+ProxyFile parse_proxy_file(const std::string& name, std::string_view text, std::vector<Complaint>& complaints);
+ProxyFile read_proxy_file(const std::string& name, std::vector<Complaint>& complaints);
+
+// What is the likeliest to have been meant by `word`; empty if nothing is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& known);
+
+}  // namespace once::cli

@@ -1,0 +1,42 @@
+// The file of `once proxy`, as anybody may have written it.
+// - It is read, or complaints say where; no place is outside the text.
+// - What it comes to, printed and read again, comes to the same.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proxy_check.hpp"
+#include "proxy_file.hpp"
+
+namespace {
+
+using namespace once::cli;
+
+void expect(bool what) {
+  if (!what) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  std::vector<Complaint> complaints;
+  const ProxyFile file = parse_proxy_file("p.toml", text, complaints);
+  expect(file.read || complaints.size() == 1);
+  if (file.read) settle(file.settings, complaints);
+  const auto lines = static_cast<std::size_t>(std::ranges::count(text, '\n')) + 1;
+  for (const Complaint& complaint : complaints) {
+    expect(complaint.place.line <= lines && complaint.place.column <= size + 1);
+    expect(!complaint.text.empty());
+  }
+  if (!complaints.empty()) return 0;
+  const std::string printed = settings_text(file.settings);
+  const ProxyFile again = parse_proxy_file("printed.toml", printed, complaints);
+  expect(complaints.empty());
+  expect(settings_text(again.settings) == printed);
+  return 0;
+}

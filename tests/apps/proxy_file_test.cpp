@@ -1,0 +1,140 @@
+// The file of `once proxy`: what is read, and where it says that something is wrong.
+#include "proxy_file.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "proxy_check.hpp"
+
+namespace once::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
+
+const std::string least = "listen = '127.0.0.1:0'\nupstream = 'http://pay:9000'\n";  // Two lines.
+
+// As it is done by the program, without flags.
+std::vector<std::string> complaints_about(const std::string& text) {
+  std::vector<Complaint> complaints;
+  const ProxyFile file = parse_proxy_file("p.toml", text, complaints);
+  if (file.read) settle(file.settings, complaints);
+  std::vector<std::string> texts;
+  for (const Complaint& complaint : complaints) texts.push_back(to_string(complaint));
+  return texts;
+}
+
+Given given_by(const std::string& text) {
+  std::vector<Complaint> complaints;
+  Given given = parse_proxy_file("p.toml", text, complaints).settings;
+  settle(given, complaints);
+  for (const Complaint& complaint : complaints) ADD_FAILURE() << to_string(complaint);
+  return given;
+}
+
+TEST(ProxyFile, HasWhatTheFlagsHave) {
+  const Given given = given_by(least + R"(
+lease = "5m"                    # a text,
+body-limit = 65536              # which may be a whole number,
+require-key = true
+methods = ["POST", 'PUT']
+fate = [
+  "502=release",
+  "500,501=ambiguous",
+]
+operation = "charge"            # --route
+)");
+  std::vector<Complaint> complaints;
+  const ProxySettings settings = settle(given, complaints);
+  EXPECT_EQ(settings.rules.policy->lease, Millis{300'000});
+  EXPECT_EQ(settings.rules.policy->on_missing_key, OnMissingKey::refuse);
+  EXPECT_EQ(settings.rules.max_body_bytes, 65536U);
+  EXPECT_THAT(settings.rules.methods, ElementsAre("POST", "PUT"));
+  EXPECT_EQ(settings.rules.fates.size(), 3U);
+  EXPECT_EQ(settings.rules.route, "charge");
+}
+
+TEST(ProxyFile, FlagsOverruleIt) {
+  Given flags;
+  flags["lease"].words = {"1m"};
+  std::vector<Complaint> complaints;
+  const Given file = given_by(least + "lease = '5m'\nretention = '1h'\n");
+  const ProxySettings settings = settle(merged(file, flags), complaints);
+  EXPECT_EQ(settings.rules.policy->lease, Millis{60'000});
+  EXPECT_EQ(settings.rules.policy->retention, Millis{3'600'000});
+}
+
+TEST(ProxyFile, EveryComplaintHasItsPlaceAndTheyComeAtOnce) {
+  EXPECT_THAT(complaints_about(least + "  lease = true\n"
+                                       "threads  =  500\n"
+                                       "leese = '5m'\n"
+                                       "methods = ['POST', 5, false]\n"
+                                       "require-key = 'yes'\n"
+                                       "scope = 5.5\n"
+                                       "retention = '1 day'\n"),
+              UnorderedElementsAre("p.toml:3:11: lease must be a string, as in \"30s\", and not a boolean",
+                                   "p.toml:4:13: threads: threads must be at most 256",
+                                   "p.toml:5:1: there is no setting 'leese': did you mean 'lease'?",
+                                   "p.toml:6:23: methods must be an array of strings, and not a boolean",
+                                   "p.toml:7:15: require-key must be true or false, and not a string",
+                                   "p.toml:8:9: scope must be a string, and not a number with a point",
+                                   StartsWith("p.toml:9:13: retention is '1 day'; write a whole number and a unit")));
+  EXPECT_THAT(complaints_about("listen = '127.0.0.1:0'\n"), ElementsAre(StartsWith("--upstream is required")));
+  // Columns count characters, not bytes.
+  EXPECT_THAT(complaints_about(least + "compare-header = ['\u00e9', 5.5]\n"), ElementsAre(StartsWith("p.toml:3:24: ")));
+}
+
+TEST(ProxyFile, UnknownNames) {
+  const auto complaint = [](const std::string& line) { return complaints_about(least + line + "\n").at(0); };
+  const std::string there_is_no = "p.toml:3:1: there is no setting ";
+  EXPECT_EQ(complaint("idle_timeout = '5s'"), there_is_no + "'idle_timeout': did you mean 'idle-timeout'?");
+  EXPECT_EQ(complaint("Lease = '5s'"), there_is_no + "'Lease': did you mean 'lease'?");
+  EXPECT_EQ(complaint("key_headr = 'X'"), there_is_no + "'key_headr': did you mean 'key-header'?");
+  EXPECT_EQ(complaint("completely-else = 1"), there_is_no + "'completely-else'");
+  EXPECT_EQ(complaint("[timeouts]\nidle = '5s'"), "p.toml:3:2: there is no setting 'timeouts'");
+  EXPECT_EQ(nearest(std::string(100'000, 'x'), {"lease"}), "");
+}
+
+TEST(ProxyFile, WhatIsNoToml) {
+  EXPECT_THAT(complaints_about("listen = '127.0.0.1:0\nx"), ElementsAre(StartsWith("p.toml:1:22: ")));
+  EXPECT_THAT(complaints_about(least + "lease = '5m'\nlease = '6m'\n"), ElementsAre(StartsWith("p.toml:4:")));
+  EXPECT_THAT(complaints_about("listen = '\xff'\n"), ElementsAre(StartsWith("p.toml:1:")));
+  EXPECT_THAT(complaints_about(std::string(2'000'000, '\n')),
+              ElementsAre("p.toml: a file of settings is at most 1 MiB long"));
+}
+
+// The parser calls itself for each of them, and some of its versions have no limit.
+TEST(ProxyFile, WhatGoesDeepIsRefusedBeforeItIsParsed) {
+  const auto deep = [](const std::string& text) { return complaints_about(text).at(0); };
+  const std::string too_deep = "more than 16 brackets or dots in one another";
+  const std::string brackets(1'000'000, '[');
+  EXPECT_EQ(deep("a = " + brackets), "p.toml:1:1: " + too_deep);
+  EXPECT_EQ(deep("\n\na = ['x', # ]]]\n \"]]\\\"]]\", '''\n]]''', " + brackets), "p.toml:5:1: " + too_deep);
+  std::string inner = "x = 1";
+  for (int i = 0; i < 100; ++i) inner = "a = { " + inner + " }";
+  EXPECT_EQ(deep(inner), "p.toml:1:1: " + too_deep);
+  std::string dotted = "a";
+  for (int i = 0; i < 100'000; ++i) dotted += ".a";
+  EXPECT_EQ(deep(dotted + " = 1"), "p.toml:1:1: " + too_deep);
+  EXPECT_EQ(deep("[" + dotted + "]"), "p.toml:1:1: " + too_deep);
+  // Quotes and comments may have as many as they like.
+  EXPECT_THAT(complaints_about(least + "key-field = '" + std::string(40, '.') + "' # " + brackets),
+              ElementsAre(StartsWith("p.toml:3:13: key-field")));
+  EXPECT_THAT(complaints_about(least + "# " + brackets + "\nscope = \"" + std::string(40, '[') + "\"\n"), IsEmpty());
+}
+
+TEST(ProxyCheck, WhatIsPrintedIsAFileWithTheSameEffect) {
+  const Given given = given_by(least + "methods = ['PUT']\noperation = 'a\"b\\\\c'\nignore-body = true\nthreads = 3\n");
+  const std::string text = settings_text(given);
+  EXPECT_THAT(text, HasSubstr("retention = \"24h\"\n"));
+  EXPECT_EQ(settings_text(given_by(text)), text);
+}
+
+}  // namespace
+}  // namespace once::cli
