@@ -79,6 +79,15 @@ TEST_F(ProxyTest, AnswersWithoutABody) {
   EXPECT_EQ(ask_on("HEAD /a HTTP/1.1\r\nHost: a\r\n\r\n", true).header("Content-Length"), "12345");
   say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
   EXPECT_EQ(ask_on("HEAD /a HTTP/1.1\r\nHost: a\r\n\r\n", true).status(), 200U);
+  say("HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\n");
+  EXPECT_EQ(ask_on("HEAD /b HTTP/1.1\r\nHost: a\r\n\r\n", true).header("Content-Length"), "7");
+  say("HTTP/1.1 204 No Content\r\nContent-Length: 7\r\n\r\n");  // Against the rules, and no body all the same.
+  EXPECT_EQ(ask_on(get(), false).header("Content-Length"), "");
+  say("HTTP/1.1 204 No Content\r\nAllow: GET\r\n\r\n");
+  EXPECT_EQ(ask_on("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", false).header("Allow"), "GET");
+  EXPECT_EQ(ask_on("OPTIONS /a HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}", false).status(), 204U);
+  say("HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n");
+  EXPECT_EQ(ask_on(get(), false).header("Transfer-Encoding"), "");
   say("HTTP/1.1 204 No Content\r\n\r\n");
   EXPECT_EQ(ask_on(get(), false).status(), 204U);
   for (int i = 0; i < 2; ++i) {
@@ -90,7 +99,9 @@ TEST_F(ProxyTest, AnswersWithoutABody) {
   EXPECT_EQ(ask_on(get(), false).header("ETag"), "\"a\"");
   say(answer_text("200 OK", "still in step"));
   EXPECT_EQ(ask_on(get(), false).body, "still in step");
-  EXPECT_EQ(runs(), 6U);
+  EXPECT_EQ(runs(), 11U);
+  EXPECT_EQ(request(4).first, "OPTIONS * HTTP/1.1");
+  EXPECT_EQ(request(5).body, "{}");
 }
 
 TEST_F(ProxyTest, AnswersThatEndWithTheirConnection) {
@@ -176,6 +187,40 @@ TEST_F(ProxyTest, AbsoluteTargets) {
   EXPECT_EQ(request(0).first, "POST /charges HTTP/1.1");
   EXPECT_EQ(request(0).header("Host"), "other");
   EXPECT_EQ(ask(post("k")).body, "run 1");
+}
+
+TEST_F(ProxyTest, NoMoreConnectionsThanAllowed) {
+  options.max_connections = 2;
+  options.metrics = std::make_shared<Metrics>();
+  start([&](Line& line) {
+    while (auto message = line.read_request()) {
+      const bool held = message->first.starts_with("GET");
+      got(std::move(*message));
+      if (held) {
+        arrived.open();
+        go.wait();
+      }
+      line.write(answer_text("200 OK", "x"));
+    }
+  });
+  Line held = client();
+  held.write(get());
+  arrived.wait();
+  EXPECT_THAT(options.metrics->text(0),
+              HasSubstr("\nhttp_server_active_requests{http_request_method=\"GET\",url_scheme=\"http\"} 1\n"));
+  Line second = client();
+  second.write(post("a"));
+  ASSERT_TRUE(second.read_message());
+  Line third = client();  // The kernel takes it, and what it says.
+  third.write(post("b"));
+  second.write(post("c"));
+  ASSERT_TRUE(second.read_message());
+  EXPECT_EQ(proxy->connections(), 2U);
+  EXPECT_EQ(runs(), 3U);
+  second.close();
+  EXPECT_EQ(third.read_message()->status(), 200U);
+  go.open();
+  EXPECT_EQ(held.read_message()->status(), 200U);
 }
 
 TEST_F(ProxyTest, OldClientsNeedNoHost) {

@@ -57,8 +57,6 @@ std::vector<Refused> refused() {
       {"target without a slash", "POST a HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed-request"},
       {"HTTP/2", "PRI * HTTP/2.0\r\n\r\n", 505, "version-not-supported"},
       {"CONNECT", "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 501, "not-supported"},
-      {"WebSocket", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", 501,
-       "not-supported"},
       {"a header that is too large", host + "X: " + std::string(40'000, 'x') + "\r\n\r\n", 431, "head-too-large"},
       {"a head without an end", host + "X: " + std::string(40'000, 'x'), 431, "head-too-large"},
   };

@@ -254,6 +254,31 @@ TEST_F(ProxyTlsTest, AnUpstreamThatEndsWithoutAGoodbyeHasNotEnded) {
   EXPECT_EQ(ask(post("whole")).body, "up to the end");
 }
 
+TEST_F(ProxyTlsTest, AWebSocketHalfClosesWithTlsToo) {
+  const Identity identity;
+  options.certificate = write_files(identity);
+  trust_upstream(identity.authority);
+  start(secured(identity, [](Line& line) {
+    line.read_request();
+    line.write(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n");
+    const std::string all = line.read_all();
+    line.write(line.was_told_the_end() ? all : "broken off");
+  }));
+  Line line = client();
+  ASSERT_TRUE(line.begin_tls(believing(identity.authority).get(), false));
+  line.write(
+      "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+      "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n");
+  EXPECT_EQ(line.read_message()->status(), 101U);
+  line.write("all of it");
+  SSL_shutdown(line.tls());
+  EXPECT_EQ(line.read_all(), "all of it");
+  EXPECT_TRUE(line.was_told_the_end());
+  EXPECT_EQ(logged(0).cause, "");
+}
+
 TEST_F(ProxyTlsTest, LargeBodiesStreamThrough) {
   const Identity identity;
   options.certificate = write_files(identity);

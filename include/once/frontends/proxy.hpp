@@ -42,12 +42,13 @@ Service parse_service(std::string_view url, std::string_view what);
 
 // All 1 ms to 24 h. A timeout ends one connection, never more.
 struct Timeouts {
-  Millis idle{60'000};    // A client's connection between two requests.
-  Millis head{10'000};    // A request's head, from its first byte (of a new connection: from the start).
-  Millis body{30'000};    // Without any progress while a body is read, or anything is written, on either side; and
-                          // for the whole body of a request that has a key.
-  Millis connect{2'000};  // To the upstream.
-  Millis answer{60'000};  // From the request's last byte to the end of the answer's head.
+  Millis idle{60'000};     // A client's connection between two requests.
+  Millis head{10'000};     // A request's head, from its first byte (of a new connection: from the start).
+  Millis body{30'000};     // Without any progress while a body is read, or anything is written, on either side; and
+                           // for the whole body of a request that has a key.
+  Millis connect{2'000};   // To the upstream.
+  Millis answer{60'000};   // From the request's last byte to the end of the answer's head.
+  Millis tunnel{300'000};  // A WebSocket on which nobody says anything.
   Millis upstream_idle{4'000};  // A connection to the upstream is kept so long. Less than the upstream keeps it.
 };
 
@@ -92,7 +93,10 @@ class Metrics {
   ~Metrics();
 
   void count(const Event& event) noexcept;  // For EngineOptions::observer.
-  void count(const Served& served);         // The proxy does that.
+  // The proxy does these. `by`: 1 or -1.
+  void count(const Served& served);
+  void active(std::string_view method, bool tls, int by) noexcept;  // Requests under way.
+  void tunnels(int by) noexcept;                                    // Open ones.
 
   // Text exposition format 0.0.4. `connections`: of clients, now.
   [[nodiscard]] std::string text(std::size_t connections) const;
@@ -124,6 +128,8 @@ struct ProxyOptions {
   Timeouts timeouts;
   unsigned threads = 0;  // 0: one for each processor. At most 256.
 
+  // Of clients, at least 1. Those that come when there are so many wait in the kernel's queue until others have gone.
+  std::size_t max_connections = 10'000;
   std::size_t max_head_bytes = std::size_t{32} * 1024;  // Of a request and of an answer. 1 KiB to 1 MiB.
   std::size_t max_idle_upstream = 256;                  // Kept connections to the upstream, of all threads.
 

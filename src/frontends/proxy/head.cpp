@@ -1,5 +1,7 @@
 #include "frontends/proxy/head.hpp"
 
+#include <openssl/evp.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -17,7 +19,7 @@ using http::same_name;
 
 namespace {
 
-// Of one connection only. Trailers are dropped, so nobody is told of any.
+// Of one connection only.
 constexpr std::array<std::string_view, 8> of_connection{
     "Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length"};
 
@@ -47,6 +49,10 @@ std::string_view first(const std::vector<HeaderView>& headers, std::string_view 
   return at == headers.end() ? std::string_view() : http::trimmed(at->value);
 }
 
+bool has_prefix(std::string_view name, std::string_view prefix) {
+  return same_name(name.substr(0, prefix.size()), prefix);
+}
+
 bool is_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
@@ -58,9 +64,11 @@ void append(std::string& out, std::string_view name, std::string_view value) {
   out += "\r\n";
 }
 
-void append(std::string& out, Framing framing) {
+void append(std::string& out, const Framing& framing) {
   if (framing.kind == Framing::Kind::length) append(out, "Content-Length", std::to_string(framing.length));
   if (framing.kind == Framing::Kind::chunked) append(out, "Transfer-Encoding", "chunked");
+  if (framing.kind == Framing::Kind::chunked && !framing.trailers.empty()) append(out, "Trailer", framing.trailers);
+  if (framing.kind == Framing::Kind::tunnel) out += "Connection: Upgrade\r\nUpgrade: websocket\r\n";
 }
 
 void append_status_line(std::string& out, unsigned status, std::string_view reason) {
@@ -150,9 +158,6 @@ std::optional<Refusal> check_request(RequestHead& head) {
   const std::size_t hosts = count(head.headers, "Host");
   if (hosts > 1 || (hosts == 0 && head.version == 11)) return Refusal{400, "There must be one Host line."};
   if (head.method == "CONNECT") return Refusal{501, "CONNECT is not supported here."};
-  if (contains(http::list_members(first(head.headers, "Upgrade")), "websocket")) {
-    return Refusal{501, "Upgrading to WebSocket is not supported here."};
-  }
   if (head.target.starts_with('/')) return std::nullopt;
   if (head.target == "*" && head.method == "OPTIONS") return std::nullopt;
   // RFC 9112, section 3.2.2: the authority replaces Host.
@@ -170,6 +175,87 @@ std::optional<Refusal> check_request(RequestHead& head) {
   if (!path.starts_with('/')) path.insert(0, 1, '/');
   head.target = std::move(path);
   return std::nullopt;
+}
+
+std::vector<std::string> announced_trailers(const std::vector<HeaderView>& headers) {
+  static constexpr std::array<std::string_view, 20> only_in_heads{"Host",
+                                                                  "Authorization",
+                                                                  "Proxy-Authorization",
+                                                                  "Proxy-Authenticate",
+                                                                  "WWW-Authenticate",
+                                                                  "Cookie",
+                                                                  "Set-Cookie",
+                                                                  "Content-Encoding",
+                                                                  "Content-Type",
+                                                                  "Content-Range",
+                                                                  "Cache-Control",
+                                                                  "Expect",
+                                                                  "Max-Forwards",
+                                                                  "Range",
+                                                                  "Via",
+                                                                  "Age",
+                                                                  "Date",
+                                                                  "Expires",
+                                                                  "Location",
+                                                                  "Vary"};
+  std::vector<std::string> names;
+  for (const HeaderView& header : headers) {
+    if (!same_name(header.name, "Trailer")) continue;
+    for (const std::string_view name : http::list_members(header.value)) {
+      const bool good = http::is_token(name) && !contains(of_connection, name) && !contains(only_in_heads, name) &&
+                        !has_prefix(name, "X-Forwarded-") && !same_name(name, "Idempotency-Key") &&
+                        count(headers, name) == 0;
+      if (good) names.emplace_back(name);
+    }
+  }
+  return names;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+std::string trailer_lines(const boost::beast::http::fields& fields, const std::vector<std::string>& announced) {
+  std::string out;
+  if (announced.empty()) return out;
+  for (const HeaderView& field : views_of(fields)) {
+    if (contains(announced, field.name) && http::is_field_text(field.value)) append(out, field.name, field.value);
+  }
+  return out;
+}
+
+bool takes_trailers(const std::vector<HeaderView>& headers) {
+  return std::ranges::any_of(headers, [](const HeaderView& header) {
+    return same_name(header.name, "TE") && contains(http::list_members(header.value), "trailers");
+  });
+}
+
+std::string_view websocket_key(const RequestHead& head) {
+  constexpr std::size_t key_characters = 24;  // 16 bytes in base64.
+  const auto& headers = head.headers;
+  const std::string_view key = first(headers, "Sec-WebSocket-Key");
+  const bool asks = head.method == "GET" && head.version == 11 && count(headers, "Upgrade") == 1 &&
+                    same_name(first(headers, "Upgrade"), "websocket") &&
+                    contains(named_by_connection(headers), "Upgrade") && count(headers, "Content-Length") == 0 &&
+                    count(headers, "Transfer-Encoding") == 0 && count(headers, "Sec-WebSocket-Key") == 1 &&
+                    key.size() == key_characters;
+  return asks ? key : std::string_view();
+}
+
+bool accepts_websocket(const std::vector<HeaderView>& headers, std::string_view key) {
+  const std::string text = std::string(key) + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int bytes = 0;
+  if (EVP_Digest(text.data(), text.size(), digest.data(), &bytes, EVP_sha1(), nullptr) != 1) return false;
+  std::array<unsigned char, 2 * EVP_MAX_MD_SIZE> expected{};
+  const int length = EVP_EncodeBlock(expected.data(), digest.data(), static_cast<int>(bytes));
+  return first(headers, "Sec-WebSocket-Accept") ==
+             std::string_view(reinterpret_cast<const char*>(expected.data()), static_cast<std::size_t>(length)) &&
+         count(headers, "Upgrade") == 1 && same_name(first(headers, "Upgrade"), "websocket") &&
+         contains(named_by_connection(headers), "Upgrade") && count(headers, "Content-Length") == 0 &&
+         count(headers, "Transfer-Encoding") == 0;
 }
 
 bool is_framed_well(const std::vector<HeaderView>& headers, unsigned version) {
@@ -191,7 +277,7 @@ http::Headers forwarded(const std::vector<HeaderView>& headers) {
   return out;
 }
 
-std::string write_request_head(const RequestHead& head, Framing framing, const Arrival& arrival) {
+std::string write_request_head(const RequestHead& head, const Framing& framing, const Arrival& arrival) {
   std::string out;
   out.reserve(1024);
   out += head.method;
@@ -220,13 +306,14 @@ std::string write_request_head(const RequestHead& head, Framing framing, const A
   append(out, "X-Forwarded-For", clients);
   append(out, "X-Forwarded-Proto", arrival.tls ? "https" : "http");
   append(out, "Via", via);
+  if (arrival.takes_trailers) out += "TE: trailers\r\nConnection: TE\r\n";
   append(out, framing);
   out += "\r\n";
   return out;
 }
 
-std::string write_answer_head(unsigned status, std::string_view reason, const http::Headers& headers, Framing framing,
-                              unsigned version, bool keep_alive) {
+std::string write_answer_head(unsigned status, std::string_view reason, const http::Headers& headers,
+                              const Framing& framing, unsigned version, bool keep_alive) {
   std::string out;
   out.reserve(512);
   append_status_line(out, status, reason);

@@ -53,23 +53,47 @@ http::Headers forwarded(const std::vector<http::HeaderView>& headers);
 
 // How a body is told from what follows it.
 struct Framing {
-  enum class Kind : std::uint8_t { none, length, chunked, until_close };
+  enum class Kind : std::uint8_t {
+    none,
+    length,
+    chunked,
+    until_close,
+    tunnel,  // What follows is WebSocket, and no HTTP.
+  };
   Kind kind = Kind::none;
   std::uint64_t length = 0;
+  std::string trailers = {};  // chunked: the names of fields that may follow the body, for a Trailer line.
 };
+
+// Fields behind a chunked body (RFC 9110, section 6.5): the names that the head announces in Trailer and that may go
+// on. Those that frame or route a message, say who asks, or how it is to be read belong into a head and nowhere else;
+// and so does what the head has already.
+std::vector<std::string> announced_trailers(const std::vector<http::HeaderView>& headers);
+std::string joined(const std::vector<std::string>& names);
+// The lines of those fields, from what a parser has when it is done.
+std::string trailer_lines(const boost::beast::http::fields& fields, const std::vector<std::string>& announced);
+bool takes_trailers(const std::vector<http::HeaderView>& headers);  // TE: trailers
+
+// The Sec-WebSocket-Key of a request that asks for a tunnel in the only way that is understood here: a GET of HTTP/1.1
+// without a body, Upgrade: websocket and nothing else, Connection names it (RFC 6455, section 4.1). Empty: it does not,
+// and what it says of an upgrade is dropped.
+std::string_view websocket_key(const RequestHead& head);
+// Whether a 101 is the answer to that key, and nothing else is in it (section 4.2.2).
+bool accepts_websocket(const std::vector<http::HeaderView>& headers, std::string_view key);
 
 // How the request came, for those behind us.
 struct Arrival {
   std::string_view address;  // The client's.
   bool tls = false;
+  bool takes_trailers = false;
 };
 
 // As the upstream gets it: with X-Forwarded-For, to which the address is appended, X-Forwarded-Proto, and Via.
-std::string write_request_head(const RequestHead& head, Framing framing, const Arrival& arrival);
+std::string write_request_head(const RequestHead& head, const Framing& framing, const Arrival& arrival);
 
 // As the client gets it. `version`: the client's. Adds Date if there is none.
-std::string write_answer_head(unsigned status, std::string_view reason, const http::Headers& headers, Framing framing,
-                              unsigned version, bool keep_alive);
+std::string write_answer_head(unsigned status, std::string_view reason, const http::Headers& headers,
+                              const Framing& framing, unsigned version, bool keep_alive);
 std::string write_interim_head(unsigned status, std::string_view reason, const http::Headers& headers);
 
 // The line before a chunk. CR LF follow it, and end the body if `bytes` is 0.

@@ -30,12 +30,13 @@ struct Histogram {
 };
 
 // What a client may call a method has no end; a label must have one.
-std::string_view label_of(std::string_view method) {
-  static constexpr std::array<std::string_view, 9> known{"GET",    "HEAD",    "POST",    "PUT",  "PATCH",
-                                                         "DELETE", "OPTIONS", "CONNECT", "TRACE"};
-  const auto* const at = std::ranges::find(known, method);
-  return at == known.end() ? "_OTHER" : *at;
+constexpr std::array<std::string_view, 10> methods{"GET",    "HEAD",    "POST",    "PUT",   "PATCH",
+                                                   "DELETE", "OPTIONS", "CONNECT", "TRACE", "_OTHER"};
+std::size_t index_of(std::string_view method) {
+  const auto* const at = std::ranges::find(methods, method);
+  return std::min(methods.size() - 1, static_cast<std::size_t>(at - methods.begin()));
 }
+std::string_view label_of(std::string_view method) { return methods[index_of(method)]; }
 
 std::string text_of(double number) {
   std::array<char, 32> digits{};
@@ -101,6 +102,9 @@ class Metrics::Impl {
         .add(served.upstream_took);
   }
 
+  void active(std::string_view method, bool tls, int by) noexcept { active_[tls ? 1 : 0][index_of(method)] += by; }
+  void tunnels(int by) noexcept { tunnels_ += by; }
+
   [[nodiscard]] std::string text(std::size_t connections) const {
     std::string out;
     out.reserve(8 * 1024);
@@ -114,6 +118,16 @@ class Metrics::Impl {
     }
     head(out, "once_proxy_connections", "gauge", "Open connections of clients.");
     out += "once_proxy_connections " + std::to_string(connections) + '\n';
+    head(out, "once_proxy_tunnels", "gauge", "Open WebSocket connections.");
+    out += "once_proxy_tunnels " + std::to_string(tunnels_) + '\n';
+    head(out, "http_server_active_requests", "gauge", "Requests under way.");
+    for (std::size_t tls = 0; tls < active_.size(); ++tls) {
+      for (std::size_t method = 0; method < methods.size(); ++method) {
+        const std::int64_t number = active_[tls][method];
+        out += "http_server_active_requests{http_request_method=\"" + std::string(methods[method]) +
+               "\",url_scheme=\"" + (tls == 1 ? "https" : "http") + "\"} " + std::to_string(number) + '\n';
+      }
+    }
     const std::lock_guard lock(mutex_);
     head(out, "once_operations_total", "counter", "Operations that were run, by what became of their claim.");
     for (const auto& [fate, number] : fates_) add(out, "once_operations_total", "fate", fate, number);
@@ -135,6 +149,8 @@ class Metrics::Impl {
     out += "\"} " + std::to_string(number) + '\n';
   }
 
+  std::array<std::array<std::atomic<std::int64_t>, methods.size()>, 2> active_{};  // Plain, and with TLS.
+  std::atomic<std::int64_t> tunnels_{0};
   std::array<std::atomic<std::uint64_t>, outcomes> outcomes_{};
   std::array<std::atomic<std::uint64_t>, events> events_{};
   mutable std::mutex mutex_;  // Of what follows.
@@ -147,6 +163,8 @@ Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}
 Metrics::~Metrics() = default;
 void Metrics::count(const Event& event) noexcept { impl_->count(event); }
 void Metrics::count(const Served& served) { impl_->count(served); }
+void Metrics::active(std::string_view method, bool tls, int by) noexcept { impl_->active(method, tls, by); }
+void Metrics::tunnels(int by) noexcept { impl_->tunnels(by); }
 std::string Metrics::text(std::size_t connections) const { return impl_->text(connections); }
 
 }  // namespace once::proxy

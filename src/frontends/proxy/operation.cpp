@@ -129,7 +129,7 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
       execution.finish_streamed(head, told, std::move(done));
     };
     std::optional<Answer> instead = co_await completion<std::optional<Answer>>(loop_, finish);
-    if (!instead) co_return co_await relay(exchange, answer.body);
+    if (!instead) co_return co_await relay(exchange, std::move(head), answer.body);
     co_await exchange.join();
     co_return co_await send(*instead, wants_more());
   } else {

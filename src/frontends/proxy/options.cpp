@@ -1,5 +1,6 @@
-// Addresses as people write them.
+// Options as people write them, and which of them can be.
 #include <charconv>
+#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,22 @@ namespace {
 Exception misuse(const std::string& what) { return {ErrorKind::misuse, what}; }
 
 }  // namespace
+
+void check(const ProxyOptions& options) {
+  const Timeouts& t = options.timeouts;
+  for (const Millis limit : {t.idle, t.head, t.body, t.connect, t.answer, t.tunnel, t.upstream_idle}) {
+    if (limit < Millis{1} || limit > std::chrono::hours(24)) throw misuse("a timeout must be 1ms to 24h");
+  }
+  if (options.max_head_bytes < 1024 || options.max_head_bytes > 1024 * 1024) {
+    throw misuse("max_head_bytes must be 1 KiB to 1 MiB");
+  }
+  if (options.max_connections == 0) throw misuse("max_connections must be at least 1");
+  if (options.threads > 256) throw misuse("threads must be at most 256");
+  if (options.upstream.host.empty() || options.upstream.port == 0) throw misuse("the upstream needs a host and a port");
+  if (const auto& c = options.certificate; c && (c->file.empty() || c->key_file.empty())) {
+    throw misuse("a certificate and its key go together: name both files");
+  }
+}
 
 Address parse_address(std::string_view text, std::string_view what) {
   const auto bad = [&] {

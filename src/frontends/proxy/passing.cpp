@@ -2,10 +2,12 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "frontends/proxy/answers.hpp"
 #include "frontends/proxy/session.hpp"
+#include "frontends/proxy/tunnel.hpp"
 
 namespace once::proxy {
 
@@ -14,13 +16,24 @@ using http::Answer;
 Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
   Framing framing = request_framing();
   if (body_was_read && framing.kind == Framing::Kind::chunked) framing = {Framing::Kind::length, body.size()};
-  const std::string head = write_request_head(head_, framing, arrival());
+  // With what was a key's, a body is at hand, and there is no tunnel.
+  const std::string_view key = body_was_read || served_.outcome != Outcome::passed ? "" : websocket_key(head_);
+  if (!key.empty()) framing.kind = Framing::Kind::tunnel;
+  std::vector<std::string> trailers;
+  Arrival from = arrival();
+  if (!body_was_read) {
+    from.takes_trailers = takes_trailers(head_.headers);
+    if (framing.kind == Framing::Kind::chunked) trailers = announced_trailers(head_.headers);
+    framing.trailers = joined(trailers);
+  }
+  const std::string head = write_request_head(head_, framing, from);
   BodySource source;
   source.bytes = body;
   if (!body_was_read && !parser_->is_done()) {
     source.client = &client_;
     source.parser = &*parser_;
     source.chunked = framing.kind == Framing::Kind::chunked;
+    if (!trailers.empty()) source.trailers = &trailers;
   }
   // What a client may send again without asking may be sent again by us (RFC 9110, section 9.2.2), if a kept connection
   // turns out to be a dead one.
@@ -30,6 +43,7 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
   Trouble trouble = Trouble::none;
   do {
     exchange = std::make_shared<Exchange>(loop_, options_);
+    exchange->ask_for_tunnel(key);
     trouble = co_await exchange->start(head, source, is_head(), head_.version == 11 ? &client_ : nullptr);
     if (trouble != Trouble::none) co_await exchange->join();
   } while (repeatable && exchange->reused() && (trouble == Trouble::lost || trouble == Trouble::unreachable));
@@ -43,13 +57,37 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
     co_return co_await send(answer, parser_->is_done() && wants_more());
   }
   served_.upstream_status = exchange->answer().get().result_int();
-  co_return co_await relay(*exchange, {});
+  if (exchange->has_tunnel()) co_return co_await tunnel(*exchange);
+  Answer answer = head_of(exchange->answer());
+  co_return co_await relay(*exchange, std::move(answer), {});
+}
+
+Task<Session::Next> Session::tunnel(Exchange& exchange) {
+  const Answer head = head_of(exchange.answer());
+  served_.status = head.status;
+  const std::string lines =
+      write_answer_head(head.status, head.reason, head.headers, {.kind = Framing::Kind::tunnel}, head_.version, true);
+  const std::array<net::const_buffer, 1> out{net::buffer(lines)};
+  std::uint64_t written = 0;
+  const bool all_sent = co_await exchange.wait_until_sent();
+  if (!all_sent || co_await client_.write(out, options_.timeouts.body, written)) {
+    served_.cause = to_string(Trouble::client_gone);
+    co_return Next::vanish;
+  }
+  options_.metrics->tunnels(1);
+  const TunnelEnd end =
+      co_await run_tunnel(loop_, client_, exchange.connection(), options_.timeouts.tunnel, options_.timeouts.body);
+  options_.metrics->tunnels(-1);
+  served_.request_body_bytes = end.up_bytes;
+  served_.answer_body_bytes = end.down_bytes;
+  if (end.kind == TunnelEnd::Kind::idle) served_.cause = "tunnel-idle";
+  if (end.kind == TunnelEnd::Kind::broken) served_.cause = "tunnel-broken";
+  co_return Next::vanish;
 }
 
 // The answer goes to the client as it comes, with what was read of its body already.
-Task<Session::Next> Session::relay(Exchange& exchange, std::string_view already) {
+Task<Session::Next> Session::relay(Exchange& exchange, Answer head, std::string_view already) {
   AnswerParser& parser = exchange.answer();
-  const Answer head = head_of(parser);
   served_.status = head.status;
   Framing framing;
   const bool bodiless = is_head() || head.status == 204 || head.status == 304;
@@ -57,6 +95,11 @@ Task<Session::Next> Session::relay(Exchange& exchange, std::string_view already)
     framing = {Framing::Kind::length, *length};
   } else if (!bodiless) {
     framing.kind = head_.version == 11 ? Framing::Kind::chunked : Framing::Kind::until_close;
+  }
+  std::vector<std::string> trailers;
+  if (framing.kind == Framing::Kind::chunked && already.empty() && takes_trailers(head_.headers)) {
+    trailers = announced_trailers(views_of(parser.get()));
+    framing.trailers = joined(trailers);
   }
   // Whether all of the request will have been read by then is not known yet; if it is not, the connection is closed.
   bool keep_alive = wants_more() && framing.kind != Framing::Kind::until_close;
@@ -80,6 +123,7 @@ Task<Session::Next> Session::relay(Exchange& exchange, std::string_view already)
     std::string_view suffix;
     if (framing.kind == Framing::Kind::chunked && next == Next::keep) {
       prefix += chunk_head(body.size());
+      if (over) prefix += trailer_lines(parser.get(), trailers);
       suffix = "\r\n";
     }
     const std::array<net::const_buffer, 3> out{net::buffer(prefix), net::buffer(body), net::buffer(suffix)};

@@ -22,9 +22,8 @@ namespace once::proxy {
 namespace {
 
 constexpr Millis most_tick{100};
+constexpr Millis full_pause{5};      // Between two looks whether a client has gone, when there are as many as may be.
 constexpr Millis no_room_pause{50};  // When there is no file descriptor left for another connection.
-
-Exception misuse(const std::string& what) { return {ErrorKind::misuse, what}; }
 
 ProxyOptions checked(ProxyOptions options) {
   check(options);
@@ -34,7 +33,7 @@ ProxyOptions checked(ProxyOptions options) {
 
 // A deadline is noticed at most an eighth too late, or a tenth of a second.
 Millis tick_for(const Timeouts& t) {
-  const Millis shortest = std::min({t.idle, t.head, t.body, t.connect, t.answer, t.upstream_idle});
+  const Millis shortest = std::min({t.idle, t.head, t.body, t.connect, t.answer, t.tunnel, t.upstream_idle});
   return std::clamp(shortest / 8, Millis{1}, most_tick);
 }
 
@@ -74,21 +73,6 @@ std::uint16_t port_of(const Acceptor& acceptor) {
 }
 
 }  // namespace
-
-void check(const ProxyOptions& options) {
-  const Timeouts& t = options.timeouts;
-  for (const Millis limit : {t.idle, t.head, t.body, t.connect, t.answer, t.upstream_idle}) {
-    if (limit < Millis{1} || limit > std::chrono::hours(24)) throw misuse("a timeout must be 1ms to 24h");
-  }
-  if (options.max_head_bytes < 1024 || options.max_head_bytes > 1024 * 1024) {
-    throw misuse("max_head_bytes must be 1 KiB to 1 MiB");
-  }
-  if (options.threads > 256) throw misuse("threads must be at most 256");
-  if (options.upstream.host.empty() || options.upstream.port == 0) throw misuse("the upstream needs a host and a port");
-  if (const auto& c = options.certificate; c && (c->file.empty() || c->key_file.empty())) {
-    throw misuse("a certificate and its key go together: name both files");
-  }
-}
 
 class Proxy::Impl {
  public:
@@ -228,6 +212,7 @@ class Proxy::Impl {
   // Connections go round all threads, so that a few busy ones do not meet on one.
   Task<void> accept() {
     for (std::size_t turn = 0;; ++turn) {
+      co_await room();
       Loop& loop = *loops_[turn % loops_.size()];
       Socket socket(loop.io);
       if (!co_await accept_one(*acceptor_, socket)) break;
@@ -243,6 +228,16 @@ class Proxy::Impl {
     const std::lock_guard lock(mutex_);
     acceptor_closed_ = true;
     ended_.notify_all();
+  }
+
+  // Whoever comes meanwhile waits in the kernel's queue.
+  Task<void> room() {
+    Timer pause(acceptor_->get_executor());
+    while (connections() >= options_.max_connections && acceptor_->is_open()) {
+      error_code ignored;
+      pause.expires_after(full_pause);
+      co_await pause.async_wait(net::redirect_error(use_task, ignored));
+    }
   }
 
   // It goes on while the proxy drains.

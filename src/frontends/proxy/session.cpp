@@ -22,6 +22,22 @@ constexpr std::size_t head_piece_bytes = 4 * 1024;  // All that an idle connecti
 constexpr std::size_t linger_bytes = std::size_t{256} * 1024;
 constexpr Millis linger_limit{1'000};
 
+// Counted as under way for as long as it lives.
+class ActiveRequest {
+ public:
+  ActiveRequest(Metrics& metrics, std::string_view method, bool tls) : metrics_(metrics), method_(method), tls_(tls) {
+    metrics_.active(method_, tls_, 1);
+  }
+  ~ActiveRequest() { metrics_.active(method_, tls_, -1); }
+  ActiveRequest(const ActiveRequest&) = delete;
+  ActiveRequest& operator=(const ActiveRequest&) = delete;
+
+ private:
+  Metrics& metrics_;
+  std::string_view method_;  // The parser's, which outlives this.
+  bool tls_;
+};
+
 }  // namespace
 
 Session::Session(Loop& loop, Socket socket, http::Endpoint& endpoint, const ProxyOptions& options)
@@ -60,6 +76,7 @@ Task<void> Session::run() {
       served_.outcome = Outcome::refused;
       next = co_await send(*refusal_, false);
     } else {
+      const ActiveRequest active(*options_.metrics, head_.method, options_.certificate.has_value());
       next = co_await serve();
     }
     tell();

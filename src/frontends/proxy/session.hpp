@@ -34,7 +34,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Task<Next> run_claimed(http::Execution& execution, const std::string& body);
   Task<Next> keep_answer(http::Execution& execution, Exchange& exchange);
   Task<Next> pass(std::string_view body, bool body_was_read);
-  Task<Next> relay(Exchange& exchange, std::string_view already);
+  Task<Next> relay(Exchange& exchange, http::Answer head, std::string_view already);
+  Task<Next> tunnel(Exchange& exchange);
   Task<Next> send(const http::Answer& answer, bool keep_alive);
   Task<bool> read_body(std::string& body);  // False: there is none, see refusal_.
   Task<void> send_continue();

@@ -137,7 +137,8 @@ Task<Trouble> Exchange::send_body(BodySource body) {
     if (piece.trouble != Piece::End::none) co_return of_client(piece.trouble);
     body_bytes_ += piece.got;
     const std::string size = body.chunked ? chunk_head(piece.got) : std::string();
-    const std::string_view end = body.chunked ? "\r\n" : "";
+    std::string end = body.chunked ? "\r\n" : "";
+    if (piece.got == 0 && body.trailers != nullptr) end.insert(0, trailer_lines(body.parser->get(), *body.trailers));
     const std::array<net::const_buffer, 3> out{net::buffer(size), net::buffer(space.data(), piece.got),
                                                net::buffer(end)};
     const error_code error = co_await connection_->write(out, options_.timeouts.body, written_);
@@ -173,9 +174,11 @@ Task<Trouble> Exchange::read_head(bool is_head_method, Connection* interim_to) {
     }
     const auto headers = views_of(answer.get());
     const unsigned status = answer.get().result_int();
-    if (status < 100 || status == 101 || !is_framed_well(headers, answer.get().version()))
+    const bool is_tunnel = status == 101 && !websocket_key_.empty() && accepts_websocket(headers, websocket_key_);
+    if (status < 100 || (status == 101 && !is_tunnel) || !is_framed_well(headers, answer.get().version())) {
       co_return Trouble::bad_answer;
-    if (status >= 200) {
+    }
+    if (status >= 200 || is_tunnel) {
       head_read_ = true;
       connection.clear_read_deadline();
       co_return Trouble::none;
@@ -195,6 +198,11 @@ Task<Piece> Exchange::read(std::span<char> into) {
   return read_piece(*connection_, *answer_, into, options_.timeouts.body);
 }
 
+Task<bool> Exchange::wait_until_sent() {
+  co_await sent_.wait();
+  co_return sending_ == Trouble::none;
+}
+
 Task<bool> Exchange::join() {
   if (!sending_started_) co_return false;
   if (!sent_.is_set()) {
@@ -206,7 +214,7 @@ Task<bool> Exchange::join() {
   }
   if (sending_ != Trouble::none) co_return false;
   if (answer_ && answer_->is_done() && answer_->get().keep_alive() && connection_->buffer.size() == 0 &&
-      connection_->socket.is_open()) {
+      connection_->socket.is_open() && websocket_key_.empty()) {
     loop_.keep(std::move(connection_), options_.timeouts.upstream_idle, options_.max_idle_upstream);
   }
   co_return true;

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <once/frontends/proxy.hpp>
 
@@ -49,6 +50,7 @@ struct BodySource {
   Connection* client = nullptr;
   RequestParser* parser = nullptr;
   bool chunked = false;
+  const std::vector<std::string>* trailers = nullptr;  // Of a chunked one: what may follow it.
 };
 
 class Exchange : public std::enable_shared_from_this<Exchange> {
@@ -58,6 +60,13 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   // Up to the answer's head. `head` and what `body` points to must live until join(). Interim answers (1xx) but 100 go
   // to `interim_to` as they come, unless it is null.
   Task<Trouble> start(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to);
+
+  // Before start(): a 101 that accepts this key is an answer, too. The connection is then for a tunnel, and never kept.
+  void ask_for_tunnel(std::string_view websocket_key) { websocket_key_ = websocket_key; }
+  [[nodiscard]] bool has_tunnel() const noexcept { return answer_->get().result_int() == 101; }
+  // In place of read() and join(), once all of the request is out.
+  Task<bool> wait_until_sent();  // False: it never was.
+  [[nodiscard]] Connection& connection() noexcept { return *connection_; }
 
   [[nodiscard]] AnswerParser& answer() noexcept { return *answer_; }
   [[nodiscard]] bool reused() const noexcept { return reused_; }
@@ -81,6 +90,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   std::optional<AnswerParser> answer_;
   Event sent_;  // Whoever writes is done.
   BodySource body_;
+  std::string websocket_key_;
   Trouble sending_ = Trouble::none;
   std::uint64_t written_ = 0;  // Bytes that the kernel took of head and body.
   std::uint64_t body_bytes_ = 0;
