@@ -88,7 +88,6 @@ STEP(int, fdatasync, (int fd), fd)
 STEP(int, ftruncate, (int fd, off_t size), fd, size)
 STEP(int, ftruncate64, (int fd, off64_t size), fd, size)
 STEP(int, connect, (int fd, const sockaddr* address, socklen_t size), fd, address, size)
-STEP(int, shutdown, (int fd, int how), fd, how)
 STEP(int, close, (int fd), fd)
 
 PUBLIC ssize_t recv(int fd, void* data, size_t size, int flags) {
