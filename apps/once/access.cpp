@@ -4,12 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <once/engine/compression.hpp>
 #include <once/error.hpp>
 #include <once/offload/directory.hpp>
 #include <once/stores/open.hpp>
@@ -154,6 +156,28 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
   if (options.offload != "none") choose_offload(access, options.offload, std::move(backend.offload));
   keep_for_ever(access);
   return access;
+}
+
+std::vector<std::string> fetch_result(const StoreAccess& access, Record& record) {
+  std::vector<std::string> problems;
+  if (record.result.placement == Placement::offloaded && access.offload) {
+    std::promise<OffloadAnswer> fetched;
+    access.offload->get(record.result.location,
+                        [&fetched](OffloadAnswer result) { fetched.set_value(std::move(result)); });
+    OffloadAnswer result = fetched.get_future().get();
+    if (result.error) {
+      problems.push_back(std::move(result.error->message));
+    } else {
+      record.result.bytes = std::move(result.text);
+    }
+  }
+  if (record.result.placement == Placement::compressed) {
+    Result whole = record.result;
+    const auto error = expand(whole);
+    if (error) problems.push_back(error->message);
+    record.result.bytes = error ? std::string() : std::move(whole.bytes);
+  }
+  return problems;
 }
 
 }  // namespace once::cli

@@ -41,4 +41,8 @@ enum class Missing {
 // --store, else $ONCE_STORE, else a file in the user's state directory. Throws Exception as open_store() does.
 StoreAccess open_access(const StoreOptions& options, Missing missing);
 
+// Puts the bytes of a result into the record that lie outside it, or are compressed in it. Waits. Gives what went
+// wrong: a record is worth showing without its result.
+std::vector<std::string> fetch_result(const StoreAccess& access, Record& record);
+
 }  // namespace once::cli

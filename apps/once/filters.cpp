@@ -32,14 +32,16 @@ bool is_empty(const FilterOptions& options) noexcept {
          options.newer_than.empty() && !options.expired;
 }
 
-operate::Filter filter_of(const FilterOptions& options, Time now) {
+operate::Filter filter_of(const FilterOptions& options, Time now, std::string_view dashes) {
+  const auto named = [&](const char* name) { return std::string(dashes) + name; };
   operate::Filter filter;
   if (options.state == "in_progress") {
     filter.in_progress = true;
   } else if (!options.state.empty()) {
     filter.standing = operate::standing_from_string(options.state);
     if (!filter.standing) {
-      throw Exception(ErrorKind::misuse, "--state is '" + escaped(options.state) + "'; it is one of " + states);
+      throw Exception(ErrorKind::misuse,
+                      named("state") + " is '" + escaped(options.state) + "'; it is one of " + states);
     }
   }
   if (options.expired) {
@@ -50,8 +52,12 @@ operate::Filter filter_of(const FilterOptions& options, Time now) {
   }
   // A prefix of a name is one of the stored key only behind a scope.
   if (options.has_scope || !options.prefix.empty()) filter.key_prefix = scope_prefix(options.scope) + options.prefix;
-  if (!options.older_than.empty()) filter.created_before = now - parse_duration(options.older_than, "--older-than");
-  if (!options.newer_than.empty()) filter.created_not_before = now - parse_duration(options.newer_than, "--newer-than");
+  if (!options.older_than.empty()) {
+    filter.created_before = now - parse_duration(options.older_than, named("older-than"));
+  }
+  if (!options.newer_than.empty()) {
+    filter.created_not_before = now - parse_duration(options.newer_than, named("newer-than"));
+  }
   return filter;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <once/operate.hpp>
 #include <once/time.hpp>
@@ -25,7 +26,7 @@ struct FilterOptions {
 void add_filter_options(CLI::App& command, FilterOptions& options);
 bool is_empty(const FilterOptions& options) noexcept;
 
-// Throws Exception(misuse) for words that mean nothing.
-operate::Filter filter_of(const FilterOptions& options, Time now);
+// Throws Exception(misuse) for words that mean nothing; `dashes` stands before what it calls by its name.
+operate::Filter filter_of(const FilterOptions& options, Time now, std::string_view dashes = "--");
 
 }  // namespace once::cli

@@ -14,7 +14,9 @@
 
 #include "access.hpp"
 #include "access_log.hpp"
+#include "admin_token.hpp"
 #include "commands.hpp"
+#include "operators.hpp"
 #include "proxy_check.hpp"
 #include "proxy_file.hpp"
 #include "proxy_settings.hpp"
@@ -96,10 +98,15 @@ int run_proxy(const ProxyCommand& command) {
   auto [given, settings, complaints] = read_all(command);
   for (const Complaint& complaint : complaints) say(to_string(complaint));
   if (!complaints.empty()) return exit_usage;
+  const AdminToken token(settings.admin_token_file);
   AccessLog log(settings.access_log);
   settings.proxy.on_served = [&log](const proxy::Served& served) { log.write(served); };
   settings.proxy.on_notice = [](std::string_view text) { say(std::string(text)); };
   const StoreAccess access = open_access(settings.store, Missing::create);
+  Operators operators(access, token);
+  settings.proxy.operators = [&operators](const http::Request& request, Callback<void(http::Answer)> done) {
+    operators.answer_later(request, std::move(done));
+  };
   settings.proxy.metrics = std::make_shared<proxy::Metrics>();
   Engine engine({.store = access.store,
                  .observer = [metrics = settings.proxy.metrics](const Event& event) { metrics->count(event); },

@@ -261,9 +261,13 @@ std::vector<Setting> table() {
       text<&StoreOptions::url>("store", {}, store_help),
       text<&StoreOptions::offload>("offload", {}, offload_help),
       entry("admin", {},
-            "[HOST:]PORT for /healthz, /readyz and /metrics, without authentication; HOST is 127.0.0.1\n"
+            "[HOST:]PORT for /healthz, /readyz and /metrics, and the operators' API; HOST is 127.0.0.1\n"
             "unless given (default: nowhere)",
             set_admin, false),
+      text<&ProxySettings::admin_token_file>(
+          "admin-token-file", {},
+          "A file with the token that the operators' API asks for; needed unless HOST is a\n"
+          "loopback address"),
 
       as_list(list<&Options::methods>("methods", "POST PATCH", "Which requests are protected"), ','),
       toggle<&Policy::on_missing_key, OnMissingKey::refuse, OnMissingKey::run_unprotected>(
@@ -327,6 +331,17 @@ Words usual_words(const Setting& setting) {
 void check_whole(const ProxySettings& settings) {
   proxy::check(settings.proxy);
   static_cast<void>(http::Rules(settings.rules));
+}
+
+// Of settings together.
+void check_together(const ProxySettings& settings) {
+  check_whole(settings);
+  const auto& admin = settings.proxy.admin;
+  if (admin && settings.admin_token_file.empty() && !proxy::is_loopback(*admin)) {
+    throw Exception(ErrorKind::misuse,
+                    "admin: whoever reaches " + admin->host +
+                        " could change records. Name a file with a token (admin-token-file), or listen on 127.0.0.1");
+  }
 }
 
 // What the library says of one setting, with the usual ones beside it: so that the complaint is about this one.
@@ -393,7 +408,7 @@ ProxySettings settle(const Given& given, std::vector<Complaint>& complaints) {
   }
   if (complaints.empty()) {
     try {
-      check_whole(settings);
+      check_together(settings);
     } catch (const Exception& error) {
       complaints.push_back({{}, error.what()});
     }

@@ -31,6 +31,7 @@ struct ProxySettings {
   http::Options rules;  // With a policy.
   std::string upstream_url;
   std::string access_log;
+  std::string admin_token_file;
   Millis drain{0};
 };
 

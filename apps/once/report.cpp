@@ -99,7 +99,7 @@ void add_line(std::string& out, std::string_view name, std::string_view value) {
 }
 
 std::string when(Time time, Time now) {
-  return time == never ? "never" : rfc3339(time) + "  (" + relative(time, now) + ")";
+  return time == never || time == Time{} ? relative(time, now) : rfc3339(time) + "  (" + relative(time, now) + ")";
 }
 
 std::string indented(std::string_view bytes) {
@@ -271,6 +271,7 @@ std::string record_text(const Record& record, Time now) {
 
 std::string relative(Time time, Time now) {
   if (time == never) return "never";
+  if (time == Time{}) return "unknown";
   return time >= now ? "in " + show_duration(time - now) : show_duration(now - time) + " ago";
 }
 

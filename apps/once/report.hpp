@@ -47,7 +47,7 @@ std::string json_text(const nlohmann::ordered_json& json);
 // The same for people.
 std::string record_text(const Record& record, Time now);
 
-// "3m12s ago", "in 4h".
+// "3m12s ago", "in 4h"; "unknown" for the epoch, which stands for no time.
 std::string relative(Time time, Time now);
 
 // "alice@host": who runs this program.

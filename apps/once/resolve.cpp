@@ -54,46 +54,36 @@ std::string read_file(const std::string& path, std::string_view option) {
 
 [[noreturn]] void misuse(const std::string& text) { throw Exception(ErrorKind::misuse, text); }
 
-operate::Resolution resolution_of(const ResolveOptions& options) {
-  operate::Resolution resolution;
+// In the form of `once run`, which then replays it like any other.
+Result run_result_of(const ResolveOptions& options, const std::string& output) {
+  if (*options.exit_code < 0 || *options.exit_code > 255) misuse("--exit-code is 0 to 255");
+  if (!options.content_type.empty()) misuse("--exit-code makes a result of once run: leave out --content-type");
+  Recorder recorder(2 * max_file_bytes + 64);
+  recorder.add(Stream::output, output);
+  if (!options.error_file.empty()) recorder.add(Stream::error, read_file(options.error_file, "--stderr"));
+  return Result::inlined(recorder.finish({.signaled = false, .code = static_cast<std::uint8_t>(*options.exit_code)}),
+                         std::string(run_content_type));
+}
+
+operate::Resolution wanted_by(const ResolveOptions& options) {
+  std::optional<Result> result;
+  if (options.as == "released") {
+    if (!options.result_file.empty() || !options.error_file.empty() || options.exit_code ||
+        !options.content_type.empty()) {
+      misuse("--as released keeps no result: leave out --result, --stderr, --exit-code and --content-type");
+    }
+  } else {
+    const std::string bytes = options.result_file.empty() ? "" : read_file(options.result_file, "--result");
+    if (!options.exit_code && !options.error_file.empty()) misuse("--stderr needs --exit-code");
+    result = options.exit_code ? run_result_of(options, bytes) : Result::inlined(bytes, options.content_type);
+  }
+  Failure failure{.code = options.code, .message = options.message};
+  if (options.as == "failed" && options.exit_code && failure.code.empty()) {
+    failure.code = "exit " + std::to_string(*options.exit_code);
+  }
+  operate::Resolution resolution = resolution_of(options.as, std::move(result), std::move(failure));
   resolution.force = options.force;
   resolution.retention = parse_duration(options.retention, "--retention");
-  if (options.as == "released") {
-    if (!options.result_file.empty() || !options.error_file.empty() || options.exit_code || !options.code.empty() ||
-        !options.message.empty() || !options.content_type.empty()) {
-      misuse(
-          "--as released keeps no result: leave out --result, --stderr, --exit-code, --code, --message and "
-          "--content-type");
-    }
-    resolution.as = operate::As::released;
-    return resolution;
-  }
-  const bool failed = options.as == "failed";
-  resolution.as = failed ? operate::As::failed : operate::As::completed;
-  const std::string bytes = options.result_file.empty() ? "" : read_file(options.result_file, "--result");
-  if (options.exit_code) {
-    // In the form of `once run`, which then replays it like any other.
-    if (*options.exit_code < 0 || *options.exit_code > 255) misuse("--exit-code is 0 to 255");
-    if (!options.content_type.empty()) misuse("--exit-code makes a result of once run: leave out --content-type");
-    Recorder recorder(2 * max_file_bytes + 64);
-    recorder.add(Stream::output, bytes);
-    if (!options.error_file.empty()) recorder.add(Stream::error, read_file(options.error_file, "--stderr"));
-    resolution.result =
-        Result::inlined(recorder.finish({.signaled = false, .code = static_cast<std::uint8_t>(*options.exit_code)}),
-                        std::string(run_content_type));
-  } else {
-    if (!options.error_file.empty()) misuse("--stderr needs --exit-code");
-    if (options.content_type.size() > Result::max_content_type_bytes) misuse("--content-type is too long");
-    resolution.result = Result::inlined(bytes, options.content_type);
-  }
-  if (failed) {
-    resolution.failure.code = !options.code.empty() ? options.code
-                              : options.exit_code   ? "exit " + std::to_string(*options.exit_code)
-                                                    : std::string("resolved");
-    resolution.failure.message = options.message;
-  } else if (!options.code.empty() || !options.message.empty()) {
-    misuse("--code and --message go with --as failed");
-  }
   return resolution;
 }
 
@@ -126,7 +116,7 @@ void add_resolve(CLI::App& app, Invocation& invocation) {
       "  once resolve --key order-18 --as released --reason 'never reached the bank'");
   resolve->callback([options, &invocation] {
     invocation.action = [options] {
-      const operate::Resolution resolution = resolution_of(*options);
+      const operate::Resolution resolution = wanted_by(*options);
       return change(options->change, [&](const Record& seen, const operate::Reason& reason, Time now) {
         return operate::plan_resolve(seen, resolution, reason, fresh_owner(), now);
       });

@@ -1,10 +1,8 @@
 // once show: one record with everything that is kept in it.
 #include <CLI/CLI.hpp>
-#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include <once/engine/compression.hpp>
 #include <once/operate.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
@@ -34,23 +32,7 @@ int show(const ShowOptions& options) {
     return exit_no_record;
   }
   Record record = *answer.record;
-  if (record.result.placement == Placement::offloaded && access.offload) {
-    std::promise<OffloadAnswer> fetched;
-    access.offload->get(record.result.location,
-                        [&fetched](OffloadAnswer result) { fetched.set_value(std::move(result)); });
-    OffloadAnswer result = fetched.get_future().get();
-    // The record is worth showing without its result.
-    if (result.error)
-      say(result.error->message);
-    else
-      record.result.bytes = std::move(result.text);
-  }
-  if (record.result.placement == Placement::compressed) {
-    Result whole = record.result;
-    const auto error = expand(whole);
-    if (error) say(error->message);
-    record.result.bytes = error ? std::string() : std::move(whole.bytes);
-  }
+  for (const std::string& problem : fetch_result(access, record)) say(problem);
   const Time now = operate::now(*access.store, *system_clock());
   return print(options.json ? json_text(record_json(record, now, true)) : record_text(record, now));
 }

@@ -172,8 +172,31 @@ std::string escaped(std::string_view bytes) {
   return out;
 }
 
+namespace {
+
+constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+}  // namespace
+
+std::string parse_base64(std::string_view text, std::string_view what) {
+  std::string out;
+  std::uint32_t bits = 0;
+  unsigned count = 0;
+  for (const char c : text.substr(0, text.find('='))) {
+    const auto value = letters.find(c);
+    if (value == std::string_view::npos) break;
+    bits = bits << 6 | static_cast<std::uint32_t>(value);
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    out += static_cast<char>(bits >> count & 0xFF);
+  }
+  // Whatever else is wrong with it comes out otherwise.
+  if (base64(out) != text) throw Exception(ErrorKind::misuse, std::string(what) + " must be base64 with its padding");
+  return out;
+}
+
 std::string base64(std::string_view bytes) {
-  static constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
   out.reserve((bytes.size() + 2) / 3 * 4);
   for (std::size_t i = 0; i < bytes.size(); i += 3) {

@@ -22,6 +22,9 @@ std::uint64_t parse_size(std::string_view text, std::string_view what);
 // Pairs of hexadecimal digits. Throws Exception(misuse) naming `what`.
 std::string parse_hex(std::string_view text, std::string_view what);
 
+// Padded base64 of RFC 4648, section 4, as base64() gives it. Throws Exception(misuse) naming `what`.
+std::string parse_base64(std::string_view text, std::string_view what);
+
 std::vector<std::string> split(std::string_view text, char separator);
 
 // "2026-05-17T09:30:00.250Z" (RFC 3339, UTC). Years outside 0 to 9999, which RFC 3339 lacks, give the nearest in it.

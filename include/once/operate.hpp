@@ -99,8 +99,9 @@ Applied apply(Store& store, const Record& seen, std::uint64_t place, Record next
 // Which records are meant. Conditions are combined by "and"; those of the stored key and state are left to the store.
 struct Filter {
   std::optional<Standing> standing;
-  bool in_progress = false;                // Only what is running, lapsed or released.
-  std::string key_prefix;                  // Of the stored key; see scope_prefix().
+  bool in_progress = false;  // Only what is running, lapsed or released.
+  std::string key_prefix;    // Of the stored key; see scope_prefix().
+  // A record that does not say when it was made, as other programs' may be, matches neither of these.
   std::optional<Time> created_before;      // created_at <= this.
   std::optional<Time> created_not_before;  // created_at >= this.
 };
@@ -110,6 +111,11 @@ bool matches(const Filter& filter, const Record& record, Time now) noexcept;
 // Calls `each` for every matching record until it gives false. Waits; pages of 500.
 std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
                               const std::function<bool(const Record&)>& each);
+
+// Up to `limit` (1 to 10 000) of the matching records, from `cursor` on, which is empty or ListPage::cursor of the page
+// before. Waits, and looks 20 times at the most: where few records match, a page may have fewer, or none, and yet not
+// be the last, which has no cursor.
+ListPage page(Store& store, const Filter& filter, Time now, std::string cursor, std::size_t limit);
 
 struct SweepOptions {
   Time expired_before{};             // Records with expires_at <= this go.

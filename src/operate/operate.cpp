@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::size_t page_records = 500;
 constexpr std::size_t sweep_slice = 500;
+constexpr unsigned page_looks = 20;
 constexpr unsigned doubt_tries = 3;
 constexpr Millis most_extension = std::chrono::hours{24 * 3653};
 
@@ -226,6 +228,8 @@ bool matches(const Filter& filter, const Record& record, Time now) noexcept {
   if (filter.standing && is != *filter.standing) return false;
   if (filter.in_progress && is != Standing::running && is != Standing::lapsed && is != Standing::released) return false;
   if (!std::string_view(record.key).starts_with(filter.key_prefix)) return false;
+  if (!filter.created_before && !filter.created_not_before) return true;
+  if (record.created_at == Time{}) return false;  // Another program's, which does not say.
   if (filter.created_before && record.created_at > *filter.created_before) return false;
   return !filter.created_not_before || record.created_at >= *filter.created_not_before;
 }
@@ -251,15 +255,21 @@ std::optional<State> state_of(std::optional<Standing> standing) noexcept {
   return std::nullopt;
 }
 
-}  // namespace
-
-std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
-                              const std::function<bool(const Record&)>& each) {
+// What a store can leave out itself; matches() does the rest.
+ListQuery query_of(const Filter& filter, Time now) {
   ListQuery query;
   query.state = filter.in_progress ? State::in_progress : state_of(filter.standing);
   query.key_prefix = filter.key_prefix;
   if (filter.standing == Standing::expired) query.expired_at = now;
   query.limit = page_records;
+  return query;
+}
+
+}  // namespace
+
+std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
+                              const std::function<bool(const Record&)>& each) {
+  ListQuery query = query_of(filter, now);
   for (;;) {
     ListPage page = blocking::list(store, query);
     if (page.error) return std::move(page.error);
@@ -269,6 +279,22 @@ std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
     if (page.cursor.empty()) return std::nullopt;
     query.cursor = std::move(page.cursor);
   }
+}
+
+ListPage page(Store& store, const Filter& filter, Time now, std::string cursor, std::size_t limit) {
+  ListQuery query = query_of(filter, now);
+  query.cursor = std::move(cursor);
+  ListPage found;
+  for (unsigned looks = 0; looks < page_looks && found.records.size() < limit; ++looks) {
+    query.limit = limit - found.records.size();  // So that its cursor is ours.
+    ListPage part = blocking::list(store, query);
+    if (part.error) return part;
+    std::copy_if(std::make_move_iterator(part.records.begin()), std::make_move_iterator(part.records.end()),
+                 std::back_inserter(found.records), [&](const Record& record) { return matches(filter, record, now); });
+    found.cursor = query.cursor = std::move(part.cursor);
+    if (found.cursor.empty()) break;
+  }
+  return found;
 }
 
 Swept sweep(Store& store, const SweepOptions& options) {
@@ -328,7 +354,7 @@ void count(const Record& record, Time now, Counts& counts) {
     counts.offloaded_bytes += record.result.size;
   }
   if (record.result.placement == Placement::dropped) counts.dropped += 1;
-  earlier(counts.oldest_created, record.created_at);
+  if (record.created_at != Time{}) earlier(counts.oldest_created, record.created_at);
   if (is == Standing::unknown) earlier(counts.oldest_unknown, record.finished_at);
   if (is == Standing::lapsed) earlier(counts.oldest_lapsed, record.lease_until);
 }

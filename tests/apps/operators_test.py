@@ -43,6 +43,16 @@ class Operators(Case):
         return json.loads(done.stdout)
 
 
+    def database(self, statement):
+        """Carried out on the table of records, behind the store's back."""
+        database = sqlite3.connect(self.path("once.db"))
+        table = next(name for (name,) in database.execute("select name from sqlite_master where type='table'")
+                     if "key" in [row[1] for row in database.execute(f"pragma table_info({name})")])
+        database.execute(statement.format(table))
+        database.commit()
+        database.close()
+
+
 class Looking(Operators):
     def test_ls_filters(self):
         self.complete("done")
@@ -70,6 +80,19 @@ class Looking(Operators):
         text = self.expect(self.once("ls"), 0).stdout.decode()
         self.assertEqual(len(text.splitlines()), 7)
         self.assertTrue(text.startswith("STATE"))
+
+    def test_a_record_that_does_not_say_when_it_was_made(self):
+        self.complete("ours")
+        self.hold("theirs")
+        self.database("update {} set created_at_ms = 0 where state = 3")
+        self.assertEqual(self.ls(), ["ours", "theirs"])
+        self.assertEqual(self.ls("--newer-than", "1h"), ["ours"])
+        self.assertEqual(self.ls("--newer-than", "3653d"), ["ours"])
+        self.assertEqual(self.ls("--older-than", "0s"), ["ours"])
+        text = self.expect(self.once("ls", "--state", "unknown"), 0).stdout.decode()
+        self.assertRegex(text.splitlines()[1], r"^unknown +- +theirs +1 +unknown +since ")
+        self.assertRegex(self.expect(self.once("show", "--key", "theirs"), 0).stdout.decode(), r"\ncreated +unknown\n")
+        self.assertIsNone(self.show("theirs")["created_at"])
 
     def test_ls_of_nothing(self):
         self.complete("k")
@@ -272,12 +295,7 @@ class Doctor(Operators):
 
     def test_damage(self):
         self.complete("k")
-        database = sqlite3.connect(self.path("once.db"))
-        table = next(name for (name,) in database.execute("select name from sqlite_master where type='table'")
-                     if "key" in [row[1] for row in database.execute(f"pragma table_info({name})")])
-        database.execute(f"update {table} set state = 99")
-        database.commit()
-        database.close()
+        self.database("update {} set state = 99")
         done = self.once("doctor")
         self.assertIn(done.returncode, (1, 244), done)
         self.assertIn(b"problem", done.stdout)

@@ -305,6 +305,43 @@ TEST(ForEach, EveryFilter) {
   EXPECT_EQ(seen, 5);
 }
 
+TEST(Filters, AgeIsOfRecordsThatSayWhenTheyWereMade) {
+  Record record = in_standing(Standing::running);
+  record.created_at = Time{};  // Another program's.
+  Filter filter;
+  EXPECT_TRUE(matches(filter, record, now));
+  filter.created_before = now;
+  EXPECT_FALSE(matches(filter, record, now));
+  filter = {.created_not_before = Time{}};
+  EXPECT_FALSE(matches(filter, record, now));
+  Counts counts;
+  count(record, now, counts);
+  EXPECT_EQ(counts.oldest_created, std::nullopt);
+}
+
+TEST(Page, HasEachRecordOnce) {
+  const auto store = stores::make_memory_store();
+  for (int i = 0; i < 50; ++i) {
+    Record record = in_standing(i % 5 == 0 ? Standing::lapsed : Standing::running);
+    record.key = Key("s", std::to_string(i)).stored();
+    ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+  }
+  Filter filter;
+  filter.standing = Standing::lapsed;  // The store does not know that, and the page leaves the others out.
+  for (const std::size_t limit : {1, 3, 7, 100}) {
+    std::set<std::string> seen;
+    std::string cursor;
+    do {
+      ListPage found = page(*store, filter, now, cursor, limit);
+      ASSERT_FALSE(found.error);
+      EXPECT_LE(found.records.size(), limit);
+      for (const Record& record : found.records) EXPECT_TRUE(seen.insert(record.key).second);
+      cursor = found.cursor;
+    } while (!cursor.empty());
+    EXPECT_EQ(seen.size(), 10U) << limit;
+  }
+}
+
 TEST(Count, AddsUp) {
   Counts counts;
   for (const Standing standing : standings) count(in_standing(standing), now, counts);

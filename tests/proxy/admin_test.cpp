@@ -1,4 +1,7 @@
 // What operators' tools get.
+#include <list>
+#include <thread>
+
 #include "proxy_test.hpp"
 
 namespace once::proxy {
@@ -89,6 +92,102 @@ TEST_F(AdminTest, CountsWithoutKeys) {
   }
   EXPECT_THAT(text, Not(HasSubstr("secret-key")));
   EXPECT_THAT(text, Not(HasSubstr("charges")));
+}
+
+class OperatorsApi : public AdminTest {
+ protected:
+  // Keeps what was asked, and answers from a thread of its own.
+  OperatorsApi() {
+    options.operators = [this](const http::Request& request, Callback<void(http::Answer)> done) {
+      std::string seen =
+          std::string(request.method) + " " + std::string(request.target) + " " + std::to_string(request.body.size());
+      for (const http::HeaderView& line : request.headers) {
+        if (line.name == "If-Match") seen += " " + std::string(line.value);
+      }
+      threads.emplace_back([seen = std::move(seen), done = std::move(done)]() mutable {
+        done({.status = 200, .reason = {}, .headers = {{"ETag", "\"x\""}}, .body = seen});
+      });
+    };
+  }
+  ~OperatorsApi() override { proxy.reset(); }
+
+  // Half of it, then the rest.
+  Message send(const std::string& bytes) {
+    Line line = Line::to(proxy->admin_port());
+    line.write(bytes.substr(0, bytes.size() / 2));
+    line.write(bytes.substr(bytes.size() / 2));
+    auto answer = line.read_message();
+    if (!answer) throw std::runtime_error("no answer");
+    return *answer;
+  }
+
+  std::list<std::jthread> threads;
+};
+
+TEST_F(OperatorsApi, GetsWhatIsBelowV1) {
+  start(counting());
+  const Message answer = page("/v1/records?limit=2");
+  EXPECT_EQ(answer.status(), 200U);
+  EXPECT_EQ(answer.body, "GET /v1/records?limit=2 0");
+  EXPECT_EQ(answer.header("ETag"), "\"x\"");
+  EXPECT_EQ(page("/v1/records", "HEAD").body, "");
+  EXPECT_EQ(page("/v1/records", "DELETE").body, "DELETE /v1/records 0");
+  EXPECT_EQ(page("/v1").status(), 404U);
+  EXPECT_EQ(page("/healthz?x").body, "alive\n");
+  const std::string head = "POST /v1/records/6b/release HTTP/1.1\r\nHost: a\r\nIf-Match: t\r\n";
+  EXPECT_EQ(send(head + "Content-Length: 4\r\n\r\nbody").body, "POST /v1/records/6b/release 4 t");
+  EXPECT_EQ(send(head + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n").body,
+            "POST /v1/records/6b/release 3 t");
+  const std::string large(ProxyOptions::max_admin_body_bytes, 'a');
+  EXPECT_EQ(send(head + "Content-Length: " + std::to_string(large.size()) + "\r\n\r\n" + large).body,
+            "POST /v1/records/6b/release 2097152 t");
+}
+
+TEST_F(OperatorsApi, GetsNothingThatIsNoRequest) {
+  start(counting());
+  const std::string head = "POST /v1/records HTTP/1.1\r\nHost: a\r\n";
+  EXPECT_EQ(send(head + "Content-Length: 2097153\r\n\r\n").status(), 413U);
+  EXPECT_EQ(send(head + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").status(), 400U);
+  EXPECT_EQ(send(head + "Content-Length: 4\r\nContent-Length: 4\r\n\r\nbody").status(), 400U);
+  EXPECT_EQ(send(head + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n").status(), 400U);
+  EXPECT_EQ(send("POST /v1/records HTTP/1.1\r\n\r\n").status(), 400U);
+  EXPECT_EQ(send("POST /v1/records HTTP/1.1\nHost: a\n\n").status(), 400U);
+  EXPECT_EQ(send(head + "A: " + std::string(10'000, 'a') + "\r\n\r\n").status(), 431U);
+  EXPECT_TRUE(threads.empty());
+}
+
+TEST_F(OperatorsApi, AsksForTheBodyOfWhoExpectsThat) {
+  start(counting());
+  Line line = Line::to(proxy->admin_port());
+  line.write("POST /v1/records HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+  EXPECT_EQ(line.read_message(true)->status(), 100U);
+  line.write("body");
+  EXPECT_EQ(line.read_message()->body, "POST /v1/records 4");
+}
+
+TEST_F(AdminTest, HasNoApiUnlessSomebodyAnswers) {
+  start(counting());
+  EXPECT_EQ(page("/v1/records").status(), 404U);
+  EXPECT_EQ(page("/v1/records/6b/release", "POST").status(), 405U);
+}
+
+TEST_F(AdminTest, TakesSoManyConnectionsAndNoMore) {
+  start(counting());
+  std::list<Line> lines;
+  for (int i = 0; i < 64; ++i) {
+    lines.push_back(Line::to(proxy->admin_port()));
+    lines.back().write("GET /healthz");
+  }
+  Line over = Line::to(proxy->admin_port());
+  EXPECT_EQ(over.read_all(), "");  // It is closed, for it is the last that was accepted.
+  lines.clear();
+}
+
+TEST(IsLoopback, LooksAtTheAddress) {
+  for (const char* const host : {"127.0.0.1", "127.9.9.9", "::1", "localhost"})
+    EXPECT_TRUE(is_loopback({host, 1})) << host;
+  for (const char* const host : {"0.0.0.0", "::", "10.0.0.1", "example.org"})
+    EXPECT_FALSE(is_loopback({host, 1})) << host;
 }
 
 TEST(Metrics, BucketsAddUp) {

@@ -17,8 +17,10 @@
 #include <string>
 #include <string_view>
 
+#include <once/callback.hpp>
 #include <once/engine/engine.hpp>
 #include <once/engine/event.hpp>
+#include <once/frontends/http/message.hpp>
 #include <once/frontends/http/rules.hpp>
 #include <once/time.hpp>
 
@@ -31,6 +33,9 @@ struct Address {
 
 // "127.0.0.1:8080", "[::1]:8080", "localhost:8080". Throws Exception(misuse) naming `what`.
 Address parse_address(std::string_view text, std::string_view what);
+
+// Whether only this host reaches who listens there: "localhost", and addresses of the loopback. Looks no name up.
+bool is_loopback(const Address& address);
 
 // Where the service is. "http://127.0.0.1:9000", "https://pay.example": without a port it is 80 or 443. No user, path
 // or query. Throws Exception(misuse) naming `what`.
@@ -123,6 +128,11 @@ struct ProxyOptions {
   // Where GET /healthz, /readyz and /metrics are answered, to anybody who can connect: a loopback address, or one of a
   // network for operators. Empty: nowhere.
   std::optional<Address> admin;
+  // What answers requests there for paths below /v1/, whoever sends them: it has to ask who that is. Bodies are up to
+  // max_admin_body_bytes. The request is valid during the call; `done` may be called later and from any thread, and
+  // must be. Called from a thread of the proxy's: must not block and must not throw. Empty: nothing does.
+  std::function<void(const http::Request& request, Callback<void(http::Answer)> done)> operators;
+  static constexpr std::size_t max_admin_body_bytes = std::size_t{2} * 1024 * 1024;
   std::shared_ptr<Metrics> metrics;  // Empty: of the proxy's own, without what the engine tells.
 
   Timeouts timeouts;

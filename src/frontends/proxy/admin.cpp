@@ -1,9 +1,16 @@
 #include "frontends/proxy/admin.hpp"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
+#include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
+#include <boost/beast/http/string_body.hpp>
+
+#include <once/frontends/proxy.hpp>
 #include <once/key.hpp>
 #include <once/store.hpp>
 
@@ -15,6 +22,7 @@ namespace {
 
 constexpr Millis patience{5'000};  // For a request, and for an answer to be taken.
 constexpr std::size_t most_head_bytes = 8 * 1024;
+constexpr std::size_t most_connections = 64;
 
 http::Answer text(unsigned status, std::string body) {
   return {.status = status,
@@ -45,36 +53,103 @@ Task<http::Answer> page(Loop& loop, const AdminPages& pages, std::string_view ta
   co_return text(404, "There are /healthz, /readyz and /metrics.\n");
 }
 
+http::Answer too_long() { return text(431, "The request's headers are too long.\n"); }
+
+using OperatorParser = bhttp::request_parser<bhttp::string_body>;
+
+// Reads a request until `until`. An answer: it cannot be read, and that is why. Gone: `parser` is not done.
+Task<std::optional<http::Answer>> read_request(Connection& client, OperatorParser& parser, Steady::time_point until) {
+  parser.header_limit(most_head_bytes);
+  parser.body_limit(ProxyOptions::max_admin_body_bytes);
+  parser.eager(true);
+  const auto fill = [&client, until] {
+    return client.fill(std::max(Millis{1}, std::chrono::duration_cast<Millis>(until - Steady::now())));
+  };
+  HeadScan scan;
+  while (scan.kind != HeadScan::Kind::complete) {
+    if (scan.kind == HeadScan::Kind::malformed) co_return text(400, "The request cannot be read.\n");
+    if (client.buffer.size() > most_head_bytes) co_return too_long();
+    if (Steady::now() > until) co_return std::nullopt;
+    if (const error_code error = co_await fill()) co_return std::nullopt;
+    const auto bytes = client.buffer.cdata();
+    scan = scan_head({static_cast<const char*>(bytes.data()), bytes.size()}, scan.bytes);
+  }
+  if (scan.bytes > most_head_bytes) co_return too_long();
+  bool asked_on = false;
+  for (;;) {
+    error_code error;
+    client.buffer.consume(parser.put(client.buffer.data(), error));
+    if (error == bhttp::error::body_limit) {
+      co_return text(413, "The body is too long.\n");
+    }
+    if (error && error != bhttp::error::need_more) co_return text(400, "The request cannot be read.\n");
+    if (parser.is_done()) co_return std::nullopt;
+    if (!asked_on && parser.is_header_done() && parser.get().find(bhttp::field::expect) != parser.get().end()) {
+      const std::string lines = write_interim_head(100, "Continue", {});
+      const std::array<net::const_buffer, 1> out{net::buffer(lines)};
+      std::uint64_t written = 0;
+      if (co_await client.write(out, patience, written)) co_return std::nullopt;
+      asked_on = true;
+    }
+    if (Steady::now() > until) co_return text(408, "The request did not come in time.\n");
+    if (co_await fill()) co_return std::nullopt;
+  }
+}
+
+// The answer to what was read.
+Task<http::Answer> respond(Loop& loop, const AdminPages& pages, const OperatorParser& parser) {
+  const auto& message = parser.get();
+  const auto method = message.method_string();
+  const auto target = message.target();
+  RequestHead head{.method = {method.data(), method.size()},
+                   .target = std::string(target),
+                   .host = {},
+                   .version = message.version(),
+                   .headers = views_of(message)};
+  if (const auto refusal = check_request(head)) co_return text(refusal->status, std::string(refusal->detail) + "\n");
+  if (pages.operators && head.target.starts_with("/v1/")) {
+    const http::Request request{
+        .method = head.method, .target = head.target, .headers = head.headers, .body = message.body(), .principal = {}};
+    auto ask = [&](Callback<void(http::Answer)> done) { pages.operators(request, std::move(done)); };
+    co_return co_await completion<http::Answer>(loop, ask);
+  }
+  if (head.method == "GET" || head.method == "HEAD") {
+    co_return co_await page(loop, pages, std::string_view(head.target).substr(0, head.target.find('?')));
+  }
+  http::Answer answer = text(405, "Only GET is answered here.\n");
+  answer.headers.push_back({"Allow", "GET, HEAD"});
+  co_return answer;
+}
+
+// How many there are, for as long as it lives.
+class Counted {
+ public:
+  explicit Counted(std::size_t& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::size_t& count_;
+};
+
 }  // namespace
 
-Task<void> serve_admin(Loop& loop, Socket socket, const AdminPages& pages) {
+Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
+  if (pages.connections >= most_connections) co_return;
+  const Counted counted(pages.connections);
   Connection client(loop, std::move(socket));
-  const auto until = Steady::now() + patience;
-  HeadScan scan;
-  std::string_view seen;
-  while (scan.kind != HeadScan::Kind::complete) {
-    if (scan.kind == HeadScan::Kind::malformed || client.buffer.size() > most_head_bytes) co_return;
-    const auto left = std::chrono::duration_cast<Millis>(until - Steady::now());
-    if (const error_code error = co_await client.fill(left)) co_return;
-    const auto bytes = client.buffer.cdata();
-    seen = {static_cast<const char*>(bytes.data()), bytes.size()};
-    scan = scan_head(seen, scan.bytes);
+  // Not in the frame: g++ 12 then warns of how that is freed (-Wmismatched-new-delete), wrongly.
+  const auto parser = std::make_unique<OperatorParser>();
+  std::optional<http::Answer> answer = co_await read_request(client, *parser, Steady::now() + patience);
+  if (!answer) {
+    if (!parser->is_done()) co_return;
+    answer.emplace(co_await respond(loop, pages, *parser));
   }
-  // "GET /metrics?x HTTP/1.1"
-  const std::string_view line = seen.substr(0, seen.find("\r\n"));
-  const auto space = line.find(' ');
-  const std::string_view method = line.substr(0, space);
-  const std::string_view rest = space == std::string_view::npos ? std::string_view() : line.substr(space + 1);
-  const bool is_head = method == "HEAD";
-  http::Answer answer = text(405, "Only GET is answered here.\n");
-  if (is_head || method == "GET") {
-    answer = co_await page(loop, pages, rest.substr(0, rest.find_first_of(" ?")));
-  } else {
-    answer.headers.push_back({"Allow", "GET, HEAD"});
-  }
-  const Framing framing{Framing::Kind::length, answer.body.size()};
-  const std::string lines = write_answer_head(answer.status, {}, answer.headers, framing, 11, false);
-  const std::string_view body = is_head ? std::string_view() : std::string_view(answer.body);
+  const bool is_head = parser->is_header_done() && parser->get().method() == bhttp::verb::head;
+  const Framing framing{Framing::Kind::length, answer->body.size()};
+  const std::string lines = write_answer_head(answer->status, {}, answer->headers, framing, 11, false);
+  const std::string_view body = is_head ? std::string_view() : std::string_view(answer->body);
   const std::array<net::const_buffer, 2> out{net::buffer(lines), net::buffer(body)};
   std::uint64_t written = 0;
   // Whoever has gone does not need it.

@@ -1,10 +1,13 @@
 // What an operator's tools ask the proxy: is it alive, is it ready, what has it counted.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 
+#include <once/callback.hpp>
 #include <once/engine/engine.hpp>
+#include <once/frontends/http/message.hpp>
 
 #include "frontends/proxy/loop.hpp"
 
@@ -14,13 +17,16 @@ struct AdminPages {
   Engine* engine = nullptr;
   std::function<bool()> draining;
   std::function<std::string()> metrics;
+  std::function<void(const http::Request& request, Callback<void(http::Answer)> done)> operators;  // May be empty.
+  std::size_t connections = 0;                                                                     // Open ones.
 };
 
 // One connection, one request. GET and HEAD of
 //   /healthz  200 as long as there is somebody to answer,
 //   /readyz   200, or 503 while it drains or when the store does not answer,
 //   /metrics  Metrics::text().
-// `pages` must outlive it.
-Task<void> serve_admin(Loop& loop, Socket socket, const AdminPages& pages);
+// Paths below /v1/, with any method, are for AdminPages::operators. With 64 connections open already, it is closed at
+// once. `pages` must outlive it, and belongs to the loop.
+Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages);
 
 }  // namespace once::proxy

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include <boost/asio/ip/address.hpp>
+
 #include <once/error.hpp>
 #include <once/frontends/proxy.hpp>
 
@@ -49,6 +51,12 @@ Address parse_address(std::string_view text, std::string_view what) {
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), address.port);
   if (host.empty() || error != std::errc() || end != digits.data() + digits.size()) throw bad();
   return address;
+}
+
+bool is_loopback(const Address& address) {
+  boost::system::error_code error;
+  const auto literal = boost::asio::ip::make_address(address.host, error);
+  return error ? address.host == "localhost" : literal.is_loopback();
 }
 
 Service parse_service(std::string_view url, std::string_view what) {

@@ -91,7 +91,8 @@ class Proxy::Impl {
     };
     pages_ = {.engine = &engine,
               .draining = [this] { return draining(); },
-              .metrics = [this] { return options_.metrics->text(connections()); }};
+              .metrics = [this] { return options_.metrics->text(connections()); },
+              .operators = options_.operators};
     const Contexts contexts = load_contexts();
     for (const auto& loop : loops_) contexts.give(*loop);
     net::io_context& io = loops_.front()->io;

@@ -1,0 +1,420 @@
+// The operators' API: what it shows, what it changes, what it refuses, and whom.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <once/error.hpp>
+#include <once/key.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/platform/system.hpp>
+#include <once/stores/memory.hpp>
+#include <once/testing/faulty_store.hpp>
+#include <once/testing/records.hpp>
+
+#include "admin_token.hpp"
+#include "operators.hpp"
+
+namespace once::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class OperatorsTest : public ::testing::Test {
+ protected:
+  // A record whose outcome is unknown, made an hour ago.
+  Record unknown(const std::string& name, const std::string& scope = "pay") {
+    Record record = once::testing::plain_record(Key(scope, name).stored());
+    record.state = State::unknown;
+    record.created_at = now() - std::chrono::hours(1);
+    record.finished_at = now();
+    record.expires_at = never;
+    return keep(std::move(record));
+  }
+  Record running(const std::string& name) {
+    Record record = once::testing::plain_record(Key("pay", name).stored());
+    record.created_at = now();
+    record.lease_until = now() + std::chrono::hours(1);
+    record.expires_at = now() + std::chrono::hours(2);
+    return keep(std::move(record));
+  }
+  Record keep(Record record) {
+    EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+    return record;
+  }
+  Record stored(const Record& record) { return *blocking::get(*store, record.key).record; }
+  static Time now() { return system_clock()->now(); }
+  static std::string path_of(const Record& record) { return "/v1/records/" + to_hex(record.key); }
+  static std::string tag_of(const Record& record) {
+    return '"' + record.owner.hex() + "-" + std::to_string(record.revision) + '"';
+  }
+
+  http::Answer ask(const std::string& method, const std::string& target, const std::string& body = {},
+                   std::vector<http::HeaderView> headers = {}) {
+    if (!without_host) headers.push_back({"Host", "127.0.0.1:9100"});
+    return operators.answer({.method = method, .target = target, .headers = headers, .body = body, .principal = {}});
+  }
+  http::Answer get(const std::string& target) { return ask("GET", target); }
+  http::Answer post(const Record& record, const std::string& action, const json& body, const std::string& tag = {}) {
+    const std::string match = tag.empty() ? tag_of(record) : tag;
+    return ask("POST", path_of(record) + "/" + action, body.dump(),
+               {{"content-type", "application/json; charset=utf-8"}, {"If-Match", match}});
+  }
+  static json read(const http::Answer& answer) { return json::parse(answer.body); }
+  static void expect_problem(const http::Answer& answer, unsigned status, const std::string& name,
+                             const std::string& detail = {}) {
+    EXPECT_EQ(answer.status, status) << answer.body;
+    EXPECT_EQ(*http::find_header(answer.headers, "Content-Type"), "application/problem+json");
+    const json body = read(answer);
+    EXPECT_EQ(body["type"], "urn:once:problem:" + name);
+    EXPECT_EQ(body["status"], status);
+    EXPECT_THAT(body["detail"].get<std::string>(), HasSubstr(detail));
+  }
+
+  std::shared_ptr<once::testing::FaultyStore> store = std::make_shared<once::testing::FaultyStore>(
+      std::shared_ptr<Store>(stores::make_memory_store()), once::testing::no_faults());
+  AdminToken token{""};
+  Operators operators{{.url = "memory:", .store = store}, token};
+  bool without_host = false;
+};
+
+TEST_F(OperatorsTest, ListsInPages) {
+  for (int i = 0; i < 5; ++i) unknown("u" + std::to_string(i));
+  running("r");
+  unknown("u", "other scope");
+  EXPECT_EQ(read(get("/v1/records"))["records"].size(), 7U);
+  EXPECT_EQ(read(get("/v1/records"))["next"], nullptr);
+  EXPECT_EQ(read(get("/v1/records?state=running"))["records"][0]["key"], "r");
+  EXPECT_EQ(read(get("/v1/records?scope=other+scope"))["records"].size(), 1U);
+  EXPECT_EQ(read(get("/v1/records?scope=p%61y&prefix=u"))["records"].size(), 5U);
+  EXPECT_EQ(read(get("/v1/records?older-than=30m"))["records"].size(), 6U);
+  EXPECT_EQ(read(get("/v1/records?newer-than=30m"))["records"].size(), 1U);
+  std::set<std::string> seen;
+  std::string next;
+  do {
+    const json page = read(get("/v1/records?state=unknown&limit=2" + (next.empty() ? "" : "&after=" + next)));
+    EXPECT_LE(page["records"].size(), 2U);
+    for (const json& record : page["records"]) EXPECT_TRUE(seen.insert(record["stored_key_hex"]).second);
+    next = page["next"].is_null() ? "" : page["next"].get<std::string>();
+  } while (!next.empty());
+  EXPECT_EQ(seen.size(), 6U);
+}
+
+TEST_F(OperatorsTest, RefusesWhatItDoesNotKnow) {
+  unknown("k");
+  expect_problem(get("/v1/records?status=unknown"), 400, "bad-request", "no parameter 'status'");
+  expect_problem(get("/v1/records?state=lost"), 400, "bad-request", "state is 'lost'; it is one of");
+  expect_problem(get("/v1/records?limit=0"), 400, "bad-request", "1 to 500");
+  expect_problem(get("/v1/records?limit=501"), 400, "bad-request", "1 to 500");
+  expect_problem(get("/v1/records?limit=1&limit=2"), 400, "bad-request", "more than once");
+  expect_problem(get("/v1/records?older-than=yesterday"), 400, "bad-request", "older-than");
+  expect_problem(get("/v1/records?scope=%4"), 400, "bad-request", "%");
+  expect_problem(get("/v1/records?scope=%"), 400, "bad-request", "%");
+  expect_problem(get("/v1/records?after=xyz"), 400, "bad-request", "after");
+  expect_problem(get("/v1/records/zz"), 400, "bad-request", "the key in the path");
+  expect_problem(get("/v1/records/"), 400, "bad-request", "stored_key_hex");
+  expect_problem(get("/v1/records/" + std::string(2050, 'a')), 400, "bad-request", "stored_key_hex");
+  expect_problem(get("/v1/records/6b?x=1"), 400, "bad-request", "no query");
+  expect_problem(get("/v1/records/6b"), 404, "no-record");
+  expect_problem(get("/v1/records/6b/burn"), 404, "not-found");
+  expect_problem(get("/v1/recordsx"), 404, "not-found");
+  expect_problem(get("/v1/"), 404, "not-found");
+  expect_problem(get("/v1/records/6b/resolve"), 405, "method-not-allowed", "POST");
+  expect_problem(ask("DELETE", "/v1/records/6b"), 405, "method-not-allowed", "GET");
+  EXPECT_EQ(*http::find_header(ask("POST", "/v1/records").headers, "Allow"), "GET, HEAD");
+}
+
+TEST_F(OperatorsTest, ShowsARecordWithItsResult) {
+  Record record = once::testing::plain_record(std::string("pay#\0\xFF/?", 8));  // Keys are any bytes.
+  record.state = State::completed;
+  record.result = Result::inlined("{\"charge\":1}", "application/json");
+  record.expires_at = never;
+  keep(record);
+  const http::Answer answer = get(path_of(record));
+  EXPECT_EQ(answer.status, 200U);
+  EXPECT_EQ(*http::find_header(answer.headers, "ETag"), tag_of(record));
+  EXPECT_EQ(*http::find_header(answer.headers, "Cache-Control"), "no-store");
+  const json shown = read(answer);
+  EXPECT_EQ(shown["stored_key_hex"], to_hex(record.key));
+  EXPECT_EQ(shown["key"], nullptr);
+  EXPECT_EQ(shown["result"]["text"], "{\"charge\":1}");
+  EXPECT_FALSE(read(get("/v1/records"))["records"][0]["result"].contains("text"));
+}
+
+TEST_F(OperatorsTest, ResolvesAsCompleted) {
+  const Record record = unknown("k");
+  const json body{{"as", "completed"},
+                  {"reason", "seen in the ledger"},
+                  {"who", "alice"},
+                  {"retention", "48h"},
+                  {"result", {{"text", "{\"charge\":1}"}, {"content_type", "application/json"}}}};
+  json dry = body;
+  dry["dry_run"] = true;
+  EXPECT_FALSE(read(post(record, "resolve", dry))["changed"]);
+  EXPECT_EQ(stored(record), record);
+  const http::Answer answer = post(record, "resolve", body);
+  ASSERT_EQ(answer.status, 200U) << answer.body;
+  EXPECT_TRUE(read(answer)["changed"]);
+  const Record after = stored(record);
+  EXPECT_EQ(*http::find_header(answer.headers, "ETag"), tag_of(after));
+  EXPECT_EQ(after.state, State::completed);
+  EXPECT_EQ(after.result, Result::inlined("{\"charge\":1}", "application/json"));
+  EXPECT_EQ(after.note, "resolved as completed by alice: seen in the ledger");
+  EXPECT_NE(after.owner, record.owner);
+  EXPECT_GT(after.expires_at, now() + std::chrono::hours(47));
+}
+
+TEST_F(OperatorsTest, ResolvesAsFailedAndAsReleased) {
+  const Record failed = unknown("f");
+  EXPECT_EQ(post(failed, "resolve",
+                 {{"as", "failed"},
+                  {"reason", "r"},
+                  {"code", "declined"},
+                  {"message", "no money"},
+                  {"result", {{"text_base64", "AP8="}}}})
+                .status,
+            200U);
+  EXPECT_EQ(stored(failed).failure, (Failure{.code = "declined", .message = "no money"}));
+  EXPECT_EQ(stored(failed).result.bytes, std::string("\0\xFF", 2));
+  const Record released = unknown("r");
+  EXPECT_EQ(post(released, "resolve", {{"as", "released"}, {"reason", "r"}}).status, 200U);
+  EXPECT_TRUE(is_released(stored(released)));
+  const Record other = unknown("o");
+  EXPECT_EQ(post(other, "release", {{"reason", "r"}}).status, 200U);
+  EXPECT_TRUE(is_released(stored(other)));
+  expect_problem(post(stored(other), "release", {{"reason", "r"}}), 409, "refused", "released already");
+}
+
+TEST_F(OperatorsTest, RefusesWhatTheCommandsRefuse) {
+  const Record record = running("k");
+  const http::Answer refused = post(record, "release", {{"reason", "r"}});
+  expect_problem(refused, 409, "refused", "its claim is alive");
+  EXPECT_EQ(read(refused)["record"]["standing"], "running");
+  EXPECT_EQ(*http::find_header(refused.headers, "ETag"), tag_of(record));
+  EXPECT_EQ(stored(record), record);
+  EXPECT_EQ(post(record, "release", {{"reason", "r"}, {"force", true}}).status, 200U);
+  const Record none = once::testing::plain_record("pay#none");
+  expect_problem(post(none, "release", {{"reason", "r"}}), 404, "no-record");
+}
+
+TEST_F(OperatorsTest, ChangesOnlyWhatWasSeen) {
+  const Record record = unknown("k");
+  Record older = record;
+  older.revision += 1;
+  expect_problem(post(older, "release", {{"reason", "r"}}), 412, "record-changed", "has revision");
+  Record others = record;
+  others.owner = once::testing::owner_of(9);
+  const http::Answer answer = post(others, "release", {{"reason", "r"}});
+  expect_problem(answer, 412, "record-changed", "another owner");
+  EXPECT_EQ(*http::find_header(answer.headers, "ETag"), tag_of(record));
+  const std::string path = path_of(record) + "/release";
+  const std::string body = R"({"reason":"r"})";
+  expect_problem(ask("POST", path, body, {{"Content-Type", "application/json"}}), 428, "precondition-required");
+  for (const char* const tag : {"*", "\"\"", "W/\"x\"", "\"0102-1\"", "1"}) {
+    expect_problem(post(record, "release", {{"reason", "r"}}, tag), 400, "bad-request", "If-Match");
+  }
+  EXPECT_EQ(stored(record), record);
+}
+
+TEST_F(OperatorsTest, ReadsBodiesStrictly) {
+  const Record record = unknown("k");
+  const auto refuses = [&](const std::string& action, const json& body, const std::string& detail) {
+    expect_problem(post(record, action, body), 400, "bad-request", detail);
+  };
+  refuses("release", json::object(), "reason must say why");
+  refuses("release", {{"reason", " \n"}}, "reason must say why");
+  refuses("release", {{"reason", 1}}, "reason must be a string");
+  refuses("release", {{"reason", "r"}, {"who", " "}}, "who");
+  refuses("release", {{"reason", "r"}, {"forse", true}}, "no member 'forse'");
+  refuses("release", {{"reason", "r"}, {"as", "completed"}}, "no member 'as'");
+  refuses("release", {{"reason", "r"}, {"force", "yes"}}, "true or false");
+  refuses("release", {{"reason", "r"}, {"retention", "soon"}}, "retention");
+  refuses("release", json::array(), "no JSON object");
+  refuses("resolve", {{"reason", "r"}}, "as must be");
+  refuses("resolve", {{"reason", "r"}, {"as", "gone"}}, "as is completed, failed or released");
+  refuses("resolve", {{"reason", "r"}, {"as", "completed"}, {"code", "c"}}, "as failed");
+  refuses("resolve", {{"reason", "r"}, {"as", "released"}, {"result", json::object()}}, "neither a result");
+  refuses("resolve", {{"reason", "r"}, {"as", "completed"}, {"result", "text"}}, "result. is no JSON object");
+  refuses("resolve", {{"reason", "r"}, {"as", "completed"}, {"result", {{"bytes", ""}}}}, "no member 'result.bytes'");
+  for (const char* const wrong : {"AP8", "AP8=\n", "A", "AQ==AQ==", "A*8=", "AR=="}) {
+    refuses("resolve", {{"reason", "r"}, {"as", "completed"}, {"result", {{"text_base64", wrong}}}}, "base64");
+  }
+  refuses("resolve", {{"reason", "r"}, {"as", "completed"}, {"result", {{"text", ""}, {"text_base64", ""}}}},
+          "not both");
+  const std::string path = path_of(record) + "/release";
+  expect_problem(
+      ask("POST", path, "{\"reason\":", {{"Content-Type", "application/json"}, {"If-Match", tag_of(record)}}), 400,
+      "bad-request", "no JSON object");
+  // A form of a page somewhere can send this without being asked.
+  expect_problem(ask("POST", path, "{}", {{"Content-Type", "text/plain"}, {"If-Match", tag_of(record)}}), 415,
+                 "unsupported-media-type");
+  expect_problem(ask("POST", path, "{}", {{"If-Match", tag_of(record)}}), 415, "unsupported-media-type");
+  EXPECT_EQ(stored(record), record);
+}
+
+TEST_F(OperatorsTest, SaysThatTheStoreDoesNotAnswer) {
+  const Record record = unknown("k");
+  store->set_plan([](const once::testing::StoreCall&) {
+    return once::testing::Fault{.kind = once::testing::Fault::Kind::unavailable};
+  });
+  expect_problem(get("/v1/records"), 503, "store-unavailable");
+  expect_problem(get(path_of(record)), 503, "store-unavailable");
+  expect_problem(post(record, "release", {{"reason", "r"}}), 503, "store-unavailable");
+}
+
+TEST_F(OperatorsTest, WithoutATokenRefusesBrowsersAndStrangers) {
+  without_host = true;
+  for (const char* const host : {"127.0.0.1:9100", "127.3.2.1", "localhost", "LOCALHOST:1", "[::1]:9100", "[::1]"}) {
+    EXPECT_EQ(ask("GET", "/v1/records", {}, {{"Host", host}}).status, 200U) << host;
+  }
+  // What a name leads to is up to whoever owns it (DNS rebinding).
+  for (const char* const host : {"evil.example:9100", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1",
+                                 "[::2]", "[::1]evil", ""}) {
+    expect_problem(ask("GET", "/v1/records", {}, {{"Host", host}}), 403, "forbidden");
+  }
+  expect_problem(ask("GET", "/v1/records"), 403, "forbidden");
+  expect_problem(ask("GET", "/v1/records", {}, {{"Host", "localhost"}, {"Origin", "http://localhost"}}), 403,
+                 "forbidden");
+  expect_problem(ask("GET", "/v1/records", {}, {{"Host", "localhost"}, {"Sec-Fetch-Site", "cross-site"}}), 403,
+                 "forbidden");
+}
+
+TEST_F(OperatorsTest, AnswersLaterOnAThreadOfItsOwn) {
+  unknown("k");
+  const std::vector<http::HeaderView> headers{{"Host", "localhost"}};
+  std::vector<std::future<http::Answer>> answers;
+  for (int i = 0; i < 3; ++i) {
+    std::promise<http::Answer> promise;
+    answers.push_back(promise.get_future());
+    const std::string target = "/v1/records";
+    operators.answer_later(
+        {.method = "GET", .target = target, .headers = headers, .body = {}, .principal = {}},
+        [promise = std::move(promise)](http::Answer answer) mutable { promise.set_value(std::move(answer)); });
+  }
+  for (auto& answer : answers) EXPECT_EQ(read(answer.get())["records"].size(), 1U);
+}
+
+TEST_F(OperatorsTest, TakesSoManyRequestsAndNoMore) {
+  const std::vector<http::HeaderView> headers{{"Host", "localhost"}};
+  std::promise<void> reached;
+  std::promise<void> go;
+  // The store holds up the first one, on the worker's thread.
+  std::atomic<bool> first = true;
+  store->set_plan([&](const once::testing::StoreCall&) {
+    if (first.exchange(false)) {
+      reached.set_value();
+      go.get_future().wait();
+    }
+    return once::testing::Fault{};
+  });
+  std::atomic<int> answered = 0;
+  std::atomic<int> busy = 0;
+  std::promise<void> all;
+  const auto start = [&] {
+    operators.answer_later(
+        {.method = "GET", .target = "/v1/records/6b", .headers = headers, .body = {}, .principal = {}},
+        [&](const http::Answer& answer) {
+          if (answer.status == 503) {
+            ++busy;
+          } else if (++answered == 17) {
+            all.set_value();
+          }
+        });
+  };
+  start();
+  reached.get_future().wait();
+  for (int i = 0; i < 18; ++i) start();
+  EXPECT_EQ(busy, 2);
+  go.set_value();
+  EXPECT_EQ(all.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(busy, 2);
+}
+
+class TokenFile : public ::testing::Test {
+ protected:
+  TokenFile() { std::filesystem::create_directories(folder); }
+  ~TokenFile() override { std::filesystem::remove_all(folder); }
+
+  void write(const std::string& text, mode_t mode = 0600) {
+    std::ofstream(file, std::ios::trunc | std::ios::binary) << text;
+    ::chmod(file.c_str(), mode);
+  }
+  std::string complaint() {
+    try {
+      const AdminToken token(file);
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::misuse);
+      return error.what();
+    }
+    return {};
+  }
+  static unsigned status(const AdminToken& token, const std::vector<std::string>& lines) {
+    std::vector<http::HeaderView> headers{{"Host", "evil.example"}};
+    for (const std::string& line : lines) headers.push_back({"authorization", line});
+    const auto answer = token.refuse({.method = "GET", .target = "/", .headers = headers, .body = {}, .principal = {}});
+    return answer ? answer->status : 0;
+  }
+
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("once-token-test-" + std::to_string(::getpid()));
+  const std::string file = (folder / "token").string();
+};
+
+TEST_F(TokenFile, HasOneTokenThatNotEverybodyCanRead) {
+  EXPECT_THAT(complaint(), HasSubstr("cannot be read: No such file"));
+  for (const char* const text :
+       {"", "\n", "short", "fifteen-letters", "two lines here\nand there", "a token with blanks",
+        "\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4"}) {
+    write(text);
+    EXPECT_THAT(complaint(), HasSubstr("16 to 1024 visible")) << text;
+  }
+  write(std::string(1025, 'a'));
+  EXPECT_THAT(complaint(), HasSubstr("1024"));
+  write(std::string(5000, 'a'));
+  EXPECT_THAT(complaint(), HasSubstr("1024"));
+  write("0123456789abcdef", 0644);
+  EXPECT_THAT(complaint(), HasSubstr("open to everybody"));
+  EXPECT_THAT(complaint(), Not(HasSubstr("0123456789abcdef")));
+  for (const mode_t mode : {0600, 0440, 0640}) {
+    write("0123456789abcdef\n", mode);
+    EXPECT_EQ(complaint(), "");
+  }
+}
+
+TEST_F(TokenFile, IsAskedFor) {
+  write("0123456789abcdef\n");
+  AdminToken token(file);
+  EXPECT_TRUE(token.is_set());
+  EXPECT_EQ(status(token, {"Bearer 0123456789abcdef"}), 0U);
+  EXPECT_EQ(status(token, {"bearer  0123456789abcdef"}), 0U);
+  for (const char* const line : {"Bearer 0123456789abcdeg", "Bearer 0123456789abcde", "Bearer 0123456789abcdeff",
+                                 "Bearer ", "Bearer", "", "Basic 0123456789abcdef", "0123456789abcdef"}) {
+    EXPECT_EQ(status(token, {line}), 401U) << line;
+  }
+  EXPECT_EQ(status(token, {}), 401U);
+  EXPECT_EQ(status(token, {"Bearer 0123456789abcdef", "Bearer 0123456789abcdef"}), 401U);
+  write("another-0123456789\n");
+  token.reload();
+  EXPECT_EQ(status(token, {"Bearer 0123456789abcdef"}), 401U);
+  EXPECT_EQ(status(token, {"Bearer another-0123456789"}), 0U);
+  write("bad");
+  EXPECT_THROW(token.reload(), Exception);
+  EXPECT_EQ(status(token, {"Bearer another-0123456789"}), 0U);
+}
+
+}  // namespace
+}  // namespace once::cli

@@ -1,0 +1,130 @@
+"""The operators' API of `once proxy`, with curl: what the commands do, by HTTP, to a proxy that is at work."""
+import json
+import pathlib
+import re
+import subprocess
+import unittest
+
+import service
+from harness import wait_until
+from service import ProxyCase
+
+PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs/proxy.md").read_text()
+
+
+class Operators(ProxyCase):
+    def admin_proxy(self, *arguments):
+        process = self.proxy("--admin", "127.0.0.1:0", *arguments)
+        self.admin = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
+        return process
+
+    def api(self, path, *arguments, body=None):
+        """(status, headers, JSON)"""
+        if body is not None:
+            arguments = [*arguments, "-H", "Content-Type: application/json", "-d", json.dumps(body)]
+        command = ["curl", "-sS", "-i", "--max-time", "60", *arguments, f"http://127.0.0.1:{self.admin}{path}"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=90)
+        head, _, text = done.stdout.decode().replace("\r\n", "\n").partition("\n\n")
+        headers = dict(line.split(": ", 1) for line in head.splitlines()[1:])
+        return int(head.split()[1]), headers, json.loads(text)
+
+    def post(self, key, body):
+        return subprocess.run(["curl", "-sS", "-i", "--max-time", "60", "-H", f"Idempotency-Key: {key}", "-d", body,
+                               f"http://127.0.0.1:{self.port}/charges"], stdout=subprocess.PIPE, check=True, timeout=90
+                              ).stdout.decode().replace("\r\n", "\n")
+
+    def leave_unknown(self, key, *arguments):
+        """A proxy is killed while the service charges; another one finds the claim, and that it lapsed."""
+        process = self.admin_proxy("--lease", "300ms", *arguments)
+        self.service.hold = True
+        client = subprocess.Popen(["curl", "-sS", "--max-time", "60", "-H", f"Idempotency-Key: {key}", "-d", "cents=500",
+                                   f"http://127.0.0.1:{self.port}/charges"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
+        self.addCleanup(client.wait)
+        wait_until(lambda: self.service.ledger, "the service was asked")
+        process.kill()
+        process.wait()
+        client.wait(60)
+        self.service.hold = False
+        self.service.go.set()
+        self.admin_proxy("--lease", "300ms", *arguments)
+        wait_until(lambda: "problem:outcome-unknown" in self.post(key, "cents=500"), "decided")
+
+    def test_what_is_unknown_is_found_and_decided(self):
+        self.leave_unknown("order-17")
+        status, _, listed = self.api("/v1/records?state=unknown")
+        self.assertEqual((status, len(listed["records"]), listed["next"]), (200, 1, None))
+        path = f"/v1/records/{listed['records'][0]['stored_key_hex']}"
+        status, headers, record = self.api(path)
+        self.assertEqual((status, record["key"], record["state"]), (200, "order-17", "unknown"))
+        # It is the very record that the commands show.
+        shown = json.loads(self.expect(self.once("show", "--key", "order-17", "--scope", record["scope"], "--json"), 0).stdout)
+        self.assertEqual(record, shown)
+        decision = {"as": "completed", "reason": "charge 1 in the ledger", "who": "alice",
+                    "result": {"text": '{"charge":1}\n', "content_type": "application/json"}}
+        status, _, problem = self.api(f"{path}/resolve", body=decision)
+        self.assertEqual((status, problem["type"]), (428, "urn:once:problem:precondition-required"))
+        status, _, problem = self.api(f"{path}/resolve", "-H", f'If-Match: "{"0" * 32}-1"', body=decision)
+        self.assertEqual((status, problem["record"]["revision"]), (412, record["revision"]))
+        status, after, answer = self.api(f"{path}/resolve", "-H", f"If-Match: {headers['ETag']}", body=decision)
+        self.assertEqual((status, answer["changed"]), (200, True))
+        self.assertEqual(answer["record"]["note"], "resolved as completed by alice: charge 1 in the ledger")
+        self.assertNotEqual(after["ETag"], headers["ETag"])
+        replay = self.post("order-17", "cents=500")
+        self.assertIn("\nIdempotent-Replayed: true\n", replay)
+        self.assertTrue(replay.endswith('\n\n{"charge":1}\n'), replay)
+        self.assertEqual(self.service.ledger, ["cents=500"])
+        # What was seen before is gone now.
+        status, _, _ = self.api(f"{path}/release", "-H", f"If-Match: {headers['ETag']}", body={"reason": "r"})
+        self.assertEqual(status, 412)
+
+    def test_what_is_released_runs_again(self):
+        self.leave_unknown("order-18")
+        record = self.api("/v1/records?state=unknown")[2]["records"][0]
+        path = f"/v1/records/{record['stored_key_hex']}"
+        tag = f'If-Match: "{record["owner"]}-{record["revision"]}"'
+        status, _, _ = self.api(f"{path}/release", "-H", tag, body={"reason": "not charged", "dry_run": True})
+        self.assertEqual(status, 200)
+        status, _, answer = self.api(f"{path}/release", "-H", tag, body={"reason": "not charged"})
+        self.assertEqual((status, answer["record"]["standing"]), (200, "released"))
+        self.assertIn("charge 2", self.post("order-18", "cents=500"))
+
+    def test_a_token_is_asked_for(self):
+        path = self.path("token")
+        path.write_text("0123456789abcdef\n")
+        path.chmod(0o600)
+        self.admin_proxy("--admin-token-file", path)
+        status, headers, problem = self.api("/v1/records")
+        self.assertEqual((status, problem["type"]), (401, "urn:once:problem:unauthorized"))
+        self.assertEqual(headers["WWW-Authenticate"], 'Bearer realm="once"')
+        self.assertEqual(self.api("/v1/records", "-H", "Authorization: Bearer 0123456789abcdeg")[0], 401)
+        self.assertEqual(self.api("/v1/records", "-H", "Authorization: Bearer 0123456789abcdef")[0], 200)
+        done = subprocess.run(["curl", "-sS", f"http://127.0.0.1:{self.admin}/healthz"], stdout=subprocess.PIPE, check=True,
+                              timeout=90)
+        self.assertEqual(done.stdout, b"alive\n")  # For probes.
+
+    def test_without_a_token_it_is_for_this_host_and_not_for_browsers(self):
+        self.admin_proxy()
+        self.assertEqual(self.api("/v1/records")[0], 200)
+        self.assertEqual(self.api("/v1/records", "-H", "Host: evil.example")[0], 403)
+        self.assertEqual(self.api("/v1/records", "-H", "Origin: http://evil.example")[0], 403)
+        common = ["proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1"]
+        for host in ("0.0.0.0", "[::]", "example.org"):
+            self.expect(self.once(*common, "--admin", f"{host}:0"), 64, stderr=b"admin-token-file")
+        path = self.path("token")
+        path.write_text("0123456789abcdef")
+        path.chmod(0o644)
+        self.expect(self.once(*common, "--admin-token-file", path), 64, stderr=b"open to everybody")
+        self.expect(self.once(*common, "--admin-token-file", self.path("none")), 64, stderr=b"cannot be read")
+
+    def test_the_page_names_every_problem(self):
+        source = (pathlib.Path(__file__).resolve().parents[2] / "apps/once").glob("*.cpp")
+        text = "".join(path.read_text() for path in source if path.stem in ("operators", "admin_token"))
+        names = set(re.findall(r'(?:operators_problem|refusal)\(\s*"([a-z-]+)"', text))
+        self.assertGreater(len(names), 10)
+        listed = set(re.findall(r"`([a-z-]+)`", PAGE.split("### Operators' API")[1].split("\n## ")[0]))
+        self.assertEqual(names - listed, set())
+
+
+if __name__ == "__main__":
+    service.harness.main()
