@@ -1,4 +1,6 @@
 // once proxy: endpoints of a service that is reached through it run once for each key.
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -56,6 +58,16 @@ bool drain(proxy::Proxy& proxy, Millis limit, const sigset_t& signals) {
   return true;
 }
 
+// A proxy asks for much the same memory again and again. glibc gives it back to the system in between, from threads
+// from 128 KiB on, which costs a tenth of all time.
+void keep_memory() {
+#ifdef __GLIBC__
+  constexpr int mib = 1 << 20;
+  mallopt(M_TRIM_THRESHOLD, 16 * mib);
+  mallopt(M_MMAP_THRESHOLD, mib);
+#endif
+}
+
 struct ProxyCommand {
   explicit ProxyCommand(CLI::App& command) : flags(command) {}
 
@@ -94,6 +106,7 @@ int check_settings(const ProxyCommand& command) {
 }
 
 int run_proxy(const ProxyCommand& command) {
+  keep_memory();
   const sigset_t signals = take_signals();
   auto [given, settings, complaints] = read_all(command);
   for (const Complaint& complaint : complaints) say(to_string(complaint));

@@ -105,18 +105,16 @@ HeadScan scan_head(std::string_view bytes, std::size_t from) {
   // Everything before `from` is fine, and it is the beginning of a line or of what ends one.
   std::size_t at = from;
   while (at < bytes.size()) {
-    const char c = bytes[at];
     const bool begins_line = at >= 2 && bytes[at - 1] == '\n';
-    if (c == '\0' || c == '\n') return {Kind::malformed, at};
-    if (begins_line && (c == ' ' || c == '\t')) return {Kind::malformed, at};
-    if (c != '\r') {
-      ++at;
-      continue;
-    }
-    if (at + 1 == bytes.size()) return {Kind::incomplete, at};
+    if (begins_line && (bytes[at] == ' ' || bytes[at] == '\t')) return {Kind::malformed, at};
+    const std::string_view line = bytes.substr(at, bytes.find('\r', at) - at);
+    const std::size_t bad = std::min(line.find('\n'), line.find('\0'));
+    if (bad != std::string_view::npos) return {Kind::malformed, at + bad};
+    at += line.size();
+    if (at + 1 >= bytes.size()) return {Kind::incomplete, at};
     if (bytes[at + 1] != '\n') return {Kind::malformed, at};
     at += 2;
-    if (begins_line) return {Kind::complete, at};
+    if (begins_line && line.empty()) return {Kind::complete, at};
   }
   return {Kind::incomplete, at};
 }

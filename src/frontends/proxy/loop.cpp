@@ -1,6 +1,7 @@
 #include "frontends/proxy/loop.hpp"
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +16,8 @@ namespace once::proxy {
 namespace {
 
 constexpr std::size_t write_bytes = 64 * 1024;  // Written under one deadline.
+constexpr std::size_t most_buffers = 4;
+constexpr std::size_t most_spare = 64;
 
 }  // namespace
 
@@ -123,14 +126,29 @@ Task<error_code> Connection::read_some(std::size_t at_most) {
   co_return error;
 }
 
+std::size_t Connection::write_now(std::span<const net::const_buffer> buffers) noexcept {
+  if (tls_ || !socket.is_open() || net::buffer_size(buffers) == 0) return 0;
+  std::array<iovec, most_buffers> parts{};
+  const std::size_t count = std::min(buffers.size(), parts.size());
+  for (std::size_t i = 0; i < count; ++i) parts[i] = {const_cast<void*>(buffers[i].data()), buffers[i].size()};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  const ssize_t sent = ::sendmsg(socket.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sent < 0 ? 0 : static_cast<std::size_t>(sent);
+}
+
 Task<error_code> Connection::write(std::span<const net::const_buffer> buffers, Millis limit, std::uint64_t& written) {
   error_code error;
   write_late_ = false;
   if (tls_) co_return co_await write_tls(buffers, limit, written);
-  // A head and a body that are small go out in one piece, as there are at most four buffers.
-  std::array<net::const_buffer, 4> piece;
+  // Most of what is written finds room, and then there is no need to go round the loop.
+  std::size_t skip = write_now(buffers);
+  written += skip;
   std::size_t at = 0;
-  std::size_t skip = 0;
+  while (at < buffers.size() && skip >= buffers[at].size()) skip -= buffers[at++].size();
+  // A head and a body that are small go out in one piece, as there are at most four buffers.
+  std::array<net::const_buffer, most_buffers> piece;
   while (at < buffers.size() && !error) {
     std::size_t room = write_bytes;
     std::size_t count = 0;
@@ -177,6 +195,21 @@ bool Connection::is_quiet() {
   }
   const auto got = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got < 0 && errno == EAGAIN;
+}
+
+Space::Space(Loop& loop) : loop_(loop) {
+  auto& spare = loop.spare_;
+  if (spare.empty()) {
+    spare.reserve(most_spare);
+    bytes_ = std::make_unique_for_overwrite<Loop::Bytes>();
+  } else {
+    bytes_ = std::move(spare.back());
+    spare.pop_back();
+  }
+}
+
+Space::~Space() {
+  if (loop_.spare_.size() < loop_.spare_.capacity()) loop_.spare_.push_back(std::move(bytes_));
 }
 
 Task<void> Event::wait() {

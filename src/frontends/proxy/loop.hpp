@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -43,6 +44,11 @@ class Mailbox {
     const std::lock_guard lock(mutex_);
     io_ = nullptr;
   }
+  // The caller is the loop's thread.
+  [[nodiscard]] bool is_here() {
+    const std::lock_guard lock(mutex_);
+    return io_ != nullptr && io_->get_executor().running_in_this_thread();
+  }
 
  private:
   std::mutex mutex_;
@@ -59,6 +65,13 @@ class Loop {
   // Its thread has ended. The mailbox is closed before `io` and the coroutines in it go.
   ~Loop() { mailbox_->close(); }
 
+  // A piece of memory to read into.
+  using Bytes = std::array<char, std::size_t{16} * 1024>;
+
+ private:
+  std::vector<std::unique_ptr<Bytes>> spare_;  // Before `io`, with which coroutines go that have borrowed some.
+
+ public:
   net::io_context io{1};
 
   void start();       // Before the thread runs.
@@ -83,6 +96,7 @@ class Loop {
 
  private:
   friend class Connection;
+  friend class Space;
   Task<void> sweep();
 
   struct Kept {
@@ -98,7 +112,7 @@ class Loop {
   bool closing_ = false;
   std::unordered_set<Connection*> connections_;
   std::vector<Kept> kept_;
-  std::array<char, std::size_t{16} * 1024> scratch_{};  // As much as a record of TLS has.
+  Bytes scratch_{};  // As much as a record of TLS has.
 };
 
 // A socket with what was read from it, and two deadlines. When one passes, what waits on the socket is cancelled and
@@ -110,12 +124,14 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  static constexpr std::size_t piece_bytes = 16 * 1024;
+  static constexpr std::size_t piece_bytes = sizeof(Loop::Bytes);
 
   // Reads what there is, at least a byte, behind what is in `buffer`. no_buffer_space: it is full.
   Task<error_code> fill(Millis limit, std::size_t at_most = piece_bytes);
   // The same with a deadline that somebody else sets meanwhile (set_read_deadline).
   Task<error_code> fill_without_limit();
+  // Writes as much as the kernel takes without a wait; with TLS nothing. Errors come with the next write().
+  std::size_t write_now(std::span<const net::const_buffer> buffers) noexcept;
   // Writes all of it, in pieces, each of which has `limit`. `written` grows by what the kernel has taken (with TLS: of
   // what is sent in place of it).
   Task<error_code> write(std::span<const net::const_buffer> buffers, Millis limit, std::uint64_t& written);
@@ -159,6 +175,21 @@ class Connection {
   bool idle_ = false;
 };
 
+// Memory to read a piece into, with anything in it, borrowed from the loop.
+class Space {
+ public:
+  explicit Space(Loop& loop);
+  ~Space();
+  Space(const Space&) = delete;
+  Space& operator=(const Space&) = delete;
+  [[nodiscard]] std::span<char> span() const noexcept { return *bytes_; }
+  [[nodiscard]] std::string_view first(std::size_t bytes) const noexcept { return {bytes_->data(), bytes}; }
+
+ private:
+  Loop& loop_;
+  std::unique_ptr<Loop::Bytes> bytes_;
+};
+
 // Something that happens once, on the same thread.
 class Event {
  public:
@@ -191,12 +222,17 @@ Task<T> completion(Loop& loop, Start& start) {
   Event there(loop);
   std::optional<T> value;
   start(Callback<void(T)>([mailbox = loop.mailbox(), &there, &value](T result) {
+    if (mailbox->is_here()) {  // Often before start() has returned: then nobody waits yet.
+      value.emplace(std::move(result));
+      there.set();
+      return;
+    }
     mailbox->post([&there, &value, result = std::move(result)]() mutable {
       value.emplace(std::move(result));
       there.set();
     });
   }));
-  co_await there.wait();
+  if (!there.is_set()) co_await there.wait();
   co_return std::move(*value);
 }
 

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <once/fingerprint.hpp>
 
@@ -22,12 +21,12 @@ using http::Opening;
 Task<bool> Session::read_body(std::string& body) {
   const std::size_t limit = endpoint_.rules().options().max_body_bytes;
   const auto until = Steady::now() + options_.timeouts.body;
-  std::vector<char> space(Connection::piece_bytes);
+  const Space space(loop_);
   while (body.size() <= limit) {
     const auto left = std::max(Millis{1}, std::chrono::duration_cast<Millis>(until - Steady::now()));
-    const Piece piece = co_await read_piece(client_, *parser_, space, left);
+    const Piece piece = co_await read_piece(client_, *parser_, space.span(), left);
     served_.request_body_bytes += piece.got;
-    body.append(space.data(), piece.got);
+    body.append(space.first(piece.got));
     switch (piece.trouble) {
       case Piece::End::none:
         if (piece.got == 0) co_return true;
@@ -104,11 +103,11 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
   const http::Rules& rules = endpoint_.rules();
   const std::size_t limit = rules.options().max_answer_bytes;
   const std::uint64_t told = is_head() ? 0 : exchange.answer().content_length().value_or(0);
-  std::vector<char> space(Connection::piece_bytes);
+  const Space space(loop_);
   Piece piece{1, Piece::End::none};
   while (told <= limit && answer.body.size() <= limit && piece.got > 0) {
-    piece = co_await exchange.read(space);
-    answer.body.append(space.data(), piece.got);
+    piece = co_await exchange.read(space.span());
+    answer.body.append(space.first(piece.got));
   }
   served_.upstream_took = Steady::now() - began_;
   http::Fate fate = rules.fate_of(answer.status);

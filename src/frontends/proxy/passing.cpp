@@ -1,6 +1,7 @@
 // What streams through: requests without a key, and answers that are too large to be kept.
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,7 +30,14 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
   const std::string head = write_request_head(head_, framing, from);
   BodySource source;
   source.bytes = body;
-  if (!body_was_read && !parser_->is_done()) {
+  std::optional<Space> begin;
+  if (framing.kind == Framing::Kind::length && !parser_->is_done() && client_.buffer.size() > 0) {
+    // What is there of the body goes out with the head. Nothing is waited for.
+    begin.emplace(loop_);
+    const Piece piece = co_await read_piece(client_, *parser_, begin->span(), options_.timeouts.body);
+    source.bytes = begin->first(piece.got);
+  }
+  if (!parser_->is_done()) {
     source.client = &client_;
     source.parser = &*parser_;
     source.chunked = framing.kind == Framing::Kind::chunked;
@@ -37,8 +45,8 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
   }
   // What a client may send again without asking may be sent again by us (RFC 9110, section 9.2.2), if a kept connection
   // turns out to be a dead one.
-  const bool repeatable =
-      source.client == nullptr && body.empty() && (head_.method == "GET" || is_head() || head_.method == "OPTIONS");
+  const bool repeatable = source.client == nullptr && source.bytes.empty() &&
+                          (head_.method == "GET" || is_head() || head_.method == "OPTIONS");
   std::shared_ptr<Exchange> exchange;
   Trouble trouble = Trouble::none;
   do {
@@ -105,19 +113,19 @@ Task<Session::Next> Session::relay(Exchange& exchange, Answer head, std::string_
   bool keep_alive = wants_more() && framing.kind != Framing::Kind::until_close;
   const std::string lines =
       write_answer_head(head.status, head.reason, head.headers, framing, head_.version, keep_alive);
-  std::vector<char> space(Connection::piece_bytes);
+  const Space space(loop_);
   std::string_view body = already;
   std::string prefix = lines;
   Next next = Next::keep;
   for (;;) {
     if (body.empty()) {
-      const Piece piece = co_await exchange.read(space);
+      const Piece piece = co_await exchange.read(space.span());
       if (piece.trouble != Piece::End::none) {
         served_.outcome = Outcome::error;
         served_.cause = piece.trouble == Piece::End::late ? to_string(Trouble::late) : to_string(Trouble::lost);
         next = Next::vanish;  // An answer without its end must not look like one that has it.
       }
-      body = std::string_view(space.data(), piece.got);
+      body = space.first(piece.got);
     }
     const bool over = body.empty();
     std::string_view suffix;

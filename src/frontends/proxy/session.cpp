@@ -110,7 +110,8 @@ Task<bool> Session::read_head() {
   Connection& client = client_;
   HeadScan scan;
   bool began = first_;
-  if (client.buffer.size() == 0) client.buffer.shrink_to_fit();  // An idle connection shall cost little.
+  // An idle connection shall cost little.
+  if (client.buffer.size() == 0 && client.buffer.capacity() > head_piece_bytes) client.buffer.shrink_to_fit();
   auto until = Steady::now() + options_.timeouts.head;
   for (;;) {
     // Empty lines before a request are left out (RFC 9112, section 2.2).

@@ -1,5 +1,6 @@
 #include "frontends/proxy/upstream.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -65,8 +66,19 @@ Task<Trouble> Exchange::start(std::string_view head, BodySource body, bool is_he
   }
   sending_started_ = true;
   body_ = body;
-  Task<void> sending = send(shared_from_this(), head, body);
-  spawn(loop_.io, std::move(sending));
+  body_bytes_ = body.bytes.size();
+  // Most requests find room in the socket, and need nobody who writes while the answer may come.
+  const std::array<net::const_buffer, 2> first{net::buffer(head), net::buffer(body.bytes)};
+  written_ = connection_->write_now(first);
+  if (body.client == nullptr && written_ == head.size() + body.bytes.size()) {
+    sent_.set();
+    connection_->set_read_deadline(options_.timeouts.answer);
+  } else {
+    const std::size_t of_head = std::min(head.size(), static_cast<std::size_t>(written_));
+    body.bytes.remove_prefix(static_cast<std::size_t>(written_) - of_head);
+    Task<void> sending = send(shared_from_this(), head.substr(of_head), body);
+    spawn(loop_.io, std::move(sending));
+  }
   const Trouble trouble = co_await read_head(is_head_method, interim_to);
   if (trouble == Trouble::none) co_return trouble;
   connection_->close();
@@ -116,7 +128,6 @@ Task<Trouble> Exchange::connect() {
 Task<void> Exchange::send(std::shared_ptr<Exchange> self, std::string_view head, BodySource body) {
   const std::array<net::const_buffer, 2> first{net::buffer(head), net::buffer(body.bytes)};
   const error_code error = co_await self->connection_->write(first, self->options_.timeouts.body, self->written_);
-  self->body_bytes_ = body.bytes.size();
   if (error) {
     // The answer may be there all the same (413, then a close): reading goes on, and tells.
     self->sending_ = error == net::error::timed_out ? Trouble::late : Trouble::lost;
@@ -131,15 +142,15 @@ Task<void> Exchange::send(std::shared_ptr<Exchange> self, std::string_view head,
 }
 
 Task<Trouble> Exchange::send_body(BodySource body) {
-  std::vector<char> space(Connection::piece_bytes);
+  const Space space(loop_);
   for (;;) {
-    const Piece piece = co_await read_piece(*body.client, *body.parser, space, options_.timeouts.body);
+    const Piece piece = co_await read_piece(*body.client, *body.parser, space.span(), options_.timeouts.body);
     if (piece.trouble != Piece::End::none) co_return of_client(piece.trouble);
     body_bytes_ += piece.got;
     const std::string size = body.chunked ? chunk_head(piece.got) : std::string();
     std::string end = body.chunked ? "\r\n" : "";
     if (piece.got == 0 && body.trailers != nullptr) end.insert(0, trailer_lines(body.parser->get(), *body.trailers));
-    const std::array<net::const_buffer, 3> out{net::buffer(size), net::buffer(space.data(), piece.got),
+    const std::array<net::const_buffer, 3> out{net::buffer(size), net::buffer(space.first(piece.got)),
                                                net::buffer(end)};
     const error_code error = co_await connection_->write(out, options_.timeouts.body, written_);
     if (error) co_return error == net::error::timed_out ? Trouble::late : Trouble::lost;

@@ -44,7 +44,7 @@ struct Piece {
 template <class Parser>
 Task<Piece> read_piece(Connection& connection, Parser& parser, std::span<char> into, Millis limit);
 
-// What follows the head. Either bytes, or a client's body as it comes.
+// What follows the head: bytes, and then the rest of a client's body as it comes, if there is a client.
 struct BodySource {
   std::string_view bytes;
   Connection* client = nullptr;
