@@ -363,7 +363,7 @@ TEST(Rules, EveryProblemIsWellFormed) {
   options.docs_url = "https://docs.example.com/idempotency";
   const Rules rules(options);
   std::set<std::string> names;
-  for (int i = 0; i <= static_cast<int>(Problem::not_recorded); ++i) {
+  for (int i = 0; i <= static_cast<int>(Problem::path_unclear); ++i) {
     const auto problem = static_cast<Problem>(i);
     const Answer answer = rules.problem(problem);
     const json body = json::parse(answer.body);
@@ -386,8 +386,8 @@ TEST(Rules, EveryProblemHasItsSectionInTheDocs) {
   const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::size_t sections = 0;
   for (auto at = page.find("\n### "); at != std::string::npos; at = page.find("\n### ", at + 1)) ++sections;
-  EXPECT_EQ(sections, static_cast<std::size_t>(Problem::not_recorded) + 1);
-  for (int i = 0; i <= static_cast<int>(Problem::not_recorded); ++i) {
+  EXPECT_EQ(sections, static_cast<std::size_t>(Problem::path_unclear) + 1);
+  for (int i = 0; i <= static_cast<int>(Problem::path_unclear); ++i) {
     const auto problem = static_cast<Problem>(i);
     const std::string section =
         "\n### " + std::string(to_string(problem)) + "\n\n" + std::to_string(status_of(problem)) + ". ";

@@ -325,4 +325,16 @@ Answer Endpoint::run(const Request& request, const std::function<Answer(Executio
   return opening.execution.finish(std::move(answer));
 }
 
+Endpoints::Endpoints(Engine& engine, Routes routes) : router_(std::move(routes)) {
+  for (const Route& route : router_.routes().routes) endpoints_.emplace_back(engine, route.options);
+  endpoints_.emplace_back(engine, router_.routes().otherwise);
+}
+
+Endpoint* Endpoints::find(const Request& request) {
+  const auto index = router_.find(request);
+  return index ? &endpoints_[*index] : nullptr;
+}
+
+Answer Endpoints::unclear() const { return endpoints_.back().rules().problem(Problem::path_unclear); }
+
 }  // namespace once::http

@@ -15,7 +15,7 @@ struct Text {
 };
 
 // In the order of Problem. All of it is plain ASCII without quotes and backslashes, so it goes into JSON as it is.
-constexpr std::array<Text, 15> texts{{
+constexpr std::array<Text, 16> texts{{
     {"key-missing", 400, "Idempotency key is missing",
      "This operation needs an idempotency key. Send one that is new for each operation, such as a UUID, and the same "
      "one "
@@ -54,6 +54,9 @@ constexpr std::array<Text, 15> texts{{
      "The operation was carried out, but its answer could not be recorded. Send the same request again after the time "
      "in "
      "Retry-After."},
+    {"path-unclear", 400, "The path can be read in more than one way",
+     "Servers differ in what they take it for, and different rules hold for that here. Write it without dot segments, "
+     "empty segments, semicolons, backslashes and needless percent-encoding."},
 }};
 
 const Text& text_of(Problem problem) noexcept { return texts[static_cast<std::size_t>(problem)]; }

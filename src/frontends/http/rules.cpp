@@ -12,6 +12,7 @@
 #include "frontends/http/client_key.hpp"
 #include "frontends/http/headers.hpp"
 #include "frontends/http/problem.hpp"
+#include "frontends/http/target.hpp"
 
 namespace once::http {
 
@@ -96,23 +97,6 @@ std::string_view bytes_of(const Sha256& digest) noexcept {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-// "/charges" of "/charges?a=b" and of "http://host/charges?a=b".
-std::string_view path_of(std::string_view target) noexcept {
-  if (!target.starts_with('/')) {
-    const auto scheme = target.find("://");
-    if (scheme != std::string_view::npos) {
-      const auto path = target.find_first_of("/?#", scheme + 3);
-      target = path == std::string_view::npos || target[path] != '/' ? std::string_view("/") : target.substr(path);
-    }
-  }
-  return target.substr(0, target.find_first_of("?#"));
-}
-
-std::string_view query_of(std::string_view target) noexcept {
-  const auto query = target.find('?');
-  return query == std::string_view::npos ? std::string_view() : target.substr(query);
-}
-
 // A path as a part of a key: readable, without spaces, not too long. What is cut is longer than what is not, so the two
 // are never the same.
 std::string route_of_path(std::string_view path) {
@@ -193,8 +177,8 @@ struct Rules::Parts {
     return out;
   }
 
-  [[nodiscard]] bool is_method(std::string_view method) const noexcept {
-    return std::ranges::find(options.methods, method) != options.methods.end();
+  [[nodiscard]] bool is_ours(std::string_view method) const noexcept {
+    return options.protect && std::ranges::find(options.methods, method) != options.methods.end();
   }
 
   [[nodiscard]] ClientKey header_key(const Request& request) const {
@@ -263,7 +247,7 @@ const Options& Rules::options() const noexcept { return parts_->options; }
 Examination Rules::examine_head(const Request& request) const {
   const Parts& parts = *parts_;
   Examination out;
-  if (!parts.is_method(request.method)) {
+  if (!parts.is_ours(request.method)) {
     out.kind = Examination::Kind::pass;
     return out;
   }
@@ -278,7 +262,7 @@ Examination Rules::examine_head(const Request& request) const {
 Examination Rules::examine(const Request& request) const {
   const Parts& parts = *parts_;
   Examination out;
-  if (!parts.is_method(request.method)) {
+  if (!parts.is_ours(request.method)) {
     out.kind = Examination::Kind::pass;
     return out;
   }

@@ -19,10 +19,12 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <once/callback.hpp>
 #include <once/engine/engine.hpp>
 #include <once/frontends/http/message.hpp>
+#include <once/frontends/http/router.hpp>
 #include <once/frontends/http/rules.hpp>
 
 namespace once::http {
@@ -122,6 +124,25 @@ class Endpoint {
  private:
   Engine& engine_;
   std::shared_ptr<const Rules> rules_;
+};
+
+// An endpoint for each route of a service, and one for all other paths. Thread-safe. The engine must outlive it and
+// every Execution; this may go before them.
+class Endpoints {
+ public:
+  // Throws Exception(misuse) for routes and options that cannot be.
+  Endpoints(Engine& engine, Routes routes);
+
+  // The one for a request. Null: answer it with unclear(), because servers may read its path in ways that different
+  // rules are for (Router::find).
+  [[nodiscard]] Endpoint* find(const Request& request);
+  [[nodiscard]] Answer unclear() const;  // 400 path-unclear
+
+  [[nodiscard]] const Router& router() const noexcept { return router_; }
+
+ private:
+  Router router_;
+  std::vector<Endpoint> endpoints_;  // By the router's indices.
 };
 
 }  // namespace once::http

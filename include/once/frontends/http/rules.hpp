@@ -37,6 +37,8 @@ enum class Fate : std::uint8_t {
 std::string_view to_string(Fate fate) noexcept;
 
 struct Options {
+  bool protect = true;  // false: all requests pass through unprotected and untouched, whatever else is said here.
+
   // Requests with other methods pass through unprotected and untouched.
   std::vector<std::string> methods{"POST", "PATCH"};
 
@@ -92,6 +94,8 @@ struct Options {
   // Where docs/http.md is published; a problem's `type` is this, '#' and the problem's name. Empty: "urn:once:problem:"
   // and the name. A URI without fragment, quotes or spaces.
   std::string docs_url;
+
+  friend bool operator==(const Options&, const Options&) = default;
 };
 
 // The problems of RFC 9457 that answers without a result are. docs/http.md has a section for each.
@@ -111,6 +115,7 @@ enum class Problem : std::uint8_t {
   handler_failed,     // 500
   claim_lost,         // 409, Retry-After
   not_recorded,       // 503, Retry-After
+  path_unclear,       // 400, of a Router
 };
 
 std::string_view to_string(Problem problem) noexcept;  // "key-missing" …

@@ -1,0 +1,232 @@
+#include "frontends/http/readings.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_set>
+#include <utility>
+
+namespace once::http {
+
+namespace {
+
+// Of all readings together: what is over it is an attack.
+constexpr std::size_t most_bytes = std::size_t{32} * 1024;
+constexpr std::size_t most_readings = 64;
+
+bool is_unreserved(char c) noexcept {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+         c == '.' || c == '~';
+}
+
+int hex(char c) noexcept {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// The byte that the percent sign at `at` stands for; -1: none.
+int escaped_at(std::string_view path, std::size_t at) noexcept {
+  if (at + 2 >= path.size()) return -1;
+  const int high = hex(path[at + 1]);
+  const int low = hex(path[at + 2]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+template <class Wanted>
+std::string decoded(std::string_view path, Wanted wanted) {
+  std::string out;
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    const int byte = path[i] == '%' ? escaped_at(path, i) : -1;
+    if (byte >= 0 && wanted(static_cast<char>(byte))) {
+      out += static_cast<char>(byte);
+      i += 2;
+    } else {
+      out += path[i];
+    }
+  }
+  return out;
+}
+
+// change(segment) for each of them.
+template <class Change>
+std::string by_segment(std::string_view path, Change change) {
+  std::string out;
+  for (std::size_t at = 0; at <= path.size();) {
+    const std::size_t slash = std::min(path.find('/', at), path.size());
+    out += change(path.substr(at, slash - at));
+    if (slash < path.size()) out += '/';
+    at = slash + 1;
+  }
+  return out;
+}
+
+std::string decode(std::string_view path) {
+  return decoded(path, [](char) { return true; });
+}
+std::string decode_but_slashes(std::string_view path) {
+  return decoded(path, [](char c) { return c != '/' && c != '\\'; });
+}
+std::string decode_unreserved(std::string_view path) { return decoded(path, is_unreserved); }
+
+std::string turn_backslashes(std::string_view path) {
+  std::string out(path);
+  std::ranges::replace(out, '\\', '/');
+  return out;
+}
+
+std::string blanks_for_plus(std::string_view path) {
+  std::string out(path);
+  std::ranges::replace(out, '+', ' ');
+  return out;
+}
+
+std::string join_slashes(std::string_view path) {
+  std::string out;
+  for (const char c : path) {
+    if (c != '/' || !out.ends_with('/')) out += c;
+  }
+  return out;
+}
+
+// RFC 3986, section 5.2.4. An empty segment is one.
+std::string resolve_dots(std::string_view path) {
+  std::vector<std::string_view> kept;
+  bool at_folder = false;  // It ends with a slash then.
+  for (std::size_t at = path.starts_with('/') ? 1 : 0; at <= path.size();) {
+    const std::size_t slash = std::min(path.find('/', at), path.size());
+    const std::string_view segment = path.substr(at, slash - at);
+    at_folder = segment == "." || segment == "..";
+    if (segment == ".." && !kept.empty()) kept.pop_back();
+    if (!at_folder) kept.push_back(segment);
+    at = slash + 1;
+  }
+  std::string out;
+  for (const std::string_view segment : kept) {
+    out += '/';
+    out += segment;
+  }
+  if (at_folder || out.empty()) out += '/';
+  return out;
+}
+
+std::string drop_parameters(std::string_view path) {
+  return by_segment(path, [](std::string_view segment) { return segment.substr(0, segment.find(';')); });
+}
+std::string cut_at_semicolon(std::string_view path) { return std::string(path.substr(0, path.find(';'))); }
+std::string cut_at_query(std::string_view path) { return std::string(path.substr(0, path.find_first_of("?#"))); }
+
+// Windows drops them at the end, others blanks on both sides. What is dots only is left to resolve_dots().
+std::string trim_segments(std::string_view path) {
+  return by_segment(path, [](std::string_view segment) {
+    const auto first = segment.find_first_not_of(' ');
+    if (first == std::string_view::npos) return std::string_view();
+    std::string_view rest = segment.substr(first);
+    const auto last = rest.find_last_not_of(". ");
+    if (last == std::string_view::npos) return rest.substr(0, rest.find(' '));
+    return rest.substr(0, last + 1);
+  });
+}
+
+// "/charges.json" is "/charges" for frameworks in which a path's ending asks for a format.
+std::string drop_extension(std::string_view path) {
+  const auto last = path.find_last_of('/');
+  const auto dot = path.find_last_of('.');
+  if (dot == std::string_view::npos || (last != std::string_view::npos && dot <= last + 1)) return std::string(path);
+  return std::string(path.substr(0, dot));
+}
+
+constexpr std::array steps{decode,           decode_but_slashes, decode_unreserved, turn_backslashes,
+                           blanks_for_plus,  join_slashes,       resolve_dots,      drop_parameters,
+                           cut_at_semicolon, cut_at_query,       trim_segments,     drop_extension};
+
+struct Range {
+  std::uint32_t first;
+  std::uint32_t last;
+};
+// What is normalised (NFKC), or replaced by what fits best, to something with one of / \ . ; ? # % in it.
+constexpr std::array look_alikes{
+    Range{0x037E, 0x037E},   Range{0x066A, 0x066A}, Range{0x2024, 0x2026}, Range{0x2044, 0x2044}, Range{0x2047, 0x2049},
+    Range{0x2100, 0x2101},   Range{0x2105, 0x2106}, Range{0x2215, 0x2216}, Range{0x2488, 0x249B}, Range{0x29F5, 0x29F9},
+    Range{0x33C2, 0x33C2},   Range{0x33C7, 0x33C7}, Range{0x33D8, 0x33D8}, Range{0xFE10, 0xFE19}, Range{0xFE30, 0xFE30},
+    Range{0xFE52, 0xFE56},   Range{0xFE5F, 0xFE5F}, Range{0xFE68, 0xFE6A}, Range{0xFF03, 0xFF03}, Range{0xFF05, 0xFF05},
+    Range{0xFF0E, 0xFF0F},   Range{0xFF1B, 0xFF1B}, Range{0xFF1F, 0xFF1F}, Range{0xFF3C, 0xFF3C}, Range{0xFF61, 0xFF61},
+    Range{0x1F100, 0x1F100},
+};
+
+std::uint32_t byte_at(std::string_view text, std::size_t at) noexcept {
+  return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U;
+}
+
+// What some take for something else: control characters, three dots (a way up, once), UTF-8 that is longer than it must
+// be (some decode it all the same), look-alikes. Latin-1 and the like are only themselves.
+bool is_doubtful(std::string_view path) noexcept {
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    const std::uint32_t lead = byte_at(path, i);
+    if (lead < 0x20 || lead == 0x7F || path.substr(i).starts_with("/...")) return true;
+    if (lead < 0xC0) continue;
+    const std::uint32_t second = byte_at(path, i + 1);
+    if (lead <= 0xC1 || (lead == 0xE0 && second >= 0x80 && second < 0xA0) ||
+        (lead == 0xF0 && second >= 0x80 && second < 0x90) || lead >= 0xF5) {
+      return true;
+    }
+    std::uint32_t point = 0;
+    if (lead < 0xE0) {
+      point = (lead & 0x1FU) << 6U | (second & 0x3FU);
+    } else if (lead < 0xF0) {
+      point = (lead & 0x0FU) << 12U | (second & 0x3FU) << 6U | (byte_at(path, i + 2) & 0x3FU);
+    } else {
+      point = (lead & 0x07U) << 18U | (second & 0x3FU) << 12U | (byte_at(path, i + 2) & 0x3FU) << 6U |
+              (byte_at(path, i + 3) & 0x3FU);
+    }
+    if (std::ranges::any_of(look_alikes, [&](Range range) { return point >= range.first && point <= range.last; })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Has a percent sign that begins nothing. In what was decoded it is itself.
+bool is_broken(std::string_view path) noexcept {
+  for (std::size_t at = path.find('%'); at != std::string_view::npos; at = path.find('%', at + 1)) {
+    if (escaped_at(path, at) < 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool has_one_reading(std::string_view path) noexcept {
+  constexpr std::string_view plain = "!$&'()*,=:@";
+  if (!path.starts_with('/')) return false;
+  char before = 'x';
+  for (const char c : path) {
+    if (c == '/' ? before == '/' : c == '.' || (!is_unreserved(c) && plain.find(c) == std::string_view::npos)) {
+      return false;
+    }
+    before = c;
+  }
+  return true;
+}
+
+std::optional<std::vector<std::string>> readings_of(std::string_view path) {
+  std::vector<std::string> readings{std::string(path)};
+  std::unordered_set<std::string> known{readings.front()};
+  std::size_t bytes = path.size();
+  if (!path.starts_with('/') || is_broken(path) || is_doubtful(path)) return std::nullopt;
+  for (std::size_t next = 0; next < readings.size(); ++next) {
+    for (const auto& step : steps) {
+      std::string other = step(readings[next]);
+      if (known.contains(other)) continue;
+      bytes += other.size();
+      if (bytes > most_bytes || readings.size() == most_readings || is_doubtful(other)) return std::nullopt;
+      known.insert(other);
+      readings.push_back(std::move(other));
+    }
+  }
+  return readings;
+}
+
+}  // namespace once::http

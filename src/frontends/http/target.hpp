@@ -1,0 +1,14 @@
+// What a request line asks for.
+#pragma once
+
+#include <string_view>
+
+namespace once::http {
+
+// "/charges" of "/charges?a=b" and of "http://host/charges?a=b".
+std::string_view path_of(std::string_view target) noexcept;
+
+// "?a=b", or nothing.
+std::string_view query_of(std::string_view target) noexcept;
+
+}  // namespace once::http
