@@ -156,6 +156,19 @@ TEST_F(OperatorsApi, GetsNothingThatIsNoRequest) {
   EXPECT_TRUE(threads.empty());
 }
 
+TEST_F(OperatorsApi, DoesNotWaitForSlowOnes) {
+  options.timeouts.head = Millis{50};
+  start(counting());
+  for (const char* const part :
+       {"", "POST /v1/rec", "POST /v1/records HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nb"}) {
+    Line line = Line::to(proxy->admin_port());
+    line.write(part);
+    EXPECT_EQ(line.read_message()->status(), 408U) << part;
+    EXPECT_EQ(line.read_all(), "");
+  }
+  EXPECT_TRUE(threads.empty());
+}
+
 TEST_F(OperatorsApi, AsksForTheBodyOfWhoExpectsThat) {
   start(counting());
   Line line = Line::to(proxy->admin_port());

@@ -20,7 +20,6 @@ namespace once::proxy {
 
 namespace {
 
-constexpr Millis patience{5'000};  // For a request, and for an answer to be taken.
 constexpr std::size_t most_head_bytes = 8 * 1024;
 constexpr std::size_t most_connections = 64;
 
@@ -53,12 +52,14 @@ Task<http::Answer> page(Loop& loop, const AdminPages& pages, std::string_view ta
   co_return text(404, "There are /healthz, /readyz and /metrics.\n");
 }
 
+http::Answer too_late() { return text(408, "The request did not come in time.\n"); }
 http::Answer too_long() { return text(431, "The request's headers are too long.\n"); }
 
 using OperatorParser = bhttp::request_parser<bhttp::string_body>;
 
-// Reads a request until `until`. An answer: it cannot be read, and that is why. Gone: `parser` is not done.
-Task<std::optional<http::Answer>> read_request(Connection& client, OperatorParser& parser, Steady::time_point until) {
+// Reads a request. An answer: it cannot be read, and that is why. Gone: `parser` is not done.
+Task<std::optional<http::Answer>> read_request(Connection& client, OperatorParser& parser, Millis patience) {
+  const auto until = Steady::now() + patience;
   parser.header_limit(most_head_bytes);
   parser.body_limit(ProxyOptions::max_admin_body_bytes);
   parser.eager(true);
@@ -69,8 +70,9 @@ Task<std::optional<http::Answer>> read_request(Connection& client, OperatorParse
   while (scan.kind != HeadScan::Kind::complete) {
     if (scan.kind == HeadScan::Kind::malformed) co_return text(400, "The request cannot be read.\n");
     if (client.buffer.size() > most_head_bytes) co_return too_long();
-    if (Steady::now() > until) co_return std::nullopt;
-    if (const error_code error = co_await fill()) co_return std::nullopt;
+    const error_code error = co_await fill();
+    if (error == net::error::timed_out || Steady::now() > until) co_return too_late();
+    if (error) co_return std::nullopt;
     const auto bytes = client.buffer.cdata();
     scan = scan_head({static_cast<const char*>(bytes.data()), bytes.size()}, scan.bytes);
   }
@@ -91,8 +93,9 @@ Task<std::optional<http::Answer>> read_request(Connection& client, OperatorParse
       if (co_await client.write(out, patience, written)) co_return std::nullopt;
       asked_on = true;
     }
-    if (Steady::now() > until) co_return text(408, "The request did not come in time.\n");
-    if (co_await fill()) co_return std::nullopt;
+    error = co_await fill();
+    if (error == net::error::timed_out || Steady::now() > until) co_return too_late();
+    if (error) co_return std::nullopt;
   }
 }
 
@@ -141,7 +144,7 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   Connection client(loop, std::move(socket));
   // Not in the frame: g++ 12 then warns of how that is freed (-Wmismatched-new-delete), wrongly.
   const auto parser = std::make_unique<OperatorParser>();
-  std::optional<http::Answer> answer = co_await read_request(client, *parser, Steady::now() + patience);
+  std::optional<http::Answer> answer = co_await read_request(client, *parser, pages.patience);
   if (!answer) {
     if (!parser->is_done()) co_return;
     answer.emplace(co_await respond(loop, pages, *parser));
@@ -153,7 +156,7 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   const std::array<net::const_buffer, 2> out{net::buffer(lines), net::buffer(body)};
   std::uint64_t written = 0;
   // Whoever has gone does not need it.
-  static_cast<void>(co_await client.write(out, patience, written));
+  static_cast<void>(co_await client.write(out, pages.patience, written));
   error_code ignored;
   client.socket.shutdown(tcp::socket::shutdown_send, ignored);
 }

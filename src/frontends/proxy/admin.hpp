@@ -8,12 +8,14 @@
 #include <once/callback.hpp>
 #include <once/engine/engine.hpp>
 #include <once/frontends/http/message.hpp>
+#include <once/time.hpp>
 
 #include "frontends/proxy/loop.hpp"
 
 namespace once::proxy {
 
 struct AdminPages {
+  Millis patience{0};  // For a request, and for each step of an answer to be taken.
   Engine* engine = nullptr;
   std::function<bool()> draining;
   std::function<std::string()> metrics;

@@ -22,7 +22,8 @@ namespace once::proxy {
 namespace {
 
 constexpr Millis most_tick{100};
-constexpr Millis full_pause{5};      // Between two looks whether a client has gone, when there are as many as may be.
+constexpr Millis full_pause{5};  // Between two looks whether a client has gone, when there are as many as may be.
+constexpr Millis most_admin_patience{5'000};
 constexpr Millis no_room_pause{50};  // When there is no file descriptor left for another connection.
 
 ProxyOptions checked(ProxyOptions options) {
@@ -89,7 +90,8 @@ class Proxy::Impl {
       metrics->count(served);
       if (told) told(served);
     };
-    pages_ = {.engine = &engine,
+    pages_ = {.patience = std::min(options_.timeouts.head, most_admin_patience),
+              .engine = &engine,
               .draining = [this] { return draining(); },
               .metrics = [this] { return options_.metrics->text(connections()); },
               .operators = options_.operators};
