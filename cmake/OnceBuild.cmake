@@ -44,5 +44,74 @@ function(once_compile_privately target)
       -Wduplicated-cond -Wlogical-op
       # g++ 12 reports it wrongly for std::string (GCC bug 105651).
       -Wno-restrict)
+    if(ONCE_UNITY)
+      target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # It takes sources that are joined for headers.
+    endif()
+  else()
+    target_compile_options(${target} PRIVATE -Wreserved-identifier)
   endif()
+endfunction()
+
+# once_precompile(<target> libraries|programs|tests): what most files include is parsed once for all targets of a kind.
+# The three differ in what a compiler wants to be the same for a precompiled header: -fPIC or -fPIE, and -O0.
+# Headers with macros that single targets define stay out. That each file includes what it needs is seen by the preset
+# clang and by the consumers in tests/package, which precompile nothing.
+function(once_precompile target kind)
+  if(NOT ONCE_PRECOMPILE)
+    return()
+  endif()
+  set(owner once_precompiled_${kind})
+  if(NOT TARGET ${owner})
+    set(headers
+      <algorithm> <array> <atomic> <charconv> <chrono> <condition_variable> <cstddef> <cstdint> <cstring> <exception>
+      <functional> <limits> <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <system_error> <thread>
+      <unordered_map> <utility> <variant> <vector>)
+    if(kind STREQUAL "tests")
+      list(APPEND headers <filesystem> <fstream> <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
+    endif()
+    file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/${owner}.cpp" CONTENT "")
+    add_library(${owner} OBJECT "${CMAKE_BINARY_DIR}/${owner}.cpp")
+    target_precompile_headers(${owner} PRIVATE ${headers})
+    once_compile_privately(${owner})
+    if(NOT kind STREQUAL "libraries")
+      set_target_properties(${owner} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${owner} PRIVATE ${CMAKE_CXX_COMPILE_OPTIONS_PIE})
+    endif()
+    if(kind STREQUAL "tests")
+      target_link_libraries(${owner} PRIVATE GTest::gmock)  # Its definitions.
+      once_compile_as_test(${owner})
+    endif()
+    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+      target_compile_options(${owner} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")  # Else ccache never finds it again.
+    endif()
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ${owner})
+endfunction()
+
+# once_join(<out> <target> <source> ...): what to compile in place of these sources of the calling folder. With ONCE_UNITY
+# they are joined by eights. CMake's UNITY_BUILD does that with absolute paths, so that ccache knows nothing in another
+# clone; these are relative.
+function(once_join out target)
+  set(${out} ${ARGN} PARENT_SCOPE)
+  list(LENGTH ARGN count)
+  if(NOT ONCE_UNITY OR count LESS 2)
+    return()
+  endif()
+  set(folder "${CMAKE_CURRENT_BINARY_DIR}/joined")
+  file(RELATIVE_PATH back "${folder}" "${CMAKE_CURRENT_SOURCE_DIR}")
+  set(joined "")
+  math(EXPR last "${count} - 1")
+  foreach(begin RANGE 0 ${last} 8)
+    list(SUBLIST ARGN ${begin} 8 sources)
+    list(TRANSFORM sources REPLACE "(.+)" "#include \"${back}/\\1\"\n")
+    string(JOIN "" content ${sources})
+    file(CONFIGURE OUTPUT "${folder}/${target}_${begin}.cpp" CONTENT "${content}")
+    list(APPEND joined "${folder}/${target}_${begin}.cpp")
+  endforeach()
+  set(${out} ${joined} PARENT_SCOPE)
+endfunction()
+
+# Expectations are much code that runs once: a third of the time of a whole build goes into optimising them.
+function(once_compile_as_test target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Debug>:-O0>)
 endfunction()

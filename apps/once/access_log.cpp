@@ -14,6 +14,7 @@
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
 
+#include "supervise.hpp"
 #include "text.hpp"
 
 namespace once::cli {
@@ -30,15 +31,6 @@ double milliseconds(std::chrono::nanoseconds span) {
 std::string line_of(const nlohmann::ordered_json& json) {
   // What a client calls a path need not be UTF-8.
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
-
-void write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // There is nobody to tell.
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
 }
 
 }  // namespace
@@ -115,7 +107,7 @@ void AccessLog::run() {
       json["lines_lost"] = lost;
       lines += line_of(json);
     }
-    write_all(fd_, lines);
+    static_cast<void>(write_all(fd_, lines));  // There is nobody to tell.
     lock.lock();
   }
 }

@@ -21,8 +21,6 @@ namespace once::cli {
 
 namespace {
 
-[[noreturn]] void misuse(const std::string& text) { throw Exception(ErrorKind::misuse, text); }
-
 [[noreturn]] void unavailable(const std::string& what) {
   throw Exception(ErrorKind::unavailable, what + ": " + std::strerror(errno));
 }

@@ -20,7 +20,7 @@ namespace once::cli {
 
 namespace {
 
-struct KeyOptions {
+struct KeyCommand {
   keys::Recipe recipe;
   std::string dialect = "native";
   std::string file;
@@ -57,7 +57,7 @@ std::string fingerprint_text(const keys::Derived& derived, keys::Dialect dialect
   return derived.fingerprint.empty() ? "" : keys::digest_text(dialect, derived.fingerprint.bytes());
 }
 
-int show_key(KeyOptions options) {
+int show_key(KeyCommand options) {
   const auto dialect = keys::dialect_from(options.dialect);
   if (!dialect) {
     throw Exception(ErrorKind::misuse, "unknown dialect '" + escaped(options.dialect) +
@@ -104,7 +104,7 @@ int show_key(KeyOptions options) {
 }  // namespace
 
 void add_key(CLI::App& app, Invocation& invocation) {
-  const auto options = std::make_shared<KeyOptions>();
+  const auto options = std::make_shared<KeyCommand>();
   CLI::App* const command = app.add_subcommand("key", "Show the key and fingerprint that an event gets");
   command->add_option("--scope", options->recipe.scope,
                       "What the key lives in; in a dialect all that stands left of '#', such as my-func.app.handler");

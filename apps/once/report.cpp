@@ -103,8 +103,8 @@ std::string when(Time time, Time now) {
 }
 
 std::string indented(std::string_view bytes) {
-  constexpr std::size_t most_bytes = 2000;
-  const std::string_view shown = bytes.substr(0, most_bytes);
+  constexpr std::size_t most_shown = 2000;
+  const std::string_view shown = bytes.substr(0, most_shown);
   std::string out;
   std::size_t at = 0;
   while (at < shown.size()) {

@@ -52,8 +52,6 @@ std::string read_file(const std::string& path, std::string_view option) {
   }
 }
 
-[[noreturn]] void misuse(const std::string& text) { throw Exception(ErrorKind::misuse, text); }
-
 // In the form of `once run`, which then replays it like any other.
 Result run_result_of(const ResolveOptions& options, const std::string& output) {
   if (*options.exit_code < 0 || *options.exit_code > 255) misuse("--exit-code is 0 to 255");

@@ -10,8 +10,6 @@ namespace once::cli {
 
 namespace {
 
-[[noreturn]] void misuse(const std::string& text) { throw Exception(ErrorKind::misuse, text); }
-
 std::optional<Fate> fate_from(std::string_view word) {
   if (word == "keep") return Fate::keep;
   if (word == "release") return Fate::release;

@@ -8,9 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include <once/error.hpp>
 #include <once/time.hpp>
 
 namespace once::cli {
+
+// What was given cannot be.
+[[noreturn]] inline void misuse(const std::string& text) { throw Exception(ErrorKind::misuse, text); }
 
 // "500ms", "30s", "5m", "24h", "7d": a whole number and its unit, nothing else. Throws Exception(misuse) naming `what`,
 // also for numbers over 10 years.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace once {
 
@@ -13,6 +14,9 @@ using Time = std::chrono::sys_time<Millis>;
 // Nanoseconds since an arbitrary moment on this host, never set back, running on during suspend
 // (CLOCK_BOOTTIME on Linux). Only differences within one host mean anything.
 using Uptime = std::chrono::nanoseconds;
+
+// How a time is written where it is a number.
+inline constexpr std::int64_t unix_ms(Time time) noexcept { return time.time_since_epoch().count(); }
 
 // An expiry that never comes.
 inline constexpr Time never = Time::max();

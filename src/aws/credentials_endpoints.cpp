@@ -10,6 +10,7 @@
 
 #include <once/error.hpp>
 
+#include "aws/ascii.hpp"
 #include "aws/credentials_search.hpp"
 #include "aws/endpoint.hpp"
 #include "aws/signer.hpp"
@@ -103,10 +104,7 @@ std::optional<Credentials> from_container(Search& search) {
 
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html
 std::optional<Credentials> from_instance(Search& search) {
-  std::string disabled = search.variable("AWS_EC2_METADATA_DISABLED");
-  std::transform(disabled.begin(), disabled.end(), disabled.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (disabled == "true") {
+  if (lower(search.variable("AWS_EC2_METADATA_DISABLED")) == "true") {
     search.tried.emplace_back("EC2 instance metadata (AWS_EC2_METADATA_DISABLED is true)");
     return {};
   }

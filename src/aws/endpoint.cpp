@@ -10,6 +10,7 @@
 
 #include <once/error.hpp>
 
+#include "aws/ascii.hpp"
 #include "aws/shared_config.hpp"
 
 namespace once::aws {
@@ -18,12 +19,6 @@ namespace {
 
 bool is_letter_or_digit(char c) noexcept {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
 }
 
 // A name of labels as RFC 1123 has them, with the underscores that people use in local networks.

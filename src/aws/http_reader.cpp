@@ -6,19 +6,13 @@
 #include <system_error>
 #include <utility>
 
+#include "aws/ascii.hpp"
+
 namespace once::aws {
 
 namespace {
 
 constexpr std::size_t reserve_at_most = std::size_t{1} << 20U;  // A length is only what the server says.
-
-std::string_view trim(std::string_view text) noexcept {
-  const auto first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
-char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 bool is_visible(char c) noexcept { return c > ' ' && c < 0x7f; }
 
@@ -172,8 +166,7 @@ bool HttpReader::read_head(std::string_view head) {
         !std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(colon), is_visible)) {
       return refuse("has a malformed header");
     }
-    std::string name(line.substr(0, colon));
-    std::transform(name.begin(), name.end(), name.begin(), lower);
+    std::string name = lower(line.substr(0, colon));
     const std::string_view value = trim(line.substr(colon + 1));
     if (name == "content-length") {
       const auto told = number<std::uint64_t>(value, 10);

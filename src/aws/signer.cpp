@@ -12,6 +12,8 @@
 
 #include <once/error.hpp>
 
+#include "aws/ascii.hpp"
+
 namespace once::aws {
 
 namespace {
@@ -101,8 +103,6 @@ class Hmac {
   Context inner_;
   Context outer_;
 };
-
-constexpr char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 void append_lower(std::string& out, std::string_view text) {
   const std::size_t begin = out.size();

@@ -11,8 +11,8 @@ namespace {
 
 constexpr unsigned max_tries = 6;         // Of one doubtful write; with the backoff below about a second.
 constexpr unsigned max_refusals = 1'000;  // Each means that somebody else got on; so many mean a store that is not one.
-constexpr Millis first_backoff{20};
-constexpr Millis most_backoff{500};
+constexpr Millis first_ask_again{20};
+constexpr Millis most_ask_again{500};
 
 }  // namespace
 
@@ -139,7 +139,7 @@ void Conversation::on_failed(Error error) {
   const bool may_pass = error.kind == ErrorKind::in_doubt || error.kind == ErrorKind::unavailable;
   // Without a doubtful write there is nothing of ours to clear up, and the caller may as well be told at once.
   if (in_doubt_ && may_pass && ++failures_ < max_tries) {
-    core_->options.timers->at(core_->uptime() + core_->backoff(failures_, first_backoff, most_backoff),
+    core_->options.timers->at(core_->uptime() + core_->backoff(failures_, first_ask_again, most_ask_again),
                               [self = shared_from_this()] { self->read(); });
     return;
   }

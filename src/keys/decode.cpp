@@ -6,17 +6,16 @@
 #include <array>
 #include <once/error.hpp>
 
+#include "keys/refuse.hpp"
 #include "keys/text.hpp"
 
 namespace once::keys {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) { throw Exception(ErrorKind::misuse, message); }
-
 constexpr unsigned none = 64;
 
-constexpr std::array<std::uint8_t, 256> make_values() {
+constexpr std::array<std::uint8_t, 256> make_base64_values() {
   std::array<std::uint8_t, 256> values{};
   values.fill(none);
   std::uint8_t next = 0;
@@ -25,9 +24,9 @@ constexpr std::array<std::uint8_t, 256> make_values() {
   }
   return values;
 }
-constexpr auto values = make_values();
+constexpr auto base64_values = make_base64_values();
 
-unsigned value_of(char c) { return values[static_cast<unsigned char>(c)]; }
+unsigned value_of(char c) { return base64_values[static_cast<unsigned char>(c)]; }
 
 // Collects six bits at a time.
 class Bits {

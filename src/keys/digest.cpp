@@ -21,12 +21,12 @@ constexpr std::array<Names, 6> common{{{"md5", "MD5"},
                                        {"sha512", "SHA512"}}};
 
 // hashlib.algorithms_guaranteed, but for shake_128 and shake_256, whose hexdigest() wants a length.
-constexpr std::array<Names, 6> python{{{"sha3_224", "SHA3-224"},
-                                       {"sha3_256", "SHA3-256"},
-                                       {"sha3_384", "SHA3-384"},
-                                       {"sha3_512", "SHA3-512"},
-                                       {"blake2b", "BLAKE2B-512"},
-                                       {"blake2s", "BLAKE2S-256"}}};
+constexpr std::array<Names, 6> python_names{{{"sha3_224", "SHA3-224"},
+                                             {"sha3_256", "SHA3-256"},
+                                             {"sha3_384", "SHA3-384"},
+                                             {"sha3_512", "SHA3-512"},
+                                             {"blake2b", "BLAKE2B-512"},
+                                             {"blake2s", "BLAKE2S-256"}}};
 
 // What MessageDigest.getInstance() finds in the JDK, in lower case. MD2 is left out: OpenSSL has none.
 constexpr std::array<Names, 14> java{{{"md5", "MD5"},
@@ -56,7 +56,7 @@ std::string lower(std::string_view name) {
   return out;
 }
 
-[[noreturn]] void refuse(std::string_view name, Dialect dialect, const std::string& instead) {
+[[noreturn]] void refuse_hash(std::string_view name, Dialect dialect, const std::string& instead) {
   throw Exception(ErrorKind::misuse,
                   "unknown hash " + quoted(name) + " for " + std::string(to_string(dialect)) + " keys: " + instead);
 }
@@ -66,12 +66,12 @@ std::string openssl_name(Dialect dialect, std::string_view name) {
     case Dialect::native:
       if (name.empty() || name == "sha256") return "SHA256";
       if (name == "md5") return "MD5";
-      refuse(name, dialect, "use sha256 or md5");
+      refuse_hash(name, dialect, "use sha256 or md5");
     case Dialect::powertools_python:
       if (name.empty()) return "MD5";
       if (const char* found = find(common, name)) return found;
-      if (const char* found = find(python, name)) return found;
-      refuse(name, dialect, "use an attribute of hashlib such as md5, sha256, sha3_256, blake2b");
+      if (const char* found = find(python_names, name)) return found;
+      refuse_hash(name, dialect, "use an attribute of hashlib such as md5, sha256, sha3_256, blake2b");
     case Dialect::powertools_typescript:
       if (name.empty()) return "MD5";
       if (const char* found = find(common, name)) return found;
@@ -84,7 +84,7 @@ std::string openssl_name(Dialect dialect, std::string_view name) {
       return "MD5";
     case Dialect::powertools_dotnet:
       if (name.empty() || lower(name) == "md5") return "MD5";
-      refuse(name, dialect, "Powertools for .NET uses md5 whatever is configured; leave the hash out");
+      refuse_hash(name, dialect, "Powertools for .NET uses md5 whatever is configured; leave the hash out");
   }
   return {};
 }
@@ -96,7 +96,7 @@ Hash::Hash(Dialect dialect, std::string_view name)
   // An extendable-output function has no length of its own.
   const bool usable = algorithm_ && EVP_MD_get_size(algorithm_.get()) > 0 &&
                       (EVP_MD_get_flags(algorithm_.get()) & EVP_MD_FLAG_XOF) == 0;
-  if (!usable) refuse(name, dialect, "OpenSSL does not have it here; use md5 or sha256");
+  if (!usable) refuse_hash(name, dialect, "OpenSSL does not have it here; use md5 or sha256");
 }
 
 Hash::Digest Hash::operator()(std::string_view text) const {

@@ -13,6 +13,7 @@
 #include "keys/functions.hpp"
 #include "keys/json.hpp"
 #include "keys/number.hpp"
+#include "keys/refuse.hpp"
 #include "keys/selector.hpp"
 #include "keys/text.hpp"
 #include "keys/write.hpp"
@@ -26,8 +27,6 @@ using json::Value;
 
 constexpr std::array<std::string_view, 5> dialect_names{"native", "powertools-python", "powertools-typescript",
                                                         "powertools-java", "powertools-dotnet"};
-
-[[noreturn]] void refuse(const std::string& message) { throw Exception(ErrorKind::misuse, message); }
 
 bool nothing_but_nulls(const Value& v) {
   switch (v.kind()) {

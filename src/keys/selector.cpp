@@ -14,6 +14,7 @@
 
 #include "keys/functions.hpp"
 #include "keys/number.hpp"
+#include "keys/refuse.hpp"
 #include "keys/text.hpp"
 #include "keys/write.hpp"
 
@@ -26,8 +27,6 @@ using json::Kind;
 using json::Member;
 using json::Value;
 using Op = Node::Op;
-
-[[noreturn]] void refuse(const std::string& message) { throw Exception(ErrorKind::misuse, message); }
 
 bool is_true(const Value& v) {
   switch (v.kind()) {

@@ -30,7 +30,7 @@ struct Escapes {
 };
 
 constexpr Escapes ecmascript{.digits = lower_digits};
-constexpr Escapes python{.digits = lower_digits, .ascii = true};
+constexpr Escapes python_escapes{.digits = lower_digits, .ascii = true};
 constexpr Escapes jackson{.digits = upper_digits, .surrogate = "?"};
 // JavaScriptEncoder.Default of System.Text.Json, which lets through only what is safe inside HTML.
 constexpr Escapes dotnet{
@@ -124,7 +124,7 @@ class Writer {
   static const Escapes& escapes_of(Dialect dialect) {
     switch (dialect) {
       case Dialect::powertools_python:
-        return python;
+        return python_escapes;
       case Dialect::powertools_java:
         return jackson;
       case Dialect::powertools_dotnet:

@@ -97,7 +97,7 @@ class Metrics {
   Metrics& operator=(const Metrics&) = delete;
   ~Metrics();
 
-  void count(const Event& event) noexcept;  // For EngineOptions::observer.
+  void count(const once::Event& event) noexcept;  // For EngineOptions::observer.
   // The proxy does these. `by`: 1 or -1.
   void count(const Served& served);
   void active(std::string_view method, bool tls, int by) noexcept;  // Requests under way.

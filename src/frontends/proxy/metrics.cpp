@@ -89,7 +89,7 @@ constexpr std::size_t events = static_cast<std::size_t>(EventKind::store_error) 
 
 class Metrics::Impl {
  public:
-  void count(const Event& event) { ++events_[static_cast<std::size_t>(event.kind)]; }
+  void count(const once::Event& event) { ++events_[static_cast<std::size_t>(event.kind)]; }
 
   void count(const Served& served) {
     ++outcomes_[static_cast<std::size_t>(served.outcome)];
@@ -161,7 +161,7 @@ class Metrics::Impl {
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}
 Metrics::~Metrics() = default;
-void Metrics::count(const Event& event) noexcept { impl_->count(event); }
+void Metrics::count(const once::Event& event) noexcept { impl_->count(event); }
 void Metrics::count(const Served& served) { impl_->count(served); }
 void Metrics::active(std::string_view method, bool tls, int by) noexcept { impl_->active(method, tls, by); }
 void Metrics::tunnels(int by) noexcept { impl_->tunnels(by); }

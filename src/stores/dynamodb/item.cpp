@@ -43,13 +43,13 @@ namespace dom = simdjson::dom;
 constexpr int max_depth = 32;
 
 // What is malformed, and where: thrown and caught within this file only.
-struct Malformed {
+struct BadAnswer {
   std::string what;
 };
 
 std::string from_base64(std::string_view text) {
   auto bytes = bytes_of_base64(text);
-  if (!bytes) throw Malformed{"not base64"};
+  if (!bytes) throw BadAnswer{"not base64"};
   return *std::move(bytes);
 }
 
@@ -68,24 +68,24 @@ void append_list(std::string& out, std::string_view type, const auto& list, Appe
 
 std::string_view text_in(const dom::element& json, const char* what) {
   std::string_view text;
-  if (json.get_string().get(text) != simdjson::SUCCESS) throw Malformed{std::string(what) + " is not a string"};
+  if (json.get_string().get(text) != simdjson::SUCCESS) throw BadAnswer{std::string(what) + " is not a string"};
   return text;
 }
 
 Item read_item(const dom::element& json, int depth);
 
 AttributeValue read_value(const dom::element& json, int depth) {
-  if (depth > max_depth) throw Malformed{"nested deeper than 32"};
+  if (depth > max_depth) throw BadAnswer{"nested deeper than 32"};
   dom::object object;
   if (json.get_object().get(object) != simdjson::SUCCESS || object.size() != 1) {
-    throw Malformed{"an attribute value is not an object of one member such as {\"S\":\"text\"}"};
+    throw BadAnswer{"an attribute value is not an object of one member such as {\"S\":\"text\"}"};
   }
   const dom::key_value_pair pair = *object.begin();
   const std::string_view type = pair.key;
   AttributeValue value;
   const auto array = [&] {
     dom::array out;
-    if (pair.value.get_array().get(out) != simdjson::SUCCESS) throw Malformed{std::string(type) + " is not an array"};
+    if (pair.value.get_array().get(out) != simdjson::SUCCESS) throw BadAnswer{std::string(type) + " is not an array"};
     return out;
   };
   const auto set = [&](Type as) {
@@ -106,7 +106,7 @@ AttributeValue read_value(const dom::element& json, int depth) {
     value.text = from_base64(text_in(pair.value, "B"));
   } else if (type == "BOOL") {
     value.type = Type::boolean;
-    if (pair.value.get_bool().get(value.flag) != simdjson::SUCCESS) throw Malformed{"BOOL is not true or false"};
+    if (pair.value.get_bool().get(value.flag) != simdjson::SUCCESS) throw BadAnswer{"BOOL is not true or false"};
   } else if (type == "NULL") {
     value.type = Type::null;
   } else if (type == "M") {
@@ -122,20 +122,20 @@ AttributeValue read_value(const dom::element& json, int depth) {
   } else if (type == "BS") {
     set(Type::bs);
   } else {
-    throw Malformed{"'" + std::string(type) + "' is no type of an attribute value"};
+    throw BadAnswer{"'" + std::string(type) + "' is no type of an attribute value"};
   }
   return value;
 }
 
 Item read_item(const dom::element& json, int depth) {
   dom::object object;
-  if (json.get_object().get(object) != simdjson::SUCCESS) throw Malformed{"an item is not an object"};
+  if (json.get_object().get(object) != simdjson::SUCCESS) throw BadAnswer{"an item is not an object"};
   Item item;
   item.reserve(object.size());
   for (const dom::key_value_pair pair : object) {
     try {
       item.add(std::string(pair.key), read_value(pair.value, depth));
-    } catch (Malformed& malformed) {
+    } catch (BadAnswer& malformed) {
       malformed.what = "attribute '" + std::string(pair.key) + "': " + malformed.what;
       throw;
     }
@@ -223,7 +223,7 @@ ServiceAnswer read_answer(const dom::object& object) {
   if (object["CancellationReasons"].get_array().get(list) == simdjson::SUCCESS) {
     for (const dom::element element : list) {
       dom::object reason;
-      if (element.get_object().get(reason) != simdjson::SUCCESS) throw Malformed{"a cancellation reason is no object"};
+      if (element.get_object().get(reason) != simdjson::SUCCESS) throw BadAnswer{"a cancellation reason is no object"};
       answer.reasons.push_back(
           {optional_text(reason, "Code"), optional_text(reason, "Message"), read_optional_item(reason, "Item")});
     }
@@ -246,9 +246,9 @@ auto parse(std::string_view json, const char* what, Read read)
   try {
     dom::element document;
     const auto failed = parser.parse(json.data(), json.size()).get(document);
-    if (failed != simdjson::SUCCESS) throw Malformed{simdjson::error_message(failed)};
+    if (failed != simdjson::SUCCESS) throw BadAnswer{simdjson::error_message(failed)};
     return read(document);
-  } catch (const Malformed& malformed) {
+  } catch (const BadAnswer& malformed) {
     return Error{ErrorKind::corrupt, std::string(what) + " is malformed: " + malformed.what};
   }
 }
@@ -461,7 +461,7 @@ std::variant<ServiceAnswer, Error> answer_from_json(std::string_view json) {
   if (json.empty()) return ServiceAnswer{};
   return parse(json, "the service's answer", [](const dom::element& document) {
     dom::object object;
-    if (document.get_object().get(object) != simdjson::SUCCESS) throw Malformed{"it is not a JSON object"};
+    if (document.get_object().get(object) != simdjson::SUCCESS) throw BadAnswer{"it is not a JSON object"};
     return read_answer(object);
   });
 }

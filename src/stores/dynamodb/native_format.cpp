@@ -27,12 +27,10 @@ constexpr std::array<std::string_view, 4> placements{"", "offloaded", "dropped",
 constexpr std::string_view step_name = "name";
 constexpr std::string_view step_result = "result";
 
-constexpr std::int64_t ms(Time time) noexcept { return time.time_since_epoch().count(); }
-
 // Whole seconds, not before the time itself: an item must not be deleted early.
 constexpr std::int64_t seconds_rounded_up(Time time) noexcept {
-  const std::int64_t whole = ms(time) / 1000;
-  return ms(time) % 1000 > 0 ? whole + 1 : whole;
+  const std::int64_t whole = unix_ms(time) / 1000;
+  return unix_ms(time) % 1000 > 0 ? whole + 1 : whole;
 }
 
 // '%', control characters and what is not UTF-8 as %XX, all else as it is.
@@ -219,13 +217,13 @@ class NativeFormat final : public ItemFormat {
     item.add(a_.token, AttributeValue::n(static_cast<std::int64_t>(record.token)));
     item.add(a_.attempt, AttributeValue::n(record.attempt));
     item.add(a_.revision, AttributeValue::n(static_cast<std::int64_t>(record.revision)));
-    if (record.lease_until != Time{}) item.add(a_.lease_until, AttributeValue::n(ms(record.lease_until)));
+    if (record.lease_until != Time{}) item.add(a_.lease_until, AttributeValue::n(unix_ms(record.lease_until)));
     if (record.expires_at != never) {
-      item.add(a_.expires_at, AttributeValue::n(ms(record.expires_at)));
+      item.add(a_.expires_at, AttributeValue::n(unix_ms(record.expires_at)));
       item.add(a_.expiration, AttributeValue::n(seconds_rounded_up(record.expires_at)));
     }
-    item.add(a_.created_at, AttributeValue::n(ms(record.created_at)));
-    if (record.finished_at != Time{}) item.add(a_.finished_at, AttributeValue::n(ms(record.finished_at)));
+    item.add(a_.created_at, AttributeValue::n(unix_ms(record.created_at)));
+    if (record.finished_at != Time{}) item.add(a_.finished_at, AttributeValue::n(unix_ms(record.finished_at)));
     if (!record.fingerprint.empty()) {
       item.add(a_.fingerprint, AttributeValue::b(std::string(record.fingerprint.bytes())));
     }
@@ -329,7 +327,7 @@ class NativeFormat final : public ItemFormat {
     }
     if (query.expired_at) {
       also("#f_expires <= :f_expires", "#f_expires", a_.expires_at, ":f_expires",
-           AttributeValue::n(ms(*query.expired_at)));
+           AttributeValue::n(unix_ms(*query.expired_at)));
     }
     if (condition.expression.empty()) return std::nullopt;
     return condition;

@@ -44,8 +44,6 @@ constexpr std::string_view dropped = "dropped";
 // The end of the year 9999: `never`, where a number must stand. JavaScript reads it exactly, in milliseconds too.
 constexpr std::int64_t last_second = 253'402'300'799;
 
-constexpr std::int64_t ms(Time time) noexcept { return time.time_since_epoch().count(); }
-
 // A number of an item: digits * 10^exponent, without zeros at the end of the digits. At most 17 digits, which is what a
 // double needs: older versions for TypeScript wrote fractions (powertools-lambda-typescript, issue 2298).
 struct Decimal {
@@ -222,7 +220,7 @@ class PowertoolsFormat final : public ItemFormat {
     if (!done && record.expires_at == never) {
       return refuse(record.key, name() + " takes over every lapsed claim: a policy of holding it cannot be kept");
     }
-    if (!done && (ms(record.lease_until) < 0 || ms(record.lease_until) / 1000 > last_second)) {
+    if (!done && (unix_ms(record.lease_until) < 0 || unix_ms(record.lease_until) / 1000 > last_second)) {
       return refuse(record.key, "the lease ends before 1970 or after 9999");
     }
     auto key = primary_key(record.key);
@@ -231,7 +229,7 @@ class PowertoolsFormat final : public ItemFormat {
     item.reserve(20);
     item.add(a_.expiration, AttributeValue::n(expiration_of(record)));
     item.add(a_.status, AttributeValue::s(std::string(done ? completed : in_progress)));
-    if (!done) item.add(a_.in_progress_expiration, AttributeValue::n(ms(record.lease_until)));
+    if (!done) item.add(a_.in_progress_expiration, AttributeValue::n(unix_ms(record.lease_until)));
     if (!record.fingerprint.empty()) {
       item.add(a_.validation, AttributeValue::s(keys::digest_text(dialect_, record.fingerprint.bytes())));
     }
@@ -246,9 +244,9 @@ class PowertoolsFormat final : public ItemFormat {
     add_number(item, a_.token, record.token);
     add_number(item, a_.attempt, record.attempt);
     add_number(item, a_.revision, record.revision);
-    add_number(item, a_.expires_at, ms(record.expires_at));
-    if (record.created_at != Time{}) add_number(item, a_.created_at, ms(record.created_at));
-    if (done) add_number(item, a_.finished_at, ms(record.finished_at));
+    add_number(item, a_.expires_at, unix_ms(record.expires_at));
+    if (record.created_at != Time{}) add_number(item, a_.created_at, unix_ms(record.created_at));
+    if (done) add_number(item, a_.finished_at, unix_ms(record.finished_at));
     add_text(item, a_.holder, record.holder);
     add_text(item, a_.note, record.note);
     if (!record.steps.empty()) item.add(a_.steps, AttributeValue::s(steps_text(record.steps)));
@@ -339,11 +337,13 @@ class PowertoolsFormat final : public ItemFormat {
     return {ErrorKind::misuse, "the record '" + printable(key) + "' cannot be written: " + why};
   }
 
-  static std::int64_t seconds_rounded_up(Time time) { return ms(time) / 1000 + (ms(time) % 1000 > 0 ? 1 : 0); }
+  static std::int64_t seconds_rounded_up(Time time) {
+    return unix_ms(time) / 1000 + (unix_ms(time) % 1000 > 0 ? 1 : 0);
+  }
 
   // As the libraries round, and never so that one of them takes a live claim for an expired record.
   [[nodiscard]] std::int64_t expiration_of(const Record& record) const {
-    const std::int64_t at = std::clamp<std::int64_t>(ms(record.expires_at), 0, last_second * 1000);
+    const std::int64_t at = std::clamp<std::int64_t>(unix_ms(record.expires_at), 0, last_second * 1000);
     const std::int64_t seconds = (dialect_ == Dialect::powertools_typescript ? at + 500 : at) / 1000;
     return record.state == State::completed ? seconds : std::max(seconds, seconds_rounded_up(record.lease_until));
   }

@@ -87,8 +87,6 @@ enum Column : int {
   c_failure_message,
 };
 
-constexpr std::int64_t ms(Time time) noexcept { return time.time_since_epoch().count(); }
-
 std::string_view view(const Owner& owner) noexcept {
   return {reinterpret_cast<const char*>(owner.bytes.data()), owner.bytes.size()};
 }
@@ -120,10 +118,10 @@ void bind_record(Statement& s, const Record& record, const Encoded& encoded) {
   s.bind(p_revision, static_cast<std::int64_t>(record.revision));
   s.bind(p_attempt, record.attempt);
   s.bind(p_token, static_cast<std::int64_t>(record.token));
-  if (record.lease_until != Time{}) s.bind(p_lease_until, ms(record.lease_until));
-  if (record.expires_at != never) s.bind(p_expires_at, ms(record.expires_at));
-  s.bind(p_created_at, ms(record.created_at));
-  if (record.finished_at != Time{}) s.bind(p_finished_at, ms(record.finished_at));
+  if (record.lease_until != Time{}) s.bind(p_lease_until, unix_ms(record.lease_until));
+  if (record.expires_at != never) s.bind(p_expires_at, unix_ms(record.expires_at));
+  s.bind(p_created_at, unix_ms(record.created_at));
+  if (record.finished_at != Time{}) s.bind(p_finished_at, unix_ms(record.finished_at));
   s.bind_blob(p_owner, view(record.owner));
   if (!record.fingerprint.empty()) s.bind_blob(p_fingerprint, record.fingerprint.bytes());
   bind_key(s, p_key, record.key, encoded.key_is_text);
@@ -426,11 +424,11 @@ Rows::Swept Rows::sweep(Time now, std::size_t limit) {
   std::vector<std::pair<std::int64_t, bool>> rows;  // Id, and whether it has expired.
   {
     const Resetting resetting(sweep_look_);
-    sweep_look_.bind(1, ms(now));
+    sweep_look_.bind(1, unix_ms(now));
     sweep_look_.bind(2, static_cast<std::int64_t>(limit));
     while (sweep_look_.step()) {
       rows.emplace_back(sweep_look_.integer(0),
-                        sweep_look_.type(1) == SQLITE_INTEGER && sweep_look_.integer(1) <= ms(now));
+                        sweep_look_.type(1) == SQLITE_INTEGER && sweep_look_.integer(1) <= unix_ms(now));
     }
   }
   Swept swept;
@@ -447,7 +445,7 @@ Rows::Swept Rows::sweep(Time now, std::size_t limit) {
 
 bool Rows::has_expired(Time now) {
   const Resetting resetting(has_expired_);
-  has_expired_.bind(1, ms(now));
+  has_expired_.bind(1, unix_ms(now));
   return has_expired_.step();
 }
 

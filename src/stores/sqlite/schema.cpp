@@ -113,7 +113,7 @@ SELECT id,
 FROM records;
 )sql";
 
-constexpr std::array<Migration, 2> all{{{version_1}, {version_2}}};
+constexpr std::array<Migration, 2> versions{{{version_1}, {version_2}}};
 
 std::string meta_text(Connection& connection, std::string_view name) {
   Statement statement(connection, "SELECT value FROM once_meta WHERE name = ?");
@@ -142,8 +142,6 @@ void set_meta(Connection& connection, std::string_view name, std::string_view va
   statement.step();
 }
 
-constexpr std::int64_t ms(Time time) noexcept { return time.time_since_epoch().count(); }
-
 // Rolls back unless it was committed.
 class Transaction {
  public:
@@ -162,7 +160,7 @@ class Transaction {
 
 }  // namespace
 
-std::span<const Migration> migrations() noexcept { return all; }
+std::span<const Migration> migrations() noexcept { return versions; }
 
 std::int64_t version_of(Connection& connection, std::span<const Migration> steps) {
   const auto last = static_cast<std::int64_t>(steps.size());
@@ -264,12 +262,12 @@ StoredClock settle_clock(Connection& connection, const Clock& clock, const std::
   StoredClock settled{boot_id, std::max(wall, reached).time_since_epoch() - uptime, wall};
   set_meta(connection, "boot_id", boot_id);
   set_meta(connection, "clock_offset_ms", settled.offset.count());
-  set_meta(connection, "clock_set_at_ms", ms(wall));
+  set_meta(connection, "clock_set_at_ms", unix_ms(wall));
   transaction.commit();
   return settled;
 }
 
-void note_time(Connection& connection, Time now) { set_meta(connection, "time_seen_ms", ms(now)); }
+void note_time(Connection& connection, Time now) { set_meta(connection, "time_seen_ms", unix_ms(now)); }
 
 std::string kernel_boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");

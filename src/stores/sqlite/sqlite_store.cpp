@@ -323,11 +323,11 @@ class SqliteStore final : public Store {
     while (integrity.step()) {
       if (integrity.bytes(0) != "ok") problems.emplace_back(integrity.bytes(0));
     }
-    Statement all(reading.connection, "SELECT " + std::string(row_columns) + ", key_hash FROM records");
-    while (all.step()) {
+    Statement every_row(reading.connection, "SELECT " + std::string(row_columns) + ", key_hash FROM records");
+    while (every_row.step()) {
       try {
-        const Row row = read_row(all, options_.path);
-        if (all.integer(last_column + 1) != hash_of(hash_key_, row.record.key)) {
+        const Row row = read_row(every_row, options_.path);
+        if (every_row.integer(last_column + 1) != hash_of(hash_key_, row.record.key)) {
           problems.push_back("the row " + std::to_string(row.id) +
                              " has a wrong key_hash: the store cannot find it. Was its key changed by hand?");
         }
@@ -503,7 +503,7 @@ class SqliteStore final : public Store {
     Statement statement(reader->connection, sql);
     if (by_expiry) {
       statement.bind(1, at.sweep_at);
-      statement.bind(4, query.expired_at->time_since_epoch().count());
+      statement.bind(4, unix_ms(*query.expired_at));
     }
     statement.bind(2, at.id);
     if (open_only) statement.bind(3, static_cast<std::int64_t>(*query.state));
@@ -521,7 +521,7 @@ class SqliteStore final : public Store {
       if (query.state && statement.integer(state_column) != static_cast<std::int64_t>(*query.state)) continue;
       if (query.expired_at) {
         if (statement.type(expires_column) == SQLITE_NULL) continue;
-        if (statement.integer(expires_column) > query.expired_at->time_since_epoch().count()) continue;
+        if (statement.integer(expires_column) > unix_ms(*query.expired_at)) continue;
       }
       page.records.push_back(read_row(statement, options_.path).record);
       bytes += record_bytes(page.records.back());

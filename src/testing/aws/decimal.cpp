@@ -14,8 +14,6 @@ constexpr std::size_t most_digits = 38;
 constexpr int least_exponent = -129;
 constexpr int greatest_exponent = 126;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 [[noreturn]] void not_a_number(std::string_view text) {
   invalid("The parameter cannot be converted to a numeric value: " + std::string(text));
 }

@@ -8,6 +8,8 @@
 
 namespace once::testing::fake {
 
+inline bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+
 // 0.d1d2d3… x 10^exponent. Zero has no digits.
 class Decimal {
  public:

@@ -6,6 +6,7 @@
 #include <compare>
 #include <utility>
 
+#include "testing/aws/decimal.hpp"
 #include "testing/aws/refusal.hpp"
 
 namespace once::testing::fake {
@@ -22,7 +23,6 @@ constexpr std::size_t most_operators =
     300;  // Functions and parentheses included here: it bounds the recursion as well.
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_word(char c) { return is_letter(c) || is_digit(c) || c == '_'; }
 
 std::string upper(std::string_view text) {

@@ -161,7 +161,7 @@ void one_companion_wins(Subject& subject) {
   }
 }
 
-constexpr std::array laws = {
+constexpr std::array companion_laws = {
     Test{"a_companion_of_another_kind_is_declined", a_companion_of_another_kind_is_declined},
     Test{"a_record_and_its_companion_are_both_written", a_record_and_its_companion_are_both_written,
          Test::Needs::companions},
@@ -173,14 +173,14 @@ constexpr std::array laws = {
     Test{"asked_again_a_companion_is_written_once", asked_again_a_companion_is_written_once, Test::Needs::companions},
 };
 
-constexpr std::array races = {
+constexpr std::array companion_races = {
     Test{"one_companion_wins", one_companion_wins, Test::Needs::companions},
 };
 
 }  // namespace
 
-std::span<const Test> companion_law_tests() noexcept { return laws; }
-std::span<const Test> companion_race_tests() noexcept { return races; }
+std::span<const Test> companion_law_tests() noexcept { return companion_laws; }
+std::span<const Test> companion_race_tests() noexcept { return companion_races; }
 
 void outage_with_companion(Subject& subject, const std::string& name) {
   const Record claim = plain_record("with#1");

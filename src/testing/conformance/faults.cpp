@@ -192,7 +192,7 @@ void closing_answers_what_is_under_way(Subject& subject) {
   }
 }
 
-constexpr std::array tests = {
+constexpr std::array all_faults = {
     Test{"lost_and_doubled_answers_lose_nothing", lost_and_doubled_answers_lose_nothing},
     Test{"late_and_reordered_answers", late_and_reordered_answers},
     Test{"closing_answers_what_is_under_way", closing_answers_what_is_under_way},
@@ -202,7 +202,7 @@ void expect_corrupt(const Answer& answer, std::string_view what) { expect_failed
 
 }  // namespace
 
-std::span<const Test> fault_tests() noexcept { return tests; }
+std::span<const Test> fault_tests() noexcept { return all_faults; }
 
 void foreign_record(Subject& subject, std::size_t which) {
   const Record healthy = full_record("healthy#1");

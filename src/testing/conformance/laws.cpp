@@ -325,7 +325,7 @@ void completions_may_start_operations(Subject& subject) {
   expect_record(std::nullopt, subject.read(record.key), "after the chain");
 }
 
-constexpr std::array tests = {
+constexpr std::array all_laws = {
     Test{"nothing_is_there_at_first", nothing_is_there_at_first},
     Test{"second_insert_returns_the_record_in_the_way", second_insert_returns_the_record_in_the_way},
     Test{"insert_is_refused_by_an_expired_record", insert_is_refused_by_an_expired_record},
@@ -342,6 +342,6 @@ constexpr std::array tests = {
 
 }  // namespace
 
-std::span<const Test> law_tests() noexcept { return tests; }
+std::span<const Test> law_tests() noexcept { return all_laws; }
 
 }  // namespace once::testing

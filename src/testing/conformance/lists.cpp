@@ -349,7 +349,7 @@ void sweep_follows_the_latest_expiry(Subject& subject) {
   expect_done(subject.insert(shorter), "insert after the sweep");
 }
 
-constexpr std::array tests = {
+constexpr std::array all_lists = {
     Test{"list_every_filter_alone_and_combined", every_filter_alone_and_combined},
     Test{"list_prefixes_are_bytes_and_no_patterns", prefixes_are_bytes_and_no_patterns},
     Test{"list_pages_of_any_size_give_everything_once", pages_of_any_size_give_everything_once},
@@ -366,6 +366,6 @@ constexpr std::array tests = {
 
 }  // namespace
 
-std::span<const Test> list_tests() noexcept { return tests; }
+std::span<const Test> list_tests() noexcept { return all_lists; }
 
 }  // namespace once::testing

@@ -230,10 +230,10 @@ void random_programs(Subject& subject) {
   }
 }
 
-constexpr std::array tests = {Test{"random_programs", random_programs}};
+constexpr std::array all_programs = {Test{"random_programs", random_programs}};
 
 }  // namespace
 
-std::span<const Test> model_tests() noexcept { return tests; }
+std::span<const Test> model_tests() noexcept { return all_programs; }
 
 }  // namespace once::testing

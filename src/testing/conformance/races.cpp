@@ -295,7 +295,7 @@ void sweeps_spare_what_was_claimed_anew(Subject& subject) {
   }
 }
 
-constexpr std::array tests = {
+constexpr std::array all_races = {
     Test{"one_insert_wins", one_insert_wins},
     Test{"one_takeover_wins", one_takeover_wins},
     Test{"one_insert_wins_of_many_under_way", one_insert_wins_of_many_under_way},
@@ -307,6 +307,6 @@ constexpr std::array tests = {
 
 }  // namespace
 
-std::span<const Test> race_tests() noexcept { return tests; }
+std::span<const Test> race_tests() noexcept { return all_races; }
 
 }  // namespace once::testing

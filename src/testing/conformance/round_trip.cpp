@@ -270,7 +270,7 @@ void survives_being_closed(Subject& subject) {
   EXPECT_EQ(subject.list_all({}).size(), 2U);
 }
 
-constexpr std::array tests = {
+constexpr std::array all_trips = {
     Test{"every_field_in_every_state", every_field_in_every_state},
     Test{"empty_fields", empty_fields},
     Test{"largest_fields", largest_fields},
@@ -291,6 +291,6 @@ constexpr std::array tests = {
 
 }  // namespace
 
-std::span<const Test> round_trip_tests() noexcept { return tests; }
+std::span<const Test> round_trip_tests() noexcept { return all_trips; }
 
 }  // namespace once::testing
