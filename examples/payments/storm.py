@@ -104,7 +104,7 @@ class Storm:
         self.struck["frozen"] += 1
         # Until the other proxy has found the claim lapsed, and its client has been told. If it happens to be frozen while it
         # writes to the store, nobody else can, and all wait for it.
-        until = time.monotonic() + 4 * LEASE_S
+        until = time.monotonic() + 2.5 * LEASE_S
         self.wait(lambda: order.decided.is_set() or time.monotonic() > until, "the other proxy has decided")
         proxy.thaw()
 
