@@ -46,6 +46,7 @@ std::string access_line(const proxy::Served& served) {
   if (!served.fate.empty()) json["fate"] = served.fate;
   if (!served.cause.empty()) json["cause"] = served.cause;
   if (!served.key_hash.empty()) json["key_hash"] = served.key_hash;
+  if (!served.upstream.empty()) json["upstream"] = served.upstream;
   if (served.upstream_status != 0) json["upstream_status"] = served.upstream_status;
   json["request_bytes"] = served.request_body_bytes;
   json["answer_bytes"] = served.answer_body_bytes;

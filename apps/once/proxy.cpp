@@ -126,7 +126,7 @@ int run_proxy(const ProxyCommand& command) {
                  .offload = access.offload});
   auto proxy = std::make_unique<proxy::Proxy>(engine, with_records_for(settings.rules, access.offload != nullptr),
                                               std::move(settings.proxy));
-  say("listening on port " + std::to_string(proxy->port()) + ", for " + settings.upstream_url);
+  say("listening on port " + std::to_string(proxy->port()) + ", for " + settings.upstream_urls);
   if (proxy->admin_port() != 0) say("operators on port " + std::to_string(proxy->admin_port()));
   int signal = 0;
   sigwait(&signals, &signal);

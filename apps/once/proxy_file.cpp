@@ -169,6 +169,10 @@ class Reader {
         break;
       }
       case Kind::list: {
+        if (auto only = word_of(node)) {
+          words.push_back(std::move(*only));
+          break;
+        }
         const auto* const array = node.as_array();
         if (array == nullptr) return expected(setting, node, "an array of strings");
         for (const toml::node& element : *array) {

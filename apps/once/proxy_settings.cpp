@@ -198,10 +198,10 @@ void set_listen(ProxySettings& to, const Words& words, const std::string& what) 
 }
 
 void set_upstream(ProxySettings& to, const Words& words, const std::string& what) {
-  to.upstream_url = words.front();
-  const proxy::Service service = proxy::parse_service(to.upstream_url, what);
-  to.proxy.upstream = service.address;
-  to.proxy.upstream_tls = service.tls;
+  for (const std::string& word : words) {
+    to.proxy.upstreams.push_back(proxy::parse_service(word, what));
+    to.upstream_urls += (to.upstream_urls.empty() ? "" : " ") + word;
+  }
 }
 
 proxy::Certificate& certificate(ProxySettings& to) {
@@ -255,9 +255,14 @@ std::vector<Setting> table() {
           "tls-key", {}, "PEM file with the certificate's key",
           [](ProxySettings& to, const Words& words, const std::string&) { certificate(to).key_file = words.front(); },
           false)),
-      required(entry("upstream", {}, "http://HOST:PORT of the service, or https://HOST[:443]", set_upstream, false)),
+      required(as_list(entry("upstream", {}, "http://HOST:PORT of the service, or https://HOST[:443]; repeatable",
+                             set_upstream, false))),
       text<&ProxyOptions::upstream_ca_file>("upstream-ca", {},
                                             "PEM file: whom to trust for https:// (default: as the system does)"),
+      text<&ProxyOptions::health_path>("health-path", {},
+                                       "Asked of each upstream: without 2xx or 3xx it gets no requests"),
+      duration<&ProxyOptions::health_interval>("health-interval", "5s",
+                                               "How often that is asked, and how long it may take"),
       text<&StoreOptions::url>("store", {}, store_help),
       text<&StoreOptions::offload>("offload", {}, offload_help),
       entry("admin", {},
@@ -348,7 +353,7 @@ void check_together(const ProxySettings& settings) {
 void check_alone(const Setting& setting, const Words& words, const std::string& what) {
   ProxySettings alone;
   alone.rules.policy.emplace();
-  alone.proxy.upstream = {.host = "localhost", .port = 1};
+  alone.proxy.upstreams = {{.address = {.host = "localhost", .port = 1}}};
   setting.apply(alone, words, what);
   try {
     check_whole(alone);

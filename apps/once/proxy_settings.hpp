@@ -28,8 +28,8 @@ namespace once::cli {
 struct ProxySettings {
   StoreOptions store;
   proxy::ProxyOptions proxy;
-  http::Options rules;  // With a policy.
-  std::string upstream_url;
+  http::Options rules;        // With a policy.
+  std::string upstream_urls;  // As they were given.
   std::string access_log;
   std::string admin_token_file;
   Millis drain{0};

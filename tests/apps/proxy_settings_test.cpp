@@ -59,8 +59,8 @@ TEST(ProxySettings, UsualValuesAreTheLibrarys) {
   EXPECT_EQ(settings.proxy.timeouts.connect, options.timeouts.connect);
   EXPECT_EQ(settings.proxy.timeouts.answer, options.timeouts.answer);
   EXPECT_EQ(settings.proxy.timeouts.upstream_idle, options.timeouts.upstream_idle);
-  EXPECT_EQ(settings.proxy.upstream.host, "pay");
-  EXPECT_EQ(settings.proxy.upstream.port, 9000);
+  EXPECT_EQ(settings.proxy.upstreams.at(0).address.host, "pay");
+  EXPECT_EQ(settings.proxy.upstreams.at(0).address.port, 9000);
   EXPECT_EQ(settings.proxy.admin, std::nullopt);
 }
 

@@ -96,9 +96,9 @@ class ProxyTest : public ::testing::Test {
     upstream = std::make_unique<Upstream>(std::move(script));
     start_for(upstream->port());
   }
-  void start_for(std::uint16_t port) {
+  void start_for(std::uint16_t port) {  // 0: options.upstreams says where they are.
     engine = std::make_unique<Engine>(EngineOptions{.store = store});
-    options.upstream = {"127.0.0.1", port};
+    if (port != 0) options.upstreams = {{.address = {"127.0.0.1", port}, .tls = upstream_tls}};
     options.on_served = [this](const Served& served) {
       const std::lock_guard lock(mutex);
       log.push_back({served.outcome, served.status, std::string(served.fate), std::string(served.cause),
@@ -162,6 +162,7 @@ class ProxyTest : public ::testing::Test {
       std::shared_ptr<Store>(stores::make_memory_store()), once::testing::no_faults());
   http::Options rules;
   ProxyOptions options;
+  bool upstream_tls = false;
   std::unique_ptr<Upstream> upstream;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Proxy> proxy;

@@ -128,7 +128,7 @@ TEST_F(ProxyTest, HeadsThatDoNotComeInTimeAreRefused) {
 TEST_F(ProxyTest, OptionsAreChecked) {
   const auto refuses = [&](auto change) {
     Engine other({.store = store});
-    ProxyOptions wrong{.listen = {"127.0.0.1", 0}, .upstream = {"127.0.0.1", 1}};
+    ProxyOptions wrong{.listen = {"127.0.0.1", 0}, .upstreams = {{.address = {"127.0.0.1", 1}}}};
     change(wrong);
     try {
       const Proxy proxy_of_it(other, {}, wrong);
@@ -137,7 +137,10 @@ TEST_F(ProxyTest, OptionsAreChecked) {
     }
     return ErrorKind::corrupt;
   };
-  EXPECT_EQ(refuses([](ProxyOptions& o) { o.upstream.port = 0; }), ErrorKind::misuse);
+  EXPECT_EQ(refuses([](ProxyOptions& o) { o.upstreams.clear(); }), ErrorKind::misuse);
+  EXPECT_EQ(refuses([](ProxyOptions& o) { o.upstreams.front().address.port = 0; }), ErrorKind::misuse);
+  EXPECT_EQ(refuses([](ProxyOptions& o) { o.health_path = "healthz"; }), ErrorKind::misuse);
+  EXPECT_EQ(refuses([](ProxyOptions& o) { o.max_connections = 0; }), ErrorKind::misuse);
   EXPECT_EQ(refuses([](ProxyOptions& o) { o.timeouts.body = Millis{0}; }), ErrorKind::misuse);
   EXPECT_EQ(refuses([](ProxyOptions& o) { o.max_head_bytes = 10; }), ErrorKind::misuse);
   EXPECT_EQ(refuses([](ProxyOptions& o) { o.threads = 1'000; }), ErrorKind::misuse);

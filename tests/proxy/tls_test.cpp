@@ -65,7 +65,7 @@ class ProxyTlsTest : public ProxyTest {
     };
   }
   void trust_upstream(const std::string& authority) {
-    options.upstream_tls = true;
+    upstream_tls = true;
     options.upstream_ca_file = write_file("upstream-ca.pem", authority);
     options.on_notice = [this](std::string_view text) {
       const std::lock_guard lock(mutex);

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <once/callback.hpp>
 #include <once/engine/engine.hpp>
@@ -82,6 +83,7 @@ struct Served {
   std::string_view key_hash;     // 16 hex digits of the SHA-256 of the stored key. Empty: no key.
   std::string_view fate;         // executed: "stored", "tombstone", "released", "ambiguous". Else empty.
   std::string_view cause;        // In one word, what went wrong, if something did: "upstream-lost". Else empty.
+  std::string_view upstream;     // "pay:9000": which one was asked. Empty: none.
   unsigned upstream_status = 0;  // 0: it was not asked, or gave no answer.
   std::uint64_t request_body_bytes = 0;
   std::uint64_t answer_body_bytes = 0;
@@ -121,9 +123,14 @@ struct ProxyOptions {
   Address listen;
   std::optional<Certificate> certificate;  // Clients speak TLS 1.2 or later. Empty: plainly.
 
-  Address upstream;
-  bool upstream_tls = false;     // Its certificate is checked, and must be for upstream.host.
+  // At least one, all equal: a request goes to the one that has the fewest under way. One that fails is put aside for a
+  // while; docs/proxy.md says when. With TLS its certificate is checked, and must be for its host.
+  std::vector<Service> upstreams;
   std::string upstream_ca_file;  // PEM, whom to trust for that. Empty: SSL_CERT_FILE and SSL_CERT_DIR, or the system's.
+  // Begins with a slash: each upstream is asked for it every health_interval, and gets requests only if it answers with
+  // 2xx or 3xx. Empty: nobody looks.
+  std::string health_path;
+  Millis health_interval{5'000};  // As a timeout, and also the most that a look may take.
 
   // Where GET /healthz, /readyz and /metrics are answered, to anybody who can connect: a loopback address, or one of a
   // network for operators. Empty: nowhere.
@@ -145,7 +152,8 @@ struct ProxyOptions {
 
   // Called from the proxy's threads, several at once; must not block and must not throw. Empty: nobody listens.
   std::function<void(const Served&)> on_served;
-  // What the operator should know and no client is told, a sentence: why TLS with the upstream fails. The same rules.
+  // What the operator should know and no client is told, a sentence: why an upstream is put aside, and that it is back.
+  // The same rules.
   std::function<void(std::string_view)> on_notice;
 };
 

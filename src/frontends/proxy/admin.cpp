@@ -32,6 +32,7 @@ http::Answer text(unsigned status, std::string body) {
 
 Task<http::Answer> ready(Loop& loop, const AdminPages& pages) {
   if (pages.draining()) co_return text(503, "draining\n");
+  if (!pages.upstream_available()) co_return text(503, "no upstream is available\n");
   // No request has this key, as a scope of theirs has a method in it; any answer will do.
   const std::string key = Key("once-proxy", "readiness").stored();
   auto ask = [&](Done done) { pages.engine->options().store->get(key, std::move(done)); };

@@ -18,6 +18,7 @@ struct AdminPages {
   Millis patience{0};  // For a request, and for each step of an answer to be taken.
   Engine* engine = nullptr;
   std::function<bool()> draining;
+  std::function<bool()> upstream_available;
   std::function<std::string()> metrics;
   std::function<void(const http::Request& request, Callback<void(http::Answer)> done)> operators;  // May be empty.
   std::size_t connections = 0;                                                                     // Open ones.
@@ -25,7 +26,7 @@ struct AdminPages {
 
 // One connection, one request. GET and HEAD of
 //   /healthz  200 as long as there is somebody to answer,
-//   /readyz   200, or 503 while it drains or when the store does not answer,
+//   /readyz   200, or 503 while it drains, or without an upstream, or when the store does not answer,
 //   /metrics  Metrics::text().
 // Paths below /v1/, with any method, are for AdminPages::operators. With 64 connections open already, it is closed at
 // once. `pages` must outlive it, and belongs to the loop.

@@ -39,6 +39,7 @@ void Loop::close_all() {
   draining_ = true;
   kept_.clear();
   timer_.cancel();
+  for (Timer* const sleeper : sleepers_) sleeper->cancel();
   for (Connection* const connection : connections_) connection->close();
 }
 
@@ -51,19 +52,29 @@ void Loop::close_idle() {
   }
 }
 
-std::unique_ptr<Connection> Loop::take_kept() {
+std::unique_ptr<Connection> Loop::take_kept(std::size_t service) {
   const auto now = Steady::now();
-  while (!kept_.empty()) {
-    Kept kept = std::move(kept_.back());  // The warmest one.
-    kept_.pop_back();
+  for (std::size_t i = kept_.size(); i-- > 0;) {  // The warmest one first.
+    if (kept_[i].service != service) continue;
+    Kept kept = std::move(kept_[i]);
+    kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(i));
     if (kept.until > now && kept.connection->is_quiet()) return std::move(kept.connection);
   }
   return nullptr;
 }
 
-void Loop::keep(std::unique_ptr<Connection> connection, Millis limit, std::size_t at_most) {
+Task<void> Loop::sleep(Millis limit) {
+  if (closing_) co_return;
+  Timer timer(io, limit);
+  sleepers_.insert(&timer);
+  error_code ignored;
+  co_await timer.async_wait(net::redirect_error(use_task, ignored));
+  sleepers_.erase(&timer);
+}
+
+void Loop::keep(std::unique_ptr<Connection> connection, std::size_t service, Millis limit, std::size_t at_most) {
   if (draining_ || kept_.size() >= at_most) return;
-  kept_.push_back({std::move(connection), Steady::now() + limit});
+  kept_.push_back({std::move(connection), service, Steady::now() + limit});
 }
 
 Connection::Connection(Loop& loop, Socket taken)

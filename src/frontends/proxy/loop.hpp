@@ -28,6 +28,7 @@
 namespace once::proxy {
 
 class Connection;
+class Services;
 
 // How other threads reach a loop. Whoever may have something to say to it later shares its mailbox and not the loop:
 // once the mailbox is closed, what is posted is dropped on the poster's thread.
@@ -85,14 +86,17 @@ class Loop {
   // What connections that are to come have in common. Replaced on the thread only.
   std::shared_ptr<const tls::ServerContext> certificate;  // Null: clients speak plainly.
   std::shared_ptr<const tls::ClientContext> trusted;      // Null: the upstream does.
-  tls::Ticket ticket;                                     // The upstream's.
+  std::vector<tls::Ticket> tickets;                       // One for each upstream.
+  std::shared_ptr<Services> services;                     // The upstreams.
 
   // For a moment, between two waits.
   [[nodiscard]] std::span<char> scratch() noexcept { return scratch_; }
 
   // The upstream's kept connections. A connection is given back only between two exchanges.
-  std::unique_ptr<Connection> take_kept();
-  void keep(std::unique_ptr<Connection> connection, Millis limit, std::size_t at_most);
+  std::unique_ptr<Connection> take_kept(std::size_t service);
+  void keep(std::unique_ptr<Connection> connection, std::size_t service, Millis limit, std::size_t at_most);
+
+  Task<void> sleep(Millis limit);  // Less, if the loop is closed.
 
  private:
   friend class Connection;
@@ -101,6 +105,7 @@ class Loop {
 
   struct Kept {
     std::unique_ptr<Connection> connection;
+    std::size_t service;
     Steady::time_point until;
   };
 
@@ -111,6 +116,7 @@ class Loop {
   bool draining_ = false;
   bool closing_ = false;
   std::unordered_set<Connection*> connections_;
+  std::unordered_set<Timer*> sleepers_;
   std::vector<Kept> kept_;
   Bytes scratch_{};  // As much as a record of TLS has.
 };
@@ -141,7 +147,7 @@ class Connection {
   // is eof only if the other side said so (RFC 8446, section 6.1), and a reset otherwise.
   Task<error_code> accept_tls(const tls::ServerContext& context, Millis limit);
   // `problem`: what to tell the operator if it failed.
-  Task<error_code> connect_tls(const std::string& host, Millis limit, std::string& problem);
+  Task<error_code> connect_tls(const std::string& host, tls::Ticket& ticket, Millis limit, std::string& problem);
 
   void set_read_deadline(Millis limit) { read_by_ = Steady::now() + limit; }
   void clear_read_deadline() noexcept { read_by_ = no_deadline; }

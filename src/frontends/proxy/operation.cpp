@@ -81,6 +81,7 @@ Task<Session::Next> Session::run_claimed(Execution& execution, const std::string
   BodySource source;
   source.bytes = body;
   const Trouble trouble = co_await exchange->start(head, source, is_head(), nullptr);
+  served_.upstream = exchange->service();
   served_.upstream_took = Steady::now() - began_;
   if (trouble == Trouble::none) {
     const Next next = co_await keep_answer(execution, *exchange);

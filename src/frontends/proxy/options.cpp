@@ -19,7 +19,8 @@ Exception misuse(const std::string& what) { return {ErrorKind::misuse, what}; }
 
 void check(const ProxyOptions& options) {
   const Timeouts& t = options.timeouts;
-  for (const Millis limit : {t.idle, t.head, t.body, t.connect, t.answer, t.tunnel, t.upstream_idle}) {
+  for (const Millis limit :
+       {t.idle, t.head, t.body, t.connect, t.answer, t.tunnel, t.upstream_idle, options.health_interval}) {
     if (limit < Millis{1} || limit > std::chrono::hours(24)) throw misuse("a timeout must be 1ms to 24h");
   }
   if (options.max_head_bytes < 1024 || options.max_head_bytes > 1024 * 1024) {
@@ -27,7 +28,14 @@ void check(const ProxyOptions& options) {
   }
   if (options.max_connections == 0) throw misuse("max_connections must be at least 1");
   if (options.threads > 256) throw misuse("threads must be at most 256");
-  if (options.upstream.host.empty() || options.upstream.port == 0) throw misuse("the upstream needs a host and a port");
+  if (options.upstreams.empty()) throw misuse("there must be an upstream");
+  for (const Service& service : options.upstreams) {
+    if (service.address.host.empty() || service.address.port == 0) throw misuse("an upstream needs a host and a port");
+  }
+  const std::string& path = options.health_path;
+  if (!path.empty() && (!path.starts_with('/') || path.find_first_of(" \r\n\t") != std::string::npos)) {
+    throw misuse("the path for looks at the upstreams' health must begin with a slash and have no blanks");
+  }
   if (const auto& c = options.certificate; c && (c->file.empty() || c->key_file.empty())) {
     throw misuse("a certificate and its key go together: name both files");
   }

@@ -55,6 +55,7 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
     trouble = co_await exchange->start(head, source, is_head(), head_.version == 11 ? &client_ : nullptr);
     if (trouble != Trouble::none) co_await exchange->join();
   } while (repeatable && exchange->reused() && (trouble == Trouble::lost || trouble == Trouble::unreachable));
+  served_.upstream = exchange->service();
   served_.upstream_took = Steady::now() - began_;
   served_.request_body_bytes = exchange->request_body_bytes();
   if (trouble != Trouble::none) {

@@ -14,7 +14,9 @@
 #include <once/error.hpp>
 
 #include "frontends/proxy/admin.hpp"
+#include "frontends/proxy/health.hpp"
 #include "frontends/proxy/loop.hpp"
+#include "frontends/proxy/services.hpp"
 #include "frontends/proxy/session.hpp"
 
 namespace once::proxy {
@@ -90,13 +92,19 @@ class Proxy::Impl {
       metrics->count(served);
       if (told) told(served);
     };
-    pages_ = {.patience = std::min(options_.timeouts.head, most_admin_patience),
-              .engine = &engine,
-              .draining = [this] { return draining(); },
-              .metrics = [this] { return options_.metrics->text(connections()); },
-              .operators = options_.operators};
+    pages_ = {
+        .patience = std::min(options_.timeouts.head, most_admin_patience),
+        .engine = &engine,
+        .draining = [this] { return draining(); },
+        .upstream_available = [this] { return services_->any_available(Steady::now()); },
+        .metrics = [this] { return options_.metrics->text(connections()) + services_->metrics_text(Steady::now()); },
+        .operators = options_.operators};
     const Contexts contexts = load_contexts();
-    for (const auto& loop : loops_) contexts.give(*loop);
+    for (const auto& loop : loops_) {
+      loop->services = services_;
+      loop->tickets.resize(services_->size());
+      contexts.give(*loop);
+    }
     net::io_context& io = loops_.front()->io;
     acceptor_.emplace(listen_on(options_.listen, io));
     port_ = port_of(*acceptor_);
@@ -105,6 +113,9 @@ class Proxy::Impl {
       admin_port_ = port_of(*admin_acceptor_);
     }
     for (const auto& loop : loops_) loop->start();
+    for (std::size_t i = 0; i < services_->size() && !options_.health_path.empty(); ++i) {
+      spawn(io, watch_health(*loops_.front(), options_, i));
+    }
     spawn(io, accept());
     if (admin_acceptor_) spawn(io, accept_admin());
     try {
@@ -174,7 +185,7 @@ class Proxy::Impl {
     void give(Loop& loop) const {
       loop.certificate = certificate;
       loop.trusted = trusted;
-      loop.ticket.reset();  // It was trusted by the rules of before.
+      for (tls::Ticket& ticket : loop.tickets) ticket.reset();  // It was trusted by the rules of before.
     }
   };
 
@@ -183,7 +194,7 @@ class Proxy::Impl {
     if (const auto& certificate = options_.certificate) {
       contexts.certificate = std::make_shared<tls::ServerContext>(certificate->file, certificate->key_file);
     }
-    if (options_.upstream_tls) {
+    if (std::ranges::any_of(options_.upstreams, &Service::tls)) {
       const std::string option = "--upstream-ca";
       const auto trusted = std::make_shared<tls::ClientContext>(
           tls::Trust{.file = options_.upstream_ca_file, .origin = option, .option = option});
@@ -270,6 +281,7 @@ class Proxy::Impl {
 
   ProxyOptions options_;
   http::Endpoint endpoint_;
+  std::shared_ptr<Services> services_ = std::make_shared<Services>(options_.upstreams, options_.on_notice);
   std::vector<std::unique_ptr<Loop>> loops_;
   AdminPages pages_;
   std::optional<Acceptor> acceptor_;  // Both on the first loop.

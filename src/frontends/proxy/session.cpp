@@ -184,7 +184,7 @@ Task<bool> Session::read_head() {
   // HTTP/1.0 needs no host, and the upstream gets HTTP/1.1.
   const bool has_host = std::ranges::any_of(
       head_.headers, [](const http::HeaderView& header) { return http::same_name(header.name, "Host"); });
-  if (!has_host && head_.host.empty()) head_.host = options_.upstream.host;
+  if (!has_host && head_.host.empty()) head_.host = options_.upstreams.front().address.host;
   co_return true;
 }
 

@@ -57,13 +57,76 @@ std::string_view to_string(Trouble trouble) noexcept {
   return "?";
 }
 
-Task<Trouble> Exchange::start(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to) {
-  connection_ = loop_.take_kept();
-  reused_ = connection_ != nullptr;
-  if (!reused_) {
-    const Trouble trouble = co_await connect();
-    if (trouble != Trouble::none) co_return trouble;
+Task<Trouble> open_connection(Loop& loop, std::size_t service, Millis limit, std::unique_ptr<Connection>& connection,
+                              std::string& problem) {
+  const Address& address = loop.services->at(service).address;
+  const bool tls = loop.services->at(service).tls;
+  error_code error;
+  std::vector<tcp::endpoint> endpoints;
+  const auto literal = net::ip::make_address(address.host, error);
+  if (!error) {
+    endpoints.emplace_back(literal, address.port);
+  } else {
+    net::ip::basic_resolver<tcp, Executor> resolver(loop.io);
+    const auto found = co_await resolver.async_resolve(address.host, std::to_string(address.port),
+                                                       net::redirect_error(use_task, error));
+    if (error) {
+      problem = error.message();
+      co_return Trouble::unreachable;
+    }
+    for (const auto& entry : found) endpoints.push_back(entry.endpoint());
   }
+  Trouble trouble = Trouble::unreachable;
+  for (const tcp::endpoint& endpoint : endpoints) {
+    connection = std::make_unique<Connection>(loop, Socket(loop.io));
+    if (loop.closing()) break;
+    error = co_await connection->connect(endpoint, limit);
+    trouble = error == net::error::timed_out ? Trouble::connect_late : Trouble::unreachable;
+    problem = error ? "no connection: " + error.message() : std::string();
+    if (!error && tls) {
+      error = co_await connection->connect_tls(address.host, loop.tickets[service], limit, problem);
+      trouble = Trouble::no_tls;
+    }
+    if (!error) co_return Trouble::none;
+  }
+  connection.reset();
+  co_return trouble;
+}
+
+Task<Trouble> Exchange::start(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to) {
+  const Trouble connected = co_await connect();
+  if (connected != Trouble::none) co_return connected;
+  const Trouble trouble = co_await talk(head, body, is_head_method, interim_to);
+  const auto now = Steady::now();
+  if (trouble == Trouble::none) {
+    services_->answered(use_.index(), answer_->get().result_int(), now);
+  } else if (trouble == Trouble::lost || trouble == Trouble::late || trouble == Trouble::bad_answer) {
+    if (!reused_ && !loop_.closing()) services_->troubled(use_.index(), to_string(trouble), now);
+  }
+  co_return trouble;
+}
+
+// Another one is asked only as long as nothing went out.
+Task<Trouble> Exchange::connect() {
+  std::vector<std::size_t> tried;
+  Trouble trouble = Trouble::unreachable;
+  while (auto chosen = services_->choose(tried, Steady::now())) {
+    use_ = std::move(*chosen);
+    const std::size_t index = use_.index();
+    service_ = services_->name(index);
+    connection_ = loop_.take_kept(index);
+    reused_ = connection_ != nullptr;
+    if (reused_) co_return Trouble::none;
+    std::string problem;
+    trouble = co_await open_connection(loop_, index, options_.timeouts.connect, connection_, problem);
+    if (trouble == Trouble::none || loop_.closing()) break;
+    services_->unreachable(index, problem, Steady::now());
+    tried.push_back(index);
+  }
+  co_return trouble;
+}
+
+Task<Trouble> Exchange::talk(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to) {
   sending_started_ = true;
   body_ = body;
   body_bytes_ = body.bytes.size();
@@ -90,39 +153,6 @@ Task<Trouble> Exchange::start(std::string_view head, BodySource body, bool is_he
   // Not a byte was taken by the kernel: nobody can have seen it.
   if (written_ == 0) co_return Trouble::unreachable;
   co_return client_failed_first ? sending_ : trouble;
-}
-
-Task<Trouble> Exchange::connect() {
-  const Address& upstream = options_.upstream;
-  error_code error;
-  std::vector<tcp::endpoint> endpoints;
-  const auto literal = net::ip::make_address(upstream.host, error);
-  if (!error) {
-    endpoints.emplace_back(literal, upstream.port);
-  } else {
-    net::ip::basic_resolver<tcp, Executor> resolver(loop_.io);
-    const auto found = co_await resolver.async_resolve(upstream.host, std::to_string(upstream.port),
-                                                       net::redirect_error(use_task, error));
-    if (error) co_return Trouble::unreachable;
-    for (const auto& entry : found) endpoints.push_back(entry.endpoint());
-  }
-  Trouble trouble = Trouble::unreachable;
-  for (const tcp::endpoint& endpoint : endpoints) {
-    connection_ = std::make_unique<Connection>(loop_, Socket(loop_.io));
-    if (loop_.closing()) break;
-    error = co_await connection_->connect(endpoint, options_.timeouts.connect);
-    std::string problem;
-    if (!error && loop_.trusted) {
-      error = co_await connection_->connect_tls(upstream.host, options_.timeouts.connect, problem);
-    }
-    if (!error) co_return Trouble::none;
-    if (!problem.empty() && options_.on_notice) options_.on_notice("the upstream: " + problem);
-    trouble = error == net::error::timed_out ? Trouble::connect_late
-              : problem.empty()              ? Trouble::unreachable
-                                             : Trouble::no_tls;
-  }
-  connection_.reset();
-  co_return trouble;
 }
 
 Task<void> Exchange::send(std::shared_ptr<Exchange> self, std::string_view head, BodySource body) {
@@ -226,7 +256,7 @@ Task<bool> Exchange::join() {
   if (sending_ != Trouble::none) co_return false;
   if (answer_ && answer_->is_done() && answer_->get().keep_alive() && connection_->buffer.size() == 0 &&
       connection_->socket.is_open() && websocket_key_.empty()) {
-    loop_.keep(std::move(connection_), options_.timeouts.upstream_idle, options_.max_idle_upstream);
+    loop_.keep(std::move(connection_), use_.index(), options_.timeouts.upstream_idle, options_.max_idle_upstream);
   }
   co_return true;
 }

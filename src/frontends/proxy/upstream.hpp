@@ -13,6 +13,7 @@
 #include <once/frontends/proxy.hpp>
 
 #include "frontends/proxy/loop.hpp"
+#include "frontends/proxy/services.hpp"
 
 namespace once::proxy {
 
@@ -53,6 +54,10 @@ struct BodySource {
   const std::vector<std::string>* trailers = nullptr;  // Of a chunked one: what may follow it.
 };
 
+// A new connection, with TLS if it is to be. Else what is wrong, which is for the operator.
+Task<Trouble> open_connection(Loop& loop, std::size_t service, Millis limit, std::unique_ptr<Connection>& connection,
+                              std::string& problem);
+
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   Exchange(Loop& loop, const ProxyOptions& options) : loop_(loop), options_(options), sent_(loop) {}
@@ -69,6 +74,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   [[nodiscard]] Connection& connection() noexcept { return *connection_; }
 
   [[nodiscard]] AnswerParser& answer() noexcept { return *answer_; }
+  [[nodiscard]] std::string_view service() const noexcept { return service_; }  // Which was asked; empty: none.
   [[nodiscard]] bool reused() const noexcept { return reused_; }
   [[nodiscard]] std::uint64_t request_body_bytes() const noexcept { return body_bytes_; }
 
@@ -80,12 +86,16 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
  private:
   Task<Trouble> connect();
+  Task<Trouble> talk(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to);
   Task<Trouble> read_head(bool is_head_method, Connection* interim_to);
   static Task<void> send(std::shared_ptr<Exchange> self, std::string_view head, BodySource body);
   Task<Trouble> send_body(BodySource body);
 
   Loop& loop_;
   const ProxyOptions& options_;
+  std::shared_ptr<Services> services_ = loop_.services;
+  Services::Use use_;  // Of the service that was chosen.
+  std::string_view service_;
   std::unique_ptr<Connection> connection_;
   std::optional<AnswerParser> answer_;
   Event sent_;  // Whoever writes is done.

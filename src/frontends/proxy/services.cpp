@@ -1,0 +1,129 @@
+#include "frontends/proxy/services.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace once::proxy {
+
+namespace {
+
+constexpr unsigned most_troubles = 3;
+constexpr unsigned most_bad_looks = 2;
+constexpr std::chrono::seconds first_time_aside{1};
+constexpr std::chrono::seconds longest_time_aside{30};
+
+std::string name_of(const Address& address) {
+  const bool v6 = address.host.find(':') != std::string::npos;
+  return (v6 ? '[' + address.host + ']' : address.host) + ':' + std::to_string(address.port);
+}
+
+}  // namespace
+
+Services::One::One(Service its) : service(std::move(its)), name(name_of(service.address)) {}
+
+Services::Services(std::vector<Service> services, std::function<void(std::string_view)> on_notice)
+    : on_notice_(std::move(on_notice)) {
+  for (Service& service : services) all_.push_back(std::make_unique<One>(std::move(service)));
+}
+
+std::optional<Services::Use> Services::choose(const std::vector<std::size_t>& tried, Clock::time_point now) {
+  One* best = nullptr;
+  std::size_t best_index = 0;
+  const std::size_t first = all_.size() == 1 ? 0 : turn_.fetch_add(1, std::memory_order_relaxed);
+  // Better is: available; if neither is, its time is over sooner; fewer under way.
+  const auto better = [&](const One& one, const One& other) {
+    const bool can = available(one, now);
+    if (can != available(other, now)) return can;
+    if (!can && one.aside_until.load() != other.aside_until.load())
+      return one.aside_until.load() < other.aside_until.load();
+    return one.in_flight < other.in_flight;
+  };
+  for (std::size_t i = 0; i < all_.size(); ++i) {
+    const std::size_t index = (first + i) % all_.size();
+    One& one = *all_[index];
+    if (one.ill || std::ranges::find(tried, index) != tried.end()) continue;
+    if (best != nullptr && !better(one, *best)) continue;
+    best = &one;
+    best_index = index;
+  }
+  // A second one that is aside is not asked for the same request.
+  if (best == nullptr || (!tried.empty() && !available(*best, now))) return std::nullopt;
+  ++best->in_flight;
+  return Use(*this, best_index);
+}
+
+void Services::put_aside(One& one, std::string_view why, Clock::time_point now) {
+  std::chrono::seconds limit = first_time_aside;
+  {
+    const std::lock_guard lock(mutex_);
+    if (one.aside_until.load() > now) return;  // Somebody else has seen it as well.
+    for (unsigned i = 0; i < one.times_aside && limit < longest_time_aside; ++i) limit *= 2;
+    limit = std::min(limit, longest_time_aside);
+    ++one.times_aside;
+    one.troubles = 0;
+    one.aside_until = now + limit;
+  }
+  tell(one, "is put aside for " + std::to_string(limit.count()) + " s: " + std::string(why));
+}
+
+void Services::unreachable(std::size_t index, std::string_view why, Clock::time_point now) {
+  put_aside(*all_[index], why, now);
+}
+
+void Services::troubled(std::size_t index, std::string_view why, Clock::time_point now) {
+  One& one = *all_[index];
+  if (++one.troubles >= most_troubles) put_aside(one, why, now);
+}
+
+void Services::answered(std::size_t index, unsigned status, Clock::time_point now) {
+  if (status >= 502 && status <= 504) return troubled(index, "it answers " + std::to_string(status), now);
+  One& one = *all_[index];
+  if (one.troubles == 0 && one.times_aside == 0) return;  // As nearly always.
+  bool back = false;
+  {
+    const std::lock_guard lock(mutex_);
+    one.troubles = 0;
+    back = one.times_aside != 0;
+    one.times_aside = 0;
+    one.aside_until = Clock::time_point::min();
+  }
+  if (back) tell(one, "is back");
+}
+
+void Services::checked(std::size_t index, std::string_view problem) {
+  One& one = *all_[index];
+  bool changed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    one.bad_looks = problem.empty() ? 0 : one.bad_looks + 1;
+    const bool ill = one.bad_looks >= most_bad_looks || (one.ill && one.bad_looks > 0);
+    changed = one.ill.exchange(ill) != ill;
+    if (problem.empty()) one.aside_until = Clock::time_point::min();
+  }
+  if (changed) tell(one, problem.empty() ? "is well again" : "is not well: " + std::string(problem));
+}
+
+void Services::tell(const One& one, const std::string& what) const {
+  if (on_notice_) on_notice_("upstream " + one.name + ' ' + what);
+}
+
+bool Services::any_available(Clock::time_point now) const {
+  return std::ranges::any_of(all_, [&](const auto& one) { return available(*one, now); });
+}
+
+std::string Services::metrics_text(Clock::time_point now) const {
+  std::string out;
+  const auto metric = [&](std::string_view name, std::string_view help, const auto& value) {
+    out += "# HELP " + std::string(name) + ' ' + std::string(help) + "\n# TYPE " + std::string(name) + " gauge\n";
+    for (const auto& one : all_) {
+      out += std::string(name) + "{upstream=\"" + one->name + "\"} " + std::to_string(value(*one)) + '\n';
+    }
+  };
+  metric("once_proxy_upstream_available", "1, or 0 while it is put aside or not well.",
+         [&](const One& one) { return available(one, now) ? 1 : 0; });
+  metric("once_proxy_upstream_active_requests", "Requests that it has under way.",
+         [](const One& one) { return one.in_flight.load(); });
+  return out;
+}
+
+}  // namespace once::proxy

@@ -1,0 +1,96 @@
+// The upstreams: who is asked next, and who is left in peace for a while. Shared by all loops; thread-safe.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <once/frontends/proxy.hpp>
+
+namespace once::proxy {
+
+class Services {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Services(std::vector<Service> services, std::function<void(std::string_view)> on_notice);
+
+  // A request that one of them has under way.
+  class Use {
+   public:
+    Use() = default;
+    Use(Services& services, std::size_t index) : services_(&services), index_(index) {}
+    Use(Use&& other) noexcept : services_(std::exchange(other.services_, nullptr)), index_(other.index_) {}
+    Use& operator=(Use&& other) noexcept {
+      std::swap(services_, other.services_);
+      std::swap(index_, other.index_);
+      return *this;
+    }
+    ~Use() {
+      if (services_ != nullptr) --services_->all_[index_]->in_flight;
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    [[nodiscard]] std::size_t index() const noexcept { return index_; }
+
+   private:
+    Services* services_ = nullptr;
+    std::size_t index_ = 0;
+  };
+
+  [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
+  [[nodiscard]] const Service& at(std::size_t index) const noexcept { return all_[index]->service; }
+  [[nodiscard]] std::string_view name(std::size_t index) const noexcept { return all_[index]->name; }
+
+  // The one with the fewest requests under way, in turn among equals, of those that are not in `tried`, not aside and
+  // not ill. If all are aside, the one whose time is over first: it may be back, and nothing is lost by asking. None:
+  // it cannot be helped.
+  std::optional<Use> choose(const std::vector<std::size_t>& tried, Clock::time_point now);
+
+  // What became of a request. One that could not be connected to is put aside at once; one that answers 502, 503 or
+  // 504, late, or with what is no HTTP is when that happens three times without a good answer between. At first for a
+  // second, then for twice as long as the last time, up to 30 s.
+  void unreachable(std::size_t index, std::string_view why, Clock::time_point now);
+  void troubled(std::size_t index, std::string_view why, Clock::time_point now);
+  void answered(std::size_t index, unsigned status, Clock::time_point now);
+
+  // What a look at its health has shown. Ill after two bad ones, well after a good one, which also ends its time aside.
+  void checked(std::size_t index, std::string_view problem);
+
+  [[nodiscard]] bool any_available(Clock::time_point now) const;
+  [[nodiscard]] std::string metrics_text(Clock::time_point now) const;
+
+ private:
+  struct One {
+    explicit One(Service its);
+    const Service service;
+    const std::string name;  // "pay:9000"
+    std::atomic<int> in_flight{0};
+    std::atomic<bool> ill{false};
+    std::atomic<Clock::time_point> aside_until{Clock::time_point::min()};
+    std::atomic<unsigned> troubles{0};  // Since the last good answer; what follows is under the mutex.
+    std::atomic<unsigned> times_aside{0};
+    unsigned bad_looks = 0;
+  };
+  void put_aside(One& one, std::string_view why, Clock::time_point now);
+  void tell(const One& one, const std::string& what) const;
+  static bool available(const One& one, Clock::time_point now) noexcept {
+    return !one.ill && one.aside_until.load() <= now;
+  }
+
+  std::vector<std::unique_ptr<One>> all_;  // Never changes.
+  std::function<void(std::string_view)> on_notice_;
+  std::atomic<std::size_t> turn_{0};
+  std::mutex mutex_;
+};
+
+}  // namespace once::proxy
