@@ -38,7 +38,7 @@ test:
 	@tools/test dev
 
 bench:
-	@$(SETUP) build test
+	@$(SETUP) build test bench
 	@command -v npm >/dev/null || $(SETUP) node
 	@tools/build release bench/all
 	@bench/run build/release

@@ -22,9 +22,7 @@ import datetime
 import json
 import os
 import pathlib
-import platform
 import select
-import statistics
 import subprocess
 import sys
 import time
@@ -34,9 +32,10 @@ import boto3
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.dont_write_bytecode = True  # Beside the sources.
-sys.path.insert(0, str(ROOT / "tests" / "real_servers"))
+sys.path[:0] = [str(ROOT / "tests" / "real_servers"), str(ROOT / "bench")]
 
 import emulator  # noqa: E402
+import figures as common  # noqa: E402
 import report  # noqa: E402
 
 TABLE = "orders"
@@ -160,10 +159,6 @@ def calls(server, name, client, kind, first, count, in_flight):
     }
 
 
-def median(values):
-    return round(statistics.median(values), 2)
-
-
 def measure(server, clients, rounds):
     """Medians by client, in flight or one at a time, and kind of call."""
     with contextlib.ExitStack() as stack:
@@ -185,7 +180,7 @@ def measure(server, clients, rounds):
         return {
             name: {
                 mode: {
-                    kind: {key: median(figures[key] for figures in all_rounds) for key in all_rounds[0]}
+                    kind: {key: common.median(figures[key] for figures in all_rounds) for key in all_rounds[0]}
                     for kind, all_rounds in kinds.items()
                 }
                 for mode, kinds in modes.items()
@@ -210,7 +205,7 @@ def measure_start(server, clients, times):
                 require_equal(name, "runs of the handler", 1, answer["runs"])
         require_equal("all", "completed records in the table", times * len(clients), server.completed())
     return {
-        name: {"start_ms": median(took[name]), "start_mib": median(memory[name])} for name in clients
+        name: {"start_ms": common.median(took[name]), "start_mib": common.median(memory[name])} for name in clients
     }
 
 
@@ -233,28 +228,14 @@ def clients_of(once, scale):
     return clients, versions
 
 
-def machine():
-    model = [line for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return {
-        "processors": os.cpu_count(),
-        "model": model[0].partition(":")[2].strip() if model else platform.machine(),
-        "system": platform.freedesktop_os_release()["PRETTY_NAME"],
-        "load_before": round(os.getloadavg()[0], 1),
-    }
-
-
 def main():
     parser = argparse.ArgumentParser(prog="bench_dynamodb_compare", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--server", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--once", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--quick", action="store_true", help="few calls: to see that it works")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON rather than as tables")
-    parser.add_argument("--write-docs", action="store_true", help="write figures, picture and tables into docs/ as well")
-    options = parser.parse_args()
-    if options.quick and options.write_docs:
-        parser.error("--quick is too short for the documents")
+    common.add_options(parser)
+    options = common.parse(parser)
 
-    figures = {"date": datetime.date.today().isoformat(), "machine": machine()}
+    figures = {"date": datetime.date.today().isoformat(), "machine": common.machine()}
     clients, figures["versions"] = clients_of(options.once, 0.05 if options.quick else 1)
     figures |= {"event_bytes": len(EVENT), "in_flight": IN_FLIGHT, "rounds": 1 if options.quick else 5}
     figures["calls_a_round"] = {name: client["count"] for name, client in clients.items()}
@@ -265,7 +246,7 @@ def main():
             rates = measure(server, clients, figures["rounds"])
         figures[transport] = {name: rates[name] | starts[name] for name in clients}
     if options.write_docs:
-        report.write(figures)
+        report.REPORT.write(figures)
     print(json.dumps(figures, indent=2) if options.json else report.tables(figures))
 
 
