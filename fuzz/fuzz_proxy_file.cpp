@@ -27,16 +27,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<Complaint> complaints;
   const ProxyFile file = parse_proxy_file("p.toml", text, complaints);
   expect(file.read || complaints.size() == 1);
-  if (file.read) settle(file.settings, complaints);
+  if (file.read) settle(file.settings, file.routes, complaints);
   const auto lines = static_cast<std::size_t>(std::ranges::count(text, '\n')) + 1;
   for (const Complaint& complaint : complaints) {
     expect(complaint.place.line <= lines && complaint.place.column <= size + 1);
     expect(!complaint.text.empty());
   }
   if (!complaints.empty()) return 0;
-  const std::string printed = settings_text(file.settings);
+  const std::string printed = settings_text(file.settings, file.routes);
   const ProxyFile again = parse_proxy_file("printed.toml", printed, complaints);
   expect(complaints.empty());
-  expect(settings_text(again.settings) == printed);
+  expect(settings_text(again.settings, again.routes) == printed);
   return 0;
 }

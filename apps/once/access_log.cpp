@@ -55,18 +55,18 @@ std::string access_line(const proxy::Served& served) {
   return line_of(json);
 }
 
-AccessLog::AccessLog(const std::string& name) {
-  if (name == "none") return;
-  if (name == "-") {
-    fd_ = STDERR_FILENO;
-  } else {
-    fd_ = ::open(name.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
-    if (fd_ < 0) {
-      throw Exception(ErrorKind::unavailable,
-                      "cannot write the access log " + name + ": " + std::system_category().message(errno));
-    }
-    own_ = true;
+AccessLog::Sink AccessLog::open(const std::string& name) {
+  if (name == "none") return {};
+  if (name == "-") return {.fd = STDERR_FILENO, .own = false};
+  const int fd = ::open(name.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+  if (fd < 0) {
+    throw Exception(ErrorKind::unavailable,
+                    "cannot write the access log " + name + ": " + std::system_category().message(errno));
   }
+  return {.fd = fd, .own = true};
+}
+
+AccessLog::AccessLog(const std::string& name) : on_(name != "none"), sink_(open(name)) {
   thread_ = std::jthread([this] { run(); });
 }
 
@@ -76,12 +76,23 @@ AccessLog::~AccessLog() {
     ending_ = true;
   }
   news_.notify_one();
-  if (thread_.joinable()) thread_.join();
-  if (own_) ::close(fd_);
+  thread_.join();
+  if (sink_.own) ::close(sink_.fd);
+}
+
+void AccessLog::reopen(const std::string& name) {
+  const Sink sink = open(name);
+  {
+    const std::lock_guard lock(mutex_);
+    if (next_ && next_->own) ::close(next_->fd);
+    next_ = sink;
+    on_ = sink.fd >= 0;
+  }
+  news_.notify_one();
 }
 
 void AccessLog::write(const proxy::Served& served) {
-  if (fd_ < 0) return;
+  if (!on_) return;
   const std::string line = access_line(served);
   {
     const std::lock_guard lock(mutex_);
@@ -97,8 +108,16 @@ void AccessLog::write(const proxy::Served& served) {
 void AccessLog::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    news_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
+    news_.wait(lock, [&] { return ending_ || next_ || !waiting_.empty(); });
+    if (next_) {
+      if (sink_.own) ::close(sink_.fd);
+      sink_ = *std::exchange(next_, std::nullopt);
+    }
+    if (waiting_.empty()) {
+      if (ending_) return;
+      continue;
+    }
+    const int fd = sink_.fd;
     std::string lines = std::exchange(waiting_, {});
     const std::uint64_t lost = std::exchange(lost_, 0);
     lock.unlock();
@@ -108,7 +127,7 @@ void AccessLog::run() {
       json["lines_lost"] = lost;
       lines += line_of(json);
     }
-    static_cast<void>(write_all(fd_, lines));  // There is nobody to tell.
+    static_cast<void>(write_all(fd, lines));  // There is nobody to tell.
     lock.lock();
   }
 }

@@ -1,9 +1,11 @@
 // The access log of `once proxy`: one JSON object a line. docs/proxy.md has the fields.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -26,12 +28,22 @@ class AccessLog {
 
   void write(const proxy::Served& served);  // From any thread. Does not wait.
 
+  // Lines from now on go to this one, which may be the same file under its name of before: a new one is made then, if
+  // it was moved away. Throws as the constructor does, and changes nothing then.
+  void reopen(const std::string& name);
+
  private:
+  struct Sink {
+    int fd = -1;  // None.
+    bool own = false;
+  };
+  static Sink open(const std::string& name);
   void run();
 
-  int fd_ = -1;
-  bool own_ = false;
+  std::atomic<bool> on_;
   std::mutex mutex_;  // Of what follows.
+  Sink sink_;
+  std::optional<Sink> next_;  // In place of it, before anything more is written.
   std::condition_variable news_;
   std::string waiting_;
   std::uint64_t lost_ = 0;

@@ -30,30 +30,37 @@ namespace once::cli {
 namespace {
 
 // Without a place for what is large, the record is that place, as far as the store lets it.
-http::Options with_records_for(http::Options rules, bool has_offload) {
-  if (!has_offload) rules.policy->max_inline_bytes = rules.max_answer_bytes;
+http::Routes with_records_for(http::Routes rules, bool has_offload) {
+  const auto keep = [&](http::Options& options) {
+    if (!has_offload) options.policy->max_inline_bytes = options.max_answer_bytes;
+  };
+  keep(rules.otherwise);
+  for (http::Route& route : rules.routes) keep(route.options);
   return rules;
 }
 
-// Signals that end the program, for sigwait(): blocked before any thread is there, so that none of them gets one.
+// Signals that end the program, and SIGHUP, for sigwait(): blocked before any thread is there, so that none of them
+// gets one.
 sigset_t take_signals() {
   std::signal(SIGPIPE, SIG_IGN);  // A reader of the access log that goes away is not our end.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
 }
 
-// False: the time was up, or another signal came.
+// False: the time was up, or another signal to end came.
 bool drain(proxy::Proxy& proxy, Millis limit, const sigset_t& signals) {
   constexpr Millis glance{50};
   const auto until = std::chrono::steady_clock::now() + limit;
   while (!proxy.drain(glance)) {
     constexpr timespec at_once{};
     if (std::chrono::steady_clock::now() >= until) return false;
-    if (sigtimedwait(&signals, nullptr, &at_once) > 0) return false;
+    const int signal = sigtimedwait(&signals, nullptr, &at_once);
+    if (signal > 0 && signal != SIGHUP) return false;
   }
   return true;
 }
@@ -80,6 +87,7 @@ struct ProxyCommand {
 // What the file and the flags come to.
 struct Reading {
   Given given;
+  std::vector<GivenRoute> routes;
   ProxySettings settings;
   std::vector<Complaint> complaints;  // Not empty: the settings must not be used.
 };
@@ -91,7 +99,8 @@ Reading read_all(const ProxyCommand& command) {
   // What is missing in a file that could not be read is not worth a word.
   if (file.read) {
     reading.given = merged(std::move(file.settings), command.flags.given());
-    reading.settings = settle(reading.given, reading.complaints);
+    reading.routes = std::move(file.routes);
+    reading.settings = settle(reading.given, reading.routes, reading.complaints);
   }
   std::ranges::stable_sort(reading.complaints, {}, &Complaint::place);
   return reading;
@@ -100,15 +109,50 @@ Reading read_all(const ProxyCommand& command) {
 int check_settings(const ProxyCommand& command) {
   const Reading reading = read_all(command);
   const int code = reading.complaints.empty() ? exit_ok : exit_usage;
-  if (command.json) return print(settings_json(reading.given, reading.complaints), code);
+  if (command.json) return print(settings_json(reading.given, reading.routes, reading.complaints), code);
   for (const Complaint& complaint : reading.complaints) say(to_string(complaint));
-  return code == exit_ok ? print(settings_text(reading.given)) : code;
+  return code == exit_ok ? print(settings_text(reading.given, reading.routes)) : code;
 }
+
+// SIGHUP: all is read and opened before anything is changed.
+class Reloading {
+ public:
+  Reloading(const ProxyCommand& command, Given given, proxy::Proxy& proxy, AccessLog& log, bool has_offload)
+      : command_(command), given_(std::move(given)), proxy_(proxy), log_(log), has_offload_(has_offload) {}
+
+  // False, when it has said why: nothing was changed.
+  bool reload(Millis& drain_limit) {
+    const Reading reading = read_all(command_);
+    try {
+      for (const Complaint& complaint : reading.complaints) say(to_string(complaint));
+      if (!reading.complaints.empty()) throw Exception(ErrorKind::misuse, "the settings are wrong");
+      proxy_.reload_certificates();
+      log_.reopen(reading.settings.access_log);
+      proxy_.set_rules(with_records_for(reading.settings.rules, has_offload_));
+    } catch (const Exception& error) {
+      say("not reloaded, all stays as it is: " + std::string(error.what()));
+      return false;
+    }
+    drain_limit = reading.settings.drain;
+    std::string kept;
+    for (const std::string& name : needing_restart(given_, reading.given)) kept += (kept.empty() ? "" : ", ") + name;
+    if (!kept.empty()) say("only a restart changes " + kept);
+    say("reloaded, with " + std::to_string(reading.routes.size()) + " routes");
+    return true;
+  }
+
+ private:
+  const ProxyCommand& command_;
+  const Given given_;  // That it was started with.
+  proxy::Proxy& proxy_;
+  AccessLog& log_;
+  const bool has_offload_;
+};
 
 int run_proxy(const ProxyCommand& command) {
   keep_memory();
   const sigset_t signals = take_signals();
-  auto [given, settings, complaints] = read_all(command);
+  auto [given, routes, settings, complaints] = read_all(command);
   for (const Complaint& complaint : complaints) say(to_string(complaint));
   if (!complaints.empty()) return exit_usage;
   const AdminToken token(settings.admin_token_file);
@@ -120,16 +164,17 @@ int run_proxy(const ProxyCommand& command) {
   settings.proxy.operators = [&operators](const http::Request& request, Callback<void(http::Answer)> done) {
     operators.answer_later(request, std::move(done));
   };
-  settings.proxy.metrics = std::make_shared<proxy::Metrics>();
+  const auto metrics = settings.proxy.metrics = std::make_shared<proxy::Metrics>();
   Engine engine({.store = access.store,
-                 .observer = [metrics = settings.proxy.metrics](const Event& event) { metrics->count(event); },
+                 .observer = [metrics](const Event& event) { metrics->count(event); },
                  .offload = access.offload});
   auto proxy = std::make_unique<proxy::Proxy>(engine, with_records_for(settings.rules, access.offload != nullptr),
                                               std::move(settings.proxy));
   say("listening on port " + std::to_string(proxy->port()) + ", for " + settings.upstream_urls);
   if (proxy->admin_port() != 0) say("operators on port " + std::to_string(proxy->admin_port()));
+  Reloading reloading(command, std::move(given), *proxy, log, access.offload != nullptr);
   int signal = 0;
-  sigwait(&signals, &signal);
+  while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) metrics->count_reload(reloading.reload(settings.drain));
   say("ending: no new connections, up to " + show_duration(settings.drain) + " for " +
       std::to_string(proxy->connections()) + " that are open");
   if (!drain(*proxy, settings.drain, signals)) {
@@ -157,9 +202,11 @@ void add_proxy(CLI::App& app, Invocation& invocation) {
       "  once proxy --listen 0.0.0.0:80 --upstream http://pay:9000 --require-key --wait 10s \\\n"
       "             --store sqlite:/var/lib/once/once.db --access-log /var/log/once.log\n"
       "\n"
-      "SIGTERM and SIGINT let what runs come to its end; a second one does not. Exit\n"
-      "codes: 0 ended by a signal, 64 wrong flags, 243 the store, the port or the log\n"
-      "cannot be used.");
+      "SIGHUP reads the file again. SIGTERM and SIGINT let what runs come to its end; a\n"
+      "second one does not.\n"
+      "\n"
+      "Exit codes: 0 ended by a signal, 64 wrong settings, 243 the store, the port or\n"
+      "the log cannot be used.");
   command->callback([options, &invocation] {
     invocation.action = [options] { return options->check ? check_settings(*options) : run_proxy(*options); };
   });

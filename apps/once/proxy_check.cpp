@@ -32,17 +32,26 @@ Json effective(const Setting& setting, const Given& given) {
 
 }  // namespace
 
-std::string settings_text(const Given& given) {
+std::string settings_text(const Given& given, const std::vector<GivenRoute>& routes) {
   std::string text;
   for (const Setting& setting : proxy_settings()) {
     const Json value = effective(setting, given);
     // Strings, arrays of them and booleans are written alike in JSON and in TOML.
     if (!value.is_null()) text += setting.key() + " = " + value.dump() + "\n";
   }
+  for (const GivenRoute& route : routes) {
+    text += "\n[[route]]\npath = " + Json(route.path).dump() + "\n";
+    for (const Setting& setting : proxy_settings()) {
+      const auto own = route.rules.find(setting.name);
+      if (own == route.rules.end()) continue;
+      text += setting.key() + " = " + value_json(setting, own->second.words).dump() + "\n";
+    }
+  }
   return text;
 }
 
-std::string settings_json(const Given& given, const std::vector<Complaint>& complaints) {
+std::string settings_json(const Given& given, const std::vector<GivenRoute>& routes,
+                          const std::vector<Complaint>& complaints) {
   Json json;
   json["valid"] = complaints.empty();
   if (!complaints.empty()) {
@@ -57,6 +66,14 @@ std::string settings_json(const Given& given, const std::vector<Complaint>& comp
     return json_text(json);
   }
   for (const Setting& setting : proxy_settings()) json["settings"][setting.key()] = effective(setting, given);
+  json["routes"] = Json::array();
+  for (const GivenRoute& route : routes) {
+    Json& entry = json["routes"].emplace_back();
+    entry["path"] = route.path;
+    for (const Setting& setting : proxy_settings()) {
+      if (setting.is_rule) entry[setting.key()] = effective(setting, merged(given, route.rules));
+    }
+  }
   return json_text(json);
 }
 

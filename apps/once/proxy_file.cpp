@@ -114,7 +114,12 @@ class Reader {
     ProxyFile file;
     std::vector<std::string> known;
     for (const Setting& setting : proxy_settings()) known.push_back(setting.key());
+    known.emplace_back("route");
     for (const auto& [key, node] : table) {
+      if (key.str() == "route") {
+        read_routes(node, file.routes);
+        continue;
+      }
       const Setting* const setting = find_setting(key.str());
       if (setting == nullptr) {
         complain_unknown(key, known);
@@ -126,6 +131,48 @@ class Reader {
   }
 
  private:
+  void read_routes(const toml::node& node, std::vector<GivenRoute>& routes) {
+    const auto* const array = node.as_array();
+    for (std::size_t i = 0; array != nullptr && i < array->size(); ++i) {
+      if (const auto* const table = array->get(i)->as_table()) read_route(*table, routes);
+    }
+    if (array != nullptr && std::ranges::all_of(*array, [](const toml::node& each) { return each.is_table(); })) return;
+    complain(node.source(),
+             "routes are tables, each under a [[route]]; the name that --route gives is `operation` here");
+  }
+
+  void read_route(const toml::table& table, std::vector<GivenRoute>& routes) {
+    GivenRoute route{.path = {}, .place = place_of(table.source()), .rules = {}};
+    std::vector<std::string> known{"path"};
+    for (const Setting& setting : proxy_settings()) {
+      if (setting.is_rule) known.push_back(setting.key());
+    }
+    for (const auto& [key, node] : table) {
+      if (key.str() == "path") {
+        if (const auto* const path = node.as_string()) {
+          route.path = path->get();
+          route.place = place_of(node.source());
+        } else {
+          complain(node.source(), "path must be a string, as in \"/v1/*\", and not " + std::string(type_of(node)));
+        }
+        continue;
+      }
+      const Setting* const setting = find_setting(key.str());
+      if (setting == nullptr) {
+        complain_unknown(key, known);
+      } else if (!setting->is_rule) {
+        complain(key.source(), setting->key() + " is for the whole proxy, and not for a route");
+      } else {
+        read_value(*setting, node, route.rules);
+      }
+    }
+    if (!table.contains("path")) {
+      complain(table.source(), "a route needs a path, as in path = \"/v1/*\"");
+    } else if (table.get("path")->is_string()) {
+      routes.push_back(std::move(route));
+    }
+  }
+
   [[nodiscard]] Place place_of(const toml::source_region& region) const {
     return {.file = name_, .line = region.begin.line, .column = region.begin.column};
   }
@@ -225,19 +272,19 @@ std::string nearest(std::string_view word, const std::vector<std::string>& known
 ProxyFile parse_proxy_file(const std::string& name, std::string_view text, std::vector<Complaint>& complaints) {
   if (text.size() > most_bytes) {
     complaints.push_back({.place = {.file = name}, .text = "a file of settings is at most 1 MiB long"});
-    return {.read = false, .settings = {}};
+    return {.read = false, .settings = {}, .routes = {}};
   }
   if (const unsigned line = Outline(text).too_deep(); line != 0) {
     complaints.push_back({.place = {.file = name, .line = line, .column = 1},
                           .text = "more than " + std::to_string(most_depth) + " brackets or dots in one another"});
-    return {.read = false, .settings = {}};
+    return {.read = false, .settings = {}, .routes = {}};
   }
   const toml::parse_result result = toml::parse(text, name);
   if (!result) {
     const toml::source_position at = result.error().source().begin;
     complaints.push_back({.place = {.file = name, .line = at.line, .column = at.column},
                           .text = std::string(result.error().description())});
-    return {.read = false, .settings = {}};
+    return {.read = false, .settings = {}, .routes = {}};
   }
   return Reader(name, complaints).read(result.table());
 }
@@ -250,7 +297,7 @@ ProxyFile read_proxy_file(const std::string& name, std::vector<Complaint>& compl
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (in.bad() || (in.gcount() == 0 && errno != 0)) {
     complaints.push_back({.place = {.file = name}, .text = "cannot be read: " + std::system_category().message(errno)});
-    return {.read = false, .settings = {}};
+    return {.read = false, .settings = {}, .routes = {}};
   }
   text.resize(static_cast<std::size_t>(in.gcount()));
   return parse_proxy_file(name, text, complaints);

@@ -12,6 +12,7 @@ namespace once::cli {
 struct ProxyFile {
   bool read = true;  // False: it is not TOML, or cannot be read at all.
   Given settings;
+  std::vector<GivenRoute> routes;
 };
 
 // All that is wrong with it goes to `complaints`; what it gives then must not be used. `name`: for them.

@@ -36,11 +36,11 @@ T& at(ProxySettings& settings, T proxy::Timeouts::*member) {
 }
 template <class T>
 T& at(ProxySettings& settings, T http::Options::*member) {
-  return settings.rules.*member;
+  return settings.rules.otherwise.*member;
 }
 template <class T>
 T& at(ProxySettings& settings, T Policy::*member) {
-  return (*settings.rules.policy).*member;
+  return (*settings.rules.otherwise.policy).*member;
 }
 
 template <class Part, class T>
@@ -179,18 +179,18 @@ void add_fate(http::Options& rules, const std::string& text, const std::string& 
 }
 
 void set_fates(ProxySettings& to, const Words& words, const std::string& what) {
-  to.rules.fates.clear();
-  for (const std::string& text : words) add_fate(to.rules, text, what);
+  to.rules.otherwise.fates.clear();
+  for (const std::string& text : words) add_fate(to.rules.otherwise, text, what);
 }
 
 void set_wait(ProxySettings& to, const Words& words, const std::string& what) {
-  Policy& policy = *to.rules.policy;
+  Policy& policy = *to.rules.otherwise.policy;
   policy.wait = parse_duration(words.front(), what);
   policy.on_conflict = policy.wait > Millis{0} ? OnConflict::wait : OnConflict::fail;
 }
 
 void set_no_principal(ProxySettings& to, const Words& words, const std::string&) {
-  if (words.front() == "true") to.rules.principal_headers.clear();
+  if (words.front() == "true") to.rules.otherwise.principal_headers.clear();
 }
 
 void set_listen(ProxySettings& to, const Words& words, const std::string& what) {
@@ -222,6 +222,17 @@ Setting keyed(std::string file_key, Setting made) {
 
 Setting required(Setting made) {
   made.required = true;
+  return made;
+}
+
+Setting in_file(std::string usual, Setting made) {
+  made.usual = std::move(usual);
+  made.is_flag = false;
+  return made;
+}
+
+Setting changing(Setting made) {
+  made.can_change = true;
   return made;
 }
 
@@ -274,6 +285,7 @@ std::vector<Setting> table() {
           "A file with the token that the operators' API asks for; needed unless HOST is a\n"
           "loopback address"),
 
+      in_file("true", toggle<&Options::protect, true, false>("protect", "false: all requests pass through untouched")),
       as_list(list<&Options::methods>("methods", "POST PATCH", "Which requests are protected"), ','),
       toggle<&Policy::on_missing_key, OnMissingKey::refuse, OnMissingKey::run_unprotected>(
           "require-key", "Refuse requests without a key, with 400"),
@@ -324,8 +336,9 @@ std::vector<Setting> table() {
       number<&ProxyOptions::max_connections>("max-connections", "10000",
                                              "Of clients; more wait until others have gone"),
       number<&ProxyOptions::threads>("threads", "0", "0: one for each processor"),
-      text<&ProxySettings::access_log>("access-log", "-", "A file, - for standard error, or none"),
-      duration<&ProxySettings::drain>("drain", "30s", "How long requests under way have at SIGTERM and SIGINT"),
+      changing(text<&ProxySettings::access_log>("access-log", "-", "A file, - for standard error, or none")),
+      changing(
+          duration<&ProxySettings::drain>("drain", "30s", "How long requests under way have at SIGTERM and SIGINT")),
   };
 }
 
@@ -335,7 +348,7 @@ Words usual_words(const Setting& setting) {
 
 void check_whole(const ProxySettings& settings) {
   proxy::check(settings.proxy);
-  static_cast<void>(http::Rules(settings.rules));
+  static_cast<void>(http::Rules(settings.rules.otherwise));
 }
 
 // Of settings together.
@@ -352,7 +365,7 @@ void check_together(const ProxySettings& settings) {
 // What the library says of one setting, with the usual ones beside it: so that the complaint is about this one.
 void check_alone(const Setting& setting, const Words& words, const std::string& what) {
   ProxySettings alone;
-  alone.rules.policy.emplace();
+  alone.rules.otherwise.policy.emplace();
   alone.proxy.upstreams = {{.address = {.host = "localhost", .port = 1}}};
   setting.apply(alone, words, what);
   try {
@@ -392,24 +405,46 @@ std::optional<Words> words_for(const Setting& setting, const Given& given) {
   return usual_words(setting);
 }
 
-ProxySettings settle(const Given& given, std::vector<Complaint>& complaints) {
-  ProxySettings settings;
-  settings.rules.policy.emplace();
+namespace {
+
+// Applies what `given` has of them to `settings`, and checks what stands in `own`.
+void apply_all(ProxySettings& settings, bool rules_only, const Given& given, const Given& own,
+               std::vector<Complaint>& complaints) {
   for (const Setting& setting : proxy_settings()) {
+    if (rules_only && !setting.is_rule) continue;
     const auto words = words_for(setting, given);
-    const auto found = given.find(setting.name);
-    const Place place = found == given.end() ? Place{} : found->second.place;
+    const auto found = own.find(setting.name);
+    const Place place = found == own.end() ? Place{} : found->second.place;
     const std::string what = place.file.empty() ? "--" + setting.name : setting.key();
-    if (!words && setting.required)
+    if (!words && setting.required) {
       complaints.push_back({place, what + " is required, as a flag or in a file (--config)"});
+    }
     if (!words) continue;
     try {
       setting.apply(settings, *words, what);
-      if (found != given.end() && !setting.in_pair) check_alone(setting, *words, what);
+      if (found != own.end() && !setting.in_pair) check_alone(setting, *words, what);
     } catch (const Exception& error) {
       if (error.kind() != ErrorKind::misuse) throw;
-      complaints.push_back({place, error.what()});
+      // What a route has from outside was said there.
+      if (!rules_only || found != own.end()) complaints.push_back({place, error.what()});
     }
+  }
+}
+
+}  // namespace
+
+ProxySettings settle(const Given& given, const std::vector<GivenRoute>& routes, std::vector<Complaint>& complaints) {
+  ProxySettings settings;
+  settings.rules.otherwise.policy.emplace();
+  apply_all(settings, false, given, given, complaints);
+  for (const GivenRoute& route : routes) {
+    ProxySettings own;
+    own.rules.otherwise.policy.emplace();
+    apply_all(own, true, merged(given, route.rules), route.rules, complaints);
+    settings.rules.routes.push_back({.path = route.path, .options = std::move(own.rules.otherwise)});
+  }
+  for (const auto& [index, text] : http::Router::faults(settings.rules.routes)) {
+    complaints.push_back({index < routes.size() ? routes[index].place : routes.back().place, text});
   }
   if (complaints.empty()) {
     try {
@@ -421,8 +456,18 @@ ProxySettings settle(const Given& given, std::vector<Complaint>& complaints) {
   return settings;
 }
 
+std::vector<std::string> needing_restart(const Given& before, const Given& after) {
+  std::vector<std::string> names;
+  for (const Setting& setting : proxy_settings()) {
+    if (setting.is_rule || setting.can_change) continue;
+    if (words_for(setting, before) != words_for(setting, after)) names.push_back(setting.key());
+  }
+  return names;
+}
+
 ProxyFlags::ProxyFlags(CLI::App& command) {
   for (const Setting& setting : proxy_settings()) {
+    if (!setting.is_flag) continue;
     Flag& flag = flags_.emplace_back();
     flag.setting = &setting;
     const std::string name = "--" + setting.name;

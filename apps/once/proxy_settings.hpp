@@ -28,7 +28,7 @@ namespace once::cli {
 struct ProxySettings {
   StoreOptions store;
   proxy::ProxyOptions proxy;
-  http::Options rules;        // With a policy.
+  http::Routes rules;         // With policies.
   std::string upstream_urls;  // As they were given.
   std::string access_log;
   std::string admin_token_file;
@@ -52,6 +52,8 @@ struct Setting {
   bool required = false;
   bool is_rule = false;       // Of http::Options, so that it may differ from route to route.
   Words choices = {};         // Empty: any text.
+  bool is_flag = true;        // false: only a file has it.
+  bool can_change = false;    // Without a restart. Rules can.
   bool in_pair = false;       // Only right together with another one.
   char separator = 0;         // Of a list that may be written as one flag. 0: none.
   std::string file_key = {};  // In a file, if it is not `name`.
@@ -91,8 +93,18 @@ Given merged(Given below, const Given& above);
 // The words that count for a setting: what was given, else the usual ones. Null: none.
 std::optional<Setting::Words> words_for(const Setting& setting, const Given& given);
 
+// A [[route]] of a file: rules, over those that hold for all.
+struct GivenRoute {
+  std::string path;
+  Place place;
+  Given rules;
+};
+
 // All that is wrong goes to `complaints`; what it gives then must not be used.
-ProxySettings settle(const Given& given, std::vector<Complaint>& complaints);
+ProxySettings settle(const Given& given, const std::vector<GivenRoute>& routes, std::vector<Complaint>& complaints);
+
+// Settings that only a restart would change from `before` to `after`, by their names.
+std::vector<std::string> needing_restart(const Given& before, const Given& after);
 
 // The flags. Lives as long as the parser.
 class ProxyFlags {

@@ -24,22 +24,28 @@ const std::string least = "listen = '127.0.0.1:0'\nupstream = 'http://pay:9000'\
 std::vector<std::string> complaints_about(const std::string& text) {
   std::vector<Complaint> complaints;
   const ProxyFile file = parse_proxy_file("p.toml", text, complaints);
-  if (file.read) settle(file.settings, complaints);
+  if (file.read) settle(file.settings, file.routes, complaints);
   std::vector<std::string> texts;
   for (const Complaint& complaint : complaints) texts.push_back(to_string(complaint));
   return texts;
 }
 
-Given given_by(const std::string& text) {
+ProxyFile read(const std::string& text) {
   std::vector<Complaint> complaints;
-  Given given = parse_proxy_file("p.toml", text, complaints).settings;
-  settle(given, complaints);
+  ProxyFile file = parse_proxy_file("p.toml", text, complaints);
+  settle(file.settings, file.routes, complaints);
   for (const Complaint& complaint : complaints) ADD_FAILURE() << to_string(complaint);
-  return given;
+  return file;
+}
+
+ProxySettings settled(const std::string& text) {
+  std::vector<Complaint> complaints;
+  const ProxyFile file = read(text);
+  return settle(file.settings, file.routes, complaints);
 }
 
 TEST(ProxyFile, HasWhatTheFlagsHave) {
-  const Given given = given_by(least + R"(
+  const ProxySettings settings = settled(least + R"(
 lease = "5m"                    # a text,
 body-limit = 65536              # which may be a whole number,
 require-key = true
@@ -50,24 +56,23 @@ fate = [
 ]
 operation = "charge"            # --route
 )");
-  std::vector<Complaint> complaints;
-  const ProxySettings settings = settle(given, complaints);
-  EXPECT_EQ(settings.rules.policy->lease, Millis{300'000});
-  EXPECT_EQ(settings.rules.policy->on_missing_key, OnMissingKey::refuse);
-  EXPECT_EQ(settings.rules.max_body_bytes, 65536U);
-  EXPECT_THAT(settings.rules.methods, ElementsAre("POST", "PUT"));
-  EXPECT_EQ(settings.rules.fates.size(), 3U);
-  EXPECT_EQ(settings.rules.route, "charge");
+  const http::Options& rules = settings.rules.otherwise;
+  EXPECT_EQ(rules.policy->lease, Millis{300'000});
+  EXPECT_EQ(rules.policy->on_missing_key, OnMissingKey::refuse);
+  EXPECT_EQ(rules.max_body_bytes, 65536U);
+  EXPECT_THAT(rules.methods, ElementsAre("POST", "PUT"));
+  EXPECT_EQ(rules.fates.size(), 3U);
+  EXPECT_EQ(rules.route, "charge");
 }
 
 TEST(ProxyFile, FlagsOverruleIt) {
   Given flags;
   flags["lease"].words = {"1m"};
   std::vector<Complaint> complaints;
-  const Given file = given_by(least + "lease = '5m'\nretention = '1h'\n");
-  const ProxySettings settings = settle(merged(file, flags), complaints);
-  EXPECT_EQ(settings.rules.policy->lease, Millis{60'000});
-  EXPECT_EQ(settings.rules.policy->retention, Millis{3'600'000});
+  const Given file = read(least + "lease = '5m'\nretention = '1h'\n").settings;
+  const http::Options rules = settle(merged(file, flags), {}, complaints).rules.otherwise;
+  EXPECT_EQ(rules.policy->lease, Millis{60'000});
+  EXPECT_EQ(rules.policy->retention, Millis{3'600'000});
 }
 
 TEST(ProxyFile, EveryComplaintHasItsPlaceAndTheyComeAtOnce) {
@@ -129,11 +134,87 @@ TEST(ProxyFile, WhatGoesDeepIsRefusedBeforeItIsParsed) {
   EXPECT_THAT(complaints_about(least + "# " + brackets + "\nscope = \"" + std::string(40, '[') + "\"\n"), IsEmpty());
 }
 
+TEST(ProxyFile, RoutesHaveRulesOfTheirOwnAndTheOthersFromOutside) {
+  const http::Routes rules = settled(least + R"(
+lease = "5m"
+require-key = true
+fate = ["502=release"]
+no-principal = true
+
+[[route]]
+path = "/health"
+protect = false
+
+[[route]]
+path = "/orders/{id}/pay"
+methods = ["PUT"]
+lease = "10m"
+require-key = false
+no-principal = false
+fate = ["500=ambiguous"]
+operation = "pay"
+)")
+                                 .rules;
+  ASSERT_EQ(rules.routes.size(), 2U);
+  EXPECT_TRUE(rules.otherwise.protect);
+  const http::Options& health = rules.routes[0].options;
+  EXPECT_EQ(rules.routes[0].path, "/health");
+  EXPECT_FALSE(health.protect);
+  EXPECT_EQ(health.policy->lease, Millis{300'000});
+  EXPECT_THAT(health.principal_headers, IsEmpty());
+  const http::Options& pay = rules.routes[1].options;
+  EXPECT_TRUE(pay.protect);
+  EXPECT_THAT(pay.methods, ElementsAre("PUT"));
+  EXPECT_EQ(pay.policy->lease, Millis{600'000});
+  EXPECT_EQ(pay.policy->on_missing_key, OnMissingKey::run_unprotected);
+  EXPECT_THAT(pay.principal_headers, ElementsAre("Authorization"));
+  EXPECT_EQ(pay.fates, (std::map<unsigned, http::Fate>{{500, http::Fate::ambiguous}}));
+  EXPECT_EQ(pay.route, "pay");
+  EXPECT_EQ(rules.otherwise.route, "");
+}
+
+TEST(ProxyFile, WhatIsWrongWithRoutes) {
+  EXPECT_THAT(complaints_about(least + "lease = '1'\n"
+                                       "[[route]]\n"
+                                       "path = '/a/*'\n"
+                                       "threads = 4\n"
+                                       "leese = '5m'\n"
+                                       "retention = 5.5\n"
+                                       "[[route]]\n"
+                                       "lease = '5m'\n"
+                                       "[[route]]\n"
+                                       "path = '/{x}/b'\n"
+                                       "[[route]]\n"
+                                       "path = 'c'\n"
+                                       "[[route]]\n"
+                                       "path = 5\n"
+                                       "[[route]]\n"
+                                       "path = '/A/*'\n"
+                                       "body-limit = '2GiB'\n"),
+              UnorderedElementsAre(StartsWith("p.toml:3:9: lease is '1'"),
+                                   "p.toml:6:1: threads is for the whole proxy, and not for a route",
+                                   "p.toml:7:1: there is no setting 'leese': did you mean 'lease'?",
+                                   StartsWith("p.toml:8:13: retention must be a string"),
+                                   "p.toml:9:1: a route needs a path, as in path = \"/v1/*\"",
+                                   StartsWith("p.toml:12:8: the paths '/{x}/b' and '/a/*' both match /a/b"),
+                                   StartsWith("p.toml:14:8: the path 'c' must begin with a slash"),
+                                   "p.toml:16:8: path must be a string, as in \"/v1/*\", and not a whole number",
+                                   StartsWith("p.toml:18:8: the path"), "p.toml:19:14: body-limit must be 1 to 1GiB"));
+  for (const char* const text : {"route = 'pay'\n", "route = ['pay']\n", "[route]\npath = '/'\n"}) {
+    EXPECT_THAT(complaints_about(least + text), ElementsAre(HasSubstr("routes are tables, each under a [[route]]")))
+        << text;
+  }
+}
+
 TEST(ProxyCheck, WhatIsPrintedIsAFileWithTheSameEffect) {
-  const Given given = given_by(least + "methods = ['PUT']\noperation = 'a\"b\\\\c'\nignore-body = true\nthreads = 3\n");
-  const std::string text = settings_text(given);
+  const ProxyFile file = read(least +
+                              "methods = ['PUT']\noperation = 'a\"b\\\\c'\nignore-body = true\nthreads = 3\n"
+                              "[[route]]\npath = '/x'\nprotect = false\n[[route]]\npath = '/{y}'\nwait = '2s'\n");
+  const std::string text = settings_text(file.settings, file.routes);
   EXPECT_THAT(text, HasSubstr("retention = \"24h\"\n"));
-  EXPECT_EQ(settings_text(given_by(text)), text);
+  EXPECT_THAT(text, HasSubstr("\n[[route]]\npath = \"/{y}\"\nwait = \"2s\"\n"));
+  const ProxyFile again = read(text);
+  EXPECT_EQ(settings_text(again.settings, again.routes), text);
 }
 
 }  // namespace

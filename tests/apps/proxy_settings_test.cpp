@@ -26,14 +26,14 @@ Given with(std::string name, Setting::Words words) {
 
 ProxySettings settled(const Given& given) {
   std::vector<Complaint> complaints;
-  ProxySettings settings = settle(given, complaints);
+  ProxySettings settings = settle(given, {}, complaints);
   EXPECT_THAT(complaints, IsEmpty());
   return settings;
 }
 
 std::vector<std::string> complaints_about(const Given& given) {
   std::vector<Complaint> complaints;
-  settle(given, complaints);
+  settle(given, {}, complaints);
   std::vector<std::string> texts;
   for (const Complaint& complaint : complaints) texts.push_back(to_string(complaint));
   return texts;
@@ -41,15 +41,9 @@ std::vector<std::string> complaints_about(const Given& given) {
 
 TEST(ProxySettings, UsualValuesAreTheLibrarys) {
   const ProxySettings settings = settled(least);
-  const http::Options rules;
-  EXPECT_EQ(settings.rules.methods, rules.methods);
-  EXPECT_EQ(settings.rules.key_header, rules.key_header);
-  EXPECT_EQ(settings.rules.principal_headers, rules.principal_headers);
-  EXPECT_EQ(settings.rules.max_body_bytes, rules.max_body_bytes);
-  EXPECT_EQ(settings.rules.max_answer_bytes, rules.max_answer_bytes);
-  EXPECT_EQ(settings.rules.ambiguous, rules.ambiguous);
-  EXPECT_EQ(settings.rules.retry_after, rules.retry_after);
-  EXPECT_EQ(settings.rules.policy, Policy{});
+  http::Options rules;
+  rules.policy.emplace();
+  EXPECT_EQ(settings.rules.otherwise, rules);
   const proxy::ProxyOptions options;
   EXPECT_EQ(settings.proxy.max_head_bytes, options.max_head_bytes);
   EXPECT_EQ(settings.proxy.threads, options.threads);
@@ -67,20 +61,22 @@ TEST(ProxySettings, UsualValuesAreTheLibrarys) {
 TEST(ProxySettings, EachIsTakenOver) {
   EXPECT_EQ(settled(with("admin", {"9100"})).proxy.admin->host, "127.0.0.1");
   EXPECT_EQ(settled(with("admin", {"[::1]:9100"})).proxy.admin->host, "::1");
-  EXPECT_EQ(settled(with("require-key", {"true"})).rules.policy->on_missing_key, OnMissingKey::refuse);
-  EXPECT_EQ(settled(with("require-key", {"false"})).rules.policy->on_missing_key, OnMissingKey::run_unprotected);
-  EXPECT_FALSE(settled(with("ignore-query", {"true"})).rules.compare_query);
-  EXPECT_FALSE(settled(with("ignore-body", {"true"})).rules.compare_body);
-  EXPECT_THAT(settled(with("no-principal", {"true"})).rules.principal_headers, IsEmpty());
-  EXPECT_EQ(settled(with("on-ambiguous", {"takeover"})).rules.ambiguous, OnLapse::takeover);
-  EXPECT_EQ(settled(with("on-store-down", {"run"})).rules.policy->on_store_down, OnStoreDown::run_unprotected);
-  EXPECT_EQ(settled(with("on-unrecorded", {"fail"})).rules.policy->on_unrecorded, OnUnrecorded::raise);
-  EXPECT_EQ(settled(with("lease", {"5m"})).rules.policy->lease, Millis{300'000});
-  const Policy waiting = *settled(with("wait", {"7s"})).rules.policy;
+  EXPECT_EQ(settled(with("require-key", {"true"})).rules.otherwise.policy->on_missing_key, OnMissingKey::refuse);
+  EXPECT_EQ(settled(with("require-key", {"false"})).rules.otherwise.policy->on_missing_key,
+            OnMissingKey::run_unprotected);
+  EXPECT_FALSE(settled(with("ignore-query", {"true"})).rules.otherwise.compare_query);
+  EXPECT_FALSE(settled(with("ignore-body", {"true"})).rules.otherwise.compare_body);
+  EXPECT_THAT(settled(with("no-principal", {"true"})).rules.otherwise.principal_headers, IsEmpty());
+  EXPECT_EQ(settled(with("on-ambiguous", {"takeover"})).rules.otherwise.ambiguous, OnLapse::takeover);
+  EXPECT_EQ(settled(with("on-store-down", {"run"})).rules.otherwise.policy->on_store_down,
+            OnStoreDown::run_unprotected);
+  EXPECT_EQ(settled(with("on-unrecorded", {"fail"})).rules.otherwise.policy->on_unrecorded, OnUnrecorded::raise);
+  EXPECT_EQ(settled(with("lease", {"5m"})).rules.otherwise.policy->lease, Millis{300'000});
+  const Policy waiting = *settled(with("wait", {"7s"})).rules.otherwise.policy;
   EXPECT_EQ(waiting.on_conflict, OnConflict::wait);
   EXPECT_EQ(waiting.wait, Millis{7'000});
-  EXPECT_EQ(settled(with("wait", {"0s"})).rules.policy->on_conflict, OnConflict::fail);
-  const auto fates = settled(with("fate", {"502=release", "500,501=ambiguous"})).rules.fates;
+  EXPECT_EQ(settled(with("wait", {"0s"})).rules.otherwise.policy->on_conflict, OnConflict::fail);
+  const auto fates = settled(with("fate", {"502=release", "500,501=ambiguous"})).rules.otherwise.fates;
   EXPECT_EQ(fates, (std::map<unsigned, http::Fate>{
                        {500, http::Fate::ambiguous}, {501, http::Fate::ambiguous}, {502, http::Fate::release}}));
   EXPECT_EQ(settled(with("threads", {"3"})).proxy.threads, 3U);
@@ -115,6 +111,18 @@ TEST(ProxySettings, ACertificateNeedsItsKey) {
   EXPECT_THAT(complaints_about(given), ElementsAre("a certificate and its key go together: name both files"));
   given["tls-key"].words = {"key.pem"};
   EXPECT_THAT(complaints_about(given), IsEmpty());
+}
+
+TEST(ProxySettings, RulesTheLogAndTheDrainChangeWithoutARestart) {
+  Given after = with("lease", {"5m"});
+  after["access-log"].words = {"none"};
+  after["drain"].words = {"1s"};
+  EXPECT_THAT(needing_restart(least, after), IsEmpty());
+  after["threads"].words = {"3"};
+  after["store"].words = {"memory:"};
+  EXPECT_THAT(needing_restart(least, after), ElementsAre("store", "threads"));
+  after["threads"].words = {"0"};  // As it is without.
+  EXPECT_THAT(needing_restart(least, after), ElementsAre("store"));
 }
 
 TEST(ProxySettings, NamesAreUnique) {

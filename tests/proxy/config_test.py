@@ -1,7 +1,13 @@
 """once proxy with a file: what it reads, what it refuses, what it prints."""
 import json
+import pathlib
+import re
+import signal
+import subprocess
 
-from service import ProxyCase, harness
+from service import ProxyCase, harness, wait_until
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Config(ProxyCase):
@@ -54,6 +60,107 @@ class Config(ProxyCase):
         self.expect(self.once("proxy", "--config", self.dir, "--check"), 64, b"", b"cannot be read: Is a directory\n")
         self.write("= 5")
         self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 64, b"", b"once: proxy.toml:1:1: ")
+
+    def test_the_example_is_fine_and_the_page_shows_it(self):
+        example = ROOT / "examples/proxy.toml"
+        shown = json.loads(self.expect(self.once("proxy", "--config", example, "--check", "--json"), 0).stdout)
+        self.assertEqual([(route["path"], route["require-key"]) for route in shown["routes"]],
+                         [("/health", True), ("/v1/*", False), ("/v1/charges", True), ("/v1/orders/{id}/pay", True)])
+        page = (ROOT / "docs/proxy.md").read_text()
+        for block in re.findall(r"^```toml\n(.*?)^```", page, re.S | re.M):
+            self.write('listen = "127.0.0.1:0"', 'upstream = "http://pay:9000"', *(
+                line for line in block.splitlines() if not re.match("(listen|upstream) =", line)))
+            self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 0)
+
+    def ask(self, path, *arguments):
+        """The status, as curl sees it."""
+        done = subprocess.run(["curl", "-sS", "--path-as-is", "-o", "-", "-w", "%{http_code}", "--max-time", "60", "-d",
+                               "cents=500", *arguments, f"http://127.0.0.1:{self.port}{path}"],
+                              stdout=subprocess.PIPE, check=True, timeout=90)
+        return done.stdout.decode()[-3:]
+
+    def start_with(self, *lines):
+        self.write('listen = "127.0.0.1:0"', f'upstream = "http://127.0.0.1:{self.service.port}"',
+                   'access-log = "access.log"', *lines)
+        process, self.port = self.start_alone("--config", "proxy.toml")
+        return process
+
+    def test_routes_have_rules_of_their_own(self):
+        self.start_with("[[route]]", 'path = "/charges"', "require-key = true",
+                        "[[route]]", 'path = "/public/*"', "protect = false",
+                        "[[route]]", 'path = "/orders/{id}/pay"', 'key-header = "X-Id"')
+        key = ["-H", "Idempotency-Key: k"]
+        self.assertEqual(self.ask("/charges"), "400")
+        self.assertEqual(self.ask("/Charges/"), "400")
+        self.assertEqual(self.ask("/charges", *key), "201")
+        self.assertEqual(self.ask("/public/x", *key), "201")
+        self.assertEqual(self.ask("/public/x", *key), "201")
+        self.assertEqual(self.ask("/orders/1/pay", "-H", "X-Id: 1"), "201")
+        self.assertEqual(self.ask("/orders/1/pay", "-H", "X-Id: 1"), "201")
+        self.assertEqual(self.ask("/else"), "201")
+        for path in ("/public/../charges", "/public/..%2fcharges", "/public/..;/charges", "//charges", "/charges;a=b"):
+            self.assertEqual(self.ask(path, *key), "400")
+        self.assertEqual([line["outcome"] for line in self.log(13)],
+                         ["refused", "refused", "executed", "passed", "passed", "executed", "replayed", "unprotected"] +
+                         ["refused"] * 5)
+        self.assertEqual(self.log(13)[-1]["cause"], "path-unclear")
+        self.assertEqual(len(self.service.ledger), 5)
+
+    def hang_up(self, process):
+        process.send_signal(signal.SIGHUP)
+        said = []
+        while not said or "reloaded" not in said[-1]:
+            said.append(process.stderr.readline().decode())
+        return said
+
+    def test_sighup_takes_up_new_rules_and_a_new_log(self):
+        process = self.start_with('admin = "0"')
+        admin = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
+        self.assertEqual(self.ask("/charges"), "201")
+        self.log(1)
+        self.path("access.log").rename(self.path("access.log.1"))
+        with self.path("proxy.toml").open("a") as file:
+            file.write('threads = 3\n[[route]]\npath = "/charges"\nrequire-key = true\n')
+        self.assertEqual(self.hang_up(process), ["once: only a restart changes threads\n", "once: reloaded, with 1 routes\n"])
+        self.assertEqual(self.ask("/charges"), "400")
+        self.assertEqual([line["status"] for line in self.log(1)], [400])
+        # A bad file changes nothing.
+        with self.path("proxy.toml").open("a") as file:
+            file.write("leese = 5\n")
+        said = self.hang_up(process)
+        self.assertRegex(said[0], r"^once: proxy\.toml:\d+:1: there is no setting 'leese'")
+        self.assertEqual(said[-1], "once: not reloaded, all stays as it is: the settings are wrong\n")
+        self.assertEqual(self.ask("/charges"), "400")
+        metrics = subprocess.run(["curl", "-sS", f"http://127.0.0.1:{admin}/metrics"], stdout=subprocess.PIPE, check=True,
+                                 timeout=90).stdout.decode()
+        self.assertIn('once_proxy_reloads_total{result="done"} 1\n', metrics)
+        self.assertIn('once_proxy_reloads_total{result="failed"} 1\n', metrics)
+
+    def test_what_runs_keeps_its_rules(self):
+        process = self.start_with("answer-limit = '1KiB'")
+        self.service.hold = True
+        client = subprocess.Popen(self.curl_command("k", "cents=500"), stdout=subprocess.PIPE)
+        self.addCleanup(client.communicate)
+        wait_until(lambda: self.service.ledger, "the service was asked")
+        self.give_new_rules(process)
+        self.service.go.set()
+        self.assertTrue(client.communicate(timeout=60)[0].endswith(b"charge 1\n"))
+        self.assertEqual(self.log(1)[0]["fate"], "stored")
+        self.assertIn("HTTP/1.1 400 ", self.curl(""))
+
+    def give_new_rules(self, process):
+        text = self.path("proxy.toml").read_text()
+        self.path("proxy.toml").write_text(text + "fate = ['201=release']\nrequire-key = true\n")
+        self.hang_up(process)
+
+    def test_without_a_file_sighup_opens_the_log_again(self):
+        process = self.proxy()
+        self.curl("k")
+        self.log(1)
+        self.path("access.log").rename(self.path("access.log.1"))
+        self.assertEqual(self.hang_up(process), ["once: reloaded, with 0 routes\n"])
+        self.curl("k")
+        self.assertEqual([line["outcome"] for line in self.log(1)], ["replayed"])
 
 
 if __name__ == "__main__":

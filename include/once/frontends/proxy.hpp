@@ -22,7 +22,7 @@
 #include <once/engine/engine.hpp>
 #include <once/engine/event.hpp>
 #include <once/frontends/http/message.hpp>
-#include <once/frontends/http/rules.hpp>
+#include <once/frontends/http/router.hpp>
 #include <once/time.hpp>
 
 namespace once::proxy {
@@ -102,6 +102,7 @@ class Metrics {
   void count(const once::Event& event) noexcept;  // For EngineOptions::observer.
   // The proxy does these. `by`: 1 or -1.
   void count(const Served& served);
+  void count_reload(bool done) noexcept;                            // Of settings, by whoever has them.
   void active(std::string_view method, bool tls, int by) noexcept;  // Requests under way.
   void tunnels(int by) noexcept;                                    // Open ones.
 
@@ -166,7 +167,7 @@ class Proxy {
  public:
   // Throws Exception: misuse for options out of range and certificates that cannot be used, unavailable if it cannot
   // listen. The engine must outlive it.
-  Proxy(Engine& engine, http::Options rules, ProxyOptions options);
+  Proxy(Engine& engine, const http::Routes& rules, ProxyOptions options);
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
   // Closes what is open and waits for the store's answers that are under way (so long as Policy::wait, if duplicates
@@ -177,6 +178,10 @@ class Proxy {
   [[nodiscard]] std::uint16_t admin_port() const noexcept;  // 0: it has none.
   [[nodiscard]] std::size_t connections() const noexcept;   // Of clients.
   [[nodiscard]] bool draining() const noexcept;
+
+  // Requests whose head was read before keep the rules of then; all that begin after this has returned get these.
+  // Throws Exception(misuse) for rules that cannot be, and changes nothing then.
+  void set_rules(const http::Routes& rules);
 
   // Stops listening, lets each connection finish the request that is under way, closes the idle ones, and waits until
   // there are none. False: the time was up first. May be called again.

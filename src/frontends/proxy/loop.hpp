@@ -25,6 +25,10 @@
 #include "frontends/proxy/net.hpp"
 #include "tls/stream.hpp"
 
+namespace once::http {
+class Endpoints;
+}
+
 namespace once::proxy {
 
 class Connection;
@@ -84,6 +88,7 @@ class Loop {
   [[nodiscard]] const std::shared_ptr<Mailbox>& mailbox() const noexcept { return mailbox_; }
 
   // What connections that are to come have in common. Replaced on the thread only.
+  std::shared_ptr<http::Endpoints> rules;                 // For requests that begin now.
   std::shared_ptr<const tls::ServerContext> certificate;  // Null: clients speak plainly.
   std::shared_ptr<const tls::ClientContext> trusted;      // Null: the upstream does.
   std::vector<tls::Ticket> tickets;                       // One for each upstream.

@@ -105,6 +105,8 @@ class Metrics::Impl {
   void active(std::string_view method, bool tls, int by) noexcept { active_[tls ? 1 : 0][index_of(method)] += by; }
   void tunnels(int by) noexcept { tunnels_ += by; }
 
+  void count_reload(bool done) { ++(done ? reloads_ : failed_reloads_); }
+
   [[nodiscard]] std::string text(std::size_t connections) const {
     std::string out;
     out.reserve(8 * 1024);
@@ -116,6 +118,9 @@ class Metrics::Impl {
     for (std::size_t i = 0; i < events; ++i) {
       add(out, "once_engine_events_total", "event", to_string(static_cast<EventKind>(i)), events_[i]);
     }
+    head(out, "once_proxy_reloads_total", "counter", "How often settings were read again.");
+    add(out, "once_proxy_reloads_total", "result", "done", reloads_);
+    add(out, "once_proxy_reloads_total", "result", "failed", failed_reloads_);
     head(out, "once_proxy_connections", "gauge", "Open connections of clients.");
     out += "once_proxy_connections " + std::to_string(connections) + '\n';
     head(out, "once_proxy_tunnels", "gauge", "Open WebSocket connections.");
@@ -153,6 +158,8 @@ class Metrics::Impl {
   std::atomic<std::int64_t> tunnels_{0};
   std::array<std::atomic<std::uint64_t>, outcomes> outcomes_{};
   std::array<std::atomic<std::uint64_t>, events> events_{};
+  std::atomic<std::uint64_t> reloads_{0};
+  std::atomic<std::uint64_t> failed_reloads_{0};
   mutable std::mutex mutex_;  // Of what follows.
   std::map<std::string, std::uint64_t> fates_;
   std::map<Labels, Histogram> server_;
@@ -165,6 +172,7 @@ void Metrics::count(const once::Event& event) noexcept { impl_->count(event); }
 void Metrics::count(const Served& served) { impl_->count(served); }
 void Metrics::active(std::string_view method, bool tls, int by) noexcept { impl_->active(method, tls, by); }
 void Metrics::tunnels(int by) noexcept { impl_->tunnels(by); }
+void Metrics::count_reload(bool done) noexcept { impl_->count_reload(done); }
 std::string Metrics::text(std::size_t connections) const { return impl_->text(connections); }
 
 }  // namespace once::proxy

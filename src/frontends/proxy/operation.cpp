@@ -19,7 +19,7 @@ using http::Execution;
 using http::Opening;
 
 Task<bool> Session::read_body(std::string& body) {
-  const std::size_t limit = endpoint_.rules().options().max_body_bytes;
+  const std::size_t limit = endpoint_->rules().options().max_body_bytes;
   const auto until = Steady::now() + options_.timeouts.body;
   const Space space(loop_);
   while (body.size() <= limit) {
@@ -57,11 +57,11 @@ Task<Session::Next> Session::serve_operation() {
     if (!refusal_) co_return Next::vanish;
     co_return co_await send(*refusal_, false);
   }
-  Examination examined = endpoint_.rules().examine(view(body));
+  Examination examined = endpoint_->rules().examine(view(body));
   if (examined.operation) {
     key_hash_ = to_hex(sha256(examined.operation->key.stored())).substr(0, 16);
   }
-  auto start = [&](Callback<void(Opening)> done) { endpoint_.open(std::move(examined), std::move(done)); };
+  auto start = [&](Callback<void(Opening)> done) { endpoint_->open(std::move(examined), std::move(done)); };
   Opening opening = co_await completion<Opening>(loop_, start);
   served_.outcome = outcome_of(opening.kind);
   if (!opening.runs()) {
@@ -101,7 +101,7 @@ Task<Session::Next> Session::run_claimed(Execution& execution, const std::string
 Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchange) {
   Answer answer = head_of(exchange.answer());
   served_.upstream_status = answer.status;
-  const http::Rules& rules = endpoint_.rules();
+  const http::Rules& rules = endpoint_->rules();
   const std::size_t limit = rules.options().max_answer_bytes;
   const std::uint64_t told = is_head() ? 0 : exchange.answer().content_length().value_or(0);
   const Space space(loop_);

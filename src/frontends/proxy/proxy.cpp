@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <latch>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -79,14 +80,16 @@ std::uint16_t port_of(const Acceptor& acceptor) {
 
 class Proxy::Impl {
  public:
-  Impl(Engine& engine, http::Options rules, ProxyOptions options)
-      : options_(checked(std::move(options))), endpoint_(engine, std::move(rules)) {
+  Impl(Engine& engine, const http::Routes& rules, ProxyOptions options)
+      : engine_(engine), options_(checked(std::move(options))) {
     // A head that is read, and what came behind it in the same piece.
     const std::size_t buffer = options_.max_head_bytes + std::size_t{64} * 1024;
     options_.max_idle_upstream = (options_.max_idle_upstream + options_.threads - 1) / options_.threads;
     for (unsigned i = 0; i < options_.threads; ++i) {
       loops_.push_back(std::make_unique<Loop>(tick_for(options_.timeouts), buffer));
     }
+    const auto own = for_each_loop(rules);
+    for (std::size_t i = 0; i < loops_.size(); ++i) loops_[i]->rules = own[i];
     if (!options_.metrics) options_.metrics = std::make_shared<Metrics>();
     options_.on_served = [metrics = options_.metrics, told = std::move(options_.on_served)](const Served& served) {
       metrics->count(served);
@@ -157,6 +160,18 @@ class Proxy::Impl {
     return draining_;
   }
 
+  void set_rules(const http::Routes& rules) {
+    auto own = for_each_loop(rules);
+    std::latch taken(static_cast<std::ptrdiff_t>(loops_.size()));
+    for (std::size_t i = 0; i < loops_.size(); ++i) {
+      net::post(loops_[i]->io, [&loop = *loops_[i], &own = own[i], &taken] {
+        loop.rules = std::move(own);
+        taken.count_down();
+      });
+    }
+    taken.wait();
+  }
+
   void reload_certificates() {
     const Contexts contexts = load_contexts();
     for (const auto& loop : loops_) {
@@ -178,6 +193,13 @@ class Proxy::Impl {
   }
 
  private:
+  // Each loop has its own, so that threads share nothing that every request counts references of.
+  [[nodiscard]] std::vector<std::shared_ptr<http::Endpoints>> for_each_loop(const http::Routes& rules) const {
+    std::vector<std::shared_ptr<http::Endpoints>> made;
+    while (made.size() < loops_.size()) made.push_back(std::make_shared<http::Endpoints>(engine_, rules));
+    return made;
+  }
+
   struct Contexts {
     std::shared_ptr<const tls::ServerContext> certificate;
     std::shared_ptr<const tls::ClientContext> trusted;
@@ -267,7 +289,7 @@ class Proxy::Impl {
 
   Task<void> session(Loop& loop, Socket socket) {
     {
-      const auto session = std::make_shared<Session>(loop, std::move(socket), endpoint_, options_);
+      const auto session = std::make_shared<Session>(loop, std::move(socket), options_);
       try {
         co_await session->run();
       } catch (const Exception&) {
@@ -279,8 +301,8 @@ class Proxy::Impl {
     ended_.notify_all();
   }
 
+  Engine& engine_;
   ProxyOptions options_;
-  http::Endpoint endpoint_;
   std::shared_ptr<Services> services_ = std::make_shared<Services>(options_.upstreams, options_.on_notice);
   std::vector<std::unique_ptr<Loop>> loops_;
   AdminPages pages_;
@@ -296,14 +318,15 @@ class Proxy::Impl {
   std::vector<std::jthread> threads_;
 };
 
-Proxy::Proxy(Engine& engine, http::Options rules, ProxyOptions options)
-    : impl_(std::make_unique<Impl>(engine, std::move(rules), std::move(options))) {}
+Proxy::Proxy(Engine& engine, const http::Routes& rules, ProxyOptions options)
+    : impl_(std::make_unique<Impl>(engine, rules, std::move(options))) {}
 Proxy::~Proxy() = default;
 
 std::uint16_t Proxy::port() const noexcept { return impl_->port(); }
 std::uint16_t Proxy::admin_port() const noexcept { return impl_->admin_port(); }
 std::size_t Proxy::connections() const noexcept { return impl_->connections(); }
 bool Proxy::draining() const noexcept { return impl_->draining(); }
+void Proxy::set_rules(const http::Routes& rules) { impl_->set_rules(rules); }
 bool Proxy::drain(Millis limit) { return impl_->drain(limit); }
 void Proxy::reload_certificates() { impl_->reload_certificates(); }
 

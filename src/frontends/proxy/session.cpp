@@ -40,8 +40,8 @@ class ActiveRequest {
 
 }  // namespace
 
-Session::Session(Loop& loop, Socket socket, http::Endpoint& endpoint, const ProxyOptions& options)
-    : loop_(loop), endpoint_(endpoint), options_(options), client_(loop, std::move(socket)) {
+Session::Session(Loop& loop, Socket socket, const ProxyOptions& options)
+    : loop_(loop), options_(options), client_(loop, std::move(socket)) {
   error_code ignored;
   client_.socket.set_option(tcp::no_delay(true), ignored);
   const auto remote = client_.socket.remote_endpoint(ignored);
@@ -201,7 +201,16 @@ Framing Session::request_framing() const {
 bool Session::wants_more() const { return parser_->keep_alive() && !loop_.draining(); }
 
 Task<Session::Next> Session::serve() {
-  Examination examined = endpoint_.rules().examine_head(view({}));
+  const http::Request head = view({});
+  rules_ = loop_.rules;
+  endpoint_ = rules_->find(head);
+  if (endpoint_ == nullptr) {
+    served_.outcome = Outcome::refused;
+    served_.cause = "path-unclear";
+    const Answer answer = rules_->unclear();
+    co_return co_await send(answer, parser_->is_done() && wants_more());
+  }
+  Examination examined = endpoint_->rules().examine_head(head);
   switch (examined.kind) {
     case Examination::Kind::refuse: {
       served_.outcome = Outcome::refused;
@@ -212,7 +221,7 @@ Task<Session::Next> Session::serve() {
       break;
     case Examination::Kind::no_key:
       // Completes at once; it tells the observer.
-      endpoint_.open(std::move(examined), [](Opening) {});
+      endpoint_->open(std::move(examined), [](Opening) {});
       served_.outcome = Outcome::unprotected;
       break;
     case Examination::Kind::operation:

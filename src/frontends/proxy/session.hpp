@@ -17,7 +17,7 @@ namespace once::proxy {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(Loop& loop, Socket socket, http::Endpoint& endpoint, const ProxyOptions& options);
+  Session(Loop& loop, Socket socket, const ProxyOptions& options);
 
   Task<void> run();  // Until the connection ends. The caller keeps the session alive.
 
@@ -49,12 +49,13 @@ class Session : public std::enable_shared_from_this<Session> {
   void tell();
 
   Loop& loop_;
-  http::Endpoint& endpoint_;
   const ProxyOptions& options_;
   Connection client_;
   std::string address_;
   // Of the request that is served.
   std::optional<RequestParser> parser_;
+  std::shared_ptr<http::Endpoints> rules_;  // A reload meanwhile does not concern it.
+  http::Endpoint* endpoint_ = nullptr;
   RequestHead head_;
   std::optional<http::Answer> refusal_;  // To be sent by read_head()'s caller.
   Steady::time_point began_;
