@@ -10,10 +10,19 @@
 #include <system_error>
 #include <utility>
 
+// toml++ 3.3 asserts what bad input breaks ("[1, }"), and relies on it where NDEBUG is set. Here it is an error.
+namespace {
+struct BrokenAssertion {};
+[[noreturn]] void break_off() { throw BrokenAssertion(); }
+}  // namespace
+#pragma push_macro("NDEBUG")
+#undef NDEBUG
+#define TOML_ASSERT(expr) ((expr) ? static_cast<void>(0) : break_off())
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
 #include <toml++/toml.h>
+#pragma pop_macro("NDEBUG")
 
 namespace once::cli {
 
@@ -279,14 +288,17 @@ ProxyFile parse_proxy_file(const std::string& name, std::string_view text, std::
                           .text = "more than " + std::to_string(most_depth) + " brackets or dots in one another"});
     return {.read = false, .settings = {}, .routes = {}};
   }
-  const toml::parse_result result = toml::parse(text, name);
-  if (!result) {
+  try {
+    const toml::parse_result result = toml::parse(text, name);
+    if (result) return Reader(name, complaints).read(result.table());
     const toml::source_position at = result.error().source().begin;
     complaints.push_back({.place = {.file = name, .line = at.line, .column = at.column},
                           .text = std::string(result.error().description())});
-    return {.read = false, .settings = {}, .routes = {}};
+  } catch (const BrokenAssertion&) {
+    complaints.push_back(
+        {.place = {.file = name}, .text = "is no TOML: a bracket or a comma is where a value must be"});
   }
-  return Reader(name, complaints).read(result.table());
+  return {.read = false, .settings = {}, .routes = {}};
 }
 
 ProxyFile read_proxy_file(const std::string& name, std::vector<Complaint>& complaints) {

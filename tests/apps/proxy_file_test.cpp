@@ -107,6 +107,8 @@ TEST(ProxyFile, UnknownNames) {
 }
 
 TEST(ProxyFile, WhatIsNoToml) {
+  EXPECT_THAT(complaints_about("methods = ['POST', }"),
+              ElementsAre("p.toml: is no TOML: a bracket or a comma is where a value must be"));
   EXPECT_THAT(complaints_about("listen = '127.0.0.1:0\nx"), ElementsAre(StartsWith("p.toml:1:22: ")));
   EXPECT_THAT(complaints_about(least + "lease = '5m'\nlease = '6m'\n"), ElementsAre(StartsWith("p.toml:4:")));
   EXPECT_THAT(complaints_about("listen = '\xff'\n"), ElementsAre(StartsWith("p.toml:1:")));
