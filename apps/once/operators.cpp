@@ -31,7 +31,7 @@ constexpr std::size_t usual_page = 100;
 constexpr std::size_t largest_page = 500;
 constexpr std::string_view records_path = "/v1/records";
 
-Exception refusal(const std::string& text) { return {ErrorKind::misuse, text}; }
+Exception wrong(const std::string& text) { return {ErrorKind::misuse, text}; }
 
 Answer json_answer(unsigned status, const Json& json, std::string_view type = "application/json") {
   return {.status = status,
@@ -70,7 +70,7 @@ std::string decoded(std::string_view text) {
       continue;
     }
     out += parse_hex(text.substr(i + 1, 2), "what follows % in the query");
-    if (i + 2 >= text.size()) throw refusal("the query ends behind a %");
+    if (i + 2 >= text.size()) throw wrong("the query ends behind a %");
     i += 2;
   }
   return out;
@@ -80,7 +80,7 @@ std::size_t page_limit(const std::string& text) {
   std::size_t limit = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
   if (error != std::errc() || end != text.data() + text.size() || limit < 1 || limit > largest_page) {
-    throw refusal("limit is '" + escaped(text) + "'; it is a number from 1 to " + std::to_string(largest_page));
+    throw wrong("limit is '" + escaped(text) + "'; it is a number from 1 to " + std::to_string(largest_page));
   }
   return limit;
 }
@@ -99,7 +99,7 @@ Page page_of(std::string_view query) {
     const auto equals = part.find('=');
     const std::string name = decoded(part.substr(0, equals));
     std::string value = equals == std::string::npos ? std::string() : decoded(part.substr(equals + 1));
-    if (!seen.insert(name).second) throw refusal(escaped(name) + " is there more than once");
+    if (!seen.insert(name).second) throw wrong(escaped(name) + " is there more than once");
     if (name == "state") {
       page.filter.state = std::move(value);
     } else if (name == "scope") {
@@ -116,8 +116,8 @@ Page page_of(std::string_view query) {
     } else if (name == "after") {
       page.cursor = parse_hex(value, "after");
     } else {
-      throw refusal("there is no parameter '" + escaped(name) +
-                    "', but state, scope, prefix, older-than, newer-than, limit and after");
+      throw wrong("there is no parameter '" + escaped(name) +
+                  "', but state, scope, prefix, older-than, newer-than, limit and after");
     }
   }
   return page;
@@ -127,21 +127,21 @@ Page page_of(std::string_view query) {
 class Members {
  public:
   explicit Members(std::string_view body) : json_(Json::parse(body, nullptr, false)) {
-    if (!json_.is_object()) throw refusal("the body is no JSON object");
+    if (!json_.is_object()) throw wrong("the body is no JSON object");
   }
   explicit Members(Json json, std::string where) : json_(std::move(json)), where_(std::move(where)) {
-    if (!json_.is_object()) throw refusal(where_ + " is no JSON object");
+    if (!json_.is_object()) throw wrong(where_ + " is no JSON object");
   }
 
   std::optional<std::string> text(const char* name) {
     const Json* const value = find(name);
     if (value == nullptr) return std::nullopt;
-    if (!value->is_string()) throw refusal(where_ + name + " must be a string");
+    if (!value->is_string()) throw wrong(where_ + name + " must be a string");
     return value->get<std::string>();
   }
   bool flag(const char* name) {
     const Json* const value = find(name);
-    if (value != nullptr && !value->is_boolean()) throw refusal(where_ + name + " must be true or false");
+    if (value != nullptr && !value->is_boolean()) throw wrong(where_ + name + " must be true or false");
     return value != nullptr && value->get<bool>();
   }
   std::optional<Members> object(const char* name) {
@@ -152,7 +152,7 @@ class Members {
   // A word that means nothing here was meant to mean something.
   void end() const {
     for (const auto& [name, value] : json_.items()) {
-      if (!known_.contains(name)) throw refusal("there is no member '" + escaped(where_ + name) + "'");
+      if (!known_.contains(name)) throw wrong("there is no member '" + escaped(where_ + name) + "'");
     }
   }
 
@@ -175,7 +175,7 @@ std::optional<Result> result_of(Members& members) {
   const auto bytes = result->text("text_base64");
   const std::string type = result->text("content_type").value_or("");
   result->end();
-  if (text && bytes) throw refusal("result has text or text_base64, not both");
+  if (text && bytes) throw wrong("result has text or text_base64, not both");
   return Result::inlined(bytes ? parse_base64(*bytes, "result.text_base64") : text.value_or(""), type);
 }
 
@@ -284,7 +284,7 @@ Answer change(const StoreAccess& access, const http::Request& request, std::stri
   }
   const std::optional<Tag> seen = tag_of(*condition);
   if (!seen) {
-    throw refusal("If-Match must be an ETag as GET gives it: \"<owner>-<revision>\", with the quotation marks");
+    throw wrong("If-Match must be an ETag as GET gives it: \"<owner>-<revision>\", with the quotation marks");
   }
   Members members(request.body);
   ChangeRequest wanted{
@@ -293,12 +293,12 @@ Answer change(const StoreAccess& access, const http::Request& request, std::stri
       .if_revision = seen->revision,
       .if_owner = seen->owner,
       .dry_run = members.flag("dry_run")};
-  if (is_blank(wanted.reason.text)) throw refusal("reason must say why; it is kept in the record");
-  if (is_blank(wanted.reason.by)) throw refusal("who must say who, or be left out");
+  if (is_blank(wanted.reason.text)) throw wrong("reason must say why; it is kept in the record");
+  if (is_blank(wanted.reason.by)) throw wrong("who must say who, or be left out");
   operate::Resolution resolution;
   if (resolves) {
     const auto as = members.text("as");
-    if (!as) throw refusal("as must be completed, failed or released");
+    if (!as) throw wrong("as must be completed, failed or released");
     Failure failure{.code = members.text("code").value_or(""), .message = members.text("message").value_or("")};
     resolution = resolution_of(*as, result_of(members), std::move(failure), "");
   }
@@ -339,10 +339,9 @@ Answer route(const StoreAccess& access, const http::Request& request) {
   const auto slash = path.find('/');
   const std::string_view action = slash == std::string_view::npos ? std::string_view() : path.substr(slash + 1);
   if (slash != std::string_view::npos && action != "resolve" && action != "release") return not_found();
-  if (!query.empty()) throw refusal("a record has no query");
+  if (!query.empty()) throw wrong("a record has no query");
   std::string key = parse_hex(path.substr(0, slash), "the key in the path");
-  if (key.empty() || key.size() > max_key_bytes)
-    throw refusal("the key in the path must be stored_key_hex of a record");
+  if (key.empty() || key.size() > max_key_bytes) throw wrong("the key in the path must be stored_key_hex of a record");
   if (slash == std::string_view::npos) return reads ? show(access, key) : not_allowed("GET, HEAD");
   if (request.method != "POST") return not_allowed("POST");
   return change(access, request, std::move(key), action == "resolve");

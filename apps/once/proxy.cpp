@@ -114,23 +114,34 @@ int check_settings(const ProxyCommand& command) {
   return code == exit_ok ? print(settings_text(reading.given, reading.routes)) : code;
 }
 
-// SIGHUP: all is read and opened before anything is changed.
+// SIGHUP: settings that are wrong change nothing. A file that they name and that cannot be read keeps what came of it
+// before, and the rules too, which come last.
 class Reloading {
  public:
-  Reloading(const ProxyCommand& command, Given given, proxy::Proxy& proxy, AccessLog& log, bool has_offload)
-      : command_(command), given_(std::move(given)), proxy_(proxy), log_(log), has_offload_(has_offload) {}
+  Reloading(const ProxyCommand& command, Given given, proxy::Proxy& proxy, AdminToken& token, AccessLog& log,
+            bool has_offload)
+      : command_(command),
+        given_(std::move(given)),
+        proxy_(proxy),
+        token_(token),
+        log_(log),
+        has_offload_(has_offload) {}
 
-  // False, when it has said why: nothing was changed.
+  // False, when it has said why.
   bool reload(Millis& drain_limit) {
     const Reading reading = read_all(command_);
-    try {
+    if (!reading.complaints.empty()) {
       for (const Complaint& complaint : reading.complaints) say(to_string(complaint));
-      if (!reading.complaints.empty()) throw Exception(ErrorKind::misuse, "the settings are wrong");
+      say("not reloaded, all stays as it is: the settings are wrong");
+      return false;
+    }
+    try {
+      token_.reload();
       proxy_.reload_certificates();
       log_.reopen(reading.settings.access_log);
       proxy_.set_rules(with_records_for(reading.settings.rules, has_offload_));
     } catch (const Exception& error) {
-      say("not reloaded, all stays as it is: " + std::string(error.what()));
+      say("not reloaded, the rules stay as they are: " + std::string(error.what()));
       return false;
     }
     drain_limit = reading.settings.drain;
@@ -145,6 +156,7 @@ class Reloading {
   const ProxyCommand& command_;
   const Given given_;  // That it was started with.
   proxy::Proxy& proxy_;
+  AdminToken& token_;
   AccessLog& log_;
   const bool has_offload_;
 };
@@ -155,7 +167,7 @@ int run_proxy(const ProxyCommand& command) {
   auto [given, routes, settings, complaints] = read_all(command);
   for (const Complaint& complaint : complaints) say(to_string(complaint));
   if (!complaints.empty()) return exit_usage;
-  const AdminToken token(settings.admin_token_file);
+  AdminToken token(settings.admin_token_file);
   AccessLog log(settings.access_log);
   settings.proxy.on_served = [&log](const proxy::Served& served) { log.write(served); };
   settings.proxy.on_notice = [](std::string_view text) { say(std::string(text)); };
@@ -172,7 +184,7 @@ int run_proxy(const ProxyCommand& command) {
                                               std::move(settings.proxy));
   say("listening on port " + std::to_string(proxy->port()) + ", for " + settings.upstream_urls);
   if (proxy->admin_port() != 0) say("operators on port " + std::to_string(proxy->admin_port()));
-  Reloading reloading(command, std::move(given), *proxy, log, access.offload != nullptr);
+  Reloading reloading(command, std::move(given), *proxy, token, log, access.offload != nullptr);
   int signal = 0;
   while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) metrics->count_reload(reloading.reload(settings.drain));
   say("ending: no new connections, up to " + show_duration(settings.drain) + " for " +

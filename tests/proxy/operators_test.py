@@ -2,6 +2,7 @@
 import json
 import pathlib
 import re
+import signal
 import subprocess
 import unittest
 
@@ -93,7 +94,7 @@ class Operators(ProxyCase):
         path = self.path("token")
         path.write_text("0123456789abcdef\n")
         path.chmod(0o600)
-        self.admin_proxy("--admin-token-file", path)
+        process = self.admin_proxy("--admin-token-file", path)
         status, headers, problem = self.api("/v1/records")
         self.assertEqual((status, problem["type"]), (401, "urn:once:problem:unauthorized"))
         self.assertEqual(headers["WWW-Authenticate"], 'Bearer realm="once"')
@@ -102,6 +103,16 @@ class Operators(ProxyCase):
         done = subprocess.run(["curl", "-sS", f"http://127.0.0.1:{self.admin}/healthz"], stdout=subprocess.PIPE, check=True,
                               timeout=90)
         self.assertEqual(done.stdout, b"alive\n")  # For probes.
+
+        path.write_text("short")
+        process.send_signal(signal.SIGHUP)
+        self.assertIn(b"not reloaded, the rules stay as they are: ", process.stderr.readline())
+        self.assertEqual(self.api("/v1/records", "-H", "Authorization: Bearer 0123456789abcdef")[0], 200)
+        path.write_text("fedcba9876543210")
+        process.send_signal(signal.SIGHUP)
+        self.assertEqual(process.stderr.readline(), b"once: reloaded, with 0 routes\n")
+        self.assertEqual(self.api("/v1/records", "-H", "Authorization: Bearer 0123456789abcdef")[0], 401)
+        self.assertEqual(self.api("/v1/records", "-H", "Authorization: Bearer fedcba9876543210")[0], 200)
 
     def test_without_a_token_it_is_for_this_host_and_not_for_browsers(self):
         self.admin_proxy()

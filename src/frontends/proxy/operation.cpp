@@ -123,13 +123,12 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
     answer = answer_to(trouble);
   } else if (piece.got > 0) {  // There is more of it than can be kept.
     served_.fate = fate == http::Fate::store ? "tombstone" : word_of(fate);
-    Answer head = answer;
-    head.body.clear();
+    const std::string body = std::exchange(answer.body, {});
     auto finish = [&](Callback<void(std::optional<Answer>)> done) {
-      execution.finish_streamed(head, told, std::move(done));
+      execution.finish_streamed(answer, told, std::move(done));
     };
     std::optional<Answer> instead = co_await completion<std::optional<Answer>>(loop_, finish);
-    if (!instead) co_return co_await relay(exchange, std::move(head), answer.body);
+    if (!instead) co_return co_await relay(exchange, std::move(answer), body);
     co_await exchange.join();
     co_return co_await send(*instead, wants_more());
   } else {
