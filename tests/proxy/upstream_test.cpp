@@ -76,6 +76,7 @@ TEST_F(ProxyTest, WithoutAKeyAnAnswerThatBreaksOffBreaksOffForTheClientToo) {
       EXPECT_EQ(answer.status(), 502U) << name << bytes;
     }
     EXPECT_EQ(logged(at).outcome, Outcome::error) << name;
+    EXPECT_EQ(logged(at).cause, failing()[at].cause) << name;
   }
   EXPECT_EQ(runs(), failing().size());
 }

@@ -1,7 +1,7 @@
 // A reverse proxy that gives the HTTP service behind it idempotent endpoints: once::http's rules, on sockets.
 //
 //   once::Engine engine({.store = once::open_store("sqlite:/var/lib/pay/once.db"), .scope = "pay"});
-//   once::proxy::Proxy proxy(engine, {}, {.listen = {"127.0.0.1", 8080}, .upstream = {"127.0.0.1", 9000}});
+//   once::proxy::Proxy proxy(engine, {}, {.listen = {"127.0.0.1", 8080}, .upstreams = {{{"127.0.0.1", 9000}}}});
 //   ...
 //   proxy.drain(std::chrono::seconds(30));
 //

@@ -114,9 +114,7 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
   http::Fate fate = rules.fate_of(answer.status);
   if (piece.trouble != Piece::End::none) {
     co_await exchange.join();
-    const Trouble trouble = piece.trouble == Piece::End::late  ? Trouble::late
-                            : piece.trouble == Piece::End::bad ? Trouble::bad_answer
-                                                               : Trouble::lost;
+    const Trouble trouble = trouble_of_answer(piece.trouble);
     fate = http::Fate::ambiguous;
     served_.outcome = Outcome::error;
     served_.cause = to_string(trouble);

@@ -123,7 +123,7 @@ Task<Session::Next> Session::relay(Exchange& exchange, Answer head, std::string_
       const Piece piece = co_await exchange.read(space.span());
       if (piece.trouble != Piece::End::none) {
         served_.outcome = Outcome::error;
-        served_.cause = piece.trouble == Piece::End::late ? to_string(Trouble::late) : to_string(Trouble::lost);
+        served_.cause = to_string(trouble_of_answer(piece.trouble));
         next = Next::vanish;  // An answer without its end must not look like one that has it.
       }
       body = space.first(piece.got);

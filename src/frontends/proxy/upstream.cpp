@@ -57,6 +57,20 @@ std::string_view to_string(Trouble trouble) noexcept {
   return "?";
 }
 
+Trouble trouble_of_answer(Piece::End end) noexcept {
+  switch (end) {
+    case Piece::End::none:
+      return Trouble::none;
+    case Piece::End::gone:
+      return Trouble::lost;
+    case Piece::End::late:
+      return Trouble::late;
+    case Piece::End::bad:
+      return Trouble::bad_answer;
+  }
+  return Trouble::bad_answer;
+}
+
 Task<Trouble> open_connection(Loop& loop, std::size_t service, Millis limit, std::unique_ptr<Connection>& connection,
                               std::string& problem) {
   const Address& address = loop.services->at(service).address;

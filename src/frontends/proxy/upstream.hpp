@@ -45,6 +45,9 @@ struct Piece {
 template <class Parser>
 Task<Piece> read_piece(Connection& connection, Parser& parser, std::span<char> into, Millis limit);
 
+// What it means that an answer's body ended so.
+Trouble trouble_of_answer(Piece::End end) noexcept;
+
 // What follows the head: bytes, and then the rest of a client's body as it comes, if there is a client.
 struct BodySource {
   std::string_view bytes;

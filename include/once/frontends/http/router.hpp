@@ -1,7 +1,7 @@
 // Rules by path: which of a service's routes a request belongs to. Pure: no socket, no engine.
 //
-//   once::http::Router router({{.path = "/charges", .options = {...}}, {.path = "/orders/{id}/pay", .options =
-//   {...}}}); const auto index = router.find(request);   // 0 or 1: that route. 2: none of them. Nothing: refuse it.
+//   once::http::Router router({{}, {{.path = "/charges"}, {.path = "/orders/{id}/pay"}}});
+//   const auto index = router.find(request);  // 0 or 1: that route. 2: none of them. Nothing: refuse the request.
 //
 // Together with an engine: once::http::Endpoints (once/frontends/http/endpoint.hpp).
 //
