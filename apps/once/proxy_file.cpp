@@ -39,8 +39,14 @@ class Outline {
  public:
   explicit Outline(std::string_view text) : text_(text) {}
 
-  // The line that goes too deep; 0: none.
-  unsigned too_deep() {
+  struct Fault {
+    unsigned line = 0;
+    std::string text;
+  };
+  // toml++ 3.3 asks of letters from U+00A1 on whether they are blanks, and has no answer for most: what it does then is
+  // undefined. Outside quotes and comments nothing but ASCII means anything anyway.
+  std::optional<Fault> fault() {
+    if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;
     while (at_ < text_.size()) {
       const char c = text_[at_];
       if (c == '"' || c == '\'') {
@@ -59,9 +65,14 @@ class Outline {
       if (c == '.') ++dots_;
       if (c == '[' || c == '{') ++open_;
       if ((c == ']' || c == '}') && open_ > 0) --open_;
-      if (open_ > most_depth || dots_ > most_depth) return line_;
+      if (open_ > most_depth || dots_ > most_depth) {
+        return Fault{line_, "more than " + std::to_string(most_depth) + " brackets or dots in one another"};
+      }
+      if (static_cast<unsigned char>(c) >= 0x80) {
+        return Fault{line_, "a character that is not ASCII, outside quotes and comments"};
+      }
     }
-    return 0;
+    return std::nullopt;
   }
 
  private:
@@ -72,6 +83,7 @@ class Outline {
     while (at_ < text_.size()) {
       if (is_long ? text_.substr(at_).starts_with(thrice) : text_[at_] == quote) {
         at_ += is_long ? 3 : 1;
+        for (int more = 0; is_long && more < 2 && at_ < text_.size() && text_[at_] == quote; ++more) ++at_;
         return;
       }
       // A line's end closes it too: for the parser it is an error there, which must not hide what follows from us.
@@ -283,9 +295,8 @@ ProxyFile parse_proxy_file(const std::string& name, std::string_view text, std::
     complaints.push_back({.place = {.file = name}, .text = "a file of settings is at most 1 MiB long"});
     return {.read = false, .settings = {}, .routes = {}};
   }
-  if (const unsigned line = Outline(text).too_deep(); line != 0) {
-    complaints.push_back({.place = {.file = name, .line = line, .column = 1},
-                          .text = "more than " + std::to_string(most_depth) + " brackets or dots in one another"});
+  if (const auto fault = Outline(text).fault()) {
+    complaints.push_back({.place = {.file = name, .line = fault->line, .column = 1}, .text = fault->text});
     return {.read = false, .settings = {}, .routes = {}};
   }
   try {

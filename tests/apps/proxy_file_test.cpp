@@ -130,6 +130,7 @@ TEST(ProxyFile, WhatGoesDeepIsRefusedBeforeItIsParsed) {
   for (int i = 0; i < 100'000; ++i) dotted += ".a";
   EXPECT_EQ(deep(dotted + " = 1"), "p.toml:1:1: " + too_deep);
   EXPECT_EQ(deep("[" + dotted + "]"), "p.toml:1:1: " + too_deep);
+  EXPECT_EQ(deep("\n\u034B = 1"), "p.toml:2:1: a character that is not ASCII, outside quotes and comments");
   // Quotes and comments may have as many as they like.
   EXPECT_THAT(complaints_about(least + "key-field = '" + std::string(40, '.') + "' # " + brackets),
               ElementsAre(StartsWith("p.toml:3:13: key-field")));
