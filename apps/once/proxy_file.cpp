@@ -44,9 +44,13 @@ class Outline {
     std::string text;
   };
   // toml++ 3.3 asks of letters from U+00A1 on whether they are blanks, and has no answer for most: what it does then is
-  // undefined. Outside quotes and comments nothing but ASCII means anything anyway.
+  // undefined. Where it asks depends on what it has found wrong before, so there must be none.
   std::optional<Fault> fault() {
-    if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;
+    if (const auto letter = std::ranges::find_if(text_, [](unsigned char c) { return c >= 0x80; });
+        letter != text_.end()) {
+      const auto line = static_cast<unsigned>(std::count(text_.begin(), letter, '\n')) + 1;
+      return Fault{line, "a character that is not ASCII: write it in quotes as \\u00E9, and comments without"};
+    }
     while (at_ < text_.size()) {
       const char c = text_[at_];
       if (c == '"' || c == '\'') {
@@ -68,9 +72,6 @@ class Outline {
       if (open_ > most_depth || dots_ > most_depth) {
         return Fault{line_, "more than " + std::to_string(most_depth) + " brackets or dots in one another"};
       }
-      if (static_cast<unsigned char>(c) >= 0x80) {
-        return Fault{line_, "a character that is not ASCII, outside quotes and comments"};
-      }
     }
     return std::nullopt;
   }
@@ -83,7 +84,6 @@ class Outline {
     while (at_ < text_.size()) {
       if (is_long ? text_.substr(at_).starts_with(thrice) : text_[at_] == quote) {
         at_ += is_long ? 3 : 1;
-        for (int more = 0; is_long && more < 2 && at_ < text_.size() && text_[at_] == quote; ++more) ++at_;
         return;
       }
       // A line's end closes it too: for the parser it is an error there, which must not hide what follows from us.
