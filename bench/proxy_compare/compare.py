@@ -169,7 +169,8 @@ class Bench:
     def wrk(self, port, kind, prefix, connections, seconds):
         done = subprocess.run(
             ["wrk", f"-t{min(THREADS, connections)}", f"-c{connections}", f"-d{seconds}s", "-s",
-             HERE / "load.lua", f"http://127.0.0.1:{port}/charges", "--", BODY, kind, prefix, str(REPLAYED_KEYS)],
+             HERE.parents[1] / "tests/proxy/clients/wrk.lua", f"http://127.0.0.1:{port}/charges", "--", BODY, kind, prefix,
+             str(REPLAYED_KEYS)],
             stdout=subprocess.PIPE, check=True, timeout=LIMIT_S)
         return json.loads(done.stdout.splitlines()[-1])
 

@@ -5,7 +5,6 @@
 import json
 import os
 import pathlib
-import re
 import socket
 import subprocess
 import urllib.parse
@@ -142,9 +141,11 @@ class Clients(ProxyCase):
         for kind in ("none", "unique", "repeated"):
             with self.subTest(kind=kind):
                 url = self.behind(Service(), "--wait", "30s", "--store", f"sqlite:{self.path(kind)}")
-                said = output_of("wrk", "-t2", "-c32", "-d1s", "-s", CLIENTS / "wrk.lua", url, "--", kind)
-                answers, wrong = map(int, re.search(r"answers (\d+), not 201: (\d+)", said).groups())
-                self.assertEqual(wrong, 0)
+                said = output_of("wrk", "-t2", "-c32", "-d1s", "-s", CLIENTS / "wrk.lua", url, "--", "cents=500", kind,
+                                 "k-", "100")
+                seen = json.loads(said.splitlines()[-1])
+                answers = seen["answers"]
+                self.assertEqual(seen["wrong"], 0)
                 effects = self.service.effects
                 if kind == "none":
                     self.assertGreaterEqual(effects[None], answers)
