@@ -1,0 +1,45 @@
+// What a Lambda function is given and what it gives back: plain values, so that handlers can be called by a test, by
+// once::lambda::run() or by any other runtime.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <once/time.hpp>
+
+namespace once::lambda {
+
+// One invocation, as the platform tells of it (AWS, "Using the Lambda runtime API": headers of the next invocation).
+// Texts are as they came; empty if the platform did not send them.
+struct Invocation {
+  std::string request_id;
+  std::string function_arn;      // As invoked, with the version or alias if there was one.
+  std::string trace_id;          // AWS X-Ray's header.
+  std::string client_context;    // JSON, from the mobile SDKs.
+  std::string cognito_identity;  // JSON, from the mobile SDKs.
+  Time deadline = never;         // When the platform ends the invocation. never: it does not.
+};
+
+// Called with the event's bytes (JSON as the service sends it, at most max_event_bytes) and gives the response (JSON).
+// Whatever it throws becomes an error answer. Called by several threads at a time where the runtime does so.
+using Handler = std::function<std::string(std::string_view event, const Invocation& invocation)>;
+
+// Of a synchronous event or response: 6 MB (AWS, "Lambda quotas").
+inline constexpr std::size_t max_event_bytes = std::size_t{6} * 1024 * 1024;
+
+// An error with a type of its own, for callers that tell errors apart by errorType. Other exceptions go by the name of
+// their C++ type.
+class FunctionError : public std::runtime_error {
+ public:
+  FunctionError(std::string type, const std::string& message) : std::runtime_error(message), type_(std::move(type)) {}
+  [[nodiscard]] const std::string& type() const noexcept { return type_; }
+
+ private:
+  std::string type_;
+};
+
+}  // namespace once::lambda
