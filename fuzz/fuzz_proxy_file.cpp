@@ -23,7 +23,7 @@ void expect(bool what) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const std::string text(reinterpret_cast<const char*>(data), size);
   std::vector<Complaint> complaints;
   const ProxyFile file = parse_proxy_file("p.toml", text, complaints);
   expect(file.read || complaints.size() == 1);

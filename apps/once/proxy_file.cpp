@@ -37,20 +37,16 @@ constexpr int most_depth = 16;
 // Walks over what is in quotes and behind '#', where brackets and dots mean nothing.
 class Outline {
  public:
-  explicit Outline(std::string_view text) : text_(text) {}
+  explicit Outline(std::string& text) : text_(text) {}
 
   struct Fault {
     unsigned line = 0;
     std::string text;
   };
   // toml++ 3.3 asks of letters from U+00A1 on whether they are blanks, and has no answer for most: what it does then is
-  // undefined. Where it asks depends on what it has found wrong before, so there must be none.
+  // undefined. Where it asks depends on what it has found wrong before, so there must be none: they are blotted out in
+  // comments, and refused elsewhere.
   std::optional<Fault> fault() {
-    if (const auto letter = std::ranges::find_if(text_, [](unsigned char c) { return c >= 0x80; });
-        letter != text_.end()) {
-      const auto line = static_cast<unsigned>(std::count(text_.begin(), letter, '\n')) + 1;
-      return Fault{line, "a character that is not ASCII: write it in quotes as \\u00E9, and comments without"};
-    }
     while (at_ < text_.size()) {
       const char c = text_[at_];
       if (c == '"' || c == '\'') {
@@ -58,7 +54,9 @@ class Outline {
         continue;
       }
       if (c == '#') {
-        at_ = std::min(text_.find('\n', at_), text_.size());
+        for (; at_ < text_.size() && text_[at_] != '\n'; ++at_) {
+          if (is_letter(text_[at_])) text_[at_] = '?';
+        }
         continue;
       }
       ++at_;
@@ -73,16 +71,22 @@ class Outline {
         return Fault{line_, "more than " + std::to_string(most_depth) + " brackets or dots in one another"};
       }
     }
+    if (const auto letter = std::ranges::find_if(text_, is_letter); letter != text_.end()) {
+      const auto line = static_cast<unsigned>(std::count(text_.begin(), letter, '\n')) + 1;
+      return Fault{line, "a character that is not ASCII: write it in quotes as \\u00E9"};
+    }
     return std::nullopt;
   }
 
  private:
+  static bool is_letter(char c) noexcept { return static_cast<unsigned char>(c) >= 0x80; }
+
   void skip_quoted(char quote) {
     const std::string thrice(3, quote);
-    const bool is_long = text_.substr(at_).starts_with(thrice);
+    const bool is_long = text_.compare(at_, 3, thrice) == 0;
     at_ += is_long ? 3 : 1;
     while (at_ < text_.size()) {
-      if (is_long ? text_.substr(at_).starts_with(thrice) : text_[at_] == quote) {
+      if (is_long ? text_.compare(at_, 3, thrice) == 0 : text_[at_] == quote) {
         at_ += is_long ? 3 : 1;
         return;
       }
@@ -94,7 +98,7 @@ class Outline {
     }
   }
 
-  std::string_view text_;
+  std::string& text_;
   std::size_t at_ = 0;
   unsigned line_ = 1;
   int open_ = 0;
@@ -290,7 +294,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& known
   return best;
 }
 
-ProxyFile parse_proxy_file(const std::string& name, std::string_view text, std::vector<Complaint>& complaints) {
+ProxyFile parse_proxy_file(const std::string& name, std::string text, std::vector<Complaint>& complaints) {
   if (text.size() > most_bytes) {
     complaints.push_back({.place = {.file = name}, .text = "a file of settings is at most 1 MiB long"});
     return {.read = false, .settings = {}, .routes = {}};
@@ -323,7 +327,7 @@ ProxyFile read_proxy_file(const std::string& name, std::vector<Complaint>& compl
     return {.read = false, .settings = {}, .routes = {}};
   }
   text.resize(static_cast<std::size_t>(in.gcount()));
-  return parse_proxy_file(name, text, complaints);
+  return parse_proxy_file(name, std::move(text), complaints);
 }
 
 }  // namespace once::cli

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "proxy_settings.hpp"
@@ -16,7 +15,7 @@ struct ProxyFile {
 };
 
 // All that is wrong with it goes to `complaints`; what it gives then must not be used. `name`: for them.
-ProxyFile parse_proxy_file(const std::string& name, std::string_view text, std::vector<Complaint>& complaints);
+ProxyFile parse_proxy_file(const std::string& name, std::string text, std::vector<Complaint>& complaints);
 ProxyFile read_proxy_file(const std::string& name, std::vector<Complaint>& complaints);
 
 // What is the likeliest to have been meant by `word`; empty if nothing is near.

@@ -130,11 +130,13 @@ TEST(ProxyFile, WhatGoesDeepIsRefusedBeforeItIsParsed) {
   for (int i = 0; i < 100'000; ++i) dotted += ".a";
   EXPECT_EQ(deep(dotted + " = 1"), "p.toml:1:1: " + too_deep);
   EXPECT_EQ(deep("[" + dotted + "]"), "p.toml:1:1: " + too_deep);
-  EXPECT_EQ(deep("\n\u034B = 1"),
-            "p.toml:2:1: a character that is not ASCII: write it in quotes as \\u00E9, and comments without");
+  EXPECT_EQ(deep("\n\u034B = 1"), "p.toml:2:1: a character that is not ASCII: write it in quotes as \\u00E9");
+  EXPECT_EQ(deep("# \u034B\na = '#' # \u034B\nb = '# \u034B'"),
+            "p.toml:3:1: a character that is not ASCII: write it in quotes as \\u00E9");
   // Quotes and comments may have as many as they like.
   EXPECT_THAT(complaints_about(least + "key-field = '" + std::string(40, '.') + "' # " + brackets),
               ElementsAre(StartsWith("p.toml:3:13: key-field")));
+  EXPECT_THAT(complaints_about("# Zahlungen \u00FC\n" + least + "# \u4E2D\u6587"), IsEmpty());
   EXPECT_THAT(complaints_about(least + "# " + brackets + "\nscope = \"" + std::string(40, '[') + "\"\n"), IsEmpty());
 }
 

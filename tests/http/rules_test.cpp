@@ -54,6 +54,8 @@ void expect_problem(const Answer& answer, unsigned status, const std::string& na
   EXPECT_EQ(body.at("type"), "urn:once:problem:" + name);
   EXPECT_EQ(body.at("status"), status);
   EXPECT_FALSE(body.at("title").get<std::string>().empty());
+  EXPECT_EQ(body.at("error").at("code"), name);
+  EXPECT_EQ(body.at("error").at("message"), body.at("title"));
   EXPECT_FALSE(body.at("detail").get<std::string>().empty());
 }
 

@@ -130,9 +130,9 @@ class Clients(ProxyCase):
         self.assertEqual(seen["declined"], {"error": "StripeCardError", "status": 402})
         self.assertEqual(seen["declined_again"], seen["declined"])
         self.assertEqual(self.service.calls.count("declined"), 1)
-        # Ours are none to it: docs/http.md warns of that.
-        self.assertEqual(seen["lost"], {"problem": "urn:once:problem:outcome-unknown", "status": 409})
-        self.assertEqual(seen["reused"], {"problem": "urn:once:problem:key-reused", "status": 422})
+        # And so are ours, by their member `error`.
+        self.assertEqual(seen["lost"], {"error": "StripeAPIError", "code": "outcome-unknown", "status": 409})
+        self.assertEqual(seen["reused"], {"error": "StripeAPIError", "code": "key-reused", "status": 422})
         self.assertEqual(self.service.calls.count("lost"), 1)
         self.assertIn("conflict", self.outcomes())
         self.check_one_effect_a_key()

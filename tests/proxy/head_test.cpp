@@ -100,8 +100,9 @@ TEST(ChunkHead, IsHexadecimal) {
 
 TEST(Problem, IsJson) {
   const http::Answer answer = problem("head-too-large", 431, "T", "D");
-  EXPECT_EQ(answer.body,
-            "{\"type\":\"urn:once:problem:head-too-large\",\"title\":\"T\",\"status\":431,\"detail\":\"D\"}\n");
+  EXPECT_EQ(answer.body, R"({"type":"urn:once:problem:head-too-large","title":"T","status":431,"detail":"D",)"
+                         R"("error":{"type":"invalid_request_error","code":"head-too-large","message":"T"}})"
+                         "\n");
   EXPECT_EQ(answer.status, 431U);
 }
 

@@ -7,15 +7,8 @@ namespace once::http {
 
 namespace {
 
-struct Text {
-  std::string_view name;
-  unsigned status;
-  std::string_view title;
-  std::string_view detail;
-};
-
-// In the order of Problem. All of it is plain ASCII without quotes and backslashes, so it goes into JSON as it is.
-constexpr std::array<Text, 16> texts{{
+// In the order of Problem.
+constexpr std::array<ProblemText, 16> texts{{
     {"key-missing", 400, "Idempotency key is missing",
      "This operation needs an idempotency key. Send one that is new for each operation, such as a UUID, and the same "
      "one "
@@ -59,7 +52,15 @@ constexpr std::array<Text, 16> texts{{
      "empty segments, semicolons, backslashes and needless percent-encoding."},
 }};
 
-const Text& text_of(Problem problem) noexcept { return texts[static_cast<std::size_t>(problem)]; }
+const ProblemText& text_of(Problem problem) noexcept { return texts[static_cast<std::size_t>(problem)]; }
+
+// In the words of Stripe's API (stripe.com/docs/api/errors). Its clients, and those of services made after it, take an
+// answer for an error by a member `error` alone, whatever its status: without one, they would take a refused charge for
+// a charge.
+std::string_view error_type(unsigned status) noexcept {
+  if (status >= 500) return "api_error";
+  return status == 409 || status == 422 ? "idempotency_error" : "invalid_request_error";
+}
 
 }  // namespace
 
@@ -67,13 +68,12 @@ std::string_view to_string(Problem problem) noexcept { return text_of(problem).n
 
 unsigned status_of(Problem problem) noexcept { return text_of(problem).status; }
 
-Answer problem_answer(Problem problem, std::string_view docs_url, std::string_view detail, std::string_view members) {
-  const Text& text = text_of(problem);
+Answer problem_answer(const ProblemText& text, std::string_view docs_url, std::string_view members) {
   Answer answer;
   answer.status = text.status;
   answer.headers = {{"Content-Type", "application/problem+json"}, {"Content-Language", "en"}};
   std::string& body = answer.body;
-  body.reserve(512);
+  body.reserve(1024);
   body += R"({"type":")";
   body += docs_url.empty() ? std::string_view("urn:once:problem:") : docs_url;
   if (!docs_url.empty()) body += '#';
@@ -83,11 +83,23 @@ Answer problem_answer(Problem problem, std::string_view docs_url, std::string_vi
   body += R"(","status":)";
   body += std::to_string(text.status);
   body += R"(,"detail":")";
-  body += detail.empty() ? text.detail : detail;
+  body += text.detail;
   body += '"';
   body += members;
-  body += "}\n";
+  body += R"(,"error":{"type":")";
+  body += error_type(text.status);
+  body += R"(","code":")";
+  body += text.name;
+  body += R"(","message":")";
+  body += text.title;
+  body += "\"}}\n";
   return answer;
+}
+
+Answer problem_answer(Problem problem, std::string_view docs_url, std::string_view detail, std::string_view members) {
+  ProblemText text = text_of(problem);
+  if (!detail.empty()) text.detail = detail;
+  return problem_answer(text, docs_url, members);
 }
 
 }  // namespace once::http

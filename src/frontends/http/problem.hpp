@@ -8,7 +8,18 @@
 
 namespace once::http {
 
-// `detail`: in place of the problem's own. `members`: further ones, as JSON with a comma before each: ,"a":1
+// Plain ASCII without quotes and backslashes: it goes into JSON as it is.
+struct ProblemText {
+  std::string_view name;
+  unsigned status;
+  std::string_view title;
+  std::string_view detail;
+};
+
+// `members`: further ones, as JSON with a comma before each: ,"a":1
+Answer problem_answer(const ProblemText& text, std::string_view docs_url, std::string_view members = {});
+
+// `detail`: in place of the problem's own.
 Answer problem_answer(Problem problem, std::string_view docs_url, std::string_view detail = {},
                       std::string_view members = {});
 

@@ -11,6 +11,7 @@
 #include <boost/beast/http/status.hpp>
 
 #include "frontends/http/headers.hpp"
+#include "frontends/http/problem.hpp"
 
 namespace once::proxy {
 
@@ -339,20 +340,7 @@ std::string chunk_head(std::size_t bytes) {
 }
 
 http::Answer problem(std::string_view name, unsigned status, std::string_view title, std::string_view detail) {
-  http::Answer answer;
-  answer.status = status;
-  answer.headers = {{"Content-Type", "application/problem+json"}, {"Content-Language", "en"}};
-  std::string& body = answer.body;
-  body += R"({"type":"urn:once:problem:)";
-  body += name;
-  body += R"(","title":")";
-  body += title;
-  body += R"(","status":)";
-  body += std::to_string(status);
-  body += R"(,"detail":")";
-  body += detail;
-  body += "\"}\n";
-  return answer;
+  return http::problem_answer({.name = name, .status = status, .title = title, .detail = detail}, {});
 }
 
 }  // namespace once::proxy

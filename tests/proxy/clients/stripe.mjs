@@ -13,10 +13,10 @@ const client = (options = {}) =>
 const charge = async (stripe, description, options = {}) => {
   try {
     const order = { amount: 500, currency: "eur", description };
-    const { id, type, lastResponse } = await stripe.charges.create(order, options);
-    return { id, problem: type, status: lastResponse.statusCode };
+    const { id, lastResponse } = await stripe.charges.create(order, options);
+    return { id, status: lastResponse.statusCode };
   } catch (error) {
-    return { error: error.type, status: error.statusCode };
+    return { error: error.type, code: error.code, status: error.statusCode };
   }
 };
 
