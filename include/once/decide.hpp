@@ -57,7 +57,7 @@ void complete(Record& record, Result result, const Policy& policy, Time now);
 void fail(Record& record, Failure failure, Result result, const Policy& policy, Time now);
 void mark_unknown(Record& record, std::string_view reason, Time now);
 void release(Record& record, std::string_view reason, const Policy& policy, Time now);  // Steps kept, lease given up.
-void renew(Record& record, const Policy& policy, Time now);
+void renew(Record& record, const Policy& policy, Time now);  // Under Policy::fixed_lease only the revision.
 // A claim whose times were counted on a clock that has turned out wrong, counted anew.
 void retime(Record& record, const Policy& policy, Time now);
 void add_step(Record& record, Step step, const Policy& policy, Time now);  // Renews as well.

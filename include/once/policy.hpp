@@ -67,6 +67,10 @@ struct Policy {
 
   bool heartbeat = true;  // Renew the lease at a third of it while the work runs.
 
+  // The lease that a claim begins with is all that it gets: neither heartbeats nor steps prolong it. For work that is
+  // ended from outside at a known time, so that a retry need not wait for longer.
+  bool fixed_lease = false;
+
   friend bool operator==(const Policy&, const Policy&) = default;
 };
 

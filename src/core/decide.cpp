@@ -136,6 +136,7 @@ void release(Record& record, std::string_view reason, const Policy& policy, Time
 
 void renew(Record& record, const Policy& policy, Time now) {
   record.revision += 1;
+  if (policy.fixed_lease) return;
   // An operator may have prolonged it further than a heartbeat would.
   record.lease_until = std::max(record.lease_until, later(now, policy.lease));
   record.expires_at = std::max(record.expires_at, in_progress_expiry(policy, record.lease_until, now));

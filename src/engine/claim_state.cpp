@@ -82,7 +82,7 @@ ClaimState::ClaimState(std::shared_ptr<EngineCore> core, std::shared_ptr<const A
 ClaimState::~ClaimState() { core_->heartbeats.remove(*this); }
 
 void ClaimState::start_heartbeat() {
-  core_->heartbeats.add(*this, policy.heartbeat ? leased_at_ + renew_interval() : trusted_until_);
+  core_->heartbeats.add(*this, heartbeats() ? leased_at_ + renew_interval() : trusted_until_);
 }
 
 std::shared_ptr<const Record> ClaimState::record() const {
@@ -131,7 +131,7 @@ void ClaimState::beat() {
     tell(EventKind::renewal_lost, nullptr, nullptr, leased_at_);
     lock.lock();
   }
-  if (!policy.heartbeat) return;
+  if (!heartbeats()) return;
   const Uptime next = now + renew_interval();
   const Uptime due = now < trusted_until_ ? std::min(next, trusted_until_) : next;
   const bool free = !ended_ && !lost_ && !finish_queued_ && !current_;
@@ -404,13 +404,13 @@ void ClaimState::on_written(std::unique_lock<std::mutex> lock, Sent sent, std::u
   if (place != 0) place_ = place;
   record_ = std::move(sent.next);
   if (!is_finish(op) || op == Op::fence) {
-    trusted_until_ = EngineCore::trusted_until(policy, sent.at, sent.error);
+    if (!policy.fixed_lease) trusted_until_ = EngineCore::trusted_until(policy, sent.at, sent.error);
     overdue_ = overdue_ && core_->uptime() >= trusted_until_;
     if (op == Op::fence) {
       Error error = std::move(current_->together->declined);
       return tell_declined(std::move(lock), std::move(error));
     }
-    const Uptime due = policy.heartbeat ? sent.at + renew_interval() : trusted_until_;
+    const Uptime due = heartbeats() ? sent.at + renew_interval() : trusted_until_;
     lock.unlock();
     core_->heartbeats.move(*this, due);
     tell(event_of(op), nullptr, nullptr, sent.at);
@@ -559,8 +559,7 @@ void ClaimState::tell_declined(std::unique_lock<std::mutex> lock, Error error) {
     finish_queued_ = false;
   }
   // No renewals were made while the finish was under way.
-  const Uptime due =
-      policy.heartbeat ? std::max(core_->uptime(), trusted_until_ - 2 * renew_interval()) : trusted_until_;
+  const Uptime due = heartbeats() ? std::max(core_->uptime(), trusted_until_ - 2 * renew_interval()) : trusted_until_;
   lock.unlock();
   discard(*current_, nullptr);
   tell(EventKind::declined, nullptr, &error, claimed_at_);

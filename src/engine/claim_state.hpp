@@ -83,6 +83,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   std::size_t flight_hash = 0;      // Of the key, for Flights.
 
  private:
+  [[nodiscard]] bool heartbeats() const noexcept { return policy.heartbeat && !policy.fixed_lease; }
   static bool is_finish(Op op) noexcept { return op != Op::renew && op != Op::step; }
 
   [[nodiscard]] std::size_t inline_limit() const;

@@ -222,6 +222,18 @@ TEST(Transitions, renewed_never_shortens) {
   });
 }
 
+TEST(Transitions, renewed_under_a_fixed_lease_is_a_write_and_nothing_more) {
+  for_many([](const Situation& s, SeededRandom&) {
+    Policy fixed = s.policy;
+    fixed.fixed_lease = true;
+    Record next = s.record;
+    renew(next, fixed, s.at);
+    EXPECT_EQ(next.revision, s.record.revision + 1);
+    next.revision = s.record.revision;
+    EXPECT_EQ(testing::differences(s.record, next), "");
+  });
+}
+
 TEST(Transitions, retimed_counts_anew) {
   for_many([](const Situation& s, SeededRandom&) {
     Record anew = s.record;

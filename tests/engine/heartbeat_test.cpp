@@ -86,6 +86,30 @@ TEST_F(HeartbeatTest, WithoutAHeartbeatTheWorkIsStoppedAtTheEndOfTheLease) {
   EXPECT_EQ(complete(begun->claim, "late but alone")->kind, Finish::Kind::recorded) << "nobody took it over";
 }
 
+TEST_F(HeartbeatTest, NothingProlongsAFixedLease) {
+  auto p = process();
+  Policy fixed = policy();
+  fixed.fixed_lease = true;
+  auto begun = begin(p, "a", fixed);
+  const Uptime deadline = begun->claim.deadline();
+  timers->advance(8s);
+  EXPECT_EQ(begun->claim.add_step("charge", "ch_1").kind, Finish::Kind::recorded);
+  begun->claim.heartbeat("nearly there");
+  EXPECT_EQ(stored("a")->lease_until, manual_start + 9s);
+  EXPECT_EQ(stored("a")->note, "nearly there");
+  EXPECT_EQ(begun->claim.deadline(), deadline);
+  EXPECT_FALSE(begun->claim.stop_token().stop_requested());
+  timers->advance(1s);
+  EXPECT_TRUE(begun->claim.stop_token().stop_requested());
+
+  auto other = process();
+  auto next = begin(other, "a", fixed);
+  EXPECT_EQ(next->kind, Begin::Kind::claimed) << "as soon as the first lease is over";
+  EXPECT_EQ(next->claim.step("charge"), "ch_1");
+  EXPECT_EQ(complete(begun->claim, "late")->kind, Finish::Kind::lost);
+  EXPECT_EQ(complete(next->claim, "done")->kind, Finish::Kind::recorded);
+}
+
 TEST_F(HeartbeatTest, ATakeoverStopsTheWork) {
   auto p = process();
   auto begun = begin(p, "a");
