@@ -42,7 +42,7 @@ bool is_claim_lost(const std::exception_ptr& error) {
   }
 }
 
-// The type and text of the exception that is being handled.
+// The type, or the code that it has in its place, and the text of the exception that is being handled.
 Failure failure_of_current_exception() {
   Failure failure;
   if (const std::type_info* type = abi::__cxa_current_exception_type()) {
@@ -55,6 +55,7 @@ Failure failure_of_current_exception() {
     throw;
   } catch (const std::exception& error) {
     failure.message = error.what();
+    if (const auto* const coded = dynamic_cast<const FailureCode*>(&error)) failure.code = coded->failure_code();
   } catch (...) {  // It has no text; its type is all there is to keep.
     failure.message = "an exception that is not a std::exception";
   }

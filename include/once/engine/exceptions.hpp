@@ -10,6 +10,18 @@
 
 namespace once {
 
+// A base for exceptions of the work that have a code of their own for Failure::code. Without it that is the name of the
+// exception's C++ type.
+class FailureCode {
+ public:
+  FailureCode() = default;
+  FailureCode(const FailureCode&) = default;
+  FailureCode& operator=(const FailureCode&) = default;
+  virtual ~FailureCode() = default;
+
+  [[nodiscard]] virtual const std::string& failure_code() const noexcept = 0;
+};
+
 // Base of those below: the operation was not run, or its result cannot be given. `record` may be empty.
 class Rejected : public Exception {
  public:
