@@ -14,12 +14,13 @@ namespace once::keys {
 namespace {
 
 constexpr unsigned none = 64;
+constexpr std::string_view base64_characters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 constexpr std::array<std::uint8_t, 256> make_base64_values() {
   std::array<std::uint8_t, 256> values{};
   values.fill(none);
   std::uint8_t next = 0;
-  for (const char c : std::string_view("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")) {
+  for (const char c : base64_characters) {
     values[static_cast<unsigned char>(c)] = next++;
   }
   return values;
@@ -152,6 +153,21 @@ bool inflate_all(std::string_view bytes, Dialect dialect, std::string& out, std:
 }
 
 }  // namespace
+
+std::string encode_base64(std::string_view bytes) {
+  std::string out;
+  out.reserve((bytes.size() + 2) / 3 * 4);
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    std::uint32_t group = 0;
+    for (std::size_t k = 0; k < 3; ++k) {
+      group = (group << 8U) | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
+    }
+    for (std::size_t k = 0; k < 4; ++k) {
+      out += i + k <= bytes.size() ? base64_characters[(group >> (18 - 6 * k)) & 63U] : '=';
+    }
+  }
+  return out;
+}
 
 std::string decode_base64(std::string_view text, Dialect dialect) {
   switch (dialect) {

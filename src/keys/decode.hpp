@@ -1,4 +1,4 @@
-// Base64 and gzip as powertools_base64 and powertools_base64_gzip read them. All throw Exception(misuse).
+// Base64 and gzip as powertools_base64 and powertools_base64_gzip read them. What reads throws Exception(misuse).
 #pragma once
 
 #include <once/keys/key_deriver.hpp>
@@ -11,6 +11,9 @@ namespace once::keys {
 // skipped, padding is required. TypeScript: no other characters, length a multiple of 4. Java: no other characters,
 // padding may be left out. .NET: white space is skipped, padding is required.
 std::string decode_base64(std::string_view text, Dialect dialect);
+
+// RFC 4648, with padding.
+std::string encode_base64(std::string_view bytes);
 
 // One or more gzip members (RFC 1952), inflated to at most max_event_bytes. What follows the last member is refused,
 // except as the libraries let it pass: zeros in Python, anything in TypeScript, Java and .NET.

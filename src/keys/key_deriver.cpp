@@ -98,23 +98,6 @@ std::optional<Selector> selector(const std::string& expression, const Recipe& re
   return Selector(expression, recipe.dialect, what);
 }
 
-constexpr std::string_view base64_characters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-std::string base64(std::string_view bytes) {
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t group = 0;
-    for (std::size_t k = 0; k < 3; ++k) {
-      group = (group << 8U) | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
-    }
-    for (std::size_t k = 0; k < 4; ++k) {
-      out += i + k <= bytes.size() ? base64_characters[(group >> (18 - 6 * k)) & 63U] : '=';
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string_view to_string(Dialect dialect) noexcept { return dialect_names[static_cast<std::size_t>(dialect)]; }
@@ -179,7 +162,7 @@ Derived KeyDeriver::derive(std::string_view json_text) const {
 }
 
 std::string digest_text(Dialect dialect, std::string_view digest) {
-  if (dialect == Dialect::powertools_typescript) return base64(digest);
+  if (dialect == Dialect::powertools_typescript) return encode_base64(digest);
   std::string hex = to_hex(digest);
   constexpr std::size_t java_digits = 32;
   if (dialect == Dialect::powertools_java && hex.size() > java_digits) {

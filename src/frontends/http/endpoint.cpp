@@ -312,8 +312,16 @@ Opening Endpoint::open(const Request& request) {
   return wait_for<Opening>([&](Callback<void(Opening)> done) { open(request, std::move(done)); });
 }
 
+Opening Endpoint::open(Examination examination) {
+  return wait_for<Opening>([&](Callback<void(Opening)> done) { open(std::move(examination), std::move(done)); });
+}
+
 Answer Endpoint::run(const Request& request, const std::function<Answer(Execution&)>& handler) {
-  Opening opening = open(request);
+  return run(rules_->examine(request), handler);
+}
+
+Answer Endpoint::run(Examination examination, const std::function<Answer(Execution&)>& handler) {
+  Opening opening = open(std::move(examination));
   if (!opening.runs()) return std::move(opening.answer);
   Answer answer;
   try {

@@ -115,11 +115,14 @@ class Endpoint {
   void open(const Request& request, Callback<void(Opening)> done);
   // For those who have called Rules::examine() themselves.
   void open(Examination examination, Callback<void(Opening)> done);
-  [[nodiscard]] Opening open(const Request& request);  // Blocks. Not from a completion.
+  [[nodiscard]] Opening open(const Request& request);  // These two block. Not from a completion.
+  [[nodiscard]] Opening open(Examination examination);
 
   // The whole life of a request, for servers whose handlers block: opens it, calls the handler on this thread if it is
   // to run, and gives what the client is to be sent. What the handler throws passes through, after finish_thrown().
   [[nodiscard]] Answer run(const Request& request, const std::function<Answer(Execution&)>& handler);
+  // For those who have called Rules::examine() themselves, and changed the operation's policy, say.
+  [[nodiscard]] Answer run(Examination examination, const std::function<Answer(Execution&)>& handler);
 
  private:
   Engine& engine_;
