@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include <once/engine/exceptions.hpp>
 #include <once/time.hpp>
 
 namespace once::lambda {
@@ -32,11 +33,12 @@ using Handler = std::function<std::string(std::string_view event, const Invocati
 inline constexpr std::size_t max_event_bytes = std::size_t{6} * 1024 * 1024;
 
 // An error with a type of its own, for callers that tell errors apart by errorType. Other exceptions go by the name of
-// their C++ type.
-class FunctionError : public std::runtime_error {
+// their C++ type. If it is stored as a failure, its type is what is stored.
+class FunctionError : public std::runtime_error, public FailureCode {
  public:
   FunctionError(std::string type, const std::string& message) : std::runtime_error(message), type_(std::move(type)) {}
   [[nodiscard]] const std::string& type() const noexcept { return type_; }
+  [[nodiscard]] const std::string& failure_code() const noexcept override { return type_; }
 
  private:
   std::string type_;

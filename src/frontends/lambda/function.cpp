@@ -1,0 +1,84 @@
+#include "frontends/lambda/function.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include <once/error.hpp>
+
+namespace once::lambda {
+
+namespace {
+
+std::string environment_variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+}  // namespace
+
+Environment Environment::of_process() {
+  return {.function_name = environment_variable("AWS_LAMBDA_FUNCTION_NAME"),
+          .handler = environment_variable("_HANDLER"),
+          .disabled = environment_variable("ONCE_DISABLED")};
+}
+
+Environment environment_or_process(const std::optional<Environment>& given) {
+  return given ? *given : Environment::of_process();
+}
+
+bool is_disabled(const Environment& environment) {
+  std::string word = environment.disabled;
+  std::ranges::transform(word, word.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  constexpr std::array<std::string_view, 4> yes{"1", "true", "yes", "on"};
+  constexpr std::array<std::string_view, 5> no{"", "0", "false", "no", "off"};
+  if (std::ranges::find(yes, word) != yes.end()) return true;
+  if (std::ranges::find(no, word) != no.end()) return false;
+  throw Exception(ErrorKind::misuse, "ONCE_DISABLED is '" + environment.disabled +
+                                         "': 1 runs every event unprotected, 0 (or leaving it out) protects them");
+}
+
+std::string join_scope(std::string_view engine, std::string_view function, std::string_view name) {
+  std::string scope(engine);
+  for (const std::string_view part : {function, name}) {
+    if (part.empty()) continue;
+    if (!scope.empty()) scope += '/';
+    scope += part;
+  }
+  return scope;
+}
+
+void refuse_event(const std::string& why) { throw FunctionError(std::string(errors::invalid_event), why); }
+
+bool retry_helps(std::string_view error_type) noexcept {
+  constexpr std::array<std::string_view, 5> passing{errors::conflict, errors::claim_lost, errors::store_unavailable,
+                                                    errors::not_recorded, errors::no_time_left};
+  return std::ranges::find(passing, error_type) != passing.end();
+}
+
+Policy within_deadline(const Engine& engine, Policy policy, const Invocation& invocation) {
+  using std::chrono::hours;
+  constexpr Millis least{10};         // The shortest lease that there is.
+  constexpr Millis most = hours{24};  // The longest one.
+  if (invocation.deadline == never) return policy;
+  const Time now = engine.options().clock->now();
+  const Millis left = invocation.deadline > now ? invocation.deadline - now : Millis{0};
+  if (left < least) {
+    throw FunctionError(std::string(errors::no_time_left),
+                        "the invocation's deadline leaves no time for the work, so it was not begun: retry, or give "
+                        "the function a longer timeout");
+  }
+  // On both sides of a lease a skew is left, and the holder allows for clocks that run at different rates: without
+  // these it would stop trusting its lease, and refuse to begin steps, while it still has time to run.
+  const Millis skew = policy.skew.value_or(engine.options().policy.skew.value_or(Millis{0}));
+  if (left >= most - most / 1'000 - skew) return policy;
+  policy.lease = left + skew;
+  policy.lease += policy.lease / 4'000 + Millis{1};
+  policy.heartbeat = false;
+  policy.fixed_lease = true;  // A step must not make the retry after a timeout wait for longer.
+  policy.wait = std::min(policy.wait, left / 2);
+  return policy;
+}
+
+}  // namespace once::lambda

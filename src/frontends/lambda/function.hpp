@@ -1,0 +1,22 @@
+// What the handlers of this component share: the function's name, the switch, and errors with a type.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <once/frontends/lambda/idempotent.hpp>
+
+namespace once::lambda {
+
+// The environment that was given, or the process's.
+Environment environment_or_process(const std::optional<Environment>& given);
+
+// ONCE_DISABLED. Throws Exception(misuse) for a word that is neither.
+bool is_disabled(const Environment& environment);
+
+// Those that are not empty, with '/' between them.
+std::string join_scope(std::string_view engine, std::string_view function, std::string_view name);
+
+[[noreturn]] void refuse_event(const std::string& why);  // FunctionError(invalid_event)
+
+}  // namespace once::lambda

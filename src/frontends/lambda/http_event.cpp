@@ -1,0 +1,383 @@
+#include "frontends/lambda/http_event.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <once/error.hpp>
+
+#include "frontends/lambda/function.hpp"
+#include "keys/decode.hpp"
+#include "keys/text.hpp"
+#include "keys/write.hpp"
+
+namespace once::lambda {
+
+namespace {
+
+using keys::json::Kind;
+using keys::json::Member;
+using keys::json::Value;
+
+Value parse_event(std::string_view event, keys::json::Arena& arena) {
+  try {
+    // What a client sent is not ours to judge: it is compared byte by byte, not as JSON.
+    return keys::json::parse(event, {.exact_numbers = false, .lone_surrogates = true}, arena, "the event");
+  } catch (const Exception& error) {
+    refuse_event(error.what());
+  }
+}
+
+HttpEvent::Form form_of(const Value& event) {
+  const Value context = event.member("requestContext");
+  if (!context.member("elb").is_null()) {
+    return event.member("multiValueHeaders").is_null() ? HttpEvent::Form::alb : HttpEvent::Form::alb_multi_value;
+  }
+  if (!context.member("http").is_null()) return HttpEvent::Form::http_api;
+  if (event.member("httpMethod").kind() == Kind::string) return HttpEvent::Form::rest;
+  refuse_event(
+      "the event is none of API Gateway (REST or HTTP API), a function URL or a load balancer: it has neither "
+      "requestContext.http nor httpMethod; for other events use once::lambda::idempotent()");
+}
+
+std::string_view text_of(const Value& value, std::string_view name) {
+  if (value.is_null()) return {};
+  if (value.kind() != Kind::string) refuse_event("the event's " + std::string(name) + " is no string");
+  return value.text();
+}
+
+std::string_view text_member(const Value& object, std::string_view name) { return text_of(object.member(name), name); }
+
+// Calls back for each pair of an object of strings, or of an object of arrays of strings. Null is an empty one.
+template <class Use>
+void for_each_value(const Value& map, std::string_view name, Use&& use) {
+  if (map.is_null()) return;
+  if (map.kind() != Kind::object) refuse_event("the event's " + std::string(name) + " is no object");
+  for (const Member& member : map.members()) {
+    if (member.value.kind() == Kind::array) {
+      for (const Value& value : member.value.elements()) use(member.name, text_of(value, name));
+    } else {
+      use(member.name, text_of(member.value, name));
+    }
+  }
+}
+
+bool is_hexadecimal(char c) noexcept {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+bool is_unreserved(char c) noexcept {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' ||
+         c == '_' || c == '~';
+}
+
+void append_percent(char c, std::string& out) {
+  constexpr std::string_view digits = "0123456789ABCDEF";
+  const auto byte = static_cast<unsigned char>(c);
+  out += '%';
+  out += digits[byte >> 4U];
+  out += digits[byte & 15U];
+}
+
+void append_query_part(std::string_view text, bool encoded, std::string& out) {
+  for (const char c : text) {
+    if (encoded || is_unreserved(c)) {
+      out += c;
+    } else {
+      append_percent(c, out);
+    }
+  }
+}
+
+std::string quoted_json(std::string_view text) { return keys::json_text(Value::string(text), keys::Dialect::native); }
+
+// In an answer's header almost nothing is impossible; in JSON only UTF-8 is possible.
+std::string header_json(std::string_view text) {
+  return quoted_json(keys::valid_utf8(text) ? text : std::string_view(keys::replace_invalid_utf8(text)));
+}
+
+struct HeaderLines {
+  std::string_view name;
+  std::vector<std::string_view> values;
+};
+
+// Lines of one name together, in the order of their first ones. What frames the message is left out.
+std::vector<HeaderLines> grouped(const once::http::Headers& headers) {
+  std::vector<HeaderLines> out;
+  for (const once::http::Header& header : headers) {
+    if (once::http::same_name(header.name, "Content-Length") || once::http::same_name(header.name, "Transfer-Encoding"))
+      continue;
+    const auto same =
+        std::ranges::find_if(out, [&](const HeaderLines& o) { return once::http::same_name(o.name, header.name); });
+    if (same == out.end()) {
+      out.push_back({header.name, {header.value}});
+    } else {
+      same->values.push_back(header.value);
+    }
+  }
+  return out;
+}
+
+std::string joined_values(const std::vector<std::string_view>& values) {
+  std::string out;
+  for (const std::string_view value : values) {
+    if (!out.empty()) out += ", ";
+    out += value;
+  }
+  return out;
+}
+
+// The name with its letters in other cases, another for each number: names that a JSON object takes for different ones.
+std::string recased(std::string_view name, std::size_t number) {
+  std::string out(name);
+  for (char& c : out) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (!letter) continue;
+    if ((number & 1U) != 0) c = static_cast<char>(c ^ ' ');
+    number >>= 1U;
+  }
+  return out;
+}
+
+// RFC 9110, section 15. A load balancer wants the reason with the status.
+std::string_view reason_of(unsigned status) noexcept {
+  constexpr std::array<std::pair<unsigned, std::string_view>, 28> reasons{{
+      {200, "OK"},
+      {201, "Created"},
+      {202, "Accepted"},
+      {204, "No Content"},
+      {206, "Partial Content"},
+      {301, "Moved Permanently"},
+      {302, "Found"},
+      {303, "See Other"},
+      {304, "Not Modified"},
+      {307, "Temporary Redirect"},
+      {308, "Permanent Redirect"},
+      {400, "Bad Request"},
+      {401, "Unauthorized"},
+      {402, "Payment Required"},
+      {403, "Forbidden"},
+      {404, "Not Found"},
+      {405, "Method Not Allowed"},
+      {409, "Conflict"},
+      {410, "Gone"},
+      {412, "Precondition Failed"},
+      {413, "Content Too Large"},
+      {422, "Unprocessable Content"},
+      {429, "Too Many Requests"},
+      {500, "Internal Server Error"},
+      {501, "Not Implemented"},
+      {502, "Bad Gateway"},
+      {503, "Service Unavailable"},
+      {504, "Gateway Timeout"},
+  }};
+  const auto* const found = std::ranges::find(reasons, status, &std::pair<unsigned, std::string_view>::first);
+  return found == reasons.end() ? std::string_view("Unassigned") : found->second;
+}
+
+void append_member(std::string_view name, std::string_view json, std::string& out) {
+  if (out.back() != '{') out += ',';
+  out += quoted_json(name);
+  out += ':';
+  out += json;
+}
+
+// {"Name":["a","b"]}
+std::string multi_value_headers(const once::http::Headers& headers) {
+  std::string out = "{";
+  for (const HeaderLines& lines : grouped(headers)) {
+    std::string values = "[";
+    for (const std::string_view value : lines.values) {
+      if (values.size() > 1) values += ',';
+      values += header_json(value);
+    }
+    append_member(lines.name, values + "]", out);
+  }
+  return out + "}";
+}
+
+// {"Name":"a, b"}. Cookies cannot be joined (RFC 6265, section 3): they are apart, or under names of their own.
+std::string single_headers(const once::http::Headers& headers, bool cookies_apart) {
+  std::string out = "{";
+  for (const HeaderLines& lines : grouped(headers)) {
+    if (!once::http::same_name(lines.name, "Set-Cookie")) {
+      append_member(lines.name, header_json(joined_values(lines.values)), out);
+    } else if (!cookies_apart) {
+      for (std::size_t i = 0; i < lines.values.size(); ++i) {
+        append_member(recased(lines.name, i), header_json(lines.values[i]), out);
+      }
+    }
+  }
+  return out + "}";
+}
+
+// ["a=1","b=2"], or nothing.
+std::string cookies(const once::http::Headers& headers) {
+  std::string out;
+  for (const once::http::Header& header : headers) {
+    if (!once::http::same_name(header.name, "Set-Cookie")) continue;
+    out += out.empty() ? '[' : ',';
+    out += header_json(header.value);
+  }
+  return out.empty() ? out : out + "]";
+}
+
+// Texts, with their lengths, of what was selected. False: it was null.
+bool append_principal(const Value& value, std::string& out) {
+  switch (value.kind()) {
+    case Kind::null:
+      out += "-";
+      return false;
+    case Kind::string:
+    case Kind::number:
+      out += std::to_string(value.text().size());
+      out += value.kind() == Kind::string ? 's' : 'n';
+      out += value.text();
+      return true;
+    default:
+      refuse_event("the principal expression (HttpOptions::principal) gives something else than strings and numbers");
+  }
+}
+
+}  // namespace
+
+std::string target_path(std::string_view path) {
+  std::string out;
+  out.reserve(path.size() + 8);
+  if (!path.starts_with('/')) out += '/';
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    const char c = path[i];
+    const bool escape = c == '%' && i + 2 < path.size() && is_hexadecimal(path[i + 1]) && is_hexadecimal(path[i + 2]);
+    // RFC 3986, section 3.3.
+    if (escape || is_unreserved(c) || std::string_view("/!$&'()*+,;=:@").find(c) != std::string_view::npos) {
+      out += c;
+    } else {
+      append_percent(c, out);
+    }
+  }
+  return out;
+}
+
+HttpEvent::HttpEvent(std::string_view event)
+    : arena_(first_.data(), first_.size()), root_(parse_event(event, arena_)), form_(form_of(root_)) {
+  const Value context = root_.member("requestContext");
+  request_.method =
+      form_ == Form::http_api ? text_member(context.member("http"), "method") : text_member(root_, "httpMethod");
+  if (request_.method.empty()) refuse_event("the event has no method");
+  read_target();
+  read_headers();
+  read_body();
+}
+
+std::string_view HttpEvent::keep(std::string text) { return texts_.emplace_back(std::move(text)); }
+
+void HttpEvent::read_target() {
+  if (form_ == Form::http_api) {
+    std::string target = target_path(text_member(root_, "rawPath"));
+    const std::string_view query = text_member(root_, "rawQueryString");
+    if (!query.empty()) target += '?';
+    target += query;
+    request_.target = keep(std::move(target));
+    return;
+  }
+  std::string target = target_path(text_member(root_, "path"));
+  const Value multiple = root_.member("multiValueQueryStringParameters");
+  std::vector<std::pair<std::string_view, std::string_view>> query;
+  for_each_value(multiple.is_null() ? root_.member("queryStringParameters") : multiple, "query string",
+                 [&](std::string_view name, std::string_view value) { query.emplace_back(name, value); });
+  // The order of names is lost on the way here, and need not be the same the next time; that of a name's values is not.
+  std::ranges::stable_sort(query, {}, &std::pair<std::string_view, std::string_view>::first);
+  const bool encoded = form_ != Form::rest;  // A load balancer leaves them as they came.
+  char separator = '?';
+  for (const auto& [name, value] : query) {
+    target += std::exchange(separator, '&');
+    append_query_part(name, encoded, target);
+    target += '=';
+    append_query_part(value, encoded, target);
+  }
+  request_.target = keep(std::move(target));
+}
+
+void HttpEvent::read_headers() {
+  const Value multiple = form_ == Form::http_api ? Value() : root_.member("multiValueHeaders");
+  for_each_value(multiple.is_null() ? root_.member("headers") : multiple, "headers",
+                 [&](std::string_view name, std::string_view value) {
+                   request_.headers.push_back({name, value});
+                 });
+  if (form_ != Form::http_api) return;
+  const Value parts = root_.member("cookies");
+  const auto has_cookie = [](const once::http::HeaderView& header) {
+    return once::http::same_name(header.name, "Cookie");
+  };
+  if (parts.kind() != Kind::array || std::ranges::any_of(request_.headers, has_cookie)) return;
+  std::string cookie;
+  for (const Value& part : parts.elements()) {
+    if (!cookie.empty()) cookie += "; ";
+    cookie += text_of(part, "cookies");
+  }
+  if (!cookie.empty()) request_.headers.push_back({"Cookie", keep(std::move(cookie))});
+}
+
+void HttpEvent::read_body() {
+  request_.body = text_member(root_, "body");
+  const Value coded = root_.member("isBase64Encoded");
+  if (coded.kind() != Kind::boolean || !coded.truth()) return;
+  try {
+    request_.body = keep(keys::decode_base64(request_.body, keys::Dialect::native));
+  } catch (const Exception&) {  // Its text speaks of expressions.
+    refuse_event("the event's body is said to be Base64, and is not");
+  }
+}
+
+std::string HttpEvent::principal(const keys::Selector& expression) {
+  Value selected;
+  try {
+    selected = expression(root_, arena_);
+  } catch (const Exception& error) {
+    refuse_event(error.what());
+  }
+  if (selected.is_null()) return {};
+  if (selected.kind() == Kind::string) return std::string(selected.text());
+  std::string out(1, '\0');  // Kept apart from every string that could be selected.
+  bool any = false;
+  if (selected.kind() == Kind::array) {
+    for (const Value& value : selected.elements()) any = append_principal(value, out) || any;
+  } else {
+    any = append_principal(selected, out);
+  }
+  return any ? out : std::string();
+}
+
+std::string HttpEvent::response(const once::http::Answer& answer) const {
+  std::string out = "{";
+  out.reserve(answer.body.size() + answer.body.size() / 8 + 512);
+  append_member("statusCode", std::to_string(answer.status), out);
+  switch (form_) {
+    case Form::rest:
+      append_member("multiValueHeaders", multi_value_headers(answer.headers), out);
+      break;
+    case Form::http_api: {
+      append_member("headers", single_headers(answer.headers, true), out);
+      const std::string list = cookies(answer.headers);
+      if (!list.empty()) append_member("cookies", list, out);
+      break;
+    }
+    case Form::alb:
+    case Form::alb_multi_value: {
+      const std::string_view reason = answer.reason.empty() ? reason_of(answer.status) : answer.reason;
+      append_member("statusDescription", header_json(std::to_string(answer.status) + " " + std::string(reason)), out);
+      if (form_ == Form::alb) {
+        append_member("headers", single_headers(answer.headers, false), out);
+      } else {
+        append_member("multiValueHeaders", multi_value_headers(answer.headers), out);
+      }
+      break;
+    }
+  }
+  const bool text = keys::valid_utf8(answer.body);
+  append_member("body", quoted_json(text ? std::string_view(answer.body) : keys::encode_base64(answer.body)), out);
+  append_member("isBase64Encoded", text ? "false" : "true", out);
+  return out + "}";
+}
+
+}  // namespace once::lambda

@@ -1,0 +1,62 @@
+// An HTTP event as a request, and an answer in the form that goes with it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory_resource>
+#include <string>
+#include <string_view>
+
+#include <once/frontends/http/message.hpp>
+
+#include "keys/json.hpp"
+#include "keys/selector.hpp"
+
+namespace once::lambda {
+
+class HttpEvent {
+ public:
+  enum class Form : std::uint8_t {
+    rest,             // API Gateway, payload format 1.0.
+    http_api,         // API Gateway and function URLs, payload format 2.0.
+    alb,              // A load balancer,
+    alb_multi_value,  // … whose target group has multi-value headers.
+  };
+
+  // Views into `event`, which must outlive it. Throws FunctionError(invalid_event), saying why.
+  explicit HttpEvent(std::string_view event);
+  HttpEvent(const HttpEvent&) = delete;
+  HttpEvent& operator=(const HttpEvent&) = delete;
+  ~HttpEvent() = default;
+
+  [[nodiscard]] Form form() const noexcept { return form_; }
+  [[nodiscard]] const keys::json::Value& root() const noexcept { return root_; }
+  [[nodiscard]] const once::http::Request& request() const noexcept { return request_; }
+
+  // What the expression gives: "" for nothing but nulls. Throws FunctionError(invalid_event) if it fails, or gives
+  // objects.
+  [[nodiscard]] std::string principal(const keys::Selector& expression);
+
+  [[nodiscard]] std::string response(const once::http::Answer& answer) const;
+
+ private:
+  void read_headers();
+  void read_target();
+  void read_body();
+  std::string_view keep(std::string text);
+
+  // Most events fit, so that parsing one costs no allocation.
+  std::array<std::byte, 16384> first_;  // NOLINT(cppcoreguidelines-pro-type-member-init): raw room
+  std::pmr::monotonic_buffer_resource arena_;
+  keys::json::Value root_;
+  Form form_ = Form::rest;
+  std::deque<std::string> texts_;  // What the event does not have in one piece.
+  once::http::Request request_;
+};
+
+// A path as it may stand in a request's target: what may not is percent-encoded.
+std::string target_path(std::string_view path);
+
+}  // namespace once::lambda

@@ -1,0 +1,185 @@
+#include <once/frontends/lambda/idempotent.hpp>
+
+#include <utility>
+
+#include <once/engine/exceptions.hpp>
+#include <once/error.hpp>
+
+#include "frontends/lambda/function.hpp"
+
+namespace once::lambda {
+
+namespace {
+
+[[noreturn]] void refuse_options(const std::string& what) {
+  throw Exception(ErrorKind::misuse, "lambda::IdempotentOptions::" + what);
+}
+
+std::string native_scope(const Engine& engine, const IdempotentOptions& options, const std::string& function) {
+  if (!options.key_prefix.empty()) refuse_options("key_prefix is for the dialects of Powertools: use scope");
+  const std::string& name = options.name.empty() ? options.environment->handler : options.name;
+  if (function.empty() && name.empty()) {
+    refuse_options(
+        "name is empty, and neither AWS_LAMBDA_FUNCTION_NAME nor _HANDLER is set: name the handler, so that "
+        "its keys are kept apart from others'");
+  }
+  if (name.find('/') != std::string::npos) {
+    refuse_options("name (or _HANDLER) is '" + name +
+                   "': '/' separates the parts of a scope, so set a name without it, or the whole scope");
+  }
+  return join_scope(engine.options().scope, function, name);
+}
+
+std::string dialect_scope(const IdempotentOptions& options, const std::string& function) {
+  const bool needs_name = options.dialect != keys::Dialect::powertools_typescript && options.key_prefix.empty();
+  if (needs_name && options.name.empty()) {
+    refuse_options(
+        "name must be what the function was called where Powertools ran it ('app.handler' in Python, the "
+        "method's name in Java and .NET): it is part of every id");
+  }
+  return keys::powertools_scope(options.dialect, function.empty() ? std::nullopt : std::optional(function),
+                                options.name, options.key_prefix);
+}
+
+keys::Recipe recipe_of(const Engine& engine, const IdempotentOptions& options, bool require_key) {
+  const std::string& function = options.function.empty() ? options.environment->function_name : options.function;
+  keys::Recipe recipe;
+  if (!options.scope.empty()) {
+    recipe.scope = options.scope;
+  } else if (options.dialect == keys::Dialect::native) {
+    recipe.scope = native_scope(engine, options, function);
+  } else {
+    recipe.scope = dialect_scope(options, function);
+  }
+  recipe.expression = options.key;
+  recipe.validation = options.validate;
+  recipe.hash = options.hash;
+  recipe.dialect = options.dialect;
+  recipe.require_key = require_key;
+  return recipe;
+}
+
+// What `call` gives; the exceptions of the engine as errors with a type of their own. Others pass through.
+template <class Call>
+auto with_types(Call&& call) -> decltype(call()) {
+  const auto typed = [](std::string_view type, const Exception& error) {
+    return FunctionError(std::string(type), error.what());
+  };
+  try {
+    return call();
+  } catch (const Conflict& error) {
+    throw typed(errors::conflict, error);
+  } catch (const Mismatch& error) {
+    throw typed(errors::mismatch, error);
+  } catch (const OutcomeUnknown& error) {
+    throw typed(errors::outcome_unknown, error);
+  } catch (const StoredFailure& error) {
+    const Failure& failure = error.record()->failure;
+    throw FunctionError(failure.code.empty() ? "Once.StoredFailure" : failure.code, failure.message);
+  } catch (const ClaimLost& error) {
+    throw typed(errors::claim_lost, error);
+  } catch (const ResultDropped& error) {
+    throw typed(errors::result_dropped, error);
+  } catch (const StoreFailed& error) {
+    const bool passing = error.kind() == ErrorKind::unavailable || error.kind() == ErrorKind::in_doubt;
+    throw typed(passing ? errors::store_unavailable : errors::store_failed, error);
+  } catch (const Unrecorded& error) {
+    throw typed(errors::not_recorded, error);
+  } catch (const Declined& error) {
+    throw typed(errors::declined, error);
+  }
+}
+
+class IdempotentHandler {
+ public:
+  // With its environment.
+  IdempotentHandler(Engine& engine, IdempotentOptions&& options, detail::Work&& work)
+      : engine_(engine),
+        policy_(options.policy.value_or(engine.options().policy)),
+        disabled_(is_disabled(*options.environment)),
+        keys_(recipe_of(engine, options, refuses_missing())),
+        on_replay_(std::move(options.on_replay)),
+        work_(std::move(work)) {
+    check(policy_);
+    static_cast<void>(Key(keys_.recipe().scope, std::string(longest_name, '0')));  // Throws if no key would fit.
+    if (refuses_missing()) {
+      keys::Recipe lenient = keys_.recipe();
+      lenient.require_key = false;
+      lenient_.emplace(std::move(lenient));
+    }
+  }
+
+  std::string operator()(std::string_view event, const Invocation& invocation) const {
+    if (disabled_) return unprotected(event, invocation);
+    keys::Derived derived = derive(event);
+    if (!derived.key) return unprotected(event, invocation);
+    Request request{.key = std::move(*derived.key),
+                    .fingerprint = derived.fingerprint,
+                    .policy = within_deadline(engine_, policy_, invocation),
+                    .holder = invocation.request_id};
+    return with_types([&] {
+      Outcome outcome = engine_.run(std::move(request), [&](Context& context) {
+        return Result::inlined(work_(event, invocation, context), "application/json");
+      });
+      static_cast<void>(outcome.value());  // Throws if there is none.
+      const bool of_another = outcome.kind == Outcome::Kind::replayed || outcome.kind == Outcome::Kind::superseded;
+      if (!of_another || !on_replay_) return std::move(outcome.result.bytes);
+      return on_replay_(std::move(outcome.result.bytes), *outcome.record);
+    });
+  }
+
+ private:
+  static constexpr std::size_t longest_name = 128;  // SHA-512 in hexadecimal digits.
+
+  [[nodiscard]] bool refuses_missing() const noexcept { return policy_.on_missing_key == OnMissingKey::refuse; }
+
+  [[nodiscard]] keys::Derived derive(std::string_view event) const {
+    try {
+      return keys_.derive(event);
+    } catch (const Exception& error) {
+      if (error.kind() != ErrorKind::misuse) throw;
+      if (is_readable(event)) throw FunctionError(std::string(errors::no_key), error.what());
+      refuse_event(std::string(error.what()) + "; the work was not run");
+    }
+  }
+
+  // An event that fails only because a key is required.
+  [[nodiscard]] bool is_readable(std::string_view event) const {
+    if (!lenient_) return false;
+    try {
+      static_cast<void>(lenient_->derive(event));
+      return true;
+    } catch (const Exception&) {  // It has been told already what is wrong with it.
+      return false;
+    }
+  }
+
+  std::string unprotected(std::string_view event, const Invocation& invocation) const {
+    return with_types([&] {
+      return engine_
+          .run_unprotected([&](Context& context) { return Result::inlined(work_(event, invocation, context)); })
+          .result.bytes;
+    });
+  }
+
+  Engine& engine_;
+  const Policy policy_;
+  const bool disabled_;
+  const keys::KeyDeriver keys_;
+  std::optional<keys::KeyDeriver> lenient_;  // Without Recipe::require_key, if that is set.
+  const ReplayHook on_replay_;
+  const detail::Work work_;
+};
+
+}  // namespace
+
+Handler detail::make_idempotent(Engine& engine, IdempotentOptions options, Work work) {
+  if (!work) throw Exception(ErrorKind::misuse, "lambda::idempotent() was given an empty function");
+  options.environment = environment_or_process(options.environment);
+  auto handler = std::make_shared<const IdempotentHandler>(engine, std::move(options), std::move(work));
+  return [handler = std::move(handler)](std::string_view event, const Invocation& invocation) {
+    return (*handler)(event, invocation);
+  };
+}
+
+}  // namespace once::lambda
