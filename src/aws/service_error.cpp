@@ -1,11 +1,13 @@
 #include "aws/service_error.hpp"
 
-#include <simdjson.h>
-
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <cstddef>
+#include <memory_resource>
 #include <system_error>
+
+#include "keys/json.hpp"
 
 namespace once::aws {
 
@@ -54,27 +56,20 @@ std::optional<Time> parse_http_date(std::string_view text) noexcept {
 ServiceError read_service_error(const HttpAnswer& answer) {
   ServiceError error;
   error.code = plain(answer.header("x-amzn-errortype"));
-  static thread_local simdjson::ondemand::parser parser;
-  const simdjson::padded_string body(answer.body);
-  simdjson::ondemand::document document;
-  simdjson::ondemand::object object;
+  std::array<std::byte, 4 * 1024> room;  // NOLINT(*-member-init): written before it is read.
+  std::pmr::monotonic_buffer_resource arena(room.data(), room.size());
+  keys::json::Value body;
   // A body that is no object (a proxy's page) leaves the rest empty.
-  if (parser.iterate(body).get(document) != simdjson::SUCCESS ||
-      document.get_object().get(object) != simdjson::SUCCESS) {
-    return error;
+  if (!keys::json::try_parse(answer.body, {.unique_names = false, .exact_numbers = false}, arena, body)) return error;
+  const auto text = [&](std::string_view name) {
+    const keys::json::Value found = body.member(name);
+    return found.kind() == keys::json::Kind::string ? found.text() : std::string_view();
+  };
+  for (const std::string_view name : {"__type", "code"}) {
+    if (error.code.empty()) error.code = plain(text(name));
   }
-  for (auto field : object) {
-    std::string_view name;
-    if (field.unescaped_key().get(name) != simdjson::SUCCESS) break;
-    const bool is_code = name == "__type" || name == "code";
-    if (!is_code && name != "message" && name != "Message") continue;
-    std::string_view text;
-    if (field.value().get_string().get(text) != simdjson::SUCCESS) continue;
-    if (!is_code) {
-      error.message = text;
-    } else if (error.code.empty()) {
-      error.code = plain(text);
-    }
+  for (const std::string_view name : {"message", "Message"}) {
+    if (error.message.empty()) error.message = text(name);
   }
   return error;
 }

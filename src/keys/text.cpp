@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -121,6 +122,12 @@ bool valid_utf8(std::string_view text) noexcept {
   const char* p = text.data();
   const char* const end = p + text.size();
   while (p != end) {
+    // Most text is ASCII.
+    for (std::uint64_t step = 0; end - p >= 8; p += 8) {
+      std::memcpy(&step, p, sizeof(step));
+      if ((step & 0x8080808080808080U) != 0) break;
+    }
+    if (p == end) return true;
     const std::size_t length = utf8_sequence(p, end);
     if (length == 0) return false;
     p += length;

@@ -1,11 +1,17 @@
 #include "stores/dynamodb/item.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cstddef>
+#include <memory_resource>
+#include <span>
 #include <tuple>
 
 #include <openssl/evp.h>
-#include <simdjson.h>
+
+#include "keys/json.hpp"
+#include "keys/text.hpp"
 
 namespace once::stores::dynamodb {
 
@@ -38,7 +44,8 @@ std::optional<std::string> bytes_of_base64(std::string_view text) {
 namespace {
 
 using Type = AttributeValue::Type;
-namespace dom = simdjson::dom;
+using JsonKind = keys::json::Kind;
+using JsonValue = keys::json::Value;
 
 constexpr int max_depth = 32;
 
@@ -66,31 +73,33 @@ void append_list(std::string& out, std::string_view type, const auto& list, Appe
   out += "]}";
 }
 
-std::string_view text_in(const dom::element& json, const char* what) {
-  std::string_view text;
-  if (json.get_string().get(text) != simdjson::SUCCESS) throw BadAnswer{std::string(what) + " is not a string"};
-  return text;
+std::string_view text_in(const JsonValue& json, const char* what) {
+  if (json.kind() != JsonKind::string) throw BadAnswer{std::string(what) + " is not a string"};
+  return json.text();
 }
 
-Item read_item(const dom::element& json, int depth);
+// Empty if it is no array.
+std::span<const JsonValue> elements_of(const JsonValue& json) noexcept {
+  return json.kind() == JsonKind::array ? json.elements() : std::span<const JsonValue>();
+}
 
-AttributeValue read_value(const dom::element& json, int depth) {
+Item read_item(const JsonValue& json, int depth);
+
+AttributeValue read_value(const JsonValue& json, int depth) {
   if (depth > max_depth) throw BadAnswer{"nested deeper than 32"};
-  dom::object object;
-  if (json.get_object().get(object) != simdjson::SUCCESS || object.size() != 1) {
+  if (json.kind() != JsonKind::object || json.members().size() != 1) {
     throw BadAnswer{"an attribute value is not an object of one member such as {\"S\":\"text\"}"};
   }
-  const dom::key_value_pair pair = *object.begin();
-  const std::string_view type = pair.key;
+  const keys::json::Member& pair = json.members().front();
+  const std::string_view type = pair.name;
   AttributeValue value;
   const auto array = [&] {
-    dom::array out;
-    if (pair.value.get_array().get(out) != simdjson::SUCCESS) throw BadAnswer{std::string(type) + " is not an array"};
-    return out;
+    if (pair.value.kind() != JsonKind::array) throw BadAnswer{std::string(type) + " is not an array"};
+    return pair.value.elements();
   };
   const auto set = [&](Type as) {
     value.type = as;
-    for (const dom::element element : array()) {
+    for (const JsonValue& element : array()) {
       const std::string_view text = text_in(element, "an element of a set");
       value.set.push_back(as == Type::bs ? from_base64(text) : std::string(text));
     }
@@ -106,7 +115,8 @@ AttributeValue read_value(const dom::element& json, int depth) {
     value.text = from_base64(text_in(pair.value, "B"));
   } else if (type == "BOOL") {
     value.type = Type::boolean;
-    if (pair.value.get_bool().get(value.flag) != simdjson::SUCCESS) throw BadAnswer{"BOOL is not true or false"};
+    if (pair.value.kind() != JsonKind::boolean) throw BadAnswer{"BOOL is not true or false"};
+    value.flag = pair.value.truth();
   } else if (type == "NULL") {
     value.type = Type::null;
   } else if (type == "M") {
@@ -114,7 +124,7 @@ AttributeValue read_value(const dom::element& json, int depth) {
     value.map = read_item(pair.value, depth + 1);
   } else if (type == "L") {
     value.type = Type::l;
-    for (const dom::element element : array()) value.list.push_back(read_value(element, depth + 1));
+    for (const JsonValue& element : array()) value.list.push_back(read_value(element, depth + 1));
   } else if (type == "SS") {
     set(Type::ss);
   } else if (type == "NS") {
@@ -127,87 +137,74 @@ AttributeValue read_value(const dom::element& json, int depth) {
   return value;
 }
 
-Item read_item(const dom::element& json, int depth) {
-  dom::object object;
-  if (json.get_object().get(object) != simdjson::SUCCESS) throw BadAnswer{"an item is not an object"};
+Item read_item(const JsonValue& json, int depth) {
+  if (json.kind() != JsonKind::object) throw BadAnswer{"an item is not an object"};
   Item item;
-  item.reserve(object.size());
-  for (const dom::key_value_pair pair : object) {
+  item.reserve(json.members().size());
+  for (const auto& [name, value] : json.members()) {
     try {
-      item.add(std::string(pair.key), read_value(pair.value, depth));
+      item.add(std::string(name), read_value(value, depth));
     } catch (BadAnswer& malformed) {
-      malformed.what = "attribute '" + std::string(pair.key) + "': " + malformed.what;
+      malformed.what = "attribute '" + std::string(name) + "': " + malformed.what;
       throw;
     }
   }
   return item;
 }
 
-std::optional<Item> read_optional_item(const dom::object& object, std::string_view name) {
-  dom::element found;
-  if (object[name].get(found) != simdjson::SUCCESS || found.is_null()) return std::nullopt;
+std::optional<Item> read_optional_item(const JsonValue& object, std::string_view name) {
+  const JsonValue found = object.member(name);
+  if (found.is_null()) return std::nullopt;
   return read_item(found, 1);
 }
 
-std::string optional_text(const dom::object& object, std::string_view name) {
-  std::string_view text;
-  return object[name].get_string().get(text) == simdjson::SUCCESS ? std::string(text) : std::string();
+std::string optional_text(const JsonValue& object, std::string_view name) {
+  const JsonValue found = object.member(name);
+  return found.kind() == JsonKind::string ? std::string(found.text()) : std::string();
 }
 
-double capacity_of(const dom::element& json) {
+double capacity_of(const JsonValue& json) {
   double units = 0;
-  dom::array array;
-  if (json.get_array().get(array) == simdjson::SUCCESS) {
-    for (const dom::element element : array) units += capacity_of(element);
-  } else if (json["CapacityUnits"].get_double().get(units) != simdjson::SUCCESS) {
-    units = 0;
+  for (const JsonValue& element : elements_of(json)) units += capacity_of(element);
+  if (const JsonValue number = json.member("CapacityUnits"); number.kind() == JsonKind::number) {
+    const std::string_view text = number.text();
+    double value = 0;
+    if (std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc{}) units = value;
   }
   return units;
 }
 
 // The attributes of a KeySchema: partition key, sort key.
-std::pair<std::string, std::string> read_schema(const dom::object& object) {
+std::pair<std::string, std::string> read_schema(const JsonValue& object) {
   std::pair<std::string, std::string> names;
-  dom::array schema;
-  if (object["KeySchema"].get_array().get(schema) != simdjson::SUCCESS) return names;
-  for (const dom::element element : schema) {
-    dom::object part;
-    if (element.get_object().get(part) != simdjson::SUCCESS) continue;
+  for (const JsonValue& part : elements_of(object.member("KeySchema"))) {
+    if (part.kind() != JsonKind::object) continue;
     (optional_text(part, "KeyType") == "RANGE" ? names.second : names.first) = optional_text(part, "AttributeName");
   }
   return names;
 }
 
-ServiceAnswer::Table read_table(const dom::object& object) {
+ServiceAnswer::Table read_table(const JsonValue& object) {
   ServiceAnswer::Table table;
   std::tie(table.partition_key, table.sort_key) = read_schema(object);
   table.status = optional_text(object, "TableStatus");
-  dom::array list;
-  if (object["AttributeDefinitions"].get_array().get(list) == simdjson::SUCCESS) {
-    for (const dom::element element : list) {
-      dom::object definition;
-      if (element.get_object().get(definition) != simdjson::SUCCESS) continue;
-      const std::string name = optional_text(definition, "AttributeName");
-      if (name == table.partition_key) table.partition_type = optional_text(definition, "AttributeType");
-      if (name == table.sort_key) table.sort_type = optional_text(definition, "AttributeType");
-    }
+  for (const JsonValue& definition : elements_of(object.member("AttributeDefinitions"))) {
+    if (definition.kind() != JsonKind::object) continue;
+    const std::string name = optional_text(definition, "AttributeName");
+    if (name == table.partition_key) table.partition_type = optional_text(definition, "AttributeType");
+    if (name == table.sort_key) table.sort_type = optional_text(definition, "AttributeType");
   }
-  if (object["GlobalSecondaryIndexes"].get_array().get(list) == simdjson::SUCCESS) {
-    for (const dom::element element : list) {
-      dom::object index;
-      if (element.get_object().get(index) != simdjson::SUCCESS) continue;
-      dom::object projection;
-      const bool projects = index["Projection"].get_object().get(projection) == simdjson::SUCCESS;
-      table.indexes.push_back({.name = optional_text(index, "IndexName"),
-                               .partition_key = read_schema(index).first,
-                               .status = optional_text(index, "IndexStatus"),
-                               .projection = projects ? optional_text(projection, "ProjectionType") : std::string()});
-    }
+  for (const JsonValue& index : elements_of(object.member("GlobalSecondaryIndexes"))) {
+    if (index.kind() != JsonKind::object) continue;
+    table.indexes.push_back({.name = optional_text(index, "IndexName"),
+                             .partition_key = read_schema(index).first,
+                             .status = optional_text(index, "IndexStatus"),
+                             .projection = optional_text(index.member("Projection"), "ProjectionType")});
   }
   return table;
 }
 
-ServiceAnswer read_answer(const dom::object& object) {
+ServiceAnswer read_answer(const JsonValue& object) {
   ServiceAnswer answer;
   answer.item = read_optional_item(object, "Item");
   answer.attributes = read_optional_item(object, "Attributes");
@@ -216,40 +213,30 @@ ServiceAnswer read_answer(const dom::object& object) {
   answer.error_type = type.substr(type.rfind('#') + 1);
   answer.message = optional_text(object, "message");
   if (answer.message.empty()) answer.message = optional_text(object, "Message");
-  dom::array list;
-  if (object["Items"].get_array().get(list) == simdjson::SUCCESS) {
-    for (const dom::element element : list) answer.items.push_back(read_item(element, 1));
+  for (const JsonValue& element : elements_of(object.member("Items"))) answer.items.push_back(read_item(element, 1));
+  for (const JsonValue& reason : elements_of(object.member("CancellationReasons"))) {
+    if (reason.kind() != JsonKind::object) throw BadAnswer{"a cancellation reason is no object"};
+    answer.reasons.push_back(
+        {optional_text(reason, "Code"), optional_text(reason, "Message"), read_optional_item(reason, "Item")});
   }
-  if (object["CancellationReasons"].get_array().get(list) == simdjson::SUCCESS) {
-    for (const dom::element element : list) {
-      dom::object reason;
-      if (element.get_object().get(reason) != simdjson::SUCCESS) throw BadAnswer{"a cancellation reason is no object"};
-      answer.reasons.push_back(
-          {optional_text(reason, "Code"), optional_text(reason, "Message"), read_optional_item(reason, "Item")});
-    }
-  }
-  dom::element capacity;
-  if (object["ConsumedCapacity"].get(capacity) == simdjson::SUCCESS) answer.capacity_units = capacity_of(capacity);
-  dom::object table;
-  if (object["Table"].get_object().get(table) == simdjson::SUCCESS) answer.table = read_table(table);
+  answer.capacity_units = capacity_of(object.member("ConsumedCapacity"));
+  if (const JsonValue table = object.member("Table"); table.kind() == JsonKind::object)
+    answer.table = read_table(table);
   return answer;
 }
 
-// One parser for each thread keeps its buffers; a large document's are not kept.
 template <class Read>
 auto parse(std::string_view json, const char* what, Read read)
-    -> std::variant<decltype(read(std::declval<const dom::element&>())), Error> {
-  constexpr std::size_t keep_bytes = std::size_t{1} << 20U;
-  static thread_local dom::parser kept;
-  dom::parser once_only;
-  dom::parser& parser = json.size() > keep_bytes ? once_only : kept;
+    -> std::variant<decltype(read(std::declval<const JsonValue&>())), Error> {
+  // The tree of a usual answer: what it is read into is what costs.
+  std::array<std::byte, 8 * 1024> room;  // NOLINT(*-member-init): written before it is read.
+  std::pmr::monotonic_buffer_resource arena(room.data(), room.size());
   try {
-    dom::element document;
-    const auto failed = parser.parse(json.data(), json.size()).get(document);
-    if (failed != simdjson::SUCCESS) throw BadAnswer{simdjson::error_message(failed)};
-    return read(document);
+    return read(keys::json::parse(json, {.exact_numbers = false}, arena, "it"));
   } catch (const BadAnswer& malformed) {
     return Error{ErrorKind::corrupt, std::string(what) + " is malformed: " + malformed.what};
+  } catch (const Exception& no_json) {
+    return Error{ErrorKind::corrupt, std::string(what) + " is malformed: " + no_json.what()};
   }
 }
 
@@ -450,19 +437,26 @@ void append_json(std::string& out, const Item& item) {
 }
 
 std::variant<AttributeValue, Error> value_from_json(std::string_view json) {
-  return parse(json, "the attribute value", [](const dom::element& document) { return read_value(document, 1); });
+  return parse(json, "the attribute value", [](const JsonValue& document) { return read_value(document, 1); });
 }
 
 std::variant<Item, Error> item_from_json(std::string_view json) {
-  return parse(json, "the item", [](const dom::element& document) { return read_item(document, 1); });
+  return parse(json, "the item", [](const JsonValue& document) { return read_item(document, 1); });
+}
+
+std::variant<Item, Error> item_from_json(const keys::json::Value& json) {
+  try {
+    return read_item(json, 1);
+  } catch (const BadAnswer& malformed) {
+    return Error{ErrorKind::corrupt, "the item is malformed: " + malformed.what};
+  }
 }
 
 std::variant<ServiceAnswer, Error> answer_from_json(std::string_view json) {
   if (json.empty()) return ServiceAnswer{};
-  return parse(json, "the service's answer", [](const dom::element& document) {
-    dom::object object;
-    if (document.get_object().get(object) != simdjson::SUCCESS) throw BadAnswer{"it is not a JSON object"};
-    return read_answer(object);
+  return parse(json, "the service's answer", [](const JsonValue& document) {
+    if (document.kind() != JsonKind::object) throw BadAnswer{"it is not a JSON object"};
+    return read_answer(document);
   });
 }
 
@@ -480,7 +474,7 @@ bool is_readable_text(std::string_view bytes) noexcept {
   return std::none_of(bytes.begin(), bytes.end(), control) && is_utf8(bytes);
 }
 
-bool is_utf8(std::string_view bytes) noexcept { return simdjson::validate_utf8(bytes.data(), bytes.size()); }
+bool is_utf8(std::string_view bytes) noexcept { return keys::valid_utf8(bytes); }
 
 AttributeValue text_or_bytes(std::string bytes) {
   return is_readable_text(bytes) ? AttributeValue::s(std::move(bytes)) : AttributeValue::b(std::move(bytes));

@@ -1,10 +1,11 @@
 #include <set>
 
-#include <simdjson.h>
+#include <memory_resource>
 
 #include <once/error.hpp>
 #include <once/stores/dynamodb_transaction.hpp>
 
+#include "keys/json.hpp"
 #include "stores/dynamodb/item.hpp"
 #include "stores/dynamodb/item_format.hpp"
 
@@ -13,7 +14,7 @@ namespace once::stores {
 namespace {
 
 using namespace dynamodb;
-namespace dom = simdjson::dom;
+using JsonKind = keys::json::Kind;
 
 struct Wrong {
   std::string what;
@@ -24,28 +25,28 @@ struct Parts {
   std::size_t bytes = 0;
 };
 
-std::string_view text_in(const dom::element& json, std::string_view member) {
-  std::string_view text;
-  if (json.get_string().get(text) != simdjson::SUCCESS) throw Wrong{std::string(member) + " is not a string"};
-  if (text.empty()) throw Wrong{std::string(member) + " is empty"};
-  return text;
+std::string_view text_in(const keys::json::Value& json, std::string_view member) {
+  if (json.kind() != JsonKind::string) throw Wrong{std::string(member) + " is not a string"};
+  if (json.text().empty()) throw Wrong{std::string(member) + " is empty"};
+  return json.text();
 }
 
-Item item_in(const dom::element& json, std::string_view member) {
-  auto item = item_from_json(simdjson::to_string(json));
+Item item_in(const keys::json::Value& json, std::string_view member) {
+  auto item = item_from_json(json);
   if (const Error* error = std::get_if<Error>(&item)) throw Wrong{std::string(member) + ": " + error->message};
   if (std::get<Item>(item).empty()) throw Wrong{std::string(member) + " is empty"};
   return std::get<Item>(std::move(item));
 }
 
 Parts read(std::string_view kind, std::string_view json) {
-  dom::parser parser;
-  dom::element document;
-  if (const auto failed = parser.parse(json.data(), json.size()).get(document); failed != simdjson::SUCCESS) {
-    throw Wrong{std::string("it is no JSON: ") + simdjson::error_message(failed)};
+  std::pmr::monotonic_buffer_resource arena;
+  keys::json::Value object;
+  try {
+    object = keys::json::parse(json, {.exact_numbers = false}, arena, "it");
+  } catch (const Exception& malformed) {
+    throw Wrong{std::string("it is no JSON: ") + malformed.what()};
   }
-  dom::object object;
-  if (document.get_object().get(object) != simdjson::SUCCESS) throw Wrong{"it is no JSON object"};
+  if (object.kind() != JsonKind::object) throw Wrong{"it is no JSON object"};
   const bool is_put = kind == "Put";
   std::set<std::string_view> missing{"TableName", is_put ? "Item" : "Key"};
   if (kind == "Update") missing.insert("UpdateExpression");
@@ -54,10 +55,10 @@ Parts read(std::string_view kind, std::string_view json) {
   known.insert({"ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues",
                 "ReturnValuesOnConditionCheckFailure"});
   Parts parts;
-  for (const dom::key_value_pair pair : object) {
-    const auto member = known.find(pair.key);
+  for (const keys::json::Member& pair : object.members()) {
+    const auto member = known.find(pair.name);
     if (member == known.end()) {
-      throw Wrong{"'" + printable(pair.key) + "' is no member of it, or comes twice"};
+      throw Wrong{"'" + printable(pair.name) + "' is no member of it"};
     }
     if (*member == "Item" || *member == "Key" || *member == "ExpressionAttributeValues") {
       const Item item = item_in(pair.value, *member);
@@ -68,9 +69,8 @@ Parts read(std::string_view kind, std::string_view json) {
       if (*member == "Key" && item.size() > 2) throw Wrong{"a Key has one attribute or two"};
       parts.bytes += bytes;
     } else if (*member == "ExpressionAttributeNames") {
-      dom::object names;
-      if (pair.value.get_object().get(names) != simdjson::SUCCESS) throw Wrong{std::string(*member) + " is no object"};
-      for (const dom::key_value_pair name : names) static_cast<void>(text_in(name.value, *member));
+      if (pair.value.kind() != JsonKind::object) throw Wrong{std::string(*member) + " is no object"};
+      for (const keys::json::Member& name : pair.value.members()) static_cast<void>(text_in(name.value, *member));
     } else {
       const std::string_view text = text_in(pair.value, *member);
       if (*member == "TableName") parts.table = text;
@@ -79,7 +79,6 @@ Parts read(std::string_view kind, std::string_view json) {
       }
     }
     missing.erase(*member);
-    known.erase(member);
   }
   if (!missing.empty()) throw Wrong{std::string(*missing.begin()) + " is missing"};
   return parts;
