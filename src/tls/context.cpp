@@ -13,6 +13,8 @@
 
 #include <once/error.hpp>
 
+#include "tls/bundle.hpp"
+
 namespace once::tls {
 
 namespace {
@@ -47,8 +49,7 @@ const char* variable(const char* name) noexcept {
 }
 
 void trust_file(SSL_CTX* context, const std::string& path, const std::string& origin) {
-  ERR_clear_error();
-  if (SSL_CTX_load_verify_file(context, path.c_str()) == 1) return;
+  if (trust_bundle(context, path)) return;
   throw Exception(ErrorKind::misuse, "the certificates to trust cannot be read from '" + path + "' (" + origin +
                                          "): " + openssl_text() + ". It must be a file of PEM certificates");
 }

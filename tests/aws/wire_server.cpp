@@ -30,8 +30,10 @@ using Certificate = std::shared_ptr<X509>;
 
 Key make_key() { return {EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256"), EVP_PKEY_free}; }
 
-void extend(X509* certificate, int nid, const std::string& value) {
-  X509_EXTENSION* const extension = X509V3_EXT_conf_nid(nullptr, nullptr, nid, value.c_str());
+void extend(X509* certificate, X509* issuer, int nid, const std::string& value) {
+  X509V3_CTX context;
+  X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
+  X509_EXTENSION* const extension = X509V3_EXT_conf_nid(nullptr, &context, nid, value.c_str());
   need(extension != nullptr, "no extension");
   X509_add_ext(certificate, extension, -1);
   X509_EXTENSION_free(extension);
@@ -47,7 +49,7 @@ Certificate make_certificate(const std::string& name, const Key& key, bool autho
   X509_set_pubkey(made.get(), key.get());
   const auto* const text = reinterpret_cast<const unsigned char*>(name.c_str());
   X509_NAME_add_entry_by_txt(X509_get_subject_name(made.get()), "CN", MBSTRING_UTF8, text, -1, -1, 0);
-  extend(made.get(), NID_basic_constraints, authority ? "critical,CA:TRUE" : "CA:FALSE");
+  extend(made.get(), nullptr, NID_basic_constraints, authority ? "critical,CA:TRUE" : "CA:FALSE");
   return made;
 }
 
@@ -71,14 +73,19 @@ int listen_on_loopback(std::uint16_t& port) {
 }  // namespace
 
 Identity make_identity(const IdentityOptions& options) {
-  static std::atomic<int> number{0};
+  static std::atomic<int> made{0};
+  const int number = ++made;
   const Key authority_key = make_key();
   const Certificate authority =
-      make_certificate("Test authority " + std::to_string(++number), authority_key, true, false);
+      make_certificate(options.authority.empty() ? "Test authority " + std::to_string(number) : options.authority,
+                       authority_key, true, false);
+  extend(authority.get(), authority.get(), NID_subject_key_identifier, "hash");
   sign(authority, authority, authority_key);
   const Key key = make_key();
   const Certificate certificate = make_certificate(options.name, key, false, options.expired);
-  extend(certificate.get(), NID_subject_alt_name,
+  // Which of two authorities of one name it is.
+  extend(certificate.get(), authority.get(), NID_authority_key_identifier, "keyid");
+  extend(certificate.get(), authority.get(), NID_subject_alt_name,
          "DNS:" + options.name + (options.name == "localhost" ? ",IP:127.0.0.1" : ""));
   sign(certificate, authority, authority_key);
 
