@@ -380,24 +380,28 @@ std::shared_ptr<const Companion> Context::companion() {
   return companion_;
 }
 
-std::optional<std::string> Context::finished_step(std::string_view name) const {
-  if (claim_ == nullptr) return std::nullopt;
-  std::optional<std::string> result = claim_->step(name);
-  if (!result && claim_->stop_token().stop_requested()) {
+namespace detail {
+
+std::optional<std::string> finished_step(Claim* claim, std::string_view name) {
+  if (claim == nullptr) return std::nullopt;
+  std::optional<std::string> result = claim->step(name);
+  if (!result && claim->stop_token().stop_requested()) {
     throw ClaimLost(ErrorKind::unavailable,
-                    "step '" + std::string(name) + "' was not started: the claim on '" + claim_->key() + "' was lost",
+                    "step '" + std::string(name) + "' was not started: the claim on '" + claim->key() + "' was lost",
                     nullptr);
   }
   return result;
 }
 
-void Context::keep_step(std::string_view name, std::string result) {
-  if (claim_ == nullptr) return;
-  const Finish finish = claim_->add_step(std::string(name), std::move(result));
+void keep_step(Claim* claim, std::string_view name, std::string result) {
+  if (claim == nullptr) return;
+  const Finish finish = claim->add_step(std::string(name), std::move(result));
   if (finish.kind == Finish::Kind::recorded || finish.kind == Finish::Kind::unrecorded) return;
   throw ClaimLost(ErrorKind::unavailable,
-                  "step '" + std::string(name) + "' ran, but the claim on '" + claim_->key() + "' was lost meanwhile",
+                  "step '" + std::string(name) + "' ran, but the claim on '" + claim->key() + "' was lost meanwhile",
                   finish.record);
 }
+
+}  // namespace detail
 
 }  // namespace once

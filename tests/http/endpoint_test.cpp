@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <nlohmann/json.hpp>
-
+#include <once/engine/exceptions.hpp>
 #include <once/error.hpp>
 
 #include "http_test.hpp"
@@ -223,6 +223,45 @@ TEST(Endpoint, AmbiguousUnderTakeoverIsRunAgainWhenItsLeaseHasRunOut) {
   EXPECT_EQ(opening.execution.claim()->attempt(), 2U);
   EXPECT_EQ(opening.execution.finish(text_answer(200, "second")).body, "second");
   EXPECT_EQ(runs, 1);
+}
+
+TEST(Endpoint, TheAttemptThatTakesOverGoesOnAfterTheFinishedSteps) {
+  World world;
+  Options options;
+  options.ambiguous = OnLapse::takeover;
+  Endpoint endpoint(*world.engine, options);
+  int charges = 0;
+  int mails = 0;
+  const auto charge = [&] { return "ch_" + std::to_string(++charges); };
+  {
+    Opening dies = endpoint.open(post("k"));
+    ASSERT_EQ(dies.kind, Kind::claimed);
+    EXPECT_EQ(dies.execution.step("charge", charge), "ch_1");
+  }
+  world.timers->advance(31s);
+  Opening opening = endpoint.open(post("k"));
+  ASSERT_EQ(opening.kind, Kind::claimed);
+  EXPECT_EQ(opening.execution.step("charge", charge), "ch_1");
+  opening.execution.step("mail", [&] { ++mails; });
+  EXPECT_EQ(charges, 1);
+  EXPECT_EQ(mails, 1);
+  EXPECT_EQ(opening.execution.finish(text_answer(201)).status, 201U);
+
+  Opening unprotected = endpoint.open(post(""));
+  ASSERT_EQ(unprotected.kind, Kind::unprotected);
+  EXPECT_EQ(unprotected.execution.step("charge", charge), "ch_2") << "there is nothing to keep it in";
+}
+
+TEST(Endpoint, AStepIsNotStartedWithoutTheClaim) {
+  World world;
+  Endpoint endpoint(*world.engine, {});
+  Opening opening = endpoint.open(post("k"));
+  ASSERT_EQ(opening.kind, Kind::claimed);
+  world.fail();
+  world.timers->advance(31s);
+  int runs = 0;
+  EXPECT_THROW(opening.execution.step("charge", [&] { ++runs; }), ClaimLost);
+  EXPECT_EQ(runs, 0);
 }
 
 TEST(Endpoint, AnExecutionThatIsDroppedIsAmbiguous) {

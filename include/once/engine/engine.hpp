@@ -204,9 +204,6 @@ class Context {
   friend class Engine;
   [[nodiscard]] std::shared_ptr<const Companion> companion();
   Context(EngineCore& core, Claim* claim, const std::string* key) : core_(core), claim_(claim), key_(key) {}
-  [[nodiscard]] std::optional<std::string> finished_step(std::string_view name) const;
-  void keep_step(std::string_view name, std::string result);
-
   EngineCore& core_;
   Claim* claim_;            // Null: unprotected.
   const std::string* key_;  // Null: there is none.
@@ -275,14 +272,20 @@ Outcome Engine::run_unprotected(Work&& work) {
   return outcome;
 }
 
+namespace detail {
+
+// The two ends of a step; nothing and no work without a claim. Both throw ClaimLost.
+std::optional<std::string> finished_step(Claim* claim, std::string_view name);
+void keep_step(Claim* claim, std::string_view name, std::string result);
+
 template <class F>
-auto Context::step(std::string_view name, F&& fn) -> std::invoke_result_t<F> {
+auto run_step(Claim* claim, std::string_view name, F&& fn) -> std::invoke_result_t<F> {
   using Value = std::invoke_result_t<F>;
-  const std::optional<std::string> kept = finished_step(name);
+  const std::optional<std::string> kept = finished_step(claim, name);
   if constexpr (std::is_void_v<Value>) {
     if (kept) return;
     std::forward<F>(fn)();
-    keep_step(name, {});
+    keep_step(claim, name, {});
   } else {
     static_assert(Codable<std::remove_cvref_t<Value>>,
                   "once: no once::Codec for the result of the step; return a string or void, include "
@@ -290,9 +293,16 @@ auto Context::step(std::string_view name, F&& fn) -> std::invoke_result_t<F> {
     using Coded = Codec<std::remove_cvref_t<Value>>;
     if (kept) return Coded::decode(*kept);
     Value value = std::forward<F>(fn)();
-    keep_step(name, Coded::encode(value));
+    keep_step(claim, name, Coded::encode(value));
     return value;
   }
+}
+
+}  // namespace detail
+
+template <class F>
+auto Context::step(std::string_view name, F&& fn) -> std::invoke_result_t<F> {
+  return detail::run_step(claim_, name, std::forward<F>(fn));
 }
 
 }  // namespace once

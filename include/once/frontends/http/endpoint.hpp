@@ -19,6 +19,8 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <once/callback.hpp>
@@ -51,11 +53,18 @@ class Execution {
 
   explicit operator bool() const noexcept { return state_ != nullptr; }
 
-  // Null if it runs unprotected. For steps, the fencing token and notes; finish through here, not through the claim.
+  // Null if it runs unprotected. For the fencing token and notes; finish through here, not through the claim.
   [[nodiscard]] Claim* claim() const noexcept;
   [[nodiscard]] bool is_protected() const noexcept { return claim() != nullptr; }
   // What to send as the key to a service downstream: the same for every attempt. Without a key it is random.
   [[nodiscard]] std::string derived_key(std::string_view name) const;
+  // Runs fn once per operation, as Context::step() does (once/engine/engine.hpp): what it returned is kept in the
+  // record, and the attempt that takes over (Options::ambiguous: takeover) gets it from there. Unprotected, it just
+  // runs. Throws what fn throws, and ClaimLost.
+  template <class F>
+  auto step(std::string_view name, F&& fn) -> std::invoke_result_t<F> {
+    return once::detail::run_step(claim(), name, std::forward<F>(fn));
+  }
   // Set when the claim was lost, or may have been: somebody else may run it now. Never, if unprotected.
   [[nodiscard]] std::stop_token stop_token() const;
 
