@@ -1,0 +1,269 @@
+// Batches out of queues and streams: each record is an operation of its own, and only those that failed come again.
+//
+//   once::lambda::run(once::sqs::batch(engine, {.name = "orders"}, [](const once::sqs::Message& message,
+//                                                                     once::Context& context) {
+//     charge(message.body, context.derived_key("card"));
+//   }));
+//
+// The event source mapping must have FunctionResponseTypes ReportBatchItemFailures. Without it the platform does not
+// look at the response, takes every record for done, and those that failed are gone (AWS, "Handling errors for an SQS
+// event source", "Configuring Lambda to process batch records with Kinesis").
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <once/codec.hpp>
+#include <once/engine/engine.hpp>
+#include <once/frontends/lambda/idempotent.hpp>
+#include <once/frontends/lambda/invocation.hpp>
+#include <once/policy.hpp>
+#include <once/result.hpp>
+#include <once/time.hpp>
+
+namespace once::lambda {
+
+// What names the operation of a record.
+enum class KeySource : std::uint8_t {
+  // SQS: the message id. Streams: the event id, with the stream's ARN before it, as two streams can give one id.
+  id,
+  // SQS FIFO queues: queue, group and MessageDeduplicationId, so that what the sender calls one message is one
+  // operation
+  // for as long as results are kept, and not only for the five minutes that the queue remembers it.
+  deduplication_id,
+  // BatchOptions::key is JMESPath over the record, as the event has it: "powertools_json(body).order_id".
+  record,
+  // BatchOptions::key is JMESPath over what the record carries: the body of an SQS message, the data of a Kinesis
+  // record
+  // (decoded), the member `dynamodb` of a DynamoDB record ("NewImage.order_id.S").
+  payload,
+};
+
+// What becomes of a record that trying again will not mend.
+enum class OnDeadEnd : std::uint8_t {
+  // It comes again until the queue or the stream gives it up: a dead-letter queue then has it.
+  report,
+  // It counts as done, and is kept for a person first: its JSON is the step "record" of a record with outcome unknown,
+  // which never expires, under the record's id in the scope BatchOptions::scope + "/held". `once ls --state unknown`
+  // finds it. A record that cannot be kept, for want of a store or of room, is reported.
+  hold,
+};
+
+// Streams: which records follow each other strictly. Lambda asks again for everything from the first reported record of
+// the batch on, whatever happened to later ones, so that those of other orders are replayed then.
+enum class Order : std::uint8_t {
+  key,    // Kinesis: the partition key. DynamoDB: the item's key. As the platform itself keeps it.
+  shard,  // The whole batch, one after another.
+  none,
+};
+
+// How it ended with one record.
+enum class RecordEnd : std::uint8_t {
+  executed,        // The work ran, its result is durable.
+  replayed,        // It was done before.
+  duplicate,       // Another record of this batch has the same key, and was done.
+  unrecorded,      // The work ran, its result could not be written. It counts as done.
+  unprotected,     // The work ran without a claim, because policy says so.
+  failed,          // The work threw.
+  stored_failure,  // It failed before, and policy keeps failures.
+  conflict,        // Somebody else is at it now.
+  mismatch,        // Its key was used with another payload.
+  poison,          // It cannot be read, has no key where policy wants one, or the work threw PoisonRecord.
+  unknown,         // It was started before, and nobody knows how that ended.
+  lost,            // The work ran and lost its claim; no result is stored.
+  store_error,     // The store did not answer. Nothing was run.
+  blocked,         // Not begun: a record before it in its order, or with its key, failed.
+  out_of_time,     // Not begun: the invocation ends too soon.
+};
+
+std::string_view to_string(RecordEnd end) noexcept;
+
+// Views are valid during the call.
+struct RecordEvent {
+  RecordEnd end{};
+  bool reported = false;  // It is among the batchItemFailures, and comes again.
+  bool held = false;      // It is kept for a person.
+  std::string_view id;    // Message id or sequence number: what is reported.
+  std::string_view key;   // The stored key of its operation. Empty: it has none.
+  std::string_view why;   // For people. Empty where the end says all.
+};
+
+// Called once a record, from whichever thread, several at once; must not block and must not throw. The engine's
+// observer is told of claims, results and store errors besides.
+using RecordObserver = std::function<void(const RecordEvent&)>;
+
+struct BatchOptions {
+  // As in IdempotentOptions: what the keys live in.
+  std::string name;      // Empty: _HANDLER. Without '/'.
+  std::string function;  // Empty: AWS_LAMBDA_FUNCTION_NAME.
+  std::string scope;     // In place of EngineOptions::scope/FUNCTION/NAME.
+
+  KeySource key_source = KeySource::id;
+  std::string key;         // With KeySource::record or payload; empty: all of it. Otherwise empty.
+  std::string validation;  // What a duplicate must have in common with the first, over the payload if that is the key
+                           // source, or else over the record. Empty: nothing is compared.
+
+  // Records at work at one time: 1 to 1000. Threads are started as they are needed, and end with the invocation.
+  std::size_t parallel = 10;
+  // No record is begun with less than this left of the invocation: 0 to 15 min. Longer than one record may take.
+  Millis margin{1'000};
+
+  OnDeadEnd on_poison = OnDeadEnd::report;
+  OnDeadEnd on_mismatch = OnDeadEnd::report;
+  OnDeadEnd on_unknown = OnDeadEnd::report;
+  Order order = Order::key;  // Streams. Messages of a FIFO queue follow each other within their group, others do not.
+
+  // Empty: the engine's. Where the invocation has a deadline the lease is what is left of it: within_deadline(). Nobody
+  // is waited for into the margin.
+  std::optional<Policy> policy;
+  std::optional<Environment> environment;  // As in IdempotentOptions. Disabled, all records run unprotected.
+  RecordObserver observer;
+};
+
+// Thrown by a handler for a record that no other attempt will mend: BatchOptions::on_poison says what becomes of it.
+// Its claim gets what Policy::on_throw says, as with every exception.
+class PoisonRecord : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+namespace detail {
+
+// What a handler gives, as the result that is kept for its operation.
+template <class Handle, class Subject>
+Result handled(Handle& handle, const Subject& subject, Context& context) {
+  const auto call = [&]() -> decltype(auto) {
+    if constexpr (std::is_invocable_v<Handle&, const Subject&, Context&>) {
+      return handle(subject, context);
+    } else {
+      static_assert(std::is_invocable_v<Handle&, const Subject&>,
+                    "once: the handler of a batch must be callable as handler(const Record&, once::Context&) or "
+                    "handler(const Record&), with once::sqs::Message or once::streams::Change");
+      return handle(subject);
+    }
+  };
+  using Value = std::remove_cvref_t<decltype(call())>;
+  if constexpr (std::is_void_v<Value>) {
+    call();
+    return {};
+  } else {
+    static_assert(std::is_same_v<Value, std::string>, "once: the handler of a batch returns void or std::string");
+    return Result::inlined(call());
+  }
+}
+
+}  // namespace detail
+
+}  // namespace once::lambda
+
+namespace once::sqs {
+
+using lambda::BatchOptions;
+using lambda::KeySource;
+using lambda::OnDeadEnd;
+using PoisonMessage = lambda::PoisonRecord;
+
+// https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
+struct Message {
+  struct Attribute {
+    std::string name;
+    std::string type;   // "String", "Number", "Binary", or one of these with '.' and more.
+    std::string value;  // Binary: the bytes.
+  };
+
+  std::string id;
+  std::string body;
+  std::string receipt_handle;
+  std::string queue_arn;
+  std::string group_id;             // MessageGroupId, or empty. Standard queues may have one, which orders nothing.
+  std::string deduplication_id;     // FIFO queues only.
+  std::uint32_t receive_count = 0;  // How often it was received, from 1; 0 if the event does not tell.
+  Time sent{};                      // The epoch if the event does not tell.
+  std::vector<Attribute> attributes;
+  std::string_view json;  // The record as the event has it. Valid during the call.
+
+  [[nodiscard]] bool is_fifo() const noexcept { return std::string_view(queue_arn).ends_with(".fifo"); }
+  [[nodiscard]] const Attribute* attribute(std::string_view name) const noexcept;  // Null: there is none.
+};
+
+using MessageWork = std::function<Result(const Message&, Context&)>;
+
+// The same as batch() below for a handler without its type.
+lambda::Handler batch_of(Engine& engine, BatchOptions options, MessageWork work);
+
+// A handler for the events of a queue. `handler` is called as handler(message) or handler(message, context), returns
+// void or std::string (kept as the operation's result), and is called by several threads at once. What it throws fails
+// its message, and no other.
+//
+// - Records run side by side, up to BatchOptions::parallel. In a FIFO queue those of one group follow each other, and
+//   after a failure the rest of the group is reported without being begun. Records with one key in a batch run once.
+// - Reported, so that they come again: those whose handler threw, which somebody else is at, whose claim was lost, for
+//   which the store did not answer, which could not be begun in time. Not reported: done, now or before.
+// - Without batch items an event gives an empty list. One that is none of SQS, or is no JSON: FunctionError of
+//   errors::invalid_event, before anything is run.
+//
+// The engine must outlive the handler. Throws Exception(misuse) for options that do not fit, and without a scope.
+template <class Handle>
+lambda::Handler batch(Engine& engine, BatchOptions options, Handle handler) {
+  return batch_of(engine, std::move(options),
+                  [handler = std::move(handler)](const Message& message, Context& context) mutable {
+                    return lambda::detail::handled(handler, message, context);
+                  });
+}
+
+}  // namespace once::sqs
+
+namespace once::streams {
+
+using lambda::BatchOptions;
+using lambda::KeySource;
+using lambda::OnDeadEnd;
+using lambda::Order;
+using PoisonChange = lambda::PoisonRecord;
+
+// A record of Kinesis Data Streams or of DynamoDB Streams.
+// https://docs.aws.amazon.com/lambda/latest/dg/with-kinesis.html, with-ddb.html
+struct Change {
+  enum class Source : std::uint8_t { kinesis, dynamodb };
+  Source source = Source::kinesis;
+  std::string event_id;
+  std::string event_name;  // DynamoDB: "INSERT", "MODIFY", "REMOVE".
+  std::string stream_arn;
+  std::string sequence_number;
+
+  std::string partition_key;  // Kinesis.
+  std::string data;           // Kinesis: the bytes. Aggregates of the Kinesis Producer Library are one record.
+
+  // DynamoDB: JSON with DynamoDB's types, {"id":{"N":"101"}}. Empty: the stream does not carry it. Views into `json`.
+  std::string_view keys;
+  std::string_view new_image;
+  std::string_view old_image;
+
+  std::string_view json;  // The record as the event has it. Valid during the call, like the views above.
+};
+
+using ChangeWork = std::function<Result(const Change&, Context&)>;
+
+lambda::Handler batch_of(Engine& engine, BatchOptions options, ChangeWork work);
+
+// The same as once::sqs::batch() for the events of a stream of Kinesis or DynamoDB: the records of one order
+// (BatchOptions::order) follow each other, and after a failure the rest of it is reported. Set
+// MaximumRetryAttempts or a maximum age and a destination for failures in the event source mapping: a record that fails
+// for ever holds up its shard until then.
+template <class Handle>
+lambda::Handler batch(Engine& engine, BatchOptions options, Handle handler) {
+  return batch_of(engine, std::move(options),
+                  [handler = std::move(handler)](const Change& change, Context& context) mutable {
+                    return lambda::detail::handled(handler, change, context);
+                  });
+}
+
+}  // namespace once::streams

@@ -1,0 +1,463 @@
+#include <once/frontends/lambda/batch.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <set>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <once/engine/exceptions.hpp>
+#include <once/error.hpp>
+
+#include "frontends/lambda/batch_run.hpp"
+#include "frontends/lambda/function.hpp"
+#include "keys/json.hpp"
+#include "keys/write.hpp"
+
+namespace once::lambda {
+
+namespace {
+
+constexpr std::size_t most_parallel = 1'000;
+constexpr Millis most_margin{15 * 60 * 1'000};
+constexpr Millis least_lease{10};  // Policy::lease
+
+[[noreturn]] void refuse_batch_option(const std::string& what) {
+  throw Exception(ErrorKind::misuse, "lambda::BatchOptions::" + what);
+}
+
+std::string batch_scope(const Engine& engine, const BatchOptions& options, const Environment& environment) {
+  if (!options.scope.empty()) return options.scope;
+  const std::string& function = options.function.empty() ? environment.function_name : options.function;
+  const std::string& name = options.name.empty() ? environment.handler : options.name;
+  if (function.empty() && name.empty()) {
+    refuse_batch_option(
+        "name is empty, and neither AWS_LAMBDA_FUNCTION_NAME nor _HANDLER is set: name the handler, so that "
+        "its keys are kept apart from others'");
+  }
+  if (name.find('/') != std::string::npos) {
+    refuse_batch_option("name (or _HANDLER) is '" + name +
+                        "': '/' separates the parts of a scope, so set a name without it, or the whole scope");
+  }
+  return join_scope(engine.options().scope, function, name);
+}
+
+bool reads_expression(KeySource source) noexcept { return source == KeySource::record || source == KeySource::payload; }
+
+// How a record stands with the next one that has its key.
+enum class Bearing : std::uint8_t {
+  done,    // Whoever has the same payload is done, too.
+  failed,  // What failed is the operation: trying at once again is not what was asked for.
+  own,     // It concerns this record only.
+};
+
+Bearing bearing_of(RecordEnd end) noexcept {
+  switch (end) {
+    case RecordEnd::executed:
+    case RecordEnd::replayed:
+    case RecordEnd::duplicate:
+    case RecordEnd::unrecorded:
+    case RecordEnd::unprotected:
+      return Bearing::done;
+    case RecordEnd::failed:
+    case RecordEnd::conflict:
+    case RecordEnd::lost:
+    case RecordEnd::store_error:
+    case RecordEnd::out_of_time:
+      return Bearing::failed;
+    case RecordEnd::stored_failure:
+    case RecordEnd::mismatch:
+    case RecordEnd::poison:
+    case RecordEnd::unknown:
+    case RecordEnd::blocked:
+      return Bearing::own;
+  }
+  return Bearing::own;
+}
+
+}  // namespace
+
+std::string_view to_string(RecordEnd end) noexcept {
+  switch (end) {
+    case RecordEnd::executed:
+      return "executed";
+    case RecordEnd::replayed:
+      return "replayed";
+    case RecordEnd::duplicate:
+      return "duplicate";
+    case RecordEnd::unrecorded:
+      return "unrecorded";
+    case RecordEnd::unprotected:
+      return "unprotected";
+    case RecordEnd::failed:
+      return "failed";
+    case RecordEnd::stored_failure:
+      return "stored_failure";
+    case RecordEnd::conflict:
+      return "conflict";
+    case RecordEnd::mismatch:
+      return "mismatch";
+    case RecordEnd::poison:
+      return "poison";
+    case RecordEnd::unknown:
+      return "unknown";
+    case RecordEnd::lost:
+      return "lost";
+    case RecordEnd::store_error:
+      return "store_error";
+    case RecordEnd::blocked:
+      return "blocked";
+    case RecordEnd::out_of_time:
+      return "out_of_time";
+  }
+  return "?";
+}
+
+Batch::Batch(Engine& engine, BatchOptions options) : engine_(engine), options_(std::move(options)) {
+  const Environment environment = environment_or_process(options_.environment);
+  disabled_ = is_disabled(environment);
+  options_.scope = batch_scope(engine, options_, environment);
+  if (options_.parallel < 1 || options_.parallel > most_parallel) refuse_batch_option("parallel is 1 to 1000");
+  if (options_.margin < Millis{0} || options_.margin > most_margin) refuse_batch_option("margin is 0 to 15 min");
+  policy_ = options_.policy.value_or(engine.options().policy);
+  check(policy_);
+  if (reads_expression(options_.key_source)) {
+    deriver_.emplace(keys::Recipe{
+        .scope = options_.scope, .expression = options_.key, .validation = options_.validation, .hash = {}});
+  } else {
+    if (!options_.key.empty()) refuse_batch_option("key is read with KeySource::record or KeySource::payload only");
+    if (!options_.validation.empty()) {
+      checker_.emplace(
+          keys::Recipe{.scope = options_.scope, .expression = {}, .validation = options_.validation, .hash = {}});
+    }
+  }
+}
+
+void Batch::take_key(BatchItem& item, std::string_view name, std::string_view record, std::string_view payload) const {
+  if (disabled_) return;
+  try {
+    if (deriver_) {
+      keys::Derived derived = deriver_->derive(options_.key_source == KeySource::payload ? payload : record);
+      item.key = std::move(derived.key);
+      item.fingerprint = derived.fingerprint;
+      if (!item.key && policy_.on_missing_key == OnMissingKey::refuse) {
+        item.poison = "there is no key: '" + options_.key + "' selects nothing";
+      }
+    } else {
+      item.key.emplace(options_.scope, name);
+      if (checker_) item.fingerprint = checker_->derive(record).fingerprint;
+    }
+  } catch (const Exception& error) {
+    item.key.reset();
+    item.poison = error.what();
+  }
+}
+
+std::optional<std::string> Batch::hold(const BatchItem& item, const std::string& why, const Policy& policy,
+                                       const std::string& holder) const {
+  try {
+    Begin begin = engine_.begin(Request{
+        .key = Key(options_.scope + "/held", item.name), .fingerprint = {}, .policy = policy, .holder = holder});
+    switch (begin.kind) {
+      case Begin::Kind::claimed:
+        break;
+      case Begin::Kind::replayed:
+      case Begin::Kind::failed:
+      case Begin::Kind::unknown:
+        return std::nullopt;  // It was kept before, whatever a person made of it.
+      case Begin::Kind::mismatch:
+      case Begin::Kind::conflict:
+        return "somebody else is keeping it now";
+      case Begin::Kind::error:
+        return begin.error.message;
+    }
+    Finish kept;
+    if (!begin.claim.step("record")) kept = begin.claim.add_step("record", std::string(item.json));
+    if (kept.kind == Finish::Kind::recorded) {
+      kept = begin.claim.hold(why);
+      if (kept.kind == Finish::Kind::recorded) return std::nullopt;
+    } else {
+      begin.claim.release("the record could not be kept");
+    }
+    return kept.error.message.empty() ? "the claim was lost" : kept.error.message;
+  } catch (const Exception& error) {  // A name that makes no key.
+    return error.what();
+  }
+}
+
+// One batch. Threads take records that are ready; each record that ends may make two others ready: the next in its
+// order, and the next with its key.
+class Batch::Run {
+ public:
+  Run(const Batch& batch, std::vector<BatchItem> items, const Invocation& invocation)
+      : batch_(batch), invocation_(invocation) {
+    slots_.resize(items.size());
+    std::map<std::string, std::size_t> last_of_order;
+    std::map<std::string, std::size_t> last_of_key;
+    const auto follow = [&](std::map<std::string, std::size_t>& last, const std::string& what, std::size_t i,
+                            std::size_t Slot::*before, std::size_t Slot::*after) {
+      const auto [place, first] = last.try_emplace(what, i);
+      if (first) return;
+      slots_[i].*before = place->second;
+      slots_[place->second].*after = i;
+      ++slots_[i].waits;
+      place->second = i;
+    };
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      slots_[i].item = std::move(items[i]);
+      const BatchItem& item = slots_[i].item;
+      if (!item.order.empty()) follow(last_of_order, item.order, i, &Slot::before_in_order, &Slot::next_in_order);
+      if (item.key) follow(last_of_key, item.key->stored(), i, &Slot::before_with_key, &Slot::next_with_key);
+    }
+    open_ = slots_.size();
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].waits == 0) ready_.push_back(i);
+    }
+  }
+
+  std::string run() {
+    {
+      // This thread works as well, and alone if no other can be had.
+      const std::lock_guard lock(mutex_);
+      hire();
+    }
+    work();
+    threads_.clear();  // Joins.
+    return response();
+  }
+
+ private:
+  static constexpr std::size_t none = ~std::size_t{0};
+
+  struct End {
+    RecordEnd end = RecordEnd::executed;
+    bool reported = false;
+    bool held = false;
+    std::string why;
+    bool by_twin = false;  // blocked: by a record with its key, so that it is the operation that failed.
+  };
+
+  struct Slot {
+    BatchItem item;
+    std::size_t before_in_order = none;
+    std::size_t next_in_order = none;
+    std::size_t before_with_key = none;
+    std::size_t next_with_key = none;
+    int waits = 0;  // For how many of the two before it.
+    End end;
+  };
+
+  [[nodiscard]] Engine& engine() const noexcept { return batch_.engine_; }
+
+  // Threads for what is ready, beyond those that look for work already.
+  void hire() {
+    while (ready_.size() > idle_ && threads_.size() + 1 < batch_.options_.parallel && may_hire_) {
+      try {
+        threads_.emplace_back([this] { work(); });
+        ++idle_;
+      } catch (const std::system_error&) {
+        may_hire_ = false;  // The limit of the process (Lambda: 1024 threads). Those there are do the rest.
+      }
+    }
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (open_ > 0) {
+      if (ready_.empty()) {
+        changed_.wait(lock);
+        continue;
+      }
+      const std::size_t i = ready_.front();
+      ready_.pop_front();
+      --idle_;
+      lock.unlock();
+      End end = run_one(slots_[i].item);
+      lock.lock();
+      ++idle_;
+      const std::vector<std::size_t> ended = settle(i, std::move(end));
+      hire();
+      lock.unlock();
+      changed_.notify_all();
+      for (const std::size_t each : ended) tell(slots_[each]);
+      lock.lock();
+    }
+  }
+
+  // Ends a record, and those that end with it. Gives all of them.
+  std::vector<std::size_t> settle(std::size_t first, End end) {
+    slots_[first].end = std::move(end);
+    std::vector<std::size_t> ended{first};
+    for (std::size_t at = 0; at < ended.size(); ++at) {
+      const std::size_t i = ended[at];
+      --open_;
+      for (const std::size_t next : {slots_[i].next_in_order, slots_[i].next_with_key}) {
+        if (next == none || --slots_[next].waits > 0) continue;
+        if (std::optional<End> known = without_running(slots_[next])) {
+          slots_[next].end = std::move(*known);
+          ended.push_back(next);
+        } else {
+          ready_.push_back(next);
+        }
+      }
+    }
+    return ended;
+  }
+
+  // What follows from the records before it, if it does.
+  [[nodiscard]] std::optional<End> without_running(const Slot& slot) const {
+    if (slot.before_in_order != none && slots_[slot.before_in_order].end.reported) {
+      return End{.end = RecordEnd::blocked,
+                 .reported = true,
+                 .held = false,
+                 .why = "it follows " + slots_[slot.before_in_order].item.id + ", which failed"};
+    }
+    if (slot.before_with_key == none) return std::nullopt;
+    const Slot& other = slots_[slot.before_with_key];
+    switch (other.end.by_twin ? Bearing::failed : bearing_of(other.end.end)) {
+      case Bearing::done: {
+        const Fingerprint& ours = slot.item.fingerprint;
+        const Fingerprint& theirs = other.item.fingerprint;
+        if (!ours.empty() && !theirs.empty() && !(ours == theirs)) return std::nullopt;
+        return End{.end = RecordEnd::duplicate,
+                   .reported = false,
+                   .held = false,
+                   .why = "the key is that of " + other.item.id};
+      }
+      case Bearing::failed:
+        return End{.end = RecordEnd::blocked,
+                   .reported = true,
+                   .held = false,
+                   .why = "the key is that of " + other.item.id + ", which failed",
+                   .by_twin = true};
+      case Bearing::own:
+        break;
+    }
+    return std::nullopt;
+  }
+
+  // What is left of the invocation, or nothing if it has no end.
+  [[nodiscard]] std::optional<Millis> left() const {
+    if (invocation_.deadline == never) return std::nullopt;
+    return std::chrono::duration_cast<Millis>(invocation_.deadline - engine().options().clock->now());
+  }
+
+  [[nodiscard]] Policy policy_now() const {
+    Policy policy = within_deadline(engine(), batch_.policy_, invocation_);
+    if (const std::optional<Millis> rest = left()) {
+      policy.wait = std::min(policy.wait, std::max(*rest - batch_.options_.margin, Millis{0}));
+    }
+    return policy;
+  }
+
+  End run_one(const BatchItem& item) {
+    if (const std::optional<Millis> rest = left(); rest && *rest < std::max(batch_.options_.margin, least_lease)) {
+      return reported(RecordEnd::out_of_time, "the invocation ends in " + std::to_string(rest->count()) + " ms");
+    }
+    if (!item.poison.empty()) return dead_end(item, RecordEnd::poison, batch_.options_.on_poison, item.poison);
+    try {
+      const Outcome outcome = item.key ? engine().run(Request{.key = *item.key,
+                                                              .fingerprint = item.fingerprint,
+                                                              .policy = policy_now(),
+                                                              .holder = invocation_.request_id},
+                                                      item.work)
+                                       : engine().run_unprotected(item.work);
+      return end_of(item, outcome);
+    } catch (const PoisonRecord& error) {
+      return dead_end(item, RecordEnd::poison, batch_.options_.on_poison, error.what());
+    } catch (const ClaimLost& error) {
+      return reported(RecordEnd::lost, error.what());
+    } catch (const std::exception& error) {
+      return reported(RecordEnd::failed, error.what());
+    } catch (...) {  // Any other type has no text; that it was thrown is told all the same.
+      return reported(RecordEnd::failed, "an exception that is not a std::exception");
+    }
+  }
+
+  static End reported(RecordEnd end, std::string why) {
+    return {.end = end, .reported = true, .held = false, .why = std::move(why)};
+  }
+
+  End end_of(const BatchItem& item, const Outcome& outcome) {
+    const BatchOptions& options = batch_.options_;
+    switch (outcome.kind) {
+      case Outcome::Kind::executed:
+        return {.end = RecordEnd::executed, .reported = false, .held = false, .why = {}};
+      case Outcome::Kind::replayed:
+      case Outcome::Kind::superseded:
+        return {.end = RecordEnd::replayed, .reported = false, .held = false, .why = {}};
+      case Outcome::Kind::unrecorded:
+        return {.end = RecordEnd::unrecorded, .reported = false, .held = false, .why = outcome.error.message};
+      case Outcome::Kind::unprotected:
+        return {.end = RecordEnd::unprotected, .reported = false, .held = false, .why = {}};
+      case Outcome::Kind::failed:
+        return reported(RecordEnd::stored_failure,
+                        outcome.record->failure.code + ": " + outcome.record->failure.message);
+      case Outcome::Kind::conflict:
+        return reported(RecordEnd::conflict, "held by " + outcome.record->holder);
+      case Outcome::Kind::mismatch:
+        return dead_end(item, RecordEnd::mismatch, options.on_mismatch,
+                        "the key was used with another payload, by " + outcome.record->holder);
+      case Outcome::Kind::unknown:
+        return dead_end(item, RecordEnd::unknown, options.on_unknown, outcome.record->failure.message);
+      case Outcome::Kind::lost:
+        return reported(RecordEnd::lost, outcome.error.message);
+      case Outcome::Kind::error:
+        return reported(RecordEnd::store_error, outcome.error.message);
+    }
+    return reported(RecordEnd::failed, "an outcome that is not known here");
+  }
+
+  End dead_end(const BatchItem& item, RecordEnd end, OnDeadEnd what, std::string why) {
+    if (what == OnDeadEnd::report) return reported(end, std::move(why));
+    if (std::optional<std::string> trouble =
+            batch_.hold(item, std::string(to_string(end)) + ": " + why, policy_now(), invocation_.request_id)) {
+      return reported(end, why + "; and it could not be kept for a person: " + *trouble);
+    }
+    return {.end = end, .reported = false, .held = true, .why = std::move(why)};
+  }
+
+  void tell(const Slot& slot) const {
+    if (!batch_.options_.observer) return;
+    batch_.options_.observer({.end = slot.end.end,
+                              .reported = slot.end.reported,
+                              .held = slot.end.held,
+                              .id = slot.item.id,
+                              .key = slot.item.key ? std::string_view(slot.item.key->stored()) : std::string_view(),
+                              .why = slot.end.why});
+  }
+
+  [[nodiscard]] std::string response() const {
+    std::string out = R"({"batchItemFailures":[)";
+    std::set<std::string_view> ids;
+    for (const Slot& slot : slots_) {
+      if (!slot.end.reported || !ids.insert(slot.item.id).second) continue;
+      if (ids.size() > 1) out += ',';
+      out += R"({"itemIdentifier":)" + keys::json_text(keys::json::Value::string(slot.item.id), keys::Dialect::native) +
+             "}";
+    }
+    return out + "]}";
+  }
+
+  const Batch& batch_;
+  const Invocation& invocation_;
+  std::mutex mutex_;  // Of what follows; a record that is at work belongs to its thread.
+  std::condition_variable changed_;
+  std::vector<Slot> slots_;
+  std::deque<std::size_t> ready_;
+  std::size_t open_ = 0;
+  std::size_t idle_ = 1;  // Threads that look for work, this one included.
+  bool may_hire_ = true;
+  std::vector<std::jthread> threads_;
+};
+
+std::string Batch::run(std::vector<BatchItem> items, const Invocation& invocation) const {
+  return Run(*this, std::move(items), invocation).run();
+}
+
+}  // namespace once::lambda

@@ -1,0 +1,20 @@
+// An SQS message as Lambda writes it, for all who receive some.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <once/frontends/lambda/batch.hpp>
+
+namespace once::sqs {
+
+// Throws Exception(misuse) for a record that cannot be read strictly: names that occur twice, a body that is no string.
+// Message::json is `record`.
+Message read_message(std::string_view record);
+
+// The name of KeySource::deduplication_id: the queue's name, the group and the deduplication id, joined so that no two
+// groups with their ids give one. The group is in it as a queue may deduplicate by group (DeduplicationScope), of which
+// the message says nothing; a sender that repeats a message repeats its group.
+std::string deduplication_name(const Message& message);
+
+}  // namespace once::sqs
