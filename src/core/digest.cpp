@@ -7,6 +7,8 @@
 #include <once/error.hpp>
 #include <once/fingerprint.hpp>
 
+#include "core/digest.hpp"
+
 namespace once {
 
 namespace {
@@ -20,30 +22,38 @@ struct FreeContext {
 
 }  // namespace
 
-Sha256 sha256(std::string_view bytes) {
+Sha256 sha256_joined(std::initializer_list<std::string_view> parts) {
   // Fetching an algorithm and making a context cost more than a short digest: once a process, once a thread.
   static const std::unique_ptr<EVP_MD, FreeMd> algorithm(EVP_MD_fetch(nullptr, "SHA256", nullptr));
   thread_local const std::unique_ptr<EVP_MD_CTX, FreeContext> context(EVP_MD_CTX_new());
   Sha256 digest;
   unsigned length = 0;
-  if (!algorithm || !context || EVP_DigestInit_ex2(context.get(), algorithm.get(), nullptr) != 1 ||
-      EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) != 1 ||
-      EVP_DigestFinal_ex(context.get(), digest.data(), &length) != 1 || length != digest.size()) {
+  bool good = algorithm && context && EVP_DigestInit_ex2(context.get(), algorithm.get(), nullptr) == 1;
+  for (const std::string_view part : parts) {
+    good = good && EVP_DigestUpdate(context.get(), part.data(), part.size()) == 1;
+  }
+  if (!good || EVP_DigestFinal_ex(context.get(), digest.data(), &length) != 1 || length != digest.size()) {
     throw Exception(ErrorKind::unavailable, "OpenSSL gives no SHA-256: check its configuration and providers");
   }
   return digest;
 }
 
-std::string to_hex(std::string_view bytes) {
+Sha256 sha256(std::string_view bytes) { return sha256_joined({bytes}); }
+
+char* put_hex(std::string_view bytes, char* out) noexcept {
   static constexpr auto pairs = [] {
     constexpr std::string_view digits = "0123456789abcdef";
     std::array<std::array<char, 2>, 256> table{};
     for (std::size_t byte = 0; byte < table.size(); ++byte) table[byte] = {digits[byte / 16], digits[byte % 16]};
     return table;
   }();
+  for (const char c : bytes) out = std::ranges::copy(pairs[static_cast<unsigned char>(c)], out).out;
+  return out;
+}
+
+std::string to_hex(std::string_view bytes) {
   std::string out(bytes.size() * 2, '0');
-  char* to = out.data();
-  for (const char c : bytes) to = std::ranges::copy(pairs[static_cast<unsigned char>(c)], to).out;
+  put_hex(bytes, out.data());
   return out;
 }
 

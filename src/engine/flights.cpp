@@ -123,9 +123,9 @@ void Flights::converse(std::unique_lock<std::mutex> lock, Flight* flight, Conver
   std::shared_ptr<const Attempt> attempt = leader.attempt;
   const Policy policy = leader.policy;
   lock.unlock();
-  Conversation::start(
-      core_.shared_from_this(), std::move(attempt), policy, std::move(start),
-      [this, core = core_.shared_from_this(), flight](Conversation::End&& end) { on_end(flight, std::move(end)); });
+  // The conversation keeps the core, and with it this, for as long as it may call back.
+  Conversation::start(core_.shared_from_this(), std::move(attempt), policy, std::move(start),
+                      [this, flight](Conversation::End&& end) { on_end(flight, std::move(end)); });
 }
 
 void Flights::on_end(Flight* flight, Conversation::End&& end) {

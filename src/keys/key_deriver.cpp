@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/digest.hpp"
 #include "keys/decode.hpp"
 #include "keys/digest.hpp"
 #include "keys/functions.hpp"
@@ -151,8 +152,14 @@ Derived KeyDeriver::derive(std::string_view json_text) const {
   }
   const bool native = recipe.dialect == Dialect::native;
   derived.key_text = hashed_text(selected, recipe.dialect);
-  const std::string name = digest_text(recipe.dialect, parts_->hash(derived.key_text));
-  derived.key = native ? Key(recipe.scope, name) : Key::from_stored(recipe.scope + "#" + name);
+  const Hash::Digest digest = parts_->hash(derived.key_text);
+  if (native) {
+    std::array<char, std::size_t{2} * EVP_MAX_MD_SIZE> digits{};
+    const char* const end = put_hex(digest, digits.data());
+    derived.key = Key(recipe.scope, {digits.data(), end});
+  } else {
+    derived.key = Key::from_stored(recipe.scope + "#" + digest_text(recipe.dialect, digest));
+  }
   if (parts_->validation) {
     derived.validation_text = hashed_text((*parts_->validation)(event, arena), recipe.dialect);
     derived.fingerprint =

@@ -6,6 +6,8 @@
 #include <once/error.hpp>
 #include <once/fingerprint.hpp>
 
+#include "core/digest.hpp"
+
 namespace once {
 namespace {
 
@@ -17,6 +19,11 @@ TEST(Digest, sha256_of_the_published_examples) {
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
   EXPECT_EQ(to_hex(sha256(std::string(1'000'000, 'a'))),
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(Digest, parts_are_digested_as_if_they_were_joined) {
+  EXPECT_EQ(sha256_joined({}), sha256(""));
+  EXPECT_EQ(sha256_joined({"a", "", "bc"}), sha256("abc"));
 }
 
 TEST(Digest, sha256_on_many_threads) {

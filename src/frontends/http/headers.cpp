@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <cstring>
 #include <iterator>
 
 #include <once/frontends/http/rules.hpp>
@@ -18,18 +20,41 @@ constexpr std::array<std::string_view, 13> never_stored{
 
 char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-bool is_token_character(char c) noexcept {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+// Each line of each message is looked at through these.
+constexpr std::array<bool, 256> token_characters = [] {
+  std::array<bool, 256> table{};
+  for (unsigned c = 0; c < table.size(); ++c) {
+    table[c] = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+               (c != 0 && std::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) != std::string_view::npos);
+  }
+  return table;
+}();
+
+bool is_token_character(char c) noexcept { return token_characters[static_cast<unsigned char>(c)]; }
+
+bool is_field_character(char c) noexcept {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte == '\t' || (byte >= 0x20 && byte != 0x7F);
+}
+
+// Whether all eight bytes are visible or blanks: none is below 0x20, none is 0x7F. A tab is not, and looked at alone.
+bool is_plain(const char* bytes) noexcept {
+  constexpr std::uint64_t ones = 0x0101010101010101U;
+  constexpr std::uint64_t high = 0x8080808080808080U;
+  std::uint64_t word = 0;
+  std::memcpy(&word, bytes, sizeof word);
+  const std::uint64_t control = (word - ones * 0x20U) & ~word;
+  const std::uint64_t del = word ^ (ones * 0x7FU);
+  return ((control | ((del - ones) & ~del)) & high) == 0;
 }
 
 bool is_blank(char c) noexcept { return c == ' ' || c == '\t'; }
 
 }  // namespace
 
-bool same_name(std::string_view a, std::string_view b) noexcept {
-  return a.size() == b.size() &&
-         std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return lower(x) == lower(y); });
+bool same_letters(std::string_view a, std::string_view b) noexcept {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return x == y || lower(x) == lower(y); });
 }
 
 const std::string* find_header(const Headers& headers, std::string_view name) noexcept {
@@ -40,10 +65,8 @@ const std::string* find_header(const Headers& headers, std::string_view name) no
 bool is_token(std::string_view text) noexcept { return !text.empty() && std::ranges::all_of(text, is_token_character); }
 
 bool is_field_text(std::string_view text) noexcept {
-  return std::ranges::all_of(text, [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return byte == '\t' || (byte >= 0x20 && byte != 0x7F);
-  });
+  while (text.size() >= sizeof(std::uint64_t) && is_plain(text.data())) text.remove_prefix(sizeof(std::uint64_t));
+  return std::ranges::all_of(text, is_field_character);
 }
 
 std::string_view trimmed(std::string_view text) noexcept {
@@ -84,7 +107,7 @@ Storable storable(const Headers& headers, std::span<const std::string> never) {
     const bool valid = is_token(header.name) && is_field_text(header.value);
     if (valid && !is_among(never_stored, header.name) && !is_among(of_this_hop, header.name) &&
         !names_contain(never, header.name)) {
-      out.headers.push_back({header.name, std::string(trimmed(header.value))});
+      out.headers.push_back({header.name, trimmed(header.value)});
       continue;
     }
     if (!out.not_stored.empty()) out.not_stored += ", ";

@@ -21,7 +21,7 @@ bool names_contain(std::span<const std::string> names, std::string_view name) no
 
 // The lines that a stored answer has, and what it leaves out: see once/frontends/http/stored_answer.hpp.
 struct Storable {
-  Headers headers;
+  std::vector<HeaderView> headers;  // Of those that were given.
   std::string not_stored;
 };
 Storable storable(const Headers& headers, std::span<const std::string> never);

@@ -196,6 +196,7 @@ class Router::Impl {
   }
 
   [[nodiscard]] std::optional<std::size_t> find(std::string_view method, std::string_view target) const {
+    if (routes_.routes.empty()) return 0;  // The same rules for all.
     const std::string_view path = path_of(target);
     // "*" is the server as a whole. What else has no slash is no path to anybody.
     if (!path.starts_with('/')) return path == "*" || is_uniform_ ? std::optional(routes_.routes.size()) : std::nullopt;

@@ -1,6 +1,7 @@
 #include <once/frontends/http/rules.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <once/frontends/http/stored_answer.hpp>
 #include <once/keys/key_deriver.hpp>
 
+#include "core/digest.hpp"
 #include "frontends/http/client_key.hpp"
 #include "frontends/http/headers.hpp"
 #include "frontends/http/problem.hpp"
@@ -68,34 +70,34 @@ void check(const Options& options) {
 // Lengths keep what is joined apart.
 class Joined {
  public:
-  explicit Joined(std::string_view tag) : bytes_(tag) {}
+  explicit Joined(std::string_view tag) {
+    bytes_.reserve(room);
+    bytes_ = tag;
+  }
 
   void add(std::string_view part) {
     add(part.size());
     bytes_ += part;
   }
   void add(std::uint64_t number) {
-    for (int shift = 56; shift >= 0; shift -= 8)
-      bytes_ += static_cast<char>(number >> static_cast<unsigned>(shift) & 0xFFU);
+    std::array<char, sizeof number> digits{};
+    for (std::size_t i = digits.size(); i-- > 0; number >>= 8U) digits[i] = static_cast<char>(number & 0xFFU);
+    bytes_.append(digits.data(), digits.size());
   }
   // All values of one name, in their order.
   void add_values(const Request& request, std::string_view name) {
-    std::vector<std::string_view> values;
+    const auto is_named = [&](const HeaderView& header) { return same_name(header.name, name); };
+    add(static_cast<std::uint64_t>(std::ranges::count_if(request.headers, is_named)));
     for (const HeaderView& header : request.headers) {
-      if (same_name(header.name, name)) values.push_back(trimmed(header.value));
+      if (is_named(header)) add(trimmed(header.value));
     }
-    add(values.size());
-    for (const std::string_view value : values) add(value);
   }
-  [[nodiscard]] Sha256 digest() const { return sha256(bytes_); }
+  [[nodiscard]] const std::string& bytes() const noexcept { return bytes_; }
 
  private:
+  static constexpr std::size_t room = 256;  // Most are shorter.
   std::string bytes_;
 };
-
-std::string_view bytes_of(const Sha256& digest) noexcept {
-  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
-}
 
 // A path as a part of a key: readable, without spaces, not too long. What is cut is longer than what is not, so the two
 // are never the same.
@@ -162,6 +164,8 @@ struct Rules::Parts {
       // The scope does not matter: only the text of the key is taken.
       field.emplace(keys::Recipe{.scope = "http", .expression = options.key_field});
     }
+    nobody = principal({});
+    nobody_hash = to_hex(sha256(nobody));
   }
 
   [[nodiscard]] Examination refused(Problem which, std::string_view detail = {}) const {
@@ -182,9 +186,13 @@ struct Rules::Parts {
   }
 
   [[nodiscard]] ClientKey header_key(const Request& request) const {
+    const auto is_key = [&](const HeaderView& header) { return same_name(header.name, options.key_header); };
+    const auto first = std::ranges::find_if(request.headers, is_key);
+    if (first == request.headers.end()) return {};
+    if (std::none_of(first + 1, request.headers.end(), is_key)) return key_from_lines({&first->value, 1});
     std::vector<std::string_view> lines;
     for (const HeaderView& header : request.headers) {
-      if (same_name(header.name, options.key_header)) lines.push_back(header.value);
+      if (is_key(header)) lines.push_back(header.value);
     }
     return key_from_lines(lines);
   }
@@ -204,37 +212,49 @@ struct Rules::Parts {
     return std::nullopt;
   }
 
-  [[nodiscard]] Key key(const Request& request, const std::string& route, std::string_view name) const {
+  // Whose key it is, as bytes to be hashed.
+  [[nodiscard]] std::string principal(const Request& request) const {
     Joined who("once-http-principal");
     who.add(request.principal);
     if (request.principal.empty()) {
       for (const std::string& header : options.principal_headers) who.add_values(request, header);
     }
+    return who.bytes();
+  }
+
+  [[nodiscard]] Key key(const Request& request, std::string_view route, std::string_view name) const {
+    const std::string who = principal(request);
     // Read from the right nothing of it is ambiguous: the digest has one length, the route no space, the method no '/'.
-    std::string scope = options.scope;
+    std::string scope;
+    scope.reserve(options.scope.size() + request.method.size() + route.size() + nobody_hash.size() + 3);
+    scope = options.scope;
     if (!scope.empty()) scope += '/';
     scope += request.method;
     scope += ' ';
     scope += route;
     scope += ' ';
-    scope += to_hex(who.digest());
+    scope += who == nobody ? nobody_hash : to_hex(sha256(who));
     return {scope, name};
   }
 
-  [[nodiscard]] Fingerprint fingerprint(const Request& request, const std::string& route) const {
+  [[nodiscard]] Fingerprint fingerprint(const Request& request, std::string_view route) const {
     Joined what("once-http-request");
     what.add(request.method);
     what.add(route);
     what.add(path_of(request.target));
     if (options.compare_query) what.add(query_of(request.target));
     for (const std::string& header : options.compare_headers) what.add_values(request, header);
-    if (options.compare_body) what.add(bytes_of(sha256(request.body)));
-    return Fingerprint(what.digest());
+    // Last, so that nothing has to be told from it but its length.
+    const std::string_view body = options.compare_body ? request.body : std::string_view();
+    what.add(body.size());
+    return Fingerprint(sha256_joined({what.bytes(), body}));
   }
 
   Options options;
   Policy policy;
   std::optional<keys::KeyDeriver> field;
+  std::string nobody;       // The principal of a request that names none, as many do,
+  std::string nobody_hash;  // and what is in its key.
 };
 
 Rules::Rules(Options options) : parts_(std::make_unique<const Parts>(std::move(options))) {}
@@ -285,7 +305,9 @@ Examination Rules::examine(const Request& request) const {
   }
   if (auto end = parts.verdict(key)) return std::move(*end);
   if (too_large) return parts.refused(Problem::body_too_large);
-  const std::string route = parts.options.route.empty() ? route_of_path(path_of(request.target)) : parts.options.route;
+  std::string from_path;
+  std::string_view route = parts.options.route;
+  if (route.empty()) route = from_path = route_of_path(path_of(request.target));
   out.kind = Examination::Kind::operation;
   out.operation.emplace(once::Request{.key = parts.key(request, route, key.key),
                                       .fingerprint = parts.fingerprint(request, route),

@@ -1,6 +1,7 @@
 #include "frontends/http/stored_answer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <utility>
 
@@ -68,43 +69,57 @@ bool is_name_list(std::string_view text) noexcept {
   }
 }
 
-StoredAnswer prepared(const Answer& answer, std::span<const std::string> never) {
-  if (answer.status < 100 || answer.status > 599) {
-    throw Exception(ErrorKind::misuse, "an answer's status is 100 to 599, not " + std::to_string(answer.status));
-  }
-  Storable lines = storable(answer.headers, never);
-  StoredAnswer stored;
-  stored.answer.status = answer.status;
-  if (is_field_text(answer.reason)) stored.answer.reason = trimmed(answer.reason);
-  stored.answer.headers = std::move(lines.headers);
-  stored.not_stored = std::move(lines.not_stored);
-  return stored;
+// What is written of an answer but its body.
+struct Head {
+  unsigned status = 200;
+  std::string_view reason;
+  std::vector<HeaderView> headers;
+  std::string_view not_stored;
+};
+
+void append_number(std::string& out, std::uint64_t number) {
+  std::array<char, 20> digits{};
+  out.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr);
 }
 
-// The head alone; the body follows it.
-std::string head_bytes(const StoredAnswer& stored, std::uint64_t body_bytes, std::size_t room) {
+// The head alone, with room for `room` bytes behind it.
+std::string head_bytes(const Head& head, bool dropped, std::uint64_t body_bytes, std::size_t room) {
   std::string out;
   out.reserve(256 + room);
   out += magic;
-  out += std::to_string(stored.answer.status);
-  out += stored.dropped_bytes ? " dropped " : " body ";
-  out += std::to_string(body_bytes);
-  if (!stored.answer.reason.empty()) out += " " + stored.answer.reason;
+  append_number(out, head.status);
+  out += dropped ? " dropped " : " body ";
+  append_number(out, body_bytes);
+  if (!head.reason.empty()) {
+    out += ' ';
+    out += head.reason;
+  }
   out += '\n';
-  for (const Header& header : stored.answer.headers) {
+  for (const HeaderView& header : head.headers) {
     out += header.name;
     out += ": ";
     out += header.value;
     out += '\n';
   }
-  if (!stored.not_stored.empty()) {
+  if (!head.not_stored.empty()) {
     out += not_stored_begins;
-    out += stored.not_stored;
+    out += head.not_stored;
     out += not_stored_ends;
     out += '\n';
   }
   out += '\n';
   return out;
+}
+
+// With the lines of `lines`, of which it has views.
+Head head_of(const Answer& answer, Storable& lines) {
+  if (answer.status < 100 || answer.status > 599) {
+    throw Exception(ErrorKind::misuse, "an answer's status is 100 to 599, not " + std::to_string(answer.status));
+  }
+  return {.status = answer.status,
+          .reason = is_field_text(answer.reason) ? trimmed(answer.reason) : std::string_view(),
+          .headers = std::move(lines.headers),
+          .not_stored = lines.not_stored};
 }
 
 Result to_result(std::string bytes) { return Result::inlined(std::move(bytes), std::string(answer_content_type)); }
@@ -113,26 +128,29 @@ Result to_result(std::string bytes) { return Result::inlined(std::move(bytes), s
 
 std::string to_bytes(const StoredAnswer& stored) {
   const std::string& body = stored.answer.body;
-  std::string out = head_bytes(stored, stored.dropped_bytes.value_or(body.size()), body.size());
+  Head head{
+      .status = stored.answer.status, .reason = stored.answer.reason, .headers = {}, .not_stored = stored.not_stored};
+  for (const Header& header : stored.answer.headers) head.headers.push_back({header.name, header.value});
+  std::string out =
+      head_bytes(head, stored.dropped_bytes.has_value(), stored.dropped_bytes.value_or(body.size()), body.size());
   if (!stored.dropped_bytes) out += body;
   return out;
 }
 
 Result encode_answer(const Answer& answer, std::size_t max_bytes, std::span<const std::string> never) {
-  StoredAnswer stored = prepared(answer, never);
-  std::string out = head_bytes(stored, answer.body.size(), std::min(answer.body.size(), max_bytes));
+  Storable lines = storable(answer.headers, never);
+  const Head head = head_of(answer, lines);
+  std::string out = head_bytes(head, false, answer.body.size(), std::min(answer.body.size(), max_bytes));
   if (out.size() <= max_bytes && answer.body.size() <= max_bytes - out.size()) {
     out += answer.body;
     return to_result(std::move(out));
   }
-  stored.dropped_bytes = answer.body.size();
-  return to_result(to_bytes(stored));
+  return to_result(head_bytes(head, true, answer.body.size(), 0));
 }
 
 Result encode_tombstone(const Answer& head, std::uint64_t body_bytes, std::span<const std::string> never) {
-  StoredAnswer stored = prepared(head, never);
-  stored.dropped_bytes = body_bytes;
-  return to_result(to_bytes(stored));
+  Storable lines = storable(head.headers, never);
+  return to_result(head_bytes(head_of(head, lines), true, body_bytes, 0));
 }
 
 StoredAnswer decode_answer(std::string_view bytes) {

@@ -43,8 +43,12 @@ struct Answer {
   friend bool operator==(const Answer&, const Answer&) = default;
 };
 
-// Names of headers are compared without regard to upper and lower case (RFC 9110, section 5.1).
-bool same_name(std::string_view a, std::string_view b) noexcept;
+bool same_letters(std::string_view a, std::string_view b) noexcept;
+
+// Names of headers are compared without regard to upper and lower case (RFC 9110, section 5.1). Most differ in length.
+inline bool same_name(std::string_view a, std::string_view b) noexcept {
+  return a.size() == b.size() && same_letters(a, b);
+}
 
 // The first value of that name, or null.
 const std::string* find_header(const Headers& headers, std::string_view name) noexcept;
