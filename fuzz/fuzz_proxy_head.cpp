@@ -3,6 +3,8 @@
 // - What is taken has one reading: the head that is written is taken as well, has the same framing, one Host, and no
 // line
 //   that is of a connection; writing that again changes nothing but what is appended.
+// - What follows the head is the same body, however it comes in pieces.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -12,7 +14,7 @@
 #include <vector>
 
 #include "frontends/proxy/head.hpp"
-#include "frontends/proxy/net.hpp"
+#include "frontends/proxy/incoming.hpp"
 
 namespace {
 
@@ -30,9 +32,10 @@ std::size_t lines_named(const RequestHead& head, std::string_view name) {
 
 // As a session reads it.
 struct Taken {
-  RequestParser parser;
+  Incoming message;
   RequestHead head;
   Framing framing;
+  std::size_t head_bytes = 0;
 };
 
 HeadScan scan_in_pieces(std::string_view bytes, std::size_t step) {
@@ -51,27 +54,47 @@ bool take(std::string_view bytes, Taken& taken) {
     expect(again.kind == scan.kind && (scan.kind != HeadScan::Kind::complete || again.bytes == scan.bytes));
   }
   if (scan.kind != HeadScan::Kind::complete) return false;
-  taken.parser.header_limit(static_cast<std::uint32_t>(scan.bytes));
-  taken.parser.body_limit(boost::none);
-  error_code error;
-  taken.parser.put(net::buffer(bytes.data(), bytes.size()), error);
-  if ((error && error != bhttp::error::need_more && error != bhttp::error::need_buffer) ||
-      !taken.parser.is_header_done()) {
-    return false;
-  }
-  const auto method = taken.parser.get().method_string();
-  const auto target = taken.parser.get().target();
-  taken.head.method = {method.data(), method.size()};
-  taken.head.target.assign(target.data(), target.size());
-  taken.head.version = taken.parser.get().version();
-  taken.head.headers = views_of(taken.parser.get());
-  if (check_request(taken.head)) return false;
-  if (taken.parser.chunked()) {
+  if (!taken.message.read_request(bytes.substr(0, scan.bytes))) return false;
+  taken.head_bytes = scan.bytes;
+  taken.head.method = taken.message.method();
+  taken.head.target.assign(taken.message.target());
+  taken.head.version = taken.message.version();
+  taken.head.headers = taken.message.headers();
+  if (check_request(taken.head) || !taken.message.is_framed_well()) return false;
+  if (taken.message.chunked()) {
     taken.framing.kind = Framing::Kind::chunked;
-  } else if (const auto length = taken.parser.content_length()) {
+  } else if (const auto length = taken.message.content_length()) {
     taken.framing = {Framing::Kind::length, *length};
   }
   return true;
+}
+
+struct Body {
+  std::string bytes;
+  bool malformed = false;
+  bool done = false;
+  std::size_t used = 0;
+  once::http::Headers trailers;
+  bool operator==(const Body&) const = default;
+};
+
+// `step` bytes more at a time.
+Body read_body(Incoming& message, std::string_view bytes, std::size_t step) {
+  Body body;
+  for (std::size_t end = std::min(step, bytes.size());; end = std::min(end + step, bytes.size())) {
+    for (;;) {
+      const Incoming::Step taken = message.take(bytes.substr(body.used, end - body.used));
+      body.used += taken.skipped + taken.piece.size();
+      expect(body.used <= end);
+      body.bytes += taken.piece;
+      body.malformed = taken.malformed;
+      if (body.malformed || taken.piece.empty()) break;
+    }
+    if (body.malformed || message.is_done() || end == bytes.size()) break;
+  }
+  body.done = message.is_done();
+  body.trailers = message.trailers();
+  return body;
 }
 
 }  // namespace
@@ -80,6 +103,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   Taken first;
   if (!take(bytes, first)) return 0;
+  const std::string_view behind = bytes.substr(first.head_bytes);
+  const Body whole = read_body(first.message, behind, behind.size() + 1);
+  for (const std::size_t step : {std::size_t{1}, std::size_t{5}}) {
+    Taken again;
+    expect(take(bytes, again));
+    const Body pieces = read_body(again.message, behind, step);
+    // What was malformed may be told before the whole of it is there.
+    expect(pieces.malformed == whole.malformed && (whole.malformed || pieces == whole));
+  }
   if (lines_named(first.head, "Host") == 0 && first.head.host.empty()) first.head.host = "upstream";
   const bool is_chunked = first.framing.kind == Framing::Kind::chunked;
   if (is_chunked) first.framing.trailers = joined(announced_trailers(first.head.headers));

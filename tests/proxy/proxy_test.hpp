@@ -102,7 +102,7 @@ class ProxyTest : public ::testing::Test {
     options.on_served = [this](const Served& served) {
       const std::lock_guard lock(mutex);
       log.push_back({served.outcome, served.status, std::string(served.fate), std::string(served.cause),
-                     std::string(served.key_hash), std::string(served.path), served.upstream_status});
+                     key_hash(served), std::string(served.path), served.upstream_status});
       news.notify_all();
     };
     proxy = std::make_unique<Proxy>(*engine, rules, options);

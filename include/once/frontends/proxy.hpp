@@ -80,7 +80,7 @@ struct Served {
   std::string_view path;    // Without the query.
   unsigned status = 0;      // Sent to the client. 0: none.
   Outcome outcome = Outcome::error;
-  std::string_view key_hash;     // 16 hex digits of the SHA-256 of the stored key. Empty: no key.
+  std::string_view stored_key;   // Not for logs, which have key_hash() of it. Empty: no key.
   std::string_view fate;         // executed: "stored", "tombstone", "released", "ambiguous". Else empty.
   std::string_view cause;        // In one word, what went wrong, if something did: "upstream-lost". Else empty.
   std::string_view upstream;     // "pay:9000": which one was asked. Empty: none.
@@ -90,6 +90,9 @@ struct Served {
   std::chrono::nanoseconds took{0};           // From the head to the last byte of the answer.
   std::chrono::nanoseconds upstream_took{0};  // Of it, until the upstream's answer was there. 0: it was not asked.
 };
+
+// 16 hex digits of the SHA-256 of the stored key: tells keys apart and gives none away. Empty: no key.
+std::string key_hash(const Served& served);
 
 // Counters and durations, as Prometheus reads them; docs/proxy.md lists them. No key is a label. Thread-safe.
 class Metrics {

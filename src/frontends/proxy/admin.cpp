@@ -7,7 +7,9 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
 #include <once/frontends/proxy.hpp>
@@ -56,7 +58,18 @@ Task<http::Answer> page(Loop& loop, const AdminPages& pages, std::string_view ta
 http::Answer too_late() { return text(408, "The request did not come in time.\n"); }
 http::Answer too_long() { return text(431, "The request's headers are too long.\n"); }
 
+namespace bhttp = boost::beast::http;
 using OperatorParser = bhttp::request_parser<bhttp::string_body>;
+
+std::vector<http::HeaderView> views_of(const bhttp::fields& fields) {
+  std::vector<http::HeaderView> views;
+  for (const auto& field : fields) {
+    const auto name = field.name_string();
+    const auto value = field.value();
+    views.push_back({{name.data(), name.size()}, {value.data(), value.size()}});
+  }
+  return views;
+}
 
 // Reads a request. An answer: it cannot be read, and that is why. Gone: `parser` is not done.
 Task<std::optional<http::Answer>> read_request(Connection& client, OperatorParser& parser, Millis patience) {
@@ -74,14 +87,13 @@ Task<std::optional<http::Answer>> read_request(Connection& client, OperatorParse
     const error_code error = co_await fill();
     if (error == net::error::timed_out || Steady::now() > until) co_return too_late();
     if (error) co_return std::nullopt;
-    const auto bytes = client.buffer.cdata();
-    scan = scan_head({static_cast<const char*>(bytes.data()), bytes.size()}, scan.bytes);
+    scan = scan_head(client.buffer.view(), scan.bytes);
   }
   if (scan.bytes > most_head_bytes) co_return too_long();
   bool asked_on = false;
   for (;;) {
     error_code error;
-    client.buffer.consume(parser.put(client.buffer.data(), error));
+    client.buffer.consume(parser.put(net::buffer(client.buffer.view()), error));
     if (error == bhttp::error::body_limit) {
       co_return text(413, "The body is too long.\n");
     }

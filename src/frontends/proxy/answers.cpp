@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include <once/fingerprint.hpp>
+
 #include "frontends/proxy/head.hpp"
 
 namespace once::proxy {
@@ -33,6 +35,11 @@ Outcome outcome_of(Opening::Kind kind) noexcept {
   return Outcome::error;
 }
 
+std::string key_hash(const Served& served) {
+  constexpr std::size_t digits = 16;
+  return served.stored_key.empty() ? std::string() : to_hex(sha256(served.stored_key)).substr(0, digits);
+}
+
 std::string_view word_of(http::Fate fate) noexcept {
   switch (fate) {
     case http::Fate::store:
@@ -45,12 +52,12 @@ std::string_view word_of(http::Fate fate) noexcept {
   return "ambiguous";
 }
 
-Answer head_of(AnswerParser& parser) {
-  const auto reason = parser.get().reason();
-  return {.status = parser.get().result_int(),
-          .reason = std::string(reason.data(), reason.size()),
-          .headers = forwarded(views_of(parser.get())),
-          .body = {}};
+Answer head_of(const Incoming& answer) {
+  Answer head{.status = answer.status(), .reason = std::string(answer.reason()), .headers = {}, .body = {}};
+  for (const http::HeaderView& header : forwarded(answer.headers())) {
+    head.headers.push_back({std::string(header.name), std::string(header.value)});
+  }
+  return head;
 }
 
 Answer malformed(unsigned status, std::string_view detail) {

@@ -6,7 +6,7 @@
 #include <once/frontends/http/endpoint.hpp>
 #include <once/frontends/proxy.hpp>
 
-#include "frontends/proxy/net.hpp"
+#include "frontends/proxy/incoming.hpp"
 #include "frontends/proxy/upstream.hpp"
 
 namespace once::proxy {
@@ -14,8 +14,8 @@ namespace once::proxy {
 Outcome outcome_of(http::Opening::Kind kind) noexcept;
 std::string_view word_of(http::Fate fate) noexcept;
 
-// Status, reason and the headers that go on, of an answer whose head the parser has.
-http::Answer head_of(AnswerParser& parser);
+// Status, reason and the headers that go on, to be kept.
+http::Answer head_of(const Incoming& answer);
 
 // To a request that cannot be taken: 400, 501 or 505. `detail` as in Refusal.
 http::Answer malformed(unsigned status, std::string_view detail);

@@ -74,12 +74,12 @@ Task<error_code> Connection::read_tls(std::size_t at_most) {
   for (;;) {
     const auto space = buffer.prepare(at_most);
     std::size_t got = 0;
-    const tls::Step step = tls_->read(static_cast<char*>(space.data()), space.size(), got);
+    const tls::Step step = tls_->read(space.data(), space.size(), got);
     buffer.commit(got);
     if (step == tls::Step::done) co_return error_code();
     if (step == tls::Step::closed) co_return net::error::eof;
     if (step == tls::Step::failed) co_return broken_off;
-    if (buffer.size() == 0) buffer.shrink_to_fit();  // It may have to wait for long.
+    buffer.release();  // It may have to wait for long.
     const error_code error = co_await wait_for(step);
     if (error && read_late_) co_return net::error::timed_out;
     if (error) co_return error;

@@ -86,17 +86,47 @@ void append_status_line(std::string& out, unsigned status, std::string_view reas
 }
 
 // RFC 9110, section 5.6.7. English whatever the locale.
-std::string http_date() {
+std::string http_date(std::time_t now) {
   static constexpr const char* days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
   static constexpr const char* months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                            "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-  const std::time_t now = std::time(nullptr);
   std::tm utc{};
   gmtime_r(&now, &utc);
   const auto two = [](int number) { return (number < 10 ? "0" : "") + std::to_string(number); };
   return std::string(days[utc.tm_wday]) + ", " + two(utc.tm_mday) + ' ' + months[utc.tm_mon] + ' ' +
          std::to_string(1900 + utc.tm_year) + ' ' + two(utc.tm_hour) + ':' + two(utc.tm_min) + ':' + two(utc.tm_sec) +
          " GMT";
+}
+
+// Of this second, which many answers have in common.
+const std::string& date_of_now() {
+  struct Known {
+    std::time_t second = -1;
+    std::string text;
+  };
+  thread_local Known known;
+  const std::time_t now = std::time(nullptr);
+  if (known.second != now) known = {now, http_date(now)};
+  return known.text;
+}
+
+// `headers`: anything that has names and values.
+std::string write_answer(unsigned status, std::string_view reason, const auto& headers, const Framing& framing,
+                         unsigned version, bool keep_alive) {
+  std::string out;
+  out.reserve(512);
+  append_status_line(out, status, reason);
+  bool has_date = false;
+  for (const auto& header : headers) {
+    append(out, header.name, header.value);
+    has_date = has_date || same_name(header.name, "Date");
+  }
+  if (!has_date) append(out, "Date", date_of_now());
+  append(out, framing);
+  if (!keep_alive) append(out, "Connection", "close");
+  if (keep_alive && version == 10) append(out, "Connection", "keep-alive");
+  out += "\r\n";
+  return out;
 }
 
 }  // namespace
@@ -127,16 +157,6 @@ bool is_other_http(std::string_view head) {
   const std::string_view version = line.substr(line.size() - 3);
   return line.substr(line.size() - 3 - http.size()).starts_with(http) && is_digits(version.substr(0, 1)) &&
          version[1] == '.' && is_digits(version.substr(2)) && version[0] != '1';
-}
-
-std::vector<HeaderView> views_of(const boost::beast::http::fields& fields) {
-  std::vector<HeaderView> views;
-  for (const auto& field : fields) {
-    const auto name = field.name_string();
-    const auto value = field.value();
-    views.push_back({{name.data(), name.size()}, {value.data(), value.size()}});
-  }
-  return views;
 }
 
 std::optional<Refusal> check_request(RequestHead& head) {
@@ -216,11 +236,10 @@ std::string joined(const std::vector<std::string>& names) {
   return out;
 }
 
-std::string trailer_lines(const boost::beast::http::fields& fields, const std::vector<std::string>& announced) {
+std::string trailer_lines(const http::Headers& trailers, const std::vector<std::string>& announced) {
   std::string out;
-  if (announced.empty()) return out;
-  for (const HeaderView& field : views_of(fields)) {
-    if (contains(announced, field.name) && http::is_field_text(field.value)) append(out, field.name, field.value);
+  for (const http::Header& field : trailers) {
+    if (contains(announced, field.name)) append(out, field.name, field.value);
   }
   return out;
 }
@@ -257,21 +276,12 @@ bool accepts_websocket(const std::vector<HeaderView>& headers, std::string_view 
          count(headers, "Transfer-Encoding") == 0;
 }
 
-bool is_framed_well(const std::vector<HeaderView>& headers, unsigned version) {
-  const std::size_t codings = count(headers, "Transfer-Encoding");
-  const std::size_t lengths = count(headers, "Content-Length");
-  if (lengths > 1 || (lengths == 1 && !is_digits(first(headers, "Content-Length")))) return false;
-  if (codings == 0) return true;
-  return codings == 1 && lengths == 0 && version == 11 && same_name(first(headers, "Transfer-Encoding"), "chunked");
-}
-
-http::Headers forwarded(const std::vector<HeaderView>& headers) {
+std::vector<HeaderView> forwarded(const std::vector<HeaderView>& headers) {
   const auto named = named_by_connection(headers);
-  http::Headers out;
+  std::vector<HeaderView> out;
   out.reserve(headers.size());
   for (const HeaderView& header : headers) {
-    if (contains(of_connection, header.name) || contains(named, header.name)) continue;
-    out.push_back({std::string(header.name), std::string(header.value)});
+    if (!contains(of_connection, header.name) && !contains(named, header.name)) out.push_back(header);
   }
   return out;
 }
@@ -290,7 +300,7 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
     if (!list.empty()) list += ", ";
     list += value;
   };
-  for (const http::Header& header : forwarded(head.headers)) {
+  for (const HeaderView& header : forwarded(head.headers)) {
     if (same_name(header.name, "X-Forwarded-For")) {
       join(clients, header.value);
     } else if (same_name(header.name, "Via")) {
@@ -311,24 +321,20 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
   return out;
 }
 
-std::string write_answer_head(unsigned status, std::string_view reason, const http::Headers& headers,
-                              const Framing& framing, unsigned version, bool keep_alive) {
-  std::string out;
-  out.reserve(512);
-  append_status_line(out, status, reason);
-  for (const http::Header& header : headers) append(out, header.name, header.value);
-  if (find_header(headers, "Date") == nullptr) append(out, "Date", http_date());
-  append(out, framing);
-  if (!keep_alive) append(out, "Connection", "close");
-  if (keep_alive && version == 10) append(out, "Connection", "keep-alive");
-  out += "\r\n";
-  return out;
+std::string write_relayed_head(unsigned status, std::string_view reason, const std::vector<HeaderView>& headers,
+                               const Framing& framing, unsigned version, bool keep_alive) {
+  return write_answer(status, reason, headers, framing, version, keep_alive);
 }
 
-std::string write_interim_head(unsigned status, std::string_view reason, const http::Headers& headers) {
+std::string write_answer_head(unsigned status, std::string_view reason, const http::Headers& headers,
+                              const Framing& framing, unsigned version, bool keep_alive) {
+  return write_answer(status, reason, headers, framing, version, keep_alive);
+}
+
+std::string write_interim_head(unsigned status, std::string_view reason, const std::vector<HeaderView>& headers) {
   std::string out;
   append_status_line(out, status, reason);
-  for (const http::Header& header : headers) append(out, header.name, header.value);
+  for (const HeaderView& header : headers) append(out, header.name, header.value);
   out += "\r\n";
   return out;
 }

@@ -8,8 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include <boost/beast/http/fields.hpp>
-
 #include <once/frontends/http/message.hpp>
 
 namespace once::proxy {
@@ -28,8 +26,6 @@ HeadScan scan_head(std::string_view bytes, std::size_t from = 0);
 // Whether the request line of a complete head is one of another HTTP than 1.x.
 bool is_other_http(std::string_view head);
 
-std::vector<http::HeaderView> views_of(const boost::beast::http::fields& fields);
-
 // What is wrong with a request that the parser has taken, if anything is.
 struct Refusal {
   unsigned status = 400;
@@ -44,12 +40,9 @@ struct RequestHead {
 };
 std::optional<Refusal> check_request(RequestHead& head);
 
-// Whether the framing of an answer can be trusted.
-bool is_framed_well(const std::vector<http::HeaderView>& headers, unsigned version);
-
 // The lines that go on to the other side: without those of this connection (RFC 9110, section 7.6.1), and without
 // Content-Length, which whoever writes the message adds.
-http::Headers forwarded(const std::vector<http::HeaderView>& headers);
+std::vector<http::HeaderView> forwarded(const std::vector<http::HeaderView>& headers);
 
 // How a body is told from what follows it.
 struct Framing {
@@ -70,8 +63,8 @@ struct Framing {
 // and so does what the head has already.
 std::vector<std::string> announced_trailers(const std::vector<http::HeaderView>& headers);
 std::string joined(const std::vector<std::string>& names);
-// The lines of those fields, from what a parser has when it is done.
-std::string trailer_lines(const boost::beast::http::fields& fields, const std::vector<std::string>& announced);
+// The lines of those fields, from all that came behind the body.
+std::string trailer_lines(const http::Headers& trailers, const std::vector<std::string>& announced);
 bool takes_trailers(const std::vector<http::HeaderView>& headers);  // TE: trailers
 
 // The Sec-WebSocket-Key of a request that asks for a tunnel in the only way that is understood here: a GET of HTTP/1.1
@@ -94,7 +87,10 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
 // As the client gets it. `version`: the client's. Adds Date if there is none.
 std::string write_answer_head(unsigned status, std::string_view reason, const http::Headers& headers,
                               const Framing& framing, unsigned version, bool keep_alive);
-std::string write_interim_head(unsigned status, std::string_view reason, const http::Headers& headers);
+// The same from lines that were read and go on.
+std::string write_relayed_head(unsigned status, std::string_view reason, const std::vector<http::HeaderView>& headers,
+                               const Framing& framing, unsigned version, bool keep_alive);
+std::string write_interim_head(unsigned status, std::string_view reason, const std::vector<http::HeaderView>& headers);
 
 // The line before a chunk. CR LF follow it, and end the body if `bytes` is 0.
 std::string chunk_head(std::size_t bytes);

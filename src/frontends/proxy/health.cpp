@@ -31,8 +31,7 @@ Task<std::string> look(Loop& loop, const ProxyOptions& options, std::size_t inde
     if (const error_code error = co_await connection->fill(std::max(left, Millis{1}))) {
       co_return "no answer to a look at its health: " + error.message();
     }
-    const auto bytes = connection->buffer.cdata();
-    seen = {static_cast<const char*>(bytes.data()), bytes.size()};
+    seen = connection->buffer.view();
   }
   const char first = seen.starts_with("HTTP/1.") ? seen[start.size() - 3] : '0';
   if (first == '2' || first == '3') co_return std::string();

@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::size_t write_bytes = 64 * 1024;  // Written under one deadline.
 constexpr std::size_t most_buffers = 4;
-constexpr std::size_t most_spare = 64;
 
 }  // namespace
 
@@ -115,25 +114,22 @@ void Connection::shut_down() {
   socket.shutdown(tcp::socket::shutdown_send, ignored);
 }
 
-Task<error_code> Connection::fill(Millis limit, std::size_t at_most) {
-  set_read_deadline(limit);
-  const error_code error = co_await read_some(at_most);
-  clear_read_deadline();
-  co_return error;
-}
-
-Task<error_code> Connection::fill_without_limit() { co_return co_await read_some(piece_bytes); }
-
-Task<error_code> Connection::read_some(std::size_t at_most) {
+Task<error_code> Connection::read_some(std::size_t at_most, bool end_deadline) {
   const std::size_t room = std::min(at_most, buffer.max_size() - buffer.size());
-  if (room == 0) co_return net::error::no_buffer_space;
-  read_late_ = false;
-  if (tls_) co_return co_await read_tls(room);
   error_code error;
-  const auto space = buffer.prepare(room);
-  const std::size_t got = co_await socket.async_read_some(space, net::redirect_error(use_task, error));
-  buffer.commit(got);
-  if (error && read_late_) co_return net::error::timed_out;
+  read_late_ = false;
+  if (room == 0) {
+    error = net::error::no_buffer_space;
+  } else if (tls_) {
+    error = co_await read_tls(room);
+  } else {
+    const std::span<char> space = buffer.prepare(room);
+    const auto into = net::buffer(space.data(), space.size());
+    const auto [failed, got] = co_await socket.async_read_some(into, in_place);
+    buffer.commit(got);
+    error = failed && read_late_ ? error_code(net::error::timed_out) : failed;
+  }
+  if (end_deadline) clear_read_deadline();
   co_return error;
 }
 
@@ -142,20 +138,18 @@ std::size_t Connection::write_now(std::span<const net::const_buffer> buffers) no
   std::array<iovec, most_buffers> parts{};
   const std::size_t count = std::min(buffers.size(), parts.size());
   for (std::size_t i = 0; i < count; ++i) parts[i] = {const_cast<void*>(buffers[i].data()), buffers[i].size()};
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  const ssize_t sent = ::sendmsg(socket.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  msghdr all{};
+  all.msg_iov = parts.data();
+  all.msg_iovlen = count;
+  const ssize_t sent = ::sendmsg(socket.native_handle(), &all, MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent < 0 ? 0 : static_cast<std::size_t>(sent);
 }
 
-Task<error_code> Connection::write(std::span<const net::const_buffer> buffers, Millis limit, std::uint64_t& written) {
+Task<error_code> Connection::write_rest(std::span<const net::const_buffer> buffers, std::size_t skip, Millis limit,
+                                        std::uint64_t& written) {
   error_code error;
   write_late_ = false;
   if (tls_) co_return co_await write_tls(buffers, limit, written);
-  // Most of what is written finds room, and then there is no need to go round the loop.
-  std::size_t skip = write_now(buffers);
-  written += skip;
   std::size_t at = 0;
   while (at < buffers.size() && skip >= buffers[at].size()) skip -= buffers[at++].size();
   // A head and a body that are small go out in one piece, as there are at most four buffers.
@@ -176,7 +170,9 @@ Task<error_code> Connection::write(std::span<const net::const_buffer> buffers, M
     }
     const std::span<const net::const_buffer> now(piece.data(), count);
     write_by_ = Steady::now() + limit;
-    written += co_await net::async_write(socket, now, net::redirect_error(use_task, error));
+    const auto [failed, count_written] = co_await net::async_write(socket, now, in_place);
+    error = failed;
+    written += count_written;
     write_by_ = no_deadline;
   }
   if (error && write_late_) co_return net::error::timed_out;
@@ -208,24 +204,9 @@ bool Connection::is_quiet() {
   return got < 0 && errno == EAGAIN;
 }
 
-Space::Space(Loop& loop) : loop_(loop) {
-  auto& spare = loop.spare_;
-  if (spare.empty()) {
-    spare.reserve(most_spare);
-    bytes_ = std::make_unique_for_overwrite<Loop::Bytes>();
-  } else {
-    bytes_ = std::move(spare.back());
-    spare.pop_back();
-  }
-}
-
-Space::~Space() {
-  if (loop_.spare_.size() < loop_.spare_.capacity()) loop_.spare_.push_back(std::move(bytes_));
-}
-
 Task<void> Event::wait() {
-  error_code ignored;
-  while (!set_) co_await timer_.async_wait(net::redirect_error(use_task, ignored));
+  if (!timer_) timer_.emplace(loop_.io, Steady::time_point::max());
+  while (!set_) co_await timer_->async_wait(in_place);
 }
 
 }  // namespace once::proxy

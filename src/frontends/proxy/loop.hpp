@@ -17,12 +17,13 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
 
 #include <once/callback.hpp>
 #include <once/time.hpp>
 
+#include "frontends/proxy/incoming.hpp"
 #include "frontends/proxy/net.hpp"
+#include "frontends/proxy/read_buffer.hpp"
 #include "tls/stream.hpp"
 
 namespace once::http {
@@ -40,14 +41,18 @@ class Mailbox {
  public:
   explicit Mailbox(net::io_context& io) : io_(&io) {}
 
-  template <class Handler>
-  void post(Handler&& handler) {
+  // What is posted until the loop gets to it, it takes at once: a store that answers a group wakes it once.
+  void post(Callback<void()> handler) {
     const std::lock_guard lock(mutex_);  // Held while it is posted, so that close() waits for whoever is at it.
-    if (io_ != nullptr) net::post(*io_, std::forward<Handler>(handler));
+    if (io_ == nullptr) return;
+    waiting_.push_back(std::move(handler));
+    if (waiting_.size() == 1) net::post(*io_, [this] { empty(); });
   }
   void close() {
+    std::vector<Callback<void()>> dropped;  // Outside the lock.
     const std::lock_guard lock(mutex_);
     io_ = nullptr;
+    dropped.swap(waiting_);
   }
   // The caller is the loop's thread.
   [[nodiscard]] bool is_here() {
@@ -56,8 +61,20 @@ class Mailbox {
   }
 
  private:
+  // On the loop's thread.
+  void empty() {
+    {
+      const std::lock_guard lock(mutex_);
+      taken_.swap(waiting_);
+    }
+    for (Callback<void()>& handler : taken_) handler();
+    taken_.clear();
+  }
+
   std::mutex mutex_;
   net::io_context* io_;
+  std::vector<Callback<void()>> waiting_;
+  std::vector<Callback<void()>> taken_;  // The loop's own.
 };
 
 class Loop {
@@ -70,14 +87,8 @@ class Loop {
   // Its thread has ended. The mailbox is closed before `io` and the coroutines in it go.
   ~Loop() { mailbox_->close(); }
 
-  // A piece of memory to read into.
-  using Bytes = std::array<char, std::size_t{16} * 1024>;
-
- private:
-  std::vector<std::unique_ptr<Bytes>> spare_;  // Before `io`, with which coroutines go that have borrowed some.
-
- public:
-  net::io_context io{1};
+  // What is on a loop is touched by its thread alone, so the reactor need not lock it; posting is for everybody.
+  net::io_context io{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO};
 
   void start();       // Before the thread runs.
   void close_all();   // On the thread: closes every connection, now and from now on.
@@ -105,7 +116,6 @@ class Loop {
 
  private:
   friend class Connection;
-  friend class Space;
   Task<void> sweep();
 
   struct Kept {
@@ -123,7 +133,7 @@ class Loop {
   std::unordered_set<Connection*> connections_;
   std::unordered_set<Timer*> sleepers_;
   std::vector<Kept> kept_;
-  Bytes scratch_{};  // As much as a record of TLS has.
+  std::array<char, std::size_t{16} * 1024> scratch_{};  // As much as a record of TLS has.
 };
 
 // A socket with what was read from it, and two deadlines. When one passes, what waits on the socket is cancelled and
@@ -135,17 +145,27 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  static constexpr std::size_t piece_bytes = sizeof(Loop::Bytes);
+  static constexpr std::size_t piece_bytes = std::size_t{16} * 1024;
 
   // Reads what there is, at least a byte, behind what is in `buffer`. no_buffer_space: it is full.
-  Task<error_code> fill(Millis limit, std::size_t at_most = piece_bytes);
+  Task<error_code> fill(Millis limit, std::size_t at_most = piece_bytes) {
+    set_read_deadline(limit);
+    return read_some(at_most, true);
+  }
   // The same with a deadline that somebody else sets meanwhile (set_read_deadline).
-  Task<error_code> fill_without_limit();
+  Task<error_code> fill_without_limit() { return read_some(piece_bytes, false); }
   // Writes as much as the kernel takes without a wait; with TLS nothing. Errors come with the next write().
   std::size_t write_now(std::span<const net::const_buffer> buffers) noexcept;
   // Writes all of it, in pieces, each of which has `limit`. `written` grows by what the kernel has taken (with TLS: of
-  // what is sent in place of it).
-  Task<error_code> write(std::span<const net::const_buffer> buffers, Millis limit, std::uint64_t& written);
+  // what is sent in place of it). Most of what is written finds room at once.
+  Task<error_code> write(std::span<const net::const_buffer> buffers, Millis limit, std::uint64_t& written) {
+    const std::size_t taken = write_now(buffers);
+    written += taken;
+    return write_rest(buffers, taken, limit, written);
+  }
+  // The same when write_now() has taken so many bytes: for those who go on without a coroutine if that is all.
+  Task<error_code> write_rest(std::span<const net::const_buffer> buffers, std::size_t taken, Millis limit,
+                              std::uint64_t& written);
   Task<error_code> connect(const tcp::endpoint& endpoint, Millis limit);
 
   // Begin TLS on a connection that is there. What comes and goes afterwards is what is inside it; the end of the stream
@@ -165,13 +185,14 @@ class Connection {
   [[nodiscard]] bool is_quiet();
 
   Socket socket;
-  beast::flat_buffer buffer;
+  ReadBuffer buffer;
+  Incoming message;  // That is read at present, or was last.
 
  private:
   friend class Loop;
   static constexpr auto no_deadline = Steady::time_point::max();
   void expire(Steady::time_point now);
-  Task<error_code> read_some(std::size_t at_most);
+  Task<error_code> read_some(std::size_t at_most, bool end_deadline);
   Task<error_code> read_tls(std::size_t at_most);
   Task<error_code> write_tls(std::span<const net::const_buffer> buffers, Millis limit, std::uint64_t& written);
   Task<error_code> shake_hands(Millis limit);
@@ -186,34 +207,20 @@ class Connection {
   bool idle_ = false;
 };
 
-// Memory to read a piece into, with anything in it, borrowed from the loop.
-class Space {
- public:
-  explicit Space(Loop& loop);
-  ~Space();
-  Space(const Space&) = delete;
-  Space& operator=(const Space&) = delete;
-  [[nodiscard]] std::span<char> span() const noexcept { return *bytes_; }
-  [[nodiscard]] std::string_view first(std::size_t bytes) const noexcept { return {bytes_->data(), bytes}; }
-
- private:
-  Loop& loop_;
-  std::unique_ptr<Loop::Bytes> bytes_;
-};
-
 // Something that happens once, on the same thread.
 class Event {
  public:
-  explicit Event(Loop& loop) : timer_(loop.io, Steady::time_point::max()) {}
+  explicit Event(Loop& loop) noexcept : loop_(loop) {}
   void set() {
     set_ = true;
-    timer_.cancel();
+    if (timer_) timer_->cancel();
   }
   [[nodiscard]] bool is_set() const noexcept { return set_; }
   Task<void> wait();
 
  private:
-  Timer timer_;
+  Loop& loop_;
+  std::optional<Timer> timer_;  // Made by whoever has to wait.
   bool set_ = false;
 };
 
@@ -225,26 +232,47 @@ inline void spawn(net::io_context& io, Task<void> task) {
   });
 }
 
-// start(done) is the beginning of something that calls done(T) once, on any thread; gives T, on this one. What `done`
-// holds is safe to be called and to be let go of when the loop is no more; what it points to is of this frame, which
-// lives at least until the mailbox is closed or the call has come.
+// What somebody else will call back with, once, on any thread. What its callback holds is safe to be called and to be
+// let go of when the loop is no more; what it points to is this object, which must live until the mailbox is closed or
+// the call has come.
+template <class T>
+class Pending {
+ public:
+  explicit Pending(Loop& loop) noexcept : loop_(loop), there_(loop) {}
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
+
+  [[nodiscard]] Callback<void(T)> callback() {
+    return [mailbox = loop_.mailbox(), this](T result) {
+      if (mailbox->is_here()) {  // Often before whoever was given it has returned: then nobody waits yet.
+        give(std::move(result));
+        return;
+      }
+      mailbox->post([this, result = std::move(result)]() mutable { give(std::move(result)); });
+    };
+  }
+  [[nodiscard]] bool is_there() const noexcept { return there_.is_set(); }
+  Task<void> wait() { return there_.wait(); }
+  [[nodiscard]] T take() { return std::move(*value_); }
+
+ private:
+  void give(T result) {
+    value_.emplace(std::move(result));
+    there_.set();
+  }
+
+  Loop& loop_;
+  Event there_;
+  std::optional<T> value_;
+};
+
+// start(done) is the beginning of something that calls done(T) once, on any thread; gives T, on this one.
 template <class T, class Start>
 Task<T> completion(Loop& loop, Start& start) {
-  Event there(loop);
-  std::optional<T> value;
-  start(Callback<void(T)>([mailbox = loop.mailbox(), &there, &value](T result) {
-    if (mailbox->is_here()) {  // Often before start() has returned: then nobody waits yet.
-      value.emplace(std::move(result));
-      there.set();
-      return;
-    }
-    mailbox->post([&there, &value, result = std::move(result)]() mutable {
-      value.emplace(std::move(result));
-      there.set();
-    });
-  }));
-  if (!there.is_set()) co_await there.wait();
-  co_return std::move(*value);
+  Pending<T> pending(loop);
+  start(pending.callback());
+  if (!pending.is_there()) co_await pending.wait();
+  co_return pending.take();
 }
 
 }  // namespace once::proxy

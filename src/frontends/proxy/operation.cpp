@@ -6,8 +6,6 @@
 #include <string>
 #include <utility>
 
-#include <once/fingerprint.hpp>
-
 #include "frontends/proxy/answers.hpp"
 #include "frontends/proxy/session.hpp"
 
@@ -21,15 +19,17 @@ using http::Opening;
 Task<bool> Session::read_body(std::string& body) {
   const std::size_t limit = endpoint_->rules().options().max_body_bytes;
   const auto until = Steady::now() + options_.timeouts.body;
-  const Space space(loop_);
   while (body.size() <= limit) {
-    const auto left = std::max(Millis{1}, std::chrono::duration_cast<Millis>(until - Steady::now()));
-    const Piece piece = co_await read_piece(client_, *parser_, space.span(), left);
-    served_.request_body_bytes += piece.got;
-    body.append(space.first(piece.got));
+    Piece piece = take_piece(client_);
+    if (piece.is_to_come() && !incoming().is_done()) {
+      const auto left = std::max(Millis{1}, std::chrono::duration_cast<Millis>(until - Steady::now()));
+      piece = co_await read_piece(client_, left);
+    }
+    served_.request_body_bytes += piece.bytes.size();
+    body.append(piece.bytes);
     switch (piece.trouble) {
       case Piece::End::none:
-        if (piece.got == 0) co_return true;
+        if (incoming().is_done()) co_return true;
         break;
       case Piece::End::gone:
         served_.cause = to_string(Trouble::client_gone);
@@ -51,22 +51,23 @@ Task<bool> Session::read_body(std::string& body) {
 }
 
 Task<Session::Next> Session::serve_operation() {
-  co_await send_continue();
+  if (waits_for_continue()) co_await send_continue();
   std::string body;
   if (!co_await read_body(body)) {
     if (!refusal_) co_return Next::vanish;
     co_return co_await send(*refusal_, false);
   }
-  Examination examined = endpoint_->rules().examine(view(body));
-  if (examined.operation) {
-    key_hash_ = to_hex(sha256(examined.operation->key.stored())).substr(0, 16);
-  }
-  auto start = [&](Callback<void(Opening)> done) { endpoint_->open(std::move(examined), std::move(done)); };
-  Opening opening = co_await completion<Opening>(loop_, start);
+  request_.body = body;
+  Examination examined = endpoint_->rules().examine(request_);
+  if (examined.operation) key_ = examined.operation->key.stored();
+  Pending<Opening> opened(loop_);
+  endpoint_->open(std::move(examined), opened.callback());
+  if (!opened.is_there()) co_await opened.wait();
+  Opening opening = opened.take();
   served_.outcome = outcome_of(opening.kind);
   if (!opening.runs()) {
     if (opening.kind == Opening::Kind::failed) served_.cause = "store";
-    co_return co_await send(opening.answer, parser_->is_done() && wants_more());
+    co_return co_await send(opening.answer, incoming().is_done() && wants_more());
   }
   if (!opening.execution.is_protected()) co_return co_await pass(body, true);
   co_return co_await run_claimed(opening.execution, body);
@@ -104,11 +105,12 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
   const http::Rules& rules = endpoint_->rules();
   const std::size_t limit = rules.options().max_answer_bytes;
   const std::uint64_t told = is_head() ? 0 : exchange.answer().content_length().value_or(0);
-  const Space space(loop_);
-  Piece piece{1, Piece::End::none};
-  while (told <= limit && answer.body.size() <= limit && piece.got > 0) {
-    piece = co_await exchange.read(space.span());
-    answer.body.append(space.first(piece.got));
+  const auto fits = [&] { return told <= limit && answer.body.size() <= limit; };
+  Piece piece;
+  while (fits() && piece.trouble == Piece::End::none && !exchange.answer().is_done()) {
+    piece = exchange.take();
+    if (piece.is_to_come() && !exchange.answer().is_done()) piece = co_await exchange.read();
+    answer.body.append(piece.bytes);
   }
   served_.upstream_took = Steady::now() - began_;
   http::Fate fate = rules.fate_of(answer.status);
@@ -119,22 +121,24 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
     served_.outcome = Outcome::error;
     served_.cause = to_string(trouble);
     answer = answer_to(trouble);
-  } else if (piece.got > 0) {  // There is more of it than can be kept.
+  } else if (!fits()) {  // There is more of it than can be kept.
     served_.fate = fate == http::Fate::store ? "tombstone" : word_of(fate);
     const std::string body = std::exchange(answer.body, {});
     auto finish = [&](Callback<void(std::optional<Answer>)> done) {
       execution.finish_streamed(answer, told, std::move(done));
     };
     std::optional<Answer> instead = co_await completion<std::optional<Answer>>(loop_, finish);
-    if (!instead) co_return co_await relay(exchange, std::move(answer), body);
+    if (!instead) co_return co_await relay(exchange, body);
     co_await exchange.join();
     co_return co_await send(*instead, wants_more());
-  } else {
+  } else if (!exchange.join_now()) {
     co_await exchange.join();
   }
   served_.fate = word_of(fate);
-  auto finish = [&](Callback<void(Answer)> done) { execution.finish(std::move(answer), fate, std::move(done)); };
-  const Answer given = co_await completion<Answer>(loop_, finish);
+  Pending<Answer> finished(loop_);
+  execution.finish(std::move(answer), fate, finished.callback());
+  if (!finished.is_there()) co_await finished.wait();
+  const Answer given = finished.take();
   co_return co_await send(given, wants_more());
 }
 

@@ -30,16 +30,10 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
   const std::string head = write_request_head(head_, framing, from);
   BodySource source;
   source.bytes = body;
-  std::optional<Space> begin;
-  if (framing.kind == Framing::Kind::length && !parser_->is_done() && client_.buffer.size() > 0) {
-    // What is there of the body goes out with the head. Nothing is waited for.
-    begin.emplace(loop_);
-    const Piece piece = co_await read_piece(client_, *parser_, begin->span(), options_.timeouts.body);
-    source.bytes = begin->first(piece.got);
-  }
-  if (!parser_->is_done()) {
+  // What is there of the body goes out with the head. Nothing is waited for.
+  if (framing.kind == Framing::Kind::length && !incoming().is_done()) source.bytes = take_piece(client_).bytes;
+  if (!incoming().is_done()) {
     source.client = &client_;
-    source.parser = &*parser_;
     source.chunked = framing.kind == Framing::Kind::chunked;
     if (!trailers.empty()) source.trailers = &trailers;
   }
@@ -63,19 +57,18 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
     served_.cause = to_string(trouble);
     if (trouble == Trouble::client_gone) co_return Next::vanish;
     const Answer answer = answer_to(trouble);
-    co_return co_await send(answer, parser_->is_done() && wants_more());
+    co_return co_await send(answer, incoming().is_done() && wants_more());
   }
-  served_.upstream_status = exchange->answer().get().result_int();
+  served_.upstream_status = exchange->answer().status();
   if (exchange->has_tunnel()) co_return co_await tunnel(*exchange);
-  Answer answer = head_of(exchange->answer());
-  co_return co_await relay(*exchange, std::move(answer), {});
+  co_return co_await relay(*exchange, {});
 }
 
 Task<Session::Next> Session::tunnel(Exchange& exchange) {
-  const Answer head = head_of(exchange.answer());
-  served_.status = head.status;
-  const std::string lines =
-      write_answer_head(head.status, head.reason, head.headers, {.kind = Framing::Kind::tunnel}, head_.version, true);
+  const Incoming& head = exchange.answer();
+  served_.status = head.status();
+  const std::string lines = write_relayed_head(head.status(), head.reason(), forwarded(head.headers()),
+                                               {.kind = Framing::Kind::tunnel}, head_.version, true);
   const std::array<net::const_buffer, 1> out{net::buffer(lines)};
   std::uint64_t written = 0;
   const bool all_sent = co_await exchange.wait_until_sent();
@@ -95,49 +88,52 @@ Task<Session::Next> Session::tunnel(Exchange& exchange) {
 }
 
 // The answer goes to the client as it comes, with what was read of its body already.
-Task<Session::Next> Session::relay(Exchange& exchange, Answer head, std::string_view already) {
-  AnswerParser& parser = exchange.answer();
-  served_.status = head.status;
+Task<Session::Next> Session::relay(Exchange& exchange, std::string_view already) {
+  const Incoming& answer = exchange.answer();
+  const unsigned status = answer.status();
+  served_.status = status;
   Framing framing;
-  const bool bodiless = is_head() || head.status == 204 || head.status == 304;
-  if (const auto length = parser.content_length(); length && head.status != 204) {
+  const bool bodiless = is_head() || status == 204 || status == 304;
+  if (const auto length = answer.content_length(); length && status != 204) {
     framing = {Framing::Kind::length, *length};
   } else if (!bodiless) {
     framing.kind = head_.version == 11 ? Framing::Kind::chunked : Framing::Kind::until_close;
   }
   std::vector<std::string> trailers;
   if (framing.kind == Framing::Kind::chunked && already.empty() && takes_trailers(head_.headers)) {
-    trailers = announced_trailers(views_of(parser.get()));
+    trailers = announced_trailers(answer.headers());
     framing.trailers = joined(trailers);
   }
   // Whether all of the request will have been read by then is not known yet; if it is not, the connection is closed.
-  bool keep_alive = wants_more() && framing.kind != Framing::Kind::until_close;
-  const std::string lines =
-      write_answer_head(head.status, head.reason, head.headers, framing, head_.version, keep_alive);
-  const Space space(loop_);
+  const bool keep_alive = wants_more() && framing.kind != Framing::Kind::until_close;
+  std::string prefix =
+      write_relayed_head(status, answer.reason(), forwarded(answer.headers()), framing, head_.version, keep_alive);
   std::string_view body = already;
-  std::string prefix = lines;
   Next next = Next::keep;
   for (;;) {
     if (body.empty()) {
-      const Piece piece = co_await exchange.read(space.span());
+      Piece piece = exchange.take();
+      if (piece.is_to_come() && !answer.is_done()) piece = co_await exchange.read();
       if (piece.trouble != Piece::End::none) {
         served_.outcome = Outcome::error;
         served_.cause = to_string(trouble_of_answer(piece.trouble));
         next = Next::vanish;  // An answer without its end must not look like one that has it.
       }
-      body = space.first(piece.got);
+      body = piece.bytes;
     }
-    const bool over = body.empty();
+    const bool over = body.empty() || (framing.kind == Framing::Kind::length && answer.is_done());
     std::string_view suffix;
     if (framing.kind == Framing::Kind::chunked && next == Next::keep) {
       prefix += chunk_head(body.size());
-      if (over) prefix += trailer_lines(parser.get(), trailers);
+      if (over) prefix += trailer_lines(answer.trailers(), trailers);
       suffix = "\r\n";
     }
     const std::array<net::const_buffer, 3> out{net::buffer(prefix), net::buffer(body), net::buffer(suffix)};
-    std::uint64_t written = 0;
-    const error_code error = co_await client_.write(out, options_.timeouts.body, written);
+    error_code error;
+    std::uint64_t written = client_.write_now(out);
+    if (written < net::buffer_size(out)) {
+      error = co_await client_.write_rest(out, written, options_.timeouts.body, written);
+    }
     if (error) {
       if (served_.cause.empty()) served_.cause = to_string(Trouble::client_gone);
       next = Next::vanish;
@@ -148,9 +144,11 @@ Task<Session::Next> Session::relay(Exchange& exchange, Answer head, std::string_
     if (over) break;
     body = {};
   }
-  const bool all_sent = co_await exchange.join();
+  std::optional<bool> all_sent = exchange.join_now();
+  if (!all_sent) all_sent = co_await exchange.join();
   if (next != Next::keep) co_return next;
-  co_return keep_alive&& all_sent && parser_->is_done() ? Next::keep : Next::close;
+  const bool clean = *all_sent && incoming().is_done();
+  co_return keep_alive&& clean ? Next::keep : Next::close;
 }
 
 }  // namespace once::proxy

@@ -34,7 +34,7 @@ class ActiveRequest {
 
  private:
   Metrics& metrics_;
-  std::string_view method_;  // The parser's, which outlives this.
+  std::string_view method_;  // The message's, which outlives this.
   bool tls_;
 };
 
@@ -63,11 +63,11 @@ Task<void> Session::run() {
   }
   for (Next next = Next::keep; next == Next::keep && !loop_.closing(); first_ = false) {
     served_ = Served();
-    parser_.reset();
-    path_.clear();
-    key_hash_.clear();
+    path_ = {};
+    key_.clear();
     refusal_.reset();
-    head_ = RequestHead();
+    head_.method = {};
+    head_.version = 11;
     if (!co_await read_head()) {
       if (!refusal_) {
         client_.shut_down();
@@ -111,12 +111,11 @@ Task<bool> Session::read_head() {
   HeadScan scan;
   bool began = first_;
   // An idle connection shall cost little.
-  if (client.buffer.size() == 0 && client.buffer.capacity() > head_piece_bytes) client.buffer.shrink_to_fit();
+  if (client.buffer.capacity() > head_piece_bytes) client.buffer.release();
   auto until = Steady::now() + options_.timeouts.head;
   for (;;) {
     // Empty lines before a request are left out (RFC 9112, section 2.2).
-    const auto seen_bytes = client.buffer.cdata();
-    std::string_view seen(static_cast<const char*>(seen_bytes.data()), seen_bytes.size());
+    const std::string_view seen = client.buffer.view();
     if (scan.bytes == 0 && seen.starts_with("\r\n")) {
       client.buffer.consume(2);
       continue;
@@ -156,26 +155,24 @@ Task<bool> Session::read_head() {
   }
   began_ = Steady::now();
   served_.at = system_clock()->now();
-  parser_.emplace();
-  parser_->header_limit(static_cast<std::uint32_t>(scan.bytes));
-  parser_->body_limit(boost::none);
-  const bool other_http = is_other_http({static_cast<const char*>(client.buffer.cdata().data()), scan.bytes});
-  error_code error;
-  client.buffer.consume(parser_->put(client.buffer.data(), error));
-  if ((error && error != bhttp::error::need_more && error != bhttp::error::need_buffer) || !parser_->is_header_done()) {
+  Incoming& message = client.message;
+  const std::string_view bytes = client.buffer.view().substr(0, scan.bytes);
+  if (!message.read_request(bytes)) {
+    const bool other_http = is_other_http(bytes);
     served_.cause = other_http ? "not-supported" : "malformed";
     refusal_ = other_http ? malformed(505, "Only HTTP/1.0 and HTTP/1.1 are understood here.")
                           : malformed(400, "The request line or a header cannot be read.");
     co_return false;
   }
-  const auto method = parser_->get().method_string();
-  const auto target = parser_->get().target();
-  head_.method = {method.data(), method.size()};
-  head_.target.assign(target.data(), target.size());
-  head_.version = parser_->get().version();
-  head_.headers = views_of(parser_->get());
-  const auto refusal = check_request(head_);
-  path_ = head_.target.substr(0, head_.target.find_first_of("?#"));
+  client.buffer.consume(scan.bytes);
+  head_.method = message.method();
+  head_.target.assign(message.target());
+  head_.host.clear();
+  head_.version = message.version();
+  head_.headers.assign(message.headers().begin(), message.headers().end());
+  auto refusal = check_request(head_);
+  if (!refusal && !message.is_framed_well()) refusal = {400, "Where its body ends is not clear."};
+  path_ = std::string_view(head_.target).substr(0, head_.target.find_first_of("?#"));
   if (refusal) {
     served_.cause = refusal->status == 400 ? "malformed" : "not-supported";
     refusal_ = malformed(refusal->status, refusal->detail);
@@ -188,33 +185,32 @@ Task<bool> Session::read_head() {
   co_return true;
 }
 
-http::Request Session::view(std::string_view body) const {
-  return {.method = head_.method, .target = head_.target, .headers = head_.headers, .body = body, .principal = {}};
-}
-
 Framing Session::request_framing() const {
-  if (parser_->chunked()) return {Framing::Kind::chunked, 0};
-  if (const auto length = parser_->content_length()) return {Framing::Kind::length, *length};
+  if (incoming().chunked()) return {Framing::Kind::chunked, 0};
+  if (const auto length = incoming().content_length()) return {Framing::Kind::length, *length};
   return {};
 }
 
-bool Session::wants_more() const { return parser_->keep_alive() && !loop_.draining(); }
+bool Session::wants_more() const { return incoming().keep_alive() && !loop_.draining(); }
 
 Task<Session::Next> Session::serve() {
-  const http::Request head = view({});
+  request_.method = head_.method;
+  request_.target = head_.target;
+  request_.headers.assign(head_.headers.begin(), head_.headers.end());
+  request_.body = {};
   rules_ = loop_.rules;
-  endpoint_ = rules_->find(head);
+  endpoint_ = rules_->find(request_);
   if (endpoint_ == nullptr) {
     served_.outcome = Outcome::refused;
     served_.cause = "path-unclear";
     const Answer answer = rules_->unclear();
-    co_return co_await send(answer, parser_->is_done() && wants_more());
+    co_return co_await send(answer, incoming().is_done() && wants_more());
   }
-  Examination examined = endpoint_->rules().examine_head(head);
+  Examination examined = endpoint_->rules().examine_head(request_);
   switch (examined.kind) {
     case Examination::Kind::refuse: {
       served_.outcome = Outcome::refused;
-      co_return co_await send(examined.answer, parser_->is_done() && wants_more());
+      co_return co_await send(examined.answer, incoming().is_done() && wants_more());
     }
     case Examination::Kind::pass:
       served_.outcome = Outcome::passed;
@@ -227,15 +223,18 @@ Task<Session::Next> Session::serve() {
     case Examination::Kind::operation:
       co_return co_await serve_operation();
   }
-  co_await send_continue();
+  if (waits_for_continue()) co_await send_continue();
   co_return co_await pass({}, false);
 }
 
-Task<void> Session::send_continue() {
+bool Session::waits_for_continue() const {
   const bool expected = std::ranges::any_of(head_.headers, [](const http::HeaderView& header) {
     return http::same_name(header.name, "Expect") && http::same_name(header.value, "100-continue");
   });
-  if (!expected || head_.version != 11 || parser_->is_done() || client_.buffer.size() > 0) co_return;
+  return expected && head_.version == 11 && !incoming().is_done() && client_.buffer.size() == 0;
+}
+
+Task<void> Session::send_continue() {
   static constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
   const std::array<net::const_buffer, 1> out{net::buffer(go_on)};
   std::uint64_t written = 0;
@@ -253,8 +252,11 @@ Task<Session::Next> Session::send(const Answer& answer, bool keep_alive) {
   const std::string lines =
       write_answer_head(answer.status, answer.reason, answer.headers, framing, head_.version, keep_alive);
   const std::array<net::const_buffer, 2> out{net::buffer(lines), net::buffer(body)};
-  std::uint64_t written = 0;
-  const error_code error = co_await client_.write(out, options_.timeouts.body, written);
+  error_code error;
+  std::uint64_t written = client_.write_now(out);
+  if (written < net::buffer_size(out)) {
+    error = co_await client_.write_rest(out, written, options_.timeouts.body, written);
+  }
   if (error) {
     if (served_.cause.empty()) served_.cause = to_string(Trouble::client_gone);
     co_return Next::vanish;
@@ -268,7 +270,7 @@ void Session::tell() {
   served_.client = address_;
   served_.method = head_.method;
   served_.path = path_;
-  served_.key_hash = key_hash_;
+  served_.stored_key = key_;
   served_.took = Steady::now() - began_;
   options_.on_served(served_);
 }

@@ -34,14 +34,15 @@ class Session : public std::enable_shared_from_this<Session> {
   Task<Next> run_claimed(http::Execution& execution, const std::string& body);
   Task<Next> keep_answer(http::Execution& execution, Exchange& exchange);
   Task<Next> pass(std::string_view body, bool body_was_read);
-  Task<Next> relay(Exchange& exchange, http::Answer head, std::string_view already);
+  Task<Next> relay(Exchange& exchange, std::string_view already);
   Task<Next> tunnel(Exchange& exchange);
   Task<Next> send(const http::Answer& answer, bool keep_alive);
   Task<bool> read_body(std::string& body);  // False: there is none, see refusal_.
+  [[nodiscard]] bool waits_for_continue() const;
   Task<void> send_continue();
   Task<void> linger();
 
-  [[nodiscard]] http::Request view(std::string_view body) const;
+  [[nodiscard]] const Incoming& incoming() const noexcept { return client_.message; }  // The request.
   [[nodiscard]] Framing request_framing() const;
   [[nodiscard]] Arrival arrival() const { return {.address = address_, .tls = options_.certificate.has_value()}; }
   [[nodiscard]] bool is_head() const { return head_.method == "HEAD"; }
@@ -53,15 +54,15 @@ class Session : public std::enable_shared_from_this<Session> {
   Connection client_;
   std::string address_;
   // Of the request that is served.
-  std::optional<RequestParser> parser_;
   std::shared_ptr<http::Endpoints> rules_;  // A reload meanwhile does not concern it.
   http::Endpoint* endpoint_ = nullptr;
   RequestHead head_;
+  http::Request request_;                // The same for the rules.
   std::optional<http::Answer> refusal_;  // To be sent by read_head()'s caller.
   Steady::time_point began_;
   Served served_;
-  std::string path_;
-  std::string key_hash_;
+  std::string_view path_;
+  std::string key_;  // As stored. Empty: none.
   bool first_ = true;
 };
 

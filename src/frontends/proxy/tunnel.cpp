@@ -30,7 +30,7 @@ struct Tunnel {
 Task<void> carry(Tunnel& tunnel, Connection& from, Connection& to, std::uint64_t& count) {
   for (;;) {
     if (from.buffer.size() > 0) {
-      const std::array<net::const_buffer, 1> out{from.buffer.cdata()};
+      const std::array<net::const_buffer, 1> out{net::buffer(from.buffer.view())};
       std::uint64_t written = 0;
       if (co_await to.write(out, tunnel.write_limit, written)) co_return tunnel.break_off(TunnelEnd::Kind::broken);
       count += from.buffer.size();

@@ -71,6 +71,26 @@ Trouble trouble_of_answer(Piece::End end) noexcept {
   return Trouble::bad_answer;
 }
 
+Piece take_piece(Connection& connection) {
+  const Incoming::Step step = connection.message.take(connection.buffer.view());
+  connection.buffer.consume(step.skipped + step.piece.size());
+  return {step.piece, step.malformed ? Piece::End::bad : Piece::End::none};
+}
+
+Task<Piece> read_piece(Connection& connection, Millis limit) {
+  for (;;) {
+    const Piece piece = take_piece(connection);
+    if (!piece.is_to_come() || connection.message.is_done()) co_return piece;
+    const error_code error = co_await connection.fill(limit);
+    if (error == net::error::eof) {
+      co_return Piece{{}, connection.message.end_with_connection() ? Piece::End::none : Piece::End::gone};
+    }
+    if (error == net::error::timed_out) co_return Piece{{}, Piece::End::late};
+    if (error == net::error::no_buffer_space) co_return Piece{{}, Piece::End::bad};
+    if (error) co_return Piece{{}, Piece::End::gone};
+  }
+}
+
 Task<Trouble> open_connection(Loop& loop, std::size_t service, Millis limit, std::unique_ptr<Connection>& connection,
                               std::string& problem) {
   const Address& address = loop.services->at(service).address;
@@ -108,34 +128,44 @@ Task<Trouble> open_connection(Loop& loop, std::size_t service, Millis limit, std
 }
 
 Task<Trouble> Exchange::start(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to) {
-  const Trouble connected = co_await connect();
-  if (connected != Trouble::none) co_return connected;
+  if (!choose()) {
+    const Trouble connected = co_await connect();
+    if (connected != Trouble::none) co_return connected;
+  }
   const Trouble trouble = co_await talk(head, body, is_head_method, interim_to);
   const auto now = Steady::now();
   if (trouble == Trouble::none) {
-    services_->answered(use_.index(), answer_->get().result_int(), now);
+    services_.answered(use_.index(), answer().status(), now);
   } else if (trouble == Trouble::lost || trouble == Trouble::late || trouble == Trouble::bad_answer) {
-    if (!reused_ && !loop_.closing()) services_->troubled(use_.index(), to_string(trouble), now);
+    if (!reused_ && !loop_.closing()) services_.troubled(use_.index(), to_string(trouble), now);
   }
   co_return trouble;
 }
 
+// Chooses a service. True: and has a kept connection to it.
+bool Exchange::choose() {
+  auto chosen = services_.choose(tried_, Steady::now());
+  if (!chosen) return false;
+  use_ = std::move(*chosen);
+  has_service_ = true;
+  service_ = services_.name(use_.index());
+  connection_ = loop_.take_kept(use_.index());
+  reused_ = connection_ != nullptr;
+  return reused_;
+}
+
 // Another one is asked only as long as nothing went out.
 Task<Trouble> Exchange::connect() {
-  std::vector<std::size_t> tried;
   Trouble trouble = Trouble::unreachable;
-  while (auto chosen = services_->choose(tried, Steady::now())) {
-    use_ = std::move(*chosen);
+  while (has_service_) {
     const std::size_t index = use_.index();
-    service_ = services_->name(index);
-    connection_ = loop_.take_kept(index);
-    reused_ = connection_ != nullptr;
-    if (reused_) co_return Trouble::none;
     std::string problem;
     trouble = co_await open_connection(loop_, index, options_.timeouts.connect, connection_, problem);
     if (trouble == Trouble::none || loop_.closing()) break;
-    services_->unreachable(index, problem, Steady::now());
-    tried.push_back(index);
+    services_.unreachable(index, problem, Steady::now());
+    tried_.push_back(index);
+    has_service_ = false;
+    if (choose()) co_return Trouble::none;
   }
   co_return trouble;
 }
@@ -186,19 +216,18 @@ Task<void> Exchange::send(std::shared_ptr<Exchange> self, std::string_view head,
 }
 
 Task<Trouble> Exchange::send_body(BodySource body) {
-  const Space space(loop_);
   for (;;) {
-    const Piece piece = co_await read_piece(*body.client, *body.parser, space.span(), options_.timeouts.body);
+    const Piece piece = co_await read_piece(*body.client, options_.timeouts.body);
     if (piece.trouble != Piece::End::none) co_return of_client(piece.trouble);
-    body_bytes_ += piece.got;
-    const std::string size = body.chunked ? chunk_head(piece.got) : std::string();
+    const bool over = piece.bytes.empty();
+    body_bytes_ += piece.bytes.size();
+    const std::string size = body.chunked ? chunk_head(piece.bytes.size()) : std::string();
     std::string end = body.chunked ? "\r\n" : "";
-    if (piece.got == 0 && body.trailers != nullptr) end.insert(0, trailer_lines(body.parser->get(), *body.trailers));
-    const std::array<net::const_buffer, 3> out{net::buffer(size), net::buffer(space.first(piece.got)),
-                                               net::buffer(end)};
+    if (over && body.trailers != nullptr) end.insert(0, trailer_lines(body.client->message.trailers(), *body.trailers));
+    const std::array<net::const_buffer, 3> out{net::buffer(size), net::buffer(piece.bytes), net::buffer(end)};
     const error_code error = co_await connection_->write(out, options_.timeouts.body, written_);
     if (error) co_return error == net::error::timed_out ? Trouble::late : Trouble::lost;
-    if (piece.got == 0) co_return Trouble::none;
+    if (over) co_return Trouble::none;
   }
 }
 
@@ -207,8 +236,7 @@ Task<Trouble> Exchange::read_head(bool is_head_method, Connection* interim_to) {
   for (int heads = 0; heads <= max_interim_answers; ++heads) {
     HeadScan scan;
     for (;;) {
-      const auto seen = connection.buffer.cdata();
-      scan = scan_head({static_cast<const char*>(seen.data()), seen.size()}, scan.bytes);
+      scan = scan_head(connection.buffer.view(), scan.bytes);
       if (scan.kind == HeadScan::Kind::malformed) co_return Trouble::bad_answer;
       if (scan.kind == HeadScan::Kind::complete) break;
       if (connection.buffer.size() > options_.max_head_bytes) co_return Trouble::bad_answer;
@@ -217,30 +245,21 @@ Task<Trouble> Exchange::read_head(bool is_head_method, Connection* interim_to) {
       if (error == net::error::no_buffer_space) co_return Trouble::bad_answer;
       if (error) co_return connection.buffer.size() == 0 ? Trouble::lost : Trouble::bad_answer;
     }
-    answer_.emplace();
-    AnswerParser& answer = *answer_;
-    answer.header_limit(static_cast<std::uint32_t>(scan.bytes));
-    answer.body_limit(boost::none);
-    answer.skip(is_head_method);
-    error_code error;
-    connection.buffer.consume(answer.put(connection.buffer.data(), error));
-    if ((error && error != bhttp::error::need_more && error != bhttp::error::need_buffer) || !answer.is_header_done()) {
-      co_return Trouble::bad_answer;
-    }
-    const auto headers = views_of(answer.get());
-    const unsigned status = answer.get().result_int();
-    const bool is_tunnel = status == 101 && !websocket_key_.empty() && accepts_websocket(headers, websocket_key_);
-    if (status < 100 || (status == 101 && !is_tunnel) || !is_framed_well(headers, answer.get().version())) {
-      co_return Trouble::bad_answer;
-    }
+    Incoming& answer = connection.message;
+    const bool is_read = answer.read_answer(connection.buffer.view().substr(0, scan.bytes), is_head_method);
+    connection.buffer.consume(scan.bytes);
+    if (!is_read || !answer.is_framed_well()) co_return Trouble::bad_answer;
+    const unsigned status = answer.status();
+    const bool is_tunnel =
+        status == 101 && !websocket_key_.empty() && accepts_websocket(answer.headers(), websocket_key_);
+    if (status == 101 && !is_tunnel) co_return Trouble::bad_answer;
     if (status >= 200 || is_tunnel) {
       head_read_ = true;
       connection.clear_read_deadline();
       co_return Trouble::none;
     }
-    const auto reason = answer.get().reason();
     if (status == 100 || interim_to == nullptr) continue;
-    const std::string lines = write_interim_head(status, {reason.data(), reason.size()}, forwarded(headers));
+    const std::string lines = write_interim_head(status, answer.reason(), forwarded(answer.headers()));
     const std::array<net::const_buffer, 1> out{net::buffer(lines)};
     std::uint64_t written = 0;
     // That the client has gone is found out when it gets the answer.
@@ -249,30 +268,29 @@ Task<Trouble> Exchange::read_head(bool is_head_method, Connection* interim_to) {
   co_return Trouble::bad_answer;
 }
 
-Task<Piece> Exchange::read(std::span<char> into) {
-  return read_piece(*connection_, *answer_, into, options_.timeouts.body);
-}
-
 Task<bool> Exchange::wait_until_sent() {
   co_await sent_.wait();
   co_return sending_ == Trouble::none;
 }
 
 Task<bool> Exchange::join() {
-  if (!sending_started_) co_return false;
-  if (!sent_.is_set()) {
-    // The answer is over and the request is not: nothing good can follow on either connection.
-    connection_->close();
-    if (body_.client != nullptr) body_.client->cancel();
-    co_await sent_.wait();
-    co_return false;
-  }
-  if (sending_ != Trouble::none) co_return false;
-  if (answer_ && answer_->is_done() && answer_->get().keep_alive() && connection_->buffer.size() == 0 &&
+  if (const auto sent = join_now()) co_return *sent;
+  // The answer is over and the request is not: nothing good can follow on either connection.
+  connection_->close();
+  if (body_.client != nullptr) body_.client->cancel();
+  co_await sent_.wait();
+  co_return false;
+}
+
+std::optional<bool> Exchange::join_now() {
+  if (!sending_started_) return false;
+  if (!sent_.is_set()) return std::nullopt;
+  if (sending_ != Trouble::none) return false;
+  if (head_read_ && answer().is_done() && answer().keep_alive() && connection_->buffer.size() == 0 &&
       connection_->socket.is_open() && websocket_key_.empty()) {
     loop_.keep(std::move(connection_), use_.index(), options_.timeouts.upstream_idle, options_.max_idle_upstream);
   }
-  co_return true;
+  return true;
 }
 
 }  // namespace once::proxy

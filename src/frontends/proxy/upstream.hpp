@@ -37,13 +37,16 @@ std::string_view to_string(Trouble trouble) noexcept;
   return trouble == Trouble::unreachable || trouble == Trouble::connect_late || trouble == Trouble::no_tls;
 }
 
-// Reads on in a body: `got` bytes of it are in `into`. 0 and none: it is over.
+// Of the body of a connection's message: where it lies until the connection is read on. Empty and none: it is over.
 struct Piece {
-  std::size_t got = 0;
+  std::string_view bytes;
   enum class End : std::uint8_t { none, gone, late, bad } trouble = End::none;
+
+  [[nodiscard]] bool is_to_come() const noexcept { return bytes.empty() && trouble == End::none; }  // Or it is over.
 };
-template <class Parser>
-Task<Piece> read_piece(Connection& connection, Parser& parser, std::span<char> into, Millis limit);
+// What was read already, which needs no coroutine.
+Piece take_piece(Connection& connection);
+Task<Piece> read_piece(Connection& connection, Millis limit);
 
 // What it means that an answer's body ended so.
 Trouble trouble_of_answer(Piece::End end) noexcept;
@@ -52,7 +55,6 @@ Trouble trouble_of_answer(Piece::End end) noexcept;
 struct BodySource {
   std::string_view bytes;
   Connection* client = nullptr;
-  RequestParser* parser = nullptr;
   bool chunked = false;
   const std::vector<std::string>* trailers = nullptr;  // Of a chunked one: what may follow it.
 };
@@ -71,23 +73,29 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   // Before start(): a 101 that accepts this key is an answer, too. The connection is then for a tunnel, and never kept.
   void ask_for_tunnel(std::string_view websocket_key) { websocket_key_ = websocket_key; }
-  [[nodiscard]] bool has_tunnel() const noexcept { return answer_->get().result_int() == 101; }
+  [[nodiscard]] bool has_tunnel() const noexcept { return connection_->message.status() == 101; }
   // In place of read() and join(), once all of the request is out.
   Task<bool> wait_until_sent();  // False: it never was.
   [[nodiscard]] Connection& connection() noexcept { return *connection_; }
 
-  [[nodiscard]] AnswerParser& answer() noexcept { return *answer_; }
+  // Between start() and join().
+  [[nodiscard]] const Incoming& answer() const noexcept { return connection_->message; }
   [[nodiscard]] std::string_view service() const noexcept { return service_; }  // Which was asked; empty: none.
   [[nodiscard]] bool reused() const noexcept { return reused_; }
   [[nodiscard]] std::uint64_t request_body_bytes() const noexcept { return body_bytes_; }
 
-  Task<Piece> read(std::span<char> into);
+  // Of the answer's body.
+  Piece take() { return take_piece(*connection_); }
+  Task<Piece> read() { return read_piece(*connection_, options_.timeouts.body); }
 
   // Ends the exchange: waits for whoever writes, and keeps the connection for the next one if it is clean. Must be
   // called after start(), whatever it gave. True if all of the request was sent.
   Task<bool> join();
+  // The same if there is nobody to wait for, which is nearly always. Empty: there is.
+  std::optional<bool> join_now();
 
  private:
+  bool choose();
   Task<Trouble> connect();
   Task<Trouble> talk(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to);
   Task<Trouble> read_head(bool is_head_method, Connection* interim_to);
@@ -96,11 +104,12 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   Loop& loop_;
   const ProxyOptions& options_;
-  std::shared_ptr<Services> services_ = loop_.services;
+  Services& services_ = *loop_.services;
   Services::Use use_;  // Of the service that was chosen.
+  std::vector<std::size_t> tried_;
+  bool has_service_ = false;
   std::string_view service_;
   std::unique_ptr<Connection> connection_;
-  std::optional<AnswerParser> answer_;
   Event sent_;  // Whoever writes is done.
   BodySource body_;
   std::string websocket_key_;
@@ -111,35 +120,5 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   bool head_read_ = false;
   bool sending_started_ = false;
 };
-
-template <class Parser>
-Task<Piece> read_piece(Connection& connection, Parser& parser, std::span<char> into, Millis limit) {
-  for (;;) {
-    if (parser.is_done()) co_return Piece{};
-    auto& body = parser.get().body();
-    body.data = into.data();
-    body.size = into.size();
-    body.more = true;
-    error_code error;
-    if (connection.buffer.size() > 0) {
-      const std::size_t used = parser.put(connection.buffer.data(), error);
-      connection.buffer.consume(used);
-      if (error && error != bhttp::error::need_buffer && error != bhttp::error::need_more) {
-        co_return Piece{0, Piece::End::bad};
-      }
-      if (const std::size_t got = into.size() - body.size; got > 0) co_return Piece{got, Piece::End::none};
-      if (error != bhttp::error::need_more) continue;
-    }
-    error = co_await connection.fill(limit);
-    if (error == net::error::eof) {
-      parser.put_eof(error);
-      if (!error && parser.is_done()) co_return Piece{};
-      co_return Piece{0, Piece::End::gone};
-    }
-    if (error == net::error::timed_out) co_return Piece{0, Piece::End::late};
-    if (error == net::error::no_buffer_space) co_return Piece{0, Piece::End::bad};
-    if (error) co_return Piece{0, Piece::End::gone};
-  }
-}
 
 }  // namespace once::proxy

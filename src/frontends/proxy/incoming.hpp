@@ -1,0 +1,87 @@
+// A message of HTTP/1.x as it is read: its head, and then its body without what frames it. No socket in it. Heads come
+// from scan_head(), which has held the bytes to the grammar of lines; what is in the lines is held to its grammar here
+// (RFC 9112, sections 3, 4, 5 and 7.1), strictly: who is lenient reads what the next one reads otherwise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/frontends/http/message.hpp>
+
+namespace once::proxy {
+
+class Incoming {
+ public:
+  Incoming() = default;
+  Incoming(const Incoming&) = delete;  // Views into itself.
+  Incoming& operator=(const Incoming&) = delete;
+
+  // Begin a message with its head, all of it, of which a copy is kept until the next one. False: it cannot be read.
+  [[nodiscard]] bool read_request(std::string_view head);
+  [[nodiscard]] bool read_answer(std::string_view head, bool to_head);  // `to_head`: no body follows.
+
+  [[nodiscard]] std::string_view method() const noexcept { return method_; }
+  [[nodiscard]] std::string_view target() const noexcept { return target_; }
+  [[nodiscard]] unsigned version() const noexcept { return version_; }  // 10 or 11
+  [[nodiscard]] unsigned status() const noexcept { return status_; }    // 100 to 999
+  [[nodiscard]] std::string_view reason() const noexcept { return reason_; }
+  [[nodiscard]] const std::vector<http::HeaderView>& headers() const noexcept { return headers_; }
+
+  // False: what the head says of its body has more than one reading. Then nothing below means anything.
+  [[nodiscard]] bool is_framed_well() const noexcept { return framed_well_; }
+  [[nodiscard]] bool chunked() const noexcept { return chunked_; }
+  [[nodiscard]] std::optional<std::uint64_t> content_length() const noexcept { return length_; }
+  // May another message follow on the connection, as far as this one and its sender are concerned?
+  [[nodiscard]] bool keep_alive() const noexcept { return keep_alive_; }
+
+  [[nodiscard]] bool is_done() const noexcept { return state_ == State::done; }
+
+  // Goes on in the body with the bytes that follow what was taken before. Nothing skipped and no piece: more are
+  // needed, unless it is done.
+  struct Step {
+    std::size_t skipped = 0;  // Of `bytes`, what frames the body, before the piece.
+    std::string_view piece;   // Follows them.
+    bool malformed = false;
+  };
+  [[nodiscard]] Step take(std::string_view bytes);
+  // The connection has ended. Is the body over by that?
+  [[nodiscard]] bool end_with_connection() noexcept;
+
+  // Behind a chunked body, when it is done.
+  [[nodiscard]] const http::Headers& trailers() const noexcept { return trailers_; }
+
+ private:
+  enum class State : std::uint8_t { done, length, to_end, chunk_size, chunk_data, chunk_end, trailers };
+
+  void begin(std::string_view head);
+  [[nodiscard]] bool read_version(std::string_view text) noexcept;
+  [[nodiscard]] bool read_fields(std::string_view lines);
+  [[nodiscard]] bool note(const http::HeaderView& field);
+  void settle_framing();
+
+  std::string text_;
+  std::string_view method_;
+  std::string_view target_;
+  std::string_view reason_;
+  std::vector<http::HeaderView> headers_;
+  http::Headers trailers_;
+  std::optional<std::uint64_t> length_;
+  std::uint64_t left_ = 0;  // Of the body, or of the chunk.
+  std::size_t trailer_bytes_ = 0;
+  unsigned version_ = 11;
+  unsigned status_ = 0;
+  unsigned lengths_ = 0;  // Lines that frame the body.
+  unsigned codings_ = 0;
+  State state_ = State::done;
+  bool framed_well_ = true;
+  bool chunked_ = false;
+  bool says_close_ = false;
+  bool says_keep_alive_ = false;
+  bool keep_alive_ = false;
+};
+
+}  // namespace once::proxy
