@@ -3,12 +3,13 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
-#include <once/codec_json.hpp>
 #include <once/engine/engine.hpp>
-#include <once/engine/exceptions.hpp>
+#include <once/frontends/lambda/idempotent.hpp>
 #include <once/keys/key_deriver.hpp>
 #include <once/stores/open.hpp>
 
@@ -31,31 +32,24 @@ std::string variable(const char* name) {
 }
 
 // [moved]
-class Handler {
- public:
-  Handler(once::keys::Dialect dialect, const std::string& store_url)
-      : keys_({.scope =
-                   once::keys::powertools_scope(dialect, variable("AWS_LAMBDA_FUNCTION_NAME"),
-                                                dialect == once::keys::Dialect::powertools_python ? "app.handler" : ""),
-               .expression = "order_id",  // event_key_jmespath, eventKeyJmesPath
-               .validation = "amount",    // payload_validation_jmespath, payloadValidationJmesPath
-               .dialect = dialect}),
-        engine_({.store = once::open_store(store_url), .policy = {.retention = std::chrono::hours(1)}}) {
-  }  // expires_after_seconds
+// What the library was configured with.
+once::lambda::IdempotentOptions options_for(once::keys::Dialect dialect) {
+  once::lambda::IdempotentOptions options{
+      .key = "order_id",     // event_key_jmespath, eventKeyJmesPath
+      .validate = "amount",  // payload_validation_jmespath, payloadValidationJmesPath
+      .name = dialect == once::keys::Dialect::powertools_python ? "app.handler" : "",
+      .dialect = dialect};
+  options.policy = once::Policy{.retention = std::chrono::hours(1)};  // expires_after_seconds, expiresAfterSeconds
+  return options;
+}
 
-  std::string operator()(const std::string& event) {
-    const auto work = [&] { return charge(nlohmann::json::parse(event)); };
-    const once::keys::Derived derived = keys_.derive(event);
-    const once::Outcome outcome =
-        derived.key ? engine_.run({.key = *derived.key, .fingerprint = derived.fingerprint}, work)
-                    : engine_.run_unprotected(work);  // As the library does with an event without a key.
-    return outcome.value();                           // JSON. Throws Conflict, Mismatch ... where there is no result.
-  }
-
- private:
-  once::keys::KeyDeriver keys_;
-  once::Engine engine_;
-};
+// For once::lambda::run(), or any other runtime.
+once::lambda::Handler make_handler(once::Engine& engine, once::keys::Dialect dialect) {
+  return once::lambda::idempotent(engine, options_for(dialect), [](std::string_view event) {
+    const Receipt receipt = charge(nlohmann::json::parse(event));
+    return nlohmann::json(receipt).dump();
+  });
+}
 // [/moved]
 
 }  // namespace
@@ -63,9 +57,10 @@ class Handler {
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   try {
-    Handler handler(once::keys::dialect_from(argv[1]).value(), variable("ONCE_STORE"));
-    std::printf("%s\n", handler(argv[2]).c_str());
-  } catch (const once::Exception& error) {
+    once::Engine engine({.store = once::open_store(variable("ONCE_STORE"))});
+    const once::lambda::Handler handler = make_handler(engine, once::keys::dialect_from(argv[1]).value());
+    std::printf("%s\n", handler(argv[2], {}).c_str());
+  } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
   }
