@@ -35,6 +35,8 @@ test:
 	@command -v npm >/dev/null || $(SETUP) node
 	@tools/python-tools >/dev/null
 	@tools/node-tools >/dev/null
+	@command -v go >/dev/null || $(SETUP) go
+	@tools/go-tools >/dev/null
 	@tools/test dev
 
 bench:

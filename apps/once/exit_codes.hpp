@@ -14,7 +14,9 @@ enum ExitCode : int {
   exit_not_found = 127,       // The command was not found, as shells have it. Nothing was run.
   exit_signal_base = 128,     // 128 + n: the command died of signal n, as shells have it.
 
-  exit_no_record = 239,    // show, resolve, release, extend: no record has this key.
+  exit_function_error = 237,  // lambda invoke: an invocation was answered with an error.
+  exit_function_died = 238,   // lambda invoke: an invocation timed out, or the function gave no answer.
+  exit_no_record = 239,       // show, resolve, release, extend: no record has this key.
   exit_conflict = 240,     // Somebody else runs it now; operator commands: refused, the record is not as it has to be.
   exit_mismatch = 241,     // The key was used for something else.
   exit_unknown = 242,      // It was started and nobody knows how it ended: see `once resolve`.

@@ -1,9 +1,5 @@
 // once key: which key and fingerprint an event gets, and the exact text that was hashed.
 #include <CLI/CLI.hpp>
-#include <array>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,6 +9,7 @@
 
 #include "commands.hpp"
 #include "exit_codes.hpp"
+#include "read_input.hpp"
 #include "report.hpp"
 #include "text.hpp"
 
@@ -26,32 +23,6 @@ struct KeyCommand {
   std::string file;
   bool json = false;
 };
-
-struct Close {
-  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-};
-
-std::string read_event(const std::string& name) {
-  std::unique_ptr<std::FILE, Close> opened;
-  std::FILE* file = stdin;
-  if (name != "-") {
-    opened.reset(std::fopen(name.c_str(), "rbe"));
-    file = opened.get();
-  }
-  std::string text;
-  std::array<char, 65536> part{};
-  std::size_t length = 0;
-  // Beyond the limit nothing more is needed to refuse it.
-  while (file != nullptr && text.size() <= keys::max_event_bytes &&
-         (length = std::fread(part.data(), 1, part.size(), file)) > 0) {
-    text.append(part.data(), length);
-  }
-  if (file == nullptr || std::ferror(file) != 0) {
-    throw Exception(ErrorKind::misuse, "cannot read " + (name == "-" ? "standard input" : "'" + escaped(name) + "'") +
-                                           ": " + std::strerror(errno));
-  }
-  return text;
-}
 
 std::string fingerprint_text(const keys::Derived& derived, keys::Dialect dialect) {
   return derived.fingerprint.empty() ? "" : keys::digest_text(dialect, derived.fingerprint.bytes());
@@ -67,7 +38,7 @@ int show_key(KeyCommand options) {
   if (!is_utf8(options.recipe.scope)) throw Exception(ErrorKind::misuse, "--scope is not UTF-8");
   options.recipe.dialect = *dialect;
   const keys::KeyDeriver deriver(options.recipe);
-  const std::string event = read_event(options.file);
+  const std::string event = read_input(options.file, keys::max_event_bytes);
 
   keys::Derived derived;
   try {

@@ -33,8 +33,6 @@
 #include "supervise.hpp"
 #include "text.hpp"
 
-extern char** environ;
-
 namespace once::cli {
 
 namespace {
@@ -145,21 +143,6 @@ class Desk {
   News& news_;
   Signals& signals_;
 };
-
-std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& ours) {
-  std::vector<std::string> out;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const std::string_view name = text.substr(0, text.find('='));
-    const bool replaced = std::any_of(ours.begin(), ours.end(), [&](const auto& pair) { return pair.first == name; });
-    if (!replaced) out.emplace_back(text);
-  }
-  for (const auto& [name, value] : ours) {
-    // The environment cannot hold a NUL byte; such a key is left out rather than cut short.
-    if (value.find('\0') == std::string::npos) out.push_back(name + "=" + value);
-  }
-  return out;
-}
 
 // The output of a command is bytes, which not every store's records can hold. Better said before it has run.
 void require_bytes([[maybe_unused]] const std::string& url) {

@@ -415,6 +415,21 @@ Supervised supervise(const SuperviseOptions& options, Signals& signals, Recorder
   return Supervision(options, signals, recorder).run();
 }
 
+std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& ours) {
+  std::vector<std::string> out;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    const bool replaced = std::any_of(ours.begin(), ours.end(), [&](const auto& pair) { return pair.first == name; });
+    if (!replaced) out.emplace_back(text);
+  }
+  for (const auto& [name, value] : ours) {
+    // The environment cannot hold a NUL byte; such a key is left out rather than cut short.
+    if (value.find('\0') == std::string::npos) out.push_back(name + "=" + value);
+  }
+  return out;
+}
+
 bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = write(fd, bytes.data(), bytes.size());

@@ -7,6 +7,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <once/time.hpp>
@@ -114,6 +116,10 @@ struct Supervised {
 
 // Throws Exception(unavailable) if nothing could be started. Must be called on the main thread.
 Supervised supervise(const SuperviseOptions& options, Signals& signals, Recorder& recorder);
+
+// Our environment with these variables in place of others of their names. One whose value has a NUL byte, which no
+// environment can hold, is left out rather than cut short.
+std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& ours);
 
 // All of it, on a descriptor that may be anything. False with errno set.
 bool write_all(int fd, std::string_view bytes);

@@ -161,7 +161,8 @@ TEST(LocalApi, TakesOneAnswerOnly) {
 TEST(LocalApi, GivesAnEventToSomebodyElseWhenOneLeft) {
   LocalApi api;
   { Client(api).next(); }
-  ASSERT_TRUE(api.wait_until([](const auto& counts) { return counts.next == 1 && counts.open == 0 && counts.waiting == 0; }));
+  ASSERT_TRUE(
+      api.wait_until([](const auto& counts) { return counts.next == 1 && counts.open == 0 && counts.waiting == 0; }));
   auto outcome = api.submit("{}", {.request_id = "id"});
   Client second(api);
   EXPECT_THAT(second.next().answer(), HasSubstr("Lambda-Runtime-Aws-Request-Id: id"));

@@ -1,0 +1,124 @@
+// A Lambda function for tests of processes: does what its events say.
+//
+//   {"do": "echo"}                gives the event back
+//   {"do": "fail"}                throws FunctionError "Declined"
+//   {"do": "exit"}                ends the process with exit code 3
+//   {"do": "hang"}                never answers
+//   {"do": "note"}                appends a line to $NOTES, then answers with how many the process has handled
+//   {"do": "log"}                 writes to both standard streams
+//   {"do": "environment"}         answers with the variables that Lambda sets
+//   {"do": "charge", "id": "x"}   an operation made idempotent on $ONCE_STORE: charges once, by a line in $NOTES
+//
+// INIT=fail in its environment: it cannot be made; INIT=exit: it ends before it asks; INIT=hang: it never asks.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include <once/engine/engine.hpp>
+#include <once/frontends/lambda/runtime.hpp>
+
+#include <once/stores/open.hpp>
+
+namespace {
+
+using nlohmann::json;
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+void append(const std::string& line) {
+  const int fd = open(variable("NOTES").c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+  const std::string text = line + "\n";
+  if (fd < 0 || write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    throw std::runtime_error("cannot write to $NOTES");
+  }
+  close(fd);
+}
+
+[[noreturn]] void hang() {
+  for (;;) pause();
+}
+
+class TestFunction {
+ public:
+  std::string handle(std::string_view event_text, const once::lambda::Invocation& invocation) {
+    const int number = ++handled_;
+    const json event = json::parse(event_text);
+    const std::string what = event.at("do");
+    if (what == "echo") return std::string(event_text);
+    if (what == "fail") throw once::lambda::FunctionError("Declined", "the card was declined");
+    if (what == "exit") _exit(3);
+    if (what == "hang") {
+      append("hang");
+      hang();
+    }
+    if (what == "note") {
+      append("note " + invocation.request_id);
+      return json({{"handled", number}, {"pid", getpid()}}).dump();
+    }
+    if (what == "log") {
+      constexpr std::string_view out = "to standard output\n";
+      constexpr std::string_view err = "to standard error\n";
+      if (write(STDOUT_FILENO, out.data(), out.size()) < 0 || write(STDERR_FILENO, err.data(), err.size()) < 0) {
+        throw std::runtime_error("cannot write");
+      }
+      return "{}";
+    }
+    if (what == "environment") {
+      json out;
+      for (const char* const name :
+           {"AWS_LAMBDA_FUNCTION_NAME", "AWS_LAMBDA_FUNCTION_VERSION", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "_HANDLER",
+            "LAMBDA_TASK_ROOT", "AWS_LAMBDA_MAX_CONCURRENCY", "AWS_LAMBDA_LOG_GROUP_NAME", "EXTRA"}) {
+        out[name] = variable(name);
+      }
+      out["arn"] = invocation.function_arn;
+      return out.dump();
+    }
+    if (what == "charge") return charge(event);
+    throw std::runtime_error("unknown event");
+  }
+
+ private:
+  std::string charge(const json& event) {
+    const std::lock_guard lock(mutex_);
+    if (!engine_) {
+      engine_ = std::make_unique<once::Engine>(
+          once::EngineOptions{.store = once::open_store(variable("ONCE_STORE")), .scope = "payments"});
+    }
+    const once::Outcome outcome = engine_->run(event.at("id").get<std::string>(), {}, [&](once::Context&) {
+      append("charge " + event.at("id").get<std::string>());
+      return once::Result::inlined(R"({"charged":true})", "application/json");
+    });
+    if (outcome.kind == once::Outcome::Kind::replayed) return R"({"charged":true,"replayed":true})";
+    if (!outcome.has_result()) throw once::lambda::FunctionError("NotCharged", outcome.error.message);
+    return outcome.result.bytes;
+  }
+
+  std::atomic<int> handled_{0};
+  std::mutex mutex_;
+  std::unique_ptr<once::Engine> engine_;
+};
+
+}  // namespace
+
+int main() {
+  if (variable("INIT") == "exit") return 7;
+  if (variable("INIT") == "hang") hang();
+  return once::lambda::run([]() -> once::lambda::Handler {
+    if (variable("INIT") == "fail") throw std::runtime_error("no configuration");
+    const auto function = std::make_shared<TestFunction>();
+    return [function](std::string_view event, const once::lambda::Invocation& invocation) {
+      return function->handle(event, invocation);
+    };
+  });
+}
