@@ -5,7 +5,7 @@ SETUP ?= tools/setup
 STORM = PYTHONDONTWRITEBYTECODE=1 python3 examples/payments/storm.py --once build/once \
 	--service build/release/examples/payments_service
 
-.PHONY: help build run demo test bench check clean
+.PHONY: help build run demo test bench check lambda clean
 
 help:
 	@echo 'make build   the program, at build/once'
@@ -14,6 +14,7 @@ help:
 	@echo 'make test    all tests'
 	@echo 'make bench   the benchmarks, as ratios to what the machine can do'
 	@echo 'make check   formatting, static analysis, layers, headers, the installed package'
+	@echo 'make lambda EXAMPLE=payment  a function for AWS Lambda, at build/lambda/payment.zip; ARCH=arm64 for Graviton'
 	@echo 'make clean   removes build/'
 
 build:
@@ -48,6 +49,10 @@ bench:
 check:
 	@$(SETUP) build test check
 	@tools/check
+
+lambda:
+	@$(SETUP) build
+	@tools/lambda $(EXAMPLE) $(if $(ARCH),--arch $(ARCH))
 
 clean:
 	rm -rf build

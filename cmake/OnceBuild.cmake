@@ -20,6 +20,15 @@ if(ONCE_DEVELOPER_MODE)
   endif()
 endif()
 
+# Static libraries only, for every find_package() that follows. Programs are not position independent then, which is
+# smaller, and nothing has to be relocated when they start.
+if(ONCE_STATIC)
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+  set(OPENSSL_USE_STATIC_LIBS ON)
+  set(CMAKE_POSITION_INDEPENDENT_CODE OFF)
+  add_link_options(-static "LINKER:-T,${CMAKE_CURRENT_LIST_DIR}/c_libraries.ld")
+endif()
+
 if(ONCE_SANITIZE)
   add_compile_options(-fsanitize=${ONCE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${ONCE_SANITIZE})

@@ -1,7 +1,9 @@
 #include "aws/http_client.hpp"
 
+#include <link.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <nss.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -81,6 +83,26 @@ std::thread start_thread(Run run) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;
   }
+}
+
+// glibc looks names up as /etc/nsswitch.conf says, and loads the libraries that are named there. A program that is
+// linked statically cannot: those are of another glibc than the one in it. It has the two ways in it that all systems
+// have
+// ("files" and "dns" are built in since glibc 2.34), and is told to use no other.
+void prepare_lookups() {
+#ifdef __GLIBC__
+  static const bool prepared = [] {
+    const auto is_static = [](dl_phdr_info* program, std::size_t /*size*/, void* /*none*/) {
+      for (int i = 0; i < program->dlpi_phnum; ++i) {
+        if (program->dlpi_phdr[i].p_type == PT_INTERP) return 2;
+      }
+      return 1;  // The program itself comes first, and it has no dynamic linker.
+    };
+    if (dl_iterate_phdr(is_static, nullptr) == 1) __nss_configure_lookup("hosts", "files dns");
+    return true;
+  }();
+  static_cast<void>(prepared);
+#endif
 }
 
 HttpAnswer failure(ErrorKind kind, std::string message) {
@@ -538,6 +560,7 @@ bool Host::resolve() {
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV;
     addrinfo* list = nullptr;
+    prepare_lookups();
     const int error = getaddrinfo(node.c_str(), service.c_str(), &hints, &list);
     std::vector<Address> found;
     for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {

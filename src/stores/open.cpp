@@ -6,11 +6,13 @@
 
 #include <once/offload/directory.hpp>
 #include <once/stores/memory.hpp>
-#include <once/stores/sqlite.hpp>
 
 #include "stores/url.hpp"
 #if ONCE_AWS
 #include "stores/open_aws.hpp"
+#endif
+#if ONCE_SQLITE
+#include <once/stores/sqlite.hpp>
 #endif
 
 namespace once {
@@ -25,6 +27,7 @@ std::unique_ptr<Store> open_memory(Url& url) {
   return stores::make_memory_store();
 }
 
+#if ONCE_SQLITE
 std::unique_ptr<Store> open_sqlite(Url& url) {
   stores::SqliteOptions options;
   options.path = url.path();
@@ -41,6 +44,7 @@ std::unique_ptr<Store> open_sqlite(Url& url) {
   if (options.path.starts_with("//")) url.refuse("write one slash: sqlite:/path/to/file.db");
   return stores::make_sqlite_store(std::move(options));
 }
+#endif
 
 std::shared_ptr<Offload> open_directory(Url& url) {
   url.refuse_rest("");
@@ -58,7 +62,9 @@ struct Scheme {
 // A new store or offload is a line here, and its component in CMakeLists.txt.
 constexpr Scheme<std::unique_ptr<Store>> stores_by_scheme[] = {
     {"memory", open_memory},
+#if ONCE_SQLITE
     {"sqlite", open_sqlite},
+#endif
 #if ONCE_AWS
     {"dynamodb", stores::open_dynamodb},
 #endif

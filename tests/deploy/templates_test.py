@@ -1,4 +1,5 @@
-"""deploy/ against `once table`: the four templates, what the program would send, its policy, and the store's own calls.
+"""deploy/ against `once table`: the four templates, what the program would send, its policy, and the store's own calls. Then
+the functions in examples/lambda: the same table, the least policy, and what their events need.
 
 Each source is brought into one form, properties of CloudFormation with every reference resolved, and compared.
 Usage: templates_test.py ONCE_PROGRAM
@@ -26,6 +27,7 @@ import yaml  # noqa: E402
 
 PROGRAM = os.path.abspath(sys.argv.pop(1))
 DEPLOY = ROOT / "deploy"
+FUNCTIONS = sorted((ROOT / "examples/lambda").glob("*/template.yaml"))
 REGION, ACCOUNT = "eu-central-1", "123456789012"
 TABLE_ARN = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/once"
 BUCKET_ARN = "arn:aws:s3:::large"
@@ -132,12 +134,13 @@ class Template:
         if name in self.values:
             return self.resolve(self.values[name])
         return {"AWS::DynamoDB::Table": "once", "AWS::S3::Bucket": "large", "AWS::IAM::ManagedPolicy": name,
-                "AWS::IAM::Role": name}[self.template["Resources"][name]["Type"]]
+                "AWS::IAM::Role": name, "AWS::Serverless::HttpApi": name, "AWS::SQS::Queue": name}[
+                    self.template["Resources"][name]["Type"]]
 
     def attribute(self, resource, name):
         kind = self.template["Resources"][resource]["Type"]
         return {("AWS::DynamoDB::Table", "Arn"): TABLE_ARN, ("AWS::S3::Bucket", "Arn"): BUCKET_ARN,
-                ("AWS::IAM::Role", "Arn"): resource}[kind, name]
+                ("AWS::IAM::Role", "Arn"): resource, ("AWS::SQS::Queue", "Arn"): resource}[kind, name]
 
     def table(self):
         (table,) = self.resources("AWS::DynamoDB::Table")
@@ -161,6 +164,19 @@ class Template:
 
 def read_template(name):
     return yaml.load((DEPLOY / name).read_text(), Loader)
+
+
+def program_table():
+    """What the program would make. The templates protect the table; the program does if it is asked to."""
+    requests = once("table", "create", "--store", "dynamodb://once", "--deletion-protection", "--dry-run")
+    return table_form(requests["CreateTable"] |
+                      {"TimeToLiveSpecification": requests["UpdateTimeToLive"]["TimeToLiveSpecification"],
+                       "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": False}})
+
+
+def program_policy(whom, large):
+    store = f"dynamodb://once?region={REGION}" + ("&offload=s3://large/results" if large else "")
+    return policy_form(once("table", "check", "--store", store, "--account", ACCOUNT, "--policy", whom))
 
 
 def load(name, **parameters):
@@ -315,15 +331,7 @@ class Templates(unittest.TestCase):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="once-deploy-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         cls.cdk = synthesise(cls.folder)
-        # What the program says. The templates protect the table; the program does if it is asked to.
-        requests = once("table", "create", "--store", "dynamodb://once", "--deletion-protection", "--dry-run")
-        cls.table = table_form(requests["CreateTable"] |
-                               {"TimeToLiveSpecification": requests["UpdateTimeToLive"]["TimeToLiveSpecification"],
-                                "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": False}})
-
-    def policy(self, whom, large):
-        store = f"dynamodb://once?region={REGION}" + ("&offload=s3://large/results" if large else "")
-        return policy_form(once("table", "check", "--store", store, "--account", ACCOUNT, "--policy", whom))
+        cls.table = program_table()
 
     def all(self, large):
         flag = "true" if large else "false"
@@ -345,7 +353,7 @@ class Templates(unittest.TestCase):
             for name, template in self.all(large).items():
                 with self.subTest(template=name, large=large):
                     # The function of sam.yaml only runs operations.
-                    self.assertEqual(template.policy(), self.policy("worker" if name == "sam.yaml" else "all", large))
+                    self.assertEqual(template.policy(), program_policy("worker" if name == "sam.yaml" else "all", large))
 
     def test_policy_is_for_the_calls_of_the_store(self):
         called = set()
@@ -355,7 +363,7 @@ class Templates(unittest.TestCase):
         called -= {"DeleteTable", "UpdateTimeToLive"}  # once table create and delete: nobody's daily work.
         # Parts of TransactWriteItems: the record's own needs PutItem, the others are for the user's own tables.
         called -= {"Put", "Update", "Delete"}
-        allowed = {action for actions, _ in self.policy("all", False).values() for action in actions}
+        allowed = {action for actions, _ in program_policy("all", False).values() for action in actions}
         self.assertEqual({f"dynamodb:{name}" for name in called}, allowed)
 
     def test_buckets_are_alike(self):
@@ -409,6 +417,77 @@ class Templates(unittest.TestCase):
             shutil.rmtree(module)
 
 
+class Functions(unittest.TestCase):
+    """examples/lambda."""
+
+    maxDiff = None
+
+    def each(self, look):
+        for path in FUNCTIONS:
+            with self.subTest(function=path.parent.name):
+                look(path, Template(yaml.load(path.read_text(), Loader)))
+
+    def queue_behind(self, template, arn):
+        """The queue for what failed: it is there, and keeps things as long as can be."""
+        (name,) = [name for name in template.template["Resources"] if name == arn]
+        properties = template.template["Resources"][name]["Properties"]
+        self.assertEqual(properties["MessageRetentionPeriod"], 14 * 24 * 3600)
+
+    def test_each_is_what_make_lambda_packs(self):
+        def look(path, template):
+            ((name, function),) = [(name, one) for name, one in template.template["Resources"].items()
+                                   if one["Type"] == "AWS::Serverless::Function"]
+            properties = function["Properties"]
+            self.assertEqual(name, "Function")
+            self.assertTrue(function["Metadata"]["SkipBuild"])
+            self.assertEqual((properties["Runtime"], properties["Handler"]), ("provided.al2023", "bootstrap"))
+            self.assertEqual((path.parent / properties["CodeUri"]).resolve(), ROOT / f"build/lambda/{path.parent.name}.zip")
+            json.loads((path.parent / "event.json").read_text())
+            self.assertIn(f"EXAMPLE={path.parent.name} ", path.read_text().splitlines()[0])
+
+        self.assertEqual({path.parent.name for path in FUNCTIONS}, {"payment", "order_batch", "event_consumer"})
+        self.each(look)
+
+    def test_tables_are_what_the_program_makes_but_for_the_protection(self):
+        def look(_, template):
+            self.assertEqual(template.table(), table)
+            self.assertEqual(template.template["Resources"]["Table"]["DeletionPolicy"], "Retain")
+            self.assertEqual(template.resolve(template.template["Outputs"]["Store"]["Value"]),
+                             f"dynamodb://once?region={REGION}")
+            (function,) = template.resources("AWS::Serverless::Function")
+            self.assertEqual(function["Environment"]["Variables"], {"ONCE_STORE": "dynamodb://once"})
+
+        table = program_table()
+        del table["DeletionProtectionEnabled"], table["PointInTimeRecoverySpecification"]
+        self.each(look)
+
+    def test_policies_are_the_least(self):
+        self.each(lambda _, template: self.assertEqual(template.policy(), program_policy("worker", False)))
+
+    def test_failed_messages_come_again_alone_and_end_in_a_queue(self):
+        template = load("../examples/lambda/order_batch/template.yaml")
+        (function,) = template.resources("AWS::Serverless::Function")
+        (event,) = function["Events"].values()
+        self.assertEqual((event["Type"], event["Properties"]["FunctionResponseTypes"]), ("SQS", ["ReportBatchItemFailures"]))
+        queue = template.template["Resources"][event["Properties"]["Queue"]]["Properties"]
+        self.assertGreaterEqual(queue["VisibilityTimeout"], 6 * function["Timeout"])
+        redrive = template.resolve(queue["RedrivePolicy"])
+        self.assertGreaterEqual(redrive["maxReceiveCount"], 2)
+        self.queue_behind(template, redrive["deadLetterTargetArn"])
+
+    def test_failed_events_end_in_a_queue(self):
+        template = load("../examples/lambda/event_consumer/template.yaml")
+        (function,) = template.resources("AWS::Serverless::Function")
+        (event,) = function["Events"].values()
+        self.queue_behind(template, event["Properties"]["DeadLetterConfig"]["Arn"])
+        self.queue_behind(template, function["EventInvokeConfig"]["DestinationConfig"]["OnFailure"]["Destination"])
+
+    def test_only_who_signs_may_pay(self):
+        template = load("../examples/lambda/payment/template.yaml")
+        (api,) = template.resources("AWS::Serverless::HttpApi")
+        self.assertEqual(api["Auth"], {"EnableIamAuthorizer": True, "DefaultAuthorizer": "AWS_IAM"})
+
+
 class Deployed(unittest.TestCase):
     """With moto, which carries out CloudFormation."""
 
@@ -453,7 +532,7 @@ class Linters(unittest.TestCase):
             broken.write((DEPLOY / "cloudformation.yaml").read_text().replace("KeyType: HASH", "KeyType: HUSH"))
             broken.flush()
             done = subprocess.run([pathlib.Path(PYTHON).parent / "cfn-lint", "--regions", REGION, "--format", "parseable",
-                                   "--", DEPLOY / "cloudformation.yaml", DEPLOY / "sam.yaml", broken.name],
+                                   "--", DEPLOY / "cloudformation.yaml", DEPLOY / "sam.yaml", *FUNCTIONS, broken.name],
                                   check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
             found = done.stdout.splitlines()
             self.assertIn("HUSH", done.stdout)

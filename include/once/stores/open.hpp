@@ -37,7 +37,7 @@ namespace once {
 // %XX stands for a byte, in paths and values: escape_url() writes '%', '?', '#', '&' and what is not printable that
 // way. A '#' must be written so. Files have no "//": sqlite:///file is refused, not guessed at.
 //
-// A build without ONCE_AWS does not know dynamodb: and s3:.
+// A build without ONCE_AWS does not know dynamodb: and s3:, one without ONCE_SQLITE does not know sqlite:.
 //
 // Throws Exception: misuse, naming what is wrong and what is known, for an unknown scheme, for a parameter that is
 // unknown, given twice or malformed; otherwise what the store's own factory throws. Thread-safe.
