@@ -1,0 +1,244 @@
+"""The functions of examples/lambda under `once lambda invoke`, each with the embedded store and with DynamoDB (moto): one
+effect however often the event comes, and the replay. What a function does it says on standard error.
+
+Usage: examples_test.py ONCE_PROGRAM FOLDER, where FOLDER/payment/bootstrap is one of them. Or behind --aws-lambda-cpp
+BUILD_FOLDER: the template for AWS's own runtime, built against an installed package of what is in that folder.
+"""
+import copy
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/real_servers"))
+import emulator  # noqa: E402
+
+SOURCES = ROOT / "examples/lambda"
+LIMIT_S = 120
+TEMPLATE = None  # The build folder, with --aws-lambda-cpp.
+if "--aws-lambda-cpp" in sys.argv:
+    at = sys.argv.index("--aws-lambda-cpp")
+    TEMPLATE = pathlib.Path(sys.argv[at + 1]).resolve()
+    del sys.argv[at : at + 2]
+    PROGRAM, FOLDER = os.path.abspath(sys.argv.pop(1)), None
+else:
+    PROGRAM, FOLDER = os.path.abspath(sys.argv.pop(1)), pathlib.Path(sys.argv.pop(1)).resolve()
+
+
+def event_of(name):
+    return json.loads((SOURCES / name / "event.json").read_text())
+
+
+class Function:
+    """A function with a store of its own."""
+
+    def __init__(self, test, program, environment):
+        self.test = test
+        self.program = program
+        self.environment = environment
+
+    def invoke(self, *events, repeat=1, options=(), codes=(0,)):
+        """(what came of each invocation, what the function said). One environment, so all but the first are warm."""
+        with tempfile.TemporaryDirectory() as folder:
+            files = []
+            for number, event in enumerate(events):
+                files.append(pathlib.Path(folder, f"{number}.json"))
+                files[-1].write_text(event if isinstance(event, str) else json.dumps(event))
+            done = subprocess.run(
+                [PROGRAM, "lambda", "invoke", "--json", "--repeat", str(repeat), *options, self.program, *files],
+                env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                timeout=LIMIT_S, check=False)
+        self.test.assertIn(done.returncode, codes, done.stdout + done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+    def responses(self, *events, **options):
+        """Their responses, where all of them gave one."""
+        outcomes, said = self.invoke(*events, **options)
+        self.test.assertEqual({one["outcome"] for one in outcomes}, {"response"}, said)
+        return [one["response"] for one in outcomes], said
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+    name = None
+
+    def each_store(self, look, name=None):
+        """Calls look(function) with each store, new every time."""
+        name = name or self.name
+        program = FOLDER / name / "bootstrap"
+        with tempfile.TemporaryDirectory() as folder:
+            with self.subTest(store="sqlite"):
+                look(Function(self, program, os.environ | {"ONCE_STORE": f"sqlite:{folder}/once.db"}))
+        with self.subTest(store="dynamodb"):
+            table = f"{name}-{self._testMethodName}"[:255]
+            environment = DYNAMODB | {"ONCE_STORE": f"dynamodb://{table}"}
+            subprocess.run([PROGRAM, "table", "create"], env=environment, check=True, stdout=subprocess.DEVNULL)
+            look(Function(self, program, environment))
+
+    def said(self, text, what, times):
+        self.assertEqual(sum(what in line for line in text.splitlines()), times, text)
+
+
+def header(response, name):
+    return {key.lower(): value for key, value in response["headers"].items()}.get(name)
+
+
+class Payment(Case):
+    name = "payment"
+
+    def with_body(self, **members):
+        event = event_of("payment")
+        event["body"] = json.dumps(json.loads(event["body"]) | members)
+        return event
+
+    def test_one_charge_and_the_same_answer_each_time(self):
+        def look(function):
+            responses, said = function.responses(event_of("payment"), repeat=3)
+            again, more = function.responses(event_of("payment"))  # A cold start.
+            self.said(said + more, "charged order-17", 1)
+            self.said(said + more, "sent the receipt for order-17", 1)
+            for response in responses + again:
+                self.assertEqual((response["statusCode"], response["body"]), (201, responses[0]["body"]))
+                self.assertEqual(json.loads(response["body"])["order_id"], "order-17")
+            self.assertEqual([header(one, "idempotent-replayed") for one in responses + again], [None] + ["true"] * 3)
+
+        self.each_store(look)
+
+    def test_another_amount_under_the_same_key_is_refused(self):
+        def look(function):
+            responses, said = function.responses(event_of("payment"), self.with_body(cents=50_000))
+            self.assertEqual([one["statusCode"] for one in responses], [201, 422])
+            self.said(said, "charged", 1)
+
+        self.each_store(look)
+
+    def test_what_cannot_be_charged_is_not(self):
+        def look(function):
+            keyless = event_of("payment")
+            del keyless["headers"]["idempotency-key"]
+            events = [self.with_body(cents=0), self.with_body(cents=1_000_001), self.with_body(cents="5"),
+                      event_of("payment") | {"body": "{"}]
+            for number, event in enumerate(events):
+                event["headers"]["idempotency-key"] += str(number)
+            responses, said = function.responses(keyless, *events)
+            self.assertEqual([one["statusCode"] for one in responses], [400] * 5)
+            self.said(said, "charged", 0)
+
+        self.each_store(look)
+
+    def test_another_caller_has_keys_of_his_own(self):
+        def look(function):
+            other = event_of("payment")
+            other["requestContext"]["authorizer"]["iam"]["userArn"] = "arn:aws:iam::111122223333:user/other"
+            responses, said = function.responses(event_of("payment"), other)
+            self.assertEqual([one["statusCode"] for one in responses], [201, 201])
+            self.said(said, "charged", 2)
+
+        self.each_store(look)
+
+    def test_killed_behind_the_charge_it_is_charged_once(self):
+        """The retry goes on behind the steps that were finished, as soon as the lease of the killed one is over."""
+        with tempfile.TemporaryDirectory() as folder:
+            function = Function(self, FOLDER / "payment/bootstrap", os.environ | {"ONCE_STORE": f"sqlite:{folder}/once.db"})
+            # Killed when its answer comes: the result is stored by then.
+            outcomes, said = function.invoke(event_of("payment"), event_of("payment"), options=["--kill-at", "answering"])
+            self.assertEqual([one["outcome"] for one in outcomes], ["killed", "response"], said)
+            self.assertEqual(outcomes[1]["response"]["statusCode"], 201)
+            self.said(said, "charged order-17", 1)
+
+
+class OrderBatch(Case):
+    name = "order_batch"
+
+    def test_each_order_is_shipped_once_and_only_failures_come_again(self):
+        def look(function):
+            event = event_of("order_batch")
+            sold_out = event["Records"][1]["messageId"]
+            responses, said = function.responses(event, repeat=2)
+            self.assertEqual(responses, [{"batchItemFailures": [{"itemIdentifier": sold_out}]}] * 2)
+            self.said(said, "shipped order-17", 1)  # Two messages tell of it, and each comes twice.
+            self.said(said, "reserved for order-18", 0)
+
+            there = copy.deepcopy(event)
+            there["Records"] = [there["Records"][1]]
+            there["Records"][0]["body"] = there["Records"][0]["body"].replace("SOLD-OUT", "B-4")
+            responses, said = function.responses(there, repeat=2)
+            self.assertEqual(responses, [{"batchItemFailures": []}] * 2)
+            self.said(said, "shipped order-18", 1)
+
+        self.each_store(look)
+
+    def test_what_is_no_order_fails_alone(self):
+        def look(function):
+            event = event_of("order_batch")
+            del event["Records"][2]
+            event["Records"][1]["body"] = '{"order_id":"order-19","sku":"A-17","quantity":0}'
+            ((response,), said) = function.responses(event)
+            self.assertEqual([one["itemIdentifier"] for one in response["batchItemFailures"]],
+                             [event["Records"][1]["messageId"]])
+            self.said(said, "shipped", 1)
+
+        self.each_store(look)
+
+
+class EventConsumer(Case):
+    name = "event_consumer"
+
+    def test_one_mail_for_all_deliveries_of_an_event(self):
+        def look(function):
+            event = event_of("event_consumer")
+            responses, said = function.responses(event, repeat=3)
+            self.assertEqual(responses, [responses[0]] * 3)
+            self.said(said, "mailed c-981 about order-17", 1)
+            _, said = function.responses(event | {"id": "another"})
+            self.said(said, "mailed c-981 about order-17", 1)
+
+        self.each_store(look)
+
+
+class AwsLambdaCpp(unittest.TestCase):
+    """The template for AWS's own runtime, as its users build it."""
+
+    def test_one_effect_and_the_same_response(self):
+        def output_of(*command):
+            done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, check=False, timeout=600)
+            self.assertEqual(done.returncode, 0, f"{command}: {done.stdout}")
+            return done.stdout
+
+        runtime = subprocess.run([ROOT / "tools/aws-lambda-cpp"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        with tempfile.TemporaryDirectory() as folder:
+            prefix = f"{folder}/prefix"
+            output_of("cmake", "--install", TEMPLATE, "--prefix", prefix)
+            output_of("cmake", "-G", "Ninja", "-S", SOURCES / "aws_lambda_cpp", "-B", f"{folder}/build",
+                      f"-DCMAKE_PREFIX_PATH={runtime};{prefix}", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+            output_of("cmake", "--build", f"{folder}/build")
+            function = Function(self, f"{folder}/build/bootstrap", os.environ | {"ONCE_STORE": f"sqlite:{folder}/once.db"})
+            responses, said = function.responses({"order_id": 17}, repeat=3)
+            self.assertEqual(responses, [{"status": "done"}] * 3)
+            self.assertEqual(said.count("handled"), 1, said)
+            # Not the end of it: the next one is answered by the same process.
+            outcomes, said = function.invoke("{", {"order_id": 17}, codes=range(1, 256))
+            self.assertEqual([one["outcome"] for one in outcomes], ["error", "response"], said)
+            self.assertEqual(outcomes[0]["error_type"], "Once.InvalidEvent")
+            self.assertEqual([one["cold"] for one in outcomes], [True, False])
+
+
+def main():
+    global DYNAMODB
+    if TEMPLATE:
+        result = unittest.main(exit=False, argv=[sys.argv[0], "AwsLambdaCpp", *sys.argv[1:]]).result
+    else:
+        with emulator.running() as endpoint:
+            DYNAMODB = emulator.environment(endpoint)
+            result = unittest.main(exit=False, argv=[sys.argv[0], "Payment", "OrderBatch", "EventConsumer", *sys.argv[1:]]
+                                   if len(sys.argv) == 1 else sys.argv).result
+    sys.exit(not result.wasSuccessful() or bool(result.skipped) or result.testsRun == 0)
+
+
+if __name__ == "__main__":
+    main()
