@@ -290,9 +290,7 @@ class LocalApi::Impl::Session : public std::enable_shared_from_this<Session> {
     if (!reset) socket_.shutdown(tcp::socket::shutdown_send, ignored);
     socket_.close(ignored);
     const auto self = shared_from_this();
-    auto& waiting = server_.waiting;
-    waiting.erase(std::remove_if(waiting.begin(), waiting.end(), [&](const auto& one) { return one.first == self; }),
-                  waiting.end());
+    std::erase_if(server_.waiting, [&](const auto& one) { return one.first == self; });
     if (std::exchange(stuck_, false)) --server_.stuck;
     server_.sessions.erase(self);
     server_.count([](Counts& c) { --c.open; });
