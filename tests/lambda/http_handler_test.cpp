@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <once/decide.hpp>
 #include <once/error.hpp>
 
 #include "frontends/lambda/http_event.hpp"
@@ -443,6 +444,81 @@ TEST_F(LambdaHttp, ThawedTooLateTheClientGetsTheAnswerThatCounts) {
   EXPECT_EQ(got.body, R"({"charge":1})");
   EXPECT_THAT(got.replayed, ElementsAre("true"));
   EXPECT_EQ(frozen.told(EventKind::finish_refused), 1U);
+}
+
+TEST_F(LambdaHttp, AfterATimeoutTheRetryGoesOnAfterTheCharge) {
+  HttpOptions options = http_options();
+  options.routes.otherwise.ambiguous = OnLapse::takeover;
+  Process& dying = process();
+  Process& next = process();
+  int charged = 0;
+  const auto work = [&](bool dies) {
+    return [&, dies](const Request&, Execution& execution) {
+      ++runs;
+      const std::string charge = execution.step("charge", [&] { return "ch_" + std::to_string(++charged); });
+      if (dies) {
+        dying.cut();
+        clock->advance(4s);
+      }
+      return created(charge);
+    };
+  };
+  static_cast<void>(ask(http(*dying.engine, options, work(true)), event_of("http_api"), 3s));
+  EXPECT_EQ(ask(http(*next.engine, options, work(false)), event_of("http_api")).body, "ch_1");
+  EXPECT_EQ(ask(http(*next.engine, options, work(false)), event_of("http_api")).body, "ch_1");
+  EXPECT_EQ(charged, 1);
+  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(record().attempt, 2U);
+}
+
+TEST_F(LambdaHttp, ThawedItBeginsNoFurtherStep) {
+  for (const OnLapse ambiguous : {OnLapse::hold, OnLapse::takeover}) {
+    for (const bool finished_meanwhile : {true, false}) {
+      SCOPED_TRACE(::testing::Message() << (ambiguous == OnLapse::hold ? "hold " : "takeover ") << finished_meanwhile);
+      HttpOptions options = http_options();
+      options.function = std::to_string(processes.size());
+      options.routes.otherwise.ambiguous = ambiguous;
+      Process& frozen = process();
+      Process& other = process();
+      int mails = 0;
+      const Handler handler = http(*frozen.engine, options, [&](const Request&, Execution& execution) {
+        timers->advance(10min);
+        if (finished_meanwhile) {
+          // Under hold somebody has resolved it, which is a write over the claim as well.
+          Record done = records().back();
+          for (const Record& stored : records()) {
+            if (stored.state == State::in_progress) done = stored;
+          }
+          const Seen seen{done.owner, done.revision, 0};
+          done.owner = Owner{};
+          complete(done, Result::inlined("resolved", "text/plain"), Policy{}, clock->now());
+          EXPECT_EQ(blocking::replace(*shared, done, seen).status, once::Answer::Status::done);
+        }
+        execution.step("mail", [&] { ++mails; });
+        return created("not reached");
+      });
+      const Got got = ask(handler, event_of("http_api"));
+      EXPECT_EQ(mails, 0);
+      const Got again = ask(charges(other, options), event_of("http_api"));
+      if (finished_meanwhile) {
+        // A claim that may be taken over is not looked after: the client is told to ask again.
+        if (ambiguous == OnLapse::hold) {
+          EXPECT_EQ(got.body, "resolved");
+        } else {
+          EXPECT_EQ(problem(got), "claim-lost");
+        }
+        EXPECT_EQ(again.body, "resolved");
+      } else {
+        EXPECT_EQ(got.status, 409U);
+        EXPECT_EQ(problem(got), "claim-lost");
+        if (ambiguous == OnLapse::hold) {
+          EXPECT_EQ(problem(again), "outcome-unknown");
+        } else {
+          EXPECT_THAT(again.body, StartsWith(R"({"charge":)"));
+        }
+      }
+    }
+  }
 }
 
 TEST_F(LambdaHttp, WhatTheWorkThrowsPassesThroughAndIsHeld) {

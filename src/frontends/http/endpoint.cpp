@@ -4,6 +4,7 @@
 
 #include <once/decide.hpp>
 #include <once/engine/event.hpp>
+#include <once/engine/exceptions.hpp>
 #include <once/error.hpp>
 
 #include "platform/wait.hpp"
@@ -326,6 +327,13 @@ Answer Endpoint::run(Examination examination, const std::function<Answer(Executi
   Answer answer;
   try {
     answer = handler(opening.execution);
+  } catch (const ClaimLost&) {
+    if (!opening.execution.stop_token().stop_requested()) {  // It is not about this claim.
+      static_cast<void>(opening.execution.finish_thrown(std::current_exception()));
+      throw;
+    }
+    // No handler's fault: the client gets the answer that counts, if it is there by now.
+    return opening.execution.finish(rules_->problem(Problem::claim_lost), Fate::ambiguous);
   } catch (...) {  // Whatever it is, it goes on to the caller; what becomes of the claim is policy.
     static_cast<void>(opening.execution.finish_thrown(std::current_exception()));
     throw;

@@ -177,7 +177,7 @@ std::string_view reason_of(unsigned status) noexcept {
 
 void append_member(std::string_view name, std::string_view json, std::string& out) {
   if (out.back() != '{') out += ',';
-  out += quoted_json(name);
+  out += header_json(name);
   out += ':';
   out += json;
 }

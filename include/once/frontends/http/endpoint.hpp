@@ -128,7 +128,8 @@ class Endpoint {
   [[nodiscard]] Opening open(Examination examination);
 
   // The whole life of a request, for servers whose handlers block: opens it, calls the handler on this thread if it is
-  // to run, and gives what the client is to be sent. What the handler throws passes through, after finish_thrown().
+  // to run, and gives what the client is to be sent. What the handler throws passes through, after finish_thrown(); but
+  // for the ClaimLost of a step that came too late, which is the answer that counts by then, or 409 claim-lost.
   [[nodiscard]] Answer run(const Request& request, const std::function<Answer(Execution&)>& handler);
   // For those who have called Rules::examine() themselves, and changed the operation's policy, say.
   [[nodiscard]] Answer run(Examination examination, const std::function<Answer(Execution&)>& handler);
