@@ -1,9 +1,10 @@
 // What the proxy does with the head of a request, from the first byte to what goes on to the upstream.
 // - Looking at the bytes piece by piece comes to what looking at all of them at once does.
 // - What is taken has one reading: the head that is written is taken as well, has the same framing, one Host, and no
-// line
-//   that is of a connection; writing that again changes nothing but what is appended.
+//   line that is of a connection; writing that again changes nothing but what is appended.
 // - What follows the head is the same body, however it comes in pieces.
+// - Boost.Beast's parser, if it takes a message as well, reads the same: it ends at the same byte, and has the same
+//   lines and the same body.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +12,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
 
 #include "frontends/proxy/head.hpp"
 #include "frontends/proxy/incoming.hpp"
@@ -97,6 +103,34 @@ Body read_body(Incoming& message, std::string_view bytes, std::size_t step) {
   return body;
 }
 
+using Lines = std::vector<std::pair<std::string, std::string>>;
+
+void compare_with_beast(std::string_view bytes, const Taken& taken, const Body& body) {
+  namespace http = boost::beast::http;
+  http::request_parser<http::string_body> parser;
+  parser.eager(true);
+  boost::system::error_code error;
+  std::size_t used = 0;
+  while (!parser.is_done()) {
+    const std::size_t some = parser.put(boost::asio::buffer(bytes.substr(used)), error);
+    used += some;
+    if (error || (some == 0 && !parser.is_done())) return;  // Not taken, or not whole.
+  }
+  if (!body.done) return;  // Ours is stricter.
+  const auto& message = parser.get();
+  expect(message.method_string() == taken.message.method() && message.target() == taken.message.target());
+  expect(message.version() == taken.message.version());
+  expect(message.body() == body.bytes && used == taken.head_bytes + body.used);
+  Lines theirs;
+  Lines ours;
+  for (const auto& field : message) theirs.emplace_back(field.name_string(), field.value());
+  for (const auto& field : taken.message.headers()) ours.emplace_back(field.name, field.value);
+  for (const auto& field : body.trailers) ours.emplace_back(field.name, field.value);
+  std::ranges::sort(theirs);  // It puts lines of one name together.
+  std::ranges::sort(ours);
+  expect(theirs == ours);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -105,6 +139,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!take(bytes, first)) return 0;
   const std::string_view behind = bytes.substr(first.head_bytes);
   const Body whole = read_body(first.message, behind, behind.size() + 1);
+  compare_with_beast(bytes, first, whole);
   for (const std::size_t step : {std::size_t{1}, std::size_t{5}}) {
     Taken again;
     expect(take(bytes, again));
