@@ -16,6 +16,9 @@
 #include <once/offload/directory.hpp>
 #include <once/stores/open.hpp>
 #include <once/stores/sqlite.hpp>
+#if ONCE_AWS
+#include <once/stores/open_dynamodb.hpp>
+#endif
 
 #include "text.hpp"
 
@@ -127,6 +130,17 @@ const char* const offload_help =
 void add_store_options(CLI::App& command, StoreOptions& options) {
   command.add_option("--store", options.url, store_help);
   command.add_option("--offload", options.offload, offload_help);
+}
+
+void require_bytes([[maybe_unused]] const std::string& url) {
+#if ONCE_AWS
+  if (!url.starts_with("dynamodb:")) return;
+  if (stores::dynamodb_options(url).dialect != stores::DynamoDbDialect::native) {
+    throw Exception(ErrorKind::misuse,
+                    "the records of a Powertools dialect hold JSON, not the output of commands: leave 'dialect' out of "
+                    "the store's URL, with a table of its own");
+  }
+#endif
 }
 
 StoreAccess open_access(const StoreOptions& options, Missing missing) {

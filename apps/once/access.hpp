@@ -41,6 +41,10 @@ enum class Missing {
 // --store, else $ONCE_STORE, else a file in the user's state directory. Throws Exception as open_store() does.
 StoreAccess open_access(const StoreOptions& options, Missing missing);
 
+// The output of a command is bytes, which not every store's records can hold. Better said before it has run: throws
+// Exception(misuse).
+void require_bytes(const std::string& url);
+
 // Puts the bytes of a result into the record that lie outside it, or are compressed in it. Waits. Gives what went
 // wrong: a record is worth showing without its result.
 std::vector<std::string> fetch_result(const StoreAccess& access, Record& record);

@@ -70,6 +70,7 @@ int once_main(int argc, char** argv) {
   add_key(app, invocation);
   add_lambda(app, invocation);
 #if ONCE_AWS
+  add_sqs(app, invocation);
   add_table(app, invocation);
 #endif
 
@@ -85,8 +86,9 @@ int once_main(int argc, char** argv) {
     say(std::string(error.what()) + ". See `" + full_name(asked_for(app)) + " --help`.");
     return exit_usage;
   }
-  if (invocation.has_command && !app.got_subcommand("run")) {
-    say("only `once run` takes a command after --");
+  const std::string& asked = app.get_subcommands().front()->get_name();
+  if (invocation.has_command && asked != "run" && asked != "sqs") {
+    say("only `once run` and `once sqs` take a command after --");
     return exit_usage;
   }
   return invocation.action();

@@ -19,9 +19,6 @@
 #include <once/decide.hpp>
 #include <once/engine/engine.hpp>
 #include <once/platform/system.hpp>
-#if ONCE_AWS
-#include <once/stores/open_dynamodb.hpp>
-#endif
 
 #include "access.hpp"
 #include "commands.hpp"
@@ -143,18 +140,6 @@ class Desk {
   News& news_;
   Signals& signals_;
 };
-
-// The output of a command is bytes, which not every store's records can hold. Better said before it has run.
-void require_bytes([[maybe_unused]] const std::string& url) {
-#if ONCE_AWS
-  if (!url.starts_with("dynamodb:")) return;
-  if (stores::dynamodb_options(url).dialect != stores::DynamoDbDialect::native) {
-    throw Exception(ErrorKind::misuse,
-                    "the records of a Powertools dialect hold JSON, not the output of commands: leave 'dialect' out of "
-                    "the store's URL, with a table of its own");
-  }
-#endif
-}
 
 class Run {
  public:

@@ -22,6 +22,8 @@
 
 #include "guard.hpp"
 
+extern char** environ;
+
 namespace once::cli {
 
 namespace {
@@ -219,7 +221,7 @@ class Supervision {
 
   void turn() {
     std::array<pollfd, 7> waits{};
-    waits[0] = {.fd = signals_.fd(), .events = POLLIN, .revents = 0};
+    waits[0] = {.fd = options_.take_signals ? signals_.fd() : -1, .events = POLLIN, .revents = 0};
     waits[1] = {.fd = command_over_ ? -1 : guard_socket_.get(), .events = POLLIN, .revents = 0};
     waits[2] = {.fd = options_.changed == nullptr ? -1 : options_.changed->fd(), .events = POLLIN, .revents = 0};
     waits[3] = output_.read_wait();

@@ -89,6 +89,8 @@ struct SuperviseOptions {
   std::vector<std::string> environment;  // "NAME=value", all of it.
   int input = 0;
   bool survive = false;       // See GuardOptions.
+  bool take_signals = true;   // Take them from `signals` and pass them on. Not if somebody else does: then several
+                              // commands may be supervised at a time, each on a thread that lives as long as it.
   bool end_when_lost = true;  // End the command when its claim is lost, or in time before it may be.
   Millis grace{5'000};        // Between SIGTERM and SIGKILL then.
   Millis drain{1'000};        // How long after the command's end its output is waited for, if others hold it open.
@@ -114,7 +116,7 @@ struct Supervised {
   int output_error = 0;      // errno of a write to standard output or error that failed, other than EPIPE.
 };
 
-// Throws Exception(unavailable) if nothing could be started. Must be called on the main thread.
+// Throws Exception(unavailable) if nothing could be started. Taking signals, it must be called on the main thread.
 Supervised supervise(const SuperviseOptions& options, Signals& signals, Recorder& recorder);
 
 // Our environment with these variables in place of others of their names. One whose value has a NUL byte, which no

@@ -1,0 +1,452 @@
+// once sqs: a command, or a request to a URL, once for each message of a queue.
+#include <poll.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <once/aws/client.hpp>
+#include <once/engine/engine.hpp>
+#include <once/frontends/sqs/poller.hpp>
+#include <once/platform/system.hpp>
+
+#include "access.hpp"
+#include "commands.hpp"
+#include "exit_codes.hpp"
+#include "report.hpp"
+#include "rules.hpp"
+#include "sqs_work.hpp"
+#include "supervise.hpp"
+#include "text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+struct SqsOptions {
+  StoreOptions store;
+  std::string queue;
+  std::string region;
+  std::string endpoint;
+  std::string profile;
+  std::string scope;
+  std::string key;
+  std::string key_from;
+  std::string validate;
+  std::string lease = "30s";
+  std::string retention = "24h";
+  std::string on_lapse = "takeover";
+  std::string on_failure;
+  std::string on_signal;
+  std::vector<std::string> on_exit;
+  std::string on_poison = "leave";
+  std::string on_mismatch = "leave";
+  std::string on_unknown = "leave";
+  std::size_t parallel = 1;
+  std::string visibility = "30s";
+  std::string receive_wait;
+  std::string retry_after;
+  std::string post;
+  std::string post_timeout = "30s";
+  std::string content_type = "application/json";
+  std::string grace = "5s";
+  std::string output_limit = "64KiB";
+  std::string derive_name;
+  bool drain = false;
+  bool json = false;
+  bool verbose = false;
+};
+
+sqs::OnDeadEnd sqs_dead_end(const std::string& word) {
+  return word == "hold" ? sqs::OnDeadEnd::hold : sqs::OnDeadEnd::report;
+}
+
+sqs::KeySource sqs_key_source(const SqsOptions& options) {
+  const bool expression = !options.key.empty();
+  if (options.key_from.empty()) return expression ? sqs::KeySource::record : sqs::KeySource::id;
+  if (options.key_from == "record") return sqs::KeySource::record;
+  if (options.key_from == "body") return sqs::KeySource::payload;
+  if (expression) misuse("--key selects from the record or the body: leave out --key-from " + options.key_from);
+  return options.key_from == "id" ? sqs::KeySource::id : sqs::KeySource::deduplication_id;
+}
+
+sqs::PollerOptions poller_options(const SqsOptions& options) {
+  sqs::PollerOptions out;
+  out.queue = options.queue;
+  out.scope = options.scope;
+  out.key_source = sqs_key_source(options);
+  out.key = options.key;
+  out.validation = options.validate;
+  out.parallel = options.parallel;
+  out.visibility = parse_duration(options.visibility, "--visibility");
+  out.wait = options.receive_wait.empty() ? Millis(options.drain ? 1'000 : 20'000)
+                                          : parse_duration(options.receive_wait, "--receive-wait");
+  out.drain = options.drain;
+  if (!options.retry_after.empty()) out.retry_after = parse_duration(options.retry_after, "--retry-after");
+  out.on_poison = sqs_dead_end(options.on_poison);
+  out.on_mismatch = sqs_dead_end(options.on_mismatch);
+  out.on_unknown = sqs_dead_end(options.on_unknown);
+  return out;
+}
+
+// Where the queue is, if its URL is given: https://sqs.eu-central-1.amazonaws.com/123456789012/orders.
+void locate(const SqsOptions& options, aws::ClientOptions& client) {
+  client.region = options.region;
+  client.endpoint = options.endpoint;
+  client.profile = options.profile;
+  const std::size_t authority = options.queue.find("://");
+  if (authority == std::string::npos) return;
+  const std::size_t path = options.queue.find('/', authority + 3);
+  if (path == std::string::npos) misuse("--queue " + escaped(options.queue) + " has no path: that is no queue's URL");
+  if (client.endpoint.empty()) client.endpoint = options.queue.substr(0, path);
+  const std::vector<std::string> labels = split(options.queue.substr(authority + 3, path - authority - 3), '.');
+  if (client.region.empty() && labels.size() >= 4 && labels[0] == "sqs" && labels[2] == "amazonaws") {
+    client.region = labels[1];
+  }
+}
+
+std::shared_ptr<aws::Client> sqs_client(const SqsOptions& options, Millis waits) {
+  aws::ClientOptions client;
+  client.service = "sqs";
+  client.target_prefix = "AmazonSQS";
+  client.content_type = "application/x-amz-json-1.0";
+  client.timeout += waits;
+  client.total_timeout += waits;
+  locate(options, client);
+  return aws::make_client(std::move(client));
+}
+
+// A line of the log: everything as JSON, or what needs somebody's attention in words.
+class SqsLog {
+ public:
+  SqsLog(bool json, bool verbose) : json_(json), verbose_(verbose) {}
+
+  void operator()(const sqs::PollEvent& event) const {
+    if (json_) return write_json(event);
+    using Kind = sqs::PollEvent::Kind;
+    const std::string message = "message " + escaped(event.id);
+    const std::string why = event.why.empty() ? "" : ": " + escaped(event.why);
+    switch (event.kind) {
+      case Kind::ended: {
+        const bool good = event.deleted && !event.held && event.end != lambda::RecordEnd::stored_failure;
+        if (good && !verbose_) return;
+        const char* const then =
+            event.held ? "; kept for a person, and deleted" : (event.deleted ? "; deleted" : "; it stays in the queue");
+        return say(message + " (receipt " + std::to_string(event.receive_count) +
+                   "): " + std::string(to_string(event.end)) + why + then);
+      }
+      case Kind::given_back:
+        if (verbose_) say(message + " is given back" + why);
+        return;
+      case Kind::overdue:
+        return say(message + " could not be hidden for longer, others may receive it" + why);
+      case Kind::not_deleted:
+        return say(message + " is done and could not be deleted; it will be when it comes again" + why);
+      case Kind::pause:
+        return say("nothing is received for " + show_duration(event.pause) + why);
+    }
+  }
+
+  void note(std::string_view text) const {
+    if (!json_) return say(text);
+    write(nlohmann::ordered_json{{"time", rfc3339(system_clock()->now())}, {"event", "note"}, {"why", text}});
+  }
+
+ private:
+  static std::string_view word(sqs::PollEvent::Kind kind) {
+    using Kind = sqs::PollEvent::Kind;
+    switch (kind) {
+      case Kind::ended:
+        return "ended";
+      case Kind::given_back:
+        return "given_back";
+      case Kind::overdue:
+        return "overdue";
+      case Kind::not_deleted:
+        return "not_deleted";
+      case Kind::pause:
+        return "pause";
+    }
+    return "?";
+  }
+
+  static void write_json(const sqs::PollEvent& event) {
+    nlohmann::ordered_json line{{"time", rfc3339(system_clock()->now())}, {"event", word(event.kind)}};
+    if (event.kind == sqs::PollEvent::Kind::pause) {
+      line["pause_ms"] = event.pause.count();
+    } else {
+      line["message_id"] = event.id;
+      line["key"] = event.key;
+      line["receive_count"] = event.receive_count;
+    }
+    if (event.kind == sqs::PollEvent::Kind::ended) {
+      line["end"] = to_string(event.end);
+      line["deleted"] = event.deleted;
+      line["held"] = event.held;
+    }
+    if (!event.why.empty()) line["why"] = event.why;
+    write(line);
+  }
+
+  static void write(const nlohmann::ordered_json& line) {
+    // One write for each line: several threads have the same standard error.
+    const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    [[maybe_unused]] const bool written = write_all(STDERR_FILENO, text);
+  }
+
+  const bool json_;
+  const bool verbose_;
+};
+
+class Sqs {
+ public:
+  Sqs(const SqsOptions& options, std::vector<std::string> command)
+      : options_(options), command_(std::move(command)), log_(options.json, options.verbose) {
+    policy_.lease = parse_duration(options.lease, "--lease");
+    policy_.retention = parse_duration(options.retention, "--retention");
+    policy_.on_lapse = options.on_lapse == "hold" ? OnLapse::hold : OnLapse::takeover;
+    check(policy_);
+  }
+
+  int run() {
+    sqs::PollerOptions poller = poller_options(options_);
+    poller.observer = [this](const sqs::PollEvent& event) { log_(event); };
+    const Rules rules = the_rules();
+    const std::uint64_t output_limit = parse_size(options_.output_limit, "--output-limit");
+    const Millis grace = parse_duration(options_.grace, "--grace");
+    Signals signals;  // Before there are threads.
+    const StoreAccess access = open_access(options_.store, Missing::create);
+    require_bytes(access.url);
+    // The few bytes that a result has beside its output must never be too many.
+    constexpr std::size_t room_for_the_rest = std::size_t{64} * 1024;
+    const std::size_t most = access.store->capabilities().max_record_bytes;
+    const std::size_t usable = most > 2 * room_for_the_rest ? most - room_for_the_rest : most / 2;
+    const std::uint64_t limit = std::min<std::uint64_t>(output_limit, usable);
+    policy_.max_inline_bytes = std::max<std::size_t>(limit + 64, 256);
+
+    std::atomic<int> cannot_run{0};
+    std::atomic<sqs::Poller*> running{nullptr};
+    std::shared_ptr<Commands> commands;  // The engine's threads may know it for longer than this.
+    sqs::PolledWork work;
+    if (options_.post.empty()) {
+      commands = std::make_shared<Commands>(
+          CommandWork{.command = command_,
+                      .rules = rules,
+                      .lease = policy_.lease,
+                      .grace = grace,
+                      .output_limit = limit,
+                      .derive_name = options_.derive_name.empty() ? "command" : options_.derive_name},
+          signals, [&](int why) {
+            cannot_run = why;
+            if (sqs::Poller* const ours = running) ours->stop();
+          });
+      work = [commands](const sqs::Message& message, Claim& claim) { return commands->run(message, claim); };
+    } else {
+      work = post_work({.url = options_.post,
+                        .content_type = options_.content_type,
+                        .timeout = parse_duration(options_.post_timeout, "--post-timeout"),
+                        .on_failure = rules.fate({.signaled = false, .code = 1}, false),
+                        .on_lapse = policy_.on_lapse,
+                        .derive_name = options_.derive_name.empty() ? "post" : options_.derive_name});
+    }
+
+    EngineOptions engine_options;
+    engine_options.store = access.store;
+    engine_options.offload = access.offload;
+    engine_options.policy = policy_;
+    engine_options.holder = who() + ":" + std::to_string(getpid()) + " once sqs";
+    engine_options.observer = [commands](const Event& event) {
+      if (commands) commands->on_event(event);
+    };
+    Engine engine(std::move(engine_options));
+    const Millis waits = poller.wait + Millis{5'000};
+    sqs::Poller the_poller(engine, sqs_client(options_, waits), sqs_client(options_, Millis{0}), std::move(poller),
+                           std::move(work));
+    running = &the_poller;
+
+    const Wakeup over;
+    std::exception_ptr failed;
+    std::thread thread([&] {
+      try {
+        the_poller.run();
+      } catch (...) {  // For the main thread, which says it.
+        failed = std::current_exception();
+      }
+      over.set();
+    });
+    wait(signals, over, the_poller, commands);
+    thread.join();
+    if (cannot_run != 0) {
+      say("cannot execute '" + escaped(command_.front()) + "': " + std::strerror(cannot_run) +
+          ". Nothing was run, and all messages stay in the queue.");
+      return cannot_run == ENOENT ? exit_not_found : exit_cannot_execute;
+    }
+    if (failed) std::rethrow_exception(failed);
+    const sqs::PollCounts counts = the_poller.counts();
+    if (options_.verbose) {
+      log_.note("received " + std::to_string(counts.received) + ", deleted " + std::to_string(counts.deleted) +
+                ", left in the queue " + std::to_string(counts.stayed));
+    }
+    return options_.drain && counts.stayed > 0 ? exit_found_problems : exit_ok;
+  }
+
+ private:
+  // A failure leaves the message to the queue, which knows what to do with it: deliver again, and give up after a
+  // while.
+  [[nodiscard]] Rules the_rules() const {
+    const bool said = !options_.on_failure.empty() || !options_.on_signal.empty();
+    return Rules(options_.on_failure.empty() ? "release" : options_.on_failure,
+                 !said && policy_.on_lapse == OnLapse::hold ? "hold" : options_.on_signal, options_.on_exit,
+                 policy_.on_lapse);
+  }
+
+  void wait(Signals& signals, const Wakeup& over, sqs::Poller& poller,
+            const std::shared_ptr<Commands>& commands) const {
+    int asked = 0;
+    for (;;) {
+      pollfd waits[2] = {{.fd = over.fd(), .events = POLLIN, .revents = 0},
+                         {.fd = signals.fd(), .events = POLLIN, .revents = 0}};
+      ::poll(waits, 2, -1);
+      if (waits[0].revents != 0) return;
+      while (const auto signal = signals.next()) {
+        if (signal->number == SIGTSTP) Signals::stop_ourselves();
+        if (!Signals::ends_us(signal->number)) continue;
+        if (++asked == 1) {
+          log_.note("ending: what runs is let finish, nothing else is begun. Once more ends it.");
+          poller.stop();
+        } else if (commands) {
+          commands->end_all();
+        }
+      }
+    }
+  }
+
+  const SqsOptions& options_;
+  const std::vector<std::string> command_;
+  const SqsLog log_;
+  Policy policy_;
+};
+
+constexpr const char* sqs_footer = R"(Examples:
+  once sqs --queue orders --store dynamodb://once -- ./charge
+  once sqs --queue https://sqs.eu-central-1.amazonaws.com/123456789012/orders.fifo \
+    --key-from body --key order_id --validate cents --parallel 8 -- ./charge
+  once sqs --queue mails --post http://127.0.0.1:8080/send --drain
+
+A message is deleted when its result is durable; one that was done before is
+deleted without being run. The command gets the body on standard input and finds
+ONCE_KEY, ONCE_SCOPE, ONCE_ATTEMPT, ONCE_TOKEN, ONCE_DERIVED_KEY,
+ONCE_SQS_MESSAGE_ID, _RECEIVE_COUNT, _SENT_MS, _QUEUE_ARN, _GROUP_ID,
+_DEDUPLICATION_ID and _ATTRIBUTE_NAME in its environment. A command that fails
+leaves its message to the queue, which delivers it again, or moves it to its
+dead-letter queue. SIGTERM lets finish what runs, a second one ends it.
+
+Exit codes:
+    0  ended by a signal, or the queue is empty    126  the command cannot be executed
+    1  --drain: some messages are still there      127  the command was not found
+   64  usage; no such queue, credentials or        243  the store or the queue cannot be used
+       permission                                  244  an answer that cannot be read
+  249  a fault of once)";
+
+class SqsFormatter final : public CLI::Formatter {
+ public:
+  SqsFormatter() { column_width(30); }
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: once sqs --queue QUEUE [OPTIONS] (-- COMMAND [ARGUMENTS...] | --post URL)\n";
+  }
+};
+
+}  // namespace
+
+void add_sqs(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<SqsOptions>();
+  CLI::App* const sqs = app.add_subcommand("sqs", "Run a command, or ask a URL, once for each message of an SQS queue");
+  sqs->formatter(std::make_shared<SqsFormatter>());
+  sqs->footer(sqs_footer);
+  const auto one_of = [](std::vector<std::string> words) { return CLI::IsMember(std::move(words)); };
+  sqs->add_option("--queue", options->queue, "URL of the queue, or its name")->required();
+  sqs->add_option("--post", options->post, "Post each message to this URL, with the header Idempotency-Key");
+  add_store_options(*sqs, options->store);
+  sqs->add_option("--scope", options->scope, "What the keys live in (default: the queue's name)");
+  sqs->add_option("--key-from", options->key_from,
+                  "What names an operation: the message's id, the deduplication-id of a FIFO queue, or --key over\n"
+                  "the record as Lambda has it, or over its body, which is JSON then (default: id, with --key record)")
+      ->check(one_of({"id", "deduplication-id", "record", "body"}));
+  sqs->add_option("--key", options->key, "JMESPath that selects the key, as in powertools_json(body).order_id");
+  sqs->add_option("--validate", options->validate,
+                  "JMESPath that selects what a duplicate must have in common with the first message");
+  sqs->add_option("--parallel", options->parallel, "Messages at work at one time, 1 to 1000")->capture_default_str();
+  sqs->add_option("--lease", options->lease, "How long a claim is respected after a crash, 10ms to 24h")
+      ->capture_default_str();
+  sqs->add_option("--retention", options->retention, "How long a duplicate is recognised")->capture_default_str();
+  sqs->add_option("--visibility", options->visibility,
+                  "How long a message stays hidden after a crash, 3s to 12h; prolonged while its work runs")
+      ->capture_default_str();
+  sqs->add_option("--retry-after", options->retry_after,
+                  "When a message that failed comes again, 0s to 12h (default: when its visibility ends)");
+  sqs->add_option("--receive-wait", options->receive_wait,
+                  "How long one request waits for messages, 0s to 20s (default: 20s, with --drain 1s)");
+  sqs->add_flag("--drain,--once", options->drain, "End when the queue is empty");
+  sqs->add_option("--on-failure", options->on_failure,
+                  "An exit code that is not 0, or an answer that says no: release (the message stays), keep (final,\n"
+                  "and deleted), hold (unknown) (default: release)")
+      ->check(one_of({"keep", "release", "hold"}));
+  sqs->add_option("--on-exit", options->on_exit,
+                  "The same for single exit codes, as in 75=release, 2,3=keep, 10-19=hold, 1=success; repeatable")
+      ->allow_extra_args(false);
+  sqs->add_option("--on-signal", options->on_signal,
+                  "The same for a command that was killed (default: as --on-failure if that is given, else release,\n"
+                  "or hold with --on-lapse hold)")
+      ->check(one_of({"keep", "release", "hold"}));
+  sqs->add_option("--on-lapse", options->on_lapse,
+                  "A claim whose holder died: takeover (run it again) or hold (unknown: at most once)")
+      ->check(one_of({"takeover", "hold"}))
+      ->capture_default_str();
+  sqs->add_option(
+         "--on-poison", options->on_poison,
+         "A message that no key can be taken from: leave it to the queue, or hold (keep it in the store for a\n"
+         "person, and delete it)")
+      ->check(one_of({"leave", "hold"}))
+      ->capture_default_str();
+  sqs->add_option("--on-mismatch", options->on_mismatch, "The same for a key that was used for something else")
+      ->check(one_of({"leave", "hold"}))
+      ->capture_default_str();
+  sqs->add_option("--on-unknown", options->on_unknown, "The same for an operation that nobody knows the outcome of")
+      ->check(one_of({"leave", "hold"}))
+      ->capture_default_str();
+  sqs->add_option("--post-timeout", options->post_timeout, "How long an answer is waited for")->capture_default_str();
+  sqs->add_option("--content-type", options->content_type, "Of what is posted")->capture_default_str();
+  sqs->add_option("--output-limit", options->output_limit, "Output or answers up to this size are kept in the store")
+      ->capture_default_str();
+  sqs->add_option("--grace", options->grace, "Between SIGTERM and SIGKILL when a command is ended")
+      ->capture_default_str();
+  sqs->add_option("--derive-name", options->derive_name,
+                  "The name that ONCE_DERIVED_KEY or the header is derived with (default: command, or post)");
+  sqs->add_option("--region", options->region, "Of the queue (default: from its URL, or as AWS's tools find it)");
+  sqs->add_option("--endpoint", options->endpoint, "URL of the service (default: from the queue's URL, or AWS's)");
+  sqs->add_option("--profile", options->profile, "Of the shared AWS config files");
+  sqs->add_flag("--json", options->json, "Write a line of JSON to standard error for everything that happens");
+  sqs->add_flag("-v,--verbose", options->verbose, "Say also what went well");
+  sqs->callback([options, &invocation] {
+    invocation.action = [options, &invocation] {
+      const bool command = invocation.has_command && !invocation.command.empty();
+      if (command == !options->post.empty()) {
+        say("say what to do with a message: either a command after --, as in `once sqs --queue orders -- ./charge`, or "
+            "--post URL");
+        return static_cast<int>(exit_usage);
+      }
+      return Sqs(*options, invocation.command).run();
+    };
+  });
+}
+
+}  // namespace once::cli

@@ -1,0 +1,70 @@
+// The work of a message for `once sqs`: a command that gets it on standard input, or a URL that it is posted to.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <once/engine/event.hpp>
+#include <once/frontends/sqs/poller.hpp>
+#include <once/time.hpp>
+
+#include "rules.hpp"
+#include "supervise.hpp"
+
+namespace once::cli {
+
+struct CommandWork {
+  std::vector<std::string> command;
+  Rules rules;
+  Millis lease{};
+  Millis grace{5'000};
+  std::uint64_t output_limit = 0;  // Of the encoded result.
+  std::string derive_name;
+};
+
+// Commands under claims, several at a time. Thread-safe.
+class Commands {
+ public:
+  // `cannot_run` is told, with the errno, that the command itself cannot be executed: no message is to blame.
+  Commands(CommandWork work, Signals& signals, std::function<void(int)> cannot_run);
+  ~Commands();
+
+  sqs::WorkEnd run(const sqs::Message& message, Claim& claim);
+  // For the engine's observer: tells whoever watches the lease of a command.
+  void on_event(const Event& event);
+  // Ends what runs: SIGTERM, and SIGKILL after the grace.
+  void end_all();
+
+ private:
+  struct Running;
+  class Register;
+
+  const CommandWork work_;
+  Signals& signals_;
+  const std::function<void(int)> cannot_run_;
+  const std::unique_ptr<Register> register_;
+};
+
+// ONCE_SQS_MESSAGE_ID and what else a command finds in its environment of a message.
+std::vector<std::pair<std::string, std::string>> message_environment(const sqs::Message& message);
+
+struct PostWork {
+  std::string url;
+  std::string content_type;
+  Millis timeout{30'000};
+  Fate on_failure = Fate::release;
+  OnLapse on_lapse = OnLapse::takeover;
+  std::string derive_name;
+};
+
+// Throws Exception(misuse) for a URL that cannot be.
+sqs::PolledWork post_work(PostWork work);
+
+// What an answer of the service means. `status` 0: none came, and `arrived` says whether the request may have. Pure.
+Fate fate_of_answer(int status, bool arrived, const PostWork& work);
+
+}  // namespace once::cli

@@ -1,0 +1,122 @@
+// An SQS queue worked off outside Lambda: each message is an operation that is run once, and leaves the queue when its
+// result is durable. `once sqs` is this with a command or a URL for the work.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <once/aws/transport.hpp>
+#include <once/engine/claim.hpp>
+#include <once/engine/engine.hpp>
+#include <once/frontends/lambda/batch.hpp>
+#include <once/policy.hpp>
+#include <once/result.hpp>
+#include <once/time.hpp>
+
+namespace once::sqs {
+
+// How the work of a message ended. What is kept is deleted from the queue, all else stays there: it comes again, or the
+// queue moves it to its dead-letter queue.
+struct WorkEnd {
+  enum class Kind : std::uint8_t {
+    completed,  // `result` is kept. The message is deleted.
+    failed,     // For good: `failure` and `result` are kept. The message is deleted.
+    released,   // It may run again: `failure.message` says why. The message stays.
+    held,       // Nobody knows whether it acted: `failure.message` says why. PollerOptions::on_unknown.
+  };
+  Kind kind = Kind::completed;
+  Result result;
+  Failure failure;
+};
+
+// Called on a thread of the poller while the claim is ours and renewed; must not finish it. What it throws releases the
+// claim. Claim::stop_token() and deadline() say when to stop.
+using PolledWork = std::function<WorkEnd(const Message&, Claim&)>;
+
+struct PollEvent {
+  enum class Kind : std::uint8_t {
+    ended,        // A message's turn is over: `end`, `deleted`.
+    given_back,   // A message was not begun, and is visible again: `why`.
+    overdue,      // A message's visibility could not be prolonged: others may receive it. Its claim still protects it.
+    not_deleted,  // A message that is done is still in the queue. It comes again, and is deleted then.
+    pause,        // The queue or the store does not answer: nothing is received for `pause`.
+  };
+  Kind kind{};
+  lambda::RecordEnd end{};
+  bool deleted = false;
+  bool held = false;     // It is kept for a person, as lambda::OnDeadEnd says.
+  std::string_view id;   // The message's.
+  std::string_view key;  // The stored key of its operation. Empty: it has none.
+  std::uint32_t receive_count = 0;
+  std::string_view why;  // For people.
+  Millis pause{0};
+};
+
+struct PollerOptions {
+  std::string queue;  // Its URL, or its name in the account and region of the credentials.
+
+  std::string scope;  // Of the keys. Empty: the queue's name.
+  KeySource key_source = KeySource::id;
+  std::string key;  // JMESPath over the message in the form that Lambda has: see lambda::KeySource.
+  std::string validation;
+
+  std::size_t parallel = 1;  // Messages at work at one time: 1 to 1000.
+  // For how long a message is hidden from others, unless it is prolonged, which is done at a third of it for as long as
+  // the message is here: 3 s to 12 h. Whole seconds. SQS ends it 12 h after the receipt, whoever prolongs it.
+  Millis visibility{30'000};
+  Millis wait{20'000};  // Of one request, for messages to come: 0 to 20 s. Whole seconds.
+  bool drain = false;   // End when nothing is received any more and all that was is over.
+
+  // When a message that stays comes again: 0 to 12 h, whole seconds. Empty: when its visibility ends.
+  std::optional<Millis> retry_after;
+
+  OnDeadEnd on_poison = OnDeadEnd::report;  // report: it stays. hold: kept for a person, and deleted.
+  OnDeadEnd on_mismatch = OnDeadEnd::report;
+  OnDeadEnd on_unknown = OnDeadEnd::report;
+
+  std::optional<Policy> policy;  // Empty: the engine's. OnMissingKey::run_unprotected is refused: there is no work
+                                 // without a claim.
+  // From whichever thread, several at once; must not block and must not throw.
+  std::function<void(const PollEvent&)> observer;
+};
+
+struct PollCounts {
+  std::uint64_t received = 0;
+  std::uint64_t deleted = 0;
+  std::uint64_t stayed = 0;  // Their turn is over and they are still in the queue.
+};
+
+// Messages run side by side; in a FIFO queue those of a group follow each other, and after one that stays the rest of
+// its group is given back. Messages with one key follow each other as well.
+class Poller {
+ public:
+  // `receiver` is asked for messages, and waits for up to PollerOptions::wait and a little more; `transport` for all
+  // else. They may be one. The engine must outlive the poller. Nothing is sent yet. Throws Exception(misuse) for
+  // options that do not fit.
+  Poller(Engine& engine, std::shared_ptr<aws::Transport> receiver, std::shared_ptr<aws::Transport> transport,
+         PollerOptions options, PolledWork work);
+  Poller(const Poller&) = delete;
+  Poller& operator=(const Poller&) = delete;
+  ~Poller();  // After run().
+
+  // Works until stop(), or until the queue is empty (PollerOptions::drain). Once. Throws Exception: misuse for what
+  // waiting does not mend (no such queue, no credentials, no permission), after what was begun has ended; unavailable
+  // with PollerOptions::drain if the queue does not answer.
+  void run();
+
+  // Takes nothing any more; what was not begun is visible to others at once, what was is let end. From any thread.
+  void stop();
+
+  [[nodiscard]] PollCounts counts() const;
+
+ private:
+  class State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace once::sqs

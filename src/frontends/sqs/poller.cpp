@@ -1,0 +1,593 @@
+#include <once/frontends/sqs/poller.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <once/engine/exceptions.hpp>
+#include <once/error.hpp>
+
+#include "frontends/lambda/batch_run.hpp"
+#include "frontends/lambda/sqs_message.hpp"
+#include "frontends/sqs/queue.hpp"
+#include "platform/wait.hpp"
+
+namespace once::sqs {
+
+namespace {
+
+using lambda::BatchItem;
+using lambda::RecordEnd;
+
+constexpr std::size_t most_at_work = 1'000;
+constexpr Millis least_visibility{3'000};
+constexpr Millis most_wait{20'000};
+constexpr Millis first_pause{250};
+constexpr Millis most_pause{20'000};
+constexpr int drain_tries = 3;
+
+[[noreturn]] void refuse_option(const std::string& what) {
+  throw Exception(ErrorKind::misuse, "once::sqs::PollerOptions: " + what);
+}
+
+PollerOptions checked_options(PollerOptions options) {
+  const auto whole = [](Millis span) { return span.count() % 1'000 == 0; };
+  if (options.queue.empty()) refuse_option("`queue` is missing: give its URL or its name");
+  if (options.parallel < 1 || options.parallel > most_at_work) refuse_option("`parallel` is 1 to 1000");
+  if (options.visibility < least_visibility || options.visibility > most_visibility || !whole(options.visibility)) {
+    refuse_option("`visibility` is 3 s to 12 h, in whole seconds");
+  }
+  if (options.wait < Millis{0} || options.wait > most_wait || !whole(options.wait)) {
+    refuse_option("`wait` is 0 to 20 s, in whole seconds");
+  }
+  if (options.retry_after &&
+      (*options.retry_after < Millis{0} || *options.retry_after > most_visibility || !whole(*options.retry_after))) {
+    refuse_option("`retry_after` is 0 to 12 h, in whole seconds");
+  }
+  return options;
+}
+
+Policy poller_policy(const Engine& engine, const PollerOptions& options) {
+  Policy policy = options.policy.value_or(engine.options().policy);
+  policy.on_missing_key = OnMissingKey::refuse;
+  return policy;
+}
+
+bool is_url(std::string_view queue) noexcept { return queue.find("://") != std::string_view::npos; }
+
+std::string name_of_queue(std::string_view url) { return std::string(url.substr(url.rfind('/') + 1)); }
+
+// One message in hand. Guarded by the poller's mutex, but for what is set when it is made.
+struct Job {
+  std::string record;  // As Lambda has it.
+  Message message;
+  BatchItem item;
+
+  bool begun = false;
+  bool over = false;       // Its turn is: nobody prolongs it any more.
+  bool extending = false;  // A request for it is on its way, which must not be overtaken.
+  bool overdue = false;
+  Timers::Id timer = 0;
+  Callback<void()> then;  // Once that request is answered.
+};
+using JobPtr = std::shared_ptr<Job>;
+
+// What is done with a message whose turn is over.
+struct Leave {
+  bool remove = false;
+  std::optional<Millis> hide;  // Visible again after that. Neither: as it is.
+};
+
+}  // namespace
+
+class Poller::State : public std::enable_shared_from_this<State> {
+ public:
+  State(Engine& engine, std::shared_ptr<aws::Transport> receiver, std::shared_ptr<aws::Transport> transport,
+        PollerOptions options, PolledWork work)
+      : engine_(engine),
+        receiver_(std::move(receiver)),
+        transport_(std::move(transport)),
+        options_(checked_options(std::move(options))),
+        policy_(poller_policy(engine, options_)),
+        work_(std::move(work)),
+        url_(is_url(options_.queue) ? options_.queue : std::string()),
+        batch_(engine_,
+               lambda::BatchOptions{.scope = options_.scope.empty() ? name_of_queue(options_.queue) : options_.scope,
+                                    .key_source = options_.key_source,
+                                    .key = options_.key,
+                                    .validation = options_.validation,
+                                    .policy = policy_,
+                                    .environment = lambda::Environment{}}) {}
+
+  void run() {
+    find_queue();
+    {
+      std::vector<std::jthread> threads;
+      std::unique_lock lock(mutex_);
+      while (!ended()) {
+        while (threads.size() < std::min(jobs_.size(), options_.parallel)) {
+          try {
+            threads.emplace_back([this] { work(); });
+          } catch (const std::system_error&) {
+            if (threads.empty()) throw;
+            break;  // Those there are do the rest.
+          }
+        }
+        if (!stopping_ && !receiving_ && !pausing_ && jobs_.size() < options_.parallel) {
+          start_receiving(lock);
+        } else {
+          changed_.wait(lock);
+        }
+      }
+      quitting_ = true;
+      lock.unlock();
+      changed_.notify_all();
+    }  // Joined.
+    const std::lock_guard lock(mutex_);
+    if (fatal_) throw Exception(*fatal_);
+  }
+
+  void stop() {
+    std::unique_lock lock(mutex_);
+    stop_now(lock);
+  }
+
+  // No answer that comes later does anything.
+  void close() {
+    std::shared_ptr<aws::Transport> receiver;
+    std::shared_ptr<aws::Transport> transport;
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    if (pausing_) timers().cancel(pause_timer_);
+    receiver.swap(receiver_);
+    transport.swap(transport_);
+  }
+
+  [[nodiscard]] PollCounts counts() const {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+ private:
+  [[nodiscard]] Timers& timers() const { return *engine_.options().timers; }
+  [[nodiscard]] Uptime uptime() const { return engine_.options().clock->uptime(); }
+
+  void tell(const PollEvent& event) const {
+    if (options_.observer) options_.observer(event);
+  }
+  static PollEvent about(const Job& job, PollEvent::Kind kind) {
+    return {.kind = kind,
+            .id = job.message.id,
+            .key = job.item.key ? std::string_view(job.item.key->stored()) : std::string_view(),
+            .receive_count = job.message.receive_count};
+  }
+
+  // --- The queue ---
+
+  void find_queue() {
+    if (url_.empty()) url_ = read_queue_url(ask(get_queue_url(options_.queue)));
+    arn_ = read_queue_arn(ask(get_queue_arn(url_)));
+  }
+
+  // Before there is anything to do: waits.
+  aws::Reply ask(const aws::Call& call) {
+    aws::Reply reply =
+        wait_for<aws::Reply>([&](Callback<void(aws::Reply)> done) { transport_->call(call, std::move(done)); });
+    if (const std::optional<Error> problem = problem_of(reply, options_.queue)) throw Exception(*problem);
+    return reply;
+  }
+
+  [[nodiscard]] bool ended() const {
+    if (!jobs_.empty()) return false;
+    return stopping_ || (options_.drain && drained_ && !receiving_);
+  }
+
+  void start_receiving(std::unique_lock<std::mutex>& lock) {
+    receiving_ = true;
+    const std::size_t most = std::min(most_received, options_.parallel - jobs_.size());
+    const std::shared_ptr<aws::Transport> receiver = receiver_;
+    lock.unlock();
+    receiver->call(receive(url_, most, options_.wait, options_.visibility),
+                   [self = shared_from_this()](aws::Reply reply) { self->on_received(std::move(reply)); });
+    lock.lock();
+  }
+
+  void on_received(aws::Reply reply) {
+    std::optional<Error> problem = problem_of(reply, options_.queue);
+    std::vector<JobPtr> jobs;
+    try {
+      if (!problem) jobs = jobs_of(reply);
+    } catch (const Exception& error) {
+      problem = error.error();
+    }
+    std::unique_lock lock(mutex_);
+    receiving_ = false;
+    if (closed_) return;
+    if (problem) return on_problem(std::move(lock), std::move(*problem));
+    failures_ = 0;
+    counts_.received += jobs.size();
+    // What is still in hand may come back.
+    drained_ = jobs.empty() && jobs_.empty();
+    if (jobs.empty() && options_.wait == Millis{0}) rest(first_pause);
+    for (const JobPtr& job : jobs) {
+      jobs_.push_back(job);
+      set_timer(job);
+    }
+    if (stopping_) stop_now(lock);
+    lock.unlock();
+    changed_.notify_all();
+  }
+
+  std::vector<JobPtr> jobs_of(const aws::Reply& reply) const {
+    std::vector<JobPtr> out;
+    for (ReceivedMessage& received : read_messages(reply, arn_)) {
+      const auto job = std::make_shared<Job>();
+      job->record = std::move(received.record);
+      job->message.id = received.id;
+      job->message.receipt_handle = received.receipt_handle;
+      BatchItem& item = job->item;
+      item.json = job->record;
+      item.id = item.name = received.id;
+      try {
+        job->message = read_message(job->record);
+        if (job->message.is_fifo()) item.order = job->message.group_id;
+        batch_.take_key(
+            item, options_.key_source == KeySource::deduplication_id ? deduplication_name(job->message) : item.name,
+            job->record, job->message.body);
+        if (options_.key_source == KeySource::deduplication_id && job->message.deduplication_id.empty()) {
+          item.key.reset();
+          item.poison = "the message has no deduplication id: its queue is no FIFO queue";
+        }
+      } catch (const Exception& error) {
+        item.poison = error.what();
+      }
+      out.push_back(job);
+    }
+    return out;
+  }
+
+  void on_problem(std::unique_lock<std::mutex> lock, Error problem) {
+    ++failures_;
+    const bool passing = problem.kind != ErrorKind::misuse;
+    if (!passing || (options_.drain && failures_ >= drain_tries)) {
+      if (!fatal_) fatal_ = std::move(problem);
+      return stop_now(lock);
+    }
+    pause(std::move(lock), problem.message);
+  }
+
+  // Nothing is received for a while, longer each time in a row.
+  void pause(std::unique_lock<std::mutex> lock, const std::string& why) {
+    if (stopping_ || uptime() < trouble_until_) return;  // What went wrong together is one time.
+    const int row = std::max({failures_, store_failures_, 1});
+    const Millis span = std::min(most_pause, first_pause * (1 << std::min(row - 1, 10)));
+    trouble_until_ = uptime() + span;
+    rest(span);
+    lock.unlock();
+    tell({.kind = PollEvent::Kind::pause, .why = why, .pause = span});
+  }
+
+  void rest(Millis span) {
+    const Uptime until = uptime() + span;
+    if (stopping_ || (pausing_ && until <= pause_until_)) return;
+    if (pausing_) timers().cancel(pause_timer_);
+    pausing_ = true;
+    pause_until_ = until;
+    pause_timer_ = timers().at(until, [self = shared_from_this(), until] {
+      {
+        const std::lock_guard guard(self->mutex_);
+        if (self->pause_until_ != until) return;  // It is longer by now.
+        self->pausing_ = false;
+      }
+      self->changed_.notify_all();
+    });
+  }
+
+  void stop_now(std::unique_lock<std::mutex>& lock) {
+    stopping_ = true;
+    give_back(
+        lock, [](const Job&) { return true; }, "the poller stops");
+    changed_.notify_all();
+  }
+
+  // --- Visibility ---
+
+  void set_timer(const JobPtr& job) {
+    job->timer =
+        timers().at(uptime() + options_.visibility / 3, [self = shared_from_this(), job] { self->extend(job); });
+  }
+
+  void extend(const JobPtr& job) {
+    std::unique_lock lock(mutex_);
+    if (job->over || job->overdue || closed_) return;
+    job->timer = 0;
+    job->extending = true;
+    const std::shared_ptr<aws::Transport> transport = transport_;
+    lock.unlock();
+    transport->call(hide_for(url_, job->message.receipt_handle, options_.visibility),
+                    [self = shared_from_this(), job](aws::Reply reply) { self->on_extended(job, reply); });
+  }
+
+  void on_extended(const JobPtr& job, const aws::Reply& reply) {
+    const std::optional<Error> problem = problem_of(reply, options_.queue);
+    std::unique_lock lock(mutex_);
+    job->extending = false;
+    Callback<void()> then = std::move(job->then);
+    // What was refused will be refused again: the message was deleted, or it is 12 h since its receipt. What was not
+    // answered is asked again with the next timer.
+    if (problem && problem->kind == ErrorKind::misuse) job->overdue = true;
+    const bool tells = job->overdue && !job->over;
+    if (!job->over && !job->overdue && !closed_) set_timer(job);
+    lock.unlock();
+    if (tells) {
+      PollEvent event = about(*job, PollEvent::Kind::overdue);
+      event.why = problem->message;
+      tell(event);
+    }
+    if (then) then();
+  }
+
+  // Ends the turn of a message: removes it from the queue, shows it again, or lets it be.
+  void leave(std::unique_lock<std::mutex>& lock, const JobPtr& job, Leave how) {
+    job->over = true;
+    if (job->timer != 0) timers().cancel(job->timer);
+    auto send = [self = shared_from_this(), job, how] { self->send_leave(job, how); };
+    if (job->extending) {
+      job->then = std::move(send);
+      return;
+    }
+    lock.unlock();
+    send();
+    lock.lock();
+  }
+
+  void send_leave(const JobPtr& job, Leave how) {
+    std::unique_lock lock(mutex_);
+    const std::shared_ptr<aws::Transport> transport = closed_ ? nullptr : transport_;
+    lock.unlock();
+    if (transport == nullptr || (!how.remove && !how.hide)) return drop(job, false);
+    aws::Call call = how.remove ? delete_message(url_, job->message.receipt_handle)
+                                : hide_for(url_, job->message.receipt_handle, *how.hide);
+    transport->call(std::move(call), [self = shared_from_this(), job, how](const aws::Reply& reply) {
+      const std::optional<Error> problem = problem_of(reply, self->options_.queue);
+      if (problem && how.remove) {
+        PollEvent event = about(*job, PollEvent::Kind::not_deleted);
+        event.why = problem->message;
+        self->tell(event);
+      }
+      self->drop(job, how.remove && !problem);
+    });
+  }
+
+  void drop(const JobPtr& job, bool deleted) {
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.remove(job);
+      ++(deleted ? counts_.deleted : counts_.stayed);
+    }
+    changed_.notify_all();
+  }
+
+  // What has not been begun, in the reverse of its order: a group comes back as it was.
+  template <class Which>
+  void give_back(std::unique_lock<std::mutex>& lock, Which which, std::string_view why) {
+    std::vector<JobPtr> back;
+    for (const JobPtr& job : jobs_) {
+      if (!job->begun && !job->over && which(*job)) back.insert(back.begin(), job);
+    }
+    for (const JobPtr& job : back) job->over = true;
+    for (const JobPtr& job : back) {
+      PollEvent event = about(*job, PollEvent::Kind::given_back);
+      event.why = why;
+      lock.unlock();
+      tell(event);
+      lock.lock();
+      leave(lock, job, {.remove = false, .hide = Millis{0}});
+    }
+  }
+
+  // --- The work ---
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (!quitting_) {
+      const JobPtr job = next();
+      if (job == nullptr) {
+        changed_.wait(lock);
+        continue;
+      }
+      job->begun = true;
+      lock.unlock();
+      const Turn turn = take_turn(*job);
+      lock.lock();
+      if (!turn.leave.remove && !job->item.order.empty()) {
+        give_back(
+            lock, [&](const Job& other) { return other.item.order == job->item.order; },
+            "it follows " + job->message.id + ", which stays");
+      }
+      if (!turn.pauses) {
+        store_failures_ = 0;
+      } else if (uptime() >= trouble_until_) {
+        ++store_failures_;
+      }
+      lock.unlock();
+      PollEvent event = about(*job, PollEvent::Kind::ended);
+      event.end = turn.end;
+      event.deleted = turn.leave.remove;
+      event.held = turn.held;
+      event.why = turn.why;
+      tell(event);
+      if (turn.pauses) pause(std::unique_lock(mutex_), turn.why);
+      lock.lock();
+      leave(lock, job, turn.leave);
+    }
+  }
+
+  // The first that follows nobody of its group and nobody with its key.
+  JobPtr next() const {
+    for (auto at = jobs_.begin(); at != jobs_.end(); ++at) {
+      const Job& job = **at;
+      if (job.begun || job.over) continue;
+      const bool follows = std::any_of(jobs_.begin(), at, [&](const JobPtr& other) {
+        return (!job.item.order.empty() && other->item.order == job.item.order) ||
+               (job.item.key && other->item.key == job.item.key);
+      });
+      if (!follows) return *at;
+    }
+    return nullptr;
+  }
+
+  struct Turn {
+    RecordEnd end = RecordEnd::executed;
+    Leave leave;
+    bool held = false;
+    bool pauses = false;  // The store does not answer: nobody's turn would end better.
+    std::string why;
+  };
+
+  static Turn done(RecordEnd end) { return {.end = end, .leave = {.remove = true}}; }
+
+  [[nodiscard]] Turn stays(RecordEnd end, std::string why) const {
+    return {.end = end, .leave = {.remove = false, .hide = options_.retry_after}, .why = std::move(why)};
+  }
+
+  Turn take_turn(Job& job) {
+    if (!job.item.poison.empty()) return dead_end(job, RecordEnd::poison, options_.on_poison, job.item.poison);
+    try {
+      Begin begin = engine_.begin(Request{
+          .key = *job.item.key, .fingerprint = job.item.fingerprint, .policy = policy_, .holder = job.message.id});
+      switch (begin.kind) {
+        case Begin::Kind::claimed:
+          return carry_out(job, begin.claim);
+        case Begin::Kind::replayed:
+          return done(RecordEnd::replayed);
+        case Begin::Kind::failed:
+          return done(RecordEnd::stored_failure);
+        case Begin::Kind::conflict: {
+          Turn turn = stays(RecordEnd::conflict, "held by " + begin.record->holder);
+          turn.leave.hide = std::clamp(begin.retry_after, Millis{1'000}, most_visibility);
+          return turn;
+        }
+        case Begin::Kind::mismatch:
+          return dead_end(job, RecordEnd::mismatch, options_.on_mismatch,
+                          "the key was used with another payload, by " + begin.record->holder);
+        case Begin::Kind::unknown:
+          return dead_end(job, RecordEnd::unknown, options_.on_unknown, begin.record->failure.message);
+        case Begin::Kind::error: {
+          Turn turn = stays(RecordEnd::store_error, begin.error.message);
+          turn.pauses = begin.error.kind != ErrorKind::corrupt;
+          return turn;
+        }
+      }
+    } catch (const Exception& error) {  // A key that the store cannot have, say.
+      return stays(RecordEnd::store_error, error.what());
+    }
+    return stays(RecordEnd::store_error, "an answer of the engine that is not known here");
+  }
+
+  Turn carry_out(Job& job, Claim& claim) {
+    WorkEnd end;
+    std::optional<std::string> poison;
+    try {
+      end = work_(job.message, claim);
+    } catch (const PoisonMessage& error) {
+      poison = error.what();
+      end = {.kind = WorkEnd::Kind::released, .failure = {.message = error.what()}};
+    } catch (const std::exception& error) {
+      end = {.kind = WorkEnd::Kind::released, .failure = {.message = error.what()}};
+    } catch (...) {  // It has no text; that it was thrown is told all the same.
+      end = {.kind = WorkEnd::Kind::released, .failure = {.message = "an exception that is not a std::exception"}};
+    }
+    const std::string why = end.failure.message;
+    const WorkEnd::Kind kind = end.kind;
+    const Finish finish = [&] {
+      switch (kind) {
+        case WorkEnd::Kind::completed:
+          return claim.complete(std::move(end.result));
+        case WorkEnd::Kind::failed:
+          return claim.fail(std::move(end.failure), std::move(end.result));
+        case WorkEnd::Kind::held:
+          return claim.hold(why);
+        case WorkEnd::Kind::released:
+          break;
+      }
+      return claim.release(why);
+    }();
+    if (finish.kind == Finish::Kind::superseded) return done(RecordEnd::replayed);
+    if (poison) return dead_end(job, RecordEnd::poison, options_.on_poison, *poison);
+    if (kind == WorkEnd::Kind::released) return stays(RecordEnd::failed, why);
+    switch (finish.kind) {
+      case Finish::Kind::recorded:
+      case Finish::Kind::superseded:
+        break;
+      case Finish::Kind::unrecorded:
+      case Finish::Kind::declined:
+        // Not deleted: when it comes again, its result is stored by then, or it has to run again.
+        return stays(RecordEnd::unrecorded, finish.error.message);
+      case Finish::Kind::lost:
+        return stays(RecordEnd::lost, "the claim was lost while the work ran");
+    }
+    if (kind == WorkEnd::Kind::held) return dead_end(job, RecordEnd::unknown, options_.on_unknown, why);
+    Turn turn = done(kind == WorkEnd::Kind::failed ? RecordEnd::stored_failure : RecordEnd::executed);
+    turn.why = why;
+    return turn;
+  }
+
+  Turn dead_end(const Job& job, RecordEnd end, OnDeadEnd what, std::string why) {
+    if (what == OnDeadEnd::report) return stays(end, std::move(why));
+    const std::optional<std::string> trouble =
+        batch_.hold(job.item, std::string(to_string(end)) + ": " + why, policy_, job.message.id);
+    if (trouble) return stays(end, why + "; and it could not be kept for a person: " + *trouble);
+    Turn turn = done(end);
+    turn.held = true;
+    turn.why = std::move(why);
+    return turn;
+  }
+
+  Engine& engine_;
+  std::shared_ptr<aws::Transport> receiver_;
+  std::shared_ptr<aws::Transport> transport_;
+  const PollerOptions options_;
+  const Policy policy_;
+  const PolledWork work_;
+  std::string url_;
+  std::string arn_;
+  const lambda::Batch batch_;
+
+  mutable std::mutex mutex_;  // Of all that follows.
+  std::condition_variable changed_;
+  std::list<JobPtr> jobs_;  // In the order in which they came.
+  bool receiving_ = false;
+  bool pausing_ = false;
+  bool stopping_ = false;
+  bool quitting_ = false;
+  bool closed_ = false;
+  bool drained_ = false;
+  int failures_ = 0;        // Of receiving, in a row.
+  int store_failures_ = 0;  // Turns in a row that ended so.
+  Timers::Id pause_timer_ = 0;
+  Uptime pause_until_{};
+  Uptime trouble_until_{};
+  std::optional<Error> fatal_;
+  PollCounts counts_;
+};
+
+Poller::Poller(Engine& engine, std::shared_ptr<aws::Transport> receiver, std::shared_ptr<aws::Transport> transport,
+               PollerOptions options, PolledWork work)
+    : state_(std::make_shared<State>(engine, std::move(receiver), std::move(transport), std::move(options),
+                                     std::move(work))) {}
+
+Poller::~Poller() { state_->close(); }
+
+void Poller::run() { state_->run(); }
+
+void Poller::stop() { state_->stop(); }
+
+PollCounts Poller::counts() const { return state_->counts(); }
+
+}  // namespace once::sqs

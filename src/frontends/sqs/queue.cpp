@@ -1,0 +1,161 @@
+#include "frontends/sqs/queue.hpp"
+
+#include <initializer_list>
+#include <utility>
+
+#include "aws/service_error.hpp"
+#include "keys/json.hpp"
+#include "keys/write.hpp"
+
+namespace once::sqs {
+
+namespace {
+
+namespace json = keys::json;
+using json::Kind;
+using json::Value;
+
+std::string quoted_text(std::string_view text) { return keys::json_text(Value::string(text), keys::Dialect::native); }
+
+// Values are JSON already.
+std::string object_of(std::initializer_list<std::pair<std::string_view, std::string>> members) {
+  std::string out = "{";
+  for (const auto& [name, value] : members) {
+    if (out.size() > 1) out += ',';
+    out += quoted_text(name) + ":" + value;
+  }
+  return out + "}";
+}
+
+std::string seconds_of(Millis span) { return std::to_string(std::chrono::ceil<std::chrono::seconds>(span).count()); }
+
+Value parse_reply(const aws::Reply& reply, std::pmr::memory_resource& arena) {
+  try {
+    const Value tree = json::parse(reply.body, {.unique_names = false, .exact_numbers = false}, arena, "the answer");
+    if (tree.kind() == Kind::object) return tree;
+  } catch (const Exception& error) {
+    throw Exception(ErrorKind::corrupt, std::string("SQS answered what cannot be read: ") + error.what());
+  }
+  throw Exception(ErrorKind::corrupt, "SQS answered something else than a JSON object");
+}
+
+std::string text_in(const Value& object, std::string_view name) {
+  const Value value = object.member(name);
+  if (value.kind() != Kind::string || value.text().empty()) {
+    throw Exception(ErrorKind::corrupt, "SQS answered without '" + std::string(name) + "'");
+  }
+  return std::string(value.text());
+}
+
+// {"StringValue":"t-1","DataType":"String"} -> {"stringValue":"t-1","dataType":"String"}
+std::string lambda_attributes(const Value& attributes) {
+  std::string out = "{";
+  if (attributes.kind() == Kind::object) {
+    for (const json::Member& member : attributes.members()) {
+      if (out.size() > 1) out += ',';
+      out += quoted_text(member.name) + ":{";
+      bool first = true;
+      for (const auto& [theirs, lambdas] : {std::pair<std::string_view, std::string_view>{"StringValue", "stringValue"},
+                                            {"BinaryValue", "binaryValue"},
+                                            {"DataType", "dataType"}}) {
+        const Value value = member.value.member(theirs);
+        if (value.is_null()) continue;
+        out += (first ? "" : ",") + quoted_text(lambdas) + ":" + keys::json_text(value, keys::Dialect::native);
+        first = false;
+      }
+      out += '}';
+    }
+  }
+  return out + "}";
+}
+
+}  // namespace
+
+aws::Call get_queue_url(std::string_view name) {
+  return {.operation = "GetQueueUrl", .body = object_of({{"QueueName", quoted_text(name)}}), .repeatable = true};
+}
+
+aws::Call get_queue_arn(std::string_view url) {
+  return {.operation = "GetQueueAttributes",
+          .body = object_of({{"QueueUrl", quoted_text(url)}, {"AttributeNames", R"(["QueueArn"])"}}),
+          .repeatable = true};
+}
+
+aws::Call receive(std::string_view url, std::size_t most, Millis wait, Millis visibility) {
+  // Not repeatable: what a lost answer had in it is hidden for a while, and asking anew gets the next ones.
+  return {.operation = "ReceiveMessage",
+          .body = object_of({{"QueueUrl", quoted_text(url)},
+                             {"MaxNumberOfMessages", std::to_string(most)},
+                             {"WaitTimeSeconds", seconds_of(wait)},
+                             {"VisibilityTimeout", seconds_of(visibility)},
+                             // The one name of old, the other of now.
+                             {"AttributeNames", R"(["All"])"},
+                             {"MessageSystemAttributeNames", R"(["All"])"},
+                             {"MessageAttributeNames", R"(["All"])"}}),
+          .repeatable = false};
+}
+
+aws::Call delete_message(std::string_view url, std::string_view receipt_handle) {
+  return {.operation = "DeleteMessage",
+          .body = object_of({{"QueueUrl", quoted_text(url)}, {"ReceiptHandle", quoted_text(receipt_handle)}}),
+          .repeatable = true};
+}
+
+aws::Call hide_for(std::string_view url, std::string_view receipt_handle, Millis visibility) {
+  return {.operation = "ChangeMessageVisibility",
+          .body = object_of({{"QueueUrl", quoted_text(url)},
+                             {"ReceiptHandle", quoted_text(receipt_handle)},
+                             {"VisibilityTimeout", seconds_of(visibility)}}),
+          .repeatable = true};
+}
+
+std::optional<Error> problem_of(const aws::Reply& reply, std::string_view queue) {
+  if (reply.error) return reply.error;
+  if (reply.status >= 200 && reply.status < 300) return std::nullopt;
+  const aws::ServiceError told = aws::read_service_error({.status = reply.status, .headers = {}, .body = reply.body});
+  const std::string what = "SQS refused (" + std::to_string(reply.status) + " " + told.code +
+                           (told.message.empty() ? "" : ": " + told.message) + ") for the queue '" +
+                           std::string(queue) + "'";
+  // The names of the JSON protocol, and those of the query protocol that some servers keep.
+  if (told.code == "QueueDoesNotExist" || told.code == "AWS.SimpleQueueService.NonExistentQueue") {
+    return Error{ErrorKind::misuse, what + ". Is it the right name, region and account? It may have been deleted."};
+  }
+  if (told.code == "OverLimit" || told.code == "KmsThrottled" || told.code == "RequestThrottled") {
+    return Error{ErrorKind::unavailable, what};
+  }
+  return Error{ErrorKind::misuse, what};
+}
+
+std::string read_queue_url(const aws::Reply& reply) {
+  std::pmr::monotonic_buffer_resource arena;
+  return text_in(parse_reply(reply, arena), "QueueUrl");
+}
+
+std::string read_queue_arn(const aws::Reply& reply) {
+  std::pmr::monotonic_buffer_resource arena;
+  return text_in(parse_reply(reply, arena).member("Attributes"), "QueueArn");
+}
+
+std::vector<ReceivedMessage> read_messages(const aws::Reply& reply, std::string_view queue_arn) {
+  std::pmr::monotonic_buffer_resource arena;
+  const Value messages = parse_reply(reply, arena).member("Messages");
+  std::vector<ReceivedMessage> out;
+  if (messages.kind() != Kind::array) return out;
+  for (const Value& each : messages.elements()) {
+    const Value system = each.member("Attributes");
+    ReceivedMessage received{
+        .id = text_in(each, "MessageId"), .receipt_handle = text_in(each, "ReceiptHandle"), .record = {}};
+    received.record = object_of(
+        {{"messageId", quoted_text(received.id)},
+         {"receiptHandle", quoted_text(received.receipt_handle)},
+         {"body", keys::json_text(each.member("Body"), keys::Dialect::native)},
+         {"attributes", system.kind() == Kind::object ? keys::json_text(system, keys::Dialect::native) : "{}"},
+         {"messageAttributes", lambda_attributes(each.member("MessageAttributes"))},
+         {"eventSource", R"("aws:sqs")"},
+         {"eventSourceARN", quoted_text(queue_arn)}});
+    out.push_back(std::move(received));
+  }
+  return out;
+}
+
+}  // namespace once::sqs

@@ -1,0 +1,40 @@
+// SQS's JSON protocol, as far as a poller speaks it.
+// https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_Operations.html
+#pragma once
+
+#include <cstddef>
+#include <memory_resource>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/aws/transport.hpp>
+#include <once/error.hpp>
+#include <once/time.hpp>
+
+namespace once::sqs {
+
+inline constexpr std::size_t most_received = 10;              // Of one request.
+inline constexpr Millis most_visibility{12 * 3'600 * 1'000};  // Of a message, from its receipt.
+
+aws::Call get_queue_url(std::string_view name);
+aws::Call get_queue_arn(std::string_view url);
+aws::Call receive(std::string_view url, std::size_t most, Millis wait, Millis visibility);
+aws::Call delete_message(std::string_view url, std::string_view receipt_handle);
+aws::Call hide_for(std::string_view url, std::string_view receipt_handle, Millis visibility);
+
+// Nothing if the service did what it was asked for. misuse: asking again does not help.
+std::optional<Error> problem_of(const aws::Reply& reply, std::string_view queue);
+
+// Of good replies. Throw Exception(corrupt).
+std::string read_queue_url(const aws::Reply& reply);
+std::string read_queue_arn(const aws::Reply& reply);
+struct ReceivedMessage {
+  std::string id;
+  std::string receipt_handle;
+  std::string record;  // As Lambda's event has it, JSON.
+};
+std::vector<ReceivedMessage> read_messages(const aws::Reply& reply, std::string_view queue_arn);
+
+}  // namespace once::sqs

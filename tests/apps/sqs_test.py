@@ -1,0 +1,289 @@
+"""sqs_test.py PROGRAM: `once sqs` on a queue that is not ours (moto, started for this), with processes that are killed.
+
+After each: how often did the command's effect happen?
+"""
+import collections
+import http.server
+import json
+import pathlib
+import signal
+import sys
+import threading
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "real_servers")]
+import emulator  # noqa: E402
+import harness  # noqa: E402
+from harness import wait_until  # noqa: E402
+
+ENDPOINT = None
+
+
+def sqs(operation, **body):
+    """The emulator wants to see a signature, and checks none."""
+    request = urllib.request.Request(ENDPOINT, data=json.dumps(body).encode(), method="POST")
+    request.add_header("Content-Type", "application/x-amz-json-1.0")
+    request.add_header("X-Amz-Target", f"AmazonSQS.{operation}")
+    request.add_header("Authorization", "AWS4-HMAC-SHA256 Credential=x/20260101/eu-central-1/sqs/aws4_request, "
+                       "SignedHeaders=host, Signature=0")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read() or b"{}")
+
+
+class Service(http.server.BaseHTTPRequestHandler):
+    """Answers as the body asks it to, and notes what came."""
+
+    def do_POST(self):  # noqa: N802: the name is given
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.seen.append((body["id"], self.headers["Idempotency-Key"], self.headers["Content-Type"], self.path))
+        asked = sum(1 for seen in self.server.seen if seen[0] == body["id"])
+        status = body["answers"][min(asked, len(body["answers"])) - 1]
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_):
+        pass
+
+
+class Sqs(harness.Case):
+    queues = 0
+
+    def setUp(self):
+        super().setUp()
+        Sqs.queues += 1
+        self.queue = f"orders-{Sqs.queues}"
+        self.env = emulator.environment(ENDPOINT, self.env)
+
+    def make_queue(self, name=None, **attributes):
+        name = name or self.queue
+        made = sqs("CreateQueue", QueueName=name, Attributes={"VisibilityTimeout": "30", **attributes})
+        return made["QueueUrl"]
+
+    def send(self, url, body, **more):
+        return sqs("SendMessage", QueueUrl=url, MessageBody=body if isinstance(body, str) else json.dumps(body),
+                   **more)["MessageId"]
+
+    def left(self, url):
+        """Visible, and hidden."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        told = sqs("GetQueueAttributes", QueueUrl=url, AttributeNames=names)["Attributes"]
+        return tuple(int(told[name]) for name in names)
+
+    def lines(self, name="ran"):
+        path = self.path(name)
+        return path.read_text().split() if path.exists() else []
+
+    def drain(self, *arguments, queue=None, **options):
+        return self.once("sqs", "--queue", queue or self.queue, "--drain", "--receive-wait", "0s", *arguments, **options)
+
+    def events(self, done):
+        return [json.loads(line) for line in done.stderr.decode().splitlines()]
+
+    def test_each_order_is_run_once_however_often_it_was_sent(self):
+        url = self.make_queue()
+        for i in range(30):
+            self.send(url, {"order": i % 10})
+        done = self.drain("--key-from", "body", "--key", "order", "--parallel", "4", "--json", "--",
+                          "sh", "-c", "printf '%s\\n' \"$(cat)\" >>ran")
+        self.expect(done, 0)
+        ran = [json.loads(line)["order"] for line in self.path("ran").read_text().splitlines()]
+        self.assertEqual(sorted(ran), list(range(10)))
+        self.assertEqual(self.left(url), (0, 0))
+        ends = collections.Counter(event["end"] for event in self.events(done))
+        self.assertEqual(ends, {"executed": 10, "replayed": 20})
+
+    def test_the_command_finds_the_message(self):
+        url = self.make_queue()
+        sent = self.send(url, "{}")
+        done = self.drain("--", "sh", "-c", "env | grep ^ONCE_")
+        self.expect(done, 0)
+        variables = dict(line.split("=", 1) for line in done.stdout.decode().splitlines())
+        self.assertEqual(variables["ONCE_SQS_RECEIVE_COUNT"], "1")
+        self.assertEqual((variables["ONCE_KEY"], variables["ONCE_SQS_MESSAGE_ID"]), (sent, sent))
+        self.assertEqual(variables["ONCE_SCOPE"], self.queue)
+        self.assertEqual(variables["ONCE_ATTEMPT"], "1")
+        self.assertTrue(variables["ONCE_SQS_QUEUE_ARN"].endswith(":" + self.queue))
+
+    def test_the_body_is_on_standard_input_and_attributes_in_the_environment(self):
+        url = self.make_queue()
+        self.send(url, "a body\nof two lines", MessageAttributes={
+            "tenant-id": {"DataType": "String", "StringValue": "t 1"}})
+        done = self.drain("--", "sh", "-c", 'cat; echo "/$ONCE_SQS_ATTRIBUTE_TENANT_ID"')
+        self.expect(done, 0, b"a body\nof two lines/t 1\n")
+
+    def test_killed_in_the_middle_it_comes_again_and_is_run_again_once(self):
+        url = self.make_queue()
+        self.fifo("gate")
+        self.send(url, "1")
+        flags = ["sqs", "--queue", self.queue, "--visibility", "3s", "--lease", "1s", "--receive-wait", "1s"]
+        first = self.start(*flags, "--", "sh", "-c", "echo begun >>begun; read x <gate; echo done >>ran")
+        wait_until(lambda: self.lines("begun"), "the command begun")
+        first.kill()
+        first.wait()
+        self.assertEqual(self.left(url), (0, 1))
+        # Its successor waits until the message is visible again, takes the lapsed claim over, and runs it.
+        second = self.start(*flags, "--", "sh", "-c", 'echo $ONCE_ATTEMPT >>begun; echo done >>ran')
+        wait_until(lambda: self.left(url) == (0, 0), "the message deleted")
+        second.send_signal(signal.SIGTERM)
+        self.assertEqual(second.wait(timeout=harness.DEADLINE_S), 0)
+        self.assertEqual(self.lines("begun"), ["begun", "2"])
+        self.assertEqual(self.lines(), ["done"])
+
+    def test_killed_between_the_result_and_the_deletion_it_is_not_run_again(self):
+        url = self.make_queue()
+        self.send(url, "1")
+        # The same as a death there: the result is durable, and the message is still in the queue.
+        message = sqs("ReceiveMessage", QueueUrl=url, VisibilityTimeout=0)["Messages"][0]
+        self.expect(self.once("run", "--key", message["MessageId"], "--scope", self.queue, "--fingerprint", "none", "--",
+                              "sh", "-c", "echo done >>ran"), 0)
+        done = self.drain("--json", "--", "sh", "-c", "echo again >>ran")
+        self.expect(done, 0)
+        self.assertEqual([event["end"] for event in self.events(done)], ["replayed"])
+        self.assertEqual(self.lines(), ["done"])
+        self.assertEqual(self.left(url), (0, 0))
+
+    def test_a_command_that_fails_is_tried_again_and_ends_in_the_dead_letter_queue(self):
+        dead = self.make_queue(self.queue + "-dead")
+        arn = sqs("GetQueueAttributes", QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        url = self.make_queue(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 3}))
+        self.send(url, "bad")
+        self.send(url, "good")
+        done = self.drain("--retry-after", "0s", "--", "sh", "-c",
+                          'read x; echo "$x" >>ran; test "$x" != bad')
+        self.expect(done, 1)
+        self.assertEqual(sorted(self.lines()), ["bad", "bad", "bad", "good"])
+        self.assertEqual(self.left(url), (0, 0))
+        self.assertEqual(self.left(dead), (1, 0))
+        self.assertIn(b"the command ended with exit 1; it stays in the queue", done.stderr)
+
+    def test_a_failure_that_counts_is_kept_and_deleted(self):
+        url = self.make_queue()
+        sent = self.send(url, "no such account")
+        self.expect(self.drain("--on-exit", "3=keep", "--", "sh", "-c", "echo x >>ran; exit 3"), 0)
+        self.assertEqual(self.left(url), (0, 0))
+        record = self.show(sent, "--scope", self.queue)
+        self.assertEqual((record["state"], record["failure"]["code"]), ("failed", "exit 3"))
+        self.assertEqual(self.runs(), 1)
+
+    def test_a_fifo_queue_keeps_the_order_of_its_groups(self):
+        url = self.make_queue(self.queue + ".fifo", FifoQueue="true", ContentBasedDeduplication="true")
+        for body in ["a1", "b1", "a2", "b2", "a3", "b3"]:
+            self.send(url, body, MessageGroupId=body[0])
+        done = self.drain("--parallel", "4", "--retry-after", "0s", "--", "sh", "-c",
+                          'read x; echo "$x" >>ran; test "$x" != a2 || test -e failed || { touch failed; exit 1; }',
+                          queue=self.queue + ".fifo")
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        self.assertEqual([x for x in self.lines() if x[0] == "a"], ["a1", "a2", "a2", "a3"])
+        self.assertEqual([x for x in self.lines() if x[0] == "b"], ["b1", "b2", "b3"])
+        self.assertEqual(self.left(url), (0, 0))
+
+    def test_sigterm_lets_finish_what_runs_and_gives_back_the_rest(self):
+        url = self.make_queue(self.queue + ".fifo", FifoQueue="true", ContentBasedDeduplication="true")
+        self.fifo("gate")
+        for body in ["1", "2", "3"]:
+            self.send(url, body, MessageGroupId="g")
+        poller = self.start("sqs", "--queue", self.queue + ".fifo", "--parallel", "3", "--receive-wait", "1s", "-v", "--",
+                            "sh", "-c", "echo begun >>begun; read x <gate; cat >>ran; echo >>ran")
+        wait_until(lambda: self.lines("begun"), "the command begun")
+        wait_until(lambda: self.left(url) == (0, 3), "all three received")
+        poller.send_signal(signal.SIGTERM)
+        wait_until(lambda: self.left(url) == (2, 1), "two given back")
+        self.assertIsNone(poller.poll())
+        self.open_gate("gate")
+        out, err = poller.communicate(timeout=harness.DEADLINE_S)
+        self.assertEqual(poller.returncode, 0, err)
+        self.assertEqual(self.lines(), ["1"])
+        self.assertEqual(self.left(url), (2, 0))
+        self.expect(self.drain("--", "sh", "-c", "cat >>ran; echo >>ran", queue=self.queue + ".fifo"), 0)
+        self.assertEqual(self.lines(), ["1", "2", "3"])
+
+    def test_a_second_sigterm_ends_what_runs(self):
+        url = self.make_queue()
+        self.send(url, "1")
+        poller = self.start("sqs", "--queue", self.queue, "--retry-after", "0s", "--receive-wait", "1s", "--grace", "30s",
+                            "--", "sh", "-c", "echo $$ >pid; exec sleep 1000")
+        pid = self.pid_in("pid")
+        poller.send_signal(signal.SIGTERM)
+        poller.send_signal(signal.SIGTERM)
+        wait_until(lambda: poller.poll() is not None or poller.send_signal(signal.SIGTERM), "ended")
+        self.assertEqual(poller.returncode, 0)
+        self.assertFalse(harness.alive(pid))
+        self.assertEqual(self.left(url), (1, 0), "released, and visible again")
+
+    def test_work_that_is_longer_than_visibility_and_lease_is_not_run_by_others(self):
+        url = self.make_queue()
+        self.fifo("gate")
+        sent = self.send(url, "1")
+        flags = ["sqs", "--queue", self.queue, "--visibility", "3s", "--lease", "1s", "--receive-wait", "1s"]
+        command = ["--", "sh", "-c", "echo begun >>begun; read x <gate; echo done >>ran"]
+        first = self.start(*flags, *command)
+        wait_until(lambda: self.lines("begun"), "the command begun")
+        second = self.start(*flags, *command)
+        # More than two visibilities later, by the clock of the one who renews the claim.
+        revision = lambda: self.show(sent, "--scope", self.queue)["revision"]  # noqa: E731
+        begun = revision()
+        wait_until(lambda: revision() > begun + 20, "renewed for seven seconds")
+        self.assertEqual(self.left(url), (0, 1))
+        self.open_gate("gate")
+        wait_until(lambda: self.left(url) == (0, 0), "the message deleted")
+        for poller in (first, second):
+            poller.send_signal(signal.SIGTERM)
+            self.assertEqual(poller.wait(timeout=harness.DEADLINE_S), 0)
+        self.assertEqual((self.lines("begun"), self.lines()), (["begun"], ["done"]))
+
+    def test_what_has_no_key_is_left_or_kept_for_a_person(self):
+        url = self.make_queue()
+        sent = self.send(url, "no JSON")
+        flags = ["--key-from", "body", "--key", "order"]
+        done = self.drain(*flags, "--retry-after", "0s", "--visibility", "3s", "--on-poison", "hold", "--",
+                          "sh", "-c", "echo x >>ran")
+        self.expect(done, 0)
+        self.assertEqual(self.left(url), (0, 0))
+        self.assertEqual(self.runs(), 0)
+        self.assertEqual(self.show(sent, "--scope", self.queue + "/held")["state"], "unknown")
+
+    def test_messages_are_posted_with_a_key_that_stays_the_same(self):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service)
+        server.seen = []
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        url = self.make_queue()
+        for body in [{"id": 1, "answers": [200]}, {"id": 2, "answers": [503, 500, 201]}, {"id": 1, "answers": [200]}]:
+            self.send(url, body)
+        done = self.drain("--post", f"http://127.0.0.1:{server.server_port}/charge?now=1", "--key-from", "body", "--key",
+                          "id", "--retry-after", "0s")
+        self.expect(done, 1)
+        self.assertEqual(self.left(url), (0, 0))
+        asked = collections.Counter(seen[0] for seen in server.seen)
+        self.assertEqual(asked, {1: 1, 2: 3})
+        self.assertEqual(len({seen[1] for seen in server.seen}), 2)
+        self.assertEqual({seen[2:] for seen in server.seen}, {("application/json", "/charge?now=1")})
+
+    def test_what_is_wrong_is_said(self):
+        run = ["--", "true"]
+        self.expect(self.drain(*run, queue="no-such-queue"), 64, stderr=b"QueueDoesNotExist")
+        self.expect(self.drain(), 64, stderr=b"either a command")
+        self.expect(self.drain("--post", "http://127.0.0.1:1/", *run), 64, stderr=b"either a command")
+        self.expect(self.drain("--post", "127.0.0.1"), 64, stderr=b"write a URL")
+        self.expect(self.drain("--visibility", "1s", *run), 64, stderr=b"visibility")
+        self.expect(self.drain("--key", "nonsense(", *run), 64, stderr=b"nonsense(")
+        url = self.make_queue()
+        self.send(url, "1")
+        self.expect(self.drain("--", "./no-such-program"), 127, stderr=b"cannot execute")
+        self.assertEqual(self.runs(), 0)
+        bare = {name: value for name, value in self.env.items() if not name.startswith("AWS_")}
+        bare |= {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/dev/null",
+                 "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "AWS_REGION": "eu-central-1",
+                 "AWS_ENDPOINT_URL": ENDPOINT}
+        self.expect(self.drain(*run, env=bare), 64, stderr=b"credentials")
+        self.expect(self.once("sqs", "--help"), 0)
+
+
+if __name__ == "__main__":
+    with emulator.running() as ENDPOINT:
+        harness.main()

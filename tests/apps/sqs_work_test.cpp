@@ -1,0 +1,62 @@
+// What a message becomes for a command, and what an answer means for a message.
+#include "sqs_work.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <once/error.hpp>
+
+namespace once::cli {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Not;
+using ::testing::Pair;
+
+TEST(SqsWork, TheEnvironmentTellsOfTheMessage) {
+  sqs::Message message;
+  message.id = "m-1";
+  message.group_id = "g";
+  message.receive_count = 3;
+  message.sent = Time(Millis{1'767'225'600'000});
+  message.attributes = {{.name = "tenant-id.v2", .type = "String", .value = "t 1"},
+                        {.name = "large", .type = "String", .value = std::string(100'000, 'x')},
+                        {.name = "PATH", .type = "String", .value = "/evil"}};
+  const auto variables = message_environment(message);
+  EXPECT_THAT(variables, Contains(Pair("ONCE_SQS_MESSAGE_ID", "m-1")));
+  EXPECT_THAT(variables, Contains(Pair("ONCE_SQS_RECEIVE_COUNT", "3")));
+  EXPECT_THAT(variables, Contains(Pair("ONCE_SQS_SENT_MS", "1767225600000")));
+  EXPECT_THAT(variables, Contains(Pair("ONCE_SQS_GROUP_ID", "g")));
+  EXPECT_THAT(variables, Contains(Pair("ONCE_SQS_ATTRIBUTE_TENANT_ID_V2", "t 1")));
+  EXPECT_THAT(variables, Contains(Pair("ONCE_SQS_ATTRIBUTE_PATH", "/evil"))) << "and no other variable";
+  EXPECT_THAT(variables, Not(Contains(Pair("ONCE_SQS_ATTRIBUTE_LARGE", ::testing::_))));
+}
+
+TEST(SqsWork, AnAnswerSaysWhatBecomesOfTheMessage) {
+  PostWork work;
+  for (const int status : {200, 201, 204, 299}) EXPECT_EQ(fate_of_answer(status, true, work), Fate::success);
+  for (const Fate on_failure : {Fate::release, Fate::keep, Fate::hold}) {
+    work.on_failure = on_failure;
+    for (const int status : {301, 400, 404, 422, 500, 501}) EXPECT_EQ(fate_of_answer(status, true, work), on_failure);
+    // Nothing was done, whatever a failure means.
+    for (const int status : {408, 409, 425, 429, 503}) EXPECT_EQ(fate_of_answer(status, true, work), Fate::release);
+    EXPECT_EQ(fate_of_answer(0, false, work), Fate::release);
+  }
+  for (const int status : {502, 504, 0}) {
+    work.on_lapse = OnLapse::takeover;
+    EXPECT_EQ(fate_of_answer(status, true, work), Fate::release);
+    work.on_lapse = OnLapse::hold;
+    EXPECT_EQ(fate_of_answer(status, true, work), Fate::hold);
+  }
+}
+
+TEST(SqsWork, AUrlThatCannotBeIsRefused) {
+  for (const char* url : {"", "127.0.0.1:80", "ftp://host/", "http://", "http://host/a b", "http://host/#part"}) {
+    PostWork work;
+    work.url = url;
+    EXPECT_THROW(post_work(work), Exception) << url;
+  }
+}
+
+}  // namespace
+}  // namespace once::cli

@@ -1,0 +1,609 @@
+// The poller of SQS: what is run, deleted, left, given back, in which order; and what it asks the queue for.
+#include <atomic>
+#include <barrier>
+#include <latch>
+#include <set>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <once/engine/engine.hpp>
+#include <once/frontends/sqs/poller.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/stores/memory.hpp>
+#include <once/testing/faulty_store.hpp>
+#include <once/testing/manual_time.hpp>
+
+#include "fake_sqs.hpp"
+
+namespace once::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using lambda::RecordEnd;
+using sqs::Message;
+using sqs::Poller;
+using sqs::PollerOptions;
+using sqs::PollEvent;
+using sqs::WorkEnd;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+
+class PollerTest : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    for (int i = 0; i < 1'000 && timers->run_next(); ++i) {
+    }
+    EXPECT_EQ(timers->pending(), 0U);
+  }
+
+  EngineOptions engine_options(std::shared_ptr<Store> with) {
+    EngineOptions o;
+    o.store = std::move(with);
+    o.holder = "host:1";
+    o.clock = clock;
+    o.timers = timers;
+    o.random = std::make_shared<SeededRandom>(++seed);
+    return o;
+  }
+  PollerOptions options() {
+    PollerOptions o;
+    o.queue = "orders";
+    o.parallel = 4;
+    o.wait = 0s;
+    o.drain = true;
+    o.observer = [this](const PollEvent& event) {
+      const std::lock_guard lock(mutex);
+      std::string line(event.id);
+      switch (event.kind) {
+        case PollEvent::Kind::ended:
+          line += " " + std::string(to_string(event.end)) + (event.deleted ? " deleted" : " stays") +
+                  (event.held ? " held" : "");
+          break;
+        case PollEvent::Kind::given_back:
+          line += " given back";
+          break;
+        case PollEvent::Kind::overdue:
+          line += " overdue";
+          break;
+        case PollEvent::Kind::not_deleted:
+          line += " not deleted";
+          break;
+        case PollEvent::Kind::pause:
+          line += "pause " + std::to_string(event.pause.count());
+          break;
+      }
+      told.push_back(line);
+      whys.emplace_back(event.why);
+    };
+    return o;
+  }
+  template <class Change>
+  PollerOptions options(Change change) {
+    PollerOptions o = options();
+    change(o);
+    return o;
+  }
+
+  // Notes the message, and fails it as often as `failures` says.
+  sqs::PolledWork work() {
+    return [this](const Message& message, Claim&) -> WorkEnd {
+      note(message.id);
+      const std::lock_guard lock(mutex);
+      if (failures[message.id]-- > 0) {
+        return {.kind = WorkEnd::Kind::released, .failure = {.message = "not now"}};
+      }
+      return {.kind = WorkEnd::Kind::completed, .result = Result::inlined("done " + message.id)};
+    };
+  }
+  void note(const std::string& id) {
+    const std::lock_guard lock(mutex);
+    ran.push_back(id);
+  }
+  [[nodiscard]] std::vector<std::string> ran_in(const std::string& group) {
+    const std::lock_guard lock(mutex);
+    std::vector<std::string> out;
+    for (const std::string& id : ran) {
+      if (id.starts_with(group)) out.push_back(id);
+    }
+    return out;
+  }
+  [[nodiscard]] bool was_told(const std::string& line) {
+    const std::lock_guard lock(mutex);
+    return std::find(told.begin(), told.end(), line) != told.end();
+  }
+
+  // Lets time pass until it has ended.
+  void run(Poller& poller) {
+    std::atomic<bool> over{false};
+    std::exception_ptr failed;
+    std::thread thread([&] {
+      try {
+        poller.run();
+      } catch (...) {  // For the test.
+        failed = std::current_exception();
+      }
+      over = true;
+    });
+    while (!over) {
+      // Not that of somebody else's lease, which is hours away.
+      if (const auto next = timers->next(); next && *next < clock->uptime() + 1min) timers->run_next();
+      std::this_thread::yield();
+    }
+    thread.join();
+    if (failed) std::rethrow_exception(failed);
+  }
+  void run(PollerOptions with) {
+    Poller poller(engine, queue, queue, std::move(with), work());
+    run(poller);
+  }
+  std::optional<Record> stored(std::string_view name, std::string_view scope = "orders") {
+    return copy_of(blocking::get(*store, Key(scope, name).stored()).record);
+  }
+
+  std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();
+  std::shared_ptr<ManualTimers> timers = std::make_shared<ManualTimers>(clock);
+  std::uint64_t seed = 0;
+  std::shared_ptr<Store> store = stores::make_memory_store(clock);
+  Engine engine{engine_options(store)};
+  std::shared_ptr<FakeSqs> queue = std::make_shared<FakeSqs>(clock);
+  std::mutex mutex;
+  std::vector<std::string> ran;
+  std::vector<std::string> told;
+  std::vector<std::string> whys;
+  std::map<std::string, int> failures;
+};
+
+TEST_F(PollerTest, EachMessageIsRunOnceAndDeletedWhenItsResultIsDurable) {
+  for (const char* id : {"a", "b", "c", "d", "e", "f"}) queue->send(id);
+  queue->on_call([&](const std::string& operation, const nlohmann::json& body) {
+    if (operation == "DeleteMessage") {
+      const auto handle = body.at("ReceiptHandle").get<std::string>();
+      EXPECT_EQ(stored(handle.substr(0, 1))->state, State::completed);
+    }
+    return FakeSqs::Fault{};
+  });
+  Poller poller(engine, queue, queue, options(), work());
+  run(poller);
+  EXPECT_THAT(ran, UnorderedElementsAre("a", "b", "c", "d", "e", "f"));
+  EXPECT_EQ(queue->left(), 0U);
+  EXPECT_EQ(stored("a")->result.bytes, "done a");
+  // More than that where time leaps past the visibility of one that is just being deleted.
+  EXPECT_GE(poller.counts().received, 6U);
+  EXPECT_EQ(poller.counts().deleted, poller.counts().received);
+  EXPECT_EQ(poller.counts().stayed, 0U);
+}
+
+TEST_F(PollerTest, AsManyAreAtWorkAsItSays) {
+  std::barrier four(4);
+  for (int i = 0; i < 8; ++i) queue->send("m" + std::to_string(i));
+  Poller poller(engine, queue, queue, options(), [&](const Message&, Claim&) -> WorkEnd {
+    four.arrive_and_wait();
+    return {};
+  });
+  run(poller);
+  EXPECT_EQ(queue->left(), 0U);
+}
+
+TEST_F(PollerTest, WhatWasDoneBeforeIsDeletedWithoutBeingRun) {
+  for (const char* id : {"a", "b", "c"}) queue->send(id, R"({"order": 1})");
+  queue->send("d", R"({"order": 2})");
+  run(options([](PollerOptions& o) {
+    o.key_source = sqs::KeySource::record;
+    o.key = "powertools_json(body).order";
+  }));
+  EXPECT_THAT(ran, UnorderedElementsAre("a", "d"));
+  EXPECT_EQ(queue->left(), 0U);
+  EXPECT_TRUE(was_told("b replayed deleted"));
+}
+
+TEST_F(PollerTest, WhatFailsComesAgainAndIsDeadAtLast) {
+  queue->dead_letters_after(3);
+  queue->send("a");
+  queue->send("b");
+  failures = {{"a", 2}, {"b", 99}};
+  run(options([](PollerOptions& o) { o.retry_after = 0s; }));
+  EXPECT_EQ(ran_in("a").size(), 3U);
+  EXPECT_EQ(ran_in("b").size(), 3U);
+  EXPECT_TRUE(queue->entry("a").deleted);
+  EXPECT_TRUE(queue->entry("b").dead);
+  EXPECT_FALSE(stored("b").has_value()) << "released";
+}
+
+TEST_F(PollerTest, WithoutRetryAfterItComesWhenItsVisibilityEnds) {
+  queue->send("a");
+  failures = {{"a", 1}};
+  run(options([](PollerOptions& o) { o.visibility = 60s; }));
+  EXPECT_THAT(ran, ElementsAre("a")) << "the queue looks empty until then";
+  clock->advance(60s);
+  run(options());
+  EXPECT_THAT(ran, ElementsAre("a", "a"));
+  EXPECT_EQ(queue->left(), 0U);
+}
+
+TEST_F(PollerTest, GroupsKeepTheirOrderThroughFailures) {
+  queue = std::make_shared<FakeSqs>(clock, true);
+  for (const char* id : {"a1", "b1", "a2", "a3", "b2", "a4"}) queue->send(id, "{}", std::string(id, 1));
+  failures = {{"a2", 2}};
+  run(options([](PollerOptions& o) { o.retry_after = 0s; }));
+  EXPECT_THAT(ran_in("a"), ElementsAre("a1", "a2", "a2", "a2", "a3", "a4"));
+  EXPECT_THAT(ran_in("b"), ElementsAre("b1", "b2"));
+  EXPECT_TRUE(was_told("a3 given back"));
+  EXPECT_EQ(queue->left(), 0U);
+}
+
+TEST_F(PollerTest, WhatSomebodyElseIsAtIsHiddenForAsLongAsThatMayTake) {
+  Engine other(engine_options(store));
+  Policy policy;
+  policy.lease = 10h;
+  policy.heartbeat = false;
+  Begin begin = other.begin(Request{.key = Key("orders", "a"), .fingerprint = {}, .policy = policy, .holder = {}});
+  ASSERT_EQ(begin.kind, Begin::Kind::claimed);
+  const Uptime claimed_at = clock->uptime();
+  queue->send("a");
+  run(options([](PollerOptions& o) { o.retry_after = 0s; }));
+  EXPECT_TRUE(was_told("a conflict stays"));
+  EXPECT_THAT(ran, IsEmpty());
+  EXPECT_GE(queue->entry("a").visible_at, claimed_at + 10h);
+  EXPECT_LT(queue->entry("a").visible_at, claimed_at + 10h + 5min) << "time passes between the two answers";
+  begin.claim.complete(Result::inlined("theirs"));
+  clock->advance(11h);
+  run(options());
+  EXPECT_TRUE(was_told("a replayed deleted"));
+  EXPECT_THAT(ran, IsEmpty());
+}
+
+TEST_F(PollerTest, WhileTheWorkLivesNobodyElseReceivesIt) {
+  queue->send("a");
+  std::latch begun(1);
+  std::latch end(1);
+  Poller poller(engine, queue, queue, options([](PollerOptions& o) { o.visibility = 30s; }),
+                [&](const Message&, Claim&) -> WorkEnd {
+                  begun.count_down();
+                  end.wait();
+                  return {};
+                });
+  std::atomic<bool> over{false};
+  std::thread thread([&] {
+    poller.run();
+    over = true;
+  });
+  begun.wait();
+  const Time before = clock->now();
+  while (clock->now() < before + 5min) {  // Far beyond visibility and lease.
+    timers->run_next();
+    EXPECT_GT(queue->entry("a").visible_at, clock->uptime());
+    EXPECT_GT(stored("a")->lease_until, clock->now());
+  }
+  end.count_down();
+  while (!over) {
+    timers->run_next();
+    std::this_thread::yield();
+  }
+  thread.join();
+  EXPECT_EQ(queue->entry("a").receipts, 1);
+  EXPECT_GE(queue->calls("ChangeMessageVisibility").size(), 29U) << "every 10 s";
+}
+
+TEST_F(PollerTest, AVisibilityThatCannotBeProlongedIsToldOnceAndTheClaimProtects) {
+  queue->send("a");
+  queue->on_call([](const std::string& operation, const nlohmann::json&) {
+    FakeSqs::Fault fault;
+    if (operation == "ChangeMessageVisibility") fault.instead = error_reply("InvalidParameterValue");
+    return fault;
+  });
+  std::latch begun(1);
+  std::latch end(1);
+  Poller poller(engine, queue, queue, options(), [&](const Message& message, Claim&) -> WorkEnd {
+    note(message.id);
+    begun.count_down();
+    end.wait();
+    return {};
+  });
+  std::atomic<bool> over{false};
+  std::thread thread([&] {
+    poller.run();
+    over = true;
+  });
+  begun.wait();
+  const Time before = clock->now();
+  while (clock->now() < before + 2min) {
+    timers->run_next();
+    std::this_thread::yield();
+  }
+  end.count_down();
+  while (!over) {
+    timers->run_next();
+    std::this_thread::yield();
+  }
+  thread.join();
+  EXPECT_THAT(ran, ElementsAre("a")) << "received again meanwhile, and not run";
+  EXPECT_TRUE(was_told("a overdue"));
+  EXPECT_EQ(queue->left(), 0U);
+}
+
+TEST_F(PollerTest, ALostAnswerOfTheDeletionIsHarmless) {
+  queue->send("lost-before");
+  queue->send("lost-after");
+  std::set<std::string> lost;
+  queue->on_call([&](const std::string& operation, const nlohmann::json& body) {
+    FakeSqs::Fault fault;
+    if (operation != "DeleteMessage") return fault;
+    const auto handle = body.at("ReceiptHandle").get<std::string>();
+    if (!lost.insert(handle.substr(0, handle.find('/'))).second) return fault;
+    const aws::Reply none = no_reply(ErrorKind::in_doubt, "the connection was lost");
+    (handle.starts_with("lost-before") ? fault.instead : fault.after) = none;
+    return fault;
+  });
+  run(options());
+  EXPECT_TRUE(was_told("lost-before not deleted"));
+  clock->advance(1min);
+  run(options());
+  EXPECT_TRUE(was_told("lost-before replayed deleted"));
+  EXPECT_THAT(ran, UnorderedElementsAre("lost-before", "lost-after"));
+  EXPECT_EQ(queue->left(), 0U);
+}
+
+TEST_F(PollerTest, StoppedItEndsWhatRunsAndGivesTheRestBack) {
+  queue = std::make_shared<FakeSqs>(clock, true);
+  for (const char* id : {"a1", "a2", "a3"}) queue->send(id, "{}", "a");
+  std::latch begun(1);
+  std::latch end(1);
+  Poller poller(engine, queue, queue, options([](PollerOptions& o) { o.drain = false; }),
+                [&](const Message& message, Claim&) -> WorkEnd {
+                  note(message.id);
+                  begun.count_down();
+                  end.wait();
+                  return {};
+                });
+  std::thread thread([&] { poller.run(); });
+  begun.wait();
+  while (queue->entry("a3").receipts == 0) std::this_thread::yield();
+  poller.stop();
+  EXPECT_TRUE(was_told("a2 given back"));
+  EXPECT_LE(queue->entry("a2").visible_at, clock->uptime());
+  EXPECT_LE(queue->entry("a3").visible_at, clock->uptime());
+  end.count_down();
+  thread.join();
+  EXPECT_THAT(ran, ElementsAre("a1"));
+  EXPECT_TRUE(queue->entry("a1").deleted);
+  EXPECT_EQ(queue->left(), 2U);
+}
+
+TEST_F(PollerTest, WhatArrivesAfterTheStopIsGivenBack) {
+  queue->send("a");
+  queue->on_call([](const std::string& operation, const nlohmann::json&) {
+    FakeSqs::Fault fault;
+    fault.hold = operation == "ReceiveMessage";
+    return fault;
+  });
+  Poller poller(engine, queue, queue, options([](PollerOptions& o) { o.drain = false; }), work());
+  std::thread thread([&] { poller.run(); });
+  queue->wait_for_held();
+  poller.stop();
+  thread.join();  // It does not wait for the long poll.
+  queue->answer_held();
+  EXPECT_EQ(queue->entry("a").receipts, 1);
+  EXPECT_LE(queue->entry("a").visible_at, clock->uptime());
+  EXPECT_THAT(ran, IsEmpty());
+}
+
+TEST_F(PollerTest, AQueueThatIsGoneEndsIt) {
+  queue->on_call([](const std::string& operation, const nlohmann::json&) {
+    FakeSqs::Fault fault;
+    if (operation == "ReceiveMessage") fault.instead = error_reply("QueueDoesNotExist");
+    return fault;
+  });
+  try {
+    run(options([](PollerOptions& o) { o.drain = false; }));
+    ADD_FAILURE() << "no error";
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::misuse);
+    EXPECT_THAT(error.what(), HasSubstr("'orders'"));
+    EXPECT_THAT(error.what(), HasSubstr("deleted"));
+  }
+}
+
+TEST_F(PollerTest, WithoutCredentialsNothingIsTriedAgain) {
+  queue->on_call([](const std::string&, const nlohmann::json&) {
+    FakeSqs::Fault fault;
+    fault.instead = no_reply(ErrorKind::misuse, "no credentials: ...");
+    return fault;
+  });
+  EXPECT_THROW(run(options()), Exception);
+  EXPECT_THAT(queue->calls("ReceiveMessage"), IsEmpty());
+}
+
+TEST_F(PollerTest, WhileTheQueueDoesNotAnswerItPausesForLongerEachTime) {
+  queue->send("a");
+  int refused = 0;
+  queue->on_call([&](const std::string& operation, const nlohmann::json&) {
+    FakeSqs::Fault fault;
+    if (operation == "ReceiveMessage" && ++refused <= 9) {
+      fault.instead = no_reply(ErrorKind::unavailable, "throttled");
+    }
+    return fault;
+  });
+  Poller poller(engine, queue, queue, options([](PollerOptions& o) { o.drain = false; }), work());
+  std::atomic<bool> over{false};
+  std::thread thread([&] {
+    poller.run();
+    over = true;
+  });
+  while (queue->left() > 0) {
+    timers->run_next();
+    std::this_thread::yield();
+  }
+  poller.stop();
+  thread.join();
+  std::vector<std::string> pauses = told;
+  std::erase_if(pauses, [](const std::string& line) { return !line.starts_with("pause"); });
+  EXPECT_THAT(pauses, ElementsAre("pause 250", "pause 500", "pause 1000", "pause 2000", "pause 4000", "pause 8000",
+                                  "pause 16000", "pause 20000", "pause 20000"));
+}
+
+TEST_F(PollerTest, DrainingGivesUpAQueueThatDoesNotAnswer) {
+  queue->on_call([](const std::string& operation, const nlohmann::json&) {
+    FakeSqs::Fault fault;
+    if (operation == "ReceiveMessage") fault.instead = no_reply(ErrorKind::unavailable, "throttled");
+    return fault;
+  });
+  EXPECT_THROW(run(options()), Exception);
+  EXPECT_THAT(queue->calls("ReceiveMessage"), SizeIs(3));
+}
+
+TEST_F(PollerTest, WithoutAStoreNothingIsRunAndItPauses) {
+  queue->send("a");
+  const auto faulty =
+      std::make_shared<FaultyStore>(store, [](const StoreCall&) { return Fault{.kind = Fault::Kind::unavailable}; });
+  Engine unlucky(engine_options(faulty));
+  Poller poller(unlucky, queue, queue, options(), work());
+  run(poller);
+  EXPECT_THAT(ran, IsEmpty());
+  EXPECT_EQ(queue->left(), 1U);
+  EXPECT_TRUE(was_told("a store_error stays"));
+  EXPECT_TRUE(was_told("pause 250"));
+}
+
+TEST_F(PollerTest, AResultThatIsNotDurableKeepsItsMessageInTheQueue) {
+  queue->send("a");
+  const auto faulty = std::make_shared<FaultyStore>(store, [](const StoreCall& call) {
+    return Fault{.kind =
+                     call.operation == StoreCall::Operation::replace ? Fault::Kind::unavailable : Fault::Kind::none};
+  });
+  Engine unlucky(engine_options(faulty));
+  {
+    Poller poller(unlucky, queue, queue, options(), work());
+    run(poller);
+  }
+  EXPECT_THAT(ran, ElementsAre("a"));
+  EXPECT_EQ(queue->left(), 1U);
+  EXPECT_TRUE(was_told("a unrecorded stays"));
+}
+
+TEST_F(PollerTest, AFinalFailureIsKeptAndDeleted) {
+  queue->send("a");
+  Poller poller(engine, queue, queue, options(), [](const Message&, Claim&) -> WorkEnd {
+    return {.kind = WorkEnd::Kind::failed, .failure = {.code = "exit 3", .message = "no such account"}};
+  });
+  run(poller);
+  EXPECT_TRUE(queue->entry("a").deleted);
+  EXPECT_EQ(stored("a")->state, State::failed);
+  EXPECT_EQ(stored("a")->failure.code, "exit 3");
+}
+
+TEST_F(PollerTest, WhatIsThrownReleasesTheMessage) {
+  queue->send("a");
+  Poller poller(engine, queue, queue, options(),
+                [](const Message&, Claim&) -> WorkEnd { throw std::runtime_error("the disk is full"); });
+  run(poller);
+  EXPECT_EQ(queue->left(), 1U);
+  EXPECT_FALSE(stored("a").has_value());
+  EXPECT_THAT(whys, ::testing::Contains("the disk is full"));
+}
+
+TEST_F(PollerTest, DeadEndsAreLeftOrKeptForAPerson) {
+  const auto with = [&](sqs::OnDeadEnd what) {
+    return options([&](PollerOptions& o) {
+      o.key_source = sqs::KeySource::payload;
+      o.key = "order";
+      o.validation = "cents";
+      o.on_poison = o.on_mismatch = o.on_unknown = what;
+      o.retry_after = 1h;
+    });
+  };
+  queue->send("a", R"({"order":1,"cents":100})");
+  queue->send("mismatch", R"({"order":1,"cents":999})");
+  queue->send("no-json", "{");
+  queue->send("no-key", "{}");
+  run(with(sqs::OnDeadEnd::report));
+  EXPECT_THAT(ran, ElementsAre("a"));
+  EXPECT_EQ(queue->left(), 3U);
+  EXPECT_TRUE(was_told("mismatch mismatch stays"));
+  EXPECT_TRUE(was_told("no-json poison stays"));
+  EXPECT_TRUE(was_told("no-key poison stays"));
+  clock->advance(1h);
+  run(with(sqs::OnDeadEnd::hold));
+  EXPECT_EQ(queue->left(), 0U);
+  for (const char* id : {"mismatch", "no-json", "no-key"}) {
+    const std::optional<Record> held = stored(id, "orders/held");
+    ASSERT_TRUE(held.has_value()) << id;
+    EXPECT_EQ(held->state, State::unknown);
+    ASSERT_EQ(held->steps.size(), 1U);
+    EXPECT_EQ(nlohmann::json::parse(held->steps[0].result).at("messageId"), id);
+  }
+  EXPECT_THAT(ran, ElementsAre("a"));
+}
+
+TEST_F(PollerTest, AnUnknownOutcomeIsLeftOrKept) {
+  queue->send("a");
+  const sqs::PolledWork unsure = [](const Message&, Claim&) -> WorkEnd {
+    return {.kind = WorkEnd::Kind::held, .failure = {.message = "exit 9; it may have acted"}};
+  };
+  {
+    Poller poller(engine, queue, queue, options(), unsure);
+    run(poller);
+  }
+  EXPECT_EQ(queue->left(), 1U);
+  EXPECT_EQ(stored("a")->state, State::unknown);
+  clock->advance(1min);
+  run(options([](PollerOptions& o) { o.on_unknown = sqs::OnDeadEnd::hold; }));
+  EXPECT_THAT(ran, IsEmpty());
+  EXPECT_EQ(queue->left(), 0U);
+  EXPECT_EQ(stored("a", "orders/held")->state, State::unknown);
+}
+
+TEST_F(PollerTest, MessagesAreGivenAsLambdaGivesThem) {
+  queue = std::make_shared<FakeSqs>(clock, true);
+  queue->send(FakeSqs::Entry{.id = "a",
+                             .body = "line\n\"quoted\" \xc3\xa9",
+                             .group = "g",
+                             .attributes = {{"tenant", {{"StringValue", "t-1"}, {"DataType", "String"}}},
+                                            {"blob", {{"BinaryValue", "AP8="}, {"DataType", "Binary"}}}}});
+  bool checked = false;
+  Poller poller(engine, queue, queue, options([](PollerOptions& o) {
+                  o.queue = "http://sqs.test/123/orders.fifo";
+                  o.key_source = sqs::KeySource::deduplication_id;
+                }),
+                [&](const Message& message, Claim& claim) -> WorkEnd {
+                  EXPECT_EQ(message.id, "a");
+                  EXPECT_EQ(message.body, "line\n\"quoted\" \xc3\xa9");
+                  EXPECT_EQ(message.group_id, "g");
+                  EXPECT_EQ(message.receive_count, 1U);
+                  EXPECT_EQ(message.queue_arn, "arn:aws:sqs:eu-central-1:123:orders.fifo");
+                  EXPECT_EQ(message.attribute("tenant")->value, "t-1");
+                  EXPECT_EQ(message.attribute("blob")->value, std::string("\0\xff", 2));
+                  EXPECT_EQ(claim.key(), "orders.fifo#orders.fifo/g/d-a");
+                  EXPECT_EQ(nlohmann::json::parse(message.json).at("eventSource"), "aws:sqs");
+                  checked = true;
+                  return {};
+                });
+  run(poller);
+  EXPECT_TRUE(checked);
+  EXPECT_THAT(queue->calls("GetQueueUrl"), IsEmpty());
+  const nlohmann::json asked = queue->calls("ReceiveMessage").at(0);
+  EXPECT_EQ(asked.at("QueueUrl"), "http://sqs.test/123/orders.fifo");
+  EXPECT_EQ(asked.at("MaxNumberOfMessages"), 4);
+  EXPECT_EQ(asked.at("WaitTimeSeconds"), 0);
+  EXPECT_EQ(asked.at("VisibilityTimeout"), 30);
+}
+
+TEST_F(PollerTest, OptionsThatDoNotFitAreRefused) {
+  const auto refused = [&](auto change) {
+    EXPECT_THROW(Poller(engine, queue, queue, options(change), work()), Exception);
+  };
+  refused([](PollerOptions& o) { o.queue.clear(); });
+  refused([](PollerOptions& o) { o.parallel = 0; });
+  refused([](PollerOptions& o) { o.visibility = 2s; });
+  refused([](PollerOptions& o) { o.visibility = 3'500ms; });
+  refused([](PollerOptions& o) { o.wait = 21s; });
+  refused([](PollerOptions& o) { o.retry_after = 13h; });
+  refused([](PollerOptions& o) { o.key = "body"; });
+}
+
+}  // namespace
+}  // namespace once::testing
