@@ -124,7 +124,7 @@ std::string new_request_id() {
 
 // What happened, from the threads of the Runtime APIs to the main one.
 struct LambdaNews {
-  enum class Kind : std::uint8_t { ended, waiting, given, kill };
+  enum class Kind : std::uint8_t { ended, waiting, given, kill, buried };
   Kind kind = Kind::waiting;
   std::size_t environment = 0;
   std::size_t job = 0;        // ended
@@ -165,7 +165,7 @@ struct LambdaEnvironment {
   std::size_t given = 0;            // Events, since it was started.
   std::size_t open = 0;             // Jobs that were submitted and have not ended.
   std::set<std::size_t> not_given;  // Those of them that no process has got.
-  bool failing = false;             // Those are about to end with the process that took none of them.
+  bool dying = false;               // Its process has ended, and what it leaves is not all known yet.
   Steady::time_point started{};
   std::optional<Steady::time_point> kill_at;
   std::optional<Steady::time_point> rest_until;  // Until it asks for an event it is not frozen; this is the limit.
@@ -289,13 +289,13 @@ class LambdaInvoke {
 
   void dispatch() {
     for (LambdaEnvironment& environment : environments_) {  // Its process ended just before it would have got them.
-      if (!environment.alive() && !environment.failing && !environment.not_given.empty()) start(environment);
+      if (!environment.alive() && !environment.dying && !environment.not_given.empty()) start(environment);
     }
     for (bool given = true; given;) {  // In turns, so that all environments are busy.
       given = false;
       for (std::size_t i = 0; i < environments_.size() && next_job_ < jobs_.size() && failed_ == exit_ok; ++i) {
         LambdaEnvironment& environment = environments_[i];
-        if (environment.ending || environment.failing || environment.rest_until || environment.thaw_at ||
+        if (environment.ending || environment.dying || environment.rest_until || environment.thaw_at ||
             environment.open >= options_.threads) {
           continue;
         }
@@ -401,7 +401,8 @@ class LambdaInvoke {
     return (system_clock()->uptime() + std::chrono::nanoseconds(lambda_shutdown)).count();
   }
 
-  void on_report(LambdaEnvironment& environment) {
+  void on_report(std::size_t index) {
+    LambdaEnvironment& environment = environments_[index];
     GuardReport report;
     const ssize_t count = recv(environment.socket.get(), &report, sizeof report, MSG_DONTWAIT);
     // ECONNRESET: it ended before it read our last order. It is told once, and before what it has said.
@@ -422,7 +423,6 @@ class LambdaInvoke {
       }
     }
     if (environment.ending) how = environment.why_ending;
-    if (!environment.asked && !environment.ending) how += " before it asked for an event";
     environment.socket.reset();
     int status = 0;
     while (waitpid(environment.guard, &status, 0) < 0 && errno == EINTR) {
@@ -431,9 +431,14 @@ class LambdaInvoke {
     environment.kill_at.reset();
     environment.rest_until.reset();
     environment.thaw_at.reset();
+    environment.dying = true;
     // One that takes no event at all must not be started for ever: what waits for it fails.
-    environment.failing = environment.given == 0 && !environment.not_given.empty();
-    environment.api->function_died(how, environment.given == 0);
+    environment.api->function_died(how, LocalApi::Waiting::end_if_untouched, [this, index] {
+      LambdaNews news;
+      news.kind = LambdaNews::Kind::buried;
+      news.environment = index;
+      inbox_.put(std::move(news));
+    });
   }
 
   // --- waiting ---
@@ -456,7 +461,7 @@ class LambdaInvoke {
     on_signals();
     for (LambdaNews& news : inbox_.take()) on_news(news);
     for (std::size_t i = 0; i < environments_.size(); ++i) {
-      if (waits[i + 2].revents != 0 && environments_[i].alive()) on_report(environments_[i]);
+      if (waits[i + 2].revents != 0 && environments_[i].alive()) on_report(i);
     }
     on_time();
   }
@@ -526,13 +531,15 @@ class LambdaInvoke {
         }
         return;
       }
+      case LambdaNews::Kind::buried:
+        environment.dying = false;
+        return;
       case LambdaNews::Kind::kill:
         killed_ = true;
         return kill_process(environment, killed_as_planned);
       case LambdaNews::Kind::ended:
         --environment.open;
         environment.not_given.erase(news.job);
-        if (environment.not_given.empty()) environment.failing = false;
         ++ended_;
         if (is_target(news.outcome.request_id) && kill_.point == KillPlan::Point::later) environment.kill_at.reset();
         if (news.outcome.kind == InvocationOutcome::Kind::error && !news.outcome.given) {
@@ -604,7 +611,8 @@ class LambdaInvoke {
     } else if (word == "killed") {
       say(escaped(event) + ": the function was killed, as --kill-at says");
     } else {
-      say(escaped(event) + ": no answer: " + escaped(outcome.error_message));
+      say(escaped(event) + ": no answer: " + escaped(outcome.error_message) +
+          (outcome.given ? "" : ", and had not got the event"));
     }
   }
 

@@ -8,6 +8,7 @@
 //   {"do": "log"}                 writes to both standard streams
 //   {"do": "environment"}         answers with the variables that Lambda sets
 //   {"do": "charge", "id": "x"}   an operation made idempotent on $ONCE_STORE: charges once, by a line in $NOTES
+//   {"do": "charge", "id": "x", "gate": true}   the same, and then waits for $GATE, a fifo, under a lease of 1 s
 //
 // INIT=fail in its environment: it cannot be made; INIT=exit: it ends before it asks; INIT=hang: it never asks.
 #include <fcntl.h>
@@ -42,6 +43,13 @@ void append(const std::string& line) {
   if (fd < 0 || write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     throw std::runtime_error("cannot write to $NOTES");
   }
+  close(fd);
+}
+
+void wait_for_gate() {
+  const int fd = open(variable("GATE").c_str(), O_RDONLY | O_CLOEXEC);
+  char byte = 0;
+  if (fd < 0 || read(fd, &byte, 1) < 0) throw std::runtime_error("cannot wait for $GATE");
   close(fd);
 }
 
@@ -95,11 +103,20 @@ class TestFunction {
       engine_ = std::make_unique<once::Engine>(
           once::EngineOptions{.store = once::open_store(variable("ONCE_STORE")), .scope = "payments"});
     }
-    const once::Outcome outcome = engine_->run(event.at("id").get<std::string>(), {}, [&](once::Context&) {
+    once::Request request = engine_->request(event.at("id").get<std::string>(), {});
+    request.policy = once::Policy{.lease = once::Millis{1'000}};
+    const once::Outcome outcome = engine_->run(std::move(request), [&](once::Context& context) {
       append("charge " + event.at("id").get<std::string>());
-      return once::Result::inlined(R"({"charged":true})", "application/json");
+      if (event.contains("gate")) wait_for_gate();
+      return once::Result::inlined(json({{"charged", true}, {"attempt", context.attempt()}}).dump(),
+                                   "application/json");
     });
-    if (outcome.kind == once::Outcome::Kind::replayed) return R"({"charged":true,"replayed":true})";
+    if (outcome.kind == once::Outcome::Kind::replayed || outcome.kind == once::Outcome::Kind::superseded) {
+      json response = json::parse(outcome.result.bytes);
+      response[std::string(to_string(outcome.kind))] = true;
+      return response.dump();
+    }
+    if (outcome.kind == once::Outcome::Kind::conflict) throw once::lambda::FunctionError("Conflict", "under way");
     if (!outcome.has_result()) throw once::lambda::FunctionError("NotCharged", outcome.error.message);
     return outcome.result.bytes;
   }

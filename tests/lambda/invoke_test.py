@@ -128,7 +128,7 @@ class Errors(Invoke):
 
     def test_a_function_that_takes_no_event_is_not_started_for_ever(self):
         done = self.invoke("--env", "INIT=exit", {"do": "echo"}, {"do": "echo"}, code=238)
-        self.assertEqual(done.stderr.count("no answer: the function ended with exit code 7 before it asked"), 2)
+        self.assertEqual(done.stderr.count("no answer: the function ended with exit code 7, and had not got the event"), 2)
         self.assertIn("2 starts of the function", done.stderr)
 
     def test_a_function_that_never_asks(self):
@@ -179,15 +179,33 @@ class Replay(Invoke):
 
     def test_a_retry_replays(self):
         done = self.invoke("--repeat", "2", self.CHARGE)
-        self.assertEqual(done.stdout, '{"charged":true}\n{"charged":true,"replayed":true}\n')
+        self.assertEqual(done.stdout, '{"attempt":1,"charged":true}\n{"attempt":1,"charged":true,"replayed":true}\n')
         self.assertEqual(self.notes(), ["charge order-17"])
 
     def test_killed_before_its_answer_was_taken(self):
         done = self.invoke("--repeat", "2", "--kill-at", "answering", self.CHARGE)
-        self.assertEqual(done.stdout, '{"charged":true,"replayed":true}\n')
+        self.assertEqual(done.stdout, '{"attempt":1,"charged":true,"replayed":true}\n')
         self.assertIn("once: event-0.json: the function was killed, as --kill-at says\n", done.stderr)
         self.assertIn("1 response, 1 killed as planned; 2 starts of the function", done.stderr)
         self.assertEqual(self.notes(), ["charge order-17"])
+
+    def test_frozen_in_the_middle_until_another_has_finished(self):
+        self.env["GATE"] = str(self.fifo("gate"))
+        frozen = self.start(*self.arguments({"do": "note"}, dict(self.CHARGE, gate=True)), text=True)
+        pid = json.loads(frozen.stdout.readline())["pid"]
+        wait_until(lambda: "charge order-17" in self.notes(), "it has charged")
+        os.kill(pid, signal.SIGSTOP)
+        self.addCleanup(lambda: alive(pid) and os.kill(pid, signal.SIGKILL))
+        other = self.arguments(self.CHARGE)  # Conflicts until the lease has lapsed, which a frozen process cannot renew.
+        done = wait_until(lambda: (done := self.once(*other, text=True)).returncode != 237 and done, "it took over")
+        self.expect(done, 0, '{"attempt":2,"charged":true}\n')
+        os.kill(pid, signal.SIGCONT)
+        self.open_gate("gate")
+        out, err = frozen.communicate(timeout=harness.DEADLINE_S)
+        self.assertEqual(out, '{"attempt":2,"charged":true,"superseded":true}\n', err)
+        self.assertEqual(frozen.returncode, 0)
+        self.assertEqual(json.loads(self.once(*other, text=True).stdout),
+                         {"attempt": 2, "charged": True, "replayed": True})
 
     def test_killed_between_two_invocations(self):
         rows = self.invoke_json("--repeat", "3", "--kill-at", "answered@2", {"do": "note"})

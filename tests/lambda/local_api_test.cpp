@@ -200,13 +200,13 @@ TEST(LocalApi, EndsInvocationsWhoseFunctionDied) {
   auto given = api.submit("1");
   client.next().answer();
   auto waiting = api.submit("2");
-  api.function_died("killed");
+  api.function_died("killed", LocalApi::Waiting::end_if_untouched);  // It was given the first.
   const InvocationOutcome first = get(std::move(given));
   EXPECT_EQ(first.kind, Kind::died);
   EXPECT_EQ(first.error_message, "killed");
   EXPECT_TRUE(first.given);
   EXPECT_EQ(api.counts().queued, 1U);
-  api.function_died("again", true);
+  api.function_died("again", LocalApi::Waiting::end_if_untouched);
   const InvocationOutcome second = get(std::move(waiting));
   EXPECT_EQ(second.kind, Kind::died);
   EXPECT_FALSE(second.given);

@@ -119,9 +119,14 @@ class LocalApi {
   void submit(std::string event, SubmitOptions options, Callback<void(InvocationOutcome)> done);
   std::future<InvocationOutcome> submit(std::string event, SubmitOptions options = {});
 
-  // The function's process has ended: the invocations that it was given end so, and its connections are closed. With
-  // `also_waiting`, also those that it was not given.
-  void function_died(const std::string& how, bool also_waiting = false);
+  // The function's process has ended: the invocations that it was given end as `died`, and its connections are closed.
+  // `done` is called when that has happened, as that of submit().
+  enum class Waiting : std::uint8_t {
+    stay,             // Events that it was not given wait for the next process …
+    end,              // … or end so as well …
+    end_if_untouched  // … or that, if it was given none at all since the last call: the next one would do no better.
+  };
+  void function_died(const std::string& how, Waiting waiting = Waiting::stay, Callback<void()> done = nullptr);
 
   // Faults of a call happen in the order in which they were planned, one at each call.
   void plan(ApiFault fault);

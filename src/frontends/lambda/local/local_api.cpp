@@ -247,7 +247,7 @@ class LocalApi::Impl : public std::enable_shared_from_this<Impl> {
   void give(const SessionPtr& session, const InvocationPtr& invocation, const std::optional<ApiFault>& fault);
   void not_delivered(const InvocationPtr& invocation);
   void finish(InvocationPtr invocation, InvocationOutcome outcome);
-  void died(const std::string& how, bool also_waiting);
+  void died(const std::string& how, Waiting waiting);
   std::optional<ApiFault> take_fault(ApiCall call);
 
   LocalApiOptions options;
@@ -263,6 +263,7 @@ class LocalApi::Impl : public std::enable_shared_from_this<Impl> {
   std::map<ApiCall, std::deque<ApiFault>> faults;
   std::vector<Callback<void()>> held;
   std::size_t stuck = 0;
+  bool touched = false;  // Something was given since the function died.
   bool stopped = false;
 
   mutable std::mutex mutex;
@@ -327,7 +328,9 @@ class LocalApi::Impl::Session : public std::enable_shared_from_this<Session> {
         self->server_.not_delivered(invocation);
         return self->close();
       }
-      self->server_.see(Point::given, invocation->options.request_id);
+      if (self->server_.running.contains(invocation->options.request_id)) {
+        self->server_.see(Point::given, invocation->options.request_id);
+      }
       if (half) return self->close();
       self->next_request();
     });
@@ -621,7 +624,7 @@ void LocalApi::Impl::match() {
 void LocalApi::Impl::give(const SessionPtr& session, const InvocationPtr& invocation,
                           const std::optional<ApiFault>& fault) {
   const SubmitOptions& of = invocation->options;
-  invocation->given = true;
+  invocation->given = touched = true;
   invocation->given_at = SteadyClock::now();
   running[of.request_id] = invocation;
   const Time deadline = options.clock->now() + of.timeout;
@@ -674,10 +677,12 @@ void LocalApi::Impl::finish(InvocationPtr invocation,
   if (done) done(std::move(outcome));
 }
 
-void LocalApi::Impl::died(const std::string& how, bool also_waiting) {
+void LocalApi::Impl::died(const std::string& how, Waiting what) {
   std::vector<InvocationPtr> ended;
+  ended.reserve(running.size() + queue.size());
   for (const auto& [id, invocation] : running) ended.push_back(invocation);
-  if (also_waiting) {
+  const bool untouched = !std::exchange(touched, false);
+  if (what == Waiting::end || (what == Waiting::end_if_untouched && untouched)) {
     ended.insert(ended.end(), queue.begin(), queue.end());
     queue.clear();
   }
@@ -712,6 +717,7 @@ void LocalApi::Impl::stop() {
     waiting.clear();
     held.clear();
     std::vector<InvocationPtr> left(queue.begin(), queue.end());
+    left.reserve(queue.size() + running.size());
     for (const auto& [id, invocation] : running) left.push_back(invocation);
     queue.clear();
     for (const InvocationPtr& invocation : left) finish(invocation, InvocationOutcome{});
@@ -762,8 +768,11 @@ std::future<InvocationOutcome> LocalApi::submit(std::string event, SubmitOptions
   return future;
 }
 
-void LocalApi::function_died(const std::string& how, bool also_waiting) {
-  asio::dispatch(impl_->io, [impl = impl_.get(), how, also_waiting] { impl->died(how, also_waiting); });
+void LocalApi::function_died(const std::string& how, Waiting waiting, Callback<void()> done) {
+  asio::dispatch(impl_->io, [impl = impl_.get(), how, waiting, done = std::move(done)]() mutable {
+    impl->died(how, waiting);
+    if (done) done();
+  });
 }
 
 void LocalApi::plan(ApiFault fault) {
