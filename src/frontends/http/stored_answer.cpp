@@ -82,29 +82,34 @@ void append_number(std::string& out, std::uint64_t number) {
   out.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr);
 }
 
-// The head alone, with room for `room` bytes behind it.
+// The head alone, with room for `room` bytes behind it and not much more: it is kept.
 std::string head_bytes(const Head& head, bool dropped, std::uint64_t body_bytes, std::size_t room) {
+  constexpr std::size_t first_line = 64;  // Without its reason, and with the empty line at the end.
+  std::size_t bytes = first_line + head.reason.size() + room;
+  for (const HeaderView& header : head.headers) bytes += header.name.size() + header.value.size() + 3;
+  if (!head.not_stored.empty()) bytes += not_stored_begins.size() + head.not_stored.size() + not_stored_ends.size() + 1;
   std::string out;
-  out.reserve(256 + room);
-  out += magic;
+  out.reserve(bytes);
+  const auto add = [&out](std::string_view text) { out.append(text); };
+  add(magic);
   append_number(out, head.status);
-  out += dropped ? " dropped " : " body ";
+  add(dropped ? " dropped " : " body ");
   append_number(out, body_bytes);
   if (!head.reason.empty()) {
     out += ' ';
-    out += head.reason;
+    add(head.reason);
   }
   out += '\n';
   for (const HeaderView& header : head.headers) {
-    out += header.name;
-    out += ": ";
-    out += header.value;
+    add(header.name);
+    add(": ");
+    add(header.value);
     out += '\n';
   }
   if (!head.not_stored.empty()) {
-    out += not_stored_begins;
-    out += head.not_stored;
-    out += not_stored_ends;
+    add(not_stored_begins);
+    add(head.not_stored);
+    add(not_stored_ends);
     out += '\n';
   }
   out += '\n';

@@ -91,7 +91,7 @@ Task<error_code> Connection::write_tls(std::span<const net::const_buffer> buffer
   const std::size_t all = net::buffer_size(buffers);
   std::size_t done = 0;
   while (done < all) {
-    write_by_ = Steady::now() + limit;
+    write_by_ = about_now() + limit;
     std::size_t count = 0;
     const std::uint64_t before = tls_->sent_bytes();
     const tls::Step step = tls_->write(gather(buffers, done, loop_.scratch()), count);

@@ -59,10 +59,9 @@ bool is_digits(std::string_view text) {
 }
 
 void append(std::string& out, std::string_view name, std::string_view value) {
-  out += name;
-  out += ": ";
-  out += value;
-  out += "\r\n";
+  constexpr std::string_view between = ": ";
+  constexpr std::string_view end = "\r\n";
+  out.append(name).append(between).append(value).append(end);
 }
 
 void append(std::string& out, const Framing& framing) {

@@ -52,7 +52,7 @@ void Loop::close_idle() {
 }
 
 std::unique_ptr<Connection> Loop::take_kept(std::size_t service) {
-  const auto now = Steady::now();
+  const auto now = about_now();
   for (std::size_t i = kept_.size(); i-- > 0;) {  // The warmest one first.
     if (kept_[i].service != service) continue;
     Kept kept = std::move(kept_[i]);
@@ -73,7 +73,7 @@ Task<void> Loop::sleep(Millis limit) {
 
 void Loop::keep(std::unique_ptr<Connection> connection, std::size_t service, Millis limit, std::size_t at_most) {
   if (draining_ || kept_.size() >= at_most) return;
-  kept_.push_back({std::move(connection), service, Steady::now() + limit});
+  kept_.push_back({std::move(connection), service, about_now() + limit});
 }
 
 Connection::Connection(Loop& loop, Socket taken)
@@ -169,7 +169,7 @@ Task<error_code> Connection::write_rest(std::span<const net::const_buffer> buffe
       }
     }
     const std::span<const net::const_buffer> now(piece.data(), count);
-    write_by_ = Steady::now() + limit;
+    write_by_ = about_now() + limit;
     const auto [failed, count_written] = co_await net::async_write(socket, now, in_place);
     error = failed;
     written += count_written;
@@ -182,7 +182,7 @@ Task<error_code> Connection::write_rest(std::span<const net::const_buffer> buffe
 Task<error_code> Connection::connect(const tcp::endpoint& endpoint, Millis limit) {
   error_code error;
   write_late_ = false;
-  write_by_ = Steady::now() + limit;
+  write_by_ = about_now() + limit;
   co_await socket.async_connect(endpoint, net::redirect_error(use_task, error));
   write_by_ = no_deadline;
   if (error && write_late_) co_return net::error::timed_out;

@@ -174,7 +174,7 @@ class Connection {
   // `problem`: what to tell the operator if it failed.
   Task<error_code> connect_tls(const std::string& host, tls::Ticket& ticket, Millis limit, std::string& problem);
 
-  void set_read_deadline(Millis limit) { read_by_ = Steady::now() + limit; }
+  void set_read_deadline(Millis limit) { read_by_ = about_now() + limit; }
   void clear_read_deadline() noexcept { read_by_ = no_deadline; }
   void cancel();  // What waits on it fails.
   void close();

@@ -5,6 +5,8 @@
 // 12 destroys it twice (GCC bugs 98401, 99576). Name it first.
 #pragma once
 
+#include <time.h>
+
 #include <chrono>
 #include <cstdint>
 
@@ -28,9 +30,20 @@ using Executor = net::io_context::executor_type;
 using Socket = net::basic_stream_socket<tcp, Executor>;
 using Steady = std::chrono::steady_clock;
 using Timer = net::basic_waitable_timer<Steady, net::wait_traits<Steady>, Executor>;
+
+// Now, for deadlines: the same clock as of the kernel's last tick, so some milliseconds ago, and to be had for a tenth
+// (clock_gettime(2), CLOCK_MONOTONIC_COARSE; a steady_clock of libstdc++ and libc++ is CLOCK_MONOTONIC).
+inline Steady::time_point about_now() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);  // Cannot fail for this one.
+  return Steady::time_point(std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec));
+}
+
 template <class T>
 using Task = net::awaitable<T, Executor>;
-inline constexpr net::use_awaitable_t<Executor> use_task{};  // As a coroutine of its own,
-inline constexpr net::as_tuple_t<net::deferred_t> in_place{net::deferred};  // and within the one that awaits it: without another frame.
+// How an operation of Asio is awaited: as a coroutine of its own; or in place, which spares that one's frame and gives
+// a tuple with the error_code first.
+inline constexpr net::use_awaitable_t<Executor> use_task{};
+inline constexpr net::as_tuple_t<net::deferred_t> in_place{net::deferred};
 
 }  // namespace once::proxy

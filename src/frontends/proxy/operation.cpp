@@ -18,11 +18,11 @@ using http::Opening;
 
 Task<bool> Session::read_body(std::string& body) {
   const std::size_t limit = endpoint_->rules().options().max_body_bytes;
-  const auto until = Steady::now() + options_.timeouts.body;
+  const auto until = about_now() + options_.timeouts.body;
   while (body.size() <= limit) {
     Piece piece = take_piece(client_);
     if (piece.is_to_come() && !incoming().is_done()) {
-      const auto left = std::max(Millis{1}, std::chrono::duration_cast<Millis>(until - Steady::now()));
+      const auto left = std::max(Millis{1}, std::chrono::duration_cast<Millis>(until - about_now()));
       piece = co_await read_piece(client_, left);
     }
     served_.request_body_bytes += piece.bytes.size();
@@ -83,11 +83,11 @@ Task<Session::Next> Session::run_claimed(Execution& execution, const std::string
   source.bytes = body;
   const Trouble trouble = co_await exchange->start(head, source, is_head(), nullptr);
   served_.upstream = exchange->service();
-  served_.upstream_took = Steady::now() - began_;
   if (trouble == Trouble::none) {
     const Next next = co_await keep_answer(execution, *exchange);
     co_return next;
   }
+  served_.upstream_took = Steady::now() - began_;
   co_await exchange->join();
   const http::Fate fate = nothing_went_out(trouble) ? http::Fate::release : http::Fate::ambiguous;
   served_.outcome = Outcome::error;

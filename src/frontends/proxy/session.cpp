@@ -112,7 +112,7 @@ Task<bool> Session::read_head() {
   bool began = first_;
   // An idle connection shall cost little.
   if (client.buffer.capacity() > head_piece_bytes) client.buffer.release();
-  auto until = Steady::now() + options_.timeouts.head;
+  auto until = about_now() + options_.timeouts.head;
   for (;;) {
     // Empty lines before a request are left out (RFC 9112, section 2.2).
     const std::string_view seen = client.buffer.view();
@@ -122,7 +122,7 @@ Task<bool> Session::read_head() {
     }
     if (!began && !seen.empty()) {
       began = true;
-      until = Steady::now() + options_.timeouts.head;
+      until = about_now() + options_.timeouts.head;
     }
     scan = scan_head(seen, scan.bytes);
     if (scan.kind == HeadScan::Kind::complete && scan.bytes <= options_.max_head_bytes) break;
@@ -143,7 +143,7 @@ Task<bool> Session::read_head() {
     const bool idle = seen.empty();
     if (idle && loop_.draining()) co_return false;
     client.set_idle(idle);
-    const Millis limit = began ? std::chrono::duration_cast<Millis>(until - Steady::now()) : options_.timeouts.idle;
+    const Millis limit = began ? std::chrono::duration_cast<Millis>(until - about_now()) : options_.timeouts.idle;
     const error_code error = co_await client.fill(limit, head_piece_bytes);
     client.set_idle(false);
     if (error == net::error::timed_out && client.buffer.size() > 0) {

@@ -144,7 +144,7 @@ Task<Trouble> Exchange::start(std::string_view head, BodySource body, bool is_he
 
 // Chooses a service. True: and has a kept connection to it.
 bool Exchange::choose() {
-  auto chosen = services_.choose(tried_, Steady::now());
+  auto chosen = services_.choose(tried_, about_now());
   if (!chosen) return false;
   use_ = std::move(*chosen);
   has_service_ = true;
