@@ -183,12 +183,15 @@ class StopFlag {
 };
 
 std::atomic<int> sigterm_target{-1};
+std::atomic<int> sigterm_handlers{0};  // That run now, on whatever threads.
 static_assert(std::atomic<int>::is_always_lock_free);  // A signal's handler reads it.
 
 extern "C" void once_lambda_on_sigterm(int) {
   const int error = errno;
-  const int target = sigterm_target.load(std::memory_order_relaxed);
+  ++sigterm_handlers;
+  const int target = sigterm_target;
   if (target >= 0) StopFlag::set(target);
+  --sigterm_handlers;
   errno = error;
 }
 
@@ -209,6 +212,7 @@ class SigtermWatch {
     if (!active_) return;
     sigaction(SIGTERM, &old_, nullptr);
     sigterm_target = -1;
+    while (sigterm_handlers != 0) std::this_thread::yield();  // The descriptor is about to be closed.
   }
 
  private:

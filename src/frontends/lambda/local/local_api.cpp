@@ -319,7 +319,7 @@ class LocalApi::Impl::Session : public std::enable_shared_from_this<Session> {
     std::size_t body = invocation->event.size();
     if (half) {
       body /= 2;
-      if (body == 0) answer_head_.resize(answer_head_.size() / 2);
+      if (body == 0) answer_head_.erase(answer_head_.size() / 2);
     }
     const std::array<asio::const_buffer, 2> buffers{asio::buffer(answer_head_),
                                                     asio::buffer(invocation->event.data(), body)};
@@ -347,7 +347,7 @@ class LocalApi::Impl::Session : public std::enable_shared_from_this<Session> {
     answer_head_ = "HTTP/1.1 " + std::to_string(status) + ' ' + std::string(reason_of(status)) +
                    "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
                    (last ? "\r\nConnection: close\r\n\r\n" : "\r\n\r\n") + body;
-    if (half) answer_head_.resize(answer_head_.size() - (body.size() + 1) / 2);
+    if (half) answer_head_.erase(answer_head_.size() - (body.size() + 1) / 2);
     asio::async_write(socket_, asio::buffer(answer_head_),
                       [self = shared_from_this(), sent = std::move(sent), half](error_code error, std::size_t) mutable {
                         if (sent) sent();
