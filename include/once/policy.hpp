@@ -68,7 +68,9 @@ struct Policy {
   bool heartbeat = true;  // Renew the lease at a third of it while the work runs.
 
   // The lease that a claim begins with is all that it gets: neither heartbeats nor steps prolong it. For work that is
-  // ended from outside at a known time, so that a retry need not wait for longer.
+  // ended from outside at a known time, so that a retry need not wait for longer. And because nobody may be there to go
+  // on trying once the work has returned, a finish that cannot be written is tried for up to 2 s, or a quarter of what
+  // is left of the lease, before it is told as unrecorded.
   bool fixed_lease = false;
 
   friend bool operator==(const Policy&, const Policy&) = default;

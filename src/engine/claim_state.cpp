@@ -16,6 +16,7 @@ namespace {
 constexpr unsigned foreground_tries = 4;  // Then the caller is told `unrecorded`, and the engine goes on alone.
 constexpr Millis first_backoff{10};
 constexpr Millis most_backoff{1'000};
+constexpr Millis most_patience{2'000};  // Of a caller under a fixed lease.
 
 bool passing(ErrorKind kind) noexcept { return kind == ErrorKind::unavailable || kind == ErrorKind::in_doubt; }
 
@@ -501,8 +502,13 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Answer&& answer) {
   // A finish is worth waiting for whoever puts right what is wrong with the store.
   const bool may_pass = passing(error.kind) || (finish && error.kind == ErrorKind::misuse && !answer.unfit);
   const bool again = may_pass && now < deadline && (write.op != Op::step || write.tries < foreground_tries) && !lost_;
+  if (write.tries == 1 && policy.fixed_lease && now < deadline) {
+    write.patient_until = now + std::min<Uptime>(most_patience, (deadline - now) / 4);
+  }
   FinishDone told;
-  if (again && finish && write.tries == foreground_tries) told = std::exchange(write.done, nullptr);
+  if (again && finish && write.tries >= foreground_tries && now >= write.patient_until) {
+    told = std::exchange(write.done, nullptr);
+  }
   if (again) {
     const Uptime at = std::min<Uptime>(now + core_->backoff(write.tries, first_backoff, most_backoff), deadline);
     retry_timer_ = core_->options.timers->at(at, [self = shared_from_this()] {

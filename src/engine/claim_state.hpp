@@ -70,6 +70,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
     std::string text;  // hold, release: the reason.
     FinishDone done;   // Empty for a renewal, and once the caller was told.
     unsigned tries = 0;
+    Uptime patient_until{};  // A finish under a fixed lease: until when its caller waits for further tries.
     bool offloaded = false;  // The bytes at result.location are ours to remove if the claim turns out to be lost.
     std::unique_ptr<Together> together;  // complete with a companion, and its fence.
   };

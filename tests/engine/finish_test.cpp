@@ -41,6 +41,41 @@ TEST_F(FinishTest, AReleaseLeavesNothing) {
   EXPECT_EQ(begin(p, "a")->claim.attempt(), 1U);
 }
 
+TEST_F(FinishTest, UnderAFixedLeaseTheCallerWaitsForFurtherTries) {
+  Policy fixed = policy();
+  fixed.lease = 30s;
+  fixed.fixed_lease = true;
+  auto p = process();
+  auto begun = begin(p, "a", fixed);
+  auto second = begin(p, "b", fixed);
+  auto late = begin(p, "c", fixed);
+  store->otherwise(Next::fail);
+  auto healed = complete(begun->claim, "done");
+  timers->advance(1'900ms);
+  EXPECT_FALSE(healed.ready()) << "whoever is told now may be frozen";
+  store->otherwise(Next::carry_out);
+  timers->advance(1s);
+  EXPECT_EQ(healed->kind, Finish::Kind::recorded);
+  EXPECT_EQ(stored("a")->state, State::completed);
+  EXPECT_EQ(p.events->count(EventKind::unrecorded), 0U);
+
+  store->otherwise(Next::fail);
+  auto down = complete(second->claim, "done");
+  timers->advance(1'900ms);
+  EXPECT_FALSE(down.ready());
+  timers->advance(1'100ms);
+  EXPECT_EQ(down->kind, Finish::Kind::unrecorded);
+  EXPECT_EQ(p.events->count(EventKind::unrecorded), 1U);
+
+  // Two seconds before the end the half of one is all there is to wait.
+  timers->advance(manual_start + 28s - clock->now());
+  auto short_one = complete(late->claim, "done");
+  timers->advance(400ms);
+  EXPECT_FALSE(short_one.ready());
+  timers->advance(600ms);
+  EXPECT_EQ(short_one->kind, Finish::Kind::unrecorded);
+}
+
 TEST_F(FinishTest, AReleaseWithStepsKeepsThem) {
   auto p = process();
   auto begun = begin(p, "a");

@@ -415,6 +415,35 @@ TEST_F(Idempotent, NestedHandlersHaveRecordsOfTheirOwn) {
   }
 }
 
+TEST_F(Idempotent, ANestedHandlerWithTheSameNameIsRefusedInsteadOfWaitingForItsCaller) {
+  Engine& engine = *process([](EngineOptions& o) { o.policy.on_conflict = OnConflict::wait; }).engine;
+  int charges = 0;
+  const Handler charge = idempotent(engine, options(), [&](std::string_view) { return std::to_string(++charges); });
+  const Handler place = idempotent(engine, options(), [&](std::string_view event, const Invocation& of) {
+    EXPECT_EQ(charge(R"({"id":"another"})", of), "1") << "another key is another operation";
+    return charge(event, of);
+  });
+  try {
+    static_cast<void>(place(order, invocation()));
+    FAIL();
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::misuse);
+    EXPECT_THAT(error.what(), HasSubstr("IdempotentOptions::name"));
+  }
+  EXPECT_EQ(charge(order, invocation()), "2") << "afterwards it is an operation like any other";
+}
+
+TEST_F(Idempotent, AResponseOfAnyBytesIsReplayedAsItWas) {
+  const std::string bytes("\xFF\0\xC3(", 4);
+  for (const std::string& response : {std::string(), bytes, std::string("no JSON")}) {
+    const std::string event = "{\"id\":" + std::to_string(records().size()) + "}";
+    const Handler handler = idempotent(*process().engine, options(), [&](std::string_view) { return response; });
+    EXPECT_EQ(handler(event, invocation()), response);
+    EXPECT_EQ(handler(event, invocation()), response);
+  }
+  EXPECT_EQ(records().size(), 3U);
+}
+
 TEST(LambdaErrors, RetriesAreForWhatPasses) {
   for (const auto type :
        {errors::conflict, errors::claim_lost, errors::store_unavailable, errors::not_recorded, errors::no_time_left}) {

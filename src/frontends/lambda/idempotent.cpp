@@ -90,6 +90,32 @@ auto with_types(Call&& call) -> decltype(call()) {
   }
 }
 
+// The keys that this thread is running the work of, innermost first. A handler that is called by another's work with
+// the same scope and key would wait for, or conflict with, the very claim that it is called under.
+struct Running {
+  const Engine& engine;
+  const std::string& key;
+  const Running* const outer;
+  static thread_local const Running* innermost;
+
+  Running(const Engine& by, const std::string& stored_key) noexcept : engine(by), key(stored_key), outer(innermost) {
+    innermost = this;
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() { innermost = outer; }
+
+  static void refuse_again(const Engine& by, const std::string& stored_key) {
+    for (const Running* running = innermost; running != nullptr; running = running->outer) {
+      if (&running->engine != &by || running->key != stored_key) continue;
+      throw Exception(ErrorKind::misuse,
+                      "an idempotent handler calls another one (or itself) with the same scope and key, '" +
+                          stored_key + "', which can never work: give each an IdempotentOptions::name of its own");
+    }
+  }
+};
+thread_local const Running* Running::innermost = nullptr;
+
 class IdempotentHandler {
  public:
   // With its environment.
@@ -117,8 +143,11 @@ class IdempotentHandler {
                     .fingerprint = derived.fingerprint,
                     .policy = within_deadline(engine_, policy_, invocation),
                     .holder = invocation.request_id};
+    const std::string key = request.key.stored();
+    Running::refuse_again(engine_, key);
     return with_types([&] {
       Outcome outcome = engine_.run(std::move(request), [&](Context& context) {
+        const Running running(engine_, key);
         return Result::inlined(work_(event, invocation, context), "application/json");
       });
       static_cast<void>(outcome.value());  // Throws if there is none.

@@ -100,7 +100,8 @@ struct IdempotentOptions {
   // Empty: nothing is compared.
   std::string validate;
 
-  // Keeps the keys of a function's handlers apart, nested ones too: without '/'. Empty: _HANDLER. The keys live in the
+  // Keeps the keys of a function's handlers apart, nested ones too (a call with the key that its caller runs under is
+  // refused): without '/'. Empty: _HANDLER. The keys live in the
   // scope EngineOptions::scope/FUNCTION/NAME, of which what is empty is left out. It is part of every stored key: do
   // not rename it while records live. In a dialect it is what the library has for it: the function ("app.handler" in
   // Python, the method in Java and .NET); nothing in TypeScript.
