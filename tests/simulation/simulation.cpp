@@ -593,6 +593,7 @@ class Simulation {
     policy.on_lapse = index % 3 == 0 ? OnLapse::hold : OnLapse::takeover;
     policy.on_stored_failure = config_.retries_failures ? OnStoredFailure::execute : OnStoredFailure::replay;
     policy.heartbeat = world_.chance(800);
+    policy.fixed_lease = !policy.heartbeat && index % 2 == 0;
     if (world_.chance(500)) {
       policy.on_conflict = OnConflict::wait;
       policy.wait = std::chrono::floor<Millis>(world_.span(Instant(config_.lease)));
@@ -611,7 +612,7 @@ class Simulation {
     auditor_.asked(id, asked);
     trace(process.id, "call " + std::to_string(id), asked.key, [&] {
       return std::string(policy.on_conflict == OnConflict::wait ? "waits" : "fails") + (asked.holds ? " holds" : "") +
-             (policy.heartbeat ? "" : " without heartbeat");
+             (policy.heartbeat ? "" : " without heartbeat") + (policy.fixed_lease ? " under a fixed lease" : "");
     });
     // In the process's own time, so that a stopped one does not ask.
     world_.at(world_.now(), &process.host,
