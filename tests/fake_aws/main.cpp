@@ -35,6 +35,9 @@ int main(int argc, char** argv) {
   std::size_t creation_steps = 0;
   app.add_option("--creation-steps", creation_steps, "Tables are CREATING until they were looked at so often");
   app.add_option("--fixed-answer", options.fixed_answer, "Answer every request with this body, and do nothing");
+  std::int64_t delay_ms = 0;
+  app.add_option("--delay", delay_ms, "Milliseconds after which each answer is sent; not with --fixed-answer")
+      ->check(CLI::Range(0, 60'000));
   bool until_eof = false;
   app.add_flag("--until-eof", until_eof,
                "End with the standard input as well: give it a pipe, and the fake ends with you. Each line of it is "
@@ -58,6 +61,11 @@ int main(int argc, char** argv) {
       fake->create_table(table.substr(0, first), hash, second == std::string::npos ? "" : table.substr(second + 1));
     }
     fake->set_creation_steps(creation_steps);
+    if (delay_ms > 0) {
+      fake->set_faults([delay_ms](const once::testing::FakeCall&) {
+        return once::testing::FakeFault{.delay = once::Millis{delay_ms}};
+      });
+    }
     const once::testing::FakeDynamoDbServer server(fake, options);
     std::printf("%s\n", server.url().c_str());
     if (options.tls) std::printf("%s\n", server.ca_file().c_str());
