@@ -87,8 +87,8 @@ class Loop {
   // Its thread has ended. The mailbox is closed before `io` and the coroutines in it go.
   ~Loop() { mailbox_->close(); }
 
-  // What is on a loop is touched by its thread alone, so the reactor need not lock it; posting is for everybody.
-  net::io_context io{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO};
+  // Not BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO: sockets are accepted on the first loop's thread for all of them.
+  net::io_context io{1};
 
   void start();       // Before the thread runs.
   void close_all();   // On the thread: closes every connection, now and from now on.
