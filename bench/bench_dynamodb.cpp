@@ -4,8 +4,8 @@
 //
 // CPU time (user and system, all threads) of a signed POST of 600 bytes and its answer, of a store's write (encode,
 // sign, send, parse, decode) and of an engine's new call (two writes), over connections that are kept alive, with so
-// many in flight all the time. Then ten thousand claims at once, and a process that starts, runs one operation over TLS
-// and ends.
+// many in flight all the time. Then ten thousand claims at once, what a handler of Lambda adds to a warm invocation,
+// one after the other, and a process that starts, runs one operation over TLS and ends.
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@
 #include <once/aws/client.hpp>
 #include <once/decide.hpp>
 #include <once/engine/engine.hpp>
+#include <once/frontends/lambda/http.hpp>
+#include <once/frontends/lambda/idempotent.hpp>
 #include <once/platform/system.hpp>
 #include <once/stores/dynamodb.hpp>
 
@@ -130,6 +133,49 @@ std::shared_ptr<once::Store> store_of(std::shared_ptr<Transport> client) {
   return once::stores::make_dynamodb_store({.table = "once", .transport = std::move(client)});
 }
 
+// An HTTP API's event with a key of its own each time, as a function gets them: the next when the last has its
+// response. The work itself does nothing, so all of it is what the handler adds.
+void measure_invocations(const std::string& name, once::lambda::Handler handler, int invocations) {
+  std::ifstream file(ONCE_BENCH_EVENT);
+  const std::string event{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string key = "order-17\"";
+  once::lambda::Invocation invocation{.request_id = "c6af9ac6-7b61-11e6-9a41-93e8deadbeef"};
+  invocation.deadline = once::system_clock()->now() + std::chrono::minutes(15);
+  int number = 0;
+  for (const bool warm_up : {true, false}) {
+    const int count = warm_up ? invocations / 10 : invocations;
+    std::vector<std::string> events;
+    for (int i = 0; i < count; ++i) {
+      std::string one = event;
+      one.replace(one.find(key), key.size() - 1, "order-" + std::to_string(++number));
+      events.push_back(std::move(one));
+    }
+    const double cpu = cpu_us();
+    const auto begin = std::chrono::steady_clock::now();
+    for (const std::string& one : events) static_cast<void>(handler(one, invocation));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    if (warm_up) continue;
+    std::printf("%-38s %6d in flight  %7.2f us CPU each  %8.0f/s\n", name.c_str(), 1, (cpu_us() - cpu) / count,
+                count / took.count());
+  }
+}
+
+void measure_handlers(once::Engine& engine, const std::string& over, int invocations) {
+  const once::lambda::Environment environment{.function_name = "bench", .handler = "bench", .disabled = {}};
+  measure_invocations(
+      "lambda::idempotent, new" + over,
+      once::lambda::idempotent(engine,
+                               {.key = "headers.\"idempotency-key\"", .validate = "body", .environment = environment},
+                               [](std::string_view) { return R"({"statusCode":201})"; }),
+      invocations);
+  measure_invocations("lambda::http, new" + over,
+                      once::lambda::http(engine, {.environment = environment},
+                                         [](const once::http::Request&, once::http::Execution&) {
+                                           return once::http::Answer{.status = 201, .body = "{}"};
+                                         }),
+                      invocations);
+}
+
 void measure_all(bool tls, int calls) {
   const auto identity = tls ? std::optional(testing::make_identity()) : std::nullopt;
   const ServerProcess server(identity);
@@ -172,6 +218,7 @@ void measure_all(bool tls, int calls) {
   };
   measure("engine's new call" + over, calls / 2, 64, new_call);
   measure("the same, ten thousand claims" + over, calls / 2, 10'000, new_call);
+  measure_handlers(engine, over, calls / 10);
   std::printf("%-38s %6ld threads  %4ld MiB resident\n", "", of_this_process("Threads:"),
               of_this_process("VmRSS:") / 1024);
 }
