@@ -1,5 +1,6 @@
 // What docs/lambda.md shows, run.
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -7,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <once/frontends/lambda/batch.hpp>
 #include <once/frontends/lambda/http.hpp>
 #include <once/frontends/lambda/idempotent.hpp>
 #include <once/stores/memory.hpp>
@@ -16,9 +18,11 @@ namespace {
 // A bank that charges as often as it is asked, and a mail server.
 struct Bank {
   std::string charge(const std::string& key, std::string_view /*order*/) {
+    const std::lock_guard lock(mutex);
     keys.push_back(key);
     return "ch_" + std::to_string(keys.size());
   }
+  std::mutex mutex;
   std::vector<std::string> keys;
 };
 struct Mail {
@@ -93,6 +97,23 @@ TEST_F(Guide, Http) {
             R"({"statusCode":201,"headers":{"Location":"/charges/ch_1","Idempotent-Replayed":"true"},)"
             R"("body":"{\"charge\":\"ch_1\"}","isBase64Encoded":false})");
   EXPECT_EQ(bank.keys.size(), 1U);
+}
+
+TEST_F(Guide, Batch) {
+  // [batch]
+  const once::lambda::Handler handler = once::sqs::batch(
+      engine, {.name = "orders", .key_source = once::sqs::KeySource::payload, .key = "order_id", .validation = "cents"},
+      [&](const once::sqs::Message& message, once::Context& context) {
+        bank.charge(context.derived_key("card"), message.body);
+      });
+  // [/batch]
+  const auto record = [](const std::string& id, const nlohmann::json& order) {
+    return nlohmann::json{{"messageId", id}, {"eventSource", "aws:sqs"}, {"body", order.dump()}};
+  };
+  const nlohmann::json order{{"order_id", 17}, {"cents", 500}};
+  const nlohmann::json event{{"Records", {record("a", order), record("b", order), record("c", {{"order_id", "no"}})}}};
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(handler(event.dump(), asked), R"({"batchItemFailures":[]})");
+  EXPECT_EQ(bank.keys.size(), 2U);
 }
 
 }  // namespace
