@@ -347,6 +347,7 @@ class LambdaInvoke {
     std::vector<std::string> words = environment_with(variables);
     std::string program = options_.program;
     std::vector<char*> entries;
+    entries.reserve(words.size() + 1);
     for (std::string& word : words) entries.push_back(word.data());
     entries.push_back(nullptr);
     const std::array<char*, 2> arguments{program.data(), nullptr};
@@ -509,6 +510,11 @@ class LambdaInvoke {
     }
   }
 
+  // It is about to be, and must get no further event before.
+  [[nodiscard]] bool is_killed_when_answered(const InvocationOutcome& outcome) const {
+    return kill_.point == KillPlan::Point::answered && is_target(outcome.request_id);
+  }
+
   void on_news(LambdaNews& news) {
     LambdaEnvironment& environment = environments_[news.environment];
     switch (news.kind) {
@@ -544,11 +550,10 @@ class LambdaInvoke {
         if (is_target(news.outcome.request_id) && kill_.point == KillPlan::Point::later) environment.kill_at.reset();
         if (news.outcome.kind == InvocationOutcome::Kind::error && !news.outcome.given) {
           end_process(environment, "its init failed");
-        } else if (is_target(news.outcome.request_id) && kill_.point == KillPlan::Point::answered) {
-          environment.rest_until = Steady::now() + init_timeout_;  // It is killed as soon as it is told so.
         } else if (news.outcome.kind == InvocationOutcome::Kind::timed_out) {
           kill_process(environment, "the function was killed as another of its invocations timed out");
-        } else if (freeze_ > Millis{0} && environment.alive() && next_job_ < jobs_.size()) {
+        } else if (is_killed_when_answered(news.outcome) ||
+                   (freeze_ > Millis{0} && environment.alive() && next_job_ < jobs_.size())) {
           environment.rest_until = Steady::now() + init_timeout_;
         }
         return show(news.environment, jobs_[news.job], news.outcome);

@@ -58,6 +58,9 @@ int once_main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer("`once COMMAND --help` tells more, with examples and exit codes.");
   add_run(app, invocation);
+#if ONCE_AWS
+  add_sqs(app, invocation);
+#endif
   add_proxy(app, invocation);
   add_ls(app, invocation);
   add_show(app, invocation);
@@ -70,7 +73,6 @@ int once_main(int argc, char** argv) {
   add_key(app, invocation);
   add_lambda(app, invocation);
 #if ONCE_AWS
-  add_sqs(app, invocation);
   add_table(app, invocation);
 #endif
 
