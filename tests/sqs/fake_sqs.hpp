@@ -74,7 +74,7 @@ class FakeSqs final : public aws::Transport {
     arrived_.notify_all();
     Fault fault = plan_ ? plan_(call.operation, body) : Fault{};
     if (fault.hold) {
-      held_.emplace_back(call.operation, body, std::move(done));
+      held_.emplace_back(call.operation, body, std::move(done), fault.instead);
       arrived_.notify_all();
       return;
     }
@@ -89,8 +89,8 @@ class FakeSqs final : public aws::Transport {
     std::unique_lock lock(mutex_);
     auto held = std::move(held_);
     held_.clear();
-    for (auto& [operation, body, done] : held) {
-      aws::Reply reply = carry_out(operation, body);
+    for (auto& [operation, body, done, instead] : held) {
+      aws::Reply reply = instead ? *instead : carry_out(operation, body);
       lock.unlock();
       done(std::move(reply));
       lock.lock();
@@ -127,8 +127,9 @@ class FakeSqs final : public aws::Transport {
     std::string operation;
     nlohmann::json body;
     Callback<void(aws::Reply)> done;
-    Held(std::string o, nlohmann::json b, Callback<void(aws::Reply)> d)
-        : operation(std::move(o)), body(std::move(b)), done(std::move(d)) {}
+    std::optional<aws::Reply> instead;
+    Held(std::string o, nlohmann::json b, Callback<void(aws::Reply)> d, std::optional<aws::Reply> i)
+        : operation(std::move(o)), body(std::move(b)), done(std::move(d)), instead(std::move(i)) {}
   };
 
   aws::Reply carry_out(const std::string& operation, const nlohmann::json& body) {

@@ -214,12 +214,54 @@ TEST_F(PollerTest, WhatFailsComesAgainAndIsDeadAtLast) {
   EXPECT_FALSE(stored("b").has_value()) << "released";
 }
 
+TEST_F(PollerTest, AMessageThatComesBackWhileTheQueueIsAskedIsNotLeftBehind) {
+  queue->send("a");
+  failures = {{"a", 1}};
+  std::latch begun(1);
+  std::latch end(1);
+  std::atomic<int> asked{0};
+  queue->on_call([&](const std::string& operation, const nlohmann::json&) {
+    FakeSqs::Fault fault;
+    // The second request finds nothing, and its answer comes after the message is back.
+    if (operation == "ReceiveMessage" && ++asked == 2) {
+      fault.hold = true;
+      fault.instead = good_reply(nlohmann::json::object());
+    }
+    return fault;
+  });
+  Poller poller(engine, queue, queue, options([](PollerOptions& o) { o.retry_after = 0s; }),
+                [&](const Message& message, Claim& claim) -> WorkEnd {
+                  if (asked <= 2) {
+                    begun.count_down();
+                    end.wait();
+                  }
+                  return work()(message, claim);
+                });
+  std::atomic<bool> over{false};
+  std::thread thread([&] {
+    poller.run();
+    over = true;
+  });
+  begun.wait();
+  queue->wait_for_held();
+  end.count_down();
+  while (poller.counts().stayed == 0) std::this_thread::yield();
+  queue->answer_held();
+  while (!over) {
+    timers->run_next();
+    std::this_thread::yield();
+  }
+  thread.join();
+  EXPECT_THAT(ran, ElementsAre("a", "a"));
+  EXPECT_EQ(queue->left(), 0U);
+}
+
 TEST_F(PollerTest, WithoutRetryAfterItComesWhenItsVisibilityEnds) {
   queue->send("a");
   failures = {{"a", 1}};
-  run(options([](PollerOptions& o) { o.visibility = 60s; }));
+  run(options([](PollerOptions& o) { o.visibility = 12h; }));
   EXPECT_THAT(ran, ElementsAre("a")) << "the queue looks empty until then";
-  clock->advance(60s);
+  clock->advance(12h);
   run(options());
   EXPECT_THAT(ran, ElementsAre("a", "a"));
   EXPECT_EQ(queue->left(), 0U);
@@ -477,7 +519,7 @@ TEST_F(PollerTest, AResultThatIsNotDurableKeepsItsMessageInTheQueue) {
   });
   Engine unlucky(engine_options(faulty));
   {
-    Poller poller(unlucky, queue, queue, options(), work());
+    Poller poller(unlucky, queue, queue, options([](PollerOptions& o) { o.visibility = 12h; }), work());
     run(poller);
   }
   EXPECT_THAT(ran, ElementsAre("a"));

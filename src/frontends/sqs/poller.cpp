@@ -189,6 +189,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
 
   void start_receiving(std::unique_lock<std::mutex>& lock) {
     receiving_ = true;
+    asked_idle_ = jobs_.empty();
     const std::size_t most = std::min(most_received, options_.parallel - jobs_.size());
     const std::shared_ptr<aws::Transport> receiver = receiver_;
     lock.unlock();
@@ -211,8 +212,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
     if (problem) return on_problem(std::move(lock), std::move(*problem));
     failures_ = 0;
     counts_.received += jobs.size();
-    // What is still in hand may come back.
-    drained_ = jobs.empty() && jobs_.empty();
+    // What was in hand when the queue was asked may have come back since.
+    drained_ = jobs.empty() && asked_idle_;
     if (jobs.empty() && options_.wait == Millis{0}) rest(first_pause);
     for (const JobPtr& job : jobs) {
       jobs_.push_back(job);
@@ -568,8 +569,9 @@ class Poller::State : public std::enable_shared_from_this<State> {
   bool quitting_ = false;
   bool closed_ = false;
   bool drained_ = false;
-  int failures_ = 0;        // Of receiving, in a row.
-  int store_failures_ = 0;  // Turns in a row that ended so.
+  bool asked_idle_ = false;  // Nothing was in hand when the queue was asked last.
+  int failures_ = 0;         // Of receiving, in a row.
+  int store_failures_ = 0;   // Turns in a row that ended so.
   Timers::Id pause_timer_ = 0;
   Uptime pause_until_{};
   Uptime trouble_until_{};
