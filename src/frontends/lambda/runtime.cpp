@@ -183,7 +183,7 @@ class StopFlag {
 };
 
 std::atomic<int> sigterm_target{-1};
-std::atomic<int> sigterm_handlers{0};  // That run now, on whatever threads.
+std::atomic<int> sigterm_handlers{0};                  // That run now, on whatever threads.
 static_assert(std::atomic<int>::is_always_lock_free);  // A signal's handler reads it.
 
 extern "C" void once_lambda_on_sigterm(int) {
