@@ -394,7 +394,7 @@ void ClaimState::on_answer(Answer&& answer, Sent sent) {
     case Answer::Status::refused:
       return on_refused(std::move(lock), std::move(answer.record), answer.place, std::move(sent));
     case Answer::Status::failed:
-      return on_failed(std::move(lock), std::move(answer));
+      return on_failed(std::move(lock), std::move(answer), sent.at);
   }
 }
 
@@ -475,7 +475,7 @@ void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<c
   end_write(std::move(lock), {});
 }
 
-void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Answer&& answer) {
+void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Answer&& answer, Uptime sent_at) {
   Write& write = *current_;
   Error& error = answer.error;
   const Uptime now = core_->uptime();
@@ -503,10 +503,10 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Answer&& answer) {
   const bool may_pass = passing(error.kind) || (finish && error.kind == ErrorKind::misuse && !answer.unfit);
   const bool again = may_pass && now < deadline && (write.op != Op::step || write.tries < foreground_tries) && !lost_;
   if (write.tries == 1 && policy.fixed_lease && now < deadline) {
-    write.patient_until = now + std::min<Uptime>(most_patience, (deadline - now) / 4);
+    write.patient_until = sent_at + std::min<Uptime>(most_patience, (deadline - sent_at) / 4);
   }
   FinishDone told;
-  if (again && finish && write.tries >= foreground_tries && now >= write.patient_until) {
+  if (again && finish && (write.tries >= foreground_tries || policy.fixed_lease) && now >= write.patient_until) {
     told = std::exchange(write.done, nullptr);
   }
   if (again) {

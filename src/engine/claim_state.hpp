@@ -110,7 +110,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> seen, std::uint64_t place,
                   Sent sent);
   void forget_written(const Record& stored);
-  void on_failed(std::unique_lock<std::mutex> lock, Answer&& answer);
+  void on_failed(std::unique_lock<std::mutex> lock, Answer&& answer, Uptime sent_at);
   void on_declined(std::unique_lock<std::mutex> lock, Error error);
   void tell_declined(std::unique_lock<std::mutex> lock, Error error);
   void end_write(std::unique_lock<std::mutex> lock, Finish finish);

@@ -356,6 +356,41 @@ TEST_F(LambdaHttp, AContextThatNamesNobodyIsAnErrorUntilAnExpressionSaysWhatDoes
   EXPECT_THROW(static_cast<void>(charges(process(), options)), Exception);
 }
 
+TEST_F(LambdaHttp, AnAuthorizerWithoutAContextNeedsAHeaderThatTellsClientsApart) {
+  for (const Json& context : {Json(), Json::object()}) {
+    Json event = event_of("http_api");
+    event["requestContext"]["authorizer"] = {{"lambda", context}};
+    event["headers"].erase("authorization");
+    const int before = runs;
+    const Handler handler = charges(process());
+    EXPECT_EQ(error_of([&] { return handler(event.dump(), invocation()); }), errors::invalid_event);
+    EXPECT_EQ(runs, before);
+    event["headers"]["authorization"] = "Bearer of " + context.dump();
+    EXPECT_EQ(ask(handler, event).status, 201);
+  }
+}
+
+TEST_F(LambdaHttp, SessionsOfARoleAreOneClientUnlessAnExpressionTellsThemApart) {
+  const auto event = [](const std::string& arn) {
+    Json out = event_of("function_url");
+    out["requestContext"]["authorizer"] = {{"iam", {{"userArn", arn}}}};
+    return out;
+  };
+  const std::string role = "arn:aws:sts::123456789012:assumed-role/shop/";
+  const Handler handler = charges(process());
+  EXPECT_EQ(ask(handler, event(role + "i-0a1b")).body, R"({"charge":1})");
+  EXPECT_EQ(ask(handler, event(role + "i-0c2d")).body, R"({"charge":1})") << "the retry of another instance";
+  EXPECT_EQ(ask(handler, event("arn:aws:sts::123456789012:assumed-role/stall/i-0a1b")).body, R"({"charge":2})");
+  EXPECT_EQ(ask(handler, event("arn:aws:iam::123456789012:user/shop/ann")).body, R"({"charge":3})");
+  EXPECT_EQ(ask(handler, event("arn:aws:iam::123456789012:user/shop/bob")).body, R"({"charge":4})");
+
+  HttpOptions options = http_options();
+  options.principal = "requestContext.authorizer.[iam.userArn]";
+  const Handler apart = charges(process(), options);
+  EXPECT_EQ(ask(apart, event(role + "i-0a1b")).body, R"({"charge":5})");
+  EXPECT_EQ(ask(apart, event(role + "i-0c2d")).body, R"({"charge":6})");
+}
+
 TEST_F(LambdaHttp, NumbersAsPrincipalsAreComparedAsTheyAreWritten) {
   HttpOptions options = http_options();
   options.principal = "requestContext.authorizer.lambda.[tenant]";

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include <once/engine/exceptions.hpp>
 #include <once/error.hpp>
 
 #include "handler_test.hpp"
@@ -347,6 +348,15 @@ TEST_F(Idempotent, AnErrorOfTheWorkPassesThroughAndARetryRuns) {
   EXPECT_EQ(records().size(), 0U) << "released";
   EXPECT_EQ(handler(order, invocation()), "paid");
   EXPECT_EQ(runs, 2);
+}
+
+TEST_F(Idempotent, WhatTheWorkMeetsInAnEngineOfItsOwnIsNotTakenForThisOperations) {
+  Process& process = this->process();
+  const Handler handler = idempotent(*process.engine, options(), [&](std::string_view) -> std::string {
+    throw Mismatch(ErrorKind::misuse, "another operation, which the work asked for", nullptr);
+  });
+  EXPECT_THROW(static_cast<void>(handler(R"({"id":1})", invocation())), Mismatch);
+  EXPECT_TRUE(records().empty()) << "released";
 }
 
 TEST_F(Idempotent, AStoredFailureIsThrownAgainAsItWas) {

@@ -1,7 +1,10 @@
 #include <once/frontends/lambda/http.hpp>
 
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <once/error.hpp>
 
@@ -44,7 +47,8 @@ class HttpHandler {
     if (endpoint == nullptr) return http.response(endpoints_.unclear());
     Examination examination = endpoint->rules().examine_head(request);
     const bool ours = examination.kind == Examination::Kind::operation;
-    const std::string principal = ours ? principal_of(http) : std::string();
+    const std::string principal =
+        ours ? principal_of(http, endpoint->rules().options().principal_headers) : std::string();
     if (ours) {
       request.principal = principal;
       examination = endpoint->rules().examine(request);
@@ -64,18 +68,29 @@ class HttpHandler {
   }
 
  private:
-  [[nodiscard]] std::string principal_of(HttpEvent& http) const {
-    if (!own_principal_) {
-      const keys::json::Value context = http.root().member("requestContext").member("authorizer").member("lambda");
-      if (context.kind() == keys::json::Kind::object && !context.members().empty() &&
-          context.member("principalId").is_null() && context.member("sub").is_null()) {
-        refuse_event(
-            "the API's Lambda authorizer gives a context without principalId and sub, so that nothing tells its "
-            "clients apart: set HttpOptions::principal to what does, such as "
-            "requestContext.authorizer.lambda.tenant");
-      }
+  [[nodiscard]] std::string principal_of(HttpEvent& http, const std::vector<std::string>& headers) const {
+    std::string principal = http.principal(principal_, own_principal_);
+    if (!own_principal_ && principal.empty() && hides_clients(http, headers)) {
+      refuse_event(
+          "the API's Lambda authorizer gives neither principalId nor sub, so that nothing tells its clients apart: set "
+          "HttpOptions::principal to what does, such as requestContext.authorizer.lambda.tenant");
     }
-    return http.principal(principal_);
+    return principal;
+  }
+
+  // A Lambda authorizer of an HTTP API that knows clients by what we do not: by its context, or by a header (a cookie,
+  // a key) that is none of `headers`.
+  static bool hides_clients(const HttpEvent& http, const std::vector<std::string>& headers) {
+    const keys::json::Value authorizer = http.root().member("requestContext").member("authorizer");
+    if (authorizer.kind() != keys::json::Kind::object) return false;
+    const auto lambda = std::ranges::find(authorizer.members(), "lambda", &keys::json::Member::name);
+    if (lambda == authorizer.members().end()) return false;
+    const keys::json::Value& context = lambda->value;
+    if (context.kind() == keys::json::Kind::object && !context.members().empty()) return true;
+    return std::ranges::none_of(http.request().headers, [&](const once::http::HeaderView& header) {
+      return std::ranges::any_of(headers,
+                                 [&](const std::string& name) { return once::http::same_name(name, header.name); });
+    });
   }
 
   Engine& engine_;

@@ -222,18 +222,28 @@ std::string cookies(const once::http::Headers& headers) {
   return out.empty() ? out : out + "]";
 }
 
+// "arn:aws:sts::123456789012:assumed-role/ROLE/SESSION" without the session.
+std::string_view without_session(std::string_view text) noexcept {
+  constexpr std::string_view assumed = ":assumed-role/";
+  const auto role = text.starts_with("arn:") ? text.find(assumed) : std::string_view::npos;
+  if (role == std::string_view::npos) return text;
+  return text.substr(0, text.find('/', role + assumed.size()));
+}
+
 // Texts, with their lengths, of what was selected. False: it was null.
-bool append_principal(const Value& value, std::string& out) {
+bool append_principal(const Value& value, bool sessions, std::string& out) {
   switch (value.kind()) {
     case Kind::null:
       out += "-";
       return false;
     case Kind::string:
-    case Kind::number:
-      out += std::to_string(value.text().size());
+    case Kind::number: {
+      const std::string_view text = sessions ? value.text() : without_session(value.text());
+      out += std::to_string(text.size());
       out += value.kind() == Kind::string ? 's' : 'n';
-      out += value.text();
+      out += text;
       return true;
+    }
     default:
       refuse_event("the principal expression (HttpOptions::principal) gives something else than strings and numbers");
   }
@@ -329,7 +339,7 @@ void HttpEvent::read_body() {
   }
 }
 
-std::string HttpEvent::principal(const keys::Selector& expression) {
+std::string HttpEvent::principal(const keys::Selector& expression, bool sessions) {
   Value selected;
   try {
     selected = expression(root_, arena_);
@@ -341,9 +351,9 @@ std::string HttpEvent::principal(const keys::Selector& expression) {
   std::string out(1, '\0');  // Kept apart from every string that could be selected.
   bool any = false;
   if (selected.kind() == Kind::array) {
-    for (const Value& value : selected.elements()) any = append_principal(value, out) || any;
+    for (const Value& value : selected.elements()) any = append_principal(value, sessions, out) || any;
   } else {
-    any = append_principal(selected, out);
+    any = append_principal(selected, sessions, out);
   }
   return any ? out : std::string();
 }

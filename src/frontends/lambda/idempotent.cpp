@@ -59,14 +59,13 @@ keys::Recipe recipe_of(const Engine& engine, const IdempotentOptions& options, b
   return recipe;
 }
 
-// What `call` gives; the exceptions of the engine as errors with a type of their own. Others pass through.
-template <class Call>
-auto with_types(Call&& call) -> decltype(call()) {
+// Throws the engine's exception that is being handled as an error with a type of its own; others as they are.
+[[noreturn]] void throw_typed() {
   const auto typed = [](std::string_view type, const Exception& error) {
     return FunctionError(std::string(type), error.what());
   };
   try {
-    return call();
+    throw;
   } catch (const Conflict& error) {
     throw typed(errors::conflict, error);
   } catch (const Mismatch& error) {
@@ -145,16 +144,28 @@ class IdempotentHandler {
                     .holder = invocation.request_id};
     const std::string key = request.key.stored();
     Running::refuse_again(engine_, key);
-    return with_types([&] {
-      Outcome outcome = engine_.run(std::move(request), [&](Context& context) {
+    Outcome outcome;
+    bool of_work = false;  // It may use engines of its own, and their exceptions say nothing of this operation.
+    try {
+      outcome = engine_.run(std::move(request), [&](Context& context) {
         const Running running(engine_, key);
-        return Result::inlined(work_(event, invocation, context), "application/json");
+        try {
+          return Result::inlined(work_(event, invocation, context), "application/json");
+        } catch (const ClaimLost&) {  // By a step of this very context, as a rule.
+          throw;
+        } catch (...) {  // It is only noted whose it is.
+          of_work = true;
+          throw;
+        }
       });
       static_cast<void>(outcome.value());  // Throws if there is none.
-      const bool of_another = outcome.kind == Outcome::Kind::replayed || outcome.kind == Outcome::Kind::superseded;
-      if (!of_another || !on_replay_) return std::move(outcome.result.bytes);
-      return on_replay_(std::move(outcome.result.bytes), *outcome.record);
-    });
+    } catch (...) {                        // Thrown on, whatever it is.
+      if (of_work) throw;
+      throw_typed();
+    }
+    const bool of_another = outcome.kind == Outcome::Kind::replayed || outcome.kind == Outcome::Kind::superseded;
+    if (!of_another || !on_replay_) return std::move(outcome.result.bytes);
+    return on_replay_(std::move(outcome.result.bytes), *outcome.record);
   }
 
  private:
@@ -184,11 +195,8 @@ class IdempotentHandler {
   }
 
   std::string unprotected(std::string_view event, const Invocation& invocation) const {
-    return with_types([&] {
-      return engine_
-          .run_unprotected([&](Context& context) { return Result::inlined(work_(event, invocation, context)); })
-          .result.bytes;
-    });
+    return engine_.run_unprotected([&](Context& context) { return Result::inlined(work_(event, invocation, context)); })
+        .result.bytes;
   }
 
   Engine& engine_;

@@ -49,8 +49,12 @@ struct HttpOptions {
   // gives must be the same for a request and its retry, and never the same for two clients: an authorizer that answers
   // with one principalId for all of them needs another expression here. Where it gives nothing but nulls (no
   // authorizer, or a load balancer), the headers of once::http::Options::principal_headers count, Authorization by
-  // default. With the default expression, an event whose Lambda authorizer (of an HTTP API) has a context without
-  // principalId and sub is an error that says so, rather than a key that all clients share.
+  // default. With the default expression
+  // - sessions of one role (arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION) are one client: the caller chooses their
+  //   names, and has another after its restart, when its retry must not run again. An expression of your own has
+  //   them: "requestContext.authorizer.iam.userArn";
+  // - an event whose Lambda authorizer (of an HTTP API) has a context without principalId and sub, or has none and
+  //   there is none of those headers either, is an error that says so, rather than a key that all clients share.
   std::string principal{default_principal};
 
   std::string function;  // Empty: AWS_LAMBDA_FUNCTION_NAME.
