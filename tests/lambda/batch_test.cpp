@@ -205,6 +205,21 @@ TEST_F(SqsBatchTest, WhereTheStoreDoesNotAnswerNothingIsRun) {
   EXPECT_THAT(effects.list(), SizeIs(8));
 }
 
+TEST_F(SqsBatchTest, WhatIsDoneIsDoneWhoeverCannotFetchItsResult) {
+  Begin begin = engine.begin(Request{.key = Key("f/batch", "a"), .fingerprint = {}, .policy = {}, .holder = {}});
+  ASSERT_EQ(begin.kind, Begin::Kind::claimed);
+  Result elsewhere;
+  elsewhere.placement = Placement::offloaded;
+  elsewhere.location = "memory:1";  // And the engine has no offload.
+  elsewhere.size = 5;
+  ASSERT_EQ(begin.claim.complete(elsewhere).kind, Finish::Kind::recorded);
+  const auto batch = sqs::batch(engine, options(), handler());
+  EXPECT_EQ(batch(sqs_event({{.id = "a"}}), invocation()), nothing_failed);
+  EXPECT_EQ(ends.of("a"), "replayed");
+  EXPECT_THAT(ends.whole("a").why, HasSubstr("offload"));
+  EXPECT_THAT(effects.list(), IsEmpty());
+}
+
 TEST_F(SqsBatchTest, AFailureThatPolicyKeepsIsReportedAndNotRunAgain) {
   Policy policy;
   policy.on_throw = OnThrow::store;
@@ -506,6 +521,59 @@ TEST_F(DeadEndTest, WhatCannotBeKeptComesAgain) {
   EXPECT_FALSE(ends.whole("a").held);
 }
 
+TEST_F(DeadEndTest, WhatWasBegunToBeKeptIsKeptWhenItComesAgainWhateverALapseMeans) {
+  BatchOptions holding = by_order(OnDeadEnd::hold);
+  holding.policy.emplace();
+  holding.policy->on_lapse = OnLapse::hold;
+  const std::string event = sqs_event({{.id = "a", .body = "no JSON"}});
+  {
+    Engine dead(engine_options(store));  // Ends between the claim and the step.
+    Begin begin = dead.begin(Request{.key = Key(held, "a"), .fingerprint = {}, .policy = {}, .holder = {}});
+    ASSERT_EQ(begin.kind, Begin::Kind::claimed);
+  }
+  clock->advance(1h);
+  const auto batch = sqs::batch(engine, holding, handler());
+  EXPECT_EQ(batch(event, invocation()), nothing_failed);
+  EXPECT_TRUE(ends.whole("a").held);
+  EXPECT_THAT(step(stored("a", held).value(), "record"), HasSubstr("no JSON"));
+}
+
+TEST_F(DeadEndTest, ARecordOfItsNameThatDoesNotHaveItDoesNotCountAsKept) {
+  Begin begin = engine.begin(Request{.key = Key(held, "a"), .fingerprint = {}, .policy = {}, .holder = {}});
+  ASSERT_EQ(begin.kind, Begin::Kind::claimed);
+  ASSERT_EQ(begin.claim.hold("an empty one").kind, Finish::Kind::recorded);
+  const auto batch = sqs::batch(engine, by_order(OnDeadEnd::hold), handler());
+  EXPECT_EQ(batch(sqs_event({{.id = "a", .body = "no JSON"}}), invocation()), failures({"a"}));
+  EXPECT_FALSE(ends.whole("a").held);
+  EXPECT_THAT(ends.whole("a").why, HasSubstr("once resolve"));
+}
+
+TEST_F(DeadEndTest, WhatIsTooLargeToBeKeptWithItsReasonIsReportedAndNotClaimed) {
+  const auto small = std::make_shared<SmallStore>(store, 20'000);
+  Engine cramped(engine_options(small));
+  const auto batch = sqs::batch(cramped, by_order(OnDeadEnd::hold), handler());
+  const std::string fits(10'000, 'x');
+  const std::string fits_alone(18'000, 'x');
+  EXPECT_EQ(batch(sqs_event({{.id = "a", .body = fits}, {.id = "b", .body = fits_alone}}), invocation()),
+            failures({"b"}));
+  EXPECT_THAT(step(stored("a", held).value(), "record"), HasSubstr(fits));
+  EXPECT_THAT(ends.whole("b").why, HasSubstr("too large to keep"));
+  EXPECT_FALSE(stored("b", held).has_value());
+}
+
+TEST_F(DeadEndTest, WithoutTimeToKeepARecordItIsReported) {
+  BatchOptions holding = by_order(OnDeadEnd::hold);
+  holding.margin = 0ms;
+  holding.parallel = 2;
+  const auto batch = sqs::batch(engine, holding, [&](const Message&) {
+    clock->advance(30s);
+    throw sqs::PoisonMessage("hopeless");
+  });
+  EXPECT_EQ(batch(sqs_event({{.id = "a", .body = R"({"order":1})"}}), invocation(30s)), failures({"a"}));
+  EXPECT_EQ(ends.of("a"), "poison");
+  EXPECT_THAT(ends.whole("a").why, HasSubstr("could not be kept"));
+}
+
 TEST_F(DeadEndTest, AMessageThatTheHandlerGivesUpIsReportedOrKept) {
   const std::string event = sqs_event({{.id = "a", .body = R"({"order":1,"what":"hopeless"})"}});
   EXPECT_EQ(sqs::batch(engine, by_order(OnDeadEnd::report), handler())(event, invocation()), failures({"a"}));
@@ -585,6 +653,38 @@ TEST_F(SqsBatchTest, AfterTheDeadlineNothingIsBegunWhateverTheMargin) {
   EXPECT_EQ(batch(sqs_event({{.id = "a"}}), invocation(0ms)), failures({"a"}));
   EXPECT_EQ(batch(sqs_event({{.id = "b"}}), invocation(-5s)), failures({"b"}));
   EXPECT_THAT(effects.list(), IsEmpty());
+}
+
+TEST_F(SqsBatchTest, WhereTimeRunsOutJustBeforeTheClaimNothingIsBegun) {
+  // Each look at it takes 5 ms: 12 are left, and then 7.
+  class SlowClock final : public Clock {
+   public:
+    explicit SlowClock(std::shared_ptr<ManualClock> clock) : clock_(std::move(clock)) {}
+    [[nodiscard]] Time now() const noexcept override {
+      const Time seen = clock_->now();
+      clock_->advance(5ms);
+      return seen;
+    }
+    [[nodiscard]] Uptime uptime() const noexcept override { return clock_->uptime(); }
+
+   private:
+    const std::shared_ptr<ManualClock> clock_;
+  };
+  EngineOptions slow = engine_options(store);
+  slow.clock = std::make_shared<SlowClock>(clock);
+  Engine slow_engine(std::move(slow));
+  const auto batch = sqs::batch(slow_engine, options([](BatchOptions& o) {
+                                  o.margin = 0ms;
+                                  o.on_poison = OnDeadEnd::hold;
+                                }),
+                                handler());
+  EXPECT_EQ(batch(sqs_event({{.id = "a"}}), invocation(12ms)), failures({"a"}));
+  EXPECT_EQ(ends.of("a"), "out_of_time");
+  // The same on the way to keeping one that cannot be read.
+  EXPECT_EQ(batch(sqs_event({{.id = "b", .more = R"("body": "twice", )"}}), invocation(12ms)), failures({"b"}));
+  EXPECT_EQ(ends.of("b"), "poison");
+  EXPECT_THAT(effects.list(), IsEmpty());
+  EXPECT_EQ(records(), 0U);
 }
 
 TEST_F(SqsBatchTest, TheLeaseIsWhatIsLeftOfTheInvocation) {

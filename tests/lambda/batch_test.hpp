@@ -208,6 +208,36 @@ class HeldStore final : public Store {
   std::size_t calls_ = 0;
 };
 
+// Keeps what another store keeps, up to a size.
+class SmallStore final : public Store {
+ public:
+  SmallStore(std::shared_ptr<Store> inner, std::size_t max_record_bytes)
+      : inner_(std::move(inner)), max_record_bytes_(max_record_bytes) {}
+
+  void insert(RecordPtr record, Done done) override { inner_->insert(std::move(record), std::move(done)); }
+  void replace(RecordPtr record, Seen seen, Done done) override {
+    inner_->replace(std::move(record), seen, std::move(done));
+  }
+  void remove(std::string key, Seen seen, Done done) override { inner_->remove(std::move(key), seen, std::move(done)); }
+  void get(std::string key, Done done) override { inner_->get(std::move(key), std::move(done)); }
+  void list(ListQuery query, Callback<void(ListPage)> done) override {
+    inner_->list(std::move(query), std::move(done));
+  }
+  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
+    inner_->sweep(now, limit, std::move(done));
+  }
+  [[nodiscard]] Capabilities capabilities() const noexcept override {
+    Capabilities capabilities = inner_->capabilities();
+    capabilities.max_record_bytes = max_record_bytes_;
+    return capabilities;
+  }
+  [[nodiscard]] std::string name() const override { return "small:" + inner_->name(); }
+
+ private:
+  const std::shared_ptr<Store> inner_;
+  const std::size_t max_record_bytes_;
+};
+
 class BatchTest : public ::testing::Test {
  protected:
   // A timer that waits keeps its engine, which keeps the timers: without claims and calls everything comes to rest.

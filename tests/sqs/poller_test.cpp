@@ -201,6 +201,21 @@ TEST_F(PollerTest, WhatWasDoneBeforeIsDeletedWithoutBeingRun) {
   EXPECT_TRUE(was_told("b replayed deleted"));
 }
 
+TEST_F(PollerTest, WhatIsDoneIsDeletedWhoeverCannotFetchItsResult) {
+  Begin begin = engine.begin(Request{.key = Key("orders", "a"), .fingerprint = {}, .policy = {}, .holder = {}});
+  ASSERT_EQ(begin.kind, Begin::Kind::claimed);
+  Result elsewhere;
+  elsewhere.placement = Placement::offloaded;
+  elsewhere.location = "memory:1";  // And the engine has no offload.
+  elsewhere.size = 5;
+  ASSERT_EQ(begin.claim.complete(elsewhere).kind, Finish::Kind::recorded);
+  queue->send("a");
+  run(options());
+  EXPECT_THAT(told, ElementsAre("a replayed deleted")) << "and no pause";
+  EXPECT_THAT(ran, IsEmpty());
+  EXPECT_EQ(queue->left(), 0U);
+}
+
 TEST_F(PollerTest, WhatFailsComesAgainAndIsDeadAtLast) {
   queue->dead_letters_after(3);
   queue->send("a");
@@ -579,6 +594,27 @@ TEST_F(PollerTest, DeadEndsAreLeftOrKeptForAPerson) {
     EXPECT_EQ(nlohmann::json::parse(held->steps[0].result).at("messageId"), id);
   }
   EXPECT_THAT(ran, ElementsAre("a"));
+}
+
+TEST_F(PollerTest, WhatWasBegunToBeKeptIsKeptWhenItComesAgainWhateverALapseMeans) {
+  {
+    Engine dead(engine_options(store));  // Ends between the claim and the step.
+    Begin begin = dead.begin(Request{.key = Key("orders/held", "a"), .fingerprint = {}, .policy = {}, .holder = {}});
+    ASSERT_EQ(begin.kind, Begin::Kind::claimed);
+  }
+  clock->advance(1h);
+  queue->send("a", "no JSON");
+  run(options([](PollerOptions& o) {
+    o.key_source = sqs::KeySource::payload;
+    o.key = "order";
+    o.on_poison = sqs::OnDeadEnd::hold;
+    o.policy.emplace();
+    o.policy->on_lapse = OnLapse::hold;
+  }));
+  EXPECT_EQ(queue->left(), 0U);
+  const Record held = stored("a", "orders/held").value();
+  ASSERT_THAT(held.steps, SizeIs(1));
+  EXPECT_EQ(nlohmann::json::parse(held.steps[0].result).at("messageId"), "a");
 }
 
 TEST_F(PollerTest, AnUnknownOutcomeIsLeftOrKept) {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <system_error>
@@ -47,6 +48,12 @@ std::string batch_scope(const Engine& engine, const BatchOptions& options, const
   return join_scope(engine.options().scope, function, name);
 }
 
+constexpr std::string_view kept_step = "record";  // OnDeadEnd::hold
+
+bool has_step(const Record& record, std::string_view name) {
+  return std::ranges::any_of(record.steps, [&](const Step& step) { return step.name == name; });
+}
+
 bool reads_expression(KeySource source) noexcept { return source == KeySource::record || source == KeySource::payload; }
 
 // How a record stands with the next one that has its key.
@@ -81,6 +88,10 @@ Bearing bearing_of(RecordEnd end) noexcept {
 }
 
 }  // namespace
+
+bool is_done(const std::shared_ptr<const Record>& record) noexcept {
+  return record != nullptr && record->state == State::completed;
+}
 
 std::string_view to_string(RecordEnd end) noexcept {
   switch (end) {
@@ -160,16 +171,30 @@ void Batch::take_key(BatchItem& item, std::string_view name, std::string_view re
 
 std::optional<std::string> Batch::hold(const BatchItem& item, const std::string& why, const Policy& policy,
                                        const std::string& holder) const {
+  // What a record has beside its step, failure and texts of greatest length included. Over the limit of the store a
+  // finish gives up the steps, and this one is all there is.
+  constexpr std::size_t room_for_the_rest = std::size_t{8} * 1024;
+  const std::size_t most = engine_.options().store->capabilities().max_record_bytes;
+  if (item.json.size() + room_for_the_rest > most) {
+    return "it is too large to keep: " + std::to_string(item.json.size()) + " bytes, in a store for records of " +
+           std::to_string(most);
+  }
+  // Keeping may be tried again, whatever holds for the work: nothing acts here.
+  Policy keeping = policy;
+  keeping.on_lapse = OnLapse::takeover;
+  keeping.on_stored_failure = OnStoredFailure::replay;
   try {
     Begin begin = engine_.begin(Request{
-        .key = Key(options_.scope + "/held", item.name), .fingerprint = {}, .policy = policy, .holder = holder});
+        .key = Key(options_.scope + "/held", item.name), .fingerprint = {}, .policy = keeping, .holder = holder});
     switch (begin.kind) {
       case Begin::Kind::claimed:
         break;
       case Begin::Kind::replayed:
       case Begin::Kind::failed:
       case Begin::Kind::unknown:
-        return std::nullopt;  // It was kept before, whatever a person made of it.
+        if (has_step(*begin.record, kept_step)) return std::nullopt;  // Kept before, whatever a person made of it.
+        return "the record of that name in the scope " + options_.scope +
+               "/held does not have it: `once resolve --as released` lets this one be kept";
       case Begin::Kind::mismatch:
       case Begin::Kind::conflict:
         return "somebody else is keeping it now";
@@ -177,7 +202,7 @@ std::optional<std::string> Batch::hold(const BatchItem& item, const std::string&
         return begin.error.message;
     }
     Finish kept;
-    if (!begin.claim.step("record")) kept = begin.claim.add_step("record", std::string(item.json));
+    if (!begin.claim.step(kept_step)) kept = begin.claim.add_step(std::string(kept_step), std::string(item.json));
     if (kept.kind == Finish::Kind::recorded) {
       kept = begin.claim.hold(why);
       if (kept.kind == Finish::Kind::recorded) return std::nullopt;
@@ -355,19 +380,10 @@ class Batch::Run {
     return policy;
   }
 
+  // Throws nothing: it is called by threads that end with what they throw.
   End run_one(const BatchItem& item) {
-    if (const std::optional<Millis> rest = left(); rest && *rest < std::max(batch_.options_.margin, least_lease)) {
-      return reported(RecordEnd::out_of_time, "the invocation ends in " + std::to_string(rest->count()) + " ms");
-    }
-    if (!item.poison.empty()) return dead_end(item, RecordEnd::poison, batch_.options_.on_poison, item.poison);
     try {
-      const Outcome outcome = item.key ? engine().run(Request{.key = *item.key,
-                                                              .fingerprint = item.fingerprint,
-                                                              .policy = policy_now(),
-                                                              .holder = invocation_.request_id},
-                                                      item.work)
-                                       : engine().run_unprotected(item.work);
-      return end_of(item, outcome);
+      return attempt(item);
     } catch (const PoisonRecord& error) {
       return dead_end(item, RecordEnd::poison, batch_.options_.on_poison, error.what());
     } catch (const ClaimLost& error) {
@@ -377,6 +393,25 @@ class Batch::Run {
     } catch (...) {  // Any other type has no text; that it was thrown is told all the same.
       return reported(RecordEnd::failed, "an exception that is not a std::exception");
     }
+  }
+
+  End attempt(const BatchItem& item) {
+    if (const std::optional<Millis> rest = left(); rest && *rest < std::max(batch_.options_.margin, least_lease)) {
+      return reported(RecordEnd::out_of_time, "the invocation ends in " + std::to_string(rest->count()) + " ms");
+    }
+    if (!item.poison.empty()) return dead_end(item, RecordEnd::poison, batch_.options_.on_poison, item.poison);
+    if (!item.key) return end_of(item, engine().run_unprotected(item.work));
+    Policy policy;
+    try {
+      policy = policy_now();
+    } catch (const FunctionError& error) {  // No time left, since the look above.
+      return reported(RecordEnd::out_of_time, error.what());
+    }
+    return end_of(item, engine().run(Request{.key = *item.key,
+                                             .fingerprint = item.fingerprint,
+                                             .policy = policy,
+                                             .holder = invocation_.request_id},
+                                     item.work));
   }
 
   static End reported(RecordEnd end, std::string why) {
@@ -408,6 +443,9 @@ class Batch::Run {
       case Outcome::Kind::lost:
         return reported(RecordEnd::lost, outcome.error.message);
       case Outcome::Kind::error:
+        if (is_done(outcome.record)) {
+          return {.end = RecordEnd::replayed, .reported = false, .held = false, .why = outcome.error.message};
+        }
         return reported(RecordEnd::store_error, outcome.error.message);
     }
     return reported(RecordEnd::failed, "an outcome that is not known here");
@@ -415,10 +453,13 @@ class Batch::Run {
 
   End dead_end(const BatchItem& item, RecordEnd end, OnDeadEnd what, std::string why) {
     if (what == OnDeadEnd::report) return reported(end, std::move(why));
-    if (std::optional<std::string> trouble =
-            batch_.hold(item, std::string(to_string(end)) + ": " + why, policy_now(), invocation_.request_id)) {
-      return reported(end, why + "; and it could not be kept for a person: " + *trouble);
+    std::optional<std::string> trouble;
+    try {
+      trouble = batch_.hold(item, std::string(to_string(end)) + ": " + why, policy_now(), invocation_.request_id);
+    } catch (const std::exception& error) {  // No time left, for one.
+      trouble = error.what();
     }
+    if (trouble) return reported(end, why + "; and it could not be kept for a person: " + *trouble);
     return {.end = end, .reported = false, .held = true, .why = std::move(why)};
   }
 

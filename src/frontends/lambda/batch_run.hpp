@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,10 @@ struct BatchItem {
   std::string_view json;    // The record's own text.
   std::function<Result(Context&)> work;
 };
+
+// Of Begin or Outcome with the kind `error`: only the result could not be fetched from where it was offloaded, and a
+// batch does not need it.
+bool is_done(const std::shared_ptr<const Record>& record) noexcept;
 
 class Batch {
  public:

@@ -480,6 +480,11 @@ class Poller::State : public std::enable_shared_from_this<State> {
         case Begin::Kind::unknown:
           return dead_end(job, RecordEnd::unknown, options_.on_unknown, begin.record->failure.message);
         case Begin::Kind::error: {
+          if (lambda::is_done(begin.record)) {
+            Turn turn = done(RecordEnd::replayed);
+            turn.why = begin.error.message;
+            return turn;
+          }
           Turn turn = stays(RecordEnd::store_error, begin.error.message);
           turn.pauses = begin.error.kind != ErrorKind::corrupt;
           return turn;
