@@ -81,6 +81,47 @@ TEST_F(ProxyTest, WithoutAKeyAnAnswerThatBreaksOffBreaksOffForTheClientToo) {
   EXPECT_EQ(runs(), failing().size());
 }
 
+// For HTTP/1.0 an answer without a length ends with the connection, so the connection must not end as if it were whole.
+TEST_F(ProxyTest, AnAnswerThatBreaksOffIsNoWholeOneForHttp10) {
+  std::atomic<bool> whole = false;
+  start([&](Line& line) {
+    got(line.read_request().value());
+    line.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n");
+    go.wait();
+    if (whole) line.write("0\r\n\r\n");
+  });
+  const auto begin = [&](Line& line) {
+    line.write("GET /charges HTTP/1.0\r\n\r\n");
+    EXPECT_THAT(line.read_until("\r\n\r\n"), HasSubstr("200 OK"));
+    EXPECT_EQ(line.read_bytes(4), "half");
+  };
+  Line broken = client();
+  begin(broken);
+  go.open();
+  EXPECT_TRUE(broken.ends_with_reset());
+  EXPECT_EQ(logged(0).cause, "upstream-lost");
+  whole = true;
+  Line complete = client();
+  begin(complete);
+  EXPECT_FALSE(complete.ends_with_reset());
+  EXPECT_EQ(logged(1).cause, "");
+}
+
+TEST_F(ProxyTest, EndingTheProxyBreaksOffAnAnswerForHttp10) {
+  start([&](Line& line) {
+    got(line.read_request().value());
+    line.write("HTTP/1.0 200 OK\r\n\r\nhalf");
+    go.wait();
+  });
+  Line line = client();
+  line.write("GET /charges HTTP/1.0\r\n\r\n");
+  line.read_until("\r\n\r\n");
+  EXPECT_EQ(line.read_bytes(4), "half");
+  proxy.reset();
+  EXPECT_TRUE(line.ends_with_reset());
+  go.open();
+}
+
 TEST_F(ProxyTest, AResetIsUnknown) {
   start([&](Line& line) {
     got(line.read_request().value());

@@ -137,6 +137,12 @@ class Line {
     return true;
   }
 
+  // Whether the connection, of which everything else was read, ends with a reset. Waits for its end.
+  [[nodiscard]] bool ends_with_reset() const {
+    char byte = 0;
+    return ::recv(fd_, &byte, 1, 0) < 0 && errno == ECONNRESET;
+  }
+
   // Everything up to the end of the connection. A reset ends it as well.
   std::string read_all() {
     while (fill()) {

@@ -108,6 +108,12 @@ Task<Session::Next> Session::relay(Exchange& exchange, std::string_view already)
   const bool keep_alive = wants_more() && framing.kind != Framing::Kind::until_close;
   std::string prefix =
       write_relayed_head(status, answer.reason(), forwarded(answer.headers()), framing, head_.version, keep_alive);
+  // The end of the connection is the end of such an answer: until that is there, whatever closes it resets it.
+  const auto reset_at_close = [&](bool wanted) {
+    error_code ignored;
+    client_.socket.set_option(net::socket_base::linger(wanted, 0), ignored);
+  };
+  if (framing.kind == Framing::Kind::until_close) reset_at_close(true);
   std::string_view body = already;
   Next next = Next::keep;
   for (;;) {
@@ -147,6 +153,7 @@ Task<Session::Next> Session::relay(Exchange& exchange, std::string_view already)
   std::optional<bool> all_sent = exchange.join_now();
   if (!all_sent) all_sent = co_await exchange.join();
   if (next != Next::keep) co_return next;
+  if (framing.kind == Framing::Kind::until_close) reset_at_close(false);
   const bool clean = *all_sent && incoming().is_done();
   co_return keep_alive&& clean ? Next::keep : Next::close;
 }
