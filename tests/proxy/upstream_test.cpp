@@ -289,6 +289,28 @@ TEST_F(ProxyTest, OnlyWhatMayBeRepeatedIsSentAgain) {
   EXPECT_EQ(runs(), 6U);
 }
 
+TEST_F(ProxyTest, WhatIsSentAgainGoesOutOnANewConnection) {
+  options.threads = 1;
+  // As above, and the first two requests are under way together: two connections are kept then, and both are dead.
+  start([&](Line& line) {
+    const std::size_t number = got(line.read_request().value());
+    if (number == 2) go.open();
+    go.wait();
+    line.write(answer_text("200 OK", std::to_string(number)));
+    if (auto request = line.read_request()) got(std::move(*request));
+  });
+  const std::string get = "GET /charges HTTP/1.1\r\nHost: a\r\n\r\n";
+  Line one = client();
+  Line other = client();
+  one.write(get);
+  other.write(get);
+  EXPECT_EQ(one.read_message().value().status(), 200U);
+  EXPECT_EQ(other.read_message().value().status(), 200U);
+  logged(1);
+  EXPECT_EQ(ask(get).body, "4");
+  EXPECT_EQ(runs(), 4U);
+}
+
 TEST_F(ProxyTest, AnAnswerMayComeBeforeTheRequestIsThere) {
   start([&](Line& line) {
     line.read_until("\r\n\r\n");

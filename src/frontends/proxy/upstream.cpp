@@ -149,7 +149,7 @@ bool Exchange::choose() {
   use_ = std::move(*chosen);
   has_service_ = true;
   service_ = services_.name(use_.index());
-  connection_ = loop_.take_kept(use_.index());
+  connection_ = only_new_ ? nullptr : loop_.take_kept(use_.index());
   reused_ = connection_ != nullptr;
   return reused_;
 }

@@ -73,6 +73,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   // Before start(): a 101 that accepts this key is an answer, too. The connection is then for a tunnel, and never kept.
   void ask_for_tunnel(std::string_view websocket_key) { websocket_key_ = websocket_key; }
+  // Before start(): a kept connection is not to be used.
+  void ask_for_new_connection() noexcept { only_new_ = true; }
   [[nodiscard]] bool has_tunnel() const noexcept { return connection_->message.status() == 101; }
   // In place of read() and join(), once all of the request is out.
   Task<bool> wait_until_sent();  // False: it never was.
@@ -116,6 +118,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   Trouble sending_ = Trouble::none;
   std::uint64_t written_ = 0;  // Bytes that the kernel took of head and body.
   std::uint64_t body_bytes_ = 0;
+  bool only_new_ = false;
   bool reused_ = false;
   bool head_read_ = false;
   bool sending_started_ = false;
