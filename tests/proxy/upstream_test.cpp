@@ -172,6 +172,37 @@ TEST_F(ProxyTest, AnAnswerThatDoesNotComeInTimeIsUnknown) {
   EXPECT_EQ(runs(), 2U);
 }
 
+TEST_F(ProxyTest, AnUpstreamThatDoesNotTakeTheRequestInTimeIsLate) {
+  options.timeouts.body = Millis{600};  // In which all of it gets here, too.
+  rules.max_body_bytes = std::size_t{64} << 20U;
+  start([&](Line& line) {
+    line.read_until("\r\n\r\n");
+    go.wait();
+  });
+  // More than the kernel keeps for somebody who does not read.
+  const Message answer = ask(post("k", std::string(std::size_t{16} << 20U, 'x')));
+  EXPECT_EQ(answer.status(), 504U);
+  EXPECT_THAT(answer.body, HasSubstr("urn:once:problem:upstream-timeout"));
+  EXPECT_EQ(logged(0).cause, "upstream-timeout");
+  EXPECT_EQ(logged(0).fate, "ambiguous");
+  go.open();
+}
+
+TEST_F(ProxyTest, AHeadOfAnAnswerHasALimitHoweverItComes) {
+  options.max_head_bytes = 4'096;
+  std::atomic<std::size_t> size = 4'000;
+  start([&](Line& line) {
+    while (auto request = line.read_request()) {
+      got(std::move(*request));
+      line.write(answer_text("200 OK", "x", "X: " + std::string(size, 'x') + "\r\n"));  // In one piece, mostly.
+    }
+  });
+  EXPECT_EQ(ask(post("")).status(), 200U);
+  size = 6'000;
+  EXPECT_EQ(ask(post("")).status(), 502U);
+  EXPECT_EQ(logged(1).cause, "upstream-malformed");
+}
+
 TEST_F(ProxyTest, AHeadThatDripsDoesNotMakeTheTimeLonger) {
   options.timeouts.answer = Millis{100};
   start([&](Line& line) {

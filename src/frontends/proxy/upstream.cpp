@@ -196,7 +196,10 @@ Task<Trouble> Exchange::talk(std::string_view head, BodySource body, bool is_hea
   co_await sent_.wait();
   // Not a byte was taken by the kernel: nobody can have seen it.
   if (written_ == 0) co_return Trouble::unreachable;
-  co_return client_failed_first ? sending_ : trouble;
+  if (client_failed_first) co_return sending_;
+  // Out of time while the request was written: that has cancelled the read as well, which knows no reason.
+  if (trouble == Trouble::lost && sending_ == Trouble::late) co_return Trouble::late;
+  co_return trouble;
 }
 
 Task<void> Exchange::send(std::shared_ptr<Exchange> self, std::string_view head, BodySource body) {
@@ -238,7 +241,7 @@ Task<Trouble> Exchange::read_head(bool is_head_method, Connection* interim_to) {
     for (;;) {
       scan = scan_head(connection.buffer.view(), scan.bytes);
       if (scan.kind == HeadScan::Kind::malformed) co_return Trouble::bad_answer;
-      if (scan.kind == HeadScan::Kind::complete) break;
+      if (scan.kind == HeadScan::Kind::complete && scan.bytes <= options_.max_head_bytes) break;
       if (connection.buffer.size() > options_.max_head_bytes) co_return Trouble::bad_answer;
       const error_code error = co_await connection.fill_without_limit();
       if (error == net::error::timed_out) co_return Trouble::late;
