@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <gtest/gtest.h>
+#include <boost/asio/basic_socket_acceptor.hpp>
 
 namespace once::proxy {
 namespace {
@@ -59,6 +60,39 @@ TEST_F(LoopTest, WhatComesWhenTheLoopIsGoneIsDropped) {
   done(late);
   EXPECT_EQ(late.use_count(), 1);
   EXPECT_EQ(given, nullptr);
+}
+
+// Two ends of a connection.
+class ConnectionTest : public LoopTest {
+ protected:
+  ConnectionTest() {
+    net::basic_socket_acceptor<tcp, Executor> acceptor(loop->io, {net::ip::address_v4::loopback(), 0});
+    near.socket.connect(acceptor.local_endpoint());
+    acceptor.accept(far.socket);
+  }
+
+  Connection near{*loop, Socket(loop->io)};
+  Connection far{*loop, Socket(loop->io)};
+};
+
+TEST_F(ConnectionTest, ADeadlineThatPassesWhileNobodyReadsFailsTheNextRead) {
+  std::optional<error_code> first;
+  std::optional<error_code> second;
+  const auto read = [&]() -> Task<void> {
+    near.set_read_deadline(Millis{2});
+    // Nothing comes here, and this deadline is the later one.
+    EXPECT_EQ(co_await far.fill(Millis{2}), net::error::timed_out);
+    far.socket.send(net::buffer("x", 1));
+    first = co_await near.fill_without_limit();
+    near.clear_read_deadline();
+    second = co_await near.fill_without_limit();
+  };
+  loop->start();
+  spawn(loop->io, read());
+  while (!second) loop->io.run_one();
+  EXPECT_EQ(first, net::error::timed_out);
+  EXPECT_EQ(second, error_code());
+  EXPECT_EQ(near.buffer.view(), "x");
 }
 
 }  // namespace

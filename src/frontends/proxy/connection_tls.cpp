@@ -56,7 +56,6 @@ Task<error_code> Connection::wait_for(tls::Step step) {
 }
 
 Task<error_code> Connection::shake_hands(Millis limit) {
-  read_late_ = false;
   set_read_deadline(limit);
   error_code error;
   tls::Step step = tls_->handshake();
@@ -64,8 +63,9 @@ Task<error_code> Connection::shake_hands(Millis limit) {
     error = co_await wait_for(step);
     if (!error) step = tls_->handshake();
   }
+  const bool late = error && read_late_;
   clear_read_deadline();
-  if (error && read_late_) co_return net::error::timed_out;
+  if (late) co_return net::error::timed_out;
   if (!error && step != tls::Step::done) co_return broken_off;
   co_return error;
 }

@@ -117,8 +117,9 @@ void Connection::shut_down() {
 Task<error_code> Connection::read_some(std::size_t at_most, bool end_deadline) {
   const std::size_t room = std::min(at_most, buffer.max_size() - buffer.size());
   error_code error;
-  read_late_ = false;
-  if (room == 0) {
+  if (read_late_) {
+    error = net::error::timed_out;
+  } else if (room == 0) {
     error = net::error::no_buffer_space;
   } else if (tls_) {
     error = co_await read_tls(room);

@@ -174,8 +174,9 @@ class Connection {
   // `problem`: what to tell the operator if it failed.
   Task<error_code> connect_tls(const std::string& host, tls::Ticket& ticket, Millis limit, std::string& problem);
 
-  void set_read_deadline(Millis limit) { read_by_ = about_now() + limit; }
-  void clear_read_deadline() noexcept { read_by_ = no_deadline; }
+  // One that passes while nobody reads fails the next read.
+  void set_read_deadline(Millis limit) { read_until(about_now() + limit); }
+  void clear_read_deadline() noexcept { read_until(no_deadline); }
   void cancel();  // What waits on it fails.
   void close();
   void shut_down();  // Says that nothing more will be sent; what was sent arrives.
@@ -192,6 +193,10 @@ class Connection {
   friend class Loop;
   static constexpr auto no_deadline = Steady::time_point::max();
   void expire(Steady::time_point now);
+  void read_until(Steady::time_point when) noexcept {
+    read_by_ = when;
+    read_late_ = false;
+  }
   Task<error_code> read_some(std::size_t at_most, bool end_deadline);
   Task<error_code> read_tls(std::size_t at_most);
   Task<error_code> write_tls(std::span<const net::const_buffer> buffers, Millis limit, std::uint64_t& written);
@@ -202,7 +207,7 @@ class Connection {
   std::unique_ptr<tls::SocketStream> tls_;  // Null: plain. One look at it for each call, and none for each byte.
   Steady::time_point read_by_ = no_deadline;
   Steady::time_point write_by_ = no_deadline;
-  bool read_late_ = false;
+  bool read_late_ = false;  // read_by_ has passed.
   bool write_late_ = false;
   bool idle_ = false;
 };
