@@ -95,5 +95,16 @@ TEST_F(ConnectionTest, ADeadlineThatPassesWhileNobodyReadsFailsTheNextRead) {
   EXPECT_EQ(near.buffer.view(), "x");
 }
 
+// As when the proxy cannot start all of its threads.
+TEST_F(LoopTest, ConnectionsOfCoroutinesGoWithTheLoop) {
+  const auto hold = [](Loop& on) -> Task<void> {
+    const Connection connection(on, Socket(on.io));
+    co_await on.sleep(Millis{60'000});
+  };
+  spawn(loop->io, hold(*loop));
+  loop->io.run_one();
+  loop.reset();  // The sanitizer would see the connection leave what is gone.
+}
+
 }  // namespace
 }  // namespace once::proxy

@@ -87,9 +87,6 @@ class Loop {
   // Its thread has ended. The mailbox is closed before `io` and the coroutines in it go.
   ~Loop() { mailbox_->close(); }
 
-  // Not BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO: sockets are accepted on the first loop's thread for all of them.
-  net::io_context io{1};
-
   void start();       // Before the thread runs.
   void close_all();   // On the thread: closes every connection, now and from now on.
   void close_idle();  // On the thread: those between two requests, now and from now on.
@@ -104,6 +101,15 @@ class Loop {
   std::shared_ptr<const tls::ClientContext> trusted;      // Null: the upstream does.
   std::vector<tls::Ticket> tickets;                       // One for each upstream.
   std::shared_ptr<Services> services;                     // The upstreams.
+
+ private:
+  std::unordered_set<Connection*> connections_;
+  std::unordered_set<Timer*> sleepers_;
+
+ public:
+  // With it go the coroutines that are suspended in it: what they use stands before it.
+  // Not BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO: sockets are accepted on the first loop's thread for all of them.
+  net::io_context io{1};
 
   // For a moment, between two waits.
   [[nodiscard]] std::span<char> scratch() noexcept { return scratch_; }
@@ -130,8 +136,6 @@ class Loop {
   Timer timer_;  // Of the sweep.
   bool draining_ = false;
   bool closing_ = false;
-  std::unordered_set<Connection*> connections_;
-  std::unordered_set<Timer*> sleepers_;
   std::vector<Kept> kept_;
   std::array<char, std::size_t{16} * 1024> scratch_{};  // As much as a record of TLS has.
 };
