@@ -134,6 +134,28 @@ TEST_F(ProxyTest, InterimAnswers) {
   EXPECT_EQ(ask(post("k")).status(), 200U);
 }
 
+TEST_F(ProxyTest, InterimAnswersMayBeMany) {
+  start([&](Line& line) {
+    while (auto message = line.read_request()) {
+      got(std::move(*message));
+      line.write(said() + answer_text("200 OK", "x"));
+    }
+  });
+  const auto hints = [](int count) {
+    std::string out;
+    while (count-- > 0) out += "HTTP/1.1 103 Early Hints\r\n\r\n";
+    return out;
+  };
+  say(hints(1'000));
+  EXPECT_EQ(ask(post("many")).status(), 200U);
+  Line line = client();
+  line.write(get());
+  for (int i = 0; i < 1'000; ++i) ASSERT_EQ(line.read_message().value().status(), 103U);
+  EXPECT_EQ(line.read_message().value().status(), 200U);
+  say(hints(1'001));
+  EXPECT_EQ(ask(post("more")).status(), 502U);
+}
+
 TEST_F(ProxyTest, Expect100IsAnsweredBeforeTheBodyIsRead) {
   start(counting());
   for (const std::string key : {"Idempotency-Key: k\r\n", ""}) {

@@ -13,7 +13,7 @@ namespace once::proxy {
 
 namespace {
 
-constexpr int max_interim_answers = 16;
+constexpr int max_interim_answers = 1'000;  // Their time is bounded by that of the answer.
 
 Trouble of_client(Piece::End end) {
   switch (end) {
@@ -265,8 +265,8 @@ Task<Trouble> Exchange::read_head(bool is_head_method, Connection* interim_to) {
     const std::string lines = write_interim_head(status, answer.reason(), forwarded(answer.headers()));
     const std::array<net::const_buffer, 1> out{net::buffer(lines)};
     std::uint64_t written = 0;
-    // That the client has gone is found out when it gets the answer.
-    static_cast<void>(co_await interim_to->write(out, options_.timeouts.body, written));
+    // That the client has gone is found out when it gets the answer; but none may follow half of a head.
+    if (co_await interim_to->write(out, options_.timeouts.body, written) && written > 0) interim_to->close();
   }
   co_return Trouble::bad_answer;
 }
