@@ -466,6 +466,36 @@ TEST(Runtime, EndsWhenTheApiIsGone) {
   EXPECT_THAT(function.told(), HasSubstr("cannot connect: Connection refused; the runtime ends"));
 }
 
+TEST(Runtime, PausesAsLongAsItIsToldWhateverSignalsCome) {
+  struct sigaction before {};
+  struct sigaction nothing {};
+  nothing.sa_handler = [](int) {};
+  ASSERT_EQ(::sigaction(SIGUSR1, &nothing, &before), 0);
+  RuntimeOptions options = quiet_options();
+  options.pause = Millis{10'000};
+  std::stop_source stop;
+  options.stop = stop.get_token();
+  std::atomic<int> problems{0};
+  Gate pauses;
+  options.on_problem = [&](const RuntimeProblem&) {
+    if (++problems == 1) pauses.open();
+  };
+  {
+    const LocalApi gone;
+    options.api = gone.address();
+  }
+  std::thread function([&] { EXPECT_EQ(run(echo, options), 0); });
+  pauses.wait();
+  for (int i = 0; i < 1'000; ++i) {
+    ASSERT_EQ(::pthread_kill(function.native_handle(), SIGUSR1), 0);
+    std::this_thread::yield();
+  }
+  stop.request_stop();
+  function.join();
+  EXPECT_EQ(problems, 1);
+  ASSERT_EQ(::sigaction(SIGUSR1, &before, nullptr), 0);
+}
+
 TEST(Runtime, AsksAgainAfterARefusal) {
   LocalApi api;
   api.plan({.call = ApiCall::next, .kind = Fault::status, .status = 403});

@@ -175,7 +175,11 @@ class StopFlag {
   [[nodiscard]] bool is_set() const noexcept { return wait(Millis{0}); }
   [[nodiscard]] bool wait(Millis limit) const noexcept {
     pollfd poll_fd{.fd = fd_, .events = POLLIN, .revents = 0};
-    return poll(&poll_fd, 1, static_cast<int>(limit.count())) > 0;
+    int count = 0;
+    do {  // The signal that ended a wait may be the one that has set it.
+      count = poll(&poll_fd, 1, static_cast<int>(limit.count()));
+    } while (count < 0 && errno == EINTR);
+    return count > 0;
   }
 
  private:
