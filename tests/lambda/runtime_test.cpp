@@ -531,6 +531,22 @@ TEST(Runtime, GivesUpAResponseThatIsNeverTaken) {
   EXPECT_THAT(function.told(), HasSubstr("failed 5 times"));
 }
 
+TEST(Runtime, KnowsThatAResponseDidNotArriveWithoutAConnection) {
+  auto api = std::make_unique<LocalApi>();
+  Gate submitted;
+  Running function(*api, [&](std::string_view event, const Invocation&) {
+    submitted.wait();
+    api.reset();
+    return std::string(event);
+  });
+  auto outcome = api->submit("1");
+  submitted.open();
+  EXPECT_EQ(get(std::move(outcome)).kind, Kind::dropped);
+  EXPECT_EQ(function.wait(), 1);
+  EXPECT_EQ(function.kinds().at(0), Problem::response_refused);
+  EXPECT_THAT(function.told(), HasSubstr("/response failed 5 times: cannot connect: Connection refused; it did not "));
+}
+
 // A server that says one thing to everybody.
 class RawServer {
  public:
@@ -708,6 +724,30 @@ TEST(Streaming, TellsTheHandlerThatNobodyReadsOn) {
   expect_response(get(api.submit("little")), "x");
   EXPECT_EQ(function.stop(), 0);
   EXPECT_THAT(function.told(), HasSubstr("did not take a streamed response"));
+}
+
+TEST(Streaming, AnswersWithAnErrorIfItCannotBeBegun) {
+  auto api = std::make_unique<LocalApi>();
+  Gate submitted;
+  Gate back;
+  Running function(*api, [&](std::string_view, const Invocation&, ResponseStream& response) {
+    submitted.wait();
+    const std::uint16_t port = api->port();
+    api.reset();
+    EXPECT_THROW(response.write("x"), once::Exception);
+    api = std::make_unique<LocalApi>(LocalApiOptions{.port = port});
+    back.open();
+  });
+  auto outcome = api->submit("1");
+  submitted.open();
+  EXPECT_EQ(get(std::move(outcome)).kind, Kind::dropped);
+  back.wait();
+  EXPECT_TRUE(api->wait_until([](const auto& counts) { return counts.errors == 1 && counts.waiting == 1; }));
+  EXPECT_EQ(api->counts().responses, 0U);
+  EXPECT_EQ(function.stop(), 0);
+  // The second: of a process that has not given the event, it is refused.
+  EXPECT_THAT(function.kinds(), ElementsAre(Problem::response_refused, Problem::response_refused));
+  EXPECT_THAT(function.told(), HasSubstr("a streamed response could not be begun: cannot connect: Connection refused"));
 }
 
 TEST(Streaming, ReportsWhatBecameOfItAfterTheEnd) {

@@ -624,6 +624,13 @@ class Worker {
     post_failure(id, {std::string(too_large_type), sizes});
   }
 
+  void answer_unsent(const std::string& id) {
+    shared_.report(
+        ProblemKind::response_refused, id,
+        "a streamed response could not be begun: " + connection_.problem() + "; its caller gets an error answer");
+    post_failure(id, {"Runtime.ResponseNotSent", "no connection could be made for the response"});
+  }
+
   void post_response(const std::string& id, std::string_view response) {
     ApiAnswer answer;
     if (!post("invocation/" + id + "/response", "Content-Type: application/json\r\n", response, id, answer)) return;
@@ -702,9 +709,9 @@ class Worker {
         may_have_arrived = true;
       }
       if (attempt >= shared_.options.attempts) {
-        shared_.report(ProblemKind::response_in_doubt, id,
+        shared_.report(may_have_arrived ? ProblemKind::response_in_doubt : ProblemKind::response_refused, id,
                        "posting " + path + " failed " + std::to_string(attempt) + " times: " + connection_.problem() +
-                           "; whether it arrived is not known");
+                           (may_have_arrived ? "; whether it arrived is not known" : "; it did not arrive"));
         return false;
       }
       pollfd none{.fd = -1, .events = 0, .revents = 0};
@@ -768,6 +775,7 @@ class Worker::Stream final : public ResponseStream {
           id_, "the Runtime API answered with " + said(*answer_) + " to a streamed response; the runtime ends");
     }
     if (answer_) return worker_.judge_stream(id_, *answer_, written_);
+    if (!started_) return worker_.answer_unsent(id_);
     worker_.shared_.report(ProblemKind::response_in_doubt, id_,
                            "the connection was lost with " + std::to_string(written_) +
                                " bytes of a streamed response sent: " + worker_.connection_.problem());
@@ -786,15 +794,17 @@ class Worker::Stream final : public ResponseStream {
     return std::string(hex.data(), end) + "\r\n";
   }
 
+  // Its head, which is still to be sent. Empty: there is no connection that could take it.
   std::string start() {
-    started_ = true;
+    started_ = worker_.connection_.connect_if_needed();
+    broken_ = !started_;
+    if (broken_) return {};
     std::string head =
         worker_.post_head("invocation/" + id_ + "/response",
                           "Content-Type: " + type_ + "\r\nLambda-Runtime-Function-Response-Mode: streaming\r\n" +
                               "Transfer-Encoding: chunked\r\nTrailer: " + std::string(error_type_header) + ", " +
                               std::string(error_body_header) + "\r\n\r\n");
     if (!prelude_.empty()) head += chunk_size(prelude_.size()) + prelude_ + "\r\n";
-    broken_ = !worker_.connection_.connect_if_needed();
     return head;
   }
 
