@@ -323,9 +323,12 @@ class Sqs {
         if (++asked == 1) {
           log_.note("ending: what runs is let finish, nothing else is begun. Once more ends it.");
           poller.stop();
-        } else if (commands) {
-          commands->end_all();
+          continue;
         }
+        // What was posted cannot be taken back: its claim lapses, and its message comes again.
+        if (!commands) Signals::die_of(signal->number);
+        poller.abandon();
+        commands->end_all();
       }
     }
   }
@@ -348,7 +351,8 @@ ONCE_KEY, ONCE_SCOPE, ONCE_ATTEMPT, ONCE_TOKEN, ONCE_DERIVED_KEY,
 ONCE_SQS_MESSAGE_ID, _RECEIVE_COUNT, _SENT_MS, _QUEUE_ARN, _GROUP_ID,
 _DEDUPLICATION_ID and _ATTRIBUTE_NAME in its environment. A command that fails
 leaves its message to the queue, which delivers it again, or moves it to its
-dead-letter queue. SIGTERM lets finish what runs, a second one ends it.
+dead-letter queue. SIGTERM lets finish what runs, and waits for an answer of the
+queue that is under way (--receive-wait); a second one ends both.
 
 Exit codes:
     0  ended by a signal, or the queue is empty    126  the command cannot be executed

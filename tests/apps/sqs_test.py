@@ -7,6 +7,7 @@ import http.server
 import json
 import pathlib
 import signal
+import socket
 import sys
 import threading
 import urllib.request
@@ -309,6 +310,21 @@ class Sqs(harness.Case):
         self.assertEqual(asked, {1: 1, 2: 3})
         self.assertEqual(len({seen[1] for seen in server.seen}), 2)
         self.assertEqual({seen[2:] for seen in server.seen}, {("application/json", "/charge?now=1")})
+
+    def test_a_second_sigterm_ends_what_was_posted(self):
+        silent = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(silent.close)
+        url = self.make_queue()
+        self.send(url, "1")
+        poller = self.start("sqs", "--queue", self.queue, "--receive-wait", "1s", "--post",
+                            f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        connection, _ = silent.accept()
+        self.addCleanup(connection.close)
+        connection.recv(1)
+        poller.send_signal(signal.SIGTERM)
+        wait_until(lambda: poller.poll() is not None or poller.send_signal(signal.SIGTERM), "ended")
+        self.assertEqual(poller.returncode, -signal.SIGTERM)
+        self.assertEqual(self.left(url), (0, 1), "it comes again when its visibility ends")
 
     def test_what_is_wrong_is_said(self):
         run = ["--", "true"]

@@ -211,7 +211,9 @@ TEST_F(PollerTest, WhatIsDoneIsDeletedWhoeverCannotFetchItsResult) {
   ASSERT_EQ(begin.claim.complete(elsewhere).kind, Finish::Kind::recorded);
   queue->send("a");
   run(options());
-  EXPECT_THAT(told, ElementsAre("a replayed deleted")) << "and no pause";
+  // More than once where time leaps past its visibility while it is just being deleted.
+  EXPECT_THAT(told, ::testing::AllOf(SizeIs(::testing::Ge(1U)), ::testing::Each("a replayed deleted")))
+      << "and no pause";
   EXPECT_THAT(ran, IsEmpty());
   EXPECT_EQ(queue->left(), 0U);
 }
@@ -438,15 +440,71 @@ TEST_F(PollerTest, WhatArrivesAfterTheStopIsGivenBack) {
     fault.hold = operation == "ReceiveMessage";
     return fault;
   });
+  std::optional<Poller> poller;
+  poller.emplace(engine, queue, queue, options([](PollerOptions& o) { o.drain = false; }), work());
+  std::thread thread([&] {
+    poller->run();
+    note("over");
+    poller.reset();  // As a program that ends.
+  });
+  queue->wait_for_held();
+  poller->stop();
+  queue->answer_held();
+  thread.join();
+  EXPECT_EQ(queue->entry("a").receipts, 1);
+  EXPECT_LE(queue->entry("a").visible_at, clock->uptime());
+  EXPECT_THAT(ran, ElementsAre("over"));
+}
+
+TEST_F(PollerTest, StoppedItWaitsForAnAnswerForAsLongAsOneMayTakeAndNotWhenItIsAbandoned) {
+  queue->on_call([](const std::string& operation, const nlohmann::json&) {
+    FakeSqs::Fault fault;
+    fault.hold = operation == "ReceiveMessage";
+    return fault;
+  });
+  for (const bool abandons : {false, true}) {
+    Poller poller(engine, queue, queue, options([](PollerOptions& o) {
+                    o.drain = false;
+                    o.wait = 20s;
+                  }),
+                  work());
+    std::atomic<bool> over{false};
+    std::thread thread([&] {
+      poller.run();
+      over = true;
+    });
+    queue->wait_for_held();
+    const Time before = clock->now();
+    poller.stop();
+    EXPECT_FALSE(over);
+    if (abandons) {
+      poller.abandon();
+    } else {
+      while (!over) {
+        timers->run_next();
+        std::this_thread::yield();
+      }
+    }
+    thread.join();
+    EXPECT_EQ(clock->now() - before, abandons ? 0s : 25s);
+    queue->answer_held();
+  }
+}
+
+TEST_F(PollerTest, ARequestThatFailsAfterTheStopEndsIt) {
+  queue->on_call([](const std::string& operation, const nlohmann::json&) {
+    FakeSqs::Fault fault;
+    fault.hold = operation == "ReceiveMessage";
+    if (fault.hold) fault.instead = no_reply(ErrorKind::unavailable, "the connection was lost");
+    return fault;
+  });
   Poller poller(engine, queue, queue, options([](PollerOptions& o) { o.drain = false; }), work());
   std::thread thread([&] { poller.run(); });
   queue->wait_for_held();
   poller.stop();
-  thread.join();  // It does not wait for the long poll.
   queue->answer_held();
-  EXPECT_EQ(queue->entry("a").receipts, 1);
-  EXPECT_LE(queue->entry("a").visible_at, clock->uptime());
-  EXPECT_THAT(ran, IsEmpty());
+  thread.join();
+  EXPECT_THAT(told, IsEmpty()) << "no pause";
 }
 
 TEST_F(PollerTest, AQueueThatIsGoneEndsIt) {

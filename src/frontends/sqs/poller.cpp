@@ -30,6 +30,7 @@ constexpr Millis most_wait{20'000};
 constexpr Millis first_pause{250};
 constexpr Millis most_pause{20'000};
 constexpr int drain_tries = 3;
+constexpr Millis answer_slack{5'000};  // Of a request, beyond the time that it waits for messages.
 
 [[noreturn]] void refuse_option(const std::string& what) {
   throw Exception(ErrorKind::misuse, "once::sqs::PollerOptions: " + what);
@@ -137,6 +138,14 @@ class Poller::State : public std::enable_shared_from_this<State> {
     stop_now(lock);
   }
 
+  void abandon() {
+    {
+      const std::lock_guard lock(mutex_);
+      abandoned_ = true;
+    }
+    changed_.notify_all();
+  }
+
   // No answer that comes later does anything.
   void close() {
     std::shared_ptr<aws::Transport> receiver;
@@ -144,6 +153,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     const std::lock_guard lock(mutex_);
     closed_ = true;
     if (pausing_) timers().cancel(pause_timer_);
+    if (abandon_timer_ != 0) timers().cancel(abandon_timer_);
     receiver.swap(receiver_);
     transport.swap(transport_);
   }
@@ -183,8 +193,9 @@ class Poller::State : public std::enable_shared_from_this<State> {
   }
 
   [[nodiscard]] bool ended() const {
-    if (!jobs_.empty()) return false;
-    return stopping_ || (options_.drain && drained_ && !receiving_);
+    // What the queue hands to a request that nobody waits for any more stays hidden.
+    if (!jobs_.empty() || (receiving_ && !abandoned_)) return false;
+    return stopping_ || (options_.drain && drained_);
   }
 
   void start_receiving(std::unique_lock<std::mutex>& lock) {
@@ -208,6 +219,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
     }
     std::unique_lock lock(mutex_);
     receiving_ = false;
+    changed_.notify_all();
+    if (abandon_timer_ != 0) timers().cancel(std::exchange(abandon_timer_, 0));
     if (closed_) return;
     if (problem) return on_problem(std::move(lock), std::move(*problem));
     failures_ = 0;
@@ -293,6 +306,10 @@ class Poller::State : public std::enable_shared_from_this<State> {
     stopping_ = true;
     give_back(
         lock, [](const Job&) { return true; }, "the poller stops");
+    if (receiving_ && abandon_timer_ == 0) {
+      abandon_timer_ =
+          timers().at(uptime() + options_.wait + answer_slack, [self = shared_from_this()] { self->abandon(); });
+    }
     changed_.notify_all();
   }
 
@@ -572,12 +589,14 @@ class Poller::State : public std::enable_shared_from_this<State> {
   bool pausing_ = false;
   bool stopping_ = false;
   bool quitting_ = false;
+  bool abandoned_ = false;
   bool closed_ = false;
   bool drained_ = false;
   bool asked_idle_ = false;  // Nothing was in hand when the queue was asked last.
   int failures_ = 0;         // Of receiving, in a row.
   int store_failures_ = 0;   // Turns in a row that ended so.
   Timers::Id pause_timer_ = 0;
+  Timers::Id abandon_timer_ = 0;
   Uptime pause_until_{};
   Uptime trouble_until_{};
   std::optional<Error> fatal_;
@@ -594,6 +613,8 @@ Poller::~Poller() { state_->close(); }
 void Poller::run() { state_->run(); }
 
 void Poller::stop() { state_->stop(); }
+
+void Poller::abandon() { state_->abandon(); }
 
 PollCounts Poller::counts() const { return state_->counts(); }
 

@@ -109,8 +109,13 @@ class Poller {
   // with PollerOptions::drain if the queue does not answer.
   void run();
 
-  // Takes nothing any more; what was not begun is visible to others at once, what was is let end. From any thread.
+  // Takes nothing any more; what was not begun is visible to others at once, what was is let end. From any thread. A
+  // request for messages that is under way cannot be taken back: run() waits for its answer, for PollerOptions::wait
+  // and 5 s at most, and what comes with it is visible to others at once.
   void stop();
+  // For after stop(): run() does not wait for that answer any more. What SQS hands to it stays hidden until its
+  // visibility ends. From any thread.
+  void abandon();
 
   [[nodiscard]] PollCounts counts() const;
 
