@@ -110,6 +110,25 @@ void Commands::on_event(const Event& event) {
 
 void Commands::end_all() { register_->end_all(); }
 
+// execve(2)
+bool cannot_ever_run(int exec_errno) noexcept {
+  switch (exec_errno) {
+    case ENOENT:
+    case EACCES:
+    case EPERM:
+    case ENOEXEC:
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EINVAL:
+    case ELIBBAD:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::vector<std::pair<std::string, std::string>> message_environment(const sqs::Message& message) {
   std::vector<std::pair<std::string, std::string>> out = {
       {"ONCE_SQS_MESSAGE_ID", message.id},
@@ -165,8 +184,7 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
   Supervised supervised = supervise(options, signals_, recorder);
 
   if (supervised.kind == Supervised::Kind::not_started) {
-    // Too much in the environment is this message's doing, and no other's.
-    if (supervised.error != E2BIG) cannot_run_(supervised.error);
+    if (cannot_ever_run(supervised.error)) cannot_run_(supervised.error);
     return {.kind = Kind::released,
             .failure = {.message = std::string("the command cannot be executed: ") + std::strerror(supervised.error)}};
   }

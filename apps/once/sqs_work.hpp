@@ -29,7 +29,7 @@ struct CommandWork {
 // Commands under claims, several at a time. Thread-safe.
 class Commands {
  public:
-  // `cannot_run` is told, with the errno, that the command itself cannot be executed: no message is to blame.
+  // `cannot_run` is told, with the errno, that the command itself can never be executed: no message is to blame.
   Commands(CommandWork work, Signals& signals, std::function<void(int)> cannot_run);
   ~Commands();
 
@@ -48,6 +48,11 @@ class Commands {
   const std::function<void(int)> cannot_run_;
   const std::unique_ptr<Register> register_;
 };
+
+// Will executing the command fail for every message, as long as nobody mends it? Others pass by: too many processes or
+// open files, no memory, a program that is just being written. Or they are one message's doing: too large an
+// environment.
+bool cannot_ever_run(int exec_errno) noexcept;
 
 // ONCE_SQS_MESSAGE_ID and what else a command finds in its environment of a message.
 std::vector<std::pair<std::string, std::string>> message_environment(const sqs::Message& message);

@@ -1,6 +1,8 @@
 // What a message becomes for a command, and what an answer means for a message.
 #include "sqs_work.hpp"
 
+#include <cerrno>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,6 +32,11 @@ TEST(SqsWork, TheEnvironmentTellsOfTheMessage) {
   EXPECT_THAT(variables, Contains(Pair("ONCE_SQS_ATTRIBUTE_TENANT_ID_V2", "t 1")));
   EXPECT_THAT(variables, Contains(Pair("ONCE_SQS_ATTRIBUTE_PATH", "/evil"))) << "and no other variable";
   EXPECT_THAT(variables, Not(Contains(Pair("ONCE_SQS_ATTRIBUTE_LARGE", ::testing::_))));
+}
+
+TEST(SqsWork, OnlyWhatLastsSaysThatTheCommandCannotBeExecuted) {
+  for (const int why : {ENOENT, EACCES, ENOEXEC, ENOTDIR, ELOOP}) EXPECT_TRUE(cannot_ever_run(why)) << why;
+  for (const int why : {EAGAIN, ENOMEM, EMFILE, ENFILE, ETXTBSY, EIO, E2BIG}) EXPECT_FALSE(cannot_ever_run(why)) << why;
 }
 
 TEST(SqsWork, AnAnswerSaysWhatBecomesOfTheMessage) {
