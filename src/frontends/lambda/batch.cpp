@@ -32,22 +32,6 @@ constexpr Millis least_lease{10};  // Policy::lease
   throw Exception(ErrorKind::misuse, "lambda::BatchOptions::" + what);
 }
 
-std::string batch_scope(const Engine& engine, const BatchOptions& options, const Environment& environment) {
-  if (!options.scope.empty()) return options.scope;
-  const std::string& function = options.function.empty() ? environment.function_name : options.function;
-  const std::string& name = options.name.empty() ? environment.handler : options.name;
-  if (function.empty() && name.empty()) {
-    refuse_batch_option(
-        "name is empty, and neither AWS_LAMBDA_FUNCTION_NAME nor _HANDLER is set: name the handler, so that "
-        "its keys are kept apart from others'");
-  }
-  if (name.find('/') != std::string::npos) {
-    refuse_batch_option("name (or _HANDLER) is '" + name +
-                        "': '/' separates the parts of a scope, so set a name without it, or the whole scope");
-  }
-  return join_scope(engine.options().scope, function, name);
-}
-
 constexpr std::string_view kept_step = "record";  // OnDeadEnd::hold
 
 bool has_step(const Record& record, std::string_view name) {
@@ -132,7 +116,10 @@ std::string_view to_string(RecordEnd end) noexcept {
 Batch::Batch(Engine& engine, BatchOptions options) : engine_(engine), options_(std::move(options)) {
   const Environment environment = environment_or_process(options_.environment);
   disabled_ = is_disabled(environment);
-  options_.scope = batch_scope(engine, options_, environment);
+  if (options_.scope.empty()) {
+    options_.scope =
+        handler_scope(engine.options().scope, options_.function, options_.name, environment, "lambda::BatchOptions");
+  }
   if (options_.parallel < 1 || options_.parallel > most_parallel) refuse_batch_option("parallel is 1 to 1000");
   if (options_.margin < Millis{0} || options_.margin > most_margin) refuse_batch_option("margin is 0 to 15 min");
   policy_ = options_.policy.value_or(engine.options().policy);

@@ -49,6 +49,23 @@ std::string join_scope(std::string_view engine, std::string_view function, std::
   return scope;
 }
 
+std::string handler_scope(std::string_view engine, const std::string& function, const std::string& name,
+                          const Environment& environment, const std::string& options) {
+  const std::string& of_function = function.empty() ? environment.function_name : function;
+  const std::string& of_handler = name.empty() ? environment.handler : name;
+  if (of_function.empty() && of_handler.empty()) {
+    throw Exception(ErrorKind::misuse, options +
+                                           "::name is empty, and neither AWS_LAMBDA_FUNCTION_NAME nor _HANDLER is set: "
+                                           "name the handler, so that its keys are kept apart from others'");
+  }
+  if (of_handler.find('/') != std::string::npos) {
+    throw Exception(ErrorKind::misuse,
+                    options + "::name (or _HANDLER) is '" + of_handler +
+                        "': '/' separates the parts of a scope, so set a name without it, or the whole scope");
+  }
+  return join_scope(engine, of_function, of_handler);
+}
+
 void refuse_event(const std::string& why) { throw FunctionError(std::string(errors::invalid_event), why); }
 
 bool retry_helps(std::string_view error_type) noexcept {

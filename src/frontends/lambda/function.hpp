@@ -17,6 +17,11 @@ bool is_disabled(const Environment& environment);
 // Those that are not empty, with '/' between them.
 std::string join_scope(std::string_view engine, std::string_view function, std::string_view name);
 
+// The scope of a handler's keys: the engine's, the function and the handler. Empty ones are taken from the environment.
+// `options` is what the errors call the options. Throws Exception(misuse) without either, and for a name with '/'.
+std::string handler_scope(std::string_view engine, const std::string& function, const std::string& name,
+                          const Environment& environment, const std::string& options);
+
 [[noreturn]] void refuse_event(const std::string& why);  // FunctionError(invalid_event)
 
 }  // namespace once::lambda

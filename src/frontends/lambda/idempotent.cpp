@@ -15,19 +15,10 @@ namespace {
   throw Exception(ErrorKind::misuse, "lambda::IdempotentOptions::" + what);
 }
 
-std::string native_scope(const Engine& engine, const IdempotentOptions& options, const std::string& function) {
+std::string native_scope(const Engine& engine, const IdempotentOptions& options) {
   if (!options.key_prefix.empty()) refuse_options("key_prefix is for the dialects of Powertools: use scope");
-  const std::string& name = options.name.empty() ? options.environment->handler : options.name;
-  if (function.empty() && name.empty()) {
-    refuse_options(
-        "name is empty, and neither AWS_LAMBDA_FUNCTION_NAME nor _HANDLER is set: name the handler, so that "
-        "its keys are kept apart from others'");
-  }
-  if (name.find('/') != std::string::npos) {
-    refuse_options("name (or _HANDLER) is '" + name +
-                   "': '/' separates the parts of a scope, so set a name without it, or the whole scope");
-  }
-  return join_scope(engine.options().scope, function, name);
+  return handler_scope(engine.options().scope, options.function, options.name, *options.environment,
+                       "lambda::IdempotentOptions");
 }
 
 std::string dialect_scope(const IdempotentOptions& options, const std::string& function) {
@@ -47,7 +38,7 @@ keys::Recipe recipe_of(const Engine& engine, const IdempotentOptions& options, b
   if (!options.scope.empty()) {
     recipe.scope = options.scope;
   } else if (options.dialect == keys::Dialect::native) {
-    recipe.scope = native_scope(engine, options, function);
+    recipe.scope = native_scope(engine, options);
   } else {
     recipe.scope = dialect_scope(options, function);
   }
