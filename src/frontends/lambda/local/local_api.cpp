@@ -1,6 +1,7 @@
 #include "once/frontends/lambda/local_api.hpp"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -51,6 +52,8 @@ constexpr std::string_view api_base = "/2018-06-01/runtime/";
 constexpr std::uint32_t request_head_bytes = 2 * 1024 * 1024;
 constexpr std::size_t discard_bytes =
     std::size_t{64} * 1024 * 1024;  // Of a refused body, before the connection is cut.
+
+constexpr Millis no_room_pause{50};  // When there is no file descriptor left for another connection.
 
 struct LocalInvocation {
   LocalInvocation(asio::io_context& io, std::string the_event, SubmitOptions the_options,
@@ -242,6 +245,7 @@ class LocalApi::Impl : public std::enable_shared_from_this<Impl> {
   bool see(Point point, const std::string& id) const { return !options.on_point || options.on_point(point, id); }
 
   void accept();
+  void accept_later();
   void submit(const InvocationPtr& invocation);
   void match();
   void give(const SessionPtr& session, const InvocationPtr& invocation, const std::optional<ApiFault>& fault);
@@ -253,6 +257,7 @@ class LocalApi::Impl : public std::enable_shared_from_this<Impl> {
   LocalApiOptions options;
   asio::io_context io;
   tcp::acceptor acceptor;
+  asio::steady_timer no_room{io};
   std::uint16_t port = 0;
   std::thread thread;
 
@@ -589,9 +594,12 @@ void LocalApi::Impl::accept() {
   acceptor.async_wait(tcp::acceptor::wait_read, [this](error_code error) {
     if (stopped || error == asio::error::operation_aborted) return;
     const int fd = ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd < 0) return accept_later();
     tcp::socket socket(io);
-    if (fd >= 0) socket.assign(acceptor.local_endpoint().protocol(), fd, error);
-    if (fd >= 0 && !error && sessions.size() < options.max_connections) {
+    socket.assign(acceptor.local_endpoint().protocol(), fd, error);
+    if (error) {
+      ::close(fd);
+    } else if (sessions.size() < options.max_connections) {
       const auto session = std::make_shared<Session>(*this, std::move(socket));
       sessions.insert(session);
       count([](Counts& c) {
@@ -601,6 +609,14 @@ void LocalApi::Impl::accept() {
       session->start();
     }
     accept();
+  });
+}
+
+// Whoever wants to connect waits in the kernel's queue, and would be reported again at once.
+void LocalApi::Impl::accept_later() {
+  no_room.expires_after(no_room_pause);
+  no_room.async_wait([this](error_code) {
+    if (!stopped) accept();
   });
 }
 
@@ -712,6 +728,7 @@ void LocalApi::Impl::stop() {
     stopped = true;
     error_code ignored;
     acceptor.close(ignored);
+    no_room.cancel();
     const auto open = sessions;
     for (const SessionPtr& session : open) session->close();
     waiting.clear();
