@@ -106,22 +106,6 @@ KillPlan parse_kill_plan(const std::string& text) {
   return plan;
 }
 
-std::string new_request_id() {
-  std::array<std::uint8_t, 16> bytes{};
-  system_random()->fill(bytes);
-  bytes[6] = static_cast<std::uint8_t>((bytes[6] & 0x0FU) | 0x40U);  // RFC 9562: version 4 …
-  bytes[8] = static_cast<std::uint8_t>((bytes[8] & 0x3FU) | 0x80U);  // … and its variant.
-  std::array<char, 40> out{};
-  char* end = out.data();
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) *end++ = '-';
-    constexpr std::string_view hex = "0123456789abcdef";
-    *end++ = hex[bytes.at(i) >> 4U];
-    *end++ = hex[bytes.at(i) & 0xFU];
-  }
-  return {out.data(), end};
-}
-
 // What happened, from the threads of the Runtime APIs to the main one.
 struct LambdaNews {
   enum class Kind : std::uint8_t { ended, waiting, given, kill, buried };
@@ -216,7 +200,7 @@ class LambdaInvoke {
     }
     jobs_.resize(events_.size() * options.repeat);
     for (std::size_t i = 0; i < jobs_.size(); ++i)
-      jobs_[i] = {.event = i % events_.size(), .request_id = new_request_id()};
+      jobs_[i] = {.event = i % events_.size(), .request_id = lambda::make_request_id(*system_random())};
     for (std::size_t i = 0; i < jobs_.size(); ++i) by_request_id_[jobs_[i].request_id] = i;
     if (kill_.point != KillPlan::Point::never && kill_.invocation > jobs_.size()) {
       misuse("--kill-at names invocation " + std::to_string(kill_.invocation) + " of " + std::to_string(jobs_.size()));

@@ -47,6 +47,9 @@ struct InvocationOutcome {
 };
 std::string_view to_string(InvocationOutcome::Kind kind) noexcept;  // "response", "timed_out" and so on.
 
+// A UUID (RFC 9562, version 4), as Lambda's own request ids are.
+std::string make_request_id(Random& random);
+
 struct SubmitOptions {
   std::string request_id;  // Up to 256 letters, digits and -_.; empty: made up, a UUID.
   std::string function_arn = "arn:aws:lambda:eu-central-1:000000000000:function:function";

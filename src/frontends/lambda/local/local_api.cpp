@@ -82,21 +82,6 @@ bool fits_header(std::string_view text) {
          });
 }
 
-std::string make_request_id(Random& random) {
-  std::array<std::uint8_t, 16> bytes{};
-  random.fill(bytes);
-  bytes[6] = static_cast<std::uint8_t>((bytes[6] & 0x0FU) | 0x40U);  // RFC 9562: version 4 …
-  bytes[8] = static_cast<std::uint8_t>((bytes[8] & 0x3FU) | 0x80U);  // … and its variant.
-  static constexpr std::string_view hex = "0123456789abcdef";
-  std::string out;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) out += '-';
-    out += hex[bytes.at(i) >> 4U];
-    out += hex[bytes.at(i) & 0xFU];
-  }
-  return out;
-}
-
 // Empty if that is no base64.
 std::string decode_trailer(std::string_view text) {
   try {
@@ -172,6 +157,21 @@ std::optional<Route> route_of(lhttp::verb method, std::string_view target) {
 
 }  // namespace
 
+std::string make_request_id(Random& random) {
+  std::array<std::uint8_t, 16> bytes{};
+  random.fill(bytes);
+  bytes[6] = static_cast<std::uint8_t>((bytes[6] & 0x0FU) | 0x40U);  // RFC 9562: version 4 …
+  bytes[8] = static_cast<std::uint8_t>((bytes[8] & 0x3FU) | 0x80U);  // … and its variant.
+  static constexpr std::string_view hex = "0123456789abcdef";
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) out += '-';
+    out += hex[bytes.at(i) >> 4U];
+    out += hex[bytes.at(i) & 0xFU];
+  }
+  return out;
+}
+
 std::string_view to_string(InvocationOutcome::Kind kind) noexcept {
   switch (kind) {
     case InvocationOutcome::Kind::response:
@@ -189,7 +189,7 @@ std::string_view to_string(InvocationOutcome::Kind kind) noexcept {
 }
 
 // All but the counts belongs to the thread of `io`.
-class LocalApi::Impl : public std::enable_shared_from_this<Impl> {
+class LocalApi::Impl {
  public:
   class Session;
   using SessionPtr = std::shared_ptr<Session>;
