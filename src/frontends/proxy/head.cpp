@@ -109,25 +109,6 @@ const std::string& date_of_now() {
   return known.text;
 }
 
-// `headers`: anything that has names and values.
-std::string write_answer(unsigned status, std::string_view reason, const auto& headers, const Framing& framing,
-                         unsigned version, bool keep_alive) {
-  std::string out;
-  out.reserve(512);
-  append_status_line(out, status, reason);
-  bool has_date = false;
-  for (const auto& header : headers) {
-    append(out, header.name, header.value);
-    has_date = has_date || same_name(header.name, "Date");
-  }
-  if (!has_date) append(out, "Date", date_of_now());
-  append(out, framing);
-  if (!keep_alive) append(out, "Connection", "close");
-  if (keep_alive && version == 10) append(out, "Connection", "keep-alive");
-  out += "\r\n";
-  return out;
-}
-
 }  // namespace
 
 HeadScan scan_head(std::string_view bytes, std::size_t from) {
@@ -320,15 +301,28 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
   return out;
 }
 
-std::string write_relayed_head(unsigned status, std::string_view reason, const std::vector<HeaderView>& headers,
-                               const Framing& framing, unsigned version, bool keep_alive) {
-  return write_answer(status, reason, headers, framing, version, keep_alive);
+template <class Lines>
+std::string write_answer_head(unsigned status, std::string_view reason, const Lines& headers, const Framing& framing,
+                              unsigned version, bool keep_alive) {
+  std::string out;
+  out.reserve(512);
+  append_status_line(out, status, reason);
+  bool has_date = false;
+  for (const auto& header : headers) {
+    append(out, header.name, header.value);
+    has_date = has_date || same_name(header.name, "Date");
+  }
+  if (!has_date) append(out, "Date", date_of_now());
+  append(out, framing);
+  if (!keep_alive) append(out, "Connection", "close");
+  if (keep_alive && version == 10) append(out, "Connection", "keep-alive");
+  out += "\r\n";
+  return out;
 }
-
-std::string write_answer_head(unsigned status, std::string_view reason, const http::Headers& headers,
-                              const Framing& framing, unsigned version, bool keep_alive) {
-  return write_answer(status, reason, headers, framing, version, keep_alive);
-}
+template std::string write_answer_head(unsigned, std::string_view, const http::Headers&, const Framing&, unsigned,
+                                       bool);
+template std::string write_answer_head(unsigned, std::string_view, const std::vector<HeaderView>&, const Framing&,
+                                       unsigned, bool);
 
 std::string write_interim_head(unsigned status, std::string_view reason, const std::vector<HeaderView>& headers) {
   std::string out;

@@ -84,12 +84,11 @@ struct Arrival {
 // As the upstream gets it: with X-Forwarded-For, to which the address is appended, X-Forwarded-Proto, and Via.
 std::string write_request_head(const RequestHead& head, const Framing& framing, const Arrival& arrival);
 
-// As the client gets it. `version`: the client's. Adds Date if there is none.
-std::string write_answer_head(unsigned status, std::string_view reason, const http::Headers& headers,
-                              const Framing& framing, unsigned version, bool keep_alive);
-// The same from lines that were read and go on.
-std::string write_relayed_head(unsigned status, std::string_view reason, const std::vector<http::HeaderView>& headers,
-                               const Framing& framing, unsigned version, bool keep_alive);
+// As the client gets it. `version`: the client's. Adds Date if there is none. The lines are http::Headers, or
+// std::vector<http::HeaderView> if they were read and go on.
+template <class Lines = http::Headers>
+std::string write_answer_head(unsigned status, std::string_view reason, const Lines& headers, const Framing& framing,
+                              unsigned version, bool keep_alive);
 std::string write_interim_head(unsigned status, std::string_view reason, const std::vector<http::HeaderView>& headers);
 
 // The line before a chunk. CR LF follow it, and end the body if `bytes` is 0.

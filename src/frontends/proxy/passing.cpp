@@ -69,8 +69,8 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
 Task<Session::Next> Session::tunnel(Exchange& exchange) {
   const Incoming& head = exchange.answer();
   served_.status = head.status();
-  const std::string lines = write_relayed_head(head.status(), head.reason(), forwarded(head.headers()),
-                                               {.kind = Framing::Kind::tunnel}, head_.version, true);
+  const std::string lines = write_answer_head(head.status(), head.reason(), forwarded(head.headers()),
+                                              {.kind = Framing::Kind::tunnel}, head_.version, true);
   const std::array<net::const_buffer, 1> out{net::buffer(lines)};
   std::uint64_t written = 0;
   const bool all_sent = co_await exchange.wait_until_sent();
@@ -109,7 +109,7 @@ Task<Session::Next> Session::relay(Exchange& exchange, std::string_view already)
   // Whether all of the request will have been read by then is not known yet; if it is not, the connection is closed.
   const bool keep_alive = wants_more() && framing.kind != Framing::Kind::until_close;
   std::string prefix =
-      write_relayed_head(status, answer.reason(), forwarded(answer.headers()), framing, head_.version, keep_alive);
+      write_answer_head(status, answer.reason(), forwarded(answer.headers()), framing, head_.version, keep_alive);
   // The end of the connection is the end of such an answer: until that is there, whatever closes it resets it.
   const auto reset_at_close = [&](bool wanted) {
     error_code ignored;
