@@ -35,8 +35,8 @@ class HttpEvent {
   [[nodiscard]] const keys::json::Value& root() const noexcept { return root_; }
   [[nodiscard]] const once::http::Request& request() const noexcept { return request_; }
 
-  // What the expression gives: "" for nothing but nulls. `sessions`: whether those of an assumed role are told apart, if
-  // it gives a list. Throws FunctionError(invalid_event) if it fails, or gives objects.
+  // What the expression gives: "" for nothing but nulls. `sessions`: whether those of an assumed role are told apart,
+  // if it gives a list. Throws FunctionError(invalid_event) if it fails, or gives objects.
   [[nodiscard]] std::string principal(const keys::Selector& expression, bool sessions);
 
   [[nodiscard]] std::string response(const once::http::Answer& answer) const;
