@@ -40,7 +40,7 @@ TEST_F(ProxyTest, TrailersOfRequestsPassIfTheyWereAnnounced) {
 }
 
 TEST_F(ProxyTest, TrailersOfAnswersPassToThoseWhoTakeThem) {
-  start(sending("HTTP/1.1 200 OK\r\n" + std::string(announced) + "\r\n3\r\nabc\r\n" + last_chunk));
+  start(sending("HTTP/1.1 200 OK\r\nConnection: close\r\n" + std::string(announced) + "\r\n3\r\nabc\r\n" + last_chunk));
   const auto raw = [&](const std::string& lines, const std::string& start = "GET /a HTTP/1.1\r\nHost: a\r\n") {
     Line line = client();
     line.write(start + lines + "Connection: close\r\n\r\n");
