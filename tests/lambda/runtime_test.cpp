@@ -223,6 +223,7 @@ TEST(Runtime, RunsAsManyAtATimeAsItIsTold) {
       },
       options);
   std::vector<std::future<InvocationOutcome>> outcomes;
+  outcomes.reserve(8);
   for (int i = 0; i < 8; ++i) outcomes.push_back(api.submit(std::to_string(i)));
   for (int i = 0; i < 8; ++i) expect_response(get(std::move(outcomes[static_cast<std::size_t>(i)])), std::to_string(i));
   EXPECT_EQ(api.counts().connections, 4U);
