@@ -78,6 +78,7 @@ class ConnectionTest : public LoopTest {
 TEST_F(ConnectionTest, ADeadlineThatPassesWhileNobodyReadsFailsTheNextRead) {
   std::optional<error_code> first;
   std::optional<error_code> second;
+  bool over = false;
   const auto read = [&]() -> Task<void> {
     near.set_read_deadline(Millis{2});
     // Nothing comes here, and this deadline is the later one.
@@ -85,11 +86,12 @@ TEST_F(ConnectionTest, ADeadlineThatPassesWhileNobodyReadsFailsTheNextRead) {
     far.socket.send(net::buffer("x", 1));
     first = co_await near.fill_without_limit();
     near.clear_read_deadline();
-    second = co_await near.fill_without_limit();
+    if (*first) second = co_await near.fill_without_limit();
+    over = true;
   };
   loop->start();
   spawn(loop->io, read());
-  while (!second) loop->io.run_one();
+  while (!over) loop->io.run_one();
   EXPECT_EQ(first, net::error::timed_out);
   EXPECT_EQ(second, error_code());
   EXPECT_EQ(near.buffer.view(), "x");
