@@ -13,17 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "tls/free_by.hpp"
+
 namespace once::tls {
 
 namespace {
 
-template <auto free_it>
-struct FreeBy {
-  template <class T>
-  void operator()(T* thing) const noexcept {
-    free_it(thing);
-  }
-};
 using Name = std::unique_ptr<X509_NAME, FreeBy<X509_NAME_free>>;
 using Certificate = std::unique_ptr<X509, FreeBy<X509_free>>;
 using File = std::unique_ptr<BIO, FreeBy<BIO_free_all>>;

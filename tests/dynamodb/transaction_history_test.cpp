@@ -22,6 +22,8 @@
 #include <once/testing/faulty_store.hpp>
 #include <once/testing/manual_time.hpp>
 
+#include "../engine/forwarding_store.hpp"
+
 namespace once::testing {
 namespace {
 
@@ -30,9 +32,9 @@ using nlohmann::json;
 using stores::TransactItems;
 
 // A store in front of another one. After death it asks and answers nothing any more, as its process does.
-class Mortal : public Store {
+class Mortal : public ForwardingStore {
  public:
-  explicit Mortal(std::shared_ptr<Store> inner) : inner_(std::move(inner)) {}
+  using ForwardingStore::ForwardingStore;
 
   bool dead = false;
   std::function<void()> at_transaction;  // Called before one is sent; it may end in death.
@@ -69,15 +71,6 @@ class Mortal : public Store {
     if (dead) return graves_.push_back(std::move(done));
     inner_->get(std::move(key), living(std::move(done)));
   }
-  void list(ListQuery query, Callback<void(ListPage)> done) override {
-    inner_->list(std::move(query), std::move(done));
-  }
-  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
-    inner_->sweep(now, limit, std::move(done));
-  }
-  [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return inner_->time(); }
-  [[nodiscard]] Capabilities capabilities() const noexcept override { return inner_->capabilities(); }
-  [[nodiscard]] std::string name() const override { return inner_->name(); }
 
  protected:
   virtual void commit(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) {
@@ -89,7 +82,6 @@ class Mortal : public Store {
       done(std::move(answer));
     };
   }
-  const std::shared_ptr<Store> inner_;
 
  private:
   std::vector<Done> graves_;

@@ -23,6 +23,9 @@
 #include <once/testing/faulty_store.hpp>
 #include <once/testing/manual_time.hpp>
 
+#include "../engine/forwarding_store.hpp"
+#include "../engine/virtual_time.hpp"
+
 namespace once::testing {
 
 using namespace std::chrono_literals;
@@ -152,9 +155,9 @@ struct Effects {
 };
 
 // Answers nothing until it is told to.
-class HeldStore final : public Store {
+class HeldStore final : public ForwardingStore {
  public:
-  explicit HeldStore(std::shared_ptr<Store> inner) : inner_(std::move(inner)) {}
+  using ForwardingStore::ForwardingStore;
 
   void insert(RecordPtr record, Done done) override {
     hold([this, record = std::move(record), done = std::move(done)]() mutable {
@@ -166,15 +169,6 @@ class HeldStore final : public Store {
       inner_->replace(std::move(record), seen, std::move(done));
     });
   }
-  void remove(std::string key, Seen seen, Done done) override { inner_->remove(std::move(key), seen, std::move(done)); }
-  void get(std::string key, Done done) override { inner_->get(std::move(key), std::move(done)); }
-  void list(ListQuery query, Callback<void(ListPage)> done) override {
-    inner_->list(std::move(query), std::move(done));
-  }
-  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
-    inner_->sweep(now, limit, std::move(done));
-  }
-  [[nodiscard]] Capabilities capabilities() const noexcept override { return inner_->capabilities(); }
   [[nodiscard]] std::string name() const override { return "held:" + inner_->name(); }
 
   // Waits until exactly so many are asked at a time, and answers them.
@@ -201,7 +195,6 @@ class HeldStore final : public Store {
     arrived_.notify_all();
   }
 
-  const std::shared_ptr<Store> inner_;
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   std::vector<Callback<void()>> held_;
@@ -209,23 +202,11 @@ class HeldStore final : public Store {
 };
 
 // Keeps what another store keeps, up to a size.
-class SmallStore final : public Store {
+class SmallStore final : public ForwardingStore {
  public:
   SmallStore(std::shared_ptr<Store> inner, std::size_t max_record_bytes)
-      : inner_(std::move(inner)), max_record_bytes_(max_record_bytes) {}
+      : ForwardingStore(std::move(inner)), max_record_bytes_(max_record_bytes) {}
 
-  void insert(RecordPtr record, Done done) override { inner_->insert(std::move(record), std::move(done)); }
-  void replace(RecordPtr record, Seen seen, Done done) override {
-    inner_->replace(std::move(record), seen, std::move(done));
-  }
-  void remove(std::string key, Seen seen, Done done) override { inner_->remove(std::move(key), seen, std::move(done)); }
-  void get(std::string key, Done done) override { inner_->get(std::move(key), std::move(done)); }
-  void list(ListQuery query, Callback<void(ListPage)> done) override {
-    inner_->list(std::move(query), std::move(done));
-  }
-  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
-    inner_->sweep(now, limit, std::move(done));
-  }
   [[nodiscard]] Capabilities capabilities() const noexcept override {
     Capabilities capabilities = inner_->capabilities();
     capabilities.max_record_bytes = max_record_bytes_;
@@ -234,28 +215,11 @@ class SmallStore final : public Store {
   [[nodiscard]] std::string name() const override { return "small:" + inner_->name(); }
 
  private:
-  const std::shared_ptr<Store> inner_;
   const std::size_t max_record_bytes_;
 };
 
-class BatchTest : public ::testing::Test {
+class BatchTest : public VirtualTimeTest {
  protected:
-  // A timer that waits keeps its engine, which keeps the timers: without claims and calls everything comes to rest.
-  void TearDown() override {
-    for (int i = 0; i < 1'000 && timers->run_next(); ++i) {
-    }
-    EXPECT_EQ(timers->pending(), 0U);
-  }
-
-  EngineOptions engine_options(std::shared_ptr<Store> with) {
-    EngineOptions o;
-    o.store = std::move(with);
-    o.holder = "host:1";
-    o.clock = clock;
-    o.timers = timers;
-    o.random = std::make_shared<SeededRandom>(++seed);
-    return o;
-  }
   BatchOptions options() {
     BatchOptions o;
     o.scope = "f/batch";
@@ -289,11 +253,6 @@ class BatchTest : public ::testing::Test {
     return page.records.size();
   }
 
-  std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();
-  std::shared_ptr<ManualTimers> timers = std::make_shared<ManualTimers>(clock);
-  std::uint64_t seed = 0;
-  std::shared_ptr<Store> store = stores::make_memory_store(clock);
-  Engine engine{engine_options(store)};
   Ends ends;
   Effects effects;
 };

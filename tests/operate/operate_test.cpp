@@ -16,6 +16,8 @@
 #include <once/platform/blocking.hpp>
 #include <once/stores/memory.hpp>
 
+#include "../engine/forwarding_store.hpp"
+
 namespace once::operate {
 
 void PrintTo(Standing standing, std::ostream* out) { *out << to_string(standing); }
@@ -176,14 +178,13 @@ TEST(Reasons, AreAskedFor) {
 }
 
 // A store that fails as it is told, before or after it has done what it was asked.
-class Troubled final : public Store {
+class Troubled final : public testing::ForwardingStore {
  public:
   enum class Trouble { none, before, after, always_before };
-  explicit Troubled(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
+  using ForwardingStore::ForwardingStore;
   Trouble trouble = Trouble::none;
   int writes = 0;
 
-  void insert(RecordPtr record, Done done) override { inner_->insert(std::move(record), std::move(done)); }
   void replace(RecordPtr record, Seen seen, Done done) override {
     ++writes;
     const Trouble now_trouble = trouble;
@@ -192,19 +193,7 @@ class Troubled final : public Store {
     if (now_trouble == Trouble::after) inner_->replace(std::move(record), seen, [](Answer) {});
     done(Answer::fail(ErrorKind::in_doubt, "no answer"));
   }
-  void remove(std::string key, Seen seen, Done done) override { inner_->remove(std::move(key), seen, std::move(done)); }
-  void get(std::string key, Done done) override { inner_->get(std::move(key), std::move(done)); }
-  void list(ListQuery query, Callback<void(ListPage)> done) override {
-    inner_->list(std::move(query), std::move(done));
-  }
-  void sweep(Time at, std::size_t limit, Callback<void(SweepAnswer)> done) override {
-    inner_->sweep(at, limit, std::move(done));
-  }
-  [[nodiscard]] Capabilities capabilities() const noexcept override { return inner_->capabilities(); }
   [[nodiscard]] std::string name() const override { return "troubled"; }
-
- private:
-  std::unique_ptr<Store> inner_;
 };
 
 struct Bench {

@@ -15,6 +15,7 @@
 #include <once/testing/faulty_store.hpp>
 #include <once/testing/manual_time.hpp>
 
+#include "../engine/virtual_time.hpp"
 #include "fake_sqs.hpp"
 
 namespace once::testing {
@@ -33,23 +34,8 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-class PollerTest : public ::testing::Test {
+class PollerTest : public VirtualTimeTest {
  protected:
-  void TearDown() override {
-    for (int i = 0; i < 1'000 && timers->run_next(); ++i) {
-    }
-    EXPECT_EQ(timers->pending(), 0U);
-  }
-
-  EngineOptions engine_options(std::shared_ptr<Store> with) {
-    EngineOptions o;
-    o.store = std::move(with);
-    o.holder = "host:1";
-    o.clock = clock;
-    o.timers = timers;
-    o.random = std::make_shared<SeededRandom>(++seed);
-    return o;
-  }
   PollerOptions options() {
     PollerOptions o;
     o.queue = "orders";
@@ -117,25 +103,46 @@ class PollerTest : public ::testing::Test {
     return std::find(told.begin(), told.end(), line) != told.end();
   }
 
+  // A poller at work on a thread of its own, while the test lets time pass.
+  class Running {
+   public:
+    explicit Running(Poller& poller)
+        : thread_([this, &poller] {
+            try {
+              poller.run();
+            } catch (...) {  // For the test: join() throws it.
+              failed_ = std::current_exception();
+            }
+            over_ = true;
+          }) {}
+    [[nodiscard]] bool over() const { return over_; }
+    void join() {
+      thread_.join();
+      if (failed_) std::rethrow_exception(failed_);
+    }
+
+   private:
+    std::atomic<bool> over_{false};
+    std::exception_ptr failed_;
+    std::jthread thread_;  // Last: it uses the others.
+  };
+  void let_end(Running& running) {
+    while (!running.over()) {
+      timers->run_next();
+      std::this_thread::yield();
+    }
+    running.join();
+  }
+
   // Lets time pass until it has ended.
   void run(Poller& poller) {
-    std::atomic<bool> over{false};
-    std::exception_ptr failed;
-    std::thread thread([&] {
-      try {
-        poller.run();
-      } catch (...) {  // For the test.
-        failed = std::current_exception();
-      }
-      over = true;
-    });
-    while (!over) {
+    Running running(poller);
+    while (!running.over()) {
       // Not that of somebody else's lease, which is hours away.
       if (const auto next = timers->next(); next && *next < clock->uptime() + 1min) timers->run_next();
       std::this_thread::yield();
     }
-    thread.join();
-    if (failed) std::rethrow_exception(failed);
+    running.join();
   }
   void run(PollerOptions with) {
     Poller poller(engine, queue, queue, std::move(with), work());
@@ -145,11 +152,6 @@ class PollerTest : public ::testing::Test {
     return copy_of(blocking::get(*store, Key(scope, name).stored()).record);
   }
 
-  std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();
-  std::shared_ptr<ManualTimers> timers = std::make_shared<ManualTimers>(clock);
-  std::uint64_t seed = 0;
-  std::shared_ptr<Store> store = stores::make_memory_store(clock);
-  Engine engine{engine_options(store)};
   std::shared_ptr<FakeSqs> queue = std::make_shared<FakeSqs>(clock);
   std::mutex mutex;
   std::vector<std::string> ran;
@@ -254,21 +256,13 @@ TEST_F(PollerTest, AMessageThatComesBackWhileTheQueueIsAskedIsNotLeftBehind) {
                   }
                   return work()(message, claim);
                 });
-  std::atomic<bool> over{false};
-  std::thread thread([&] {
-    poller.run();
-    over = true;
-  });
+  Running running(poller);
   begun.wait();
   queue->wait_for_held();
   end.count_down();
   while (poller.counts().stayed == 0) std::this_thread::yield();
   queue->answer_held();
-  while (!over) {
-    timers->run_next();
-    std::this_thread::yield();
-  }
-  thread.join();
+  let_end(running);
   EXPECT_THAT(ran, ElementsAre("a", "a"));
   EXPECT_EQ(queue->left(), 0U);
 }
@@ -326,11 +320,7 @@ TEST_F(PollerTest, WhileTheWorkLivesNobodyElseReceivesIt) {
                   end.wait();
                   return {};
                 });
-  std::atomic<bool> over{false};
-  std::thread thread([&] {
-    poller.run();
-    over = true;
-  });
+  Running running(poller);
   begun.wait();
   const Time before = clock->now();
   while (clock->now() < before + 5min) {  // Far beyond visibility and lease.
@@ -339,11 +329,7 @@ TEST_F(PollerTest, WhileTheWorkLivesNobodyElseReceivesIt) {
     EXPECT_GT(stored("a")->lease_until, clock->now());
   }
   end.count_down();
-  while (!over) {
-    timers->run_next();
-    std::this_thread::yield();
-  }
-  thread.join();
+  let_end(running);
   EXPECT_EQ(queue->entry("a").receipts, 1);
   EXPECT_GE(queue->calls("ChangeMessageVisibility").size(), 29U) << "every 10 s";
 }
@@ -363,11 +349,7 @@ TEST_F(PollerTest, AVisibilityThatCannotBeProlongedIsToldOnceAndTheClaimProtects
     end.wait();
     return {};
   });
-  std::atomic<bool> over{false};
-  std::thread thread([&] {
-    poller.run();
-    over = true;
-  });
+  Running running(poller);
   begun.wait();
   const Time before = clock->now();
   while (clock->now() < before + 2min) {
@@ -375,11 +357,7 @@ TEST_F(PollerTest, AVisibilityThatCannotBeProlongedIsToldOnceAndTheClaimProtects
     std::this_thread::yield();
   }
   end.count_down();
-  while (!over) {
-    timers->run_next();
-    std::this_thread::yield();
-  }
-  thread.join();
+  let_end(running);
   EXPECT_THAT(ran, ElementsAre("a")) << "received again meanwhile, and not run";
   EXPECT_TRUE(was_told("a overdue"));
   EXPECT_EQ(queue->left(), 0U);
@@ -544,17 +522,13 @@ TEST_F(PollerTest, WhileTheQueueDoesNotAnswerItPausesForLongerEachTime) {
     return fault;
   });
   Poller poller(engine, queue, queue, options([](PollerOptions& o) { o.drain = false; }), work());
-  std::atomic<bool> over{false};
-  std::thread thread([&] {
-    poller.run();
-    over = true;
-  });
+  Running running(poller);
   while (queue->left() > 0) {
     timers->run_next();
     std::this_thread::yield();
   }
   poller.stop();
-  thread.join();
+  running.join();
   std::vector<std::string> pauses = told;
   std::erase_if(pauses, [](const std::string& line) { return !line.starts_with("pause"); });
   EXPECT_THAT(pauses, ElementsAre("pause 250", "pause 500", "pause 1000", "pause 2000", "pause 4000", "pause 8000",

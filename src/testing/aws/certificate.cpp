@@ -13,20 +13,16 @@
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
 
+#include "tls/free_by.hpp"
+
 namespace once::testing::fake {
 namespace {
 
-template <auto Free>
-struct Deleter {
-  template <class T>
-  void operator()(T* thing) const noexcept {
-    Free(thing);
-  }
-};
-using Key = std::unique_ptr<EVP_PKEY, Deleter<EVP_PKEY_free>>;
-using Certificate = std::unique_ptr<X509, Deleter<X509_free>>;
-using Extension = std::unique_ptr<X509_EXTENSION, Deleter<X509_EXTENSION_free>>;
-using Bio = std::unique_ptr<BIO, Deleter<BIO_free_all>>;
+using tls::FreeBy;
+using Key = std::unique_ptr<EVP_PKEY, FreeBy<EVP_PKEY_free>>;
+using Certificate = std::unique_ptr<X509, FreeBy<X509_free>>;
+using Extension = std::unique_ptr<X509_EXTENSION, FreeBy<X509_EXTENSION_free>>;
+using Bio = std::unique_ptr<BIO, FreeBy<BIO_free_all>>;
 
 constexpr long day_s = 24 * 3600;
 

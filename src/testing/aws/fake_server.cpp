@@ -14,6 +14,7 @@
 #include <boost/asio/ssl.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
+#include <boost/beast/http/status.hpp>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -38,31 +39,14 @@ namespace {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+using boost::beast::http::int_to_status;
+using boost::beast::http::obsolete_reason;
 using boost::system::error_code;
 using TlsStream = asio::ssl::stream<tcp::socket>;
 
 constexpr std::size_t largest_head_bytes = 64 * 1024;
 constexpr std::size_t largest_body_bytes = 16 * 1024 * 1024;
 constexpr std::string_view target_prefix = "DynamoDB_20120810.";
-
-std::string_view reason(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 404:
-      return "Not Found";
-    case 411:
-      return "Length Required";
-    case 413:
-      return "Payload Too Large";
-    case 500:
-      return "Internal Server Error";
-    default:
-      return "Status";
-  }
-}
 
 // "Thu, 01 Jan 2026 00:00:00 GMT"
 std::string date_header(Time time) {
@@ -84,7 +68,8 @@ std::string date_header(Time time) {
 
 std::string http_answer(const FakeAnswer& answer, Time now, bool crc32, std::uint64_t number) {
   std::string out =
-      "HTTP/1.1 " + std::to_string(answer.status) + ' ' + std::string(reason(answer.status)) +
+      "HTTP/1.1 " + std::to_string(answer.status) + ' ' +
+      std::string(obsolete_reason(int_to_status(static_cast<unsigned>(answer.status)))) +
       "\r\nServer: fake-dynamodb\r\nDate: " + date_header(now) +
       "\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: " + std::to_string(answer.body.size()) +
       "\r\nx-amzn-RequestId: FAKE" + std::to_string(number);

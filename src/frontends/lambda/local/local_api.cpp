@@ -15,6 +15,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
+#include <boost/beast/http/status.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <cerrno>
 #include <condition_variable>
@@ -104,27 +105,6 @@ void read_error(InvocationOutcome& outcome) {
   };
   if (outcome.error_type.empty()) outcome.error_type = text("errorType");
   outcome.error_message = text("errorMessage");
-}
-
-std::string_view reason_of(unsigned status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 202:
-      return "Accepted";
-    case 400:
-      return "Bad Request";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 413:
-      return "Payload Too Large";
-    case 500:
-      return "Internal Server Error";
-    default:
-      return "Status";
-  }
 }
 
 std::string error_json(std::string_view type, std::string_view message) {
@@ -349,7 +329,8 @@ class LocalApi::Impl::Session : public std::enable_shared_from_this<Session> {
     }
     const bool half = fault && fault->kind == ApiFault::Kind::half_answer;
     const bool last = half || discard_;
-    answer_head_ = "HTTP/1.1 " + std::to_string(status) + ' ' + std::string(reason_of(status)) +
+    answer_head_ = "HTTP/1.1 " + std::to_string(status) + ' ' +
+                   std::string(lhttp::obsolete_reason(lhttp::int_to_status(status))) +
                    "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
                    (last ? "\r\nConnection: close\r\n\r\n" : "\r\n\r\n") + body;
     if (half) answer_head_.erase(answer_head_.size() - (body.size() + 1) / 2);

@@ -1,0 +1,14 @@
+// What OpenSSL makes, as something that a std::unique_ptr frees: std::unique_ptr<X509, FreeBy<X509_free>>.
+#pragma once
+
+namespace once::tls {
+
+template <auto free_it>
+struct FreeBy {
+  template <class T>
+  void operator()(T* thing) const noexcept {
+    free_it(thing);
+  }
+};
+
+}  // namespace once::tls

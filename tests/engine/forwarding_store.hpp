@@ -1,0 +1,41 @@
+// A store that passes everything on to another: the base of those that do something else here and there.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <once/store.hpp>
+
+namespace once::testing {
+
+class ForwardingStore : public Store {
+ public:
+  explicit ForwardingStore(std::shared_ptr<Store> inner) : inner_(std::move(inner)) {}
+
+  void insert(RecordPtr record, Done done) override { inner_->insert(std::move(record), std::move(done)); }
+  void replace(RecordPtr record, Seen seen, Done done) override {
+    inner_->replace(std::move(record), seen, std::move(done));
+  }
+  void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override {
+    inner_->replace_with(std::move(record), seen, std::move(companion), std::move(done));
+  }
+  void remove(std::string key, Seen seen, Done done) override { inner_->remove(std::move(key), seen, std::move(done)); }
+  void get(std::string key, Done done) override { inner_->get(std::move(key), std::move(done)); }
+  void list(ListQuery query, Callback<void(ListPage)> done) override {
+    inner_->list(std::move(query), std::move(done));
+  }
+  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
+    inner_->sweep(now, limit, std::move(done));
+  }
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return inner_->time(); }
+  [[nodiscard]] Capabilities capabilities() const noexcept override { return inner_->capabilities(); }
+  [[nodiscard]] std::string name() const override { return inner_->name(); }
+
+ protected:
+  const std::shared_ptr<Store> inner_;
+};
+
+}  // namespace once::testing
