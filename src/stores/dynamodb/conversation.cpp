@@ -1,0 +1,191 @@
+#include "stores/dynamodb/conversation.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace once::stores::dynamodb {
+
+thread_local const Core::Completing* Core::completing = nullptr;
+
+namespace {
+
+std::unique_ptr<ItemFormat> make_format(const DynamoDbOptions& options) {
+  return options.dialect == DynamoDbDialect::native ? make_native_format(options) : make_powertools_format(options);
+}
+
+// What people can do about a refusal by the service. The kinds are about what the caller can do.
+Error error_of(const ServiceAnswer& answer, int status, Access access, const std::string& table) {
+  const std::string& type = answer.error_type;
+  const auto is = [&](std::initializer_list<std::string_view> types) {
+    return std::find(types.begin(), types.end(), type) != types.end();
+  };
+  const auto said = [&](std::string_view advice) {
+    std::string text = type.empty() ? "status " + std::to_string(status) : type;
+    if (!answer.message.empty()) text += ": " + answer.message;
+    if (!advice.empty()) text += " (" + std::string(advice) + ")";
+    return text;
+  };
+  const auto has = [&](std::string_view part) { return answer.message.find(part) != std::string::npos; };
+  if (is({"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded", "Throttling",
+          "TransactionConflictException", "ReplicatedWriteConflictException", "LimitExceededException"}) ||
+      status == 429) {
+    return {ErrorKind::unavailable, said("")};
+  }
+  if (type == "TransactionInProgressException") return {ErrorKind::in_doubt, said("")};  // An earlier try of the same.
+  if (is({"ExpiredTokenException", "RequestExpired"})) return {ErrorKind::unavailable, said("renew the credentials")};
+  if (status >= 500) return {access == Access::write ? ErrorKind::in_doubt : ErrorKind::unavailable, said("")};
+  if (type == "ResourceNotFoundException") {
+    return {ErrorKind::misuse,
+            said("is '" + table + "' the table's name, and the region right? `once table create` makes a table")};
+  }
+  if (type == "AccessDeniedException") {
+    return {ErrorKind::misuse, said("`once table check` prints the policy that is needed")};
+  }
+  if (type == "ValidationException" &&
+      (has("does not match the schema") || has("Missing the key") || has("Type mismatch for key"))) {
+    return {ErrorKind::misuse, said("the table's primary key is another than the store was told; `once table check` "
+                                    "compares them")};
+  }
+  return {ErrorKind::misuse, said("")};
+}
+
+// What came is not DynamoDB's, or was damaged on the way.
+Outcome unreadable(const aws::Reply& reply, Access access, const std::string& why) {
+  Outcome outcome;
+  outcome.error = Error{access == Access::write ? ErrorKind::in_doubt : ErrorKind::unavailable,
+                        "status " + std::to_string(reply.status) + " with an answer that cannot be read (" + why +
+                            "): does the endpoint speak DynamoDB's protocol?"};
+  return outcome;
+}
+
+}  // namespace
+
+void append_conditions(std::string& body,
+                       std::initializer_list<std::pair<std::string_view, const Condition*>> conditions) {
+  std::string names;
+  Item values;
+  for (const auto& [what, condition] : conditions) {
+    if (condition == nullptr) continue;
+    body += ",\"";
+    body += what;
+    body += "\":";
+    append_json_string(body, condition->expression);
+    for (const auto& [placeholder, name] : condition->names) {
+      if (!names.empty()) names += ',';
+      append_json_string(names, placeholder);
+      names += ':';
+      append_json_string(names, name);
+    }
+    for (const Attribute& value : condition->values) values.add(value.name, value.value);
+  }
+  if (!names.empty()) body += ",\"ExpressionAttributeNames\":{" + names + "}";
+  if (!values.empty()) {
+    body += ",\"ExpressionAttributeValues\":";
+    append_json(body, values);
+  }
+}
+
+Core::Core(const DynamoDbOptions& options, aws::Transport& transport)
+    : options_(options), transport_(transport), format_(make_format(options)), name_("dynamodb:" + options.table) {
+  name_only_ = "{\"TableName\":";
+  append_json_string(name_only_, options.table);
+  table_ = name_only_;
+  if (options.count_capacity) table_ += ",\"ReturnConsumedCapacity\":\"TOTAL\"";
+  absent_ = {.expression = "attribute_not_exists(#c_key)", .names = {{"#c_key", options.partition_key}}, .values = {}};
+}
+
+bool Core::in_completion() const noexcept {
+  for (const Completing* at = completing; at != nullptr; at = at->outer) {
+    if (at->core == this) return true;
+  }
+  return false;
+}
+
+void Core::call(std::shared_ptr<Core> self, std::string_view operation, std::string body, Access access, bool wanted,
+                Callback<void(Outcome, std::optional<StoreTime>)> then) {
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  body += '}';
+  transport_.call({.operation = std::string(operation), .body = std::move(body), .repeatable = access == Access::read},
+                  [self = std::move(self), access, wanted, sent = options_.clock->uptime(),
+                   then = std::move(then)](aws::Reply reply) mutable {
+                    if (reply.time) self->learn(*reply.time, sent);
+                    then(self->outcome_of(reply, access, wanted), reply.time);
+                  });
+}
+
+DynamoDbStatus Core::status() const {
+  DynamoDbStatus status{.table = options_.table, .endpoint = transport_.name(), .calls = calls_.load()};
+  const std::lock_guard lock(clock_mutex_);
+  status.capacity_units = capacity_units_;
+  if (index != Index::not_asked) status.uses_index = index == Index::there;
+  return status;
+}
+
+Outcome Core::outcome_of(const aws::Reply& reply, Access access, bool wanted) {
+  Outcome outcome;
+  if (reply.error) {
+    outcome.error = *reply.error;
+    if (access == Access::read && outcome.error->kind == ErrorKind::in_doubt)
+      outcome.error->kind = ErrorKind::unavailable;
+    return outcome;
+  }
+  const bool good = reply.status == 200;
+  const bool is_json = reply.body.starts_with('{');
+  if (!is_json || !good || wanted || options_.count_capacity) {
+    auto read = answer_from_json(reply.body);
+    if (const Error* error = std::get_if<Error>(&read); error != nullptr || !is_json) {
+      return unreadable(reply, access, error != nullptr ? error->message : "it is no JSON object");
+    }
+    outcome.answer = std::get<ServiceAnswer>(std::move(read));
+    if (options_.count_capacity) {
+      const std::lock_guard lock(clock_mutex_);
+      capacity_units_ += outcome.answer.capacity_units;
+    }
+  }
+  if (good) return outcome;
+  if (outcome.answer.error_type == "ConditionalCheckFailedException") {
+    outcome.condition_failed = true;
+  } else if (outcome.answer.error_type == "TransactionCanceledException") {
+    outcome.cancelled = true;
+  } else {
+    outcome.error = error_of(outcome.answer, reply.status, access, options_.table);
+  }
+  return outcome;
+}
+
+void fail(const CorePtr& core, Done& done, Error error) {
+  error = core->named(std::move(error));
+  core->complete(done, Answer::fail(error.kind, std::move(error.message)));
+}
+
+void cannot_keep(const CorePtr& core, Done& done, Error error) {
+  core->complete(done, Answer::cannot_keep(core->named(std::move(error)).message));
+}
+
+void give(const CorePtr& core, Done& done, Answer::Status status, const std::string& key,
+          const std::optional<Item>& item, std::optional<StoreTime> time) {
+  Answer answer;
+  answer.status = status;
+  answer.time = time;
+  if (item) {
+    auto record = core->format().decode(*item);
+    if (Error* error = std::get_if<Error>(&record)) return fail(core, done, std::move(*error));
+    answer.record = share(std::get<Record>(std::move(record)));
+    if (answer.record->key != key) {
+      return fail(core, done,
+                  {ErrorKind::corrupt,
+                   "the item of the key '" + printable(key) + "' holds the record of another: repair or delete it"});
+    }
+  }
+  core->complete(done, std::move(answer));
+}
+
+void read_item(const CorePtr& core, const Item& primary_key, Callback<void(Outcome, std::optional<StoreTime>)> then) {
+  std::string body = core->table();
+  body += ",\"ConsistentRead\":true,\"Key\":";
+  append_json(body, primary_key);
+  core->call(core, "GetItem", std::move(body), Access::read, true, std::move(then));
+}
+
+}  // namespace once::stores::dynamodb

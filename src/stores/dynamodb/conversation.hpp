@@ -1,0 +1,153 @@
+// What the parts of the store share: its conversation with the service, and the answers that its operations end with.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <once/aws/client.hpp>
+#include <once/error.hpp>
+#include <once/store.hpp>
+#include <once/stores/dynamodb.hpp>
+
+#include "stores/dynamodb/item_format.hpp"
+
+namespace once::stores::dynamodb {
+
+// `"ConditionExpression":"…"` under any name, then the names and values of all conditions.
+void append_conditions(std::string& body,
+                       std::initializer_list<std::pair<std::string_view, const Condition*>> conditions);
+
+// A reply, read: either an answer or an error.
+struct Outcome {
+  bool condition_failed = false;
+  bool cancelled = false;  // A transaction: answer.reasons.
+  ServiceAnswer answer;
+  std::optional<Error> error;
+};
+
+enum class Access : std::uint8_t { read, write };
+
+// What completions need: it outlives the store if that is destroyed in one of them.
+class Core {
+ public:
+  Core(const DynamoDbOptions& options, aws::Transport& transport);
+
+  [[nodiscard]] const DynamoDbOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const ItemFormat& format() const noexcept { return *format_; }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] const Condition& absent() const noexcept { return absent_; }
+  // The beginning of every request: an open brace, the table, whether to tell the capacity.
+  [[nodiscard]] const std::string& table() const noexcept { return table_; }
+  // Of those that consume none.
+  [[nodiscard]] const std::string& name_only() const noexcept { return name_only_; }
+
+  [[nodiscard]] Error named(Error error) const {
+    error.message = name_ + ": " + error.message;
+    return error;
+  }
+
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept {
+    const std::lock_guard lock(clock_mutex_);
+    return store_clock_.at(options_.clock->uptime());
+  }
+
+  // Operations under way, and the completion that this thread is in.
+  void begin() noexcept {
+    const std::lock_guard lock(mutex_);
+    ++under_way_;
+  }
+  void end() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (--under_way_ == 0) none_under_way_.notify_all();
+  }
+  void wait() noexcept {
+    std::unique_lock lock(mutex_);
+    none_under_way_.wait(lock, [&] { return under_way_ == 0; });
+  }
+  [[nodiscard]] bool in_completion() const noexcept;
+  // Ends an operation.
+  template <class Done, class Value>
+  void complete(Done& done, Value value) noexcept {
+    {
+      const Completing here{this, completing};
+      completing = &here;
+      done(std::move(value));
+      completing = here.outer;
+    }
+    done = nullptr;  // What it holds may be a reference to the store.
+    end();
+  }
+
+  // Sends one call. `then` is called with what came of it; the body of a good answer is read if it is wanted.
+  void call(std::shared_ptr<Core> self, std::string_view operation, std::string body, Access access, bool wanted,
+            Callback<void(Outcome, std::optional<StoreTime>)> then);
+
+  // Whether the index of open records is there, once that is known.
+  enum class Index : std::uint8_t { not_asked, there, absent };
+  std::atomic<Index> index{Index::not_asked};
+
+  // Where the last sweep stopped; empty: at the end or never begun. If it was for the number of pages, its lap over the
+  // table is done in several calls, which all have the same `now`.
+  struct Lap {
+    std::optional<Item> position;
+    bool goes_on = false;
+    Time now{};
+  };
+  std::mutex lap_mutex;
+  Lap lap;
+
+  [[nodiscard]] DynamoDbStatus status() const;
+
+ private:
+  struct Completing {
+    const Core* core;
+    const Completing* outer;
+  };
+  static thread_local const Completing* completing;
+
+  void learn(StoreTime told, Uptime sent) noexcept {
+    const std::lock_guard lock(clock_mutex_);
+    store_clock_.learn(told, sent, options_.clock->uptime());
+  }
+
+  Outcome outcome_of(const aws::Reply& reply, Access access, bool wanted);
+
+  const DynamoDbOptions options_;
+  aws::Transport& transport_;  // The store's, which waits for the operations under way.
+  const std::unique_ptr<ItemFormat> format_;
+  const std::string name_;
+  std::string table_;
+  std::string name_only_;
+  Condition absent_;
+  std::atomic<std::uint64_t> calls_{0};
+
+  mutable std::mutex clock_mutex_;
+  StoreClock store_clock_;
+  double capacity_units_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable none_under_way_;
+  std::size_t under_way_ = 0;
+};
+
+using CorePtr = std::shared_ptr<Core>;
+
+// Each ends an operation: with an error that says whose it is, …
+void fail(const CorePtr& core, Done& done, Error error);
+// … for a record that this store can never keep, …
+void cannot_keep(const CorePtr& core, Done& done, Error error);
+// … with the record in an item that was asked for by `key`, as an answer of this status.
+void give(const CorePtr& core, Done& done, Answer::Status status, const std::string& key,
+          const std::optional<Item>& item, std::optional<StoreTime> time);
+
+// GetItem. `then` gets the item, or nothing.
+void read_item(const CorePtr& core, const Item& primary_key, Callback<void(Outcome, std::optional<StoreTime>)> then);
+
+}  // namespace once::stores::dynamodb

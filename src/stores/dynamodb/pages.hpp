@@ -1,0 +1,14 @@
+// The operations over many records: pages of a list, and sweeps.
+#pragma once
+
+#include <cstddef>
+
+#include "stores/dynamodb/conversation.hpp"
+
+namespace once::stores::dynamodb {
+
+// Operations that have begun; `done` is called with a page, or with what a sweep removed.
+void list(const CorePtr& core, ListQuery query, Callback<void(ListPage)> done);
+void sweep(const CorePtr& core, Time now, std::size_t limit, Callback<void(SweepAnswer)> done);
+
+}  // namespace once::stores::dynamodb

@@ -1,0 +1,157 @@
+#include "stores/dynamodb/writes.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace once::stores::dynamodb {
+
+namespace {
+
+void send(const CorePtr& core, Write write, int tries);
+
+// The condition did not hold, but the answer has no item: it is looked for.
+void look_for_item(const CorePtr& core, Write write, int tries) {
+  const auto primary_key = core->format().primary_key(write.key);
+  if (const Error* error = std::get_if<Error>(&primary_key)) return fail(core, write.done, *error);
+  read_item(core, std::get<Item>(primary_key),
+            [core, tries, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
+              if (outcome.error) return fail(core, write.done, *std::move(outcome.error));
+              if (outcome.answer.item || !write.is_insert) {
+                return give(core, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
+              }
+              // It was removed in between, and nothing is never in an insert's way.
+              constexpr int most_tries = 10;
+              if (tries == most_tries) {
+                return fail(core, write.done, {ErrorKind::unavailable, "what is in the way comes and goes"});
+              }
+              send(core, std::move(write), tries + 1);
+            });
+}
+
+void send(const CorePtr& core, Write write, int tries) {
+  std::string body = write.is_insert ? write.body : std::move(write.body);
+  const std::string_view operation = write.operation;
+  core->call(core, operation, std::move(body), Access::write, false,
+             [core, tries, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
+               if (outcome.error) {
+                 // Its own measure is stricter, so this is a limit that the service has changed.
+                 const bool too_large = outcome.answer.error_type == "ValidationException" &&
+                                        outcome.answer.message.find("Item size") != std::string::npos;
+                 return (too_large ? cannot_keep : fail)(core, write.done, *std::move(outcome.error));
+               }
+               if (!outcome.condition_failed) {
+                 return give(core, write.done, Answer::Status::done, write.key, std::nullopt, time);
+               }
+               if (outcome.answer.item) {
+                 return give(core, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
+               }
+               if (core->options().consistent_fallback) return look_for_item(core, std::move(write), tries);
+               if (write.is_insert) {
+                 return fail(core, write.done,
+                             {ErrorKind::misuse,
+                              "the endpoint does not tell which record is in the way "
+                              "(ReturnValuesOnConditionCheckFailure): turn consistent_fallback on"});
+               }
+               give(core, write.done, Answer::Status::refused, write.key, std::nullopt, time);
+             });
+}
+
+// The user's writes were refused. That the record would have been refused as well need not show in the answer, as the
+// service says nowhere that it looks at every condition: the record is read, so that a lost claim is not told as a
+// refused write, nor a transaction that had happened before as one that has not.
+void decline(const CorePtr& core, Transaction transaction, Error why) {
+  const auto primary_key = core->format().primary_key(transaction.key);
+  if (const Error* error = std::get_if<Error>(&primary_key)) return fail(core, transaction.done, *error);
+  read_item(core, std::get<Item>(primary_key),
+            [core, why = std::move(why), transaction = std::move(transaction)](Outcome outcome,
+                                                                               std::optional<StoreTime> time) mutable {
+              if (outcome.error) {
+                return fail(core, transaction.done,
+                            {ErrorKind::unavailable,
+                             why.message + "; and then the record could not be read: " + outcome.error->message});
+              }
+              std::optional<Item>& item = outcome.answer.item;
+              if (item) {
+                const auto record = core->format().decode(*item);
+                const Record* found = std::get_if<Record>(&record);
+                if (found != nullptr && found->owner == transaction.seen.owner &&
+                    found->revision == transaction.seen.revision) {
+                  why = core->named(std::move(why));
+                  return core->complete(transaction.done, Answer::decline(why.kind, std::move(why.message)));
+                }
+              }
+              give(core, transaction.done, Answer::Status::refused, transaction.key, item, time);
+            });
+}
+
+// Nothing was written: because of the record, which comes first, or of one of the writes behind it.
+void end_cancelled(const CorePtr& core, Transaction transaction, ServiceAnswer answer, std::optional<StoreTime> time) {
+  using Reason = ServiceAnswer::Reason;
+  const auto passes = [](const Reason& reason) {
+    return reason.code == "TransactionConflict" || reason.code == "ProvisionedThroughputExceeded" ||
+           reason.code == "ThrottlingError";
+  };
+  const auto said = [](const Reason& reason) {
+    return reason.message.empty() ? reason.code : reason.code + ": " + reason.message;
+  };
+  std::vector<Reason>& reasons = answer.reasons;
+  if (reasons.size() != transaction.items->size() + 1) {
+    return decline(core, std::move(transaction), {ErrorKind::misuse, answer.error_type + ": " + answer.message});
+  }
+  const Reason& own = reasons.front();
+  if (own.code == "ConditionalCheckFailed") {
+    if (own.item || !core->options().consistent_fallback) {
+      return give(core, transaction.done, Answer::Status::refused, transaction.key, own.item, time);
+    }
+    return look_for_item(core,
+                         {.operation = {}, .body = {}, .key = transaction.key, .done = std::move(transaction.done)}, 0);
+  }
+  if (own.code != "None") {
+    return fail(core, transaction.done,
+                {passes(own) ? ErrorKind::unavailable : ErrorKind::misuse, "the record: " + said(own)});
+  }
+  const Reason* passing = nullptr;
+  for (std::size_t i = 1; i < reasons.size(); ++i) {
+    const Reason& reason = reasons[i];
+    if (reason.code == "None") continue;
+    if (passes(reason)) {
+      passing = &reason;
+      continue;
+    }
+    // A condition may hold another time, all else is wrong with the write itself.
+    const ErrorKind kind = reason.code == "ConditionalCheckFailed" ? ErrorKind::unavailable : ErrorKind::misuse;
+    Error why{kind, transaction.items->name(i - 1) + ": " + said(reason)};
+    return decline(core, std::move(transaction), std::move(why));
+  }
+  fail(core, transaction.done,
+       {ErrorKind::unavailable, passing == nullptr ? answer.error_type + ": " + answer.message : said(*passing)});
+}
+
+}  // namespace
+
+void send(const CorePtr& core, Write write) { send(core, std::move(write), 0); }
+
+void append_write_condition(std::string& body, const Condition& condition) {
+  append_conditions(body, {{"ConditionExpression", &condition}});
+  body += ",\"ReturnValuesOnConditionCheckFailure\":\"ALL_OLD\"";
+}
+
+void transact(const CorePtr& core, Transaction transaction) {
+  std::string body = std::move(transaction.body);
+  core->call(core, "TransactWriteItems", std::move(body), Access::write, false,
+             [core, transaction = std::move(transaction)](Outcome outcome, std::optional<StoreTime> time) mutable {
+               if (outcome.cancelled) {
+                 return end_cancelled(core, std::move(transaction), std::move(outcome.answer), time);
+               }
+               if (!outcome.error) {
+                 return give(core, transaction.done, Answer::Status::done, transaction.key, std::nullopt, time);
+               }
+               // The record alone was good enough to be inserted: it is for what comes with it.
+               if (outcome.error->kind == ErrorKind::misuse) {
+                 return decline(core, std::move(transaction), *std::move(outcome.error));
+               }
+               fail(core, transaction.done, *std::move(outcome.error));
+             });
+}
+
+}  // namespace once::stores::dynamodb
