@@ -38,6 +38,7 @@ test:
 	@tools/node-tools >/dev/null
 	@command -v go >/dev/null || $(SETUP) go
 	@tools/go-tools >/dev/null
+	@tools/lambda-emulator >/dev/null
 	@tools/test dev
 
 bench:

@@ -1,6 +1,7 @@
 // A Lambda function for tests of processes: does what its events say.
 //
 //   {"do": "echo"}                gives the event back
+//   {"do": "double", "text": ""}  gives {"text": ""} with the text twice over
 //   {"do": "fail"}                throws FunctionError "Declined"
 //   {"do": "exit"}                ends the process with exit code 3
 //   {"do": "hang"}                never answers
@@ -9,6 +10,10 @@
 //   {"do": "environment"}         answers with the variables that Lambda sets
 //   {"do": "charge", "id": "x"}   an operation made idempotent on $ONCE_STORE: charges once, by a line in $NOTES
 //   {"do": "charge", "id": "x", "gate": true}   the same, and then waits for $GATE, a fifo, under a lease of 1 s
+//   {"do": "charge", "id": "x", "hold": true}   the same, and nobody takes it over
+//
+// STREAM=1 in its environment: it streams. {"pieces": ["a", "b"]} is written piece by piece; with "break": true it
+// throws FunctionError "Broken" behind them; with "head": {...} that is the head of an HTTP answer.
 //
 // INIT=fail in its environment: it cannot be made; INIT=exit: it ends before it asks; INIT=hang: it never asks.
 #include <fcntl.h>
@@ -64,6 +69,10 @@ class TestFunction {
     const json event = json::parse(event_text);
     const std::string what = event.at("do");
     if (what == "echo") return std::string(event_text);
+    if (what == "double") {
+      const std::string text = event.at("text");
+      return json({{"text", text + text}}).dump();
+    }
     if (what == "fail") throw once::lambda::FunctionError("Declined", "the card was declined");
     if (what == "exit") _exit(3);
     if (what == "hang") {
@@ -104,7 +113,8 @@ class TestFunction {
           once::EngineOptions{.store = once::open_store(variable("ONCE_STORE")), .scope = "payments"});
     }
     once::Request request = engine_->request(event.at("id").get<std::string>(), {});
-    request.policy = once::Policy{.lease = once::Millis{1'000}};
+    request.policy = once::Policy{.lease = once::Millis{1'000},
+                                  .on_lapse = event.contains("hold") ? once::OnLapse::hold : once::OnLapse::takeover};
     const once::Outcome outcome = engine_->run(std::move(request), [&](once::Context& context) {
       append("charge " + event.at("id").get<std::string>());
       if (event.contains("gate")) wait_for_gate();
@@ -117,7 +127,10 @@ class TestFunction {
       return response.dump();
     }
     if (outcome.kind == once::Outcome::Kind::conflict) throw once::lambda::FunctionError("Conflict", "under way");
-    if (!outcome.has_result()) throw once::lambda::FunctionError("NotCharged", outcome.error.message);
+    if (!outcome.has_result()) {
+      throw once::lambda::FunctionError("NotCharged",
+                                        std::string(to_string(outcome.kind)) + ": " + outcome.error.message);
+    }
     return outcome.result.bytes;
   }
 
@@ -126,11 +139,19 @@ class TestFunction {
   std::unique_ptr<once::Engine> engine_;
 };
 
+void stream(std::string_view event_text, const once::lambda::Invocation&, once::lambda::ResponseStream& response) {
+  const json event = json::parse(event_text);
+  if (event.contains("head")) response.http_head(event.at("head").dump());
+  for (const std::string piece : event.at("pieces")) response.write(piece);
+  if (event.contains("break")) throw once::lambda::FunctionError("Broken", "no more of it");
+}
+
 }  // namespace
 
 int main() {
   if (variable("INIT") == "exit") return 7;
   if (variable("INIT") == "hang") hang();
+  if (variable("STREAM") == "1") return once::lambda::run(once::lambda::StreamingHandler(stream));
   return once::lambda::run([]() -> once::lambda::Handler {
     if (variable("INIT") == "fail") throw std::runtime_error("no configuration");
     const auto function = std::make_shared<TestFunction>();

@@ -1,4 +1,4 @@
-// Preloaded into a program (LD_PRELOAD), kills it with SIGKILL before its N-th step.
+// Preloaded into a program (LD_PRELOAD), kills it with SIGKILL before its N-th step, or stops it there.
 //
 // A step is a system call by which others can see what the program does: on a socket or a file, sending, writing,
 // syncing, connecting, closing; and one that has received something, before the program knows of it. How often it looks
@@ -6,6 +6,9 @@
 //
 //   ONCE_KILL_BEFORE   N, from 1 on; not set or 0: it lives
 //   ONCE_KILL_LOG      a file that gets the name of each step, a line each
+//   ONCE_KILL_FROM     connect: they are counted from the first connection that it makes, which is none itself
+//   ONCE_KILL_SIGNAL   STOP: it is stopped in place of killed; after SIGCONT it goes on with the step
+//   ONCE_KILL_MARK     a file that is made when it is killed or stopped; programs that find it there live
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -20,6 +23,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 namespace {
 
@@ -29,9 +33,23 @@ struct Plan {
     if (const char* const path = std::getenv("ONCE_KILL_LOG")) {
       log = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     }
+    if (const char* const from = std::getenv("ONCE_KILL_FROM")) from_connect = std::string_view(from) == "connect";
+    if (const char* const name = std::getenv("ONCE_KILL_SIGNAL"))
+      signal = std::string_view(name) == "STOP" ? SIGSTOP : SIGKILL;
+    mark = std::getenv("ONCE_KILL_MARK");
+  }
+  // Makes the mark, unless it is there.
+  [[nodiscard]] bool is_first() const {
+    if (mark == nullptr) return true;
+    const int fd = ::open(mark, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) ::syscall(SYS_close, fd);
+    return fd >= 0;
   }
   long kill_before = 0;
   int log = -1;
+  bool from_connect = false;
+  int signal = SIGKILL;
+  const char* mark = nullptr;
 };
 
 const Plan& plan() {
@@ -52,10 +70,7 @@ void step(const char* name, int fd) {
       const std::string line = std::string(name) + "\n";
       static_cast<void>(::syscall(SYS_write, plan().log, line.data(), line.size()));
     }
-    if (number == plan().kill_before) {
-      ::kill(::getpid(), SIGKILL);
-      for (;;) ::pause();
-    }
+    if (number == plan().kill_before && plan().is_first()) ::raise(plan().signal);
   }
   errno = error;
 }
@@ -87,8 +102,15 @@ STEP(int, fsync, (int fd), fd)
 STEP(int, fdatasync, (int fd), fd)
 STEP(int, ftruncate, (int fd, off_t size), fd, size)
 STEP(int, ftruncate64, (int fd, off64_t size), fd, size)
-STEP(int, connect, (int fd, const sockaddr* address, socklen_t size), fd, address, size)
 STEP(int, close, (int fd), fd)
+
+PUBLIC int connect(int fd, const sockaddr* address, socklen_t size) {
+  static auto* const original = next<int(int, const sockaddr*, socklen_t)>("connect");
+  step("connect", fd);
+  const int result = original(fd, address, size);
+  if (plan().from_connect) armed.store(true);
+  return result;
+}
 
 PUBLIC ssize_t recv(int fd, void* data, size_t size, int flags) {
   static auto* const original = next<ssize_t(int, void*, size_t, int)>("recv");
