@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -32,6 +34,8 @@ namespace once::cli {
 
 namespace {
 
+using Steady = std::chrono::steady_clock;
+
 struct SqsOptions {
   StoreOptions store;
   std::string queue;
@@ -54,6 +58,7 @@ struct SqsOptions {
   std::size_t parallel = 1;
   std::string visibility = "30s";
   std::string receive_wait;
+  std::string stop_within;
   std::string retry_after;
   std::string post;
   std::string post_timeout = "30s";
@@ -88,8 +93,11 @@ sqs::PollerOptions poller_options(const SqsOptions& options) {
   out.validation = options.validate;
   out.parallel = options.parallel;
   out.visibility = parse_duration(options.visibility, "--visibility");
-  out.wait = options.receive_wait.empty() ? Millis(options.drain ? 1'000 : 20'000)
-                                          : parse_duration(options.receive_wait, "--receive-wait");
+  if (!options.receive_wait.empty()) {
+    out.wait = parse_duration(options.receive_wait, "--receive-wait");
+  } else if (options.drain) {
+    out.wait = Millis{1'000};
+  }
   out.drain = options.drain;
   if (!options.retry_after.empty()) out.retry_after = parse_duration(options.retry_after, "--retry-after");
   out.on_poison = sqs_dead_end(options.on_poison);
@@ -128,7 +136,7 @@ std::shared_ptr<aws::Client> sqs_client(const SqsOptions& options, Millis waits)
 // A line of the log: everything as JSON, or what needs somebody's attention in words.
 class SqsLog {
  public:
-  SqsLog(bool json, bool verbose) : json_(json), verbose_(verbose) {}
+  SqsLog(bool json, bool verbose, Millis visibility) : json_(json), verbose_(verbose), visibility_(visibility) {}
 
   void operator()(const sqs::PollEvent& event) const {
     if (json_) return write_json(event);
@@ -153,6 +161,9 @@ class SqsLog {
         return say(message + " is done and could not be deleted; it will be when it comes again" + why);
       case Kind::pause:
         return say("nothing is received for " + show_duration(event.pause) + why);
+      case Kind::abandoned:
+        return say("an answer of the queue is not waited for; messages that it gives with it are hidden for " +
+                   show_duration(visibility_));
     }
   }
 
@@ -175,6 +186,8 @@ class SqsLog {
         return "not_deleted";
       case Kind::pause:
         return "pause";
+      case Kind::abandoned:
+        return "abandoned";
     }
     return "?";
   }
@@ -183,7 +196,7 @@ class SqsLog {
     nlohmann::ordered_json line{{"time", rfc3339(system_clock()->now())}, {"event", word(event.kind)}};
     if (event.kind == sqs::PollEvent::Kind::pause) {
       line["pause_ms"] = event.pause.count();
-    } else {
+    } else if (event.kind != sqs::PollEvent::Kind::abandoned) {
       line["message_id"] = event.id;
       line["key"] = event.key;
       line["receive_count"] = event.receive_count;
@@ -205,12 +218,28 @@ class SqsLog {
 
   const bool json_;
   const bool verbose_;
+  const Millis visibility_;
+};
+
+// One more, for as long as this lives.
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { --count_; }
+
+ private:
+  std::atomic<int>& count_;
 };
 
 class Sqs {
  public:
   Sqs(const SqsOptions& options, std::vector<std::string> command)
-      : options_(options), command_(std::move(command)), log_(options.json, options.verbose) {
+      : options_(options),
+        command_(std::move(command)),
+        log_(options.json, options.verbose, parse_duration(options.visibility, "--visibility")) {
+    if (!options.stop_within.empty()) stop_within_ = parse_duration(options.stop_within, "--stop-within");
     policy_.lease = parse_duration(options.lease, "--lease");
     policy_.retention = parse_duration(options.retention, "--retention");
     policy_.on_lapse = options.on_lapse == "hold" ? OnLapse::hold : OnLapse::takeover;
@@ -235,6 +264,7 @@ class Sqs {
 
     std::atomic<int> cannot_run{0};
     std::atomic<sqs::Poller*> running{nullptr};
+    std::atomic<int> posting{0};
     std::shared_ptr<Commands> commands;  // The engine's threads may know it for longer than this.
     sqs::PolledWork work;
     if (options_.post.empty()) {
@@ -251,12 +281,16 @@ class Sqs {
           });
       work = [commands](const sqs::Message& message, Claim& claim) { return commands->run(message, claim); };
     } else {
-      work = post_work({.url = options_.post,
-                        .content_type = options_.content_type,
-                        .timeout = parse_duration(options_.post_timeout, "--post-timeout"),
-                        .on_failure = rules.fate({.signaled = false, .code = 1}, false),
-                        .on_lapse = policy_.on_lapse,
-                        .derive_name = options_.derive_name.empty() ? "post" : options_.derive_name});
+      sqs::PolledWork post = post_work({.url = options_.post,
+                                        .content_type = options_.content_type,
+                                        .timeout = parse_duration(options_.post_timeout, "--post-timeout"),
+                                        .on_failure = rules.fate({.signaled = false, .code = 1}, false),
+                                        .on_lapse = policy_.on_lapse,
+                                        .derive_name = options_.derive_name.empty() ? "post" : options_.derive_name});
+      work = [&posting, post = std::move(post)](const sqs::Message& message, Claim& claim) {
+        const Counted counted(posting);
+        return post(message, claim);
+      };
     }
 
     EngineOptions engine_options;
@@ -283,7 +317,7 @@ class Sqs {
       }
       over.set();
     });
-    wait(signals, over, the_poller, commands);
+    wait(signals, over, the_poller, commands.get(), posting);
     thread.join();
     if (cannot_run != 0) {
       say("cannot execute '" + escaped(command_.front()) + "': " + std::strerror(cannot_run) +
@@ -309,33 +343,50 @@ class Sqs {
                  policy_.on_lapse);
   }
 
-  void wait(Signals& signals, const Wakeup& over, sqs::Poller& poller,
-            const std::shared_ptr<Commands>& commands) const {
-    int asked = 0;
+  void wait(Signals& signals, const Wakeup& over, sqs::Poller& poller, Commands* commands,
+            const std::atomic<int>& posting) const {
+    int asked = 0;  // The signal that did first.
+    std::optional<Steady::time_point> end_at;
+    const auto end_it = [&](int signal) {
+      // What was posted cannot be taken back: its claim lapses, and its message comes again.
+      if (posting > 0) Signals::die_of(signal);
+      poller.abandon();
+      if (commands != nullptr) commands->end_all();
+    };
     for (;;) {
       pollfd waits[2] = {{.fd = over.fd(), .events = POLLIN, .revents = 0},
                          {.fd = signals.fd(), .events = POLLIN, .revents = 0}};
-      ::poll(waits, 2, -1);
+      ::poll(waits, 2, end_at ? left_until(*end_at) : -1);
       if (waits[0].revents != 0) return;
       while (const auto signal = signals.next()) {
         if (signal->number == SIGTSTP) Signals::stop_ourselves();
         if (!Signals::ends_us(signal->number)) continue;
-        if (++asked == 1) {
-          log_.note("ending: what runs is let finish, nothing else is begun. Once more ends it.");
-          poller.stop();
+        if (asked != 0) {
+          end_it(signal->number);
           continue;
         }
-        // What was posted cannot be taken back: its claim lapses, and its message comes again.
-        if (!commands) Signals::die_of(signal->number);
-        poller.abandon();
-        commands->end_all();
+        asked = signal->number;
+        log_.note("ending: what runs is let finish, nothing else is begun. " +
+                  (stop_within_ ? "In " + show_duration(*stop_within_) + ", or when asked once more, it ends."
+                                : std::string("Once more ends it.")));
+        poller.stop();
+        if (stop_within_) end_at = Steady::now() + *stop_within_;
+      }
+      if (end_at && Steady::now() >= *end_at) {
+        end_it(asked);
+        end_at = Steady::now() + std::chrono::seconds(1);  // For what was about to be posted.
       }
     }
+  }
+  static int left_until(Steady::time_point then) {
+    const auto left = std::chrono::ceil<Millis>(then - Steady::now());
+    return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 3'600'000));
   }
 
   const SqsOptions& options_;
   const std::vector<std::string> command_;
   const SqsLog log_;
+  std::optional<Millis> stop_within_;
   Policy policy_;
 };
 
@@ -352,7 +403,8 @@ ONCE_SQS_MESSAGE_ID, _RECEIVE_COUNT, _SENT_MS, _QUEUE_ARN, _GROUP_ID,
 _DEDUPLICATION_ID and _ATTRIBUTE_NAME in its environment. A command that fails
 leaves its message to the queue, which delivers it again, or moves it to its
 dead-letter queue. SIGTERM lets finish what runs, and waits for an answer of the
-queue that is under way (--receive-wait); a second one ends both.
+queue that is under way (--receive-wait); a second one, or --stop-within, ends
+both.
 
 Exit codes:
     0  ended by a signal, or the queue is empty    126  the command cannot be executed
@@ -397,8 +449,12 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   sqs->add_option("--retry-after", options->retry_after,
                   "When a message that failed comes again, 0s to 12h (default: when its visibility ends)");
-  sqs->add_option("--receive-wait", options->receive_wait,
-                  "How long one request waits for messages, 0s to 20s (default: 20s, with --drain 1s)");
+  sqs->add_option(
+      "--receive-wait", options->receive_wait,
+      "How long one request waits for messages, 0s to 20s: how long it may take to stop (default: 5s, with\n"
+      "--drain 1s)");
+  sqs->add_option("--stop-within", options->stop_within,
+                  "When what still runs so long after SIGTERM is ended, as by a second one (default: it is not)");
   sqs->add_flag("--drain,--once", options->drain, "End when the queue is empty");
   sqs->add_option("--on-failure", options->on_failure,
                   "An exit code that is not 0, or an answer that says no: release (the message stays), keep (final,\n"

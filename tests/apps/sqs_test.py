@@ -50,6 +50,57 @@ class Service(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class SilentQueue(http.server.ThreadingHTTPServer):
+    """A queue that answers requests for messages when it is told to, and notes what else it is asked for."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        self.asked = threading.Event()
+        self.answer = threading.Event()
+        self.shown = []  # Receipt handles of messages that were made visible.
+        super().__init__(("127.0.0.1", 0), SilentQueueHandler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def end(self):
+        self.answer.set()
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request, client_address):
+        pass  # Nobody waits for its answer any more.
+
+
+class SilentQueueHandler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):  # noqa: N802: the name is given
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        operation = self.headers["X-Amz-Target"]
+        answer = {}
+        if operation == "AmazonSQS.GetQueueUrl":
+            answer = {"QueueUrl": self.server.url + "/queue"}
+        elif operation == "AmazonSQS.GetQueueAttributes":
+            answer = {"Attributes": {"QueueArn": "arn:aws:sqs:eu-central-1:000000000000:queue"}}
+        elif operation == "AmazonSQS.ReceiveMessage":
+            self.server.asked.set()
+            self.server.answer.wait(harness.DEADLINE_S)
+            answer = {"Messages": [{"MessageId": "m-1", "ReceiptHandle": "r-1", "Body": "1", "MD5OfBody": "",
+                                    "Attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1"}}]}
+        elif operation == "AmazonSQS.ChangeMessageVisibility" and body["VisibilityTimeout"] == 0:
+            self.server.shown.append(body["ReceiptHandle"])
+        data = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-amz-json-1.0")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
 class Sqs(harness.Case):
     queues = 0
 
@@ -242,6 +293,60 @@ class Sqs(harness.Case):
         self.assertFalse(harness.alive(pid))
         self.assertEqual(self.left(url), (1, 0), "released, and visible again")
 
+    def start_idle(self, *flags):
+        """A poller that waits for messages, and its queue."""
+        queue = SilentQueue()
+        self.addCleanup(queue.end)
+        poller = self.start("sqs", "--queue", "queue", "--endpoint", queue.url, "--visibility", "40s", *flags)
+        self.assertTrue(queue.asked.wait(harness.DEADLINE_S))
+        return poller, queue
+
+    def end_of(self, poller):
+        """Its exit code and what it said."""
+        _, said = poller.communicate(timeout=harness.DEADLINE_S)
+        return poller.returncode, said.decode()
+
+    UNANSWERED = "once: an answer of the queue is not waited for; messages that it gives with it are hidden for 40s\n"
+
+    def test_an_idle_poller_gives_back_what_comes_when_it_stops(self):
+        poller, queue = self.start_idle("-v", "--", "sh", "-c", "echo x >>ran")
+        poller.send_signal(signal.SIGTERM)
+        self.assertIn(b"ending: what runs is let finish", poller.stderr.readline())
+        queue.answer.set()
+        code, said = self.end_of(poller)
+        self.assertEqual((code, queue.shown, self.runs()), (0, ["r-1"], 0))
+        self.assertIn("message m-1 is given back: the poller stops", said)
+        self.assertNotIn(self.UNANSWERED, said)
+
+    def test_a_second_sigterm_ends_an_idle_poller_at_once(self):
+        for work in (["--", "true"], ["--post", "http://127.0.0.1:1/"]):
+            with self.subTest(work=work):
+                poller, queue = self.start_idle("--receive-wait", "20s", *work)
+                poller.send_signal(signal.SIGTERM)
+                self.assertIn(b"Once more ends it", poller.stderr.readline())
+                poller.send_signal(signal.SIGTERM)
+                self.assertEqual(self.end_of(poller), (0, self.UNANSWERED))
+                self.assertFalse(queue.answer.is_set())
+
+    def test_stop_within_ends_an_idle_poller(self):
+        poller, _ = self.start_idle("--receive-wait", "20s", "--stop-within", "100ms", "--json", "--", "true")
+        poller.send_signal(signal.SIGTERM)
+        code, said = self.end_of(poller)
+        note, abandoned = [json.loads(line) for line in said.splitlines()]
+        self.assertEqual((code, note["event"], abandoned["event"]), (0, "note", "abandoned"))
+        self.assertIn("In 100ms, or when asked once more, it ends.", note["why"])
+
+    def test_stop_within_ends_what_runs(self):
+        url = self.make_queue()
+        self.send(url, "1")
+        poller = self.start("sqs", "--queue", self.queue, "--retry-after", "0s", "--receive-wait", "1s", "--stop-within",
+                            "100ms", "--", "sh", "-c", "echo $$ >pid; exec sleep 1000")
+        pid = self.pid_in("pid")
+        poller.send_signal(signal.SIGTERM)
+        self.assertEqual(poller.wait(timeout=harness.DEADLINE_S), 0)
+        self.assertFalse(harness.alive(pid))
+        self.assertEqual(self.left(url), (1, 0), "released, and visible again")
+
     def test_work_that_is_longer_than_visibility_and_lease_is_not_run_by_others(self):
         url = self.make_queue()
         self.fifo("gate")
@@ -333,6 +438,7 @@ class Sqs(harness.Case):
         self.expect(self.drain("--post", "http://127.0.0.1:1/", *run), 64, stderr=b"either a command")
         self.expect(self.drain("--post", "127.0.0.1"), 64, stderr=b"write a URL")
         self.expect(self.drain("--visibility", "1s", *run), 64, stderr=b"visibility")
+        self.expect(self.drain("--stop-within", "soon", *run), 64, stderr=b"--stop-within")
         self.expect(self.drain("--key", "nonsense(", *run), 64, stderr=b"nonsense(")
         url = self.make_queue()
         self.send(url, "1")

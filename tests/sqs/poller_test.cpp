@@ -62,6 +62,9 @@ class PollerTest : public VirtualTimeTest {
         case PollEvent::Kind::pause:
           line += "pause " + std::to_string(event.pause.count());
           break;
+        case PollEvent::Kind::abandoned:
+          line += "abandoned";
+          break;
       }
       told.push_back(line);
       whys.emplace_back(event.why);
@@ -432,6 +435,7 @@ TEST_F(PollerTest, WhatArrivesAfterTheStopIsGivenBack) {
   EXPECT_EQ(queue->entry("a").receipts, 1);
   EXPECT_LE(queue->entry("a").visible_at, clock->uptime());
   EXPECT_THAT(ran, ElementsAre("over"));
+  EXPECT_THAT(told, ElementsAre("a given back"));
 }
 
 TEST_F(PollerTest, StoppedItWaitsForAnAnswerForAsLongAsOneMayTakeAndNotWhenItIsAbandoned) {
@@ -465,6 +469,8 @@ TEST_F(PollerTest, StoppedItWaitsForAnAnswerForAsLongAsOneMayTakeAndNotWhenItIsA
     }
     thread.join();
     EXPECT_EQ(clock->now() - before, abandons ? 0s : 25s);
+    EXPECT_THAT(told, ElementsAre("abandoned")) << "after 25 s nobody expects an answer any more, but it may be there";
+    told.clear();
     queue->answer_held();
   }
 }

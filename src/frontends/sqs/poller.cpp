@@ -107,6 +107,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
 
   void run() {
     find_queue();
+    bool unanswered = false;
     {
       std::vector<std::jthread> threads;
       std::unique_lock lock(mutex_);
@@ -126,9 +127,11 @@ class Poller::State : public std::enable_shared_from_this<State> {
         }
       }
       quitting_ = true;
+      unanswered = receiving_;
       lock.unlock();
       changed_.notify_all();
     }  // Joined.
+    if (unanswered) tell({.kind = PollEvent::Kind::abandoned});
     const std::lock_guard lock(mutex_);
     if (fatal_) throw Exception(*fatal_);
   }
