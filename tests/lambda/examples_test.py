@@ -1,9 +1,11 @@
 """The functions of examples/lambda under `once lambda invoke`, each with the embedded store and with DynamoDB (moto): one
 effect however often the event comes, and the replay. What a function does it says on standard error.
 
-Usage: examples_test.py ONCE_PROGRAM FOLDER, where FOLDER/payment/bootstrap is one of them. Or behind --aws-lambda-cpp
-BUILD_FOLDER: the template for AWS's own runtime, built against an installed package of what is in that folder.
+Usage: examples_test.py ONCE_PROGRAM FOLDER KILL_BEFORE, where FOLDER/payment/bootstrap is one of them, and the last is the
+library made of kill_before.cpp. Or behind --aws-lambda-cpp BUILD_FOLDER: the template for AWS's own runtime, built against an installed package of what is in that folder.
 """
+import collections
+import concurrent.futures
 import copy
 import json
 import os
@@ -27,6 +29,12 @@ if "--aws-lambda-cpp" in sys.argv:
     PROGRAM, FOLDER = os.path.abspath(sys.argv.pop(1)), None
 else:
     PROGRAM, FOLDER = os.path.abspath(sys.argv.pop(1)), pathlib.Path(sys.argv.pop(1)).resolve()
+    KILL_BEFORE = os.path.abspath(sys.argv.pop(1))
+
+# What a function with two steps does from the moment at which it asks for an event: it gets it, writes and syncs the claim,
+# both steps and the result in the embedded store, and gives its answer, which is confirmed.
+STEPS_OF_TWO = ["sendmsg", "recv"] + ["pwrite64", "fdatasync"] * 4 + ["sendmsg", "recv"]
+Fate = collections.namedtuple("Fate", "charged sent replayed")
 
 
 def event_of(name):
@@ -140,15 +148,51 @@ class Payment(Case):
 
         self.each_store(look)
 
-    def test_killed_behind_the_charge_it_is_charged_once(self):
-        """The retry goes on behind the steps that were finished, as soon as the lease of the killed one is over."""
-        with tempfile.TemporaryDirectory() as folder:
-            function = Function(self, FOLDER / "payment/bootstrap", os.environ | {"ONCE_STORE": f"sqlite:{folder}/once.db"})
-            # Killed when its answer comes: the result is stored by then.
-            outcomes, said = function.invoke(event_of("payment"), event_of("payment"), options=["--kill-at", "answering"])
-            self.assertEqual([one["outcome"] for one in outcomes], ["killed", "response"], said)
-            self.assertEqual(outcomes[1]["response"]["statusCode"], 201)
-            self.said(said, "charged order-17", 1)
+    def test_killed_before_any_of_its_steps_it_charges_once(self):
+        """The ledger of the card is what its service was asked for, once for each key, as it honours them."""
+        fates = self.fates(event_of("payment"), STEPS_OF_TWO)
+        self.assertEqual(
+            [(fate.charged, fate.sent, fate.replayed) for fate in fates],
+            [(1, 1, False)] * 4  # Nobody knew of it, or of the claim alone.
+            + [(2, 1, False)]  # Charged, and the step not on record: asked again, with the same key.
+            + [(1, 1, False)]  # The charge is on record: the retry goes on behind it.
+            + [(1, 2, False)]  # The same for the receipt.
+            + [(1, 1, False)] * 2
+            + [(1, 1, True)] * 3)  # The answer is on record: replayed.
+
+    def fates(self, event, steps):
+        """Kills the function before each step of its first invocation, and gives the event again until there is no conflict.
+
+        What became of it, by step: how often it asked its services, and whether the answer in the end was a replay."""
+        def fate(number, folder):
+            mark, log = f"{folder}/{number}.killed", pathlib.Path(folder, f"{number}.steps")
+            log.touch()
+            function = Function(self, FOLDER / "payment/bootstrap",
+                                os.environ | {"ONCE_STORE": f"sqlite:{folder}/{number}.db"})
+            plan = {"LD_PRELOAD": KILL_BEFORE, "ONCE_KILL_BEFORE": number, "ONCE_KILL_FROM": "connect",
+                    "ONCE_KILL_MARK": mark, "ONCE_KILL_LOG": log}
+            # A short timeout, since the lease ends with it.
+            flags = ["--timeout", "1s", *(word for name in plan for word in ("--env", f"{name}={plan[name]}"))]
+            ((first,), said) = function.invoke(event, options=flags, codes=(0, 238))
+            done = log.read_text().split()
+            self.assertEqual((done[:number], os.path.exists(mark)), (steps[:number], True))
+            # Killed when its answer is on its way it may have been taken, and not before.
+            self.assertIn(first["outcome"], ("died", "response") if number == len(steps) else ("died",), said)
+            while True:
+                ((last,), more) = function.invoke(event)
+                said += more
+                if last["response"]["statusCode"] != 409:
+                    break
+            self.assertEqual((last["response"]["statusCode"], first.get("response", last["response"])["body"]),
+                             (201, last["response"]["body"]))
+            lines = said.splitlines()
+            charges = [line for line in lines if line.startswith("charged order-17, key ")]
+            receipts = [line for line in lines if line.startswith("sent the receipt for order-17, key ")]
+            self.assertEqual((len(set(charges)), len(set(receipts))), (1, 1), said)
+            return Fate(len(charges), len(receipts), header(last["response"], "idempotent-replayed") == "true")
+
+        with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(len(steps)) as pool:
+            return list(pool.map(lambda number: fate(number, folder), range(1, len(steps) + 1)))
 
 
 class OrderBatch(Case):
