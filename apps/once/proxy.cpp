@@ -127,6 +127,20 @@ class Reloading {
         log_(log),
         has_offload_(has_offload) {}
 
+  static void tell(const proxy::UpstreamChange& change) {
+    if (change.added.empty() && change.removed.empty()) return;
+    std::string text = "upstreams:";
+    const auto list = [&](std::string_view word, const std::vector<std::string>& urls) {
+      if (urls.empty()) return;
+      text += ' ' + std::string(word);
+      for (const std::string& url : urls) text += ' ' + url;
+      text += ';';
+    };
+    list("added", change.added);
+    list("removed", change.removed);
+    say(text + " " + std::to_string(change.kept) + " kept");
+  }
+
   // False, when it has said why.
   bool reload(Millis& drain_limit) {
     const Reading reading = read_all(command_);
@@ -139,6 +153,7 @@ class Reloading {
       token_.reload();
       proxy_.reload_certificates();
       log_.reopen(reading.settings.access_log);
+      tell(proxy_.set_upstreams(reading.settings.proxy.upstreams));
       proxy_.set_rules(with_records_for(reading.settings.rules, has_offload_));
     } catch (const Exception& error) {
       say("not reloaded, the rules stay as they are: " + std::string(error.what()));
@@ -214,8 +229,8 @@ void add_proxy(CLI::App& app, Invocation& invocation) {
       "  once proxy --listen 0.0.0.0:80 --upstream http://pay:9000 --require-key --wait 10s \\\n"
       "             --store sqlite:/var/lib/once/once.db --access-log /var/log/once.log\n"
       "\n"
-      "SIGHUP reads the file again. SIGTERM and SIGINT let what runs come to its end; a\n"
-      "second one does not.\n"
+      "SIGHUP reads the file again: rules, upstreams, certificates, the log. SIGTERM and\n"
+      "SIGINT let what runs come to its end; a second one does not.\n"
       "\n"
       "Exit codes: 0 ended by a signal, 64 wrong settings, 243 the store, the port or\n"
       "the log cannot be used.");

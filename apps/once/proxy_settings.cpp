@@ -266,8 +266,8 @@ std::vector<Setting> table() {
           "tls-key", {}, "PEM file with the certificate's key",
           [](ProxySettings& to, const Words& words, const std::string&) { certificate(to).key_file = words.front(); },
           false)),
-      required(as_list(entry("upstream", {}, "http://HOST:PORT of the service, or https://HOST[:443]; repeatable",
-                             set_upstream, false))),
+      changing(required(as_list(entry(
+          "upstream", {}, "http://HOST:PORT of the service, or https://HOST[:443]; repeatable", set_upstream, false)))),
       text<&ProxyOptions::upstream_ca_file>("upstream-ca", {},
                                             "PEM file: whom to trust for https:// (default: as the system does)"),
       text<&ProxyOptions::health_path>("health-path", {},

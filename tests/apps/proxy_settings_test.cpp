@@ -113,8 +113,9 @@ TEST(ProxySettings, ACertificateNeedsItsKey) {
   EXPECT_THAT(complaints_about(given), IsEmpty());
 }
 
-TEST(ProxySettings, RulesTheLogAndTheDrainChangeWithoutARestart) {
+TEST(ProxySettings, RulesUpstreamsTheLogAndTheDrainChangeWithoutARestart) {
   Given after = with("lease", {"5m"});
+  after["upstream"].words = {"http://other:9000", "http://another:9000"};
   after["access-log"].words = {"none"};
   after["drain"].words = {"1s"};
   EXPECT_THAT(needing_restart(least, after), IsEmpty());

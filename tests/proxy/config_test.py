@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 
-from service import ProxyCase, harness, wait_until
+from service import ProxyCase, Service, harness, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -147,6 +147,30 @@ class Config(ProxyCase):
         self.assertTrue(client.communicate(timeout=60)[0].endswith(b"charge 1\n"))
         self.assertEqual(self.log(1)[0]["fate"], "stored")
         self.assertIn("HTTP/1.1 400 ", self.curl(""))
+
+    def test_upstreams_come_and_go(self):
+        process = self.start_with("answer-limit = '1KiB'")
+        self.service.hold = True
+        client = subprocess.Popen(self.curl_command("k", "cents=500"), stdout=subprocess.PIPE)
+        self.addCleanup(client.communicate)
+        wait_until(lambda: self.service.ledger, "the service was asked")
+        other = self.serve(Service())
+        old, new = (f"http://127.0.0.1:{service.port}" for service in (self.service, other))
+        file = self.path("proxy.toml")
+        file.write_text(file.read_text().replace(f"'{old}'", f"['{new}']").replace(f'"{old}"', f'["{new}"]'))
+        reloaded = "once: reloaded, with 0 routes\n"
+        self.assertEqual(self.hang_up(process), [f"once: upstreams: added {new}; removed {old}; 0 kept\n", reloaded])
+        self.assertTrue(self.curl("l").endswith("\n\ncharge 1\n"))
+        self.assertEqual(other.ledger, ["cents=500"])
+        self.service.go.set()
+        self.assertTrue(client.communicate(timeout=60)[0].endswith(b"charge 1\n"))
+        self.assertEqual([line["upstream"] for line in self.log(2)],
+                         [new.removeprefix("http://"), old.removeprefix("http://")])
+        self.assertEqual(self.hang_up(process), [reloaded])
+        file.write_text(file.read_text().replace(f'"{new}"', f'"{new}", "{old}"'))
+        self.assertEqual(self.hang_up(process), [f"once: upstreams: added {old}; 1 kept\n", reloaded])
+        file.write_text(file.read_text().replace(f'"{new}", "{old}"', ""))
+        self.assertIn("not reloaded, all stays as it is", self.hang_up(process)[-1])
 
     def give_new_rules(self, process):
         text = self.path("proxy.toml").read_text()

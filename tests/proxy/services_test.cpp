@@ -1,6 +1,8 @@
 // Which upstream is asked, and when one is left in peace. The clock is an argument.
 #include "frontends/proxy/services.hpp"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -114,6 +116,72 @@ TEST_F(ServicesTest, OneThatIsNotWellIsNeverAsked) {
   services.unreachable(0, "refused", now);
   services.checked(0, "");
   EXPECT_EQ(order(services, 2), "00");  // A good look ends its time aside.
+}
+
+TEST_F(ServicesTest, ThoseThatStayAreTheSame) {
+  const auto notice = [this](std::string_view text) { notices.emplace_back(text); };
+  Services before = make(3);
+  EXPECT_THAT(before.change().added, ElementsAre("http://s0:80", "http://s1:80", "http://s2:80"));
+  before.unreachable(1, "refused", now);
+  before.checked(2, "x");
+  before.checked(2, "x");
+  std::optional<Services::Use> removed = before.choose({}, now);
+  std::optional<Services::Use> kept;
+  EXPECT_EQ(removed->index(), 0U);
+  notices.clear();
+
+  std::vector<Service> wanted = named(4);
+  wanted.erase(wanted.begin());
+  std::ranges::reverse(wanted);  // s3, s2, s1
+  Services after(wanted, notice, &before);
+  EXPECT_THAT(after.change().added, ElementsAre("http://s3:80"));
+  EXPECT_THAT(after.change().removed, ElementsAre("http://s0:80"));
+  EXPECT_EQ(after.change().kept, 2U);
+  EXPECT_EQ(after.id(1), before.id(2));
+  EXPECT_EQ(after.find(before.id(1)), std::optional<std::size_t>(2));
+  EXPECT_EQ(after.find(before.id(0)), std::nullopt);
+  EXPECT_EQ(order(after, 3), "000");  // One is not well and one is aside, as they were.
+  after.checked(1, "");
+  EXPECT_THAT(notices, ElementsAre("upstream s2:80 is well again"));
+  kept = after.choose({0}, now);
+  EXPECT_EQ(kept->index(), 1U);
+  // What the first one has begun is counted until it is over, and so is what both have.
+  const std::string name = "once_proxy_upstream_active_requests{upstream=";
+  EXPECT_THAT(after.metrics_text(now), HasSubstr(name + "\"s0:80\"} 1\n"));
+  EXPECT_THAT(before.metrics_text(now), HasSubstr(name + "\"s2:80\"} 1\n"));
+  EXPECT_THAT(after.metrics_text(now), ::testing::Not(HasSubstr("available{upstream=\"s0:80\"}")));
+
+  // One that comes back while it is at work is the one it was; one that had ended is another.
+  Services again(named(3), notice, &after);
+  EXPECT_EQ(again.id(0), before.id(0));
+  EXPECT_THAT(again.metrics_text(now), HasSubstr(name + "\"s0:80\"} 1\n"));
+  removed.reset();
+  EXPECT_THAT(again.metrics_text(now), HasSubstr(name + "\"s0:80\"} 0\n"));
+  Services without(wanted, notice, &again);
+  EXPECT_THAT(without.metrics_text(now), ::testing::Not(HasSubstr("s0:80")));
+  Services anew(named(3), notice, &without);
+  EXPECT_NE(anew.id(0), before.id(0));
+}
+
+TEST_F(ServicesTest, OneThatSpeaksAnotherProtocolIsAnother) {
+  const auto notice = [this](std::string_view text) { notices.emplace_back(text); };
+  Services before(named(1), notice);
+  std::vector<Service> secured = named(1);
+  secured.front().tls = true;
+  Services after(secured, notice, &before);
+  EXPECT_THAT(after.change().added, ElementsAre("https://s0:80"));
+  EXPECT_THAT(after.change().removed, ElementsAre("http://s0:80"));
+  EXPECT_NE(after.id(0), before.id(0));
+  EXPECT_FALSE(before.any_tls());
+  EXPECT_TRUE(after.any_tls());
+  // The same one twice is two, and one line for Prometheus.
+  std::vector<Service> twice = named(1);
+  twice.push_back(twice.front());
+  Services both(twice, notice, &before);
+  EXPECT_EQ(both.change().kept, 1U);
+  EXPECT_THAT(both.change().added, ElementsAre("http://s0:80"));
+  const std::string text = both.metrics_text(now);
+  EXPECT_EQ(text.find("available{"), text.rfind("available{"));
 }
 
 }  // namespace

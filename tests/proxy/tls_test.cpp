@@ -221,6 +221,27 @@ TEST_F(ProxyTlsTest, TheUpstreamSpeaksTls) {
   EXPECT_EQ(noticed(), "");
 }
 
+TEST_F(ProxyTlsTest, AnUpstreamWithTlsMayComeLaterAndGo) {
+  const Identity identity;
+  options.threads = 1;
+  trust_upstream(identity.authority);
+  upstream_tls = false;
+  start(counting());
+  Upstream later(secured(identity, counting()));
+  const Service plain{.address = {"127.0.0.1", upstream->port()}};
+  const Service secure{.address = {"127.0.0.1", later.port()}, .tls = true};
+  for (int i = 0; i < 3; ++i) {
+    const std::string number = std::to_string(i);
+    proxy->set_upstreams({plain});
+    EXPECT_EQ(ask(post("plain" + number)).body, "run " + std::to_string(2 * i + 1));
+    proxy->set_upstreams({secure});
+    EXPECT_EQ(ask(post("secure" + number)).body, "run " + std::to_string(2 * i + 2));
+  }
+  EXPECT_EQ(later.connections(), 3U);  // None is kept for one that has gone.
+  EXPECT_EQ(noticed(), "");
+  proxy.reset();  // Before the one that comes later.
+}
+
 TEST_F(ProxyTlsTest, AnUpstreamThatIsNotBelievedGetsNothing) {
   using Kind = FakeServerOptions::Certificate;
   const Identity stranger;

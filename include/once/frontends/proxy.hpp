@@ -30,6 +30,8 @@ namespace once::proxy {
 struct Address {
   std::string host;        // An IP address or a name; IPv6 without brackets.
   std::uint16_t port = 0;  // To listen on 0: any that is free.
+
+  friend bool operator==(const Address&, const Address&) = default;
 };
 
 // "127.0.0.1:8080", "[::1]:8080", "localhost:8080". Throws Exception(misuse) naming `what`.
@@ -43,6 +45,8 @@ bool is_loopback(const Address& address);
 struct Service {
   Address address;
   bool tls = false;
+
+  friend bool operator==(const Service&, const Service&) = default;
 };
 Service parse_service(std::string_view url, std::string_view what);
 
@@ -127,8 +131,9 @@ struct ProxyOptions {
   Address listen;
   std::optional<Certificate> certificate;  // Clients speak TLS 1.2 or later. Empty: plainly.
 
-  // At least one, all equal: a request goes to the one that has the fewest under way. One that fails is put aside for a
-  // while; docs/proxy.md says when. With TLS its certificate is checked, and must be for its host.
+  // At least one, all equal, until Proxy::set_upstreams() names others: a request goes to the one that has the fewest
+  // under way. One that fails is put aside for a while; docs/proxy.md says when. With TLS its certificate is checked,
+  // and must be for its host.
   std::vector<Service> upstreams;
   std::string upstream_ca_file;  // PEM, whom to trust for that. Empty: SSL_CERT_FILE and SSL_CERT_DIR, or the system's.
   // Begins with a slash: each upstream is asked for it every health_interval, and gets requests only if it answers with
@@ -164,6 +169,13 @@ struct ProxyOptions {
 // Throws Exception(misuse) that names what is out of range.
 void check(const ProxyOptions& options);
 
+// What Proxy::set_upstreams() has changed: URLs with their ports, "http://pay:9000".
+struct UpstreamChange {
+  std::vector<std::string> added;
+  std::vector<std::string> removed;
+  std::size_t kept = 0;
+};
+
 // Runs on threads of its own from its construction to its destruction. Methods may be called from any thread but the
 // proxy's own.
 class Proxy {
@@ -185,6 +197,12 @@ class Proxy {
   // Requests whose head was read before keep the rules of then; all that begin after this has returned get these.
   // Throws Exception(misuse) for rules that cannot be, and changes nothing then.
   void set_rules(const http::Routes& rules);
+
+  // Other upstreams than ProxyOptions::upstreams, in the same way: requests whose head was read before end where they
+  // are, and may still begin at one of before. What stays (the same host, port and scheme) keeps its connections, its
+  // requests under way, its health and its time aside. Throws Exception(misuse) for a list that cannot be, and if the
+  // first one with TLS finds nothing to trust; then everything stays as it was.
+  UpstreamChange set_upstreams(std::vector<Service> upstreams);
 
   // Stops listening, lets each connection finish the request that is under way, closes the idle ones, and waits until
   // there are none. False: the time was up first. May be called again.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <boost/asio/redirect_error.hpp>
 
@@ -40,9 +41,10 @@ Task<error_code> Connection::accept_tls(const tls::ServerContext& context, Milli
   co_return co_await shake_hands(limit);
 }
 
-Task<error_code> Connection::connect_tls(const std::string& host, tls::Ticket& ticket, Millis limit,
+Task<error_code> Connection::connect_tls(const std::string& host, std::shared_ptr<tls::Ticket> ticket, Millis limit,
                                          std::string& problem) {
-  tls_ = std::make_unique<tls::SocketStream>(socket.native_handle(), *loop_.trusted, host, ticket);
+  ticket_ = std::move(ticket);
+  tls_ = std::make_unique<tls::SocketStream>(socket.native_handle(), *loop_.trusted, host, *ticket_);
   const error_code error = co_await shake_hands(limit);
   if (error) problem = error == broken_off ? tls_->error().message : error.message();
   co_return error;

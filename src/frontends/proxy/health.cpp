@@ -12,11 +12,12 @@ namespace once::proxy {
 namespace {
 
 // What is wrong, or nothing.
-Task<std::string> look(Loop& loop, const ProxyOptions& options, std::size_t index, Millis limit) {
-  const Service& service = loop.services->at(index);
+Task<std::string> look(Loop& loop, const ProxyOptions& options, const Services& services, std::size_t index,
+                       Millis limit) {
+  const Service& service = services.at(index);
   std::unique_ptr<Connection> connection;
   std::string problem;
-  const Trouble trouble = co_await open_connection(loop, index, limit, connection, problem);
+  const Trouble trouble = co_await open_connection(loop, services, index, limit, connection, problem);
   if (trouble != Trouble::none) co_return problem;
   const std::string request = "GET " + options.health_path + " HTTP/1.1\r\nHost: " + service.address.host +
                               "\r\nUser-Agent: once\r\nConnection: close\r\n\r\n";
@@ -41,12 +42,15 @@ Task<std::string> look(Loop& loop, const ProxyOptions& options, std::size_t inde
 
 }  // namespace
 
-Task<void> watch_health(Loop& loop, const ProxyOptions& options, std::size_t index) {
+Task<void> watch_health(Loop& loop, const ProxyOptions& options, std::uint64_t id) {
   const Millis limit = std::min(options.health_interval, options.timeouts.answer);
   while (!loop.closing()) {
-    const std::string problem = co_await look(loop, options, index, limit);
-    if (loop.closing()) break;
-    loop.services->checked(index, problem);
+    const std::shared_ptr<Services> services = loop.services;
+    const auto index = services->find(id);
+    if (!index) break;
+    const std::string problem = co_await look(loop, options, *services, *index, limit);
+    if (loop.closing() || !loop.services->find(id)) break;
+    services->checked(*index, problem);
     co_await loop.sleep(options.health_interval);
   }
 }

@@ -1,7 +1,7 @@
-// Looks at the health of the upstreams, one by one, for as long as the loop is not closed.
+// Looks at the health of an upstream, for as long as it is one and the loop is not closed.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include <once/frontends/proxy.hpp>
@@ -11,7 +11,8 @@
 
 namespace once::proxy {
 
-// Asks for options.health_path every options.health_interval on a connection of its own.
-Task<void> watch_health(Loop& loop, const ProxyOptions& options, std::size_t index);
+// Asks the one with this id for options.health_path every options.health_interval on a connection of its own, as long
+// as it is among the loop's.
+Task<void> watch_health(Loop& loop, const ProxyOptions& options, std::uint64_t id);
 
 }  // namespace once::proxy

@@ -11,6 +11,8 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/write.hpp>
 
+#include "frontends/proxy/services.hpp"
+
 namespace once::proxy {
 
 namespace {
@@ -51,7 +53,13 @@ void Loop::close_idle() {
   }
 }
 
-std::unique_ptr<Connection> Loop::take_kept(std::size_t service) {
+void Loop::take_up(std::shared_ptr<Services> others) {
+  services = std::move(others);
+  std::erase_if(kept_, [&](const Kept& kept) { return !services->find(kept.service); });
+  std::erase_if(tickets, [&](const auto& ticket) { return !services->find(ticket.first); });
+}
+
+std::unique_ptr<Connection> Loop::take_kept(std::uint64_t service) {
   const auto now = about_now();
   for (std::size_t i = kept_.size(); i-- > 0;) {  // The warmest one first.
     if (kept_[i].service != service) continue;
@@ -71,7 +79,7 @@ Task<void> Loop::sleep(Millis limit) {
   sleepers_.erase(&timer);
 }
 
-void Loop::keep(std::unique_ptr<Connection> connection, std::size_t service, Millis limit, std::size_t at_most) {
+void Loop::keep(std::unique_ptr<Connection> connection, std::uint64_t service, Millis limit, std::size_t at_most) {
   if (draining_ || kept_.size() >= at_most) return;
   kept_.push_back({std::move(connection), service, about_now() + limit});
 }

@@ -4,7 +4,9 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -99,8 +101,11 @@ class Loop {
   std::shared_ptr<http::Endpoints> rules;                 // For requests that begin now.
   std::shared_ptr<const tls::ServerContext> certificate;  // Null: clients speak plainly.
   std::shared_ptr<const tls::ClientContext> trusted;      // Null: the upstream does.
-  std::vector<tls::Ticket> tickets;                       // One for each upstream.
-  std::shared_ptr<Services> services;                     // The upstreams.
+  std::shared_ptr<Services> services;                     // The upstreams, for requests that begin now.
+  // Of upstreams with TLS, by their ids. Whoever writes to one shares it, as the upstream may go.
+  std::map<std::uint64_t, std::shared_ptr<tls::Ticket>> tickets;
+  // On the thread: `services` are these, and what was kept of those that are not among them goes.
+  void take_up(std::shared_ptr<Services> others);
 
  private:
   std::unordered_set<Connection*> connections_;
@@ -115,8 +120,8 @@ class Loop {
   [[nodiscard]] std::span<char> scratch() noexcept { return scratch_; }
 
   // The upstream's kept connections. A connection is given back only between two exchanges.
-  std::unique_ptr<Connection> take_kept(std::size_t service);
-  void keep(std::unique_ptr<Connection> connection, std::size_t service, Millis limit, std::size_t at_most);
+  std::unique_ptr<Connection> take_kept(std::uint64_t service);  // By their ids.
+  void keep(std::unique_ptr<Connection> connection, std::uint64_t service, Millis limit, std::size_t at_most);
 
   Task<void> sleep(Millis limit);  // Less, if the loop is closed.
 
@@ -126,7 +131,7 @@ class Loop {
 
   struct Kept {
     std::unique_ptr<Connection> connection;
-    std::size_t service;
+    std::uint64_t service;
     Steady::time_point until;
   };
 
@@ -176,7 +181,8 @@ class Connection {
   // is eof only if the other side said so (RFC 8446, section 6.1), and a reset otherwise.
   Task<error_code> accept_tls(const tls::ServerContext& context, Millis limit);
   // `problem`: what to tell the operator if it failed.
-  Task<error_code> connect_tls(const std::string& host, tls::Ticket& ticket, Millis limit, std::string& problem);
+  Task<error_code> connect_tls(const std::string& host, std::shared_ptr<tls::Ticket> ticket, Millis limit,
+                               std::string& problem);
 
   // One that passes while nobody reads fails the next read.
   void set_read_deadline(Millis limit) { read_until(about_now() + limit); }
@@ -208,6 +214,7 @@ class Connection {
   Task<error_code> wait_for(tls::Step step);
 
   Loop& loop_;
+  std::shared_ptr<tls::Ticket> ticket_;     // That the stream writes to. Null: none.
   std::unique_ptr<tls::SocketStream> tls_;  // Null: plain. One look at it for each call, and none for each byte.
   Steady::time_point read_by_ = no_deadline;
   Steady::time_point write_by_ = no_deadline;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdint>
 #include <latch>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -95,17 +97,19 @@ class Proxy::Impl {
       metrics->count(served);
       if (told) told(served);
     };
-    pages_ = {
-        .patience = std::min(options_.timeouts.head, most_admin_patience),
-        .engine = &engine,
-        .draining = [this] { return draining(); },
-        .upstream_available = [this] { return services_->any_available(Steady::now()); },
-        .metrics = [this] { return options_.metrics->text(connections()) + services_->metrics_text(Steady::now()); },
-        .operators = options_.operators};
+    pages_ = {.patience = std::min(options_.timeouts.head, most_admin_patience),
+              .engine = &engine,
+              .draining = [this] { return draining(); },
+              .upstream_available = [this] { return loops_.front()->services->any_available(Steady::now()); },
+              .metrics =
+                  [this] {
+                    return options_.metrics->text(connections()) +
+                           loops_.front()->services->metrics_text(Steady::now());
+                  },
+              .operators = options_.operators};
     const Contexts contexts = load_contexts();
     for (const auto& loop : loops_) {
-      loop->services = services_;
-      loop->tickets.resize(services_->size());
+      loop->services = for_one_loop(services_);
       contexts.give(*loop);
     }
     net::io_context& io = loops_.front()->io;
@@ -116,9 +120,7 @@ class Proxy::Impl {
       admin_port_ = port_of(*admin_acceptor_);
     }
     for (const auto& loop : loops_) loop->start();
-    for (std::size_t i = 0; i < services_->size() && !options_.health_path.empty(); ++i) {
-      spawn(io, watch_health(*loops_.front(), options_, i));
-    }
+    watch_new_ones();
     spawn(io, accept());
     if (admin_acceptor_) spawn(io, accept_admin());
     try {
@@ -172,7 +174,29 @@ class Proxy::Impl {
     taken.wait();
   }
 
+  UpstreamChange set_upstreams(std::vector<Service> upstreams) {
+    const std::lock_guard one_at_a_time(changing_);
+    ProxyOptions wanted = options_;
+    wanted.upstreams = upstreams;
+    check(wanted);
+    const auto others = std::make_shared<Services>(std::move(upstreams), options_.on_notice, services_.get());
+    if (others->any_tls() && !trusted_) trusted_ = load_trusted();
+    std::latch taken(static_cast<std::ptrdiff_t>(loops_.size()));
+    for (const auto& loop : loops_) {
+      net::post(loop->io, [this, &loop, &taken, trusted = trusted_, own = for_one_loop(others)]() mutable {
+        if (trusted) loop->trusted = std::move(trusted);
+        loop->take_up(std::move(own));
+        if (loop == loops_.front()) watch_new_ones();
+        taken.count_down();
+      });
+    }
+    taken.wait();
+    services_ = others;
+    return others->change();
+  }
+
   void reload_certificates() {
+    const std::lock_guard one_at_a_time(changing_);
     const Contexts contexts = load_contexts();
     for (const auto& loop : loops_) {
       net::post(loop->io, [contexts, &loop] { contexts.give(*loop); });
@@ -200,30 +224,53 @@ class Proxy::Impl {
     return made;
   }
 
+  // The same, with a count of references of its own.
+  static std::shared_ptr<Services> for_one_loop(const std::shared_ptr<Services>& all) {
+    return {all.get(), [all](Services*) {}};
+  }
+
+  // On the first loop's thread, or before there is one.
+  void watch_new_ones() {
+    if (options_.health_path.empty()) return;
+    Loop& loop = *loops_.front();
+    for (std::size_t i = 0; i < loop.services->size(); ++i) {
+      const std::uint64_t id = loop.services->id(i);
+      if (!watched_.insert(id).second) continue;
+      Task<void> watching = watch(id);
+      spawn(loop.io, std::move(watching));
+    }
+  }
+  Task<void> watch(std::uint64_t id) {
+    co_await watch_health(*loops_.front(), options_, id);
+    watched_.erase(id);
+  }
+
   struct Contexts {
     std::shared_ptr<const tls::ServerContext> certificate;
     std::shared_ptr<const tls::ClientContext> trusted;
 
     void give(Loop& loop) const {
       loop.certificate = certificate;
-      loop.trusted = trusted;
-      for (tls::Ticket& ticket : loop.tickets) ticket.reset();  // It was trusted by the rules of before.
+      if (trusted) loop.trusted = trusted;
+      loop.tickets.clear();  // They were trusted by the rules of before.
     }
   };
 
-  [[nodiscard]] Contexts load_contexts() const {
+  [[nodiscard]] Contexts load_contexts() {
     Contexts contexts;
     if (const auto& certificate = options_.certificate) {
       contexts.certificate = std::make_shared<tls::ServerContext>(certificate->file, certificate->key_file);
     }
-    if (std::ranges::any_of(options_.upstreams, &Service::tls)) {
-      const std::string option = "--upstream-ca";
-      const auto trusted = std::make_shared<tls::ClientContext>(
-          tls::Trust{.file = options_.upstream_ca_file, .origin = option, .option = option});
-      trusted->offer_http_1_1();
-      contexts.trusted = trusted;
-    }
+    if (services_->any_tls()) contexts.trusted = trusted_ = load_trusted();
     return contexts;
+  }
+
+  [[nodiscard]] std::shared_ptr<const tls::ClientContext> load_trusted() const {
+    const std::string option = "--upstream-ca";
+    const auto trusted = std::make_shared<tls::ClientContext>(
+        tls::Trust{.file = options_.upstream_ca_file, .origin = option, .option = option});
+    trusted->offer_http_1_1();
+    return trusted;
   }
 
   static void close(Acceptor& acceptor) {
@@ -303,8 +350,11 @@ class Proxy::Impl {
 
   Engine& engine_;
   ProxyOptions options_;
+  std::mutex changing_;  // Of what follows, which the loops have copies of.
   std::shared_ptr<Services> services_ = std::make_shared<Services>(options_.upstreams, options_.on_notice);
+  std::shared_ptr<const tls::ClientContext> trusted_;  // Null: not needed yet.
   std::vector<std::unique_ptr<Loop>> loops_;
+  std::set<std::uint64_t> watched_;  // Upstreams, by their ids. The first loop's.
   AdminPages pages_;
   std::optional<Acceptor> acceptor_;  // Both on the first loop.
   std::optional<Acceptor> admin_acceptor_;
@@ -328,6 +378,9 @@ std::size_t Proxy::connections() const noexcept { return impl_->connections(); }
 bool Proxy::draining() const noexcept { return impl_->draining(); }
 void Proxy::set_rules(const http::Routes& rules) { impl_->set_rules(rules); }
 bool Proxy::drain(Millis limit) { return impl_->drain(limit); }
+UpstreamChange Proxy::set_upstreams(std::vector<Service> upstreams) {
+  return impl_->set_upstreams(std::move(upstreams));
+}
 void Proxy::reload_certificates() { impl_->reload_certificates(); }
 
 }  // namespace once::proxy

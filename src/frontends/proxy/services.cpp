@@ -1,6 +1,8 @@
 #include "frontends/proxy/services.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <utility>
 
 namespace once::proxy {
@@ -17,13 +19,58 @@ std::string name_of(const Address& address) {
   return (v6 ? '[' + address.host + ']' : address.host) + ':' + std::to_string(address.port);
 }
 
+std::string url_of(const Service& service) { return (service.tls ? "https://" : "http://") + name_of(service.address); }
+
 }  // namespace
 
-Services::One::One(Service its) : service(std::move(its)), name(name_of(service.address)) {}
+Services::One::One(Service its, std::uint64_t number)
+    : service(std::move(its)), name(name_of(service.address)), id(number) {}
 
-Services::Services(std::vector<Service> services, std::function<void(std::string_view)> on_notice)
+Services::Services(std::vector<Service> services, std::function<void(std::string_view)> on_notice,
+                   const Services* before)
     : on_notice_(std::move(on_notice)) {
-  for (Service& service : services) all_.push_back(std::make_unique<One>(std::move(service)));
+  Ones present;
+  if (before != nullptr) {
+    present = before->all_;
+    next_id_ = before->next_id_;
+    std::ranges::copy_if(before->leaving_, std::back_inserter(leaving_),
+                         [](const auto& one) { return one->in_flight != 0; });
+  }
+  for (Service& service : services) {
+    std::shared_ptr<One> one = take(present, service);
+    if (one) {
+      ++change_.kept;
+    } else {
+      change_.added.push_back(url_of(service));
+      one = take(leaving_, service);
+      if (!one) one = std::make_shared<One>(std::move(service), next_id_++);
+    }
+    all_.push_back(std::move(one));
+  }
+  for (std::shared_ptr<One>& one : present) {
+    change_.removed.push_back(url_of(one->service));
+    leaving_.push_back(std::move(one));
+  }
+}
+
+// Each is taken once, however often it is named.
+std::shared_ptr<Services::One> Services::take(Ones& from, const Service& service) {
+  const auto at = std::ranges::find_if(from, [&](const auto& one) { return one->service == service; });
+  if (at == from.end()) return nullptr;
+  std::shared_ptr<One> one = std::move(*at);
+  from.erase(at);
+  return one;
+}
+
+std::optional<std::size_t> Services::find(std::uint64_t id) const noexcept {
+  for (std::size_t i = 0; i < all_.size(); ++i) {
+    if (all_[i]->id == id) return i;
+  }
+  return std::nullopt;
+}
+
+bool Services::any_tls() const noexcept {
+  return std::ranges::any_of(all_, [](const auto& one) { return one->service.tls; });
 }
 
 std::optional<Services::Use> Services::choose(const std::vector<std::size_t>& tried, Clock::time_point now) {
@@ -49,13 +96,13 @@ std::optional<Services::Use> Services::choose(const std::vector<std::size_t>& tr
   // A second one that is aside is not asked for the same request.
   if (best == nullptr || (!tried.empty() && !available(*best, now))) return std::nullopt;
   ++best->in_flight;
-  return Use(*this, best_index);
+  return Use(best->in_flight, best_index);
 }
 
 void Services::put_aside(One& one, std::string_view why, Clock::time_point now) {
   std::chrono::seconds limit = first_time_aside;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(one.mutex);
     if (one.aside_until.load() > now) return;  // Somebody else has seen it as well.
     for (unsigned i = 0; i < one.times_aside && limit < longest_time_aside; ++i) limit *= 2;
     limit = std::min(limit, longest_time_aside);
@@ -81,7 +128,7 @@ void Services::answered(std::size_t index, unsigned status, Clock::time_point no
   if (one.troubles == 0 && one.times_aside == 0) return;  // As nearly always.
   bool back = false;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(one.mutex);
     one.troubles = 0;
     back = one.times_aside != 0;
     one.times_aside = 0;
@@ -94,7 +141,7 @@ void Services::checked(std::size_t index, std::string_view problem) {
   One& one = *all_[index];
   bool changed = false;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(one.mutex);
     one.bad_looks = problem.empty() ? 0 : one.bad_looks + 1;
     const bool ill = one.bad_looks >= most_bad_looks || (one.ill && one.bad_looks > 0);
     changed = one.ill.exchange(ill) != ill;
@@ -113,16 +160,25 @@ bool Services::any_available(Clock::time_point now) const {
 
 std::string Services::metrics_text(Clock::time_point now) const {
   std::string out;
-  const auto metric = [&](std::string_view name, std::string_view help, const auto& value) {
+  // By name: what is there twice is one line, as Prometheus wants it.
+  std::map<std::string_view, int> availabilities;
+  std::map<std::string_view, int> in_flight;
+  for (const auto& one : all_) {
+    int& availability = availabilities[one->name];
+    availability = std::max(availability, available(*one, now) ? 1 : 0);
+    in_flight[one->name] += one->in_flight;
+  }
+  for (const auto& one : leaving_) {
+    if (const int count = one->in_flight; count != 0) in_flight[one->name] += count;
+  }
+  const auto metric = [&](std::string_view name, std::string_view help, const std::map<std::string_view, int>& values) {
     out += "# HELP " + std::string(name) + ' ' + std::string(help) + "\n# TYPE " + std::string(name) + " gauge\n";
-    for (const auto& one : all_) {
-      out += std::string(name) + "{upstream=\"" + one->name + "\"} " + std::to_string(value(*one)) + '\n';
+    for (const auto& [upstream, value] : values) {
+      out += std::string(name) + "{upstream=\"" + std::string(upstream) + "\"} " + std::to_string(value) + '\n';
     }
   };
-  metric("once_proxy_upstream_available", "1, or 0 while it is put aside or not well.",
-         [&](const One& one) { return available(one, now) ? 1 : 0; });
-  metric("once_proxy_upstream_active_requests", "Requests that it has under way.",
-         [](const One& one) { return one.in_flight.load(); });
+  metric("once_proxy_upstream_available", "1, or 0 while it is put aside or not well.", availabilities);
+  metric("once_proxy_upstream_active_requests", "Requests that it has under way.", in_flight);
   return out;
 }
 

@@ -1,4 +1,5 @@
-// The upstreams: who is asked next, and who is left in peace for a while. Shared by all loops; thread-safe.
+// The upstreams: who is asked next, and who is left in peace for a while. Shared by all loops; thread-safe. Which there
+// are never changes: when that is to change, another one is made, in which those that stay are the same as before.
 #pragma once
 
 #include <atomic>
@@ -22,34 +23,43 @@ class Services {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Services(std::vector<Service> services, std::function<void(std::string_view)> on_notice);
+  // `before`: of those that are named again, what is known of them is kept, and their requests under way count.
+  Services(std::vector<Service> services, std::function<void(std::string_view)> on_notice,
+           const Services* before = nullptr);
 
-  // A request that one of them has under way.
+  // Against those it came from.
+  [[nodiscard]] const UpstreamChange& change() const noexcept { return change_; }
+
+  // A request that one of them has under way. The Services must outlive it.
   class Use {
    public:
     Use() = default;
-    Use(Services& services, std::size_t index) : services_(&services), index_(index) {}
-    Use(Use&& other) noexcept : services_(std::exchange(other.services_, nullptr)), index_(other.index_) {}
+    Use(std::atomic<int>& in_flight, std::size_t index) : in_flight_(&in_flight), index_(index) {}
+    Use(Use&& other) noexcept : in_flight_(std::exchange(other.in_flight_, nullptr)), index_(other.index_) {}
     Use& operator=(Use&& other) noexcept {
-      std::swap(services_, other.services_);
+      std::swap(in_flight_, other.in_flight_);
       std::swap(index_, other.index_);
       return *this;
     }
     ~Use() {
-      if (services_ != nullptr) --services_->all_[index_]->in_flight;
+      if (in_flight_ != nullptr) --*in_flight_;
     }
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
     [[nodiscard]] std::size_t index() const noexcept { return index_; }
 
    private:
-    Services* services_ = nullptr;
+    std::atomic<int>* in_flight_ = nullptr;
     std::size_t index_ = 0;
   };
 
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
   [[nodiscard]] const Service& at(std::size_t index) const noexcept { return all_[index]->service; }
   [[nodiscard]] std::string_view name(std::size_t index) const noexcept { return all_[index]->name; }
+  // The same in all Services that have it, and never another's.
+  [[nodiscard]] std::uint64_t id(std::size_t index) const noexcept { return all_[index]->id; }
+  [[nodiscard]] std::optional<std::size_t> find(std::uint64_t id) const noexcept;
+  [[nodiscard]] bool any_tls() const noexcept;
 
   // The one with the fewest requests under way, in turn among equals, of those that are not in `tried`, not aside and
   // not ill. If all are aside, the one whose time is over first: it may be back, and nothing is lost by asking. None:
@@ -71,13 +81,15 @@ class Services {
 
  private:
   struct One {
-    explicit One(Service its);
+    One(Service its, std::uint64_t number);
     const Service service;
     const std::string name;  // "pay:9000"
+    const std::uint64_t id;
     std::atomic<int> in_flight{0};
     std::atomic<bool> ill{false};
     std::atomic<Clock::time_point> aside_until{Clock::time_point::min()};
-    std::atomic<unsigned> troubles{0};  // Since the last good answer; what follows is under the mutex.
+    std::mutex mutex;                   // Of changes of what follows.
+    std::atomic<unsigned> troubles{0};  // Since the last good answer.
     std::atomic<unsigned> times_aside{0};
     unsigned bad_looks = 0;
   };
@@ -87,10 +99,15 @@ class Services {
     return !one.ill && one.aside_until.load() <= now;
   }
 
-  std::vector<std::unique_ptr<One>> all_;  // Never changes.
+  using Ones = std::vector<std::shared_ptr<One>>;
+  static std::shared_ptr<One> take(Ones& from, const Service& service);
+
+  Ones all_;
+  Ones leaving_;  // Were in the ones before, and may have requests under way.
+  UpstreamChange change_;
+  std::uint64_t next_id_ = 0;
   std::function<void(std::string_view)> on_notice_;
   std::atomic<std::size_t> turn_{0};
-  std::mutex mutex_;
 };
 
 }  // namespace once::proxy

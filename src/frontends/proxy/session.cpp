@@ -181,7 +181,7 @@ Task<bool> Session::read_head() {
   // HTTP/1.0 needs no host, and the upstream gets HTTP/1.1.
   const bool has_host = std::ranges::any_of(
       head_.headers, [](const http::HeaderView& header) { return http::same_name(header.name, "Host"); });
-  if (!has_host && head_.host.empty()) head_.host = options_.upstreams.front().address.host;
+  if (!has_host && head_.host.empty()) head_.host = loop_.services->at(0).address.host;
   co_return true;
 }
 
@@ -198,7 +198,8 @@ Task<Session::Next> Session::serve() {
   request_.target = head_.target;
   request_.headers.assign(head_.headers.begin(), head_.headers.end());
   request_.body = {};
-  rules_ = loop_.rules;
+  if (rules_ != loop_.rules) rules_ = loop_.rules;
+  if (services_ != loop_.services) services_ = loop_.services;
   endpoint_ = rules_->find(request_);
   if (endpoint_ == nullptr) {
     served_.outcome = Outcome::refused;

@@ -55,6 +55,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string address_;
   // Of the request that is served.
   std::shared_ptr<http::Endpoints> rules_;  // A reload meanwhile does not concern it.
+  std::shared_ptr<Services> services_;      // As little.
   http::Endpoint* endpoint_ = nullptr;
   RequestHead head_;
   http::Request request_;                // The same for the rules.

@@ -91,10 +91,10 @@ Task<Piece> read_piece(Connection& connection, Millis limit) {
   }
 }
 
-Task<Trouble> open_connection(Loop& loop, std::size_t service, Millis limit, std::unique_ptr<Connection>& connection,
-                              std::string& problem) {
-  const Address& address = loop.services->at(service).address;
-  const bool tls = loop.services->at(service).tls;
+Task<Trouble> open_connection(Loop& loop, const Services& services, std::size_t index, Millis limit,
+                              std::unique_ptr<Connection>& connection, std::string& problem) {
+  const Address& address = services.at(index).address;
+  const bool tls = services.at(index).tls;
   error_code error;
   std::vector<tcp::endpoint> endpoints;
   const auto literal = net::ip::make_address(address.host, error);
@@ -118,7 +118,9 @@ Task<Trouble> open_connection(Loop& loop, std::size_t service, Millis limit, std
     trouble = error == net::error::timed_out ? Trouble::connect_late : Trouble::unreachable;
     problem = error ? "no connection: " + error.message() : std::string();
     if (!error && tls) {
-      error = co_await connection->connect_tls(address.host, loop.tickets[service], limit, problem);
+      auto& ticket = loop.tickets[services.id(index)];
+      if (!ticket) ticket = std::make_shared<tls::Ticket>();
+      error = co_await connection->connect_tls(address.host, ticket, limit, problem);
       trouble = Trouble::no_tls;
     }
     if (!error) co_return Trouble::none;
@@ -149,7 +151,7 @@ bool Exchange::choose() {
   use_ = std::move(*chosen);
   has_service_ = true;
   service_ = services_.name(use_.index());
-  connection_ = only_new_ ? nullptr : loop_.take_kept(use_.index());
+  connection_ = only_new_ ? nullptr : loop_.take_kept(services_.id(use_.index()));
   reused_ = connection_ != nullptr;
   return reused_;
 }
@@ -160,7 +162,7 @@ Task<Trouble> Exchange::connect() {
   while (has_service_) {
     const std::size_t index = use_.index();
     std::string problem;
-    trouble = co_await open_connection(loop_, index, options_.timeouts.connect, connection_, problem);
+    trouble = co_await open_connection(loop_, services_, index, options_.timeouts.connect, connection_, problem);
     if (trouble == Trouble::none || loop_.closing()) break;
     services_.unreachable(index, problem, Steady::now());
     tried_.push_back(index);
@@ -291,7 +293,11 @@ std::optional<bool> Exchange::join_now() {
   if (sending_ != Trouble::none) return false;
   if (head_read_ && answer().is_done() && answer().keep_alive() && connection_->buffer.size() == 0 &&
       connection_->socket.is_open() && websocket_key_.empty()) {
-    loop_.keep(std::move(connection_), use_.index(), options_.timeouts.upstream_idle, options_.max_idle_upstream);
+    // Not one to an upstream that has gone meanwhile.
+    const std::uint64_t service = services_.id(use_.index());
+    if (&services_ == loop_.services.get() || loop_.services->find(service)) {
+      loop_.keep(std::move(connection_), service, options_.timeouts.upstream_idle, options_.max_idle_upstream);
+    }
   }
   return true;
 }

@@ -60,12 +60,14 @@ struct BodySource {
 };
 
 // A new connection, with TLS if it is to be. Else what is wrong, which is for the operator.
-Task<Trouble> open_connection(Loop& loop, std::size_t service, Millis limit, std::unique_ptr<Connection>& connection,
-                              std::string& problem);
+Task<Trouble> open_connection(Loop& loop, const Services& services, std::size_t index, Millis limit,
+                              std::unique_ptr<Connection>& connection, std::string& problem);
 
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
-  Exchange(Loop& loop, const ProxyOptions& options) : loop_(loop), options_(options), sent_(loop) {}
+  // `services` must live until join().
+  Exchange(Loop& loop, Services& services, const ProxyOptions& options)
+      : loop_(loop), options_(options), services_(services), sent_(loop) {}
 
   // Up to the answer's head. `head` and what `body` points to must live until join(). Interim answers (1xx) but 100 go
   // to `interim_to` as they come, unless it is null.
@@ -106,7 +108,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   Loop& loop_;
   const ProxyOptions& options_;
-  Services& services_ = *loop_.services;
+  Services& services_;
   Services::Use use_;  // Of the service that was chosen.
   std::vector<std::size_t> tried_;
   bool has_service_ = false;
