@@ -204,8 +204,21 @@ void set_upstream(ProxySettings& to, const Words& words, const std::string& what
   }
 }
 
-proxy::Certificate& certificate(ProxySettings& to) {
-  return to.proxy.certificate ? *to.proxy.certificate : to.proxy.certificate.emplace();
+Setting in_pair(Setting made) {
+  made.in_pair = true;
+  return made;
+}
+
+// Half of a certificate: the file that it is in, or its key's.
+template <auto Which, auto File>
+Setting certificate(std::string name, std::string help) {
+  return in_pair(entry(
+      std::move(name), {}, std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string&) {
+        auto& whole = to.proxy.*Which;
+        (whole ? *whole : whole.emplace()).*File = words.front();
+      },
+      false));
 }
 
 // A port alone is one that only this host reaches.
@@ -236,11 +249,6 @@ Setting changing(Setting made) {
   return made;
 }
 
-Setting in_pair(Setting made) {
-  made.in_pair = true;
-  return made;
-}
-
 Setting as_list(Setting made, char separator = 0) {
   made.kind = Kind::list;
   made.separator = separator;
@@ -254,18 +262,14 @@ Setting as_toggle(Setting made) {
 
 std::vector<Setting> table() {
   using http::Options;
+  using proxy::Certificate;
   using proxy::ProxyOptions;
   using proxy::Timeouts;
   return {
       required(entry("listen", {}, "HOST:PORT to take requests on", set_listen, false)),
-      in_pair(entry(
-          "tls-cert", {}, "PEM file: clients speak TLS 1.2 or later; the server's certificate first",
-          [](ProxySettings& to, const Words& words, const std::string&) { certificate(to).file = words.front(); },
-          false)),
-      in_pair(entry(
-          "tls-key", {}, "PEM file with the certificate's key",
-          [](ProxySettings& to, const Words& words, const std::string&) { certificate(to).key_file = words.front(); },
-          false)),
+      certificate<&ProxyOptions::certificate, &Certificate::file>(
+          "tls-cert", "PEM file: clients speak TLS 1.2 or later; the server's certificate first"),
+      certificate<&ProxyOptions::certificate, &Certificate::key_file>("tls-key", "PEM file with the certificate's key"),
       changing(required(as_list(entry(
           "upstream", {}, "http://HOST:PORT of the service, or https://HOST[:443]; repeatable", set_upstream, false)))),
       text<&ProxyOptions::upstream_ca_file>("upstream-ca", {},
@@ -280,6 +284,10 @@ std::vector<Setting> table() {
             "[HOST:]PORT for /healthz, /readyz and /metrics, and the operators' API; HOST is 127.0.0.1\n"
             "unless given (default: nowhere)",
             set_admin, false),
+      certificate<&ProxyOptions::admin_certificate, &Certificate::file>(
+          "admin-tls-cert", "PEM file: TLS there, too; may be the same as --tls-cert"),
+      certificate<&ProxyOptions::admin_certificate, &Certificate::key_file>("admin-tls-key",
+                                                                            "PEM file with that certificate's key"),
       text<&ProxySettings::admin_token_file>(
           "admin-token-file", {},
           "A file with the token that the operators' API asks for; needed unless HOST is a\n"

@@ -111,6 +111,14 @@ TEST(ProxySettings, ACertificateNeedsItsKey) {
   EXPECT_THAT(complaints_about(given), ElementsAre("a certificate and its key go together: name both files"));
   given["tls-key"].words = {"key.pem"};
   EXPECT_THAT(complaints_about(given), IsEmpty());
+  given["admin-tls-cert"].words = {"cert.pem"};
+  given["admin-tls-key"].words = {"key.pem"};
+  EXPECT_THAT(complaints_about(given),
+              ElementsAre("a certificate for operators needs an address where they connect (admin)"));
+  given["admin"].words = {"9100"};
+  EXPECT_THAT(complaints_about(given), IsEmpty());
+  given["admin"].words = {"0.0.0.0:9100"};  // TLS says who we are, not who they are.
+  EXPECT_THAT(complaints_about(given), ElementsAre(::testing::HasSubstr("Name a file with a token")));
 }
 
 TEST(ProxySettings, RulesUpstreamsTheLogAndTheDrainChangeWithoutARestart) {

@@ -138,6 +138,12 @@ TEST_F(ProxyTest, OptionsAreChecked) {
     return ErrorKind::corrupt;
   };
   EXPECT_EQ(refuses([](ProxyOptions& o) { o.upstreams.clear(); }), ErrorKind::misuse);
+  EXPECT_EQ(refuses([](ProxyOptions& o) { o.admin_certificate = {"cert.pem", "key.pem"}; }), ErrorKind::misuse);
+  EXPECT_EQ(refuses([](ProxyOptions& o) {
+              o.admin = Address{"127.0.0.1", 0};
+              o.admin_certificate = {"cert.pem", ""};
+            }),
+            ErrorKind::misuse);
   EXPECT_EQ(refuses([](ProxyOptions& o) { o.upstreams.front().address.port = 0; }), ErrorKind::misuse);
   EXPECT_EQ(refuses([](ProxyOptions& o) { o.health_path = "healthz"; }), ErrorKind::misuse);
   EXPECT_EQ(refuses([](ProxyOptions& o) { o.max_connections = 0; }), ErrorKind::misuse);

@@ -187,6 +187,43 @@ TEST_F(ProxyTlsTest, NewCertificatesAreTakenUp) {
   EXPECT_TRUE(client().begin_tls(believing(second.authority).get(), false));
 }
 
+TEST_F(ProxyTlsTest, OperatorsSpeakTlsWithACertificateOfTheirOwn) {
+  const Identity first;
+  options.admin = Address{"127.0.0.1", 0};
+  options.admin_certificate = write_files(first);
+  start(counting());
+  const auto page = [&](const Identity& identity, const std::string& path) -> std::string {
+    Line line = Line::to(proxy->admin_port());
+    if (!line.begin_tls(believing(identity.authority).get(), false, "localhost")) return "no TLS";
+    line.write("GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n");
+    const auto answer = line.read_message();
+    EXPECT_EQ(line.read_all(), "");
+    EXPECT_TRUE(line.was_told_the_end());
+    return answer ? answer->body : "no answer";
+  };
+  EXPECT_EQ(page(first, "/readyz"), "ready\n");
+  EXPECT_THAT(page(first, "/metrics"), HasSubstr("# TYPE once_proxy_connections gauge\n"));
+  Line plain = Line::to(proxy->admin_port());
+  plain.write("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_THAT(plain.read_all(), ::testing::Not(HasSubstr("alive")));
+  EXPECT_EQ(ask(post("k")).status(), 201U);  // Clients speak plainly all the same.
+  const Identity second;
+  static_cast<void>(write_files(second));
+  EXPECT_EQ(page(second, "/healthz"), "no TLS");
+  proxy->reload_certificates();
+  EXPECT_EQ(page(second, "/healthz"), "alive\n");
+  EXPECT_EQ(page(first, "/healthz"), "no TLS");
+}
+
+TEST_F(ProxyTlsTest, OperatorsWhoAreSlowToShakeHandsAreLeft) {
+  const Identity identity;
+  options.admin = Address{"127.0.0.1", 0};
+  options.admin_certificate = write_files(identity);
+  options.timeouts.head = Millis{50};
+  start(counting());
+  EXPECT_EQ(Line::to(proxy->admin_port()).read_all(), "");
+}
+
 TEST_F(ProxyTlsTest, CertificatesThatCannotBeUsedAreSaidSo) {
   const Identity identity;
   const Certificate good = write_files(identity);

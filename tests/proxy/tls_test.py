@@ -1,4 +1,5 @@
 """once proxy with TLS on both sides, as its flags say."""
+import signal
 import subprocess
 
 from service import ProxyCase, harness
@@ -35,6 +36,30 @@ class Tls(ProxyCase):
         port = int(process.stderr.readline().decode().split("port ")[1].split(",")[0])
         self.assertIn(b"upstream-unreachable", self.curl(port, outer).stdout)
         self.assertIn(b"name its authority's file in --upstream-ca", process.stderr.readline())
+
+    def test_operators_speak_tls_and_sighup_takes_up_what_is_new(self):
+        certificate, key = self.make_certificate("operators")
+        self.path("token").write_text("0123456789abcdef0123456789abcdef\n")
+        self.path("token").chmod(0o600)
+        process = self.start("proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--store", "memory:",
+                             "--access-log", "none", "--admin", "0.0.0.0:0", "--admin-token-file", self.path("token"),
+                             "--admin-tls-cert", certificate, "--admin-tls-key", key)
+        process.stderr.readline()
+        port = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
+
+        def ask(path, *arguments):
+            return subprocess.run(["curl", "-sS", "--max-time", "60", "--cacert", certificate, *arguments,
+                                   f"https://localhost:{port}{path}"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=90)
+        token = ["-H", f"Authorization: Bearer {self.path('token').read_text().strip()}"]
+        self.assertEqual(ask("/healthz").stdout, b"alive\n")
+        self.assertIn(b"unauthorized", ask("/v1/records").stdout)
+        self.assertIn(b'"records":', ask("/v1/records", *token).stdout)
+        self.make_certificate("operators")  # The same files.
+        self.assertEqual(ask("/healthz").returncode, 60)
+        process.send_signal(signal.SIGHUP)
+        self.assertEqual(process.stderr.readline(), b"once: reloaded, with 0 routes\n")
+        self.assertEqual(ask("/healthz").stdout, b"alive\n")
 
     def test_wrong_files_are_said_at_the_start(self):
         certificate, key = self.make_certificate("own")

@@ -144,6 +144,7 @@ struct ProxyOptions {
   // Where GET /healthz, /readyz and /metrics are answered, to anybody who can connect: a loopback address, or one of a
   // network for operators. Empty: nowhere.
   std::optional<Address> admin;
+  std::optional<Certificate> admin_certificate;  // TLS there, too. May be the same files as `certificate`.
   // What answers requests there for paths below /v1/, whoever sends them: it has to ask who that is. Bodies are up to
   // max_admin_body_bytes. The request is valid during the call; `done` may be called later and from any thread, and
   // must be. Called from a thread of the proxy's: must not block and must not throw. Empty: nothing does.

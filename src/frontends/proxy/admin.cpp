@@ -155,6 +155,9 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   if (pages.connections >= most_connections) co_return;
   const Counted counted(pages.connections);
   Connection client(loop, std::move(socket));
+  if (const auto certificate = pages.certificate) {
+    if (co_await client.accept_tls(*certificate, pages.patience)) co_return;
+  }
   // Not in the frame: g++ 12 then warns of how that is freed (-Wmismatched-new-delete), wrongly.
   const auto parser = std::make_unique<OperatorParser>();
   std::optional<http::Answer> answer = co_await read_request(client, *parser, pages.patience);
@@ -170,8 +173,7 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   std::uint64_t written = 0;
   // Whoever has gone does not need it.
   static_cast<void>(co_await client.write(out, pages.patience, written));
-  error_code ignored;
-  client.socket.shutdown(tcp::socket::shutdown_send, ignored);
+  client.shut_down();
 }
 
 }  // namespace once::proxy

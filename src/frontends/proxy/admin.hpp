@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include <once/callback.hpp>
@@ -11,11 +12,13 @@
 #include <once/time.hpp>
 
 #include "frontends/proxy/loop.hpp"
+#include "tls/context.hpp"
 
 namespace once::proxy {
 
 struct AdminPages {
-  Millis patience{0};  // For a request, and for each step of an answer to be taken.
+  std::shared_ptr<const tls::ServerContext> certificate;  // Null: plainly. Replaced on the loop's thread only.
+  Millis patience{0};                                     // For a request, and for each step of an answer to be taken.
   Engine* engine = nullptr;
   std::function<bool()> draining;
   std::function<bool()> upstream_available;

@@ -36,8 +36,13 @@ void check(const ProxyOptions& options) {
   if (!path.empty() && (!path.starts_with('/') || path.find_first_of(" \r\n\t") != std::string::npos)) {
     throw misuse("the path for looks at the upstreams' health must begin with a slash and have no blanks");
   }
-  if (const auto& c = options.certificate; c && (c->file.empty() || c->key_file.empty())) {
-    throw misuse("a certificate and its key go together: name both files");
+  for (const auto& c : {options.certificate, options.admin_certificate}) {
+    if (c && (c->file.empty() || c->key_file.empty())) {
+      throw misuse("a certificate and its key go together: name both files");
+    }
+  }
+  if (options.admin_certificate && !options.admin) {
+    throw misuse("a certificate for operators needs an address where they connect (admin)");
   }
 }
 

@@ -110,7 +110,7 @@ class Proxy::Impl {
     const Contexts contexts = load_contexts();
     for (const auto& loop : loops_) {
       loop->services = for_one_loop(services_);
-      contexts.give(*loop);
+      take_up(*loop, contexts);
     }
     net::io_context& io = loops_.front()->io;
     acceptor_.emplace(listen_on(options_.listen, io));
@@ -199,7 +199,7 @@ class Proxy::Impl {
     const std::lock_guard one_at_a_time(changing_);
     const Contexts contexts = load_contexts();
     for (const auto& loop : loops_) {
-      net::post(loop->io, [contexts, &loop] { contexts.give(*loop); });
+      net::post(loop->io, [this, contexts, &loop] { take_up(*loop, contexts); });
     }
   }
 
@@ -247,20 +247,24 @@ class Proxy::Impl {
 
   struct Contexts {
     std::shared_ptr<const tls::ServerContext> certificate;
+    std::shared_ptr<const tls::ServerContext> admin_certificate;
     std::shared_ptr<const tls::ClientContext> trusted;
-
-    void give(Loop& loop) const {
-      loop.certificate = certificate;
-      if (trusted) loop.trusted = trusted;
-      loop.tickets.clear();  // They were trusted by the rules of before.
-    }
   };
+  // On the loop's thread, or before there is one.
+  void take_up(Loop& loop, const Contexts& contexts) {
+    loop.certificate = contexts.certificate;
+    if (contexts.trusted) loop.trusted = contexts.trusted;
+    loop.tickets.clear();  // They were trusted by the rules of before.
+    if (&loop == loops_.front().get()) pages_.certificate = contexts.admin_certificate;
+  }
 
   [[nodiscard]] Contexts load_contexts() {
     Contexts contexts;
-    if (const auto& certificate = options_.certificate) {
-      contexts.certificate = std::make_shared<tls::ServerContext>(certificate->file, certificate->key_file);
-    }
+    const auto load = [](const std::optional<Certificate>& files) {
+      return files ? std::make_shared<const tls::ServerContext>(files->file, files->key_file) : nullptr;
+    };
+    contexts.certificate = load(options_.certificate);
+    contexts.admin_certificate = load(options_.admin_certificate);
     if (services_->any_tls()) contexts.trusted = trusted_ = load_trusted();
     return contexts;
   }
