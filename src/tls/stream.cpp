@@ -98,6 +98,8 @@ void Stream::close() noexcept {
   SSL_shutdown(ssl_.get());
 }
 
+bool Stream::has_read() const noexcept { return BIO_number_read(SSL_get_rbio(ssl_.get())) != 0; }
+
 Step Stream::outcome(int result) {
   if (result == 1) return Step::done;
   switch (SSL_get_error(ssl_.get(), result)) {
@@ -110,6 +112,7 @@ Step Stream::outcome(int result) {
     default:
       break;
   }
+  error_code_ = ERR_peek_error();
   if (host_.empty()) {
     error_ = {ErrorKind::unavailable, "TLS with a client failed: " + openssl_text()};
     return Step::failed;

@@ -33,6 +33,9 @@ class Stream {
 
   // misuse: the certificate is not good, or it is not TLS that the server speaks. unavailable: the rest.
   [[nodiscard]] const Error& error() const noexcept { return error_; }
+  // OpenSSL's own for what failed. 0: it has none, as the connection just ended.
+  [[nodiscard]] unsigned long error_code() const noexcept { return error_code_; }
+  [[nodiscard]] bool has_read() const noexcept;  // A byte of the network.
 
  protected:
   // The client's side. `ticket` is tried, and replaced when the server offers a new one; it must stay where it is as
@@ -51,6 +54,7 @@ class Stream {
   std::string option_;
   std::unique_ptr<ssl_st, Free> ssl_;
   Error error_;
+  unsigned long error_code_ = 0;
 };
 
 // Between two buffers: bytes of the network come in and go out by hand. All steps leave in outgoing() what has to be

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include <once/error.hpp>
 
@@ -128,6 +129,67 @@ TEST_F(ProxyTlsTest, OtherProtocolsAndOldOnesAreNotSpoken) {
   plain.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_THAT(plain.read_all(), ::testing::Not(HasSubstr("HTTP/1.1 201")));
   EXPECT_EQ(runs(), 0U);
+}
+
+TEST_F(ProxyTlsTest, HandshakesThatFailAreCountedByWhyAndToldOnce) {
+  const Identity identity;
+  const Identity stranger;
+  options.certificate = options.admin_certificate = write_files(identity);
+  options.admin = Address{"127.0.0.1", 0};
+  options.timeouts.head = Millis{300};
+  options.metrics = std::make_shared<Metrics>();
+  options.on_notice = [this](std::string_view text) {
+    const std::lock_guard lock(mutex);
+    notices += std::string(text) + '\n';
+  };
+  start(counting());
+  // Until it was counted.
+  const auto counted = [&](const std::string& reason, const std::string& listener = "clients") {
+    const std::string line = "once_proxy_tls_handshake_failures_total{listener=\"" + listener + "\",reason=\"" + reason;
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (options.metrics->text(0).find(line + "\"} 1\n") == std::string::npos) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // Between two looks, not in place of one.
+    }
+    return true;
+  };
+  client().close();
+  EXPECT_TRUE(counted("closed"));
+  EXPECT_EQ(noticed(), "");  // It has said nothing.
+  Line plain = client();
+  plain.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_TRUE(counted("plain-http"));
+  EXPECT_EQ(noticed(),
+            "no TLS with 127.0.0.1: the client speaks HTTP without TLS: it must use https:// (http request)\n");
+  Line strange = client();
+  strange.write("SSH-2.0-OpenSSH_9.2\r\n");
+  EXPECT_TRUE(counted("not-tls"));
+  const Context doubting = believing(stranger.authority);
+  EXPECT_FALSE(client().begin_tls(doubting.get(), false));
+  EXPECT_TRUE(counted("certificate"));
+  const Context other = believing(identity.authority);
+  SSL_CTX_set_alpn_protos(other.get(), reinterpret_cast<const unsigned char*>("\x02h2"), 3);
+  EXPECT_FALSE(client().begin_tls(other.get(), false));
+  EXPECT_TRUE(counted("alpn"));
+  const Context old = believing(identity.authority);
+  SSL_CTX_set_cipher_list(old.get(), "ALL:@SECLEVEL=0");
+  SSL_CTX_set_min_proto_version(old.get(), TLS1_VERSION);
+  SSL_CTX_set_max_proto_version(old.get(), TLS1_1_VERSION);
+  EXPECT_FALSE(client().begin_tls(old.get(), false));
+  EXPECT_TRUE(counted("version"));
+  const Context rsa = believing(identity.authority);
+  SSL_CTX_set_max_proto_version(rsa.get(), TLS1_2_VERSION);
+  SSL_CTX_set_cipher_list(rsa.get(), "aRSA");  // The certificate's key is of elliptic curves.
+  EXPECT_FALSE(client().begin_tls(rsa.get(), false));
+  EXPECT_TRUE(counted("cipher"));
+  Line slow = client();
+  slow.write(std::string("\x16\x03\x01\x02\x00\x01", 6));
+  EXPECT_TRUE(counted("timeout"));
+  Line operators = Line::to(proxy->admin_port());
+  operators.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_TRUE(counted("plain-http", "operators"));
+  EXPECT_EQ(noticed().find('\n'), noticed().size() - 1);  // Still one line.
+  EXPECT_EQ(lines(), 0U);
 }
 
 TEST_F(ProxyTlsTest, SlowHandshakesHoldUpNobody) {

@@ -57,6 +57,8 @@ class Tls(ProxyCase):
         self.assertIn(b'"records":', ask("/v1/records", *token).stdout)
         self.make_certificate("operators")  # The same files.
         self.assertEqual(ask("/healthz").returncode, 60)
+        self.assertIn(b"no TLS with 127.0.0.1 on the operators' port: the client does not accept the certificate",
+                      process.stderr.readline())
         process.send_signal(signal.SIGHUP)
         self.assertEqual(process.stderr.readline(), b"once: reloaded, with 0 routes\n")
         self.assertEqual(ask("/healthz").stdout, b"alive\n")

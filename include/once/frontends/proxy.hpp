@@ -98,6 +98,25 @@ struct Served {
 // 16 hex digits of the SHA-256 of the stored key: tells keys apart and gives none away. Empty: no key.
 std::string key_hash(const Served& served);
 
+// Who listens: --listen, and --admin.
+enum class Listener : std::uint8_t { clients, operators };
+std::string_view to_string(Listener listener) noexcept;
+
+// Why a client and the proxy could not begin TLS.
+enum class HandshakeFault : std::uint8_t {
+  timeout,      // It was not over in time.
+  closed,       // The client ended the connection.
+  plain_http,   // It speaks HTTP without TLS.
+  not_tls,      // What it speaks is neither.
+  version,      // It knows only versions before TLS 1.2.
+  cipher,       // Nothing in common to sign or encrypt with.
+  alpn,         // It offers other protocols than HTTP/1.1.
+  certificate,  // It does not accept ours, and says so.
+  alert,        // It says something else.
+  other,
+};
+std::string_view to_string(HandshakeFault fault) noexcept;
+
 // Counters and durations, as Prometheus reads them; docs/proxy.md lists them. No key is a label. Thread-safe.
 class Metrics {
  public:
@@ -112,6 +131,7 @@ class Metrics {
   void count_reload(bool done) noexcept;                            // Of settings, by whoever has them.
   void active(std::string_view method, bool tls, int by) noexcept;  // Requests under way.
   void tunnels(int by) noexcept;                                    // Open ones.
+  void count(Listener listener, HandshakeFault fault) noexcept;     // A handshake that failed.
 
   // Text exposition format 0.0.4. `connections`: of clients, now.
   [[nodiscard]] std::string text(std::size_t connections) const;
@@ -162,7 +182,8 @@ struct ProxyOptions {
 
   // Called from the proxy's threads, several at once; must not block and must not throw. Empty: nobody listens.
   std::function<void(const Served&)> on_served;
-  // What the operator should know and no client is told, a sentence: why an upstream is put aside, and that it is back.
+  // What the operator should know and no client is told, a sentence: why an upstream is put aside, and that it is back;
+  // why clients cannot begin TLS, once in ten seconds at the most.
   // The same rules.
   std::function<void(std::string_view)> on_notice;
 };

@@ -16,6 +16,7 @@
 #include <once/key.hpp>
 #include <once/store.hpp>
 
+#include "frontends/proxy/handshakes.hpp"
 #include "frontends/proxy/head.hpp"
 
 namespace once::proxy {
@@ -156,7 +157,13 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   const Counted counted(pages.connections);
   Connection client(loop, std::move(socket));
   if (const auto certificate = pages.certificate) {
-    if (co_await client.accept_tls(*certificate, pages.patience)) co_return;
+    if (const error_code error = co_await client.accept_tls(*certificate, pages.patience)) {
+      if (!loop.closing()) {
+        loop.handshakes->failed(Listener::operators, client.handshake_failure(error), client.remote_address(),
+                                Steady::now());
+      }
+      co_return;
+    }
   }
   // Not in the frame: g++ 12 then warns of how that is freed (-Wmismatched-new-delete), wrongly.
   const auto parser = std::make_unique<OperatorParser>();

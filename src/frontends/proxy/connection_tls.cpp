@@ -8,6 +8,7 @@
 
 #include <boost/asio/redirect_error.hpp>
 
+#include "frontends/proxy/handshakes.hpp"
 #include "frontends/proxy/loop.hpp"
 
 namespace once::proxy {
@@ -39,6 +40,17 @@ std::string_view gather(std::span<const net::const_buffer> buffers, std::size_t 
 Task<error_code> Connection::accept_tls(const tls::ServerContext& context, Millis limit) {
   tls_ = std::make_unique<tls::SocketStream>(socket.native_handle(), context);
   co_return co_await shake_hands(limit);
+}
+
+HandshakeFailure Connection::handshake_failure(error_code error) const {
+  HandshakeFailure failure{.said_something = tls_->has_read()};
+  if (error == net::error::timed_out) {
+    failure.fault = HandshakeFault::timeout;
+  } else {
+    failure.openssl_code = tls_->error_code();
+    failure.fault = handshake_fault(failure.openssl_code);
+  }
+  return failure;
 }
 
 Task<error_code> Connection::connect_tls(const std::string& host, std::shared_ptr<tls::Ticket> ticket, Millis limit,

@@ -35,7 +35,9 @@ class Endpoints;
 namespace once::proxy {
 
 class Connection;
+class Handshakes;
 class Services;
+struct HandshakeFailure;
 
 // How other threads reach a loop. Whoever may have something to say to it later shares its mailbox and not the loop:
 // once the mailbox is closed, what is posted is dropped on the poster's thread.
@@ -101,6 +103,7 @@ class Loop {
   std::shared_ptr<http::Endpoints> rules;                 // For requests that begin now.
   std::shared_ptr<const tls::ServerContext> certificate;  // Null: clients speak plainly.
   std::shared_ptr<const tls::ClientContext> trusted;      // Null: the upstream does.
+  Handshakes* handshakes = nullptr;                       // Of clients that failed.
   std::shared_ptr<Services> services;                     // The upstreams, for requests that begin now.
   // Of upstreams with TLS, by their ids. Whoever writes to one shares it, as the upstream may go.
   std::map<std::uint64_t, std::shared_ptr<tls::Ticket>> tickets;
@@ -180,6 +183,8 @@ class Connection {
   // Begin TLS on a connection that is there. What comes and goes afterwards is what is inside it; the end of the stream
   // is eof only if the other side said so (RFC 8446, section 6.1), and a reset otherwise.
   Task<error_code> accept_tls(const tls::ServerContext& context, Millis limit);
+  // Why that gave an error.
+  [[nodiscard]] HandshakeFailure handshake_failure(error_code error) const;
   // `problem`: what to tell the operator if it failed.
   Task<error_code> connect_tls(const std::string& host, std::shared_ptr<tls::Ticket> ticket, Millis limit,
                                std::string& problem);
@@ -191,6 +196,9 @@ class Connection {
   void close();
   void shut_down();  // Says that nothing more will be sent; what was sent arrives.
   void set_idle(bool idle) noexcept { idle_ = idle; }
+
+  // The other side's IP address; empty if it has gone.
+  [[nodiscard]] std::string remote_address() const;
 
   // A kept connection of which the other side has said nothing: not its end, and no byte that nobody asked for.
   [[nodiscard]] bool is_quiet();

@@ -83,6 +83,7 @@ void head(std::string& out, std::string_view name, std::string_view type, std::s
 }
 
 constexpr std::size_t outcomes = static_cast<std::size_t>(Outcome::error) + 1;
+constexpr std::size_t faults = static_cast<std::size_t>(HandshakeFault::other) + 1;
 constexpr std::size_t events = static_cast<std::size_t>(EventKind::store_error) + 1;
 
 }  // namespace
@@ -105,6 +106,10 @@ class Metrics::Impl {
   void active(std::string_view method, bool tls, int by) noexcept { active_[tls ? 1 : 0][index_of(method)] += by; }
   void tunnels(int by) noexcept { tunnels_ += by; }
 
+  void count(Listener listener, HandshakeFault fault) {
+    ++handshakes_[static_cast<std::size_t>(listener)][static_cast<std::size_t>(fault)];
+  }
+
   void count_reload(bool done) { ++(done ? reloads_ : failed_reloads_); }
 
   [[nodiscard]] std::string text(std::size_t connections) const {
@@ -125,6 +130,16 @@ class Metrics::Impl {
     out += "once_proxy_connections " + std::to_string(connections) + '\n';
     head(out, "once_proxy_tunnels", "gauge", "Open WebSocket connections.");
     out += "once_proxy_tunnels " + std::to_string(tunnels_) + '\n';
+    head(out, "once_proxy_tls_handshake_failures_total", "counter", "TLS that clients could not begin, by why.");
+    for (std::size_t listener = 0; listener < handshakes_.size(); ++listener) {
+      for (std::size_t fault = 0; fault < faults; ++fault) {
+        out += "once_proxy_tls_handshake_failures_total{listener=\"";
+        out += to_string(static_cast<Listener>(listener));
+        out += "\",reason=\"";
+        out += to_string(static_cast<HandshakeFault>(fault));
+        out += "\"} " + std::to_string(handshakes_[listener][fault]) + '\n';
+      }
+    }
     head(out, "http_server_active_requests", "gauge", "Requests under way.");
     for (std::size_t tls = 0; tls < active_.size(); ++tls) {
       for (std::size_t method = 0; method < methods.size(); ++method) {
@@ -158,6 +173,7 @@ class Metrics::Impl {
   std::atomic<std::int64_t> tunnels_{0};
   std::array<std::atomic<std::uint64_t>, outcomes> outcomes_{};
   std::array<std::atomic<std::uint64_t>, events> events_{};
+  std::array<std::array<std::atomic<std::uint64_t>, faults>, 2> handshakes_{};  // By listener.
   std::atomic<std::uint64_t> reloads_{0};
   std::atomic<std::uint64_t> failed_reloads_{0};
   mutable std::mutex mutex_;  // Of what follows.
@@ -172,6 +188,7 @@ void Metrics::count(const once::Event& event) noexcept { impl_->count(event); }
 void Metrics::count(const Served& served) { impl_->count(served); }
 void Metrics::active(std::string_view method, bool tls, int by) noexcept { impl_->active(method, tls, by); }
 void Metrics::tunnels(int by) noexcept { impl_->tunnels(by); }
+void Metrics::count(Listener listener, HandshakeFault fault) noexcept { impl_->count(listener, fault); }
 void Metrics::count_reload(bool done) noexcept { impl_->count_reload(done); }
 std::string Metrics::text(std::size_t connections) const { return impl_->text(connections); }
 

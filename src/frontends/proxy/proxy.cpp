@@ -17,6 +17,7 @@
 #include <once/error.hpp>
 
 #include "frontends/proxy/admin.hpp"
+#include "frontends/proxy/handshakes.hpp"
 #include "frontends/proxy/health.hpp"
 #include "frontends/proxy/loop.hpp"
 #include "frontends/proxy/services.hpp"
@@ -97,6 +98,7 @@ class Proxy::Impl {
       metrics->count(served);
       if (told) told(served);
     };
+    handshakes_.emplace(options_.metrics, options_.on_notice);
     pages_ = {.patience = std::min(options_.timeouts.head, most_admin_patience),
               .engine = &engine,
               .draining = [this] { return draining(); },
@@ -109,6 +111,7 @@ class Proxy::Impl {
               .operators = options_.operators};
     const Contexts contexts = load_contexts();
     for (const auto& loop : loops_) {
+      loop->handshakes = &*handshakes_;
       loop->services = for_one_loop(services_);
       take_up(*loop, contexts);
     }
@@ -357,6 +360,7 @@ class Proxy::Impl {
   std::mutex changing_;  // Of what follows, which the loops have copies of.
   std::shared_ptr<Services> services_ = std::make_shared<Services>(options_.upstreams, options_.on_notice);
   std::shared_ptr<const tls::ClientContext> trusted_;  // Null: not needed yet.
+  std::optional<Handshakes> handshakes_;
   std::vector<std::unique_ptr<Loop>> loops_;
   std::set<std::uint64_t> watched_;  // Upstreams, by their ids. The first loop's.
   AdminPages pages_;

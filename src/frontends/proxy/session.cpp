@@ -9,6 +9,7 @@
 #include <once/platform/system.hpp>
 
 #include "frontends/proxy/answers.hpp"
+#include "frontends/proxy/handshakes.hpp"
 
 namespace once::proxy {
 
@@ -44,14 +45,7 @@ Session::Session(Loop& loop, Socket socket, const ProxyOptions& options)
     : loop_(loop), options_(options), client_(loop, std::move(socket)) {
   error_code ignored;
   client_.socket.set_option(tcp::no_delay(true), ignored);
-  const auto remote = client_.socket.remote_endpoint(ignored);
-  if (ignored) return;
-  net::ip::address address = remote.address();
-  // One that came over IPv4 to a socket for both is what it is (RFC 4291, section 2.5.5.2).
-  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-    address = net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6());
-  }
-  address_ = address.to_string();
+  address_ = client_.remote_address();
 }
 
 Task<void> Session::run() {
@@ -59,7 +53,12 @@ Task<void> Session::run() {
     client_.set_idle(true);  // A drain need not wait for it.
     const error_code error = co_await client_.accept_tls(*certificate, options_.timeouts.head);
     client_.set_idle(false);
-    if (error) co_return client_.close();
+    if (error) {
+      if (!loop_.draining()) {
+        loop_.handshakes->failed(Listener::clients, client_.handshake_failure(error), address_, Steady::now());
+      }
+      co_return client_.close();
+    }
   }
   for (Next next = Next::keep; next == Next::keep && !loop_.closing(); first_ = false) {
     served_ = Served();

@@ -1,0 +1,48 @@
+// TLS handshakes of clients that failed: why, how often, and what the operator is told of them.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include <once/frontends/proxy.hpp>
+
+namespace once::proxy {
+
+// By the first error in OpenSSL's queue. 0: there was none, so the connection ended.
+HandshakeFault handshake_fault(unsigned long openssl_code) noexcept;
+
+struct HandshakeFailure {
+  HandshakeFault fault = HandshakeFault::other;
+  unsigned long openssl_code = 0;
+  bool said_something = true;  // A byte came. Else it was no attempt: load balancers look so whether a port is open.
+};
+
+// Counts all, and tells of the first at once; then of one in ten seconds at the most, with how many there were since,
+// however many clients ask for it. Those who said nothing are counted only. Thread-safe; the clock is an argument.
+class Handshakes {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds pause{10};
+
+  Handshakes(std::shared_ptr<Metrics> metrics, std::function<void(std::string_view)> on_notice)
+      : metrics_(std::move(metrics)), on_notice_(std::move(on_notice)) {}
+
+  void failed(Listener listener, const HandshakeFailure& failure, std::string_view client, Clock::time_point now);
+
+ private:
+  static constexpr std::size_t faults = static_cast<std::size_t>(HandshakeFault::other) + 1;
+
+  const std::shared_ptr<Metrics> metrics_;
+  const std::function<void(std::string_view)> on_notice_;
+  std::mutex mutex_;  // Of what follows.
+  Clock::time_point quiet_until_ = Clock::time_point::min();
+  std::array<std::uint64_t, faults> untold_{};
+};
+
+}  // namespace once::proxy
