@@ -189,6 +189,10 @@ void set_wait(ProxySettings& to, const Words& words, const std::string& what) {
   policy.on_conflict = policy.wait > Millis{0} ? OnConflict::wait : OnConflict::fail;
 }
 
+void set_answer_timeout(ProxySettings& to, const Words& words, const std::string& what) {
+  to.rules.otherwise.answer_timeout = to.proxy.timeouts.answer = parse_duration(words.front(), what);
+}
+
 void set_no_principal(ProxySettings& to, const Words& words, const std::string&) {
   if (words.front() == "true") to.rules.otherwise.principal_headers.clear();
 }
@@ -328,6 +332,7 @@ std::vector<Setting> table() {
       size<&Options::max_answer_bytes>(
           "answer-limit", "1MiB", "Answers up to this size are stored. More streams through once, and is 410 later"),
       duration<&Options::retry_after>("retry-after", "5s", "The most that Retry-After says"),
+      entry("answer-timeout", "60s", "For the head of the upstream's answer", set_answer_timeout, true),
       text<&Options::docs_url>("docs-url", {}, "Where docs/http.md is published, for a problem's type"),
 
       size<&ProxyOptions::max_head_bytes>("head-limit", "32KiB",
@@ -337,7 +342,6 @@ std::vector<Setting> table() {
       duration<&Timeouts::body>("body-timeout", "30s",
                                 "Without progress on either side; in all, for a body that is read whole"),
       duration<&Timeouts::connect>("connect-timeout", "2s", "To the upstream"),
-      duration<&Timeouts::answer>("answer-timeout", "60s", "For the head of the upstream's answer"),
       duration<&Timeouts::tunnel>("tunnel-timeout", "5m", "A WebSocket on which nobody says anything"),
       duration<&Timeouts::upstream_idle>("upstream-idle", "4s",
                                          "How long connections to the upstream are kept: less than it keeps them"),

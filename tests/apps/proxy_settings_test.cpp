@@ -43,6 +43,7 @@ TEST(ProxySettings, UsualValuesAreTheLibrarys) {
   const ProxySettings settings = settled(least);
   http::Options rules;
   rules.policy.emplace();
+  rules.answer_timeout = proxy::Timeouts().answer;
   EXPECT_EQ(settings.rules.otherwise, rules);
   const proxy::ProxyOptions options;
   EXPECT_EQ(settings.proxy.max_head_bytes, options.max_head_bytes);
@@ -104,6 +105,21 @@ TEST(ProxySettings, WhatTheLibraryRefusesIsSaidOfTheSetting) {
               ElementsAre("--idle-timeout: a timeout must be 1ms to 24h"));
   EXPECT_THAT(complaints_about(with("key-field", {"a["})), ElementsAre(StartsWith("--key-field: ")));
   EXPECT_THAT(complaints_about(with("route", {"a b"})), ElementsAre("--route: route has a space in it"));
+}
+
+TEST(ProxySettings, ARouteHasATimeForAnswersOfItsOwn) {
+  std::vector<Complaint> complaints;
+  const std::vector<GivenRoute> routes{
+      {.path = "/reports", .place = {}, .rules = {{"answer-timeout", {.words = {"10m"}, .place = {}}}}},
+      {.path = "/else", .place = {}, .rules = {}}};
+  const ProxySettings settings = settle(with("answer-timeout", {"5s"}), routes, complaints);
+  EXPECT_THAT(complaints, IsEmpty());
+  EXPECT_EQ(settings.rules.otherwise.answer_timeout, Millis{5'000});
+  EXPECT_EQ(settings.proxy.timeouts.answer, Millis{5'000});
+  EXPECT_EQ(settings.rules.routes.at(0).options.answer_timeout, Millis{600'000});
+  EXPECT_EQ(settings.rules.routes.at(1).options.answer_timeout, Millis{5'000});
+  EXPECT_THAT(complaints_about(with("answer-timeout", {"2d"})),
+              ElementsAre("--answer-timeout: a timeout must be 1ms to 24h"));
 }
 
 TEST(ProxySettings, ACertificateNeedsItsKey) {

@@ -546,6 +546,8 @@ TEST(Rules, OptionsThatCannotBeAreRefusedByName) {
                                           },
                                           "fates"},
                                          {[](Options& o) { o.retry_after = Millis{999}; }, "retry_after"},
+                                         {[](Options& o) { o.answer_timeout = Millis{-1}; }, "answer_timeout"},
+                                         {[](Options& o) { o.answer_timeout = Millis{86'400'001}; }, "answer_timeout"},
                                          {[](Options& o) { o.docs_url = "https://a/\"b"; }, "docs_url"},
                                          {[](Options& o) { o.docs_url = "https://a/#b"; }, "docs_url"},
                                          {[](Options& o) { o.policy.emplace().lease = Millis{1}; }, "lease"}}) {

@@ -106,6 +106,24 @@ class Config(ProxyCase):
         self.assertEqual(self.log(13)[-1]["cause"], "path-unclear")
         self.assertEqual(len(self.service.ledger), 5)
 
+    def test_a_route_has_a_time_for_answers_of_its_own(self):
+        self.service.hold = True
+        process = self.start_with("[[route]]", 'path = "/charges"', 'answer-timeout = "50ms"')
+        self.assertEqual(self.ask("/charges"), "504")
+        client = subprocess.Popen(["curl", "-sS", "--max-time", "60", "-d", "x", f"http://127.0.0.1:{self.port}/else"],
+                                  stdout=subprocess.PIPE)
+        self.addCleanup(client.communicate)
+        wait_until(lambda: "x" in self.service.ledger, "the service was asked")
+        self.assertEqual(self.ask("/charges"), "504")
+        # SIGHUP changes it.
+        text = self.path("proxy.toml").read_text().replace('"50ms"', '"60s"')
+        self.path("proxy.toml").write_text(text + '[[route]]\npath = "/else"\nanswer-timeout = "50ms"\n')
+        self.assertEqual(self.hang_up(process), ["once: reloaded, with 2 routes\n"])
+        self.assertEqual(self.ask("/else"), "504")
+        self.service.go.set()
+        self.assertTrue(client.communicate(timeout=60)[0].startswith(b"charge "))
+        self.assertEqual(self.ask("/charges"), "201")
+
     def hang_up(self, process):
         process.send_signal(signal.SIGHUP)
         said = []

@@ -433,5 +433,51 @@ TEST_F(ProxyTest, EndingWithoutADrainRecordsWhatRunsAsUnknown) {
   go.open();
 }
 
+// The others wait as the proxy's own options say.
+TEST_F(ProxyTest, ARouteHasATimeForAnswersOfItsOwn) {
+  start([this](Line& line) {
+    while (auto request = line.read_request()) {
+      const bool held = request->first.find("/slow") == std::string::npos;
+      got(std::move(*request));
+      if (held) go.wait();
+      if (!line.write(answer_text("200 OK", "late"))) return;
+    }
+  });
+  http::Options quick = rules;
+  quick.answer_timeout = Millis{50};
+  proxy->set_rules({rules, {{.path = "/charges", .options = quick}}});
+  Line patient = client();
+  patient.write("POST /refunds HTTP/1.1\r\nHost: a\r\nIdempotency-Key: r\r\nContent-Length: 0\r\n\r\n");
+  Line streaming = client();
+  streaming.write("GET /refunds HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_EQ(ask(post("k")).status(), 504U);
+  EXPECT_EQ(logged(0).cause, "upstream-timeout");
+  EXPECT_EQ(logged(0).fate, "ambiguous");
+  EXPECT_EQ(ask(post("")).status(), 504U);
+  EXPECT_EQ(ask("GET /charges HTTP/1.1\r\nHost: a\r\n\r\n").status(), 504U);
+  EXPECT_EQ(lines(), 3U);
+  go.open();
+  EXPECT_EQ(patient.read_message()->body, "late");
+  EXPECT_EQ(streaming.read_message()->body, "late");
+}
+
+TEST_F(ProxyTest, ARouteMayWaitLongerThanTheOthers) {
+  options.timeouts.answer = Millis{50};
+  start([this](Line& line) {
+    while (auto request = line.read_request()) {
+      go.wait();
+      if (!line.write(answer_text("200 OK", "late"))) return;
+    }
+  });
+  http::Options slow = rules;
+  slow.answer_timeout = Millis{60'000};
+  proxy->set_rules({rules, {{.path = "/reports/{id}", .options = slow}}});
+  Line patient = client();
+  patient.write("GET /reports/1 HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_EQ(ask(post("k")).status(), 504U);
+  go.open();
+  EXPECT_EQ(patient.read_message()->body, "late");
+}
+
 }  // namespace
 }  // namespace once::proxy

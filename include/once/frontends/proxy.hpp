@@ -57,7 +57,8 @@ struct Timeouts {
   Millis body{30'000};     // Without any progress while a body is read, or anything is written, on either side; and
                            // for the whole body of a request that has a key.
   Millis connect{2'000};   // To the upstream.
-  Millis answer{60'000};   // From the request's last byte to the end of the answer's head.
+  Millis answer{60'000};   // From the request's last byte to the end of the answer's head, unless the request's
+                           // http::Options say otherwise (answer_timeout).
   Millis tunnel{300'000};  // A WebSocket on which nobody says anything.
   Millis upstream_idle{4'000};  // A connection to the upstream is kept so long. Less than the upstream keeps it.
 };

@@ -60,6 +60,10 @@ void check(const Options& options) {
   if (options.retry_after < Millis{1'000} || options.retry_after > std::chrono::hours(24)) {
     refuse_option("retry_after is 1 s to 24 h");
   }
+  if (options.answer_timeout != Millis{0} &&
+      (options.answer_timeout < Millis{1} || options.answer_timeout > std::chrono::hours(24))) {
+    refuse_option("answer_timeout is 1 ms to 24 h");
+  }
   if (!std::ranges::all_of(options.docs_url,
                            [](char c) { return c > 0x20 && c < 0x7F && c != '"' && c != '\\' && c != '#'; })) {
     refuse_option("docs_url is a URI without fragment, quotes and spaces");

@@ -91,8 +91,9 @@ class Loop {
   // Its thread has ended. The mailbox is closed before `io` and the coroutines in it go.
   ~Loop() { mailbox_->close(); }
 
-  void start();       // Before the thread runs.
-  void close_all();   // On the thread: closes every connection, now and from now on.
+  void start();                                          // Before the thread runs.
+  void set_tick(Millis tick) noexcept { tick_ = tick; }  // On the thread.
+  void close_all();                                      // On the thread: closes every connection, now and from now on.
   void close_idle();  // On the thread: those between two requests, now and from now on.
   [[nodiscard]] bool draining() const noexcept { return draining_; }
   [[nodiscard]] bool closing() const noexcept { return closing_; }
@@ -138,7 +139,7 @@ class Loop {
     Steady::time_point until;
   };
 
-  const Millis tick_;
+  Millis tick_;
   const std::size_t max_buffer_bytes_;
   const std::shared_ptr<Mailbox> mailbox_;
   Timer timer_;  // Of the sweep.

@@ -78,7 +78,7 @@ Task<Session::Next> Session::run_claimed(Execution& execution, const std::string
   Framing framing = request_framing();
   if (framing.kind == Framing::Kind::chunked) framing = {Framing::Kind::length, body.size()};
   const std::string head = write_request_head(head_, framing, arrival());
-  const auto exchange = std::make_shared<Exchange>(loop_, *services_, options_);
+  const auto exchange = std::make_shared<Exchange>(loop_, *services_, options_, answer_limit());
   BodySource source;
   source.bytes = body;
   const Trouble trouble = co_await exchange->start(head, source, is_head(), nullptr);

@@ -45,7 +45,7 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
   Trouble trouble = Trouble::none;
   do {
     const bool again = exchange != nullptr;
-    exchange = std::make_shared<Exchange>(loop_, *services_, options_);
+    exchange = std::make_shared<Exchange>(loop_, *services_, options_, answer_limit());
     exchange->ask_for_tunnel(key);
     if (again) exchange->ask_for_new_connection();
     trouble = co_await exchange->start(head, source, is_head(), head_.version == 11 ? &client_ : nullptr);

@@ -39,8 +39,13 @@ ProxyOptions checked(ProxyOptions options) {
 }
 
 // A deadline is noticed at most an eighth too late, or a tenth of a second.
-Millis tick_for(const Timeouts& t) {
-  const Millis shortest = std::min({t.idle, t.head, t.body, t.connect, t.answer, t.tunnel, t.upstream_idle});
+Millis tick_for(const Timeouts& t, const http::Routes& rules) {
+  Millis shortest = std::min({t.idle, t.head, t.body, t.connect, t.answer, t.tunnel, t.upstream_idle});
+  const auto look = [&](const http::Options& own) {
+    if (own.answer_timeout != Millis{0}) shortest = std::min(shortest, own.answer_timeout);
+  };
+  look(rules.otherwise);
+  for (const http::Route& route : rules.routes) look(route.options);
   return std::clamp(shortest / 8, Millis{1}, most_tick);
 }
 
@@ -89,7 +94,7 @@ class Proxy::Impl {
     const std::size_t buffer = options_.max_head_bytes + std::size_t{64} * 1024;
     options_.max_idle_upstream = (options_.max_idle_upstream + options_.threads - 1) / options_.threads;
     for (unsigned i = 0; i < options_.threads; ++i) {
-      loops_.push_back(std::make_unique<Loop>(tick_for(options_.timeouts), buffer));
+      loops_.push_back(std::make_unique<Loop>(tick_for(options_.timeouts, rules), buffer));
     }
     const auto own = for_each_loop(rules);
     for (std::size_t i = 0; i < loops_.size(); ++i) loops_[i]->rules = own[i];
@@ -167,10 +172,12 @@ class Proxy::Impl {
 
   void set_rules(const http::Routes& rules) {
     auto own = for_each_loop(rules);
+    const Millis tick = tick_for(options_.timeouts, rules);
     std::latch taken(static_cast<std::ptrdiff_t>(loops_.size()));
     for (std::size_t i = 0; i < loops_.size(); ++i) {
-      net::post(loops_[i]->io, [&loop = *loops_[i], &own = own[i], &taken] {
+      net::post(loops_[i]->io, [&loop = *loops_[i], &own = own[i], &taken, tick] {
         loop.rules = std::move(own);
+        loop.set_tick(tick);
         taken.count_down();
       });
     }

@@ -190,6 +190,11 @@ Framing Session::request_framing() const {
   return {};
 }
 
+Millis Session::answer_limit() const {
+  const Millis own = endpoint_->rules().options().answer_timeout;
+  return own == Millis{0} ? options_.timeouts.answer : own;
+}
+
 bool Session::wants_more() const { return incoming().keep_alive() && !loop_.draining(); }
 
 Task<Session::Next> Session::serve() {

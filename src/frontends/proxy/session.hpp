@@ -45,6 +45,7 @@ class Session : public std::enable_shared_from_this<Session> {
   [[nodiscard]] const Incoming& incoming() const noexcept { return client_.message; }  // The request.
   [[nodiscard]] Framing request_framing() const;
   [[nodiscard]] Arrival arrival() const { return {.address = address_, .tls = options_.certificate.has_value()}; }
+  [[nodiscard]] Millis answer_limit() const;
   [[nodiscard]] bool is_head() const { return head_.method == "HEAD"; }
   [[nodiscard]] bool wants_more() const;  // May the connection be kept, as far as the client and we are concerned?
   void tell();

@@ -181,7 +181,7 @@ Task<Trouble> Exchange::talk(std::string_view head, BodySource body, bool is_hea
   written_ = connection_->write_now(first);
   if (body.client == nullptr && written_ == head.size() + body.bytes.size()) {
     sent_.set();
-    connection_->set_read_deadline(options_.timeouts.answer);
+    connection_->set_read_deadline(answer_limit_);
   } else {
     const std::size_t of_head = std::min(head.size(), static_cast<std::size_t>(written_));
     body.bytes.remove_prefix(static_cast<std::size_t>(written_) - of_head);
@@ -217,7 +217,7 @@ Task<void> Exchange::send(std::shared_ptr<Exchange> self, std::string_view head,
     }
   }
   self->sent_.set();
-  if (!self->head_read_) self->connection_->set_read_deadline(self->options_.timeouts.answer);
+  if (!self->head_read_) self->connection_->set_read_deadline(self->answer_limit_);
 }
 
 Task<Trouble> Exchange::send_body(BodySource body) {

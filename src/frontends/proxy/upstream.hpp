@@ -65,9 +65,9 @@ Task<Trouble> open_connection(Loop& loop, const Services& services, std::size_t 
 
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
-  // `services` must live until join().
-  Exchange(Loop& loop, Services& services, const ProxyOptions& options)
-      : loop_(loop), options_(options), services_(services), sent_(loop) {}
+  // `services` must live until join(). `answer_limit` takes the place of Timeouts::answer.
+  Exchange(Loop& loop, Services& services, const ProxyOptions& options, Millis answer_limit)
+      : loop_(loop), options_(options), answer_limit_(answer_limit), services_(services), sent_(loop) {}
 
   // Up to the answer's head. `head` and what `body` points to must live until join(). Interim answers (1xx) but 100 go
   // to `interim_to` as they come, unless it is null.
@@ -108,6 +108,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   Loop& loop_;
   const ProxyOptions& options_;
+  const Millis answer_limit_;
   Services& services_;
   Services::Use use_;  // Of the service that was chosen.
   std::vector<std::size_t> tried_;

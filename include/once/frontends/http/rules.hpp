@@ -91,6 +91,10 @@ struct Options {
   // It is all that the 503 of a failing store has. 1 s to 24 h, sent in whole seconds, rounded up.
   Millis retry_after{5'000};
 
+  // Of a proxy: how long it waits for the head of the service's answer, 1 ms to 24 h. 0: as proxy::Timeouts says.
+  // Adapters, which are the service, do not look at it.
+  Millis answer_timeout{0};
+
   // Where docs/http.md is published; a problem's `type` is this, '#' and the problem's name. Empty: "urn:once:problem:"
   // and the name. A URI without fragment, quotes or spaces.
   std::string docs_url;
