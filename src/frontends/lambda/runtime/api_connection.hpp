@@ -1,0 +1,78 @@
+// The Runtime API's HTTP: one connection, kept alive, of one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+struct addrinfo;
+
+namespace once::lambda::runtime {
+
+class StopFlag;
+
+using ApiAnswer = boost::beast::http::response<boost::beast::http::string_body>;
+
+struct ApiAddress {
+  std::string host;
+  std::string port;
+
+  [[nodiscard]] std::string text() const;  // For the header Host.
+};
+
+// HOST:PORT, with IPv6 in brackets. Nothing if it is not that.
+std::optional<ApiAddress> parse_api(std::string_view text);
+
+// What may happen to an exchange.
+enum class Trouble : std::uint8_t {
+  none,
+  stopped,    // Told to, while waiting.
+  lost,       // Could not connect, or the connection ended: see problem().
+  too_large,  // The head of the answer is there, its body is over the limit.
+};
+
+// Blocking. Nothing of it throws for what the other side does.
+class ApiConnection {
+ public:
+  explicit ApiConnection(const ApiAddress& address) : address_(address) {}
+  ApiConnection(const ApiConnection&) = delete;
+  ApiConnection& operator=(const ApiConnection&) = delete;
+  ~ApiConnection() { disconnect(); }
+
+  [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
+
+  void disconnect() noexcept;
+
+  // A connection that the other side has closed meanwhile is replaced: what is posted must not be lost for that.
+  bool connect_if_needed();
+
+  // All of it, up to four parts, or false: then an answer may be there all the same, by which the other side refused
+  // the rest.
+  bool send_all(std::span<const std::string_view> parts);
+
+  // Reads an answer. With `stop` its first byte is waited for only until that is set. too_large: `answer` has the head.
+  Trouble read_answer(ApiAnswer& answer, std::size_t body_limit, const StopFlag* stop);
+
+ private:
+  class Parser;
+
+  [[nodiscard]] bool connect_to(const addrinfo& to) const;
+  bool fail(std::string problem);
+  Trouble wait_readable(const StopFlag& stop);
+  Trouble receive(Parser& parser);
+
+  const ApiAddress& address_;
+  int fd_ = -1;
+  bool broken_ = false;  // Nothing can be sent any more.
+  boost::beast::flat_buffer buffer_;
+  std::string problem_;
+};
+
+}  // namespace once::lambda::runtime

@@ -1,0 +1,41 @@
+// How a runtime is told to end.
+#pragma once
+
+#include <csignal>
+
+#include <once/time.hpp>
+
+namespace once::lambda::runtime {
+
+// Set once; every thread that waits sees it. Throws std::system_error when it cannot be made.
+class StopFlag {
+ public:
+  StopFlag();
+  StopFlag(const StopFlag&) = delete;
+  StopFlag& operator=(const StopFlag&) = delete;
+  ~StopFlag();
+
+  [[nodiscard]] int fd() const noexcept { return fd_; }  // Readable once it is set.
+  void set() const noexcept { set(fd_); }
+  static void set(int fd) noexcept;  // Also in a signal's handler.
+  [[nodiscard]] bool is_set() const noexcept { return wait(Millis{0}); }
+  [[nodiscard]] bool wait(Millis limit) const noexcept;  // Is it set by then?
+
+ private:
+  const int fd_;
+};
+
+// While it lives SIGTERM sets the flag, unless the program handles or ignores that signal itself. One at a time.
+class SigtermWatch {
+ public:
+  SigtermWatch(bool wanted, const StopFlag& flag);
+  SigtermWatch(const SigtermWatch&) = delete;
+  SigtermWatch& operator=(const SigtermWatch&) = delete;
+  ~SigtermWatch();
+
+ private:
+  struct sigaction old_ {};
+  bool active_ = false;
+};
+
+}  // namespace once::lambda::runtime

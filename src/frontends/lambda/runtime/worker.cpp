@@ -1,0 +1,276 @@
+#include "frontends/lambda/runtime/worker.hpp"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "frontends/lambda/runtime/trace_variable.hpp"
+
+namespace once::lambda::runtime {
+
+using ProblemKind = RuntimeProblem::Kind;
+
+namespace {
+
+constexpr std::string_view base_path = "/2018-06-01/runtime/";
+constexpr std::string_view too_large_type = "Function.ResponseSizeTooLarge";  // As the platform names it.
+
+bool fit_for_path(std::string_view id) {
+  return !id.empty() && id.size() <= 256 && std::all_of(id.begin(), id.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '_' ||
+           c == '.';
+  });
+}
+
+std::string header_of(const ApiAnswer& answer, std::string_view name) {
+  const auto found = answer.find(boost::beast::string_view(name.data(), name.size()));
+  return found == answer.end() ? std::string() : std::string(found->value());
+}
+
+Invocation invocation_of(const ApiAnswer& answer) {
+  Invocation invocation;
+  invocation.request_id = header_of(answer, "Lambda-Runtime-Aws-Request-Id");
+  invocation.function_arn = header_of(answer, "Lambda-Runtime-Invoked-Function-Arn");
+  invocation.trace_id = header_of(answer, "Lambda-Runtime-Trace-Id");
+  invocation.client_context = header_of(answer, "Lambda-Runtime-Client-Context");
+  invocation.cognito_identity = header_of(answer, "Lambda-Runtime-Cognito-Identity");
+  const std::string deadline = header_of(answer, "Lambda-Runtime-Deadline-Ms");
+  std::int64_t deadline_ms = 0;
+  const auto [end, error] = std::from_chars(deadline.data(), deadline.data() + deadline.size(), deadline_ms);
+  if (error == std::errc() && end == deadline.data() + deadline.size() && deadline_ms > 0) {
+    invocation.deadline = Time(Millis{deadline_ms});
+  }
+  return invocation;
+}
+
+std::string failure_headers(const ErrorAnswer& failure) {
+  return "Content-Type: application/vnd.aws.lambda.error+json\r\n" + std::string(error_type_header) + ": " +
+         failure.header() + "\r\n";
+}
+
+}  // namespace
+
+// The platform's word for it: {"errorMessage":"...","errorType":"InvalidStateTransition"}. Nothing else of the body is
+// told: who knows what is in it.
+std::string said(const ApiAnswer& answer) {
+  std::string out = "status " + std::to_string(answer.result_int());
+  const std::string_view body = answer.body();
+  constexpr std::string_view name = "\"errorType\"";
+  auto at = body.find(name);
+  if (at == std::string_view::npos) return out;
+  at = body.find_first_not_of(" :", at + name.size());
+  if (at == std::string_view::npos || body[at] != '"') return out;
+  const std::string_view type = body.substr(at + 1, 64);
+  const auto end = type.find('"');
+  const auto plain = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '.';
+  };
+  if (end == std::string_view::npos || end == 0 || !std::all_of(type.begin(), type.begin() + end, plain)) return out;
+  return out + " " + std::string(type.substr(0, end));
+}
+
+void Shared::report(ProblemKind kind, std::string request_id, const std::string& message) const {
+  if (!options.on_problem) return;
+  options.on_problem({.kind = kind, .request_id = std::move(request_id), .message = printable(message, 1000)});
+}
+
+void Shared::fail(const std::string& request_id, const std::string& message) {
+  failed = true;
+  stop.set();
+  report(ProblemKind::fatal, request_id, message);
+}
+
+void Worker::serve(const AnyHandler& handler) {
+  while (!shared_.stop.is_set()) {
+    std::optional<NextEvent> event = ask();
+    if (!event) return;
+    if (traces()) TraceVariable::value(event->invocation.trace_id);
+    if (const auto* const whole = std::get_if<Handler>(&handler)) {
+      handle(*whole, *event);
+    } else {
+      handle(std::get<StreamingHandler>(handler), *event);
+    }
+    if (traces()) TraceVariable::value({});
+  }
+}
+
+// --- asking ---
+
+std::optional<Worker::NextEvent> Worker::ask() {
+  const std::string request = "GET " + std::string(base_path) +
+                              "invocation/next HTTP/1.1\r\nHost: " + shared_.address.text() +
+                              "\r\nUser-Agent: once\r\n\r\n";
+  for (unsigned attempt = 1;; ++attempt) {
+    ApiAnswer answer;
+    Trouble trouble = Trouble::lost;
+    if (connection_.connect_if_needed()) {
+      connection_.send_all(std::array{std::string_view(request)});
+      trouble = connection_.read_answer(answer, shared_.options.max_event_bytes, &shared_.stop);
+    }
+    if (trouble == Trouble::stopped) return std::nullopt;
+    std::string problem = connection_.problem();
+    if (trouble != Trouble::lost) {
+      const unsigned status = answer.result_int();
+      NextEvent event{.invocation = invocation_of(answer), .body = {}};
+      const std::string& id = event.invocation.request_id;
+      if (status >= 500) {
+        shared_.fail("",
+                     "the Runtime API answered with " + said(answer) + " when asked for an event; the runtime ends");
+        return std::nullopt;
+      }
+      if (status == 200 && fit_for_path(id)) {
+        if (trouble == Trouble::none) {
+          event.body = std::move(answer.body());
+          return event;
+        }
+        refuse_event(id);
+        if (shared_.stop.is_set()) return std::nullopt;
+        attempt = 0;
+        continue;
+      }
+      problem = status == 200 ? "its event has no request id" : "it answered with " + said(answer);
+      connection_.disconnect();
+    }
+    if (attempt >= shared_.options.attempts) {
+      shared_.fail("", "the Runtime API gives no event, " + std::to_string(attempt) + " times in a row: " + problem +
+                           "; the runtime ends");
+      return std::nullopt;
+    }
+    shared_.report(ProblemKind::connection_lost, "",
+                   "asking the Runtime API for an event failed: " + problem + "; asking again");
+    if (shared_.stop.wait(pause_after(attempt))) return std::nullopt;
+  }
+}
+
+void Worker::refuse_event(const std::string& id) {
+  const std::string limit = std::to_string(shared_.options.max_event_bytes);
+  shared_.report(ProblemKind::event_refused, id,
+                 "the event is larger than " + limit + " bytes; it gets an error answer");
+  post_failure(id, {"Runtime.EventTooLarge", "the event is larger than " + limit + " bytes"});
+}
+
+// --- the handler ---
+
+void Worker::handle(const Handler& handler, const NextEvent& event) {
+  const std::string& id = event.invocation.request_id;
+  std::string response;
+  try {
+    response = handler(event.body, event.invocation);
+  } catch (const abi::__forced_unwind&) {
+    throw;  // Somebody ends this thread, which must not be kept from it.
+  } catch (...) {
+    // Whatever a handler throws is an answer to its caller, and the process lives on.
+    return answer_failure(id, describe_exception());
+  }
+  const std::size_t limit = shared_.options.max_response_bytes;
+  if (response.size() > limit) return answer_too_large(id, response.size());
+  post_response(id, response);
+}
+
+void Worker::answer_failure(const std::string& id, const ErrorAnswer& failure) {
+  shared_.report(ProblemKind::handler_failed, id,
+                 "the handler threw " + failure.header() + "; its caller gets an error answer");
+  post_failure(id, failure);
+}
+
+void Worker::answer_too_large(const std::string& id, std::size_t size) {
+  const std::string limit = std::to_string(shared_.options.max_response_bytes);
+  const std::string sizes = "the response has " + std::to_string(size) + " bytes, more than the " + limit + " allowed";
+  shared_.report(ProblemKind::response_refused, id, sizes + "; its caller gets an error answer");
+  post_failure(id, {std::string(too_large_type), sizes});
+}
+
+void Worker::answer_unsent(const std::string& id) {
+  shared_.report(
+      ProblemKind::response_refused, id,
+      "a streamed response could not be begun: " + connection_.problem() + "; its caller gets an error answer");
+  post_failure(id, {"Runtime.ResponseNotSent", "no connection could be made for the response"});
+}
+
+// --- posting ---
+
+void Worker::post_response(const std::string& id, std::string_view response) {
+  ApiAnswer answer;
+  if (!post("invocation/" + id + "/response", "Content-Type: application/json\r\n", response, id, answer)) return;
+  judge_response(id, answer, response.size());
+}
+
+void Worker::post_failure(const std::string& id, const ErrorAnswer& failure) {
+  ApiAnswer answer;
+  const std::string path = id.empty() ? "init/error" : "invocation/" + id + "/error";
+  if (!post(path, failure_headers(failure), failure.body(), id, answer)) return;
+  if (answer.result_int() / 100 != 2) {
+    shared_.report(ProblemKind::response_refused, id, "the platform did not take the error answer: " + said(answer));
+  }
+}
+
+void Worker::judge_response(const std::string& id, const ApiAnswer& answer, std::size_t size) {
+  if (answer.result_int() / 100 == 2) return;
+  const std::string what =
+      "the platform did not take the response of " + std::to_string(size) + " bytes: " + said(answer);
+  if (answer.result_int() != 413)
+    return shared_.report(ProblemKind::response_refused, id, what + "; its caller sees a failure");
+  shared_.report(ProblemKind::response_refused, id, what + ", it is too large; its caller gets an error answer");
+  // AWS has told the caller so by itself and refuses this; others may not have.
+  const ErrorAnswer failure{std::string(too_large_type),
+                            "the response of " + std::to_string(size) + " bytes is too large"};
+  ApiAnswer ignored;
+  post("invocation/" + id + "/error", failure_headers(failure), failure.body(), id, ignored);
+}
+
+// The caller has a part of it already; what the platform does with the rest is its affair.
+void Worker::judge_stream(const std::string& id, const ApiAnswer& answer, std::size_t size) {
+  if (answer.result_int() / 100 == 2) return;
+  shared_.report(ProblemKind::response_refused, id,
+                 "the platform did not take a streamed response, of which " + std::to_string(size) +
+                     " bytes were sent: " + said(answer));
+}
+
+bool Worker::post(const std::string& path, const std::string& headers, std::string_view body, const std::string& id,
+                  ApiAnswer& answer) {
+  const std::string head = post_head(path, headers) + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n";
+  bool may_have_arrived = false;
+  for (unsigned attempt = 1;; ++attempt) {
+    answer = {};
+    if (connection_.connect_if_needed()) {
+      connection_.send_all(std::array{std::string_view(head), body});
+      if (connection_.read_answer(answer, max_answer_bytes, nullptr) == Trouble::none) {
+        if (answer.result_int() >= 500) {
+          shared_.fail(id, "the Runtime API answered with " + said(answer) + " to " + path + "; the runtime ends");
+          return false;
+        }
+        if (!may_have_arrived || answer.result_int() / 100 == 2) return true;
+        shared_.report(ProblemKind::response_in_doubt, id,
+                       "the connection was lost while an answer was posted, and the platform refuses it now with " +
+                           said(answer) + ", as it does when it has one already");
+        return false;
+      }
+      may_have_arrived = true;
+    }
+    if (attempt >= shared_.options.attempts) {
+      shared_.report(may_have_arrived ? ProblemKind::response_in_doubt : ProblemKind::response_refused, id,
+                     "posting " + path + " failed " + std::to_string(attempt) + " times: " + connection_.problem() +
+                         (may_have_arrived ? "; whether it arrived is not known" : "; it did not arrive"));
+      return false;
+    }
+    std::this_thread::sleep_for(pause_after(attempt));  // Also when told to stop: the answer is there.
+  }
+}
+
+std::string Worker::post_head(std::string_view path, std::string_view headers) const {
+  std::string head = "POST ";
+  head.append(base_path).append(path).append(" HTTP/1.1\r\nHost: ").append(shared_.address.text());
+  return head.append("\r\nUser-Agent: once\r\n").append(headers);
+}
+
+Millis Worker::pause_after(unsigned attempt) const {
+  return shared_.options.pause * (std::int64_t{1} << std::min(attempt - 1, 10U));
+}
+
+}  // namespace once::lambda::runtime
