@@ -201,6 +201,9 @@ class GuardLoop {
       case GuardOrder::Kind::signal:
         if (command_ > 0) kill(command_, static_cast<int>(order.value));
         return;
+      case GuardOrder::Kind::interrupted:
+        interrupted_ = true;
+        return;
       case GuardOrder::Kind::lease:
         if (ending_) return;
         term_at_ = order.value;
@@ -250,13 +253,23 @@ class GuardLoop {
       }
     }
     if (command_ != 0) return;
+    if (!ending_ && !none_left_ && came_to_no_end_of_its_own()) {
+      clearing_ = true;
+      term_at_ = 0;
+      kill_at_ = std::min(kill_at_, boottime() + options_.grace_ns);
+      return act();
+    }
     if (ending_ && !none_left_) {
       // Orphans of the command are ours now: the next in line.
       signal_tree(boottime() >= kill_at_ ? SIGKILL : SIGTERM);
       return;
     }
-    report({.kind = GuardReport::Kind::ended, .value = status_, .out_of_time = ending_});
+    report({.kind = GuardReport::Kind::ended, .value = status_, .out_of_time = ending_ && !clearing_});
     _exit(0);
+  }
+
+  [[nodiscard]] bool came_to_no_end_of_its_own() const noexcept {
+    return WIFSIGNALED(status_) || (interrupted_ && WEXITSTATUS(status_) != 0);
   }
 
   // The command and its orphans, or all our children: those that are further down come up when these are gone.
@@ -319,6 +332,8 @@ class GuardLoop {
   std::int64_t term_at_ = no_moment;
   std::int64_t kill_at_ = no_moment;
   bool ending_ = false;
+  bool clearing_ = false;  // The command is gone, and what it left behind is being ended.
+  bool interrupted_ = false;
   bool alone_ = false;      // `once` is gone.
   bool none_left_ = false;  // No child at all is left.
 };

@@ -2,6 +2,8 @@
 // cannot keep: whoever kills `once` with SIGKILL takes the command with it, and all that the command has started; a
 // command whose claim is lost is ended together with all that it has started; and it is ended in time even if `once`
 // itself is stopped or stuck. The guard does nothing but wait, so that nothing can go wrong with it.
+// What lives on behind a command that was killed, or asked to end and failed, is ended too: that command counts as one
+// that may run again, beside nothing of its last attempt. A command that ends by itself may leave processes running.
 //
 //   once ── guard ── command ── what the command starts
 //
@@ -33,14 +35,16 @@ struct GuardOptions {
   struct sigaction on_pipe {};   // … for SIGPIPE …
   struct sigaction on_child {};  // … and SIGCHLD.
   bool survive = false;          // The command goes on when `once` is killed.
+  std::int64_t grace_ns = 0;     // Between SIGTERM and SIGKILL for what a killed command leaves behind.
 };
 
 // What `once` tells the guard.
 struct GuardOrder {
   enum class Kind : std::uint32_t {
-    signal,  // Pass signal `value` on to the command.
-    lease,   // End the command at `value` (nanoseconds of CLOCK_BOOTTIME), kill it at `limit`. Replaces the last one.
-    end,     // End the command now, kill it at `limit`.
+    signal,       // Pass signal `value` on to the command.
+    interrupted,  // Somebody asked for an end. From the terminal, or with a `signal` of its own.
+    lease,  // End the command at `value` (nanoseconds of CLOCK_BOOTTIME), kill it at `limit`. Replaces the last one.
+    end,    // End the command now, kill it at `limit`.
   };
   Kind kind = Kind::signal;
   std::int64_t value = 0;

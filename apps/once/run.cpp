@@ -104,6 +104,7 @@ struct News {
   std::mutex mutex;
   std::optional<Begin> begun;  // Guarded by the mutex, like the next.
   std::optional<Finish> finished;
+  std::string trouble;  // What the store or the place for large results said last when it failed.
   std::atomic<bool> lost{false};
   std::atomic<bool> recorded{false};  // A finish was written, whatever its caller was told before.
   std::atomic<bool> refused{false};
@@ -160,7 +161,7 @@ class Run {
       access_ = open_access(options_.store, Missing::create);
       require_bytes(access_.url);
     } catch (const Exception& error) {
-      return store_failed(error.error());
+      return store_failed(error.error(), false);
     }
     choose_limits();
 
@@ -187,7 +188,7 @@ class Run {
       case Begin::Kind::unknown:
         return unknown(*begin.record);
       case Begin::Kind::error:
-        return store_failed(begin.error);
+        return store_failed(begin.error, begin.record != nullptr);
     }
     return exit_internal;
   }
@@ -209,6 +210,12 @@ class Run {
         break;
       case EventKind::renewed:
         break;
+      case EventKind::store_error:
+        if (event.error != nullptr) {
+          const std::lock_guard lock(news.mutex);
+          news.trouble = event.error->message;
+        }
+        return;
       default:
         return;
     }
@@ -335,10 +342,28 @@ class Run {
       return not_started(supervised.error);
     }
     if (supervised.kind == Supervised::Kind::guard_died) {
-      say("the process that guarded the command was killed, and the command with it");
-      supervised.end = {.signaled = true, .code = SIGKILL};
+      // Not released, whatever --on-signal says: that would let the next attempt run beside what is left of this one.
+      return guard_died("what the command had started may still be at work, so the claim lapses; whoever asks then " +
+                        after_lapse());
     }
     return conclude(claim, supervised, recorder);
+  }
+
+  static int guard_died(const std::string& then) {
+    say("the process that guarded the command was killed, and the command with it: " + then);
+    return CommandEnd{.signaled = true, .code = SIGKILL}.exit_code();
+  }
+
+  [[nodiscard]] std::string after_lapse() const {
+    return plan_.policy.on_lapse == OnLapse::hold ? "finds it unknown" : "runs it again";
+  }
+
+  // The command's own code, unless its output was lost on the way.
+  static int exit_code_with_output(const Supervised& supervised) {
+    const int code = supervised.end.exit_code();
+    if (supervised.output_error == 0) return code;
+    say(std::string("cannot pass the command's output on: ") + std::strerror(supervised.output_error));
+    return code == 0 ? static_cast<int>(exit_output) : code;
   }
 
   int not_started(int why) const {
@@ -381,10 +406,13 @@ class Run {
       say("the output of " + show_size(recorder.total_bytes()) +
           " is too large to keep: later callers are told so, and nothing is run for them");
     }
-    if (supervised.output_error != 0) {
-      say(std::string("cannot pass the command's output on: ") + std::strerror(supervised.output_error));
+    const int code = exit_code_with_output(supervised);
+    if (keeps && finished.record != nullptr && finished.record->result.placement == Placement::dropped) {
+      const std::lock_guard lock(news_->mutex);
+      say("the output of " + show_size(recorder.total_bytes()) +
+          " could not be kept: later callers are told so, and nothing is run for them. " +
+          (news_->trouble.empty() ? "There is no place for it outside the store (--offload)." : news_->trouble));
     }
-    const int code = supervised.output_error != 0 && end.exit_code() == 0 ? exit_output : end.exit_code();
     switch (finished.kind) {
       case Finish::Kind::recorded:
         if (cut_off) {
@@ -402,8 +430,7 @@ class Run {
           return exit_lost;
         }
         say("the command ran, but the store did not take its result: " + finished.error.message +
-            ". The claim lapses; whoever asks then " +
-            (plan_.policy.on_lapse == OnLapse::hold ? "finds it unknown" : "runs it again"));
+            ". The claim lapses; whoever asks then " + after_lapse());
         return options_.on_unrecorded == "fail" ? exit_unrecorded : code;
     }
     return exit_internal;
@@ -447,13 +474,17 @@ class Run {
           rfc3339(record.finished_at) + (record.note.empty() ? "" : " (" + escaped(record.note) + ")"));
     }
     if (record.result.placement == Placement::dropped) {
-      return dropped("its result of " + show_size(record.result.size));
+      return dropped(
+          (record.state == State::failed ? "it ended with " + escaped(record.failure.code) + ", but its" : "its") +
+              " result of " + show_size(record.result.size),
+          "was not kept: it was too large, or the place for it failed then");
     }
     if (record.result.content_type != run_content_type) return replay_foreign(record);
     const RunResult run = decode_run_result(record.result.bytes);
     if (run.dropped) {
       return dropped("it ended with exit code " + std::to_string(run.end.exit_code()) + ", but its output of " +
-                     show_size(run.output_bytes + run.error_bytes));
+                         show_size(run.output_bytes + run.error_bytes),
+                     "was too large to keep");
     }
     bool writable[2] = {true, true};
     int code = run.end.exit_code();
@@ -478,10 +509,10 @@ class Run {
     return 1;
   }
 
-  int dropped(const std::string& what) const {
-    say(quoted(plan_.key) + " was run before: " + what +
-        " was too large to keep. It is not run again. (--output-limit, --offload-limit and --no-output change that "
-        "for later keys.)");
+  int dropped(const std::string& what, const char* became) const {
+    say(quoted(plan_.key) + " was run before: " + what + " " + became +
+        ". It is not run again. (--output-limit, --offload-limit, --offload and --no-output change that for later "
+        "keys.)");
     return exit_dropped;
   }
 
@@ -501,8 +532,9 @@ class Run {
     return exit_unknown;
   }
 
-  int store_failed(const Error& error) {
-    const bool down = error.kind == ErrorKind::unavailable || error.kind == ErrorKind::in_doubt;
+  // `answered`: the store had told of a record before something failed, so running would be a second run.
+  int store_failed(const Error& error, bool answered) {
+    const bool down = !answered && (error.kind == ErrorKind::unavailable || error.kind == ErrorKind::in_doubt);
     if (!down || options_.on_store_down != "run") {
       say(error.message + ". Nothing was run.");
       return exit_code_of(error.kind);
@@ -518,7 +550,8 @@ class Run {
     Recorder recorder(0);
     const Supervised supervised = supervise(supervise_with, *signals_, recorder);
     if (supervised.kind == Supervised::Kind::not_started) return not_started(supervised.error);
-    return supervised.end.exit_code();
+    if (supervised.kind == Supervised::Kind::guard_died) return guard_died("it ran without a claim");
+    return exit_code_with_output(supervised);
   }
 
   const RunOptions& options_;
@@ -545,7 +578,7 @@ Exit codes of once itself (all others are the command's):
    64  usage: wrong flags, an impossible key          243  the store cannot be used
    74  the output could not be written                244  the store holds what cannot be read
   126  the command cannot be executed                 245  the claim was lost, no result is stored
-  127  the command was not found                      246  run before, its output was too large to keep
+  127  the command was not found                      246  run before, its output was not kept
   240  conflict: somebody else runs it now            247  run, but not stored (--on-unrecorded fail)
   241  mismatch: the key was used for something else  248  run too late: another result counts
   242  unknown: nobody knows how it ended             249  a fault of once)";

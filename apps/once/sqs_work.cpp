@@ -188,7 +188,10 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
     return {.kind = Kind::released,
             .failure = {.message = std::string("the command cannot be executed: ") + std::strerror(supervised.error)}};
   }
-  if (supervised.kind == Supervised::Kind::guard_died) supervised.end = {.signaled = true, .code = SIGKILL};
+  if (supervised.kind == Supervised::Kind::guard_died) {
+    return {.kind = Kind::lapses,
+            .failure = {.message = "the process that guarded the command was killed, and the command with it"}};
+  }
   const CommandEnd end = supervised.end;
   const std::string ended = (end.signaled ? "signal " : "exit ") + std::to_string(end.code);
   std::string why = "the command ended with " + ended;

@@ -206,6 +206,7 @@ class Supervision {
     guard.on_pipe = signals_.old_pipe();
     guard.on_child = signals_.old_child();
     guard.survive = options_.survive;
+    guard.grace_ns = Uptime(options_.grace).count();
     const Guard started = start_guard(guard);
     guard_ = started.pid;
     guard_socket_.reset(started.socket);
@@ -229,7 +230,9 @@ class Supervision {
     waits[5] = output_.write_wait();
     waits[6] = error_.write_wait();
     int timeout = -1;
-    if (command_over_ && !output_.ending()) timeout = static_cast<int>(boottime_left(drain_until_).count());
+    if (command_over_ && !output_.ending()) {
+      timeout = static_cast<int>(std::min<Millis::rep>(boottime_left(drain_until_).count(), 60'000));
+    }
     const int ready = poll(waits.data(), waits.size(), timeout);
     if (ready < 0) {
       if (errno == EINTR) return;
@@ -260,6 +263,7 @@ class Supervision {
     while (const auto signal = signals_.next()) {
       if (Signals::asks_for_end(signal->number)) {
         result_.interrupted_by = signal->number;
+        order({.kind = GuardOrder::Kind::interrupted});
         if (command_over_) give_up_output();  // It is only that which is being waited for.
       }
       if (signal->sent) order({.kind = GuardOrder::Kind::signal, .value = signal->number});

@@ -92,7 +92,7 @@ struct SuperviseOptions {
   bool take_signals = true;   // Take them from `signals` and pass them on. Not if somebody else does: then several
                               // commands may be supervised at a time, each on a thread that lives as long as it.
   bool end_when_lost = true;  // End the command when its claim is lost, or in time before it may be.
-  Millis grace{5'000};        // Between SIGTERM and SIGKILL then.
+  Millis grace{5'000};        // Between SIGTERM and SIGKILL then, and for what a killed command leaves behind.
   Millis drain{1'000};        // How long after the command's end its output is waited for, if others hold it open.
 
   // For a command under a claim; empty without one.
@@ -106,7 +106,8 @@ struct Supervised {
   enum class Kind {
     ended,        // `end` says how.
     not_started,  // It could not be executed: `error` is the errno. Nothing was run.
-    guard_died,   // Somebody killed the guard, and the command with it: how far it got is not known.
+    guard_died,   // Somebody killed the guard, and the command with it: how far it got is not known, and what it had
+                  // started may still be at work.
   };
   Kind kind = Kind::ended;
   CommandEnd end;

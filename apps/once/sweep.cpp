@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <string>
-#include <string_view>
 
 #include <once/operate.hpp>
 #include <once/platform/system.hpp>
@@ -28,6 +28,13 @@ struct SweepCommand {
   bool json = false;
 };
 
+// A name that the offload directory gives, or one that it is writing (once/offload/directory.hpp). Nothing else is
+// touched, should somebody name the wrong directory.
+bool is_result_file(const std::string& name) {
+  static const std::regex names("[0-9a-f]{16}-[0-9a-f]{32}(\\.part)?");
+  return std::regex_match(name, names);
+}
+
 // Files of the offload directory that no record names: of processes that died before they wrote their record, and of
 // records that went without their files. Removes them unless `dry_run`, and gives their number.
 std::uint64_t sweep_orphans(const StoreAccess& access, Time now, Millis age, bool dry_run) {
@@ -47,9 +54,8 @@ std::uint64_t sweep_orphans(const StoreAccess& access, Time now, Millis age, boo
   for (fs::directory_iterator at(access.offload_directory, failed), end; !failed && at != end; at.increment(failed)) {
     std::error_code gone;  // Between the two looks.
     const std::string name = at->path().filename();
-    const std::string_view stem = std::string_view(name).substr(0, name.size() - (name.ends_with(".part") ? 5 : 0));
-    const bool ours = stem.find_first_not_of("0123456789abcdef-") == std::string_view::npos;
-    if (ours && at->is_regular_file(gone) && at->last_write_time(gone) < youngest && !gone) files.insert(name);
+    if (is_result_file(name) && at->is_regular_file(gone) && at->last_write_time(gone) < youngest && !gone)
+      files.insert(name);
   }
   if (failed && failed != std::errc::no_such_file_or_directory) {
     throw Exception(ErrorKind::unavailable, "cannot read " + access.offload_directory + ": " + failed.message());

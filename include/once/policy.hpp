@@ -15,7 +15,7 @@ enum class OnConflict : std::uint8_t {
 };
 enum class OnLapse : std::uint8_t {
   takeover,  // A lapsed claim is taken over: at least once.
-  hold,      // Nobody re-runs it, it becomes unknown: at most once.
+  hold,      // Nobody re-runs it, it becomes unknown: at most once, if all callers of the key say so.
 };
 enum class OnThrow : std::uint8_t {
   release,  // A retry may run.

@@ -139,6 +139,7 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
     for (Caller& caller : flight->callers) {
       Begin begin;
       begin.error = end.error;
+      begin.record = flight->seen;
       replies.emplace_back(std::move(caller), std::move(begin));
     }
     erase(shard, shard.flights.find(name));

@@ -134,7 +134,8 @@ class Reader {
     const Deeper deeper(*this);
     ++at_;
     NodePtr operand = negation();
-    while (peek() == '[' && !flatten_follows()) operand = bracket(std::move(operand));
+    // As in jmespath.py, '[' binds tighter than '!', but "[]" and "[?" do not.
+    while (peek() == '[' && !flatten_follows() && !filter_follows()) operand = bracket(std::move(operand));
     return rich({.op = Op::negation, .children = list_of(std::move(operand))});
   }
 
@@ -190,6 +191,10 @@ class Reader {
   bool flatten_follows() const {
     std::size_t place = 0;
     return behind_bracket(place) == ']';
+  }
+  bool filter_follows() const {
+    std::size_t place = 0;
+    return behind_bracket(place) == '?';
   }
   // "[" as in [0], [1:], [*], [], [?x], and not the beginning of a list.
   bool bracket_follows() const {

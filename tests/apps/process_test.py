@@ -64,15 +64,45 @@ class Killed(Case):
         wait_until(lambda: not alive(command) and not alive(child), "command and child are gone")
 
     def test_kill_9_of_the_guard_takes_the_command(self):
-        process, command, _ = self.start_family()
+        process, command, child = self.start_family()
         with open(f"/proc/{command}/stat", encoding="ascii") as stat:
             guard = int(stat.read().rsplit(")", 1)[1].split()[1])
         os.kill(guard, signal.SIGKILL)
         wait_until(lambda: not alive(command), "the command is gone")
+        self.assertTrue(alive(child))
+        again = ["run", "--key", "k", "--fingerprint", "none", "--", "true"]
+        self.expect(self.once(*again), 240)  # Nobody runs beside the child until the lease is over.
         self.open_gate("go")  # The child holds the output open.
         out, err = process.communicate()
         self.assertEqual((process.returncode, out[:4]), (137, b"out\n"), err)
-        self.expect(self.once("show", "--key", "k"), 239)  # Released: a retry may run.
+        self.assertIn(b"the claim lapses", err)
+        self.assertEqual(self.show("k")["state"], "in_progress")
+
+    def test_a_killed_command_takes_its_children_with_it(self):
+        process, command, child = self.start_family()
+        os.kill(command, signal.SIGKILL)  # As when there is no memory left.
+        self.assertEqual(process.wait(), 137)
+        self.assertFalse(alive(child), "given up only when nothing of it is left")
+        self.expect(self.once("show", "--key", "k"), 239)
+        self.assertEqual(self.runs("finished"), 0)
+
+    def test_children_that_ignore_sigterm_are_killed(self):
+        script = "trap '' TERM; echo $$ >child; while :; do sleep 0.01; done"
+        process = self.start("run", "--key", "k", "--grace", "100ms", "--", "sh", "-c",
+                             f'echo $$ >pid; sh -c "$0" & wait', script)
+        command, child = self.pid_in("pid"), self.pid_in("child")
+        os.kill(command, signal.SIGKILL)
+        self.assertEqual(process.wait(), 137)
+        self.assertFalse(alive(child))
+
+    def test_without_a_claim_a_killed_guard_is_no_success(self):
+        self.fifo("go")
+        process = self.start("run", "--key", "k", "--store", f"sqlite:{self.dir}/none/x.db", "--on-store-down", "run", "--",
+                             "sh", "-c", "echo $$ >pid; exec cat go")
+        with open(f"/proc/{self.pid_in('pid')}/stat", encoding="ascii") as stat:
+            guard = int(stat.read().rsplit(")", 1)[1].split()[1])
+        os.kill(guard, signal.SIGKILL)
+        self.assertEqual(process.wait(), 137)
 
     def test_survivors(self):
         process, command, child = self.start_family("--survive")
@@ -143,6 +173,18 @@ class Signals(Case):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(), 130)
         self.expect(self.once("show", "--key", "k"), 239)
+
+    def test_what_is_asked_to_end_and_fails_leaves_nothing_at_work(self):
+        for key, script in (("killed", "sh charge & wait"), ("failed", "trap 'exit 3' TERM; sh charge & wait")):
+            with self.subTest(key=key):
+                self.path("charge").write_text(f"echo $$ >{key}.child; exec cat {key}.go")
+                self.fifo(f"{key}.go")
+                process = self.start("run", "--key", key, "--", "sh", "-c", script)
+                child = self.pid_in(f"{key}.child")
+                process.terminate()
+                self.assertEqual(process.wait(), 143 if key == "killed" else 3)
+                self.assertFalse(alive(child))
+                self.expect(self.once("show", "--key", key), 239)  # A retry may run.
 
     def test_what_is_ignored_stays_ignored(self):
         self.fifo("go")
@@ -408,16 +450,19 @@ class Large(Case):
         self.expect(self.once("run", "--key", "a", "--output-limit", "1KiB", "--", "head", "-c", "200000", "/dev/urandom"), 0)
         folder = self.path("once.db.results")
         (kept,) = os.listdir(folder)
-        orphans = ["0123456789abcdef-00112233445566778899aabbccddeeff", "0123456789abcdef-ff.part"]
-        for name in [*orphans, "0123456789abcdef-0a", "notes.txt"]:
+        random = "00112233445566778899aabbccddee"
+        orphans = [f"0123456789abcdef-{random}ff", f"0123456789abcdef-{random}fe.part"]
+        young = f"0123456789abcdef-{random}fd"
+        foreign = ["notes.txt", "2024-01-01", "deadbeef", f"0123456789abcde-{random}ff0", f"0123456789abcdef-{random}f-"]
+        for name in [*orphans, young, *foreign]:
             (folder / name).write_text("x")
-        for name in [*orphans, kept, "notes.txt"]:
+        for name in [*orphans, kept, *foreign]:
             os.utime(folder / name, (0, 0))
         self.expect(self.once("sweep", "--orphans", "2d", "--dry-run"), 0,
                     b"0 expired records would be removed, and 2 results that no record names\n")
         self.expect(self.once("sweep", "--orphans", "2d"), 0,
                     b"0 expired records removed, and 2 results that no record names\n")
-        self.assertEqual(sorted(os.listdir(folder)), sorted([kept, "0123456789abcdef-0a", "notes.txt"]))
+        self.assertEqual(sorted(os.listdir(folder)), sorted([kept, young, *foreign]))
         self.expect(self.once("sweep", "--orphans", "1h"), 64, b"", b"24h or more")
         self.expect(self.once("sweep", "--orphans", "2d", "--offload", "none"), 64, b"", b"needs a directory")
 
@@ -426,9 +471,12 @@ class Large(Case):
         self.path("blocked").touch()
         command = ["run", "--key", "k", "--offload", "blocked/x", "--", "sh", "-c",
                    "echo x >>ran; head -c 2000000 /dev/urandom"]
-        self.expect(self.once(*command), 0)
-        self.expect(self.once(*command), 246, b"")
+        self.expect(self.once(*command), 0, stderr=b"could not be kept")
+        self.expect(self.once(*command), 246, b"", b"the place for it failed")
         self.assertEqual(self.runs(), 1)
+        failing = ["run", "--key", "f", "--offload", "blocked/x", "--", "sh", "-c", "head -c 2000000 /dev/urandom; exit 3"]
+        self.expect(self.once(*failing), 3)
+        self.expect(self.once(*failing), 246, b"", b"ended with exit 3")
 
 
 class Readers(Case):

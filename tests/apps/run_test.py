@@ -1,6 +1,7 @@
 """once run: who runs, what is replayed, what is refused."""
 import json
 import os
+import pathlib
 import subprocess
 import unittest
 
@@ -344,8 +345,41 @@ class StoreDown(Case):
         command = ["run", "--store", f"sqlite:{self.dir}/missing/x.db", "--key", "k", "--on-store-down", "run", "--"]
         done = self.once(*command, "sh", "-c", "echo $ONCE_ATTEMPT $ONCE_TOKEN; exit 9")
         self.expect(done, 9, b"1 0\n", b"without protection")
+        with open("/dev/full", "wb") as full:
+            self.expect(self.once(*command, "echo", "hi", stdout=full), 74, None, b"No space left")
         # Only a store that is down: a wrong flag is not.
         self.expect(self.once("run", "--store", "redis:x", "--key", "k", "--on-store-down", "run", "--", "true"), 64)
+
+    def test_what_has_run_is_not_run_without_protection(self):
+        command = ["run", "--key", "k", "--output-limit", "1KiB", "--on-store-down", "run", "--",
+                   "sh", "-c", "echo x >>ran; head -c 9000 /dev/urandom"]
+        self.expect(self.once(*command), 0)
+        results = self.path("once.db.results")
+        results.rename(self.path("away"))
+        results.touch()  # The store says that it ran; its output cannot be had.
+        self.expect(self.once(*command), 243, b"", b"Nothing was run")
+        self.assertEqual(self.runs(), 1)
+        results.unlink()
+        self.path("away").rename(results)
+        self.assertEqual(self.once(*command).returncode, 0)
+        self.assertEqual(self.runs(), 1)
+
+    def test_who_waits_for_a_claim_does_not_run_beside_it(self):
+        self.fifo("go")
+        holder = self.start("run", "--key", "k", "--", "sh", "-c", "echo $$ >pid; cat go")
+        self.pid_in("pid")
+        waiter = self.start("run", "--key", "k", "--fingerprint", "none", "--wait", "60s", "--on-store-down", "run", "--",
+                            "touch", "ran")
+        reads = lambda: sum(int(line.split()[1]) for line in
+                            pathlib.Path(f"/proc/{waiter.pid}/io").read_text().splitlines() if line.startswith("syscr"))
+        before = wait_until(reads, "it has begun")
+        wait_until(lambda: reads() > before + 10, "it polls")
+        self.path("once.db").rename(self.path("away.db"))
+        self.assertEqual(waiter.wait(), 243)
+        self.assertFalse(self.path("ran").exists())
+        self.path("away.db").rename(self.path("once.db"))
+        self.open_gate("go")
+        self.assertEqual(holder.wait(), 0)
 
     def test_default_store(self):
         env = {name: value for name, value in self.env.items() if name != "ONCE_STORE"}

@@ -80,6 +80,21 @@ TEST_F(SharingTest, WaitersShareTheirPolls) {
   EXPECT_LE(gets(), alone + 2);
 }
 
+// The store told of a live claim before it went away: to fail open would be to run beside it.
+TEST_F(SharingTest, AWaiterWhoSawAClaimDoesNotFailOpen) {
+  auto holder = process();
+  auto held = begin(holder, "a");
+  auto p = process();
+  auto waits = begin(p, "a", waiting());
+  EXPECT_FALSE(waits.ready());
+  store->otherwise(Next::fail);
+  timers->advance(2s);
+  ASSERT_EQ(waits->kind, Begin::Kind::error);
+  EXPECT_EQ(waits->error.kind, ErrorKind::unavailable);
+  ASSERT_NE(waits->record, nullptr);
+  EXPECT_EQ(waits->record->owner, held->claim.owner());
+}
+
 TEST_F(SharingTest, AWaitEndsAtItsDeadline) {
   auto holder = process();
   auto held = begin(holder, "a");

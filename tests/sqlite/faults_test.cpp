@@ -245,6 +245,28 @@ TEST_F(SqliteFaults, OneRecordTooLargeForTheDiskDoesNotFailItsGroup) {
   EXPECT_FALSE(blocking::get(*store, "large#1").record);
 }
 
+TEST_F(SqliteFaults, AFileThatGoesWhileAGroupIsTriedOneByOneKeepsTheAnswersBefore) {
+  const auto store = open();
+  put(*store, "first#1");
+  Together group(scratch_.file());
+  group.insert(*store, plain_record("small#1"));
+  Record large = plain_record("large#1");
+  large.result = Result::inlined(std::string(8 * 1024 * 1024, 'x'));
+  group.insert(*store, large);
+  group.insert(*store, plain_record("small#2"));
+  disk_faults().room_bytes = 1024 * 1024;  // The group has no room, so each is tried alone …
+  bool moved = false;
+  disk_faults().at_log_sync = [&] {  // … and after the first the file is gone.
+    if (!std::exchange(moved, true)) std::filesystem::rename(scratch_.file(), scratch_.file("kept.db"));
+  };
+  const std::vector<Answer> answers = group.finish();
+  disk_faults().heal();
+  EXPECT_TRUE(moved);
+  EXPECT_EQ(answers[0].status, Answer::Status::done) << "what is written is not told as not written";
+  expect_failed(answers[1], ErrorKind::unavailable, "");
+  expect_failed(answers[2], ErrorKind::unavailable, "");
+}
+
 TEST_F(SqliteFaults, ARecordOverTheLimitIsMisuse) {
   const auto store = open();
   Record record = plain_record("k#1");

@@ -36,8 +36,12 @@ int write(sqlite3_file* file, const void* data, int size, sqlite3_int64 offset) 
 int sync(sqlite3_file* file, int flags) {
   DiskFaults& faults = disk_faults();
   if (of(file).is_log ? faults.log_sync : faults.file_sync) return SQLITE_IOERR_FSYNC;
-  if (of(file).is_log) ++faults.log_syncs;
-  return of(file).base->xSync(file, flags);
+  const int code = of(file).base->xSync(file, flags);
+  if (of(file).is_log) {
+    ++faults.log_syncs;
+    if (faults.at_log_sync) faults.at_log_sync();
+  }
+  return code;
 }
 
 int read(sqlite3_file* file, void* data, int size, sqlite3_int64 offset) {

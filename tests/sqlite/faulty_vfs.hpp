@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace once::testing {
@@ -19,10 +20,12 @@ struct DiskFaults {
   std::atomic<std::int64_t> room_bytes{-1};  // Single writes beyond this offset fail as ENOSPC does; -1: no limit.
   std::atomic<std::uint64_t> log_writes{0};  // Counted, never failed.
   std::atomic<std::uint64_t> log_syncs{0};
+  std::function<void()> at_log_sync;  // Called after each; set while nothing is under way.
 
   void heal() {
     full = log_write_io = log_sync = file_sync = read = false;
     room_bytes = -1;
+    at_log_sync = nullptr;
   }
 };
 DiskFaults& disk_faults();

@@ -86,7 +86,7 @@ struct Begin {
     conflict,  // `record` is a live claim of somebody else; try again after retry_after.
     mismatch,  // The key was used with another payload: `record` is what it was used for.
     unknown,   // `record` was started and its outcome is not known: somebody has to decide.
-    error,     // `error` says what failed. Nothing may be run.
+    error,     // `error` says what failed. Nothing may be run: with a `record`, the store had told of it before that.
   };
   Kind kind = Kind::error;
   Claim claim;

@@ -531,6 +531,10 @@ class Poller::State : public std::enable_shared_from_this<State> {
     }
     const std::string why = end.failure.message;
     const WorkEnd::Kind kind = end.kind;
+    if (kind == WorkEnd::Kind::lapses) {
+      const Claim forgotten = std::move(claim);
+      return stays(RecordEnd::failed, why);
+    }
     const Finish finish = [&] {
       switch (kind) {
         case WorkEnd::Kind::completed:
@@ -540,6 +544,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
         case WorkEnd::Kind::held:
           return claim.hold(why);
         case WorkEnd::Kind::released:
+        case WorkEnd::Kind::lapses:
           break;
       }
       return claim.release(why);

@@ -641,14 +641,19 @@ class SqliteStore final : public Store {
     writing_ = std::move(opened);
   }
 
-  // Leaves an answer in each operation. Throws Exception if the file is gone between two tries.
+  // Leaves an answer in each operation.
   void write_group(Group& group) {
     const std::optional<Lost> lost = try_group(group);
     if (!lost || lost->in_doubt || lost->code == SQLITE_BUSY || group.size() == 1) return;
     // The whole transaction was undone, perhaps for the sake of one: now each for itself.
-    for (Pointer& operation : group) {
-      make_ready();
-      try_group({&operation, 1});
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      try {
+        make_ready();
+      } catch (const Exception& error) {  // The file has gone. Those before this one keep their answers.
+        for (; i < group.size(); ++i) group[i]->answer = Answer::fail(error.kind(), error.what());
+        return;
+      }
+      try_group({&group[i], 1});
     }
   }
 

@@ -27,6 +27,7 @@ struct WorkEnd {
     completed,  // `result` is kept. The message is deleted.
     failed,     // For good: `failure` and `result` are kept. The message is deleted.
     released,   // It may run again: `failure.message` says why. The message stays.
+    lapses,     // The same, but not before the lease ends: what it began may still be at work.
     held,       // Nobody knows whether it acted: `failure.message` says why. PollerOptions::on_unknown.
   };
   Kind kind = Kind::completed;
