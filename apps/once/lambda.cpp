@@ -1,38 +1,31 @@
 // once lambda invoke: runs a Lambda function on this machine, against a Runtime API of our own.
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <deque>
-#include <filesystem>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <once/error.hpp>
-#include <once/frontends/lambda/invocation.hpp>
 #include <once/frontends/lambda/local_api.hpp>
 #include <once/platform/system.hpp>
 
 #include "commands.hpp"
 #include "exit_codes.hpp"
 #include "guard.hpp"
-#include "read_input.hpp"
+#include "lambda_environment.hpp"
+#include "lambda_options.hpp"
+#include "lambda_report.hpp"
 #include "report.hpp"
 #include "supervise.hpp"
 #include "text.hpp"
@@ -46,65 +39,7 @@ using lambda::LocalApi;
 using LambdaPoint = lambda::LocalApiOptions::Point;
 using Steady = std::chrono::steady_clock;
 
-constexpr std::size_t max_environments = 256;
-constexpr std::size_t max_lambda_threads = 1024;
-constexpr std::size_t max_invocations = 1'000'000;
-constexpr Millis lambda_shutdown{2'000};  // Between SIGTERM and SIGKILL at the end.
 constexpr std::string_view killed_as_planned = "killed as planned";
-
-struct InvokeOptions {
-  std::string program;
-  std::vector<std::string> events;
-  std::size_t repeat = 1;
-  std::size_t concurrency = 1;
-  std::size_t threads = 1;
-  std::string timeout = "3s";
-  std::string init_timeout = "10s";
-  std::string kill_at;
-  std::string freeze;
-  std::vector<std::string> environment;
-  std::string name = "function";
-  std::string handler = "function.handler";
-  std::size_t memory = 128;
-  bool json = false;
-};
-
-struct KillPlan {
-  enum class Point : std::uint8_t { never, given, answering, answered, later };
-  Point point = Point::never;
-  Millis later{0};
-  std::size_t invocation = 1;  // Which one, from 1 in the order of submission.
-};
-
-std::size_t parse_count(std::string_view text, std::string_view what) {
-  std::size_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size() || count == 0) {
-    misuse(std::string(what) + " must be a number from 1, and not '" + escaped(text) + "'");
-  }
-  return count;
-}
-
-KillPlan parse_kill_plan(const std::string& text) {
-  KillPlan plan;
-  if (text.empty()) return plan;
-  const auto at = text.find('@');
-  const std::string point = text.substr(0, at);
-  if (at != std::string::npos) plan.invocation = parse_count(text.substr(at + 1), "--kill-at: what follows @");
-  if (point == "given") {
-    plan.point = KillPlan::Point::given;
-  } else if (point == "answering") {
-    plan.point = KillPlan::Point::answering;
-  } else if (point == "answered") {
-    plan.point = KillPlan::Point::answered;
-  } else if (!point.empty() && point[0] >= '0' && point[0] <= '9') {
-    plan.point = KillPlan::Point::later;
-    plan.later = parse_duration(point, "--kill-at");
-  } else {
-    misuse("--kill-at must be given, answering, answered or a duration, and not '" + escaped(point) + "'");
-  }
-  return plan;
-}
 
 // What happened, from the threads of the Runtime APIs to the main one.
 struct LambdaNews {
@@ -138,26 +73,6 @@ class LambdaInbox {
   std::deque<LambdaNews> news_;
 };
 
-// One execution environment: an API, and a process of the function while there is one.
-struct LambdaEnvironment {
-  std::unique_ptr<LocalApi> api;
-  Fd socket;  // Of the guard; open while the process lives.
-  pid_t guard = -1;
-  bool ending = false;              // It was ordered to end.
-  std::string why_ending;           // Said of the invocations that it leaves open.
-  bool asked = false;               // For an event, since it was started.
-  std::size_t given = 0;            // Events, since it was started.
-  std::size_t open = 0;             // Jobs that were submitted and have not ended.
-  std::set<std::size_t> not_given;  // Those of them that no process has got.
-  bool dying = false;               // Its process has ended, and what it leaves is not all known yet.
-  Steady::time_point started{};
-  std::optional<Steady::time_point> kill_at;
-  std::optional<Steady::time_point> rest_until;  // Until it asks for an event it is not frozen; this is the limit.
-  std::optional<Steady::time_point> thaw_at;     // It is frozen.
-
-  [[nodiscard]] bool alive() const noexcept { return static_cast<bool>(socket); }
-};
-
 struct LambdaJob {
   std::size_t event = 0;
   std::string request_id;
@@ -171,33 +86,10 @@ class LambdaInvoke {
         timeout_(parse_duration(options.timeout, "--timeout")),
         init_timeout_(parse_duration(options.init_timeout, "--init-timeout")),
         freeze_(options.freeze.empty() ? Millis{0} : parse_duration(options.freeze, "--freeze")),
-        kill_(parse_kill_plan(options.kill_at)) {
-    const auto in_range = [](std::string_view what, std::size_t value, std::size_t most) {
-      if (value < 1 || value > most) misuse(std::string(what) + " must be from 1 to " + std::to_string(most));
-    };
-    in_range("--concurrency", options.concurrency, max_environments);
-    in_range("--threads", options.threads, max_lambda_threads);
-    in_range("--repeat", options.repeat, max_invocations / std::max<std::size_t>(options.events.size(), 1));
-    if (timeout_ < Millis{1} || timeout_ > std::chrono::hours(24)) misuse("--timeout must be from 1ms to 24h");
-    if (init_timeout_ < Millis{1}) misuse("--init-timeout must be at least 1ms");
-    if (!options.freeze.empty() && options.threads > 1) {
-      misuse("--freeze goes with one invocation at a time only, so not with --threads");
-    }
-    if (std::count(options.events.begin(), options.events.end(), "-") > 1)
-      misuse("standard input can be one event only");
-    for (const std::string& variable : options.environment) {
-      const auto equals = variable.find('=');
-      if (equals == 0 || equals == std::string::npos) {
-        misuse("--env must be NAME=VALUE, and not '" + escaped(variable) + "'");
-      }
-    }
-    for (const std::string& name : options.events) {
-      std::string event = read_input(name, lambda::max_event_bytes);
-      if (event.size() > lambda::max_event_bytes) {
-        misuse("'" + escaped(name) + "' is larger than 6 MiB, which Lambda takes of no event");
-      }
-      events_.push_back(std::move(event));
-    }
+        kill_(parse_kill_plan(options.kill_at)),
+        report_(options.json, timeout_) {
+    check_invoke_options(options);
+    events_ = read_events(options);
     jobs_.resize(events_.size() * options.repeat);
     for (std::size_t i = 0; i < jobs_.size(); ++i)
       jobs_[i] = {.event = i % events_.size(), .request_id = lambda::make_request_id(*system_random())};
@@ -310,115 +202,23 @@ class LambdaInvoke {
   }
 
   void start(LambdaEnvironment& environment) {
-    std::vector<std::pair<std::string, std::string>> variables = {
-        {"AWS_LAMBDA_RUNTIME_API", environment.api->address()},
-        {"AWS_LAMBDA_FUNCTION_NAME", options_.name},
-        {"AWS_LAMBDA_FUNCTION_VERSION", "$LATEST"},
-        {"AWS_LAMBDA_FUNCTION_MEMORY_SIZE", std::to_string(options_.memory)},
-        {"AWS_LAMBDA_LOG_GROUP_NAME", "/aws/lambda/" + options_.name},
-        {"AWS_LAMBDA_LOG_STREAM_NAME", "$LATEST"},
-        {"AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand"},
-        {"LAMBDA_TASK_ROOT", task_root()},
-        {"_HANDLER", options_.handler},
-        {"TZ", ":UTC"},
-    };
-    if (options_.threads > 1) variables.emplace_back("AWS_LAMBDA_MAX_CONCURRENCY", std::to_string(options_.threads));
-    for (const std::string& given : options_.environment) {
-      const auto equals = given.find('=');
-      std::erase_if(variables, [&](const auto& one) { return one.first == given.substr(0, equals); });
-      variables.emplace_back(given.substr(0, equals), given.substr(equals + 1));
-    }
-    std::vector<std::string> words = environment_with(variables);
-    std::string program = options_.program;
-    std::vector<char*> entries;
-    entries.reserve(words.size() + 1);
-    for (std::string& word : words) entries.push_back(word.data());
-    entries.push_back(nullptr);
-    const std::array<char*, 2> arguments{program.data(), nullptr};
-    GuardOptions guard;
-    guard.arguments = arguments.data();
-    guard.environment = entries.data();
-    guard.input = null_.get();
-    guard.output = STDERR_FILENO;  // Standard output is for the responses.
-    guard.error = STDERR_FILENO;
-    guard.signal_mask = signals_->old_mask();
-    guard.on_pipe = signals_->old_pipe();
-    guard.on_child = signals_->old_child();
-    const Guard started = start_guard(guard);
-    environment.socket.reset(started.socket);
-    environment.guard = started.pid;
-    environment.ending = environment.asked = false;
-    environment.given = 0;
-    environment.started = Steady::now();
-    environment.kill_at.reset();
+    environment.start(options_, null_, *signals_);
     ++starts_;
-  }
-
-  [[nodiscard]] std::string task_root() const {
-    std::error_code error;
-    const auto path = std::filesystem::absolute(options_.program, error);
-    return error ? "." : path.parent_path().lexically_normal().string();
-  }
-
-  // --- the process ---
-
-  void order(const LambdaEnvironment& environment, const GuardOrder& what) const {
-    // A guard that is gone shows itself when its end is read.
-    if (environment.alive()) send(environment.socket.get(), &what, sizeof what, MSG_NOSIGNAL);
-  }
-
-  // With SIGKILL, and all that it has started.
-  void kill_process(LambdaEnvironment& environment, std::string_view why) const {
-    if (!environment.alive() || environment.ending) return;
-    environment.ending = true;
-    environment.why_ending = why;
-    order(environment, {.kind = GuardOrder::Kind::end, .value = 0, .limit = 0});
-  }
-
-  // It ends by itself, or else has a moment left.
-  void end_process(LambdaEnvironment& environment, std::string_view why) const {
-    if (!environment.alive() || environment.ending) return;
-    environment.ending = true;
-    environment.why_ending = why;
-    order(environment, {.kind = GuardOrder::Kind::end, .value = 0, .limit = shutdown_limit()});
-  }
-  [[nodiscard]] static std::int64_t shutdown_limit() {
-    return (system_clock()->uptime() + std::chrono::nanoseconds(lambda_shutdown)).count();
   }
 
   void on_report(std::size_t index) {
     LambdaEnvironment& environment = environments_[index];
-    GuardReport report;
-    const ssize_t count = recv(environment.socket.get(), &report, sizeof report, MSG_DONTWAIT);
-    // ECONNRESET: it ended before it read our last order. It is told once, and before what it has said.
-    if (count < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) return;
-    std::string how = "its guard process was killed, and it with it";
-    if (count == static_cast<ssize_t>(sizeof report)) {
-      if (report.kind == GuardReport::Kind::started) return;
-      if (report.kind == GuardReport::Kind::not_started) {
-        failed_ = report.value == ENOENT ? exit_not_found : exit_cannot_execute;
-        say("cannot execute '" + escaped(options_.program) + "': " + std::strerror(report.value) +
-            (options_.program.find('/') == std::string::npos ? ". One in this folder is ./" + escaped(options_.program)
-                                                             : "") +
-            ". Nothing was run.");
-      } else {
-        how = WIFSIGNALED(report.value)
-                  ? "the function died of signal " + std::to_string(WTERMSIG(report.value))
-                  : "the function ended with exit code " + std::to_string(WEXITSTATUS(report.value));
-      }
+    const auto death = environment.read_report();
+    if (!death) return;
+    if (death->cannot_execute != 0) {
+      failed_ = death->cannot_execute == ENOENT ? exit_not_found : exit_cannot_execute;
+      say("cannot execute '" + escaped(options_.program) + "': " + std::strerror(death->cannot_execute) +
+          (options_.program.find('/') == std::string::npos ? ". One in this folder is ./" + escaped(options_.program)
+                                                           : "") +
+          ". Nothing was run.");
     }
-    if (environment.ending) how = environment.why_ending;
-    environment.socket.reset();
-    int status = 0;
-    while (waitpid(environment.guard, &status, 0) < 0 && errno == EINTR) {
-    }
-    environment.ending = false;
-    environment.kill_at.reset();
-    environment.rest_until.reset();
-    environment.thaw_at.reset();
-    environment.dying = true;
     // One that takes no event at all must not be started for ever: what waits for it fails.
-    environment.api->function_died(how, LocalApi::Waiting::end_if_untouched, [this, index] {
+    environment.api->function_died(death->how, LocalApi::Waiting::end_if_untouched, [this, index] {
       LambdaNews news;
       news.kind = LambdaNews::Kind::buried;
       news.environment = index;
@@ -471,18 +271,18 @@ class LambdaInvoke {
     for (LambdaEnvironment& environment : environments_) {
       const bool starting = environment.alive() && !environment.asked && !environment.ending;
       if (starting && now >= environment.started + init_timeout_) {
-        kill_process(environment, "it did not ask for an event within " + show_duration(init_timeout_) +
-                                      " (--init-timeout), and was killed");
+        environment.kill("it did not ask for an event within " + show_duration(init_timeout_) +
+                         " (--init-timeout), and was killed");
       }
       if (environment.kill_at && now >= *environment.kill_at) {
         environment.kill_at.reset();
         killed_ = true;
-        kill_process(environment, killed_as_planned);
+        environment.kill(killed_as_planned);
       }
       if (environment.rest_until && now >= *environment.rest_until) environment.rest_until.reset();
       if (environment.thaw_at && now >= *environment.thaw_at) {
         environment.thaw_at.reset();
-        order(environment, {.kind = GuardOrder::Kind::signal, .value = SIGCONT});
+        environment.order({.kind = GuardOrder::Kind::signal, .value = SIGCONT});
       }
     }
   }
@@ -507,7 +307,7 @@ class LambdaInvoke {
         if (environment.rest_until && environment.alive() && !environment.ending) {
           environment.rest_until.reset();
           environment.thaw_at = Steady::now() + freeze_;
-          order(environment, {.kind = GuardOrder::Kind::signal, .value = SIGSTOP});
+          environment.order({.kind = GuardOrder::Kind::signal, .value = SIGSTOP});
         }
         return;
       case LambdaNews::Kind::given: {
@@ -526,16 +326,16 @@ class LambdaInvoke {
         return;
       case LambdaNews::Kind::kill:
         killed_ = true;
-        return kill_process(environment, killed_as_planned);
+        return environment.kill(killed_as_planned);
       case LambdaNews::Kind::ended:
         --environment.open;
         environment.not_given.erase(news.job);
         ++ended_;
         if (is_target(news.outcome.request_id) && kill_.point == KillPlan::Point::later) environment.kill_at.reset();
         if (news.outcome.kind == InvocationOutcome::Kind::error && !news.outcome.given) {
-          end_process(environment, "its init failed");
+          environment.end("its init failed");
         } else if (news.outcome.kind == InvocationOutcome::Kind::timed_out) {
-          kill_process(environment, "the function was killed as another of its invocations timed out");
+          environment.kill("the function was killed as another of its invocations timed out");
         } else if (is_killed_when_answered(news.outcome) ||
                    (freeze_ > Millis{0} && environment.alive() && next_job_ < jobs_.size())) {
           environment.rest_until = Steady::now() + init_timeout_;
@@ -546,15 +346,15 @@ class LambdaInvoke {
 
   // Asks for the end as the platform does, then ends.
   void shut_down() {
-    const std::int64_t limit = interrupted_ != 0 ? 0 : shutdown_limit();
+    const std::int64_t limit = interrupted_ != 0 ? 0 : LambdaEnvironment::shutdown_limit();
     for (LambdaEnvironment& environment : environments_) {
-      if (environment.thaw_at) order(environment, {.kind = GuardOrder::Kind::signal, .value = SIGCONT});
+      if (environment.thaw_at) environment.order({.kind = GuardOrder::Kind::signal, .value = SIGCONT});
       environment.thaw_at.reset();
       environment.rest_until.reset();
       environment.kill_at.reset();
       environment.why_ending = "once was told to end";
       environment.ending = true;
-      order(environment, {.kind = GuardOrder::Kind::end, .value = 0, .limit = limit});
+      environment.order({.kind = GuardOrder::Kind::end, .value = 0, .limit = limit});
     }
     const auto any_alive = [&] {
       return std::any_of(environments_.begin(), environments_.end(), [](const auto& one) { return one.alive(); });
@@ -564,7 +364,7 @@ class LambdaInvoke {
       turn();
       if (interrupted_ != 0 && !was_interrupted) {
         for (const LambdaEnvironment& environment : environments_) {
-          order(environment, {.kind = GuardOrder::Kind::end, .value = 0, .limit = 0});
+          environment.order({.kind = GuardOrder::Kind::end, .value = 0, .limit = 0});
         }
       }
     }
@@ -582,79 +382,19 @@ class LambdaInvoke {
     if (outcome.kind == Kind::died && outcome.error_message == killed_as_planned) word = "killed";
     if (outcome.kind == Kind::error && broke_off(outcome))
       word = killed_ && is_target(outcome.request_id) ? "killed" : "died";
-    responses_ += word == "response" ? 1 : 0;
-    errors_ += word == "error" ? 1 : 0;
-    deaths_ += word == "died" ? 1 : 0;
-    timeouts_ += word == "timed_out" ? 1 : 0;
-    kills_ += word == "killed" ? 1 : 0;
-    const std::string& event = options_.events[job.event];
-    if (options_.json) return show_json(environment, job, outcome, word);
-    if (word == "response") {
-      write(outcome.body.ends_with('\n') ? outcome.body : outcome.body + "\n");
-    } else if (word == "error") {
-      say(escaped(event) + ": error " + escaped(outcome.error_type) +
-          (outcome.error_message.empty() ? "" : ": " + escaped(outcome.error_message)) +
-          (outcome.given ? "" : " (at its init)"));
-    } else if (word == "timed_out") {
-      say(escaped(event) + ": timed out after " + show_duration(timeout_) + "; the function was killed");
-    } else if (word == "killed") {
-      say(escaped(event) + ": the function was killed, as --kill-at says");
-    } else {
-      say(escaped(event) + ": no answer: " + escaped(outcome.error_message) +
-          (outcome.given ? "" : ", and had not got the event"));
-    }
-  }
-
-  void show_json(std::size_t environment, const LambdaJob& job, const InvocationOutcome& outcome,
-                 std::string_view word) {
-    nlohmann::ordered_json json{{"event", escaped(options_.events[job.event])},
-                                {"request_id", outcome.request_id},
-                                {"outcome", word},
-                                {"took_ms", std::chrono::duration<double, std::milli>(outcome.took).count()},
-                                {"environment", environment + 1},
-                                {"cold", job.cold}};
-    if (word == "response" || !outcome.body.empty()) {
-      json["streamed"] = outcome.streamed;
-      auto response = nlohmann::ordered_json::parse(outcome.body, nullptr, false);
-      if (!response.is_discarded())
-        json["response"] = std::move(response);
-      else if (is_utf8(outcome.body))
-        json["response_text"] = outcome.body;
-      else
-        json["response_base64"] = base64(outcome.body);
-    }
-    if (!outcome.error_type.empty()) json["error_type"] = escaped(outcome.error_type);
-    if (!outcome.error_message.empty()) json["error_message"] = escaped(outcome.error_message);
-    write(json.dump() + "\n");
-  }
-
-  void write(std::string_view text) {
-    if (const int code = print(text); code != exit_ok && failed_ == exit_ok) failed_ = code;
+    failed_ = report_.show({.word = word,
+                            .event = options_.events[job.event],
+                            .environment = environment,
+                            .cold = job.cold,
+                            .outcome = outcome});
   }
 
   int sum_up() const {
-    std::string text;
-    const auto add = [&](std::size_t count, std::string_view one, std::string_view many) {
-      if (count == 0) return;
-      if (!text.empty()) text += ", ";
-      text += std::to_string(count) + ' ' + std::string(count == 1 ? one : many);
-    };
-    add(responses_, "response", "responses");
-    add(errors_, "error", "errors");
-    add(timeouts_, "timed out", "timed out");
-    add(deaths_, "without an answer", "without an answer");
-    add(kills_, "killed as planned", "killed as planned");
-    if (jobs_.size() > 1) {
-      const auto took = std::chrono::duration_cast<Millis>(Steady::now() - began_);
-      say(text + "; " + std::to_string(starts_) +
-          (starts_ == 1 ? " start of the function, " : " starts of the function, ") + show_duration(took) +
-          " altogether");
-    }
+    report_.sum_up(starts_, std::chrono::duration_cast<Millis>(Steady::now() - began_));
     if (kill_.point != KillPlan::Point::never && !killed_) {
       say("nothing was killed: invocation " + std::to_string(kill_.invocation) + " ended before --kill-at came");
     }
-    if (timeouts_ + deaths_ > 0) return exit_function_died;
-    return errors_ > 0 ? exit_function_error : exit_ok;
+    return report_.exit_code();
   }
 
   const InvokeOptions& options_;
@@ -662,6 +402,7 @@ class LambdaInvoke {
   const Millis init_timeout_;
   const Millis freeze_;
   const KillPlan kill_;
+  LambdaReport report_;
   std::vector<std::string> events_;
   std::vector<LambdaJob> jobs_;
   std::unordered_map<std::string, std::size_t> by_request_id_;
@@ -675,11 +416,6 @@ class LambdaInvoke {
   int interrupted_ = 0;
   int failed_ = exit_ok;
   bool killed_ = false;
-  std::size_t responses_ = 0;
-  std::size_t errors_ = 0;
-  std::size_t deaths_ = 0;
-  std::size_t timeouts_ = 0;
-  std::size_t kills_ = 0;
   Steady::time_point began_{};
 };
 

@@ -1,0 +1,43 @@
+// What `once lambda invoke` is asked to do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <once/time.hpp>
+
+namespace once::cli {
+
+struct InvokeOptions {
+  std::string program;
+  std::vector<std::string> events;
+  std::size_t repeat = 1;
+  std::size_t concurrency = 1;
+  std::size_t threads = 1;
+  std::string timeout = "3s";
+  std::string init_timeout = "10s";
+  std::string kill_at;
+  std::string freeze;
+  std::vector<std::string> environment;
+  std::string name = "function";
+  std::string handler = "function.handler";
+  std::size_t memory = 128;
+  bool json = false;
+};
+
+struct KillPlan {
+  enum class Point : std::uint8_t { never, given, answering, answered, later };
+  Point point = Point::never;
+  Millis later{0};
+  std::size_t invocation = 1;  // Which one, from 1 in the order of submission.
+};
+
+KillPlan parse_kill_plan(const std::string& text);
+
+// Throw Exception(misuse).
+void check_invoke_options(const InvokeOptions& options);
+std::vector<std::string> read_events(const InvokeOptions& options);  // The files, and standard input.
+
+}  // namespace once::cli
