@@ -101,13 +101,13 @@ class SilentQueueHandler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-class Sqs(harness.Case):
+class Queues(harness.Case):
     queues = 0
 
     def setUp(self):
         super().setUp()
-        Sqs.queues += 1
-        self.queue = f"orders-{Sqs.queues}"
+        Queues.queues += 1
+        self.queue = f"orders-{Queues.queues}"
         self.env = emulator.environment(ENDPOINT, self.env)
 
     def make_queue(self, name=None, **attributes):
@@ -135,6 +135,23 @@ class Sqs(harness.Case):
     def events(self, done):
         return [json.loads(line) for line in done.stderr.decode().splitlines()]
 
+    def start_idle(self, *flags):
+        """A poller that waits for messages, and its queue."""
+        queue = SilentQueue()
+        self.addCleanup(queue.end)
+        poller = self.start("sqs", "--queue", "queue", "--endpoint", queue.url, "--visibility", "40s", *flags)
+        self.assertTrue(queue.asked.wait(harness.DEADLINE_S))
+        return poller, queue
+
+    def end_of(self, poller):
+        """Its exit code and what it said."""
+        _, said = poller.communicate(timeout=harness.DEADLINE_S)
+        return poller.returncode, said.decode()
+
+    UNANSWERED = "once: an answer of the queue is not waited for; messages that it gives with it are hidden for 40s\n"
+
+
+class Sqs(Queues):
     def test_each_order_is_run_once_however_often_it_was_sent(self):
         url = self.make_queue()
         for i in range(30):
@@ -166,51 +183,6 @@ class Sqs(harness.Case):
             "tenant-id": {"DataType": "String", "StringValue": "t 1"}})
         done = self.drain("--", "sh", "-c", 'cat; echo "/$ONCE_SQS_ATTRIBUTE_TENANT_ID"')
         self.expect(done, 0, b"a body\nof two lines/t 1\n")
-
-    def test_killed_in_the_middle_it_comes_again_and_is_run_again_once(self):
-        url = self.make_queue()
-        self.fifo("gate")
-        self.send(url, "1")
-        flags = ["sqs", "--queue", self.queue, "--visibility", "3s", "--lease", "3s", "--receive-wait", "1s"]
-        first = self.start(*flags, "--", "sh", "-c", "echo begun >>begun; read x <gate; echo done >>ran")
-        wait_until(lambda: self.lines("begun"), "the command begun")
-        first.kill()
-        first.wait()
-        self.assertEqual(sum(self.left(url)), 1)
-        # Its successor waits until the message is visible again, takes the lapsed claim over, and runs it.
-        second = self.start(*flags, "--", "sh", "-c", 'echo $ONCE_ATTEMPT >>begun; echo done >>ran')
-        wait_until(lambda: self.lines(), "the command run again")
-        wait_until(lambda: self.left(url) == (0, 0), "the message deleted")
-        second.send_signal(signal.SIGTERM)
-        self.assertEqual(second.wait(timeout=harness.DEADLINE_S), 0)
-        self.assertEqual(self.lines("begun"), ["begun", "2"])
-        self.assertEqual(self.lines(), ["done"])
-
-    def test_killed_again_and_again_every_order_is_done_and_few_are_run_twice(self):
-        url = self.make_queue()
-        orders, parallel, kills = 24, 4, 4
-        for i in range(2 * orders):
-            self.send(url, {"order": i % orders})
-        flags = ["sqs", "--queue", self.queue, "--key-from", "body", "--key", "order", "--parallel", str(parallel),
-                 "--visibility", "3s", "--lease", "3s", "--receive-wait", "1s", "--retry-after", "0s"]
-        command = ["--", "sh", "-c", "printf '%s %s\\n' \"$(cat)\" \"$ONCE_DERIVED_KEY\" >>ran"]
-        poller = self.start(*flags, *command)
-        for kill in range(1, kills + 1):
-            wait_until(lambda: self.runs() >= kill * orders // (kills + 1), "some were run")
-            poller.kill()
-            poller.wait()
-            poller = self.start(*flags, *command)
-        states = lambda: collections.Counter(  # noqa: E731
-            record["state"] for record in json.loads(self.once("ls", "--scope", self.queue, "--json").stdout))
-        wait_until(lambda: states() == {"completed": orders}, "all orders done")
-        wait_until(lambda: self.left(url) == (0, 0), "all messages deleted")
-        poller.send_signal(signal.SIGTERM)
-        self.assertEqual(poller.wait(timeout=harness.DEADLINE_S), 0)
-        ran = collections.Counter(line.rsplit(" ", 1)[1] for line in self.path("ran").read_text().splitlines())
-        self.assertEqual(len(ran), orders, "a key downstream for each order, the same in every attempt")
-        # Whoever was killed may have acted or not: at the most what was at work then is run again.
-        self.assertLessEqual(sum(ran.values()), orders + kills * parallel)
-        self.assertEqual(states(), {"completed": orders})
 
     def test_killed_between_the_result_and_the_deletion_it_is_not_run_again(self):
         url = self.make_queue()
@@ -293,21 +265,6 @@ class Sqs(harness.Case):
         self.assertFalse(harness.alive(pid))
         self.assertEqual(self.left(url), (1, 0), "released, and visible again")
 
-    def start_idle(self, *flags):
-        """A poller that waits for messages, and its queue."""
-        queue = SilentQueue()
-        self.addCleanup(queue.end)
-        poller = self.start("sqs", "--queue", "queue", "--endpoint", queue.url, "--visibility", "40s", *flags)
-        self.assertTrue(queue.asked.wait(harness.DEADLINE_S))
-        return poller, queue
-
-    def end_of(self, poller):
-        """Its exit code and what it said."""
-        _, said = poller.communicate(timeout=harness.DEADLINE_S)
-        return poller.returncode, said.decode()
-
-    UNANSWERED = "once: an answer of the queue is not waited for; messages that it gives with it are hidden for 40s\n"
-
     def test_an_idle_poller_gives_back_what_comes_when_it_stops(self):
         poller, queue = self.start_idle("-v", "--", "sh", "-c", "echo x >>ran")
         poller.send_signal(signal.SIGTERM)
@@ -347,28 +304,6 @@ class Sqs(harness.Case):
         self.assertFalse(harness.alive(pid))
         self.assertEqual(self.left(url), (1, 0), "released, and visible again")
 
-    def test_work_that_is_longer_than_visibility_and_lease_is_not_run_by_others(self):
-        url = self.make_queue()
-        self.fifo("gate")
-        sent = self.send(url, "1")
-        flags = ["sqs", "--queue", self.queue, "--visibility", "3s", "--lease", "3s", "--receive-wait", "1s"]
-        command = ["--", "sh", "-c", "echo begun >>begun; read x <gate; echo done >>ran"]
-        first = self.start(*flags, *command)
-        wait_until(lambda: self.lines("begun"), "the command begun")
-        second = self.start(*flags, *command)
-        # More than two visibilities later, by the clock of the one who renews the claim.
-        revision = lambda: self.show(sent, "--scope", self.queue)["revision"]  # noqa: E731
-        begun = revision()
-        wait_until(lambda: revision() > begun + 7, "renewed for seven seconds")
-        self.assertEqual(sum(self.left(url)), 1)
-        self.open_gate("gate")
-        wait_until(lambda: self.lines(), "the work done")
-        wait_until(lambda: self.left(url) == (0, 0), "the message deleted")
-        for poller in (first, second):
-            poller.send_signal(signal.SIGTERM)
-            self.assertEqual(poller.wait(timeout=harness.DEADLINE_S), 0)
-        self.assertEqual((self.lines("begun"), self.lines()), (["begun"], ["done"]))
-
     def test_what_has_no_key_is_left_or_kept_for_a_person(self):
         url = self.make_queue()
         sent = self.send(url, "no JSON")
@@ -386,7 +321,7 @@ class Sqs(harness.Case):
                               "--reason", "done by hand"), 0)
 
     def test_the_records_may_be_in_dynamodb(self):
-        self.env["ONCE_STORE"] = f"dynamodb://claims-{Sqs.queues}"
+        self.env["ONCE_STORE"] = f"dynamodb://claims-{Queues.queues}"
         self.expect(self.once("table", "create"), 0)
         url = self.make_queue()
         for i in range(12):
@@ -450,6 +385,77 @@ class Sqs(harness.Case):
                  "AWS_ENDPOINT_URL": ENDPOINT}
         self.expect(self.drain(*run, env=bare), 64, stderr=b"credentials")
         self.expect(self.once("sqs", "--help"), 0)
+
+
+class Patience(Queues):
+    """What takes as long as leases and visibilities do."""
+
+    def test_killed_in_the_middle_it_comes_again_and_is_run_again_once(self):
+        url = self.make_queue()
+        self.fifo("gate")
+        self.send(url, "1")
+        flags = ["sqs", "--queue", self.queue, "--visibility", "3s", "--lease", "3s", "--receive-wait", "1s"]
+        first = self.start(*flags, "--", "sh", "-c", "echo begun >>begun; read x <gate; echo done >>ran")
+        wait_until(lambda: self.lines("begun"), "the command begun")
+        first.kill()
+        first.wait()
+        self.assertEqual(sum(self.left(url)), 1)
+        # Its successor waits until the message is visible again, takes the lapsed claim over, and runs it.
+        second = self.start(*flags, "--", "sh", "-c", 'echo $ONCE_ATTEMPT >>begun; echo done >>ran')
+        wait_until(lambda: self.lines(), "the command run again")
+        wait_until(lambda: self.left(url) == (0, 0), "the message deleted")
+        second.send_signal(signal.SIGTERM)
+        self.assertEqual(second.wait(timeout=harness.DEADLINE_S), 0)
+        self.assertEqual(self.lines("begun"), ["begun", "2"])
+        self.assertEqual(self.lines(), ["done"])
+
+    def test_killed_again_and_again_every_order_is_done_and_few_are_run_twice(self):
+        url = self.make_queue()
+        orders, parallel, kills = 24, 4, 4
+        for i in range(2 * orders):
+            self.send(url, {"order": i % orders})
+        flags = ["sqs", "--queue", self.queue, "--key-from", "body", "--key", "order", "--parallel", str(parallel),
+                 "--visibility", "3s", "--lease", "3s", "--receive-wait", "1s", "--retry-after", "0s"]
+        command = ["--", "sh", "-c", "printf '%s %s\\n' \"$(cat)\" \"$ONCE_DERIVED_KEY\" >>ran"]
+        poller = self.start(*flags, *command)
+        for kill in range(1, kills + 1):
+            wait_until(lambda: self.runs() >= kill * orders // (kills + 1), "some were run")
+            poller.kill()
+            poller.wait()
+            poller = self.start(*flags, *command)
+        states = lambda: collections.Counter(  # noqa: E731
+            record["state"] for record in json.loads(self.once("ls", "--scope", self.queue, "--json").stdout))
+        wait_until(lambda: states() == {"completed": orders}, "all orders done")
+        wait_until(lambda: self.left(url) == (0, 0), "all messages deleted")
+        poller.send_signal(signal.SIGTERM)
+        self.assertEqual(poller.wait(timeout=harness.DEADLINE_S), 0)
+        ran = collections.Counter(line.rsplit(" ", 1)[1] for line in self.path("ran").read_text().splitlines())
+        self.assertEqual(len(ran), orders, "a key downstream for each order, the same in every attempt")
+        # Whoever was killed may have acted or not: at the most what was at work then is run again.
+        self.assertLessEqual(sum(ran.values()), orders + kills * parallel)
+        self.assertEqual(states(), {"completed": orders})
+
+    def test_work_that_is_longer_than_visibility_and_lease_is_not_run_by_others(self):
+        url = self.make_queue()
+        self.fifo("gate")
+        sent = self.send(url, "1")
+        flags = ["sqs", "--queue", self.queue, "--visibility", "3s", "--lease", "3s", "--receive-wait", "1s"]
+        command = ["--", "sh", "-c", "echo begun >>begun; read x <gate; echo done >>ran"]
+        first = self.start(*flags, *command)
+        wait_until(lambda: self.lines("begun"), "the command begun")
+        second = self.start(*flags, *command)
+        # More than two visibilities later, by the clock of the one who renews the claim.
+        revision = lambda: self.show(sent, "--scope", self.queue)["revision"]  # noqa: E731
+        begun = revision()
+        wait_until(lambda: revision() > begun + 7, "renewed for seven seconds")
+        self.assertEqual(sum(self.left(url)), 1)
+        self.open_gate("gate")
+        wait_until(lambda: self.lines(), "the work done")
+        wait_until(lambda: self.left(url) == (0, 0), "the message deleted")
+        for poller in (first, second):
+            poller.send_signal(signal.SIGTERM)
+            self.assertEqual(poller.wait(timeout=harness.DEADLINE_S), 0)
+        self.assertEqual((self.lines("begun"), self.lines()), (["begun"], ["done"]))
 
 
 if __name__ == "__main__":
