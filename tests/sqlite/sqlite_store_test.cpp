@@ -335,6 +335,31 @@ TEST(SqliteStore, ACompletionThatProlongsTheExpiryIsSweptAtItsOwnTime) {
   EXPECT_EQ(blocking::sweep(*store, Time{Millis{3000}}, 10).removed, 1U);
 }
 
+// As of claims that are held for a decision when they lapse.
+TEST(SqliteStore, ACompletionThatMakesARecordExpireIsSwept) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  for (const char* key : {"inserted#", "read#", "refused#", "unknown place#"}) {
+    Record record = plain_record(key);
+    record.expires_at = never;
+    std::uint64_t place = blocking::insert(*store, record).place;
+    if (record.key == "read#") place = blocking::get(*store, record.key).place;
+    if (record.key == "refused#") place = blocking::insert(*store, record).place;
+    if (record.key == "unknown place#") place = 0;
+    Record next = record;
+    next.revision += 1;
+    const Answer renewed = blocking::replace(*store, next, seen_of(record, place));  // As a heartbeat does.
+    ASSERT_EQ(renewed.status, Answer::Status::done) << key;
+    record = next;
+    next.state = State::completed;
+    next.revision += 1;
+    next.expires_at = Time{Millis{1000}};
+    ASSERT_EQ(blocking::replace(*store, next, seen_of(record, renewed.place)).status, Answer::Status::done) << key;
+  }
+  EXPECT_EQ(Shell(scratch.file()).run("SELECT DISTINCT sweep_at_ms FROM records"), "1000");
+  EXPECT_EQ(blocking::sweep(*store, Time{Millis{1000}}, 10).removed, 4U);
+}
+
 TEST(SqliteStore, ASweepOfThousandsLeavesTheRestAndTellsOfMore) {
   const Scratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});

@@ -74,7 +74,7 @@ struct SqliteOptions {
 // program to use a new one). in_doubt: the sync of a commit failed. corrupt: SQLite found damage, or a row was
 // malformed by hand (the message names its key). Nothing of this is fatal: the next operation tries again.
 //
-// Sizes. Records of up to 64 MiB; keys are any bytes. Place hints are row ids.
+// Sizes. Records of up to 64 MiB; keys are any bytes.
 //
 // The destructor completes what is queued (for at most busy_timeout if the file is held by somebody else). In a
 // completion it returns at once, and the writer thread closes the file when it is done.

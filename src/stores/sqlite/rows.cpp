@@ -392,7 +392,13 @@ std::int64_t Rows::match(std::string_view key, std::int64_t key_hash, const Seen
 }
 
 bool Rows::replace(const Record& record, const Encoded& encoded, const Seen& seen, std::int64_t& id) {
-  if (id != 0 && update(finish_, record, encoded, seen, id)) return true;
+  const Place place = Place::from(seen.place);
+  id = place.id;
+  if (id != 0) {
+    // A claim that does not expire gets its place in the index when it is completed, and finish_ would refuse it.
+    Statement& statement = place.never_swept && record.expires_at != never ? replace_ : finish_;
+    if (update(statement, record, encoded, seen, id)) return true;
+  }
   id = match(record.key, encoded.key_hash, seen);
   return id != 0 && update(replace_, record, encoded, seen, id);
 }
@@ -407,7 +413,8 @@ bool Rows::remove(std::string_view key, std::int64_t key_hash, const Seen& seen)
     remove_.step();
     return connection_.changes() != 0;
   };
-  if (seen.place != 0 && remove_row(static_cast<std::int64_t>(seen.place))) return true;
+  const std::int64_t place = Place::from(seen.place).id;
+  if (place != 0 && remove_row(place)) return true;
   const std::int64_t id = match(key, key_hash, seen);
   return id != 0 && remove_row(id);
 }

@@ -35,6 +35,16 @@ struct Row {
   Record record;
 };
 
+// What Answer::place tells of a row, in one number that is never 0.
+struct Place {
+  std::int64_t id = 0;  // 0: not known.
+  bool never_swept = false;
+
+  static Place of(std::int64_t id, const Record& record) { return {id, record.expires_at == never}; }
+  static Place from(std::uint64_t hint) { return {static_cast<std::int64_t>(hint >> 1U), (hint & 1U) != 0}; }
+  [[nodiscard]] std::uint64_t hint() const { return (static_cast<std::uint64_t>(id) << 1U) | (never_swept ? 1U : 0U); }
+};
+
 // The columns of a record in the order that read_row expects, for SELECT.
 extern const std::string_view row_columns;
 
@@ -48,7 +58,7 @@ class Rows {
 
   // Gives back the row with its key if there is one, otherwise adds it.
   std::optional<Row> insert(const Record& record, const Encoded& encoded, std::int64_t& id);
-  // False if there is none with its key, this owner and this revision. `id` is a guess, or 0, and what it was then.
+  // False if there is none with its key, this owner and this revision. `id` is what it was then.
   bool replace(const Record& record, const Encoded& encoded, const Seen& seen, std::int64_t& id);
   bool remove(std::string_view key, std::int64_t key_hash, const Seen& seen);
   std::optional<Row> find(std::string_view key, std::int64_t key_hash);

@@ -453,7 +453,7 @@ class SqliteStore final : public Store {
     Answer answer = Answer::ok();
     if (reader->find.step()) {
       Row row = read_row(reader->find, options_.path);
-      answer.place = static_cast<std::uint64_t>(row.id);
+      answer.place = Place::of(row.id, row.record).hint();
       answer.record = share(std::move(row.record));
     }
     return answer;
@@ -722,16 +722,16 @@ class SqliteStore final : public Store {
 
   Answer carry_out(Operation& operation) {
     Rows& rows = *writing_->rows;
-    std::int64_t id = static_cast<std::int64_t>(operation.seen.place);
+    std::int64_t id = 0;
     std::optional<Row> in_the_way;
     switch (operation.kind) {
       case Operation::Kind::insert:
         in_the_way = rows.insert(*operation.record, operation.encoded, id);
-        if (!in_the_way) return Answer::ok(static_cast<std::uint64_t>(id));
+        if (!in_the_way) return Answer::ok(Place::of(id, *operation.record).hint());
         break;
       case Operation::Kind::replace:
         if (rows.replace(*operation.record, operation.encoded, operation.seen, id)) {
-          return Answer::ok(static_cast<std::uint64_t>(id));
+          return Answer::ok(Place::of(id, *operation.record).hint());
         }
         in_the_way = rows.find(operation.record->key, operation.encoded.key_hash);
         break;
@@ -743,7 +743,8 @@ class SqliteStore final : public Store {
         break;  // Not in a group.
     }
     if (!in_the_way) return Answer::refuse(nullptr);
-    return Answer::refuse(share(std::move(in_the_way->record)), static_cast<std::uint64_t>(in_the_way->id));
+    const Place place = Place::of(in_the_way->id, in_the_way->record);
+    return Answer::refuse(share(std::move(in_the_way->record)), place.hint());
   }
 
   static void finish(Group& group) {
