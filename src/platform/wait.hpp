@@ -12,6 +12,8 @@
 
 #include <once/callback.hpp>
 
+#include "platform/home.hpp"
+
 namespace once {
 
 // One thread sleeps until another says that it is over. A futex by itself: a mutex and a condition variable cost the
@@ -48,10 +50,13 @@ T wait_for(Start&& start) {
     Parking parking;
     std::optional<T> value;
   } slot;
-  start(Callback<void(T)>([&slot](T&& value) {
-    slot.value.emplace(std::move(value));
-    slot.parking.wake();
-  }));
+  {
+    const AtHome nowhere(nullptr);  // A thread that sleeps takes no completions.
+    start(Callback<void(T)>([&slot](T&& value) {
+      slot.value.emplace(std::move(value));
+      slot.parking.wake();
+    }));
+  }
   slot.parking.sleep();
   return std::move(*slot.value);
 }

@@ -5,9 +5,11 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/post.hpp>
 
 namespace once::proxy {
 namespace {
@@ -60,6 +62,45 @@ TEST_F(LoopTest, WhatComesWhenTheLoopIsGoneIsDropped) {
   done(late);
   EXPECT_EQ(late.use_count(), 1);
   EXPECT_EQ(given, nullptr);
+}
+
+TEST_F(LoopTest, WhatIsBroughtIsRunOnTheLoopInItsOrder) {
+  std::vector<int> order;
+  std::thread other([&] {
+    for (int i = 0; i < 3; ++i) {
+      Callback<void()> work = [&order, i] { order.push_back(i); };
+      EXPECT_TRUE(loop->mailbox()->bring(work));
+    }
+  });
+  other.join();
+  EXPECT_TRUE(order.empty());
+  EXPECT_EQ(loop->io.run(), 1U);  // One wake for all.
+  EXPECT_EQ(order, (std::vector{0, 1, 2}));
+}
+
+TEST_F(LoopTest, WhatIsBroughtIsRunThoughTheLoopIsGone) {
+  const std::shared_ptr<Mailbox> mailbox = loop->mailbox();
+  int brought = 0;
+  bool posted = false;
+  Callback<void()> first = [&] { ++brought; };
+  EXPECT_TRUE(mailbox->bring(first));
+  mailbox->post([&] { posted = true; });
+  loop.reset();
+  EXPECT_EQ(brought, 1);
+  EXPECT_FALSE(posted);
+  Callback<void()> second = [&] { ++brought; };
+  EXPECT_FALSE(mailbox->bring(second));
+  ASSERT_TRUE(second);  // Still the caller's.
+  second();
+  EXPECT_EQ(brought, 2);
+}
+
+TEST_F(LoopTest, ItsThreadIsAtHome) {
+  std::shared_ptr<Home> seen;
+  net::post(loop->io, [&] { seen = home(); });
+  loop->run();
+  EXPECT_EQ(seen, loop->mailbox());
+  EXPECT_EQ(home(), nullptr);
 }
 
 // Two ends of a connection.

@@ -12,8 +12,10 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -25,6 +27,7 @@
 #include <once/testing/manual_time.hpp>
 #include <once/testing/records.hpp>
 
+#include "platform/home.hpp"
 #include "scratch.hpp"
 #include "stores/sqlite/schema.hpp"
 
@@ -561,6 +564,67 @@ TEST(SqliteStore, MayBeDestroyedFromItsOwnCompletion) {
   while (!held.expired()) std::this_thread::yield();  // It lets go of its clock when it has closed its file.
   const auto again = make_sqlite_store({.path = scratch.file()});
   EXPECT_TRUE(blocking::get(*again, "a#b").record);
+}
+
+// A thread that takes completions when it gets to it.
+class Inbox final : public Home {
+ public:
+  bool bring(Callback<void()>& work) override {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    brought_.push_back(std::move(work));
+    return true;
+  }
+  std::vector<Callback<void()>> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(brought_, {});
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Callback<void()>> brought_;
+  bool closed_ = false;
+};
+
+TEST(SqliteStore, CompletionsComeHomeInTheOrderOfTheirOperations) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  const auto inbox = std::make_shared<Inbox>();
+  const AtHome at_home(inbox);
+  constexpr std::size_t count = 100;
+  std::vector<std::size_t> completed;  // No lock: by this thread only.
+  for (std::size_t i = 0; i < count; ++i) {
+    store->insert(share(plain_record("k#" + std::to_string(i))), [&completed, i](const Answer& answer) {
+      EXPECT_EQ(answer.status, Answer::Status::done);
+      completed.push_back(i);
+    });
+  }
+  // Begun last and not here: done when all others are written, and on another thread than theirs.
+  EXPECT_EQ(blocking::insert(*store, plain_record("last#")).status, Answer::Status::done);
+  std::vector<std::size_t> order;
+  while (completed.size() < count) {
+    for (Callback<void()>& work : inbox->take()) work();
+  }
+  for (std::size_t i = 0; i < count; ++i) order.push_back(i);
+  EXPECT_EQ(completed, order);
+}
+
+TEST(SqliteStore, CompletionsWhoseThreadHasEndedComeAllTheSame) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  const auto inbox = std::make_shared<Inbox>();
+  inbox->close();
+  const AtHome at_home(inbox);
+  std::atomic<bool> completed{false};
+  store->insert(share(plain_record("k#1")), [&](const Answer& answer) {
+    EXPECT_EQ(answer.status, Answer::Status::done);
+    completed = true;
+  });
+  while (!completed.load()) std::this_thread::yield();
 }
 
 TEST(SqliteHash, IsSipHash13) {

@@ -52,9 +52,10 @@ struct SqliteOptions {
 // Guarantees. What was acknowledged is on disk (WAL, synchronous=FULL; one sync for each group of writes that came
 // together). Reads see every acknowledged write of any process.
 //
-// Threads. insert, replace, remove and sweep are queued for one writer thread and completed by it. get and list run on
-// the calling thread, on a connection of their own, and complete before they return: a get takes some microseconds
-// while the file is in the page cache. The store may be used by any number of threads.
+// Threads. insert, replace, remove and sweep are queued for one writer thread and completed by it (those begun on a
+// loop's thread of once's proxy by that one). get and list run on the calling thread, on a connection of their own, and
+// complete before they return: a get takes some microseconds while the file is in the page cache. The store may be used
+// by any number of threads.
 //
 // Processes. Any number on the same host may have the file open; busy ones get equal shares. After fork() the child
 // must not use the store, and may destroy it or leave it: its operations fail as misuse there. Open it anew in the

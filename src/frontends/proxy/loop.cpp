@@ -24,6 +24,11 @@ constexpr std::size_t most_buffers = 4;
 
 void Loop::start() { spawn(io, sweep()); }
 
+void Loop::run() {
+  const AtHome at_home(mailbox_);
+  io.run();
+}
+
 Task<void> Loop::sweep() {
   error_code ignored;
   while (!closing_ || !connections_.empty()) {

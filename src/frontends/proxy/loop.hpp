@@ -26,6 +26,7 @@
 #include "frontends/proxy/incoming.hpp"
 #include "frontends/proxy/net.hpp"
 #include "frontends/proxy/read_buffer.hpp"
+#include "platform/home.hpp"
 #include "tls/stream.hpp"
 
 namespace once::http {
@@ -41,44 +42,61 @@ struct HandshakeFailure;
 
 // How other threads reach a loop. Whoever may have something to say to it later shares its mailbox and not the loop:
 // once the mailbox is closed, what is posted is dropped on the poster's thread.
-class Mailbox {
+class Mailbox final : public Home {
  public:
   explicit Mailbox(net::io_context& io) : io_(&io) {}
 
-  // What is posted until the loop gets to it, it takes at once: a store that answers a group wakes it once.
-  void post(Callback<void()> handler) {
-    const std::lock_guard lock(mutex_);  // Held while it is posted, so that close() waits for whoever is at it.
-    if (io_ == nullptr) return;
-    waiting_.push_back(std::move(handler));
-    if (waiting_.size() == 1) net::post(*io_, [this] { empty(); });
-  }
+  // What is posted until the loop gets to it, it takes at once.
+  void post(Callback<void()> handler) { put(handler, true); }
+  // The same for what must not be dropped: if the loop ends first, close() runs it.
+  bool bring(Callback<void()>& work) override { return put(work, false); }
+
   void close() {
-    std::vector<Callback<void()>> dropped;  // Outside the lock.
-    const std::lock_guard lock(mutex_);
-    io_ = nullptr;
-    dropped.swap(waiting_);
+    std::vector<Letter> left;
+    {
+      const std::lock_guard lock(mutex_);
+      io_ = nullptr;
+      left.swap(waiting_);
+    }
+    for (Letter& letter : left) {
+      if (!letter.may_be_dropped) letter.handler();
+    }
   }
   // The caller is the loop's thread.
   [[nodiscard]] bool is_here() {
+    if (home().get() == this) return true;  // It is run only while it is open.
     const std::lock_guard lock(mutex_);
     return io_ != nullptr && io_->get_executor().running_in_this_thread();
   }
 
  private:
+  struct Letter {
+    Callback<void()> handler;
+    bool may_be_dropped = true;
+  };
+
+  bool put(Callback<void()>& handler, bool may_be_dropped) {
+    const std::lock_guard lock(mutex_);  // Held while it is posted, so that close() waits for whoever is at it.
+    if (io_ == nullptr) return false;
+    waiting_.push_back({std::move(handler), may_be_dropped});
+    if (waiting_.size() == 1) net::post(*io_, [this] { empty(); });
+    return true;
+  }
+
   // On the loop's thread.
   void empty() {
     {
       const std::lock_guard lock(mutex_);
       taken_.swap(waiting_);
     }
-    for (Callback<void()>& handler : taken_) handler();
+    for (Letter& letter : taken_) letter.handler();
     taken_.clear();
   }
 
   std::mutex mutex_;
   net::io_context* io_;
-  std::vector<Callback<void()>> waiting_;
-  std::vector<Callback<void()>> taken_;  // The loop's own.
+  std::vector<Letter> waiting_;
+  std::vector<Letter> taken_;  // The loop's own.
 };
 
 class Loop {
@@ -91,7 +109,8 @@ class Loop {
   // Its thread has ended. The mailbox is closed before `io` and the coroutines in it go.
   ~Loop() { mailbox_->close(); }
 
-  void start();                                          // Before the thread runs.
+  void start();  // Before the thread runs.
+  void run();    // Is the thread: what is begun on it comes back on it, see Home.
   void set_tick(Millis tick) noexcept { tick_ = tick; }  // On the thread.
   void close_all();                                      // On the thread: closes every connection, now and from now on.
   void close_idle();  // On the thread: those between two requests, now and from now on.

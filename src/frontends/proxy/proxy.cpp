@@ -133,7 +133,7 @@ class Proxy::Impl {
     if (admin_acceptor_) spawn(io, accept_admin());
     try {
       for (const auto& loop : loops_) {
-        threads_.emplace_back([&on = loop->io] { on.run(); });
+        threads_.emplace_back([&loop] { loop->run(); });
       }
     } catch (...) {  // There is no thread to be had: those that run must not wait for work that never ends.
       for (const auto& loop : loops_) loop->io.stop();

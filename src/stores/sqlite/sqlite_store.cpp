@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "platform/home.hpp"
 #include "stores/sqlite/connection.hpp"
 #include "stores/sqlite/file_lock.hpp"
 #include "stores/sqlite/group_queue.hpp"
@@ -80,6 +81,7 @@ struct Operation {
   Encoded encoded;
   Seen seen;
   Done done;
+  std::shared_ptr<Home> home;  // Where it is completed; null: on the writer's thread.
   Answer answer;
 
   // sweep
@@ -397,6 +399,7 @@ class SqliteStore final : public Store {
     operation->encoded = encode(hash_key_, *operation->record);
     operation->seen = seen;
     operation->done = std::move(done);
+    operation->home = home();
     queue_.push(operation.release());
   }
 
@@ -747,11 +750,31 @@ class SqliteStore final : public Store {
     return Answer::refuse(share(std::move(in_the_way->record)), place.hint());
   }
 
-  static void finish(Group& group) {
+  static void complete(Group& group) {
     for (Pointer& operation : group) {
       operation->done(std::move(operation->answer));
+      operation.reset();
     }
+  }
+
+  // Whoever has a home gets all that is its own there, by one message; the rest is completed here, after these.
+  static void finish(Group& group) {
+    while (!group.empty()) {
+      const std::shared_ptr<Home> home = first_home(group);
+      if (!home) break;
+      Group own;
+      Group others;
+      for (Pointer& operation : group) (operation->home == home ? own : others).push_back(std::move(operation));
+      group.swap(others);
+      Callback<void()> work = [own = std::move(own)]() mutable { complete(own); };
+      if (!home->bring(work)) work();
+    }
+    complete(group);
     group.clear();
+  }
+  static std::shared_ptr<Home> first_home(const Group& group) {
+    const auto found = std::ranges::find_if(group, [](const Pointer& operation) { return operation->home != nullptr; });
+    return found == group.end() ? nullptr : (*found)->home;
   }
 
   // What prevented the transaction prevents everything that waits.

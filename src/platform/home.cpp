@@ -1,0 +1,21 @@
+#include "platform/home.hpp"
+
+#include <utility>
+
+namespace once {
+
+namespace {
+
+std::shared_ptr<Home>& home_here() noexcept {
+  thread_local std::shared_ptr<Home> here;
+  return here;
+}
+
+}  // namespace
+
+const std::shared_ptr<Home>& home() noexcept { return home_here(); }
+
+AtHome::AtHome(std::shared_ptr<Home> home) noexcept : before_(std::exchange(home_here(), std::move(home))) {}
+AtHome::~AtHome() { home_here() = std::move(before_); }
+
+}  // namespace once
