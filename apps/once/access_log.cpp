@@ -41,6 +41,7 @@ std::string access_line(const proxy::Served& served) {
   json["client"] = served.client;
   json["method"] = served.method;
   json["path"] = served.path;
+  if (!served.route.empty()) json["route"] = served.route;
   json["status"] = served.status;
   json["outcome"] = to_string(served.outcome);
   if (!served.fate.empty()) json["fate"] = served.fate;

@@ -94,6 +94,37 @@ TEST_F(AdminTest, CountsWithoutKeys) {
   EXPECT_THAT(text, Not(HasSubstr("charges")));
 }
 
+TEST_F(AdminTest, CountsByRouteAndNotByPath) {
+  start(counting());
+  http::Options own = rules;
+  own.methods = {"PUT"};
+  proxy->set_rules({rules,
+                    {{.path = "/Orders/{id}/pay", .options = rules},
+                     {.path = "/Orders/{id}/pay", .options = own},
+                     {.path = "/v1/*", .options = rules}}});
+  const auto get = [](const std::string& path) { return "GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n"; };
+  ask(get("/orders/17/pay?x=1"));
+  ask(get("/orders/18/pay/"));
+  ask(get("/v1/secret/file"));
+  ask(get("/else"));
+  EXPECT_EQ(logged(0).route, "/Orders/{id}/pay");
+  EXPECT_EQ(logged(0).path, "/orders/17/pay");
+  EXPECT_EQ(logged(2).route, "/v1/*");
+  EXPECT_EQ(logged(3).route, "");
+  ask("PUT /orders/..%2f/pay HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_EQ(logged(4).cause, "path-unclear");
+  EXPECT_EQ(logged(4).route, "");
+  const std::string text = page("/metrics").body;
+  const std::string name =
+      "_request_duration_seconds_count{http_request_method=\"GET\",http_response_status_code=\"201\"";
+  EXPECT_THAT(text, HasSubstr("http_server" + name + ",http_route=\"/Orders/{id}/pay\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("http_server" + name + ",http_route=\"/v1/*\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("http_server" + name + "} 1\n"));
+  EXPECT_THAT(text, HasSubstr("http_client" + name + "} 4\n"));
+  EXPECT_THAT(text, Not(HasSubstr("orders/17")));
+  EXPECT_THAT(text, Not(HasSubstr("secret")));
+}
+
 class OperatorsApi : public AdminTest {
  protected:
   // Keeps what was asked, and answers from a thread of its own.
@@ -201,6 +232,27 @@ TEST(IsLoopback, LooksAtTheAddress) {
     EXPECT_TRUE(is_loopback({host, 1})) << host;
   for (const char* const host : {"0.0.0.0", "::", "10.0.0.1", "example.org"})
     EXPECT_FALSE(is_loopback({host, 1})) << host;
+}
+
+TEST(Metrics, LabelsAreBounded) {
+  Metrics metrics;
+  Served served;
+  served.method = "GET";
+  served.status = 200;
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 2'100; ++i) {
+      const std::string route = "/r" + std::to_string(i);
+      served.route = route;
+      metrics.count(served);
+    }
+  }
+  const std::string text = metrics.text(0);
+  const std::string name = "http_server_request_duration_seconds_count{";
+  EXPECT_THAT(
+      text,
+      HasSubstr(name + "http_request_method=\"GET\",http_response_status_code=\"200\",http_route=\"/r1999\"} 2\n"));
+  EXPECT_THAT(text, Not(HasSubstr("\"/r2000\"")));
+  EXPECT_THAT(text, HasSubstr(name + "otel_metric_overflow=\"true\"} 200\n"));
 }
 
 TEST(Metrics, BucketsAddUp) {

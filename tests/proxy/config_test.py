@@ -104,6 +104,9 @@ class Config(ProxyCase):
                          ["refused", "refused", "executed", "passed", "passed", "executed", "replayed", "unprotected"] +
                          ["refused"] * 5)
         self.assertEqual(self.log(13)[-1]["cause"], "path-unclear")
+        self.assertEqual([line.get("route") for line in self.log(13)][:9],
+                         ["/charges"] * 3 + ["/public/*"] * 2 + ["/orders/{id}/pay"] * 2 + [None] * 2)
+        self.assertEqual(self.log(13)[5]["path"], "/orders/1/pay")
         self.assertEqual(len(self.service.ledger), 5)
 
     def test_a_route_has_a_time_for_answers_of_its_own(self):

@@ -32,6 +32,7 @@ struct LogLine {
   std::string key_hash;
   std::string path;
   unsigned upstream_status;
+  std::string route;
 };
 
 class ProxyTest : public ::testing::Test {
@@ -102,7 +103,7 @@ class ProxyTest : public ::testing::Test {
     options.on_served = [this](const Served& served) {
       const std::lock_guard lock(mutex);
       log.push_back({served.outcome, served.status, std::string(served.fate), std::string(served.cause),
-                     key_hash(served), std::string(served.path), served.upstream_status});
+                     key_hash(served), std::string(served.path), served.upstream_status, std::string(served.route)});
       news.notify_all();
     };
     proxy = std::make_unique<Proxy>(*engine, rules, options);

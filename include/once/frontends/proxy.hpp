@@ -83,6 +83,7 @@ struct Served {
   std::string_view client;  // Its IP address.
   std::string_view method;  // Empty if that much could not be read, as is the path.
   std::string_view path;    // Without the query.
+  std::string_view route;   // http::Route::path of the route that it has, "/orders/{id}/pay". Empty: none.
   unsigned status = 0;      // Sent to the client. 0: none.
   Outcome outcome = Outcome::error;
   std::string_view stored_key;   // Not for logs, which have key_hash() of it. Empty: no key.
@@ -118,7 +119,9 @@ enum class HandshakeFault : std::uint8_t {
 };
 std::string_view to_string(HandshakeFault fault) noexcept;
 
-// Counters and durations, as Prometheus reads them; docs/proxy.md lists them. No key is a label. Thread-safe.
+// Counters and durations, as Prometheus reads them; docs/proxy.md lists them. No key is a label, and of a path only its
+// route. A histogram has at most 2000 sets of labels; what comes then is counted under otel_metric_overflow="true", as
+// OpenTelemetry's SDKs do. Thread-safe.
 class Metrics {
  public:
   Metrics();

@@ -351,6 +351,12 @@ Endpoint* Endpoints::find(const Request& request) {
   return index ? &endpoints_[*index] : nullptr;
 }
 
+std::string_view Endpoints::path_of(const Endpoint& endpoint) const noexcept {
+  const auto index = static_cast<std::size_t>(&endpoint - endpoints_.data());
+  const std::vector<Route>& routes = router_.routes().routes;
+  return index < routes.size() ? std::string_view(routes[index].path) : std::string_view();
+}
+
 Answer Endpoints::unclear() const { return endpoints_.back().rules().problem(Problem::path_unclear); }
 
 }  // namespace once::http

@@ -15,6 +15,8 @@ namespace {
 // OpenTelemetry's advice for http.server.request.duration and http.client.request.duration, in seconds.
 constexpr std::array bounds{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0};
 
+constexpr std::size_t most_label_sets = 2'000;  // Of a histogram (OpenTelemetry, metrics SDK, cardinality limits).
+
 struct Histogram {
   std::array<std::uint64_t, bounds.size()> buckets{};  // Of each alone; the text adds them up.
   std::uint64_t count = 0;
@@ -36,7 +38,6 @@ std::size_t index_of(std::string_view method) {
   const auto* const at = std::ranges::find(methods, method);
   return std::min(methods.size() - 1, static_cast<std::size_t>(at - methods.begin()));
 }
-std::string_view label_of(std::string_view method) { return methods[index_of(method)]; }
 
 std::string text_of(double number) {
   std::array<char, 32> digits{};
@@ -44,20 +45,56 @@ std::string text_of(double number) {
   return {digits.data(), end};
 }
 
-// Method, and status or what there was in place of one.
-using Labels = std::pair<std::string_view, std::string>;
+// Of a histogram. `status` 0: `cause` says what there was in place of one.
+template <class Text>
+struct Labels {
+  std::size_t method = 0;
+  unsigned status = 0;
+  Text cause;
+  Text route;
+};
+using Seen = Labels<std::string_view>;
 
-void write(std::string& out, std::string_view name, const std::map<Labels, Histogram>& histograms) {
-  for (const auto& [labels, histogram] : histograms) {
-    std::string inner = "http_request_method=\"" + std::string(labels.first) + "\"";
-    if (!labels.second.empty()) {
-      const bool is_status = labels.second.front() >= '0' && labels.second.front() <= '9';
-      inner += (is_status ? ",http_response_status_code=\"" : ",error_type=\"") + labels.second + "\"";
+struct Before {
+  using is_transparent = void;
+  template <class A, class B>
+  bool operator()(const Labels<A>& a, const Labels<B>& b) const noexcept {
+    if (a.method != b.method) return a.method < b.method;
+    if (a.status != b.status) return a.status < b.status;
+    const std::string_view cause = a.cause;
+    if (const int order = cause.compare(b.cause); order != 0) return order < 0;
+    return std::string_view(a.route) < std::string_view(b.route);
+  }
+};
+
+class Family {
+ public:
+  void add(const Seen& labels, std::chrono::nanoseconds took) {
+    auto at = all_.find(labels);
+    if (at == all_.end()) {
+      if (all_.size() >= most_label_sets) return others_.add(took);
+      at = all_.try_emplace({labels.method, labels.status, std::string(labels.cause), std::string(labels.route)}).first;
     }
+    at->second.add(took);
+  }
+
+  void write(std::string& out, std::string_view name) const {
+    for (const auto& [labels, histogram] : all_) {
+      std::string inner = "http_request_method=\"" + std::string(methods[labels.method]) + "\"";
+      if (labels.status != 0) inner += ",http_response_status_code=\"" + std::to_string(labels.status) + "\"";
+      if (!labels.cause.empty()) inner += ",error_type=\"" + labels.cause + "\"";
+      if (!labels.route.empty()) inner += ",http_route=\"" + labels.route + "\"";
+      write(out, name, inner, histogram);
+    }
+    if (others_.count != 0) write(out, name, "otel_metric_overflow=\"true\"", others_);
+  }
+
+ private:
+  static void write(std::string& out, std::string_view name, const std::string& labels, const Histogram& histogram) {
     const auto line = [&](std::string_view suffix, const std::string& more, const std::string& value) {
       out += name;
       out += suffix;
-      out += '{' + inner + more + "} " + value + '\n';
+      out += '{' + labels + more + "} " + value + '\n';
     };
     std::uint64_t below = 0;
     for (std::size_t i = 0; i < bounds.size(); ++i) {
@@ -68,7 +105,10 @@ void write(std::string& out, std::string_view name, const std::map<Labels, Histo
     line("_sum", {}, text_of(std::chrono::duration<double>(histogram.sum).count()));
     line("_count", {}, std::to_string(histogram.count));
   }
-}
+
+  std::map<Labels<std::string>, Histogram, Before> all_;
+  Histogram others_;
+};
 
 void head(std::string& out, std::string_view name, std::string_view type, std::string_view help) {
   out += "# HELP ";
@@ -94,13 +134,14 @@ class Metrics::Impl {
 
   void count(const Served& served) {
     ++outcomes_[static_cast<std::size_t>(served.outcome)];
-    const std::string_view method = label_of(served.method);
+    const std::size_t method = index_of(served.method);
     const std::lock_guard lock(mutex_);
     if (!served.fate.empty()) ++fates_[std::string(served.fate)];
-    server_[{method, served.status == 0 ? std::string(served.cause) : std::to_string(served.status)}].add(served.took);
-    if (served.upstream_took.count() == 0) return;
-    client_[{method, served.upstream_status == 0 ? std::string(served.cause) : std::to_string(served.upstream_status)}]
-        .add(served.upstream_took);
+    const auto add = [&](Family& family, unsigned status, std::string_view route, std::chrono::nanoseconds took) {
+      family.add({method, status, status == 0 ? served.cause : std::string_view(), route}, took);
+    };
+    add(server_, served.status, served.route, served.took);
+    if (served.upstream_took.count() != 0) add(client_, served.upstream_status, {}, served.upstream_took);
   }
 
   void active(std::string_view method, bool tls, int by) noexcept { active_[tls ? 1 : 0][index_of(method)] += by; }
@@ -152,9 +193,9 @@ class Metrics::Impl {
     head(out, "once_operations_total", "counter", "Operations that were run, by what became of their claim.");
     for (const auto& [fate, number] : fates_) add(out, "once_operations_total", "fate", fate, number);
     head(out, "http_server_request_duration_seconds", "histogram", "From a request's head to the end of its answer.");
-    write(out, "http_server_request_duration_seconds", server_);
+    server_.write(out, "http_server_request_duration_seconds");
     head(out, "http_client_request_duration_seconds", "histogram", "Until the upstream's answer was there.");
-    write(out, "http_client_request_duration_seconds", client_);
+    client_.write(out, "http_client_request_duration_seconds");
     return out;
   }
 
@@ -178,8 +219,8 @@ class Metrics::Impl {
   std::atomic<std::uint64_t> failed_reloads_{0};
   mutable std::mutex mutex_;  // Of what follows.
   std::map<std::string, std::uint64_t> fates_;
-  std::map<Labels, Histogram> server_;
-  std::map<Labels, Histogram> client_;
+  Family server_;
+  Family client_;
 };
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}

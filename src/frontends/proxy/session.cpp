@@ -211,6 +211,7 @@ Task<Session::Next> Session::serve() {
     const Answer answer = rules_->unclear();
     co_return co_await send(answer, incoming().is_done() && wants_more());
   }
+  served_.route = rules_->path_of(*endpoint_);
   Examination examined = endpoint_->rules().examine_head(request_);
   switch (examined.kind) {
     case Examination::Kind::refuse: {

@@ -150,6 +150,8 @@ class Endpoints {
   // rules are for (Router::find).
   [[nodiscard]] Endpoint* find(const Request& request);
   [[nodiscard]] Answer unclear() const;  // 400 path-unclear
+  // Route::path of one that find() gave, as it was written. Empty: it is for all paths without a route.
+  [[nodiscard]] std::string_view path_of(const Endpoint& endpoint) const noexcept;
 
   [[nodiscard]] const Router& router() const noexcept { return router_; }
 
