@@ -60,13 +60,8 @@ bool take(std::string_view bytes, Taken& taken) {
     expect(again.kind == scan.kind && (scan.kind != HeadScan::Kind::complete || again.bytes == scan.bytes));
   }
   if (scan.kind != HeadScan::Kind::complete) return false;
-  if (!taken.message.read_request(bytes.substr(0, scan.bytes))) return false;
+  if (read_request(bytes.substr(0, scan.bytes), taken.message, taken.head)) return false;
   taken.head_bytes = scan.bytes;
-  taken.head.method = taken.message.method();
-  taken.head.target.assign(taken.message.target());
-  taken.head.version = taken.message.version();
-  taken.head.headers = taken.message.headers();
-  if (check_request(taken.head) || !taken.message.is_framed_well()) return false;
   if (taken.message.chunked()) {
     taken.framing.kind = Framing::Kind::chunked;
   } else if (const auto length = taken.message.content_length()) {

@@ -51,19 +51,59 @@ RequestHead request(std::string target, std::vector<http::HeaderView> headers = 
   return {.method = "POST", .target = std::move(target), .host = {}, .version = 11, .headers = std::move(headers)};
 }
 
-TEST(CheckRequest, AbsoluteTargetsBecomePaths) {
-  RequestHead head = request("http://shop:80/a?b");
-  EXPECT_FALSE(check_request(head));
+class ReadRequest : public ::testing::Test {
+ protected:
+  // What is wrong: its status and why. Empty: nothing.
+  std::string fault(const std::string& line, const std::string& lines = "Host: a\r\n") {
+    const auto refusal = read_request(line + "\r\n" + lines + "\r\n", message, head);
+    return refusal ? std::to_string(refusal->status) + ' ' + std::string(refusal->detail) : std::string();
+  }
+
+  Incoming message;
+  RequestHead head;
+};
+
+TEST_F(ReadRequest, AbsoluteTargetsBecomePaths) {
+  EXPECT_EQ(fault("POST http://shop:80/a?b HTTP/1.1"), "");
   EXPECT_EQ(head.target, "/a?b");
   EXPECT_EQ(head.host, "shop:80");
-  head = request("HTTP://shop?b");
-  EXPECT_FALSE(check_request(head));
+  EXPECT_EQ(fault("POST HTTP://shop?b HTTP/1.1"), "");
   EXPECT_EQ(head.target, "/?b");
-  for (const char* const bad : {"a", "*", "http://", "http://u@h/", "ftp://h/", "//h", "h:80"}) {
-    head = request(bad);
-    const bool is_path = bad[0] == '/';
-    EXPECT_EQ(check_request(head).has_value(), !is_path) << bad;
+  EXPECT_EQ(fault("POST //h HTTP/1.1"), "");
+  EXPECT_EQ(head.target, "//h");
+  EXPECT_EQ(head.host, "");
+  for (const char* const bad : {"a", "*", "http://", "http://u@h/", "ftp://h/", "h:80"}) {
+    EXPECT_THAT(fault("POST " + std::string(bad) + " HTTP/1.1"), HasSubstr("400 The request target")) << bad;
   }
+  EXPECT_EQ(fault("OPTIONS * HTTP/1.1"), "");
+}
+
+TEST_F(ReadRequest, SaysWhatIsWrong) {
+  const std::string post = "POST / HTTP/1.1";
+  const std::string host = "Host: a\r\n";
+  const std::string length = "Content-Length: 1\r\n";
+  const std::string chunked = "Transfer-Encoding: chunked\r\n";
+  EXPECT_EQ(fault(post, length), "400 There must be one Host line.");
+  EXPECT_EQ(fault(post, host + host), "400 There must be one Host line.");
+  EXPECT_EQ(fault("POST / HTTP/1.0", ""), "");
+  EXPECT_EQ(fault(post, host + length + length), "400 There is more than one Content-Length.");
+  EXPECT_EQ(fault(post, host + "Content-Length: 1a\r\n"), "400 Content-Length is no number.");
+  EXPECT_EQ(fault(post, host + "Content-Length: 99999999999999999999\r\n"), "400 Content-Length is no number.");
+  EXPECT_EQ(fault(post, host + length + chunked), "400 Content-Length and Transfer-Encoding exclude each other.");
+  EXPECT_EQ(fault("POST / HTTP/1.0", host + chunked), "400 HTTP/1.0 has no Transfer-Encoding.");
+  for (const std::string& codings : {chunked + chunked, std::string("Transfer-Encoding: gzip, chunked\r\n"),
+                                     chunked + "Transfer-Encoding: gzip\r\n"}) {
+    EXPECT_EQ(fault(post, host + codings), "400 The only Transfer-Encoding that is understood here is chunked, once.");
+  }
+  EXPECT_EQ(fault("CONNECT a:1 HTTP/1.1"), "501 CONNECT is not supported here.");
+  EXPECT_EQ(head.method, "CONNECT");
+  EXPECT_EQ(fault("POST / HTTP/2.0"), "505 Only HTTP/1.0 and HTTP/1.1 are understood here.");
+  EXPECT_EQ(fault("POST /"), "400 The request line or a header cannot be read.");
+  EXPECT_EQ(fault(post, host + "A b: c\r\n"), "400 The request line or a header cannot be read.");
+  // Nothing is left of the one before.
+  EXPECT_EQ(head.method, "");
+  EXPECT_EQ(head.target, "");
+  EXPECT_TRUE(head.headers.empty());
 }
 
 TEST(WriteRequestHead, DropsWhatIsOfTheConnectionAndAppendsItself) {

@@ -4,13 +4,9 @@
 #include <array>
 #include <chrono>
 #include <memory>
-#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
-
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 
 #include <once/frontends/proxy.hpp>
 #include <once/key.hpp>
@@ -18,6 +14,7 @@
 
 #include "frontends/proxy/handshakes.hpp"
 #include "frontends/proxy/head.hpp"
+#include "frontends/proxy/upstream.hpp"
 
 namespace once::proxy {
 
@@ -56,77 +53,85 @@ Task<http::Answer> page(Loop& loop, const AdminPages& pages, std::string_view ta
   co_return text(404, "There are /healthz, /readyz and /metrics.\n");
 }
 
-http::Answer too_late() { return text(408, "The request did not come in time.\n"); }
-http::Answer too_long() { return text(431, "The request's headers are too long.\n"); }
+// A request, and what became of reading it.
+struct Asked {
+  enum class Kind : std::uint8_t {
+    whole,
+    refused,  // `answer` says why.
+    gone,     // There is nobody to be answered.
+  };
+  Kind kind = Kind::whole;
+  http::Answer answer;
+  RequestHead head;  // Its views are into the connection's message.
+  std::string body;
 
-namespace bhttp = boost::beast::http;
-using OperatorParser = bhttp::request_parser<bhttp::string_body>;
-
-std::vector<http::HeaderView> views_of(const bhttp::fields& fields) {
-  std::vector<http::HeaderView> views;
-  for (const auto& field : fields) {
-    const auto name = field.name_string();
-    const auto value = field.value();
-    views.push_back({{name.data(), name.size()}, {value.data(), value.size()}});
+  Kind refuse(http::Answer why) {
+    answer = std::move(why);
+    return Kind::refused;
   }
-  return views;
+};
+
+// What is to be done about a read that failed.
+Asked::Kind unread(Asked& asked, error_code error) {
+  return error == net::error::timed_out ? asked.refuse(text(408, "The request did not come in time.\n"))
+                                        : Asked::Kind::gone;
 }
 
-// Reads a request. An answer: it cannot be read, and that is why. Gone: `parser` is not done.
-Task<std::optional<http::Answer>> read_request(Connection& client, OperatorParser& parser, Millis patience) {
+// However little comes at a time, it has to be there by then.
+Task<error_code> fill_until(Connection& client, Steady::time_point until) {
+  const auto left = std::chrono::duration_cast<Millis>(until - Steady::now());
+  error_code error = co_await client.fill(std::max(Millis{1}, left));
+  if (!error && Steady::now() > until) error = net::error::timed_out;
+  co_return error;
+}
+
+Task<Asked::Kind> read_asked(Connection& client, Asked& asked, Millis patience) {
   const auto until = Steady::now() + patience;
-  parser.header_limit(most_head_bytes);
-  parser.body_limit(ProxyOptions::max_admin_body_bytes);
-  parser.eager(true);
-  const auto fill = [&client, until] {
-    return client.fill(std::max(Millis{1}, std::chrono::duration_cast<Millis>(until - Steady::now())));
-  };
   HeadScan scan;
-  while (scan.kind != HeadScan::Kind::complete) {
-    if (scan.kind == HeadScan::Kind::malformed) co_return text(400, "The request cannot be read.\n");
-    if (client.buffer.size() > most_head_bytes) co_return too_long();
-    const error_code error = co_await fill();
-    if (error == net::error::timed_out || Steady::now() > until) co_return too_late();
-    if (error) co_return std::nullopt;
-    scan = scan_head(client.buffer.view(), scan.bytes);
-  }
-  if (scan.bytes > most_head_bytes) co_return too_long();
-  bool asked_on = false;
   for (;;) {
-    error_code error;
-    client.buffer.consume(parser.put(net::buffer(client.buffer.view()), error));
-    if (error == bhttp::error::body_limit) {
-      co_return text(413, "The body is too long.\n");
+    scan = scan_head(client.buffer.view(), scan.bytes);
+    if (scan.kind == HeadScan::Kind::malformed) {
+      co_return asked.refuse(
+          text(400, "A line of the request does not end in CR LF, is folded, or has a NUL in it.\n"));
     }
-    if (error && error != bhttp::error::need_more) co_return text(400, "The request cannot be read.\n");
-    if (parser.is_done()) co_return std::nullopt;
-    if (!asked_on && parser.is_header_done() && parser.get().find(bhttp::field::expect) != parser.get().end()) {
-      const std::string lines = write_interim_head(100, "Continue", {});
-      const std::array<net::const_buffer, 1> out{net::buffer(lines)};
-      std::uint64_t written = 0;
-      if (co_await client.write(out, patience, written)) co_return std::nullopt;
-      asked_on = true;
+    const bool complete = scan.kind == HeadScan::Kind::complete;
+    if ((complete ? scan.bytes : client.buffer.size()) > most_head_bytes) {
+      co_return asked.refuse(text(431, "The request's headers are too long.\n"));
     }
-    error = co_await fill();
-    if (error == net::error::timed_out || Steady::now() > until) co_return too_late();
-    if (error) co_return std::nullopt;
+    if (complete) break;
+    if (const error_code error = co_await fill_until(client, until)) co_return unread(asked, error);
   }
+  Incoming& message = client.message;
+  const auto refusal = read_request(client.buffer.view().substr(0, scan.bytes), message, asked.head);
+  client.buffer.consume(scan.bytes);
+  if (refusal) co_return asked.refuse(text(refusal->status, std::string(refusal->detail) + "\n"));
+  constexpr std::size_t most = ProxyOptions::max_admin_body_bytes;
+  const auto too_long = [&](std::uint64_t bytes) { return bytes > most; };
+  const char* const over = "The body is too long.\n";
+  if (too_long(message.content_length().value_or(0))) co_return asked.refuse(text(413, over));
+  if (!message.is_done() && client.buffer.size() == 0 && expects_continue(asked.head.headers)) {
+    const std::string lines = write_interim_head(100, "Continue", {});
+    const std::array<net::const_buffer, 1> out{net::buffer(lines)};
+    std::uint64_t written = 0;
+    if (co_await client.write(out, patience, written)) co_return Asked::Kind::gone;
+  }
+  while (!message.is_done()) {
+    const Piece piece = take_piece(client);
+    if (piece.trouble != Piece::End::none) co_return asked.refuse(text(400, "The chunked body cannot be read.\n"));
+    asked.body += piece.bytes;
+    if (too_long(asked.body.size())) co_return asked.refuse(text(413, over));
+    if (!piece.bytes.empty() || message.is_done()) continue;
+    if (const error_code error = co_await fill_until(client, until)) co_return unread(asked, error);
+  }
+  co_return Asked::Kind::whole;
 }
 
 // The answer to what was read.
-Task<http::Answer> respond(Loop& loop, const AdminPages& pages, const OperatorParser& parser) {
-  const auto& message = parser.get();
-  const auto method = message.method_string();
-  const auto target = message.target();
-  RequestHead head{.method = {method.data(), method.size()},
-                   .target = std::string(target),
-                   .host = {},
-                   .version = message.version(),
-                   .headers = views_of(message)};
-  if (const auto refusal = check_request(head)) co_return text(refusal->status, std::string(refusal->detail) + "\n");
+Task<http::Answer> respond(Loop& loop, const AdminPages& pages, const Asked& asked) {
+  const RequestHead& head = asked.head;
   if (pages.operators && head.target.starts_with("/v1/")) {
     const http::Request request{
-        .method = head.method, .target = head.target, .headers = head.headers, .body = message.body(), .principal = {}};
+        .method = head.method, .target = head.target, .headers = head.headers, .body = asked.body, .principal = {}};
     auto ask = [&](Callback<void(http::Answer)> done) { pages.operators(request, std::move(done)); };
     co_return co_await completion<http::Answer>(loop, ask);
   }
@@ -157,25 +162,24 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   const Counted counted(pages.connections);
   Connection client(loop, std::move(socket));
   if (const auto certificate = pages.certificate) {
+    const std::string address = client.remote_address();  // Before it goes.
     if (const error_code error = co_await client.accept_tls(*certificate, pages.patience)) {
       if (!loop.closing()) {
-        loop.handshakes->failed(Listener::operators, client.handshake_failure(error), client.remote_address(),
-                                Steady::now());
+        loop.handshakes->failed(Listener::operators, client.handshake_failure(error), address, Steady::now());
       }
       co_return;
     }
   }
   // Not in the frame: g++ 12 then warns of how that is freed (-Wmismatched-new-delete), wrongly.
-  const auto parser = std::make_unique<OperatorParser>();
-  std::optional<http::Answer> answer = co_await read_request(client, *parser, pages.patience);
-  if (!answer) {
-    if (!parser->is_done()) co_return;
-    answer.emplace(co_await respond(loop, pages, *parser));
-  }
-  const bool is_head = parser->is_header_done() && parser->get().method() == bhttp::verb::head;
-  const Framing framing{Framing::Kind::length, answer->body.size()};
-  const std::string lines = write_answer_head(answer->status, {}, answer->headers, framing, 11, false);
-  const std::string_view body = is_head ? std::string_view() : std::string_view(answer->body);
+  const auto own = std::make_unique<Asked>();
+  Asked& asked = *own;
+  asked.kind = co_await read_asked(client, asked, pages.patience);
+  if (asked.kind == Asked::Kind::gone) co_return;
+  if (asked.kind == Asked::Kind::whole) asked.answer = co_await respond(loop, pages, asked);
+  const http::Answer& answer = asked.answer;
+  const Framing framing{Framing::Kind::length, answer.body.size()};
+  const std::string lines = write_answer_head(answer.status, {}, answer.headers, framing, 11, false);
+  const std::string_view body = asked.head.method == "HEAD" ? std::string_view() : std::string_view(answer.body);
   const std::array<net::const_buffer, 2> out{net::buffer(lines), net::buffer(body)};
   std::uint64_t written = 0;
   // Whoever has gone does not need it.

@@ -97,6 +97,16 @@ std::string http_date(std::time_t now) {
          " GMT";
 }
 
+// Whether the request line of a complete head is one of another HTTP than 1.x.
+bool is_other_http(std::string_view head) {
+  const std::string_view line = head.substr(0, head.find("\r\n"));
+  constexpr std::string_view http = " HTTP/";
+  if (line.size() < http.size() + 3) return false;
+  const std::string_view version = line.substr(line.size() - 3);
+  return line.substr(line.size() - 3 - http.size()).starts_with(http) && is_digits(version.substr(0, 1)) &&
+         version[1] == '.' && is_digits(version.substr(2)) && version[0] != '1';
+}
+
 // Of this second, which many answers have in common.
 const std::string& date_of_now() {
   struct Known {
@@ -130,30 +140,21 @@ HeadScan scan_head(std::string_view bytes, std::size_t from) {
   return {Kind::incomplete, at};
 }
 
-bool is_other_http(std::string_view head) {
-  const std::string_view line = head.substr(0, head.find("\r\n"));
-  constexpr std::string_view http = " HTTP/";
-  if (line.size() < http.size() + 3) return false;
-  const std::string_view version = line.substr(line.size() - 3);
-  return line.substr(line.size() - 3 - http.size()).starts_with(http) && is_digits(version.substr(0, 1)) &&
-         version[1] == '.' && is_digits(version.substr(2)) && version[0] != '1';
-}
-
-std::optional<Refusal> check_request(RequestHead& head) {
-  if (head.version != 11 && head.version != 10) return Refusal{505, "Only HTTP/1.0 and HTTP/1.1 are understood here."};
-  const std::size_t codings = count(head.headers, "Transfer-Encoding");
-  const std::size_t lengths = count(head.headers, "Content-Length");
-  if (codings > 0) {
-    if (lengths > 0) return Refusal{400, "Content-Length and Transfer-Encoding exclude each other."};
-    if (head.version == 10) return Refusal{400, "HTTP/1.0 has no Transfer-Encoding."};
-    if (codings > 1 || !same_name(first(head.headers, "Transfer-Encoding"), "chunked")) {
-      return Refusal{400, "The only Transfer-Encoding that is understood here is chunked, once."};
-    }
+std::optional<Refusal> read_request(std::string_view bytes, Incoming& message, RequestHead& head) {
+  head.method = {};
+  head.target.clear();
+  head.host.clear();
+  head.version = 11;
+  head.headers.clear();
+  if (!message.read_request(bytes)) {
+    if (is_other_http(bytes)) return Refusal{505, "Only HTTP/1.0 and HTTP/1.1 are understood here."};
+    return Refusal{400, "The request line or a header cannot be read."};
   }
-  if (lengths > 1) return Refusal{400, "There is more than one Content-Length."};
-  if (lengths == 1 && !is_digits(first(head.headers, "Content-Length"))) {
-    return Refusal{400, "Content-Length is no number."};
-  }
+  head.method = message.method();
+  head.target.assign(message.target());
+  head.version = message.version();
+  head.headers.assign(message.headers().begin(), message.headers().end());
+  if (!message.is_framed_well()) return Refusal{400, message.framing_fault()};
   const std::size_t hosts = count(head.headers, "Host");
   if (hosts > 1 || (hosts == 0 && head.version == 11)) return Refusal{400, "There must be one Host line."};
   if (head.method == "CONNECT") return Refusal{501, "CONNECT is not supported here."};
@@ -174,6 +175,12 @@ std::optional<Refusal> check_request(RequestHead& head) {
   if (!path.starts_with('/')) path.insert(0, 1, '/');
   head.target = std::move(path);
   return std::nullopt;
+}
+
+bool expects_continue(const std::vector<HeaderView>& headers) {
+  return std::ranges::any_of(headers, [](const HeaderView& header) {
+    return same_name(header.name, "Expect") && same_name(header.value, "100-continue");
+  });
 }
 
 std::vector<std::string> announced_trailers(const std::vector<HeaderView>& headers) {

@@ -10,6 +10,8 @@
 
 #include <once/frontends/http/message.hpp>
 
+#include "frontends/proxy/incoming.hpp"
+
 namespace once::proxy {
 
 // Two parsers on the way that disagree about where a message ends are what request smuggling is made of. So the raw
@@ -23,14 +25,12 @@ struct HeadScan {
 // `from`: what an earlier call for the same head has said, 0 at first.
 HeadScan scan_head(std::string_view bytes, std::size_t from = 0);
 
-// Whether the request line of a complete head is one of another HTTP than 1.x.
-bool is_other_http(std::string_view head);
-
-// What is wrong with a request that the parser has taken, if anything is.
+// What is wrong with a request.
 struct Refusal {
   unsigned status = 400;
   std::string_view detail;  // Plain ASCII without quotes.
 };
+// A request, as it goes on. Views are into the message that was read.
 struct RequestHead {
   std::string_view method;
   std::string target;  // In origin form, or "*". An absolute URI is made that, and its authority is in `host`.
@@ -38,7 +38,11 @@ struct RequestHead {
   unsigned version = 11;
   std::vector<http::HeaderView> headers;
 };
-std::optional<Refusal> check_request(RequestHead& head);
+// Begins `message` with a complete head. The one check of requests, for clients' and operators': its lines, how its
+// body ends, whom it is for. 505: it is one of another HTTP than 1.x. `head` is as far as could be read.
+std::optional<Refusal> read_request(std::string_view bytes, Incoming& message, RequestHead& head);
+
+bool expects_continue(const std::vector<http::HeaderView>& headers);  // Expect: 100-continue
 
 // The lines that go on to the other side: without those of this connection (RFC 9110, section 7.6.1), and without
 // Content-Length, which whoever writes the message adds.

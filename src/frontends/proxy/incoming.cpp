@@ -56,14 +56,13 @@ std::optional<std::uint64_t> chunk_size(std::string_view line) noexcept {
 
 void Incoming::begin(std::string_view head) {
   text_.assign(head);
-  method_ = target_ = reason_ = {};
+  method_ = target_ = reason_ = framing_fault_ = {};
   headers_.clear();
   trailers_.clear();
   length_.reset();
   left_ = trailer_bytes_ = 0;
   status_ = lengths_ = codings_ = 0;
   state_ = State::done;
-  framed_well_ = true;
   chunked_ = says_close_ = says_keep_alive_ = keep_alive_ = false;
 }
 
@@ -142,11 +141,9 @@ bool Incoming::note(const HeaderView& field) {
   if (same_name(field.name, "Content-Length")) {
     ++lengths_;
     length_ = number(field.value, 10);
-    framed_well_ = framed_well_ && length_;
   } else if (same_name(field.name, "Transfer-Encoding")) {
     ++codings_;
     chunked_ = same_name(field.value, "chunked");
-    framed_well_ = framed_well_ && chunked_;
   } else if (same_name(field.name, "Connection") || same_name(field.name, "Proxy-Connection")) {
     for (const std::string_view option : http::list_members(field.value)) {
       if (!http::is_token(option)) return false;
@@ -158,10 +155,20 @@ bool Incoming::note(const HeaderView& field) {
 }
 
 void Incoming::settle_framing() {
-  if (lengths_ > 1 || codings_ > 1 || (lengths_ == 1 && codings_ == 1) || (codings_ == 1 && version_ == 10)) {
-    framed_well_ = false;
+  if (codings_ > 0) {
+    if (lengths_ > 0) {
+      framing_fault_ = "Content-Length and Transfer-Encoding exclude each other.";
+    } else if (version_ == 10) {
+      framing_fault_ = "HTTP/1.0 has no Transfer-Encoding.";
+    } else if (codings_ > 1 || !chunked_) {
+      framing_fault_ = "The only Transfer-Encoding that is understood here is chunked, once.";
+    }
+  } else if (lengths_ > 1) {
+    framing_fault_ = "There is more than one Content-Length.";
+  } else if (lengths_ == 1 && !length_) {
+    framing_fault_ = "Content-Length is no number.";
   }
-  keep_alive_ = framed_well_ && !says_close_ && (version_ == 11 || says_keep_alive_);
+  keep_alive_ = is_framed_well() && !says_close_ && (version_ == 11 || says_keep_alive_);
 }
 
 Incoming::Step Incoming::take(std::string_view bytes) {

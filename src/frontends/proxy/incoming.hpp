@@ -32,7 +32,8 @@ class Incoming {
   [[nodiscard]] const std::vector<http::HeaderView>& headers() const noexcept { return headers_; }
 
   // False: what the head says of its body has more than one reading. Then nothing below means anything.
-  [[nodiscard]] bool is_framed_well() const noexcept { return framed_well_; }
+  [[nodiscard]] bool is_framed_well() const noexcept { return framing_fault_.empty(); }
+  [[nodiscard]] std::string_view framing_fault() const noexcept { return framing_fault_; }  // A sentence, or empty.
   [[nodiscard]] bool chunked() const noexcept { return chunked_; }
   [[nodiscard]] std::optional<std::uint64_t> content_length() const noexcept { return length_; }
   // May another message follow on the connection, as far as this one and its sender are concerned?
@@ -67,6 +68,7 @@ class Incoming {
   std::string_view method_;
   std::string_view target_;
   std::string_view reason_;
+  std::string_view framing_fault_;
   std::vector<http::HeaderView> headers_;
   http::Headers trailers_;
   std::optional<std::uint64_t> length_;
@@ -77,7 +79,6 @@ class Incoming {
   unsigned lengths_ = 0;  // Lines that frame the body.
   unsigned codings_ = 0;
   State state_ = State::done;
-  bool framed_well_ = true;
   bool chunked_ = false;
   bool says_close_ = false;
   bool says_keep_alive_ = false;

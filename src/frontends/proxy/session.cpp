@@ -154,23 +154,8 @@ Task<bool> Session::read_head() {
   }
   began_ = Steady::now();
   served_.at = system_clock()->now();
-  Incoming& message = client.message;
-  const std::string_view bytes = client.buffer.view().substr(0, scan.bytes);
-  if (!message.read_request(bytes)) {
-    const bool other_http = is_other_http(bytes);
-    served_.cause = other_http ? "not-supported" : "malformed";
-    refusal_ = other_http ? malformed(505, "Only HTTP/1.0 and HTTP/1.1 are understood here.")
-                          : malformed(400, "The request line or a header cannot be read.");
-    co_return false;
-  }
+  const auto refusal = read_request(client.buffer.view().substr(0, scan.bytes), client.message, head_);
   client.buffer.consume(scan.bytes);
-  head_.method = message.method();
-  head_.target.assign(message.target());
-  head_.host.clear();
-  head_.version = message.version();
-  head_.headers.assign(message.headers().begin(), message.headers().end());
-  auto refusal = check_request(head_);
-  if (!refusal && !message.is_framed_well()) refusal = {400, "Where its body ends is not clear."};
   path_ = std::string_view(head_.target).substr(0, head_.target.find_first_of("?#"));
   if (refusal) {
     served_.cause = refusal->status == 400 ? "malformed" : "not-supported";
@@ -234,10 +219,7 @@ Task<Session::Next> Session::serve() {
 }
 
 bool Session::waits_for_continue() const {
-  const bool expected = std::ranges::any_of(head_.headers, [](const http::HeaderView& header) {
-    return http::same_name(header.name, "Expect") && http::same_name(header.value, "100-continue");
-  });
-  return expected && head_.version == 11 && !incoming().is_done() && client_.buffer.size() == 0;
+  return head_.version == 11 && !incoming().is_done() && client_.buffer.size() == 0 && expects_continue(head_.headers);
 }
 
 Task<void> Session::send_continue() {
