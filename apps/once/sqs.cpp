@@ -451,10 +451,10 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
                   "When a message that failed comes again, 0s to 12h (default: when its visibility ends)");
   sqs->add_option(
       "--receive-wait", options->receive_wait,
-      "How long one request waits for messages, 0s to 20s: how long it may take to stop (default: 5s, with\n"
-      "--drain 1s)");
+      "How long one request waits for messages, 0s to 20s; an idle poller may take as long to stop (default: 5s,\n"
+      "with --drain 1s)");
   sqs->add_option("--stop-within", options->stop_within,
-                  "When what still runs so long after SIGTERM is ended, as by a second one (default: it is not)");
+                  "End what still runs so long after SIGTERM, as a second one would (default: let it finish)");
   sqs->add_flag("--drain,--once", options->drain, "End when the queue is empty");
   sqs->add_option("--on-failure", options->on_failure,
                   "An exit code that is not 0, or an answer that says no: release (the message stays), keep (final,\n"
