@@ -115,7 +115,8 @@ class Companion {
 std::size_t record_bytes(const Record& record) noexcept;
 
 // Implementations are thread-safe. Each operation calls `done` exactly once: before it returns, or later from a thread
-// of the store. `done` must not block and must not throw; it may start further operations. The destructor finishes or
+// of the store, or from one that waits in a blocking call for another answer of it. `done` must not block and must not
+// throw; it may start further operations. The destructor finishes or
 // fails (in_doubt) whatever is under way before it returns. It may be called from a completion, as the last reference
 // to the store may be one that the engine holds there; then it may return first. No operation throws, except
 // std::bad_alloc before it has begun. Records come and go as shared pointers, so that what is in memory anyway is not

@@ -42,7 +42,8 @@ struct HttpAnswer {
   }
 };
 
-// Thread-safe. `done` is called exactly once, from a thread of the client or before send() returns.
+// Thread-safe. `done` is called exactly once: before send() returns, or from a thread of the client, or from one that
+// waits for an answer of it (platform/wait.hpp).
 class HttpClient {
  public:
   virtual ~HttpClient() = default;

@@ -5,12 +5,12 @@
 #include <netinet/in.h>
 #include <nss.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -36,6 +36,9 @@
 
 #include "aws/http_reader.hpp"
 #include "aws/signer.hpp"
+#include "platform/forks.hpp"
+#include "platform/shared_loop.hpp"
+#include "platform/thread.hpp"
 #include "tls/stream.hpp"
 
 namespace once::aws {
@@ -68,23 +71,6 @@ struct Finished {
   HttpAnswer answer;
 };
 
-// A thread of ours takes no signals: those are for the threads of the program.
-template <class Run>
-std::thread start_thread(Run run) {
-  sigset_t all{};
-  sigset_t before{};
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    std::thread thread(std::move(run));
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return thread;
-  } catch (...) {  // No thread to be had: the caller's signals are his again, and he is told.
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-}
-
 // glibc looks names up as /etc/nsswitch.conf says, and loads the libraries that are named there. A program that is
 // linked statically cannot: those are of another glibc than the one in it. It has the two ways in it that all systems
 // have
@@ -114,7 +100,7 @@ HttpAnswer failure(ErrorKind kind, std::string message) {
 class Host;
 class Io;
 
-// One connection and what happens on it. Everything here runs on the client's thread.
+// One connection and what happens on it. Everything here runs on the thread that has the loop's turn.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   enum class Stage : std::uint8_t {
@@ -203,24 +189,29 @@ class Host {
   std::optional<Steady::time_point> resolved_at_;
 };
 
-// The thread's side of the client. It belongs to the client and to the thread; whoever is last destroys it.
-class Io : public std::enable_shared_from_this<Io> {
+// The loop's side of the client. It belongs to the client, to the loop's own thread and to those who wait for an
+// answer; whoever is last destroys it.
+class Io final : public SharedLoop {
  public:
   explicit Io(HttpClientOptions given) : options(std::move(given)), timer_(context), work_(context.get_executor()) {}
 
   // From any thread.
   void submit(const HttpRequest& request, std::unique_ptr<Exchange> exchange);
+  void nudge() noexcept override {
+    asio::post(context, [this] { arrive(); });
+  }
 
-  // The rest on the thread.
+  // The rest with the turn.
   void finish(std::unique_ptr<Exchange> exchange, HttpAnswer answer) {
     finished_.push_back({std::move(exchange->done), std::move(answer)});
   }
-  // Calls back. The last thing that each handler does, with nothing of ours half done: it may destroy the client.
+  // Calls back. The last thing that each handler does, with nothing of ours half done: it may destroy the client, or
+  // block, and go on running the loop from within.
   void flush();
-  void stop();
   const tls::ClientContext& trusted();  // Throws Exception.
+  [[nodiscard]] std::shared_ptr<Io> shared() { return std::static_pointer_cast<Io>(shared_from_this()); }
 
-  asio::io_context context{1};
+  asio::io_context context;
   const HttpClientOptions options;
   std::array<char, buffer_bytes> scratch{};  // Bytes on their way from TLS to a reader.
 
@@ -229,7 +220,15 @@ class Io : public std::enable_shared_from_this<Io> {
     Host* host;
     std::unique_ptr<Exchange> exchange;
   };
-  void take_arrivals();
+
+  void arrive() noexcept override;
+  bool run_one() noexcept override { return context.run_one() > 0; }
+  void run_ready() noexcept override { context.poll(); }
+  void shut() noexcept override;
+  bool busy() noexcept override;
+  std::optional<Steady::time_point> due() noexcept override { return next_sweep_; }
+
+  bool take_arrivals();
   void schedule_sweep(Steady::time_point now, Steady::duration tick);
   void sweep();
 
@@ -238,7 +237,7 @@ class Io : public std::enable_shared_from_this<Io> {
   std::vector<Arrival> arrivals_;
   bool stopped_ = false;
 
-  std::vector<Host*> known_;  // hosts_, for the thread.
+  std::vector<Host*> known_;  // hosts_, for who has the turn.
   std::vector<Arrival> taken_;
   std::deque<Finished> finished_;
   std::optional<tls::ClientContext> tls_;
@@ -555,7 +554,7 @@ bool Host::resolve() {
   resolving_ = true;
   // getaddrinfo() cannot be interrupted and takes seconds when name servers are away: a thread that nobody has to wait
   // for. Io outlives this host.
-  const auto look_up = [io = io_.weak_from_this(), host = this, node = name, service = std::to_string(port)] {
+  const auto look_up = [io = std::weak_ptr(io_.shared()), host = this, node = name, service = std::to_string(port)] {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV;
@@ -575,6 +574,7 @@ bool Host::resolve() {
       asio::post(still->context, [host, found = std::move(found), problem = std::move(problem)]() mutable {
         host->resolved(std::move(found), problem);
       });
+      static_cast<void>(still->want());  // Posting has nudged it.
     }
   };
   try {
@@ -671,19 +671,31 @@ void Io::submit(const HttpRequest& request, std::unique_ptr<Exchange> exchange) 
   const bool first = arrivals_.empty();
   arrivals_.push_back({found->get(), std::move(exchange)});
   lock.unlock();
-  if (first) asio::post(context, [this] { take_arrivals(); });
+  // Where there are others already, somebody has been told of them.
+  if (want() && first) nudge();
 }
 
-void Io::take_arrivals() {
-  {
-    const std::lock_guard lock(mutex_);
-    taken_.swap(arrivals_);
-    for (std::size_t at = known_.size(); at < hosts_.size(); ++at) known_.push_back(hosts_[at].get());
-  }
+void Io::arrive() noexcept {
+  if (!take_arrivals()) return;
   for (Arrival& arrival : taken_) arrival.host->add(std::move(arrival.exchange));
   taken_.clear();
   schedule_sweep(Steady::now(), busy_tick);
   flush();
+}
+
+bool Io::take_arrivals() {
+  const std::lock_guard lock(mutex_);
+  taken_.swap(arrivals_);
+  for (std::size_t at = known_.size(); at < hosts_.size(); ++at) known_.push_back(hosts_[at].get());
+  return !taken_.empty();
+}
+
+bool Io::busy() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!arrivals_.empty()) return true;
+  }
+  return std::any_of(known_.begin(), known_.end(), [](const Host* host) { return host->busy(); });
 }
 
 void Io::flush() {
@@ -707,9 +719,8 @@ void Io::sweep() {
   next_sweep_.reset();
   const auto now = Steady::now();
   for (Host* host : known_) host->sweep(now);
-  const bool busy = std::any_of(known_.begin(), known_.end(), [](const Host* host) { return host->busy(); });
   const bool all_empty = std::all_of(known_.begin(), known_.end(), [](const Host* host) { return host->empty(); });
-  if (busy) {
+  if (busy()) {
     schedule_sweep(now, busy_tick);
   } else if (!all_empty) {
     schedule_sweep(now, std::clamp<Steady::duration>(options.idle_limit / 4, busy_tick, std::chrono::seconds(1)));
@@ -717,19 +728,19 @@ void Io::sweep() {
   flush();
 }
 
-void Io::stop() {
+void Io::shut() noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (stopped_) return;
     stopped_ = true;
-    taken_.swap(arrivals_);
-    for (std::size_t at = known_.size(); at < hosts_.size(); ++at) known_.push_back(hosts_[at].get());
   }
+  take_arrivals();
   for (Arrival& arrival : std::exchange(taken_, {})) {
     finish(std::move(arrival.exchange), failure(ErrorKind::unavailable, arrival.host->url + ": the client was closed"));
   }
   for (Host* host : known_) host->stop();
   timer_.cancel();
+  next_sweep_.reset();
   work_.reset();
   flush();
 }
@@ -798,9 +809,10 @@ std::string serialize(const HttpRequest& request) {
 
 class AsioHttpClient final : public HttpClient {
  public:
-  explicit AsioHttpClient(HttpClientOptions options) : io_(std::make_shared<Io>(std::move(options))) {
+  explicit AsioHttpClient(HttpClientOptions options)
+      : io_(std::make_unique<std::shared_ptr<Io>>(std::make_shared<Io>(std::move(options)))) {
     try {
-      thread_ = start_thread([io = io_] { io->context.run(); });
+      (*io_)->start();
     } catch (const std::system_error& error) {
       throw Exception(ErrorKind::unavailable, std::string("no thread for connections: ") + error.what());
     }
@@ -810,16 +822,20 @@ class AsioHttpClient final : public HttpClient {
   AsioHttpClient& operator=(const AsioHttpClient&) = delete;
 
   ~AsioHttpClient() override {
-    if (thread_.get_id() == std::this_thread::get_id()) {
-      io_->stop();  // From a completion: the thread leaves when it returns.
-      thread_.detach();
+    if (!is_forked()) {
+      (*io_)->close();
     } else {
-      asio::post(io_->context, [io = io_.get()] { io->stop(); });
-      thread_.join();
+      static_cast<void>(io_.release());  // The connections are the parent's, and the thread is not here.
     }
   }
 
   void send(HttpRequest request, Callback<void(HttpAnswer)> done) override {
+    if (is_forked()) {
+      done(failure(ErrorKind::misuse, url_of(request) +
+                                          ": this process is a fork of the one that made the client: make "
+                                          "another here"));
+      return;
+    }
     auto exchange = std::make_unique<Exchange>();
     exchange->wire = serialize(request);
     if (exchange->wire.empty()) {
@@ -832,12 +848,14 @@ class AsioHttpClient final : public HttpClient {
     exchange->timeout = request.timeout;
     exchange->deadline = Steady::now() + request.timeout;
     exchange->done = std::move(done);
-    io_->submit(request, std::move(exchange));
+    (*io_)->submit(request, std::move(exchange));
   }
 
  private:
-  const std::shared_ptr<Io> io_;
-  std::thread thread_;
+  [[nodiscard]] bool is_forked() const noexcept { return forks() != forks_; }
+
+  std::unique_ptr<std::shared_ptr<Io>> io_;  // By a pointer, to be left as it is after a fork.
+  const unsigned forks_ = forks();
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// HTTP/1.1 over TCP and TLS with kept-alive connections: one thread, however many exchanges are under way.
+// HTTP/1.1 over TCP and TLS with kept-alive connections: one thread, however many exchanges are under way, and none of
+// its own while somebody waits for an answer.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +29,11 @@ struct HttpClientOptions {
 // Content-Length, by chunks, or with a connection that is closed in order; 1xx answers are passed over; redirects are
 // answers like others; nothing is uncompressed.
 //
-// Exchanges with one host begin in the order of their send(), and `done` is called on the client's thread: it must not
-// block. The destructor fails what is under way; it may be called from a completion. Throws Exception(unavailable) if
-// there is no thread to be had, Exception(misuse) for options out of range.
+// Exchanges with one host begin in the order of their send(). `done` is called by who has the turn at the client's loop
+// (platform/shared_loop.hpp): its own thread, or one that waits for an answer. It should not block: nothing else goes
+// on then, but for what it waits for. The destructor fails what is under way; it may be called from a completion. In
+// the child of a fork every exchange fails (misuse), and the destructor touches nothing. Throws Exception(unavailable)
+// if there is no thread to be had, Exception(misuse) for options out of range.
 std::shared_ptr<HttpClient> make_http_client(HttpClientOptions options = {});
 
 }  // namespace once::aws

@@ -1,12 +1,11 @@
 // Waiting for a completion, written once: every blocking call of the library goes through here.
 #pragma once
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -16,49 +15,78 @@
 
 namespace once {
 
-// One thread sleeps until another says that it is over. A futex by itself: a mutex and a condition variable cost the
-// waker and the sleeper a second meeting, at the mutex (futex(2)).
-class Parking {
- public:
-  // Called once, by the thread that made it.
-  void sleep() noexcept {
-    std::uint32_t expected = nothing;
-    if (!state_.compare_exchange_strong(expected, asleep, std::memory_order_acquire)) return;
-    while (state_.load(std::memory_order_acquire) != over) {
-      syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, asleep, nullptr, nullptr, 0);
-    }
-  }
+class SharedLoop;
 
-  // Called once. The sleeper may go, and take this object with it, as soon as the state is `over`: what follows knows
-  // the address only. A wake that arrives at what lies there then is one that its owner has to expect (futex(2)).
-  void wake() noexcept {
-    auto* const address = &state_;
-    if (state_.exchange(over, std::memory_order_acq_rel) == asleep) {
-      syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-    }
-  }
+// One thread, and the completion that it waits for. It sleeps until another thread says that it is over, or runs the
+// loop that will bring the answer (platform/shared_loop.hpp) until it has said so itself. Made, used and destroyed by
+// that thread; they nest, where a completion blocks.
+class Waiting {
+ public:
+  Waiting() noexcept : outer_(innermost_) { innermost_ = this; }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  ~Waiting();
+
+  void wait() noexcept;  // Until end() was called. Once.
+
+  // Called once, from any thread. The waiting thread may go, and take this object with it, as soon as it is over.
+  void end() noexcept;
+
+  [[nodiscard]] bool over() const noexcept { return (state_.load(std::memory_order_acquire) & over_bit) != 0; }
 
  private:
-  enum : std::uint32_t { nothing, asleep, over };
-  std::atomic<std::uint32_t> state_{nothing};
+  friend class SharedLoop;
+
+  // What a thread that is asleep is woken for: its answer is there, or it is its turn to run the loop.
+  static constexpr std::uint32_t over_bit = 1;
+  static constexpr std::uint32_t turn_bit = 2;
+  // How it waits. Neither: it does not yet.
+  static constexpr std::uint32_t asleep_bit = 4;
+  static constexpr std::uint32_t running_bit = 8;
+
+  // The call that this thread is beginning and has not come to wait for yet, or null.
+  [[nodiscard]] static Waiting* beginning() noexcept {
+    return innermost_ != nullptr && innermost_->beginning_ ? innermost_ : nullptr;
+  }
+  // The one whose turn at a loop this thread has, from `at` outwards, or null. A thread has one turn at the most.
+  [[nodiscard]] static Waiting* with_turn(Waiting* at) noexcept {
+    while (at != nullptr && !at->has_turn_) at = at->outer_;
+    return at;
+  }
+
+  void sleep() noexcept;  // Until it is over or called.
+  // It has the turn. Gives what to call wake_at() with, when no lock is held any more: null if it is not asleep.
+  [[nodiscard]] const void* call() noexcept;
+  static void wake_at(const void* address) noexcept;
+  bool start_running() noexcept;  // False: it is over. From now on end() of other threads nudges loop_.
+  void stop_running() noexcept { state_.fetch_and(~running_bit, std::memory_order_acq_rel); }
+
+  static inline constinit thread_local Waiting* innermost_ = nullptr;
+
+  std::atomic<std::uint32_t> state_{0};
+  const pthread_t thread_ = pthread_self();
+  Waiting* const outer_;
+  bool beginning_ = true;
+  // The loop that the operation was given to, first of all. Written by the waiting thread, and not while it runs.
+  std::shared_ptr<SharedLoop> loop_;
+  // These two are written by the waiting thread, or under the loop's mutex while that is asleep.
+  bool has_turn_ = false;    // At loop_.
+  Waiting* next_ = nullptr;  // Of those asleep.
 };
 
 // start(done) begins an asynchronous operation that calls done(T) exactly once, from any thread, or before it returns.
 template <class T, class Start>
 T wait_for(Start&& start) {
-  struct Slot {
-    Parking parking;
-    std::optional<T> value;
-  } slot;
-  {
-    const AtHome nowhere(nullptr);  // A thread that sleeps takes no completions.
-    start(Callback<void(T)>([&slot](T&& value) {
-      slot.value.emplace(std::move(value));
-      slot.parking.wake();
-    }));
-  }
-  slot.parking.sleep();
-  return std::move(*slot.value);
+  std::optional<T> value;
+  const AtHome nowhere(
+      nullptr);  // A thread that waits takes no completions there, and what it runs meanwhile begins none.
+  Waiting waiting;
+  start(Callback<void(T)>([&](T&& given) {
+    value.emplace(std::move(given));
+    waiting.end();
+  }));
+  waiting.wait();
+  return std::move(*value);
 }
 
 }  // namespace once

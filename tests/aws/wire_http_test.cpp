@@ -651,6 +651,138 @@ TEST(WireHttp, ACompletionMayDestroyTheClient) {
   destroyed.get_future().wait();
 }
 
+// ---- Who waits runs the connections
+
+// The answer, and the thread that brought it.
+struct Brought {
+  HttpAnswer answer;
+  std::thread::id by;
+};
+
+Brought exchange_and_tell(HttpClient& client, HttpRequest request) {
+  Brought brought;
+  brought.answer = wait_for<HttpAnswer>([&](Callback<void(HttpAnswer)> done) {
+    client.send(std::move(request), [&brought, done = std::move(done)](HttpAnswer got) mutable {
+      brought.by = std::this_thread::get_id();
+      done(std::move(got));
+    });
+  });
+  return brought;
+}
+
+TEST(WireHttp, WhoWaitsBringsTheAnswerItself) {
+  const auto identity = testing::make_identity();
+  Server server(echo, identity);
+  const auto client = make_http_client({.ca_file = identity.ca_file});
+  for (int i = 0; i < 20; ++i) {
+    HttpRequest request = post(server, std::to_string(i));
+    request.tls = true;
+    const Brought got = exchange_and_tell(*client, std::move(request));
+    EXPECT_EQ(got.answer.body, std::to_string(i));
+    EXPECT_EQ(got.by, std::this_thread::get_id());  // Connecting and all.
+  }
+  EXPECT_EQ(server.connections(), 1U);
+}
+
+TEST(WireHttp, WhoWaitsNoticesItsDeadline) {
+  Server server([](Peer& peer) {
+    peer.request();
+    peer.closed_by_client();
+  });
+  const auto client = make_http_client();
+  HttpRequest request = post(server);
+  request.timeout = Millis{60};
+  const Brought got = exchange_and_tell(*client, std::move(request));
+  expect_error(got.answer, ErrorKind::in_doubt, "no answer within 60 ms");
+  EXPECT_EQ(got.by, std::this_thread::get_id());
+}
+
+// Answers when it is told to, but requests with the body "at once".
+struct PatientServer {
+  std::latch arrived;
+  std::latch go{1};
+  Server server;
+  explicit PatientServer(std::ptrdiff_t requests)
+      : arrived(requests), server([this](Peer& peer) {
+          while (const auto request = peer.request()) {
+            const std::string body = request->substr(request->find("\r\n\r\n") + 4);
+            if (body != "at once") {
+              arrived.count_down();
+              go.wait();
+            }
+            peer.send(answer(body));
+          }
+        }) {}
+};
+
+TEST(WireHttp, WhatOthersWaitForGoesOnWhenADriverHasItsAnswer) {
+  PatientServer patient(2);
+  const auto client = make_http_client();
+  std::promise<HttpAnswer> beside;
+  client->send(post(patient.server, "beside"), [&](HttpAnswer got) { beside.set_value(std::move(got)); });
+  HttpAnswer slow;
+  std::jthread waits([&] { slow = exchange(*client, post(patient.server, "slow")); });
+  patient.arrived.wait();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(exchange(*client, post(patient.server, "at once")).body, "at once");
+  patient.go.count_down();
+  EXPECT_EQ(beside.get_future().get().body, "beside");
+  waits.join();
+  EXPECT_EQ(slow.body, "slow");
+}
+
+TEST(WireHttp, ACompletionMayBlockOnAnotherExchange) {
+  Server server(echo);
+  const auto client = make_http_client();
+  const auto twice = [&](const HttpAnswer& first) {
+    return first.body + exchange(*client, post(server, "second")).body;
+  };
+  // On a thread that waits, and on the client's own.
+  const auto waited = wait_for<std::string>([&](Callback<void(std::string)> done) {
+    client->send(post(server, "first"),
+                 [&, done = std::move(done)](const HttpAnswer& got) mutable { done(twice(got)); });
+  });
+  EXPECT_EQ(waited, "firstsecond");
+  std::promise<std::string> told;
+  client->send(post(server, "first"), [&](const HttpAnswer& got) { told.set_value(twice(got)); });
+  EXPECT_EQ(told.get_future().get(), "firstsecond");
+}
+
+TEST(WireHttp, TheDestructorFailsThoseWhoWait) {
+  PatientServer patient(3);
+  auto client = make_http_client();
+  std::atomic<int> failed{0};
+  std::vector<std::jthread> waiting;
+  waiting.reserve(3);
+  for (int i = 0; i < 3; ++i) {
+    waiting.emplace_back([&, kept = client.get()] {
+      const HttpAnswer got = exchange(*kept, post(patient.server, "slow"));
+      if (got.error && got.error->message.find("the client was closed") != std::string::npos) ++failed;
+    });
+  }
+  patient.arrived.wait();
+  client.reset();
+  waiting.clear();
+  EXPECT_EQ(failed, 3);
+  patient.go.count_down();
+}
+
+TEST(WireHttp, ACompletionOnAThreadThatWaitsMayDestroyTheClient) {
+  PatientServer patient(1);
+  auto client = make_http_client();
+  std::promise<HttpAnswer> beside;
+  client->send(post(patient.server, "slow"), [&](HttpAnswer got) { beside.set_value(std::move(got)); });
+  patient.arrived.wait();
+  const auto got = wait_for<HttpAnswer>([&](Callback<void(HttpAnswer)> done) {
+    client->send(post(patient.server, "at once"), [&, done = std::move(done)](HttpAnswer answer) mutable {
+      client.reset();
+      done(std::move(answer));
+    });
+  });
+  EXPECT_EQ(got.body, "at once");
+  expect_error(beside.get_future().get(), ErrorKind::in_doubt, "the client was closed");
+  patient.go.count_down();
+}
+
 TEST(WireHttp, RefusesRequestsThatWouldSmuggle) {
   Server server(echo);
   const auto client = make_http_client();

@@ -71,6 +71,7 @@ struct ClientCounts {
 // - Throttled, the client slows down as a whole: all its calls together go on at 0.7 of the rate at which they were
 //   throttled, and a twentieth of that rate faster each second, until after 20 seconds there is no limit any more. What
 //   would have to wait beyond its total_timeout fails at once (unavailable).
+// - In the child of a fork calls fail (misuse): make another client there.
 // - Every other answer is the reply as it came, but for 5xx (an error, in_doubt), and refusals of the signature or the
 //   credentials and AccessDenied: these are errors (misuse) that say which endpoint and whose credentials.
 class Client : public Transport {

@@ -26,9 +26,9 @@ struct Reply {
                                   // misuse: it cannot work, such as without credentials.
 };
 
-// Thread-safe. Each call completes exactly once, before it returns or later from a thread of the transport; a
-// completion must not block or throw, and may start further calls. The destructor completes what is under way
-// (in_doubt).
+// Thread-safe. Each call completes exactly once, before it returns or later from a thread of the transport, or one that
+// waits in a blocking call for another answer of it; a completion must not block or throw, and may start further calls.
+// The destructor completes what is under way (in_doubt).
 class Transport {
  public:
   virtual ~Transport() = default;

@@ -42,8 +42,8 @@ using FinishDone = Callback<void(Finish)>;
 // unless the first was declined, throws Exception(misuse). Destroyed without a finish, it is left to lapse (the work
 // may have acted, so nothing is deleted) and the engine says so by an event.
 //
-// The asynchronous forms complete from a thread of the store or of the timers, or before they return; completions must
-// not block and must not throw.
+// The asynchronous forms complete before they return, or from a thread of the store or of the timers, or from one that
+// is waiting in another blocking call; completions must not block and must not throw.
 class Claim {
  public:
   Claim() = default;

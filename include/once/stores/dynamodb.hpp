@@ -117,8 +117,9 @@ struct DynamoDbOptions {
 // Guarantees. Each write is one conditional request, and durable when it is acknowledged. get() is strongly consistent.
 // A refused write brings back the record in the way, in the same answer.
 //
-// Threads. Completions come from threads of the transport, or before an operation returns. Any number of operations may
-// be under way; none takes a thread.
+// Threads. Completions come from threads of the transport, from threads that wait in a blocking call for an answer of
+// this store, or before an operation returns. Any number of operations may be under way; none takes a thread. The child
+// of a fork cannot use the built-in transport: operations fail as misuse there. Open the store anew.
 //
 // Time. The service's, from the Date header of its answers, good to half a second and better after some answers;
 // Store::time() is empty before the first.

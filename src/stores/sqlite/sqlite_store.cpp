@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "platform/forks.hpp"
 #include "platform/home.hpp"
 #include "stores/sqlite/connection.hpp"
 #include "stores/sqlite/file_lock.hpp"
@@ -44,14 +45,6 @@ constexpr std::size_t max_page_bytes = max_bytes;    // Of records on one page o
 constexpr std::size_t kept_readers = 16;             // Connections for reading that are kept open.
 constexpr std::size_t leave_log_bytes = 512 * 1024;  // A log up to this size is left to the next opener on close.
 constexpr Millis note_time_every{10'000};
-
-// Counts the forks that this process is a child of, since the first store was made.
-std::atomic<unsigned> forks{0};
-unsigned watch_forks() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
-  static_cast<void>(registered);
-  return forks.load();
-}
 
 // Which file a path leads to.
 struct Identity {
@@ -187,7 +180,7 @@ class SqliteStore final : public Store {
  public:
   explicit SqliteStore(SqliteOptions options)
       : options_(std::move(options)),
-        forks_(watch_forks()),
+        forks_(forks()),
         vfs_(wal_vfs(options_.vfs)),
         lock_((prepare_file(options_), options_.path + "-lock"), options_.path) {
     const std::string boot_id = options_.boot_id.empty() ? kernel_boot_id() : options_.boot_id;
@@ -372,7 +365,7 @@ class SqliteStore final : public Store {
 
   // --- Callers' threads ---
 
-  [[nodiscard]] bool is_forked() const noexcept { return forks.load(std::memory_order_relaxed) != forks_; }
+  [[nodiscard]] bool is_forked() const noexcept { return forks() != forks_; }
 
   [[nodiscard]] Answer forked() const {
     return Answer::fail(ErrorKind::misuse, "sqlite store " + options_.path +

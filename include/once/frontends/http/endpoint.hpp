@@ -39,8 +39,8 @@ namespace once::http {
 //
 // A finish gives what the client is to be sent once it is durable: the answer itself; or, if the claim was lost
 // meanwhile and another answer is what counts, that one, marked as a replay; or a problem, if there is none.
-// Completions come from a thread of the store or of the timers, or before the call returns; they must not block and
-// must not throw.
+// Completions come before the call returns, or from a thread of the store or of the timers, or from one that is waiting
+// in another blocking call; they must not block and must not throw.
 class Execution {
  public:
   class State;

@@ -1,0 +1,73 @@
+#include "platform/wait.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "platform/shared_loop.hpp"
+
+namespace once {
+
+// A futex by itself: a mutex and a condition variable cost the waker and the sleeper a second meeting, at the mutex
+// (futex(2)). The sleeper may be gone already: then what lies there now gets a wake that its owner has to expect.
+void Waiting::wake_at(const void* address) noexcept {
+  if (address != nullptr) syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+Waiting::~Waiting() {
+  if (has_turn_) loop_->leave(*this);
+  innermost_ = outer_;
+}
+
+void Waiting::wait() noexcept {
+  beginning_ = false;
+  if (over()) return;
+  if (Waiting* const running = with_turn(outer_)) {
+    // This is a completion that blocks: nobody but this thread runs that loop until it is back.
+    loop_ = running->loop_;
+    loop_->run(*this);
+  } else if (loop_ != nullptr) {
+    loop_->help(*this);
+  }
+  while (!over()) sleep();
+}
+
+void Waiting::end() noexcept {
+  if (pthread_equal(thread_, pthread_self()) != 0) {
+    state_.fetch_or(over_bit, std::memory_order_acq_rel);
+    return;
+  }
+  const void* const address = &state_;
+  std::uint32_t seen = state_.load(std::memory_order_acquire);
+  while (true) {
+    // While it is not over the thread cannot go, nor take its loop with it.
+    const std::shared_ptr<SharedLoop> loop = (seen & running_bit) != 0 ? loop_ : nullptr;
+    if (!state_.compare_exchange_weak(seen, seen | over_bit, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      continue;
+    }
+    if (loop != nullptr) return loop->nudge();
+    if ((seen & asleep_bit) != 0) wake_at(address);
+    return;
+  }
+}
+
+void Waiting::sleep() noexcept {
+  constexpr std::uint32_t awake = over_bit | turn_bit;
+  std::uint32_t seen = state_.fetch_or(asleep_bit, std::memory_order_acq_rel) | asleep_bit;
+  while ((seen & awake) == 0) {
+    syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+    seen = state_.load(std::memory_order_acquire);
+  }
+  state_.fetch_and(~(asleep_bit | turn_bit), std::memory_order_acq_rel);
+}
+
+const void* Waiting::call() noexcept {
+  has_turn_ = true;
+  return (state_.fetch_or(turn_bit, std::memory_order_acq_rel) & asleep_bit) != 0 ? &state_ : nullptr;
+}
+
+bool Waiting::start_running() noexcept {
+  return (state_.fetch_or(running_bit, std::memory_order_acq_rel) & over_bit) == 0;
+}
+
+}  // namespace once
