@@ -1,4 +1,6 @@
 // What is no request, or might be two: refused with an answer, and the connection closed.
+#include <poll.h>
+
 #include "proxy_test.hpp"
 
 namespace once::proxy {
@@ -123,6 +125,19 @@ TEST_F(ProxyTest, HeadsThatDoNotComeInTimeAreRefused) {
   EXPECT_THAT(answer->body, HasSubstr("urn:once:problem:request-timeout"));
   Line silent = client();
   EXPECT_EQ(silent.read_all(), "");
+}
+
+// Byte after byte, each in time and none of the body: what frames it has no end.
+TEST_F(ProxyTest, ABodyThatTricklesHasTheTimeOfAWholeOne) {
+  options.timeouts.body = Millis{200};
+  start(counting());
+  Line line = client();
+  line.write("POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nTransfer-Encoding: chunked\r\n\r\n1;");
+  pollfd answered{.fd = line.fd(), .events = POLLIN, .revents = 0};
+  for (int i = 0; i < 4'000 && ::poll(&answered, 1, 5) == 0; ++i) line.write("a");
+  EXPECT_EQ(line.read_message()->status(), 408U);
+  EXPECT_EQ(logged(0).cause, "client-timeout");
+  EXPECT_EQ(runs(), 0U);
 }
 
 TEST_F(ProxyTest, OptionsAreChecked) {

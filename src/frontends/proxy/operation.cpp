@@ -22,8 +22,7 @@ Task<bool> Session::read_body(std::string& body) {
   while (body.size() <= limit) {
     Piece piece = take_piece(client_);
     if (piece.is_to_come() && !incoming().is_done()) {
-      const auto left = std::max(Millis{1}, std::chrono::duration_cast<Millis>(until - about_now()));
-      piece = co_await read_piece(client_, left);
+      piece = co_await read_piece(client_, options_.timeouts.body, until);
     }
     served_.request_body_bytes += piece.bytes.size();
     body.append(piece.bytes);

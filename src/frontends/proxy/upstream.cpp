@@ -77,10 +77,15 @@ Piece take_piece(Connection& connection) {
   return {step.piece, step.malformed ? Piece::End::bad : Piece::End::none};
 }
 
-Task<Piece> read_piece(Connection& connection, Millis limit) {
+Task<Piece> read_piece(Connection& connection, Millis limit, Steady::time_point until) {
   for (;;) {
     const Piece piece = take_piece(connection);
     if (!piece.is_to_come() || connection.message.is_done()) co_return piece;
+    if (until != Steady::time_point::max()) {
+      const auto left = std::chrono::duration_cast<Millis>(until - about_now());
+      if (left <= Millis{0}) co_return Piece{{}, Piece::End::late};
+      limit = std::min(limit, left);
+    }
     const error_code error = co_await connection.fill(limit);
     if (error == net::error::eof) {
       co_return Piece{{}, connection.message.end_with_connection() ? Piece::End::none : Piece::End::gone};

@@ -46,7 +46,8 @@ struct Piece {
 };
 // What was read already, which needs no coroutine.
 Piece take_piece(Connection& connection);
-Task<Piece> read_piece(Connection& connection, Millis limit);
+// `limit`: for each step on the way to it. `until`: for all of them.
+Task<Piece> read_piece(Connection& connection, Millis limit, Steady::time_point until = Steady::time_point::max());
 
 // What it means that an answer's body ended so.
 Trouble trouble_of_answer(Piece::End end) noexcept;
