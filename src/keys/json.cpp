@@ -5,12 +5,14 @@
 #endif
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <new>
 #include <once/error.hpp>
 #include <once/keys/key_deriver.hpp>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "keys/number.hpp"
@@ -18,45 +20,8 @@
 
 namespace once::keys::json {
 
-Value Value::boolean(bool value) noexcept {
-  Value v;
-  v.kind_ = Kind::boolean;
-  v.truth_ = value;
-  return v;
-}
-
-Value Value::number(std::string_view text) noexcept {
-  Value v = string(text);
-  v.kind_ = Kind::number;
-  return v;
-}
-
-Value Value::string(std::string_view bytes) noexcept {
-  Value v;
-  v.kind_ = Kind::string;
-  v.size_ = static_cast<std::uint32_t>(bytes.size());
-  v.data_.chars = bytes.data();
-  return v;
-}
-
-Value Value::array(std::span<const Value> elements) noexcept {
-  Value v;
-  v.kind_ = Kind::array;
-  v.size_ = static_cast<std::uint32_t>(elements.size());
-  v.data_.elements = elements.data();
-  return v;
-}
-
-Value Value::object(std::span<const Member> members) noexcept {
-  Value v;
-  v.kind_ = Kind::object;
-  v.size_ = static_cast<std::uint32_t>(members.size());
-  v.data_.members = members.data();
-  return v;
-}
-
 Value Value::member(std::string_view name) const noexcept {
-  if (kind_ == Kind::object) {
+  if (kind() == Kind::object) {
     for (const Member& m : members()) {
       if (m.name == name) return m.value;
     }
@@ -69,9 +34,10 @@ namespace {
 template <class T>
 std::span<const T> copy_to(std::span<const T> items, Arena& arena) {
   if (items.empty()) return {};
-  T* out = static_cast<T*>(arena.allocate(items.size_bytes(), alignof(T)));
-  std::uninitialized_copy(items.begin(), items.end(), out);
-  return {out, items.size()};
+  static_assert(std::is_trivially_copyable_v<T>);
+  void* const out = arena.allocate(items.size_bytes(), alignof(T));
+  std::memcpy(out, items.data(), items.size_bytes());
+  return {static_cast<const T*>(out), items.size()};
 }
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -109,158 +75,188 @@ struct Failure {
   std::string problem;
 };
 
+// What follows the backslash of a short escape, as what it stands for; NUL: it is none.
+constexpr auto short_escapes = [] {
+  std::array<char, 256> table{};
+  table['"'] = '"';
+  table['\\'] = '\\';
+  table['/'] = '/';
+  table['b'] = '\b';
+  table['f'] = '\f';
+  table['n'] = '\n';
+  table['r'] = '\r';
+  table['t'] = '\t';
+  return table;
+}();
+
+// Its functions are given where to read and give where they ended, so that the place stays in a register.
 class Parser {
  public:
   Parser(std::string_view text, const Rules& rules, Arena& arena)
-      : begin_(text.data()), p_(begin_), end_(begin_ + text.size()), rules_(rules), arena_(arena), open_(&arena) {}
+      : begin_(text.data()), end_(begin_ + text.size()), rules_(rules), arena_(arena), open_(&arena) {}
 
   Value document() {
     if (static_cast<std::size_t>(end_ - begin_) > max_event_bytes) fail(begin_, "longer than 256 MiB");
     open_.reserve(48);
-    const Value value = any(0);
-    skip_blanks();
-    if (p_ != end_) fail(p_, "something follows the end of the JSON value");
+    Value value;
+    const char* const p = skip_blanks(any(begin_, 0, value));
+    if (p != end_) fail(p, "something follows the end of the JSON value");
     return value;
   }
 
  private:
   [[noreturn]] static void fail(const char* at, std::string problem) { throw Failure{at, std::move(problem)}; }
 
-  void skip_blanks() {
-    if (p_ != end_ && *p_ > ' ') return;  // Most often there are none.
-    while (p_ != end_ && (*p_ == ' ' || *p_ == '\n' || *p_ == '\r' || *p_ == '\t')) ++p_;
+  [[nodiscard]] const char* skip_blanks(const char* p) const {
+    if (p != end_ && *p > ' ') return p;  // Most often there are none.
+    while (p != end_ && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) ++p;
+    return p;
   }
 
-  bool take(std::string_view word) {
-    if (static_cast<std::size_t>(end_ - p_) < word.size() || std::memcmp(p_, word.data(), word.size()) != 0) {
-      return false;
-    }
-    p_ += word.size();
-    return true;
+  [[nodiscard]] bool has(const char* p, std::string_view word) const {
+    return static_cast<std::size_t>(end_ - p) >= word.size() && std::memcmp(p, word.data(), word.size()) == 0;
   }
 
-  Value any(std::size_t depth) {
-    skip_blanks();
-    if (p_ == end_) fail(p_, begin_ == end_ ? "empty: expected a JSON value" : "ends where a value is expected");
-    switch (*p_) {
-      case '"':
-        return Value::string(string());
+  // A number or null by its name, which is there or not.
+  [[nodiscard]] const char* word(const char* p, std::string_view expected, Value meaning, Value& out) const {
+    if (!has(p, expected)) fail(p, "expected a value");
+    out = meaning;
+    return p + expected.size();
+  }
+
+  const char* any(const char* p, std::size_t depth, Value& out) {
+    p = skip_blanks(p);
+    if (p == end_) fail(p, begin_ == end_ ? "empty: expected a JSON value" : "ends where a value is expected");
+    switch (*p) {
+      case '"': {
+        std::string_view text;
+        p = string(p, text);
+        out = Value::string(text);
+        return p;
+      }
       case '{':
-        return object(depth);
+        return object(p, depth, out);
       case '[':
-        return array(depth);
+        return array(p, depth, out);
       case 't':
-        if (take("true")) return Value::boolean(true);
-        break;
+        return word(p, "true", Value::boolean(true), out);
       case 'f':
-        if (take("false")) return Value::boolean(false);
-        break;
+        return word(p, "false", Value::boolean(false), out);
       case 'n':
-        if (take("null")) return {};
-        break;
+        return word(p, "null", {}, out);
       case '-':
-        if (rules_.nan_and_infinity && take("-Infinity")) return Value::number("-Infinity");
-        return number();
+        if (rules_.nan_and_infinity && has(p, "-Infinity")) {
+          return word(p, "-Infinity", Value::number("-Infinity"), out);
+        }
+        return number(p, out);
       case 'N':
-        if (rules_.nan_and_infinity && take("NaN")) return Value::number("NaN");
+        if (rules_.nan_and_infinity) return word(p, "NaN", Value::number("NaN"), out);
         break;
       case 'I':
-        if (rules_.nan_and_infinity && take("Infinity")) return Value::number("Infinity");
+        if (rules_.nan_and_infinity) return word(p, "Infinity", Value::number("Infinity"), out);
         break;
       case '/':
-        fail(p_, "expected a value (JSON has no comments)");
+        fail(p, "expected a value (JSON has no comments)");
       default:
-        if (is_digit(*p_)) return number();
+        if (is_digit(*p)) return number(p, out);
     }
-    fail(p_, "expected a value");
+    fail(p, "expected a value");
   }
 
-  void enter(std::size_t depth) const {
+  static void enter(const char* p, std::size_t depth) {
     if (depth >= max_event_depth) {
-      fail(p_, "arrays and objects more than " + std::to_string(max_event_depth) + " deep");
+      fail(p, "arrays and objects more than " + std::to_string(max_event_depth) + " deep");
     }
   }
 
-  Value array(std::size_t depth) {
-    enter(depth);
-    ++p_;
+  const char* array(const char* p, std::size_t depth, Value& out) {
+    enter(p, depth);
     const std::size_t first = open_.size();
-    skip_blanks();
-    if (p_ != end_ && *p_ == ']') {
-      ++p_;
-      return Value::array({});
+    p = skip_blanks(p + 1);
+    if (p != end_ && *p == ']') {
+      out = Value::array({});
+      return p + 1;
     }
     for (;;) {
-      const Value value = any(depth + 1);
+      Value value;
+      p = skip_blanks(any(p, depth + 1, value));
       open_.push_back({{}, value});
-      skip_blanks();
-      if (p_ == end_) fail(p_, "ends inside an array");
-      const char c = *p_++;
+      if (p == end_) fail(p, "ends inside an array");
+      const char c = *p++;
       if (c == ']') break;
-      if (c != ',') fail(p_ - 1, "expected ',' or ']'");
+      if (c != ',') fail(p - 1, "expected ',' or ']'");
     }
     const std::size_t count = open_.size() - first;
-    auto* out = static_cast<Value*>(arena_.allocate(count * sizeof(Value), alignof(Value)));
-    for (std::size_t i = 0; i < count; ++i) new (out + i) Value(open_[first + i].value);
+    auto* elements = static_cast<Value*>(arena_.allocate(count * sizeof(Value), alignof(Value)));
+    for (std::size_t i = 0; i < count; ++i) new (elements + i) Value(open_[first + i].value);
     open_.resize(first);
-    return Value::array({out, count});
+    out = Value::array({elements, count});
+    return p;
   }
 
-  Value object(std::size_t depth) {
-    enter(depth);
-    ++p_;
+  const char* object(const char* p, std::size_t depth, Value& out) {
+    enter(p, depth);
     const std::size_t first = open_.size();
-    skip_blanks();
-    if (p_ != end_ && *p_ == '}') {
-      ++p_;
-      return Value::object({});
+    std::uint64_t seen = 0;  // A bit for each name so far; several may share one.
+    p = skip_blanks(p + 1);
+    if (p != end_ && *p == '}') {
+      out = Value::object({});
+      return p + 1;
     }
     for (;;) {
-      skip_blanks();
-      if (p_ == end_) fail(p_, "ends inside an object");
-      if (*p_ != '"') fail(p_, "expected a name in quotes");
-      const char* const name_at = p_;
-      const std::string_view name = string();
-      skip_blanks();
-      if (p_ == end_ || *p_ != ':') fail(p_, "expected ':'");
-      ++p_;
-      const Value value = any(depth + 1);
-      add(first, name, value, name_at);
-      skip_blanks();
-      if (p_ == end_) fail(p_, "ends inside an object");
-      const char c = *p_++;
+      p = skip_blanks(p);
+      if (p == end_) fail(p, "ends inside an object");
+      if (*p != '"') fail(p, "expected a name in quotes");
+      const char* const name_at = p;
+      std::string_view name;
+      p = skip_blanks(string(p, name));
+      if (p == end_ || *p != ':') fail(p, "expected ':'");
+      Value value;
+      p = skip_blanks(any(p + 1, depth + 1, value));
+      const std::uint64_t bit = bit_of(name);
+      if ((seen & bit) == 0 || !replaces(first, name, value, name_at)) open_.push_back({name, value});
+      seen |= bit;
+      if (p == end_) fail(p, "ends inside an object");
+      const char c = *p++;
       if (c == '}') break;
-      if (c != ',') fail(p_ - 1, "expected ',' or '}'");
+      if (c != ',') fail(p - 1, "expected ',' or '}'");
     }
     std::span<Member> members = std::span(open_).subspan(first);
-    if (members.size() > few) members = members.first(unite(members));
+    if (members.size() > few) members = members.first(unite(members, p));
     if (rules_.index_names_first) json::index_names_first(members);
-    const Value value = Value::object(keep(std::span<const Member>(members), arena_));
+    out = Value::object(keep(std::span<const Member>(members), arena_));
     open_.resize(first);
-    return value;
+    return p;
   }
 
   // Up to this many members are compared with each other as they come; more are sorted when the object ends.
   static constexpr std::size_t few = 16;
 
+  static std::uint64_t bit_of(std::string_view name) noexcept {
+    if (name.empty()) return 1;
+    const auto byte = [](char c) { return static_cast<std::size_t>(static_cast<unsigned char>(c)); };
+    return std::uint64_t{1} << ((name.size() * 7 + byte(name.front()) * 3 + byte(name.back()) * 5) % 64);
+  }
+
   [[noreturn]] static void twice(const char* at, std::string_view name) {
     fail(at, "the name " + quoted(name) + " occurs twice in one object; which of the two counts is not defined");
   }
 
-  void add(std::size_t first, std::string_view name, Value value, const char* at) {
+  // If the object, whose members begin at `first`, has the name already: gives that member the value, where this is
+  // allowed.
+  bool replaces(std::size_t first, std::string_view name, Value value, const char* at) {
     const std::span<Member> earlier = std::span(open_).subspan(first);
-    if (earlier.size() < few) {
-      for (Member& other : earlier) {
-        if (other.name != name) continue;
-        if (rules_.unique_names) twice(at, name);
-        other.value = value;
-        return;
-      }
+    if (earlier.size() >= few) return false;  // Seen to at the end.
+    for (Member& other : earlier) {
+      if (other.name != name) continue;
+      if (rules_.unique_names) twice(at, name);
+      other.value = value;
+      return true;
     }
-    open_.push_back({name, value});
+    return false;
   }
 
-  std::size_t unite(std::span<Member> members) {
+  std::size_t unite(std::span<Member> members, const char* p) {
     std::pmr::vector<std::uint32_t> order(members.size(), &arena_);
     for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
     std::ranges::sort(order, [&](std::uint32_t a, std::uint32_t b) {
@@ -274,7 +270,7 @@ class Parser {
       std::size_t last = i;
       while (last + 1 < order.size() && members[order[last + 1]].name == members[order[i]].name) ++last;
       if (last != i) {
-        if (rules_.unique_names) twice(p_ - 1, members[order[i]].name);
+        if (rules_.unique_names) twice(p - 1, members[order[i]].name);
         members[order[i]].value = members[order[last]].value;
         for (std::size_t k = i + 1; k <= last; ++k) dropped[order[k]] = true;
         any_dropped = true;
@@ -289,152 +285,147 @@ class Parser {
     return kept;
   }
 
-  Value number() {
-    const char* const start = p_;
-    if (*p_ == '-') ++p_;
-    const char* const digits = p_;
-    while (p_ != end_ && is_digit(*p_)) ++p_;
-    if (p_ == digits) fail(p_, "expected a digit");
-    if (*digits == '0' && p_ - digits > 1) fail(digits, "a number does not begin with 0");
+  const char* number(const char* p, Value& out) const {
+    const char* const start = p;
+    if (*p == '-') ++p;
+    const char* const digits = p;
+    while (p != end_ && is_digit(*p)) ++p;
+    if (p == digits) fail(p, "expected a digit");
+    if (*digits == '0' && p - digits > 1) fail(digits, "a number does not begin with 0");
     bool plain = true;
-    if (p_ != end_ && *p_ == '.') {
-      const char* const fraction = ++p_;
-      while (p_ != end_ && is_digit(*p_)) ++p_;
-      if (p_ == fraction) fail(p_, "expected a digit after the point");
+    if (p != end_ && *p == '.') {
+      const char* const fraction = ++p;
+      while (p != end_ && is_digit(*p)) ++p;
+      if (p == fraction) fail(p, "expected a digit after the point");
     }
-    if (p_ != end_ && (*p_ == 'e' || *p_ == 'E')) {
+    if (p != end_ && (*p == 'e' || *p == 'E')) {
       plain = false;
-      ++p_;
-      if (p_ != end_ && (*p_ == '+' || *p_ == '-')) ++p_;
-      const char* const exponent = p_;
-      while (p_ != end_ && is_digit(*p_)) ++p_;
-      if (p_ == exponent) fail(p_, "expected a digit in the exponent");
+      ++p;
+      if (p != end_ && (*p == '+' || *p == '-')) ++p;
+      const char* const exponent = p;
+      while (p != end_ && is_digit(*p)) ++p;
+      if (p == exponent) fail(p, "expected a digit in the exponent");
     }
-    const std::string_view text(start, static_cast<std::size_t>(p_ - start));
+    const std::string_view text(start, static_cast<std::size_t>(p - start));
     // Up to 15 digits without an exponent always survive as a double.
     if (rules_.exact_numbers && (!plain || text.size() > 15)) {
       if (std::string problem = inexact(text); !problem.empty()) fail(start, std::move(problem));
     }
-    return Value::number(text);
+    out = Value::number(text);
+    return p;
   }
 
-  std::string_view string() {
-    const char* const start = ++p_;
-    if (end_ - p_ >= step_bytes) {  // Most strings end within the first step.
-      const std::ptrdiff_t plain = first_special(p_);
-      if (plain < step_bytes && p_[plain] == '"') {
-        p_ += plain + 1;
-        return {start, static_cast<std::size_t>(plain)};
+  // From its opening quote.
+  const char* string(const char* p, std::string_view& out) {
+    ++p;
+    if (end_ - p >= step_bytes) {  // Most strings end within the first step.
+      const std::ptrdiff_t plain = first_special(p);
+      if (plain < step_bytes && p[plain] == '"') {
+        out = {p, static_cast<std::size_t>(plain)};
+        return p + plain + 1;
       }
     }
-    plain_part();
-    if (p_ != end_ && *p_ == '"') {
-      const std::string_view text(start, static_cast<std::size_t>(p_ - start));
-      ++p_;
-      return text;
-    }
-    return escaped_string(start);
+    return long_string(p, out);
   }
 
-  // To the next quote or backslash; checks what is in between.
-  void plain_part() {
+  [[gnu::noinline]] const char* long_string(const char* const start, std::string_view& out) {
+    const char* p = start;
     for (;;) {
-      while (end_ - p_ >= step_bytes) {
-        const std::ptrdiff_t plain = first_special(p_);
-        p_ += plain;
-        if (plain < step_bytes) break;
-      }
-      if (p_ == end_) fail(p_, "ends inside a string");
-      const auto c = static_cast<unsigned char>(*p_);
-      if (c == '"' || c == '\\') return;
-      if (c < 0x20) fail(p_, "a control character inside a string: it must be written as an escape");
-      const std::size_t length = utf8_sequence(p_, end_);
-      if (length == 0) fail(p_, "invalid UTF-8");
-      p_ += length;
+      for (std::ptrdiff_t plain = step_bytes; plain == step_bytes; p += plain) plain = special_from(p);
+      const std::size_t length = other_character(p);
+      if (length == 0) break;
+      p += length;
     }
+    if (*p == '\\') return escaped_string(start, p, out);
+    out = {start, static_cast<std::size_t>(p - start)};
+    return p + 1;
   }
 
-  std::string_view escaped_string(const char* start) {
-    // What an escape stands for is never longer than the escape, so the rest of the string has room enough; its end
-    // is looked for first, so that many strings do not each reserve the rest of the text.
-    const char* close = p_;
-    while (close != end_ && *close != '"') {
-      const bool escape = *close == '\\';
-      close += escape && end_ - close > 1 ? 2 : 1;
-      while (end_ - close >= step_bytes) {
-        const std::ptrdiff_t plain = first_special(close);
-        close += plain;
-        if (plain < step_bytes) break;
-      }
-    }
-    const auto room = static_cast<std::size_t>(close - start);
-    char* const out = static_cast<char*>(arena_.allocate(room == 0 ? 1 : room, 1));
-    char* o = out;
-    for (;;) {
-      std::memcpy(o, start, static_cast<std::size_t>(p_ - start));
-      o += p_ - start;
-      if (p_ == end_) fail(p_, "ends inside a string");
-      if (*p_++ == '"') return {out, static_cast<std::size_t>(o - out)};
-      o = escape(o, p_ - 1);
-      start = p_;
-      plain_part();
-    }
+  // first_special() where the text may end earlier than the step does; its end counts as special.
+  [[nodiscard]] std::ptrdiff_t special_from(const char* p) const {
+    if (end_ - p >= step_bytes) return first_special(p);
+    std::array<char, step_bytes> rest{};
+    std::copy(p, end_, rest.begin());
+    return first_special(rest.data());
   }
 
-  char* escape(char* o, const char* at) {
-    if (p_ == end_) fail(p_, "ends inside a string");
-    switch (*p_++) {
-      case '"':
-        *o++ = '"';
-        return o;
-      case '\\':
-        *o++ = '\\';
-        return o;
-      case '/':
-        *o++ = '/';
-        return o;
-      case 'b':
-        *o++ = '\b';
-        return o;
-      case 'f':
-        *o++ = '\f';
-        return o;
-      case 'n':
-        *o++ = '\n';
-        return o;
-      case 'r':
-        *o++ = '\r';
-        return o;
-      case 't':
-        *o++ = '\t';
-        return o;
-      case 'u':
-        break;
-      default:
-        fail(at, "unknown escape: the known ones are \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX");
+  // The length of the character at a special place inside a string; 0 for a quote and a backslash.
+  [[nodiscard]] std::size_t other_character(const char* p) const {
+    if (p == end_) fail(p, "ends inside a string");
+    if (*p == '"' || *p == '\\') return 0;
+    if (static_cast<unsigned char>(*p) < 0x20) {
+      fail(p, "a control character inside a string: it must be written as an escape");
     }
-    std::uint32_t unit = hex4(at);
-    if (unit >= 0xD800 && unit < 0xDC00 && end_ - p_ >= 2 && p_[0] == '\\' && p_[1] == 'u') {
-      const char* const second = p_;
-      p_ += 2;
-      const std::uint32_t low = hex4(second);
+    const std::size_t length = utf8_sequence(p, end_);
+    if (length == 0) fail(p, "invalid UTF-8");
+    return length;
+  }
+
+  // The string that begins at `start` and has its first backslash at `p`.
+  const char* escaped_string(const char* start, const char* p, std::string_view& out) {
+    // What an escape stands for is never longer than the escape. So each string has its own place in room of the
+    // text's size, and may write a step too far: into what comes after it.
+    if (unescaped_ == nullptr) {
+      unescaped_ = static_cast<char*>(arena_.allocate(static_cast<std::size_t>(end_ - begin_ + step_bytes), 1));
+    }
+    char* const first = unescaped_ + (start - begin_);
+    char* o = std::copy(start, p, first);
+    while (*p != '"') {
+      if (*p == '\\') {
+        p = escape(p, o);
+      } else {
+        const std::size_t length = other_character(p);
+        o = std::copy_n(p, length, o);
+        p += length;
+      }
+      std::ptrdiff_t plain = step_bytes;
+      while (plain == step_bytes && end_ - p >= step_bytes) {
+        std::memcpy(o, p, static_cast<std::size_t>(step_bytes));
+        plain = first_special(p);
+        o += plain;
+        p += plain;
+      }
+      if (plain == step_bytes) {
+        plain = special_from(p);
+        o = std::copy_n(p, plain, o);
+        p += plain;
+      }
+      if (p == end_) fail(p, "ends inside a string");
+    }
+    out = {first, static_cast<std::size_t>(o - first)};
+    return p + 1;
+  }
+
+  // Writes what the escape at p stands for.
+  const char* escape(const char* p, char*& o) const {
+    const char* const at = p++;
+    if (p == end_) fail(p, "ends inside a string");
+    if (const char meant = short_escapes[static_cast<unsigned char>(*p)]; meant != 0) {
+      *o++ = meant;
+      return p + 1;
+    }
+    if (*p++ != 'u') fail(at, "unknown escape: the known ones are \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX");
+    std::uint32_t unit = hex4(p, at);
+    p += 4;
+    if (unit >= 0xD800 && unit < 0xDC00 && end_ - p >= 2 && p[0] == '\\' && p[1] == 'u') {
+      const std::uint32_t low = hex4(p + 2, p);
       if (low >= 0xDC00 && low < 0xE000) {
         unit = 0x10000 + ((unit - 0xD800) << 10U) + (low - 0xDC00);
-      } else {
-        p_ = second;
+        p += 6;
       }
     }
     if (unit >= 0xD800 && unit < 0xE000 && !rules_.lone_surrogates) {
       fail(at, "half a surrogate pair: it stands for no character");
     }
-    return put_utf8(unit, o);
+    o = put_utf8(unit, o);
+    return p;
   }
 
-  std::uint32_t hex4(const char* at) {
-    if (end_ - p_ < 4) fail(at, "expected four hexadecimal digits after \\u");
+  [[nodiscard]] std::uint32_t hex4(const char* p, const char* at) const {
+    if (end_ - p < 4) fail(at, "expected four hexadecimal digits after \\u");
     std::uint32_t unit = 0;
     for (int i = 0; i < 4; ++i) {
-      const char c = *p_++;
+      const char c = *p++;
       unit <<= 4U;
       if (is_digit(c)) {
         unit += static_cast<std::uint32_t>(c - '0');
@@ -450,10 +441,10 @@ class Parser {
   }
 
   const char* begin_;
-  const char* p_;
   const char* end_;
   const Rules& rules_;
   Arena& arena_;
+  char* unescaped_ = nullptr;      // Room for strings with escapes, made for the first of them.
   std::pmr::vector<Member> open_;  // The children of all containers that have not ended yet.
 };
 

@@ -2,6 +2,7 @@
 // lone surrogates where a dialect allows them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory_resource>
 #include <span>
@@ -15,37 +16,40 @@ enum class Kind : std::uint8_t { null, boolean, number, string, array, object };
 
 struct Member;
 
-// Trivially copied; points into the arena or the input.
+// Trivially copied; points into the arena or the input. Two words, each written and read as a whole: of a word that was
+// written in pieces the processor has to wait for the last of them when it is read.
 class Value {
  public:
   Value() = default;
-  static Value boolean(bool value) noexcept;
+  static Value boolean(bool value) noexcept { return {Kind::boolean, value ? 1U : 0U, nullptr}; }
   // The text as JSON has it, or NaN, Infinity, -Infinity.
-  static Value number(std::string_view text) noexcept;
+  static Value number(std::string_view text) noexcept { return {Kind::number, text.size(), text.data()}; }
   // UTF-8; lone surrogates as the three bytes that UTF-8 would give them.
-  static Value string(std::string_view bytes) noexcept;
-  static Value array(std::span<const Value> elements) noexcept;
+  static Value string(std::string_view bytes) noexcept { return {Kind::string, bytes.size(), bytes.data()}; }
+  static Value array(std::span<const Value> elements) noexcept {
+    return {Kind::array, elements.size(), elements.data()};
+  }
   static Value object(std::span<const Member> members) noexcept;
 
-  [[nodiscard]] Kind kind() const noexcept { return kind_; }
-  [[nodiscard]] bool is_null() const noexcept { return kind_ == Kind::null; }
-  [[nodiscard]] bool truth() const noexcept { return truth_; }                           // boolean
-  [[nodiscard]] std::string_view text() const noexcept { return {data_.chars, size_}; }  // number, string
-  [[nodiscard]] std::span<const Value> elements() const noexcept { return {data_.elements, size_}; }
+  [[nodiscard]] Kind kind() const noexcept { return static_cast<Kind>(head_ % 256); }
+  [[nodiscard]] bool is_null() const noexcept { return kind() == Kind::null; }
+  [[nodiscard]] bool truth() const noexcept { return size() != 0; }  // boolean
+  [[nodiscard]] std::string_view text() const noexcept {
+    return {static_cast<const char*>(data_), size()};
+  }  // number, string
+  [[nodiscard]] std::span<const Value> elements() const noexcept { return {static_cast<const Value*>(data_), size()}; }
   [[nodiscard]] std::span<const Member> members() const noexcept;
 
   // The member of that name; a null value if there is none or this is no object.
   [[nodiscard]] Value member(std::string_view name) const noexcept;
 
  private:
-  Kind kind_ = Kind::null;
-  bool truth_ = false;
-  std::uint32_t size_ = 0;
-  union Data {
-    const char* chars = nullptr;
-    const Value* elements;
-    const Member* members;
-  } data_;
+  Value(Kind kind, std::size_t size, const void* data) noexcept
+      : head_(static_cast<std::uint64_t>(kind) | std::uint64_t{size} << 8U), data_(data) {}
+  [[nodiscard]] std::size_t size() const noexcept { return head_ >> 8U; }
+
+  std::uint64_t head_ = 0;  // The kind, and the size above it; null is 0.
+  const void* data_ = nullptr;
 };
 
 struct Member {
@@ -53,7 +57,10 @@ struct Member {
   Value value;
 };
 
-inline std::span<const Member> Value::members() const noexcept { return {data_.members, size_}; }
+inline Value Value::object(std::span<const Member> members) noexcept {
+  return {Kind::object, members.size(), members.data()};
+}
+inline std::span<const Member> Value::members() const noexcept { return {static_cast<const Member*>(data_), size()}; }
 
 struct Rules {
   bool unique_names = true;      // Otherwise the last of two members counts, in the place of the first.
