@@ -107,7 +107,8 @@ Record claimed(const Attempt& attempt, const Policy& policy, Time now, const Rec
 void complete(Record& record, Result result, const Policy& policy, Time now) {
   finish(record, State::completed, now, later(now, policy.retention));
   record.result = std::move(result);
-  record.failure = {};
+  record.failure.code.clear();
+  record.failure.message.clear();
 }
 
 void fail(Record& record, Failure failure, Result result, const Policy& policy, Time now) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 
 #include <once/error.hpp>
@@ -47,7 +48,10 @@ char* put_hex(std::string_view bytes, char* out) noexcept {
     for (std::size_t byte = 0; byte < table.size(); ++byte) table[byte] = {digits[byte / 16], digits[byte % 16]};
     return table;
   }();
-  for (const char c : bytes) out = std::ranges::copy(pairs[static_cast<unsigned char>(c)], out).out;
+  for (const char c : bytes) {
+    std::memcpy(out, pairs[static_cast<unsigned char>(c)].data(), 2);
+    out += 2;
+  }
   return out;
 }
 

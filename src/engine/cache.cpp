@@ -1,7 +1,6 @@
 #include "engine/cache.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include <once/store.hpp>
 
@@ -22,7 +21,7 @@ std::shared_ptr<const Record> Cache::find(const std::string& key) {
   return *found->second;
 }
 
-void Cache::put(std::shared_ptr<const Record> record) {
+void Cache::put(const std::shared_ptr<const Record>& record) {
   if (!enabled() || EngineCore::must_fetch(record->result)) return;
   const std::size_t bytes = record_bytes(*record);
   const HashedKey name(record->key);
@@ -30,7 +29,7 @@ void Cache::put(std::shared_ptr<const Record> record) {
   const std::lock_guard lock(shard.mutex);
   if (const auto found = shard.index.find(name); found != shard.index.end()) drop(shard, found->second);
   if (bytes > max_bytes_) return;
-  shard.order.push_front(std::move(record));
+  shard.order.push_front(record);
   shard.index.emplace(name, shard.order.begin());
   shard.bytes += bytes;
   while (shard.order.size() > max_records_ || shard.bytes > max_bytes_) drop(shard, std::prev(shard.order.end()));

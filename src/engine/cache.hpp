@@ -22,7 +22,7 @@ class Cache {
 
   [[nodiscard]] bool enabled() const noexcept { return max_records_ > 0; }
   [[nodiscard]] std::shared_ptr<const Record> find(const std::string& key);
-  void put(std::shared_ptr<const Record> record);  // Nothing if its bytes are compressed or elsewhere.
+  void put(const std::shared_ptr<const Record>& record);  // Nothing if its bytes are compressed or elsewhere.
   void remove(const std::string& key);
 
  private:

@@ -80,11 +80,7 @@ ClaimState::ClaimState(std::shared_ptr<EngineCore> core, std::shared_ptr<const A
       place_(place),
       trusted_until_(trusted_until) {}
 
-ClaimState::~ClaimState() { core_->heartbeats.remove(*this); }
-
-void ClaimState::start_heartbeat() {
-  core_->heartbeats.add(*this, heartbeats() ? leased_at_ + renew_interval() : trusted_until_);
-}
+ClaimState::~ClaimState() { core_->flights.forget(*this); }
 
 std::shared_ptr<const Record> ClaimState::record() const {
   const std::lock_guard lock(mutex_);
@@ -138,7 +134,7 @@ void ClaimState::beat() {
   const bool free = !ended_ && !lost_ && !finish_queued_ && !current_;
   if (free) queue_.emplace_back();
   lock.unlock();
-  core_->heartbeats.move(*this, due);
+  core_->flights.beat_at(*this, due);
   if (!free) return;
   lock.lock();
   pump(std::move(lock));
@@ -169,7 +165,7 @@ void ClaimState::add_step(Step step, FinishDone done) {
   }
   Write write;
   write.op = Op::step;
-  write.step = step.name;
+  write.text = step.name;
   write.done = std::move(done);
   unwritten_.push_back(std::move(step));
   queue_.push_back(std::move(write));
@@ -242,9 +238,8 @@ void ClaimState::discard(const Write& write, const Record* stored) {
 void ClaimState::enqueue(std::unique_lock<std::mutex> lock, Write&& write) {
   finish_queued_ = true;
   if (lost_) {
-    ended_ = true;
+    end();
     lock.unlock();
-    core_->heartbeats.remove(*this);
     tell(EventKind::finish_refused, nullptr, nullptr, claimed_at_);
     discard(write, nullptr);
     return look_up_loss(std::move(write.done));
@@ -258,6 +253,7 @@ void ClaimState::enqueue(std::unique_lock<std::mutex> lock, Write&& write) {
 }
 
 void ClaimState::abandon() {
+  if (ended_.load(std::memory_order_acquire)) return;  // As most claims have when their handle is dropped.
   {
     const std::lock_guard lock(mutex_);
     dropped_ = true;
@@ -269,9 +265,8 @@ void ClaimState::abandon() {
       retry_timer_ = 0;
       current_.reset();
     }
-    if (!current_) ended_ = true;
+    if (!current_) end();
   }
-  core_->heartbeats.remove(*this);
   tell(EventKind::abandoned, nullptr, nullptr, claimed_at_);
   core_->flights.ended(*this, nullptr, false);
 }
@@ -361,7 +356,7 @@ void ClaimState::send(std::unique_lock<std::mutex> lock) {
   const EngineCore::Moment moment = core_->moment();
   const Seen seen{.owner = record_->owner, .revision = record_->revision, .place = place_};
   Together* const together = current_->op == Op::complete ? current_->together.get() : nullptr;
-  const RecordPtr next = together != nullptr && together->built ? together->built : build(*current_, moment.now);
+  RecordPtr next = together != nullptr && together->built ? together->built : build(*current_, moment.now);
   std::shared_ptr<const Companion> companion;
   if (together != nullptr) {
     together->built = next;
@@ -370,19 +365,19 @@ void ClaimState::send(std::unique_lock<std::mutex> lock) {
   Sent sent{.next = next, .at = core_->uptime(), .error = moment.error};
   const bool removes = current_->op == Op::release && next->steps.empty();
   lock.unlock();
-  auto done = [self = shared_from_this(), sent = std::move(sent)](Answer&& answer) mutable {
+  Done done = [self = shared_from_this(), sent = std::move(sent)](Answer&& answer) mutable {
     self->on_answer(std::move(answer), std::move(sent));
   };
   if (removes) {
     core_->options.store->remove(key(), seen, std::move(done));
   } else if (companion != nullptr) {
-    core_->options.store->replace_with(next, seen, std::move(companion), std::move(done));
+    core_->options.store->replace_with(std::move(next), seen, std::move(companion), std::move(done));
   } else {
-    core_->options.store->replace(next, seen, std::move(done));
+    core_->options.store->replace(std::move(next), seen, std::move(done));
   }
 }
 
-void ClaimState::on_answer(Answer&& answer, Sent sent) {
+void ClaimState::on_answer(Answer&& answer, Sent&& sent) {
   core_->learn(answer, sent.at);
   std::unique_lock lock(mutex_);
   // A try that came to nothing gives back what it took.
@@ -398,7 +393,7 @@ void ClaimState::on_answer(Answer&& answer, Sent sent) {
   }
 }
 
-void ClaimState::on_written(std::unique_lock<std::mutex> lock, Sent sent, std::uint64_t place) {
+void ClaimState::on_written(std::unique_lock<std::mutex> lock, Sent&& sent, std::uint64_t place) {
   const Op op = current_->op;
   const bool removed = op == Op::release && sent.next->steps.empty();
   forget_written(*sent.next);
@@ -413,17 +408,16 @@ void ClaimState::on_written(std::unique_lock<std::mutex> lock, Sent sent, std::u
     }
     const Uptime due = heartbeats() ? sent.at + renew_interval() : trusted_until_;
     lock.unlock();
-    core_->heartbeats.move(*this, due);
+    core_->flights.beat_at(*this, due);
     tell(event_of(op), nullptr, nullptr, sent.at);
     lock.lock();
     return end_write(std::move(lock), {});
   }
-  ended_ = true;
+  end();
   auto record = removed ? nullptr : record_;
   FinishDone done = std::move(current_->done);
   current_.reset();
   lock.unlock();
-  core_->heartbeats.remove(*this);
   tell(event_of(op), record.get(), nullptr, claimed_at_);
   if (op == Op::complete) core_->cache.put(record);
   core_->flights.ended(*this, record, removed);
@@ -440,7 +434,7 @@ void ClaimState::forget_written(const Record& stored) {
 }
 
 void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> seen, std::uint64_t place,
-                            Sent sent) {
+                            Sent&& sent) {
   const bool removes = current_->op == Op::release && sent.next->steps.empty();
   if (seen == nullptr && removes) return on_written(std::move(lock), std::move(sent), place);  // Gone, as was meant.
   if (seen != nullptr && same_write(*seen, *sent.next)) {
@@ -463,10 +457,9 @@ void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<c
   FinishDone done = std::move(current_->done);
   const bool told = overdue_ && !is_finish(op);  // The work was told to stop already.
   lost_ = true;
-  if (is_finish(op)) ended_ = true;
+  if (is_finish(op)) end();
   stop_work(lock);
   lock.unlock();
-  core_->heartbeats.remove(*this);
   if (!told) tell(is_finish(op) ? EventKind::finish_refused : EventKind::renewal_lost, seen.get(), nullptr, sent.at);
   discard(*current_, seen.get());
   core_->flights.ended(*this, nullptr, false);
@@ -483,7 +476,7 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Answer&& answer, U
   const bool finish = is_finish(write.op);
   if (write.op == Op::step && answer.unfit) {
     // It must not take later writes down with it.
-    std::erase_if(unwritten_, [&](const Step& step) { return step.name == write.step; });
+    std::erase_if(unwritten_, [&](const Step& step) { return step.name == write.text; });
   }
   if (finish && write.op != Op::fence && answer.unfit && has_bytes(write.result)) {
     // What must never happen is that the work runs again for a result that cannot be kept.
@@ -532,14 +525,11 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Answer&& answer, U
     return;
   }
   const bool was_told = finish && !write.done;
-  if (finish) ended_ = true;
+  if (finish) end();
   lock.unlock();
   tell(EventKind::store_error, nullptr, &error, now);
   if (write.op == Op::step || (finish && !was_told)) tell(EventKind::unrecorded, nullptr, &error, claimed_at_);
-  if (finish) {
-    core_->heartbeats.remove(*this);
-    core_->flights.ended(*this, nullptr, false);
-  }
+  if (finish) core_->flights.ended(*this, nullptr, false);
   lock.lock();
   end_write(std::move(lock), {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)});
 }
@@ -559,7 +549,7 @@ void ClaimState::on_declined(std::unique_lock<std::mutex> lock, Error error) {
 void ClaimState::tell_declined(std::unique_lock<std::mutex> lock, Error error) {
   const bool forgotten = dropped_ || !current_->done;
   if (forgotten) {
-    ended_ = true;
+    end();
   } else {
     finishing_ = false;
     finish_queued_ = false;
@@ -570,11 +560,10 @@ void ClaimState::tell_declined(std::unique_lock<std::mutex> lock, Error error) {
   discard(*current_, nullptr);
   tell(EventKind::declined, nullptr, &error, claimed_at_);
   if (forgotten) {
-    core_->heartbeats.remove(*this);
     tell(EventKind::abandoned, nullptr, nullptr, claimed_at_);
     core_->flights.ended(*this, nullptr, false);
   } else {
-    core_->heartbeats.move(*this, due);
+    core_->flights.beat_at(*this, due);
   }
   lock.lock();
   end_write(std::move(lock), {.kind = Finish::Kind::declined, .record = nullptr, .error = std::move(error)});
@@ -594,7 +583,9 @@ void ClaimState::end_write(std::unique_lock<std::mutex> lock, Finish finish) {
   if (lost_ && !ended_) {
     // What is still queued meets the loss as well, one by one.
     std::vector<Write> rest = std::exchange(queue_, {});
-    for (const Write& write : rest) ended_ = ended_ || is_finish(write.op);
+    for (const Write& write : rest) {
+      if (is_finish(write.op)) end();
+    }
     lock.unlock();
     if (done) done(std::move(finish));
     for (Write& write : rest) {

@@ -1,6 +1,7 @@
 // One claim: its copy of the record, and the one writer at a time that changes it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -34,7 +35,9 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   ClaimState& operator=(const ClaimState&) = delete;
   ~ClaimState();
 
-  void start_heartbeat();
+  [[nodiscard]] Uptime first_beat() const noexcept {
+    return heartbeats() ? leased_at_ + renew_interval() : trusted_until_;
+  }
 
   // Unchanging parts, readable without a lock.
   const std::shared_ptr<const Attempt> attempt;  // Its key and owner are the claim's.
@@ -64,10 +67,9 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   };
   struct Write {
     Op op = Op::renew;
-    std::string step;  // Its name.
     Result result;
     Failure failure;
-    std::string text;  // hold, release: the reason.
+    std::string text;  // step: its name. hold, release: the reason.
     FinishDone done;   // Empty for a renewal, and once the caller was told.
     unsigned tries = 0;
     Uptime patient_until{};  // A finish under a fixed lease: until when its caller waits for further tries.
@@ -80,8 +82,9 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   // Abandons the claim and says what stands under its key: superseded or lost.
   void give_up(FinishDone done);
 
-  Heartbeats::Link heartbeat_link;  // Guarded by the heartbeats' mutex.
-  std::size_t flight_hash = 0;      // Of the key, for Flights.
+  // For Flights: guarded by the mutex of the key's shard, and never changed.
+  LiveClaims::Link live_link;
+  std::size_t flight_hash = 0;  // Of the key.
 
  private:
   [[nodiscard]] bool heartbeats() const noexcept { return policy.heartbeat && !policy.fixed_lease; }
@@ -105,16 +108,17 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
     Uptime at{};
     Millis error{0};
   };
-  void on_answer(Answer&& answer, Sent sent);
-  void on_written(std::unique_lock<std::mutex> lock, Sent sent, std::uint64_t place);
+  void on_answer(Answer&& answer, Sent&& sent);
+  void on_written(std::unique_lock<std::mutex> lock, Sent&& sent, std::uint64_t place);
   void on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> seen, std::uint64_t place,
-                  Sent sent);
+                  Sent&& sent);
   void forget_written(const Record& stored);
   void on_failed(std::unique_lock<std::mutex> lock, Answer&& answer, Uptime sent_at);
   void on_declined(std::unique_lock<std::mutex> lock, Error error);
   void tell_declined(std::unique_lock<std::mutex> lock, Error error);
   void end_write(std::unique_lock<std::mutex> lock, Finish finish);
   void stop_work(std::unique_lock<std::mutex>& lock);
+  void end() noexcept { ended_.store(true, std::memory_order_release); }
   void tell(EventKind kind, const Record* record, const Error* error, Uptime since) const;
 
   const std::shared_ptr<EngineCore> core_;
@@ -134,9 +138,10 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   bool finishing_ = false;        // A finish was asked for …
   bool finish_queued_ = false;    // … and what it writes is ready.
   bool dropped_ = false;          // The handle is gone.
-  bool ended_ = false;            // Finished, abandoned or given up: nothing more is written.
-  bool lost_ = false;             // Somebody else has it.
-  bool overdue_ = false;          // Our own measure of the lease has run out.
+  std::atomic<bool> ended_{
+      false};             // Finished, abandoned or given up: nothing more is written. Set with the mutex held.
+  bool lost_ = false;     // Somebody else has it.
+  bool overdue_ = false;  // Our own measure of the lease has run out.
 };
 
 }  // namespace once

@@ -16,49 +16,53 @@ constexpr Millis most_ask_again{500};
 
 }  // namespace
 
-void Conversation::start(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> attempt, const Policy& policy,
-                         Start start, OnEnd on_end) {
-  const auto self = std::make_shared<Conversation>(std::move(core), std::move(attempt), policy, std::move(on_end));
+void Conversation::start(std::shared_ptr<EngineCore> core, const Attempt& attempt, const Policy& policy, Start start,
+                         OnEnd on_end) {
+  auto self = std::make_shared<Conversation>(std::move(core), attempt, policy, std::move(on_end));
+  Conversation& talk = *self;
   switch (start.kind) {
     case Start::Kind::insert:
-      return self->insert();
+      return talk.insert(std::move(self));
     case Start::Kind::read:
-      return self->read();
+      return talk.read(std::move(self));
     case Start::Kind::seen:
-      return self->consider(std::move(start.record), start.place);
+      return talk.consider(std::move(self), std::move(start.record), start.place);
   }
 }
 
-Conversation::Conversation(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> attempt,
-                           const Policy& policy, OnEnd on_end)
-    : core_(std::move(core)), attempt_(std::move(attempt)), policy_(policy), on_end_(std::move(on_end)) {}
+Conversation::Conversation(std::shared_ptr<EngineCore> core, const Attempt& attempt, const Policy& policy, OnEnd on_end)
+    : core_(std::move(core)), attempt_(attempt), policy_(policy), on_end_(std::move(on_end)) {}
 
-void Conversation::insert() {
+void Conversation::insert(Self self) {
   const EngineCore::Moment moment = core_->moment();
   ask_ = Ask::insert;
   verdict_ = Verdict::execute;
   told_ = moment.told;
   error_ = moment.error;
-  Record next = claimed(*attempt_, policy_, moment.now, nullptr, verdict_);
+  Record next = claimed(attempt_, policy_, moment.now, nullptr, verdict_);
   // If a claim of ours was removed meanwhile, this one must not look like it: somebody's write may still be on its way
   // that names the old one.
   if (written_ != nullptr) next.revision = written_->revision + 1;
   written_ = std::make_shared<const Record>(std::move(next));
   written_at_ = core_->uptime();
-  core_->options.store->insert(
-      written_, [self = shared_from_this()](Answer answer) { self->on_answer(std::move(answer), self->written_at_); });
+  core_->options.store->insert(written_, [self = std::move(self)](Answer&& answer) mutable {
+    Conversation& talk = *self;
+    talk.on_answer(std::move(self), std::move(answer), talk.written_at_);
+  });
 }
 
-void Conversation::read() {
+void Conversation::read(Self self) {
   ask_ = Ask::read;
   const Uptime sent = core_->uptime();
-  core_->options.store->get(
-      attempt_->key, [self = shared_from_this(), sent](Answer answer) { self->on_answer(std::move(answer), sent); });
+  core_->options.store->get(attempt_.key, [self = std::move(self), sent](Answer&& answer) mutable {
+    Conversation& talk = *self;
+    talk.on_answer(std::move(self), std::move(answer), sent);
+  });
 }
 
-void Conversation::consider(std::shared_ptr<const Record> record, std::uint64_t place) {
+void Conversation::consider(Self self, std::shared_ptr<const Record> record, std::uint64_t place) {
   const EngineCore::Moment moment = core_->moment();
-  const Decision decision = decide(record.get(), *attempt_, policy_, moment.earliest());
+  const Decision decision = decide(record.get(), attempt_, policy_, moment.earliest());
   switch (decision.verdict) {
     case Verdict::execute:
     case Verdict::retry:
@@ -67,12 +71,12 @@ void Conversation::consider(std::shared_ptr<const Record> record, std::uint64_t 
       told_ = moment.told;
       error_ = moment.error;
       orphan_ = record->result.placement == Placement::offloaded ? record->result.location : std::string();
-      return replace(share(claimed(*attempt_, policy_, moment.now, record.get(), verdict_)), *record, place,
-                     Ask::claim_over);
+      return replace(std::move(self), share(claimed(attempt_, policy_, moment.now, record.get(), verdict_)), *record,
+                     place, Ask::claim_over);
     case Verdict::mark_unknown: {
       auto next = std::make_shared<Record>(*record);
       once::mark_unknown(*next, "the lease of " + record->holder + " lapsed before it finished", moment.now);
-      return replace(std::move(next), *record, place, Ask::mark);
+      return replace(std::move(self), std::move(next), *record, place, Ask::mark);
     }
     case Verdict::resume: {
       // Of several writes whose answers were lost, only the last one's lease is known well enough; and an operator may
@@ -81,66 +85,70 @@ void Conversation::consider(std::shared_ptr<const Record> record, std::uint64_t 
           written_ != nullptr && record->revision == written_->revision && record->lease_until == written_->lease_until;
       verdict_ = Verdict::resume;
       written_ = std::move(record);
-      return last ? won(place) : correct(place);
+      return last ? won(std::move(self), place) : correct(std::move(self), place);
     }
     default:
       return end_seen(std::move(record), place);
   }
 }
 
-void Conversation::replace(RecordPtr next, const Record& seen, std::uint64_t place, Ask ask) {
+void Conversation::replace(Self self, RecordPtr next, const Record& seen, std::uint64_t place, Ask ask) {
   ask_ = ask;
   written_ = std::move(next);
   seen_ = {.owner = seen.owner, .revision = seen.revision, .place = place};
   written_at_ = core_->uptime();
-  core_->options.store->replace(written_, seen_, [self = shared_from_this()](Answer answer) {
-    self->on_answer(std::move(answer), self->written_at_);
+  core_->options.store->replace(written_, seen_, [self = std::move(self)](Answer&& answer) mutable {
+    Conversation& talk = *self;
+    talk.on_answer(std::move(self), std::move(answer), talk.written_at_);
   });
 }
 
-void Conversation::on_answer(Answer answer, Uptime sent) {
+void Conversation::on_answer(Self self, Answer&& answer, Uptime sent) {
   core_->learn(answer, sent);
   switch (answer.status) {
     case Answer::Status::done:
-      return on_done(std::move(answer));
+      return on_done(std::move(self), std::move(answer));
     case Answer::Status::refused:
       if (++refusals_ > max_refusals) {
-        return on_failed({ErrorKind::corrupt, "the store refused " + std::to_string(refusals_) +
-                                                  " conditional writes of one claim in a row"});
+        return on_failed(std::move(self), {ErrorKind::corrupt, "the store refused " + std::to_string(refusals_) +
+                                                                   " conditional writes of one claim in a row"});
       }
-      if (answer.record) return consider(std::move(answer.record), answer.place);
+      if (answer.record) return consider(std::move(self), std::move(answer.record), answer.place);
       // Nothing there: it went away in between, or the store could not say what it is.
-      return ask_ == Ask::insert ? read() : insert();
+      return ask_ == Ask::insert ? read(std::move(self)) : insert(std::move(self));
     case Answer::Status::failed:
       // A claim of ours that could not be corrected stands in the store as well.
       if (answer.error.kind == ErrorKind::in_doubt || ask_ == Ask::correct) in_doubt_ = true;
-      return on_failed(std::move(answer.error));
+      return on_failed(std::move(self), std::move(answer.error));
   }
 }
 
-void Conversation::on_done(Answer answer) {
+void Conversation::on_done(Self self, Answer&& answer) {
   switch (ask_) {
     case Ask::read:
-      if (answer.record) return consider(std::move(answer.record), answer.place);
-      return insert();
+      if (answer.record) return consider(std::move(self), std::move(answer.record), answer.place);
+      return insert(std::move(self));
     case Ask::mark:
       return end_seen(std::move(written_), answer.place);
     case Ask::claim_over:
       remove_orphan();
-      return won(answer.place);
+      return won(std::move(self), answer.place);
     case Ask::insert:
     case Ask::correct:
-      return won(answer.place);
+      return won(std::move(self), answer.place);
   }
 }
 
-void Conversation::on_failed(Error error) {
-  core_->tell({.kind = EventKind::store_error, .key = attempt_->key, .error = &error});
+void Conversation::on_failed(Self self, Error error) {
+  core_->tell({.kind = EventKind::store_error, .key = attempt_.key, .error = &error});
   const bool may_pass = error.kind == ErrorKind::in_doubt || error.kind == ErrorKind::unavailable;
   // Without a doubtful write there is nothing of ours to clear up, and the caller may as well be told at once.
   if (in_doubt_ && may_pass && ++failures_ < max_tries) {
     core_->options.timers->at(core_->uptime() + core_->backoff(failures_, first_ask_again, most_ask_again),
-                              [self = shared_from_this()] { self->read(); });
+                              [self = std::move(self)]() mutable {
+                                Conversation& talk = *self;
+                                talk.read(std::move(self));
+                              });
     return;
   }
   if (in_doubt_ && error.kind == ErrorKind::unavailable) error.kind = ErrorKind::in_doubt;
@@ -154,7 +162,7 @@ void Conversation::fail(Error error) {
   end(std::move(failed));
 }
 
-void Conversation::won(std::uint64_t place) {
+void Conversation::won(Self self, std::uint64_t place) {
   const Millis tolerance = std::max(policy_.skew.value_or(Millis{0}) / 2, policy_.lease / 8);
   if (!told_ || error_ > tolerance) {
     // The lease was counted on this host's clock, or on too vague a notion of the store's. If the answer shows it to be
@@ -164,7 +172,7 @@ void Conversation::won(std::uint64_t place) {
     if (moment.told) {
       const Time meant = moment.now + policy_.lease - std::chrono::floor<Millis>(core_->uptime() - written_at_);
       const Millis off = std::chrono::abs(written_->lease_until - meant);
-      if (off > std::max(tolerance, moment.error)) return correct(place);
+      if (off > std::max(tolerance, moment.error)) return correct(std::move(self), place);
       told_ = true;
       error_ = off + moment.error;
     }
@@ -173,24 +181,25 @@ void Conversation::won(std::uint64_t place) {
   // else may have the claim by now, and only another write can tell.
   const Uptime trusted_until = EngineCore::trusted_until(policy_, written_at_, error_);
   const Uptime now = core_->uptime();
-  if (now >= trusted_until) return correct(place);
+  if (now >= trusted_until) return correct(std::move(self), place);
   End claim;
   claim.kind = End::Kind::claimed;
   claim.verdict = verdict_;
   claim.record = std::move(written_);
   claim.place = place;
+  claim.core = std::move(core_);
   claim.leased_at = written_at_;
   claim.claimed_at = now;
   claim.trusted_until = trusted_until;
   end(std::move(claim));
 }
 
-void Conversation::correct(std::uint64_t place) {
+void Conversation::correct(Self self, std::uint64_t place) {
   if (++corrections_ > max_tries) {
     Error error{ErrorKind::in_doubt, "the lease of " + std::to_string(policy_.lease.count()) + " ms was over " +
                                          std::to_string(max_tries) +
                                          " times before the store's answer came: use a longer lease"};
-    core_->tell({.kind = EventKind::store_error, .key = attempt_->key, .error = &error});
+    core_->tell({.kind = EventKind::store_error, .key = attempt_.key, .error = &error});
     return fail(std::move(error));
   }
   const EngineCore::Moment moment = core_->moment();
@@ -199,15 +208,15 @@ void Conversation::correct(std::uint64_t place) {
   const RecordPtr seen = std::move(written_);
   auto next = std::make_shared<Record>(*seen);
   retime(*next, policy_, moment.now);
-  replace(std::move(next), *seen, place, Ask::correct);
+  replace(std::move(self), std::move(next), *seen, place, Ask::correct);
 }
 
 // The result of an expired record, or of a failure that is tried again: nobody will ask for it any more.
 void Conversation::remove_orphan() {
   if (orphan_.empty() || !core_->options.offload) return;
-  core_->options.offload->remove(std::exchange(orphan_, {}), [self = shared_from_this()](OffloadAnswer answer) {
+  core_->options.offload->remove(std::exchange(orphan_, {}), [core = core_, key = attempt_.key](OffloadAnswer answer) {
     if (!answer.error) return;
-    self->core_->tell({.kind = EventKind::store_error, .key = self->attempt_->key, .error = &*answer.error});
+    core->tell({.kind = EventKind::store_error, .key = key, .error = &*answer.error});
   });
 }
 
@@ -219,7 +228,7 @@ void Conversation::end_seen(std::shared_ptr<const Record> record, std::uint64_t 
   end(std::move(seen));
 }
 
-void Conversation::end(End end) {
+void Conversation::end(End&& end) {
   OnEnd on_end = std::move(on_end_);
   on_end(std::move(end));
 }

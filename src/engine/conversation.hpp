@@ -13,7 +13,7 @@ namespace once {
 
 class EngineCore;
 
-class Conversation : public std::enable_shared_from_this<Conversation> {
+class Conversation {
  public:
   // What to begin with.
   struct Start {
@@ -37,40 +37,44 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
     Verdict verdict = Verdict::execute;
     std::shared_ptr<const Record> record;
     std::uint64_t place = 0;
-    Uptime leased_at{};      // claimed: when the write that made the lease was sent.
-    Uptime claimed_at{};     // claimed: when its answer was there.
-    Uptime trusted_until{};  // claimed: EngineCore::trusted_until of it; later than now.
+    std::shared_ptr<EngineCore> core;  // claimed: the conversation's, for the claim.
+    Uptime leased_at{};                // claimed: when the write that made the lease was sent.
+    Uptime claimed_at{};               // claimed: when its answer was there.
+    Uptime trusted_until{};            // claimed: EngineCore::trusted_until of it; later than now.
     Error error;
   };
-  using OnEnd = Callback<void(End)>;
+  using OnEnd = Callback<void(End&&)>;
 
-  static void start(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> attempt, const Policy& policy,
-                    Start start, OnEnd on_end);
+  // The attempt must live until on_end is called.
+  static void start(std::shared_ptr<EngineCore> core, const Attempt& attempt, const Policy& policy, Start start,
+                    OnEnd on_end);
 
-  Conversation(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> attempt, const Policy& policy,
-               OnEnd on_end);
+  Conversation(std::shared_ptr<EngineCore> core, const Attempt& attempt, const Policy& policy, OnEnd on_end);
 
  private:
   // One write (or read) in flight, remembered so that it can be sent again when its answer was lost.
   enum class Ask : std::uint8_t { insert, claim_over, mark, correct, read };
 
-  void insert();
-  void read();
-  void consider(std::shared_ptr<const Record> record, std::uint64_t place);
-  void replace(RecordPtr next, const Record& seen, std::uint64_t place, Ask ask);
-  void on_answer(Answer answer, Uptime sent);
-  void on_done(Answer answer);
-  void on_failed(Error error);
+  // This: what keeps it is handed from each function to the next, by way of the store's answer.
+  using Self = std::shared_ptr<Conversation>;
+
+  void insert(Self self);
+  void read(Self self);
+  void consider(Self self, std::shared_ptr<const Record> record, std::uint64_t place);
+  void replace(Self self, RecordPtr next, const Record& seen, std::uint64_t place, Ask ask);
+  void on_answer(Self self, Answer&& answer, Uptime sent);
+  void on_done(Self self, Answer&& answer);
+  void on_failed(Self self, Error error);
   // written_ stands in the store and is ours. Ends the conversation, unless its lease has to be counted anew first.
-  void won(std::uint64_t place);
-  void correct(std::uint64_t place);
+  void won(Self self, std::uint64_t place);
+  void correct(Self self, std::uint64_t place);
   void remove_orphan();
   void fail(Error error);
-  void end(End end);
+  void end(End&& end);
   void end_seen(std::shared_ptr<const Record> record, std::uint64_t place);
 
-  const std::shared_ptr<EngineCore> core_;
-  const std::shared_ptr<const Attempt> attempt_;
+  std::shared_ptr<EngineCore> core_;
+  const Attempt& attempt_;
   const Policy policy_;
   OnEnd on_end_;
 

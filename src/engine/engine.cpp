@@ -222,15 +222,17 @@ Begin Engine::begin(Request request) {
 
 Begin Engine::begin(std::string_view key, std::string_view payload) { return begin(request(key, payload)); }
 
-Outcome Engine::run_work(Request request, const ErasedWork& work) {
+Outcome Engine::run_work(Request request, ErasedWork work) {
   const Policy policy = core_->policy_of(request);
-  std::shared_ptr<const Attempt> attempt;  // Null if the cache has the answer.
+  std::shared_ptr<const Attempt> kept;  // For work that is run without a claim.
   Begin begun;
   if (auto known = core_->flights.cached(request, policy)) {
     begun = std::move(*known);
   } else {
-    attempt = attempt_of(std::move(request));
-    begun = wait_for<Begin>([&](Callback<void(Begin)> done) { begin_attempt(attempt, policy, std::move(done)); });
+    std::shared_ptr<const Attempt> attempt = attempt_of(std::move(request));
+    if (policy.on_store_down == OnStoreDown::run_unprotected) kept = attempt;
+    begun = wait_for<Begin>(
+        [&](Callback<void(Begin)> done) { begin_attempt(std::move(attempt), policy, std::move(done)); });
   }
   Outcome outcome;
   outcome.record = std::move(begun.record);
@@ -259,7 +261,7 @@ Outcome Engine::run_work(Request request, const ErasedWork& work) {
       const bool down = outcome.error.kind == ErrorKind::unavailable || outcome.error.kind == ErrorKind::in_doubt;
       // With a record at hand the store did answer, and running would be a second run.
       if (down && outcome.record == nullptr && policy.on_store_down == OnStoreDown::run_unprotected) {
-        return run_work_without_claim(work, &attempt->key);
+        return run_work_without_claim(work, &kept->key);
       }
       outcome.kind = Outcome::Kind::error;
       return outcome;
@@ -275,7 +277,7 @@ Outcome Engine::run_work(Request request, const ErasedWork& work) {
   };
 
   Claim claim = std::move(begun.claim);
-  Context context(*core_, &claim, &attempt->key);
+  Context context(*core_, &claim, &claim.key());
   try {
     outcome.result = work(context);
     check(outcome.result);
@@ -290,7 +292,7 @@ Outcome Engine::run_work(Request request, const ErasedWork& work) {
     finish_thrown(claim, policy, core_->options.throw_rule);
     throw;
   }
-  const std::shared_ptr<const Companion> companion = context.companion();
+  const std::shared_ptr<const Companion> companion = std::move(context.companion_);  // The work has returned.
   Finish finish = claim.complete(outcome.result, companion);
   switch (finish.kind) {
     case Finish::Kind::recorded:
@@ -332,9 +334,9 @@ Outcome Engine::run_work(Request request, const ErasedWork& work) {
   return superseded_or_lost(std::move(finish));
 }
 
-Outcome Engine::run_work_unprotected(const ErasedWork& work) { return run_work_without_claim(work, nullptr); }
+Outcome Engine::run_work_unprotected(ErasedWork work) { return run_work_without_claim(work, nullptr); }
 
-Outcome Engine::run_work_without_claim(const ErasedWork& work, const std::string* key) {
+Outcome Engine::run_work_without_claim(ErasedWork work, const std::string* key) {
   core_->tell({.kind = EventKind::unprotected, .key = key == nullptr ? std::string_view() : std::string_view(*key)});
   Context context(*core_, nullptr, key);
   Outcome outcome;
@@ -373,11 +375,6 @@ void Context::commit_with(std::shared_ptr<const Companion> writes) {
     throw Exception(ErrorKind::misuse, "commit_with() was called a second time: put all writes into one companion");
   }
   companion_ = std::move(writes);
-}
-
-std::shared_ptr<const Companion> Context::companion() {
-  const std::lock_guard lock(mutex_);
-  return companion_;
 }
 
 namespace detail {

@@ -74,6 +74,7 @@ std::optional<Begin> Flights::cached(const Request& request, const Policy& polic
 void Flights::join(Caller&& caller) {
   const HashedKey name(caller.attempt->key);
   Shard& shard = shard_of(name);
+  std::shared_ptr<ClaimState> holder;  // Let go without the mutex: it may be the last reference.
   std::unique_lock lock(shard.mutex);
   const auto place = shard.flights.find(name);
   if (place == shard.flights.end()) {
@@ -98,7 +99,7 @@ void Flights::join(Caller&& caller) {
     // do.
     return ask_again(std::move(lock), flight);
   }
-  const std::shared_ptr<ClaimState> holder = flight.holder.lock();
+  holder = holder_of(flight);
   if (holder != nullptr) {
     std::shared_ptr<const Record> record = holder->record();
     const Decision decision = decide(record.get(), *caller.attempt, caller.policy, core_.moment().earliest());
@@ -117,14 +118,19 @@ void Flights::join(Caller&& caller) {
   ask_again(std::move(lock), flight);
 }
 
+std::shared_ptr<ClaimState> Flights::holder_of(const Flight& flight) {
+  // It cannot have been destroyed: it would have told so here, with the mutex held. But it may be about to be.
+  return flight.holder == nullptr ? nullptr : flight.holder->weak_from_this().lock();
+}
+
 void Flights::converse(std::unique_lock<std::mutex> lock, Flight* flight, Conversation::Start start) {
   Caller& leader = flight->callers.front();
   leader.led = true;
-  std::shared_ptr<const Attempt> attempt = leader.attempt;
+  const Attempt& attempt = *leader.attempt;  // The leader keeps it, and the flight the leader.
   const Policy policy = leader.policy;
   lock.unlock();
   // The conversation keeps the core, and with it this, for as long as it may call back.
-  Conversation::start(core_.shared_from_this(), std::move(attempt), policy, std::move(start),
+  Conversation::start(core_.shared_from_this(), attempt, policy, std::move(start),
                       [this, flight](Conversation::End&& end) { on_end(flight, std::move(end)); });
 }
 
@@ -148,20 +154,26 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   }
   Caller leader = std::move(flight->callers.front());
   flight->callers.erase(flight->callers.begin());
-  std::shared_ptr<ClaimState> state;
-  Begin begin = claimed(end, leader, state);
+  std::shared_ptr<ClaimState> state = claimed(end, leader);
   state->flight_hash = flight->hash;
   flight->phase = Phase::held;
-  flight->holder = state;
-  flight->holder_id = state.get();
+  flight->holder = state.get();
+  const Uptime due = state->first_beat();
+  shard.claims.add(*state, due);
   Replies replies;
+  std::shared_ptr<EngineCore> core;  // The claim has the conversation's, and its caller may be done with it at once.
   if (!flight->callers.empty()) {
+    core = core_.shared_from_this();
     // Over a live claim the others find a conflict or a mismatch. Who finds more is heard when the timer fires.
     settle(*flight, state->record(), replies);
     if (!flight->callers.empty()) set_timer(*flight, look_at_holder(*flight, state->record()));
   }
   lock.unlock();
-  state->start_heartbeat();
+  core_.heartbeats.schedule(due);
+  Begin begin;
+  begin.kind = Begin::Kind::claimed;
+  begin.claim = Claim(std::move(state));
+  begin.verdict = end.verdict;
   reply(std::move(leader), std::move(begin));
   reply(std::move(replies));
 }
@@ -229,8 +241,7 @@ void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* fli
   Replies replies;
   const bool talk = settle(*flight, record, replies);
   drop_timer(*flight);
-  flight->holder.reset();
-  flight->holder_id = nullptr;
+  flight->holder = nullptr;
   if (talk) {
     flight->phase = Phase::claiming;
   } else if (flight->callers.empty()) {
@@ -254,23 +265,51 @@ void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* fli
 
 void Flights::ask_again(std::unique_lock<std::mutex> lock, Flight& flight) {
   flight.phase = Phase::claiming;
-  flight.holder.reset();
-  flight.holder_id = nullptr;
+  flight.holder = nullptr;
   drop_timer(flight);
   converse(std::move(lock), &flight, {.kind = Conversation::Start::Kind::read});
 }
 
-void Flights::ended(const ClaimState& claim, std::shared_ptr<const Record> record, bool gone) {
+void Flights::ended(ClaimState& claim, const std::shared_ptr<const Record>& record, bool gone) {
   const HashedKey name(claim.key(), claim.flight_hash);
   Shard& shard = shard_of(name);
   std::unique_lock lock(shard.mutex);
+  shard.claims.remove(claim);
   const auto found = shard.flights.find(name);
-  if (found == shard.flights.end() || found->second.phase != Phase::held || found->second.holder_id != &claim) return;
+  if (found == shard.flights.end() || found->second.phase != Phase::held || found->second.holder != &claim) return;
   if (found->second.callers.empty()) {
     return erase(shard, found);
   }
   if (record != nullptr || gone) return go_on(shard, std::move(lock), &found->second, record, 0);
   ask_again(std::move(lock), found->second);  // What stands there now, only the store can tell.
+}
+
+void Flights::beat_at(ClaimState& claim, Uptime due) {
+  {
+    const std::lock_guard lock(shard_of(HashedKey(claim.key(), claim.flight_hash)).mutex);
+    if (!claim.live_link.linked) return;
+    claim.live_link.due = due;
+  }
+  core_.heartbeats.schedule(due);
+}
+
+void Flights::forget(ClaimState& claim) noexcept {
+  if (!claim.live_link.linked.load(std::memory_order_acquire)) return;  // Most claims have ended before they die.
+  const HashedKey name(claim.key(), claim.flight_hash);
+  Shard& shard = shard_of(name);
+  const std::lock_guard lock(shard.mutex);
+  shard.claims.remove(claim);
+  const auto found = shard.flights.find(name);
+  if (found != shard.flights.end() && found->second.holder == &claim) found->second.holder = nullptr;
+}
+
+Uptime Flights::collect_due(Uptime now, std::vector<std::shared_ptr<ClaimState>>& due) {
+  Uptime next = Uptime::max();
+  for (Shard& shard : shards_) {
+    const std::lock_guard lock(shard.mutex);
+    next = std::min(next, shard.claims.collect(now, due));
+  }
+  return next;
 }
 
 // Cancelled, not only forgotten: a timer keeps the engine, and with it the store, alive until it fires.
@@ -312,6 +351,7 @@ Uptime Flights::first_deadline(const Flight& flight) noexcept {
 void Flights::on_timer(const std::string& key, std::uint64_t turn) {
   const HashedKey name(key);
   Shard& shard = shard_of(name);
+  std::shared_ptr<ClaimState> holder;  // As in join().
   std::unique_lock lock(shard.mutex);
   const auto found = shard.flights.find(name);
   if (found == shard.flights.end() || found->second.turn != turn) return;
@@ -320,7 +360,7 @@ void Flights::on_timer(const std::string& key, std::uint64_t turn) {
   // The answer decides for everybody, those whose time is up included.
   if (flight.phase == Phase::polling) return ask_again(std::move(lock), flight);
   if (flight.phase != Phase::held) return;
-  const std::shared_ptr<ClaimState> holder = flight.holder.lock();
+  holder = holder_of(flight);
   if (holder == nullptr) return;  // Its end is on its way here.
   Replies replies;
   const std::shared_ptr<const Record> record = holder->record();
@@ -357,15 +397,9 @@ Begin Flights::begin_of(const Decision& decision, std::shared_ptr<const Record> 
   return begin;
 }
 
-Begin Flights::claimed(Conversation::End& end, const Caller& caller, std::shared_ptr<ClaimState>& state) {
-  const Verdict verdict = end.verdict;
-  state = std::make_shared<ClaimState>(core_.shared_from_this(), caller.attempt, std::move(end.record), end.place,
-                                       caller.policy, end.leased_at, end.claimed_at, end.trusted_until);
-  Begin begin;
-  begin.kind = Begin::Kind::claimed;
-  begin.claim = Claim(state);
-  begin.verdict = verdict;
-  return begin;
+std::shared_ptr<ClaimState> Flights::claimed(Conversation::End& end, Caller& caller) {
+  return std::make_shared<ClaimState>(std::move(end.core), std::move(caller.attempt), std::move(end.record), end.place,
+                                      caller.policy, end.leased_at, end.claimed_at, end.trusted_until);
 }
 
 void Flights::reply(Replies replies) {
@@ -377,7 +411,7 @@ void Flights::reply(Caller&& caller, Begin&& begin) {
   const auto took = core_.options.observer ? core_.uptime() - caller.since : std::chrono::nanoseconds{0};
   if (begin.kind == Begin::Kind::error) return caller.done(std::move(begin));  // store_error was told already.
   if (begin.kind == Begin::Kind::claimed) {
-    core_.tell({.kind = event_of(begin.verdict), .key = caller.attempt->key, .took = took});
+    core_.tell({.kind = event_of(begin.verdict), .key = begin.claim.key(), .took = took});
     return caller.done(std::move(begin));
   }
   const auto answer = [this](Caller& to, Begin& with, std::chrono::nanoseconds span) {

@@ -17,6 +17,7 @@
 
 #include "core/hashed_key.hpp"
 #include "engine/conversation.hpp"
+#include "engine/heartbeats.hpp"
 
 namespace once {
 
@@ -47,7 +48,13 @@ class Flights {
 
   // A claim that a flight led to has ended. `record`: what is stored now; null with `gone`: nothing is;
   // null without: not known.
-  void ended(const ClaimState& claim, std::shared_ptr<const Record> record, bool gone);
+  void ended(ClaimState& claim, const std::shared_ptr<const Record>& record, bool gone);
+
+  // Heartbeats of the claims that flights have led to and that have not ended.
+  void beat_at(ClaimState& claim, Uptime due);  // The next one. Nothing if the claim has ended.
+  void forget(ClaimState& claim) noexcept;      // The claim dies.
+  [[nodiscard]] Uptime collect_due(Uptime now,
+                                   std::vector<std::shared_ptr<ClaimState>>& due);  // LiveClaims::collect().
 
  private:
   enum class Phase : std::uint8_t {
@@ -59,9 +66,8 @@ class Flights {
     std::shared_ptr<const Attempt> first;  // Keeps the key that the flight is filed under.
     std::size_t hash = 0;                  // Of that key.
     Phase phase = Phase::claiming;
-    std::vector<Caller> callers;       // In the order they came. claiming: the first one leads.
-    std::weak_ptr<ClaimState> holder;  // held.
-    const ClaimState* holder_id = nullptr;
+    std::vector<Caller> callers;         // In the order they came. claiming: the first one leads.
+    ClaimState* holder = nullptr;        // held: one of the shard's live claims; null once it is none.
     std::shared_ptr<const Record> seen;  // polling: what stood in the way last.
     unsigned polls = 0;
     std::optional<Uptime> timer;  // When the timer that counts will fire …
@@ -73,12 +79,15 @@ class Flights {
     std::mutex mutex;
     Table flights;
     std::vector<Table::node_type> spare;  // Of flights that have ended, for the next ones: a few.
+    LiveClaims claims;
   };
   using Replies = std::vector<std::pair<Caller, Begin>>;
   static constexpr std::size_t shards = 16;
 
   Shard& shard_of(const HashedKey& name) noexcept { return shards_[name.shard(shards)]; }
 
+  // Null unless the flight is held by a claim that somebody still has.
+  [[nodiscard]] static std::shared_ptr<ClaimState> holder_of(const Flight& flight);
   // The first caller of the flight leads. Until on_end nobody else ends the flight, so the pointer stays good.
   void converse(std::unique_lock<std::mutex> lock, Flight* flight, Conversation::Start start);
   void on_end(Flight* flight, Conversation::End&& end);
@@ -99,7 +108,8 @@ class Flights {
   void reply(Replies replies);
   void reply(Caller&& caller, Begin&& begin);
   static Begin begin_of(const Decision& decision, std::shared_ptr<const Record> record);
-  Begin claimed(Conversation::End& end, const Caller& caller, std::shared_ptr<ClaimState>& state);
+  [[nodiscard]] static std::shared_ptr<ClaimState> claimed(Conversation::End& end,
+                                                           Caller& caller);  // Takes the attempt.
 
   EngineCore& core_;
   std::array<Shard, shards> shards_;

@@ -1,71 +1,62 @@
 #include "engine/heartbeats.hpp"
 
 #include <algorithm>
-#include <memory>
-#include <vector>
 
 #include "engine/claim_state.hpp"
 #include "engine/core.hpp"
 
 namespace once {
 
-void Heartbeats::add(ClaimState& claim, Uptime due) {
-  const std::lock_guard lock(mutex_);
-  Link& link = claim.heartbeat_link;
+void LiveClaims::add(ClaimState& claim, Uptime due) noexcept {
+  Link& link = claim.live_link;
   link.previous = nullptr;
   link.next = first_;
   link.due = due;
-  link.linked = true;
-  if (first_ != nullptr) first_->heartbeat_link.previous = &claim;
+  link.linked.store(true, std::memory_order_release);
+  if (first_ != nullptr) first_->live_link.previous = &claim;
   first_ = &claim;
-  schedule(due);
 }
 
-void Heartbeats::move(ClaimState& claim, Uptime due) {
-  const std::lock_guard lock(mutex_);
-  if (!claim.heartbeat_link.linked) return;
-  claim.heartbeat_link.due = due;
-  schedule(due);
-}
-
-void Heartbeats::remove(ClaimState& claim) noexcept {
-  Link& link = claim.heartbeat_link;
-  if (!link.linked) return;  // Most claims have left before they die.
-  const std::lock_guard lock(mutex_);
-  if (!link.linked) return;
-  if (link.previous != nullptr) link.previous->heartbeat_link.next = link.next;
-  if (link.next != nullptr) link.next->heartbeat_link.previous = link.previous;
+void LiveClaims::remove(ClaimState& claim) noexcept {
+  Link& link = claim.live_link;
+  if (!link.linked.load(std::memory_order_relaxed)) return;
+  if (link.previous != nullptr) link.previous->live_link.next = link.next;
+  if (link.next != nullptr) link.next->live_link.previous = link.previous;
   if (first_ == &claim) first_ = link.next;
-  link.linked = false;
+  link.linked.store(false, std::memory_order_release);
+}
+
+Uptime LiveClaims::collect(Uptime now, std::vector<std::shared_ptr<ClaimState>>& due) {
+  Uptime next = Uptime::max();
+  for (ClaimState* claim = first_; claim != nullptr; claim = claim->live_link.next) {
+    Link& link = claim->live_link;
+    if (link.due <= now) {
+      // Its own answer moves it; until then it is looked at again after a third of its lease.
+      if (auto alive = claim->weak_from_this().lock()) due.push_back(std::move(alive));
+      link.due = now + claim->renew_interval();
+    }
+    next = std::min(next, link.due);
+  }
+  return next;
 }
 
 void Heartbeats::schedule(Uptime due) {
-  // A timer that fires too early only looks and sleeps again: earlier ones are left alone.
-  if (scheduled_ && *scheduled_ <= due) return;
-  scheduled_ = due;
+  // A timer that fires too early only looks and sleeps again: earlier ones are left alone. A tick that has forgotten
+  // the timer looks at the claims after that, so whoever finds it set here has a claim that will be seen.
+  if (scheduled_.load() <= due) return;
+  const std::lock_guard lock(mutex_);
+  if (scheduled_.load() <= due) return;
+  scheduled_.store(due);
   core_.options.timers->at(due, [core = core_.weak_from_this()] {
     if (const auto alive = core.lock()) alive->heartbeats.tick();
   });
 }
 
 void Heartbeats::tick() {
+  scheduled_.store(Uptime::max());
   std::vector<std::shared_ptr<ClaimState>> due;
-  {
-    const std::lock_guard lock(mutex_);
-    const Uptime now = core_.uptime();
-    scheduled_.reset();
-    std::optional<Uptime> next;
-    for (ClaimState* claim = first_; claim != nullptr; claim = claim->heartbeat_link.next) {
-      Link& link = claim->heartbeat_link;
-      if (link.due <= now) {
-        // Its own answer moves it; until then it is looked at again after a third of its lease.
-        if (auto alive = claim->weak_from_this().lock()) due.push_back(std::move(alive));
-        link.due = now + claim->renew_interval();
-      }
-      if (!next || link.due < *next) next = link.due;
-    }
-    if (next) schedule(*next);
-  }
+  const Uptime next = core_.flights.collect_due(core_.uptime(), due);
+  if (next != Uptime::max()) schedule(next);
   for (const auto& claim : due) claim->beat();
 }
 

@@ -52,7 +52,7 @@ class SystemRandom final : public Random {
 
  private:
   struct Block {
-    std::array<std::uint8_t, 256> bytes;  // What getrandom gives without being interrupted (getrandom(2)).
+    std::array<std::uint8_t, 1024> bytes;  // A call costs as much as four owners' bytes.
     std::size_t left = 0;
   };
 
@@ -62,8 +62,11 @@ class SystemRandom final : public Random {
   }
 
   static void refill(Block& own) noexcept {
-    // Fails only with EINTR, before the pool is ready at boot (getrandom(2)).
-    while (getrandom(own.bytes.data(), own.bytes.size(), 0) != static_cast<ssize_t>(own.bytes.size())) {
+    // Fails only with EINTR; over 256 bytes a signal may also cut it short (getrandom(2)).
+    std::size_t got = 0;
+    while (got < own.bytes.size()) {
+      const ssize_t more = getrandom(own.bytes.data() + got, own.bytes.size() - got, 0);
+      if (more > 0) got += static_cast<std::size_t>(more);
     }
     own.left = own.bytes.size();
   }

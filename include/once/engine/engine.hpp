@@ -159,12 +159,23 @@ class Engine {
   [[nodiscard]] const EngineOptions& options() const noexcept;
 
  private:
-  using ErasedWork = std::function<Result(Context&)>;
+  // Work without its type. It is called while run() lasts, so nothing needs to be kept.
+  class ErasedWork {
+   public:
+    template <class F>
+    ErasedWork(F& work) noexcept  // NOLINT(google-explicit-constructor)
+        : work_(&work), call_([](void* f, Context& context) -> Result { return (*static_cast<F*>(f))(context); }) {}
+    Result operator()(Context& context) const { return call_(work_, context); }
+
+   private:
+    void* work_;
+    Result (*call_)(void*, Context&);
+  };
   [[nodiscard]] std::shared_ptr<const Attempt> attempt_of(Request&& request) const;
   void begin_attempt(std::shared_ptr<const Attempt> attempt, const Policy& policy, Callback<void(Begin)> done);
-  Outcome run_work(Request request, const ErasedWork& work);
-  Outcome run_work_unprotected(const ErasedWork& work);
-  Outcome run_work_without_claim(const ErasedWork& work, const std::string* key);
+  Outcome run_work(Request request, ErasedWork work);
+  Outcome run_work_unprotected(ErasedWork work);
+  Outcome run_work_without_claim(ErasedWork work, const std::string* key);
 
   std::shared_ptr<EngineCore> core_;
 };
@@ -202,7 +213,6 @@ class Context {
 
  private:
   friend class Engine;
-  [[nodiscard]] std::shared_ptr<const Companion> companion();
   Context(EngineCore& core, Claim* claim, const std::string* key) : core_(core), claim_(claim), key_(key) {}
   EngineCore& core_;
   Claim* claim_;            // Null: unprotected.
@@ -257,8 +267,8 @@ Result call_work(Work& work, Context& context, std::exception_ptr& encode_failed
 template <class Work>
 Outcome Engine::run(Request request, Work&& work) {
   std::exception_ptr encode_failed;
-  Outcome outcome =
-      run_work(std::move(request), [&](Context& context) { return detail::call_work(work, context, encode_failed); });
+  auto erased = [&](Context& context) { return detail::call_work(work, context, encode_failed); };
+  Outcome outcome = run_work(std::move(request), erased);
   if (encode_failed) std::rethrow_exception(encode_failed);
   return outcome;
 }
@@ -266,8 +276,8 @@ Outcome Engine::run(Request request, Work&& work) {
 template <class Work>
 Outcome Engine::run_unprotected(Work&& work) {
   std::exception_ptr encode_failed;
-  Outcome outcome =
-      run_work_unprotected([&](Context& context) { return detail::call_work(work, context, encode_failed); });
+  auto erased = [&](Context& context) { return detail::call_work(work, context, encode_failed); };
+  Outcome outcome = run_work_unprotected(erased);
   if (encode_failed) std::rethrow_exception(encode_failed);
   return outcome;
 }
