@@ -50,6 +50,8 @@ Decision decide(const Record* seen, const Attempt& attempt, const Policy& policy
 // execute, retry or take_over; the last two keep steps and created_at and count the attempt on. token = max(seen token
 // + 1, now in ms).
 Record claimed(const Attempt& attempt, const Policy& policy, Time now, const Record* seen, Verdict verdict);
+// The same into a new record, where it lies.
+void claim(Record& next, const Attempt& attempt, const Policy& policy, Time now, const Record* seen, Verdict verdict);
 
 // Each of these turns `record`, a copy of what is stored, into what a holder or an operator writes over it, revision
 // one up.

@@ -159,6 +159,12 @@ class Store {
   // The store's time now, if it can tell without a round trip.
   [[nodiscard]] virtual std::optional<StoreTime> time() const noexcept { return std::nullopt; }
 
+  // The same, for who has just read `uptime` from `clock`: a store that counts on that very clock need not read it once
+  // more. Others leave this as it is.
+  [[nodiscard]] virtual std::optional<StoreTime> time_at(const Clock& /*clock*/, Uptime /*uptime*/) const noexcept {
+    return time();
+  }
+
   [[nodiscard]] virtual Capabilities capabilities() const noexcept = 0;
 
   // For people and logs: "sqlite:/var/lib/once/once.db". Never holds a password.

@@ -84,6 +84,11 @@ Time in_progress_expiry(const Policy& policy, Time lease_until, Time now) noexce
 
 Record claimed(const Attempt& attempt, const Policy& policy, Time now, const Record* seen, Verdict verdict) {
   Record next;
+  claim(next, attempt, policy, now, seen, verdict);
+  return next;
+}
+
+void claim(Record& next, const Attempt& attempt, const Policy& policy, Time now, const Record* seen, Verdict verdict) {
   next.key = attempt.key;
   next.owner = attempt.owner;
   next.token = next_token(seen, now);
@@ -101,7 +106,6 @@ Record claimed(const Attempt& attempt, const Policy& policy, Time now, const Rec
     // An attempt that does not check payloads must not switch the check off for those that do.
     if (next.fingerprint.empty()) next.fingerprint = seen->fingerprint;
   }
-  return next;
 }
 
 void complete(Record& record, Result result, const Policy& policy, Time now) {

@@ -174,8 +174,10 @@ void ClaimState::add_step(Step step, FinishDone done) {
 
 void ClaimState::finish(Write&& write) {
   check(write.result);
-  write.failure.code = clean_text(write.failure.code, Failure::max_code_bytes);
-  write.failure.message = clean_text(write.failure.message, Failure::max_message_bytes);
+  if (write.op == Op::fail) {
+    write.failure.code = clean_text(write.failure.code, Failure::max_code_bytes);
+    write.failure.message = clean_text(write.failure.message, Failure::max_message_bytes);
+  }
   std::unique_lock lock(mutex_);
   if (finishing_) throw Exception(ErrorKind::misuse, "the claim was finished already");
   finishing_ = true;
@@ -362,7 +364,7 @@ void ClaimState::send(std::unique_lock<std::mutex> lock) {
     together->built = next;
     companion = together->companion;
   }
-  Sent sent{.next = next, .at = core_->uptime(), .error = moment.error};
+  Sent sent{.next = next, .at = moment.uptime, .error = moment.error};
   const bool removes = current_->op == Op::release && next->steps.empty();
   lock.unlock();
   Done done = [self = shared_from_this(), sent = std::move(sent)](Answer&& answer) mutable {

@@ -39,12 +39,13 @@ void Conversation::insert(Self self) {
   verdict_ = Verdict::execute;
   told_ = moment.told;
   error_ = moment.error;
-  Record next = claimed(attempt_, policy_, moment.now, nullptr, verdict_);
+  auto next = std::make_shared<Record>();
+  claim(*next, attempt_, policy_, moment.now, nullptr, verdict_);
   // If a claim of ours was removed meanwhile, this one must not look like it: somebody's write may still be on its way
   // that names the old one.
-  if (written_ != nullptr) next.revision = written_->revision + 1;
-  written_ = std::make_shared<const Record>(std::move(next));
-  written_at_ = core_->uptime();
+  if (written_ != nullptr) next->revision = written_->revision + 1;
+  written_ = std::move(next);
+  written_at_ = moment.uptime;
   core_->options.store->insert(written_, [self = std::move(self)](Answer&& answer) mutable {
     Conversation& talk = *self;
     talk.on_answer(std::move(self), std::move(answer), talk.written_at_);

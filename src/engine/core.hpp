@@ -20,6 +20,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
   // The store's time as well as it is known. `told` is false while it is only this host's belief.
   struct Moment {
+    Uptime uptime{};
     Time now{};
     Millis error{0};
     bool told = false;

@@ -87,12 +87,13 @@ EngineCore::EngineCore(EngineOptions engine_options)
       flights(*this) {}
 
 EngineCore::Moment EngineCore::moment() const {
-  if (const auto told = options.store->time()) return {told->now, told->error, true};
+  const Uptime at = uptime();
+  if (const auto told = options.store->time_at(*options.clock, at)) return {at, told->now, told->error, true};
   {
     const std::lock_guard lock(clock_mutex_);
-    if (const auto learnt = store_clock_.at(options.clock->uptime())) return {learnt->now, learnt->error, true};
+    if (const auto learnt = store_clock_.at(at)) return {at, learnt->now, learnt->error, true};
   }
-  return {options.clock->now(), Millis{0}, false};
+  return {at, options.clock->now(), Millis{0}, false};
 }
 
 void EngineCore::learn(const Answer& answer, Uptime sent) {

@@ -42,33 +42,40 @@ std::span<const T> copy_to(std::span<const T> items, Arena& arena) {
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Where the plain part of a string may end among the bytes of one step: at a quote, a backslash, a control character,
-// or anything outside ASCII. step_bytes: nowhere.
+// A bit for each special byte among those of a step: quotes, backslashes, control characters, and what is outside
+// ASCII. Between them a string is plain.
 #ifdef __SSE2__
 constexpr std::ptrdiff_t step_bytes = 16;
+constexpr int bits_per_byte = 1;
+using Mask = std::uint32_t;
 
-std::ptrdiff_t first_special(const char* bytes) {
+Mask specials(const char* bytes) {
   const __m128i step = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
   // Compared as signed numbers, what is outside ASCII is below a blank as well.
   const __m128i found = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(step, _mm_set1_epi8('"')),  //
                                                   _mm_cmpeq_epi8(step, _mm_set1_epi8('\\'))),
                                      _mm_cmplt_epi8(step, _mm_set1_epi8(' ')));
-  return std::countr_zero(static_cast<unsigned>(_mm_movemask_epi8(found)) | 1U << step_bytes);
+  return static_cast<Mask>(_mm_movemask_epi8(found));
 }
 #else
 constexpr std::ptrdiff_t step_bytes = 8;
+constexpr int bits_per_byte = 8;
+using Mask = std::uint64_t;
 
-// Each test sets the high bit of the bytes it finds, and perhaps of bytes above those: the lowest is always right.
-std::ptrdiff_t first_special(const char* bytes) {
+Mask specials(const char* bytes) {
   constexpr std::uint64_t ones = 0x0101010101010101U;
-  constexpr std::uint64_t high = 0x8080808080808080U;
+  constexpr std::uint64_t low = ones * 0x7FU;
   std::uint64_t step = 0;
   for (unsigned i = 0; i < step_bytes; ++i) step |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-  const std::uint64_t quote = step ^ (ones * '"');
-  const std::uint64_t backslash = step ^ (ones * '\\');
-  return std::countr_zero(((quote - ones) | (backslash - ones) | (step - ones * 0x20U) | step) & high) / 8;
+  // The high bit of each byte that is not 0: no byte carries into its neighbour.
+  const auto others = [&](std::uint64_t v) { return ((v & low) + low) | v; };
+  const std::uint64_t plain = others(step ^ ones * '"') & others(step ^ ones * '\\') & others(step & ones * 0xE0U);
+  return (~plain | step) & ~low;
 }
 #endif
+
+// How many plain bytes come before the first special one.
+std::ptrdiff_t plain_before(Mask mask) { return mask == 0 ? step_bytes : std::countr_zero(mask) / bits_per_byte; }
 
 struct Failure {
   const char* at;
@@ -319,7 +326,7 @@ class Parser {
   const char* string(const char* p, std::string_view& out) {
     ++p;
     if (end_ - p >= step_bytes) {  // Most strings end within the first step.
-      const std::ptrdiff_t plain = first_special(p);
+      const std::ptrdiff_t plain = plain_before(specials(p));
       if (plain < step_bytes && p[plain] == '"') {
         out = {p, static_cast<std::size_t>(plain)};
         return p + plain + 1;
@@ -331,7 +338,7 @@ class Parser {
   [[gnu::noinline]] const char* long_string(const char* const start, std::string_view& out) {
     const char* p = start;
     for (;;) {
-      for (std::ptrdiff_t plain = step_bytes; plain == step_bytes; p += plain) plain = special_from(p);
+      for (std::ptrdiff_t plain = step_bytes; plain == step_bytes; p += plain) plain = plain_before(specials_from(p));
       const std::size_t length = other_character(p);
       if (length == 0) break;
       p += length;
@@ -341,12 +348,12 @@ class Parser {
     return p + 1;
   }
 
-  // first_special() where the text may end earlier than the step does; its end counts as special.
-  [[nodiscard]] std::ptrdiff_t special_from(const char* p) const {
-    if (end_ - p >= step_bytes) return first_special(p);
+  // specials() where the text may end earlier than the step does; its end counts as special.
+  [[nodiscard]] Mask specials_from(const char* p) const {
+    if (end_ - p >= step_bytes) return specials(p);
     std::array<char, step_bytes> rest{};
     std::copy(p, end_, rest.begin());
-    return first_special(rest.data());
+    return specials(rest.data());
   }
 
   // The length of the character at a special place inside a string; 0 for a quote and a backslash.
@@ -370,27 +377,35 @@ class Parser {
     }
     char* const first = unescaped_ + (start - begin_);
     char* o = std::copy(start, p, first);
-    while (*p != '"') {
-      if (*p == '\\') {
-        p = escape(p, o);
-      } else {
-        const std::size_t length = other_character(p);
-        o = std::copy_n(p, length, o);
-        p += length;
-      }
-      std::ptrdiff_t plain = step_bytes;
-      while (plain == step_bytes && end_ - p >= step_bytes) {
+    // Each step is examined once, however many escapes are in it.
+    const char* step = p;
+    Mask mask = specials_from(step);
+    for (;;) {
+      const char* const special = step + plain_before(mask);
+      if (end_ - p >= step_bytes) {
         std::memcpy(o, p, static_cast<std::size_t>(step_bytes));
-        plain = first_special(p);
-        o += plain;
-        p += plain;
+      } else {
+        std::copy(p, special, o);
       }
-      if (plain == step_bytes) {
-        plain = special_from(p);
-        o = std::copy_n(p, plain, o);
-        p += plain;
+      o += special - p;
+      p = special;
+      if (mask != 0) {
+        if (p == end_) fail(p, "ends inside a string");
+        if (*p == '"') break;
+        if (*p == '\\') {
+          p = escape(p, o);
+        } else {
+          const std::size_t length = other_character(p);
+          o = std::copy_n(p, length, o);
+          p += length;
+        }
+        if (p - step < step_bytes) {
+          mask &= ~Mask{0} << (p - step) * bits_per_byte;  // The rest of the step.
+          continue;
+        }
       }
-      if (p == end_) fail(p, "ends inside a string");
+      step = p;
+      mask = specials_from(step);
     }
     out = {first, static_cast<std::size_t>(o - first)};
     return p + 1;

@@ -123,7 +123,12 @@ class MemoryStore final : public Store {
   }
 
   [[nodiscard]] std::optional<StoreTime> time() const noexcept override {
-    return StoreTime{Time(std::chrono::floor<Millis>(clock_->uptime() + utc_minus_uptime_)), Millis{0}};
+    return time_at(*clock_, clock_->uptime());
+  }
+
+  [[nodiscard]] std::optional<StoreTime> time_at(const Clock& clock, Uptime uptime) const noexcept override {
+    if (&clock != clock_.get()) return time();
+    return StoreTime{Time(std::chrono::floor<Millis>(uptime + utc_minus_uptime_)), Millis{0}};
   }
 
   [[nodiscard]] Capabilities capabilities() const noexcept override {
