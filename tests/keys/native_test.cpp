@@ -54,6 +54,51 @@ TEST(NativeKeys, NamesSortByUtf16) {
 }
 
 // RFC 8785, appendix B.
+// Strings are examined some bytes at a time: an escape, a character outside ASCII and the end of the text are found
+// wherever they lie in such a step.
+TEST(NativeKeys, EscapesAndEndsAtEveryPlace) {
+  struct Part {
+    std::string written;
+    std::string canonical;
+  };
+  const std::vector<Part> parts{{"\\n", "\\n"},       {"\\\"", "\\\""},      {"\\/", "/"},
+                                {"\\u0041", "A"},     {"\\u20ac", "\u20ac"}, {"\\ud83d\\ude00", "\U0001F600"},
+                                {"\u00e9", "\u00e9"}, {"\\\\", "\\\\"}};
+  for (std::size_t before = 0; before < 36; ++before) {
+    for (std::size_t between = 0; between < 20; ++between) {
+      for (const Part& first : parts) {
+        const Part& second = parts[(before + between) % parts.size()];
+        const auto text = [&](const std::string& a, const std::string& b) {
+          return std::string(before, 'p') + a + std::string(between, 'q') + b + "r";
+        };
+        const std::string written = text(first.written, second.written);
+        const std::string canonical = text(first.canonical, second.canonical);
+        ASSERT_EQ(canonical_text("[\"" + written + "\",\"" + written + "\"]"),
+                  "[\"" + canonical + "\",\"" + canonical + "\"]");
+        ASSERT_TRUE(contains(refusal("[\"" + written), "ends inside a string")) << written;
+        ASSERT_TRUE(contains(refusal("[\"" + written + "\x01 and more than a step\"]"), "a control character"))
+            << written;
+        ASSERT_TRUE(contains(refusal("[\"" + written + "\xFF and more than a step\"]"), "invalid UTF-8")) << written;
+      }
+    }
+  }
+}
+
+// Names are told apart by a few bits first, which many share.
+TEST(NativeKeys, FindsEachNameThatOccursTwice) {
+  std::vector<std::string> names{""};
+  for (int i = 0; i < 30; ++i)
+    names.push_back(std::string(i % 3, 'n') + static_cast<char>('a' + i % 26) + std::to_string(i));
+  for (std::size_t count = 1; count <= names.size(); ++count) {
+    std::string members;
+    for (std::size_t i = 0; i < count; ++i) members += "\"" + names[i] + "\":1,";
+    EXPECT_NO_THROW(canonical_text("{" + members.substr(0, members.size() - 1) + "}"));
+    for (std::size_t again = 0; again < count; ++again) {
+      EXPECT_TRUE(contains(refusal("{" + members + "\"" + names[again] + "\":2}"), "occurs twice")) << again;
+    }
+  }
+}
+
 TEST(NativeKeys, NumbersOfRfc8785) {
   const std::vector<std::pair<std::uint64_t, std::string>> table{
       {0x0000000000000000, "0"},

@@ -122,9 +122,7 @@ class MemoryStore final : public Store {
     done(std::move(answer));
   }
 
-  [[nodiscard]] std::optional<StoreTime> time() const noexcept override {
-    return time_at(*clock_, clock_->uptime());
-  }
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return time_at(*clock_, clock_->uptime()); }
 
   [[nodiscard]] std::optional<StoreTime> time_at(const Clock& clock, Uptime uptime) const noexcept override {
     if (&clock != clock_.get()) return time();
