@@ -101,6 +101,8 @@ TEST_F(LoopTest, ItsThreadIsAtHome) {
   loop->run();
   EXPECT_EQ(seen, loop->mailbox());
   EXPECT_EQ(home(), nullptr);
+  Callback<void()> late = [] {};
+  EXPECT_FALSE(loop->mailbox()->bring(late));  // Its thread is no more, though it is still there.
 }
 
 // Two ends of a connection.

@@ -27,6 +27,8 @@ void Loop::start() { spawn(io, sweep()); }
 void Loop::run() {
   const AtHome at_home(mailbox_);
   io.run();
+  // What is brought from now on is run by who brings it: another loop may still wait for what comes of it.
+  mailbox_->close();
 }
 
 Task<void> Loop::sweep() {

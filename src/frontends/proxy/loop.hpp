@@ -48,7 +48,7 @@ class Mailbox final : public Home {
 
   // What is posted until the loop gets to it, it takes at once.
   void post(Callback<void()> handler) { put(handler, true); }
-  // The same for what must not be dropped: if the loop ends first, close() runs it.
+  // The same for what must not be dropped: close() runs what is left.
   bool bring(Callback<void()>& work) override { return put(work, false); }
 
   void close() {
