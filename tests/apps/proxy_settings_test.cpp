@@ -39,6 +39,12 @@ std::vector<std::string> complaints_about(const Given& given) {
   return texts;
 }
 
+TEST(ProxySettings, MethodsAreInCapitals) {
+  EXPECT_THAT(complaints_about(with("methods", {"PUT", "post"})),
+              ElementsAre("--methods: methods has 'post': upper and lower case differ in methods (RFC 9110, section "
+                          "9.1), so write POST"));
+}
+
 TEST(ProxySettings, UsualValuesAreTheLibrarys) {
   const ProxySettings settings = settled(least);
   http::Options rules;

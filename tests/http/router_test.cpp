@@ -86,7 +86,8 @@ TEST(Router, OnePathMayHaveRoutesByMethod) {
   const Router router({{}, {route("/orders", {"POST"}), route("/orders/", {"PUT", "DELETE"})}});
   EXPECT_EQ(router.find("POST", "/orders"), 0U);
   EXPECT_EQ(router.find("DELETE", "/orders"), 1U);
-  EXPECT_EQ(router.find("GET", "/orders"), 0U);  // Passes through by either.
+  EXPECT_EQ(router.find("GET", "/orders"), 0U);     // Passes through by either.
+  EXPECT_EQ(router.find("delete", "/orders"), 1U);  // To be refused by its rules.
 }
 
 std::vector<std::string> faults(const std::vector<Route>& all) {

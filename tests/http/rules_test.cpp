@@ -61,7 +61,8 @@ void expect_problem(const Answer& answer, unsigned status, const std::string& na
 
 TEST(Rules, OnlyTheMethodsThatAreNamedAreProtected) {
   const Rules rules(with_route());
-  for (const std::string_view method : {"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE", "CONNECT", "post", ""}) {
+  for (const std::string_view method :
+       {"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE", "CONNECT", "post ", "POS", ""}) {
     Request request = post("k");
     request.method = method;
     EXPECT_EQ(rules.examine(request).kind, Kind::pass) << method;
@@ -76,6 +77,25 @@ TEST(Rules, OnlyTheMethodsThatAreNamedAreProtected) {
   Options put = with_route();
   put.methods = {"PUT"};
   EXPECT_EQ(Rules(put).examine(post("k")).kind, Kind::pass);
+}
+
+// Some servers take "patch" for PATCH, and ran it each time.
+TEST(Rules, AMethodInAnotherCaseIsRefused) {
+  for (const std::string_view method : {"post", "patch", "Patch", "pOST"}) {
+    for (const std::string_view key : {"k", ""}) {
+      const Rules rules(with_route());
+      Request request = post(key);
+      request.method = method;
+      for (const Examination& found : {rules.examine(request), rules.examine_head(request)}) {
+        EXPECT_EQ(found.kind, Kind::refuse) << method;
+        expect_problem(found.answer, 400, "method-unclear");
+      }
+      Options open = with_route();
+      open.protect = false;
+      EXPECT_EQ(Rules(open).examine(request).kind, Kind::pass) << method;
+      EXPECT_EQ(Rules(open).examine_head(request).kind, Kind::pass) << method;
+    }
+  }
 }
 
 TEST(Rules, ARequestWithoutKeyRunsUnprotectedOrIsRefused) {
@@ -365,7 +385,7 @@ TEST(Rules, EveryProblemIsWellFormed) {
   options.docs_url = "https://docs.example.com/idempotency";
   const Rules rules(options);
   std::set<std::string> names;
-  for (int i = 0; i <= static_cast<int>(Problem::path_unclear); ++i) {
+  for (int i = 0; i <= static_cast<int>(Problem::method_unclear); ++i) {
     const auto problem = static_cast<Problem>(i);
     const Answer answer = rules.problem(problem);
     const json body = json::parse(answer.body);
@@ -388,8 +408,8 @@ TEST(Rules, EveryProblemHasItsSectionInTheDocs) {
   const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::size_t sections = 0;
   for (auto at = page.find("\n### "); at != std::string::npos; at = page.find("\n### ", at + 1)) ++sections;
-  EXPECT_EQ(sections, static_cast<std::size_t>(Problem::path_unclear) + 1);
-  for (int i = 0; i <= static_cast<int>(Problem::path_unclear); ++i) {
+  EXPECT_EQ(sections, static_cast<std::size_t>(Problem::method_unclear) + 1);
+  for (int i = 0; i <= static_cast<int>(Problem::method_unclear); ++i) {
     const auto problem = static_cast<Problem>(i);
     const std::string section =
         "\n### " + std::string(to_string(problem)) + "\n\n" + std::to_string(status_of(problem)) + ". ";
@@ -531,6 +551,11 @@ TEST(Rules, OptionsThatCannotBeAreRefusedByName) {
   for (const Case& c : std::vector<Case>{{[](Options& o) { o.methods = {}; }, "methods"},
                                          {[](Options& o) { o.methods = {"PO ST"}; }, "methods"},
                                          {[](Options& o) { o.methods = {std::string(33, 'P')}; }, "methods"},
+                                         {[](Options& o) {
+                                            o.methods = {"PUT", "Patch"};
+                                          },
+                                          "methods has 'Patch'"},
+                                         {[](Options& o) { o.methods = {"m-search"}; }, "write M-SEARCH"},
                                          {[](Options& o) { o.route = "/a b"; }, "route"},
                                          {[](Options& o) { o.route = std::string(129, 'a'); }, "route"},
                                          {[](Options& o) { o.scope = std::string(129, 'a'); }, "scope"},

@@ -8,7 +8,7 @@ namespace once::http {
 namespace {
 
 // In the order of Problem.
-constexpr std::array<ProblemText, 16> texts{{
+constexpr std::array<ProblemText, 17> texts{{
     {"key-missing", 400, "Idempotency key is missing",
      "This operation needs an idempotency key. Send one that is new for each operation, such as a UUID, and the same "
      "one "
@@ -50,6 +50,9 @@ constexpr std::array<ProblemText, 16> texts{{
     {"path-unclear", 400, "The path can be read in more than one way",
      "Servers differ in what they take it for, and different rules hold for that here. Write it without dot segments, "
      "empty segments, semicolons, backslashes and needless percent-encoding."},
+    {"method-unclear", 400, "The method is not written in capitals",
+     "Upper and lower case differ in methods, and servers differ in whether they mind, so nothing was carried out. "
+     "Write it in capitals, as in PATCH."},
 }};
 
 const ProblemText& text_of(Problem problem) noexcept { return texts[static_cast<std::size_t>(problem)]; }

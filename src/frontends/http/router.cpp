@@ -8,6 +8,7 @@
 
 #include <once/error.hpp>
 
+#include "frontends/http/headers.hpp"
 #include "frontends/http/readings.hpp"
 #include "frontends/http/target.hpp"
 
@@ -137,9 +138,8 @@ std::optional<std::string> crossing(const Pattern& a, const Pattern& b) {
 }
 
 bool shares_a_method(const Options& a, const Options& b) {
-  return !a.protect || !b.protect || std::ranges::any_of(a.methods, [&](const std::string& method) {
-    return std::ranges::find(b.methods, method) != b.methods.end();
-  });
+  return !a.protect || !b.protect ||
+         std::ranges::any_of(a.methods, [&](const std::string& method) { return names_contain(b.methods, method); });
 }
 
 // Whether `literal` may be what `segment` is, if each run of foreign characters in it may be anything.
@@ -290,7 +290,7 @@ class Router::Impl {
 
   [[nodiscard]] bool passes(std::size_t index, std::string_view method) const {
     const Options& own = options(index);
-    return !own.protect || std::ranges::find(own.methods, method) == own.methods.end();
+    return !own.protect || !names_contain(own.methods, method);  // Rules refuse those that differ in case only.
   }
 
   // Equal for rules that do the same to a request with this method.

@@ -29,6 +29,12 @@ constexpr std::size_t cut_route_bytes = 64;
   throw Exception(ErrorKind::misuse, "http::Options::" + what);
 }
 
+std::string in_capitals(std::string text) {
+  std::ranges::transform(text, text.begin(),
+                         [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+  return text;
+}
+
 void check_names(const std::vector<std::string>& names, const char* member) {
   for (const std::string& name : names) {
     if (!is_token(name))
@@ -42,6 +48,10 @@ void check(const Options& options) {
   check_names(options.compare_headers, "compare_headers");
   check_names(options.never_store, "never_store");
   for (const std::string& method : options.methods) {
+    if (const std::string capitals = in_capitals(method); capitals != method) {
+      refuse_option("methods has '" + method +
+                    "': upper and lower case differ in methods (RFC 9110, section 9.1), so " + "write " + capitals);
+    }
     if (method.size() > max_method_bytes)
       refuse_option("methods has one that is longer than 32 bytes: '" + method + "'");
   }
@@ -185,8 +195,14 @@ struct Rules::Parts {
     return out;
   }
 
-  [[nodiscard]] bool is_ours(std::string_view method) const noexcept {
-    return options.protect && std::ranges::find(options.methods, method) != options.methods.end();
+  // What is to be said of a request for its method alone. Nothing: it is one of those that are protected.
+  [[nodiscard]] std::optional<Examination> verdict(std::string_view method) const {
+    if (options.protect && std::ranges::find(options.methods, method) != options.methods.end()) return std::nullopt;
+    // To some servers "patch" is PATCH, and to others it is nothing.
+    if (options.protect && names_contain(options.methods, method)) return refused(Problem::method_unclear);
+    Examination out;
+    out.kind = Examination::Kind::pass;
+    return out;
   }
 
   [[nodiscard]] ClientKey header_key(const Request& request) const {
@@ -271,10 +287,7 @@ const Options& Rules::options() const noexcept { return parts_->options; }
 Examination Rules::examine_head(const Request& request) const {
   const Parts& parts = *parts_;
   Examination out;
-  if (!parts.is_ours(request.method)) {
-    out.kind = Examination::Kind::pass;
-    return out;
-  }
+  if (auto end = parts.verdict(request.method)) return std::move(*end);
   if (!parts.field) {
     if (auto end = parts.verdict(parts.header_key(request))) return std::move(*end);
   }
@@ -286,10 +299,7 @@ Examination Rules::examine_head(const Request& request) const {
 Examination Rules::examine(const Request& request) const {
   const Parts& parts = *parts_;
   Examination out;
-  if (!parts.is_ours(request.method)) {
-    out.kind = Examination::Kind::pass;
-    return out;
-  }
+  if (auto end = parts.verdict(request.method)) return std::move(*end);
   const bool too_large = request.body.size() > parts.options.max_body_bytes;
   ClientKey key;
   if (parts.field) {

@@ -39,7 +39,9 @@ std::string_view to_string(Fate fate) noexcept;
 struct Options {
   bool protect = true;  // false: all requests pass through unprotected and untouched, whatever else is said here.
 
-  // Requests with other methods pass through unprotected and untouched.
+  // Requests with other methods pass through unprotected and untouched. In capitals: upper and lower case differ
+  // (RFC 9110, section 9.1). As some servers mind and some do not, one that is written otherwise ("patch", as fetch()
+  // of browsers sends it on request) is 400 method-unclear.
   std::vector<std::string> methods{"POST", "PATCH"};
 
   // Names the operation: a key lives in scope, method, route and principal. Empty: the path of the request, so that
@@ -120,6 +122,7 @@ enum class Problem : std::uint8_t {
   claim_lost,         // 409, Retry-After
   not_recorded,       // 503, Retry-After
   path_unclear,       // 400, of a Router
+  method_unclear,     // 400
 };
 
 std::string_view to_string(Problem problem) noexcept;  // "key-missing" …
