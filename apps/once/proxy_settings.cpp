@@ -320,7 +320,7 @@ std::vector<Setting> table() {
           "502, 504, a lost connection, a crash: hold (unknown: nobody runs it again) or takeover"),
       choice<&Policy::on_store_down, OnStoreDown>(
           "on-store-down", {{"refuse", OnStoreDown::refuse}, {"run", OnStoreDown::run_unprotected}},
-          "The store cannot be used: refuse with 503, or run without protection"),
+          "The store does not answer: refuse with 503, or run without protection"),
       choice<&Policy::on_unrecorded, OnUnrecorded>(
           "on-unrecorded", {{"return", OnUnrecorded::return_result}, {"fail", OnUnrecorded::raise}},
           "The answer cannot be stored: return it all the same, or fail with 503"),

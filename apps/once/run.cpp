@@ -625,7 +625,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
       ->check(one_of({"replay", "execute"}))
       ->capture_default_str();
   run->add_option("--on-store-down", options->on_store_down,
-                  "The store cannot be used: refuse to run, or run without protection")
+                  "The store does not answer: refuse to run, or run without protection")
       ->check(one_of({"refuse", "run"}))
       ->capture_default_str();
   run->add_option("--on-lost", options->on_lost,

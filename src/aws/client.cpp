@@ -31,7 +31,8 @@ enum class Remedy : std::uint8_t {
   slow_down,
   clock,        // The signature's time is off.
   signature,    // It is wrong. Its time may be the reason, as DynamoDB has no code of its own for that.
-  credentials,  // They have expired or are unknown: there may be newer ones.
+  expired,      // The credentials: there may be newer ones, if not now then later.
+  credentials,  // They are unknown: there may be newer ones.
   permission,
 };
 
@@ -58,8 +59,8 @@ constexpr std::array known_codes = std::to_array<KnownCode>({
     {"InvalidSignatureException", Remedy::signature},
     {"SignatureDoesNotMatch", Remedy::signature},
     {"AuthFailure", Remedy::signature},
-    {"ExpiredTokenException", Remedy::credentials},
-    {"ExpiredToken", Remedy::credentials},
+    {"ExpiredTokenException", Remedy::expired},
+    {"ExpiredToken", Remedy::expired},
     {"UnrecognizedClientException", Remedy::credentials},
     {"InvalidClientTokenId", Remedy::credentials},
     {"InvalidAccessKeyId", Remedy::credentials},
@@ -266,8 +267,10 @@ class Core : public std::enable_shared_from_this<Core> {
           return correct_clock(operation, date, Millis{1'000}, said);
         case Remedy::signature:
           return correct_clock(operation, date, tolerable_skew, said);
+        case Remedy::expired:
+          return renew_credentials(operation, said, ErrorKind::unavailable);
         case Remedy::credentials:
-          return renew_credentials(operation, said);
+          return renew_credentials(operation, said, ErrorKind::misuse);
         case Remedy::permission:
           return refused(operation, said);
         case Remedy::none:
@@ -338,7 +341,8 @@ class Core : public std::enable_shared_from_this<Core> {
     authorize(operation);
   }
 
-  void renew_credentials(const OperationPtr& operation, const std::string& said) {
+  // `kind`: of the failure, if there are no others.
+  void renew_credentials(const OperationPtr& operation, const std::string& said, ErrorKind kind) {
     std::shared_ptr<CredentialsProvider> provider;
     {
       const std::lock_guard lock(mutex_);
@@ -347,23 +351,24 @@ class Core : public std::enable_shared_from_this<Core> {
     }
     const auto old = operation->credentials;
     provider->reject(*old);
-    if (operation->credentials_renewed) return refused(operation, said);
+    if (operation->credentials_renewed) return refused(operation, said, kind);
     operation->credentials_renewed = true;
-    provider->get([self = shared_from_this(), operation, old, said](CredentialsAnswer answer) {
+    provider->get([self = shared_from_this(), operation, old, said, kind](CredentialsAnswer answer) {
       if (!answer.credentials) {
-        return self->fail(operation, answer.error.kind, said + ". No other credentials: " + answer.error.message);
+        const ErrorKind either = kind == ErrorKind::unavailable ? kind : answer.error.kind;
+        return self->fail(operation, either, said + ". No other credentials: " + answer.error.message);
       }
       if (answer.credentials->access_key_id == old->access_key_id &&
           answer.credentials->secret_access_key == old->secret_access_key &&
           answer.credentials->session_token == old->session_token) {
-        return self->refused(operation, said);
+        return self->refused(operation, said, kind);
       }
       self->send(operation, std::move(answer));
     });
   }
 
-  void refused(const OperationPtr& operation, const std::string& said) {
-    fail(operation, ErrorKind::misuse,
+  void refused(const OperationPtr& operation, const std::string& said, ErrorKind kind = ErrorKind::misuse) {
+    fail(operation, kind,
          said + " (region " + options.region + ", credentials from " + operation->credentials->source +
              ", access key " + operation->credentials->access_key_id + ")");
   }

@@ -57,6 +57,8 @@ std::string_view to_string(Fault::Kind kind) noexcept {
       return "none";
     case Fault::Kind::unavailable:
       return "unavailable";
+    case Fault::Kind::forbidden:
+      return "forbidden";
     case Fault::Kind::lost_before:
       return "lost_before";
     case Fault::Kind::lost_after:
@@ -228,6 +230,9 @@ class FaultyStore::State : public std::enable_shared_from_this<State> {
       case Fault::Kind::unavailable:
         return answer_later(operation,
                             error_answer<T>(ErrorKind::unavailable, "the store cannot be reached; nothing was done"));
+      case Fault::Kind::forbidden:
+        return answer_later(operation,
+                            error_answer<T>(ErrorKind::misuse, "the store may not be used; nothing was done"));
       case Fault::Kind::lost_before:
         return answer_later(operation, operation->lost_answer());
       case Fault::Kind::lost_after:

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -539,7 +540,15 @@ TEST(Rules, TheAnswerToEachBegin) {
   expect_problem(answer(Begin::Kind::error, ErrorKind::in_doubt), 503, "store-unavailable");
   EXPECT_THAT(values(answer(Begin::Kind::error), "Retry-After"), ElementsAre("5"));
   expect_problem(answer(Begin::Kind::error, ErrorKind::corrupt), 500, "record-unreadable");
-  expect_problem(answer(Begin::Kind::error, ErrorKind::misuse), 500, "record-unreadable");
+  expect_problem(answer(Begin::Kind::error, ErrorKind::misuse), 503, "store-unavailable");
+  EXPECT_THAT(values(answer(Begin::Kind::error, ErrorKind::misuse), "Retry-After"), ElementsAre("5"));
+  Begin begin;  // Its result lies where it cannot be had.
+  begin.kind = Begin::Kind::error;
+  begin.error.kind = ErrorKind::misuse;
+  begin.record = std::make_shared<const Record>();
+  expect_problem(rules.answer_for(begin), 500, "record-unreadable");
+  begin.error.kind = ErrorKind::unavailable;
+  expect_problem(rules.answer_for(begin), 503, "store-unavailable");
   EXPECT_THROW(answer(Begin::Kind::claimed), Exception);
 }
 

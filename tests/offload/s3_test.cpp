@@ -354,8 +354,11 @@ TEST_F(S3Test, ExpiredCredentialsAreRenewedOnce) {
   EXPECT_THAT(std::string(header(bucket->seen.at(1), "Authorization")), HasSubstr("Credential=AKID1/"));
   bucket->fail(error(400, "ExpiredToken"));
   bucket->fail(error(400, "ExpiredToken"));
-  EXPECT_EQ(put(*s3, "bytes").error->kind, ErrorKind::misuse);
+  EXPECT_EQ(put(*s3, "bytes").error->kind, ErrorKind::unavailable);
   EXPECT_EQ(provider->rejected, 2);
+  bucket->fail(error(403, "InvalidAccessKeyId"));
+  bucket->fail(error(403, "InvalidAccessKeyId"));
+  EXPECT_EQ(put(*s3, "bytes").error->kind, ErrorKind::misuse);
 }
 
 TEST_F(S3Test, NoLocationLeadsOutOfIt) {

@@ -73,7 +73,8 @@ struct ClientCounts {
 //   would have to wait beyond its total_timeout fails at once (unavailable).
 // - In the child of a fork calls fail (misuse): make another client there.
 // - Every other answer is the reply as it came, but for 5xx (an error, in_doubt), and refusals of the signature or the
-//   credentials and AccessDenied: these are errors (misuse) that say which endpoint and whose credentials.
+//   credentials and AccessDenied: these are errors (misuse) that say which endpoint and whose credentials. So is one
+//   for credentials that have expired, but unavailable: there may be new ones any time.
 class Client : public Transport {
  public:
   [[nodiscard]] virtual ClientCounts counts() const noexcept = 0;

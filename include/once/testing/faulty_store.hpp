@@ -35,6 +35,7 @@ struct Fault {
   enum class Kind : std::uint8_t {
     none,
     unavailable,  // Not carried out; answered with ErrorKind::unavailable.
+    forbidden,    // Not carried out; answered with ErrorKind::misuse, as by a service that the caller may not use.
     lost_before,  // Not carried out; a write is answered with in_doubt, everything else with unavailable.
     lost_after,   // Carried out; answered as lost_before.
     resent,       // Carried out twice; answered with the second answer, as a client does that sent again by itself.

@@ -29,7 +29,7 @@ constexpr std::array<ProblemText, 17> texts{{
      "It was started, and whether it took effect is not known. It is not carried out again until somebody has decided; "
      "contact the service with the idempotency key."},
     {"store-unavailable", 503, "Requests cannot be protected at the moment",
-     "The store of idempotency keys does not answer, so nothing was carried out. Send the same request again after the "
+     "The store of idempotency keys cannot be used, so nothing was carried out. Send the same request again after the "
      "time in Retry-After."},
     {"record-unreadable", 500, "The record of this idempotency key cannot be read",
      "Nothing was carried out by this request. Contact the service with the idempotency key."},

@@ -369,8 +369,11 @@ Answer Rules::answer_for(const Begin& begin) const {
     case Begin::Kind::error:
       break;
   }
-  const bool passing = begin.error.kind == ErrorKind::unavailable || begin.error.kind == ErrorKind::in_doubt;
-  return problem(passing ? Problem::store_unavailable : Problem::record_unreadable);
+  // A store that refuses (whose credentials may not, that has no table) told nothing of this key, and a retry may run
+  // when an operator has put that right.
+  const bool unreadable =
+      begin.error.kind == ErrorKind::corrupt || (begin.error.kind == ErrorKind::misuse && begin.record != nullptr);
+  return problem(unreadable ? Problem::record_unreadable : Problem::store_unavailable);
 }
 
 Answer Rules::replay(const Record& record) const {

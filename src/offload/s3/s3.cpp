@@ -237,7 +237,9 @@ class S3Offload final : public Offload, public std::enable_shared_from_this<S3Of
                                            "record?"}});
       }
     }
-    fail(*task, ErrorKind::misuse, advice(*task, status, code, answer));
+    // There may be new credentials any time.
+    fail(*task, code == "ExpiredToken" ? ErrorKind::unavailable : ErrorKind::misuse,
+         advice(*task, status, code, answer));
   }
 
   // Sends again at once, after what was wrong was put right. Each thing is repaired once, so this ends.
