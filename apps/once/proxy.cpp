@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,6 +15,7 @@
 
 #include <once/error.hpp>
 #include <once/frontends/proxy.hpp>
+#include <once/platform/system.hpp>
 
 #include "access.hpp"
 #include "access_log.hpp"
@@ -23,16 +26,20 @@
 #include "proxy_file.hpp"
 #include "proxy_settings.hpp"
 #include "report.hpp"
+#include "store_notices.hpp"
 #include "text.hpp"
 
 namespace once::cli {
 
 namespace {
 
-// Without a place for what is large, the record is that place, as far as the store lets it.
-http::Routes with_records_for(http::Routes rules, bool has_offload) {
+// Without a place for what is large, the record is that place, as far as the store lets it: with a head, which is
+// stored in less than it was sent in, and the first line.
+http::Routes with_records_for(http::Routes rules, bool has_offload, std::size_t max_head_bytes) {
   const auto keep = [&](http::Options& options) {
-    if (!has_offload) options.policy->max_inline_bytes = options.max_answer_bytes;
+    constexpr std::size_t first_line = 64;
+    const std::size_t body = options.max_answer_bytes;
+    if (!has_offload) options.policy->max_inline_bytes = std::max(body, body + max_head_bytes + first_line);
   };
   keep(rules.otherwise);
   for (http::Route& route : rules.routes) keep(route.options);
@@ -118,14 +125,15 @@ int check_settings(const ProxyCommand& command) {
 // before, and the rules too, which come last.
 class Reloading {
  public:
+  // `complete`: what is done to rules before they are used.
   Reloading(const ProxyCommand& command, Given given, proxy::Proxy& proxy, AdminToken& token, AccessLog& log,
-            bool has_offload)
+            std::function<http::Routes(http::Routes)> complete)
       : command_(command),
         given_(std::move(given)),
         proxy_(proxy),
         token_(token),
         log_(log),
-        has_offload_(has_offload) {}
+        complete_(std::move(complete)) {}
 
   static void tell(const proxy::UpstreamChange& change) {
     if (change.added.empty() && change.removed.empty()) return;
@@ -154,7 +162,7 @@ class Reloading {
       proxy_.reload_certificates();
       log_.reopen(reading.settings.access_log);
       tell(proxy_.set_upstreams(reading.settings.proxy.upstreams));
-      proxy_.set_rules(with_records_for(reading.settings.rules, has_offload_));
+      proxy_.set_rules(complete_(reading.settings.rules));
     } catch (const Exception& error) {
       say("not reloaded, the rules stay as they are: " + std::string(error.what()));
       return false;
@@ -173,7 +181,7 @@ class Reloading {
   proxy::Proxy& proxy_;
   AdminToken& token_;
   AccessLog& log_;
-  const bool has_offload_;
+  const std::function<http::Routes(http::Routes)> complete_;
 };
 
 int run_proxy(const ProxyCommand& command) {
@@ -192,14 +200,19 @@ int run_proxy(const ProxyCommand& command) {
     operators.answer_later(request, std::move(done));
   };
   const auto metrics = settings.proxy.metrics = std::make_shared<proxy::Metrics>();
-  Engine engine({.store = access.store,
-                 .observer = [metrics](const Event& event) { metrics->count(event); },
-                 .offload = access.offload});
-  auto proxy = std::make_unique<proxy::Proxy>(engine, with_records_for(settings.rules, access.offload != nullptr),
-                                              std::move(settings.proxy));
+  const auto notices = std::make_shared<StoreNotices>(system_clock(), settings.proxy.on_notice);
+  const auto observe = [metrics, notices](const Event& event) {
+    metrics->count(event);
+    notices->tell(event);
+  };
+  Engine engine({.store = access.store, .observer = observe, .offload = access.offload});
+  const auto complete = [has_offload = access.offload != nullptr, head = settings.proxy.max_head_bytes](auto rules) {
+    return with_records_for(std::move(rules), has_offload, head);
+  };
+  auto proxy = std::make_unique<proxy::Proxy>(engine, complete(settings.rules), std::move(settings.proxy));
   say("listening on port " + std::to_string(proxy->port()) + ", for " + settings.upstream_urls);
   if (proxy->admin_port() != 0) say("operators on port " + std::to_string(proxy->admin_port()));
-  Reloading reloading(command, std::move(given), *proxy, token, log, access.offload != nullptr);
+  Reloading reloading(command, std::move(given), *proxy, token, log, complete);
   int signal = 0;
   while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) metrics->count_reload(reloading.reload(settings.drain));
   say("ending: no new connections, up to " + show_duration(settings.drain) + " for " +

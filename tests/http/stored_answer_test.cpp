@@ -83,14 +83,13 @@ TEST(StoredAnswer, LinesThatWouldSplitAnAnswerAreNotStored) {
 
 TEST(StoredAnswer, OverTheLimitATombstoneIsLeft) {
   Answer answer = text_answer(201, std::string(1000, 'x'), {{"Location", "/charges/7"}});
-  const std::size_t whole = bytes(answer).size();
-  EXPECT_EQ(encode_answer(answer, whole).bytes.size(), whole);
-  const Result result = encode_answer(answer, whole - 1);
+  EXPECT_EQ(encode_answer(answer, 1000).bytes, bytes(answer)) << "the head does not count";
+  const Result result = encode_answer(answer, 999);
   EXPECT_EQ(result.bytes, "once-http/1 201 dropped 1000\nLocation: /charges/7\n\n");
   const StoredAnswer stored = decode_answer(result.bytes);
   EXPECT_EQ(stored.dropped_bytes, 1000U);
   EXPECT_EQ(stored.answer.body, "");
-  EXPECT_EQ(decode_answer(encode_answer(answer, 0).bytes), stored) << "the head alone may be over the limit as well";
+  EXPECT_EQ(decode_answer(encode_answer(answer, 0).bytes), stored);
   EXPECT_EQ(encode_tombstone(answer, 0).bytes, "once-http/1 201 dropped 0\nLocation: /charges/7\n\n");
 }
 

@@ -222,6 +222,72 @@ TEST_F(ProxyTest, AnswersOverTheLimitGoThroughOnceAndLeaveATombstone) {
   }
 }
 
+TEST_F(ProxyTest, TheLimitOfAnswersIsForTheirBodies) {
+  rules.max_answer_bytes = 2'000;
+  const std::string body(2'000, 'b');
+  start([&](Line& line) {
+    while (auto request = line.read_request()) {
+      got(std::move(*request));
+      line.write(answer_text("201 Created", body, "X-Long: " + std::string(3'000, 'x') + "\r\n"));
+    }
+  });
+  EXPECT_EQ(ask(post("k")).status(), 201U);
+  EXPECT_EQ(logged(0).fate, "stored");
+  const Message again = ask(post("k"));
+  EXPECT_EQ(again.status(), 201U);
+  EXPECT_TRUE(again.body == body);
+}
+
+// Whatever the proxy's own limit says.
+TEST_F(ProxyTest, AnAnswerThatNoRecordHasRoomForLeavesATombstone) {
+  rules.policy->max_inline_bytes = 100;
+  start([&](Line& line) {
+    while (auto request = line.read_request()) {
+      got(std::move(*request));
+      std::string unlike;  // Cannot be made smaller.
+      for (unsigned i = 0, at = 1; i < 500; ++i, at = at * 1'103'515'245U + 12'345U)
+        unlike += static_cast<char>('0' + (at >> 16U) % 64);
+      line.write(answer_text("201 Created", unlike));
+    }
+  });
+  const Message first = ask(post("k"));
+  EXPECT_EQ(first.status(), 201U);
+  EXPECT_EQ(first.body.size(), 500U);
+  EXPECT_EQ(logged(0).fate, "tombstone");
+  EXPECT_EQ(ask(post("k")).status(), 410U);
+  EXPECT_EQ(runs(), 1U);
+}
+
+// 304 tells the length of what it is not (RFC 9110, section 15.4.5).
+TEST_F(ProxyTest, AnAnswerWithoutABodyIsNotTooLarge) {
+  rules.max_answer_bytes = 2'000;
+  start([&](Line& line) {
+    while (auto request = line.read_request()) {
+      got(std::move(*request));
+      line.write("HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nContent-Length: 1000000\r\n\r\n");
+    }
+  });
+  EXPECT_EQ(ask(post("k")).status(), 304U);
+  EXPECT_EQ(logged(0).fate, "stored");
+  const Message again = ask(post("k"));
+  EXPECT_EQ(again.status(), 304U);
+  EXPECT_EQ(again.header("ETag"), "\"a\"");
+  EXPECT_EQ(runs(), 1U);
+}
+
+TEST_F(ProxyTest, AStoreThatRefusesIsNoRecordThatCannotBeRead) {
+  rules.policy->on_store_down = OnStoreDown::run_unprotected;  // It is not down.
+  store->set_plan([](const once::testing::StoreCall&) {
+    return once::testing::Fault{.kind = once::testing::Fault::Kind::forbidden};
+  });
+  start(counting());
+  const Message refused = ask(post("k"));
+  EXPECT_EQ(refused.status(), 503U);
+  EXPECT_THAT(refused.body, HasSubstr("store-unavailable"));
+  EXPECT_EQ(refused.header("Retry-After"), "5");
+  EXPECT_EQ(runs(), 0U);
+}
+
 TEST_F(ProxyTest, AStoreThatIsDownRefusesOrRunsUnprotected) {
   store->set_plan([](const once::testing::StoreCall&) {
     return once::testing::Fault{.kind = once::testing::Fault::Kind::unavailable};

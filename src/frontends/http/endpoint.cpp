@@ -130,18 +130,24 @@ class Execution::State {
 
   [[nodiscard]] const Rules& rules() const noexcept { return *rules_; }
 
-  using Instead = Callback<void(std::optional<Answer>)>;
+  struct Ended {
+    std::optional<Answer> instead;  // What the client gets in place of the answer that was finished with.
+    bool dropped = false;           // No record had room for that.
+  };
 
   // Ends `self`. The completion has it then, and may be over before the claim's method returns: the claim stays here.
-  static void end(std::unique_ptr<State> self, End end, Result result, std::string_view reason, Instead done) {
-    if (!self->claim_) return done(std::nullopt);
+  static void end(std::unique_ptr<State> self, End end, Result result, std::string_view reason,
+                  Callback<void(Ended)> done) {
+    if (!self->claim_) return done({});
     if (end == End::lapse) {
       self.reset();  // Whoever comes when the lease has run out takes it over.
-      return done(std::nullopt);
+      return done({});
     }
     Claim claim = std::move(self->claim_);
     auto on_end = [self = std::move(self), end, done = std::move(done)](Finish finish) mutable {
-      done(self->instead(end, std::move(finish)));
+      const bool dropped = end == End::store && finish.kind == Finish::Kind::recorded && finish.record != nullptr &&
+                           finish.record->result.placement == Placement::dropped;
+      done({self->instead(end, std::move(finish)), dropped});
     };
     switch (end) {
       case End::store:
@@ -156,13 +162,21 @@ class Execution::State {
 
   // finish() with an answer that is at hand.
   static void end_with(std::unique_ptr<State> self, End end, Answer answer, std::string_view reason,
-                       Callback<void(Answer)> done) {
+                       Callback<void(Finished)> done) {
     Result result;
-    if (self->claim_ && end == End::store) result = self->rules_->encode(answer);
+    const bool is_stored = self->claim_ && end == End::store;
+    const bool is_over = is_stored && answer.body.size() > self->rules_->options().max_answer_bytes;
+    if (is_stored) result = self->rules_->encode(answer);
     State::end(std::move(self), end, std::move(result), reason,
-               [answer = std::move(answer), done = std::move(done)](std::optional<Answer> instead) mutable {
-                 done(instead ? std::move(*instead) : std::move(answer));
+               [answer = std::move(answer), done = std::move(done), is_over](Ended ended) mutable {
+                 const bool is_tombstone = ended.dropped || (is_over && !ended.instead);
+                 done({ended.instead ? std::move(*ended.instead) : std::move(answer), is_tombstone});
                });
+  }
+
+  // For those who want the answer alone.
+  static Callback<void(Finished)> answer_only(Callback<void(Answer)> done) {
+    return [done = std::move(done)](Finished finished) mutable { done(std::move(finished.answer)); };
   }
 
  private:
@@ -215,6 +229,10 @@ void Execution::finish(Answer answer, Callback<void(Answer)> done) {
 }
 
 void Execution::finish(Answer answer, Fate fate, Callback<void(Answer)> done) {
+  finish_told(std::move(answer), fate, State::answer_only(std::move(done)));
+}
+
+void Execution::finish_told(Answer answer, Fate fate, Callback<void(Finished)> done) {
   if (answer.status < 100 || answer.status > 599) fate = Fate::ambiguous;
   const End end = state_->end_of(fate);
   const std::string reason = "answered " + std::to_string(answer.status);
@@ -226,13 +244,14 @@ void Execution::finish_streamed(const Answer& head, std::uint64_t body_bytes,
   const End end = state_->end_of(state_->fate_of(head.status));
   Result result;
   if (end == End::store) result = state_->rules().encode_tombstone(head, body_bytes);
-  State::end(std::move(state_), end, std::move(result), "answered " + std::to_string(head.status), std::move(done));
+  State::end(std::move(state_), end, std::move(result), "answered " + std::to_string(head.status),
+             [done = std::move(done)](State::Ended ended) mutable { done(std::move(ended.instead)); });
 }
 
 void Execution::finish_thrown(const std::exception_ptr& error, Callback<void(Answer)> done) {
   const End end = state_->end_of(error);
   Answer answer = state_->rules().problem(Problem::handler_failed);
-  State::end_with(std::move(state_), end, std::move(answer), text_of(error), std::move(done));
+  State::end_with(std::move(state_), end, std::move(answer), text_of(error), State::answer_only(std::move(done)));
 }
 
 Answer Execution::finish(Answer answer) {

@@ -142,15 +142,14 @@ std::string to_bytes(const StoredAnswer& stored) {
   return out;
 }
 
-Result encode_answer(const Answer& answer, std::size_t max_bytes, std::span<const std::string> never) {
+Result encode_answer(const Answer& answer, std::size_t max_body_bytes, std::span<const std::string> never) {
   Storable lines = storable(answer.headers, never);
   const Head head = head_of(answer, lines);
-  std::string out = head_bytes(head, false, answer.body.size(), std::min(answer.body.size(), max_bytes));
-  if (out.size() <= max_bytes && answer.body.size() <= max_bytes - out.size()) {
-    out += answer.body;
-    return to_result(std::move(out));
-  }
-  return to_result(head_bytes(head, true, answer.body.size(), 0));
+  const std::string& body = answer.body;
+  if (body.size() > max_body_bytes) return to_result(head_bytes(head, true, body.size(), 0));
+  std::string out = head_bytes(head, false, body.size(), body.size());
+  out += body;
+  return to_result(std::move(out));
 }
 
 Result encode_tombstone(const Answer& head, std::uint64_t body_bytes, std::span<const std::string> never) {

@@ -103,7 +103,8 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
   served_.upstream_status = answer.status;
   const http::Rules& rules = endpoint_->rules();
   const std::size_t limit = rules.options().max_answer_bytes;
-  const std::uint64_t told = is_head() ? 0 : exchange.answer().content_length().value_or(0);
+  // What has no body may tell the length of one all the same (RFC 9110, section 8.6).
+  const std::uint64_t told = exchange.answer().is_done() ? 0 : exchange.answer().content_length().value_or(0);
   const auto fits = [&] { return told <= limit && answer.body.size() <= limit; };
   Piece piece;
   while (fits() && piece.trouble == Piece::End::none && !exchange.answer().is_done()) {
@@ -133,12 +134,12 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
   } else if (!exchange.join_now()) {
     co_await exchange.join();
   }
-  served_.fate = word_of(fate);
-  Pending<Answer> finished(loop_);
-  execution.finish(std::move(answer), fate, finished.callback());
+  Pending<http::Finished> finished(loop_);
+  execution.finish_told(std::move(answer), fate, finished.callback());
   if (!finished.is_there()) co_await finished.wait();
-  const Answer given = finished.take();
-  co_return co_await send(given, wants_more());
+  const http::Finished given = finished.take();
+  served_.fate = given.left_tombstone ? "tombstone" : word_of(fate);
+  co_return co_await send(given.answer, wants_more());
 }
 
 }  // namespace once::proxy

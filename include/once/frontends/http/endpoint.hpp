@@ -31,6 +31,12 @@
 
 namespace once::http {
 
+// What finish_told() has come to.
+struct Finished {
+  Answer answer;                // What the client is to be sent.
+  bool left_tombstone = false;  // The answer was too large to be kept, for Options or for the store.
+};
+
 // The right to run one request, and the duty to end it by one of the finishes. Movable; an empty one, and one that was
 // finished, may only be tested, assigned to or destroyed. Methods may be called from any thread, one at a time.
 //
@@ -70,10 +76,11 @@ class Execution {
 
   // What becomes of the claim is told by the status (Rules::fate_of), or by who knows better: a proxy that could not
   // connect knows that nothing was done (release), one whose connection broke does not (ambiguous). A status outside
-  // 100 to 599 is ambiguous, whatever is said. An answer over Options::max_answer_bytes leaves a tombstone.
+  // 100 to 599 is ambiguous, whatever is said. A body over Options::max_answer_bytes leaves a tombstone.
   void finish(Answer answer, Callback<void(Answer)> done);
   void finish(Answer answer, Fate fate, Callback<void(Answer)> done);
-  [[nodiscard]] Answer finish(Answer answer);  // These two block. Not from a completion.
+  void finish_told(Answer answer, Fate fate, Callback<void(Finished)> done);  // For those who log what became of it.
+  [[nodiscard]] Answer finish(Answer answer);                                 // These two block. Not from a completion.
   [[nodiscard]] Answer finish(Answer answer, Fate fate);
 
   // For an answer whose body goes straight to the client, because it is too large or made on the way: what is stored is

@@ -64,9 +64,8 @@ struct Options {
   bool compare_query = true;
   bool compare_body = true;  // Byte by byte.
 
-  std::size_t max_body_bytes = std::size_t{1024} * 1024;  // Of a request with a key. Longer ones: 413.
-  std::size_t max_answer_bytes =
-      std::size_t{1024} * 1024;  // As stored, with headers. Of longer ones a tombstone stays.
+  std::size_t max_body_bytes = std::size_t{1024} * 1024;    // Of a request with a key. Longer ones: 413.
+  std::size_t max_answer_bytes = std::size_t{1024} * 1024;  // Of an answer's body. Of longer ones a tombstone stays.
 
   // What becomes of an operation that may have acted or not: its answer was 502 or 504, its handler threw, the process
   // died. hold: nobody runs it again, retries get 409 until somebody decides (`once resolve`). takeover: a retry runs

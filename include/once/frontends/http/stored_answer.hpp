@@ -39,9 +39,9 @@ struct StoredAnswer {
   friend bool operator==(const StoredAnswer&, const StoredAnswer&) = default;
 };
 
-// `never`: names of further headers not to store. Over `max_bytes` in this form, the body is dropped.
+// `never`: names of further headers not to store. A body of more than `max_body_bytes` is dropped.
 // Throws Exception(misuse) for a status outside 100 to 599.
-Result encode_answer(const Answer& answer, std::size_t max_bytes, std::span<const std::string> never = {});
+Result encode_answer(const Answer& answer, std::size_t max_body_bytes, std::span<const std::string> never = {});
 
 // A tombstone of an answer whose body is not at hand, or not to be kept. `body_bytes`: 0 if it is not known.
 Result encode_tombstone(const Answer& head, std::uint64_t body_bytes, std::span<const std::string> never = {});
