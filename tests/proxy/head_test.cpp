@@ -106,6 +106,29 @@ TEST_F(ReadRequest, SaysWhatIsWrong) {
   EXPECT_TRUE(head.headers.empty());
 }
 
+TEST(HasLookAlike, FindsWhatServersTakeForAnother) {
+  http::Options rules;
+  rules.principal_headers = {"Authorization", "X-Tenant"};
+  rules.compare_headers = {"X_Odd-One"};
+  const auto has = [&](std::string_view name) { return has_look_alike({{"Host", "a"}, {name, "b"}}, rules); };
+  for (const char* const name :
+       {"X_Forwarded_Proto", "x-forwarded_for", "X_FORWARDED-HOST", "X.Forwarded.Proto", "X_Forwarded_",
+        "Idempotency_Key", "idempotency.key", "X_Tenant", "x-odd_one", "Content_Length", "transfer_encoding"}) {
+    EXPECT_TRUE(has(name)) << name;
+  }
+  for (const char* const name :
+       {"X-Forwarded-Proto", "x-forwarded-for", "Idempotency-Key", "IDEMPOTENCY-KEY", "X-Tenant", "X_Odd-One",
+        "Content-Length", "X", "_", "X_Forwarded", "XxForwardedxProto", "Idempotency_Kex", "IdempotencyyKey",
+        "X_Tenants", "My_Own", "Authorization"}) {
+    EXPECT_FALSE(has(name)) << name;
+  }
+  rules.key_field = "id";
+  EXPECT_FALSE(has("Idempotency_Key"));
+  rules.protect = false;
+  EXPECT_FALSE(has("X_Tenant"));
+  EXPECT_TRUE(has("X_Forwarded_For"));
+}
+
 TEST(WriteRequestHead, DropsWhatIsOfTheConnectionAndAppendsItself) {
   const RequestHead head = request("/a", {{"Host", "shop"},
                                           {"Connection", "keep-alive, X-Hop, Host"},

@@ -84,6 +84,22 @@ TEST_F(ProxyTest, MalformedHeadsAreRefused) {
   EXPECT_EQ(upstream->connections(), 0U);
 }
 
+TEST_F(ProxyTest, HeadersThatServersTakeForOthersAreRefused) {
+  start(counting());
+  std::size_t at = 0;
+  for (const std::string header :
+       {"X_Forwarded_Proto: https\r\n", "Idempotency_Key: k\r\n", "idempotency-key_: k\r\n"}) {
+    for (const std::string& request : {post("", "a", header), post("k" + header.substr(0, 1), "a", header)}) {
+      const bool is_other = header.starts_with("idempotency-key_");
+      const Message answer = ask(request);
+      EXPECT_EQ(answer.status(), is_other ? 201U : 400U) << header;
+      EXPECT_EQ(answer.body.find("malformed-request") != std::string::npos, !is_other);
+      EXPECT_EQ(logged(at++).outcome == Outcome::refused, !is_other);
+    }
+  }
+  EXPECT_EQ(runs(), 2U);
+}
+
 TEST_F(ProxyTest, MalformedChunksAreRefused) {
   start(counting());
   const std::vector<std::string> bodies{"zz\r\n",

@@ -54,6 +54,22 @@ bool has_prefix(std::string_view name, std::string_view prefix) {
   return same_name(name.substr(0, prefix.size()), prefix);
 }
 
+// Equal but for characters in the same places that are neither letters nor digits.
+bool is_look_alike(std::string_view name, std::string_view of) {
+  if (name.size() != of.size()) return false;
+  const auto lowered = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  bool differs = false;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const char a = lowered(name[i]);
+    const char b = lowered(of[i]);
+    if (a == b) continue;
+    if (is_plain(a) || is_plain(b)) return false;
+    differs = true;
+  }
+  return differs;
+}
+
 bool is_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
@@ -180,6 +196,22 @@ std::optional<Refusal> read_request(std::string_view bytes, Incoming& message, R
 bool expects_continue(const std::vector<HeaderView>& headers) {
   return std::ranges::any_of(headers, [](const HeaderView& header) {
     return same_name(header.name, "Expect") && same_name(header.value, "100-continue");
+  });
+}
+
+bool has_look_alike(const std::vector<HeaderView>& headers, const http::Options& rules) {
+  static constexpr std::string_view forwarded_for = "X-Forwarded-";
+  static constexpr std::array<std::string_view, 2> framing{"Content-Length", "Transfer-Encoding"};
+  return std::ranges::any_of(headers, [&](const HeaderView& header) {
+    const std::string_view name = header.name;
+    // Nearly all are told apart by their first letter or their length.
+    if ((name.front() | 0x20) == 'x' && is_look_alike(name.substr(0, forwarded_for.size()), forwarded_for)) return true;
+    const auto looks_like = [&](std::string_view other) { return is_look_alike(name, other); };
+    if (std::ranges::any_of(framing, looks_like)) return true;
+    if (!rules.protect) return false;
+    return (rules.key_field.empty() && looks_like(rules.key_header)) ||
+           std::ranges::any_of(rules.principal_headers, looks_like) ||
+           std::ranges::any_of(rules.compare_headers, looks_like);
   });
 }
 

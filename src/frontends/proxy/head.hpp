@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <once/frontends/http/message.hpp>
+#include <once/frontends/http/rules.hpp>
 
 #include "frontends/proxy/incoming.hpp"
 
@@ -43,6 +44,11 @@ struct RequestHead {
 std::optional<Refusal> read_request(std::string_view bytes, Incoming& message, RequestHead& head);
 
 bool expects_continue(const std::vector<http::HeaderView>& headers);  // Expect: 100-continue
+
+// Whether there is a header that servers may take for another. Those that make variables of headers (CGI, WSGI, PHP)
+// read "X_Forwarded_Proto" as X-Forwarded-Proto, and a few do so with "X.Forwarded.Proto". It matters for what the
+// proxy says itself (X-Forwarded-*), for what it goes by, and for what frames a message.
+bool has_look_alike(const std::vector<http::HeaderView>& headers, const http::Options& rules);
 
 // The lines that go on to the other side: without those of this connection (RFC 9110, section 7.6.1), and without
 // Content-Length, which whoever writes the message adds.

@@ -197,6 +197,13 @@ Task<Session::Next> Session::serve() {
     co_return co_await send(answer, incoming().is_done() && wants_more());
   }
   served_.route = rules_->path_of(*endpoint_);
+  if (has_look_alike(head_.headers, endpoint_->rules().options())) {
+    served_.outcome = Outcome::refused;
+    served_.cause = "malformed";
+    const Answer answer =
+        malformed(400, "The name of a header is another's to servers that take _ for -. Write - in it.");
+    co_return co_await send(answer, incoming().is_done() && wants_more());
+  }
   Examination examined = endpoint_->rules().examine_head(request_);
   switch (examined.kind) {
     case Examination::Kind::refuse: {
