@@ -94,6 +94,30 @@ bool is_missing(const Value& v, const Recipe& recipe) {
   return true;
 }
 
+// Without a filter, function or literal, which would compute something.
+bool is_path(std::string_view expression) {
+  return !expression.empty() && std::ranges::all_of(expression, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_-.[]\" ").find(c) != std::string_view::npos;
+  });
+}
+
+void check_numbers(const Value& selected) {
+  switch (selected.kind()) {
+    case Kind::number:
+      if (const std::string problem = inexact(selected.text()); !problem.empty()) refuse("the key: " + problem);
+      return;
+    case Kind::array:
+      for (const Value& element : selected.elements()) check_numbers(element);
+      return;
+    case Kind::object:
+      for (const json::Member& member : selected.members()) check_numbers(member.value);
+      return;
+    default:
+      return;
+  }
+}
+
 std::optional<Selector> selector(const std::string& expression, const Recipe& recipe, std::string_view what) {
   if (expression.empty()) return std::nullopt;
   return Selector(expression, recipe.dialect, what);
@@ -119,12 +143,16 @@ struct KeyDeriver::Parts {
       refuse("the validation expression " + quoted(recipe.validation) +
              " uses a powertools function, which Powertools for Python 3.2 does not know there: every call would fail");
     }
+    checks_selection = recipe.only_selected_exact && rules.exact_numbers && !validation && is_path(recipe.expression);
+    if (checks_selection) rules.exact_numbers = false;
   }
 
   Recipe recipe;
   Hash hash;
   std::optional<Selector> expression;
   std::optional<Selector> validation;
+  json::Rules rules = rules_of(recipe.dialect);
+  bool checks_selection = false;  // For the numbers in it, which `rules` let pass.
 };
 
 KeyDeriver::KeyDeriver(Recipe recipe) : parts_(std::make_unique<const Parts>(std::move(recipe))) {}
@@ -139,9 +167,10 @@ Derived KeyDeriver::derive(std::string_view json_text) const {
   // Most events fit, so that parsing one costs no allocation.
   std::array<std::byte, 16384> first;  // NOLINT(cppcoreguidelines-pro-type-member-init): raw room
   std::pmr::monotonic_buffer_resource arena(first.data(), first.size());
-  const Value event = json::parse(json_text, rules_of(recipe.dialect), arena, "the event");
+  const Value event = json::parse(json_text, parts_->rules, arena, "the event");
 
   const Value selected = parts_->expression ? (*parts_->expression)(event, arena) : event;
+  if (parts_->checks_selection) check_numbers(selected);
   Derived derived;
   if (is_missing(selected, recipe)) {
     if (recipe.require_key) {

@@ -320,12 +320,19 @@ TEST(Rules, TheKeyInAFieldOfTheBody) {
                                          {R"({"order":{"id":true}})", "key-invalid"},
                                          {"{\"order\":{\"id\":\"\xC3\xA9\"}}", "key-invalid"},
                                          {"not json", "body-unreadable"},
+                                         {R"({"order":{"id":9007199254740993}})", "body-unreadable"},
+                                         {R"({"order":{"id":"a"})", "body-unreadable"},
                                          {R"({"order":{"id":"a"},"order":{"id":"b"}})", "body-unreadable"}}) {
     SCOPED_TRACE(c.body);
     const Examination refused = examine(c.body);
     EXPECT_EQ(refused.kind, Kind::refuse);
     expect_problem(refused.answer, 400, c.problem);
   }
+  // What is not the key may be any number.
+  EXPECT_TRUE(
+      stored_key(rules, post("", R"({"cents":[18446744073709551617,1e400],"order":{"id":"o-1"}})")).ends_with("#o-1"));
+  EXPECT_NE(fingerprint(rules, post("", R"({"cents":9007199254740993,"order":{"id":"o-1"}})")),
+            fingerprint(rules, post("", R"({"cents":9007199254740992,"order":{"id":"o-1"}})")));
   options.policy->on_missing_key = OnMissingKey::run_unprotected;
   EXPECT_EQ(Rules(options).examine(post("", "{}")).kind, Kind::no_key);
   EXPECT_EQ(Rules(options).examine(post("", "not json")).kind, Kind::refuse)

@@ -296,6 +296,30 @@ TEST(NativeKeys, NumbersThatADoubleHoldsOrNot) {
   }
 }
 
+TEST(NativeKeys, NumbersMayBeHeldToExactnessWhereTheyAreSelectedAlone) {
+  const std::string event = R"({"id":"a","n":9007199254740993,"m":[1e400],"i":[{"n":18446744073709551617,"k":7}]})";
+  const auto derived = [&](const std::string& expression, const std::string& validation = {}) -> std::string {
+    const KeyDeriver deriver(
+        {.scope = "s", .expression = expression, .validation = validation, .only_selected_exact = true});
+    try {
+      return deriver.derive(event).key_text;
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::misuse);
+      EXPECT_TRUE(contains(error.what(), "double")) << error.what();
+      return "refused";
+    }
+  };
+  EXPECT_EQ(derived("id"), "\"a\"");
+  EXPECT_EQ(derived("i[0].k"), "7");
+  EXPECT_EQ(derived("\"id\""), "\"a\"");
+  for (const char* const selected : {"n", "m", "m[0]", "i", "i[].n", "i[0]"}) EXPECT_EQ(derived(selected), "refused");
+  // They may be in what was computed, though it is no number.
+  for (const char* const computed : {"to_string(n)", "i[?n > `1`].k", "[n, id]", "{a: n}", "n || id", "@", ""}) {
+    EXPECT_EQ(derived(computed), "refused") << computed;
+  }
+  EXPECT_EQ(derived("id", "n"), "refused");
+}
+
 TEST(NativeKeys, DepthIsBounded) {
   const auto nested = [](std::size_t depth) { return std::string(depth, '[') + "1" + std::string(depth, ']'); };
   EXPECT_TRUE(derive(nested(max_event_depth)).key);

@@ -73,6 +73,11 @@ struct Recipe {
   // An event without a key is an error (throw_on_no_key and the like). What counts as missing is the dialect's own:
   // with this set, TypeScript also refuses "", 0, false and containers of nothing else.
   bool require_key = false;
+
+  // Native rules: a number that a double cannot hold is refused only if it is selected, for those who compare the event
+  // byte by byte anyway. Counts with an expression of names and indexes alone (order.id, items[0].id) and without
+  // validation: then nothing can be computed from the others. Else all are refused all the same.
+  bool only_selected_exact = false;
 };
 
 struct Derived {

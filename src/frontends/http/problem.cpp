@@ -17,7 +17,10 @@ constexpr std::array<ProblemText, 17> texts{{
     {"keys-differ", 400, "More than one idempotency key",
      "The request has two different idempotency keys. Send one; a key with a comma in it must be quoted."},
     {"body-unreadable", 400, "Request body cannot be read",
-     "The idempotency key is to be taken from the body, which is not the JSON that it must be."},
+     "The idempotency key is to be taken from the body, and cannot: the body is no JSON, has a name twice in an "
+     "object, "
+     "or the key is a number over 9007199254740991, which not all programs can hold and which must be sent as a "
+     "string."},
     {"body-too-large", 413, "Request body is too large",
      "A request with an idempotency key is limited in size here, and this one is over it. It was not carried out."},
     {"key-reused", 422, "Idempotency key is already used",

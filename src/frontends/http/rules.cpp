@@ -176,7 +176,8 @@ struct Rules::Parts {
     policy.on_lapse = options.ambiguous;
     if (!options.key_field.empty()) {
       // The scope does not matter: only the text of the key is taken.
-      field.emplace(keys::Recipe{.scope = "http", .expression = options.key_field});
+      // And the body is compared as it is, so what else is in it is nobody's business.
+      field.emplace(keys::Recipe{.scope = "http", .expression = options.key_field, .only_selected_exact = true});
     }
     nobody = principal({});
     nobody_hash = to_hex(sha256(nobody));
