@@ -1,6 +1,8 @@
 // The two calls of the Security Token Service that give a role's credentials:
 // https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html, API_AssumeRoleWithWebIdentity.html
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +12,7 @@
 
 #include "aws/credentials_search.hpp"
 #include "aws/endpoint.hpp"
+#include "aws/service_error.hpp"
 #include "aws/signer.hpp"
 
 namespace once::aws {
@@ -91,8 +94,20 @@ HttpRequest make_request(const Service& service, const Search& search, const Rol
   return request;
 }
 
-Credentials send(const Search& search, const HttpRequest& request, const Service& service, const std::string& place) {
-  const HttpAnswer answer = search.fetch(request);
+// The service's time, if an answer says that the signature's was another one. That a signature is wrong may have other
+// reasons as well; up to a minute its time certainly is none, as the service allows five.
+std::optional<Time> told_time(const HttpAnswer& answer, Time signed_at) {
+  if (answer.error || answer.status < 400) return {};
+  const std::string code = text_of(answer.body, "Code");
+  const bool clock = code == "RequestExpired" || code == "RequestTimeTooSkewed" || code == "RequestInTheFuture";
+  const bool signature = code == "SignatureDoesNotMatch" || code == "InvalidSignatureException";
+  if (!clock && !signature) return {};
+  const std::optional<Time> date = parse_http_date(answer.header("date"));
+  const Millis tolerable = clock ? Millis{1'000} : Millis{60'000};
+  return date && std::chrono::abs(*date - signed_at) > tolerable ? date : std::nullopt;
+}
+
+Credentials credentials_in(const HttpAnswer& answer, const Service& service, const std::string& place) {
   const std::string where = place + ": STS at " + service.endpoint.url();
   if (answer.error) {
     throw Exception(answer.error->kind == ErrorKind::misuse ? ErrorKind::misuse : ErrorKind::unavailable,
@@ -136,8 +151,17 @@ Credentials assume_role(const Search& search, const Role& role, const Credential
   const Service service = find_service(search, profile);
   HttpRequest request = make_request(service, search, role, "AssumeRole");
   if (!role.external_id.empty()) request.body += "&ExternalId=" + uri_encode(role.external_id);
-  Signer("sts", service.region).sign(request, source, search.ports.clock->now());
-  return send(search, request, service, place);
+  const HttpRequest plain = request;
+  Signer signer("sts", service.region);
+  const Time now = search.ports.clock->now();
+  signer.sign(request, source, now);
+  HttpAnswer answer = search.fetch(request);
+  if (const auto told = told_time(answer, now)) {
+    request = plain;
+    signer.sign(request, source, *told);
+    answer = search.fetch(request);
+  }
+  return credentials_in(answer, service, place);
 }
 
 Credentials assume_role_with_token(const Search& search, const Role& role, const std::string& token_file,
@@ -146,7 +170,7 @@ Credentials assume_role_with_token(const Search& search, const Role& role, const
   const Service service = find_service(search, profile);
   HttpRequest request = make_request(service, search, role, "AssumeRoleWithWebIdentity");
   request.body += "&WebIdentityToken=" + uri_encode(token);
-  return send(search, request, service, place);
+  return credentials_in(search.fetch(request), service, place);
 }
 
 }  // namespace once::aws

@@ -370,6 +370,43 @@ TEST_F(Places, ARoleIsAssumedWithTheKeysOfItsSource) {
   EXPECT_EQ(sent.headers, http_->sent[0].headers);
 }
 
+// This host's clock may be wrong; the service's counts.
+TEST_F(Places, StsIsAskedOnceMoreByItsOwnTime) {
+  config("[default]\nrole_arn = arn:r\nsource_profile = keys\nrole_session_name = s\n");
+  credentials("[keys]\naws_access_key_id = SRC\naws_secret_access_key = HIDDEN\n");
+  const auto refusal = [](const std::string& code, const char* date) {
+    HttpAnswer answer =
+        answered(403, "<ErrorResponse><Error><Code>" + code + "</Code><Message>No.</Message></Error></ErrorResponse>");
+    answer.headers = {{"date", date}};
+    return answer;
+  };
+  const char* const later = "Thu, 01 Jan 2026 01:00:00 GMT";
+  for (const char* const code : {"SignatureDoesNotMatch", "RequestExpired"}) {
+    http_->sent.clear();
+    http_->expect(sts_us, refusal(code, later));
+    http_->expect(sts_us, answered(200, sts_xml("AssumeRole", "ASIA1")));
+    EXPECT_EQ(look().access_key_id, "ASIA1");
+    EXPECT_EQ(http_->header(0, "X-Amz-Date"), "20260101T000000Z");
+    HttpRequest sent = http_->sent[1];
+    Credentials source;
+    source.access_key_id = "SRC";
+    source.secret_access_key = "HIDDEN";
+    Signer("sts", "us-east-1").sign(sent, source, testing::manual_start + std::chrono::hours(1));
+    EXPECT_EQ(sent.headers, http_->sent[1].headers);
+    EXPECT_EQ(sent.body, http_->sent[0].body);
+  }
+  // Once, and not for what time is no reason for.
+  http_->expect(sts_us, refusal("SignatureDoesNotMatch", later));
+  http_->expect(sts_us, refusal("SignatureDoesNotMatch", "Thu, 01 Jan 2026 02:00:00 GMT"));
+  EXPECT_THAT(misuse(), HasSubstr("SignatureDoesNotMatch"));
+  http_->expect(sts_us, refusal("SignatureDoesNotMatch", "Thu, 01 Jan 2026 00:00:59 GMT"));
+  EXPECT_THAT(misuse(), HasSubstr("SignatureDoesNotMatch"));
+  http_->expect(sts_us, refusal("AccessDenied", later));
+  EXPECT_THAT(misuse(), HasSubstr("AccessDenied"));
+  http_->expect(sts_us, refusal("SignatureDoesNotMatch", ""));
+  EXPECT_THAT(misuse(), HasSubstr("SignatureDoesNotMatch"));
+}
+
 TEST_F(Places, RolesMayStandOnRoles) {
   config(
       "[default]\nrole_arn = arn:outer\nsource_profile = middle\n[profile middle]\nrole_arn = arn:inner\n"
