@@ -37,6 +37,8 @@ struct State {
   std::mutex mutex;
   std::shared_ptr<const Credentials> current;  // Null: none, or refused by the service.
   Time refresh_at = never;                     // When there are some.
+  Credentials rejected;                        // Most recently,
+  std::uint64_t rejections = 0;                // of so many.
   bool found_before = false;
   std::vector<Done> waiting;
   bool wanted = false;  // A look is due although nobody waits.
@@ -44,6 +46,11 @@ struct State {
   bool running = false;  // There is a thread, and it will look at `waiting` and `wanted` again before it goes.
   bool stopping = false;
 };
+
+bool are_same(const Credentials& a, const Credentials& b) {
+  return a.access_key_id == b.access_key_id && a.secret_access_key == b.secret_access_key &&
+         a.session_token == b.session_token;
+}
 
 bool is_good(const Credentials& credentials, Time now) {
   return !credentials.expires_at || now < *credentials.expires_at;
@@ -87,11 +94,17 @@ void run(State& state) {
   while (!state.stopping && (state.wanted || !state.waiting.empty())) {
     state.wanted = false;
     state.looking = true;
+    const std::uint64_t rejections = state.rejections;
     lock.unlock();
     CredentialsAnswer found = look_once(state);
     const Time now = state.clock->now();
     lock.lock();
     state.looking = false;
+    if (found.credentials != nullptr && state.rejections != rejections &&
+        are_same(*found.credentials, state.rejected)) {
+      state.wanted = true;  // They were refused meanwhile. There may be newer ones by now.
+      continue;
+    }
     if (found.credentials != nullptr) {
       state.found_before = true;
       state.current = found.credentials;
@@ -162,12 +175,9 @@ class RefreshingProvider final : public CredentialsProvider {
 
   void reject(const Credentials& credentials) override {
     const std::lock_guard lock(state_->mutex);
-    const auto& current = state_->current;
-    if (current != nullptr && current->access_key_id == credentials.access_key_id &&
-        current->secret_access_key == credentials.secret_access_key &&
-        current->session_token == credentials.session_token) {
-      state_->current = nullptr;
-    }
+    state_->rejected = credentials;
+    ++state_->rejections;
+    if (state_->current != nullptr && are_same(*state_->current, credentials)) state_->current = nullptr;
   }
 
  private:

@@ -132,6 +132,35 @@ TEST_F(Refresh, LooksAtHalfTimeForWhatDoesNotLastLong) {
   wait_until(*provider, "K3");
 }
 
+// The look began before they were refused, and finds them where they still lie.
+TEST_F(Refresh, WhatWasRejectedDuringALookIsLookedForAgain) {
+  for (const bool are_replaced : {true, false}) {
+    std::atomic<int> looks = 0;
+    std::counting_semaphore<> gate(1);
+    const auto look = [&](const std::shared_ptr<Patience>&) {
+      const int number = ++looks;
+      gate.acquire();
+      Credentials found;
+      found.access_key_id = number == 3 && are_replaced ? "NEW" : "OLD";
+      found.secret_access_key = "S";
+      found.expires_at = testing::manual_start + hours(2);
+      return found;
+    };
+    const auto clock = std::make_shared<testing::ManualClock>();
+    const auto provider = refreshing_credentials(look, clock, std::make_shared<testing::SeededRandom>(1));
+    const auto old = get(*provider).credentials;
+    clock->advance(minutes(115));
+    EXPECT_EQ(get(*provider).credentials, old);
+    while (looks < 2) std::this_thread::yield();
+    provider->reject(*old);
+    std::promise<std::string> answer;
+    provider->get([&](CredentialsAnswer got) { answer.set_value(got.credentials->access_key_id); });
+    gate.release(2);
+    EXPECT_EQ(answer.get_future().get(), are_replaced ? "NEW" : "OLD");
+    EXPECT_EQ(looks, 3);
+  }
+}
+
 TEST_F(Refresh, NeverLooksAgainForWhatDoesNotExpire) {
   lasting_.reset();
   auto provider = make();
