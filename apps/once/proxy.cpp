@@ -1,11 +1,13 @@
 // once proxy: endpoints of a service that is reached through it run once for each key.
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -80,6 +82,15 @@ void keep_memory() {
   mallopt(M_TRIM_THRESHOLD, 16 * mib);
   mallopt(M_MMAP_THRESHOLD, mib);
 #endif
+}
+
+// How many files this process may open: as many as it may ask for. The usual limit is lower for the sake of programs
+// that use select(), which this one does not.
+std::uint64_t raise_file_limit() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return RLIM_INFINITY;
+  const rlimit all{.rlim_cur = files.rlim_max, .rlim_max = files.rlim_max};
+  return setrlimit(RLIMIT_NOFILE, &all) == 0 ? all.rlim_cur : files.rlim_cur;
 }
 
 struct ProxyCommand {
@@ -187,6 +198,7 @@ class Reloading {
 int run_proxy(const ProxyCommand& command) {
   keep_memory();
   const sigset_t signals = take_signals();
+  const std::uint64_t files = raise_file_limit();
   auto [given, routes, settings, complaints] = read_all(command);
   for (const Complaint& complaint : complaints) say(to_string(complaint));
   if (!complaints.empty()) return exit_usage;
@@ -209,9 +221,15 @@ int run_proxy(const ProxyCommand& command) {
   const auto complete = [has_offload = access.offload != nullptr, head = settings.proxy.max_head_bytes](auto rules) {
     return with_records_for(std::move(rules), has_offload, head);
   };
+  const std::size_t clients = settings.proxy.max_connections;
   auto proxy = std::make_unique<proxy::Proxy>(engine, complete(settings.rules), std::move(settings.proxy));
   say("listening on port " + std::to_string(proxy->port()) + ", for " + settings.upstream_urls);
   if (proxy->admin_port() != 0) say("operators on port " + std::to_string(proxy->admin_port()));
+  if (clients > files / 2) {  // Each has another connection, at the service.
+    say("--max-connections is " + std::to_string(clients) + ", and the " + std::to_string(files) +
+        " files that this process may open (ulimit -Hn) are enough for " + std::to_string(files / 2) +
+        " at most: raise that, or lower it");
+  }
   Reloading reloading(command, std::move(given), *proxy, token, log, complete);
   int signal = 0;
   while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) metrics->count_reload(reloading.reload(settings.drain));

@@ -1,10 +1,6 @@
 #include "aws/http_client.hpp"
 
-#include <link.h>
-#include <netdb.h>
 #include <netinet/in.h>
-#include <nss.h>
-#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -37,8 +33,8 @@
 #include "aws/http_reader.hpp"
 #include "aws/signer.hpp"
 #include "platform/forks.hpp"
+#include "platform/look_up.hpp"
 #include "platform/shared_loop.hpp"
-#include "platform/thread.hpp"
 #include "tls/stream.hpp"
 
 namespace once::aws {
@@ -70,26 +66,6 @@ struct Finished {
   Callback<void(HttpAnswer)> done;
   HttpAnswer answer;
 };
-
-// glibc looks names up as /etc/nsswitch.conf says, and loads the libraries that are named there. A program that is
-// linked statically cannot: those are of another glibc than the one in it. It has the two ways in it that all systems
-// have
-// ("files" and "dns" are built in since glibc 2.34), and is told to use no other.
-void prepare_lookups() {
-#ifdef __GLIBC__
-  static const bool prepared = [] {
-    const auto is_static = [](dl_phdr_info* program, std::size_t /*size*/, void* /*none*/) {
-      for (int i = 0; i < program->dlpi_phnum; ++i) {
-        if (program->dlpi_phdr[i].p_type == PT_INTERP) return 2;
-      }
-      return 1;  // The program itself comes first, and it has no dynamic linker.
-    };
-    if (dl_iterate_phdr(is_static, nullptr) == 1) __nss_configure_lookup("hosts", "files dns");
-    return true;
-  }();
-  static_cast<void>(prepared);
-#endif
-}
 
 HttpAnswer failure(ErrorKind kind, std::string message) {
   HttpAnswer answer;
@@ -517,6 +493,9 @@ void Host::pump() {
          queue_.size() > count({Stage::waiting, Stage::connecting, Stage::handshake})) {
     const auto connection = connections_.emplace_back(std::make_shared<Connection>(io_, *this));
     if (resolve()) connection->connect();
+    // Failed at once, as for want of file descriptors: the next would, too. Those who wait get a connection that is
+    // busy now, or run out of time.
+    if (connection->stage == Stage::closed) break;
   }
 }
 
@@ -552,33 +531,22 @@ bool Host::resolve() {
   if (resolved_at_ && Steady::now() - *resolved_at_ < addresses_last) return true;
   if (resolving_) return false;
   resolving_ = true;
-  // getaddrinfo() cannot be interrupted and takes seconds when name servers are away: a thread that nobody has to wait
-  // for. Io outlives this host.
-  const auto look_up = [io = std::weak_ptr(io_.shared()), host = this, node = name, service = std::to_string(port)] {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV;
-    addrinfo* list = nullptr;
-    prepare_lookups();
-    const int error = getaddrinfo(node.c_str(), service.c_str(), &hints, &list);
+  auto done = [io = std::weak_ptr(io_.shared()), host = this](NameAddresses told) {  // Io outlives this host.
     std::vector<Address> found;
-    for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+    for (const NameAddress& each : told.found) {
       Address& address = found.emplace_back();
-      address.resize(at->ai_addrlen);
-      std::memcpy(address.data(), at->ai_addr, at->ai_addrlen);
+      address.resize(each.size);
+      std::memcpy(address.data(), &each.bytes, each.size);
     }
-    if (list != nullptr) freeaddrinfo(list);
-    std::string problem;
-    if (error != 0) problem = gai_strerror(error);
     if (const auto still = io.lock()) {
-      asio::post(still->context, [host, found = std::move(found), problem = std::move(problem)]() mutable {
+      asio::post(still->context, [host, found = std::move(found), problem = std::move(told.problem)]() mutable {
         host->resolved(std::move(found), problem);
       });
       static_cast<void>(still->want());  // Posting has nudged it.
     }
   };
   try {
-    start_thread(look_up).detach();
+    look_up(name, port, std::move(done));
   } catch (const std::system_error& error) {
     asio::post(io_.context, [this, problem = std::string(error.what())] { resolved({}, problem); });
   }

@@ -1,4 +1,6 @@
 // The HTTP client against a server that behaves in every way a server can misbehave.
+#include <sys/resource.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -364,6 +366,57 @@ TEST(WireHttp, NoConnectionFreeInTime) {
   over.count_down();
   EXPECT_EQ(first.get_future().get().body, "late");
   EXPECT_EQ(server.connections(), 1U);
+}
+
+// File descriptors that are open stay so; there is no other one to be had.
+class NoMoreFiles {
+ public:
+  NoMoreFiles() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  NoMoreFiles(const NoMoreFiles&) = delete;
+  NoMoreFiles& operator=(const NoMoreFiles&) = delete;
+  ~NoMoreFiles() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(WireHttp, WithoutFilesForMoreConnectionsTheOnesThereAreServeAll) {
+  std::latch asked(1);
+  std::latch answer_now(1);
+  std::atomic<int> requests = 0;
+  Server server([&](Peer& peer) {
+    while (peer.request()) {
+      if (++requests == 1) {
+        asked.count_down();
+        answer_now.wait();
+      }
+      peer.send(answer("ok"));
+    }
+  });
+  const auto client = make_http_client();
+  const auto without = make_http_client();
+  std::promise<HttpAnswer> first;
+  std::promise<HttpAnswer> second;
+  client->send(post(server), [&](HttpAnswer got) { first.set_value(std::move(got)); });
+  asked.wait();
+  auto waited = second.get_future();
+  {
+    const NoMoreFiles none;
+    client->send(post(server), [&](HttpAnswer got) { second.set_value(std::move(got)); });
+    HttpRequest hasty = post(server);
+    hasty.timeout = Millis{60};
+    expect_error(exchange(*client, hasty), ErrorKind::unavailable, "all connections are busy");
+    answer_now.count_down();
+    EXPECT_EQ(first.get_future().get().status, 200);
+    EXPECT_EQ(waited.get().status, 200);
+    EXPECT_EQ(server.connections(), 1U);
+    expect_error(exchange(*without, post(server)), ErrorKind::unavailable, "Too many open files");
+  }
+  EXPECT_EQ(exchange(*client, post(server)).status, 200);
 }
 
 // Accepts and never says a word: TLS waits for the server's part of the handshake.

@@ -1,6 +1,7 @@
 """once proxy as a program, with curl: signals, deaths, the access log, exit codes."""
 import json
 import pathlib
+import resource
 import signal
 import socket
 import subprocess
@@ -40,6 +41,19 @@ class Program(ProxyCase):
         self.proxy()
         self.assertTrue(self.curl("order-17").endswith("\n\ncharge 1\n"))
         self.assertEqual(len(self.service.ledger), 2)
+
+    def test_takes_all_the_files_that_it_may_and_says_if_they_are_few(self):
+        def limit_to(soft, hard):
+            return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        process = self.proxy("--max-connections", "200", preexec_fn=limit_to(64, 400))
+        self.assertEqual(resource.prlimit(process.pid, resource.RLIMIT_NOFILE), (400, 400))
+        self.assertIn("HTTP/1.1 201 ", self.curl("order-17"))
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.stderr.readline()[:13], b"once: ending:")
+        process = self.proxy("--max-connections", "201", preexec_fn=limit_to(64, 400))
+        self.assertEqual(process.stderr.readline(),
+                         b"once: --max-connections is 201, and the 400 files that this process may open (ulimit -Hn) are "
+                         b"enough for 200 at most: raise that, or lower it\n")
 
     def test_operators_get_counts(self):
         process = self.proxy("--admin", "0")
