@@ -78,8 +78,12 @@ std::unique_ptr<Connection> Loop::take_kept(std::uint64_t service) {
 }
 
 Task<void> Loop::sleep(Millis limit) {
-  if (closing_) co_return;
   Timer timer(io, limit);
+  co_await sleep(timer);
+}
+
+Task<void> Loop::sleep(Timer& timer) {
+  if (closing_) co_return;
   sleepers_.insert(&timer);
   error_code ignored;
   co_await timer.async_wait(net::redirect_error(use_task, ignored));

@@ -37,6 +37,7 @@ namespace once::proxy {
 
 class Connection;
 class Handshakes;
+class Names;
 class Services;
 struct HandshakeFailure;
 
@@ -125,6 +126,7 @@ class Loop {
   std::shared_ptr<const tls::ClientContext> trusted;      // Null: the upstream does.
   Handshakes* handshakes = nullptr;                       // Of clients that failed.
   std::shared_ptr<Services> services;                     // The upstreams, for requests that begin now.
+  std::shared_ptr<Names> names;                           // Where those are.
   // Of upstreams with TLS, by their ids. Whoever writes to one shares it, as the upstream may go.
   std::map<std::uint64_t, std::shared_ptr<tls::Ticket>> tickets;
   // On the thread: `services` are these, and what was kept of those that are not among them goes.
@@ -147,6 +149,7 @@ class Loop {
   void keep(std::unique_ptr<Connection> connection, std::uint64_t service, Millis limit, std::size_t at_most);
 
   Task<void> sleep(Millis limit);  // Less, if the loop is closed.
+  Task<void> sleep(Timer& timer);  // Until it ends or somebody cancels it. The same.
 
  private:
   friend class Connection;

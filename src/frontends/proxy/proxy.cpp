@@ -20,6 +20,7 @@
 #include "frontends/proxy/handshakes.hpp"
 #include "frontends/proxy/health.hpp"
 #include "frontends/proxy/loop.hpp"
+#include "frontends/proxy/names.hpp"
 #include "frontends/proxy/services.hpp"
 #include "frontends/proxy/session.hpp"
 
@@ -118,6 +119,7 @@ class Proxy::Impl {
     for (const auto& loop : loops_) {
       loop->handshakes = &*handshakes_;
       loop->services = for_one_loop(services_);
+      loop->names = std::make_shared<Names>(*loop);
       take_up(*loop, contexts);
     }
     net::io_context& io = loops_.front()->io;

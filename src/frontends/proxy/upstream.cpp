@@ -5,9 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/redirect_error.hpp>
-
 #include "frontends/proxy/head.hpp"
+#include "frontends/proxy/names.hpp"
 
 namespace once::proxy {
 
@@ -106,14 +105,10 @@ Task<Trouble> open_connection(Loop& loop, const Services& services, std::size_t 
   if (!error) {
     endpoints.emplace_back(literal, address.port);
   } else {
-    net::ip::basic_resolver<tcp, Executor> resolver(loop.io);
-    const auto found = co_await resolver.async_resolve(address.host, std::to_string(address.port),
-                                                       net::redirect_error(use_task, error));
-    if (error) {
-      problem = error.message();
-      co_return Trouble::unreachable;
-    }
-    for (const auto& entry : found) endpoints.push_back(entry.endpoint());
+    Names::Found found = co_await loop.names->find(address, limit);
+    problem = std::move(found.problem);
+    if (found.endpoints.empty()) co_return found.late ? Trouble::connect_late : Trouble::unreachable;
+    endpoints = std::move(found.endpoints);
   }
   Trouble trouble = Trouble::unreachable;
   for (const tcp::endpoint& endpoint : endpoints) {

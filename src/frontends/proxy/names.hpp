@@ -1,0 +1,53 @@
+// What the names of upstreams stand for, as one loop knows it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <once/callback.hpp>
+#include <once/frontends/proxy.hpp>
+#include <once/time.hpp>
+
+#include "frontends/proxy/loop.hpp"
+
+namespace once::proxy {
+
+class Names {
+ public:
+  struct Found {
+    std::vector<tcp::endpoint> endpoints;  // In the order in which they are to be tried. Or none:
+    std::string problem;                   // why, for the operator.
+    bool late = false;                     // It is not known yet.
+  };
+  // Calls back once, on any thread. Throws std::system_error if it cannot begin.
+  using LookUp = std::function<void(const Address&, Callback<void(Found)>)>;
+
+  // `lasting`: how long what was found counts.
+  Names(Loop& loop, LookUp look_up, Millis lasting) : loop_(loop), look_up_(std::move(look_up)), lasting_(lasting) {}
+  explicit Names(Loop& loop);  // The system's resolver.
+
+  // Each name is looked up once at a time, whoever waits for it, and holds up nobody who asks for another. `limit` is
+  // the caller's alone: what comes later is for those who ask then.
+  Task<Found> find(const Address& address, Millis limit);
+
+ private:
+  struct Lookup {
+    bool is_done = false;
+    Found found;
+    Steady::time_point until;
+    std::vector<Timer*> waiting;
+  };
+  std::shared_ptr<Lookup> begin(const Address& address);
+
+  Loop& loop_;
+  const LookUp look_up_;
+  const Millis lasting_;
+  std::map<std::pair<std::string, std::uint16_t>, std::shared_ptr<Lookup>> lookups_;
+};
+
+}  // namespace once::proxy
