@@ -239,7 +239,8 @@ void Connection::connect() {
   const Address address = host_.addresses[next_address_++];
   // Asio's own open() leaves sockets to the programs that this one starts.
   const int made = ::socket(address.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
-  if (made < 0) return could_not_connect({ErrorKind::unavailable, std::generic_category().message(errno)});
+  if (made < 0)
+    return could_not_connect({ErrorKind::unavailable, error_code(errno, asio::error::get_system_category()).message()});
   error_code error;
   socket_.assign(address.protocol(), made, error);
   if (!error) socket_.non_blocking(true, error);
