@@ -10,8 +10,7 @@
 // - When the one with the turn has its answer and something is still under way, it calls one of those who wait, or else
 //   the loop's own thread. If nothing is, nobody is called: the next caller finds the turn free.
 // - The loop's own thread takes the turn if somebody wants something and nobody waits, and gives it back when nothing
-// is
-//   under way any more. Now and then it looks after what is idle, see due().
+//   is under way any more. Now and then it looks after what is idle, see due().
 //
 // So completions run on the loop's own thread or on one that waits for an answer, one at a time. Such a thread can have
 // the turn of one loop only. A completion that blocks all the same, in wait_for, goes on running the loop from within.

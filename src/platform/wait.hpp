@@ -78,8 +78,7 @@ class Waiting {
 template <class T, class Start>
 T wait_for(Start&& start) {
   std::optional<T> value;
-  const AtHome nowhere(
-      nullptr);  // A thread that waits takes no completions there, and what it runs meanwhile begins none.
+  const AtHome nowhere(nullptr);  // A thread that waits can take no completions at its home.
   Waiting waiting;
   start(Callback<void(T)>([&](T&& given) {
     value.emplace(std::move(given));

@@ -135,7 +135,7 @@ class InAnEmptyRoot(unittest.TestCase):
             environment = emulator.environment(f"https://localhost:{port}", {"PATH": os.environ["PATH"]})
             with NameServer() as names:
                 ((outcome,), said) = self.invoke(environment, 1)
-                self.assertEqual(outcome["response"]["statusCode"], 500, said)  # It trusts nobody yet: misuse.
+                self.assertEqual(outcome["response"]["statusCode"], 503, said)  # It trusts nobody yet.
 
                 self.bundle.write_text("# Amazon Linux has text between them.\n\n" + authority)
                 outcomes, said = self.invoke(environment, 3)
