@@ -1,7 +1,6 @@
 """once run: who runs, what is replayed, what is refused."""
 import json
 import os
-import pathlib
 import subprocess
 import unittest
 
@@ -363,23 +362,6 @@ class StoreDown(Case):
         self.path("away").rename(results)
         self.assertEqual(self.once(*command).returncode, 0)
         self.assertEqual(self.runs(), 1)
-
-    def test_who_waits_for_a_claim_does_not_run_beside_it(self):
-        self.fifo("go")
-        holder = self.start("run", "--key", "k", "--", "sh", "-c", "echo $$ >pid; cat go")
-        self.pid_in("pid")
-        waiter = self.start("run", "--key", "k", "--fingerprint", "none", "--wait", "60s", "--on-store-down", "run", "--",
-                            "touch", "ran")
-        reads = lambda: sum(int(line.split()[1]) for line in
-                            pathlib.Path(f"/proc/{waiter.pid}/io").read_text().splitlines() if line.startswith("syscr"))
-        before = wait_until(reads, "it has begun")
-        wait_until(lambda: reads() > before + 10, "it polls")
-        self.path("once.db").rename(self.path("away.db"))
-        self.assertEqual(waiter.wait(), 243)
-        self.assertFalse(self.path("ran").exists())
-        self.path("away.db").rename(self.path("once.db"))
-        self.open_gate("go")
-        self.assertEqual(holder.wait(), 0)
 
     def test_default_store(self):
         env = {name: value for name, value in self.env.items() if name != "ONCE_STORE"}
