@@ -211,6 +211,26 @@ class SharedLoopTest : public ::testing::Test {
     return caller;
   }
 
+  // A thread that asks, and runs the loop until its own answer comes from elsewhere: by `done`.
+  struct Driver {
+    Told done;
+    std::future<int> answer;
+    std::jthread thread;
+  };
+  Driver drive(int number) {
+    std::promise<Told> elsewhere;
+    std::promise<int> answer;
+    std::future<Told> begun = elsewhere.get_future();
+    std::future<int> answered = answer.get_future();
+    std::jthread thread([kept = loop, number, answer = std::move(answer), elsewhere = std::move(elsewhere)]() mutable {
+      answer.set_value(wait_for<int>([&](Told done) {
+        kept->ask(number, [](int) {});
+        elsewhere.set_value(std::move(done));
+      }));
+    });
+    return {begun.get(), std::move(answered), std::move(thread)};
+  }
+
   std::shared_ptr<TestLoop> loop = std::make_shared<TestLoop>();
 };
 
@@ -318,20 +338,13 @@ TEST_F(SharedLoopTest, OneWhoSleepsIsCalledForThoseWhoDoNotWait) {
 }
 
 TEST_F(SharedLoopTest, AnAnswerFromElsewhereEndsTheTurn) {
-  std::promise<Told> elsewhere;
-  std::promise<int> got;
-  std::jthread driver([&] {
-    got.set_value(wait_for<int>([&](Told done) {
-      loop->ask(1, [](int) {});
-      elsewhere.set_value(std::move(done));
-    }));
-  });
-  Told done = elsewhere.get_future().get();
-  ASSERT_EQ(loop->runner_of(1), driver.get_id());
-  done(7);
-  EXPECT_EQ(got.get_future().get(), 7);
+  Driver driver = drive(1);
+  const Id id = driver.thread.get_id();
+  ASSERT_EQ(loop->runner_of(1), id);
+  driver.done(7);
+  EXPECT_EQ(driver.answer.get(), 7);
   // What it had begun goes on.
-  EXPECT_NE(loop->wait_for_runner({driver.get_id()}), std::this_thread::get_id());
+  EXPECT_NE(loop->wait_for_runner({id}), std::this_thread::get_id());
   loop->answer(1);
 }
 
@@ -478,19 +491,11 @@ TEST_F(SharedLoopTest, WhoHasPromisedToRunItMayCloseIt) {
 }
 
 TEST_F(SharedLoopTest, AnAnswerFromElsewhereComesAfterTheEnd) {
-  std::promise<Told> elsewhere;
-  std::promise<int> got;
-  std::jthread driver([&] {
-    got.set_value(wait_for<int>([&](Told done) {
-      loop->ask(1, [](int) {});
-      elsewhere.set_value(std::move(done));
-    }));
-  });
-  Told done = elsewhere.get_future().get();
-  ASSERT_EQ(loop->runner_of(1), driver.get_id());
+  Driver driver = drive(1);
+  ASSERT_EQ(loop->runner_of(1), driver.thread.get_id());
   loop->close();
-  done(7);
-  EXPECT_EQ(got.get_future().get(), 7);
+  driver.done(7);
+  EXPECT_EQ(driver.answer.get(), 7);
   loop.reset();
 }
 

@@ -227,16 +227,21 @@ TEST_F(SqliteFaults, OneBadRecordDoesNotFailItsGroup) {
   EXPECT_EQ(answers[2].status, Answer::Status::done);
 }
 
+// Between two small records one for which the disk has no room: the group fails, and each is tried alone.
+void insert_with_too_large_one(Together& group, Store& store) {
+  group.insert(store, plain_record("small#1"));
+  Record large = plain_record("large#1");
+  large.result = Result::inlined(std::string(8 * 1024 * 1024, 'x'));
+  group.insert(store, large);
+  group.insert(store, plain_record("small#2"));
+  disk_faults().room_bytes = 1024 * 1024;
+}
+
 TEST_F(SqliteFaults, OneRecordTooLargeForTheDiskDoesNotFailItsGroup) {
   const auto store = open();
   put(*store, "first#1");
   Together group(scratch_.file());
-  group.insert(*store, plain_record("small#1"));
-  Record large = plain_record("large#1");
-  large.result = Result::inlined(std::string(8 * 1024 * 1024, 'x'));
-  group.insert(*store, large);
-  group.insert(*store, plain_record("small#2"));
-  disk_faults().room_bytes = 1024 * 1024;
+  insert_with_too_large_one(group, *store);
   const std::vector<Answer> answers = group.finish();
   disk_faults().heal();
   EXPECT_EQ(answers[0].status, Answer::Status::done) << answers[0].error.message;
@@ -249,14 +254,9 @@ TEST_F(SqliteFaults, AFileThatGoesWhileAGroupIsTriedOneByOneKeepsTheAnswersBefor
   const auto store = open();
   put(*store, "first#1");
   Together group(scratch_.file());
-  group.insert(*store, plain_record("small#1"));
-  Record large = plain_record("large#1");
-  large.result = Result::inlined(std::string(8 * 1024 * 1024, 'x'));
-  group.insert(*store, large);
-  group.insert(*store, plain_record("small#2"));
-  disk_faults().room_bytes = 1024 * 1024;  // The group has no room, so each is tried alone …
+  insert_with_too_large_one(group, *store);
   bool moved = false;
-  disk_faults().at_log_sync = [&] {  // … and after the first the file is gone.
+  disk_faults().at_log_sync = [&] {  // After the first the file is gone.
     if (!std::exchange(moved, true)) std::filesystem::rename(scratch_.file(), scratch_.file("kept.db"));
   };
   const std::vector<Answer> answers = group.finish();
