@@ -251,12 +251,8 @@ TEST_F(ProxyTest, AnAnswerThatNeverEndsLeavesATombstone) {
 }
 
 TEST_F(ProxyTest, AnUpstreamThatIsNotThereReleasesTheClaim) {
-  std::uint16_t port = 0;
-  {
-    Upstream gone([](Line&) {});
-    port = gone.port();
-  }
-  start_for(port);
+  Port port;
+  start_for(port.number());
   const Message answer = ask(post("k"));
   EXPECT_EQ(answer.status(), 503U);
   EXPECT_EQ(answer.header("Retry-After"), "1");
@@ -264,7 +260,7 @@ TEST_F(ProxyTest, AnUpstreamThatIsNotThereReleasesTheClaim) {
   EXPECT_EQ(logged(0).fate, "released");
   EXPECT_EQ(logged(0).cause, "upstream-unreachable");
   EXPECT_EQ(ask(post("")).status(), 503U);
-  upstream = std::make_unique<Upstream>(counting(), port);
+  upstream = std::make_unique<Upstream>(counting(), std::move(port));
   EXPECT_EQ(ask(post("k")).body, "run 1");
 }
 

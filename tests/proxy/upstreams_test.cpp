@@ -17,11 +17,6 @@ class UpstreamsTest : public ProxyTest {
     proxy.reset();  // Before those that it knows.
   }
   static Service at(std::uint16_t port) { return {.address = {"127.0.0.1", port}}; }
-  // A port where nobody listens.
-  static std::uint16_t nobody() {
-    const Upstream gone([](Line&) {});
-    return gone.port();
-  }
   Message page(const std::string& target) {
     Line line = Line::to(proxy->admin_port());
     line.write("GET " + target + " HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -45,6 +40,7 @@ class UpstreamsTest : public ProxyTest {
 };
 
 TEST_F(UpstreamsTest, RequestsGoRound) {
+  options.threads = 1;
   Upstream a(saying("a"));
   Upstream b(saying("b"));
   options.upstreams = {at(a.port()), at(b.port())};
@@ -57,14 +53,14 @@ TEST_F(UpstreamsTest, RequestsGoRound) {
 TEST_F(UpstreamsTest, AnotherOneIsAskedOnlyIfNothingWentOut) {
   options.admin = Address{"127.0.0.1", 0};
   Upstream good(counting());
-  const std::uint16_t gone = nobody();
-  options.upstreams = {at(gone), at(good.port())};
+  const Port gone;
+  options.upstreams = {at(gone.number()), at(good.port())};
   start_for(0);
   for (int i = 1; i <= 4; ++i) EXPECT_EQ(ask(post("k" + std::to_string(i))).body, "run " + std::to_string(i));
   EXPECT_EQ(ask(post("")).body, "run 5");
   const std::string metrics = page("/metrics").body;
   EXPECT_THAT(metrics,
-              HasSubstr("once_proxy_upstream_available{upstream=\"127.0.0.1:" + std::to_string(gone) + "\"} 0"));
+              HasSubstr("once_proxy_upstream_available{upstream=\"127.0.0.1:" + std::to_string(gone.number()) + "\"} 0"));
   EXPECT_THAT(metrics,
               HasSubstr("once_proxy_upstream_available{upstream=\"127.0.0.1:" + std::to_string(good.port()) + "\"} 1"));
   EXPECT_EQ(page("/readyz").status(), 200U);
@@ -87,13 +83,14 @@ TEST_F(UpstreamsTest, WhatWentOutOnceGoesToNobodyElse) {
 
 TEST_F(UpstreamsTest, IfAllAreDownItIs503AndTheClaimIsReleased) {
   options.admin = Address{"127.0.0.1", 0};
-  const std::uint16_t gone = nobody();
-  options.upstreams = {at(gone), at(nobody())};
+  Port gone;
+  const Port nobody;
+  options.upstreams = {at(gone.number()), at(nobody.number())};
   start_for(0);
   EXPECT_EQ(ask(post("k")).status(), 503U);
   EXPECT_EQ(logged(0).fate, "released");
   EXPECT_EQ(page("/readyz").body, "no upstream is available\n");
-  Upstream back(counting(), gone);
+  Upstream back(counting(), std::move(gone));
   EXPECT_EQ(ask(post("k")).body, "run 1");  // There is none but those aside, and this one is asked first.
   EXPECT_EQ(page("/readyz").status(), 200U);
 }
@@ -149,8 +146,9 @@ TEST_F(UpstreamsTest, OthersTakeTheirPlaceWhileRequestsAreUnderWay) {
   Line held = client();
   Line other = client();
   held.write(post("k"));
-  other.write(post("l"));  // One of the two goes to the old one, and is held there.
+  other.write(post("l"));  // One of the two goes to the old one, and is held there. The other one ends.
   arrived.wait();
+  page_with("/metrics", "once_requests_total{outcome=\"executed\"} 1\n");
 
   const UpstreamChange change = proxy->set_upstreams({at(stays.port()), at(added.port())});
   EXPECT_THAT(change.added, ::testing::ElementsAre("http://127.0.0.1:" + std::to_string(added.port())));

@@ -236,31 +236,43 @@ inline std::string answer_text(const std::string& status, const std::string& bod
   return "HTTP/1.1 " + status + "\r\n" + lines + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
+// A port of 127.0.0.1 that is this test's own, and where nobody listens: who connects is refused.
+class Port {
+ public:
+  Port() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    if (::bind(fd_, any, size) != 0 || ::getsockname(fd_, any, &size) != 0) throw std::runtime_error("no port");
+    number_ = ntohs(address.sin_port);
+  }
+  Port(Port&& other) noexcept : fd_(std::exchange(other.fd_, -1)), number_(other.number_) {}
+  Port& operator=(Port&&) = delete;
+  ~Port() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  [[nodiscard]] int fd() const noexcept { return fd_; }
+  [[nodiscard]] std::uint16_t number() const noexcept { return number_; }
+
+ private:
+  int fd_;
+  std::uint16_t number_ = 0;
+};
+
 // Every connection is given to the script, on a thread of its own; when the script returns, it is closed.
 class Upstream {
  public:
   using Script = std::function<void(Line&)>;
 
-  explicit Upstream(Script script, std::uint16_t port = 0) : script_(std::move(script)) {
-    listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int yes = 1;
-    ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
-    socklen_t size = sizeof address;
-    if (::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size) != 0 || ::listen(listener_, 512) != 0) {
-      throw std::runtime_error("cannot listen");
-    }
-    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(address.sin_port);
+  explicit Upstream(Script script, Port port = {}) : script_(std::move(script)), port_(std::move(port)) {
+    if (::listen(port_.fd(), 512) != 0) throw std::runtime_error("cannot listen");
     accepting_ = std::thread([this] { accept(); });
   }
   ~Upstream() {
-    ::shutdown(listener_, SHUT_RDWR);
+    ::shutdown(port_.fd(), SHUT_RDWR);
     accepting_.join();
-    ::close(listener_);
     {
       const std::lock_guard lock(mutex_);
       for (const int fd : open_) ::shutdown(fd, SHUT_RDWR);
@@ -270,7 +282,7 @@ class Upstream {
   Upstream(const Upstream&) = delete;
   Upstream& operator=(const Upstream&) = delete;
 
-  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_.number(); }
   [[nodiscard]] std::size_t connections() const {
     const std::lock_guard lock(mutex_);
     return threads_.size();
@@ -279,7 +291,7 @@ class Upstream {
  private:
   void accept() {
     for (;;) {
-      const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      const int fd = ::accept4(port_.fd(), nullptr, nullptr, SOCK_CLOEXEC);
       if (fd < 0) return;
       const std::lock_guard lock(mutex_);
       open_.push_back(fd);
@@ -297,8 +309,7 @@ class Upstream {
   }
 
   Script script_;
-  int listener_ = -1;
-  std::uint16_t port_ = 0;
+  Port port_;
   mutable std::mutex mutex_;  // Of what follows.
   std::list<int> open_;
   std::list<std::thread> threads_;

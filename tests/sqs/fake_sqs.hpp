@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -68,6 +69,7 @@ class FakeSqs final : public aws::Transport {
   }
 
   void call(aws::Call call, Callback<void(aws::Reply)> done) override {
+    const Asked asked(asked_);
     const nlohmann::json body = nlohmann::json::parse(call.body);
     std::unique_lock lock(mutex_);
     calls_.emplace_back(call.operation, body);
@@ -85,7 +87,11 @@ class FakeSqs final : public aws::Transport {
   }
   [[nodiscard]] std::string name() const override { return "fake SQS"; }
 
+  // Somebody is in the middle of a call, or of what its answer makes them do.
+  [[nodiscard]] bool is_asked() const { return asked_ > 0; }
+
   void answer_held() {
+    const Asked asked(asked_);
     std::unique_lock lock(mutex_);
     auto held = std::move(held_);
     held_.clear();
@@ -123,6 +129,16 @@ class FakeSqs final : public aws::Transport {
   }
 
  private:
+  class Asked {
+   public:
+    explicit Asked(std::atomic<int>& count) : count_(count) { ++count_; }
+    ~Asked() { --count_; }
+    Asked(const Asked&) = delete;
+    Asked& operator=(const Asked&) = delete;
+
+   private:
+    std::atomic<int>& count_;
+  };
   struct Held {
     std::string operation;
     nlohmann::json body;
@@ -197,6 +213,7 @@ class FakeSqs final : public aws::Transport {
 
   const std::shared_ptr<Clock> clock_;
   const bool fifo_;
+  std::atomic<int> asked_{0};
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   std::vector<Entry> entries_;
