@@ -236,10 +236,7 @@ class LambdaInvoke {
       waits.push_back({.fd = environment.alive() ? environment.socket.get() : -1, .events = POLLIN, .revents = 0});
     }
     int limit = -1;
-    if (const auto next = next_moment()) {
-      const auto left = std::chrono::ceil<Millis>(*next - Steady::now());
-      limit = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 3'600'000));
-    }
+    if (const auto next = next_moment()) limit = poll_timeout(*next - Steady::now());
     if (poll(waits.data(), waits.size(), limit) < 0 && errno != EINTR) {
       throw Exception(ErrorKind::unavailable, std::string("cannot wait for the function: ") + std::strerror(errno));
     }

@@ -123,9 +123,8 @@ class Desk {
       if (done()) return;
       int timeout = -1;
       if (until) {
-        const auto left = std::chrono::ceil<Millis>(*until - system_clock()->uptime());
-        if (left <= Millis{0}) return;
-        timeout = static_cast<int>(std::min<Millis::rep>(left.count(), 60'000));
+        timeout = poll_timeout(*until - system_clock()->uptime());
+        if (timeout == 0) return;
       }
       pollfd waits[2] = {{.fd = news_.changed.fd(), .events = POLLIN, .revents = 0},
                          {.fd = signals_.fd(), .events = POLLIN, .revents = 0}};

@@ -34,8 +34,6 @@ namespace once::cli {
 
 namespace {
 
-using Steady = std::chrono::steady_clock;
-
 struct SqsOptions {
   StoreOptions store;
   std::string queue;
@@ -346,7 +344,7 @@ class Sqs {
   void wait(Signals& signals, const Wakeup& over, sqs::Poller& poller, Commands* commands,
             const std::atomic<int>& posting) const {
     int asked = 0;  // The signal that did first.
-    std::optional<Steady::time_point> end_at;
+    std::optional<Uptime> end_at;
     const auto end_it = [&](int signal) {
       // What was posted cannot be taken back: its claim lapses, and its message comes again.
       if (posting > 0) Signals::die_of(signal);
@@ -356,7 +354,7 @@ class Sqs {
     for (;;) {
       pollfd waits[2] = {{.fd = over.fd(), .events = POLLIN, .revents = 0},
                          {.fd = signals.fd(), .events = POLLIN, .revents = 0}};
-      ::poll(waits, 2, end_at ? left_until(*end_at) : -1);
+      ::poll(waits, 2, end_at ? poll_timeout(*end_at - system_clock()->uptime()) : -1);
       if (waits[0].revents != 0) return;
       while (const auto signal = signals.next()) {
         if (signal->number == SIGTSTP) Signals::stop_ourselves();
@@ -370,17 +368,13 @@ class Sqs {
                   (stop_within_ ? "In " + show_duration(*stop_within_) + ", or when asked once more, it ends."
                                 : std::string("Once more ends it.")));
         poller.stop();
-        if (stop_within_) end_at = Steady::now() + *stop_within_;
+        if (stop_within_) end_at = system_clock()->uptime() + *stop_within_;
       }
-      if (end_at && Steady::now() >= *end_at) {
+      if (end_at && system_clock()->uptime() >= *end_at) {
         end_it(asked);
-        end_at = Steady::now() + std::chrono::seconds(1);  // For what was about to be posted.
+        end_at = system_clock()->uptime() + std::chrono::seconds(1);  // For what was about to be posted.
       }
     }
-  }
-  static int left_until(Steady::time_point then) {
-    const auto left = std::chrono::ceil<Millis>(then - Steady::now());
-    return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 3'600'000));
   }
 
   const SqsOptions& options_;

@@ -37,9 +37,7 @@ constexpr std::size_t blocking_write_bytes = 4096;  // PIPE_BUF: what poll() pro
   throw Exception(ErrorKind::unavailable, std::string("cannot ") + what + ": " + std::strerror(errno));
 }
 
-Millis boottime_left(Uptime until) {
-  return std::chrono::ceil<Millis>(std::max(until - system_clock()->uptime(), Uptime{0}));
-}
+Uptime boottime_left(Uptime until) { return std::max(until - system_clock()->uptime(), Uptime{0}); }
 
 // One stream of the command, from its pipe to the recorder and to ours.
 class Pump {
@@ -230,9 +228,7 @@ class Supervision {
     waits[5] = output_.write_wait();
     waits[6] = error_.write_wait();
     int timeout = -1;
-    if (command_over_ && !output_.ending()) {
-      timeout = static_cast<int>(std::min<Millis::rep>(boottime_left(drain_until_).count(), 60'000));
-    }
+    if (command_over_ && !output_.ending()) timeout = poll_timeout(boottime_left(drain_until_));
     const int ready = poll(waits.data(), waits.size(), timeout);
     if (ready < 0) {
       if (errno == EINTR) return;
@@ -252,7 +248,7 @@ class Supervision {
       if (pump->ending()) pump->go_on_ending(recorder_);
     }
     if (waits[1].revents != 0) on_report();
-    if (command_over_ && !output_.ending() && boottime_left(drain_until_) == Millis{0}) {
+    if (command_over_ && !output_.ending() && boottime_left(drain_until_) == Uptime{0}) {
       if (result_.interrupted_by != 0) give_up_output();  // The signal may have come just before we knew of the end.
       output_.take_rest(recorder_);
       error_.take_rest(recorder_);
@@ -434,6 +430,10 @@ std::vector<std::string> environment_with(const std::vector<std::pair<std::strin
     if (value.find('\0') == std::string::npos) out.push_back(name + "=" + value);
   }
   return out;
+}
+
+int poll_timeout(std::chrono::nanoseconds left) {
+  return static_cast<int>(std::clamp<Millis::rep>(std::chrono::ceil<Millis>(left).count(), 0, 60'000));
 }
 
 bool write_all(int fd, std::string_view bytes) {

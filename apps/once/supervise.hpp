@@ -2,6 +2,7 @@
 // claim is lost.
 #pragma once
 
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <functional>
@@ -123,6 +124,9 @@ Supervised supervise(const SuperviseOptions& options, Signals& signals, Recorder
 // Our environment with these variables in place of others of their names. One whose value has a NUL byte, which no
 // environment can hold, is left out rather than cut short.
 std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& ours);
+
+// For poll(), which takes milliseconds in an int: at most a minute, after which one looks again.
+int poll_timeout(std::chrono::nanoseconds left);
 
 // All of it, on a descriptor that may be anything. False with errno set.
 bool write_all(int fd, std::string_view bytes);

@@ -10,10 +10,10 @@
 
 #include <once/error.hpp>
 
-#include "aws/ascii.hpp"
 #include "aws/credentials_search.hpp"
 #include "aws/endpoint.hpp"
 #include "aws/signer.hpp"
+#include "core/ascii.hpp"
 
 namespace once::aws {
 

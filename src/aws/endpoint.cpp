@@ -10,8 +10,8 @@
 
 #include <once/error.hpp>
 
-#include "aws/ascii.hpp"
 #include "aws/shared_config.hpp"
+#include "core/ascii.hpp"
 
 namespace once::aws {
 

@@ -32,6 +32,7 @@
 
 #include "aws/http_reader.hpp"
 #include "aws/signer.hpp"
+#include "core/ascii.hpp"
 #include "platform/forks.hpp"
 #include "platform/look_up.hpp"
 #include "platform/shared_loop.hpp"
@@ -752,7 +753,7 @@ bool is_target(std::string_view text) noexcept {
 
 bool is_named(std::string_view header, std::string_view lower_case) noexcept {
   return std::equal(header.begin(), header.end(), lower_case.begin(), lower_case.end(),
-                    [](char a, char b) { return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b; });
+                    [](char a, char b) { return lower(a) == b; });
 }
 
 // The request's bytes. Empty: it is malformed.

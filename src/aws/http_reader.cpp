@@ -6,7 +6,7 @@
 #include <system_error>
 #include <utility>
 
-#include "aws/ascii.hpp"
+#include "core/ascii.hpp"
 
 namespace once::aws {
 

@@ -7,8 +7,8 @@
 
 #include <once/error.hpp>
 
-#include "aws/ascii.hpp"
 #include "aws/read_file.hpp"
+#include "core/ascii.hpp"
 
 namespace once::aws {
 

@@ -12,7 +12,7 @@
 
 #include <once/error.hpp>
 
-#include "aws/ascii.hpp"
+#include "core/ascii.hpp"
 
 namespace once::aws {
 

@@ -5,6 +5,7 @@
 #include <once/error.hpp>
 #include <utility>
 
+#include "core/ascii.hpp"
 #include "keys/text.hpp"
 
 namespace once::keys {
@@ -48,12 +49,6 @@ template <class Table>
 const char* find(const Table& table, std::string_view name) {
   const auto* const entry = std::ranges::find(table, name, &Names::first);
   return entry == table.end() ? nullptr : entry->second;
-}
-
-std::string lower(std::string_view name) {
-  std::string out(name);
-  std::ranges::transform(out, out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return out;
 }
 
 [[noreturn]] void refuse_hash(std::string_view name, Dialect dialect, const std::string& instead) {

@@ -58,7 +58,7 @@ void sign(const Certificate& certificate, const Certificate& issuer, const Key& 
   need(X509_sign(certificate.get(), key.get(), EVP_sha256()) > 0, "cannot sign");
 }
 
-int listen_on_loopback(std::uint16_t& port) {
+int bind_to_loopback(std::uint16_t& port) {
   const int made = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -193,7 +193,7 @@ std::string answer(std::string_view body, std::string_view more_headers) {
 }
 
 Server::Server(std::function<void(Peer&)> serve, std::optional<Identity> identity)
-    : serve_(std::move(serve)), identity_(std::move(identity)), socket_(listen_on_loopback(port_)) {
+    : serve_(std::move(serve)), identity_(std::move(identity)), socket_(bind_to_loopback(port_)) {
   need(listen(socket_, 1024) == 0, "cannot listen");
   // OpenSSL writes to this server's sockets with write(2), also when the client has gone.
   std::signal(SIGPIPE, SIG_IGN);
@@ -234,8 +234,9 @@ void Server::accept() {
 }
 
 std::uint16_t closed_port() {
-  std::uint16_t port = 0;
-  ::close(listen_on_loopback(port));
+  static std::uint16_t port = 0;
+  static const int kept = bind_to_loopback(port);  // Until the end, or somebody else might come to listen there.
+  (void)kept;
   return port;
 }
 

@@ -94,7 +94,7 @@ class Server {
   std::thread acceptor_;
 };
 
-// A port on 127.0.0.1 where nobody listens.
+// A port on 127.0.0.1 that is this program's own, and where nobody listens.
 std::uint16_t closed_port();
 
 }  // namespace once::aws::testing

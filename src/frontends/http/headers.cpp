@@ -8,6 +8,8 @@
 
 #include <once/frontends/http/rules.hpp>
 
+#include "core/ascii.hpp"
+
 namespace once::http {
 
 namespace {
@@ -17,8 +19,6 @@ constexpr std::array<std::string_view, 13> never_stored{
     "Connection",   "Keep-Alive", "Proxy-Connection", "TE",         "Trailer",          "Transfer-Encoding",
     "Upgrade",      "Date",       "Server",           "Set-Cookie", "WWW-Authenticate", "Proxy-Authenticate",
     replayed_header};
-
-char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 // Each line of each message is looked at through these.
 constexpr std::array<bool, 256> token_characters = [] {

@@ -8,6 +8,7 @@
 
 #include <once/error.hpp>
 
+#include "core/ascii.hpp"
 #include "frontends/http/headers.hpp"
 #include "frontends/http/readings.hpp"
 #include "frontends/http/target.hpp"
@@ -35,11 +36,9 @@ std::vector<std::string_view> split(std::string_view path) {
   return segments;  // Without what a slash at the end leaves.
 }
 
-char lowered(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 bool is_letter_or_digit(char c) noexcept {
-  const char lower = lowered(c);
-  return (lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9');
+  const char low = lower(c);
+  return (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9');
 }
 
 // What is wrong with the path goes to `why`.
@@ -77,9 +76,7 @@ std::optional<Pattern> pattern_of(std::string_view path, std::string& why) {
                  "', which is neither {name} nor *, nor of letters, digits and " + std::string(others));
     }
     if (segment.ends_with('.')) return bad("has a segment that ends with a dot, which some servers drop");
-    std::string literal(segment);
-    std::ranges::transform(literal, literal.begin(), lowered);
-    pattern.segments.push_back(std::move(literal));
+    pattern.segments.push_back(lower(segment));
   }
   return pattern;
 }
@@ -164,7 +161,7 @@ std::string folded(std::string_view path) {
   std::string out;
   for (const char c : path) {
     if (static_cast<unsigned char>(c) < 0x80) {
-      out += lowered(c);
+      out += lower(c);
     } else if (!out.ends_with(foreign)) {
       out += foreign;
     }

@@ -10,6 +10,7 @@
 #include <once/frontends/http/stored_answer.hpp>
 #include <once/keys/key_deriver.hpp>
 
+#include "core/ascii.hpp"
 #include "core/digest.hpp"
 #include "frontends/http/client_key.hpp"
 #include "frontends/http/headers.hpp"
@@ -30,8 +31,7 @@ constexpr std::size_t cut_route_bytes = 64;
 }
 
 std::string in_capitals(std::string text) {
-  std::ranges::transform(text, text.begin(),
-                         [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+  std::ranges::transform(text, text.begin(), upper);
   return text;
 }
 

@@ -6,6 +6,8 @@
 
 #include <once/error.hpp>
 
+#include "core/ascii.hpp"
+
 namespace once::lambda {
 
 namespace {
@@ -28,9 +30,7 @@ Environment environment_or_process(const std::optional<Environment>& given) {
 }
 
 bool is_disabled(const Environment& environment) {
-  std::string word = environment.disabled;
-  std::ranges::transform(word, word.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  const std::string word = lower(environment.disabled);
   constexpr std::array<std::string_view, 4> yes{"1", "true", "yes", "on"};
   constexpr std::array<std::string_view, 5> no{"", "0", "false", "no", "off"};
   if (std::ranges::find(yes, word) != yes.end()) return true;

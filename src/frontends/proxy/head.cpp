@@ -10,6 +10,7 @@
 
 #include <boost/beast/http/status.hpp>
 
+#include "core/ascii.hpp"
 #include "frontends/http/headers.hpp"
 #include "frontends/http/problem.hpp"
 
@@ -57,12 +58,11 @@ bool has_prefix(std::string_view name, std::string_view prefix) {
 // Equal but for characters in the same places that are neither letters nor digits.
 bool is_look_alike(std::string_view name, std::string_view of) {
   if (name.size() != of.size()) return false;
-  const auto lowered = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
   const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   bool differs = false;
   for (std::size_t i = 0; i < name.size(); ++i) {
-    const char a = lowered(name[i]);
-    const char b = lowered(of[i]);
+    const char a = lower(name[i]);
+    const char b = lower(of[i]);
     if (a == b) continue;
     if (is_plain(a) || is_plain(b)) return false;
     differs = true;
@@ -205,7 +205,7 @@ bool has_look_alike(const std::vector<HeaderView>& headers, const http::Options&
   return std::ranges::any_of(headers, [&](const HeaderView& header) {
     const std::string_view name = header.name;
     // Nearly all are told apart by their first letter or their length.
-    if ((name.front() | 0x20) == 'x' && is_look_alike(name.substr(0, forwarded_for.size()), forwarded_for)) return true;
+    if (lower(name.front()) == 'x' && is_look_alike(name.substr(0, forwarded_for.size()), forwarded_for)) return true;
     const auto looks_like = [&](std::string_view other) { return is_look_alike(name, other); };
     if (std::ranges::any_of(framing, looks_like)) return true;
     if (!rules.protect) return false;

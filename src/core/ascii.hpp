@@ -5,9 +5,10 @@
 #include <string>
 #include <string_view>
 
-namespace once::aws {
+namespace once {
 
 constexpr char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+constexpr char upper(char c) noexcept { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
 
 inline std::string lower(std::string_view text) {
   std::string out(text);
@@ -21,4 +22,4 @@ inline std::string_view trim(std::string_view text, std::string_view blanks = " 
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
-}  // namespace once::aws
+}  // namespace once
