@@ -76,7 +76,14 @@ sqs::OnDeadEnd sqs_dead_end(const std::string& word) {
 sqs::KeySource sqs_key_source(const SqsOptions& options) {
   const bool expression = !options.key.empty();
   if (options.key_from.empty()) return expression ? sqs::KeySource::record : sqs::KeySource::id;
-  if (options.key_from == "record") return sqs::KeySource::record;
+  if (options.key_from == "record") {
+    if (!expression) {
+      misuse(
+          "--key-from record: a message's record has another receipt handle each time, and would be a new operation "
+          "with each receipt: say with --key what identifies it, or leave --key-from out");
+    }
+    return sqs::KeySource::record;
+  }
   if (options.key_from == "body") return sqs::KeySource::payload;
   if (expression) misuse("--key selects from the record or the body: leave out --key-from " + options.key_from);
   return options.key_from == "id" ? sqs::KeySource::id : sqs::KeySource::deduplication_id;

@@ -375,6 +375,7 @@ class Sqs(Queues):
         self.expect(self.drain("--visibility", "1s", *run), 64, stderr=b"visibility")
         self.expect(self.drain("--stop-within", "soon", *run), 64, stderr=b"--stop-within")
         self.expect(self.drain("--key", "nonsense(", *run), 64, stderr=b"nonsense(")
+        self.expect(self.drain("--key-from", "record", *run), 64, stderr=b"another receipt handle each time")
         url = self.make_queue()
         self.send(url, "1")
         self.expect(self.drain("--", "./no-such-program"), 127, stderr=b"cannot execute")

@@ -220,6 +220,21 @@ TEST_F(SqsBatchTest, WhatIsDoneIsDoneWhoeverCannotFetchItsResult) {
   EXPECT_THAT(effects.list(), IsEmpty());
 }
 
+TEST_F(SqsBatchTest, WhatFailedForGoodHasFailedWhoeverCannotFetchItsOutput) {
+  Begin begin = engine.begin(Request{.key = Key("f/batch", "a"), .fingerprint = {}, .policy = {}, .holder = {}});
+  ASSERT_EQ(begin.kind, Begin::Kind::claimed);
+  Result elsewhere;
+  elsewhere.placement = Placement::offloaded;
+  elsewhere.location = "memory:1";  // And the engine has no offload.
+  elsewhere.size = 5;
+  ASSERT_EQ(begin.claim.fail({.code = "declined", .message = "no"}, elsewhere).kind, Finish::Kind::recorded);
+  const auto batch = sqs::batch(engine, options(), handler());
+  EXPECT_EQ(batch(sqs_event({{.id = "a"}}), invocation()), failures({"a"}));
+  EXPECT_EQ(ends.of("a"), "stored_failure");
+  EXPECT_THAT(ends.whole("a").why, HasSubstr("offload"));
+  EXPECT_THAT(effects.list(), IsEmpty());
+}
+
 TEST_F(SqsBatchTest, AFailureThatPolicyKeepsIsReportedAndNotRunAgain) {
   Policy policy;
   policy.on_throw = OnThrow::store;
@@ -452,6 +467,7 @@ TEST_F(SqsBatchTest, OptionsThatDoNotFitAreRefusedBeforeAnythingIsRun) {
   refused([](BatchOptions& o) { o.parallel = 1'001; });
   refused([](BatchOptions& o) { o.margin = -1ms; });
   refused([](BatchOptions& o) { o.key = "body"; });
+  refused([](BatchOptions& o) { o.key_source = KeySource::record; });  // Another key with each receipt.
   refused([](BatchOptions& o) { o.validation = "]["; });
   refused([](BatchOptions& o) {
     o.policy.emplace();

@@ -231,6 +231,21 @@ TEST_F(PollerTest, WhatIsDoneIsDeletedWhoeverCannotFetchItsResult) {
   EXPECT_EQ(queue->left(), 0U);
 }
 
+TEST_F(PollerTest, WhatFailedForGoodIsDeletedWhoeverCannotFetchItsOutput) {
+  Begin begin = engine.begin(Request{.key = Key("orders", "a"), .fingerprint = {}, .policy = {}, .holder = {}});
+  ASSERT_EQ(begin.kind, Begin::Kind::claimed);
+  Result elsewhere;
+  elsewhere.placement = Placement::offloaded;
+  elsewhere.location = "memory:1";  // And the engine has no offload.
+  elsewhere.size = 5;
+  ASSERT_EQ(begin.claim.fail({.code = "exit 3", .message = "no"}, elsewhere).kind, Finish::Kind::recorded);
+  queue->send("a");
+  run(options());
+  EXPECT_THAT(told, ElementsAre("a stored_failure deleted")) << "and no pause";
+  EXPECT_THAT(ran, IsEmpty());
+  EXPECT_EQ(queue->left(), 0U);
+}
+
 TEST_F(PollerTest, WhatFailsComesAgainAndIsDeadAtLast) {
   queue->dead_letters_after(3);
   queue->send("a");
@@ -728,6 +743,7 @@ TEST_F(PollerTest, OptionsThatDoNotFitAreRefused) {
   refused([](PollerOptions& o) { o.wait = 21s; });
   refused([](PollerOptions& o) { o.retry_after = 13h; });
   refused([](PollerOptions& o) { o.key = "body"; });
+  refused([](PollerOptions& o) { o.key_source = sqs::KeySource::record; });  // Another key with each receipt.
 }
 
 }  // namespace

@@ -77,6 +77,10 @@ bool is_done(const std::shared_ptr<const Record>& record) noexcept {
   return record != nullptr && record->state == State::completed;
 }
 
+bool has_failed(const std::shared_ptr<const Record>& record) noexcept {
+  return record != nullptr && record->state == State::failed;
+}
+
 std::string_view to_string(RecordEnd end) noexcept {
   switch (end) {
     case RecordEnd::executed:
@@ -433,6 +437,7 @@ class Batch::Run {
         if (is_done(outcome.record)) {
           return {.end = RecordEnd::replayed, .reported = false, .held = false, .why = outcome.error.message};
         }
+        if (has_failed(outcome.record)) return reported(RecordEnd::stored_failure, outcome.error.message);
         return reported(RecordEnd::store_error, outcome.error.message);
     }
     return reported(RecordEnd::failed, "an outcome that is not known here");

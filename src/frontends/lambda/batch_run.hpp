@@ -29,6 +29,7 @@ struct BatchItem {
 // Of Begin or Outcome with the kind `error`: only the result could not be fetched from where it was offloaded, and a
 // batch does not need it.
 bool is_done(const std::shared_ptr<const Record>& record) noexcept;
+bool has_failed(const std::shared_ptr<const Record>& record) noexcept;
 
 class Batch {
  public:

@@ -89,6 +89,14 @@ std::string deduplication_name(const Message& message) {
          message.deduplication_id;
 }
 
+void check_key(KeySource source, std::string_view key) {
+  if (source == KeySource::record && key.empty()) {
+    throw Exception(ErrorKind::misuse,
+                    "KeySource::record: a message's record has another receipt handle each time: name what identifies "
+                    "it in `key`, or use KeySource::id");
+  }
+}
+
 const Message::Attribute* Message::attribute(std::string_view name) const noexcept {
   for (const Attribute& each : attributes) {
     if (each.name == name) return &each;
@@ -101,6 +109,7 @@ lambda::Handler batch_of(Engine& engine, BatchOptions options, MessageWork work)
     lambda::Batch batch;
     MessageWork work;
   };
+  check_key(options.key_source, options.key);
   // One for all copies of the handler.
   const auto maker = std::make_shared<const Maker>(Maker{lambda::Batch(engine, std::move(options)), std::move(work)});
   return [maker](std::string_view event, const lambda::Invocation& invocation) {

@@ -17,4 +17,7 @@ Message read_message(std::string_view record);
 // the message says nothing; a sender that repeats a message repeats its group.
 std::string deduplication_name(const Message& message);
 
+// Throws Exception(misuse) for keys that no two receipts of a message have in common: its record tells of the receipt.
+void check_key(KeySource source, std::string_view key);
+
 }  // namespace once::sqs

@@ -50,6 +50,7 @@ PollerOptions checked_options(PollerOptions options) {
       (*options.retry_after < Millis{0} || *options.retry_after > most_visibility || !whole(*options.retry_after))) {
     refuse_option("`retry_after` is 0 to 12 h, in whole seconds");
   }
+  check_key(options.key_source, options.key);
   return options;
 }
 
@@ -502,6 +503,11 @@ class Poller::State : public std::enable_shared_from_this<State> {
         case Begin::Kind::error: {
           if (lambda::is_done(begin.record)) {
             Turn turn = done(RecordEnd::replayed);
+            turn.why = begin.error.message;
+            return turn;
+          }
+          if (lambda::has_failed(begin.record)) {
+            Turn turn = done(RecordEnd::stored_failure);
             turn.why = begin.error.message;
             return turn;
           }

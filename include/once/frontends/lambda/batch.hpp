@@ -39,7 +39,8 @@ enum class KeySource : std::uint8_t {
   // operation
   // for as long as results are kept, and not only for the five minutes that the queue remembers it.
   deduplication_id,
-  // BatchOptions::key is JMESPath over the record, as the event has it: "powertools_json(body).order_id".
+  // BatchOptions::key is JMESPath over the record, as the event has it: "powertools_json(body).order_id". For SQS it
+  // must not be empty: a record has another receiptHandle and ApproximateReceiveCount with each receipt.
   record,
   // BatchOptions::key is JMESPath over what the record carries: the body of an SQS message, the data of a Kinesis
   // record
@@ -107,7 +108,8 @@ struct BatchOptions {
   std::string scope;     // In place of EngineOptions::scope/FUNCTION/NAME.
 
   KeySource key_source = KeySource::id;
-  std::string key;         // With KeySource::record or payload; empty: all of it. Otherwise empty.
+  std::string key;         // With KeySource::payload or record; empty: all of it, but for KeySource::record of SQS.
+                           // Otherwise empty.
   std::string validation;  // What a duplicate must have in common with the first, over the payload if that is the key
                            // source, or else over the record. Empty: nothing is compared.
 
