@@ -82,10 +82,12 @@ std::string_view to_string(Opening::Kind kind) noexcept {
   return "?";
 }
 
+// What the completions of one request have in common: they hold this, and so need no room of their own.
 class Execution::State {
  public:
-  State(Engine& engine, std::shared_ptr<const Rules> rules, Claim claim, std::string key)
-      : engine_(engine), rules_(std::move(rules)), claim_(std::move(claim)), key_(std::move(key)) {}
+  // Without a claim. `key`: empty if there is none.
+  State(Engine& engine, std::shared_ptr<const Rules> rules, std::string key)
+      : engine_(engine), rules_(std::move(rules)), key_(std::move(key)) {}
 
   [[nodiscard]] Claim* claim() noexcept { return claim_ ? &claim_ : nullptr; }
 
@@ -130,48 +132,78 @@ class Execution::State {
 
   [[nodiscard]] const Rules& rules() const noexcept { return *rules_; }
 
+  // Opens `self` by the operation: gives it to `done`, with its claim if there is one.
+  static void open(std::unique_ptr<State> self, once::Request operation, Callback<void(Opening)> done) {
+    self->opened_ = std::move(done);
+    Engine& engine = self->engine_;
+    engine.begin(std::move(operation), [self = std::move(self)](Begin begin) mutable {
+      Callback<void(Opening)> opened = std::move(self->opened_);
+      Opening out;
+      out.kind = kind_of(begin.kind);
+      if (begin.kind == Begin::Kind::claimed) {
+        self->claim_ = std::move(begin.claim);
+        out.execution = Execution(std::move(self));
+        return opened(std::move(out));
+      }
+      // With a record at hand the store did answer, and running would be a second run.
+      const bool down = begin.kind == Begin::Kind::error && begin.record == nullptr &&
+                        (begin.error.kind == ErrorKind::unavailable || begin.error.kind == ErrorKind::in_doubt);
+      if (down && self->rules().options().policy->on_store_down == OnStoreDown::run_unprotected) {
+        tell_unprotected(self->engine_, self->key_);
+        out.kind = Opening::Kind::unprotected;
+        out.execution = Execution(std::move(self));
+        return opened(std::move(out));
+      }
+      out.answer = self->rules().answer_for(begin);
+      opened(std::move(out));
+    });
+  }
+
   struct Ended {
     std::optional<Answer> instead;  // What the client gets in place of the answer that was finished with.
     bool dropped = false;           // No record had room for that.
   };
 
-  // Ends `self`. The completion has it then, and may be over before the claim's method returns: the claim stays here.
-  static void end(std::unique_ptr<State> self, End end, Result result, std::string_view reason,
-                  Callback<void(Ended)> done) {
-    if (!self->claim_) return done({});
-    if (end == End::lapse) {
-      self.reset();  // Whoever comes when the lease has run out takes it over.
-      return done({});
-    }
+  // Ends `self`, and calls its complete(). The completion has it then, and may be over before the claim's method
+  // returns: the claim stays here. `status`: what was answered, for a reason; or `thrown` is one.
+  static void end(std::unique_ptr<State> self, End end, Result result, unsigned status, std::string thrown) {
+    if (!self->claim_) return self->complete({});
     Claim claim = std::move(self->claim_);
-    auto on_end = [self = std::move(self), end, done = std::move(done)](Finish finish) mutable {
+    if (end == End::lapse) {
+      claim = Claim();  // Whoever comes when the lease has run out takes it over.
+      return self->complete({});
+    }
+    auto on_end = [self = std::move(self), end](Finish finish) mutable {
       const bool dropped = end == End::store && finish.kind == Finish::Kind::recorded && finish.record != nullptr &&
                            finish.record->result.placement == Placement::dropped;
-      done({self->instead(end, std::move(finish)), dropped});
+      self->complete({self->instead(end, std::move(finish)), dropped});
     };
-    switch (end) {
-      case End::store:
-        return claim.complete(std::move(result), std::move(on_end));
-      case End::release:
-        return claim.release(reason, std::move(on_end));
-      case End::hold:
-      case End::lapse:
-        return claim.hold(reason, std::move(on_end));
-    }
+    if (end == End::store) return claim.complete(std::move(result), std::move(on_end));
+    const std::string reason = thrown.empty() ? "answered " + std::to_string(status) : std::move(thrown);
+    if (end == End::release) return claim.release(reason, std::move(on_end));
+    claim.hold(reason, std::move(on_end));
   }
 
   // finish() with an answer that is at hand.
-  static void end_with(std::unique_ptr<State> self, End end, Answer answer, std::string_view reason,
-                       Callback<void(Finished)> done) {
+  static void end_with(std::unique_ptr<State> self, End end, Answer answer, Callback<void(Finished)> done,
+                       std::string thrown = {}) {
     Result result;
     const bool is_stored = self->claim_ && end == End::store;
-    const bool is_over = is_stored && answer.body.size() > self->rules_->options().max_answer_bytes;
+    self->is_over_ = is_stored && answer.body.size() > self->rules_->options().max_answer_bytes;
     if (is_stored) result = self->rules_->encode(answer);
-    State::end(std::move(self), end, std::move(result), reason,
-               [answer = std::move(answer), done = std::move(done), is_over](Ended ended) mutable {
-                 const bool is_tombstone = ended.dropped || (is_over && !ended.instead);
-                 done({ended.instead ? std::move(*ended.instead) : std::move(answer), is_tombstone});
-               });
+    const unsigned status = answer.status;
+    self->answer_ = std::move(answer);
+    self->finished_ = std::move(done);
+    State::end(std::move(self), end, std::move(result), status, std::move(thrown));
+  }
+
+  // finish_streamed().
+  static void end_streamed(std::unique_ptr<State> self, End end, const Answer& head, std::uint64_t body_bytes,
+                           Callback<void(std::optional<Answer>)> done) {
+    Result result;
+    if (end == End::store) result = self->rules_->encode_tombstone(head, body_bytes);
+    self->streamed_ = std::move(done);
+    State::end(std::move(self), end, std::move(result), head.status, {});
   }
 
   // For those who want the answer alone.
@@ -180,6 +212,12 @@ class Execution::State {
   }
 
  private:
+  void complete(Ended ended) {
+    if (streamed_) return streamed_(std::move(ended.instead));
+    const bool is_tombstone = ended.dropped || (is_over_ && !ended.instead);
+    finished_({ended.instead ? std::move(*ended.instead) : std::move(answer_), is_tombstone});
+  }
+
   // What the client gets in place of the answer that was finished with.
   [[nodiscard]] std::optional<Answer> instead(End end, Finish finish) const {
     switch (finish.kind) {
@@ -206,6 +244,13 @@ class Execution::State {
   const std::shared_ptr<const Rules> rules_;
   Claim claim_;      // Empty: unprotected.
   std::string key_;  // Stored form; empty: there is none.
+  // Until they are called.
+  Callback<void(Opening)> opened_;
+  Callback<void(Finished)> finished_;
+  Callback<void(std::optional<Answer>)> streamed_;
+  // Of what finished_ gets.
+  Answer answer_;
+  bool is_over_ = false;  // Its body is over the limit.
 };
 
 Execution::Execution() noexcept = default;
@@ -235,23 +280,19 @@ void Execution::finish(Answer answer, Fate fate, Callback<void(Answer)> done) {
 void Execution::finish_told(Answer answer, Fate fate, Callback<void(Finished)> done) {
   if (answer.status < 100 || answer.status > 599) fate = Fate::ambiguous;
   const End end = state_->end_of(fate);
-  const std::string reason = "answered " + std::to_string(answer.status);
-  State::end_with(std::move(state_), end, std::move(answer), reason, std::move(done));
+  State::end_with(std::move(state_), end, std::move(answer), std::move(done));
 }
 
 void Execution::finish_streamed(const Answer& head, std::uint64_t body_bytes,
                                 Callback<void(std::optional<Answer>)> done) {
   const End end = state_->end_of(state_->fate_of(head.status));
-  Result result;
-  if (end == End::store) result = state_->rules().encode_tombstone(head, body_bytes);
-  State::end(std::move(state_), end, std::move(result), "answered " + std::to_string(head.status),
-             [done = std::move(done)](State::Ended ended) mutable { done(std::move(ended.instead)); });
+  State::end_streamed(std::move(state_), end, head, body_bytes, std::move(done));
 }
 
 void Execution::finish_thrown(const std::exception_ptr& error, Callback<void(Answer)> done) {
   const End end = state_->end_of(error);
   Answer answer = state_->rules().problem(Problem::handler_failed);
-  State::end_with(std::move(state_), end, std::move(answer), text_of(error), State::answer_only(std::move(done)));
+  State::end_with(std::move(state_), end, std::move(answer), State::answer_only(std::move(done)), text_of(error));
 }
 
 Answer Execution::finish(Answer answer) {
@@ -281,18 +322,18 @@ void Endpoint::open(const Request& request, Callback<void(Opening)> done) {
 
 void Endpoint::open(Examination examination, Callback<void(Opening)> done) {
   Opening opening;
-  const auto unprotected = [](Engine& engine, const std::shared_ptr<const Rules>& rules, std::string key) {
-    return Execution(std::make_unique<Execution::State>(engine, rules, Claim(), std::move(key)));
+  const auto unprotected = [&] {
+    return Execution(std::make_unique<Execution::State>(engine_, rules_, std::string()));
   };
   switch (examination.kind) {
     case Examination::Kind::pass:
       opening.kind = Opening::Kind::passed;
-      opening.execution = unprotected(engine_, rules_, {});
+      opening.execution = unprotected();
       return done(std::move(opening));
     case Examination::Kind::no_key:
       tell_unprotected(engine_, {});
       opening.kind = Opening::Kind::unprotected;
-      opening.execution = unprotected(engine_, rules_, {});
+      opening.execution = unprotected();
       return done(std::move(opening));
     case Examination::Kind::refuse:
       opening.kind = Opening::Kind::refused;
@@ -304,28 +345,8 @@ void Endpoint::open(Examination examination, Callback<void(Opening)> done) {
   if (!examination.operation) {
     throw Exception(ErrorKind::misuse, "only the head was examined: read the body and call Rules::examine()");
   }
-  std::string key = examination.operation->key.stored();
-  engine_.begin(std::move(*examination.operation), [&engine = engine_, rules = rules_, key = std::move(key),
-                                                    done = std::move(done), unprotected](Begin begin) mutable {
-    Opening out;
-    out.kind = kind_of(begin.kind);
-    if (begin.kind == Begin::Kind::claimed) {
-      out.execution =
-          Execution(std::make_unique<Execution::State>(engine, rules, std::move(begin.claim), std::move(key)));
-      return done(std::move(out));
-    }
-    // With a record at hand the store did answer, and running would be a second run.
-    const bool down = begin.kind == Begin::Kind::error && begin.record == nullptr &&
-                      (begin.error.kind == ErrorKind::unavailable || begin.error.kind == ErrorKind::in_doubt);
-    if (down && rules->options().policy->on_store_down == OnStoreDown::run_unprotected) {
-      tell_unprotected(engine, key);
-      out.kind = Opening::Kind::unprotected;
-      out.execution = unprotected(engine, rules, std::move(key));
-      return done(std::move(out));
-    }
-    out.answer = rules->answer_for(begin);
-    done(std::move(out));
-  });
+  auto state = std::make_unique<Execution::State>(engine_, rules_, examination.operation->key.stored());
+  Execution::State::open(std::move(state), std::move(*examination.operation), std::move(done));
 }
 
 Opening Endpoint::open(const Request& request) {

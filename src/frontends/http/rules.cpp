@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <memory_resource>
+#include <string>
 #include <utility>
 
 #include <once/error.hpp>
@@ -81,11 +83,17 @@ void check(const Options& options) {
   once::check(options.policy.value_or(Policy{}));
 }
 
+// For a text that is gone soon: most of them take no memory but this.
+struct Room {
+  std::array<char, 512> bytes;
+  std::pmr::monotonic_buffer_resource memory{bytes.data(), bytes.size()};
+};
+
 // Lengths keep what is joined apart.
 class Joined {
  public:
   explicit Joined(std::string_view tag) {
-    bytes_.reserve(room);
+    bytes_.reserve(usual);
     bytes_ = tag;
   }
 
@@ -106,11 +114,12 @@ class Joined {
       if (is_named(header)) add(trimmed(header.value));
     }
   }
-  [[nodiscard]] const std::string& bytes() const noexcept { return bytes_; }
+  [[nodiscard]] std::string_view bytes() const noexcept { return bytes_; }
 
  private:
-  static constexpr std::size_t room = 256;  // Most are shorter.
-  std::string bytes_;
+  static constexpr std::size_t usual = 256;
+  Room room_;
+  std::pmr::string bytes_{&room_.memory};
 };
 
 // A path as a part of a key: readable, without spaces, not too long. What is cut is longer than what is not, so the two
@@ -179,8 +188,7 @@ struct Rules::Parts {
       // And the body is compared as it is, so what else is in it is nobody's business.
       field.emplace(keys::Recipe{.scope = "http", .expression = options.key_field, .only_selected_exact = true});
     }
-    nobody = principal({});
-    nobody_hash = to_hex(sha256(nobody));
+    nobody_hash = principal_hash({});
   }
 
   [[nodiscard]] Examination refused(Problem which, std::string_view detail = {}) const {
@@ -233,20 +241,27 @@ struct Rules::Parts {
     return std::nullopt;
   }
 
-  // Whose key it is, as bytes to be hashed.
-  [[nodiscard]] std::string principal(const Request& request) const {
+  // Whether a request says whose key it is. Those that do not have one principal.
+  [[nodiscard]] bool names_principal(const Request& request) const {
+    return !request.principal.empty() || std::ranges::any_of(request.headers, [&](const HeaderView& header) {
+      return names_contain(options.principal_headers, header.name);
+    });
+  }
+
+  // Whose key it is.
+  [[nodiscard]] std::string principal_hash(const Request& request) const {
     Joined who("once-http-principal");
     who.add(request.principal);
     if (request.principal.empty()) {
       for (const std::string& header : options.principal_headers) who.add_values(request, header);
     }
-    return who.bytes();
+    return to_hex(sha256(who.bytes()));
   }
 
   [[nodiscard]] Key key(const Request& request, std::string_view route, std::string_view name) const {
-    const std::string who = principal(request);
     // Read from the right nothing of it is ambiguous: the digest has one length, the route no space, the method no '/'.
-    std::string scope;
+    Room room;
+    std::pmr::string scope(&room.memory);
     scope.reserve(options.scope.size() + request.method.size() + route.size() + nobody_hash.size() + 3);
     scope = options.scope;
     if (!scope.empty()) scope += '/';
@@ -254,8 +269,8 @@ struct Rules::Parts {
     scope += ' ';
     scope += route;
     scope += ' ';
-    scope += who == nobody ? nobody_hash : to_hex(sha256(who));
-    return {scope, name};
+    scope += names_principal(request) ? principal_hash(request) : nobody_hash;
+    return {std::string_view(scope), name};
   }
 
   [[nodiscard]] Fingerprint fingerprint(const Request& request, std::string_view route) const {
@@ -274,8 +289,7 @@ struct Rules::Parts {
   Options options;
   Policy policy;
   std::optional<keys::KeyDeriver> field;
-  std::string nobody;       // The principal of a request that names none, as many do,
-  std::string nobody_hash;  // and what is in its key.
+  std::string nobody_hash;  // Of the principal of a request that names none, as many do.
 };
 
 Rules::Rules(Options options) : parts_(std::make_unique<const Parts>(std::move(options))) {}

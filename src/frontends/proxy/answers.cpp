@@ -54,8 +54,10 @@ std::string_view word_of(http::Fate fate) noexcept {
 
 Answer head_of(const Incoming& answer) {
   Answer head{.status = answer.status(), .reason = std::string(answer.reason()), .headers = {}, .body = {}};
-  for (const http::HeaderView& header : forwarded(answer.headers())) {
-    head.headers.push_back({std::string(header.name), std::string(header.value)});
+  const Forwarding forwarding(answer.headers());
+  head.headers.reserve(answer.headers().size());
+  for (const http::HeaderView& header : answer.headers()) {
+    if (forwarding.takes(header)) head.headers.push_back({std::string(header.name), std::string(header.value)});
   }
   return head;
 }

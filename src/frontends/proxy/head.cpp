@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 8> of_connection{
     "Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length"};
 
 std::vector<std::string_view> named_by_connection(const std::vector<HeaderView>& headers) {
-  std::vector<std::string_view> names;
+  std::vector<std::string_view> names;  // Of most messages empty, which costs nothing.
   for (const HeaderView& header : headers) {
     if (!same_name(header.name, "Connection")) continue;
     const auto members = http::list_members(header.value);
@@ -295,12 +295,18 @@ bool accepts_websocket(const std::vector<HeaderView>& headers, std::string_view 
          count(headers, "Transfer-Encoding") == 0;
 }
 
+Forwarding::Forwarding(const std::vector<HeaderView>& headers) : named_(named_by_connection(headers)) {}
+
+bool Forwarding::takes(const HeaderView& header) const {
+  return !contains(of_connection, header.name) && !contains(named_, header.name);
+}
+
 std::vector<HeaderView> forwarded(const std::vector<HeaderView>& headers) {
-  const auto named = named_by_connection(headers);
+  const Forwarding forwarding(headers);
   std::vector<HeaderView> out;
   out.reserve(headers.size());
   for (const HeaderView& header : headers) {
-    if (!contains(of_connection, header.name) && !contains(named, header.name)) out.push_back(header);
+    if (forwarding.takes(header)) out.push_back(header);
   }
   return out;
 }
@@ -319,7 +325,9 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
     if (!list.empty()) list += ", ";
     list += value;
   };
-  for (const HeaderView& header : forwarded(head.headers)) {
+  const Forwarding forwarding(head.headers);
+  for (const HeaderView& header : head.headers) {
+    if (!forwarding.takes(header)) continue;
     if (same_name(header.name, "X-Forwarded-For")) {
       join(clients, header.value);
     } else if (same_name(header.name, "Via")) {

@@ -50,8 +50,16 @@ bool expects_continue(const std::vector<http::HeaderView>& headers);  // Expect:
 // proxy says itself (X-Forwarded-*), for what it goes by, and for what frames a message.
 bool has_look_alike(const std::vector<http::HeaderView>& headers, const http::Options& rules);
 
-// The lines that go on to the other side: without those of this connection (RFC 9110, section 7.6.1), and without
+// Which lines go on to the other side: all but those of this connection (RFC 9110, section 7.6.1), and but
 // Content-Length, which whoever writes the message adds.
+class Forwarding {
+ public:
+  explicit Forwarding(const std::vector<http::HeaderView>& headers);  // Of the message.
+  [[nodiscard]] bool takes(const http::HeaderView& header) const;
+
+ private:
+  std::vector<std::string_view> named_;  // By Connection.
+};
 std::vector<http::HeaderView> forwarded(const std::vector<http::HeaderView>& headers);
 
 // How a body is told from what follows it.

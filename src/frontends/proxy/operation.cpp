@@ -16,6 +16,18 @@ using http::Examination;
 using http::Execution;
 using http::Opening;
 
+// A body that came with the head whole, as most do: it lies in the client's buffer, which nobody reads into before the
+// request is over.
+std::optional<std::string_view> Session::body_at_hand() {
+  const Framing framing = request_framing();
+  if (framing.kind == Framing::Kind::chunked) return std::nullopt;  // May lie there in pieces.
+  const std::uint64_t bytes = framing.length;
+  if (bytes > client_.buffer.size() || bytes > endpoint_->rules().options().max_body_bytes) return std::nullopt;
+  const Piece piece = take_piece(client_);
+  served_.request_body_bytes += piece.bytes.size();
+  return piece.bytes;
+}
+
 Task<bool> Session::read_body(std::string& body) {
   const std::size_t limit = endpoint_->rules().options().max_body_bytes;
   const auto until = about_now() + options_.timeouts.body;
@@ -51,12 +63,16 @@ Task<bool> Session::read_body(std::string& body) {
 
 Task<Session::Next> Session::serve_operation() {
   if (waits_for_continue()) co_await send_continue();
-  std::string body;
-  if (!co_await read_body(body)) {
-    if (!refusal_) co_return Next::vanish;
-    co_return co_await send(*refusal_, false);
+  std::string read;
+  std::optional<std::string_view> body = body_at_hand();
+  if (!body) {
+    if (!co_await read_body(read)) {
+      if (!refusal_) co_return Next::vanish;
+      co_return co_await send(*refusal_, false);
+    }
+    body = read;
   }
-  request_.body = body;
+  request_.body = *body;
   Examination examined = endpoint_->rules().examine(request_);
   if (examined.operation) key_ = examined.operation->key.stored();
   Pending<Opening> opened(loop_);
@@ -68,11 +84,11 @@ Task<Session::Next> Session::serve_operation() {
     if (opening.kind == Opening::Kind::failed) served_.cause = "store";
     co_return co_await send(opening.answer, incoming().is_done() && wants_more());
   }
-  if (!opening.execution.is_protected()) co_return co_await pass(body, true);
-  co_return co_await run_claimed(opening.execution, body);
+  if (!opening.execution.is_protected()) co_return co_await pass(*body, true);
+  co_return co_await run_claimed(opening.execution, *body);
 }
 
-Task<Session::Next> Session::run_claimed(Execution& execution, const std::string& body) {
+Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view body) {
   // Its length is known now, whatever it came as.
   Framing framing = request_framing();
   if (framing.kind == Framing::Kind::chunked) framing = {Framing::Kind::length, body.size()};

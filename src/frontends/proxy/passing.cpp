@@ -15,6 +15,7 @@ namespace once::proxy {
 using http::Answer;
 
 Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
+  if (!body_was_read && waits_for_continue()) co_await send_continue();
   Framing framing = request_framing();
   if (body_was_read && framing.kind == Framing::Kind::chunked) framing = {Framing::Kind::length, body.size()};
   // With what was a key's, a body is at hand, and there is no tunnel.

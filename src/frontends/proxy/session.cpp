@@ -193,22 +193,19 @@ Task<Session::Next> Session::serve() {
   if (endpoint_ == nullptr) {
     served_.outcome = Outcome::refused;
     served_.cause = "path-unclear";
-    const Answer answer = rules_->unclear();
-    co_return co_await send(answer, incoming().is_done() && wants_more());
+    return refuse(rules_->unclear());
   }
   served_.route = rules_->path_of(*endpoint_);
   if (has_look_alike(head_.headers, endpoint_->rules().options())) {
     served_.outcome = Outcome::refused;
     served_.cause = "malformed";
-    const Answer answer =
-        malformed(400, "The name of a header is another's to servers that take _ for -. Write - in it.");
-    co_return co_await send(answer, incoming().is_done() && wants_more());
+    return refuse(malformed(400, "The name of a header is another's to servers that take _ for -. Write - in it."));
   }
   Examination examined = endpoint_->rules().examine_head(request_);
   switch (examined.kind) {
     case Examination::Kind::refuse: {
       served_.outcome = Outcome::refused;
-      co_return co_await send(examined.answer, incoming().is_done() && wants_more());
+      return refuse(std::move(examined.answer));
     }
     case Examination::Kind::pass:
       served_.outcome = Outcome::passed;
@@ -219,10 +216,14 @@ Task<Session::Next> Session::serve() {
       served_.outcome = Outcome::unprotected;
       break;
     case Examination::Kind::operation:
-      co_return co_await serve_operation();
+      return serve_operation();
   }
-  if (waits_for_continue()) co_await send_continue();
-  co_return co_await pass({}, false);
+  return pass({}, false);
+}
+
+Task<Session::Next> Session::refuse(Answer answer) {
+  refusal_ = std::move(answer);
+  return send(*refusal_, incoming().is_done() && wants_more());
 }
 
 bool Session::waits_for_continue() const {

@@ -29,14 +29,16 @@ class Session : public std::enable_shared_from_this<Session> {
   };
 
   Task<bool> read_head();  // False: the connection is to be ended.
-  Task<Next> serve();
+  Task<Next> serve();      // No coroutine itself: it chooses the one that serves.
   Task<Next> serve_operation();
-  Task<Next> run_claimed(http::Execution& execution, const std::string& body);
+  Task<Next> run_claimed(http::Execution& execution, std::string_view body);
   Task<Next> keep_answer(http::Execution& execution, Exchange& exchange);
   Task<Next> pass(std::string_view body, bool body_was_read);
   Task<Next> relay(Exchange& exchange, std::string_view already);
   Task<Next> tunnel(Exchange& exchange);
+  Task<Next> refuse(http::Answer answer);
   Task<Next> send(const http::Answer& answer, bool keep_alive);
+  [[nodiscard]] std::optional<std::string_view> body_at_hand();
   Task<bool> read_body(std::string& body);  // False: there is none, see refusal_.
   [[nodiscard]] bool waits_for_continue() const;
   Task<void> send_continue();
@@ -60,7 +62,7 @@ class Session : public std::enable_shared_from_this<Session> {
   http::Endpoint* endpoint_ = nullptr;
   RequestHead head_;
   http::Request request_;                // The same for the rules.
-  std::optional<http::Answer> refusal_;  // To be sent by read_head()'s caller.
+  std::optional<http::Answer> refusal_;  // To be sent.
   Steady::time_point began_;
   Served served_;
   std::string_view path_;
