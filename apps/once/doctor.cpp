@@ -212,7 +212,7 @@ class Examination {
   // Writes a record nobody else can mean, reads it, removes it.
   void probe() {
     const Owner owner = fresh_owner();
-    const Time now = operate::now(*access_.store, *system_clock());
+    const Time now = operate::now(*access_.store, *system_clock());  // Nobody else decides by it.
     const Uptime begun = system_clock()->uptime();
     Attempt attempt{.key = Key("once doctor", owner.hex()).stored(),
                     .owner = owner,
@@ -242,7 +242,13 @@ class Examination {
   }
 
   int count() {
-    const Time now = operate::now(*access_.store, *system_clock());
+    Time now{};
+    try {
+      now = operate::learn_now(*access_.store, *system_clock()).now;
+    } catch (const Exception& error) {
+      add(Grade::problem, "records", error.what());
+      return exit_code_of(error.kind());
+    }
     Progress progress("counted");
     const auto error = operate::for_each(*access_.store, {}, now, [&](const Record& record) {
       operate::count(record, now, counts_);

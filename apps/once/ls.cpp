@@ -45,7 +45,7 @@ std::string ends(const Record& record, operate::Standing standing, Time now) {
 
 int list(const LsOptions& options) {
   const StoreAccess access = open_access(options.store, Missing::refuse);
-  const Time now = operate::now(*access.store, *system_clock());
+  const Time now = operate::learn_now(*access.store, *system_clock()).now;
   const operate::Filter filter = filter_of(options.filter, now);
   std::uint64_t count = 0;
   // Written as they come, record by record: there may be millions.

@@ -209,7 +209,7 @@ const std::string_view* header(const http::Request& request, std::string_view na
 
 Answer list(const StoreAccess& access, std::string_view query) {
   Page wanted = page_of(query);
-  const Time now = operate::now(*access.store, *system_clock());
+  const Time now = operate::learn_now(*access.store, *system_clock()).now;
   const ListPage page =
       operate::page(*access.store, filter_of(wanted.filter, now, ""), now, std::move(wanted.cursor), wanted.limit);
   if (page.error) return error_answer(*page.error);

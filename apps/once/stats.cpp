@@ -31,7 +31,7 @@ nlohmann::ordered_json optional_time(const std::optional<Time>& time) {
 
 int stats(const StatsOptions& options) {
   const StoreAccess access = open_access(options.store, Missing::refuse);
-  const Time now = operate::now(*access.store, *system_clock());
+  const Time now = operate::learn_now(*access.store, *system_clock()).now;
   operate::Counts counts;
   Progress progress("counted");
   const auto error = operate::for_each(*access.store, filter_of(options.filter, now), now, [&](const Record& record) {

@@ -77,7 +77,8 @@ std::uint64_t sweep_orphans(const StoreAccess& access, Time now, Millis age, boo
 
 int sweep(const SweepCommand& options) {
   const StoreAccess access = open_access(options.store, Missing::refuse);
-  const Time now = operate::now(*access.store, *system_clock());
+  const StoreTime moment = operate::learn_now(*access.store, *system_clock());
+  const Time now = moment.now - moment.error;  // Rather later than a live claim.
   const Millis for_long =
       options.expired_for.empty() ? Millis{0} : parse_duration(options.expired_for, "--expired-for");
   const Time expired_before = now - for_long;

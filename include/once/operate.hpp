@@ -149,7 +149,13 @@ struct Counts {
 
 void count(const Record& record, Time now, Counts& counts);
 
-// The store's time where it tells, else this host's.
+// The store's time where it tells, else this host's. For what was just read from the store: some stores, DynamoDB among
+// them, know their time only after their first answer.
 Time now(const Store& store, const Clock& clock) noexcept;
+
+// The same before anything was asked: a store that would tell only with an answer is asked for a key that nobody has.
+// What is decided for good, as a sweep does, is decided by the earliest it can be: now - error. Waits. Throws
+// Exception: why the store does not answer, or unavailable if its answer told no time.
+StoreTime learn_now(Store& store, const Clock& clock);
 
 }  // namespace once::operate

@@ -364,4 +364,16 @@ Time now(const Store& store, const Clock& clock) noexcept {
   return told ? told->now : clock.now();
 }
 
+StoreTime learn_now(Store& store, const Clock& clock) {
+  if (const auto told = store.time()) return *told;
+  if (!store.capabilities().tells_time) return {.now = clock.now()};
+  const Answer answer = blocking::get(store, Key("once", "what time is it").stored());
+  if (answer.status == Answer::Status::failed) throw Exception(answer.error);
+  if (const auto told = store.time()) return *told;
+  if (answer.time) return *answer.time;
+  throw Exception(ErrorKind::unavailable, store.name() +
+                                              " answered without its time, which decides what lives and what has "
+                                              "expired: is there a proxy in between that drops the Date header?");
+}
+
 }  // namespace once::operate

@@ -181,6 +181,30 @@ class Commands(Table):
         self.expect(self.once("resolve", "--key", "held", "--as", "completed", "--reason", "seen"), 0)
         self.assertEqual(json.loads(self.once("ls", "--state", "unknown", "--json").stdout), [])
 
+    def test_the_stores_clock_says_what_has_expired(self):
+        self.serve("--clock", "-7200")
+        self.table("create")
+        self.fifo("gate")
+        self.expect(self.once("run", "--key", "done", "--retention", "1h", "--", "true"), 0)
+        running = self.start("run", "--key", "live", "--retention", "1h", "--", "sh", "-c", "echo $$ > pid; cat gate")
+        self.pid_in("pid")
+        standings = {record["key"]: record["standing"] for record in
+                     json.loads(self.expect(self.once("ls", "--json"), 0).stdout)}
+        self.assertEqual(standings, {"done": "completed", "live": "running"})
+        self.assertEqual(json.loads(self.expect(self.once("stats", "--json"), 0).stdout)["expired"], 0)
+        self.assertEqual(json.loads(self.expect(self.once("doctor", "--json"), 0).stdout)["counts"]["expired"], 0)
+        for options in ((), ("--dry-run",)):
+            swept = self.expect(self.once("sweep", "--json", *options), 0)
+            self.assertEqual(json.loads(swept.stdout)["removed"], 0, options)
+        self.open_gate("gate")
+        self.assertEqual(running.communicate(timeout=harness.DEADLINE_S)[0], b"go\n")
+
+        self.serve("--clock", "7200")
+        self.table("create")
+        self.expect(self.once("run", "--key", "done", "--retention", "1ms", "--", "true"), 0)
+        harness.wait_until(lambda: json.loads(self.once("sweep", "--json").stdout)["removed"] == 1,
+                           "what has expired by the store's clock was removed")
+
     def test_doctor_looks_at_everything(self):
         self.serve()
         self.table("create")

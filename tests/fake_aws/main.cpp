@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
 #include <once/testing/fake_dynamodb_server.hpp>
+#include <once/testing/manual_time.hpp>
 
 int main(int argc, char** argv) {
   CLI::App app("A fake DynamoDB on 127.0.0.1");
@@ -38,6 +40,8 @@ int main(int argc, char** argv) {
   std::int64_t delay_ms = 0;
   app.add_option("--delay", delay_ms, "Milliseconds after which each answer is sent; not with --fixed-answer")
       ->check(CLI::Range(0, 60'000));
+  std::int64_t clock_s = 0;
+  app.add_option("--clock", clock_s, "Seconds by which the service's clock is ahead of this host's; negative: behind");
   bool until_eof = false;
   app.add_flag("--until-eof", until_eof,
                "End with the standard input as well: give it a pipe, and the fake ends with you. Each line of it is "
@@ -53,7 +57,8 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const int signal_file = ::signalfd(-1, &signals, SFD_CLOEXEC);
   try {
-    const auto fake = std::make_shared<once::testing::FakeDynamoDb>(once::system_clock());
+    const auto fake = std::make_shared<once::testing::FakeDynamoDb>(
+        std::make_shared<once::testing::DriftingClock>(once::system_clock(), 0, std::chrono::seconds(clock_s)));
     for (const auto& table : tables) {
       const auto first = table.find(':');
       const auto second = first == std::string::npos ? first : table.find(':', first + 1);

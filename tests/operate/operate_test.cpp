@@ -15,6 +15,7 @@
 #include <once/key.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/stores/memory.hpp>
+#include <once/testing/manual_time.hpp>
 
 #include "../engine/forwarding_store.hpp"
 
@@ -339,6 +340,62 @@ TEST(Count, AddsUp) {
   EXPECT_EQ(counts.oldest_unknown, now);
   EXPECT_EQ(counts.oldest_lapsed, now);
   EXPECT_EQ(counts.oldest_created, now);
+}
+
+// Knows its time only when it has answered, as a service at the other end of a network does.
+class FarStore final : public testing::ForwardingStore {
+ public:
+  enum class Answers : std::uint8_t { with_time, without_time, not_at_all };
+  explicit FarStore(Answers answers, bool tells = true)
+      : ForwardingStore(stores::make_memory_store()), answers_(answers), tells_(tells) {}
+  int gets = 0;
+
+  void get(std::string key, Done done) override {
+    ++gets;
+    if (answers_ == Answers::not_at_all) return done(Answer::fail(ErrorKind::unavailable, "gone"));
+    known_ = answers_ == Answers::with_time;
+    inner_->get(std::move(key), std::move(done));
+  }
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept override {
+    if (!known_) return std::nullopt;
+    return StoreTime{now - 2h, 500ms};
+  }
+  [[nodiscard]] Capabilities capabilities() const noexcept override {
+    Capabilities can = inner_->capabilities();
+    can.tells_time = tells_;
+    return can;
+  }
+
+ private:
+  const Answers answers_;
+  const bool tells_;
+  bool known_ = false;
+};
+
+TEST(LearnNow, AsksAStoreThatTellsOnlyWithAnAnswer) {
+  const testing::ManualClock clock{now};
+  FarStore store(FarStore::Answers::with_time);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(learn_now(store, clock), (StoreTime{now - 2h, 500ms}));
+  EXPECT_EQ(store.gets, 1);
+}
+
+TEST(LearnNow, DoesNotFallBackOnTheHostsClock) {
+  const testing::ManualClock clock{now};
+  const auto message = [&](FarStore::Answers answers) {
+    FarStore store(answers);
+    try {
+      learn_now(store, clock);
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+      return std::string(error.what());
+    }
+    return std::string("it told");
+  };
+  EXPECT_EQ(message(FarStore::Answers::not_at_all), "gone");
+  EXPECT_NE(message(FarStore::Answers::without_time).find("without its time"), std::string::npos);
+  FarStore silent(FarStore::Answers::without_time, false);  // It never said that it would tell.
+  EXPECT_EQ(learn_now(silent, clock), (StoreTime{now, 0ms}));
+  EXPECT_EQ(silent.gets, 0);
 }
 
 // Results outside the store, in memory.
