@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -267,8 +268,20 @@ class Sqs {
     const std::uint64_t limit = std::min<std::uint64_t>(output_limit, usable);
     policy_.max_inline_bytes = std::max<std::size_t>(limit + 64, 256);
 
-    std::atomic<int> cannot_run{0};
     std::atomic<sqs::Poller*> running{nullptr};
+    struct {
+      std::mutex mutex;
+      int exit_code = exit_ok;
+      std::string why;
+    } hopeless;  // No message can be worked off, whichever it is.
+    const auto give_up = [&](int exit_code, std::string why) {
+      {
+        const std::lock_guard lock(hopeless.mutex);
+        hopeless.exit_code = exit_code;
+        hopeless.why = std::move(why);
+      }
+      if (sqs::Poller* const ours = running) ours->stop();
+    };
     std::atomic<int> posting{0};
     std::shared_ptr<Commands> commands;  // The engine's threads may know it for longer than this.
     sqs::PolledWork work;
@@ -281,8 +294,8 @@ class Sqs {
                       .output_limit = limit,
                       .derive_name = options_.derive_name.empty() ? "command" : options_.derive_name},
           signals, [&](int why) {
-            cannot_run = why;
-            if (sqs::Poller* const ours = running) ours->stop();
+            give_up(why == ENOENT ? exit_not_found : exit_cannot_execute,
+                    "cannot execute '" + escaped(command_.front()) + "': " + std::strerror(why));
           });
       work = [commands](const sqs::Message& message, Claim& claim) { return commands->run(message, claim); };
     } else {
@@ -291,7 +304,9 @@ class Sqs {
                                         .timeout = parse_duration(options_.post_timeout, "--post-timeout"),
                                         .on_failure = rules.fate({.signaled = false, .code = 1}, false),
                                         .on_lapse = policy_.on_lapse,
-                                        .derive_name = options_.derive_name.empty() ? "post" : options_.derive_name});
+                                        .derive_name = options_.derive_name.empty() ? "post" : options_.derive_name,
+                                        .parallel = poller.parallel},
+                                       [&](const std::string& why) { give_up(exit_usage, why); });
       work = [&posting, post = std::move(post)](const sqs::Message& message, Claim& claim) {
         const Counted counted(posting);
         return post(message, claim);
@@ -324,13 +339,13 @@ class Sqs {
     });
     wait(signals, over, the_poller, commands.get(), posting);
     thread.join();
-    if (cannot_run != 0) {
-      say("cannot execute '" + escaped(command_.front()) + "': " + std::strerror(cannot_run) +
-          ". Nothing was run, and all messages stay in the queue.");
-      return cannot_run == ENOENT ? exit_not_found : exit_cannot_execute;
+    const sqs::PollCounts counts = the_poller.counts();
+    if (hopeless.exit_code != exit_ok) {
+      say(hopeless.why + ". That message, and what was not begun, stay in the queue: " +
+          std::to_string(counts.received) + " were received, " + std::to_string(counts.deleted) + " deleted.");
+      return hopeless.exit_code;
     }
     if (failed) std::rethrow_exception(failed);
-    const sqs::PollCounts counts = the_poller.counts();
     if (options_.verbose) {
       log_.note("received " + std::to_string(counts.received) + ", deleted " + std::to_string(counts.deleted) +
                 ", left in the queue " + std::to_string(counts.stayed));

@@ -222,7 +222,9 @@ Fate fate_of_answer(int status, bool arrived, const PostWork& work) {
   return work.on_failure;
 }
 
-sqs::PolledWork post_work(PostWork work) {
+bool is_down(int status, bool arrived) noexcept { return status == 503 || (status == 0 && !arrived); }
+
+sqs::PolledWork post_work(PostWork work, std::function<void(const std::string&)> cannot_post) {
   const std::string_view url = work.url;
   const std::size_t authority = url.find("://");
   const std::size_t path = authority == std::string_view::npos ? authority : url.find_first_of("/?", authority + 3);
@@ -235,8 +237,15 @@ sqs::PolledWork post_work(PostWork work) {
   if (std::any_of(target.begin(), target.end(), [](char c) { return c <= 0x20 || c == 0x7f; })) {
     misuse("--post " + escaped(url) + ": its path has characters that are not encoded");
   }
-  const std::shared_ptr<aws::HttpClient> client = aws::make_http_client();
-  return [client, endpoint, target, work = std::move(work)](const sqs::Message& message, Claim& claim) -> sqs::WorkEnd {
+  if (std::any_of(work.content_type.begin(), work.content_type.end(),
+                  [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; })) {
+    misuse("--content-type " + escaped(work.content_type) + ": it has characters that no header can have");
+  }
+  constexpr std::size_t least_connections = 64;
+  const std::shared_ptr<aws::HttpClient> client =
+      aws::make_http_client({.max_connections = std::max(least_connections, work.parallel)});
+  return [client, endpoint, target, work = std::move(work), cannot_post = std::move(cannot_post)](
+             const sqs::Message& message, Claim& claim) -> sqs::WorkEnd {
     using Kind = sqs::WorkEnd::Kind;
     aws::HttpRequest request;
     request.method = "POST";
@@ -252,20 +261,23 @@ sqs::PolledWork post_work(PostWork work) {
     request.timeout = work.timeout;
     const aws::HttpAnswer answer = wait_for<aws::HttpAnswer>(
         [&](Callback<void(aws::HttpAnswer)> done) { client->send(std::move(request), std::move(done)); });
+    if (answer.error && answer.error->kind == ErrorKind::misuse) cannot_post(answer.error->message);
     const bool arrived = !answer.error || answer.error->kind == ErrorKind::in_doubt;
+    const int status = answer.error ? 0 : answer.status;
     const std::string code = answer.error ? std::string(to_string(answer.error->kind)) : std::to_string(answer.status);
     const std::string why = answer.error ? answer.error->message : "the service answered " + code;
     const auto result = [&] {
       return Result::inlined(answer.body,
                              std::string(answer.header("content-type")).substr(0, Result::max_content_type_bytes));
     };
-    switch (fate_of_answer(answer.error ? 0 : answer.status, arrived, work)) {
+    switch (fate_of_answer(status, arrived, work)) {
       case Fate::success:
         return {.kind = Kind::completed, .result = result()};
       case Fate::keep:
         return {.kind = Kind::failed, .result = result(), .failure = {.code = code, .message = why}};
       case Fate::release:
-        return {.kind = Kind::released, .failure = {.code = code, .message = why}};
+        return {.kind = is_down(status, arrived) ? Kind::unavailable : Kind::released,
+                .failure = {.code = code, .message = why}};
       case Fate::hold:
         break;
     }

@@ -64,12 +64,16 @@ struct PostWork {
   Fate on_failure = Fate::release;
   OnLapse on_lapse = OnLapse::takeover;
   std::string derive_name;
+  std::size_t parallel = 1;  // As PollerOptions has it.
 };
 
-// Throws Exception(misuse) for a URL that cannot be.
-sqs::PolledWork post_work(PostWork work);
+// Throws Exception(misuse) for a URL or a content type that cannot be. `cannot_post` is told, as Commands' `cannot_run`
+// is, why no message can be posted: the service's certificate is not good, say.
+sqs::PolledWork post_work(PostWork work, std::function<void(const std::string&)> cannot_post);
 
 // What an answer of the service means. `status` 0: none came, and `arrived` says whether the request may have. Pure.
 Fate fate_of_answer(int status, bool arrived, const PostWork& work);
+// Does it say that the service is down, and would answer nobody else better? Pure.
+bool is_down(int status, bool arrived) noexcept;
 
 }  // namespace once::cli

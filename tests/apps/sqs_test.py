@@ -50,6 +50,25 @@ class Service(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Crowded(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
+class Meeting(http.server.BaseHTTPRequestHandler):
+    """Answers when all whom the server waits for have come."""
+
+    def do_POST(self):  # noqa: N802: the name is given
+        self.server.seen.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.all_here.wait(harness.DEADLINE_S)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
 class SilentQueue(http.server.ThreadingHTTPServer):
     """A queue that answers requests for messages when it is told to, and notes what else it is asked for."""
 
@@ -255,7 +274,7 @@ class Sqs(Queues):
     def test_a_second_sigterm_ends_what_runs(self):
         url = self.make_queue()
         self.send(url, "1")
-        poller = self.start("sqs", "--queue", self.queue, "--retry-after", "0s", "--receive-wait", "1s", "--grace", "30s",
+        poller = self.start("sqs", "--queue", self.queue, "--receive-wait", "1s", "--grace", "30s",
                             "--", "sh", "-c", "echo $$ >pid; exec sleep 1000")
         pid = self.pid_in("pid")
         poller.send_signal(signal.SIGTERM)
@@ -296,7 +315,7 @@ class Sqs(Queues):
     def test_stop_within_ends_what_runs(self):
         url = self.make_queue()
         self.send(url, "1")
-        poller = self.start("sqs", "--queue", self.queue, "--retry-after", "0s", "--receive-wait", "1s", "--stop-within",
+        poller = self.start("sqs", "--queue", self.queue, "--receive-wait", "1s", "--stop-within",
                             "100ms", "--", "sh", "-c", "echo $$ >pid; exec sleep 1000")
         pid = self.pid_in("pid")
         poller.send_signal(signal.SIGTERM)
@@ -334,11 +353,7 @@ class Sqs(Queues):
         self.assertEqual(self.left(url), (0, 0))
 
     def test_messages_are_posted_with_a_key_that_stays_the_same(self):
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service)
-        server.seen = []
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.addCleanup(server.server_close)
-        self.addCleanup(server.shutdown)
+        server = self.serve(Service)
         url = self.make_queue()
         for body in [{"id": 1, "answers": [200]}, {"id": 2, "answers": [503, 500, 201]}, {"id": 1, "answers": [200]}]:
             self.send(url, body)
@@ -350,6 +365,47 @@ class Sqs(Queues):
         self.assertEqual(asked, {1: 1, 2: 3})
         self.assertEqual(len({seen[1] for seen in server.seen}), 2)
         self.assertEqual({seen[2:] for seen in server.seen}, {("application/json", "/charge?now=1")})
+
+    def serve(self, handler):
+        server = Crowded(("127.0.0.1", 0), handler)
+        server.seen = []
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        return server
+
+    def test_as_many_are_posted_at_one_time_as_it_says(self):
+        posts = 70
+        server = self.serve(Meeting)
+        server.all_here = threading.Barrier(posts)
+        url = self.make_queue()
+        for i in range(posts):
+            self.send(url, {"id": i})
+        done = self.drain("--post", f"http://127.0.0.1:{server.server_port}/", "--parallel", str(posts))
+        self.expect(done, 0)
+        self.assertEqual(len(server.seen), posts)
+        self.assertEqual(self.left(url), (0, 0))
+
+    def test_while_the_service_is_down_nothing_is_received(self):
+        closed = socket.socket()  # Bound, so that nobody else gets the port, and not listening.
+        self.addCleanup(closed.close)
+        closed.bind(("127.0.0.1", 0))
+        url = self.make_queue()
+        self.send(url, "1")
+        done = self.drain("--post", f"http://127.0.0.1:{closed.getsockname()[1]}/", "--json")
+        self.expect(done, 1, stderr=b"cannot connect")
+        self.assertEqual([event["event"] for event in self.events(done)], ["ended", "pause"])
+        self.assertEqual(self.left(url), (0, 1))
+
+    def test_what_no_message_can_be_posted_with_ends_it(self):
+        server = self.serve(Service)
+        url = self.make_queue()
+        self.send(url, {"id": 1, "answers": [200]})
+        post = ["--post", f"https://127.0.0.1:{server.server_port}/"]
+        done = self.expect(self.drain(*post, "--content-type", "a\nb"), 64, stderr=b"--content-type a\\nb")
+        done = self.expect(self.drain(*post), 64, stderr=b"does not speak TLS")
+        self.assertIn(b"1 were received, 0 deleted", done.stderr)
+        self.assertEqual(self.left(url), (1, 0), "visible again at once")
 
     def test_a_second_sigterm_ends_what_was_posted(self):
         silent = socket.create_server(("127.0.0.1", 0))
@@ -378,7 +434,8 @@ class Sqs(Queues):
         self.expect(self.drain("--key-from", "record", *run), 64, stderr=b"another receipt handle each time")
         url = self.make_queue()
         self.send(url, "1")
-        self.expect(self.drain("--", "./no-such-program"), 127, stderr=b"cannot execute")
+        self.expect(self.drain("--", "./no-such-program"), 127,
+                    stderr=b"That message, and what was not begun, stay in the queue: 1 were received, 0 deleted.")
         self.assertEqual(self.runs(), 0)
         bare = {name: value for name, value in self.env.items() if not name.startswith("AWS_")}
         bare |= {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/dev/null",

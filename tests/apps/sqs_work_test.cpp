@@ -49,6 +49,9 @@ TEST(SqsWork, AnAnswerSaysWhatBecomesOfTheMessage) {
     for (const int status : {408, 409, 425, 429, 503}) EXPECT_EQ(fate_of_answer(status, true, work), Fate::release);
     EXPECT_EQ(fate_of_answer(0, false, work), Fate::release);
   }
+  EXPECT_TRUE(is_down(0, false));
+  EXPECT_TRUE(is_down(503, true));
+  for (const int status : {0, 429, 500, 502, 504}) EXPECT_FALSE(is_down(status, true)) << status;
   for (const int status : {502, 504, 0}) {
     work.on_lapse = OnLapse::takeover;
     EXPECT_EQ(fate_of_answer(status, true, work), Fate::release);
@@ -61,7 +64,16 @@ TEST(SqsWork, AUrlThatCannotBeIsRefused) {
   for (const char* url : {"", "127.0.0.1:80", "ftp://host/", "http://", "http://host/a b", "http://host/#part"}) {
     PostWork work;
     work.url = url;
-    EXPECT_THROW(post_work(work), Exception) << url;
+    EXPECT_THROW(post_work(work, nullptr), Exception) << url;
+  }
+}
+
+TEST(SqsWork, AContentTypeThatNoHeaderCanHaveIsRefused) {
+  PostWork work;
+  work.url = "http://127.0.0.1/";
+  for (const char* type : {"a\nb", "a\r", "a\x7f"}) {
+    work.content_type = type;
+    EXPECT_THROW(post_work(work, nullptr), Exception) << type;
   }
 }
 

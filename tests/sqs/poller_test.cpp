@@ -436,6 +436,29 @@ TEST_F(PollerTest, StoppedItEndsWhatRunsAndGivesTheRestBack) {
   EXPECT_EQ(queue->left(), 2U);
 }
 
+TEST_F(PollerTest, WhatIsReleasedAfterTheStopIsVisibleAtOnceAndNothingElse) {
+  for (const char* id : {"released", "down", "lapses", "held"}) queue->send(id);
+  std::latch begun(4);
+  std::latch end(1);
+  Poller poller(engine, queue, queue, options([](PollerOptions& o) { o.drain = false; }),
+                [&](const Message& message, Claim&) -> WorkEnd {
+                  begun.count_down();
+                  end.wait();
+                  if (message.id == "released") return {.kind = WorkEnd::Kind::released};
+                  if (message.id == "down") return {.kind = WorkEnd::Kind::unavailable};
+                  return {.kind = message.id == "held" ? WorkEnd::Kind::held : WorkEnd::Kind::lapses};
+                });
+  std::thread thread([&] { poller.run(); });
+  begun.wait();
+  poller.stop();
+  end.count_down();
+  thread.join();
+  EXPECT_EQ(queue->entry("released").visible_at, clock->uptime());
+  EXPECT_EQ(queue->entry("down").visible_at, clock->uptime());
+  EXPECT_EQ(queue->entry("lapses").visible_at, clock->uptime() + 30s);
+  EXPECT_EQ(queue->entry("held").visible_at, clock->uptime() + 30s);
+}
+
 TEST_F(PollerTest, WhatArrivesAfterTheStopIsGivenBack) {
   queue->send("a");
   queue->on_call([](const std::string& operation, const nlohmann::json&) {
@@ -581,6 +604,35 @@ TEST_F(PollerTest, WithoutAStoreNothingIsRunAndItPauses) {
   EXPECT_EQ(queue->left(), 1U);
   EXPECT_TRUE(was_told("a store_error stays"));
   EXPECT_TRUE(was_told("pause 250"));
+}
+
+TEST_F(PollerTest, WhileTheServiceIsDownFewReceiptsAreSpent) {
+  queue->send("a");
+  std::atomic<bool> down{true};
+  Poller poller(engine, queue, queue, options([](PollerOptions& o) {
+                  o.drain = false;
+                  o.retry_after = 0s;
+                }),
+                [&](const Message& message, Claim& claim) -> WorkEnd {
+                  if (down) return {.kind = WorkEnd::Kind::unavailable, .failure = {.message = "no connection"}};
+                  return work()(message, claim);
+                });
+  Running running(poller);
+  const Time before = clock->now();
+  let_pass_until(running, [&] { return clock->now() >= before + 1min; });
+  down = false;
+  let_pass_until(running, [&] { return queue->left() == 0; });
+  poller.stop();
+  running.join();
+  std::vector<std::string> pauses = told;
+  std::erase_if(pauses, [](const std::string& line) { return !line.starts_with("pause"); });
+  ASSERT_GE(pauses.size(), 8U);
+  pauses.resize(8);
+  EXPECT_THAT(pauses, ElementsAre("pause 250", "pause 500", "pause 1000", "pause 2000", "pause 4000", "pause 8000",
+                                  "pause 16000", "pause 20000"));
+  EXPECT_LE(queue->entry("a").receipts, 11) << "one for each pause, and those at the end";
+  EXPECT_EQ(stored("a")->state, State::completed);
+  EXPECT_THAT(whys, ::testing::Contains("no connection"));
 }
 
 TEST_F(PollerTest, AResultThatIsNotDurableKeepsItsMessageInTheQueue) {

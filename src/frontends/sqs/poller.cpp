@@ -282,7 +282,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   // Nothing is received for a while, longer each time in a row.
   void pause(std::unique_lock<std::mutex> lock, const std::string& why) {
     if (stopping_ || uptime() < trouble_until_) return;  // What went wrong together is one time.
-    const int row = std::max({failures_, store_failures_, 1});
+    const int row = std::max({failures_, turn_failures_, 1});
     const Millis span = std::min(most_pause, first_pause * (1 << std::min(row - 1, 10)));
     trouble_until_ = uptime() + span;
     rest(span);
@@ -425,17 +425,18 @@ class Poller::State : public std::enable_shared_from_this<State> {
       }
       job->begun = true;
       lock.unlock();
-      const Turn turn = take_turn(*job);
+      Turn turn = take_turn(*job);
       lock.lock();
+      if (stopping_ && turn.released) turn.leave.hide = Millis{0};  // Others need not wait for it.
       if (!turn.leave.remove && !job->item.order.empty()) {
         give_back(
             lock, [&](const Job& other) { return other.item.order == job->item.order; },
             "it follows " + job->message.id + ", which stays");
       }
       if (!turn.pauses) {
-        store_failures_ = 0;
+        turn_failures_ = 0;
       } else if (uptime() >= trouble_until_) {
-        ++store_failures_;
+        ++turn_failures_;
       }
       lock.unlock();
       PollEvent event = about(*job, PollEvent::Kind::ended);
@@ -468,7 +469,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
     RecordEnd end = RecordEnd::executed;
     Leave leave;
     bool held = false;
-    bool pauses = false;  // The store does not answer: nobody's turn would end better.
+    bool released = false;  // It may begin at once.
+    bool pauses = false;    // The store or the service does not answer: nobody's turn would end better.
     std::string why;
   };
 
@@ -550,6 +552,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
         case WorkEnd::Kind::held:
           return claim.hold(why);
         case WorkEnd::Kind::released:
+        case WorkEnd::Kind::unavailable:
         case WorkEnd::Kind::lapses:
           break;
       }
@@ -557,7 +560,12 @@ class Poller::State : public std::enable_shared_from_this<State> {
     }();
     if (finish.kind == Finish::Kind::superseded) return done(RecordEnd::replayed);
     if (poison) return dead_end(job, RecordEnd::poison, options_.on_poison, *poison);
-    if (kind == WorkEnd::Kind::released) return stays(RecordEnd::failed, why);
+    if (kind == WorkEnd::Kind::released || kind == WorkEnd::Kind::unavailable) {
+      Turn turn = stays(RecordEnd::failed, why);
+      turn.released = finish.kind == Finish::Kind::recorded;
+      turn.pauses = kind == WorkEnd::Kind::unavailable;
+      return turn;
+    }
     switch (finish.kind) {
       case Finish::Kind::recorded:
       case Finish::Kind::superseded:
@@ -608,7 +616,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   bool drained_ = false;
   bool asked_idle_ = false;  // Nothing was in hand when the queue was asked last.
   int failures_ = 0;         // Of receiving, in a row.
-  int store_failures_ = 0;   // Turns in a row that ended so.
+  int turn_failures_ = 0;    // Turns in a row that ended with Turn::pauses.
   Timers::Id pause_timer_ = 0;
   Timers::Id abandon_timer_ = 0;
   Uptime pause_until_{};

@@ -24,11 +24,12 @@ namespace once::sqs {
 // queue moves it to its dead-letter queue.
 struct WorkEnd {
   enum class Kind : std::uint8_t {
-    completed,  // `result` is kept. The message is deleted.
-    failed,     // For good: `failure` and `result` are kept. The message is deleted.
-    released,   // It may run again: `failure.message` says why. The message stays.
-    lapses,     // The same, but not before the lease ends: what it began may still be at work.
-    held,       // Nobody knows whether it acted: `failure.message` says why. PollerOptions::on_unknown.
+    completed,    // `result` is kept. The message is deleted.
+    failed,       // For good: `failure` and `result` are kept. The message is deleted.
+    released,     // It may run again: `failure.message` says why. The message stays.
+    unavailable,  // The same, and any other message would end so now: nothing is received for a while.
+    lapses,       // The same as released, but not before the lease ends: what it began may still be at work.
+    held,         // Nobody knows whether it acted: `failure.message` says why. PollerOptions::on_unknown.
   };
   Kind kind = Kind::completed;
   Result result;
@@ -45,7 +46,8 @@ struct PollEvent {
     given_back,   // A message was not begun, and is visible again: `why`.
     overdue,      // A message's visibility could not be prolonged: others may receive it. Its claim still protects it.
     not_deleted,  // A message that is done is still in the queue. It comes again, and is deleted then.
-    pause,        // The queue or the store does not answer: nothing is received for `pause`.
+    pause,        // The queue or the store does not answer, or WorkEnd::Kind::unavailable: nothing is received for
+                  // `pause`, 250 ms to 20 s, longer each time in a row.
     abandoned,    // run() ends while a request for messages is under way: what the queue hands to it stays hidden until
                   // its visibility ends.
   };
@@ -77,7 +79,8 @@ struct PollerOptions {
   Millis wait{5'000};
   bool drain = false;  // End when nothing is received any more and all that was is over.
 
-  // When a message that stays comes again: 0 to 12 h, whole seconds. Empty: when its visibility ends.
+  // When a message that stays comes again: 0 to 12 h, whole seconds. Empty: when its visibility ends. After stop() one
+  // whose work was released is visible at once: it was ended rather than that it failed.
   std::optional<Millis> retry_after;
 
   OnDeadEnd on_poison = OnDeadEnd::report;  // report: it stays. hold: kept for a person, and deleted.
