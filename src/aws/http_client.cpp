@@ -743,6 +743,8 @@ bool is_host(std::string_view text) noexcept {
 }
 
 bool is_value(std::string_view text) noexcept {
+  const auto plain = [](EightBytes eight) { return !eight.any_below_blank() && !eight.any('\x7f'); };
+  while (text.size() >= EightBytes::size && plain(EightBytes(text.data()))) text.remove_prefix(EightBytes::size);
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return (static_cast<unsigned char>(c) >= ' ' && c != 0x7f) || c == '\t'; });
 }

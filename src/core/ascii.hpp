@@ -2,6 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -21,5 +24,24 @@ inline std::string_view trim(std::string_view text, std::string_view blanks = " 
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
+
+// Eight bytes of a text, looked at together: what texts are checked for is seldom in them.
+class EightBytes {
+ public:
+  static constexpr std::size_t size = sizeof(std::uint64_t);
+
+  explicit EightBytes(const char* bytes) noexcept { std::memcpy(&word_, bytes, size); }
+
+  [[nodiscard]] bool any_below_blank() const noexcept { return ((word_ - ones * 0x20U) & ~word_ & high) != 0; }
+  [[nodiscard]] bool any(char c) const noexcept {
+    const std::uint64_t zero = word_ ^ (ones * static_cast<unsigned char>(c));
+    return ((zero - ones) & ~zero & high) != 0;
+  }
+
+ private:
+  static constexpr std::uint64_t ones = 0x0101010101010101U;
+  static constexpr std::uint64_t high = 0x8080808080808080U;
+  std::uint64_t word_ = 0;
+};
 
 }  // namespace once

@@ -854,6 +854,14 @@ TEST(WireHttp, RefusesRequestsThatWouldSmuggle) {
   refused([](HttpRequest& request) { request.host = "a\nb"; });
   refused([](HttpRequest& request) { request.headers[0].first = "A:"; });
   refused([](HttpRequest& request) { request.headers[0].second = "b\r\nC: d"; });
+  for (const char forbidden : {'\0', '\n', '\r', '\x1f', '\x7f'}) {
+    for (std::size_t at = 0; at < 20; ++at) {
+      refused([&](HttpRequest& request) {
+        request.headers[0].second.assign(20, 'b');
+        request.headers[0].second[at] = forbidden;
+      });
+    }
+  }
   EXPECT_EQ(server.connections(), 0U);
 }
 

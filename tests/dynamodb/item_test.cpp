@@ -5,6 +5,8 @@
 #include <string>
 #include <variant>
 
+#include <nlohmann/json.hpp>
+
 #include "stores/dynamodb/item.hpp"
 
 namespace once::stores::dynamodb {
@@ -61,6 +63,21 @@ TEST(Item, EveryTypeIsWrittenAsTheServiceWantsIt) {
             R"("yes":{"BOOL":true},"no":{"BOOL":false},"nothing":{"NULL":true},)"
             R"("m":{"M":{"inner":{"L":[{"N":"7"},{"M":{}}]}}},"l":{"L":[]},"ss":{"SS":["a","b\"\\"]},)"
             R"("ns":{"NS":["1","-2.5"]},"bs":{"BS":["AP8=","eA=="]},"":{"S":""}})");
+}
+
+TEST(Item, EveryByteIsEscapedWhereverItStands) {
+  for (unsigned byte = 0; byte < 0x80; ++byte) {
+    for (std::size_t length = 1; length <= 18; ++length) {
+      for (std::size_t at = 0; at < length; ++at) {
+        std::string text(length, 'a');
+        text[at] = static_cast<char>(byte);
+        std::string json;
+        append_json_string(json, text);
+        EXPECT_EQ(nlohmann::json(text).dump().size() > length + 2, json.size() > length + 2) << byte << ' ' << at;
+        EXPECT_EQ(nlohmann::json::parse(json), text) << byte << ' ' << at;
+      }
+    }
+  }
 }
 
 TEST(Item, WhatWasWrittenIsReadBack) {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <cstring>
 #include <iterator>
 
 #include <once/frontends/http/rules.hpp>
@@ -39,13 +37,8 @@ bool is_field_character(char c) noexcept {
 
 // Whether all eight bytes are visible or blanks: none is below 0x20, none is 0x7F. A tab is not, and looked at alone.
 bool is_plain(const char* bytes) noexcept {
-  constexpr std::uint64_t ones = 0x0101010101010101U;
-  constexpr std::uint64_t high = 0x8080808080808080U;
-  std::uint64_t word = 0;
-  std::memcpy(&word, bytes, sizeof word);
-  const std::uint64_t control = (word - ones * 0x20U) & ~word;
-  const std::uint64_t del = word ^ (ones * 0x7FU);
-  return ((control | ((del - ones) & ~del)) & high) == 0;
+  const EightBytes eight(bytes);
+  return !eight.any_below_blank() && !eight.any('\x7f');
 }
 
 bool is_blank(char c) noexcept { return c == ' ' || c == '\t'; }
@@ -65,7 +58,7 @@ const std::string* find_header(const Headers& headers, std::string_view name) no
 bool is_token(std::string_view text) noexcept { return !text.empty() && std::ranges::all_of(text, is_token_character); }
 
 bool is_field_text(std::string_view text) noexcept {
-  while (text.size() >= sizeof(std::uint64_t) && is_plain(text.data())) text.remove_prefix(sizeof(std::uint64_t));
+  while (text.size() >= EightBytes::size && is_plain(text.data())) text.remove_prefix(EightBytes::size);
   return std::ranges::all_of(text, is_field_character);
 }
 

@@ -10,6 +10,7 @@
 
 #include <openssl/evp.h>
 
+#include "core/ascii.hpp"
 #include "keys/json.hpp"
 #include "keys/text.hpp"
 
@@ -240,6 +241,11 @@ auto parse(std::string_view json, const char* what, Read read)
   }
 }
 
+bool needs_no_escape(const char* bytes) noexcept {
+  const EightBytes eight(bytes);
+  return !eight.any_below_blank() && !eight.any('"') && !eight.any('\\');
+}
+
 std::size_t number_bytes(std::string_view digits) noexcept {
   const std::size_t significant = static_cast<std::size_t>(
       std::count_if(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; }));
@@ -364,6 +370,8 @@ void append_json_string(std::string& out, std::string_view text) {
   out += '"';
   std::size_t done = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
+    while (text.size() - i >= EightBytes::size && needs_no_escape(text.data() + i)) i += EightBytes::size;
+    if (i == text.size()) break;
     const auto byte = static_cast<unsigned char>(text[i]);
     if (byte >= 0x20 && byte != '"' && byte != '\\') continue;
     out.append(text, done, i - done);
