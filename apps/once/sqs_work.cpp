@@ -181,7 +181,12 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
   options.lost = [&] { return running->lost.load(); };
   options.lease = work_.lease;
   Recorder recorder(work_.output_limit);
-  Supervised supervised = supervise(options, signals_, recorder);
+  Supervised supervised;
+  try {
+    supervised = supervise(options, signals_, recorder);
+  } catch (const CommandUnwatched& error) {  // It may have acted: the claim's policy for a lapse decides.
+    return {.kind = Kind::lapses, .failure = {.message = error.what()}};
+  }
 
   if (supervised.kind == Supervised::Kind::not_started) {
     if (cannot_ever_run(supervised.error)) cannot_run_(supervised.error);

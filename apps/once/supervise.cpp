@@ -175,15 +175,25 @@ class Supervision {
         output_(Stream::output, STDOUT_FILENO),
         error_(Stream::error, STDERR_FILENO) {}
 
+  Supervision(const Supervision&) = delete;
+  Supervision& operator=(const Supervision&) = delete;
+  ~Supervision() {
+    // Who survives us is not waited for.
+    if (guard_ > 0 && !options_.survive) end_guard();
+  }
+
   Supervised run() {
     start();
-    while (!done()) {
-      turn();
+    try {
+      tell_lease();
+      while (!done()) {
+        turn();
+      }
+    } catch (const std::exception& error) {
+      throw CommandUnwatched(ErrorKind::unavailable,
+                             std::string("the command was ended, as it could not be watched: ") + error.what());
     }
-    guard_socket_.reset();
-    int status = 0;
-    while (waitpid(guard_, &status, 0) < 0 && errno == EINTR) {
-    }
+    end_guard();
     result_.output_error = output_.error() != 0 ? output_.error() : error_.error();
     return result_;
   }
@@ -210,7 +220,15 @@ class Supervision {
     guard_socket_.reset(started.socket);
     output_.started();
     error_.started();
-    tell_lease();
+  }
+
+  // Closing the socket lets it end what is left of the command.
+  void end_guard() {
+    guard_socket_.reset();
+    int status = 0;
+    while (waitpid(guard_, &status, 0) < 0 && errno == EINTR) {
+    }
+    guard_ = -1;
   }
 
   [[nodiscard]] bool done() const noexcept {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <once/error.hpp>
 #include <once/time.hpp>
 
 #include "run_result.hpp"
@@ -118,7 +119,15 @@ struct Supervised {
   int output_error = 0;      // errno of a write to standard output or error that failed, other than EPIPE.
 };
 
-// Throws Exception(unavailable) if nothing could be started. Taking signals, it must be called on the main thread.
+// The command was started, and then it could not be watched any more. It has been ended with all that it started,
+// unless SuperviseOptions::survive says otherwise; how far it got is not known.
+class CommandUnwatched : public Exception {
+ public:
+  using Exception::Exception;
+};
+
+// Throws Exception(unavailable) if nothing could be started, and CommandUnwatched. Taking signals, it must be called on
+// the main thread.
 Supervised supervise(const SuperviseOptions& options, Signals& signals, Recorder& recorder);
 
 // Our environment with these variables in place of others of their names. One whose value has a NUL byte, which no
