@@ -104,6 +104,11 @@ sqs::PollerOptions poller_options(const SqsOptions& options) {
   } else if (options.drain) {
     out.wait = Millis{1'000};
   }
+  if (options.drain && out.wait == Millis{0}) {
+    misuse(
+        "--drain with --receive-wait 0s: such a request asks only some of SQS's servers, so that one without messages "
+        "does not show that the queue is empty: leave --receive-wait out, or write 1s");
+  }
   out.drain = options.drain;
   if (!options.retry_after.empty()) out.retry_after = parse_duration(options.retry_after, "--retry-after");
   out.on_poison = sqs_dead_end(options.on_poison);
@@ -120,7 +125,9 @@ void locate(const SqsOptions& options, aws::ClientOptions& client) {
   const std::size_t authority = options.queue.find("://");
   if (authority == std::string::npos) return;
   const std::size_t path = options.queue.find('/', authority + 3);
-  if (path == std::string::npos) misuse("--queue " + escaped(options.queue) + " has no path: that is no queue's URL");
+  if (path == std::string::npos || options.queue.ends_with('/')) {
+    misuse("--queue " + escaped(options.queue) + " does not end with a queue's name: that is no queue's URL");
+  }
   if (client.endpoint.empty()) client.endpoint = options.queue.substr(0, path);
   const std::vector<std::string> labels = split(options.queue.substr(authority + 3, path - authority - 3), '.');
   if (client.region.empty() && labels.size() >= 4 && labels[0] == "sqs" && labels[2] == "amazonaws") {
@@ -163,6 +170,8 @@ class SqsLog {
         return;
       case Kind::overdue:
         return say(message + " could not be hidden for longer, others may receive it" + why);
+      case Kind::not_hidden:
+        return say(message + " could not be hidden as it should be; it comes when its visibility ends" + why);
       case Kind::not_deleted:
         return say(message + " is done and could not be deleted; it will be when it comes again" + why);
       case Kind::pause:
@@ -188,6 +197,8 @@ class SqsLog {
         return "given_back";
       case Kind::overdue:
         return "overdue";
+      case Kind::not_hidden:
+        return "not_hidden";
       case Kind::not_deleted:
         return "not_deleted";
       case Kind::pause:
@@ -348,9 +359,9 @@ class Sqs {
     if (failed) std::rethrow_exception(failed);
     if (options_.verbose) {
       log_.note("received " + std::to_string(counts.received) + ", deleted " + std::to_string(counts.deleted) +
-                ", left in the queue " + std::to_string(counts.stayed));
+                ", left in the queue " + std::to_string(options_.drain ? counts.left : counts.stayed));
     }
-    return options_.drain && counts.stayed > 0 ? exit_found_problems : exit_ok;
+    return options_.drain && counts.left > 0 ? exit_found_problems : exit_ok;
   }
 
  private:

@@ -40,6 +40,7 @@ class FakeSqs final : public aws::Transport {
     std::string body;
     std::string group;
     int receipts = 0;
+    Uptime received_at{0};
     Uptime visible_at{0};
     bool deleted = false;
     bool dead = false;  // In the dead-letter queue.
@@ -171,7 +172,9 @@ class FakeSqs final : public aws::Transport {
           each.visible_at <= clock_->uptime()) {
         return error_reply("MessageNotInflight");
       }
-      each.visible_at = clock_->uptime() + std::chrono::seconds(body.at("VisibilityTimeout").get<int>());
+      const Uptime until = clock_->uptime() + std::chrono::seconds(body.at("VisibilityTimeout").get<int>());
+      if (until > each.received_at + std::chrono::hours(12)) return error_reply("InvalidParameterValue");
+      each.visible_at = until;
       return good_reply(nlohmann::json::object());
     }
     return error_reply("ReceiptHandleIsInvalid");
@@ -194,6 +197,7 @@ class FakeSqs final : public aws::Transport {
         continue;
       }
       ++each.receipts;
+      each.received_at = now;
       each.visible_at = now + std::chrono::seconds(body.at("VisibilityTimeout").get<int>());
       nlohmann::json system{{"ApproximateReceiveCount", std::to_string(each.receipts)},
                             {"SentTimestamp", "1767225600000"}};

@@ -56,6 +56,9 @@ class PollerTest : public VirtualTimeTest {
         case PollEvent::Kind::overdue:
           line += " overdue";
           break;
+        case PollEvent::Kind::not_hidden:
+          line += " not hidden";
+          break;
         case PollEvent::Kind::not_deleted:
           line += " not deleted";
           break;
@@ -251,11 +254,13 @@ TEST_F(PollerTest, WhatFailsComesAgainAndIsDeadAtLast) {
   queue->send("a");
   queue->send("b");
   failures = {{"a", 2}, {"b", 99}};
-  run(options([](PollerOptions& o) { o.retry_after = 0s; }));
+  Poller poller(engine, queue, queue, options([](PollerOptions& o) { o.retry_after = 0s; }), work());
+  run(poller);
   EXPECT_EQ(ran_in("a").size(), 3U);
   EXPECT_EQ(ran_in("b").size(), 3U);
   EXPECT_TRUE(queue->entry("a").deleted);
   EXPECT_TRUE(queue->entry("b").dead);
+  EXPECT_EQ(poller.counts().left, 1U);
   EXPECT_FALSE(stored("b").has_value()) << "released";
 }
 
@@ -308,11 +313,14 @@ TEST_F(PollerTest, GroupsKeepTheirOrderThroughFailures) {
   queue = std::make_shared<FakeSqs>(clock, true);
   for (const char* id : {"a1", "b1", "a2", "a3", "b2", "a4"}) queue->send(id, "{}", std::string(id, 1));
   failures = {{"a2", 2}};
-  run(options([](PollerOptions& o) { o.retry_after = 0s; }));
+  Poller poller(engine, queue, queue, options([](PollerOptions& o) { o.retry_after = 0s; }), work());
+  run(poller);
   EXPECT_THAT(ran_in("a"), ElementsAre("a1", "a2", "a2", "a2", "a3", "a4"));
   EXPECT_THAT(ran_in("b"), ElementsAre("b1", "b2"));
   EXPECT_TRUE(was_told("a3 given back"));
   EXPECT_EQ(queue->left(), 0U);
+  EXPECT_GE(poller.counts().stayed, 2U);
+  EXPECT_EQ(poller.counts().left, 0U) << "those that stayed were deleted since";
 }
 
 TEST_F(PollerTest, WhatSomebodyElseIsAtIsHiddenForAsLongAsThatMayTake) {
@@ -357,6 +365,59 @@ TEST_F(PollerTest, WhileTheWorkLivesNobodyElseReceivesIt) {
   let_end(running);
   EXPECT_EQ(queue->entry("a").receipts, 1);
   EXPECT_GE(queue->calls("ChangeMessageVisibility").size(), 29U) << "every 10 s";
+}
+
+TEST_F(PollerTest, AMessageIsHiddenForAsLongAsTheQueueAllowsAndNoLonger) {
+  queue->send("a");
+  Poller poller(engine, queue, queue, options([](PollerOptions& o) { o.retry_after = 12h; }),
+                [&](const Message&, Claim&) -> WorkEnd {
+                  clock->advance(10s);
+                  return {.kind = WorkEnd::Kind::released};
+                });
+  run(poller);
+  EXPECT_EQ(queue->entry("a").visible_at, queue->entry("a").received_at + 12h - 1s);
+  EXPECT_THAT(told, ElementsAre("a failed stays"));
+}
+
+TEST_F(PollerTest, WorkThatIsLongerThanTheQueueAllowsIsOverdueThenAndNotBefore) {
+  queue->send("a");
+  std::latch begun(1);
+  std::latch end(1);
+  Poller poller(engine, queue, queue, options([](PollerOptions& o) {
+                  o.parallel = 1;
+                  o.visibility = 12h;
+                  o.policy.emplace();
+                  o.policy->lease = 24h;
+                }),
+                [&](const Message&, Claim&) -> WorkEnd {
+                  begun.count_down();
+                  end.wait();
+                  return {};
+                });
+  Running running(poller);
+  begun.wait();
+  const Uptime received_at = queue->entry("a").received_at;
+  while (clock->uptime() < received_at + 12h - 1s) {
+    EXPECT_FALSE(was_told("a overdue"));
+    timers->run_next();
+  }
+  EXPECT_EQ(queue->entry("a").visible_at, received_at + 12h - 1s);
+  EXPECT_TRUE(was_told("a overdue"));
+  end.count_down();
+  let_end(running);
+  EXPECT_EQ(queue->left(), 0U);
+}
+
+TEST_F(PollerTest, AMessageThatCannotBeHiddenIsTold) {
+  queue->send("a");
+  failures = {{"a", 1}};
+  queue->on_call([](const std::string& operation, const nlohmann::json&) {
+    FakeSqs::Fault fault;
+    if (operation == "ChangeMessageVisibility") fault.instead = error_reply("InvalidParameterValue");
+    return fault;
+  });
+  run(options([](PollerOptions& o) { o.retry_after = 1h; }));
+  EXPECT_THAT(told, ElementsAre("a failed stays", "a not hidden"));
 }
 
 TEST_F(PollerTest, AVisibilityThatCannotBeProlongedIsToldOnceAndTheClaimProtects) {
@@ -518,6 +579,27 @@ TEST_F(PollerTest, StoppedItWaitsForAnAnswerForAsLongAsOneMayTakeAndNotWhenItIsA
     told.clear();
     queue->answer_held();
   }
+}
+
+TEST_F(PollerTest, AnAnswerThatComesAfterItsEndDoesNothing) {
+  queue->send("a");
+  queue->on_call([](const std::string& operation, const nlohmann::json&) {
+    FakeSqs::Fault fault;
+    fault.hold = operation == "ReceiveMessage";
+    return fault;
+  });
+  {
+    Engine gone(engine_options(store));
+    Poller poller(gone, queue, queue, options([](PollerOptions& o) { o.drain = false; }), work());
+    std::thread thread([&] { poller.run(); });
+    queue->wait_for_held();
+    poller.stop();
+    poller.abandon();
+    thread.join();
+  }
+  queue->answer_held();  // The queue lives on, as a transport that others have as well.
+  EXPECT_THAT(told, ElementsAre("abandoned"));
+  EXPECT_THAT(queue->calls("ChangeMessageVisibility"), IsEmpty());
 }
 
 TEST_F(PollerTest, ARequestThatFailsAfterTheStopEndsIt) {
@@ -754,6 +836,22 @@ TEST_F(PollerTest, AnUnknownOutcomeIsLeftOrKept) {
   EXPECT_EQ(stored("a", "orders/held")->state, State::unknown);
 }
 
+TEST_F(PollerTest, AMessageThatIsNoTextKeepsNoOtherBack) {
+  bool answered = false;
+  queue->on_call([&](const std::string& operation, const nlohmann::json&) {
+    FakeSqs::Fault fault;
+    if (operation == "ReceiveMessage" && !std::exchange(answered, true)) {
+      fault.instead = aws::Reply{.status = 200,
+                                 .body = R"({"Messages":[{"MessageId":"a","ReceiptHandle":"a/1","Body":"\ud800"},)"
+                                         R"({"MessageId":"b","ReceiptHandle":"b/1","Body":"{}"}]})"};
+    }
+    return fault;
+  });
+  run(options());
+  EXPECT_TRUE(was_told("a poison stays"));
+  EXPECT_TRUE(was_told("b executed deleted"));
+}
+
 TEST_F(PollerTest, MessagesAreGivenAsLambdaGivesThem) {
   queue = std::make_shared<FakeSqs>(clock, true);
   queue->send(FakeSqs::Entry{.id = "a",
@@ -794,6 +892,7 @@ TEST_F(PollerTest, OptionsThatDoNotFitAreRefused) {
     EXPECT_THROW(Poller(engine, queue, queue, options(change), work()), Exception);
   };
   refused([](PollerOptions& o) { o.queue.clear(); });
+  refused([](PollerOptions& o) { o.queue = "http://sqs.test/123/orders/"; });
   refused([](PollerOptions& o) { o.parallel = 0; });
   refused([](PollerOptions& o) { o.visibility = 2s; });
   refused([](PollerOptions& o) { o.visibility = 3'500ms; });

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <list>
 #include <mutex>
+#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -30,6 +31,7 @@ constexpr Millis most_wait{20'000};
 constexpr Millis first_pause{250};
 constexpr Millis most_pause{20'000};
 constexpr int drain_tries = 3;
+constexpr Millis hide_slack{1'000};    // Of the 12 h, for the way of a request.
 constexpr Millis answer_slack{5'000};  // Of a request, beyond the time that it waits for messages.
 
 [[noreturn]] void refuse_option(const std::string& what) {
@@ -39,6 +41,7 @@ constexpr Millis answer_slack{5'000};  // Of a request, beyond the time that it 
 PollerOptions checked_options(PollerOptions options) {
   const auto whole = [](Millis span) { return span.count() % 1'000 == 0; };
   if (options.queue.empty()) refuse_option("`queue` is missing: give its URL or its name");
+  if (options.queue.ends_with('/')) refuse_option("`queue` ends with '/', where its name should be: " + options.queue);
   if (options.parallel < 1 || options.parallel > most_at_work) refuse_option("`parallel` is 1 to 1000");
   if (options.visibility < least_visibility || options.visibility > most_visibility || !whole(options.visibility)) {
     refuse_option("`visibility` is 3 s to 12 h, in whole seconds");
@@ -74,6 +77,7 @@ struct Job {
   bool over = false;       // Its turn is: nobody prolongs it any more.
   bool extending = false;  // A request for it is on its way, which must not be overtaken.
   bool overdue = false;
+  Uptime received_at{};  // When it was asked for: SQS counts from no earlier.
   Timers::Id timer = 0;
   Callback<void()> then;  // Once that request is answered.
 };
@@ -157,7 +161,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     const std::lock_guard lock(mutex_);
     closed_ = true;
     if (pausing_) timers().cancel(pause_timer_);
-    if (abandon_timer_ != 0) timers().cancel(abandon_timer_);
+    if (abandon_timer_ != 0) timers().cancel(std::exchange(abandon_timer_, 0));
     receiver.swap(receiver_);
     transport.swap(transport_);
   }
@@ -173,6 +177,11 @@ class Poller::State : public std::enable_shared_from_this<State> {
 
   void tell(const PollEvent& event) const {
     if (options_.observer) options_.observer(event);
+  }
+  void tell_about(const Job& job, PollEvent::Kind kind, std::string_view why) const {
+    PollEvent event = about(job, kind);
+    event.why = why;
+    tell(event);
   }
   static PollEvent about(const Job& job, PollEvent::Kind kind) {
     return {.kind = kind,
@@ -207,13 +216,15 @@ class Poller::State : public std::enable_shared_from_this<State> {
     asked_idle_ = jobs_.empty();
     const std::size_t most = std::min(most_received, options_.parallel - jobs_.size());
     const std::shared_ptr<aws::Transport> receiver = receiver_;
+    const Uptime asked_at = uptime();
     lock.unlock();
-    receiver->call(receive(url_, most, options_.wait, options_.visibility),
-                   [self = shared_from_this()](aws::Reply reply) { self->on_received(std::move(reply)); });
+    receiver->call(
+        receive(url_, most, options_.wait, options_.visibility),
+        [self = shared_from_this(), asked_at](aws::Reply reply) { self->on_received(std::move(reply), asked_at); });
     lock.lock();
   }
 
-  void on_received(aws::Reply reply) {
+  void on_received(aws::Reply reply, Uptime asked_at) {
     std::optional<Error> problem = problem_of(reply, options_.queue);
     std::vector<JobPtr> jobs;
     try {
@@ -224,8 +235,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
     std::unique_lock lock(mutex_);
     receiving_ = false;
     changed_.notify_all();
+    if (closed_ || quitting_) return;  // Abandoned. The engine may be gone.
     if (abandon_timer_ != 0) timers().cancel(std::exchange(abandon_timer_, 0));
-    if (closed_) return;
     if (problem) return on_problem(std::move(lock), std::move(*problem));
     failures_ = 0;
     counts_.received += jobs.size();
@@ -233,6 +244,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     drained_ = jobs.empty() && asked_idle_;
     if (jobs.empty() && options_.wait == Millis{0}) rest(first_pause);
     for (const JobPtr& job : jobs) {
+      job->received_at = asked_at;
       jobs_.push_back(job);
       set_timer(job);
     }
@@ -324,14 +336,27 @@ class Poller::State : public std::enable_shared_from_this<State> {
         timers().at(uptime() + options_.visibility / 3, [self = shared_from_this(), job] { self->extend(job); });
   }
 
+  // For how long a message can still be hidden, of what is wanted. SQS refuses what ends more than 12 h after the
+  // receipt: InvalidParameterValue, "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]".
+  [[nodiscard]] Millis hideable(const Job& job, Millis wanted) const {
+    const auto left = most_visibility - (uptime() - job.received_at) - hide_slack;
+    return std::clamp<Millis>(std::chrono::floor<std::chrono::seconds>(left), Millis{0}, wanted);
+  }
+
   void extend(const JobPtr& job) {
     std::unique_lock lock(mutex_);
     if (job->over || job->overdue || closed_) return;
     job->timer = 0;
+    const Millis span = hideable(*job, options_.visibility);
+    if (span == Millis{0}) {
+      job->overdue = true;
+      lock.unlock();
+      return tell_about(*job, PollEvent::Kind::overdue, "it is 12 h since its receipt, and SQS hides none for longer");
+    }
     job->extending = true;
     const std::shared_ptr<aws::Transport> transport = transport_;
     lock.unlock();
-    transport->call(hide_for(url_, job->message.receipt_handle, options_.visibility),
+    transport->call(hide_for(url_, job->message.receipt_handle, span),
                     [self = shared_from_this(), job](aws::Reply reply) { self->on_extended(job, reply); });
   }
 
@@ -346,11 +371,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     const bool tells = job->overdue && !job->over;
     if (!job->over && !job->overdue && !closed_) set_timer(job);
     lock.unlock();
-    if (tells) {
-      PollEvent event = about(*job, PollEvent::Kind::overdue);
-      event.why = problem->message;
-      tell(event);
-    }
+    if (tells) tell_about(*job, PollEvent::Kind::overdue, problem->message);
     if (then) then();
   }
 
@@ -371,16 +392,19 @@ class Poller::State : public std::enable_shared_from_this<State> {
   void send_leave(const JobPtr& job, Leave how) {
     std::unique_lock lock(mutex_);
     const std::shared_ptr<aws::Transport> transport = closed_ ? nullptr : transport_;
+    if (transport != nullptr && how.hide > Millis{0}) {
+      how.hide = hideable(*job, *how.hide);
+      if (how.hide == Millis{0}) how.hide.reset();  // Its visibility ends by itself.
+    }
     lock.unlock();
     if (transport == nullptr || (!how.remove && !how.hide)) return drop(job, false);
     aws::Call call = how.remove ? delete_message(url_, job->message.receipt_handle)
                                 : hide_for(url_, job->message.receipt_handle, *how.hide);
     transport->call(std::move(call), [self = shared_from_this(), job, how](const aws::Reply& reply) {
       const std::optional<Error> problem = problem_of(reply, self->options_.queue);
-      if (problem && how.remove) {
-        PollEvent event = about(*job, PollEvent::Kind::not_deleted);
-        event.why = problem->message;
-        self->tell(event);
+      if (problem && (how.remove || !job->overdue)) {
+        self->tell_about(*job, how.remove ? PollEvent::Kind::not_deleted : PollEvent::Kind::not_hidden,
+                         problem->message);
       }
       self->drop(job, how.remove && !problem);
     });
@@ -391,6 +415,14 @@ class Poller::State : public std::enable_shared_from_this<State> {
       const std::lock_guard lock(mutex_);
       jobs_.remove(job);
       ++(deleted ? counts_.deleted : counts_.stayed);
+      if (options_.drain) {  // Otherwise they would be too many to remember.
+        if (deleted) {
+          left_.erase(job->message.id);
+        } else {
+          left_.insert(job->message.id);
+        }
+        counts_.left = left_.size();
+      }
     }
     changed_.notify_all();
   }
@@ -404,10 +436,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
     }
     for (const JobPtr& job : back) job->over = true;
     for (const JobPtr& job : back) {
-      PollEvent event = about(*job, PollEvent::Kind::given_back);
-      event.why = why;
       lock.unlock();
-      tell(event);
+      tell_about(*job, PollEvent::Kind::given_back, why);
       lock.lock();
       leave(lock, job, {.remove = false, .hide = Millis{0}});
     }
@@ -623,6 +653,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   Uptime trouble_until_{};
   std::optional<Error> fatal_;
   PollCounts counts_;
+  std::set<std::string> left_;  // Ids of the messages that counts_.left is about.
 };
 
 Poller::Poller(Engine& engine, std::shared_ptr<aws::Transport> receiver, std::shared_ptr<aws::Transport> transport,

@@ -31,7 +31,8 @@ std::string seconds_of(Millis span) { return std::to_string(std::chrono::ceil<st
 
 Value parse_reply(const aws::Reply& reply, std::pmr::memory_resource& arena) {
   try {
-    const Value tree = json::parse(reply.body, {.unique_names = false, .exact_numbers = false}, arena, "the answer");
+    const Value tree = json::parse(reply.body, {.unique_names = false, .exact_numbers = false, .lone_surrogates = true},
+                                   arena, "the answer");
     if (tree.kind() == Kind::object) return tree;
   } catch (const Exception& error) {
     throw Exception(ErrorKind::corrupt, std::string("SQS answered what cannot be read: ") + error.what());

@@ -45,6 +45,8 @@ struct PollEvent {
     ended,        // A message's turn is over: `end`, `deleted`.
     given_back,   // A message was not begun, and is visible again: `why`.
     overdue,      // A message's visibility could not be prolonged: others may receive it. Its claim still protects it.
+    not_hidden,   // A message that stays could not be hidden or shown as it should be: it comes when its visibility
+                  // ends.
     not_deleted,  // A message that is done is still in the queue. It comes again, and is deleted then.
     pause,        // The queue or the store does not answer, or WorkEnd::Kind::unavailable: nothing is received for
                   // `pause`, 250 ms to 20 s, longer each time in a row.
@@ -53,7 +55,7 @@ struct PollEvent {
   };
   Kind kind{};
   lambda::RecordEnd end{};
-  bool deleted = false;
+  bool deleted = false;  // It is to be deleted, which is asked for next: not_deleted says if that fails.
   bool held = false;     // It is kept for a person, as lambda::OnDeadEnd says.
   std::string_view id;   // The message's.
   std::string_view key;  // The stored key of its operation. Empty: it has none.
@@ -77,7 +79,9 @@ struct PollerOptions {
   // Of one request, for messages to come: 0 to 20 s. Whole seconds. It is what an idle poller takes to stop, and what
   // its requests cost: 17 000 a day with 5 s, 4 000 with 20 s.
   Millis wait{5'000};
-  bool drain = false;  // End when nothing is received any more and all that was is over.
+  // End when nothing is received any more and all that was is over. Not with a `wait` of 0: one such request asks only
+  // some of SQS's servers, and finds nothing though there is something.
+  bool drain = false;
 
   // When a message that stays comes again: 0 to 12 h, whole seconds. Empty: when its visibility ends. After stop() one
   // whose work was released is visible at once: it was ended rather than that it failed.
@@ -87,8 +91,9 @@ struct PollerOptions {
   OnDeadEnd on_mismatch = OnDeadEnd::report;
   OnDeadEnd on_unknown = OnDeadEnd::report;
 
-  std::optional<Policy> policy;  // Empty: the engine's. OnMissingKey::run_unprotected is refused: there is no work
-                                 // without a claim.
+  // Empty: the engine's. There is no work without a claim: what on_missing_key and on_store_down say is not looked at.
+  // Nor is on_throw: what the work throws releases its claim.
+  std::optional<Policy> policy;
   // From whichever thread, several at once; must not block and must not throw.
   std::function<void(const PollEvent&)> observer;
 };
@@ -96,7 +101,10 @@ struct PollerOptions {
 struct PollCounts {
   std::uint64_t received = 0;
   std::uint64_t deleted = 0;
-  std::uint64_t stayed = 0;  // Their turn is over and they are still in the queue.
+  std::uint64_t stayed = 0;  // Turns that ended with the message still in the queue. It may have come again since.
+  // With PollerOptions::drain, otherwise 0: messages whose last turn so ended. They are in the queue, or in its
+  // dead-letter queue.
+  std::uint64_t left = 0;
 };
 
 // Messages run side by side; in a FIFO queue those of a group follow each other, and after one that stays the rest of
