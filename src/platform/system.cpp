@@ -1,5 +1,6 @@
 #include <once/platform/system.hpp>
 
+#include <openssl/rand.h>
 #include <pthread.h>
 #include <sys/random.h>
 #include <time.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -36,7 +38,10 @@ class SystemClock final : public Clock {
 class SystemRandom final : public Random {
  public:
   SystemRandom() {
-    pthread_atfork(nullptr, nullptr, [] { block().left = 0; });
+    pthread_atfork(nullptr, nullptr, [] {
+      block().left = 0;
+      forked.store(true, std::memory_order_relaxed);
+    });
   }
 
   void fill(std::span<std::uint8_t> out) noexcept override {
@@ -51,9 +56,11 @@ class SystemRandom final : public Random {
   }
 
  private:
+  static constexpr std::size_t first_bytes = 1024;
   struct Block {
-    std::array<std::uint8_t, 1024> bytes;  // A call costs as much as four owners' bytes.
-    std::size_t left = 0;
+    std::array<std::uint8_t, 4096> bytes;
+    std::size_t left = 0;   // Of their end.
+    bool refilled = false;  // By now this thread is known to draw more than a little.
   };
 
   static Block& block() noexcept {
@@ -61,15 +68,25 @@ class SystemRandom final : public Random {
     return own;
   }
 
+  // The kernel's generator takes 2 ns a byte, OpenSSL's an eighth of that, but half a millisecond to be set up: a short
+  // process never comes to need it. In a child of fork() its locks may be held by threads that are not there.
   static void refill(Block& own) noexcept {
+    if (std::exchange(own.refilled, true) && !forked.load(std::memory_order_relaxed) &&
+        RAND_bytes(own.bytes.data(), static_cast<int>(own.bytes.size())) == 1) {
+      own.left = own.bytes.size();
+      return;
+    }
     // Fails only with EINTR; over 256 bytes a signal may also cut it short (getrandom(2)).
+    const std::span<std::uint8_t> end = std::span(own.bytes).last(first_bytes);
     std::size_t got = 0;
-    while (got < own.bytes.size()) {
-      const ssize_t more = getrandom(own.bytes.data() + got, own.bytes.size() - got, 0);
+    while (got < end.size()) {
+      const ssize_t more = getrandom(end.data() + got, end.size() - got, 0);
       if (more > 0) got += static_cast<std::size_t>(more);
     }
-    own.left = own.bytes.size();
+    own.left = end.size();
   }
+
+  static inline std::atomic<bool> forked{false};
 };
 
 class SystemTimers final : public Timers {

@@ -52,9 +52,14 @@ TEST(Random, fills_any_length_to_the_end) {
   }
 }
 
+// As many as take a thread to its second block and those after it, which another generator fills.
+void draw_several_blocks(std::set<Draw>& all) {
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(all.insert(draw()).second);
+}
+
 TEST(Random, parent_and_children_draw_differently) {
-  draw();  // So that there is a block to inherit.
   std::set<Draw> all;
+  draw_several_blocks(all);  // So that there is a block to inherit.
   constexpr int children = 4;
   for (int i = 0; i < children; ++i) {
     std::array<int, 2> ends{};
@@ -62,20 +67,22 @@ TEST(Random, parent_and_children_draw_differently) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      const Draw mine = draw();
-      const bool written = write(ends[1], mine.data(), mine.size()) == static_cast<ssize_t>(mine.size());
-      _exit(written ? 0 : 1);
+      const Draw first = draw();
+      draw_several_blocks(all);
+      const std::array<Draw, 2> mine{first, draw()};
+      const bool written = write(ends[1], mine.data(), sizeof mine) == static_cast<ssize_t>(sizeof mine);
+      _exit(written && !testing::Test::HasFailure() ? 0 : 1);
     }
     close(ends[1]);
-    Draw theirs{};
-    EXPECT_EQ(read(ends[0], theirs.data(), theirs.size()), static_cast<ssize_t>(theirs.size()));
+    std::array<Draw, 2> theirs{};
+    EXPECT_EQ(read(ends[0], theirs.data(), sizeof theirs), static_cast<ssize_t>(sizeof theirs));
     close(ends[0]);
     int status = -1;
     EXPECT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
-    EXPECT_TRUE(all.insert(theirs).second) << "two children drew the same";
+    for (const Draw& drawn : theirs) EXPECT_TRUE(all.insert(drawn).second) << "a child drew what another process did";
   }
-  EXPECT_TRUE(all.insert(draw()).second) << "the parent drew what a child drew";
+  draw_several_blocks(all);
 }
 
 }  // namespace
