@@ -16,12 +16,12 @@ void check_size(std::size_t bytes) {
 }
 
 void append_scope(std::string& out, std::string_view scope) {
-  for (auto plain = scope.begin();;) {
-    const auto special = std::find_if(plain, scope.end(), [](char c) { return c == '%' || c == '#'; });
-    out.append(plain, special);
-    if (special == scope.end()) break;
-    out += *special == '%' ? "%25" : "%23";
-    plain = special + 1;
+  while (true) {
+    const std::size_t special = std::min(scope.find('%'), scope.find('#'));  // npos is the greatest.
+    out += scope.substr(0, special);
+    if (special == std::string_view::npos) break;
+    out += scope[special] == '%' ? "%25" : "%23";
+    scope.remove_prefix(special + 1);
   }
   out += '#';
 }

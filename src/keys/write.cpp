@@ -27,6 +27,18 @@ struct Escapes {
   bool ascii = false;          // Everything else outside 0x20 to 0x7E too.
   bool short_quote = true;     // \" rather than \u0022.
   std::string_view surrogate;  // What a lone surrogate becomes; empty: its escape.
+  // The bytes that are copied without a look at their neighbours.
+  std::array<bool, 256> plain = plain_bytes(also, ascii);
+
+  static constexpr std::array<bool, 256> plain_bytes(std::string_view also, bool ascii) {
+    constexpr std::size_t surrogates_begin = 0xED;
+    std::array<bool, 256> plain{};
+    for (std::size_t byte = 0x20; byte < plain.size(); ++byte) plain[byte] = byte < 0x7F || !ascii;
+    plain[surrogates_begin] = false;
+    for (const char c : {'"', '\\'}) plain[static_cast<unsigned char>(c)] = false;
+    for (const char c : also) plain[static_cast<unsigned char>(c)] = false;
+    return plain;
+  }
 };
 
 constexpr Escapes ecmascript{.digits = lower_digits};
@@ -137,25 +149,17 @@ class Writer {
   }
 
   void string(std::string_view text) {
+    out_.reserve(out_.size() + text.size() + 2);
     out_ += '"';
     const char* p = text.data();
     const char* const end = p + text.size();
     while (p != end) {
       const char* const start = p;
-      while (p != end && plain(*p)) ++p;
+      while (p != end && escapes_.plain[static_cast<unsigned char>(*p)]) ++p;
       out_.append(start, p);
       if (p != end) special(p);
     }
     out_ += '"';
-  }
-
-  // Copied without a look at its neighbours.
-  [[nodiscard]] bool plain(char c) const {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || c == '"' || c == '\\') return false;
-    if (byte < 0x7F) return escapes_.also.empty() || escapes_.also.find(c) == std::string_view::npos;
-    if (escapes_.ascii) return false;
-    return byte != 0xED;  // What surrogates begin with.
   }
 
   void special(const char*& p) {

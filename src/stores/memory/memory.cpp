@@ -31,19 +31,28 @@ class MemoryStore final : public Store {
     const auto [found, is_new] = shard.records.insert(Entry{name.hash, std::move(record)});
     if (!is_new) return refuse(std::move(lock), shard, found, std::move(done));
     lock.unlock();
-    done(Answer::ok());
+    done(Answer::ok(name.hash));
   }
 
   void replace(RecordPtr record, Seen seen, Done done) override {
     if (too_large(*record)) return done(refuse_size(*record));
-    const HashedKey name(record->key);
+    // The place of a record is its key's hash, which need not be computed again. Who was given none, or another
+    // store's, is looked for by the key.
+    const HashedKey name = seen.place == 0 ? HashedKey(record->key) : HashedKey(record->key, seen.place);
     Shard& shard = shard_of(name);
     std::unique_lock lock(shard.mutex);
     const auto found = shard.records.find(name);
-    if (!matches(shard, found, seen)) return refuse(std::move(lock), shard, found, std::move(done));
+    if (!matches(shard, found, seen)) {
+      if (seen.place != 0 && name.hash != HashedKey(record->key).hash) {
+        lock.unlock();
+        seen.place = 0;
+        return replace(std::move(record), seen, std::move(done));
+      }
+      return refuse(std::move(lock), shard, found, std::move(done));
+    }
     found->record.swap(record);
     lock.unlock();
-    done(Answer::ok());
+    done(Answer::ok(name.hash));
   }
 
   void remove(std::string key, Seen seen, Done done) override {
