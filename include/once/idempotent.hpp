@@ -319,8 +319,11 @@ class Idempotent<Argument, Fn, KeyFn, TakesContext, R, Types<Args...>> {
   OutcomeOf<R> call(std::optional<Request>&& request, Args&... args) const {
     OutcomeOf<R> outcome;
     const auto run = [&](auto&& work) {
-      static_cast<Outcome&>(outcome) =
-          request ? engine_->run(std::move(*request), work) : engine_->run_unprotected(work);
+      if (request) {
+        RunInto::run(*engine_, outcome, std::move(*request), work);
+      } else {
+        RunInto::run_unprotected(*engine_, outcome, work);
+      }
     };
     if constexpr (std::is_void_v<R>) {
       run([&](Context& context) { invoke(context, args...); });

@@ -11,16 +11,11 @@ namespace once {
 
 namespace {
 
+using Write = ClaimState::Write;
 using Op = ClaimState::Op;
 
-ClaimState::Write make(Op op, Result result, Failure failure, std::string_view text, FinishDone done) {
-  ClaimState::Write write;
-  write.op = op;
-  write.result = std::move(result);
-  write.failure = std::move(failure);
-  write.text = text;
-  write.done = std::move(done);
-  return write;
+std::unique_ptr<Failure> as_message(std::string_view text) {
+  return std::make_unique<Failure>(Failure{.code = {}, .message = std::string(text)});
 }
 
 }  // namespace
@@ -55,11 +50,11 @@ void Claim::add_step(std::string name, std::string result, FinishDone done) {
 }
 
 void Claim::complete(Result result, FinishDone done) {
-  state_->finish(make(Op::complete, std::move(result), {}, {}, std::move(done)));
+  state_->finish(Write{.op = Op::complete, .result = std::move(result), .done = std::move(done)});
 }
 
 void Claim::complete(Result result, std::shared_ptr<const Companion> with, FinishDone done) {
-  ClaimState::Write write = make(Op::complete, std::move(result), {}, {}, std::move(done));
+  Write write{.op = Op::complete, .result = std::move(result), .done = std::move(done)};
   if (with != nullptr) {
     write.together = std::make_unique<ClaimState::Together>();
     write.together->companion = std::move(with);
@@ -68,15 +63,18 @@ void Claim::complete(Result result, std::shared_ptr<const Companion> with, Finis
 }
 
 void Claim::fail(Failure failure, Result result, FinishDone done) {
-  state_->finish(make(Op::fail, std::move(result), std::move(failure), {}, std::move(done)));
+  state_->finish(Write{.op = Op::fail,
+                       .result = std::move(result),
+                       .text = std::make_unique<Failure>(std::move(failure)),
+                       .done = std::move(done)});
 }
 
 void Claim::release(std::string_view reason, FinishDone done) {
-  state_->finish(make(Op::release, {}, {}, reason, std::move(done)));
+  state_->finish(Write{.op = Op::release, .text = as_message(reason), .done = std::move(done)});
 }
 
 void Claim::hold(std::string_view reason, FinishDone done) {
-  state_->finish(make(Op::hold, {}, {}, reason, std::move(done)));
+  state_->finish(Write{.op = Op::hold, .text = as_message(reason), .done = std::move(done)});
 }
 
 void Claim::give_up(FinishDone done) { state_->give_up(std::move(done)); }

@@ -165,7 +165,7 @@ void ClaimState::add_step(Step step, FinishDone done) {
   }
   Write write;
   write.op = Op::step;
-  write.text = step.name;
+  write.text = std::make_unique<Failure>(Failure{.code = step.name, .message = {}});
   write.done = std::move(done);
   unwritten_.push_back(std::move(step));
   queue_.push_back(std::move(write));
@@ -175,8 +175,8 @@ void ClaimState::add_step(Step step, FinishDone done) {
 void ClaimState::finish(Write&& write) {
   check(write.result);
   if (write.op == Op::fail) {
-    write.failure.code = clean_text(write.failure.code, Failure::max_code_bytes);
-    write.failure.message = clean_text(write.failure.message, Failure::max_message_bytes);
+    write.text->code = clean_text(write.text->code, Failure::max_code_bytes);
+    write.text->message = clean_text(write.text->message, Failure::max_message_bytes);
   }
   std::unique_lock lock(mutex_);
   if (finishing_) throw Exception(ErrorKind::misuse, "the claim was finished already");
@@ -247,7 +247,7 @@ void ClaimState::enqueue(std::unique_lock<std::mutex> lock, Write&& write) {
     return look_up_loss(std::move(write.done));
   }
   if (!current_ && queue_.empty()) {
-    current_ = std::move(write);
+    current_.emplace(std::move(write));
     return send(std::move(lock));
   }
   queue_.push_back(std::move(write));
@@ -333,13 +333,13 @@ RecordPtr ClaimState::build(Write& write, Time now) const {
       complete(next, std::move(write.result), policy, now);
       break;
     case Op::fail:
-      fail(next, write.failure, std::move(write.result), policy, now);
+      fail(next, *write.text, std::move(write.result), policy, now);
       break;
     case Op::hold:
-      mark_unknown(next, write.text, now);
+      mark_unknown(next, write.text->message, now);
       break;
     case Op::release:
-      release(next, write.text, policy, now);
+      release(next, write.text->message, policy, now);
       return built;
   }
   fit(next);
@@ -478,7 +478,7 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Answer&& answer, U
   const bool finish = is_finish(write.op);
   if (write.op == Op::step && answer.unfit) {
     // It must not take later writes down with it.
-    std::erase_if(unwritten_, [&](const Step& step) { return step.name == write.text; });
+    std::erase_if(unwritten_, [&](const Step& step) { return step.name == write.text->code; });
   }
   if (finish && write.op != Op::fence && answer.unfit && has_bytes(write.result)) {
     // What must never happen is that the work runs again for a result that cannot be kept.

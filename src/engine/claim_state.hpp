@@ -65,12 +65,13 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
     bool doubtful = false;  // A try whose answer was lost may still arrive.
     Error declined;         // fence: what is told once it is written.
   };
+  // Moved from its maker to where it is written, for every finish: what only few of them have is one word or none.
   struct Write {
     Op op = Op::renew;
     Result result;
-    Failure failure;
-    std::string text;  // step: its name. hold, release: the reason.
-    FinishDone done;   // Empty for a renewal, and once the caller was told.
+    // fail: what is stored. hold, release: the message is the reason. step: the code is its name. Null: nothing.
+    std::unique_ptr<Failure> text;
+    FinishDone done;  // Empty for a renewal, and once the caller was told.
     unsigned tries = 0;
     Uptime patient_until{};  // A finish under a fixed lease: until when its caller waits for further tries.
     bool offloaded = false;  // The bytes at result.location are ours to remove if the claim turns out to be lost.

@@ -18,7 +18,7 @@ constexpr Millis most_ask_again{500};
 
 void Conversation::start(std::shared_ptr<EngineCore> core, const Attempt& attempt, const Policy& policy, Start start,
                          OnEnd on_end) {
-  auto self = std::make_shared<Conversation>(std::move(core), attempt, policy, std::move(on_end));
+  auto self = std::make_unique<Conversation>(std::move(core), attempt, policy, std::move(on_end));
   Conversation& talk = *self;
   switch (start.kind) {
     case Start::Kind::insert:

@@ -56,7 +56,7 @@ class Conversation {
   enum class Ask : std::uint8_t { insert, claim_over, mark, correct, read };
 
   // This: what keeps it is handed from each function to the next, by way of the store's answer.
-  using Self = std::shared_ptr<Conversation>;
+  using Self = std::unique_ptr<Conversation>;
 
   void insert(Self self);
   void read(Self self);

@@ -223,19 +223,16 @@ Begin Engine::begin(Request request) {
 
 Begin Engine::begin(std::string_view key, std::string_view payload) { return begin(request(key, payload)); }
 
-Outcome Engine::run_work(Request request, ErasedWork work) {
+void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   const Policy policy = core_->policy_of(request);
   std::shared_ptr<const Attempt> kept;  // For work that is run without a claim.
-  Begin begun;
-  if (auto known = core_->flights.cached(request, policy)) {
-    begun = std::move(*known);
-  } else {
+  Begin begun = [&] {
+    if (auto known = core_->flights.cached(request, policy)) return std::move(*known);
     std::shared_ptr<const Attempt> attempt = attempt_of(std::move(request));
     if (policy.on_store_down == OnStoreDown::run_unprotected) kept = attempt;
-    begun = wait_for<Begin>(
+    return wait_for<Begin>(
         [&](Callback<void(Begin)> done) { begin_attempt(std::move(attempt), policy, std::move(done)); });
-  }
-  Outcome outcome;
+  }();
   outcome.record = std::move(begun.record);
   outcome.retry_after = begun.retry_after;
   outcome.error = std::move(begun.error);
@@ -245,27 +242,27 @@ Outcome Engine::run_work(Request request, ErasedWork work) {
     case Begin::Kind::replayed:
       outcome.kind = Outcome::Kind::replayed;
       outcome.result = outcome.record->result;
-      return outcome;
+      return;
     case Begin::Kind::failed:
       outcome.kind = Outcome::Kind::failed;
-      return outcome;
+      return;
     case Begin::Kind::conflict:
       outcome.kind = Outcome::Kind::conflict;
-      return outcome;
+      return;
     case Begin::Kind::mismatch:
       outcome.kind = Outcome::Kind::mismatch;
-      return outcome;
+      return;
     case Begin::Kind::unknown:
       outcome.kind = Outcome::Kind::unknown;
-      return outcome;
+      return;
     case Begin::Kind::error: {
       const bool down = outcome.error.kind == ErrorKind::unavailable || outcome.error.kind == ErrorKind::in_doubt;
       // With a record at hand the store did answer, and running would be a second run.
       if (down && outcome.record == nullptr && policy.on_store_down == OnStoreDown::run_unprotected) {
-        return run_work_without_claim(work, &kept->key);
+        return run_work_without_claim(work, &kept->key, outcome);
       }
       outcome.kind = Outcome::Kind::error;
-      return outcome;
+      return;
     }
   }
 
@@ -274,7 +271,6 @@ Outcome Engine::run_work(Request request, ErasedWork work) {
     outcome.error = std::move(finish.error);
     outcome.kind = finish.kind == Finish::Kind::superseded ? Outcome::Kind::superseded : Outcome::Kind::lost;
     if (outcome.kind == Outcome::Kind::superseded) outcome.result = outcome.record->result;
-    return outcome;
   };
 
   Claim claim = std::move(begun.claim);
@@ -294,12 +290,13 @@ Outcome Engine::run_work(Request request, ErasedWork work) {
     throw;
   }
   const std::shared_ptr<const Companion> companion = std::move(context.companion_);  // The work has returned.
-  Finish finish = claim.complete(outcome.result, companion);
+  Finish finish =
+      wait_for<Finish>([&](FinishDone done) { claim.complete(outcome.result, companion, std::move(done)); });
   switch (finish.kind) {
     case Finish::Kind::recorded:
       outcome.kind = Outcome::Kind::executed;
       outcome.record = std::move(finish.record);
-      return outcome;
+      return;
     case Finish::Kind::unrecorded:
       outcome.kind = Outcome::Kind::unrecorded;
       outcome.error = std::move(finish.error);
@@ -314,7 +311,7 @@ Outcome Engine::run_work(Request request, ErasedWork work) {
         throw Unrecorded(outcome.error.kind,
                          "the work ran, but its result could not be recorded: " + outcome.error.message, nullptr);
       }
-      return outcome;
+      return;
     case Finish::Kind::superseded:
     case Finish::Kind::lost:
       outcome.result = {};
@@ -335,15 +332,13 @@ Outcome Engine::run_work(Request request, ErasedWork work) {
   return superseded_or_lost(std::move(finish));
 }
 
-Outcome Engine::run_work_unprotected(ErasedWork work) { return run_work_without_claim(work, nullptr); }
+void Engine::run_work_unprotected(ErasedWork work, Outcome& outcome) { run_work_without_claim(work, nullptr, outcome); }
 
-Outcome Engine::run_work_without_claim(ErasedWork work, const std::string* key) {
+void Engine::run_work_without_claim(ErasedWork work, const std::string* key, Outcome& outcome) {
   core_->tell({.kind = EventKind::unprotected, .key = key == nullptr ? std::string_view() : std::string_view(*key)});
   Context context(*core_, nullptr, key);
-  Outcome outcome;
   outcome.result = work(context);
   outcome.kind = Outcome::Kind::unprotected;
-  return outcome;
 }
 
 std::uint32_t Context::attempt() const noexcept { return claim_ == nullptr ? 1 : claim_->attempt(); }

@@ -34,7 +34,8 @@ void Waiting::wait() noexcept {
 
 void Waiting::end() noexcept {
   if (pthread_equal(thread_, pthread_self()) != 0) {
-    state_.fetch_or(over_bit, std::memory_order_acq_rel);
+    // Nobody else writes it while this thread is awake.
+    state_.store(state_.load(std::memory_order_relaxed) | over_bit, std::memory_order_relaxed);
     return;
   }
   const void* const address = &state_;

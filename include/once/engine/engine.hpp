@@ -33,6 +33,10 @@ namespace once {
 class Context;
 class EngineCore;
 
+namespace detail {
+struct RunInto;
+}
+
 // Which policy an exception gets; empty: Policy::on_throw. Must not throw.
 using ThrowRule = std::function<std::optional<OnThrow>(const std::exception_ptr&)>;
 
@@ -173,9 +177,12 @@ class Engine {
   };
   [[nodiscard]] std::shared_ptr<const Attempt> attempt_of(Request&& request) const;
   void begin_attempt(std::shared_ptr<const Attempt> attempt, const Policy& policy, Callback<void(Begin)> done);
-  Outcome run_work(Request request, ErasedWork work);
-  Outcome run_work_unprotected(ErasedWork work);
-  Outcome run_work_without_claim(ErasedWork work, const std::string* key);
+  // These fill an outcome that is as it was made: it has too many members to be moved from hand to hand.
+  void run_work(Request&& request, ErasedWork work, Outcome& outcome);
+  void run_work_unprotected(ErasedWork work, Outcome& outcome);
+  void run_work_without_claim(ErasedWork work, const std::string* key, Outcome& outcome);
+
+  friend struct detail::RunInto;
 
   std::shared_ptr<EngineCore> core_;
 };
@@ -262,23 +269,37 @@ Result call_work(Work& work, Context& context, std::exception_ptr& encode_failed
   }
 }
 
+// Engine::run() and run_unprotected() into an outcome that is there, and as it was made.
+struct RunInto {
+  template <class Work>
+  static void run(Engine& engine, Outcome& outcome, Request&& request, Work& work) {
+    std::exception_ptr encode_failed;
+    auto erased = [&](Context& context) { return call_work(work, context, encode_failed); };
+    engine.run_work(std::move(request), erased, outcome);
+    if (encode_failed) std::rethrow_exception(encode_failed);
+  }
+  template <class Work>
+  static void run_unprotected(Engine& engine, Outcome& outcome, Work& work) {
+    std::exception_ptr encode_failed;
+    auto erased = [&](Context& context) { return call_work(work, context, encode_failed); };
+    engine.run_work_unprotected(erased, outcome);
+    if (encode_failed) std::rethrow_exception(encode_failed);
+  }
+};
+
 }  // namespace detail
 
 template <class Work>
 Outcome Engine::run(Request request, Work&& work) {
-  std::exception_ptr encode_failed;
-  auto erased = [&](Context& context) { return detail::call_work(work, context, encode_failed); };
-  Outcome outcome = run_work(std::move(request), erased);
-  if (encode_failed) std::rethrow_exception(encode_failed);
+  Outcome outcome;
+  detail::RunInto::run(*this, outcome, std::move(request), work);
   return outcome;
 }
 
 template <class Work>
 Outcome Engine::run_unprotected(Work&& work) {
-  std::exception_ptr encode_failed;
-  auto erased = [&](Context& context) { return detail::call_work(work, context, encode_failed); };
-  Outcome outcome = run_work_unprotected(erased);
-  if (encode_failed) std::rethrow_exception(encode_failed);
+  Outcome outcome;
+  detail::RunInto::run_unprotected(*this, outcome, work);
   return outcome;
 }
 
