@@ -396,9 +396,7 @@ void append_json(std::string& out, const AttributeValue& value) {
   switch (value.type) {
     case Type::s:
     case Type::n:
-      out += "{\"";
-      out += type;
-      out += "\":";
+      out += value.type == Type::s ? R"({"S":)" : R"({"N":)";
       append_json_string(out, value.text);
       out += '}';
       return;
