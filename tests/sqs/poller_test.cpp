@@ -22,7 +22,6 @@ namespace once::testing {
 namespace {
 
 using namespace std::chrono_literals;
-using lambda::RecordEnd;
 using sqs::Message;
 using sqs::Poller;
 using sqs::PollerOptions;
