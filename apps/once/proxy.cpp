@@ -18,6 +18,7 @@
 #include <once/error.hpp>
 #include <once/frontends/proxy.hpp>
 #include <once/platform/system.hpp>
+#include <once/stores/sqlite.hpp>
 
 #include "access.hpp"
 #include "access_log.hpp"
@@ -197,6 +198,7 @@ class Reloading {
 
 int run_proxy(const ProxyCommand& command) {
   keep_memory();
+  stores::stop_counting_sqlite_memory();
   const sigset_t signals = take_signals();
   const std::uint64_t files = raise_file_limit();
   auto [given, routes, settings, complaints] = read_all(command);

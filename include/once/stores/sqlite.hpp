@@ -81,6 +81,13 @@ struct SqliteOptions {
 // completion it returns at once, and the writer thread closes the file when it is done.
 std::unique_ptr<Store> make_sqlite_store(SqliteOptions options);
 
+// For a program that has SQLite to itself: SQLite no longer counts the memory that it uses, which takes a lock for each
+// of the allocations of a claim and its completion, some fifteen and as many frees (SQLITE_CONFIG_MEMSTATUS,
+// sqlite.org/c3ref/c_config_covering_index_scan.html). sqlite3_memory_used() is 0 then, and heap limits do nothing, in
+// the whole process. To be called before anything in it uses SQLite, and while no other thread may begin to. False: it
+// is in use already, and all stays as it was.
+bool stop_counting_sqlite_memory() noexcept;
+
 // For `once doctor` and the like.
 struct SqliteStatus {
   std::string path;

@@ -932,6 +932,8 @@ std::unique_ptr<Store> make_sqlite_store(SqliteOptions options) {
   return std::make_unique<sqlite::SqliteHandle>(std::move(options));
 }
 
+bool stop_counting_sqlite_memory() noexcept { return sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0) == SQLITE_OK; }
+
 std::optional<SqliteStatus> sqlite_status(const Store& store) {
   const auto* const ours = dynamic_cast<const sqlite::SqliteHandle*>(&store);
   return ours == nullptr ? std::nullopt : std::optional(ours->inside().status());
