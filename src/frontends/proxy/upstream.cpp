@@ -130,18 +130,25 @@ Task<Trouble> open_connection(Loop& loop, const Services& services, std::size_t 
 }
 
 Task<Trouble> Exchange::start(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to) {
-  if (!choose()) {
-    const Trouble connected = co_await connect();
-    if (connected != Trouble::none) co_return connected;
-  }
-  const Trouble trouble = co_await talk(head, body, is_head_method, interim_to);
+  // Most have a kept connection: one coroutine less.
+  return choose() ? talk(head, body, is_head_method, interim_to)
+                  : connect_and_talk(head, body, is_head_method, interim_to);
+}
+
+Task<Trouble> Exchange::connect_and_talk(std::string_view head, BodySource body, bool is_head_method,
+                                         Connection* interim_to) {
+  const Trouble connected = co_await connect();
+  if (connected != Trouble::none) co_return connected;
+  co_return co_await talk(head, body, is_head_method, interim_to);
+}
+
+void Exchange::tell(Trouble trouble) {
   const auto now = Steady::now();
   if (trouble == Trouble::none) {
     services_.answered(use_.index(), answer().status(), now);
   } else if (trouble == Trouble::lost || trouble == Trouble::late || trouble == Trouble::bad_answer) {
     if (!reused_ && !loop_.closing()) services_.troubled(use_.index(), to_string(trouble), now);
   }
-  co_return trouble;
 }
 
 // Chooses a service. True: and has a kept connection to it.
@@ -189,12 +196,21 @@ Task<Trouble> Exchange::talk(std::string_view head, BodySource body, bool is_hea
     spawn(loop_.io, std::move(sending));
   }
   const Trouble trouble = co_await read_head(is_head_method, interim_to);
-  if (trouble == Trouble::none) co_return trouble;
+  if (trouble == Trouble::none) {
+    tell(trouble);
+    co_return trouble;
+  }
+  const Trouble why = co_await why_no_answer(trouble, body.client);
+  tell(why);
+  co_return why;
+}
+
+Task<Trouble> Exchange::why_no_answer(Trouble trouble, Connection* client) {
   connection_->close();
   const bool client_failed_first =
       sent_.is_set() &&
       (sending_ == Trouble::client_gone || sending_ == Trouble::client_late || sending_ == Trouble::client_bad);
-  if (body.client != nullptr && !sent_.is_set()) body.client->cancel();
+  if (client != nullptr && !sent_.is_set()) client->cancel();
   co_await sent_.wait();
   // Not a byte was taken by the kernel: nobody can have seen it.
   if (written_ == 0) co_return Trouble::unreachable;

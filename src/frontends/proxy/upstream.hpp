@@ -102,7 +102,10 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
  private:
   bool choose();
   Task<Trouble> connect();
+  Task<Trouble> connect_and_talk(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to);
   Task<Trouble> talk(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to);
+  Task<Trouble> why_no_answer(Trouble trouble, Connection* client);
+  void tell(Trouble trouble);  // What is known of the service by now.
   Task<Trouble> read_head(bool is_head_method, Connection* interim_to);
   static Task<void> send(std::shared_ptr<Exchange> self, std::string_view head, BodySource body);
   Task<Trouble> send_body(BodySource body);
