@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -36,6 +37,7 @@ namespace {
 
 using stores::make_sqlite_store;
 using stores::SqliteOptions;
+using stores::stop_counting_sqlite_memory;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -87,6 +89,28 @@ TEST(SqliteStore, TheFileIsPrivateAndTheFilesBesideItFollowItsMode) {
   ASSERT_EQ(chmod(scratch.file().c_str(), 0660), 0);
   { const auto store = make_sqlite_store({.path = scratch.file()}); }
   for (const char* suffix : {"", "-wal", "-shm", "-lock"}) EXPECT_EQ(mode(scratch.file() + suffix), 0660U) << suffix;
+}
+
+// In processes of their own: it is for the first use of SQLite in one.
+TEST(SqliteMemory, IsNotCountedIfThatIsSaidBeforeSqliteIsUsed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto works = [] {
+    if (!stop_counting_sqlite_memory()) return false;
+    const Scratch scratch;
+    const auto store = make_sqlite_store({.path = scratch.file()});
+    return blocking::insert(*store, plain_record("k#1")).status == Answer::Status::done && sqlite3_memory_used() == 0;
+  };
+  EXPECT_EXIT(std::_Exit(works() ? 0 : 1), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(SqliteMemory, IsCountedOnIfThatIsSaidTooLate) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto works = [] {
+    const Scratch scratch;
+    const auto store = make_sqlite_store({.path = scratch.file()});
+    return !stop_counting_sqlite_memory() && sqlite3_memory_used() > 0;
+  };
+  EXPECT_EXIT(std::_Exit(works() ? 0 : 1), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(SqliteStore, AMissingDirectoryIsMadeOnlyIfAsked) {
