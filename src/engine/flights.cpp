@@ -12,6 +12,7 @@ namespace {
 
 constexpr Millis first_poll{20};
 constexpr Millis most_poll{1'000};
+constexpr Millis least_lease{10};  // Policy::lease.
 
 // When a claim in the way will have lapsed, from now; a millisecond more, so that it has then.
 Millis lapse_of(const Decision& decision) noexcept { return decision.retry_after + Millis{1}; }
@@ -127,7 +128,11 @@ void Flights::converse(std::unique_lock<std::mutex> lock, Flight* flight, Conver
   Caller& leader = flight->callers.front();
   leader.led = true;
   const Attempt& attempt = *leader.attempt;  // The leader keeps it, and the flight the leader.
-  const Policy policy = leader.policy;
+  Policy policy = leader.policy;
+  // What is ended from outside ends then, however long its caller has waited for somebody else's claim.
+  if (policy.fixed_lease && policy.on_conflict == OnConflict::wait) {
+    policy.lease = std::max(least_lease, policy.lease - std::chrono::floor<Millis>(core_.uptime() - leader.since));
+  }
   lock.unlock();
   // The conversation keeps the core, and with it this, for as long as it may call back.
   Conversation::start(core_.shared_from_this(), attempt, policy, std::move(start),

@@ -148,6 +148,31 @@ TEST_F(SharingTest, AWaiterTakesOverWhatLapses) {
   }
 }
 
+TEST_F(SharingTest, WhatWasWaitedIsTakenOffAFixedLease) {
+  auto holder = process();
+  auto p = process();
+  Policy fixed = waiting(60s);
+  fixed.lease = 40s;
+  fixed.fixed_lease = true;
+  const Time ended = clock->now() + fixed.lease;
+  auto held = begin(holder, "a");
+  auto waits = begin(p, "a", fixed);
+  timers->advance(15s);
+  held->claim.release("not now", [](Finish) {});
+  timers->advance(2s);
+  ASSERT_EQ(waits->kind, Begin::Kind::claimed);
+  EXPECT_EQ(waits->claim.record().lease_until, ended) << "its caller is ended then all the same";
+
+  held = begin(holder, "b");
+  waits = begin(p, "b", fixed);
+  timers->advance(50s);
+  const Time released = clock->now();
+  held->claim.release("not now", [](Finish) {});
+  timers->advance(2s);
+  ASSERT_EQ(waits->kind, Begin::Kind::claimed);
+  EXPECT_LE(waits->claim.record().lease_until, released + 2s) << "nothing is left of it";
+}
+
 TEST_F(SharingTest, WhoDoesNotWaitGetsAFreshAnswerAndWakesTheOthers) {
   auto holder = process();
   auto held = begin(holder, "a");
