@@ -17,7 +17,7 @@ namespace once::cli {
 namespace {
 
 constexpr std::size_t max_environments = 256;
-constexpr std::size_t max_lambda_threads = 1024;
+constexpr std::size_t max_lambda_threads = 1600;
 constexpr std::size_t max_invocations = 1'000'000;
 
 std::size_t parse_count(std::string_view text, std::string_view what) {

@@ -356,6 +356,19 @@ TEST_F(LambdaHttp, AContextThatNamesNobodyIsAnErrorUntilAnExpressionSaysWhatDoes
   EXPECT_THROW(static_cast<void>(charges(process(), options)), Exception);
 }
 
+TEST_F(LambdaHttp, AContextInPayloadFormat1IsOneAsWell) {
+  Json event = event_of("rest_api");
+  event["requestContext"]["authorizer"] = {{"tenant", "t1"}, {"claims", nullptr}, {"integrationLatency", 12}};
+  EXPECT_EQ(error_of([&, handler = charges(process())] { return handler(event.dump(), invocation()); }),
+            errors::invalid_event);
+  EXPECT_EQ(runs, 0);
+  HttpOptions options = http_options();
+  options.principal = "requestContext.authorizer.tenant";
+  EXPECT_EQ(ask(charges(process(), options), event).body, R"({"charge":1})");
+  event["requestContext"]["authorizer"].erase("tenant");  // What is left is API Gateway's own.
+  EXPECT_EQ(ask(charges(process()), event).body, R"({"charge":2})");
+}
+
 TEST_F(LambdaHttp, AnAuthorizerWithoutAContextNeedsAHeaderThatTellsClientsApart) {
   for (const Json& context : {Json(), Json::object()}) {
     Json event = event_of("http_api");

@@ -832,9 +832,9 @@ TEST(Options, ThatCannotBeAreInitErrors) {
     EXPECT_EQ(run(echo, options), 1);
     return messages;
   };
-  EXPECT_THAT(told([](auto& options) { options.concurrency = 0; }), HasSubstr("concurrency must be from 1 to 1024"));
+  EXPECT_THAT(told([](auto& options) { options.concurrency = 0; }), HasSubstr("concurrency must be from 1 to 1600"));
   EXPECT_EQ(api.init_error().error_type, "Runtime.InvalidOptions");
-  EXPECT_THAT(told([](auto& options) { options.concurrency = 1025; }), HasSubstr("and not 1025"));
+  EXPECT_THAT(told([](auto& options) { options.concurrency = 1601; }), HasSubstr("and not 1601"));
   EXPECT_THAT(told([](auto& options) { options.attempts = 0; }), HasSubstr("attempts must be from 1 to 100"));
   EXPECT_THAT(told([](auto& options) { options.pause = Millis{-1}; }), HasSubstr("pause"));
   EXPECT_EQ(api.counts().init_errors, 4U);
@@ -867,7 +867,7 @@ TEST(Options, ComeFromTheEnvironment) {
   EXPECT_EQ(runtime_options_from_environment().concurrency, 1U);
   environment.set("AWS_LAMBDA_MAX_CONCURRENCY", "16");
   EXPECT_EQ(runtime_options_from_environment().concurrency, 16U);
-  for (const char* const wrong : {"", "0", "-1", "1025", "4 ", "four", "99999999999999999999"}) {
+  for (const char* const wrong : {"", "0", "-1", "1601", "4 ", "four", "99999999999999999999"}) {
     environment.set("AWS_LAMBDA_MAX_CONCURRENCY", wrong);
     EXPECT_THROW(runtime_options_from_environment(), Exception) << wrong;
   }
@@ -881,7 +881,7 @@ TEST(Options, FromTheEnvironmentThatCannotBeAreInitErrors) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(run(echo), 1);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "once: init_failed: AWS_LAMBDA_MAX_CONCURRENCY must be a number from 1 to 1024, and not 'many'\n");
+            "once: init_failed: AWS_LAMBDA_MAX_CONCURRENCY must be a number from 1 to 1600, and not 'many'\n");
   EXPECT_EQ(api.init_error().error_type, "Runtime.InvalidEnvironment");
 }
 

@@ -83,6 +83,25 @@ TEST_F(StreamBatchTest, AFailureStopsItsPartitionKeyAndNoOther) {
   EXPECT_EQ(effects.count("4"), 1U);
 }
 
+TEST_F(StreamBatchTest, WhatHasNoKeyDoesNotRunBehindAFailureThatBringsItAgain) {
+  const auto batch = streams::batch(engine, options([](BatchOptions& o) {
+                                      o.parallel = 1;
+                                      o.key_source = streams::KeySource::payload;
+                                      o.key = "order";
+                                    }),
+                                    [this](const Change& change) {
+                                      effects.add(change.sequence_number);
+                                      if (change.sequence_number == "2") throw std::runtime_error("boom");
+                                    });
+  const std::string keyed = "eyJvcmRlciI6MX0=";  // {"order":1}
+  const std::string other = "eyJvcmRlciI6Mn0=";  // {"order":2}
+  const std::vector<Put> puts = {{"1", "a"}, {"2", "b", keyed}, {"3", "c"}, {"4", "d", other}};
+  EXPECT_EQ(batch(kinesis_event(puts), invocation()), failures({"2", "3"}));
+  EXPECT_THAT(effects.list(), ElementsAre("1", "2", "4"));
+  EXPECT_EQ(ends.of("1"), "unprotected");
+  EXPECT_EQ(ends.of("3"), "blocked");
+}
+
 TEST_F(StreamBatchTest, AWholeShardCanBeKeptInOrder) {
   const std::vector<Put> puts = {{"1", "a"}, {"2", "b"}, {"3", "a", boom}, {"4", "a"}, {"5", "b"}};
   const auto batch = streams::batch(engine, ordered(Order::shard), handler());

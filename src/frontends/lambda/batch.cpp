@@ -292,11 +292,14 @@ class Batch::Run {
       const std::size_t i = ready_.front();
       ready_.pop_front();
       --idle_;
-      lock.unlock();
-      End end = run_one(slots_[i].item);
-      lock.lock();
+      std::optional<End> known = left_unprotected(i);
+      if (!known) {
+        lock.unlock();
+        known = run_one(slots_[i].item);
+        lock.lock();
+      }
       ++idle_;
-      const std::vector<std::size_t> ended = settle(i, std::move(end));
+      const std::vector<std::size_t> ended = settle(i, *std::move(known));
       hire();
       lock.unlock();
       changed_.notify_all();
@@ -323,6 +326,20 @@ class Batch::Run {
       }
     }
     return ended;
+  }
+
+  // Nothing would keep it from running again with a record before it that has failed already.
+  [[nodiscard]] std::optional<End> left_unprotected(std::size_t i) const {
+    const BatchItem& item = slots_[i].item;
+    if (!item.streamed || item.key || !item.poison.empty()) return std::nullopt;
+    for (std::size_t before = 0; before < i; ++before) {
+      if (!slots_[before].end.reported) continue;
+      return End{.end = RecordEnd::blocked,
+                 .reported = true,
+                 .held = false,
+                 .why = "it has no key, and would run again with " + slots_[before].item.id + ", which failed"};
+    }
+    return std::nullopt;
   }
 
   // What follows from the records before it, if it does.

@@ -22,6 +22,7 @@ struct BatchItem {
   std::optional<Key> key;   // Empty: it has none, or `poison` says why none can be had.
   Fingerprint fingerprint;  // Empty: not compared.
   std::string poison;       // Why the record cannot be read. Empty: it can.
+  bool streamed = false;    // It comes again, done or not, if one before it is reported.
   std::string_view json;    // The record's own text.
   std::function<Result(Context&)> work;
 };

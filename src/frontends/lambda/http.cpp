@@ -73,7 +73,8 @@ class HttpHandler {
     if (!own_principal_ && principal.empty() && hides_clients(http, headers)) {
       refuse_event(
           "the API's Lambda authorizer gives neither principalId nor sub, so that nothing tells its clients apart: set "
-          "HttpOptions::principal to what does, such as requestContext.authorizer.lambda.tenant");
+          "HttpOptions::principal to what does, such as requestContext.authorizer.lambda.tenant (payload format 1.0: "
+          "requestContext.authorizer.tenant)");
     }
     return principal;
   }
@@ -84,7 +85,14 @@ class HttpHandler {
     const keys::json::Value authorizer = http.root().member("requestContext").member("authorizer");
     if (authorizer.kind() != keys::json::Kind::object) return false;
     const auto lambda = std::ranges::find(authorizer.members(), "lambda", &keys::json::Member::name);
-    if (lambda == authorizer.members().end()) return false;
+    if (lambda == authorizer.members().end()) {
+      // Payload format 1.0 has the context beside what is ours to know.
+      constexpr std::array<std::string_view, 6> known{"claims", "scopes", "jwt", "iam", "principalId",
+                                                      "integrationLatency"};
+      return std::ranges::any_of(authorizer.members(), [&](const keys::json::Member& member) {
+        return !member.value.is_null() && std::ranges::find(known, member.name) == known.end();
+      });
+    }
     const keys::json::Value& context = lambda->value;
     if (context.kind() == keys::json::Kind::object && !context.members().empty()) return true;
     return std::ranges::none_of(http.request().headers, [&](const once::http::HeaderView& header) {

@@ -119,6 +119,7 @@ lambda::Handler batch_of(Engine& engine, BatchOptions options, ChangeWork work) 
       item.name = heads.stream_arn + "/" + heads.event_id;
       item.order = order_of(maker->batch.options().order, heads);
       item.json = text;
+      item.streamed = true;
       try {
         changes[i] = read_change(text, heads);
       } catch (const Exception& error) {

@@ -59,7 +59,8 @@ enum class OnDeadEnd : std::uint8_t {
 };
 
 // Streams: which records follow each other strictly. Lambda asks again for everything from the first reported record of
-// the batch on, whatever happened to later ones, so that those of other orders are replayed then.
+// the batch on, whatever happened to later ones, so that those of other orders are replayed then. One without a key
+// would run again: it is not begun (`blocked`) once a record before it is reported.
 enum class Order : std::uint8_t {
   key,    // Kinesis: the partition key. DynamoDB: the item's key. As the platform itself keeps it.
   shard,  // The whole batch, one after another.
@@ -81,7 +82,7 @@ enum class RecordEnd : std::uint8_t {
   unknown,         // It was started before, and nobody knows how that ended.
   lost,            // The work ran and lost its claim; no result is stored.
   store_error,     // The store did not answer. Nothing was run.
-  blocked,         // Not begun: a record before it in its order, or with its key, failed.
+  blocked,         // Not begun: a record before it in its order, or with its key, failed. Or see Order.
   out_of_time,     // Not begun: the invocation ends too soon.
 };
 

@@ -79,7 +79,8 @@ struct RuntimeOptions {
   std::string api;
 
   // Invocations at a time, each by a thread of its own that asks for events itself (the first is the one that calls
-  // run()). 1 to 1024. More than 1 only where the platform offers it (Lambda Managed Instances).
+  // run()). 1 to 1600, which is the platform's own limit. More than 1 only where the platform offers it (Lambda Managed
+  // Instances: AWS's API reference, PerExecutionEnvironmentMaxConcurrency).
   unsigned concurrency = 1;
 
   // A larger event gets an error answer of type Runtime.EventTooLarge, and the handler is not called.
@@ -110,7 +111,7 @@ struct RuntimeOptions {
 };
 
 // From AWS_LAMBDA_RUNTIME_API and AWS_LAMBDA_MAX_CONCURRENCY (unset: 1). Throws Exception(misuse) if the first is not
-// set, or the second is no number from 1 to 1024.
+// set, or the second is no number from 1 to 1600.
 RuntimeOptions runtime_options_from_environment();
 
 // Serves until the platform ends it. 0: by SIGTERM or `stop`. 1: by a problem that was reported; the process should

@@ -25,7 +25,7 @@ using runtime::ErrorAnswer;
 using runtime::printable;
 using ProblemKind = RuntimeProblem::Kind;
 
-constexpr unsigned max_concurrency = 1024;
+constexpr unsigned max_concurrency = 1600;
 constexpr unsigned max_attempts = 100;
 
 // What is wrong with them, or nothing.
@@ -37,7 +37,7 @@ std::string wrong_with(const RuntimeOptions& options) {
            "with `once lambda invoke`";
   }
   if (options.concurrency < 1 || options.concurrency > max_concurrency) {
-    return "concurrency must be from 1 to 1024, and not " + std::to_string(options.concurrency);
+    return "concurrency must be from 1 to 1600, and not " + std::to_string(options.concurrency);
   }
   if (options.attempts < 1 || options.attempts > max_attempts) {
     return "attempts must be from 1 to 100, and not " + std::to_string(options.attempts);
@@ -125,7 +125,7 @@ RuntimeOptions runtime_options_from_environment() {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.concurrency);
     if (error != std::errc() || end != text.data() + text.size() || options.concurrency < 1 ||
         options.concurrency > max_concurrency) {
-      throw Exception(ErrorKind::misuse, "AWS_LAMBDA_MAX_CONCURRENCY must be a number from 1 to 1024, and not '" +
+      throw Exception(ErrorKind::misuse, "AWS_LAMBDA_MAX_CONCURRENCY must be a number from 1 to 1600, and not '" +
                                              printable(text, 100) + "'");
     }
   }
