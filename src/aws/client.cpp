@@ -29,6 +29,7 @@ namespace {
 enum class Remedy : std::uint8_t {
   none,
   slow_down,
+  again,        // Another write was under way, and this one was not carried out.
   clock,        // The signature's time is off.
   signature,    // It is wrong. Its time may be the reason, as DynamoDB has no code of its own for that.
   expired,      // The credentials: there may be newer ones, if not now then later.
@@ -53,6 +54,8 @@ constexpr std::array known_codes = std::to_array<KnownCode>({
     {"RequestLimitExceeded", Remedy::slow_down},
     {"TooManyRequestsException", Remedy::slow_down},
     {"SlowDown", Remedy::slow_down},
+    {"TransactionConflictException", Remedy::again},
+    {"ReplicatedWriteConflictException", Remedy::again},
     {"RequestTimeTooSkewed", Remedy::clock},
     {"RequestExpired", Remedy::clock},
     {"RequestInTheFuture", Remedy::clock},
@@ -263,6 +266,8 @@ class Core : public std::enable_shared_from_this<Core> {
           }
           return again(operation, "the service is throttling (" + said + ")");
         }
+        case Remedy::again:
+          return again(operation, "somebody else is writing the same (" + said + ")");
         case Remedy::clock:
           return correct_clock(operation, date, Millis{1'000}, said);
         case Remedy::signature:

@@ -70,22 +70,25 @@ bool missing_typescript(const Value& v) {
   return falsy(v);
 }
 
+bool has_only_nulls(std::span<const json::Member> members) {
+  return std::ranges::all_of(members, [](const json::Member& m) { return m.value.is_null(); });
+}
+
 bool is_missing(const Value& v, const Recipe& recipe) {
   switch (recipe.dialect) {
     case Dialect::native:
       return (v.kind() == Kind::string && v.text().empty()) || nothing_but_nulls(v);
     case Dialect::powertools_python:
       if (v.kind() == Kind::array) return all_null(v.elements());
-      if (v.kind() == Kind::object) return v.members().empty();
+      // Up to 3.2 an object of nulls was a key; a later release that is told to refuse what has none refuses it.
+      if (v.kind() == Kind::object) return v.members().empty() || (recipe.require_key && has_only_nulls(v.members()));
       return v.is_null() || (v.kind() == Kind::string && v.text().empty());
     case Dialect::powertools_typescript:
       if (recipe.require_key) return missing_typescript(v);
       return v.is_null() && !recipe.expression.empty();
     case Dialect::powertools_java:
       if (v.kind() == Kind::array) return all_null(v.elements());
-      if (v.kind() == Kind::object) {
-        return std::ranges::all_of(v.members(), [](const json::Member& m) { return m.value.is_null(); });
-      }
+      if (v.kind() == Kind::object) return has_only_nulls(v.members());
       return v.is_null();
     case Dialect::powertools_dotnet:
       // Nothing is missing there but for the setting that throws.

@@ -255,6 +255,16 @@ class Evaluation {
     return units ? utf16_less(a.text(), b.text()) : a.text() < b.text();
   }
 
+  // In Python False is 0 and True is 1 wherever the language itself compares: inside of arrays and objects, and in
+  // contains(). jmespath.py keeps them apart only at the top of == and !=.
+  [[nodiscard]] bool equal_inside(const Value& a, const Value& b) const {
+    if (dialect_ == Dialect::powertools_python) {
+      if (a.kind() == Kind::boolean && is_number(b)) return equal(Value::number(a.truth() ? "1" : "0"), b);
+      if (b.kind() == Kind::boolean && is_number(a)) return equal(a, Value::number(b.truth() ? "1" : "0"));
+    }
+    return equal(a, b);
+  }
+
   [[nodiscard]] bool equal(const Value& a, const Value& b) const {
     if (a.kind() != b.kind()) return false;
     switch (a.kind()) {
@@ -268,7 +278,7 @@ class Evaluation {
         return a.text() == b.text();
       case Kind::array:
         return std::ranges::equal(a.elements(), b.elements(),
-                                  [this](const Value& x, const Value& y) { return equal(x, y); });
+                                  [this](const Value& x, const Value& y) { return equal_inside(x, y); });
       case Kind::object:
         return equal_members(a.members(), b.members());
     }
@@ -281,7 +291,7 @@ class Evaluation {
     for (const Member& m : b) others.emplace(m.name, &m.value);
     return std::ranges::all_of(a, [&](const Member& m) {
       const auto other = others.find(m.name);
-      return other != others.end() && equal(m.value, *other->second);
+      return other != others.end() && equal_inside(m.value, *other->second);
     });
   }
 
@@ -524,7 +534,7 @@ class Evaluation {
     if (dialect_ == Dialect::powertools_typescript && container) {
       refuse("contains(): looks for arrays and objects by identity in TypeScript, which is not reproduced");
     }
-    return Value::boolean(std::ranges::any_of(in.elements(), [&](const Value& v) { return equal(v, what); }));
+    return Value::boolean(std::ranges::any_of(in.elements(), [&](const Value& v) { return equal_inside(v, what); }));
   }
 
   static Value ends_or_starts(Function f, const Value& in, const Value& what) {

@@ -294,6 +294,21 @@ TEST(WireClient, WhatCannotWorkIsNotSentAgain) {
   world.expect_no_repetition();
 }
 
+TEST(WireClient, AWriteThatMetATransactionIsSentAgain) {
+  for (const char* const code : {"TransactionConflictException", "ReplicatedWriteConflictException"}) {
+    SCOPED_TRACE(code);
+    World world;
+    world.call();
+    world.net->answer(service_error(400, code));
+    EXPECT_TRUE(world.replies.empty());
+    world.timers->advance(Millis{5'000});
+    ASSERT_EQ(world.net->requests.size(), 2U);
+    world.net->answer(http(200, "{}"));
+    EXPECT_FALSE(world.reply().error);
+    EXPECT_EQ(world.client->counts().throttled, 0U) << "nobody is to slow down for it";
+  }
+}
+
 TEST(WireClient, ThrottledWritesAreSentAgain) {
   for (const auto& [status, code] : std::vector<std::pair<int, std::string>>{
            {400, "ProvisionedThroughputExceededException"},

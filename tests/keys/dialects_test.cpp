@@ -202,6 +202,8 @@ TEST(Dialects, MissingWithTheSettingThatThrows) {
   EXPECT_FALSE(refuses(python, "0"));
   EXPECT_FALSE(refuses(java, "\"\""));
   EXPECT_TRUE(refuses(python, "\"\""));
+  EXPECT_TRUE(refuses(python, R"({"a":null,"b":null})"));
+  EXPECT_FALSE(refuses(python, R"({"a":null,"b":0})"));
 }
 
 TEST(Dialects, WhatPythonCannotDoEither) {

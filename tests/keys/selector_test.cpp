@@ -84,6 +84,21 @@ TEST(Selectors, IntegersOfPythonAreExact) {
   EXPECT_THROW(static_cast<void>(select("sum([n, n])", event, python)), Exception);
 }
 
+// As jmespath.py 1.1.0 has it.
+TEST(Selectors, TruthIsOneInPythonButNotAtTheTop) {
+  const std::string event = R"({"l":[1,0],"t":[true],"o":[1],"m":{"a":false},"n":{"a":0.0},"one":1,"two":[2]})";
+  const Dialect python = Dialect::powertools_python;
+  EXPECT_EQ(select("contains(l, `true`)", event, python), "true");
+  EXPECT_EQ(select("contains(two, `true`)", event, python), "false");
+  EXPECT_EQ(select("t == o", event, python), "true");
+  EXPECT_EQ(select("m != n", event, python), "false");
+  EXPECT_EQ(select("one == `true`", event, python), "false");
+  for (const char* const expression : {"contains(l, `true`)", "t == o", "m == n"}) {
+    EXPECT_EQ(select(expression, event), "false") << expression;
+    EXPECT_EQ(select(expression, event, Dialect::powertools_typescript), "false") << expression;
+  }
+}
+
 TEST(Selectors, LengthsAndOrderByLanguage) {
   const std::string event = R"({"s":"\ud83d\ude00","l":[{"k":"\ud83d\ude00"},{"k":"\uffff"}]})";
   EXPECT_EQ(select("length(s)", event), "1");

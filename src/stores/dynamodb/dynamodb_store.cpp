@@ -39,8 +39,9 @@ void check(const DynamoDbOptions& o) {
   if (o.sort_key.empty() && !o.partition_value.empty()) {
     refuse("a partition value is for tables with a sort key: name the sort key as well");
   }
-  if (o.partition_value.size() > 2048 || !is_readable_text(o.partition_value)) {
-    refuse("the partition value must be at most 2048 bytes of UTF-8");
+  // 2048 bytes are DynamoDB's limit of a partition key. The index of open records has "#" and a shard's number behind it.
+  if (o.partition_value.size() > 2045 || !is_readable_text(o.partition_value)) {
+    refuse("the partition value must be at most 2045 bytes of UTF-8");
   }
   if (o.index_shards < 1 || o.index_shards > 64) {
     refuse("the index has 1 to 64 shards, not " + std::to_string(o.index_shards));
