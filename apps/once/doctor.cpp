@@ -258,7 +258,7 @@ class Examination {
     progress.end();
     if (error) {
       add(Grade::problem, "records", error->message);
-      return exit_code_of(error->kind);
+      if (error->kind != ErrorKind::corrupt) return exit_code_of(error->kind);
     }
     const auto number = [&](operate::Standing standing) { return counts_.of(standing); };
     add(Grade::fine, "records",
@@ -276,7 +276,7 @@ class Examination {
     if (const auto expired = number(operate::Standing::expired); expired > 0) {
       add(Grade::note, "expired", std::to_string(expired) + " only take room: once sweep");
     }
-    return exit_ok;
+    return error ? exit_corrupt : exit_ok;
   }
 
   int report(int exit_code) {

@@ -48,7 +48,8 @@ int list(const LsOptions& options) {
   const Time now = operate::learn_now(*access.store, *system_clock()).now;
   const operate::Filter filter = filter_of(options.filter, now);
   std::uint64_t count = 0;
-  // Written as they come, record by record: there may be millions.
+  // Written as they come, in pieces: there may be millions.
+  constexpr std::size_t piece_rows = 500;
   std::string text;
   int written = exit_ok;
   Table table({"STATE", "SCOPE", "KEY", "ATTEMPT", "CREATED", "UNTIL", "HOLDER"});
@@ -69,19 +70,23 @@ int list(const LsOptions& options) {
     }
     const KeyParts parts = key_parts(record.key);
     const operate::Standing standing = operate::standing(record, now);
+    if (table.rows() > piece_rows) written = print(table.take());
     table.add({std::string(operate::to_string(standing)), parts.scope.empty() ? "-" : escaped(parts.scope),
                escaped(parts.name), std::to_string(record.attempt), relative(record.created_at, now),
                ends(record, standing, now), escaped(record.holder)});
-    return true;
+    return written == exit_ok;
   });
-  if (error) return fail_with(*error);
   if (written != exit_ok) return written;
-  if (options.json) return print(text + (count == 0 ? "]\n" : "\n]\n"));
-  if (count == 0) {
+  if (options.json) {
+    // An array without its end says that records are missing; what cannot be read is none of them.
+    if (!error || error->kind == ErrorKind::corrupt) text += count == 0 ? "]\n" : "\n]\n";
+    written = print(text);
+  } else if (count > 0) {
+    written = print(table.take());
+  } else if (!error) {
     say("no records" + std::string(is_empty(options.filter) ? "" : " of this kind"));
-    return exit_ok;
   }
-  return print(table.text());
+  return error ? fail_with(*error) : written;
 }
 
 }  // namespace

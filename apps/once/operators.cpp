@@ -215,8 +215,9 @@ Answer list(const StoreAccess& access, std::string_view query) {
   if (page.error) return error_answer(*page.error);
   Json records = Json::array();
   for (const Record& record : page.records) records.push_back(record_json(record, now, false));
-  return json_answer(200, {{"records", std::move(records)},
-                           {"next", page.cursor.empty() ? Json(nullptr) : Json(to_hex(page.cursor))}});
+  Json json{{"records", std::move(records)}, {"next", page.cursor.empty() ? Json(nullptr) : Json(to_hex(page.cursor))}};
+  for (const Error& error : page.unreadable) json["unreadable"].push_back(error.message);
+  return json_answer(200, json);
 }
 
 Answer no_record(const std::string& key) {

@@ -40,8 +40,9 @@ int stats(const StatsOptions& options) {
     return true;
   });
   progress.end();
-  if (error) return fail_with(*error);
-  if (options.json) return print(json_text(counts_json(counts)));
+  if (error && error->kind != ErrorKind::corrupt) return fail_with(*error);
+  const int code = error ? fail_with(*error) : exit_ok;  // The others are counted.
+  if (options.json) return print(json_text(counts_json(counts)), code);
   std::string text;
   const auto line = [&](std::string_view name, const std::string& value) {
     text += name;
@@ -60,7 +61,7 @@ int stats(const StatsOptions& options) {
   if (counts.oldest_created) line("oldest record", relative(*counts.oldest_created, now));
   if (counts.oldest_lapsed) line("oldest lapsed", relative(*counts.oldest_lapsed, now));
   if (counts.oldest_unknown) line("oldest unknown", relative(*counts.oldest_unknown, now));
-  return print(text);
+  return print(text, code);
 }
 
 }  // namespace

@@ -108,7 +108,10 @@ int sweep(const SweepCommand& options) {
   }
   progress.end();
   if (swept.error) {
-    if (swept.removed > 0) say(std::to_string(swept.removed) + " records were removed before this:");
+    if (swept.removed > 0) {
+      say(std::to_string(swept.removed) +
+          (options.dry_run ? " records would be removed, but:" : " records were removed, but:"));
+    }
     return fail_with(*swept.error);
   }
   if (options.json) {

@@ -48,10 +48,13 @@ class Table {
  public:
   explicit Table(std::vector<std::string> head) { rows_.push_back(std::move(head)); }
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-  [[nodiscard]] std::string text() const;
+  [[nodiscard]] std::size_t rows() const noexcept { return rows_.size(); }  // That take() would give.
+  // The rows since the last call. A column is never narrower than it was before.
+  std::string take();
 
  private:
   std::vector<std::vector<std::string>> rows_;
+  std::vector<std::size_t> widths_;
 };
 
 }  // namespace once::cli

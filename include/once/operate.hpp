@@ -108,13 +108,14 @@ struct Filter {
 
 bool matches(const Filter& filter, const Record& record, Time now) noexcept;
 
-// Calls `each` for every matching record until it gives false. Waits; pages of 500.
+// Calls `each` for every matching record until it gives false. Waits; pages of 500. What lies among them and cannot be
+// read does not end it: after all others it gives corrupt, with the first of these and their number.
 std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
                               const std::function<bool(const Record&)>& each);
 
 // Up to `limit` (1 to 10 000) of the matching records, from `cursor` on, which is empty or ListPage::cursor of the page
 // before. Waits, and looks 20 times at the most: where few records match, a page may have fewer, or none, and yet not
-// be the last, which has no cursor.
+// be the last, which has no cursor. ListPage::unreadable has what could not be read between them.
 ListPage page(Store& store, const Filter& filter, Time now, std::string cursor, std::size_t limit);
 
 struct SweepOptions {
@@ -126,7 +127,9 @@ struct SweepOptions {
 struct Swept {
   std::size_t removed = 0;          // Records.
   std::size_t results_removed = 0;  // Results outside the store that belonged to them.
-  std::optional<Error> error;       // What stopped it; what was removed stays removed.
+  // What stopped it; what was removed stays removed. corrupt: what could not be read, or the first of several; it was
+  // left alone, and where the store can, the sweep went on to the others.
+  std::optional<Error> error;
 };
 
 // Removes expired records, in slices that do not hold up writers, and the results they kept outside the store. Waits.

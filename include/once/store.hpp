@@ -79,14 +79,18 @@ struct ListQuery {
 struct ListPage {
   std::vector<Record>
       records;  // In an order of the store's own. What is there from the first page to the last is in exactly one.
-  std::string cursor;          // Empty: that was the last page. A page may be empty and yet not the last.
+  std::string cursor;  // Empty: that was the last page. A page may be empty and yet not the last.
+  // corrupt, each: what lies among them and cannot be read as a record. A store that cannot go on behind such a thing
+  // gives `error` instead.
+  std::vector<Error> unreadable;
   std::optional<Error> error;  // Set: the rest is meaningless.
 };
 
 struct SweepAnswer {
   std::size_t removed = 0;
   bool more = false;           // The limit was reached: call again.
-  std::optional<Error> error;  // Set: `removed` may have been removed all the same.
+  std::optional<Error> error;  // Set: `removed` may have been removed all the same. corrupt, with `more`: something
+                               // could not be read, and was left alone; the next call goes on behind it.
 };
 
 struct Capabilities {

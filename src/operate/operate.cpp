@@ -270,15 +270,24 @@ ListQuery query_of(const Filter& filter, Time now) {
 std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
                               const std::function<bool(const Record&)>& each) {
   ListQuery query = query_of(filter, now);
+  std::optional<Error> unreadable;
+  std::size_t others = 0;
   for (;;) {
     ListPage page = blocking::list(store, query);
     if (page.error) return std::move(page.error);
     for (const Record& record : page.records) {
       if (matches(filter, record, now) && !each(record)) return std::nullopt;
     }
-    if (page.cursor.empty()) return std::nullopt;
+    others += page.unreadable.size();
+    if (!page.unreadable.empty() && !unreadable) {
+      unreadable = std::move(page.unreadable.front());
+      others -= 1;
+    }
+    if (page.cursor.empty()) break;
     query.cursor = std::move(page.cursor);
   }
+  if (others > 0) unreadable->message += " (and " + std::to_string(others) + " more that cannot be read)";
+  return unreadable;
 }
 
 ListPage page(Store& store, const Filter& filter, Time now, std::string cursor, std::size_t limit) {
@@ -291,6 +300,7 @@ ListPage page(Store& store, const Filter& filter, Time now, std::string cursor, 
     if (part.error) return part;
     std::copy_if(std::make_move_iterator(part.records.begin()), std::make_move_iterator(part.records.end()),
                  std::back_inserter(found.records), [&](const Record& record) { return matches(filter, record, now); });
+    std::move(part.unreadable.begin(), part.unreadable.end(), std::back_inserter(found.unreadable));
     found.cursor = query.cursor = std::move(part.cursor);
     if (found.cursor.empty()) break;
   }
@@ -299,6 +309,7 @@ ListPage page(Store& store, const Filter& filter, Time now, std::string cursor, 
 
 Swept sweep(Store& store, const SweepOptions& options) {
   Swept swept;
+  std::optional<Error> unreadable;
   const auto go_on = [&] { return !options.progress || options.progress(swept.removed); };
   if (options.offload) {
     // Records with results outside the store go one by one, each before its result: the other way round a record
@@ -313,6 +324,7 @@ Swept sweep(Store& store, const SweepOptions& options) {
         swept.error = std::move(page.error);
         return swept;
       }
+      if (!page.unreadable.empty() && !unreadable) unreadable = std::move(page.unreadable.front());
       for (Record& record : page.records) {
         if (record.result.placement != Placement::offloaded) continue;
         Answer answer = blocking::remove(store, record.key, {.owner = record.owner, .revision = record.revision});
@@ -337,9 +349,15 @@ Swept sweep(Store& store, const SweepOptions& options) {
   while (more && go_on()) {
     SweepAnswer answer = blocking::sweep(store, options.expired_before, sweep_slice);
     swept.removed += answer.removed;
-    swept.error = std::move(answer.error);
-    more = answer.more && !swept.error;
+    more = answer.more;
+    if (!answer.error) continue;
+    if (answer.error->kind != ErrorKind::corrupt) {
+      swept.error = std::move(answer.error);
+      return swept;
+    }
+    if (!unreadable) unreadable = std::move(answer.error);
   }
+  swept.error = std::move(unreadable);
   return swept;
 }
 

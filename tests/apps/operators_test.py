@@ -94,6 +94,18 @@ class Looking(Operators):
         self.assertRegex(self.expect(self.once("show", "--key", "theirs"), 0).stdout.decode(), r"\ncreated +unknown\n")
         self.assertIsNone(self.show("theirs")["created_at"])
 
+    def test_ls_shows_what_it_read_before_it_failed(self):
+        self.complete("k")
+        rows = "(with recursive n(i) as (select 1 union all select i + 1 from n where i < 700) select i from n)"
+        columns = "state, revision, attempt, token, created_at_ms, owner"
+        self.database(f"insert into {{}} (key_hash, key, {columns}) select i, '#copy' || i, 1, 1, 1, 1, 1, zeroblob(16) from {rows}")
+        self.database("update {} set owner = x'00' where key = '#copy700'")
+        listed = self.expect(self.once("ls"), 244, stderr=b"malformed owner")
+        lines = listed.stdout.decode().splitlines()
+        self.assertEqual(len(lines), 1 + 500)  # A page, below one head.
+        self.assertTrue(lines[0].startswith("STATE"))
+        self.assertEqual(len({line.split()[2] for line in lines[1:]}), 500)
+
     def test_ls_of_nothing(self):
         self.complete("k")
         self.expect(self.once("ls", "--state", "unknown"), 0, b"", b"no records")

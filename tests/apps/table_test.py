@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import unittest
+import urllib.request
 
 import harness
 from harness import Case
@@ -20,9 +21,10 @@ class Table(Case):
                      "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_CONFIG_FILE": "/dev/null",
                      "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "AWS_EC2_METADATA_DISABLED": "true"}
 
-    def serve(self, *options):
-        """A fake of this test's own, which ends with it."""
-        fake = subprocess.Popen([FAKE, "--until-eof", "--access-key", KEY, "--secret", SECRET, *options],
+    def serve(self, *options, key=KEY):
+        """A fake of this test's own, which ends with it. Without a key it does not look at signatures."""
+        keys = ["--access-key", key, "--secret", SECRET] if key else []
+        fake = subprocess.Popen([FAKE, "--until-eof", *keys, *options],
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(fake.communicate)
         self.env["AWS_ENDPOINT_URL"] = fake.stdout.readline().strip()
@@ -108,6 +110,25 @@ class Check(Table):
         policy = json.loads(self.table("check", "--policy", "worker", "--account", "123456789012", "--store", store).stdout)
         self.assertEqual([one["Resource"] for one in policy["Statement"]],
                          ["arn:aws:dynamodb:us-east-1:123456789012:table/jobs", "arn:aws:s3:::bucket/some/where/*"])
+
+    def test_policy_of_a_url_that_is_escaped(self):
+        for offload in ("s3://bucket/some%2Fwhere/", "s3%3A%2F%2Fbucket%2Fsome%2Fwhere"):
+            policy = json.loads(self.table("check", "--policy", "--store", f"dynamodb://jobs?offload={offload}").stdout)
+            self.assertIn("arn:aws:s3:::bucket/some/where/*", [one["Resource"] for one in policy["Statement"]], offload)
+
+    def test_policy_keeps_to_the_functions_partition(self):
+        composite = "dynamodb://jobs?partition_key=pk&sort_key=sk&use_index=never"
+
+        def partitions(store, said):
+            done = self.table("check", "--policy", "worker", "--store", store)
+            self.assertEqual("all partitions" in done.stderr, said)
+            condition = json.loads(done.stdout)["Statement"][0].get("Condition", {})
+            return condition.get("ForAllValues:StringEquals", {}).get("dynamodb:LeadingKeys")
+
+        self.assertEqual(partitions(composite + "&partition_value=mine", False), ["mine"])
+        self.assertIsNone(partitions(composite, True))
+        self.env["AWS_LAMBDA_FUNCTION_NAME"] = "pay"
+        self.assertEqual(partitions(composite, False), ["idempotency#pay"])
 
     def test_policy_names_the_table_that_is_there(self):
         self.serve()
@@ -204,6 +225,43 @@ class Commands(Table):
         self.expect(self.once("run", "--key", "done", "--retention", "1ms", "--", "true"), 0)
         harness.wait_until(lambda: json.loads(self.once("sweep", "--json").stdout)["removed"] == 1,
                            "what has expired by the store's clock was removed")
+
+    def test_an_item_that_is_no_record_disturbs_no_other(self):
+        self.serve(key=None)
+        self.table("create")
+        for key in "abc":
+            self.expect(self.once("run", "--key", key, "--retention", "1ms", "--", "true"), 0)
+        put = {"TableName": "jobs", "Item": {"id": {"S": "customer#7"}, "expires_at": {"N": "1"}}}
+        urllib.request.urlopen(urllib.request.Request(
+            self.env["AWS_ENDPOINT_URL"], json.dumps(put).encode(),
+            {"X-Amz-Target": "DynamoDB_20120810.PutItem", "Content-Type": "application/x-amz-json-1.0"})).close()
+
+        def told(*arguments):
+            return self.expect(self.once(*arguments), 244, stderr=b"customer#7").stdout
+
+        self.assertEqual([record["key"] for record in json.loads(told("ls", "--json"))], ["a", "b", "c"])
+        self.assertEqual(len(told("ls").splitlines()), 4)
+        self.assertEqual(json.loads(told("stats", "--json"))["records"], 3)
+        report = json.loads(self.expect(self.once("doctor", "--json"), 244).stdout)
+        self.assertEqual(report["counts"]["records"], 3)
+        self.assertIn("customer#7", [one["text"] for one in report["findings"] if one["name"] == "records"][0])
+        harness.wait_until(lambda: json.loads(self.once("stats", "--json").stdout)["expired"] == 3, "all have expired")
+        self.expect(self.once("sweep", "--offload", self.dir), 244, stderr=b"3 records were removed, but:")
+        self.assertEqual(json.loads(told("stats", "--json"))["records"], 0)
+
+    def test_a_partition_that_nobody_named_is_not_looked_into(self):
+        self.serve("--table", "jobs:pk:sk")
+        self.env["ONCE_STORE"] = "dynamodb://jobs?partition_key=pk&sort_key=sk&use_index=never"
+        function = dict(self.env, AWS_LAMBDA_FUNCTION_NAME="pay")
+        self.expect(self.once("run", "--key", "k", "--", "true", env=function), 0)
+        release = ("release", "--key", "k", "--force", "--reason", "because")
+        for command in (("ls",), ("stats",), ("sweep",), ("doctor",), ("show", "--key", "k"), release):
+            done = self.once(*command)
+            self.assertEqual(done.returncode, 64, command)
+            self.assertIn(b"partition_value=idempotency%23FUNCTION", done.stderr + done.stdout)
+        self.assertEqual(len(json.loads(self.once("ls", "--json", env=function).stdout)), 1)
+        self.env["ONCE_STORE"] += "&partition_value=idempotency%23pay"
+        self.assertEqual(len(json.loads(self.once("ls", "--json").stdout)), 1)
 
     def test_doctor_looks_at_everything(self):
         self.serve()

@@ -101,7 +101,11 @@ TEST(Tables, LineUp) {
   Table table({"A", "LONG"});
   table.add({"\xC3\xA9", "x"});
   table.add({"abc", "y"});
-  EXPECT_EQ(table.text(), "A    LONG\n\xC3\xA9    x\nabc  y\n");
+  EXPECT_EQ(table.rows(), 3U);
+  EXPECT_EQ(table.take(), "A    LONG\n\xC3\xA9    x\nabc  y\n");
+  table.add({"a", "z"});
+  EXPECT_EQ(table.take(), "a    z\n");
+  EXPECT_EQ(table.take(), "");
 }
 
 }  // namespace

@@ -304,6 +304,40 @@ TEST_F(DynamoDbStore, StoresInOneCompositeTableSeeOnlyTheirOwn) {
   EXPECT_EQ(list_all(*a, {}).size(), 10U);
 }
 
+TEST_F(DynamoDbStore, AnItemThatIsNoRecordDisturbsNoOther) {
+  create_table();
+  const auto store = open();
+  for (int i = 0; i < 30; ++i) {
+    Record record = plain_record("k" + std::to_string(i));
+    record.expires_at = manual_start;
+    blocking::insert(*store, record);
+  }
+  must("PutItem", R"({"TableName":"records","Item":{"id":{"S":"customer#7"},"expires_at":{"N":"1"}}})");
+  ListQuery query{.limit = 7};
+  std::size_t records = 0;
+  std::vector<Error> unreadable;
+  do {
+    const ListPage page = blocking::list(*store, query);
+    ASSERT_FALSE(page.error) << page.error->message;
+    records += page.records.size();
+    unreadable.insert(unreadable.end(), page.unreadable.begin(), page.unreadable.end());
+    query.cursor = page.cursor;
+  } while (!query.cursor.empty());
+  EXPECT_EQ(records, 30U);
+  ASSERT_EQ(unreadable.size(), 1U);
+  EXPECT_EQ(unreadable[0].kind, ErrorKind::corrupt);
+  EXPECT_THAT(unreadable[0].message, HasSubstr("customer#7"));
+  std::size_t removed = 0;
+  SweepAnswer answer;
+  for (int calls = 0; calls == 0 || (answer.more && calls < 20); ++calls) {
+    answer = blocking::sweep(*store, manual_start, 8);
+    removed += answer.removed;
+    EXPECT_TRUE(!answer.error || answer.error->kind == ErrorKind::corrupt);
+  }
+  EXPECT_EQ(removed, 30U);
+  EXPECT_FALSE(answer.more);
+}
+
 TEST_F(DynamoDbStore, CursorsOfOtherStoresAreRefused) {
   options.sort_key = "sk";
   options.partition_value = "mine";

@@ -332,6 +332,71 @@ TEST(Page, HasEachRecordOnce) {
   }
 }
 
+// Results outside the store, in memory.
+class Shelf final : public Offload {
+ public:
+  std::map<std::string, std::string> kept;
+  bool broken = false;
+  void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) override {
+    kept[hint] = std::move(bytes);
+    done({hint, {}});
+  }
+  void get(std::string location, Callback<void(OffloadAnswer)> done) override { done({kept[location], {}}); }
+  void remove(std::string location, Callback<void(OffloadAnswer)> done) override {
+    if (broken) return done({{}, Error{ErrorKind::unavailable, "broken"}});
+    kept.erase(location);
+    done({});
+  }
+};
+
+// A store with things in it that are no records: one on every page, and one in the way of every slice of a sweep.
+class SpoiltStore final : public testing::ForwardingStore {
+ public:
+  SpoiltStore() : ForwardingStore(stores::make_memory_store()) {}
+
+  void list(ListQuery query, Callback<void(ListPage)> done) override {
+    query.limit = std::min<std::size_t>(query.limit, 10);
+    ListPage page = blocking::list(*inner_, std::move(query));
+    page.unreadable.push_back({ErrorKind::corrupt, "item " + std::to_string(++pages)});
+    done(std::move(page));
+  }
+  void sweep(Time at, std::size_t limit, Callback<void(SweepAnswer)> done) override {
+    SweepAnswer answer = blocking::sweep(*inner_, at, std::min<std::size_t>(limit, 10));
+    answer.error = Error{ErrorKind::corrupt, "slice " + std::to_string(++slices)};
+    done(std::move(answer));
+  }
+  int pages = 0;
+  int slices = 0;
+};
+
+TEST(Unreadable, DisturbsNoOther) {
+  SpoiltStore store;
+  for (int i = 0; i < 25; ++i) {
+    Record record = in_standing(Standing::expired);
+    record.key = Key("s", std::to_string(i)).stored();
+    ASSERT_EQ(blocking::insert(store, record).status, Answer::Status::done);
+  }
+  int seen = 0;
+  const auto error = for_each(store, {}, now, [&](const Record&) { return ++seen > 0; });
+  EXPECT_EQ(seen, 25);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->kind, ErrorKind::corrupt);
+  EXPECT_EQ(error->message, "item 1 (and 2 more that cannot be read)");
+
+  const ListPage found = page(store, {}, now, "", 100);
+  EXPECT_EQ(found.records.size(), 25U);
+  EXPECT_EQ(found.unreadable.size(), 3U);
+
+  for (const bool offloads : {false, true}) {
+    store.slices = store.pages = 0;
+    const auto shelf = offloads ? std::make_shared<Shelf>() : nullptr;
+    const Swept swept = sweep(store, {.expired_before = now, .offload = shelf, .progress = {}});
+    EXPECT_EQ(swept.removed, offloads ? 0U : 25U);
+    ASSERT_TRUE(swept.error);
+    EXPECT_EQ(swept.error->message, offloads ? "item 1" : "slice 1");
+  }
+}
+
 TEST(Count, AddsUp) {
   Counts counts;
   for (const Standing standing : standings) count(in_standing(standing), now, counts);
@@ -397,23 +462,6 @@ TEST(LearnNow, DoesNotFallBackOnTheHostsClock) {
   EXPECT_EQ(learn_now(silent, clock), (StoreTime{now, 0ms}));
   EXPECT_EQ(silent.gets, 0);
 }
-
-// Results outside the store, in memory.
-class Shelf final : public Offload {
- public:
-  std::map<std::string, std::string> kept;
-  bool broken = false;
-  void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) override {
-    kept[hint] = std::move(bytes);
-    done({hint, {}});
-  }
-  void get(std::string location, Callback<void(OffloadAnswer)> done) override { done({kept[location], {}}); }
-  void remove(std::string location, Callback<void(OffloadAnswer)> done) override {
-    if (broken) return done({{}, Error{ErrorKind::unavailable, "broken"}});
-    kept.erase(location);
-    done({});
-  }
-};
 
 TEST(Sweep, TakesExpiredRecordsAndTheirResults) {
   const std::unique_ptr<Store> store = stores::make_memory_store();

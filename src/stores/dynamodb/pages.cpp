@@ -114,10 +114,16 @@ void give_page(const CorePtr& core, const ListQuery& query, Outcome outcome, std
   ListPage page;
   for (const Item& item : outcome.answer.items) {
     auto key = core->format().key_of(item);
-    if (Error* error = std::get_if<Error>(&key)) return fail(core, done, std::move(*error));
+    if (Error* error = std::get_if<Error>(&key)) {
+      page.unreadable.push_back(core->named(std::move(*error)));
+      continue;
+    }
     if (!std::get<std::string>(key).starts_with(query.key_prefix)) continue;
     auto record = core->format().decode(item);
-    if (Error* error = std::get_if<Error>(&record)) return fail(core, done, std::move(*error));
+    if (Error* error = std::get_if<Error>(&record)) {
+      page.unreadable.push_back(core->named(std::move(*error)));
+      continue;
+    }
     Record& found = std::get<Record>(record);
     if (query.state && found.state != *query.state) continue;
     if (query.expired_at && !is_expired(found.expires_at, *query.expired_at)) continue;
