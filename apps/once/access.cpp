@@ -143,6 +143,18 @@ void require_bytes([[maybe_unused]] const std::string& url) {
 #endif
 }
 
+#if ONCE_AWS
+const char* const which_partition =
+    "each function has its own, after its name. Say whose: set AWS_LAMBDA_FUNCTION_NAME, or write "
+    "partition_value=idempotency%23FUNCTION into the store's URL; without FUNCTION it is that of all other programs";
+
+std::string partition_of(const stores::DynamoDbOptions& options) {
+  if (options.sort_key.empty() || !options.partition_value.empty()) return options.partition_value;
+  const std::string function = variable("AWS_LAMBDA_FUNCTION_NAME");
+  return function.empty() ? function : "idempotency#" + function;
+}
+#endif
+
 StoreAccess open_access(const StoreOptions& options, Missing missing) {
   std::string url = options.url.empty() ? variable("ONCE_STORE") : options.url;
   if (url.empty()) {
@@ -163,6 +175,14 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
       url += question == std::string::npos ? "?create=0" : "&create=0";
     }
   }
+#if ONCE_AWS
+  if (missing == Missing::refuse && url.starts_with("dynamodb:")) {
+    const stores::DynamoDbOptions table = stores::dynamodb_options(url);
+    if (!table.sort_key.empty() && partition_of(table).empty()) {
+      throw Exception(ErrorKind::misuse, "the table has a sort key, and partitions: " + std::string(which_partition));
+    }
+  }
+#endif
   Backend backend = open_backend(url);
   StoreAccess access;
   access.url = std::move(url);

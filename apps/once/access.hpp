@@ -11,6 +11,10 @@ namespace CLI {
 class App;
 }
 
+namespace once::stores {
+struct DynamoDbOptions;
+}
+
 namespace once::cli {
 
 struct StoreOptions {
@@ -38,7 +42,15 @@ enum class Missing {
   refuse,  // Exception(unavailable): for commands that look at what is there.
 };
 
-// --store, else $ONCE_STORE, else a file in the user's state directory. Throws Exception as open_store() does.
+#if ONCE_AWS
+// The partition that a store keeps to in a table with a sort key. Empty: the table has none, or the URL leaves it to
+// the function's name, and this is no function: then which_partition says what to do.
+std::string partition_of(const stores::DynamoDbOptions& options);
+extern const char* const which_partition;
+#endif
+
+// --store, else $ONCE_STORE, else a file in the user's state directory. Throws Exception as open_store() does; with
+// Missing::refuse also if nobody can tell which partition of a table is meant.
 StoreAccess open_access(const StoreOptions& options, Missing missing);
 
 // The output of a command is bytes, which not every store's records can hold. Better said before it has run: throws

@@ -187,26 +187,13 @@ int create(const TableOptions& options) {
 
 // --- check
 
-// "BUCKET/PREFIX" if large results go to S3 by the store's URL, else empty.
-std::string results_of(const TableOptions& options) {
-  const std::string url = url_of(options);
-  constexpr std::string_view scheme = "s3://";
-  for (const std::string& parameter : split(url.substr(std::min(url.find('?'), url.size() - 1) + 1), '&')) {
-    const auto [name, value] =
-        std::pair(parameter.substr(0, parameter.find('=')), parameter.substr(parameter.find('=') + 1));
-    if (name != "offload" || !value.starts_with(scheme)) continue;
-    std::string place = value.substr(scheme.size(), value.find('?') - scheme.size());
-    while (place.ends_with('/')) place.pop_back();
-    if (place.find('%') != std::string::npos) {
-      throw Exception(ErrorKind::misuse, "write bucket and prefix without '%' to get their policy: " + value);
-    }
-    return place;
-  }
-  return {};
-}
-
 int check(const TableOptions& options) {
-  const DynamoDbOptions table = table_of(options);
+  DynamoDbOptions table = table_of(options);
+  const std::string results = stores::dynamodb_results(url_of(options));
+  table.partition_value = partition_of(table);
+  if (!table.sort_key.empty() && table.partition_value.empty()) {
+    say("the policy is for all partitions of the table: " + std::string(which_partition));
+  }
   std::string region = table.region;
   for (const char* const name : {"AWS_REGION", "AWS_DEFAULT_REGION"}) {
     if (region.empty()) region = variable(name);
@@ -214,13 +201,13 @@ int check(const TableOptions& options) {
   const std::string expected_arn = stores::table_arn(table, region, options.account);
   if (!options.policy.empty()) {
     const auto whom = options.policy == "worker" ? stores::PolicyFor::worker : stores::PolicyFor::operators;
-    return print(stores::least_policy(table, expected_arn, whom, results_of(options)));
+    return print(stores::least_policy(table, expected_arn, whom, results));
   }
   const auto transport = stores::make_dynamodb_transport(table);
   const stores::TableReport report = stores::check_table(*transport, table);
   const int exit_code = report.fits() ? exit_ok : exit_found_problems;
   const std::string& arn = report.arn.empty() ? expected_arn : report.arn;
-  const std::string policy = stores::least_policy(table, arn, stores::PolicyFor::operators, results_of(options));
+  const std::string policy = stores::least_policy(table, arn, stores::PolicyFor::operators, results);
   if (options.json) {
     Json json;
     json["fits"] = report.fits();

@@ -126,6 +126,15 @@ DynamoDbOptions dynamodb_options(std::string_view text) {
   return take_dynamodb(url);
 }
 
+std::string dynamodb_results(std::string_view text) {
+  const std::string offload = Url(text).take_text("offload").value_or("");
+  constexpr std::string_view scheme = "s3://";
+  if (!offload.starts_with(scheme)) return {};
+  std::string place = Url(offload, "offload URL").path().substr(2);
+  while (place.ends_with('/')) place.pop_back();
+  return place;
+}
+
 std::unique_ptr<Store> open_dynamodb(Url& url) { return make_dynamodb_store(take_dynamodb(url)); }
 
 std::shared_ptr<Offload> open_s3(Url& url) {
