@@ -175,16 +175,17 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
       url += question == std::string::npos ? "?create=0" : "&create=0";
     }
   }
+  StoreAccess access;
 #if ONCE_AWS
-  if (missing == Missing::refuse && url.starts_with("dynamodb:")) {
+  if (url.starts_with("dynamodb:")) {
     const stores::DynamoDbOptions table = stores::dynamodb_options(url);
-    if (!table.sort_key.empty() && partition_of(table).empty()) {
+    access.raw_scopes = table.dialect != stores::DynamoDbDialect::native;
+    if (missing == Missing::refuse && !table.sort_key.empty() && partition_of(table).empty()) {
       throw Exception(ErrorKind::misuse, "the table has a sort key, and partitions: " + std::string(which_partition));
     }
   }
 #endif
   Backend backend = open_backend(url);
-  StoreAccess access;
   access.url = std::move(url);
   access.store = std::move(backend.store);
   if (options.offload != "none") choose_offload(access, options.offload, std::move(backend.offload));

@@ -35,6 +35,7 @@ struct StoreAccess {
   std::shared_ptr<Offload> offload;  // Empty: none.
   std::string offload_name;          // For people. Empty: none.
   std::string offload_directory;     // Empty: it is none. It may not exist yet.
+  bool raw_scopes = false;           // Of a Powertools dialect: in its keys a scope stands as it is, '%' and '#' too.
 };
 
 enum class Missing {

@@ -15,7 +15,7 @@ namespace once::cli {
 
 void add_change_options(CLI::App& command, ChangeOptions& options) {
   add_store_options(command, options.store);
-  add_key_options(command, options.key);
+  add_stored_key_options(command, options.key);
   command.add_option("--reason", options.reason, "Why; it is kept in the record")->required();
   command.add_option("--who", options.by, "Who; it is kept in the record (default: USER@HOST)");
   command.add_option("--if-revision", options.if_revision, "Refuse unless the record has this revision");
@@ -93,11 +93,10 @@ nlohmann::ordered_json change_json(const Changed& changed, bool dry_run) {
 }
 
 int change(const ChangeOptions& options, const Planner& planner) {
-  const Key key = key_of(options.key);
   const StoreAccess access = open_access(options.store, Missing::refuse);
   const Changed changed =
       change_record(access,
-                    {.stored_key = key.stored(),
+                    {.stored_key = stored_key_of(options.key, access.raw_scopes),
                      .reason = {.by = options.by.empty() ? who() : options.by, .text = options.reason},
                      .if_revision = options.if_revision,
                      .dry_run = options.dry_run},

@@ -32,7 +32,7 @@ bool is_empty(const FilterOptions& options) noexcept {
          options.newer_than.empty() && !options.expired;
 }
 
-operate::Filter filter_of(const FilterOptions& options, Time now, std::string_view dashes) {
+operate::Filter filter_of(const FilterOptions& options, Time now, bool raw_scopes, std::string_view dashes) {
   const auto named = [&](const char* name) { return std::string(dashes) + name; };
   operate::Filter filter;
   if (options.state == "in_progress") {
@@ -51,7 +51,9 @@ operate::Filter filter_of(const FilterOptions& options, Time now, std::string_vi
     filter.standing = operate::Standing::expired;
   }
   // A prefix of a name is one of the stored key only behind a scope.
-  if (options.has_scope || !options.prefix.empty()) filter.key_prefix = scope_prefix(options.scope) + options.prefix;
+  if (options.has_scope || !options.prefix.empty()) {
+    filter.key_prefix = (raw_scopes ? options.scope + "#" : scope_prefix(options.scope)) + options.prefix;
+  }
   if (!options.older_than.empty()) {
     filter.created_before = now - parse_duration(options.older_than, named("older-than"));
   }

@@ -27,6 +27,6 @@ void add_filter_options(CLI::App& command, FilterOptions& options);
 bool is_empty(const FilterOptions& options) noexcept;
 
 // Throws Exception(misuse) for words that mean nothing; `dashes` stands before what it calls by its name.
-operate::Filter filter_of(const FilterOptions& options, Time now, std::string_view dashes = "--");
+operate::Filter filter_of(const FilterOptions& options, Time now, bool raw_scopes, std::string_view dashes = "--");
 
 }  // namespace once::cli

@@ -107,6 +107,25 @@ Key key_of(const KeyOptions& options) {
   return {options.scope, options.text};
 }
 
+void add_stored_key_options(CLI::App& command, KeyOptions& options) {
+  add_key_options(command, options);
+  command.add_option("--stored-key-hex", options.stored_hex,
+                     "Scope and key in one, as `once ls --json` gives them: stored_key_hex");
+}
+
+std::string stored_key_of(const KeyOptions& options, bool raw_scopes) {
+  if (options.stored_hex.empty()) {
+    const Key key = key_of(options);
+    return raw_scopes ? options.scope + "#" + std::string(key.name()) : key.stored();
+  }
+  if (options.has_text || options.has_hex || options.has_file || !options.scope.empty()) {
+    misuse("--stored-key-hex is scope and key: leave out --scope, --key, --key-hex and --key-file");
+  }
+  std::string stored = parse_hex(options.stored_hex, "--stored-key-hex");
+  if (stored.size() > max_key_bytes) misuse("--stored-key-hex is longer than any key");
+  return stored;
+}
+
 FingerprintParts parse_fingerprint(std::string_view text) {
   FingerprintParts parts;
   const std::vector<std::string> words = split(text, ',');

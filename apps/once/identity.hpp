@@ -25,12 +25,17 @@ struct KeyOptions {
   bool has_text = false;
   bool has_hex = false;
   bool has_file = false;
+  std::string stored_hex;  // Of commands on a record that is there.
 };
 
 void add_key_options(CLI::App& command, KeyOptions& options);
 
 // Throws Exception(misuse) unless exactly one key is given, or if it cannot be one.
 Key key_of(const KeyOptions& options);
+
+// The same for a record that is there, as the store has its key. `raw_scopes`: of StoreAccess.
+void add_stored_key_options(CLI::App& command, KeyOptions& options);
+std::string stored_key_of(const KeyOptions& options, bool raw_scopes);
 
 // What `--fingerprint` asks for.
 struct FingerprintParts {

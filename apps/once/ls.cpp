@@ -46,7 +46,7 @@ std::string ends(const Record& record, operate::Standing standing, Time now) {
 int list(const LsOptions& options) {
   const StoreAccess access = open_access(options.store, Missing::refuse);
   const Time now = operate::learn_now(*access.store, *system_clock()).now;
-  const operate::Filter filter = filter_of(options.filter, now);
+  const operate::Filter filter = filter_of(options.filter, now, access.raw_scopes);
   std::uint64_t count = 0;
   // Written as they come, in pieces: there may be millions.
   constexpr std::size_t piece_rows = 500;

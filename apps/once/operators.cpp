@@ -210,8 +210,8 @@ const std::string_view* header(const http::Request& request, std::string_view na
 Answer list(const StoreAccess& access, std::string_view query) {
   Page wanted = page_of(query);
   const Time now = operate::learn_now(*access.store, *system_clock()).now;
-  const ListPage page =
-      operate::page(*access.store, filter_of(wanted.filter, now, ""), now, std::move(wanted.cursor), wanted.limit);
+  const ListPage page = operate::page(*access.store, filter_of(wanted.filter, now, access.raw_scopes, ""), now,
+                                      std::move(wanted.cursor), wanted.limit);
   if (page.error) return error_answer(*page.error);
   Json records = Json::array();
   for (const Record& record : page.records) records.push_back(record_json(record, now, false));

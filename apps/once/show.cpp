@@ -23,12 +23,12 @@ struct ShowOptions {
 };
 
 int show(const ShowOptions& options) {
-  const Key key = key_of(options.key);
   const StoreAccess access = open_access(options.store, Missing::refuse);
-  Answer answer = blocking::get(*access.store, key.stored());
+  const std::string key = stored_key_of(options.key, access.raw_scopes);
+  Answer answer = blocking::get(*access.store, key);
   if (answer.status == Answer::Status::failed) return fail_with(answer.error);
   if (!answer.record) {
-    say("there is no record of " + quoted(key));
+    say("there is no record of " + quoted_stored(key));
     return exit_no_record;
   }
   Record record = *answer.record;
@@ -43,7 +43,7 @@ void add_show(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<ShowOptions>();
   CLI::App* const command = app.add_subcommand("show", "Show one record with its result");
   add_store_options(*command, options->store);
-  add_key_options(*command, options->key);
+  add_stored_key_options(*command, options->key);
   command->add_flag("--json", options->json, "Write JSON, with all bytes of result and steps");
   command->footer(
       "Examples:\n"

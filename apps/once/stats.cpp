@@ -34,11 +34,12 @@ int stats(const StatsOptions& options) {
   const Time now = operate::learn_now(*access.store, *system_clock()).now;
   operate::Counts counts;
   Progress progress("counted");
-  const auto error = operate::for_each(*access.store, filter_of(options.filter, now), now, [&](const Record& record) {
-    operate::count(record, now, counts);
-    progress.tell(counts.records);
-    return true;
-  });
+  const auto error = operate::for_each(*access.store, filter_of(options.filter, now, access.raw_scopes), now,
+                                       [&](const Record& record) {
+                                         operate::count(record, now, counts);
+                                         progress.tell(counts.records);
+                                         return true;
+                                       });
   progress.end();
   if (error && error->kind != ErrorKind::corrupt) return fail_with(*error);
   const int code = error ? fail_with(*error) : exit_ok;  // The others are counted.

@@ -29,6 +29,7 @@ class Table(Case):
         self.addCleanup(fake.communicate)
         self.env["AWS_ENDPOINT_URL"] = fake.stdout.readline().strip()
         self.assertTrue(self.env["AWS_ENDPOINT_URL"].startswith("http://127.0.0.1:"))
+        return fake
 
     def table(self, *arguments, code=0, **options):
         done = self.once("table", *arguments, text=True, **options)
@@ -226,15 +227,33 @@ class Commands(Table):
         harness.wait_until(lambda: json.loads(self.once("sweep", "--json").stdout)["removed"] == 1,
                            "what has expired by the store's clock was removed")
 
+    def put(self, item):
+        """Puts an item into a fake that does not look at signatures."""
+        urllib.request.urlopen(urllib.request.Request(
+            self.env["AWS_ENDPOINT_URL"], json.dumps({"TableName": "jobs", "Item": item}).encode(),
+            {"X-Amz-Target": "DynamoDB_20120810.PutItem", "Content-Type": "application/x-amz-json-1.0"})).close()
+
+    def test_scopes_of_powertools_stand_as_they_are(self):
+        self.serve("--table", "jobs", key=None)
+        self.env["ONCE_STORE"] = "dynamodb://jobs?dialect=powertools-python"
+        for scope in ("pay#v2", "a%b", "plain"):
+            self.put({"id": {"S": scope + "#abc"}, "status": {"S": "COMPLETED"}, "expiration": {"N": "9999999999"},
+                      "data": {"S": "{}"}})
+            stored = (scope + "#abc").encode().hex()
+            for named in (("--scope", scope, "--key", "abc"), ("--stored-key-hex", stored)):
+                shown = json.loads(self.expect(self.once("show", *named, "--json"), 0).stdout)
+                self.assertEqual(shown["stored_key_hex"], stored)
+            listed = json.loads(self.expect(self.once("ls", "--scope", scope, "--json"), 0).stdout)
+            self.assertEqual([record["stored_key_hex"] for record in listed], [stored])
+            self.expect(self.once("release", "--stored-key-hex", stored, "--force", "--reason", "because"), 0)
+        self.expect(self.once("show", "--stored-key-hex", stored, "--scope", "plain"), 64, stderr=b"leave out --scope")
+
     def test_an_item_that_is_no_record_disturbs_no_other(self):
         self.serve(key=None)
         self.table("create")
         for key in "abc":
             self.expect(self.once("run", "--key", key, "--retention", "1ms", "--", "true"), 0)
-        put = {"TableName": "jobs", "Item": {"id": {"S": "customer#7"}, "expires_at": {"N": "1"}}}
-        urllib.request.urlopen(urllib.request.Request(
-            self.env["AWS_ENDPOINT_URL"], json.dumps(put).encode(),
-            {"X-Amz-Target": "DynamoDB_20120810.PutItem", "Content-Type": "application/x-amz-json-1.0"})).close()
+        self.put({"id": {"S": "customer#7"}, "expires_at": {"N": "1"}})
 
         def told(*arguments):
             return self.expect(self.once(*arguments), 244, stderr=b"customer#7").stdout
@@ -273,6 +292,28 @@ class Commands(Table):
         self.assertEqual(findings["credentials"]["text"], "environment")
         self.assertIn("give or take 500ms", findings["clock"]["text"])
         self.assertNotIn(SECRET, done.stdout.decode())
+
+    def test_a_quick_doctor_does_not_read_the_table(self):
+        fake = self.serve()
+        self.table("create")
+        self.expect(self.once("run", "--key", "done", "--", "true"), 0)
+        self.expect(self.once("run", "--key", "held", "--on-failure", "hold", "--", "false"), 1)
+
+        def scans():
+            fake.stdin.write("\n")
+            fake.stdin.flush()
+            return json.loads(fake.stdout.readline()).get("Scan", 0)
+
+        def doctor(code):
+            report = json.loads(self.expect(self.once("doctor", "--quick", "--json"), code).stdout)
+            return report["counts"], {one["name"]: one["grade"] for one in report["findings"]}
+
+        counts, findings = doctor(1)
+        self.assertEqual((counts["unknown"], counts["completed"], findings["unknown"]), (1, 0, "problem"))
+        self.env["ONCE_STORE"] += "?use_index=never"
+        counts, findings = doctor(0)
+        self.assertEqual((counts["records"], findings["waiting"]), (0, "note"))
+        self.assertEqual(scans(), 0)
 
     def test_doctor_says_what_is_wrong(self):
         self.serve("--table", "jobs")
