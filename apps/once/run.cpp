@@ -332,6 +332,8 @@ class Run {
     Supervised supervised;
     try {
       supervised = supervise(supervise_with, *signals_, recorder);
+    } catch (const CommandUnwatched& error) {  // It may have acted: the claim's policy for a lapse decides.
+      return fail_with(error.error());
     } catch (const Exception& error) {
       if (recorder.empty()) give_back(claim, error.what());
       return fail_with(error.error());
