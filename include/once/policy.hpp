@@ -67,12 +67,12 @@ struct Policy {
 
   bool heartbeat = true;  // Renew the lease at a third of it while the work runs.
 
-  // The lease that a claim begins with is all that it gets: neither heartbeats nor steps prolong it, and what the caller
-  // waited for somebody else's claim is taken off it (10 ms are left at least). For work that is ended from outside at a
-  // known time, so that a retry need not wait for longer. And because nobody may be there to go on trying once the work
-  // has returned, a finish that cannot be written is tried for up to 2 s, or a quarter of what is left of the lease,
-  // before it is told as unrecorded. A store that does not answer at all holds it up for as long
-  // as that store waits (DynamoDbOptions::operation_timeout).
+  // The lease that a claim begins with is all that it gets: neither heartbeats nor steps prolong it, and what the
+  // caller waited for somebody else's claim is taken off it (10 ms are left at least). For work that is ended from
+  // outside at a known time, so that a retry need not wait for longer. And because nobody may be there to go on trying
+  // once the work has returned, a finish that cannot be written is tried for up to 2 s, or a quarter of what is left of
+  // the lease, before it is told as unrecorded. A store that does not answer at all holds it up for as long as that
+  // store waits (DynamoDbOptions::operation_timeout).
   bool fixed_lease = false;
 
   friend bool operator==(const Policy&, const Policy&) = default;

@@ -59,8 +59,8 @@ TEST_F(UpstreamsTest, AnotherOneIsAskedOnlyIfNothingWentOut) {
   for (int i = 1; i <= 4; ++i) EXPECT_EQ(ask(post("k" + std::to_string(i))).body, "run " + std::to_string(i));
   EXPECT_EQ(ask(post("")).body, "run 5");
   const std::string metrics = page("/metrics").body;
-  EXPECT_THAT(metrics,
-              HasSubstr("once_proxy_upstream_available{upstream=\"127.0.0.1:" + std::to_string(gone.number()) + "\"} 0"));
+  EXPECT_THAT(metrics, HasSubstr("once_proxy_upstream_available{upstream=\"127.0.0.1:" + std::to_string(gone.number()) +
+                                 "\"} 0"));
   EXPECT_THAT(metrics,
               HasSubstr("once_proxy_upstream_available{upstream=\"127.0.0.1:" + std::to_string(good.port()) + "\"} 1"));
   EXPECT_EQ(page("/readyz").status(), 200U);

@@ -11,8 +11,8 @@ namespace once {
 // CLOCK_REALTIME and CLOCK_BOOTTIME. One for the whole process.
 std::shared_ptr<Clock> system_clock();
 
-// The kernel's generator (getrandom), read in blocks of a thread's own; after a thread's first block OpenSSL's, which it
-// seeds. One for the whole process; safe across fork.
+// The kernel's generator (getrandom), read in blocks of a thread's own; after a thread's first block OpenSSL's, which
+// it seeds. One for the whole process; safe across fork.
 std::shared_ptr<Random> system_random();
 
 // One thread, started with the first timer. The destructor waits for a timer that is firing and drops the others;

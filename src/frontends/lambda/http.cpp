@@ -87,8 +87,8 @@ class HttpHandler {
     const auto lambda = std::ranges::find(authorizer.members(), "lambda", &keys::json::Member::name);
     if (lambda == authorizer.members().end()) {
       // Payload format 1.0 has the context beside what is ours to know.
-      constexpr std::array<std::string_view, 6> known{"claims", "scopes", "jwt", "iam", "principalId",
-                                                      "integrationLatency"};
+      constexpr std::array<std::string_view, 6> known{"claims", "scopes",      "jwt",
+                                                      "iam",    "principalId", "integrationLatency"};
       return std::ranges::any_of(authorizer.members(), [&](const keys::json::Member& member) {
         return !member.value.is_null() && std::ranges::find(known, member.name) == known.end();
       });

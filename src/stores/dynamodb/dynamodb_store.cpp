@@ -39,7 +39,8 @@ void check(const DynamoDbOptions& o) {
   if (o.sort_key.empty() && !o.partition_value.empty()) {
     refuse("a partition value is for tables with a sort key: name the sort key as well");
   }
-  // 2048 bytes are DynamoDB's limit of a partition key. The index of open records has "#" and a shard's number behind it.
+  // 2048 bytes are DynamoDB's limit of a partition key. The index of open records has "#" and a shard's number behind
+  // it.
   if (o.partition_value.size() > 2045 || !is_readable_text(o.partition_value)) {
     refuse("the partition value must be at most 2045 bytes of UTF-8");
   }
