@@ -93,10 +93,11 @@ nlohmann::ordered_json change_json(const Changed& changed, bool dry_run) {
 }
 
 int change(const ChangeOptions& options, const Planner& planner) {
+  const RecordName name = name_of(options.key);
   const StoreAccess access = open_access(options.store, Missing::refuse);
   const Changed changed =
       change_record(access,
-                    {.stored_key = stored_key_of(options.key, access.raw_scopes),
+                    {.stored_key = name.in_store(access.raw_scopes),
                      .reason = {.by = options.by.empty() ? who() : options.by, .text = options.reason},
                      .if_revision = options.if_revision,
                      .dry_run = options.dry_run},

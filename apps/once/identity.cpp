@@ -113,17 +113,17 @@ void add_stored_key_options(CLI::App& command, KeyOptions& options) {
                      "Scope and key in one, as `once ls --json` gives them: stored_key_hex");
 }
 
-std::string stored_key_of(const KeyOptions& options, bool raw_scopes) {
+RecordName name_of(const KeyOptions& options) {
   if (options.stored_hex.empty()) {
     const Key key = key_of(options);
-    return raw_scopes ? options.scope + "#" + std::string(key.name()) : key.stored();
+    return {.stored = key.stored(), .raw = options.scope + "#" + std::string(key.name())};
   }
   if (options.has_text || options.has_hex || options.has_file || !options.scope.empty()) {
     misuse("--stored-key-hex is scope and key: leave out --scope, --key, --key-hex and --key-file");
   }
   std::string stored = parse_hex(options.stored_hex, "--stored-key-hex");
   if (stored.size() > max_key_bytes) misuse("--stored-key-hex is longer than any key");
-  return stored;
+  return {.stored = stored, .raw = stored};
 }
 
 FingerprintParts parse_fingerprint(std::string_view text) {

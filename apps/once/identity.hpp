@@ -33,9 +33,15 @@ void add_key_options(CLI::App& command, KeyOptions& options);
 // Throws Exception(misuse) unless exactly one key is given, or if it cannot be one.
 Key key_of(const KeyOptions& options);
 
-// The same for a record that is there, as the store has its key. `raw_scopes`: of StoreAccess.
+// The same for a record that is there. What is wrong with it is said before a store is opened, and only the store tells
+// which of the two its key is: StoreAccess::raw_scopes.
+struct RecordName {
+  std::string stored;
+  std::string raw;
+  [[nodiscard]] const std::string& in_store(bool raw_scopes) const noexcept { return raw_scopes ? raw : stored; }
+};
 void add_stored_key_options(CLI::App& command, KeyOptions& options);
-std::string stored_key_of(const KeyOptions& options, bool raw_scopes);
+RecordName name_of(const KeyOptions& options);
 
 // What `--fingerprint` asks for.
 struct FingerprintParts {

@@ -23,8 +23,9 @@ struct ShowOptions {
 };
 
 int show(const ShowOptions& options) {
+  const RecordName name = name_of(options.key);
   const StoreAccess access = open_access(options.store, Missing::refuse);
-  const std::string key = stored_key_of(options.key, access.raw_scopes);
+  const std::string& key = name.in_store(access.raw_scopes);
   Answer answer = blocking::get(*access.store, key);
   if (answer.status == Answer::Status::failed) return fail_with(answer.error);
   if (!answer.record) {
