@@ -157,7 +157,7 @@ class Errors(Invoke):
             (["--kill-at", "given@2"], b"--kill-at names invocation 2 of 1"),
             (["--repeat", "0"], b"--repeat must be from 1"),
             (["--concurrency", "257"], b"--concurrency must be from 1 to 256"),
-            (["--threads", "1601"], b"--threads must be from 1 to 1024"),
+            (["--threads", "1601"], b"--threads must be from 1 to 1600"),
             (["--freeze", "1s", "--threads", "2"], b"--freeze goes with one invocation at a time only"),
             (["--timeout", "3"], b"--timeout"),
             (["--env", "X"], b"--env must be NAME=VALUE, and not 'X'"),
