@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -30,6 +31,22 @@ class VirtualTimeTest : public ::testing::Test {
     o.timers = timers;
     o.random = std::make_shared<SeededRandom>(++seed);
     return o;
+  }
+
+  // A claim that `engine` begins by hand.
+  static Claim claimed(Engine& engine, std::string_view scope, std::string_view name) {
+    Begin begin = engine.begin(Request{.key = Key(scope, name), .fingerprint = {}, .policy = {}, .holder = {}});
+    EXPECT_EQ(begin.kind, Begin::Kind::claimed) << scope << ' ' << name;
+    return std::move(begin.claim);
+  }
+
+  // A result that another program's engine has put where these engines, which have no offload, cannot fetch it.
+  static Result out_of_reach() {
+    Result result;
+    result.placement = Placement::offloaded;
+    result.location = "memory:1";
+    result.size = 5;
+    return result;
   }
 
   std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();

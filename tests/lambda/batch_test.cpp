@@ -180,13 +180,12 @@ TEST_F(SqsBatchTest, AStepThatWasFinishedIsNotRunAgain) {
 
 TEST_F(SqsBatchTest, WhatSomebodyElseIsAtIsReportedAndNotRun) {
   Engine other(engine_options(store));
-  Begin begin = other.begin(Request{.key = Key("f/batch", "m3"), .fingerprint = {}, .policy = {}, .holder = {}});
-  ASSERT_EQ(begin.kind, Begin::Kind::claimed);
+  Claim claim = claimed(other, "f/batch", "m3");
   const auto batch = sqs::batch(engine, options(), handler());
   EXPECT_EQ(batch(sqs_event(ten_messages()), invocation()), failures({"m3"}));
   EXPECT_EQ(ends.of("m3"), "conflict");
   EXPECT_EQ(effects.count("m3"), 0U);
-  begin.claim.complete(Result::inlined("done elsewhere"));
+  claim.complete(Result::inlined("done elsewhere"));
   ends.clear();
   EXPECT_EQ(batch(sqs_event({{.id = "m3"}}), invocation()), nothing_failed);
   EXPECT_EQ(ends.of("m3"), "replayed");
@@ -206,13 +205,8 @@ TEST_F(SqsBatchTest, WhereTheStoreDoesNotAnswerNothingIsRun) {
 }
 
 TEST_F(SqsBatchTest, WhatIsDoneIsDoneWhoeverCannotFetchItsResult) {
-  Begin begin = engine.begin(Request{.key = Key("f/batch", "a"), .fingerprint = {}, .policy = {}, .holder = {}});
-  ASSERT_EQ(begin.kind, Begin::Kind::claimed);
-  Result elsewhere;
-  elsewhere.placement = Placement::offloaded;
-  elsewhere.location = "memory:1";  // And the engine has no offload.
-  elsewhere.size = 5;
-  ASSERT_EQ(begin.claim.complete(elsewhere).kind, Finish::Kind::recorded);
+  Claim claim = claimed(engine, "f/batch", "a");
+  ASSERT_EQ(claim.complete(out_of_reach()).kind, Finish::Kind::recorded);
   const auto batch = sqs::batch(engine, options(), handler());
   EXPECT_EQ(batch(sqs_event({{.id = "a"}}), invocation()), nothing_failed);
   EXPECT_EQ(ends.of("a"), "replayed");
@@ -221,13 +215,8 @@ TEST_F(SqsBatchTest, WhatIsDoneIsDoneWhoeverCannotFetchItsResult) {
 }
 
 TEST_F(SqsBatchTest, WhatFailedForGoodHasFailedWhoeverCannotFetchItsOutput) {
-  Begin begin = engine.begin(Request{.key = Key("f/batch", "a"), .fingerprint = {}, .policy = {}, .holder = {}});
-  ASSERT_EQ(begin.kind, Begin::Kind::claimed);
-  Result elsewhere;
-  elsewhere.placement = Placement::offloaded;
-  elsewhere.location = "memory:1";  // And the engine has no offload.
-  elsewhere.size = 5;
-  ASSERT_EQ(begin.claim.fail({.code = "declined", .message = "no"}, elsewhere).kind, Finish::Kind::recorded);
+  Claim claim = claimed(engine, "f/batch", "a");
+  ASSERT_EQ(claim.fail({.code = "declined", .message = "no"}, out_of_reach()).kind, Finish::Kind::recorded);
   const auto batch = sqs::batch(engine, options(), handler());
   EXPECT_EQ(batch(sqs_event({{.id = "a"}}), invocation()), failures({"a"}));
   EXPECT_EQ(ends.of("a"), "stored_failure");
@@ -252,11 +241,9 @@ TEST_F(SqsBatchTest, AMessageWhoseClaimWasLostMeanwhileCountsByWhatIsStored) {
     // Frozen until the invocation is over; another one takes the message over.
     clock->advance(31s);
     Engine other(engine_options(store));
-    Begin begin =
-        other.begin(Request{.key = Key("f/batch", message.id), .fingerprint = {}, .policy = {}, .holder = {}});
-    ASSERT_EQ(begin.kind, Begin::Kind::claimed);
-    if (message.id == "done") begin.claim.complete(Result::inlined("theirs"));
-    other_claims.push_back(std::move(begin.claim));
+    Claim claim = claimed(other, "f/batch", message.id);
+    if (message.id == "done") claim.complete(Result::inlined("theirs"));
+    other_claims.push_back(std::move(claim));
   });
   EXPECT_EQ(batch(sqs_event({{.id = "done"}}), invocation()), nothing_failed);
   EXPECT_EQ(ends.of("done"), "replayed");
@@ -544,8 +531,7 @@ TEST_F(DeadEndTest, WhatWasBegunToBeKeptIsKeptWhenItComesAgainWhateverALapseMean
   const std::string event = sqs_event({{.id = "a", .body = "no JSON"}});
   {
     Engine dead(engine_options(store));  // Ends between the claim and the step.
-    Begin begin = dead.begin(Request{.key = Key(held, "a"), .fingerprint = {}, .policy = {}, .holder = {}});
-    ASSERT_EQ(begin.kind, Begin::Kind::claimed);
+    Claim claim = claimed(dead, held, "a");
   }
   clock->advance(1h);
   const auto batch = sqs::batch(engine, holding, handler());
@@ -555,9 +541,8 @@ TEST_F(DeadEndTest, WhatWasBegunToBeKeptIsKeptWhenItComesAgainWhateverALapseMean
 }
 
 TEST_F(DeadEndTest, ARecordOfItsNameThatDoesNotHaveItDoesNotCountAsKept) {
-  Begin begin = engine.begin(Request{.key = Key(held, "a"), .fingerprint = {}, .policy = {}, .holder = {}});
-  ASSERT_EQ(begin.kind, Begin::Kind::claimed);
-  ASSERT_EQ(begin.claim.hold("an empty one").kind, Finish::Kind::recorded);
+  Claim claim = claimed(engine, held, "a");
+  ASSERT_EQ(claim.hold("an empty one").kind, Finish::Kind::recorded);
   const auto batch = sqs::batch(engine, by_order(OnDeadEnd::hold), handler());
   EXPECT_EQ(batch(sqs_event({{.id = "a", .body = "no JSON"}}), invocation()), failures({"a"}));
   EXPECT_FALSE(ends.whole("a").held);
@@ -723,8 +708,7 @@ TEST_F(SqsBatchTest, WithoutADeadlineTheLeaseIsThePolicys) {
 
 TEST_F(SqsBatchTest, NobodyIsWaitedForBeyondTheEndOfTheInvocation) {
   Engine other(engine_options(store));
-  Begin begin = other.begin(Request{.key = Key("f/batch", "a"), .fingerprint = {}, .policy = {}, .holder = {}});
-  ASSERT_EQ(begin.kind, Begin::Kind::claimed);
+  Claim claim = claimed(other, "f/batch", "a");
   Policy policy;
   policy.on_conflict = OnConflict::wait;
   policy.wait = 1h;

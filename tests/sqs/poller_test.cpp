@@ -219,13 +219,8 @@ TEST_F(PollerTest, WhatWasDoneBeforeIsDeletedWithoutBeingRun) {
 }
 
 TEST_F(PollerTest, WhatIsDoneIsDeletedWhoeverCannotFetchItsResult) {
-  Begin begin = engine.begin(Request{.key = Key("orders", "a"), .fingerprint = {}, .policy = {}, .holder = {}});
-  ASSERT_EQ(begin.kind, Begin::Kind::claimed);
-  Result elsewhere;
-  elsewhere.placement = Placement::offloaded;
-  elsewhere.location = "memory:1";  // And the engine has no offload.
-  elsewhere.size = 5;
-  ASSERT_EQ(begin.claim.complete(elsewhere).kind, Finish::Kind::recorded);
+  Claim claim = claimed(engine, "orders", "a");
+  ASSERT_EQ(claim.complete(out_of_reach()).kind, Finish::Kind::recorded);
   queue->send("a");
   run(options());
   EXPECT_THAT(told, ElementsAre("a replayed deleted")) << "and no pause";
@@ -234,13 +229,8 @@ TEST_F(PollerTest, WhatIsDoneIsDeletedWhoeverCannotFetchItsResult) {
 }
 
 TEST_F(PollerTest, WhatFailedForGoodIsDeletedWhoeverCannotFetchItsOutput) {
-  Begin begin = engine.begin(Request{.key = Key("orders", "a"), .fingerprint = {}, .policy = {}, .holder = {}});
-  ASSERT_EQ(begin.kind, Begin::Kind::claimed);
-  Result elsewhere;
-  elsewhere.placement = Placement::offloaded;
-  elsewhere.location = "memory:1";  // And the engine has no offload.
-  elsewhere.size = 5;
-  ASSERT_EQ(begin.claim.fail({.code = "exit 3", .message = "no"}, elsewhere).kind, Finish::Kind::recorded);
+  Claim claim = claimed(engine, "orders", "a");
+  ASSERT_EQ(claim.fail({.code = "exit 3", .message = "no"}, out_of_reach()).kind, Finish::Kind::recorded);
   queue->send("a");
   run(options());
   EXPECT_THAT(told, ElementsAre("a stored_failure deleted")) << "and no pause";
@@ -799,8 +789,7 @@ TEST_F(PollerTest, DeadEndsAreLeftOrKeptForAPerson) {
 TEST_F(PollerTest, WhatWasBegunToBeKeptIsKeptWhenItComesAgainWhateverALapseMeans) {
   {
     Engine dead(engine_options(store));  // Ends between the claim and the step.
-    Begin begin = dead.begin(Request{.key = Key("orders/held", "a"), .fingerprint = {}, .policy = {}, .holder = {}});
-    ASSERT_EQ(begin.kind, Begin::Kind::claimed);
+    Claim claim = claimed(dead, "orders/held", "a");
   }
   clock->advance(1h);
   queue->send("a", "no JSON");

@@ -35,8 +35,9 @@ struct SqliteOptions {
   std::uint32_t checkpoint_pages = 4'000;
 
   // What the writer keeps of the file in memory. 1 MiB to 4 GiB. Each thread that reads at the same time as others
-  // costs up to 2 MiB more.
-  std::size_t cache_bytes = std::size_t{32} * 1024 * 1024;
+  // costs up to 2 MiB more. More is not faster: SQLite looks through all of it in each commit after the split of an
+  // index page, and what it does not find there is in the kernel's page cache (measured: docs/stores/sqlite.md).
+  std::size_t cache_bytes = std::size_t{8} * 1024 * 1024;
 
   // For tests: another clock, another boot, another SQLite VFS below ours. Empty boot_id: the kernel's
   // (/proc/sys/kernel/random/boot_id, proc(5)). Empty vfs: SQLite's default.

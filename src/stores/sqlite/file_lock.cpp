@@ -16,6 +16,8 @@
 
 #include <once/error.hpp>
 
+#include "stores/sqlite/identity.hpp"
+
 namespace once::stores::sqlite {
 
 namespace {
@@ -89,12 +91,8 @@ bool FileLock::try_lock() {
     if (errno != EINTR) fail(path_, "lock", errno);
   }
   // Somebody may have deleted the file: then others lock another one by this name.
-  struct stat held {};
-  struct stat named {};
-  if (fstat(fd_, &held) == 0 && stat(path_.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
-      held.st_dev == named.st_dev) {
-    return true;
-  }
+  const Identity held = Identity::of(fd_);
+  if (held.there && held == Identity::of(path_)) return true;
   close();
   open();
   return false;

@@ -26,6 +26,7 @@
 #include "stores/sqlite/connection.hpp"
 #include "stores/sqlite/file_lock.hpp"
 #include "stores/sqlite/group_queue.hpp"
+#include "stores/sqlite/identity.hpp"
 #include "stores/sqlite/rows.hpp"
 #include "stores/sqlite/schema.hpp"
 #include "stores/sqlite/wal_vfs.hpp"
@@ -45,20 +46,6 @@ constexpr std::size_t max_page_bytes = max_bytes;    // Of records on one page o
 constexpr std::size_t kept_readers = 16;             // Connections for reading that are kept open.
 constexpr std::size_t leave_log_bytes = 512 * 1024;  // A log up to this size is left to the next opener on close.
 constexpr Millis note_time_every{10'000};
-
-// Which file a path leads to.
-struct Identity {
-  dev_t device = 0;
-  ino_t inode = 0;
-  bool there = false;
-
-  static Identity of(const std::string& path) noexcept {
-    struct stat found {};
-    if (stat(path.c_str(), &found) != 0) return {};
-    return {found.st_dev, found.st_ino, true};
-  }
-  friend bool operator==(const Identity&, const Identity&) = default;
-};
 
 std::uint64_t size_of(const std::string& path) noexcept {
   struct stat found {};
