@@ -24,7 +24,7 @@ sys.path.insert(0, str(pathlib.Path(harness.__file__).parent))
 import namespaces  # noqa: E402
 
 CLIENTS = 8
-DISK_BYTES = 4 << 20
+DISK_BYTES = 64 << 20  # The load does not fill it: the log is copied when it has 16 MiB.
 
 
 class Load:

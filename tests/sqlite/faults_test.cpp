@@ -112,6 +112,21 @@ TEST_F(SqliteFaults, AFullDiskRefusesWritesAndLosesNothing) {
   EXPECT_THAT(stores::check_sqlite(*again), IsEmpty());
 }
 
+TEST_F(SqliteFaults, ALogThatCannotGrowIsCopiedAndUsedAnew) {
+  const auto store = open();
+  disk_faults().room_bytes = std::int64_t{256} * 1024;  // A hundred writes or so; a copy is due at 16 MiB.
+  for (int i = 0; i < 1'000; ++i) {
+    const Record record = plain_record("k#" + std::to_string(i));
+    Answer answer = blocking::insert(*store, record);
+    ASSERT_EQ(answer.status, Answer::Status::done) << i << ": " << answer.error.message;
+    answer = blocking::remove(*store, record.key, Seen{record.owner, record.revision, answer.place});
+    ASSERT_EQ(answer.status, Answer::Status::done) << i << ": " << answer.error.message;
+  }
+  put(*store, "last#1");
+  EXPECT_TRUE(blocking::get(*open(), "last#1").record);
+  EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
+}
+
 // Not a shim but the kernel: a limit on the size of files, in a process of its own.
 TEST_F(SqliteFaults, AFileSizeLimitRefusesWritesAndLosesNothing) {
   const pid_t child = fork();

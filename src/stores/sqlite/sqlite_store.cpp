@@ -626,7 +626,9 @@ class SqliteStore final : public Store {
 
   // Leaves an answer in each operation.
   void write_group(Group& group) {
-    const std::optional<Lost> lost = try_group(group);
+    std::optional<Lost> lost = try_group(group);
+    // No room for the log to grow: what it holds is copied into the file, and its room used anew.
+    if (lost && lost->code == SQLITE_FULL && log_pages_ != 0 && copy_log()) lost = try_group(group);
     if (!lost || lost->in_doubt || lost->code == SQLITE_BUSY || group.size() == 1) return;
     // The whole transaction was undone, perhaps for the sake of one: now each for itself.
     for (std::size_t i = 0; i < group.size(); ++i) {
@@ -813,7 +815,12 @@ class SqliteStore final : public Store {
   // Copies the log into the file. Inside the lock: a checkpoint beside another process's write is what the WAL-reset
   // bug of SQLite up to 3.51.2 takes (sqlite.org/wal.html#walresetbug).
   void checkpoint() {
-    if (!checkpoint_due() || !writing_) return;
+    if (checkpoint_due()) copy_log();
+  }
+
+  // True if all of it was copied: the next transaction begins it anew.
+  bool copy_log() {
+    if (!writing_) return false;
     int pages = 0;
     int copied = 0;
     const int code =
@@ -824,6 +831,7 @@ class SqliteStore final : public Store {
     log_pages_ = whole ? 0 : log_pages_;
     const std::lock_guard lock(checkpoint_error_mutex_);
     checkpoint_error_ = code == SQLITE_OK ? std::string() : writing_->connection.error(code).what();
+    return whole;
   }
 
   // On close: a long log is copied and cut off, so that the next opener need not read it. Nothing depends on it.
