@@ -66,6 +66,18 @@ class SqliteFaults : public ::testing::Test {
     EXPECT_THAT(answer.error.message, HasSubstr(what));
   }
 
+  // The log is to be copied at 16 MiB: this is much less, and enough for the file.
+  static constexpr std::int64_t little_room = std::int64_t{256} * 1024;
+  static void fill_log(Store& store) {
+    for (int i = 0; i < 500; ++i) {
+      const Record record = plain_record("k#" + std::to_string(i));
+      Answer answer = blocking::insert(store, record);
+      ASSERT_EQ(answer.status, Answer::Status::done) << i << ": " << answer.error.message;
+      answer = blocking::remove(store, record.key, seen_of(record, answer.place));
+      ASSERT_EQ(answer.status, Answer::Status::done) << i << ": " << answer.error.message;
+    }
+  }
+
   const Scratch scratch_;
 };
 
@@ -114,17 +126,37 @@ TEST_F(SqliteFaults, AFullDiskRefusesWritesAndLosesNothing) {
 
 TEST_F(SqliteFaults, ALogThatCannotGrowIsCopiedAndUsedAnew) {
   const auto store = open();
-  disk_faults().room_bytes = std::int64_t{256} * 1024;  // A hundred writes or so; a copy is due at 16 MiB.
-  for (int i = 0; i < 1'000; ++i) {
-    const Record record = plain_record("k#" + std::to_string(i));
-    Answer answer = blocking::insert(*store, record);
-    ASSERT_EQ(answer.status, Answer::Status::done) << i << ": " << answer.error.message;
-    answer = blocking::remove(*store, record.key, Seen{record.owner, record.revision, answer.place});
-    ASSERT_EQ(answer.status, Answer::Status::done) << i << ": " << answer.error.message;
-  }
+  disk_faults().room_bytes = little_room;
+  fill_log(*store);
   put(*store, "last#1");
   EXPECT_TRUE(blocking::get(*open(), "last#1").record);
   EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
+}
+
+TEST_F(SqliteFaults, ALogThatSomebodyElseHasLeftIsUsedAnewToo) {
+  const auto other = open();
+  fill_log(*other);
+  disk_faults().room_bytes = little_room;
+  {
+    const auto store = open();
+    put(*store, "first#1");
+  }
+  disk_faults().room_bytes = -1;
+  fill_log(*other);
+  disk_faults().room_bytes = little_room;
+  const auto store = open();
+  const SweepAnswer swept = blocking::sweep(*store, Time(Millis(std::int64_t{1} << 50U)), 100);
+  EXPECT_FALSE(swept.error) << swept.error->message;
+  EXPECT_EQ(swept.removed, 1U);
+}
+
+TEST_F(SqliteFaults, ASweepOnADiskThatStaysFullEnds) {
+  const auto store = open();
+  put(*store, "a#1");
+  disk_faults().full = true;
+  const SweepAnswer swept = blocking::sweep(*store, Time(Millis(std::int64_t{1} << 50U)), 100);
+  ASSERT_TRUE(swept.error);
+  EXPECT_THAT(swept.error->message, HasSubstr("no space left"));
 }
 
 // Not a shim but the kernel: a limit on the size of files, in a process of its own.

@@ -69,6 +69,7 @@ struct Operation {
   std::size_t limit = 0;
   Callback<void(SweepAnswer)> swept;
   SweepAnswer sweep_answer;
+  bool is_second_try = false;  // After room was made for the log.
 };
 using Pointer = std::unique_ptr<Operation>;
 using Group = std::vector<Pointer>;
@@ -627,8 +628,7 @@ class SqliteStore final : public Store {
   // Leaves an answer in each operation.
   void write_group(Group& group) {
     std::optional<Lost> lost = try_group(group);
-    // No room for the log to grow: what it holds is copied into the file, and its room used anew.
-    if (lost && lost->code == SQLITE_FULL && log_pages_ != 0 && copy_log()) lost = try_group(group);
+    if (lost && made_room(lost->code)) lost = try_group(group);
     if (!lost || lost->in_doubt || lost->code == SQLITE_BUSY || group.size() == 1) return;
     // The whole transaction was undone, perhaps for the sake of one: now each for itself.
     for (std::size_t i = 0; i < group.size(); ++i) {
@@ -794,6 +794,7 @@ class SqliteStore final : public Store {
       over = !more || answer.removed >= operation.limit;
     } catch (const SqlError& error) {
       undo(error, false);
+      if (!std::exchange(operation.is_second_try, true) && made_room(error.primary())) return;  // Its next turn comes.
       answer.error = error.error();
       over = true;
     }
@@ -817,6 +818,10 @@ class SqliteStore final : public Store {
   void checkpoint() {
     if (checkpoint_due()) copy_log();
   }
+
+  // After a write that failed: if there was no room for the log to grow, what it holds is copied into the file, so that
+  // its room can be used anew.
+  bool made_room(int code) { return code == SQLITE_FULL && copy_log(); }
 
   // True if all of it was copied: the next transaction begins it anew.
   bool copy_log() {
