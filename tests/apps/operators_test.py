@@ -98,7 +98,7 @@ class Looking(Operators):
         self.complete("k")
         rows = "(with recursive n(i) as (select 1 union all select i + 1 from n where i < 700) select i from n)"
         columns = "state, revision, attempt, token, created_at_ms, owner"
-        self.database(f"insert into {{}} (key_hash, key, {columns}) select i, '#copy' || i, 1, 1, 1, 1, 1, zeroblob(16) from {rows}")
+        self.database(f"insert into {{}} (hash, key, {columns}) select i, '#copy' || i, 1, 1, 1, 1, 1, zeroblob(16) from {rows}")
         self.database("update {} set owner = x'00' where key = '#copy700'")
         listed = self.expect(self.once("ls"), 244, stderr=b"malformed owner")
         lines = listed.stdout.decode().splitlines()

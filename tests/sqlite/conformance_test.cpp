@@ -1,4 +1,5 @@
-// The SQLite store against the conformance suite: as it is, and under a log that is copied all the time.
+// The SQLite store against the conformance suite: as it is, under a log that is copied all the time, and
+// with keys that are moved to their table all the time.
 #include <atomic>
 #include <filesystem>
 #include <memory>
@@ -19,13 +20,15 @@ std::string blob(const std::string& bytes) { return "x'" + to_hex(bytes) + "'"; 
 
 class SqliteHarness final : public StoreHarness {
  public:
-  explicit SqliteHarness(std::uint32_t checkpoint_pages) : checkpoint_pages_(checkpoint_pages) {}
+  explicit SqliteHarness(std::uint32_t checkpoint_pages = 4'000, std::size_t recent_keys = 32'768)
+      : checkpoint_pages_(checkpoint_pages), recent_keys_(recent_keys) {}
 
   // Each store is a connection of its own to one file.
   std::unique_ptr<Store> open() override {
     return stores::make_sqlite_store({.path = scratch_.file(),
                                       .busy_timeout = Millis{busy_timeout_ms_},
                                       .checkpoint_pages = checkpoint_pages_,
+                                      .recent_keys = recent_keys_,
                                       .vfs = faulty_vfs()});
   }
 
@@ -73,14 +76,16 @@ class SqliteHarness final : public StoreHarness {
  private:
   const Scratch scratch_;
   const std::uint32_t checkpoint_pages_;
+  const std::size_t recent_keys_;
   const int busy_timeout_ms_ = 10'000;
 };
 
 const StoreTraits traits{
     .shared = true, .durable = true, .foreign_records = 10, .outages = {"disk_full", "disk_fails", "moved_away"}};
 
-ONCE_CONFORMANCE(sqlite, traits, [] { return std::make_unique<SqliteHarness>(4'000); });
+ONCE_CONFORMANCE(sqlite, traits, [] { return std::make_unique<SqliteHarness>(); });
 ONCE_CONFORMANCE(sqlite_busy_log, traits, [] { return std::make_unique<SqliteHarness>(100); });
+ONCE_CONFORMANCE(sqlite_few_recent_keys, traits, [] { return std::make_unique<SqliteHarness>(4'000, 3); });
 
 }  // namespace
 }  // namespace once::testing

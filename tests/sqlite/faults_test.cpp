@@ -587,7 +587,7 @@ TEST_F(SqliteFaults, TwoBusyStoresGetEqualShares) {
 
 // One worker process: claims and completes keys of its own, and reports each acknowledgement through the pipe.
 [[noreturn]] void work_until_killed(const std::string& path, int report, int worker, int round) {
-  const auto store = make_sqlite_store({.path = path, .checkpoint_pages = 200});
+  const auto store = make_sqlite_store({.path = path, .checkpoint_pages = 200, .recent_keys = 50});
   std::vector<std::thread> clients;
   for (int client = 0; client < 4; ++client) {
     clients.emplace_back([&, client] {
@@ -598,17 +598,23 @@ TEST_F(SqliteFaults, TwoBusyStoresGetEqualShares) {
         record.holder = "round " + std::to_string(round);
         const Answer claim = blocking::insert(*store, record);
         if (claim.status != Answer::Status::done) _exit(1);
-        const auto say = [&](char what) {
-          const std::string line = what + key + "\n";  // Short: one write, never torn (pipe(7), PIPE_BUF).
+        const auto say = [&](char what, const std::string& of) {
+          const std::string line = what + of + "\n";  // Short: one write, never torn (pipe(7), PIPE_BUF).
           if (::write(report, line.data(), line.size()) != static_cast<ssize_t>(line.size())) _exit(1);
         };
-        say('i');
+        say('i', key);
+        // One that the others want too.
+        const std::string wanted =
+            "round." + std::to_string(round) + "." + std::to_string(client) + "#" + std::to_string(n);
+        const Answer shared = blocking::insert(*store, plain_record(wanted));
+        if (shared.status == Answer::Status::failed) _exit(1);
+        if (shared.status == Answer::Status::done) say('s', wanted);
         Record next = record;
         next.state = State::completed;
         next.revision += 1;
         next.result = Result::inlined(key + std::string(500, '.'));
         if (blocking::replace(*store, next, seen_of(record, claim.place)).status != Answer::Status::done) _exit(1);
-        say('c');
+        say('c', key);
       }
     });
   }
@@ -620,7 +626,7 @@ TEST_F(SqliteFaults, KillingProcessesAtRandomMomentsLosesNothingAcknowledged) {
   constexpr int rounds = 20;
   constexpr int workers = 3;
   SeededRandom random(4711);
-  std::map<std::string, char> acknowledged;  // Key: 'i' claimed or 'c' completed.
+  std::map<std::string, char> acknowledged;  // Key: 'i' claimed, 'c' completed, 's' claimed by one of many.
   for (int round = 0; round < rounds; ++round) {
     std::array<int, 2> ends{};
     ASSERT_EQ(pipe(ends.data()), 0);
@@ -644,6 +650,7 @@ TEST_F(SqliteFaults, KillingProcessesAtRandomMomentsLosesNothingAcknowledged) {
       std::size_t end = 0;
       for (; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
         char& state = acknowledged[text.substr(1, end - 1)];
+        EXPECT_FALSE(state == 's' && text[0] == 's') << text.substr(1, end - 1) << " was claimed twice";
         if (state != 'c') state = text[0];
         if (next < children.size() && --left == 0) {
           kill(children.at(next++), SIGKILL);
@@ -659,7 +666,7 @@ TEST_F(SqliteFaults, KillingProcessesAtRandomMomentsLosesNothingAcknowledged) {
       ASSERT_TRUE(WIFSIGNALED(status)) << "a worker ended by itself with " << status << " in round " << round;
     }
     if (round % 5 == 4) {
-      const auto store = make_sqlite_store({.path = scratch_.file()});
+      const auto store = make_sqlite_store({.path = scratch_.file(), .recent_keys = 50});
       for (const auto& [key, state] : acknowledged) {
         const Answer answer = blocking::get(*store, key);
         ASSERT_EQ(answer.status, Answer::Status::done) << answer.error.message;
@@ -668,6 +675,7 @@ TEST_F(SqliteFaults, KillingProcessesAtRandomMomentsLosesNothingAcknowledged) {
           ASSERT_EQ(answer.record->state, State::completed) << key;
           ASSERT_EQ(answer.record->result.bytes, key + std::string(500, '.'));
         }
+        ASSERT_EQ(blocking::insert(*store, plain_record(key)).status, Answer::Status::refused) << key;
       }
       EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
     }

@@ -69,6 +69,8 @@ TEST(SqliteStore, OptionsOutOfRangeAreRefusedByName) {
   check({.path = scratch.file(), .checkpoint_pages = 99}, "checkpoint_pages");
   check({.path = scratch.file(), .checkpoint_pages = 1'000'001}, "checkpoint_pages");
   check({.path = scratch.file(), .cache_bytes = 1000}, "cache_bytes");
+  check({.path = scratch.file(), .recent_keys = 0}, "recent_keys");
+  check({.path = scratch.file(), .recent_keys = 1'000'001}, "recent_keys");
   check({.path = scratch.file(), .clock = nullptr}, "clock");
   check({.path = scratch.file(), .vfs = "no-such-vfs"}, "no-such-vfs");
   EXPECT_FALSE(std::filesystem::exists(scratch.file()));
@@ -201,7 +203,7 @@ TEST(SqliteMigration, AStoreFileOfVersionZeroIsBroughtUpToDate) {
   Shell(scratch.file()).run("PRAGMA application_id = " + std::to_string(stores::sqlite::application_id));
   const auto store = make_sqlite_store({.path = scratch.file()});
   EXPECT_EQ(blocking::insert(*store, full_record("k#1")).status, Answer::Status::done);
-  EXPECT_EQ(Shell(scratch.file()).run("PRAGMA user_version"), "2");
+  EXPECT_EQ(Shell(scratch.file()).run("PRAGMA user_version"), "3");
 }
 
 // A file as version 1 left it: its records are there, and it can keep what came with version 2.
@@ -234,7 +236,33 @@ TEST(SqliteMigration, AFileOfVersionOneIsBroughtUpToDate) {
   };
   EXPECT_EQ(readable("old#1"), "kept long ago 13");
   EXPECT_EQ(readable("new#1"), "compressed: once show prints it 70000");
-  EXPECT_EQ(shell.run("PRAGMA user_version"), "2");
+  EXPECT_EQ(shell.run("PRAGMA user_version"), "3");
+}
+
+// A file as version 2 left it, and a program of version 2 that still has it open.
+TEST(SqliteMigration, AFileOfVersionTwoGetsATableOfItsKeys) {
+  const Scratch scratch;
+  write_file(scratch.file(), "");
+  stores::sqlite::Connection connection(scratch.file(), "", Millis{1000});
+  migrate(connection, stores::sqlite::migrations().first(2));
+  const auto hash_key = stores::sqlite::read_hash_key(connection);
+  const auto insert = [&](const std::string& key) {
+    connection.run(
+        ("INSERT INTO records (key_hash, state, revision, attempt, token, created_at_ms, owner, key) VALUES (" +
+         std::to_string(hash_of(hash_key, key)) + ", 0, 1, 1, 7, 1000, zeroblob(16), '" + key + "')")
+            .c_str());
+  };
+  for (int n = 0; n < 500; ++n) insert("old#" + std::to_string(n));
+  connection.run("DELETE FROM records WHERE id % 7 = 0");
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  for (int n = 0; n < 500; ++n) {
+    const std::string key = "old#" + std::to_string(n);
+    ASSERT_EQ(blocking::get(*store, key).record != nullptr, (n + 1) % 7 != 0) << key;
+    const auto status = blocking::insert(*store, plain_record(key)).status;
+    ASSERT_EQ(status, (n + 1) % 7 == 0 ? Answer::Status::done : Answer::Status::refused) << key;
+  }
+  EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
+  EXPECT_THROW(insert("late#1"), Exception);
 }
 
 TEST(SqliteMigration, ManyOpenersAtOnceMakeOneStore) {
@@ -537,7 +565,7 @@ TEST(SqliteStatus, TellsWhatADoctorAsks) {
   const auto status = stores::sqlite_status(*store).value();
   EXPECT_EQ(status.path, scratch.file());
   EXPECT_EQ(status.sqlite_version, sqlite3_libversion());
-  EXPECT_EQ(status.schema_version, 2);
+  EXPECT_EQ(status.schema_version, 3);
   EXPECT_GT(status.file_bytes + status.log_bytes, 4096U);
   EXPECT_EQ(status.checkpoint_error, "");
   EXPECT_FALSE(stores::sqlite_status(*stores::make_memory_store()));
@@ -557,7 +585,7 @@ TEST(SqliteCheck, FindsMalformedAndMisplacedRows) {
   const auto problems = stores::check_sqlite(*store);
   ASSERT_EQ(problems.size(), 2U);
   EXPECT_THAT(problems[0], HasSubstr("'bad#1' has a malformed attempt"));
-  EXPECT_THAT(problems[1], HasSubstr("wrong key_hash"));
+  EXPECT_THAT(problems[1], HasSubstr("wrong hash"));
   EXPECT_THROW(stores::check_sqlite(*stores::make_memory_store()), Exception);
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 // Parameter numbers of the statements below; those of a record are the same in all.
 enum Parameter : int {
-  p_key_hash = 1,
+  p_hash = 1,
   p_state,
   p_revision,
   p_attempt,
@@ -44,10 +44,10 @@ enum Parameter : int {
 };
 
 constexpr std::string_view insert_sql = R"sql(
-INSERT INTO records (key_hash, state, revision, attempt, token, lease_until_ms, expires_at_ms, sweep_at_ms,
+INSERT INTO records (id, hash, state, revision, attempt, token, lease_until_ms, expires_at_ms, sweep_at_ms,
   created_at_ms, finished_at_ms, owner, fingerprint, key, holder, note, steps, result, content_type, placement,
   location, result_bytes, result_sha256, failure_code, failure_message, reserve)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?27))sql";
+VALUES (?24, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?27))sql";
 
 #define ONCE_SET                                                                                                      \
   "UPDATE records SET state = ?2, revision = ?3, attempt = ?4, token = ?5, lease_until_ms = ?6, expires_at_ms = ?7, " \
@@ -332,14 +332,30 @@ Row read_row(const Statement& s, const std::string& path) {
   return row;
 }
 
-Rows::Rows(Connection& connection)
+RowReader::RowReader(Connection& connection)
+    : path_(connection.path()),
+      read_(connection, "SELECT " + std::string(row_columns) + " FROM records WHERE id = ?1 AND key = ?2") {}
+
+std::optional<Row> RowReader::read(std::span<const std::int64_t> candidates, std::string_view key) {
+  if (candidates.empty()) return std::nullopt;
+  const bool is_text = is_clean_text(key);
+  for (const std::int64_t id : candidates) {
+    const Resetting resetting(read_);
+    read_.bind(1, id);
+    bind_key(read_, 2, key, is_text);
+    if (read_.step()) return read_row(read_, path_);
+  }
+  return std::nullopt;
+}
+
+Rows::Rows(Connection& connection, RecentKeys& recent, std::size_t most_recent)
     : connection_(connection),
+      keys_(connection, recent, most_recent),
+      reader_(connection),
       insert_(connection, insert_sql),
       finish_(connection, finish_sql),
       replace_(connection, replace_sql),
       remove_(connection, "DELETE FROM records WHERE id = ?1 AND key = ?2 AND owner = ?3 AND revision = ?4"),
-      find_(connection, "SELECT " + std::string(row_columns) + " FROM records WHERE key_hash = ?1 AND key = ?2"),
-      match_(connection, "SELECT id FROM records WHERE key_hash = ?1 AND key = ?2 AND owner = ?3 AND revision = ?4"),
       sweep_look_(connection,
                   "SELECT id, expires_at_ms FROM records INDEXED BY records_by_sweep WHERE sweep_at_ms <= ?1 LIMIT ?2"),
       sweep_remove_(connection, "DELETE FROM records WHERE id = ?1"),
@@ -351,12 +367,14 @@ Rows::Rows(Connection& connection)
 std::optional<Row> Rows::insert(const Record& record, const Encoded& encoded, std::int64_t& id) {
   // Two statements: one INSERT ... WHERE NOT EXISTS would go through a temporary table.
   if (auto in_the_way = find(record.key, encoded.key_hash)) return in_the_way;
+  id = keys_.next_id();
   const Resetting resetting(insert_);
-  insert_.bind(p_key_hash, encoded.key_hash);
+  insert_.bind(p_hash, encoded.key_hash);
   bind_record(insert_, record, encoded);
   bind_reserve(insert_, record);
+  insert_.bind(p_id, id);
   insert_.step();
-  id = sqlite3_last_insert_rowid(connection_.raw());
+  keys_.added({.hash = encoded.key_hash, .id = id});
   return std::nullopt;
 }
 
@@ -382,15 +400,6 @@ bool Rows::update(Statement& statement, const Record& record, const Encoded& enc
   return connection_.changes() != 0;
 }
 
-std::int64_t Rows::match(std::string_view key, std::int64_t key_hash, const Seen& seen) {
-  const Resetting resetting(match_);
-  match_.bind(1, key_hash);
-  bind_key(match_, 2, key, is_clean_text(key));
-  match_.bind_blob(3, view(seen.owner));
-  match_.bind(4, static_cast<std::int64_t>(seen.revision));
-  return match_.step() ? match_.integer(0) : 0;
-}
-
 bool Rows::replace(const Record& record, const Encoded& encoded, const Seen& seen, std::int64_t& id) {
   const Place place = Place::from(seen.place);
   id = place.id;
@@ -399,8 +408,10 @@ bool Rows::replace(const Record& record, const Encoded& encoded, const Seen& see
     Statement& statement = place.never_swept && record.expires_at != never ? replace_ : finish_;
     if (update(statement, record, encoded, seen, id)) return true;
   }
-  id = match(record.key, encoded.key_hash, seen);
-  return id != 0 && update(replace_, record, encoded, seen, id);
+  return std::ranges::any_of(keys_.find(encoded.key_hash), [&](std::int64_t candidate) {
+    id = candidate;
+    return update(replace_, record, encoded, seen, candidate);
+  });
 }
 
 bool Rows::remove(std::string_view key, std::int64_t key_hash, const Seen& seen) {
@@ -415,16 +426,11 @@ bool Rows::remove(std::string_view key, std::int64_t key_hash, const Seen& seen)
   };
   const std::int64_t place = Place::from(seen.place).id;
   if (place != 0 && remove_row(place)) return true;
-  const std::int64_t id = match(key, key_hash, seen);
-  return id != 0 && remove_row(id);
+  return std::ranges::any_of(keys_.find(key_hash), remove_row);
 }
 
 std::optional<Row> Rows::find(std::string_view key, std::int64_t key_hash) {
-  const Resetting resetting(find_);
-  find_.bind(1, key_hash);
-  bind_key(find_, 2, key, is_clean_text(key));
-  if (!find_.step()) return std::nullopt;
-  return read_row(find_, connection_.path());
+  return reader_.read(keys_.find(key_hash), key);
 }
 
 Rows::Swept Rows::sweep(Time now, std::size_t limit) {

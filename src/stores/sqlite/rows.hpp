@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,7 @@
 #include <once/store.hpp>
 
 #include "stores/sqlite/connection.hpp"
+#include "stores/sqlite/key_index.hpp"
 #include "stores/sqlite/schema.hpp"
 
 namespace once::stores::sqlite {
@@ -51,10 +53,25 @@ extern const std::string_view row_columns;
 // The current row of a statement on row_columns. Throws Exception(corrupt) naming the key if it is malformed.
 Row read_row(const Statement& statement, const std::string& path);
 
-// The statements of one connection. Each method throws SqlError, or Exception(corrupt) for a malformed row.
+// Reads one row on one connection. Throws as Rows does.
+class RowReader {
+ public:
+  explicit RowReader(Connection& connection);
+  // The one of the candidates that has the key.
+  std::optional<Row> read(std::span<const std::int64_t> candidates, std::string_view key);
+
+ private:
+  const std::string& path_;
+  Statement read_;
+};
+
+// The statements of the writer's connection. Each method throws SqlError, or Exception(corrupt) for a malformed row.
 class Rows {
  public:
-  explicit Rows(Connection& connection);
+  Rows(Connection& connection, RecentKeys& recent, std::size_t most_recent);
+
+  // To be told of each transaction in which keys are looked for.
+  [[nodiscard]] KeyIndexer& keys() noexcept { return keys_; }
 
   // Gives back the row with its key if there is one, otherwise adds it.
   std::optional<Row> insert(const Record& record, const Encoded& encoded, std::int64_t& id);
@@ -74,17 +91,15 @@ class Rows {
  private:
   bool update(Statement& statement, const Record& record, const Encoded& encoded, const Seen& seen, std::int64_t id);
   void bind_reserve(Statement& statement, const Record& record);
-  // The id of the row with this key, owner and revision; 0 if there is none.
-  std::int64_t match(std::string_view key, std::int64_t key_hash, const Seen& seen);
 
   Connection& connection_;
+  KeyIndexer keys_;
+  RowReader reader_;
   std::size_t reserve_ = 96;  // Bytes that results have lately needed.
   Statement insert_;
   Statement finish_;  // Leaves sweep_at_ms, and so its index, alone.
   Statement replace_;
   Statement remove_;
-  Statement find_;
-  Statement match_;
   Statement sweep_look_;
   Statement sweep_remove_;
   Statement sweep_later_;

@@ -113,7 +113,31 @@ SELECT id,
 FROM records;
 )sql";
 
-constexpr std::array<Migration, 2> versions{{{version_1}, {version_2}}};
+// Version 3: a table of our own in the place of the index on the hash of the key, with an entry for each row up to
+// indexed_to; those of later rows are in memory (key_index.hpp). Deleting a row, by whomever, deletes its entry and is
+// noted in last_deleted, the highest id that was ever deleted.
+//
+// The column gets another name so that a program of version 2 that has the file open just now cannot go on: it would
+// give ids a second time.
+constexpr const char* version_3 = R"sql(
+CREATE TABLE key_index (
+  hash INTEGER NOT NULL,
+  id   INTEGER NOT NULL,
+  PRIMARY KEY (hash, id)
+) WITHOUT ROWID;
+INSERT INTO key_index SELECT key_hash, id FROM records INDEXED BY records_by_key_hash ORDER BY key_hash, id;
+DROP INDEX records_by_key_hash;
+ALTER TABLE records RENAME COLUMN key_hash TO hash;
+INSERT INTO once_meta (name, value)
+  SELECT name, newest FROM (SELECT coalesce(max(id), 0) AS newest FROM records),
+                           (SELECT 'indexed_to' AS name UNION ALL SELECT 'last_deleted');
+CREATE TRIGGER records_deleted AFTER DELETE ON records BEGIN
+  DELETE FROM key_index WHERE hash = old.hash AND id = old.id;
+  UPDATE once_meta SET value = old.id WHERE name = 'last_deleted' AND value < old.id;
+END;
+)sql";
+
+constexpr std::array<Migration, 3> versions{{{version_1}, {version_2}, {version_3}}};
 
 std::string meta_text(Connection& connection, std::string_view name) {
   Statement statement(connection, "SELECT value FROM once_meta WHERE name = ?");

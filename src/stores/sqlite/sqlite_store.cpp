@@ -45,6 +45,8 @@ constexpr std::size_t list_scan = 50'000;            // Rows that list looks at 
 constexpr std::size_t max_page_bytes = max_bytes;    // Of records on one page of list.
 constexpr std::size_t kept_readers = 16;             // Connections for reading that are kept open.
 constexpr std::size_t leave_log_bytes = 512 * 1024;  // A log up to this size is left to the next opener on close.
+constexpr std::size_t leave_keys = 64;               // So many are left unindexed on close.
+constexpr std::size_t most_unknown_keys = 256;       // Of other processes, that a read looks through each time.
 constexpr Millis note_time_every{10'000};
 
 std::uint64_t size_of(const std::string& path) noexcept {
@@ -78,18 +80,24 @@ using Group = std::vector<Pointer>;
 struct Reading {
   Reading(const std::string& path, const std::string& vfs, Millis busy_timeout)
       : connection(path, vfs, busy_timeout),
-        find(connection, "SELECT " + std::string(row_columns) + " FROM records WHERE key_hash = ?1 AND key = ?2") {
+        keys(connection),
+        row(connection),
+        begin(connection, "BEGIN"),
+        end(connection, "COMMIT") {
     connection.run("PRAGMA cache_size = -2048; PRAGMA query_only = ON");
   }
   Connection connection;
-  Statement find;
+  KeyIndex keys;
+  RowReader row;
+  Statement begin;
+  Statement end;
 };
 
 // The writer's connection, with its statements.
 struct Writing {
   Writing(const std::string& path, const std::string& vfs, Millis busy_timeout) : connection(path, vfs, busy_timeout) {}
-  void prepare() {
-    rows.emplace(connection);
+  void prepare(RecentKeys& recent, std::size_t most_recent) {
+    rows.emplace(connection, recent, most_recent);
     begin.emplace(connection, "BEGIN IMMEDIATE");
     commit.emplace(connection, "COMMIT");
   }
@@ -112,6 +120,7 @@ void check(const SqliteOptions& options) {
   if (options.cache_bytes < (std::size_t{1} << 20U) || options.cache_bytes > (std::size_t{1} << 32U)) {
     refuse("cache_bytes must be 1 MiB to 4 GiB");
   }
+  if (options.recent_keys < 1 || options.recent_keys > 1'000'000) refuse("recent_keys must be 1 to 1000000");
   if (!options.clock) refuse("there is no clock");
 }
 
@@ -178,9 +187,10 @@ class SqliteStore final : public Store {
       migrate(writing_->connection);
       hash_key_ = read_hash_key(writing_->connection);
       clock_ = settle_clock(writing_->connection, *options_.clock, boot_id);
-      writing_->prepare();
+      writing_->prepare(recent_keys_, options_.recent_keys);
       log_ = Identity::of(options_.path + "-wal");
       index_ = Identity::of(options_.path + "-shm");
+      if (is_behind()) index_all_keys();
     }
     writer_ = std::thread([this] {
       write_until_stopped();
@@ -306,13 +316,21 @@ class SqliteStore final : public Store {
     while (integrity.step()) {
       if (integrity.bytes(0) != "ok") problems.emplace_back(integrity.bytes(0));
     }
-    Statement every_row(reading.connection, "SELECT " + std::string(row_columns) + ", key_hash FROM records");
+    const std::int64_t indexed_to = reading.keys.ends().indexed_to;
+    Statement every_row(reading.connection, "SELECT " + std::string(row_columns) +
+                                                ", hash, EXISTS (SELECT 1 FROM key_index WHERE key_index.hash = "
+                                                "records.hash AND key_index.id = records.id) FROM records");
     while (every_row.step()) {
       try {
         const Row row = read_row(every_row, options_.path);
         if (every_row.integer(last_column + 1) != hash_of(hash_key_, row.record.key)) {
           problems.push_back("the row " + std::to_string(row.id) +
-                             " has a wrong key_hash: the store cannot find it. Was its key changed by hand?");
+                             " has a wrong hash: the store cannot find it. Was its key changed by hand?");
+        }
+        if (row.id <= indexed_to && every_row.integer(last_column + 2) == 0) {
+          problems.push_back("the row " + std::to_string(row.id) +
+                             " is not in key_index: the store cannot find it. To have the index made anew, stop the "
+                             "programs and UPDATE once_meta SET value = 0 WHERE name = 'indexed_to'");
         }
       } catch (const Exception& error) {
         problems.emplace_back(error.what());
@@ -417,6 +435,7 @@ class SqliteStore final : public Store {
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
     Reading* operator->() noexcept { return reading_.get(); }
+    Reading& operator*() noexcept { return *reading_; }
 
    private:
     const SqliteStore& store_;
@@ -426,21 +445,35 @@ class SqliteStore final : public Store {
 
   Answer read(const std::string& key) const {
     check_identity();
+    const std::int64_t hash = hash_of(hash_key_, key);
     Reader reader(*this);
-    const Resetting resetting(reader->find);
-    reader->find.bind(1, hash_of(hash_key_, key));
-    if (is_clean_text(key)) {
-      reader->find.bind_text(2, key);
-    } else {
-      reader->find.bind_blob(2, key);
-    }
+    // Before the transaction: see RecentKeys::find. If this throws, the connection is not used again.
+    RecentKeys::Found found = recent_keys_.find(hash);
+    reader->begin.step();
+    reader->begin.reset();
+    reader->keys.find(hash, found.ids);
+    std::optional<Row> row = reader->row.read(found.ids, key);
+    if (!row && reader->keys.newest() > found.covered) row = look_beyond(*reader, key, hash, found.covered);
+    reader->end.step();
+    reader->end.reset();
     Answer answer = Answer::ok();
-    if (reader->find.step()) {
-      Row row = read_row(reader->find, options_.path);
-      answer.place = Place::of(row.id, row.record).hint();
-      answer.record = share(std::move(row.record));
+    if (row) {
+      answer.place = Place::of(row->id, row->record).hint();
+      answer.record = share(std::move(row->record));
     }
     return answer;
+  }
+
+  // Looks through the rows that other processes have written of late. If they are many the writer shall learn them.
+  std::optional<Row> look_beyond(Reading& reading, const std::string& key, std::int64_t hash,
+                                 std::int64_t covered) const {
+    const std::vector<KeyEntry> entries = reading.keys.entries_after(std::max(covered, reading.keys.ends().indexed_to));
+    if (entries.size() > most_unknown_keys && !missing_keys_.exchange(true)) queue_.nudge();
+    std::vector<std::int64_t> ids;
+    for (const KeyEntry& entry : entries) {
+      if (entry.hash == hash) ids.push_back(entry.id);
+    }
+    return reading.row.read(ids, key);
   }
 
   // Where a page begins: "<sweep_at_ms>.<id>", the row that the page before has ended with. In the order of insertion
@@ -519,11 +552,11 @@ class SqliteStore final : public Store {
     for (;;) {
       if (backlog_.empty() && sweeps_.empty()) queue_.wait();
       take();
-      if (backlog_.empty() && sweeps_.empty()) {
-        if (stopping_.load()) return;
-        continue;
+      if (!backlog_.empty() || !sweeps_.empty() || missing_keys_.load()) {
+        work();
+      } else if (stopping_.load()) {
+        return;
       }
-      if (!backlog_.empty() || !sweeps_.empty()) work();
     }
   }
 
@@ -538,12 +571,13 @@ class SqliteStore final : public Store {
   // One group and one slice of a sweep, if there are any.
   void work() {
     Group group;
+    const bool missing_keys = missing_keys_.exchange(false);
     try {
       Locked locked(*this);
       take();  // What came while we waited for our turn.
       fill(group);
       make_ready();
-      if (!group.empty()) write_group(group);
+      if (!group.empty() || missing_keys) write_group(group);
       if (group.empty() || checkpoint_due()) {
         finish(group);
         sweep_slice_once();
@@ -582,7 +616,7 @@ class SqliteStore final : public Store {
     if (!writing_) {
       open_writer();
       migrate(writing_->connection);
-      writing_->prepare();
+      writing_->prepare(recent_keys_, options_.recent_keys);
       log_ = Identity::of(options_.path + "-wal");
       index_ = Identity::of(options_.path + "-shm");
     }
@@ -625,6 +659,35 @@ class SqliteStore final : public Store {
     writing_ = std::move(opened);
   }
 
+  bool is_behind() {
+    try {
+      return writing_->rows->keys().is_behind();
+    } catch (const SqlError& error) {
+      if (error.primary() != SQLITE_CORRUPT) throw;
+      return false;  // The newest rows cannot be read. Others can.
+    }
+  }
+
+  // Writes the entries of keys that this or other programs have gathered in memory. Inside the lock. If that fails for
+  // want of room, or as the newest rows cannot be read, it is left to the writes to say so.
+  void index_all_keys() {
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      try {
+        writing_->begin->step();
+        writing_->begin->reset();
+        writing_->rows->keys().move_all();
+        writing_->commit->step();
+        writing_->commit->reset();
+        return;
+      } catch (const SqlError& error) {
+        undo(error, false);
+        if (error.primary() == SQLITE_CORRUPT) return;
+        if (error.primary() != SQLITE_FULL) throw;
+        if (!made_room(error.primary())) return;
+      }
+    }
+  }
+
   // Leaves an answer in each operation.
   void write_group(Group& group) {
     std::optional<Lost> lost = try_group(group);
@@ -653,6 +716,8 @@ class SqliteStore final : public Store {
     try {
       writing_->begin->step();
       writing_->begin->reset();
+      KeyIndexer& keys = writing_->rows->keys();
+      keys.begin();
       const int before = sqlite3_total_changes(writing_->connection.raw());
       for (const Pointer& operation : group) {
         try {
@@ -666,9 +731,11 @@ class SqliteStore final : public Store {
       }
       // A group of refusals writes nothing, so its commit costs no sync: a replay in a fresh process is but a read.
       if (sqlite3_total_changes(writing_->connection.raw()) != before) note_time_if_due();
+      keys.move_some();
       committing = true;
       writing_->commit->step();
       writing_->commit->reset();
+      keys.committed();
       const auto now = time();
       for (const Pointer& operation : group) operation->answer.time = now;
       return std::nullopt;
@@ -697,7 +764,11 @@ class SqliteStore final : public Store {
       case SQLITE_FULL:  // The frame that commits is the last one of the log: it was not written whole.
       case SQLITE_READONLY:
       case SQLITE_NOMEM:
-        if (!undone) writing_.reset();
+        if (undone) {
+          writing_->rows->keys().rolled_back();
+        } else {
+          writing_.reset();
+        }
         return false;
       default:
         writing_.reset();                                         // A fresh connection may do better.
@@ -839,12 +910,16 @@ class SqliteStore final : public Store {
     return whole;
   }
 
-  // On close: a long log is copied and cut off, so that the next opener need not read it. Nothing depends on it.
+  // On close: many keys are indexed, a long log is copied and cut off, so that the next opener need not read them.
+  // Nothing depends on it.
   void finish_file() {
     const Answer answer = answered([&] {
-      if (!writing_ || size_of(options_.path + "-wal") <= leave_log_bytes) return Answer::ok();
+      const bool many_keys = writing_ && writing_->rows->keys().has_gathered(leave_keys);
+      if (!writing_ || (!many_keys && size_of(options_.path + "-wal") <= leave_log_bytes)) return Answer::ok();
       const Locked locked(*this);
       make_ready();
+      if (many_keys) index_all_keys();
+      if (!writing_ || size_of(options_.path + "-wal") <= leave_log_bytes) return Answer::ok();
       sqlite3_busy_timeout(writing_->connection.raw(), 0);  // Not for the sake of a reader.
       sqlite3_wal_checkpoint_v2(writing_->connection.raw(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
       return Answer::ok();
@@ -871,7 +946,9 @@ class SqliteStore final : public Store {
   mutable std::mutex readers_mutex_;
   mutable std::vector<std::unique_ptr<Reading>> readers_;
 
-  GroupQueue<Operation> queue_;
+  RecentKeys recent_keys_;
+  mutable std::atomic<bool> missing_keys_{false};  // The writer shall learn what other processes have written.
+  mutable GroupQueue<Operation> queue_;
   std::atomic<bool> stopping_{false};
 
   // The writer's own.

@@ -1,0 +1,216 @@
+#include "stores/sqlite/key_index.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace once::stores::sqlite {
+
+// --- RecentKeys ---
+
+RecentKeys::Found RecentKeys::find(std::int64_t hash) const {
+  Found found;
+  const std::lock_guard lock(mutex_);
+  found.covered = covered_;
+  for (const Entries* entries : {&newer_, &apart_}) {
+    const auto [begin, end] = entries->equal_range(hash);
+    for (auto at = begin; at != end; ++at) found.ids.push_back(at->second);
+  }
+  return found;
+}
+
+void RecentKeys::add(const KeyEntry& entry) {
+  const std::lock_guard lock(mutex_);
+  newer_.emplace(entry.hash, entry.id);
+}
+
+void RecentKeys::cover(std::int64_t id) {
+  const std::lock_guard lock(mutex_);
+  covered_ = id;
+}
+
+void RecentKeys::extend(std::span<const KeyEntry> entries, std::int64_t covered) {
+  const std::lock_guard lock(mutex_);
+  for (const KeyEntry& entry : entries) newer_.emplace(entry.hash, entry.id);
+  covered_ = covered;
+}
+
+void RecentKeys::assign(std::span<const KeyEntry> entries, std::int64_t covered) {
+  Entries before;
+  Entries apart_before;  // Freed without the lock.
+  const std::lock_guard lock(mutex_);
+  before.swap(newer_);
+  apart_before.swap(apart_);
+  for (const KeyEntry& entry : entries) newer_.emplace(entry.hash, entry.id);
+  covered_ = covered;
+}
+
+void RecentKeys::drop_to(std::int64_t id) {
+  const std::lock_guard lock(mutex_);
+  newer_.merge(apart_);
+  std::erase_if(newer_, [&](const auto& entry) { return entry.second <= id; });
+}
+
+std::vector<KeyEntry> RecentKeys::set_apart() {
+  {
+    const std::lock_guard lock(mutex_);
+    apart_.swap(newer_);  // It was empty: one move at a time.
+    newer_.reserve(apart_.size() * 2);
+  }
+  std::vector<KeyEntry> all;
+  all.reserve(apart_.size());
+  for (const auto& [hash, id] : apart_) all.push_back({hash, id});
+  std::ranges::sort(all, {}, &KeyEntry::hash);
+  return all;
+}
+
+void RecentKeys::drop_apart() {
+  Entries before;  // Freed without the lock.
+  const std::lock_guard lock(mutex_);
+  before.swap(apart_);
+}
+
+// --- KeyIndex ---
+
+KeyIndex::KeyIndex(Connection& connection)
+    : ends_(connection,
+            "SELECT (SELECT max(id) FROM records), (SELECT value FROM once_meta WHERE name = 'last_deleted'), "
+            "(SELECT value FROM once_meta WHERE name = 'indexed_to')"),
+      newest_(connection, "SELECT max(id) FROM records"),
+      after_(connection, "SELECT hash, id FROM records WHERE id > ?1"),
+      find_(connection, "SELECT id FROM key_index WHERE hash = ?1") {}
+
+KeyIndex::Ends KeyIndex::ends() {
+  const Resetting resetting(ends_);
+  ends_.step();
+  return {.newest = ends_.integer(0), .last_deleted = ends_.integer(1), .indexed_to = ends_.integer(2)};  // NULL is 0.
+}
+
+std::int64_t KeyIndex::newest() {
+  const Resetting resetting(newest_);
+  newest_.step();
+  return newest_.integer(0);
+}
+
+std::vector<KeyEntry> KeyIndex::entries_after(std::int64_t id) {
+  const Resetting resetting(after_);
+  after_.bind(1, id);
+  std::vector<KeyEntry> entries;
+  while (after_.step()) entries.push_back({.hash = after_.integer(0), .id = after_.integer(1)});
+  return entries;
+}
+
+void KeyIndex::find(std::int64_t hash, std::vector<std::int64_t>& ids) {
+  const Resetting resetting(find_);
+  find_.bind(1, hash);
+  while (find_.step()) ids.push_back(find_.integer(0));
+}
+
+// --- KeyIndexer ---
+
+KeyIndexer::KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t most)
+    : index_(connection),
+      recent_(recent),
+      most_(most),
+      // What other processes have moved is there already.
+      move_(connection, "INSERT OR IGNORE INTO key_index (hash, id) VALUES (?1, ?2)"),
+      move_if_there_(connection,
+                     "INSERT OR IGNORE INTO key_index (hash, id) SELECT hash, id FROM records WHERE id = ?2"),
+      move_all_(connection,
+                "INSERT OR IGNORE INTO key_index (hash, id) SELECT hash, id FROM records WHERE id > ?1 ORDER BY hash"),
+      set_indexed_to_(connection, "INSERT OR REPLACE INTO once_meta (name, value) VALUES ('indexed_to', ?1)") {}
+
+void KeyIndexer::begin() {
+  const KeyIndex::Ends ends = index_.ends();
+  const std::int64_t last = ends.last();
+  next_id_ = last + 1;
+  added_ = 0;
+  if (knows_ && ends.indexed_to > indexed_to_) {  // Another process has moved them.
+    recent_.drop_to(ends.indexed_to);
+    moving_.clear();
+  }
+  if (!knows_ || ends.indexed_to < indexed_to_) {
+    recent_.assign(index_.entries_after(ends.indexed_to), last);
+    moving_.clear();
+  } else if (last > recent_.covered()) {
+    recent_.extend(index_.entries_after(std::max(recent_.covered(), ends.indexed_to)), last);
+  }
+  indexed_to_ = ends.indexed_to;
+  knows_ = true;
+}
+
+std::vector<std::int64_t> KeyIndexer::find(std::int64_t hash) {
+  std::vector<std::int64_t> ids = recent_.find(hash).ids;
+  index_.find(hash, ids);
+  return ids;
+}
+
+void KeyIndexer::added(const KeyEntry& entry) {
+  recent_.add(entry);
+  next_id_ = entry.id + 1;
+  ++added_;
+  ++all_added_;
+}
+
+void KeyIndexer::move_some() {
+  if (added_ == 0) return;
+  if (moving_.empty()) {
+    if (recent_.size() < most_) return;
+    moving_ = recent_.set_apart();
+    moved_ = due_ = 0;
+    moving_to_ = next_id_ - 1;
+  }
+  // Faster than they come, so that one lot is done before the next is there; some at a time, as neighbours share a
+  // page.
+  constexpr std::size_t for_each_added = 2;
+  constexpr std::size_t at_least = 256;
+  due_ += for_each_added * added_;
+  if (due_ < std::min(at_least, moving_.size() - moved_)) return;
+  const std::size_t end = std::min(moving_.size(), moved_ + std::exchange(due_, 0));
+  const std::int64_t last_deleted = index_.ends().last_deleted;
+  for (; moved_ < end; ++moved_) {
+    const KeyEntry& entry = moving_[moved_];
+    // To ask for the row costs a page at a random place.
+    Statement& statement = entry.id > last_deleted ? move_ : move_if_there_;
+    const Resetting resetting(statement);
+    statement.bind(1, entry.hash);
+    statement.bind(2, entry.id);
+    statement.step();
+  }
+  if (moved_ == moving_.size()) set_indexed_to(moving_to_);
+}
+
+void KeyIndexer::committed() {
+  if (added_ == 0) return;
+  recent_.cover(next_id_ - 1);
+  if (moving_.empty() || moved_ < moving_.size()) return;
+  recent_.drop_apart();
+  moving_.clear();
+  indexed_to_ = moving_to_;
+}
+
+void KeyIndexer::rolled_back() { knows_ = false; }
+
+bool KeyIndexer::is_behind() {
+  const KeyIndex::Ends ends = index_.ends();
+  return ends.newest - ends.indexed_to > static_cast<std::int64_t>(2 * most_);
+}
+
+bool KeyIndexer::has_gathered(std::size_t entries) const noexcept {
+  return std::min(all_added_, recent_.size()) > entries;
+}
+
+void KeyIndexer::move_all() {
+  const KeyIndex::Ends ends = index_.ends();
+  const Resetting resetting(move_all_);
+  move_all_.bind(1, ends.indexed_to);
+  move_all_.step();
+  set_indexed_to(ends.last());
+}
+
+void KeyIndexer::set_indexed_to(std::int64_t id) {
+  const Resetting resetting(set_indexed_to_);
+  set_indexed_to_.bind(1, id);
+  set_indexed_to_.step();
+}
+
+}  // namespace once::stores::sqlite

@@ -1,0 +1,124 @@
+// How a key finds its row. The table key_index has an entry, hash and row id, for each row up to the one that once_meta
+// calls indexed_to. Entries of the rows after that one are in memory only, and are read again from the rows when they
+// are not: so a claim does not change a page of the index, at a random place, for itself alone. They are moved to the
+// table some thousand at a time in the order of their hashes, so that those of a page come together.
+//
+// Ids grow and are never used again, even when the newest row is deleted (once_meta's last_deleted): an entry whose row
+// is gone leads nowhere, and whoever has seen all rows up to one need only look beyond it. An entry names a candidate;
+// its key is compared in the row.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "stores/sqlite/connection.hpp"
+
+namespace once::stores::sqlite {
+
+struct KeyEntry {
+  std::int64_t hash = 0;
+  std::int64_t id = 0;
+};
+
+// The entries in memory, for all connections of a store. Changed by the writer's thread only.
+class RecentKeys {
+ public:
+  struct Found {
+    std::vector<std::int64_t> ids;
+    std::int64_t covered = 0;  // Of the rows up to this one. Those that the table has may be missing.
+  };
+  // From any thread. Good for a transaction that begins afterwards: what is no longer here is in its table.
+  [[nodiscard]] Found find(std::int64_t hash) const;
+
+  // From the writer's thread.
+  [[nodiscard]] std::int64_t covered() const noexcept { return covered_; }
+  [[nodiscard]] std::size_t size() const noexcept { return newer_.size() + apart_.size(); }
+  void add(const KeyEntry& entry);  // Of a row that is not committed yet: covers nothing.
+  void cover(std::int64_t id);
+  void extend(std::span<const KeyEntry> entries, std::int64_t covered);
+  void assign(std::span<const KeyEntry> entries, std::int64_t covered);
+  void drop_to(std::int64_t id);  // The table has them. Nothing is set apart any more.
+  // All that is here, by hash, for the table. It is still found.
+  [[nodiscard]] std::vector<KeyEntry> set_apart();
+  void drop_apart();  // The table's entries are committed.
+
+ private:
+  using Entries = std::unordered_multimap<std::int64_t, std::int64_t>;
+
+  mutable std::mutex mutex_;  // Held to change them, and to read them elsewhere.
+  Entries newer_;
+  Entries apart_;
+  std::int64_t covered_ = 0;
+};
+
+// What one connection needs for looking. Inside a transaction, so that all calls see the same. Throws SqlError.
+class KeyIndex {
+ public:
+  explicit KeyIndex(Connection& connection);
+
+  struct Ends {
+    std::int64_t newest = 0;        // The highest id there is; 0 without rows.
+    std::int64_t last_deleted = 0;  // The highest id that was ever deleted.
+    std::int64_t indexed_to = 0;    // Somebody has taken it away: 0, and all rows are read again.
+    [[nodiscard]] std::int64_t last() const noexcept { return std::max(newest, last_deleted); }
+  };
+  Ends ends();
+  std::int64_t newest();
+  std::vector<KeyEntry> entries_after(std::int64_t id);
+  // Appends the ids that the table has for the hash.
+  void find(std::int64_t hash, std::vector<std::int64_t>& ids);
+
+ private:
+  Statement ends_;
+  Statement newest_;
+  Statement after_;
+  Statement find_;
+};
+
+// The writer's part: what it calls in its transactions. Throws SqlError.
+class KeyIndexer {
+ public:
+  // `most`: the entries that gather in memory before they are moved.
+  KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t most);
+
+  void begin();  // First: learns what other processes have written.
+  [[nodiscard]] std::vector<std::int64_t> find(std::int64_t hash);
+  [[nodiscard]] std::int64_t next_id() const noexcept { return next_id_; }
+  void added(const KeyEntry& entry);  // The row with the next id is there.
+  void move_some();                   // Last: moves entries to the table, in proportion to what was added.
+  void committed();
+  void rolled_back();
+
+  // For a store that is opened: whether it has more rows that the table lacks than a living program leaves.
+  [[nodiscard]] bool is_behind();
+  // For a store that is closed: whether it is worth a sync to save the next one from reading so many rows.
+  [[nodiscard]] bool has_gathered(std::size_t entries) const noexcept;
+  void move_all();  // In a transaction of its own.
+
+ private:
+  void set_indexed_to(std::int64_t id);
+
+  KeyIndex index_;
+  RecentKeys& recent_;
+  const std::size_t most_;
+  bool knows_ = false;           // recent_ is right for indexed_to_.
+  std::int64_t indexed_to_ = 0;  // As committed.
+  std::int64_t next_id_ = 1;
+  std::size_t added_ = 0;         // In this transaction …
+  std::size_t all_added_ = 0;     // … and altogether.
+  std::vector<KeyEntry> moving_;  // What was set apart …
+  std::size_t moved_ = 0;         // … how many of these are written …
+  std::size_t due_ = 0;           // … are to be …
+  std::int64_t moving_to_ = 0;    // … and what indexed_to is once all are.
+  Statement move_;
+  Statement move_if_there_;
+  Statement move_all_;
+  Statement set_indexed_to_;
+};
+
+}  // namespace once::stores::sqlite

@@ -1,0 +1,324 @@
+// How the SQLite store finds keys: in memory, in its table, on the way from one to the other, and in what other
+// programs have written meanwhile.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <once/platform/blocking.hpp>
+#include <once/stores/sqlite.hpp>
+#include <once/testing/manual_time.hpp>
+#include <once/testing/records.hpp>
+
+#include "faulty_vfs.hpp"
+#include "scratch.hpp"
+
+namespace once::testing {
+namespace {
+
+using stores::make_sqlite_store;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class SqliteKeys : public ::testing::Test {
+ protected:
+  ~SqliteKeys() override { disk_faults().heal(); }
+
+  std::unique_ptr<Store> open(std::size_t recent_keys) const {
+    return make_sqlite_store({.path = scratch_.file(), .recent_keys = recent_keys, .vfs = faulty_vfs()});
+  }
+
+  static std::string key(int n) { return "k#" + std::to_string(n); }
+
+  static Answer::Status insert(Store& store, const std::string& key) {
+    const Answer answer = blocking::insert(store, plain_record(key));
+    EXPECT_NE(answer.status, Answer::Status::failed) << answer.error.message;
+    return answer.status;
+  }
+  static void put(Store& store, const std::string& key) { ASSERT_EQ(insert(store, key), Answer::Status::done) << key; }
+  static void put(Store& store, int from, int to) {
+    for (int n = from; n < to; ++n) put(store, key(n));
+  }
+  static void take_away(Store& store, const std::string& key) {
+    const Answer answer = blocking::remove(store, key, seen_of(plain_record(key)));
+    ASSERT_EQ(answer.status, Answer::Status::done) << key << ": " << answer.error.message;
+  }
+  // Each is read, and cannot be claimed again.
+  static void expect_there(Store& store, int from, int to) {
+    for (int n = from; n < to; ++n) {
+      ASSERT_TRUE(blocking::get(store, key(n)).record) << key(n);
+      ASSERT_EQ(insert(store, key(n)), Answer::Status::refused) << key(n);
+    }
+  }
+
+  [[nodiscard]] int number(const std::string& sql) const { return std::stoi(Shell(scratch_.file()).run(sql)); }
+  [[nodiscard]] int indexed() const { return number("SELECT count(*) FROM key_index"); }
+  [[nodiscard]] int leading_nowhere() const {
+    return number("SELECT count(*) FROM key_index WHERE id NOT IN (SELECT id FROM records)");
+  }
+
+  const Scratch scratch_;
+};
+
+TEST_F(SqliteKeys, AreFoundInMemoryOnTheWayAndInTheTable) {
+  const auto store = open(300);
+  for (int n = 0; n < 3000; n += 100) {
+    put(*store, n, n + 100);
+    expect_there(*store, std::max(0, n - 900), n + 100);
+  }
+  EXPECT_GE(indexed(), 2400);
+  EXPECT_LE(indexed(), 2700);  // Those that came last are not there for themselves alone.
+  expect_there(*store, 0, 3000);
+  EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
+}
+
+TEST_F(SqliteKeys, FewStayInMemoryOnly) {
+  const auto store = open(32'768);
+  put(*store, 0, 200);
+  EXPECT_EQ(indexed(), 0);
+  expect_there(*store, 0, 200);
+}
+
+// What a program had in memory when it was killed: here it is another's that still lives.
+TEST_F(SqliteKeys, AreFoundByWhoeverOpensTheFileLater) {
+  const auto gone = open(10'000);
+  put(*gone, 0, 600);
+  const auto few = open(10'000);
+  EXPECT_EQ(indexed(), 0);
+  expect_there(*few, 0, 600);
+  const auto many = open(200);  // More than a living program of this size would leave.
+  EXPECT_EQ(indexed(), 600);
+  expect_there(*many, 0, 600);
+  expect_there(*gone, 0, 600);
+  put(*gone, 600, 700);
+  expect_there(*many, 0, 700);
+}
+
+TEST_F(SqliteKeys, AreIndexedWhenTheirStoreIsClosed) {
+  { put(*open(1000), 0, 60); }
+  EXPECT_EQ(indexed(), 0);  // Not worth a sync.
+  { put(*open(1000), 60, 70); }
+  EXPECT_EQ(indexed(), 0);
+  { put(*open(1000), 70, 170); }
+  EXPECT_EQ(indexed(), 170);
+  expect_there(*open(1000), 0, 170);
+}
+
+TEST_F(SqliteKeys, OfOtherProgramsAreFoundAtOnce) {
+  const auto one = open(200);
+  const auto reader = open(200);
+  const auto writer = open(200);
+  for (int n = 0; n < 1500; n += 3) {
+    put(*one, n, n + 2);
+    put(*writer, key(n + 2));
+    ASSERT_TRUE(blocking::get(*reader, key(n)).record);
+    ASSERT_TRUE(blocking::get(*reader, key(n + 2)).record);
+    ASSERT_EQ(insert(*writer, key(n)), Answer::Status::refused);
+    ASSERT_EQ(insert(*one, key(n + 2)), Answer::Status::refused);
+  }
+  expect_there(*reader, 0, 1500);
+}
+
+// A program that only reads does not look through the same rows again and again: its writer learns them.
+TEST_F(SqliteKeys, AReaderFindsWhatIsFarBehind) {
+  const auto reader = open(32'768);
+  const auto writer = open(32'768);
+  for (int n = 0; n < 2000; n += 200) {
+    put(*writer, n, n + 200);
+    ASSERT_TRUE(blocking::get(*reader, key(0)).record);
+    ASSERT_TRUE(blocking::get(*reader, key(n)).record);
+    ASSERT_TRUE(blocking::get(*reader, key(n + 199)).record);
+    ASSERT_FALSE(blocking::get(*reader, key(n + 200)).record);
+  }
+  expect_there(*reader, 0, 2000);
+}
+
+// `other` has seen all ids up to the newest; if that were given to another key, it would not look at it.
+TEST_F(SqliteKeys, AnIdIsNeverUsedAgain) {
+  const auto other = open(100);
+  for (int n = 0; n < 300; n += 2) {
+    {
+      const auto store = open(100);
+      put(*store, key(n));
+      ASSERT_EQ(insert(*other, key(n)), Answer::Status::refused);
+      take_away(*store, key(n));
+    }
+    const auto store = open(100);
+    put(*store, key(n + 1));
+    ASSERT_EQ(insert(*other, key(n + 1)), Answer::Status::refused) << key(n + 1);
+    ASSERT_FALSE(blocking::get(*other, key(n)).record);
+  }
+  EXPECT_EQ(number("SELECT count(*) FROM records"), 150);
+  EXPECT_EQ(number("SELECT max(id) FROM records"), 300);
+}
+
+TEST_F(SqliteKeys, WhatIsDeletedLeavesNoEntry) {
+  const auto one = open(64);
+  const auto other = open(64);
+  for (int n = 0; n < 600; n += 20) {
+    put(*one, n, n + 20);
+    for (int gone = n; gone < n + 10; ++gone) take_away(gone % 2 == 0 ? *one : *other, key(gone));
+    Record expired = plain_record("expired#" + std::to_string(n));
+    expired.expires_at = manual_start;
+    ASSERT_EQ(blocking::insert(*one, expired).status, Answer::Status::done);
+    ASSERT_EQ(blocking::sweep(*other, manual_start + Millis{1}, 10).removed, 1U);
+  }
+  put(*one, 600, 900);  // So that all of them are moved.
+  EXPECT_GE(indexed(), 400);
+  EXPECT_EQ(leading_nowhere(), 0);
+  // By hand as well.
+  Shell(scratch_.file()).run("DELETE FROM records WHERE id % 3 = 0");
+  EXPECT_EQ(leading_nowhere(), 0);
+  EXPECT_THAT(stores::check_sqlite(*one), IsEmpty());
+}
+
+TEST_F(SqliteKeys, TakenAwayMayBeClaimedAgain) {
+  const auto one = open(10);
+  const auto other = open(1);
+  for (int n = 0; n < 200; ++n) {
+    put(n % 3 == 0 ? *other : *one, "same#1");
+    ASSERT_EQ(insert(n % 3 == 1 ? *other : *one, "same#1"), Answer::Status::refused);
+    put(*one, key(n));
+    take_away(n % 2 == 0 ? *one : *other, "same#1");
+    ASSERT_FALSE(blocking::get(*one, "same#1").record);
+    ASSERT_FALSE(blocking::get(*other, "same#1").record);
+  }
+  EXPECT_THAT(stores::check_sqlite(*one), IsEmpty());
+}
+
+// Several programs that keep different numbers of keys in memory, a disk that is full at times, and openers in between,
+// against a map.
+TEST_F(SqliteKeys, RandomOperationsDoWhatAMapDoes) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE(seed);
+    const Scratch scratch;
+    SeededRandom random(seed);
+    constexpr std::array<std::size_t, 4> recent{1, 5, 40, 1000};
+    const auto open_one = [&] {
+      return make_sqlite_store(
+          {.path = scratch.file(), .recent_keys = recent.at(random.below(recent.size())), .vfs = faulty_vfs()});
+    };
+    std::array<std::unique_ptr<Store>, 3> stores{open_one(), open_one(), open_one()};
+    std::map<std::string, Record> expected;
+    for (int step = 0; step < 1500; ++step) {
+      auto& store = stores.at(random.below(stores.size()));
+      if (random.below(60) == 0) {
+        store.reset();
+        store = open_one();
+      }
+      disk_faults().full = random.below(20) == 0;
+      const bool fresh = random.below(3) == 0;
+      const std::string key = "k#" + std::to_string(fresh ? 1000 + step : static_cast<int>(random.below(40)));
+      const auto known = expected.find(key);
+      const auto what = random.below(6);
+      Answer answer;
+      if (what < 3) {
+        answer = blocking::insert(*store, plain_record(key));
+        if (answer.status == Answer::Status::done) {
+          ASSERT_TRUE(known == expected.end()) << "claimed twice: " << key << " in step " << step;
+          expected[key] = plain_record(key);
+        }
+      } else if (known != expected.end() && what == 3) {
+        Record next = known->second;
+        next.revision += 1;
+        next.note = "step " + std::to_string(step);
+        answer = blocking::replace(*store, next, seen_of(known->second));
+        if (answer.status == Answer::Status::done) known->second = next;
+      } else if (known != expected.end() && what == 4) {
+        answer = blocking::remove(*store, key, seen_of(known->second));
+        if (answer.status == Answer::Status::done) expected.erase(known);
+      } else {
+        answer = blocking::get(*store, key);
+        ASSERT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+        ASSERT_EQ(answer.record != nullptr, known != expected.end()) << key << " in step " << step;
+        if (answer.record) {
+          ASSERT_EQ(*answer.record, known->second);
+        }
+        continue;
+      }
+      if (answer.status == Answer::Status::failed) {
+        ASSERT_TRUE(disk_faults().full) << answer.error.message;
+      } else if (answer.status == Answer::Status::refused) {
+        ASSERT_TRUE(what < 3 && known != expected.end()) << key << " in step " << step;
+      }
+    }
+    disk_faults().heal();
+    for (const auto& [key, record] : expected) {
+      for (const auto& store : stores) {
+        const Answer answer = blocking::get(*store, key);
+        ASSERT_TRUE(answer.record) << key;
+        ASSERT_EQ(*answer.record, record);
+      }
+    }
+    for (const auto& store : stores) EXPECT_EQ(insert(*store, "last#1") == Answer::Status::done, store == stores[0]);
+    EXPECT_THAT(stores::check_sqlite(*stores[0]), IsEmpty());
+    Shell shell(scratch.file());
+    EXPECT_EQ(shell.run("SELECT count(*) FROM key_index WHERE id NOT IN (SELECT id FROM records)"), "0");
+    EXPECT_EQ(shell.run("SELECT count(*) - count(DISTINCT key) FROM records"), "0");
+  }
+}
+
+// All threads of all programs want all keys.
+TEST_F(SqliteKeys, EachIsClaimedOnceHoweverManyWantIt) {
+  constexpr int keys = 600;
+  const std::array<std::unique_ptr<Store>, 3> stores{open(20), open(64), open(1000)};
+  std::vector<std::atomic<int>> claims(keys);
+  std::vector<std::thread> threads;
+  for (std::size_t thread = 0; thread < 6; ++thread) {
+    threads.emplace_back([&, thread] {
+      Store& store = *stores.at(thread % stores.size());
+      for (int n = 0; n < keys; ++n) {
+        const int at = (n + static_cast<int>(thread / 3) * 5) % keys;
+        const Answer answer = blocking::insert(store, plain_record(key(at)));
+        EXPECT_NE(answer.status, Answer::Status::failed) << answer.error.message;
+        if (answer.status == Answer::Status::done) ++claims.at(static_cast<std::size_t>(at));
+        EXPECT_TRUE(blocking::get(store, key(at)).record) << key(at);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int n = 0; n < keys; ++n) EXPECT_EQ(claims.at(static_cast<std::size_t>(n)), 1) << key(n);
+  EXPECT_EQ(number("SELECT count(*) FROM records"), keys);
+  EXPECT_THAT(stores::check_sqlite(*stores[0]), IsEmpty());
+}
+
+TEST_F(SqliteKeys, AFullDiskDoesNotKeepAStoreFromOpening) {
+  const auto gone = open(10'000);
+  put(*gone, 0, 600);
+  disk_faults().full = true;
+  const auto store = open(100);
+  EXPECT_EQ(indexed(), 0);
+  for (int n = 0; n < 600; ++n) ASSERT_TRUE(blocking::get(*store, key(n)).record) << key(n);
+  disk_faults().heal();
+  expect_there(*store, 0, 600);
+  put(*store, 600, 1000);
+  EXPECT_GE(indexed(), 600);
+}
+
+TEST_F(SqliteKeys, ARowThatTheTableHasLostIsReportedAndTheTableCanBeMadeAnew) {
+  {
+    const auto store = open(1);
+    put(*store, 0, 300);
+    Shell(scratch_.file()).run("DELETE FROM key_index WHERE id % 100 = 0");
+    const auto problems = stores::check_sqlite(*store);
+    ASSERT_EQ(problems.size(), 3U);
+    EXPECT_THAT(problems[0], HasSubstr("the row 100 is not in key_index"));
+    EXPECT_THAT(problems[0], HasSubstr("UPDATE once_meta SET value = 0 WHERE name = 'indexed_to'"));
+  }
+  Shell(scratch_.file()).run("UPDATE once_meta SET value = 0 WHERE name = 'indexed_to'");
+  const auto store = open(100);
+  EXPECT_EQ(indexed(), 300);
+  EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
+  expect_there(*store, 0, 300);
+}
+
+}  // namespace
+}  // namespace once::testing
