@@ -79,7 +79,7 @@ SqlError Connection::error(int code) const {
       return {ErrorKind::corrupt,
               where + "damaged: " + detail +
                   ". Stop the programs that use it, then restore a backup or try the sqlite3 "
-                  "shell's .recover",
+                  "shell's .recover, and have the keys of what it makes indexed anew (docs/stores/sqlite.md)",
               code};
     default:
       return {ErrorKind::corrupt,

@@ -1,6 +1,7 @@
 #include "stores/sqlite/key_index.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace once::stores::sqlite {
@@ -23,9 +24,13 @@ void RecentKeys::add(const KeyEntry& entry) {
   newer_.emplace(entry.hash, entry.id);
 }
 
-void RecentKeys::cover(std::int64_t id) {
+void RecentKeys::take_back(std::span<const KeyEntry> added) {
   const std::lock_guard lock(mutex_);
-  covered_ = id;
+  for (const KeyEntry& entry : added) {
+    const auto [begin, end] = newer_.equal_range(entry.hash);
+    const auto at = std::find_if(begin, end, [&](const auto& known) { return known.second == entry.id; });
+    if (at != end) newer_.erase(at);
+  }
 }
 
 void RecentKeys::extend(std::span<const KeyEntry> entries, std::int64_t covered) {
@@ -75,7 +80,6 @@ KeyIndex::KeyIndex(Connection& connection)
     : ends_(connection,
             "SELECT (SELECT max(id) FROM records), (SELECT value FROM once_meta WHERE name = 'last_deleted'), "
             "(SELECT value FROM once_meta WHERE name = 'indexed_to')"),
-      newest_(connection, "SELECT max(id) FROM records"),
       after_(connection, "SELECT hash, id FROM records WHERE id > ?1"),
       find_(connection, "SELECT id FROM key_index WHERE hash = ?1") {}
 
@@ -83,12 +87,6 @@ KeyIndex::Ends KeyIndex::ends() {
   const Resetting resetting(ends_);
   ends_.step();
   return {.newest = ends_.integer(0), .last_deleted = ends_.integer(1), .indexed_to = ends_.integer(2)};  // NULL is 0.
-}
-
-std::int64_t KeyIndex::newest() {
-  const Resetting resetting(newest_);
-  newest_.step();
-  return newest_.integer(0);
 }
 
 std::vector<KeyEntry> KeyIndex::entries_after(std::int64_t id) {
@@ -115,27 +113,39 @@ KeyIndexer::KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t m
       move_(connection, "INSERT OR IGNORE INTO key_index (hash, id) VALUES (?1, ?2)"),
       move_if_there_(connection,
                      "INSERT OR IGNORE INTO key_index (hash, id) SELECT hash, id FROM records WHERE id = ?2"),
-      move_all_(connection,
-                "INSERT OR IGNORE INTO key_index (hash, id) SELECT hash, id FROM records WHERE id > ?1 ORDER BY hash"),
+      index_rows_(connection,
+                  "INSERT OR IGNORE INTO key_index (hash, id) "
+                  "SELECT hash, id FROM records WHERE id > ?1 AND id <= ?2 ORDER BY hash"),
       set_indexed_to_(connection, "INSERT OR REPLACE INTO once_meta (name, value) VALUES ('indexed_to', ?1)") {}
 
 void KeyIndexer::begin() {
   const KeyIndex::Ends ends = index_.ends();
   const std::int64_t last = ends.last();
+  if (last == std::numeric_limits<std::int64_t>::max()) {
+    throw SqlError(ErrorKind::corrupt,
+                   "sqlite store: a row was given the highest id there is: no other can come after it", SQLITE_CORRUPT);
+  }
   next_id_ = last + 1;
-  added_ = 0;
-  if (knows_ && ends.indexed_to > indexed_to_) {  // Another process has moved them.
+  added_.clear();
+  if (is_current_ && ends.indexed_to > indexed_to_) {  // Another process has moved them.
     recent_.drop_to(ends.indexed_to);
     moving_.clear();
   }
-  if (!knows_ || ends.indexed_to < indexed_to_) {
+  // The other two: somebody has changed the file by hand, or put back an older one.
+  if (!is_current_ || ends.indexed_to < indexed_to_ || last < recent_.covered()) {
     recent_.assign(index_.entries_after(ends.indexed_to), last);
     moving_.clear();
   } else if (last > recent_.covered()) {
     recent_.extend(index_.entries_after(std::max(recent_.covered(), ends.indexed_to)), last);
   }
   indexed_to_ = ends.indexed_to;
-  knows_ = true;
+  is_current_ = true;
+  if (moving_.empty() && recent_.size() >= most_) {
+    moving_ = recent_.set_apart();
+    moving_to_ = counted_to_ = last;
+    moved_ = to_move_ = 0;
+  }
+  moved_now_ = moved_;
 }
 
 std::vector<std::int64_t> KeyIndexer::find(std::int64_t hash) {
@@ -145,30 +155,27 @@ std::vector<std::int64_t> KeyIndexer::find(std::int64_t hash) {
 }
 
 void KeyIndexer::added(const KeyEntry& entry) {
+  added_.push_back(entry);
   recent_.add(entry);
   next_id_ = entry.id + 1;
-  ++added_;
-  ++all_added_;
 }
 
 void KeyIndexer::move_some() {
-  if (added_ == 0) return;
-  if (moving_.empty()) {
-    if (recent_.size() < most_) return;
-    moving_ = recent_.set_apart();
-    moved_ = due_ = 0;
-    moving_to_ = next_id_ - 1;
-  }
-  // Faster than they come, so that one lot is done before the next is there; some at a time, as neighbours share a
-  // page.
-  constexpr std::size_t for_each_added = 2;
+  if (moving_.empty() || added_.empty()) return;
+  // Twice as fast as rows come, from all processes, so that this lot is in the table before the next is there; not a
+  // few at a time, as neighbours share a page, nor so many that others wait for it.
+  constexpr std::size_t for_each_row = 2;
   constexpr std::size_t at_least = 256;
-  due_ += for_each_added * added_;
-  if (due_ < std::min(at_least, moving_.size() - moved_)) return;
-  const std::size_t end = std::min(moving_.size(), moved_ + std::exchange(due_, 0));
+  constexpr std::size_t at_most = 1024;
+  to_move_ += for_each_row * static_cast<std::size_t>(next_id_ - 1 - counted_to_);
+  counted_to_ = next_id_ - 1;
+  const std::size_t left = moving_.size() - moved_;
+  if (to_move_ < std::min(at_least, left)) return;
+  const std::size_t now = std::min({to_move_, at_most, left});
+  to_move_ -= now;
   const std::int64_t last_deleted = index_.ends().last_deleted;
-  for (; moved_ < end; ++moved_) {
-    const KeyEntry& entry = moving_[moved_];
+  for (; moved_now_ < moved_ + now; ++moved_now_) {
+    const KeyEntry& entry = moving_[moved_now_];
     // To ask for the row costs a page at a random place.
     Statement& statement = entry.id > last_deleted ? move_ : move_if_there_;
     const Resetting resetting(statement);
@@ -176,35 +183,39 @@ void KeyIndexer::move_some() {
     statement.bind(2, entry.id);
     statement.step();
   }
-  if (moved_ == moving_.size()) set_indexed_to(moving_to_);
+  if (moved_now_ == moving_.size()) set_indexed_to(moving_to_);
 }
 
 void KeyIndexer::committed() {
-  if (added_ == 0) return;
-  recent_.cover(next_id_ - 1);
+  if (added_.empty()) return;
+  recent_.extend({}, next_id_ - 1);
+  all_added_ += added_.size();
+  moved_ = moved_now_;
   if (moving_.empty() || moved_ < moving_.size()) return;
   recent_.drop_apart();
   moving_.clear();
   indexed_to_ = moving_to_;
 }
 
-void KeyIndexer::rolled_back() { knows_ = false; }
-
-bool KeyIndexer::is_behind() {
-  const KeyIndex::Ends ends = index_.ends();
-  return ends.newest - ends.indexed_to > static_cast<std::int64_t>(2 * most_);
+void KeyIndexer::rolled_back() {
+  recent_.take_back(added_);
+  added_.clear();
 }
 
-bool KeyIndexer::has_gathered(std::size_t entries) const noexcept {
-  return std::min(all_added_, recent_.size()) > entries;
+std::size_t KeyIndexer::missing() {
+  const KeyIndex::Ends ends = index_.ends();
+  return static_cast<std::size_t>(std::max<std::int64_t>(ends.newest - ends.indexed_to, 0));
 }
 
-void KeyIndexer::move_all() {
+void KeyIndexer::index_rows() {
+  constexpr std::int64_t most_at_once = 1'000'000;  // They are sorted in memory.
   const KeyIndex::Ends ends = index_.ends();
-  const Resetting resetting(move_all_);
-  move_all_.bind(1, ends.indexed_to);
-  move_all_.step();
-  set_indexed_to(ends.last());
+  const std::int64_t to = std::min(ends.last(), ends.indexed_to + most_at_once);
+  const Resetting resetting(index_rows_);
+  index_rows_.bind(1, ends.indexed_to);
+  index_rows_.bind(2, to);
+  index_rows_.step();
+  set_indexed_to(to);
 }
 
 void KeyIndexer::set_indexed_to(std::int64_t id) {

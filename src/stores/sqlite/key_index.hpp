@@ -39,7 +39,7 @@ class RecentKeys {
   [[nodiscard]] std::int64_t covered() const noexcept { return covered_; }
   [[nodiscard]] std::size_t size() const noexcept { return newer_.size() + apart_.size(); }
   void add(const KeyEntry& entry);  // Of a row that is not committed yet: covers nothing.
-  void cover(std::int64_t id);
+  void take_back(std::span<const KeyEntry> added);
   void extend(std::span<const KeyEntry> entries, std::int64_t covered);
   void assign(std::span<const KeyEntry> entries, std::int64_t covered);
   void drop_to(std::int64_t id);  // The table has them. Nothing is set apart any more.
@@ -64,18 +64,16 @@ class KeyIndex {
   struct Ends {
     std::int64_t newest = 0;        // The highest id there is; 0 without rows.
     std::int64_t last_deleted = 0;  // The highest id that was ever deleted.
-    std::int64_t indexed_to = 0;    // Somebody has taken it away: 0, and all rows are read again.
+    std::int64_t indexed_to = 0;    // 0 as well if somebody deleted it: then all rows are read again.
     [[nodiscard]] std::int64_t last() const noexcept { return std::max(newest, last_deleted); }
   };
   Ends ends();
-  std::int64_t newest();
   std::vector<KeyEntry> entries_after(std::int64_t id);
   // Appends the ids that the table has for the hash.
   void find(std::int64_t hash, std::vector<std::int64_t>& ids);
 
  private:
   Statement ends_;
-  Statement newest_;
   Statement after_;
   Statement find_;
 };
@@ -90,15 +88,17 @@ class KeyIndexer {
   [[nodiscard]] std::vector<std::int64_t> find(std::int64_t hash);
   [[nodiscard]] std::int64_t next_id() const noexcept { return next_id_; }
   void added(const KeyEntry& entry);  // The row with the next id is there.
-  void move_some();                   // Last: moves entries to the table, in proportion to what was added.
+  void move_some();                   // Last: moves entries to the table, in proportion to the rows that came.
   void committed();
   void rolled_back();
 
-  // For a store that is opened: whether it has more rows that the table lacks than a living program leaves.
-  [[nodiscard]] bool is_behind();
-  // For a store that is closed: whether it is worth a sync to save the next one from reading so many rows.
-  [[nodiscard]] bool has_gathered(std::size_t entries) const noexcept;
-  void move_all();  // In a transaction of its own.
+  // For a store that is opened or closed: how many rows the table may lack, how many of these are known here, and how
+  // many this one has added.
+  [[nodiscard]] std::size_t missing();
+  [[nodiscard]] std::size_t known() const noexcept { return recent_.size(); }
+  [[nodiscard]] std::size_t all_added() const noexcept { return all_added_; }
+  // In a transaction of its own: writes the entries of up to a million rows that the table lacks.
+  void index_rows();
 
  private:
   void set_indexed_to(std::int64_t id);
@@ -106,18 +106,20 @@ class KeyIndexer {
   KeyIndex index_;
   RecentKeys& recent_;
   const std::size_t most_;
-  bool knows_ = false;           // recent_ is right for indexed_to_.
+  bool is_current_ = false;      // recent_ is right for indexed_to_.
   std::int64_t indexed_to_ = 0;  // As committed.
   std::int64_t next_id_ = 1;
-  std::size_t added_ = 0;         // In this transaction …
-  std::size_t all_added_ = 0;     // … and altogether.
-  std::vector<KeyEntry> moving_;  // What was set apart …
-  std::size_t moved_ = 0;         // … how many of these are written …
-  std::size_t due_ = 0;           // … are to be …
-  std::int64_t moving_to_ = 0;    // … and what indexed_to is once all are.
+  std::vector<KeyEntry> added_;   // In this transaction …
+  std::size_t all_added_ = 0;     // … and how many altogether.
+  std::vector<KeyEntry> moving_;  // What was set apart, all of it committed …
+  std::int64_t moving_to_ = 0;    // … indexed_to, once all are in the table …
+  std::size_t moved_ = 0;         // … how many are, as committed …
+  std::size_t moved_now_ = 0;     // … and with this transaction.
+  std::int64_t counted_to_ = 0;   // The last row that counts in …
+  std::size_t to_move_ = 0;       // … how many are to be moved.
   Statement move_;
   Statement move_if_there_;
-  Statement move_all_;
+  Statement index_rows_;
   Statement set_indexed_to_;
 };
 

@@ -14,9 +14,10 @@ namespace {
 
 // Version 1. Times are UTC milliseconds. NULL stands for what is empty, never or not yet.
 //
-// A claim adds a row at the end of the table and one entry at a random place of one small index, the one on the hash of
-// the key; the key itself is compared in the row. sweep_at_ms is never later than expires_at_ms and follows it
-// lazily: a completion that prolongs the expiry, as most do, leaves the index alone, and the sweep looks at both.
+// A claim adds a row at the end of the table and, until version 3, one entry at a random place of one small index, the
+// one on the hash of the key; the key itself is compared in the row. sweep_at_ms is never later than expires_at_ms and
+// follows it lazily: a completion that prolongs the expiry, as most do, leaves the index alone, and the sweep looks at
+// both.
 constexpr const char* version_1 = R"sql(
 CREATE TABLE records (
   id             INTEGER PRIMARY KEY, -- in the order of insertion
@@ -204,17 +205,18 @@ std::int64_t version_of(Connection& connection, std::span<const Migration> steps
   return version;
 }
 
-void migrate(Connection& connection, std::span<const Migration> steps) {
+std::int64_t migrate(Connection& connection, std::span<const Migration> steps) {
   const auto last = static_cast<std::int64_t>(steps.size());
-  if (version_of(connection, steps) == last) return;
+  if (version_of(connection, steps) == last) return last;
   Transaction transaction(connection);
-  for (std::int64_t version = version_of(connection, steps); version < last;
-       ++version) {  // Now nobody else changes it.
+  const std::int64_t first = version_of(connection, steps);  // Now nobody else changes it.
+  for (std::int64_t version = first; version < last; ++version) {
     connection.run(steps[static_cast<std::size_t>(version)].sql);
   }
   connection.run(("PRAGMA application_id = " + std::to_string(application_id)).c_str());
   connection.run(("PRAGMA user_version = " + std::to_string(last)).c_str());
   transaction.commit();
+  return first;
 }
 
 HashKey read_hash_key(Connection& connection) {

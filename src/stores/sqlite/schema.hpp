@@ -27,9 +27,9 @@ std::span<const Migration> migrations() noexcept;
 // program or of a later version.
 std::int64_t version_of(Connection& connection, std::span<const Migration> steps = migrations());
 
-// Brings the file to the last version in one transaction; nothing happens to a file that is there already. Throws
-// as version_of() does.
-void migrate(Connection& connection, std::span<const Migration> steps = migrations());
+// Brings the file to the last version in one transaction; nothing happens to a file that is there already. The version
+// it had. Throws as version_of() does.
+std::int64_t migrate(Connection& connection, std::span<const Migration> steps = migrations());
 
 // Random bytes of the file that its key hashes depend on, so that nobody who only chooses keys can make them collide.
 struct HashKey {

@@ -45,13 +45,23 @@ constexpr std::size_t list_scan = 50'000;            // Rows that list looks at 
 constexpr std::size_t max_page_bytes = max_bytes;    // Of records on one page of list.
 constexpr std::size_t kept_readers = 16;             // Connections for reading that are kept open.
 constexpr std::size_t leave_log_bytes = 512 * 1024;  // A log up to this size is left to the next opener on close.
-constexpr std::size_t leave_keys = 64;               // So many are left unindexed on close.
+constexpr std::size_t few_keys = 64;                 // To index fewer is not worth a sync …
+constexpr std::size_t many_keys = 1024;              // … and to index more takes some milliseconds.
+constexpr std::chrono::seconds quiet_time{1};        // Busy programs write more often.
 constexpr std::size_t most_unknown_keys = 256;       // Of other processes, that a read looks through each time.
 constexpr Millis note_time_every{10'000};
 
 std::uint64_t size_of(const std::string& path) noexcept {
   struct stat found {};
   return stat(path.c_str(), &found) == 0 ? static_cast<std::uint64_t>(found.st_size) : 0;
+}
+
+// Whether nobody has written to the file for a while, by the wall clock of both. Also if it is not there.
+bool is_quiet(const std::string& path) noexcept {
+  struct stat found {};
+  timespec now{};
+  if (stat(path.c_str(), &found) != 0 || clock_gettime(CLOCK_REALTIME, &now) != 0) return true;
+  return found.st_mtim.tv_sec + quiet_time.count() < now.tv_sec;
 }
 
 struct Operation {
@@ -183,14 +193,12 @@ class SqliteStore final : public Store {
     const std::string boot_id = options_.boot_id.empty() ? kernel_boot_id() : options_.boot_id;
     {
       const Locked locked(*this);
+      const bool quiet = is_quiet(options_.path + "-wal");
       open_writer();
-      migrate(writing_->connection);
       hash_key_ = read_hash_key(writing_->connection);
       clock_ = settle_clock(writing_->connection, *options_.clock, boot_id);
-      writing_->prepare(recent_keys_, options_.recent_keys);
-      log_ = Identity::of(options_.path + "-wal");
-      index_ = Identity::of(options_.path + "-shm");
-      if (is_behind()) index_all_keys();
+      // What a program that was killed had in memory. One that lives writes it before long, and better in its own time.
+      index_if_more_than(quiet ? few_keys : 2 * options_.recent_keys);
     }
     writer_ = std::thread([this] {
       write_until_stopped();
@@ -328,9 +336,11 @@ class SqliteStore final : public Store {
                              " has a wrong hash: the store cannot find it. Was its key changed by hand?");
         }
         if (row.id <= indexed_to && every_row.integer(last_column + 2) == 0) {
-          problems.push_back("the row " + std::to_string(row.id) +
-                             " is not in key_index: the store cannot find it. To have the index made anew, stop the "
-                             "programs and UPDATE once_meta SET value = 0 WHERE name = 'indexed_to'");
+          problems.push_back(
+              "the row " + std::to_string(row.id) +
+              " is not in key_index: the store cannot find it, and its key can be claimed again. To "
+              "have all keys indexed anew, stop the programs and DELETE FROM key_index; UPDATE once_meta "
+              "SET value = 0 WHERE name = 'indexed_to'");
         }
       } catch (const Exception& error) {
         problems.emplace_back(error.what());
@@ -382,6 +392,7 @@ class SqliteStore final : public Store {
   void leave() noexcept {
     writer_.detach();
     static_cast<void>(writing_.release());
+    static_cast<void>(recent_keys_.release());
     for (auto& reader : readers_) static_cast<void>(reader.release());
   }
 
@@ -448,12 +459,12 @@ class SqliteStore final : public Store {
     const std::int64_t hash = hash_of(hash_key_, key);
     Reader reader(*this);
     // Before the transaction: see RecentKeys::find. If this throws, the connection is not used again.
-    RecentKeys::Found found = recent_keys_.find(hash);
+    RecentKeys::Found found = recent_keys_->find(hash);
     reader->begin.step();
     reader->begin.reset();
     reader->keys.find(hash, found.ids);
     std::optional<Row> row = reader->row.read(found.ids, key);
-    if (!row && reader->keys.newest() > found.covered) row = look_beyond(*reader, key, hash, found.covered);
+    if (!row) row = look_beyond(*reader, key, hash, found.covered);
     reader->end.step();
     reader->end.reset();
     Answer answer = Answer::ok();
@@ -464,10 +475,14 @@ class SqliteStore final : public Store {
     return answer;
   }
 
-  // Looks through the rows that other processes have written of late. If they are many the writer shall learn them.
+  // Looks through the rows that are neither covered nor in the table: what other processes have written of late. If
+  // they are many the writer shall learn them.
   std::optional<Row> look_beyond(Reading& reading, const std::string& key, std::int64_t hash,
                                  std::int64_t covered) const {
-    const std::vector<KeyEntry> entries = reading.keys.entries_after(std::max(covered, reading.keys.ends().indexed_to));
+    const KeyIndex::Ends ends = reading.keys.ends();
+    const std::int64_t from = std::max(covered, ends.indexed_to);
+    if (ends.newest <= from) return std::nullopt;
+    const std::vector<KeyEntry> entries = reading.keys.entries_after(from);
     if (entries.size() > most_unknown_keys && !missing_keys_.exchange(true)) queue_.nudge();
     std::vector<std::int64_t> ids;
     for (const KeyEntry& entry : entries) {
@@ -550,7 +565,7 @@ class SqliteStore final : public Store {
 
   void write_until_stopped() {
     for (;;) {
-      if (backlog_.empty() && sweeps_.empty()) queue_.wait();
+      if (backlog_.empty() && sweeps_.empty() && !stopping_.load()) queue_.wait();
       take();
       if (!backlog_.empty() || !sweeps_.empty() || missing_keys_.load()) {
         work();
@@ -613,13 +628,7 @@ class SqliteStore final : public Store {
   // The file is the one we opened, and the connection works. Inside the lock.
   void make_ready() {
     check_identity();
-    if (!writing_) {
-      open_writer();
-      migrate(writing_->connection);
-      writing_->prepare(recent_keys_, options_.recent_keys);
-      log_ = Identity::of(options_.path + "-wal");
-      index_ = Identity::of(options_.path + "-shm");
-    }
+    if (!writing_) open_writer();
     if (Identity::of(options_.path + "-wal") != log_ || Identity::of(options_.path + "-shm") != index_) {
       throw Exception(
           ErrorKind::unavailable,
@@ -627,6 +636,13 @@ class SqliteStore final : public Store {
               ": its -wal or -shm file was deleted or replaced while it was open; writing on would lose what "
               "is written: restart all programs that use it, and never delete these files");
     }
+  }
+
+  static void set_wal(Connection& connection) {
+    Statement mode(connection, "PRAGMA journal_mode = WAL");
+    if (mode.step() && mode.bytes(0) == "wal") return;
+    throw Exception(ErrorKind::unavailable, "sqlite store " + connection.path() +
+                                                ": no write-ahead log is possible here: use a local file system");
   }
 
   void open_writer() {
@@ -639,11 +655,7 @@ class SqliteStore final : public Store {
                     "PRAGMA cache_size = -" +
                     std::to_string(options_.cache_bytes / 1024))
                        .c_str());
-    Statement mode(connection, "PRAGMA journal_mode = WAL");
-    if (!mode.step() || mode.bytes(0) != "wal") {
-      throw Exception(ErrorKind::unavailable, "sqlite store " + options_.path +
-                                                  ": no write-ahead log is possible here: use a local file system");
-    }
+    set_wal(connection);
     sqlite3_wal_hook(
         connection.raw(),
         [](void* self, sqlite3*, const char*, int pages) {
@@ -655,37 +667,44 @@ class SqliteStore final : public Store {
     if (!(before == after)) {
       throw Exception(ErrorKind::unavailable, "sqlite store " + options_.path + ": the file was replaced just now");
     }
+    const std::int64_t version = migrate(connection);
+    if (version != 0 && version != static_cast<std::int64_t>(migrations().size())) {
+      // The log may be as long as what was rewritten. If it cannot be cut off now, as somebody reads, it is used so.
+      sqlite3_busy_timeout(connection.raw(), 0);
+      sqlite3_wal_checkpoint_v2(connection.raw(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+      sqlite3_busy_timeout(connection.raw(), static_cast<int>(options_.busy_timeout.count()));
+    }
+    opened->prepare(*recent_keys_, options_.recent_keys);
     file_ = after;
+    log_ = Identity::of(options_.path + "-wal");
+    index_ = Identity::of(options_.path + "-shm");
     writing_ = std::move(opened);
   }
 
-  bool is_behind() {
+  // Writes the entries of keys that this or other programs have gathered in memory, if there may be more than so many.
+  // Inside the lock. Nothing depends on it: if it fails, the writes after it say so, and what can be read is read.
+  void index_if_more_than(std::size_t few) {
     try {
-      return writing_->rows->keys().is_behind();
+      while (writing_->rows->keys().missing() > few) {
+        writing_->begin->step();
+        writing_->begin->reset();
+        writing_->rows->keys().index_rows();
+        writing_->commit->step();
+        writing_->commit->reset();
+        checkpoint();
+      }
     } catch (const SqlError& error) {
-      if (error.primary() != SQLITE_CORRUPT) throw;
-      return false;  // The newest rows cannot be read. Others can.
+      undo(error, false);
+      made_room(error.primary());
     }
   }
 
-  // Writes the entries of keys that this or other programs have gathered in memory. Inside the lock. If that fails for
-  // want of room, or as the newest rows cannot be read, it is left to the writes to say so.
-  void index_all_keys() {
-    for (int attempt = 0; attempt < 2; ++attempt) {
-      try {
-        writing_->begin->step();
-        writing_->begin->reset();
-        writing_->rows->keys().move_all();
-        writing_->commit->step();
-        writing_->commit->reset();
-        return;
-      } catch (const SqlError& error) {
-        undo(error, false);
-        if (error.primary() == SQLITE_CORRUPT) return;
-        if (error.primary() != SQLITE_FULL) throw;
-        if (!made_room(error.primary())) return;
-      }
-    }
+  // Many short programs each leave a key; a busy one leaves many. What other busy ones have is left to them.
+  [[nodiscard]] bool should_index_on_close() const noexcept {
+    if (!writing_) return false;
+    const KeyIndexer& keys = writing_->rows->keys();
+    return keys.all_added() > 0 && keys.known() > few_keys &&
+           (keys.all_added() > few_keys || keys.known() <= many_keys);
   }
 
   // Leaves an answer in each operation.
@@ -910,15 +929,15 @@ class SqliteStore final : public Store {
     return whole;
   }
 
-  // On close: many keys are indexed, a long log is copied and cut off, so that the next opener need not read them.
+  // On close: keys are indexed, a long log is copied and cut off, so that the next opener need not read them.
   // Nothing depends on it.
   void finish_file() {
     const Answer answer = answered([&] {
-      const bool many_keys = writing_ && writing_->rows->keys().has_gathered(leave_keys);
-      if (!writing_ || (!many_keys && size_of(options_.path + "-wal") <= leave_log_bytes)) return Answer::ok();
+      const bool index = should_index_on_close();
+      if (!writing_ || (!index && size_of(options_.path + "-wal") <= leave_log_bytes)) return Answer::ok();
       const Locked locked(*this);
       make_ready();
-      if (many_keys) index_all_keys();
+      if (index) index_if_more_than(few_keys);
       if (!writing_ || size_of(options_.path + "-wal") <= leave_log_bytes) return Answer::ok();
       sqlite3_busy_timeout(writing_->connection.raw(), 0);  // Not for the sake of a reader.
       sqlite3_wal_checkpoint_v2(writing_->connection.raw(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
@@ -946,7 +965,7 @@ class SqliteStore final : public Store {
   mutable std::mutex readers_mutex_;
   mutable std::vector<std::unique_ptr<Reading>> readers_;
 
-  RecentKeys recent_keys_;
+  std::unique_ptr<RecentKeys> recent_keys_ = std::make_unique<RecentKeys>();
   mutable std::atomic<bool> missing_keys_{false};  // The writer shall learn what other processes have written.
   mutable GroupQueue<Operation> queue_;
   std::atomic<bool> stopping_{false};
