@@ -8,11 +8,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <deque>
 #include <filesystem>
-#include <limits>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -27,6 +25,8 @@
 #include "stores/sqlite/file_lock.hpp"
 #include "stores/sqlite/group_queue.hpp"
 #include "stores/sqlite/identity.hpp"
+#include "stores/sqlite/key_index.hpp"
+#include "stores/sqlite/reading.hpp"
 #include "stores/sqlite/rows.hpp"
 #include "stores/sqlite/schema.hpp"
 #include "stores/sqlite/wal_vfs.hpp"
@@ -41,8 +41,6 @@ constexpr std::size_t max_group = 1024;                                 // Opera
 constexpr std::size_t max_group_bytes = std::size_t{16} * 1024 * 1024;  // … and about how much of records.
 constexpr std::size_t sweep_slice = 250;             // Rows a sweep looks at before writers get their turn.
 constexpr std::size_t idle_sweep_slice = 500;        // The same while nobody waits.
-constexpr std::size_t list_scan = 50'000;            // Rows that list looks at for one page.
-constexpr std::size_t max_page_bytes = max_bytes;    // Of records on one page of list.
 constexpr std::size_t kept_readers = 16;             // Connections for reading that are kept open.
 constexpr std::size_t leave_log_bytes = 512 * 1024;  // A log up to this size is left to the next opener on close.
 constexpr std::size_t few_keys = 64;                 // To index fewer is not worth a sync …
@@ -85,23 +83,6 @@ struct Operation {
 };
 using Pointer = std::unique_ptr<Operation>;
 using Group = std::vector<Pointer>;
-
-// A connection for reading, with its statements.
-struct Reading {
-  Reading(const std::string& path, const std::string& vfs, Millis busy_timeout)
-      : connection(path, vfs, busy_timeout),
-        keys(connection),
-        row(connection),
-        begin(connection, "BEGIN"),
-        end(connection, "COMMIT") {
-    connection.run("PRAGMA cache_size = -2048; PRAGMA query_only = ON");
-  }
-  Connection connection;
-  KeyIndex keys;
-  RowReader row;
-  Statement begin;
-  Statement end;
-};
 
 // The writer's connection, with its statements.
 struct Writing {
@@ -318,36 +299,7 @@ class SqliteStore final : public Store {
   }
 
   [[nodiscard]] std::vector<std::string> check_file() const {
-    std::vector<std::string> problems;
-    Reading reading(options_.path, vfs_, options_.busy_timeout);
-    Statement integrity(reading.connection, "PRAGMA integrity_check(20)");
-    while (integrity.step()) {
-      if (integrity.bytes(0) != "ok") problems.emplace_back(integrity.bytes(0));
-    }
-    const std::int64_t indexed_to = reading.keys.ends().indexed_to;
-    Statement every_row(reading.connection, "SELECT " + std::string(row_columns) +
-                                                ", hash, EXISTS (SELECT 1 FROM key_index WHERE key_index.hash = "
-                                                "records.hash AND key_index.id = records.id) FROM records");
-    while (every_row.step()) {
-      try {
-        const Row row = read_row(every_row, options_.path);
-        if (every_row.integer(last_column + 1) != hash_of(hash_key_, row.record.key)) {
-          problems.push_back("the row " + std::to_string(row.id) +
-                             " has a wrong hash: the store cannot find it. Was its key changed by hand?");
-        }
-        if (row.id <= indexed_to && every_row.integer(last_column + 2) == 0) {
-          problems.push_back(
-              "the row " + std::to_string(row.id) +
-              " is not in key_index: the store cannot find it, and its key can be claimed again. To "
-              "have all keys indexed anew, stop the programs and DELETE FROM key_index; UPDATE once_meta "
-              "SET value = 0 WHERE name = 'indexed_to'");
-        }
-      } catch (const Exception& error) {
-        problems.emplace_back(error.what());
-      }
-      if (problems.size() == 100) break;
-    }
-    return problems;
+    return Reading(options_.path, vfs_, options_.busy_timeout).check(hash_key_);
   }
 
  private:
@@ -446,7 +398,6 @@ class SqliteStore final : public Store {
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
     Reading* operator->() noexcept { return reading_.get(); }
-    Reading& operator*() noexcept { return *reading_; }
 
    private:
     const SqliteStore& store_;
@@ -456,109 +407,21 @@ class SqliteStore final : public Store {
 
   Answer read(const std::string& key) const {
     check_identity();
-    const std::int64_t hash = hash_of(hash_key_, key);
     Reader reader(*this);
-    // Before the transaction: see RecentKeys::find. If this throws, the connection is not used again.
-    RecentKeys::Found found = recent_keys_->find(hash);
-    reader->begin.step();
-    reader->begin.reset();
-    reader->keys.find(hash, found.ids);
-    std::optional<Row> row = reader->row.read(found.ids, key);
-    if (!row) row = look_beyond(*reader, key, hash, found.covered);
-    reader->end.step();
-    reader->end.reset();
+    Reading::Found found = reader->find(key, hash_of(hash_key_, key), *recent_keys_);
+    if (found.looked_through > most_unknown_keys && !missing_keys_.exchange(true)) queue_.nudge();
     Answer answer = Answer::ok();
-    if (row) {
-      answer.place = Place::of(row->id, row->record).hint();
-      answer.record = share(std::move(row->record));
+    if (found.row) {
+      answer.place = Place::of(found.row->id, found.row->record).hint();
+      answer.record = share(std::move(found.row->record));
     }
     return answer;
   }
 
-  // Looks through the rows that are neither covered nor in the table: what other processes have written of late. If
-  // they are many the writer shall learn them.
-  std::optional<Row> look_beyond(Reading& reading, const std::string& key, std::int64_t hash,
-                                 std::int64_t covered) const {
-    const KeyIndex::Ends ends = reading.keys.ends();
-    const std::int64_t from = std::max(covered, ends.indexed_to);
-    if (ends.newest <= from) return std::nullopt;
-    const std::vector<KeyEntry> entries = reading.keys.entries_after(from);
-    if (entries.size() > most_unknown_keys && !missing_keys_.exchange(true)) queue_.nudge();
-    std::vector<std::int64_t> ids;
-    for (const KeyEntry& entry : entries) {
-      if (entry.hash == hash) ids.push_back(entry.id);
-    }
-    return reading.row.read(ids, key);
-  }
-
-  // Where a page begins: "<sweep_at_ms>.<id>", the row that the page before has ended with. In the order of insertion
-  // the first number is 0.
-  struct Cursor {
-    std::int64_t sweep_at = std::numeric_limits<std::int64_t>::min();
-    std::int64_t id = std::numeric_limits<std::int64_t>::min();
-
-    [[nodiscard]] std::string text() const { return std::to_string(sweep_at) + "." + std::to_string(id); }
-    static Cursor from(const std::string& text) {
-      Cursor cursor;
-      if (text.empty()) return cursor;
-      const char* const end = text.data() + text.size();
-      const auto first = std::from_chars(text.data(), end, cursor.sweep_at);
-      const bool dot = first.ec == std::errc() && first.ptr != end && *first.ptr == '.';
-      const auto second = dot ? std::from_chars(first.ptr + 1, end, cursor.id) : first;
-      if (!dot || second.ec != std::errc() || second.ptr != end) {
-        throw Exception(ErrorKind::misuse,
-                        "sqlite store: '" + text + "' is not the cursor of a page: pass on what the page before gave");
-      }
-      return cursor;
-    }
-  };
-
   ListPage list_page(const ListQuery& query) const {
-    if (query.limit < 1 || query.limit > 10'000) {
-      throw Exception(ErrorKind::misuse, "sqlite store: the limit of a list must be 1 to 10000");
-    }
-    Cursor at = Cursor::from(query.cursor);
     check_identity();
     Reader reader(*this);
-    const bool open_only = query.state && *query.state != State::completed;
-    const bool by_expiry = !open_only && query.expired_at;
-    std::string sql = "SELECT " + std::string(row_columns) + ", sweep_at_ms FROM records ";
-    if (open_only) {
-      sql += "INDEXED BY records_open WHERE state <> 1 AND state = ?3 AND id > ?2 ORDER BY id";
-    } else if (by_expiry) {
-      sql +=
-          "INDEXED BY records_by_sweep WHERE sweep_at_ms >= ?1 AND (sweep_at_ms, id) > (?1, ?2) AND "
-          "sweep_at_ms <= ?4 ORDER BY sweep_at_ms, id";
-    } else {
-      sql += "WHERE id > ?2 ORDER BY id";
-    }
-    Statement statement(reader->connection, sql);
-    if (by_expiry) {
-      statement.bind(1, at.sweep_at);
-      statement.bind(4, unix_ms(*query.expired_at));
-    }
-    statement.bind(2, at.id);
-    if (open_only) statement.bind(3, static_cast<std::int64_t>(*query.state));
-
-    ListPage page;
-    std::size_t bytes = 0;
-    for (std::size_t looked_at = 0; statement.step(); ++looked_at) {
-      if (page.records.size() == query.limit || looked_at == list_scan || bytes >= max_page_bytes) {
-        page.cursor = at.text();
-        break;
-      }
-      at.id = statement.integer(0);
-      at.sweep_at = by_expiry ? statement.integer(last_column + 1) : 0;
-      if (!statement.bytes(key_column).starts_with(query.key_prefix)) continue;
-      if (query.state && statement.integer(state_column) != static_cast<std::int64_t>(*query.state)) continue;
-      if (query.expired_at) {
-        if (statement.type(expires_column) == SQLITE_NULL) continue;
-        if (statement.integer(expires_column) > unix_ms(*query.expired_at)) continue;
-      }
-      page.records.push_back(read_row(statement, options_.path).record);
-      bytes += record_bytes(page.records.back());
-    }
-    return page;
+    return reader->list(query);
   }
 
   // --- The writer's thread ---
@@ -946,11 +809,6 @@ class SqliteStore final : public Store {
     static_cast<void>(answer);  // The log is as good.
     writing_.reset();
   }
-
-  static constexpr int last_column = 22;
-  static constexpr int state_column = 1;
-  static constexpr int expires_column = 6;
-  static constexpr int key_column = 11;
 
   const SqliteOptions options_;
   const unsigned forks_;

@@ -1,0 +1,158 @@
+#include "stores/sqlite/reading.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+namespace once::stores::sqlite {
+
+namespace {
+
+constexpr std::size_t list_scan = 50'000;                              // Rows that list looks at for one page …
+constexpr std::size_t max_page_bytes = std::size_t{64} * 1024 * 1024;  // … and bytes of records on one.
+
+// Of row_columns.
+constexpr int state_column = 1;
+constexpr int expires_column = 6;
+constexpr int key_column = 11;
+constexpr int last_column = 22;
+
+// Where a page begins: "<sweep_at_ms>.<id>", the row that the page before has ended with. In the order of insertion
+// the first number is 0.
+struct Cursor {
+  std::int64_t sweep_at = std::numeric_limits<std::int64_t>::min();
+  std::int64_t id = std::numeric_limits<std::int64_t>::min();
+
+  [[nodiscard]] std::string text() const { return std::to_string(sweep_at) + "." + std::to_string(id); }
+  static Cursor from(const std::string& text) {
+    Cursor cursor;
+    if (text.empty()) return cursor;
+    const char* const end = text.data() + text.size();
+    const auto first = std::from_chars(text.data(), end, cursor.sweep_at);
+    const bool dot = first.ec == std::errc() && first.ptr != end && *first.ptr == '.';
+    const auto second = dot ? std::from_chars(first.ptr + 1, end, cursor.id) : first;
+    if (!dot || second.ec != std::errc() || second.ptr != end) {
+      throw Exception(ErrorKind::misuse,
+                      "sqlite store: '" + text + "' is not the cursor of a page: pass on what the page before gave");
+    }
+    return cursor;
+  }
+};
+
+}  // namespace
+
+Reading::Reading(const std::string& path, const std::string& vfs, Millis busy_timeout)
+    : connection_(path, vfs, busy_timeout),
+      keys_(connection_),
+      row_(connection_),
+      begin_(connection_, "BEGIN"),
+      end_(connection_, "COMMIT") {
+  connection_.run("PRAGMA cache_size = -2048; PRAGMA query_only = ON");
+}
+
+Reading::Found Reading::find(std::string_view key, std::int64_t key_hash, const RecentKeys& recent) {
+  RecentKeys::Found known = recent.find(key_hash);  // Before the transaction, as it says there.
+  begin_.step();
+  begin_.reset();
+  keys_.find(key_hash, known.ids);
+  Found found;
+  found.row = row_.read(known.ids, key);
+  if (!found.row) {
+    // What other processes have written of late.
+    const KeyIndex::Ends ends = keys_.ends();
+    const std::int64_t from = std::max(known.covered, ends.indexed_to);
+    if (ends.newest > from) {
+      const std::vector<KeyEntry> entries = keys_.entries_after(from);
+      found.looked_through = entries.size();
+      std::vector<std::int64_t> ids;
+      for (const KeyEntry& entry : entries) {
+        if (entry.hash == key_hash) ids.push_back(entry.id);
+      }
+      found.row = row_.read(ids, key);
+    }
+  }
+  end_.step();
+  end_.reset();
+  return found;
+}
+
+ListPage Reading::list(const ListQuery& query) {
+  if (query.limit < 1 || query.limit > 10'000) {
+    throw Exception(ErrorKind::misuse, "sqlite store: the limit of a list must be 1 to 10000");
+  }
+  Cursor at = Cursor::from(query.cursor);
+  const bool open_only = query.state && *query.state != State::completed;
+  const bool by_expiry = !open_only && query.expired_at;
+  std::string sql = "SELECT " + std::string(row_columns) + ", sweep_at_ms FROM records ";
+  if (open_only) {
+    sql += "INDEXED BY records_open WHERE state <> 1 AND state = ?3 AND id > ?2 ORDER BY id";
+  } else if (by_expiry) {
+    sql +=
+        "INDEXED BY records_by_sweep WHERE sweep_at_ms >= ?1 AND (sweep_at_ms, id) > (?1, ?2) AND "
+        "sweep_at_ms <= ?4 ORDER BY sweep_at_ms, id";
+  } else {
+    sql += "WHERE id > ?2 ORDER BY id";
+  }
+  Statement statement(connection_, sql);
+  if (by_expiry) {
+    statement.bind(1, at.sweep_at);
+    statement.bind(4, unix_ms(*query.expired_at));
+  }
+  statement.bind(2, at.id);
+  if (open_only) statement.bind(3, static_cast<std::int64_t>(*query.state));
+
+  ListPage page;
+  std::size_t bytes = 0;
+  for (std::size_t looked_at = 0; statement.step(); ++looked_at) {
+    if (page.records.size() == query.limit || looked_at == list_scan || bytes >= max_page_bytes) {
+      page.cursor = at.text();
+      break;
+    }
+    at.id = statement.integer(0);
+    at.sweep_at = by_expiry ? statement.integer(last_column + 1) : 0;
+    if (!statement.bytes(key_column).starts_with(query.key_prefix)) continue;
+    if (query.state && statement.integer(state_column) != static_cast<std::int64_t>(*query.state)) continue;
+    if (query.expired_at) {
+      if (statement.type(expires_column) == SQLITE_NULL) continue;
+      if (statement.integer(expires_column) > unix_ms(*query.expired_at)) continue;
+    }
+    page.records.push_back(read_row(statement, connection_.path()).record);
+    bytes += record_bytes(page.records.back());
+  }
+  return page;
+}
+
+std::vector<std::string> Reading::check(const HashKey& hash_key) {
+  std::vector<std::string> problems;
+  Statement integrity(connection_, "PRAGMA integrity_check(20)");
+  while (integrity.step()) {
+    if (integrity.bytes(0) != "ok") problems.emplace_back(integrity.bytes(0));
+  }
+  const std::int64_t indexed_to = keys_.ends().indexed_to;
+  Statement every_row(connection_, "SELECT " + std::string(row_columns) +
+                                       ", hash, EXISTS (SELECT 1 FROM key_index WHERE key_index.hash = "
+                                       "records.hash AND key_index.id = records.id) FROM records");
+  while (every_row.step()) {
+    try {
+      const Row row = read_row(every_row, connection_.path());
+      if (every_row.integer(last_column + 1) != hash_of(hash_key, row.record.key)) {
+        problems.push_back("the row " + std::to_string(row.id) +
+                           " has a wrong hash: the store cannot find it. Was its key changed by hand?");
+      }
+      if (row.id <= indexed_to && every_row.integer(last_column + 2) == 0) {
+        problems.push_back("the row " + std::to_string(row.id) +
+                           " is not in key_index: the store cannot find it, and its key can be claimed again. To "
+                           "have all keys indexed anew, stop the programs and DELETE FROM key_index; UPDATE once_meta "
+                           "SET value = 0 WHERE name = 'indexed_to'");
+      }
+    } catch (const Exception& error) {
+      problems.emplace_back(error.what());
+    }
+    if (problems.size() == 100) break;
+  }
+  return problems;
+}
+
+}  // namespace once::stores::sqlite
