@@ -184,7 +184,7 @@ TEST_F(SqliteKeys, AReaderThatIsFarBehindDoesNotHoldUpItsEnd) {
   }
 }
 
-// A program that only reads does not look through the same rows again and again: its writer learns them.
+// A program that only reads, and is far behind those that write.
 TEST_F(SqliteKeys, AReaderFindsWhatIsFarBehind) {
   const auto reader = open(32'768);
   const auto writer = open(32'768);
@@ -251,73 +251,98 @@ TEST_F(SqliteKeys, TakenAwayMayBeClaimedAgain) {
   EXPECT_THAT(stores::check_sqlite(*one), IsEmpty());
 }
 
-// Several programs that keep different numbers of keys in memory, a disk that is full at times, and openers in between,
-// against a map.
+// Several programs that keep different numbers of keys in memory, sweeps, openers in between, a disk that is full or
+// does not sync, and a shell that holds the file up, against a map.
 TEST_F(SqliteKeys, RandomOperationsDoWhatAMapDoes) {
-  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(seed);
     const Scratch scratch;
     SeededRandom random(seed);
     constexpr std::array<std::size_t, 4> recent{1, 5, 40, 1000};
     const auto open_one = [&] {
-      return make_sqlite_store(
-          {.path = scratch.file(), .recent_keys = recent.at(random.below(recent.size())), .vfs = faulty_vfs()});
+      return make_sqlite_store({.path = scratch.file(),
+                                .busy_timeout = Millis{10},
+                                .recent_keys = recent.at(random.below(recent.size())),
+                                .vfs = faulty_vfs()});
     };
     std::array<std::unique_ptr<Store>, 3> stores{open_one(), open_one(), open_one()};
+    Shell shell(scratch.file());
     std::map<std::string, Record> expected;
     for (int step = 0; step < 1500; ++step) {
+      SCOPED_TRACE(step);
       auto& store = stores.at(random.below(stores.size()));
       if (random.below(60) == 0) {
         store.reset();
         store = open_one();
       }
-      disk_faults().full = random.below(20) == 0;
       const bool fresh = random.below(3) == 0;
       const std::string key = "k#" + std::to_string(fresh ? 1000 + step : static_cast<int>(random.below(40)));
       const auto known = expected.find(key);
-      const auto what = random.below(6);
-      Answer answer;
-      if (what < 3) {
-        answer = blocking::insert(*store, plain_record(key));
-        if (answer.status == Answer::Status::done) {
-          ASSERT_TRUE(known == expected.end()) << "claimed twice: " << key << " in step " << step;
-          expected[key] = plain_record(key);
+      const auto what = random.below(14);
+      const auto fault = random.below(40);  // Most often none.
+      disk_faults().full = fault < 2;
+      disk_faults().log_sync = fault == 2;
+      if (fault == 3) shell.run("BEGIN IMMEDIATE");
+      Answer answer = Answer::refuse(nullptr);
+      if (what == 0) {
+        const SweepAnswer swept = blocking::sweep(*store, manual_start + Millis{1}, 1000);
+        answer.status = swept.error ? Answer::Status::failed : Answer::Status::done;
+        if (swept.error) answer.error = *swept.error;
+        if (!swept.error) {
+          std::erase_if(expected, [](const auto& each) { return each.second.expires_at == manual_start; });
         }
-      } else if (known != expected.end() && what == 3) {
+      } else if (what < 8) {
+        Record record = plain_record(key);
+        if (random.below(4) == 0) record.expires_at = manual_start;
+        answer = blocking::insert(*store, record);
+        if (answer.status == Answer::Status::done) {
+          ASSERT_TRUE(known == expected.end()) << "claimed twice: " << key;
+          expected[key] = record;
+        } else if (answer.status == Answer::Status::refused) {
+          ASSERT_TRUE(known != expected.end()) << key;
+        }
+      } else if (known != expected.end() && what < 11) {
         Record next = known->second;
         next.revision += 1;
         next.note = "step " + std::to_string(step);
         answer = blocking::replace(*store, next, seen_of(known->second));
+        ASSERT_NE(answer.status, Answer::Status::refused) << key;
         if (answer.status == Answer::Status::done) known->second = next;
-      } else if (known != expected.end() && what == 4) {
+      } else if (known != expected.end()) {
         answer = blocking::remove(*store, key, seen_of(known->second));
+        ASSERT_NE(answer.status, Answer::Status::refused) << key;
         if (answer.status == Answer::Status::done) expected.erase(known);
-      } else {
-        answer = blocking::get(*store, key);
-        ASSERT_EQ(answer.status, Answer::Status::done) << answer.error.message;
-        ASSERT_EQ(answer.record != nullptr, known != expected.end()) << key << " in step " << step;
-        if (answer.record) {
-          ASSERT_EQ(*answer.record, known->second);
-        }
-        continue;
       }
+      if (fault == 3) shell.run("COMMIT");
+      disk_faults().heal();
       if (answer.status == Answer::Status::failed) {
-        ASSERT_TRUE(disk_faults().full) << answer.error.message;
-      } else if (answer.status == Answer::Status::refused) {
-        ASSERT_TRUE(what < 3 && known != expected.end()) << key << " in step " << step;
+        ASSERT_LE(fault, 3U) << answer.error.message;
+        if (fault == 2) {  // In doubt: what is there now counts.
+          expected.clear();
+          for (Record& record : blocking::list(*stores[0], {.limit = 10'000}).records) {
+            expected[record.key] = std::move(record);
+          }
+        }
+      }
+      const std::string other = "k#" + std::to_string(random.below(40));
+      const auto there = expected.find(other);
+      answer = blocking::get(*stores.at(random.below(stores.size())), other);
+      ASSERT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+      ASSERT_EQ(answer.record != nullptr, there != expected.end()) << other;
+      if (answer.record) {
+        ASSERT_EQ(*answer.record, there->second);
       }
     }
-    disk_faults().heal();
     for (const auto& [key, record] : expected) {
       for (const auto& store : stores) {
         const Answer answer = blocking::get(*store, key);
         ASSERT_TRUE(answer.record) << key;
         ASSERT_EQ(*answer.record, record);
+        ASSERT_EQ(insert(*store, key), Answer::Status::refused) << key;
       }
     }
     for (const auto& store : stores) EXPECT_EQ(insert(*store, "last#1") == Answer::Status::done, store == stores[0]);
     EXPECT_THAT(stores::check_sqlite(*stores[0]), IsEmpty());
-    Shell shell(scratch.file());
     EXPECT_EQ(shell.run("SELECT count(*) FROM key_index WHERE id NOT IN (SELECT id FROM records)"), "0");
     EXPECT_EQ(shell.run("SELECT count(*) - count(DISTINCT key) FROM records"), "0");
   }
@@ -359,6 +384,41 @@ TEST_F(SqliteKeys, AFullDiskDoesNotKeepAStoreFromOpening) {
   expect_there(*store, 0, 600);
   put(*store, 600, 1000);
   EXPECT_GE(indexed(), 600);
+}
+
+// What fails after a commit takes nothing of it back.
+TEST_F(SqliteKeys, AFailureBetweenTwoClaimsForgetsNeither) {
+  const auto store = open(100);
+  Record expired = plain_record("expired#1");
+  expired.expires_at = manual_start;
+  ASSERT_EQ(blocking::insert(*store, expired).status, Answer::Status::done);
+  put(*store, key(0));
+  disk_faults().full = true;
+  EXPECT_TRUE(blocking::sweep(*store, manual_start + Millis{1}, 10).error);
+  disk_faults().heal();
+  expect_there(*store, 0, 1);
+  put(*store, key(1));
+  const auto impatient = make_sqlite_store({.path = scratch_.file(), .busy_timeout = Millis{10}, .recent_keys = 100});
+  put(*impatient, key(2));
+  {
+    Shell shell(scratch_.file());
+    shell.run("BEGIN IMMEDIATE");
+    EXPECT_EQ(blocking::insert(*impatient, plain_record(key(3))).status, Answer::Status::failed);
+  }
+  expect_there(*impatient, 0, 3);
+  expect_there(*store, 0, 3);
+}
+
+// Nothing can come after it, which is said, and not tried again and again.
+TEST_F(SqliteKeys, AfterTheHighestIdThereIsNoneMore) {
+  { put(*open(100), 0, 3); }
+  Shell(scratch_.file()).run("UPDATE records SET id = 9223372036854775807 WHERE id = 3");
+  written(long_ago);
+  const auto store = open(1);
+  const Answer answer = blocking::insert(*store, plain_record(key(3)));
+  EXPECT_EQ(answer.status, Answer::Status::failed);
+  EXPECT_THAT(answer.error.message, HasSubstr("highest id"));
+  ASSERT_TRUE(blocking::get(*store, key(0)).record);
 }
 
 TEST_F(SqliteKeys, ARowThatTheTableHasLostIsReportedAndTheTableCanBeMadeAnew) {

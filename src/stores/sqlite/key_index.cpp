@@ -113,12 +113,15 @@ KeyIndexer::KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t m
       move_(connection, "INSERT OR IGNORE INTO key_index (hash, id) VALUES (?1, ?2)"),
       move_if_there_(connection,
                      "INSERT OR IGNORE INTO key_index (hash, id) SELECT hash, id FROM records WHERE id = ?2"),
+      // So many are sorted in memory at once.
+      million_(connection, "SELECT id FROM records WHERE id > ?1 ORDER BY id LIMIT 1 OFFSET 999999"),
       index_rows_(connection,
                   "INSERT OR IGNORE INTO key_index (hash, id) "
                   "SELECT hash, id FROM records WHERE id > ?1 AND id <= ?2 ORDER BY hash"),
       set_indexed_to_(connection, "INSERT OR REPLACE INTO once_meta (name, value) VALUES ('indexed_to', ?1)") {}
 
 void KeyIndexer::begin() {
+  added_.clear();
   const KeyIndex::Ends ends = index_.ends();
   const std::int64_t last = ends.last();
   if (last == std::numeric_limits<std::int64_t>::max()) {
@@ -126,12 +129,11 @@ void KeyIndexer::begin() {
                    "sqlite store: a row was given the highest id there is: no other can come after it", SQLITE_CORRUPT);
   }
   next_id_ = last + 1;
-  added_.clear();
   if (is_current_ && ends.indexed_to > indexed_to_) {  // Another process has moved them.
     recent_.drop_to(ends.indexed_to);
     moving_.clear();
   }
-  // The other two: somebody has changed the file by hand, or put back an older one.
+  // The last two: somebody has changed the file by hand, or put back an older one.
   if (!is_current_ || ends.indexed_to < indexed_to_ || last < recent_.covered()) {
     recent_.assign(index_.entries_after(ends.indexed_to), last);
     moving_.clear();
@@ -142,8 +144,8 @@ void KeyIndexer::begin() {
   is_current_ = true;
   if (moving_.empty() && recent_.size() >= most_) {
     moving_ = recent_.set_apart();
-    moving_to_ = counted_to_ = last;
-    moved_ = to_move_ = 0;
+    moving_to_ = last;
+    moved_ = 0;
   }
   moved_now_ = moved_;
 }
@@ -167,12 +169,11 @@ void KeyIndexer::move_some() {
   constexpr std::size_t for_each_row = 2;
   constexpr std::size_t at_least = 256;
   constexpr std::size_t at_most = 1024;
-  to_move_ += for_each_row * static_cast<std::size_t>(next_id_ - 1 - counted_to_);
-  counted_to_ = next_id_ - 1;
   const std::size_t left = moving_.size() - moved_;
-  if (to_move_ < std::min(at_least, left)) return;
-  const std::size_t now = std::min({to_move_, at_most, left});
-  to_move_ -= now;
+  const auto rows = static_cast<std::size_t>(next_id_ - 1 - moving_to_);
+  const std::size_t due = for_each_row * rows - std::min(moved_, for_each_row * rows);
+  if (due < std::min(at_least, left)) return;
+  const std::size_t now = std::min({due, at_most, left});
   const std::int64_t last_deleted = index_.ends().last_deleted;
   for (; moved_now_ < moved_ + now; ++moved_now_) {
     const KeyEntry& entry = moving_[moved_now_];
@@ -190,6 +191,7 @@ void KeyIndexer::committed() {
   if (added_.empty()) return;
   recent_.extend({}, next_id_ - 1);
   all_added_ += added_.size();
+  added_.clear();  // Nobody may take them back any more, whatever fails next.
   moved_ = moved_now_;
   if (moving_.empty() || moved_ < moving_.size()) return;
   recent_.drop_apart();
@@ -208,9 +210,13 @@ std::size_t KeyIndexer::missing() {
 }
 
 void KeyIndexer::index_rows() {
-  constexpr std::int64_t most_at_once = 1'000'000;  // They are sorted in memory.
   const KeyIndex::Ends ends = index_.ends();
-  const std::int64_t to = std::min(ends.last(), ends.indexed_to + most_at_once);
+  std::int64_t to = ends.last();
+  {
+    const Resetting resetting(million_);
+    million_.bind(1, ends.indexed_to);
+    if (million_.step()) to = million_.integer(0);
+  }
   const Resetting resetting(index_rows_);
   index_rows_.bind(1, ends.indexed_to);
   index_rows_.bind(2, to);

@@ -1,7 +1,7 @@
 // How a key finds its row. The table key_index has an entry, hash and row id, for each row up to the one that once_meta
 // calls indexed_to. Entries of the rows after that one are in memory only, and are read again from the rows when they
 // are not: so a claim does not change a page of the index, at a random place, for itself alone. They are moved to the
-// table in lots of some thousand, in the order of their hashes, so that those of a page come together.
+// table in large lots, in the order of their hashes, so that those of a page come together.
 //
 // Ids grow and are never used again, even when the newest row is deleted (once_meta's last_deleted): an entry whose row
 // is gone leads nowhere, and whoever has seen all rows up to one need only look beyond it. An entry names a candidate;
@@ -115,10 +115,9 @@ class KeyIndexer {
   std::int64_t moving_to_ = 0;    // … indexed_to, once all are in the table …
   std::size_t moved_ = 0;         // … how many are, as committed …
   std::size_t moved_now_ = 0;     // … and with this transaction.
-  std::int64_t counted_to_ = 0;   // The last row that counts in …
-  std::size_t to_move_ = 0;       // … how many are to be moved.
   Statement move_;
   Statement move_if_there_;
+  Statement million_;
   Statement index_rows_;
   Statement set_indexed_to_;
 };

@@ -134,7 +134,8 @@ INSERT INTO once_meta (name, value)
                            (SELECT 'indexed_to' AS name UNION ALL SELECT 'last_deleted');
 CREATE TRIGGER records_deleted AFTER DELETE ON records BEGIN
   DELETE FROM key_index WHERE hash = old.hash AND id = old.id;
-  UPDATE once_meta SET value = old.id WHERE name = 'last_deleted' AND value < old.id;
+  INSERT INTO once_meta (name, value) VALUES ('last_deleted', old.id)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value < excluded.value;
 END;
 )sql";
 

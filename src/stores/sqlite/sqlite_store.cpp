@@ -39,6 +39,7 @@ namespace {
 constexpr std::size_t max_bytes = std::size_t{64} * 1024 * 1024;
 constexpr std::size_t max_group = 1024;                                 // Operations in one transaction …
 constexpr std::size_t max_group_bytes = std::size_t{16} * 1024 * 1024;  // … and about how much of records.
+constexpr int most_dropped = 8;                      // Failures of a group's operations in a row, each for itself.
 constexpr std::size_t sweep_slice = 250;             // Rows a sweep looks at before writers get their turn.
 constexpr std::size_t idle_sweep_slice = 500;        // The same while nobody waits.
 constexpr std::size_t kept_readers = 16;             // Connections for reading that are kept open.
@@ -428,11 +429,12 @@ class SqliteStore final : public Store {
 
   void write_until_stopped() {
     for (;;) {
-      if (backlog_.empty() && sweeps_.empty() && !stopping_.load()) queue_.wait();
+      const bool stopping = stopping_.load();  // Before it is looked what there is: nothing comes after it.
+      if (backlog_.empty() && sweeps_.empty() && !stopping) queue_.wait();
       take();
-      if (!backlog_.empty() || !sweeps_.empty() || missing_keys_.load()) {
+      if (!backlog_.empty() || !sweeps_.empty() || (missing_keys_.load() && !stopping)) {
         work();
-      } else if (stopping_.load()) {
+      } else if (stopping) {
         return;
       }
     }
@@ -576,6 +578,7 @@ class SqliteStore final : public Store {
     if (lost && made_room(lost->code)) lost = try_group(group);
     if (!lost || lost->in_doubt || lost->code == SQLITE_BUSY || group.size() == 1) return;
     // The whole transaction was undone, perhaps for the sake of one: now each for itself.
+    int dropped = 0;  // Connections in a row: each is opened anew and reads the newest rows again, while others wait.
     for (std::size_t i = 0; i < group.size(); ++i) {
       try {
         make_ready();
@@ -583,7 +586,11 @@ class SqliteStore final : public Store {
         for (; i < group.size(); ++i) group[i]->answer = Answer::fail(error.kind(), error.what());
         return;
       }
-      try_group({&group[i], 1});
+      dropped = try_group({&group[i], 1}) && !writing_ ? dropped + 1 : 0;
+      if (dropped < most_dropped) continue;
+      const std::string why = "sqlite store " + options_.path +
+                              ": not tried, as others before it have failed: " + group[i]->answer.error.message;
+      while (++i < group.size()) group[i]->answer = Answer::fail(ErrorKind::unavailable, why);
     }
   }
 
