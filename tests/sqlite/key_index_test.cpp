@@ -409,15 +409,15 @@ TEST_F(SqliteKeys, AFailureBetweenTwoClaimsForgetsNeither) {
   expect_there(*store, 0, 3);
 }
 
-// Nothing can come after it, which is said, and not tried again and again.
-TEST_F(SqliteKeys, AfterTheHighestIdThereIsNoneMore) {
+// Nothing can come after them, which is said, and not tried again and again.
+TEST_F(SqliteKeys, AfterTheHighestIdsThereAreNoneMore) {
   { put(*open(100), 0, 3); }
-  Shell(scratch_.file()).run("UPDATE records SET id = 9223372036854775807 WHERE id = 3");
+  Shell(scratch_.file()).run("UPDATE records SET id = 9223372036854775806 WHERE id = 3");
   written(long_ago);
   const auto store = open(1);
   const Answer answer = blocking::insert(*store, plain_record(key(3)));
   EXPECT_EQ(answer.status, Answer::Status::failed);
-  EXPECT_THAT(answer.error.message, HasSubstr("highest id"));
+  EXPECT_THAT(answer.error.message, HasSubstr("a row was given the id 9223372036854775806"));
   ASSERT_TRUE(blocking::get(*store, key(0)).record);
 }
 

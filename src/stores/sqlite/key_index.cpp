@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 
 namespace once::stores::sqlite {
@@ -124,9 +125,11 @@ void KeyIndexer::begin() {
   added_.clear();
   const KeyIndex::Ends ends = index_.ends();
   const std::int64_t last = ends.last();
-  if (last == std::numeric_limits<std::int64_t>::max()) {
+  constexpr std::int64_t highest = std::numeric_limits<std::int64_t>::max() - 1'000'000;  // More than a group's.
+  if (last > highest) {
     throw SqlError(ErrorKind::corrupt,
-                   "sqlite store: a row was given the highest id there is: no other can come after it", SQLITE_CORRUPT);
+                   "sqlite store: a row was given the id " + std::to_string(last) + ": too few can come after it",
+                   SQLITE_CORRUPT);
   }
   next_id_ = last + 1;
   if (is_current_ && ends.indexed_to > indexed_to_) {  // Another process has moved them.

@@ -652,7 +652,6 @@ class SqliteStore final : public Store {
       case SQLITE_BUSY:
       case SQLITE_FULL:  // The frame that commits is the last one of the log: it was not written whole.
       case SQLITE_READONLY:
-      case SQLITE_NOMEM:
         if (undone) {
           writing_->rows->keys().rolled_back();
         } else {
