@@ -297,6 +297,21 @@ TEST_F(SqliteFaults, OneRecordTooLargeForTheDiskDoesNotFailItsGroup) {
   EXPECT_FALSE(blocking::get(*store, "large#1").record);
 }
 
+// What fails for each of them is not for the sake of one: others wait for the file meanwhile.
+TEST_F(SqliteFaults, AGroupIsNotTriedOneByOneToItsEndWhenTheDiskFails) {
+  const auto store = open();
+  put(*store, "before#1");
+  Together together(scratch_.file());
+  for (int i = 0; i < 20; ++i) together.insert(*store, plain_record("k#" + std::to_string(i)));
+  disk_faults().log_write_io = true;
+  const std::vector<Answer> answers = together.finish();
+  for (const Answer& answer : answers) EXPECT_EQ(answer.status, Answer::Status::failed);
+  expect_failed(answers.back(), ErrorKind::unavailable, "not tried, as others before it have failed");
+  disk_faults().heal();
+  for (int i = 0; i < 20; ++i) put(*store, "k#" + std::to_string(i));
+  EXPECT_EQ(blocking::insert(*store, plain_record("before#1")).status, Answer::Status::refused);
+}
+
 TEST_F(SqliteFaults, AFileThatGoesWhileAGroupIsTriedOneByOneKeepsTheAnswersBefore) {
   const auto store = open();
   put(*store, "first#1");

@@ -58,7 +58,6 @@ class Statement {
   Statement& operator=(const Statement&) = delete;
 
   void bind(int at, std::int64_t value) { sqlite3_bind_int64(statement_, at, value); }
-  void bind_null(int at) { sqlite3_bind_null(statement_, at); }
   void bind_blob(int at, std::string_view bytes) {
     sqlite3_bind_blob64(statement_, at, bytes.data(), bytes.size(), SQLITE_STATIC);
   }

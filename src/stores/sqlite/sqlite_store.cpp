@@ -591,6 +591,7 @@ class SqliteStore final : public Store {
       const std::string why = "sqlite store " + options_.path +
                               ": not tried, as others before it have failed: " + group[i]->answer.error.message;
       while (++i < group.size()) group[i]->answer = Answer::fail(ErrorKind::unavailable, why);
+      return;
     }
   }
 
