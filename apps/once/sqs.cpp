@@ -397,10 +397,10 @@ class Sqs {
           continue;
         }
         asked = signal->number;
+        poller.stop();  // First: who reads the line may rely on it.
         log_.note("ending: what runs is let finish, nothing else is begun. " +
                   (stop_within_ ? "In " + show_duration(*stop_within_) + ", or when asked once more, it ends."
                                 : std::string("Once more ends it.")));
-        poller.stop();
         if (stop_within_) end_at = system_clock()->uptime() + *stop_within_;
       }
       if (end_at && system_clock()->uptime() >= *end_at) {
