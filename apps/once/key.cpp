@@ -89,6 +89,7 @@ void add_key(CLI::App& app, Invocation& invocation) {
       "--dialect", options->dialect,
       "native, powertools-python, powertools-typescript, powertools-java or powertools-dotnet (default: "
       "native)");
+  command->add_flag("--require-key", options->recipe.require_key, "Fail if the event has no key (exit code 65)");
   command->add_flag("--json", options->json, "Write JSON");
   command->add_option("FILE", options->file, "The event, a JSON text; - is standard input")->required();
   command->footer(
@@ -102,7 +103,7 @@ void add_key(CLI::App& app, Invocation& invocation) {
       "\n"
       "Exit codes: 0 also if there is no key, 64 wrong flags or expression, 65 an event that cannot be read or on "
       "which\n"
-      "the expression fails.");
+      "the expression fails, or with --require-key one that has no key.");
   command->callback([options, &invocation] { invocation.action = [options] { return show_key(*options); }; });
 }
 

@@ -1,6 +1,7 @@
 #include "keys/expression.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <once/error.hpp>
 #include <once/keys/key_deriver.hpp>
@@ -18,10 +19,23 @@ bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; 
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
+// What Python's str.lstrip() leaves.
+std::string_view without_leading_blanks(std::string_view text) {
+  static constexpr std::array<std::string_view, 29> blanks{
+      " ",      "\t",     "\n",     "\v",     "\f",     "\r",     "\x1c",   "\x1d",   "\x1e",   "\x1f",
+      "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006",
+      "\u2007", "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"};
+  for (;;) {
+    const auto* const blank = std::ranges::find_if(blanks, [&](std::string_view one) { return text.starts_with(one); });
+    if (blank == blanks.end()) return text;
+    text.remove_prefix(blank->size());
+  }
+}
+
 class Reader {
  public:
   Reader(std::string_view text, Dialect dialect, std::string_view what)
-      : text_(text), rules_(rules_of(dialect)), what_(what) {
+      : text_(text), dialect_(dialect), rules_(rules_of(dialect)), what_(what) {
     rules_.exact_numbers = false;  // They are the author's, not a caller's.
   }
 
@@ -284,9 +298,7 @@ class Reader {
            std::to_string(known->least) + (known->least == 1 ? " argument" : " arguments"));
     }
     expect(")");
-    if (!is_powertools(known->function)) return rich(std::move(node));
-    out_.uses_powertools = true;
-    return make(std::move(node));
+    return is_powertools(known->function) ? make(std::move(node)) : rich(std::move(node));
   }
 
   // A JSON string; gives what it stands for.
@@ -306,41 +318,48 @@ class Reader {
                        std::string(of) + " in " + std::string(what_));
   }
 
-  // Only \' is an escape.
-  NodePtr raw_string() {
+  // What stands before the next `end`. A backslash goes with the character behind it, and is taken away only before an
+  // `end`; in Powertools for TypeScript only the first one is.
+  std::string until(char end, const std::string& what) {
     const std::size_t start = at_++;
     std::string text;
-    while (at_ < text_.size() && text_[at_] != '\'') {
-      const bool quote = text_[at_] == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] == '\'';
-      if (quote) ++at_;
+    bool unescape = true;
+    while (at_ < text_.size() && text_[at_] != end) {
+      if (text_[at_] == '\\' && at_ + 1 < text_.size()) {
+        const bool escaped = unescape && text_[at_ + 1] == end;
+        if (escaped) unescape = dialect_ != Dialect::powertools_typescript;
+        if (!escaped) text += '\\';
+        ++at_;
+      }
       text += text_[at_++];
     }
     if (at_ >= text_.size()) {
       at_ = start;
-      fail("the raw string does not end");
+      fail(what + " does not end");
     }
     ++at_;
+    return text;
+  }
+
+  NodePtr raw_string() {
+    const std::string text = until('\'', "the raw string");
     return make({.op = Op::literal, .value = json::Value::string(json::keep(text, *out_.arena))});
   }
 
   NodePtr literal() {
-    const std::size_t start = at_++;
-    std::string text;
-    while (at_ < text_.size() && text_[at_] != '`') {
-      if (text_[at_] == '\\' && at_ + 1 < text_.size()) {
-        if (text_[at_ + 1] != '`') text += '\\';
-        text += text_[at_ + 1];
-        at_ += 2;
-      } else {
-        text += text_[at_++];
-      }
+    std::string text = until('`', "the literal");
+    if (dialect_ == Dialect::powertools_python && is_bare_text(text)) {
+      text = '"' + std::string(without_leading_blanks(text)) + '"';
     }
-    if (at_ >= text_.size()) {
-      at_ = start;
-      fail("the literal does not end");
-    }
-    ++at_;
     return rich({.op = Op::literal, .value = json_in(text, "the literal")});
+  }
+
+  // jmespath.py takes what is no JSON for a string without its quotation marks. (What is nested too deep is refused.)
+  bool is_bare_text(std::string_view text) {
+    json::Value value;
+    const auto brackets = std::ranges::count_if(text, [](char c) { return c == '[' || c == '{'; });
+    return static_cast<std::size_t>(brackets) <= max_event_depth &&
+           !json::try_parse(json::keep(text, *out_.arena), rules_, *out_.arena, value);
   }
 
   long number() {
@@ -436,6 +455,7 @@ class Reader {
   }
 
   std::string_view text_;
+  Dialect dialect_;
   json::Rules rules_;
   std::string_view what_;
   std::size_t at_ = 0;

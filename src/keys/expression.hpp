@@ -57,7 +57,6 @@ struct Expression {
   std::unique_ptr<std::pmr::monotonic_buffer_resource> arena;  // What literals point into.
   NodePtr root;
   bool plain = true;  // Without projections, filters, comparisons, literals in ``, and functions but powertools_*.
-  bool uses_powertools = false;  // Has a call of powertools_*.
 };
 
 // Throws Exception(misuse) with the place; `what` names the expression ("the key expression").

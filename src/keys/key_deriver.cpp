@@ -80,8 +80,7 @@ bool is_missing(const Value& v, const Recipe& recipe) {
       return (v.kind() == Kind::string && v.text().empty()) || nothing_but_nulls(v);
     case Dialect::powertools_python:
       if (v.kind() == Kind::array) return all_null(v.elements());
-      // Up to 3.2 an object of nulls was a key; a later release that is told to refuse what has none refuses it.
-      if (v.kind() == Kind::object) return v.members().empty() || (recipe.require_key && has_only_nulls(v.members()));
+      if (v.kind() == Kind::object) return has_only_nulls(v.members());
       return v.is_null() || (v.kind() == Kind::string && v.text().empty());
     case Dialect::powertools_typescript:
       if (recipe.require_key) return missing_typescript(v);
@@ -142,10 +141,6 @@ struct KeyDeriver::Parts {
         hash(recipe.dialect, recipe.hash),
         expression(selector(recipe.expression, recipe, "the key expression")),
         validation(selector(recipe.validation, recipe, "the validation expression")) {
-    if (recipe.dialect == Dialect::powertools_python && validation && validation->uses_powertools()) {
-      refuse("the validation expression " + quoted(recipe.validation) +
-             " uses a powertools function, which Powertools for Python 3.2 does not know there: every call would fail");
-    }
     checks_selection = recipe.only_selected_exact && rules.exact_numbers && !validation && is_path(recipe.expression);
     if (checks_selection) rules.exact_numbers = false;
   }

@@ -298,10 +298,14 @@ class Evaluation {
   [[nodiscard]] Value comparison(std::string_view symbol, const Value& a, const Value& b) const {
     if (symbol == "==") return Value::boolean(equal(a, b));
     if (symbol == "!=") return Value::boolean(!equal(a, b));
-    // jmespath.py orders strings too.
-    const bool strings = dialect_ == Dialect::powertools_python && is_string(a) && is_string(b);
+    // jmespath.py orders strings too, and leaves a number beside a string to Python, which raises.
+    const bool python = dialect_ == Dialect::powertools_python;
+    if (python && ((is_number(a) && is_string(b)) || (is_string(a) && is_number(b)))) {
+      refuse("'" + std::string(symbol) + "' compares a number with a string");
+    }
+    const bool strings = python && is_string(a) && is_string(b);
     if (!(is_number(a) && is_number(b)) && !strings) return {};
-    const bool nan = a.text() == "NaN" || b.text() == "NaN";
+    const bool nan = !strings && (a.text() == "NaN" || b.text() == "NaN");
     if (symbol == "<") return Value::boolean(!nan && less(a, b));
     if (symbol == ">") return Value::boolean(!nan && less(b, a));
     if (symbol == "<=") return Value::boolean(!nan && !less(b, a));

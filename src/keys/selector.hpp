@@ -23,8 +23,6 @@ class Selector {
   // Throws Exception(misuse) if the expression fails. Thread-safe. The answer lives as long as this, event and arena.
   [[nodiscard]] json::Value operator()(const json::Value& event, json::Arena& arena) const;
 
-  [[nodiscard]] bool uses_powertools() const noexcept { return expression_.uses_powertools; }
-
  private:
   Dialect dialect_;
   Expression expression_;

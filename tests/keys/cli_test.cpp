@@ -81,6 +81,14 @@ TEST_F(KeyCommand, NoKeyIsNull) {
   EXPECT_EQ(json::parse(none.out), (json{{"key", nullptr}, {"fingerprint", nullptr}, {"text", nullptr}}));
 }
 
+TEST_F(KeyCommand, RequiredKeyThatIsMissingIsAnError) {
+  const Outcome none = run({"--expression", "id", "--require-key", "--json"}, "{}");
+  EXPECT_EQ(none.code, 65);
+  EXPECT_TRUE(none.out.empty()) << none.out;
+  EXPECT_NE(none.err.find("no key"), std::string::npos) << none.err;
+  EXPECT_EQ(run({"--expression", "id", "--require-key"}, R"({"id":"x"})").code, 0);
+}
+
 TEST_F(KeyCommand, ErrorsHaveTheirCodes) {
   for (const std::string event : {"", "{", R"({"a":1,"a":2})", "9007199254740993", "\"\xFF\"", "[1] 2"}) {
     const Outcome bad = run({"--json"}, event);
@@ -101,22 +109,23 @@ TEST_F(KeyCommand, RecordedIds) {
   const json vectors = json::parse(file);
   ASSERT_EQ(vectors.size(), 285U);
   for (const json& vector : vectors) {
-    // The command has no flag for the setting that throws, nor prefixes apart from the scope.
-    if (vector.at("throw_on_no_key").get<bool>()) continue;
     SCOPED_TRACE(vector.at("lang").get<std::string>() + " " + vector.at("name").get<std::string>());
     const auto text = [&](const char* name) {
       return vector.at(name).is_null() ? std::string() : vector.at(name).get<std::string>();
     };
     const std::string id = text("id");
     const auto hash_sign = id.find('#');
-    const Outcome outcome =
-        run({"--dialect", "powertools-" + text("lang"), "--scope",
-             id.substr(0, hash_sign == std::string::npos ? 0 : hash_sign), "--hash", text("hash_function"),
-             "--expression", text("event_key_jmespath"), "--validate", text("payload_validation_jmespath"), "--json"},
-            text("event_text"));
+    std::vector<std::string> arguments{"--dialect",    "powertools-" + text("lang"),
+                                       "--scope",      id.substr(0, hash_sign == std::string::npos ? 0 : hash_sign),
+                                       "--hash",       text("hash_function"),
+                                       "--expression", text("event_key_jmespath"),
+                                       "--validate",   text("payload_validation_jmespath"),
+                                       "--json"};
+    if (vector.at("throw_on_no_key").get<bool>()) arguments.emplace_back("--require-key");
+    const Outcome outcome = run(arguments, text("event_text"));
     if (id.empty()) {
-      EXPECT_TRUE((outcome.code == 0 && json::parse(outcome.out)["key"].is_null()) || outcome.code == 64 ||
-                  outcome.code == 65)
+      EXPECT_TRUE((outcome.code == 0 && json::parse(outcome.out)["key"].is_null() && !vector.contains("error")) ||
+                  outcome.code == 64 || outcome.code == 65)
           << outcome.code << outcome.out;
       continue;
     }

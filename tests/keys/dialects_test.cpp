@@ -206,9 +206,28 @@ TEST(Dialects, MissingWithTheSettingThatThrows) {
   EXPECT_FALSE(refuses(python, R"({"a":null,"b":0})"));
 }
 
-TEST(Dialects, WhatPythonCannotDoEither) {
-  EXPECT_THROW(KeyDeriver({.scope = "f", .validation = "powertools_json(body)", .dialect = python}), Exception);
+TEST(Dialects, WhatTypescriptChangesTheEventWithIsRefused) {
   EXPECT_THROW(KeyDeriver({.scope = "f", .expression = "reverse(a)", .dialect = typescript}), Exception);
+}
+
+// As Powertools for TypeScript 2.35 has it: String.replace() with a text replaces once.
+TEST(Dialects, OnlyTheFirstEscapedQuoteOfATypescriptLiteralIsOne) {
+  const std::string raw = R"('it\'s \'x\'')";
+  EXPECT_EQ(derive(typescript, "{}", raw).key_text, R"("it's \\'x\\'")");
+  EXPECT_EQ(derive(python, "{}", raw).key_text, R"("it's 'x'")");
+  EXPECT_EQ(derive(typescript, "{}", R"('x\\')").key_text, R"("x\\\\")");
+}
+
+// Only jmespath.py reads a literal that is no JSON, and only Python refuses to order a number and a string.
+TEST(Dialects, WhatOnlyPythonDoes) {
+  for (const Dialect dialect : {Dialect::native, typescript, java}) {
+    EXPECT_THROW(KeyDeriver({.scope = "f", .expression = "`x`", .dialect = dialect}), Exception);
+    EXPECT_FALSE(fails(dialect, R"({"a":1,"s":"2"})", "[a < s, a]"));
+  }
+  EXPECT_EQ(derive(python, "{}", "`x`").key_text, "\"x\"");
+  EXPECT_TRUE(fails(python, R"({"a":1,"s":"2"})", "[a < s, a]"));
+  // Nested too deep for an event is refused, and no string of brackets.
+  EXPECT_TRUE(fails(python, "{}", "`" + std::string(600, '[') + std::string(600, ']') + "`"));
 }
 
 }  // namespace

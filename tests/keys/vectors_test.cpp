@@ -97,6 +97,7 @@ void check_file(const std::string& name, std::size_t count) {
 }
 
 TEST(KeyVectors, RecordedFromThePowertoolsLibraries) { check_file("powertools_keys.json", 285); }
+TEST(KeyVectors, FixturesPython) { check_file("fixtures_python.json", 179); }
 TEST(KeyVectors, DrawnAtRandomPython) { check_file("more_python.json", 150); }
 TEST(KeyVectors, DrawnAtRandomTypescript) { check_file("more_typescript.json", 150); }
 TEST(KeyVectors, DrawnAtRandomJava) { check_file("more_java.json", 100); }

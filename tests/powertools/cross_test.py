@@ -88,7 +88,7 @@ class Python:
             }
         config = {"event_key_jmespath": "id"}
         if layout.validated:
-            config["payload_validation_jmespath"] = "amount"
+            config["payload_validation_jmespath"] = layout.validated
         return {"table": table, "store": names, "config": config} | (
             {"key_prefix": layout.prefix} if layout.prefix else {})
 
@@ -114,7 +114,7 @@ class Typescript:
             }
         config = {"eventKeyJmesPath": "id"}
         if layout.validated:
-            config["payloadValidationJmesPath"] = "amount"
+            config["payloadValidationJmesPath"] = layout.validated
         return {"table": table, "store": names, "config": config} | (
             {"key_prefix": layout.prefix} if layout.prefix else {})
 
@@ -126,7 +126,7 @@ class Typescript:
 
 
 class Layout:
-    def __init__(self, composite=False, renamed=False, validated=False, prefix=None):
+    def __init__(self, composite=False, renamed=False, validated=None, prefix=None):
         self.composite, self.renamed, self.validated, self.prefix = composite, renamed, validated, prefix
 
     def key(self):
@@ -177,7 +177,7 @@ class Cross:
         if self.layout.composite:
             settings["sort_key"] = "sk"
         if self.layout.validated:
-            settings["validation"] = "amount"
+            settings["validation"] = self.layout.validated
         if self.layout.renamed:
             settings["attributes"] = {
                 "status": "st", "expiration": "exp", "in_progress_expiration": "ipe", "data": "d", "validation": "v"}
@@ -245,7 +245,7 @@ class Cross:
             self.same(answer["result"], result)
 
     def test_an_item_of_ours_is_an_item_of_theirs(self):
-        self.layout = Layout(validated=True)
+        self.layout = Layout(validated="amount")
         ours, peer = self.ours(), self.peer()
         event, result = self.event(amount=5), {"b": [1, 1.5], "a": "é"}
         self.complete(ours, event, result)
@@ -351,7 +351,7 @@ class Cross:
             ExpressionAttributeValues={":past": {"N": str(int(time.time()) - 1)}})
 
     def test_another_payload_is_a_mismatch_both_ways(self):
-        self.layout = Layout(validated=True)
+        self.layout = Layout(validated="amount")
         ours, peer = self.ours(), self.peer()
         self.complete(ours, self.event("ours", amount=5), 1)
         answer = peer.ask(event=self.event("ours", amount=6), remaining_ms=30_000, result="not this")
@@ -363,6 +363,19 @@ class Cross:
         self.assertEqual(ours.ask(do="begin", event=self.event("theirs", amount=5))["kind"], "replayed")
         self.assertEqual(peer.ask(event=self.event("run", amount=5), remaining_ms=30_000, hold=True), {"running": True})
         self.assertEqual(ours.ask(do="begin", event=self.event("run", amount=6))["kind"], "mismatch")
+
+    def test_what_is_validated_may_be_json_within_the_event(self):
+        self.layout = Layout(validated="powertools_json(body).amount")
+        ours, peer = self.ours(), self.peer()
+        event = lambda name, amount, note="": self.event(name, body=json.dumps({"amount": amount, "note": note}))
+        self.complete(ours, event("ours", 5), 1)
+        answer = peer.ask(event=event("ours", 6), remaining_ms=30_000, result="not this")
+        self.assertEqual((answer["ran"], answer.get("threw")), (False, self.library.mismatch_error))
+        self.same(peer.ask(event=event("ours", 5, "other"), remaining_ms=30_000)["returned"], 1)
+
+        self.assertTrue(peer.ask(event=event("theirs", 5), remaining_ms=30_000, result=2)["ran"])
+        self.assertEqual(ours.ask(do="begin", event=event("theirs", 6))["kind"], "mismatch")
+        self.assertEqual(ours.ask(do="begin", event=event("theirs", 5, "other"))["result"], 2)
 
     def both_ways(self):
         ours, peer = self.ours(), self.peer()
@@ -384,7 +397,7 @@ class Cross:
             self.assertEqual(item["id"]["S"], f"idempotency#{FUNCTION}")
 
     def test_other_names_for_attributes(self):
-        self.layout = Layout(renamed=True, validated=True)
+        self.layout = Layout(renamed=True, validated="amount")
         for item in self.both_ways():
             self.assertLessEqual({"k", "exp", "st", "d", "v"}, set(item))
 

@@ -29,7 +29,7 @@ namespace once::keys {
 // written with the value of their shortest double (9007199254740993, which a double cannot hold; 1e30 is fine);
 // invalid UTF-8; lone surrogates.
 //
-// The others give byte for byte the ids and validation hashes of Powertools for AWS Lambda (Python 3.2, TypeScript
+// The others give byte for byte the ids and validation hashes of Powertools for AWS Lambda (Python 3.37, TypeScript
 // 2.35, Java 2.10, .NET 1.3), so that a function can move here and keep its table. docs/keys.md has their rules, and
 // where they are kept in spite of a weakness. What those libraries let pass is refused here in one case: an
 // expression that fails is an error also where the library would run the function without protection.
