@@ -130,7 +130,8 @@ Uptime EngineCore::trusted_until(const Policy& policy, Uptime sent, Millis error
   const Millis skew = policy.skew.value_or(Millis{0});
   const Millis margin = std::min(skew, policy.lease / 4) + std::max(error - skew, Millis{0});
   const std::chrono::nanoseconds drift = std::chrono::nanoseconds(policy.lease) / 1'000'000 * StoreClock::drift_ppm;
-  return sent + policy.lease - margin - drift;
+  constexpr Millis cut_off{1};  // The lease counts from a whole millisecond: up to one before this moment.
+  return sent + policy.lease - cut_off - margin - drift;
 }
 
 void EngineCore::fetch(std::shared_ptr<const Record> record, Fetched done) {
