@@ -106,6 +106,11 @@ bool ClaimState::lost() const {
   return lost_;
 }
 
+bool ClaimState::finishing() const {
+  const std::lock_guard lock(mutex_);
+  return finish_queued_;
+}
+
 std::optional<std::string> ClaimState::step(std::string_view name) const {
   const std::lock_guard lock(mutex_);
   for (const auto* steps : {&record_->steps, &unwritten_}) {
@@ -278,27 +283,42 @@ void ClaimState::give_up(FinishDone done) {
   look_up_loss(std::move(done));
 }
 
-void ClaimState::look_up_loss(FinishDone done) {
-  auto keep = std::make_shared<FinishDone>(std::move(done));
-  core_->options.store->get(key(), [self = shared_from_this(), keep](Answer&& answer) {
+void ClaimState::look_up_loss(FinishDone done, std::string missed) {
+  struct Look {
+    FinishDone done;
+    std::string missed;
+  };
+  auto look = std::make_shared<Look>(Look{std::move(done), std::move(missed)});
+  core_->options.store->get(key(), [self = shared_from_this(), look](Answer&& answer) {
     if (answer.status == Answer::Status::failed) {
       self->tell(EventKind::store_error, nullptr, &answer.error, self->core_->uptime());
-      return (*keep)({.kind = Finish::Kind::lost, .record = nullptr, .error = std::move(answer.error)});
+      return look->done({.kind = Finish::Kind::lost, .record = nullptr, .error = std::move(answer.error)});
     }
-    self->tell_loss(std::move(*keep), std::move(answer.record));
+    self->tell_loss(std::move(look->done), std::move(answer.record), std::move(look->missed));
   });
 }
 
 // What counts now is what a new call would be given: no expired result, and none of another payload.
-void ClaimState::tell_loss(FinishDone done, std::shared_ptr<const Record> record) {
+void ClaimState::tell_loss(FinishDone done, std::shared_ptr<const Record> record, std::string missed) {
   if (decide(record.get(), *attempt, policy, core_->moment().earliest()).verdict != Verdict::replay) {
     return done({.kind = Finish::Kind::lost, .record = std::move(record), .error = {}});
   }
-  auto keep = std::make_shared<FinishDone>(std::move(done));
-  core_->fetch(std::move(record), [keep](std::shared_ptr<const Record> whole, std::optional<Error> error) {
-    if (error) return (*keep)({.kind = Finish::Kind::lost, .record = std::move(whole), .error = std::move(*error)});
-    (*keep)({.kind = Finish::Kind::superseded, .record = std::move(whole), .error = {}});
-  });
+  struct Look {
+    FinishDone done;
+    std::string missed;
+  };
+  auto look = std::make_shared<Look>(Look{std::move(done), std::move(missed)});
+  core_->fetch(std::move(record),
+               [self = shared_from_this(), look](std::shared_ptr<const Record> whole, std::optional<Error> error) {
+                 if (!error)
+                   return look->done({.kind = Finish::Kind::superseded, .record = std::move(whole), .error = {}});
+                 // As for any caller: the record may have changed meanwhile, and the result gone with it.
+                 if (error->kind != ErrorKind::unavailable && look->missed != whole->result.location) {
+                   return self->look_up_loss(std::move(look->done), whole->result.location);
+                 }
+                 self->tell(EventKind::store_error, whole.get(), &*error, self->core_->uptime());
+                 look->done({.kind = Finish::Kind::lost, .record = std::move(whole), .error = std::move(*error)});
+               });
 }
 
 void ClaimState::pump(std::unique_lock<std::mutex> lock) {

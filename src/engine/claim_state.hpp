@@ -50,6 +50,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   [[nodiscard]] std::stop_token stop_token();
   [[nodiscard]] Uptime deadline() const;
   [[nodiscard]] bool lost() const;
+  [[nodiscard]] bool finishing() const;  // Its finish is written, or about to be.
   [[nodiscard]] std::optional<std::string> step(std::string_view name) const;
   [[nodiscard]] Uptime renew_interval() const noexcept { return std::chrono::nanoseconds(policy.lease) / 3; }
 
@@ -96,8 +97,9 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void offload(Write&& write);
   void discard(const Write& write, const Record* stored);
   // What stands under the key of a claim that was lost: superseded or lost. The first reads the store.
-  void look_up_loss(FinishDone done);
-  void tell_loss(FinishDone done, std::shared_ptr<const Record> record);
+  // `missed`: where a result was that could not be fetched.
+  void look_up_loss(FinishDone done, std::string missed = {});
+  void tell_loss(FinishDone done, std::shared_ptr<const Record> record, std::string missed = {});
   void enqueue(std::unique_lock<std::mutex> lock, Write&& write);
   void pump(std::unique_lock<std::mutex> lock);  // Starts the next write if none is under way.
   void send(std::unique_lock<std::mutex> lock);

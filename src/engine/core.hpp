@@ -47,7 +47,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
            (result.placement == Placement::offloaded && result.bytes.empty());
   }
   // Gives the record with its bytes, decompressed, or fetched from where they were offloaded to, or the error that says
-  // why not (told to the observer already).
+  // why not. The observer is told by whoever gives up for it.
   using Fetched = Callback<void(std::shared_ptr<const Record>, std::optional<Error>)>;
   void fetch(std::shared_ptr<const Record> record, Fetched done);
 

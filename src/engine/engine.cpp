@@ -139,7 +139,6 @@ void EngineCore::fetch(std::shared_ptr<const Record> record, Fetched done) {
   if (result.placement == Placement::compressed) {
     Record whole = *record;
     std::optional<Error> error = expand(whole.result);
-    if (error) tell({.kind = EventKind::store_error, .key = record->key, .record = record.get(), .error = &*error});
     return done(std::make_shared<const Record>(std::move(whole)), std::move(error));
   }
   if (result.placement != Placement::offloaded || !result.bytes.empty() || result.size == 0) {
@@ -148,7 +147,6 @@ void EngineCore::fetch(std::shared_ptr<const Record> record, Fetched done) {
   if (!options.offload) {
     Error error{ErrorKind::misuse, "the result is kept at " + result.location +
                                        ", and this engine has no offload to fetch it from: set EngineOptions::offload"};
-    tell({.kind = EventKind::store_error, .key = record->key, .record = record.get(), .error = &error});
     return done(std::move(record), std::move(error));
   }
   struct Fetch {
@@ -165,13 +163,7 @@ void EngineCore::fetch(std::shared_ptr<const Record> record, Fetched done) {
                                               std::to_string(answer.text.size()) + " bytes instead of " +
                                               std::to_string(wanted.size) + ", or other ones"};
     }
-    if (answer.error) {
-      fetch->core->tell({.kind = EventKind::store_error,
-                         .key = fetch->record->key,
-                         .record = fetch->record.get(),
-                         .error = &*answer.error});
-      return fetch->done(std::move(fetch->record), std::move(answer.error));
-    }
+    if (answer.error) return fetch->done(std::move(fetch->record), std::move(answer.error));
     Record whole = *fetch->record;
     whole.result.bytes = std::move(answer.text);
     fetch->done(std::make_shared<const Record>(std::move(whole)), std::nullopt);

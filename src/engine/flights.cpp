@@ -87,6 +87,7 @@ void Flights::join(Caller&& caller) {
   }
   Flight& flight = place->second;
   if (flight.phase == Phase::claiming) {
+    caller.late = true;
     flight.callers.push_back(std::move(caller));
     return;
   }
@@ -106,6 +107,7 @@ void Flights::join(Caller&& caller) {
     const Decision decision = decide(record.get(), *caller.attempt, caller.policy, core_.moment().earliest());
     if (decision.verdict == Verdict::conflict && waits) {
       set_timer(flight, std::min(caller.wait_until, now + lapse_of(decision)));
+      caller.late = holder->finishing();
       flight.callers.push_back(std::move(caller));
       return;
     }
@@ -127,7 +129,10 @@ std::shared_ptr<ClaimState> Flights::holder_of(const Flight& flight) {
 void Flights::converse(std::unique_lock<std::mutex> lock, Flight* flight, Conversation::Start start) {
   Caller& leader = flight->callers.front();
   leader.led = true;
-  const Attempt& attempt = *leader.attempt;  // The leader keeps it, and the flight the leader.
+  const Attempt& attempt = *leader.attempt;             // The leader keeps it, and the flight the leader.
+  if (start.kind != Conversation::Start::Kind::seen) {  // That is an older answer, for those who were there for it.
+    for (Caller& caller : flight->callers) caller.late = false;
+  }
   Policy policy = leader.policy;
   // What is ended from outside ends then, however long its caller has waited for somebody else's claim.
   if (policy.fixed_lease && policy.on_conflict == OnConflict::wait) {
@@ -170,7 +175,8 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   if (!flight->callers.empty()) {
     core = core_.shared_from_this();
     // Over a live claim the others find a conflict or a mismatch. Who finds more is heard when the timer fires.
-    settle(*flight, state->record(), replies);
+    for (Caller& caller : flight->callers) caller.late = false;  // Its finish is not even asked for.
+    settle(*flight, state->record(), true, replies);
     if (!flight->callers.empty()) set_timer(*flight, look_at_holder(*flight, state->record()));
   }
   lock.unlock();
@@ -203,12 +209,13 @@ void Flights::erase(Shard& shard, Table::iterator flight) {
   shard.spare.push_back(std::move(node));
 }
 
-bool Flights::settle(Flight& flight, const std::shared_ptr<const Record>& record, Replies& replies) {
+Flights::Rest Flights::settle(Flight& flight, const std::shared_ptr<const Record>& record, bool own, Replies& replies) {
   const Uptime now = core_.uptime();
   const Time moment = core_.moment().earliest();
   std::vector<Caller> rest;
   std::size_t leader = 0;
   bool has_leader = false;
+  bool has_late = false;
   for (Caller& caller : flight.callers) {
     const Decision decision = decide(record.get(), *caller.attempt, caller.policy, moment);
     switch (decision.verdict) {
@@ -222,6 +229,11 @@ bool Flights::settle(Flight& flight, const std::shared_ptr<const Record>& record
       case Verdict::replay_failure:
       case Verdict::mismatch:
       case Verdict::unknown:
+        if (caller.late && !own) {
+          has_late = true;
+          rest.push_back(std::move(caller));
+          continue;
+        }
         replies.emplace_back(std::move(caller), begin_of(decision, record));
         continue;
       case Verdict::execute:
@@ -238,16 +250,16 @@ bool Flights::settle(Flight& flight, const std::shared_ptr<const Record>& record
     std::rotate(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(leader),
                 rest.begin() + static_cast<std::ptrdiff_t>(leader) + 1);
   flight.callers = std::move(rest);
-  return has_leader;
+  return has_leader ? Rest::talks : has_late ? Rest::asks : Rest::waits;
 }
 
 void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* flight,
                     const std::shared_ptr<const Record>& record, std::uint64_t place) {
   Replies replies;
-  const bool talk = settle(*flight, record, replies);
+  const Rest rest = settle(*flight, record, false, replies);
   drop_timer(*flight);
   flight->holder = nullptr;
-  if (talk) {
+  if (rest != Rest::waits) {
     flight->phase = Phase::claiming;
   } else if (flight->callers.empty()) {
     erase(shard, shard.flights.find(HashedKey(flight->first->key, flight->hash)));
@@ -261,9 +273,13 @@ void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* fli
     core_.cache.put(record);
   }
   reply(std::move(replies));
-  if (!talk) return;
+  if (rest == Rest::waits) return;
   Conversation::Start start;
-  if (record != nullptr) start = {.kind = Conversation::Start::Kind::seen, .record = record, .place = place};
+  if (rest == Rest::asks) {
+    start.kind = Conversation::Start::Kind::read;
+  } else if (record != nullptr) {
+    start = {.kind = Conversation::Start::Kind::seen, .record = record, .place = place};
+  }
   lock.lock();
   converse(std::move(lock), flight, std::move(start));
 }
@@ -369,7 +385,7 @@ void Flights::on_timer(const std::string& key, std::uint64_t turn) {
   if (holder == nullptr) return;  // Its end is on its way here.
   Replies replies;
   const std::shared_ptr<const Record> record = holder->record();
-  if (settle(flight, record, replies)) {
+  if (settle(flight, record, true, replies) == Rest::talks) {
     ask_again(std::move(lock), flight);  // It looks lapsed, though its holder may not know.
   } else {
     if (!flight.callers.empty()) set_timer(flight, look_at_holder(flight, record));
@@ -440,8 +456,19 @@ void Flights::reply(Caller&& caller, Begin&& begin) {
   auto state = std::make_shared<Fetch>(Fetch{std::move(caller), std::move(begin)});
   core_.fetch(std::move(record), [this, core = core_.shared_from_this(), state, answer](
                                      std::shared_ptr<const Record> whole, std::optional<Error> error) {
+    const std::string& location = whole->result.location;
+    if (error && error->kind != ErrorKind::unavailable && state->caller.missed != location) {
+      // Whoever found the record expired has claimed the key anew and removed the result, unless it is really lost:
+      // then the record is still there.
+      state->caller.missed = location;
+      return join(std::move(state->caller));
+    }
     state->begin.record = std::move(whole);
     if (error) {
+      core_.tell({.kind = EventKind::store_error,
+                  .key = state->begin.record->key,
+                  .record = state->begin.record.get(),
+                  .error = &*error});
       state->begin.kind = Begin::Kind::error;
       state->begin.error = std::move(*error);
       return state->caller.done(std::move(state->begin));

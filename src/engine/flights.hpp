@@ -32,6 +32,10 @@ struct Caller {
   Uptime since{};
   Uptime wait_until{};  // OnConflict::wait: until when.
   bool led = false;     // Took part in a conversation with the store itself.
+  // Came when the question under way had been asked. Its answer may have been formed before, and what an operator was
+  // told since then is not in it: this caller's answer has to be that of a later question.
+  bool late = false;
+  std::string missed;  // Where a result was that could not be fetched.
 
   [[nodiscard]] bool waits(Uptime now) const noexcept {
     return policy.on_conflict == OnConflict::wait && now < wait_until;
@@ -82,6 +86,12 @@ class Flights {
     LiveClaims claims;
   };
   using Replies = std::vector<std::pair<Caller, Begin>>;
+  // What has to be done about the callers that were not answered.
+  enum class Rest : std::uint8_t {
+    waits,  // Nothing, or there are none.
+    asks,   // Somebody needs a later answer: the first one reads.
+    talks,  // The first one has to talk to the store about what was seen.
+  };
   static constexpr std::size_t shards = 16;
 
   Shard& shard_of(const HashedKey& name) noexcept { return shards_[name.shard(shards)]; }
@@ -93,8 +103,9 @@ class Flights {
   void on_end(Flight* flight, Conversation::End&& end);
   // Reads what stands in the store, for all callers of the flight: there is at least one.
   void ask_again(std::unique_lock<std::mutex> lock, Flight& flight);
-  // Decides for every caller of the flight over what is stored now. True: the first caller has to talk to the store.
-  bool settle(Flight& flight, const std::shared_ptr<const Record>& record, Replies& replies);
+  // Decides for every caller of the flight over what is stored now. `own`: as this process's own live claim has it,
+  // which is told to everybody.
+  Rest settle(Flight& flight, const std::shared_ptr<const Record>& record, bool own, Replies& replies);
   static Flight& add(Shard& shard, const HashedKey& name);
   void erase(Shard& shard, Table::iterator flight);
   void go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* flight,

@@ -1,5 +1,8 @@
 // Results outside the store: kept, fetched, missing, altered.
+#include <functional>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "engine_test.hpp"
 
@@ -14,6 +17,7 @@ struct MapOffload final : Offload {
     done({location, {}});
   }
   void get(std::string location, Callback<void(OffloadAnswer)> done) override {
+    if (before_get) std::exchange(before_get, nullptr)();
     if (!kept.contains(location)) return done({{}, Error{ErrorKind::corrupt, location + " is gone"}});
     done({kept.at(location), {}});
   }
@@ -22,6 +26,7 @@ struct MapOffload final : Offload {
     done({});
   }
   bool fails = false;
+  std::function<void()> before_get;  // Runs once, when a result is asked for: somebody else is quicker.
   std::map<std::string, std::string> kept;
 };
 
@@ -133,6 +138,46 @@ TEST_F(OffloadTest, AResultWhoseRecordIsClaimedAnewIsRemoved) {
   auto again = begin(p, "a", retry);
   ASSERT_EQ(again->kind, Begin::Kind::claimed);
   EXPECT_THAT(offload->kept, IsEmpty());
+}
+
+// 1. A finds the result. 2. It expires, B claims the key anew and removes it. 3. A fetches it.
+TEST_F(OffloadTest, WhoeverFetchesAResultThatIsRemovedMeanwhileLooksAgain) {
+  auto p = offloading();
+  auto begun = begin(p, "a", small());
+  complete(begun->claim, large);
+  auto other = offloading();
+  std::optional<Slot<Begin>> anew;
+  offload->before_get = [&] {
+    clock->advance(2h);
+    anew = begin(other, "a", small());
+  };
+  auto reader = offloading();
+  auto read = begin(reader, "a", waiting(24h));
+  ASSERT_EQ((*anew)->kind, Begin::Kind::claimed);
+  EXPECT_THAT(offload->kept, IsEmpty());
+  EXPECT_FALSE(read.ready()) << "it waits for the new claim";
+  complete((*anew)->claim, large + " of the other");
+  timers->advance(2s);
+  ASSERT_EQ(read->kind, Begin::Kind::replayed);
+  EXPECT_EQ(read->record->result.bytes, large + " of the other");
+  EXPECT_EQ(reader.events->count(EventKind::store_error), 0U);
+}
+
+TEST_F(OffloadTest, SoDoesWhoeverLostItsClaim) {
+  auto p = offloading();
+  auto late = begin(p, "a", small());
+  clock->advance(9s);
+  auto other = offloading();
+  auto taken = begin(other, "a", small());
+  complete(taken->claim, large);
+  offload->before_get = [&] {
+    clock->advance(2h);
+    auto anew = begin(other, "a", small());
+    complete(anew->claim, large + " of the last one");
+  };
+  auto finish = complete(late->claim, large + " that is late");
+  ASSERT_EQ(finish->kind, Finish::Kind::superseded);
+  EXPECT_EQ(finish->record->result.bytes, large + " of the last one");
 }
 
 TEST_F(OffloadTest, TheCacheKeepsTheBytesOnceFetched) {

@@ -186,6 +186,48 @@ TEST_F(SharingTest, WhoDoesNotWaitGetsAFreshAnswerAndWakesTheOthers) {
   EXPECT_THAT(store->calls(), ElementsAre("get"));
 }
 
+// 1. A asks, and the store forms its answer. 2. An operator replaces the result, and is told so. 3. B asks.
+TEST_F(SharingTest, NobodySharesAnAnswerThatWasFormedBeforeHeCame) {
+  auto writer = process();
+  auto held = begin(writer, "a");
+  complete(held->claim, "first");
+  auto p = process();
+  store->script({Next::stall});
+  auto before = begin(p, "a");
+  const auto decide_otherwise = [](Record record) {
+    record.revision += 1;
+    record.result = Result::inlined("second");
+    return record;
+  };
+  operate("a", decide_otherwise);
+  std::vector<Slot<Begin>> after;
+  for (int i = 0; i < 50; ++i) after.push_back(begin(p, "a", i % 2 == 0 ? policy() : waiting()));
+  store->forget_calls();
+  store->answer_stalled();
+  EXPECT_EQ(before->record->result.bytes, "first");
+  for (auto& call : after) EXPECT_EQ(call->record->result.bytes, "second");
+  EXPECT_THAT(store->calls(), ElementsAre("get")) << "one question more, for all of them";
+}
+
+// The same where the answer is that of the finish of this process's own claim.
+TEST_F(SharingTest, WhoComesAfterAFinishWasSentAsksTheStore) {
+  auto p = process();
+  auto held = begin(p, "a");
+  auto before = begin(p, "a", waiting());
+  store->script({Next::stall});
+  auto finish = complete(held->claim, "first");
+  operate("a", [](Record record) {
+    record.revision += 1;
+    record.result = Result::inlined("second");
+    return record;
+  });
+  auto after = begin(p, "a", waiting());
+  store->answer_stalled();
+  EXPECT_EQ(finish->kind, Finish::Kind::recorded);
+  EXPECT_EQ(before->record->result.bytes, "first");
+  EXPECT_EQ(after->record->result.bytes, "second");
+}
+
 // A timer that nobody waits for any more would keep the engine and its store alive until it fires.
 TEST_F(SharingTest, NoTimerIsLeftWhenNobodyWaits) {
   auto holder = process();
