@@ -66,6 +66,7 @@ const Record* Auditor::shadow(const std::string& key) const {
 
 void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen& seen, const Record* next) {
   ++totals_.writes;
+  ++changes_;
   Key& state = keys_[key];
   const Record* before = state.record ? &*state.record : nullptr;
   if (how == Wrote::insert && before != nullptr) violate("store", key, "an insert landed over a record");
@@ -83,15 +84,10 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
   }
   if (by == operators) {
     state.last_operator_act = now_;
-    for (Stored& stored : state.history) {
-      if (!stored.removed_by_operator) stored.removed_by_operator = now_;
-    }
-    if (next == nullptr) {
-      state.record.reset();
-      state.deleted = true;
-      return;
-    }
-    return keep(state, *next, by);
+    if (next != nullptr) return keep(state, *next, true);
+    vanish(state, nullptr);
+    state.deleted = true;
+    return;
   }
 
   if (next == nullptr) {
@@ -102,8 +98,7 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
     }
     if (before->state != State::in_progress) violate("deletion", key, "a finished record was removed");
     if (!before->steps.empty()) violate("deletion", key, "a claim with finished steps was removed");
-    call->revision = before->revision + 1;
-    state.record.reset();
+    vanish(state, nullptr);
     state.deleted = true;
     return;
   }
@@ -114,7 +109,6 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
     if (next->state != State::in_progress) violate("lineage", key, "a first write that is no claim: " + text_of(*next));
     check_claim(key, before, *next);
     claimers_[next->owner] = by;
-    if (!next->fingerprint.empty()) state.fingerprints.push_back(next->fingerprint);
   } else if (alive && before->state != State::in_progress) {
     violate("result", key, "an engine wrote over a finished record: " + text_of(*next));
   } else if (const auto claimer = claimers_.find(before->owner); claimer != claimers_.end() && claimer->second != by) {
@@ -122,14 +116,16 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
     if (next->state != State::unknown) violate("lineage", key, "a stranger wrote for the holder: " + text_of(*next));
     if (before->lease_until > now_) violate("live", key, "a live claim was marked unknown");
   } else if (owner != owners_.end()) {
-    check_holder(key, *before, *next, calls_.at(owner->second));
-    calls_.at(owner->second).revision = next->revision;
+    Call& holder = calls_.at(owner->second);
+    check_holder(key, *before, *next, holder);
+    holder.steps_landed = std::max(holder.steps_landed, next->steps.size());
+    holder.hold_landed = holder.hold_landed || next->state == State::unknown;
   } else if (next->state == State::unknown) {
     if (before->lease_until > now_) violate("live", key, "a live claim was marked unknown");
   } else if (next->state != State::in_progress) {
     violate("result", key, "a result without work: " + text_of(*next));
   }  // Otherwise a claim that nobody was given yet is counted anew, or claimed again after it expired.
-  keep(state, *next, by);
+  keep(state, *next, false);
 }
 
 void Auditor::check_claim(const std::string& key, const Record* before, const Record& next) {
@@ -195,34 +191,65 @@ void Auditor::check_holder(const std::string& key, const Record& before, const R
   }
 }
 
-void Auditor::keep(Key& state, const Record& next, ProcessId by) {
-  if (next.state == State::unknown) state.was_unknown = true;
+void Auditor::keep(Key& state, const Record& next, bool by_operator) {
+  const bool released = is_released(next);
+  Stood* const last = state.stood.empty() ? nullptr : &state.stood.back();
+  const bool goes_on = last != nullptr && last->until == present && last->owner == next.owner &&
+                       last->state == next.state && last->released == released && last->fingerprint == next.fingerprint;
+  if (!goes_on || by_operator) {
+    vanish(state, &next);
+    state.stood.push_back({next.owner, next.state, released, next.fingerprint});
+  }
+  if (next.result.placement == Placement::offloaded && !offloaded_.contains(next.result.location)) {
+    violate("offload", next.key, "a record names a result that is not kept: " + next.result.location);
+  }
   if (next.state == State::completed || next.state == State::failed) {
     state.history.push_back({.owner = next.owner,
                              .state = next.state,
                              .result = next.result,
                              .failure = next.failure,
                              .fingerprint = next.fingerprint,
-                             .expires_at = next.expires_at,
-                             .removed_by_operator = {}});
+                             .expires_at = next.expires_at});
   }
-  if (by == operators && !next.fingerprint.empty()) state.fingerprints.push_back(next.fingerprint);
   state.record = next;
+}
+
+// Nothing stands there any more, or something else is about to.
+void Auditor::vanish(Key& state, const Record* next) {
+  if (!state.stood.empty() && state.stood.back().until == present) state.stood.back().until = changes_;
+  if (!state.history.empty() && state.history.back().until == present) state.history.back().until = changes_;
+  if (!state.record) return;
+  const auto holder = owners_.find(state.record->owner);
+  if (holder != owners_.end() && (next == nullptr || !(next->owner == state.record->owner))) {
+    calls_.at(holder->second).displaced = true;
+  }
+  state.record.reset();
+}
+
+void Auditor::offloaded(const std::string& location) { offloaded_.insert(location); }
+
+void Auditor::dropped(const std::string& location) {
+  offloaded_.erase(location);
+  for (const auto& [key, state] : keys_) {
+    if (state.record && state.record->result.placement == Placement::offloaded &&
+        state.record->result.location == location && !expired(*state.record, now_)) {
+      violate("offload", key, "its result was removed: " + location);
+    }
+  }
 }
 
 void Auditor::swept(const std::string& key) {
   Key& state = keys_[key];
   if (!state.record) violate("store", key, "nothing was swept");
   if (!expired(*state.record, now_)) violate("store", key, "an unexpired record was swept");
-  state.record.reset();
+  ++changes_;
+  vanish(state, nullptr);
   state.deleted = true;
 }
 
 void Auditor::sent(ProcessId by, bool reads, const std::string& key) {
-  Talk& talk = talks_[{by, key}];
-  if (talk.open[0] + talk.open[1] == 0) talk.since = now_;
-  const int open = ++talk.open.at(reads ? 1 : 0);
-  const int most = reads ? 1 + finishing_[{by, key}].open : 1;
+  const int open = ++talks_[{by, key}].at(reads ? 1 : 0);
+  const int most = reads ? 1 + finishing_[{by, key}] : 1;
   if (open > most) {
     violate("sharing", key,
             "process " + std::to_string(by) + " has " + std::to_string(open) + (reads ? " reads" : " inserts") +
@@ -230,17 +257,14 @@ void Auditor::sent(ProcessId by, bool reads, const std::string& key) {
   }
 }
 
-void Auditor::got(ProcessId by, bool reads, const std::string& key) {
-  Talk& talk = talks_[{by, key}];
-  --talk.open.at(reads ? 1 : 0);
-  talk.until = now_;
-}
+void Auditor::got(ProcessId by, bool reads, const std::string& key) { --talks_[{by, key}].at(reads ? 1 : 0); }
 
 void Auditor::asked(CallId call, const Asked& what) {
   ++totals_.asked;
   Call& made = calls_[call];
   made.what = what;
   made.at = now_;
+  made.after = changes_;
 }
 
 void Auditor::answered(CallId id, const Begin& begin) {
@@ -261,7 +285,6 @@ void Auditor::answered(CallId id, const Begin& begin) {
     case Begin::Kind::claimed:
       call.claimed = true;
       call.owner = begin.claim.owner();
-      call.revision = begin.claim.record().revision;
       if (!owners_.emplace(call.owner, id).second) violate("start", key, "one claim was given to two callers");
       expect(begin.verdict == Verdict::resume                                         ? EventKind::resumed
              : begin.verdict == Verdict::take_over || begin.verdict == Verdict::retry ? EventKind::took_over
@@ -274,17 +297,12 @@ void Auditor::answered(CallId id, const Begin& begin) {
       const State wanted = begin.kind == Begin::Kind::replayed ? State::completed : State::failed;
       needs(record != nullptr && record->state == wanted, "a replay without a result");
       needs(compatible(record->fingerprint, call.what.fingerprint), "the result of another payload");
-      const auto talk = talks_.find({call.what.process, key});
-      Time since = talk == talks_.end() || talk->second.until != now_ ? call.at : std::min(call.at, talk->second.since);
-      const auto finishing = finishing_.find({call.what.process, key});
-      if (finishing != finishing_.end() && finishing->second.open > 0) since = std::min(since, finishing->second.since);
       const auto matches = [&](const Stored& stored) {
         return stored.state == wanted && stored.failure == record->failure &&
                (record->result.placement == Placement::offloaded ? stored.result.digest == record->result.digest
                                                                  : same_stored(stored.result, record->result)) &&
                compatible(stored.fingerprint, call.what.fingerprint) &&
-               stored.expires_at + rules_.expiry_slack >= since &&
-               (rules_.cached || !stored.removed_by_operator || *stored.removed_by_operator >= since);
+               stored.expires_at + rules_.expiry_slack >= call.at && (rules_.cached || stored.until > call.after);
       };
       needs(std::any_of(state.history.begin(), state.history.end(), matches),
             "a result that was not stored under this key, or not any more");
@@ -298,20 +316,22 @@ void Auditor::answered(CallId id, const Begin& begin) {
       expect(EventKind::conflict);
       needs(record != nullptr && record->state == State::in_progress, "a conflict without a claim");
       needs(begin.retry_after > Millis{0}, "a conflict with nothing to wait for");
-      needs(claimers_.contains(record->owner) || state.last_operator_act >= Time{}, "a conflict with nobody");
+      seen(call, *record, own_claim(call, *record));
+      if (rules_.late && record->lease_until + *rules_.late <= call.at) {
+        violate("seen", key, "call " + std::to_string(id) + ": a conflict with a lapsed claim: " + text_of(*record));
+      }
       return;
     case Begin::Kind::mismatch:
       ++totals_.mismatches;
       expect(EventKind::mismatch);
       needs(record != nullptr && !compatible(record->fingerprint, call.what.fingerprint), "a mismatch that is none");
-      needs(std::find(state.fingerprints.begin(), state.fingerprints.end(), record->fingerprint) !=
-                state.fingerprints.end(),
-            "a mismatch with a payload that nobody used");
+      seen(call, *record, own_claim(call, *record) || (rules_.cached && record->state == State::completed));
       return;
     case Begin::Kind::unknown:
       ++totals_.unknown;
       expect(EventKind::unknown);
-      needs(record != nullptr && record->state == State::unknown && state.was_unknown, "an unknown that is none");
+      needs(record != nullptr && record->state == State::unknown, "an unknown that is none");
+      seen(call, *record, false);
       return;
     case Begin::Kind::error:
       ++totals_.errors;
@@ -320,6 +340,28 @@ void Auditor::answered(CallId id, const Begin& begin) {
       }
       return;
   }
+}
+
+// Did the record stand there when the call was made, or later? `whenever`: at any time.
+void Auditor::seen(const Call& call, const Record& record, bool whenever) const {
+  const auto& stood = keys_.at(call.what.key).stood;
+  const auto matches = [&](const Stood& one) {
+    return one.owner == record.owner && one.state == record.state && one.released == is_released(record) &&
+           one.fingerprint == record.fingerprint && (whenever || one.until > call.after);
+  };
+  if (std::none_of(stood.begin(), stood.end(), matches)) {
+    violate("seen", call.what.key,
+            "told of a record that did not stand there when it was asked for: " + text_of(record));
+  }
+}
+
+// A process tells of its own claims from memory: an operator's act is seen by the claim's next write.
+bool Auditor::own_claim(const Call& call, const Record& record) const {
+  if (record.state != State::in_progress) return false;
+  const auto holder = owners_.find(record.owner);
+  if (holder == owners_.end()) return false;
+  const Call& claimed = calls_.at(holder->second);
+  return claimed.what.process == call.what.process && !claimed.over;
 }
 
 void Auditor::work_started(CallId id, const Claim& claim) {
@@ -347,9 +389,13 @@ void Auditor::work_started(CallId id, const Claim& claim) {
             "call " + std::to_string(id) + " has token " + std::to_string(claim.token()) + ", and one with " +
                 std::to_string(state.top_token) + " has run");
   }
-  if (!operator_came) state.top_token = claim.token();
-  state.deleted = false;
+  if (!operator_came) {
+    state.top_token = claim.token();
+    state.deleted = false;
+  }
+  call.started_after = changes_;
   call.steps = claim.record().steps;
+  call.steps_landed = call.steps.size();
   if (!compatible(claim.record().fingerprint, call.what.fingerprint)) violate("start", key, "for another payload");
   if (call.what.holds && state.execution && !operator_came) {
     const Call& before = calls_.at(*state.execution);
@@ -364,25 +410,20 @@ void Auditor::work_started(CallId id, const Claim& claim) {
   state.execution = id;
 }
 
-void Auditor::finish_begins(const Call& call) {
-  Finishing& finishing = finishing_[{call.what.process, call.what.key}];
-  if (finishing.open++ == 0) finishing.since = now_;
-}
-
 void Auditor::finish_asked(CallId id, FinishKind kind, const Result& result, const Failure& failure) {
   Call& call = call_of(id);
   call.finish = kind;
   call.result = result;
   call.failure = failure;
   ++call.finishes_open;
-  finish_begins(call);
+  ++finishing_[{call.what.process, call.what.key}];
 }
 
 void Auditor::step_asked(CallId id, const std::string& name, const std::string& result) {
   Call& call = call_of(id);
   call.steps.push_back({name, result});
   ++call.finishes_open;
-  finish_begins(call);
+  ++finishing_[{call.what.process, call.what.key}];
 }
 
 void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, const std::string& step) {
@@ -390,14 +431,13 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
   const std::string& key = call.what.key;
   if (call.finishes_open == 0) violate("answers", key, "a finish or step was answered twice");
   --call.finishes_open;
-  --finishing_[{call.what.process, key}].open;
+  --finishing_[{call.what.process, key}];
   if (kind != FinishKind::step && ++call.finish_answers > 1) violate("answers", key, "a finish was answered twice");
+  call.over = kind != FinishKind::step && finish.kind != Finish::Kind::unrecorded;
   const Key& state = keys_[key];
   const Record* stored = state.record ? &*state.record : nullptr;
   const bool ours = stored != nullptr && stored->owner == call.owner && stored->state == State::in_progress &&
-                    stored->lease_until != Time{} &&
-                    // Otherwise its insert, sent twice by the network, landed again after it was removed.
-                    stored->revision >= call.revision;
+                    stored->lease_until != Time{} && !call.displaced;
   switch (finish.kind) {
     case Finish::Kind::recorded:
       ++totals_.recorded;
@@ -412,17 +452,18 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
           }
           return;
         case FinishKind::hold:
-          if (!state.was_unknown) violate("recorded", key, "a hold was told recorded, but nothing landed");
+          if (!call.hold_landed) violate("recorded", key, "a hold was told recorded, but nothing landed");
           return;
         case FinishKind::release:
           if (ours) violate("recorded", key, "a release was told recorded, but the claim stands");
           return;
-        case FinishKind::step:
-          if (stored != nullptr && stored->owner == call.owner && stored->state == State::in_progress &&
-              std::none_of(stored->steps.begin(), stored->steps.end(), [&](const Step& s) { return s.name == step; })) {
-            violate("recorded", key, "step " + step + " was told recorded, but is not there");
+        case FinishKind::step: {
+          const auto end = call.steps.begin() + static_cast<std::ptrdiff_t>(call.steps_landed);
+          if (std::none_of(call.steps.begin(), end, [&](const Step& s) { return s.name == step; })) {
+            violate("recorded", key, "step " + step + " was told recorded, but never landed");
           }
           return;
+        }
       }
       return;
     case Finish::Kind::superseded: {
@@ -433,7 +474,7 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
       }
       if (!compatible(other->fingerprint, call.what.fingerprint)) violate("superseded", key, "by another payload");
       if (std::none_of(state.history.begin(), state.history.end(), [&](const Stored& one) {
-            return one.state == State::completed &&
+            return one.state == State::completed && one.until > call.started_after &&
                    (other->result.placement == Placement::offloaded ? one.result.digest == other->result.digest
                                                                     : same_stored(one.result, other->result));
           })) {

@@ -19,9 +19,14 @@
 //   hold        under hold an operation is executed once, unless it was released, failed with a retry allowed, expired
 //               as completed, or an operator decided
 //   recorded    whoever is told `recorded` finds that write in the store's history; the rule `result` keeps it there
-//   superseded  is what is stored, of the same payload; `lost` is told only if the claim is no longer the caller's
+//   superseded  is what was stored since the work began, of the same payload; `lost` is told only if the claim is no
+//               longer the caller's
 //   replay      gives a result that was stored under this very key, for this payload, and stood there when it was asked
-//               for, or when the question or finish was under way whose answer the caller shares
+//               for or later
+//   seen        a conflict, a mismatch or an unknown outcome is told of a record that stood there when it was asked for
+//   or
+//               later, or of a claim of the caller's own process; a claim that had lapsed by then is no conflict
+//   offload     a result is removed only when no unexpired record names it, and no record names one that is not kept
 //   answers     everybody who asks is answered exactly once, unless his process died
 //   sharing     one engine has one conversation about a key at a time, however many callers wait
 //   events      an engine's events are as many as the answers they stand for
@@ -31,6 +36,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -57,7 +63,8 @@ struct Rules {
   Millis expiry_slack{0};  // How late an expired result may still be replayed because clocks are uncertain.
   Millis lease_slack{0};   // How long after the end of a lease as stored its holder may start work: others wait for it.
   Millis early{0};         // How much too early a record may be found expired: stores that do not tell their time.
-  bool cached = false;     // Engines have local caches, which do not see what operators do.
+  std::optional<Millis> late;  // How long after its lease a claim may still be found alive. Empty: nobody knows.
+  bool cached = false;         // Engines have local caches, which do not see what operators do.
 };
 
 enum class Wrote : std::uint8_t { insert, replace, remove };
@@ -73,6 +80,9 @@ class Auditor {
   // A write was carried out. `next` is null for a removal; `seen` is not looked at for an insert.
   void landed(ProcessId by, Wrote how, const std::string& key, const Seen& seen, const Record* next);
   void swept(const std::string& key);  // An expired record went.
+
+  void offloaded(const std::string& location);  // A result is kept outside the store from now on …
+  void dropped(const std::string& location);    // … and an engine or a sweep removes it.
 
   void sent(ProcessId by, bool reads, const std::string& key);  // A conversation's insert, or a read.
   void got(ProcessId by, bool reads, const std::string& key);   // Its answer.
@@ -108,18 +118,25 @@ class Auditor {
   struct Call {
     Asked what;
     Time at{};
+    std::uint64_t after = 0;          // How many changes of records had been made when it was asked …
+    std::uint64_t started_after = 0;  // … and when its work began.
     unsigned answers = 0;
     bool claimed = false;
     bool started = false;
-    std::uint64_t revision = 0;  // What its claim has come to in the store.
     Owner owner;
+    bool displaced = false;  // Its claim went from the store. What looks like it from then on is a copy of a write of
+                             // its, delivered once more by the network.
     std::optional<FinishKind> finish;
     unsigned finish_answers = 0;
     unsigned finishes_open = 0;  // Steps and finishes without an answer yet.
     Result result;
     Failure failure;
     std::vector<Step> steps;
+    std::size_t steps_landed = 0;  // How many of these were in the store at some time.
+    bool hold_landed = false;
+    bool over = false;  // Its process knows what became of the claim: until then it goes on trying to finish it.
   };
+  static constexpr std::uint64_t present = ~std::uint64_t{0};
   struct Stored {  // A finish that landed.
     Owner owner;
     State state{};
@@ -127,7 +144,14 @@ class Auditor {
     Failure failure;
     Fingerprint fingerprint;
     Time expires_at{};
-    std::optional<Time> removed_by_operator;
+    std::uint64_t until = present;  // The change that ended it.
+  };
+  struct Stood {  // What a caller may have been told of a key.
+    Owner owner;
+    State state{};
+    bool released = false;
+    Fingerprint fingerprint;
+    std::uint64_t until = present;
   };
   struct Key {
     std::optional<Record> record;
@@ -135,9 +159,8 @@ class Auditor {
     bool deleted = false;         // Since then.
     Time last_operator_act{Millis{-1}};
     std::vector<Stored> history;
+    std::vector<Stood> stood;
     std::optional<CallId> execution;  // The last one.
-    std::vector<Fingerprint> fingerprints;
-    bool was_unknown = false;
   };
   struct OwnerHash {
     std::size_t operator()(const Owner& owner) const noexcept;
@@ -146,7 +169,10 @@ class Auditor {
   [[noreturn]] void violate(const char* rule, const std::string& key, const std::string& what) const;
   void check_claim(const std::string& key, const Record* before, const Record& next);
   void check_holder(const std::string& key, const Record& before, const Record& next, const Call& holder) const;
-  void keep(Key& state, const Record& next, ProcessId by);
+  void keep(Key& state, const Record& next, bool by_operator);
+  void vanish(Key& state, const Record* next);
+  void seen(const Call& call, const Record& record, bool whenever) const;
+  [[nodiscard]] bool own_claim(const Call& call, const Record& record) const;
   Call& call_of(CallId call);
 
   const Rules rules_;
@@ -155,20 +181,14 @@ class Auditor {
   std::map<CallId, Call> calls_;
   std::unordered_map<Owner, CallId, OwnerHash> owners_;       // Of claims that were handed out.
   std::unordered_map<Owner, ProcessId, OwnerHash> claimers_;  // Of claims that landed.
-  struct Talk {                                               // Of one process about one key.
-    std::array<int, 2> open{};                                // Inserts, reads.
-    Time since{};                                             // When the oldest of them was sent …
-    Time until{};                                             // … and when the last answer came.
-  };
-  std::map<std::pair<ProcessId, std::string>, Talk> talks_;
-  struct Finishing {  // Finishes and steps of one process on one key that have no answer yet.
-    int open = 0;
-    Time since{};
-  };
-  std::map<std::pair<ProcessId, std::string>, Finishing> finishing_;
-  void finish_begins(const Call& call);
+  // Inserts and reads of one process about one key that are under way …
+  std::map<std::pair<ProcessId, std::string>, std::array<int, 2>> talks_;
+  // … and finishes and steps that have no answer yet.
+  std::map<std::pair<ProcessId, std::string>, int> finishing_;
   std::map<ProcessId, std::array<std::uint64_t, 32>> event_count_;
   std::map<ProcessId, std::array<std::uint64_t, 32>> expected_;
+  std::set<std::string> offloaded_;
+  std::uint64_t changes_ = 0;  // Of records.
   Totals totals_;
 };
 

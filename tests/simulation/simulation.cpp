@@ -290,7 +290,16 @@ class Simulation {
   World& world() noexcept { return world_; }
   const Config& config() const noexcept { return config_; }
   bool calm() const noexcept { return calm_; }
-  std::map<std::string, std::string>& blobs() noexcept { return blobs_; }
+  const std::map<std::string, std::string>& blobs() const noexcept { return blobs_; }
+  void keep(const std::string& location, std::string bytes) {
+    blobs_[location] = std::move(bytes);
+    auditor_.offloaded(location);
+  }
+  void drop(const std::string& location) {
+    blobs_.erase(location);
+    auditor_.at(world_.utc());
+    auditor_.dropped(location);
+  }
 
  private:
   struct Work {
@@ -323,6 +332,7 @@ class Simulation {
     rules.expiry_slack = config_.tells == Tells::by_call ? Millis{0} : uncertain;
     rules.lease_slack = config_.skew;
     if (config_.tells == Tells::never) rules.early = 61ms;
+    if (config_.tells == Tells::by_call) rules.late = config_.skew;
     rules.cached = config_.cached;
     return rules;
   }
@@ -451,6 +461,11 @@ class Simulation {
       }
       trace(0, "sweep", it->first, [] { return std::string(); });
       auditor_.swept(it->first);
+      const Result& result = it->second.result;
+      if (result.placement == Placement::offloaded) {
+        world_.at(world_.now() + world_.span(config_.latency), nullptr,
+                  [this, location = result.location] { drop(location); });
+      }
       it = records_.erase(it);
     }
   }
@@ -824,7 +839,7 @@ void Bucket::put(std::string hint, std::string bytes, Callback<void(OffloadAnswe
     return answer({{}, Error{ErrorKind::unavailable, "the bucket cannot be reached"}}, std::move(done));
   }
   const std::string location = hint + "-" + std::to_string(world.random.next());
-  simulation_.blobs()[location] = std::move(bytes);
+  simulation_.keep(location, std::move(bytes));
   answer({location, {}}, std::move(done));
 }
 
@@ -841,7 +856,7 @@ void Bucket::get(std::string location, Callback<void(OffloadAnswer)> done) {
 }
 
 void Bucket::remove(std::string location, Callback<void(OffloadAnswer)> done) {
-  if (host_.life() == life_) simulation_.blobs().erase(location);
+  if (host_.life() == life_) simulation_.drop(location);
   answer({}, std::move(done));
 }
 
