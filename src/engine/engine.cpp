@@ -21,6 +21,8 @@ namespace once {
 
 namespace {
 
+constexpr unsigned max_claims = 3;  // Of one call of run(), if their leases are over before its work begins.
+
 EngineOptions with_defaults(EngineOptions options) {
   if (options.store == nullptr) throw Exception(ErrorKind::misuse, "an engine needs a store: set EngineOptions::store");
   check(options.policy);
@@ -226,6 +228,25 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
     return wait_for<Begin>(
         [&](Callback<void(Begin)> done) { begin_attempt(std::move(attempt), policy, std::move(done)); });
   }();
+  // This thread may have been stopped since the claim was made. What has not begun can be given up without harm.
+  for (unsigned times = 1; begun.kind == Begin::Kind::claimed && core_->uptime() >= begun.claim.deadline(); ++times) {
+    auto again = std::make_shared<Attempt>(*begun.claim.state_->attempt);
+    again->owner = core_->new_owner();
+    begun.claim.release("its lease was over before the work began");
+    if (times == max_claims) {
+      begun = Begin();
+      begun.error = {ErrorKind::unavailable, "the lease of " + std::to_string(policy.lease.count()) + " ms was over " +
+                                                 std::to_string(times) +
+                                                 " times before the work could begin, and nothing was run: use a "
+                                                 "longer lease, or try again when this host is less busy"};
+      core_->tell({.kind = EventKind::store_error, .key = again->key, .error = &begun.error});
+      outcome.error = std::move(begun.error);
+      outcome.kind = Outcome::Kind::error;
+      return;
+    }
+    begun =
+        wait_for<Begin>([&](Callback<void(Begin)> done) { begin_attempt(std::move(again), policy, std::move(done)); });
+  }
   outcome.record = std::move(begun.record);
   outcome.retry_after = begun.retry_after;
   outcome.error = std::move(begun.error);

@@ -202,6 +202,36 @@ TEST_F(RunTest, WithoutAKeyItRunsAndCounts) {
   EXPECT_THAT(store->calls(), IsEmpty());
 }
 
+// The thread is stopped between the claim's answer and the work: here by its observer.
+TEST_F(RunTest, NoWorkBeginsOnALeaseThatIsOver) {
+  unsigned stops = 1;
+  auto p = process([&](EngineOptions& o) {
+    o.policy.heartbeat = false;
+    o.observer = [&](const Event& event) {
+      if (event.kind == EventKind::claimed && stops > 0) {
+        --stops;
+        clock->advance(10s);
+      }
+    };
+  });
+  int ran = 0;
+  const auto work = [&](Context& context) {
+    EXPECT_GT(*context.deadline(), clock->uptime());
+    ++ran;
+    return std::string("done");
+  };
+  EXPECT_EQ(p->run("a", {}, work).value(), "done");
+  EXPECT_EQ(ran, 1);
+  EXPECT_THAT(store->calls(), ElementsAre("insert", "remove", "insert", "replace"));
+
+  stops = 100;
+  const Outcome never = p->run("b", {}, work);
+  EXPECT_EQ(ran, 1);
+  ASSERT_EQ(never.kind, Outcome::Kind::error);
+  EXPECT_THAT(never.error.message, HasSubstr("nothing was run"));
+  EXPECT_EQ(stored("b"), std::nullopt) << "given up";
+}
+
 TEST_F(RunTest, StepsAreResumedAfterATakeover) {
   auto p = process();
   int charged = 0;

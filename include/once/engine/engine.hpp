@@ -84,7 +84,8 @@ struct Request {
 // What begin() found or did.
 struct Begin {
   enum class Kind : std::uint8_t {
-    claimed,   // `claim` is ours: run the operation and finish the claim.
+    claimed,   // `claim` is ours: run the operation and finish the claim. If time may have passed since, as where a
+               // queue or a connection comes first, look at Claim::deadline() before, and release it if that is over.
     replayed,  // `record` has the result.
     failed,    // `record` has a stored failure.
     conflict,  // `record` is a live claim of somebody else; try again after retry_after.
