@@ -180,11 +180,11 @@ Load cycles(once::Store& store, unsigned threads, Seconds how_long) {
       while (!stop.load(std::memory_order_relaxed)) {
         const auto start = std::chrono::steady_clock::now();
         const once::Time now = once::system_clock()->now();
-        Record record = once::claimed(attempt(), policy, now, nullptr, once::Verdict::execute);
+        Record record = once::claimed(attempt(), policy, once::Stamp(now, 0), nullptr, once::Verdict::execute);
         const once::Seen seen{record.owner, record.revision, 0};
         const Answer claim = once::blocking::insert(store, record);
         if (claim.status != Answer::Status::done) give_up(claim);
-        once::complete(record, once::Result::inlined(result), policy, now);
+        once::complete(record, once::Result::inlined(result), policy, once::Stamp(now, 0));
         const Answer finish =
             once::blocking::replace(store, std::move(record), {seen.owner, seen.revision, claim.place});
         if (finish.status != Answer::Status::done) give_up(finish);
@@ -217,8 +217,8 @@ void fill(once::Store& store, std::uint64_t count) {
   std::counting_semaphore<4096> room(4096);
   for (std::uint64_t i = 0; i < count; ++i) {
     const once::Time now = once::system_clock()->now();
-    Record record = once::claimed(attempt(), policy, now, nullptr, once::Verdict::execute);
-    once::complete(record, once::Result::inlined(result), policy, now);
+    Record record = once::claimed(attempt(), policy, once::Stamp(now, 0), nullptr, once::Verdict::execute);
+    once::complete(record, once::Result::inlined(result), policy, once::Stamp(now, 0));
     room.acquire();
     store.insert(once::share(std::move(record)), [&room](const Answer& answer) {
       if (answer.status != Answer::Status::done) give_up(answer);

@@ -68,7 +68,8 @@ class File {
     once::Record record;
     record.key = once::Key("fuzz", "k").stored();
     record.owner.bytes.fill(7);
-    record.token = record.revision = record.attempt = 1;
+    record.token = record.attempt = 1;
+    record.revision = once::next_revision(0, 0);
     record.steps = {{"first", "1"}, {"second", "22"}};
     record.result = once::Result::inlined("result", "text/plain");
     key = record.key;

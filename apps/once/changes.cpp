@@ -1,6 +1,8 @@
 #include "changes.hpp"
 
 #include <CLI/CLI.hpp>
+#include <array>
+#include <bit>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -29,6 +31,12 @@ Owner fresh_owner() {
   return owner;
 }
 
+Stamp fresh_stamp(Time now) {
+  std::array<std::uint8_t, 4> bytes{};
+  system_random()->fill(bytes);
+  return {now, std::bit_cast<std::uint32_t>(bytes)};
+}
+
 Changed change_record(const StoreAccess& access, const ChangeRequest& request, const Planner& planner) {
   const Answer seen = blocking::get(*access.store, request.stored_key);
   const std::string name = quoted_stored(request.stored_key);
@@ -53,7 +61,7 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
     return end(Changed::Kind::other,
                "refused: the record of " + name + " has another owner than that. Look at what it says now:");
   }
-  operate::Plan plan = planner(record, request.reason, changed.now);
+  operate::Plan plan = planner(record, request.reason, fresh_stamp(changed.now));
   if (!plan.next) return end(Changed::Kind::refused, "refused: " + name + ": " + plan.refusal);
   if (request.dry_run) {
     changed.record = share(std::move(*plan.next));

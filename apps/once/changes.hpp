@@ -33,7 +33,7 @@ struct ChangeOptions {
 
 void add_change_options(CLI::App& command, ChangeOptions& options);
 
-using Planner = std::function<operate::Plan(const Record& seen, const operate::Reason& reason, Time now)>;
+using Planner = std::function<operate::Plan(const Record& seen, const operate::Reason& reason, Stamp stamp)>;
 
 // One change of one record, whoever asks for it.
 struct ChangeRequest {
@@ -75,5 +75,6 @@ operate::Resolution resolution_of(const std::string& as, std::optional<Result> r
                                   std::string_view dashes = "--");
 
 Owner fresh_owner();
+Stamp fresh_stamp(Time now);
 
 }  // namespace once::cli

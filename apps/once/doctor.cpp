@@ -222,7 +222,7 @@ class Examination {
                     .holder = who() + " once doctor --probe"};
     Policy policy;
     policy.lease = policy.retention = Millis{60'000};
-    const Record record = claimed(attempt, policy, now, nullptr, Verdict::execute);
+    const Record record = claimed(attempt, policy, fresh_stamp(now), nullptr, Verdict::execute);
     const auto step = [&](Answer answer, const char* what) {
       if (answer.status == Answer::Status::done) return true;
       add(Grade::problem, "probe",

@@ -307,10 +307,10 @@ Answer change(const StoreAccess& access, const http::Request& request, std::stri
   resolution.retention = parse_duration(members.text("retention").value_or("24h"), "retention");
   members.end();
   const Changed changed =
-      change_record(access, wanted, [&](const Record& record, const operate::Reason& reason, Time now) {
-        return resolves
-                   ? operate::plan_resolve(record, resolution, reason, fresh_owner(), now)
-                   : operate::plan_release(record, resolution.retention, resolution.force, reason, fresh_owner(), now);
+      change_record(access, wanted, [&](const Record& record, const operate::Reason& reason, Stamp stamp) {
+        return resolves ? operate::plan_resolve(record, resolution, reason, fresh_owner(), stamp)
+                        : operate::plan_release(record, resolution.retention, resolution.force, reason, fresh_owner(),
+                                                stamp);
       });
   return answer_of(changed, wanted.stored_key, wanted.dry_run);
 }

@@ -33,8 +33,8 @@ void add_release(CLI::App& app, Invocation& invocation) {
   release->callback([options, &invocation] {
     invocation.action = [options] {
       const Millis retention = parse_duration(options->retention, "--retention");
-      return change(options->change, [&](const Record& seen, const operate::Reason& reason, Time now) {
-        return operate::plan_release(seen, retention, options->force, reason, fresh_owner(), now);
+      return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp) {
+        return operate::plan_release(seen, retention, options->force, reason, fresh_owner(), stamp);
       });
     };
   });

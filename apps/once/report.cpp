@@ -198,6 +198,19 @@ std::string quoted_stored(std::string_view stored) {
 
 std::string quoted(const Key& key) { return quoted_stored(key.stored()); }
 
+static Json history_json(const History& history) {
+  Json entries = Json::array();
+  for (const HistoryEntry& entry : history.entries) {
+    entries.push_back({{"what", entry.what},
+                       {"who", entry.who},
+                       {"why", entry.why},
+                       {"attempt", entry.attempt},
+                       {"began_at", time_json(entry.began_at)},
+                       {"at", time_json(entry.at)}});
+  }
+  return entries;
+}
+
 nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads) {
   const KeyParts parts = key_parts(record.key);
   Json json;
@@ -212,10 +225,13 @@ nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads
   json["revision"] = record.revision;
   json["holder"] = record.holder;
   json["note"] = record.note;
+  json["label"] = record.label;
   json["created_at"] = time_json(record.created_at);
   json["lease_until"] = time_json(record.lease_until);
   json["finished_at"] = time_json(record.finished_at);
   json["expires_at"] = time_json(record.expires_at);
+  json["expected_until"] = time_json(record.expected_until);
+  json["on_lapse"] = to_string(record.on_lapse);
   json["fingerprint"] = record.fingerprint.empty() ? Json(nullptr) : Json(record.fingerprint.hex());
   json["failure"] = record.failure == Failure{}
                         ? Json(nullptr)
@@ -230,6 +246,10 @@ nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads
     steps.push_back(std::move(one));
   }
   json["steps"] = std::move(steps);
+  json["history"] = history_json(record.history);
+  json["history_dropped"] = record.history.dropped;
+  json["input_bytes"] = record.input_bytes;
+  if (payloads) put_bytes(json, "input", record.input);
   return json;
 }
 
@@ -254,14 +274,26 @@ std::string record_text(const Record& record, Time now) {
   add_line(out, "revision", std::to_string(record.revision));
   add_line(out, "holder", escaped(record.holder));
   if (!record.note.empty()) add_line(out, "note", escaped(record.note));
+  if (!record.label.empty()) add_line(out, "label", escaped(record.label));
   add_line(out, "created", when(record.created_at, now));
   if (record.lease_until != Time{}) add_line(out, "lease until", when(record.lease_until, now));
+  if (record.state == State::in_progress) add_line(out, "on lapse", std::string(to_string(record.on_lapse)));
+  if (record.expected_until != Time{}) add_line(out, "expected until", when(record.expected_until, now));
   if (record.finished_at != Time{}) add_line(out, "finished", when(record.finished_at, now));
   add_line(out, "expires", when(record.expires_at, now));
   add_line(out, "fingerprint", record.fingerprint.empty() ? "not checked" : record.fingerprint.hex());
   for (const Step& step : record.steps) {
     add_line(out, "step", escaped(step.name) + "  (" + show_size(step.result.size()) + ")");
   }
+  if (record.history.dropped != 0) {
+    add_line(out, "history", std::to_string(record.history.dropped) + " older entries are not kept");
+  }
+  for (const HistoryEntry& entry : record.history.entries) {
+    add_line(out, "history",
+             when(entry.at, now) + "  " + escaped(entry.what) + " by " + escaped(entry.who) +
+                 (entry.why.empty() ? "" : ": " + escaped(entry.why)));
+  }
+  if (record.input_bytes != 0) add_line(out, "input", show_size(record.input_bytes));
   if (!(record.failure == Failure{})) {
     add_line(out, "failure", escaped(record.failure.code) + ": " + escaped(record.failure.message));
   }

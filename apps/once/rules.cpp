@@ -32,16 +32,13 @@ int exit_code_from(std::string_view text, const std::string& rule) {
 }  // namespace
 
 Rules::Rules(std::string_view on_failure, std::string_view on_signal, const std::vector<std::string>& on_exit,
-             OnLapse on_lapse) {
+             Fate failure)
+    : on_failure_(failure) {
   if (!on_failure.empty()) on_failure_ = fate_of_option(on_failure, "--on-failure");
-  // A command that was killed came to no end of its own, just as if `once` had been killed with it: what --on-lapse
-  // says of that goes for it too. Whoever says what a failure means, says it for this one as well.
   if (!on_signal.empty())
     on_signal_ = fate_of_option(on_signal, "--on-signal");
   else if (!on_failure.empty())
-    on_signal_ = on_failure_;
-  else
-    on_signal_ = on_lapse == OnLapse::hold ? Fate::hold : Fate::release;
+    on_signal_ = on_failure_;  // Whoever says what a failure means, says it for this one as well.
   for (const std::string& rule : on_exit) {
     const auto equals = rule.find('=');
     if (equals == std::string::npos) misuse("--on-exit " + escaped(rule) + ": write CODES=WHAT, as in 75=release");
@@ -59,11 +56,13 @@ Rules::Rules(std::string_view on_failure, std::string_view on_signal, const std:
   }
 }
 
-Fate Rules::fate(CommandEnd end, bool interrupted) const {
-  if (end.signaled) return on_signal_;
+Fate Rules::fate(CommandEnd end, bool interrupted, OnLapse on_lapse) const {
+  // A command that was killed counts as a crash, just as if `once` had been killed with it.
+  const Fate killed = on_signal_.value_or(on_lapse == OnLapse::hold ? Fate::hold : Fate::release);
+  if (end.signaled) return killed;
   if (end.code == 0) return Fate::success;
   if (const auto rule = by_code_.find(end.code); rule != by_code_.end()) return rule->second;
-  return interrupted ? on_signal_ : on_failure_;
+  return interrupted ? killed : on_failure_;
 }
 
 }  // namespace once::cli

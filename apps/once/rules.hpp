@@ -23,17 +23,18 @@ enum class Fate : std::uint8_t {
 
 class Rules {
  public:
-  // `on_failure` and `on_signal`: "keep", "release", "hold", or empty for the default. `on_exit`: "75=release",
-  // "2,3=keep", "10-19=hold", "1=success"; the last one that names a code counts. Throws Exception(misuse).
+  // `on_failure` and `on_signal`: "keep", "release", "hold", or empty for the default: `failure`, and what the record
+  // says of a lapse. `on_exit`: "75=release", "2,3=keep", "10-19=hold", "1=success"; the last one that names a code
+  // counts. Throws Exception(misuse).
   Rules(std::string_view on_failure, std::string_view on_signal, const std::vector<std::string>& on_exit,
-        OnLapse on_lapse);
+        Fate failure = Fate::keep);
 
-  // `interrupted`: somebody asked the command to end before it did.
-  [[nodiscard]] Fate fate(CommandEnd end, bool interrupted) const;
+  // `interrupted`: somebody asked the command to end before it did. `on_lapse`: the record's.
+  [[nodiscard]] Fate fate(CommandEnd end, bool interrupted, OnLapse on_lapse) const;
 
  private:
-  Fate on_failure_ = Fate::keep;
-  Fate on_signal_ = Fate::release;
+  Fate on_failure_;
+  std::optional<Fate> on_signal_;
   std::map<int, Fate> by_code_;
 };
 

@@ -88,7 +88,7 @@ RunPlan plan_of(const RunOptions& options) {
   check(policy);
   RunPlan plan{.key = key_of(options.key),
                .policy = policy,
-               .rules = Rules(options.on_failure, options.on_signal, options.on_exit, policy.on_lapse),
+               .rules = Rules(options.on_failure, options.on_signal, options.on_exit),
                .parts = parse_fingerprint(options.fingerprint),
                .output_limit = parse_size(options.output_limit, "--output-limit"),
                .offload_limit = parse_size(options.offload_limit, "--offload-limit"),
@@ -345,7 +345,7 @@ class Run {
     if (supervised.kind == Supervised::Kind::guard_died) {
       // Not released, whatever --on-signal says: that would let the next attempt run beside what is left of this one.
       return guard_died("what the command had started may still be at work, so the claim lapses; whoever asks then " +
-                        after_lapse());
+                        after_lapse(claim));
     }
     return conclude(claim, supervised, recorder);
   }
@@ -355,8 +355,8 @@ class Run {
     return CommandEnd{.signaled = true, .code = SIGKILL}.exit_code();
   }
 
-  [[nodiscard]] std::string after_lapse() const {
-    return plan_.policy.on_lapse == OnLapse::hold ? "finds it unknown" : "runs it again";
+  static std::string after_lapse(const Claim& claim) {
+    return claim.record().on_lapse == OnLapse::hold ? "finds it unknown" : "runs it again";
   }
 
   // The command's own code, unless its output was lost on the way.
@@ -375,7 +375,7 @@ class Run {
   int conclude(Claim& claim, const Supervised& supervised, Recorder& recorder) {
     const CommandEnd end = supervised.end;
     const bool interrupted = supervised.interrupted_by != 0 || supervised.out_of_time;
-    const Fate fate = plan_.rules.fate(end, interrupted);
+    const Fate fate = plan_.rules.fate(end, interrupted, claim.record().on_lapse);
     const bool keeps = fate == Fate::success || fate == Fate::keep;
     const bool wrote = !recorder.empty();
     const bool cut_off = supervised.out_of_time && !keeps;  // It was not let come to its end.
@@ -431,7 +431,7 @@ class Run {
           return exit_lost;
         }
         say("the command ran, but the store did not take its result: " + finished.error.message +
-            ". The claim lapses; whoever asks then " + after_lapse());
+            ". The claim lapses; whoever asks then " + after_lapse(claim));
         return options_.on_unrecorded == "fail" ? exit_unrecorded : code;
     }
     return exit_internal;

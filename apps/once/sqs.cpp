@@ -310,14 +310,14 @@ class Sqs {
           });
       work = [commands](const sqs::Message& message, Claim& claim) { return commands->run(message, claim); };
     } else {
-      sqs::PolledWork post = post_work({.url = options_.post,
-                                        .content_type = options_.content_type,
-                                        .timeout = parse_duration(options_.post_timeout, "--post-timeout"),
-                                        .on_failure = rules.fate({.signaled = false, .code = 1}, false),
-                                        .on_lapse = policy_.on_lapse,
-                                        .derive_name = options_.derive_name.empty() ? "post" : options_.derive_name,
-                                        .parallel = poller.parallel},
-                                       [&](const std::string& why) { give_up(exit_usage, why); });
+      sqs::PolledWork post =
+          post_work({.url = options_.post,
+                     .content_type = options_.content_type,
+                     .timeout = parse_duration(options_.post_timeout, "--post-timeout"),
+                     .on_failure = rules.fate({.signaled = false, .code = 1}, false, policy_.on_lapse),
+                     .derive_name = options_.derive_name.empty() ? "post" : options_.derive_name,
+                     .parallel = poller.parallel},
+                    [&](const std::string& why) { give_up(exit_usage, why); });
       work = [&posting, post = std::move(post)](const sqs::Message& message, Claim& claim) {
         const Counted counted(posting);
         return post(message, claim);
@@ -368,10 +368,7 @@ class Sqs {
   // A failure leaves the message to the queue, which knows what to do with it: deliver again, and give up after a
   // while.
   [[nodiscard]] Rules the_rules() const {
-    const bool said = !options_.on_failure.empty() || !options_.on_signal.empty();
-    return Rules(options_.on_failure.empty() ? "release" : options_.on_failure,
-                 !said && policy_.on_lapse == OnLapse::hold ? "hold" : options_.on_signal, options_.on_exit,
-                 policy_.on_lapse);
+    return {options_.on_failure, options_.on_signal, options_.on_exit, Fate::release};
   }
 
   void wait(Signals& signals, const Wakeup& over, sqs::Poller& poller, Commands* commands,

@@ -202,7 +202,7 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
   std::string why = "the command ended with " + ended;
   if (supervised.out_of_time) why += ", as it was asked to: its claim was lost, or once is ending";
   const auto result = [&] { return Result::inlined(recorder.finish(end), std::string(run_content_type)); };
-  switch (work_.rules.fate(end, supervised.out_of_time)) {
+  switch (work_.rules.fate(end, supervised.out_of_time, claim.record().on_lapse)) {
     case Fate::success:
       return {.kind = Kind::completed, .result = result()};
     case Fate::keep:
@@ -215,16 +215,16 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
   return {.kind = Kind::held, .failure = {.code = ended, .message = why + "; it may have acted"}};
 }
 
-Fate fate_of_answer(int status, bool arrived, const PostWork& work) {
+Fate fate_of_answer(int status, bool arrived, Fate on_failure, OnLapse on_lapse) {
   if (status >= 200 && status < 300) return Fate::success;
   // The service says, or the network shows, that nothing was done.
   const bool nothing = status == 408 || status == 409 || status == 425 || status == 429 || status == 503;
   if (nothing || (status == 0 && !arrived)) return Fate::release;
   // Nobody knows; asked again with the same key, a service that looks at it acts once.
   if (status == 502 || status == 504 || status == 0) {
-    return work.on_lapse == OnLapse::hold ? Fate::hold : Fate::release;
+    return on_lapse == OnLapse::hold ? Fate::hold : Fate::release;
   }
-  return work.on_failure;
+  return on_failure;
 }
 
 bool is_down(int status, bool arrived) noexcept { return status == 503 || (status == 0 && !arrived); }
@@ -275,7 +275,7 @@ sqs::PolledWork post_work(PostWork work, std::function<void(const std::string&)>
       return Result::inlined(answer.body,
                              std::string(answer.header("content-type")).substr(0, Result::max_content_type_bytes));
     };
-    switch (fate_of_answer(status, arrived, work)) {
+    switch (fate_of_answer(status, arrived, work.on_failure, claim.record().on_lapse)) {
       case Fate::success:
         return {.kind = Kind::completed, .result = result()};
       case Fate::keep:

@@ -62,7 +62,6 @@ struct PostWork {
   std::string content_type;
   Millis timeout{30'000};
   Fate on_failure = Fate::release;
-  OnLapse on_lapse = OnLapse::takeover;
   std::string derive_name;
   std::size_t parallel = 1;  // As PollerOptions has it.
 };
@@ -71,8 +70,9 @@ struct PostWork {
 // is, why no message can be posted: the service's certificate is not good, say.
 sqs::PolledWork post_work(PostWork work, std::function<void(const std::string&)> cannot_post);
 
-// What an answer of the service means. `status` 0: none came, and `arrived` says whether the request may have. Pure.
-Fate fate_of_answer(int status, bool arrived, const PostWork& work);
+// What an answer of the service means. `status` 0: none came, and `arrived` says whether the request may have.
+// `on_lapse`: the record's. Pure.
+Fate fate_of_answer(int status, bool arrived, Fate on_failure, OnLapse on_lapse);
 // Does it say that the service is down, and would answer nobody else better? Pure.
 bool is_down(int status, bool arrived) noexcept;
 

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include <once/callback.hpp>
+#include <once/decide.hpp>
 #include <once/error.hpp>
 #include <once/offload.hpp>
 #include <once/record.hpp>
@@ -69,16 +70,22 @@ struct Resolution {
 
 // Ends a record that is unknown, lapsed or released. The owner changes to `fresh` (random, of this change alone), so
 // that whatever its holder still writes is refused.
-Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason& reason, const Owner& fresh, Time now);
+Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason& reason, const Owner& fresh,
+                  Stamp stamp);
 
 // Gives the operation free: the next caller runs it, with the steps that are finished. The same as resolving as
 // released.
-Plan plan_release(const Record& seen, Millis retention, bool force, const Reason& reason, const Owner& fresh, Time now);
+Plan plan_release(const Record& seen, Millis retention, bool force, const Reason& reason, const Owner& fresh,
+                  Stamp stamp);
 
 // Prolongs a claim that is in progress, lapsed ones too, by `by` from the end of its lease or from now, whichever is
 // later; the owner stays, so that its holder goes on. For a completed or failed record: keeps the result longer by
 // `by`. `by`: 1 ms to 10 years.
-Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Time now);
+Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stamp);
+
+// Changes what becomes of a claim in progress when its lease lapses. Only an operator takes `hold` back. The owner
+// stays, so that its holder goes on. `retention`: how long after its lease a claim without hold is kept.
+Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const Reason& reason, Stamp stamp);
 
 struct Applied {
   enum class Kind : std::uint8_t {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include <once/record.hpp>
 #include <once/time.hpp>
 
 namespace once {
@@ -12,10 +13,6 @@ namespace once {
 enum class OnConflict : std::uint8_t {
   fail,  // Say so at once.
   wait,  // Poll, with backoff and jitter, up to Policy::wait; waiters in one process share one poll.
-};
-enum class OnLapse : std::uint8_t {
-  takeover,  // A lapsed claim is taken over: at least once.
-  hold,      // Nobody re-runs it, it becomes unknown: at most once, if all callers of the key say so.
 };
 enum class OnThrow : std::uint8_t {
   release,  // A retry may run.

@@ -48,6 +48,39 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
+// What becomes of a claim whose lease lapsed.
+enum class OnLapse : std::uint8_t {
+  takeover = 0,  // The next caller takes it over: at least once.
+  hold = 1,      // Nobody runs it again, it becomes unknown: at most once. Holds for all later callers of the key too.
+};
+
+std::string_view to_string(OnLapse on_lapse) noexcept;               // "takeover", "hold".
+std::optional<OnLapse> on_lapse_from_string(std::string_view name);  // Empty for other words.
+
+// One thing that happened to an operation: an attempt that ended, or what an operator did.
+struct HistoryEntry {
+  std::string what;           // How it ended, or what was done: "lapsed", "released", "extended" …
+  std::string who;            // The holder, or the operator.
+  std::string why;            // The reason, if one was given.
+  std::uint32_t attempt = 0;  // Which attempt. 0: an operator's act.
+  Time began_at{};            // When the attempt was claimed. The epoch for an act.
+  Time at{};                  // When it ended, or was done.
+
+  static constexpr std::size_t max_text_bytes = 256;  // Of each of the three texts, UTF-8.
+
+  friend bool operator==(const HistoryEntry&, const HistoryEntry&) = default;
+};
+
+// The newest entries, oldest first. The oldest fall out when there are more than max_entries.
+struct History {
+  std::vector<HistoryEntry> entries;
+  std::uint32_t dropped = 0;  // How many fell out.
+
+  static constexpr std::size_t max_entries = 16;
+
+  friend bool operator==(const History&, const History&) = default;
+};
+
 struct Record {
   std::string key;  // Key::stored(): 1 to max_key_bytes bytes, any values.
   State state = State::in_progress;
@@ -55,19 +88,27 @@ struct Record {
   Owner owner;                 // Who holds it, or held it last.
   std::uint64_t token = 0;     // Fencing token: only grows for a key, across deletion and expiry too. At most 2^63 - 1.
   std::uint32_t attempt = 0;   // How often the operation was claimed, from 1.
-  std::uint64_t revision = 0;  // Grows by one with every write. No two writes by one owner have the same. From 1, at
-                               // most 2^63 - 1.
+  std::uint64_t revision = 0;  // Grows with every write: see next_revision(). From 2^20, below 2^53.
 
   Time
       lease_until{};  // in_progress: until when the claim is respected. The epoch itself: released, anyone may take it.
   Time expires_at = never;
-  Time created_at{};   // When the first claim of this record was made.
-  Time finished_at{};  // completed, failed, unknown: when. Otherwise the epoch.
+  Time created_at{};      // When the first claim of this record was made.
+  Time finished_at{};     // completed, failed, unknown: when. Otherwise the epoch.
+  Time expected_until{};  // When the work should be done; heartbeats never move it. The epoch: nobody said.
+
+  OnLapse on_lapse = OnLapse::takeover;  // hold once any attempt asked for it: only an operator takes it back.
 
   Fingerprint fingerprint;
 
   std::string holder;  // Free text for people: host, pid, function, request id. At most max_text_bytes, UTF-8.
   std::string note;    // Free text for people: the last heartbeat's note, or an operator's reason for the last change.
+  std::string
+      label;        // The key as people know it, for finding: "order-17". At most max_text_bytes, UTF-8. May be empty.
+  History history;  // The last attempts and operators' acts.
+
+  std::string input;              // The payload, where somebody asked to keep it. Any bytes, at most max_input_bytes.
+  std::uint64_t input_bytes = 0;  // The size of the whole payload, of which `input` may be a part. 0: not kept.
 
   std::vector<Step> steps;  // In the order they finished.
 
@@ -75,9 +116,25 @@ struct Record {
   Failure failure;  // failed: what is replayed. unknown: why it is not known.
 
   static constexpr std::size_t max_text_bytes = 1024;
+  static constexpr std::size_t max_input_bytes = 64 * 1024;
 
   friend bool operator==(const Record&, const Record&) = default;
 };
+
+// A revision is a counter of the record's writes above 20 random bits. So it grows with every write, and two different
+// writes over the same record have different revisions. Example: 1. A inserts, revision (1, r). The network delivers
+// the insert twice, the second time after the record was swept. 2. The ghost is marked unknown: (2, s). 3. A late
+// takeover that saw the old record at (2, t) is refused, as s is not t. A write that is sent again keeps its revision.
+inline constexpr unsigned revision_random_bits = 20;
+// After `before`; 0: the first. Only the low 20 bits of `random` count.
+std::uint64_t next_revision(std::uint64_t before, std::uint32_t random) noexcept;
+// How many writes made it: 1 for an insert.
+constexpr std::uint64_t revision_count(std::uint64_t revision) noexcept { return revision >> revision_random_bits; }
+
+// Whether a store may hold it: from 2^20, below 2^53.
+constexpr bool is_revision(std::uint64_t revision) noexcept {
+  return revision_count(revision) != 0 && revision >> 53U == 0;
+}
 
 // An in_progress record that was given up: the next attempt takes it over, whatever its policy for lapsed leases.
 inline bool is_released(const Record& record) noexcept {

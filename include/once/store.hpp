@@ -114,8 +114,8 @@ class Companion {
   virtual ~Companion() = default;
 };
 
-// What a record is counted as against Capabilities::max_record_bytes: the bytes of its key, texts, steps and result
-// plus 256 for the rest.
+// What a record is counted as against Capabilities::max_record_bytes: the bytes of its key, texts, input, steps and
+// result, 64 for each entry of its history beside its texts, and 256 for the rest.
 std::size_t record_bytes(const Record& record) noexcept;
 
 // Implementations are thread-safe. Each operation calls `done` exactly once: before it returns, or later from a thread

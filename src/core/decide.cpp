@@ -19,11 +19,19 @@ std::uint64_t next_token(const Record* seen, Time now) noexcept {
   return seen == nullptr ? floor : std::max(seen->token + 1, floor);
 }
 
-void finish(Record& record, State state, Time now, Time expires_at) {
+void raise_revision(Record& record, Stamp stamp) noexcept {
+  record.revision = next_revision(record.revision, stamp.random);
+}
+
+OnLapse stricter(OnLapse one, OnLapse other) noexcept {
+  return one == OnLapse::hold || other == OnLapse::hold ? OnLapse::hold : OnLapse::takeover;
+}
+
+void finish(Record& record, State state, Stamp stamp, Time expires_at) {
   record.state = state;
-  record.revision += 1;
+  raise_revision(record, stamp);
   record.lease_until = Time{};
-  record.finished_at = now;
+  record.finished_at = stamp.now;
   record.expires_at = expires_at;
 }
 
@@ -74,89 +82,100 @@ Decision decide(const Record* seen, const Attempt& attempt, const Policy& policy
   if (is_released(*seen)) return {Verdict::take_over};
   const Time until = later(seen->lease_until, skew_of(policy));
   if (now < until) return {Verdict::conflict, until - now};
-  return {policy.on_lapse == OnLapse::hold ? Verdict::mark_unknown : Verdict::take_over};
+  return {stricter(policy.on_lapse, seen->on_lapse) == OnLapse::hold ? Verdict::mark_unknown : Verdict::take_over};
 }
 
-Time in_progress_expiry(const Policy& policy, Time lease_until, Time now) noexcept {
-  if (policy.on_lapse == OnLapse::hold) return never;
+Time in_progress_expiry(OnLapse on_lapse, const Policy& policy, Time lease_until, Time now) noexcept {
+  if (on_lapse == OnLapse::hold) return never;
   return std::max(later(now, policy.retention), later(lease_until, skew_of(policy)));
 }
 
-Record claimed(const Attempt& attempt, const Policy& policy, Time now, const Record* seen, Verdict verdict) {
+Record claimed(const Attempt& attempt, const Policy& policy, Stamp stamp, const Record* seen, Verdict verdict) {
   Record next;
-  claim(next, attempt, policy, now, seen, verdict);
+  claim(next, attempt, policy, stamp, seen, verdict);
   return next;
 }
 
-void claim(Record& next, const Attempt& attempt, const Policy& policy, Time now, const Record* seen, Verdict verdict) {
+void claim(Record& next, const Attempt& attempt, const Policy& policy, Stamp stamp, const Record* seen,
+           Verdict verdict) {
+  const Time now = stamp.now;
   next.key = attempt.key;
   next.owner = attempt.owner;
   next.token = next_token(seen, now);
   next.attempt = 1;
-  next.revision = seen == nullptr ? 1 : seen->revision + 1;
+  next.revision = next_revision(seen == nullptr ? 0 : seen->revision, stamp.random);
   next.lease_until = later(now, policy.lease);
-  next.expires_at = in_progress_expiry(policy, next.lease_until, now);
   next.created_at = now;
+  next.on_lapse = policy.on_lapse;
   next.fingerprint = attempt.fingerprint;
   next.holder = attempt.holder;
   if (seen != nullptr && (verdict == Verdict::take_over || verdict == Verdict::retry)) {
     next.attempt = seen->attempt + 1;
     next.created_at = seen->created_at;
+    next.expected_until = seen->expected_until;
+    next.on_lapse = stricter(policy.on_lapse, seen->on_lapse);
+    next.label = seen->label;
+    next.history = seen->history;
+    next.input = seen->input;
+    next.input_bytes = seen->input_bytes;
     next.steps = seen->steps;
     // An attempt that does not check payloads must not switch the check off for those that do.
     if (next.fingerprint.empty()) next.fingerprint = seen->fingerprint;
   }
+  next.expires_at = in_progress_expiry(next.on_lapse, policy, next.lease_until, now);
 }
 
-void complete(Record& record, Result result, const Policy& policy, Time now) {
-  finish(record, State::completed, now, later(now, policy.retention));
+void complete(Record& record, Result result, const Policy& policy, Stamp stamp) {
+  finish(record, State::completed, stamp, later(stamp.now, policy.retention));
   record.result = std::move(result);
   record.failure.code.clear();
   record.failure.message.clear();
 }
 
-void fail(Record& record, Failure failure, Result result, const Policy& policy, Time now) {
-  finish(record, State::failed, now, later(now, policy.retention));
+void fail(Record& record, Failure failure, Result result, const Policy& policy, Stamp stamp) {
+  finish(record, State::failed, stamp, later(stamp.now, policy.retention));
   record.result = std::move(result);
   record.failure = std::move(failure);
   record.failure.code = clean_text(record.failure.code, Failure::max_code_bytes);
   record.failure.message = clean_text(record.failure.message, Failure::max_message_bytes);
 }
 
-void mark_unknown(Record& record, std::string_view reason, Time now) {
-  finish(record, State::unknown, now, never);
+void mark_unknown(Record& record, std::string_view reason, Stamp stamp) {
+  finish(record, State::unknown, stamp, never);
   record.failure = {.code = "unknown", .message = clean_text(reason, Failure::max_message_bytes)};
 }
 
-void release(Record& record, std::string_view reason, const Policy& policy, Time now) {
+void release(Record& record, std::string_view reason, const Policy& policy, Stamp stamp) {
   record.state = State::in_progress;
-  record.revision += 1;
+  raise_revision(record, stamp);
   record.lease_until = Time{};
   record.finished_at = Time{};
-  record.expires_at = later(now, policy.retention);
+  record.expires_at = later(stamp.now, policy.retention);
   record.note = clean_text(reason);
   record.result = {};
   record.failure = {};
 }
 
-void renew(Record& record, const Policy& policy, Time now) {
-  record.revision += 1;
+void renew(Record& record, const Policy& policy, Stamp stamp) {
+  raise_revision(record, stamp);
   if (policy.fixed_lease) return;
   // An operator may have prolonged it further than a heartbeat would.
-  record.lease_until = std::max(record.lease_until, later(now, policy.lease));
-  record.expires_at = std::max(record.expires_at, in_progress_expiry(policy, record.lease_until, now));
+  record.lease_until = std::max(record.lease_until, later(stamp.now, policy.lease));
+  record.expires_at =
+      std::max(record.expires_at, in_progress_expiry(record.on_lapse, policy, record.lease_until, stamp.now));
 }
 
-void retime(Record& record, const Policy& policy, Time now) {
-  record.revision += 1;
-  record.lease_until = later(now, policy.lease);
-  record.expires_at = in_progress_expiry(policy, record.lease_until, now);
-  if (record.attempt == 1) record.created_at = now;
-  if (record.revision == 2) record.token = next_token(nullptr, now);  // An insert: its token came from that clock, too.
+void retime(Record& record, const Policy& policy, Stamp stamp) {
+  raise_revision(record, stamp);
+  record.lease_until = later(stamp.now, policy.lease);
+  record.expires_at = in_progress_expiry(record.on_lapse, policy, record.lease_until, stamp.now);
+  if (record.attempt == 1) record.created_at = stamp.now;
+  // The second write is over an insert: its token came from that clock, too.
+  if (revision_count(record.revision) == 2) record.token = next_token(nullptr, stamp.now);
 }
 
-void add_step(Record& record, Step step, const Policy& policy, Time now) {
-  renew(record, policy, now);
+void add_step(Record& record, Step step, const Policy& policy, Stamp stamp) {
+  renew(record, policy, stamp);
   record.steps.push_back(std::move(step));
 }
 

@@ -40,6 +40,28 @@ std::optional<State> state_from_string(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view to_string(OnLapse on_lapse) noexcept {
+  switch (on_lapse) {
+    case OnLapse::takeover:
+      return "takeover";
+    case OnLapse::hold:
+      return "hold";
+  }
+  return "?";
+}
+
+std::optional<OnLapse> on_lapse_from_string(std::string_view name) {
+  for (const OnLapse on_lapse : {OnLapse::takeover, OnLapse::hold}) {
+    if (name == to_string(on_lapse)) return on_lapse;
+  }
+  return std::nullopt;
+}
+
+std::uint64_t next_revision(std::uint64_t before, std::uint32_t random) noexcept {
+  constexpr std::uint64_t mask = (std::uint64_t{1} << revision_random_bits) - 1;
+  return (revision_count(before) + 1) << revision_random_bits | (random & mask);
+}
+
 std::string Owner::hex() const { return to_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()}); }
 
 std::optional<Owner> Owner::from_hex(std::string_view hex) {
@@ -62,6 +84,10 @@ std::optional<Owner> Owner::from_hex(std::string_view hex) {
 
 std::size_t record_bytes(const Record& record) noexcept {
   std::size_t sum = 256 + record.key.size() + record.holder.size() + record.note.size();
+  sum += record.label.size() + record.input.size();
+  for (const HistoryEntry& entry : record.history.entries) {
+    sum += 64 + entry.what.size() + entry.who.size() + entry.why.size();
+  }
   for (const Step& step : record.steps) sum += step.name.size() + step.result.size();
   sum += record.result.bytes.size() + record.result.content_type.size() + record.result.location.size();
   return sum + record.failure.code.size() + record.failure.message.size();

@@ -201,11 +201,13 @@ void ClaimState::finish(Write&& write) {
   enqueue(std::move(lock), std::move(write));
 }
 
-// What there is room for beside everything but the steps, which give way to a result.
+// What there is room for beside everything but the input and the steps, which give way to a result.
 std::size_t ClaimState::inline_limit() const {
   const std::size_t most = core_->capabilities.max_record_bytes;
-  const std::size_t rest = 256 + record_->key.size() + record_->holder.size() + Record::max_text_bytes +
-                           Result::max_content_type_bytes + Failure::max_code_bytes + Failure::max_message_bytes;
+  const std::size_t history = record_->history.entries.size() * (64 + 3 * HistoryEntry::max_text_bytes);
+  const std::size_t rest = 256 + record_->key.size() + record_->holder.size() + record_->label.size() + history +
+                           Record::max_text_bytes + Result::max_content_type_bytes + Failure::max_code_bytes +
+                           Failure::max_message_bytes;
   return std::min(policy.max_inline_bytes, most > rest ? most - rest : 0);
 }
 
@@ -253,6 +255,7 @@ void ClaimState::enqueue(std::unique_lock<std::mutex> lock, Write&& write) {
   }
   if (!current_ && queue_.empty()) {
     current_.emplace(std::move(write));
+    doubtful_ = {};
     return send(std::move(lock));
   }
   queue_.push_back(std::move(write));
@@ -332,11 +335,13 @@ void ClaimState::pump(std::unique_lock<std::mutex> lock) {
   }
   if (queue_.empty() || ended_) return;
   current_ = std::move(queue_.front());
+  doubtful_ = {};
   queue_.erase(queue_.begin());
   send(std::move(lock));
 }
 
 RecordPtr ClaimState::build(Write& write, Time now) const {
+  const Stamp stamp = core_->stamp(now);
   auto built = std::make_shared<Record>(*record_);
   Record& next = *built;
   // Steps still in the queue have writes of their own: one that is too large must not take others down with it.
@@ -347,44 +352,47 @@ RecordPtr ClaimState::build(Write& write, Time now) const {
     case Op::renew:
     case Op::fence:
     case Op::step:
-      renew(next, policy, now);  // The step is among the unwritten ones.
+      renew(next, policy, stamp);  // The step is among the unwritten ones.
       return built;
     case Op::complete:
-      complete(next, std::move(write.result), policy, now);
+      complete(next, std::move(write.result), policy, stamp);
       break;
     case Op::fail:
-      fail(next, *write.text, std::move(write.result), policy, now);
+      fail(next, *write.text, std::move(write.result), policy, stamp);
       break;
     case Op::hold:
-      mark_unknown(next, write.text->message, now);
+      mark_unknown(next, write.text->message, stamp);
       break;
     case Op::release:
-      release(next, write.text->message, policy, now);
+      release(next, write.text->message, policy, stamp);
       return built;
   }
   fit(next);
   return built;
 }
 
-// A finish must not fail for its size, or the work would run again: steps, and then the result, give way.
+// A finish must not fail for its size, or the work would run again: the input, steps, and then the result, give way.
 void ClaimState::fit(Record& next) const {
   const std::size_t limit = core_->capabilities.max_record_bytes;
   if (record_bytes(next) <= limit) return;
-  next.steps.clear();
+  next.input.clear();
+  if (record_bytes(next) > limit) next.steps.clear();
   if (record_bytes(next) > limit && has_bytes(next.result)) drop_bytes(next.result);
 }
 
 void ClaimState::send(std::unique_lock<std::mutex> lock) {
   const EngineCore::Moment moment = core_->moment();
   const Seen seen{.owner = record_->owner, .revision = record_->revision, .place = place_};
-  Together* const together = current_->op == Op::complete ? current_->together.get() : nullptr;
-  RecordPtr next = together != nullptr && together->built ? together->built : build(*current_, moment.now);
   std::shared_ptr<const Companion> companion;
-  if (together != nullptr) {
-    together->built = next;
-    companion = together->companion;
+  if (current_->op == Op::complete && current_->together) companion = current_->together->companion;
+  Sent sent = doubtful_;
+  sent.at = moment.uptime;
+  if (!sent.next) {
+    sent.next = build(*current_, moment.now);
+    sent.counted_at = moment.uptime;
+    sent.error = moment.error;
   }
-  Sent sent{.next = next, .at = moment.uptime, .error = moment.error};
+  RecordPtr next = sent.next;
   const bool removes = current_->op == Op::release && next->steps.empty();
   lock.unlock();
   Done done = [self = shared_from_this(), sent = std::move(sent)](Answer&& answer) mutable {
@@ -411,7 +419,7 @@ void ClaimState::on_answer(Answer&& answer, Sent&& sent) {
     case Answer::Status::refused:
       return on_refused(std::move(lock), std::move(answer.record), answer.place, std::move(sent));
     case Answer::Status::failed:
-      return on_failed(std::move(lock), std::move(answer), sent.at);
+      return on_failed(std::move(lock), std::move(answer), std::move(sent));
   }
 }
 
@@ -422,13 +430,13 @@ void ClaimState::on_written(std::unique_lock<std::mutex> lock, Sent&& sent, std:
   if (place != 0) place_ = place;
   record_ = std::move(sent.next);
   if (!is_finish(op) || op == Op::fence) {
-    if (!policy.fixed_lease) trusted_until_ = EngineCore::trusted_until(policy, sent.at, sent.error);
+    if (!policy.fixed_lease) trusted_until_ = EngineCore::trusted_until(policy, sent.counted_at, sent.error);
     overdue_ = overdue_ && core_->uptime() >= trusted_until_;
     if (op == Op::fence) {
       Error error = std::move(current_->together->declined);
       return tell_declined(std::move(lock), std::move(error));
     }
-    const Uptime due = heartbeats() ? sent.at + renew_interval() : trusted_until_;
+    const Uptime due = heartbeats() ? sent.counted_at + renew_interval() : trusted_until_;
     lock.unlock();
     core_->flights.beat_at(*this, due);
     tell(event_of(op), nullptr, nullptr, sent.at);
@@ -464,12 +472,12 @@ void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<c
     return on_written(std::move(lock), std::move(sent), place);
   }
   if (seen != nullptr && seen->owner == attempt->owner && seen->state == State::in_progress && !is_released(*seen) &&
-      seen->revision > record_->revision) {
+      revision_count(seen->revision) > revision_count(record_->revision)) {
     // Still ours under a later revision: a renewal of ours whose answer was lost, or an operator prolonged it. Adopt it
     // and try again. An earlier revision is our first write, sent twice by the network and landed again after the
     // record was removed: what we have written since is gone.
     forget_written(*seen);
-    if (current_->together) current_->together->built.reset();
+    doubtful_ = {};
     record_ = std::move(seen);
     if (place != 0) place_ = place;
     return send(std::move(lock));
@@ -490,7 +498,7 @@ void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<c
   end_write(std::move(lock), {});
 }
 
-void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Answer&& answer, Uptime sent_at) {
+void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Answer&& answer, Sent&& sent) {
   Write& write = *current_;
   Error& error = answer.error;
   const Uptime now = core_->uptime();
@@ -503,16 +511,17 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Answer&& answer, U
   if (finish && write.op != Op::fence && answer.unfit && has_bytes(write.result)) {
     // What must never happen is that the work runs again for a result that cannot be kept.
     drop_bytes(write.result);
-    if (write.together) write.together->built.reset();
+    doubtful_ = {};
     lock.unlock();
     tell(EventKind::store_error, nullptr, &error, now);
     lock.lock();
     return send(std::move(lock));
   }
-  if (write.together && write.op == Op::complete) {
-    if (answer.declined || answer.unfit) return on_declined(std::move(lock), std::move(error));
-    write.together->doubtful = write.together->doubtful || error.kind == ErrorKind::in_doubt;
+  if (write.together && write.op == Op::complete && (answer.declined || answer.unfit)) {
+    return on_declined(std::move(lock), std::move(error));
   }
+  const Uptime sent_at = sent.at;
+  if (error.kind == ErrorKind::in_doubt) doubtful_ = std::move(sent);
   ++write.tries;
   // A finish is worth waiting for whoever puts right what is wrong with the store.
   const bool may_pass = passing(error.kind) || (finish && error.kind == ErrorKind::misuse && !answer.unfit);
@@ -558,9 +567,10 @@ void ClaimState::on_failed(std::unique_lock<std::mutex> lock, Answer&& answer, U
 
 void ClaimState::on_declined(std::unique_lock<std::mutex> lock, Error error) {
   Write& write = *current_;
-  if (!write.together->doubtful) return tell_declined(std::move(lock), std::move(error));
+  if (!doubtful_.next) return tell_declined(std::move(lock), std::move(error));
   // A try before this one may still be on its way to the store, and find its conditions true by then. Under another
   // revision it never will: only then is it certain that nothing was written.
+  doubtful_ = {};
   write.op = Op::fence;
   write.tries = 0;
   write.together->declined = std::move(error);

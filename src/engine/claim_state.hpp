@@ -62,9 +62,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   enum class Op : std::uint8_t { renew, step, complete, fail, hold, release, fence };
   struct Together {
     std::shared_ptr<const Companion> companion;
-    RecordPtr built;        // What was sent: a repetition is the same, so that a store can tell that it is one.
-    bool doubtful = false;  // A try whose answer was lost may still arrive.
-    Error declined;         // fence: what is told once it is written.
+    Error declined;  // fence: what is told once it is written.
   };
   // Moved from its maker to where it is written, for every finish: what only few of them have is one word or none.
   struct Write {
@@ -105,10 +103,12 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void send(std::unique_lock<std::mutex> lock);
   [[nodiscard]] RecordPtr build(Write& write, Time now) const;  // Takes the write's result.
   void fit(Record& next) const;
-  // A write under way: what it wants to leave in the store, when it was sent, and how well the time was known then.
+  // A write under way: what it wants to leave in the store, when it was sent, when its lease was counted from, and how
+  // well the time was known then.
   struct Sent {
     std::shared_ptr<const Record> next;
     Uptime at{};
+    Uptime counted_at{};
     Millis error{0};
   };
   void on_answer(Answer&& answer, Sent&& sent);
@@ -116,7 +116,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> seen, std::uint64_t place,
                   Sent&& sent);
   void forget_written(const Record& stored);
-  void on_failed(std::unique_lock<std::mutex> lock, Answer&& answer, Uptime sent_at);
+  void on_failed(std::unique_lock<std::mutex> lock, Answer&& answer, Sent&& sent);
   void on_declined(std::unique_lock<std::mutex> lock, Error error);
   void tell_declined(std::unique_lock<std::mutex> lock, Error error);
   void end_write(std::unique_lock<std::mutex> lock, Finish finish);
@@ -137,10 +137,13 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   std::optional<std::stop_source> stop_;  // Made when somebody asks for the token.
   std::vector<Write> queue_;
   std::optional<Write> current_;  // The write under way, or waiting to be tried again.
-  Timers::Id retry_timer_ = 0;    // Not 0: current_ waits.
-  bool finishing_ = false;        // A finish was asked for …
-  bool finish_queued_ = false;    // … and what it writes is ready.
-  bool dropped_ = false;          // The handle is gone.
+  // What current_ sent when an answer was lost. That try may still arrive, so every other one repeats its bytes: two
+  // different writes never have the same revision. Empty: no try is in doubt.
+  Sent doubtful_;
+  Timers::Id retry_timer_ = 0;  // Not 0: current_ waits.
+  bool finishing_ = false;      // A finish was asked for …
+  bool finish_queued_ = false;  // … and what it writes is ready.
+  bool dropped_ = false;        // The handle is gone.
   std::atomic<bool> ended_{
       false};             // Finished, abandoned or given up: nothing more is written. Set with the mutex held.
   bool lost_ = false;     // Somebody else has it.

@@ -40,10 +40,11 @@ void Conversation::insert(Self self) {
   told_ = moment.told;
   error_ = moment.error;
   auto next = std::make_shared<Record>();
-  claim(*next, attempt_, policy_, moment.now, nullptr, verdict_);
+  const Stamp stamp = core_->stamp(moment.now);
+  claim(*next, attempt_, policy_, stamp, nullptr, verdict_);
   // If a claim of ours was removed meanwhile, this one must not look like it: somebody's write may still be on its way
   // that names the old one.
-  if (written_ != nullptr) next->revision = written_->revision + 1;
+  if (written_ != nullptr) next->revision = next_revision(written_->revision, stamp.random);
   written_ = std::move(next);
   written_at_ = moment.uptime;
   core_->options.store->insert(written_, [self = std::move(self)](Answer&& answer) mutable {
@@ -72,18 +73,19 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
       told_ = moment.told;
       error_ = moment.error;
       orphan_ = record->result.placement == Placement::offloaded ? record->result.location : std::string();
-      return replace(std::move(self), share(claimed(attempt_, policy_, moment.now, record.get(), verdict_)), *record,
+      return replace(std::move(self),
+                     share(claimed(attempt_, policy_, core_->stamp(moment.now), record.get(), verdict_)), *record,
                      place, Ask::claim_over);
     case Verdict::mark_unknown: {
       auto next = std::make_shared<Record>(*record);
-      once::mark_unknown(*next, "the lease of " + record->holder + " lapsed before it finished", moment.now);
+      once::mark_unknown(*next, "the lease of " + record->holder + " lapsed before it finished",
+                         core_->stamp(moment.now));
       return replace(std::move(self), std::move(next), *record, place, Ask::mark);
     }
     case Verdict::resume: {
       // Of several writes whose answers were lost, only the last one's lease is known well enough; and an operator may
       // have changed the record since. Or it is of an earlier conversation of this caller, who has waited meanwhile.
-      const bool last =
-          written_ != nullptr && record->revision == written_->revision && record->lease_until == written_->lease_until;
+      const bool last = written_ != nullptr && record->revision == written_->revision;
       verdict_ = Verdict::resume;
       written_ = std::move(record);
       return last ? won(std::move(self), place) : correct(std::move(self), place);
@@ -208,7 +210,7 @@ void Conversation::correct(Self self, std::uint64_t place) {
   error_ = moment.error;
   const RecordPtr seen = std::move(written_);
   auto next = std::make_shared<Record>(*seen);
-  retime(*next, policy_, moment.now);
+  retime(*next, policy_, core_->stamp(moment.now));
   replace(std::move(self), std::move(next), *seen, place, Ask::correct);
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include <once/decide.hpp>
 #include <once/engine/engine.hpp>
 
 #include "engine/cache.hpp"
@@ -29,6 +30,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   };
   [[nodiscard]] Moment moment() const;
   void learn(const Answer& answer, Uptime sent);
+  // For one write at `now`.
+  [[nodiscard]] Stamp stamp(Time now) const;
 
   [[nodiscard]] Uptime uptime() const noexcept { return options.clock->uptime(); }
   [[nodiscard]] Owner new_owner() const;

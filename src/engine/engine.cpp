@@ -3,6 +3,8 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdlib>
 #include <exception>
 #include <typeinfo>
@@ -104,6 +106,12 @@ void EngineCore::learn(const Answer& answer, Uptime sent) {
   if (options.store->time()) return;
   const std::lock_guard lock(clock_mutex_);
   store_clock_.learn(*answer.time, sent, options.clock->uptime());
+}
+
+Stamp EngineCore::stamp(Time now) const {
+  std::array<std::uint8_t, 4> bytes{};
+  options.random->fill(bytes);
+  return {now, std::bit_cast<std::uint32_t>(bytes)};
 }
 
 Owner EngineCore::new_owner() const {

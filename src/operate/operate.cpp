@@ -86,9 +86,9 @@ Standing standing(const Record& record, Time now) noexcept {
 }
 
 Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason& reason, const Owner& fresh,
-                  Time now) {
+                  Stamp stamp) {
   if (auto refused = without_reason(reason)) return std::move(*refused);
-  const Standing was = standing(seen, now);
+  const Standing was = standing(seen, stamp.now);
   if (was == Standing::expired) {
     return refuse("it has expired: it counts as gone, and the next caller runs the operation anew");
   }
@@ -100,13 +100,13 @@ Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason
   next.owner = fresh;
   switch (resolution.as) {
     case As::completed:
-      complete(next, resolution.result, policy, now);
+      complete(next, resolution.result, policy, stamp);
       break;
     case As::failed:
-      fail(next, resolution.failure, resolution.result, policy, now);
+      fail(next, resolution.failure, resolution.result, policy, stamp);
       break;
     case As::released:
-      release(next, {}, policy, now);
+      release(next, {}, policy, stamp);
       break;
   }
   const std::string_view as = resolution.as == As::completed ? "resolved as completed"
@@ -117,24 +117,24 @@ Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason
 }
 
 Plan plan_release(const Record& seen, Millis retention, bool force, const Reason& reason, const Owner& fresh,
-                  Time now) {
-  if (standing(seen, now) == Standing::released) {
+                  Stamp stamp) {
+  if (standing(seen, stamp.now) == Standing::released) {
     return refuse("it is released already: the next caller runs the operation");
   }
   const Resolution resolution{.as = As::released, .result = {}, .failure = {}, .retention = retention, .force = force};
-  return plan_resolve(seen, resolution, reason, fresh, now);
+  return plan_resolve(seen, resolution, reason, fresh, stamp);
 }
 
-Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Time now) {
+Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stamp) {
   if (auto refused = without_reason(reason)) return std::move(*refused);
   if (by < Millis{1} || by > most_extension) {
     return refuse("it can be extended by 1 ms to 10 years, not by " + std::to_string(by.count()) + " ms");
   }
   Record next = seen;
-  switch (standing(seen, now)) {
+  switch (standing(seen, stamp.now)) {
     case Standing::running:
     case Standing::lapsed: {
-      next.lease_until = later_by(std::max(seen.lease_until, now), by);
+      next.lease_until = later_by(std::max(seen.lease_until, stamp.now), by);
       next.expires_at = std::max(seen.expires_at, next.lease_until);
       next.note = note_of("lease extended", reason);
       break;
@@ -151,7 +151,28 @@ Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Time now) 
     case Standing::expired:
       return refuse("it has expired: it counts as gone, and the next caller runs the operation anew");
   }
-  next.revision += 1;
+  next.revision = next_revision(seen.revision, stamp.random);
+  return {.next = std::move(next), .refusal = {}};
+}
+
+Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const Reason& reason, Stamp stamp) {
+  if (auto refused = without_reason(reason)) return std::move(*refused);
+  const Standing was = standing(seen, stamp.now);
+  if (was != Standing::running && was != Standing::lapsed && was != Standing::released) {
+    return refuse("it is " + std::string(to_string(was)) + ": only a claim in progress has a lease that can lapse");
+  }
+  if (seen.on_lapse == on_lapse) return refuse("it says " + std::string(to_string(on_lapse)) + " already");
+  Policy policy;
+  policy.retention = retention;
+  check(policy);
+  Record next = seen;
+  next.on_lapse = on_lapse;
+  // A released record expires all the same: see release().
+  if (was != Standing::released) {
+    next.expires_at = in_progress_expiry(on_lapse, policy, seen.lease_until, stamp.now);
+  }
+  next.note = note_of("on lapse " + std::string(to_string(on_lapse)), reason);
+  next.revision = next_revision(seen.revision, stamp.random);
   return {.next = std::move(next), .refusal = {}};
 }
 
@@ -159,8 +180,7 @@ namespace {
 
 // Is this the very record that was meant to be written? The owner alone does not tell: extending keeps it.
 bool is_ours(const Record& stored, const Record& meant) noexcept {
-  return stored.owner == meant.owner && stored.revision == meant.revision && stored.note == meant.note &&
-         stored.lease_until == meant.lease_until && stored.expires_at == meant.expires_at;
+  return stored.owner == meant.owner && stored.revision == meant.revision;
 }
 
 struct Change {

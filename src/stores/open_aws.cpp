@@ -18,7 +18,7 @@ namespace {
 using Attributes = DynamoDbAttributes;
 
 // What stands behind "attribute." in a parameter's name.
-constexpr std::array<std::pair<std::string_view, std::string Attributes::*>, 27> attributes_by_name{{
+constexpr std::array<std::pair<std::string_view, std::string Attributes::*>, 33> attributes_by_name{{
     {"status", &Attributes::status},
     {"owner", &Attributes::owner},
     {"token", &Attributes::token},
@@ -41,6 +41,12 @@ constexpr std::array<std::pair<std::string_view, std::string Attributes::*>, 27>
     {"data_sha256", &Attributes::data_sha256},
     {"error_code", &Attributes::error_code},
     {"error_message", &Attributes::error_message},
+    {"on_lapse", &Attributes::on_lapse},
+    {"expected_until", &Attributes::expected_until},
+    {"label", &Attributes::label},
+    {"history", &Attributes::history},
+    {"input", &Attributes::input},
+    {"input_bytes", &Attributes::input_bytes},
     {"key", &Attributes::key},
     {"open", &Attributes::open},
     {"in_progress_expiration", &Attributes::in_progress_expiration},

@@ -14,6 +14,7 @@ namespace once::testing {
 namespace {
 
 constexpr std::uint64_t largest = std::numeric_limits<std::int64_t>::max();
+constexpr std::uint64_t largest_revision = (std::uint64_t{1} << 53U) - 1;
 
 std::string text_of(Time time) {
   return time == never ? "never" : std::to_string(time.time_since_epoch().count()) + " ms";
@@ -129,13 +130,15 @@ Owner owner_of(std::uint8_t byte) noexcept {
   return owner;
 }
 
+std::uint64_t revision_of(std::uint64_t count) noexcept { return count << revision_random_bits; }
+
 Record plain_record(std::string key) {
   Record record;
   record.key = std::move(key);
   record.owner = owner_of(1);
   record.token = static_cast<std::uint64_t>(manual_start.time_since_epoch().count());
   record.attempt = 1;
-  record.revision = 1;
+  record.revision = revision_of(1);
   record.lease_until = manual_start + std::chrono::seconds(30);
   record.expires_at = manual_start + std::chrono::hours(24);
   record.created_at = manual_start;
@@ -150,14 +153,28 @@ Record full_record(std::string key, State state, Placement placement) {
     record.owner.bytes.at(i) = static_cast<std::uint8_t>(i * 17);
   record.token = 1'767'225'600'123;
   record.attempt = 3;
-  record.revision = 7;
+  record.revision = revision_of(7) + 0xA5A5A;
   record.lease_until = manual_start + Millis{30'001};
   record.expires_at = manual_start + Millis{86'400'002};
   record.created_at = manual_start - Millis{3};
   record.finished_at = manual_start + Millis{4};
+  record.expected_until = manual_start + Millis{600'005};
+  record.on_lapse = OnLapse::hold;
   record.fingerprint = Fingerprint(digest_of(0xA5));
   record.holder = "host-1:4711 charge request 9f";
   record.note = "half of it is done";
+  record.label = "order-17";
+  record.history = {
+      .entries = {{.what = "lapsed",
+                   .who = "host-2:12",
+                   .why = "",
+                   .attempt = 2,
+                   .began_at = manual_start - Millis{9},
+                   .at = manual_start - Millis{5}},
+                  {.what = "extended", .who = "alice@host", .why = "the bank is slow", .at = manual_start}},
+      .dropped = 4};
+  record.input = std::string("{\"cents\":5}\0\xFF", 13);
+  record.input_bytes = 70'000;
   record.steps = {{"reserve", "seat 12A"}, {"charge", std::string("\0\xFF\x01", 3)}, {"empty", ""}};
   record.result.content_type = "application/json";
   record.result.placement = placement;
@@ -179,11 +196,13 @@ Record edge_record(std::string key, SeededRandom& random, std::size_t largest_re
   record.owner = owner_of(static_cast<std::uint8_t>(random.chance(100) ? 0xFF : random.below(3)));
   record.token = edge_number(random, 0, largest);
   record.attempt = static_cast<std::uint32_t>(edge_number(random, 1, std::numeric_limits<std::uint32_t>::max()));
-  record.revision = edge_number(random, 1, largest);
+  record.revision = edge_number(random, revision_of(1), largest_revision);
   record.lease_until = edge_time(random);
   record.expires_at = edge_time(random);
   record.created_at = edge_time(random);
   record.finished_at = edge_time(random);
+  record.expected_until = edge_time(random);
+  record.on_lapse = random.chance(500) ? OnLapse::hold : OnLapse::takeover;
   static constexpr std::array<std::size_t, 5> lengths = {0, 1, 20, 32, Fingerprint::max_bytes};
   std::vector<std::uint8_t> print(random.pick(lengths));
   random.fill(print);
@@ -191,6 +210,21 @@ Record edge_record(std::string key, SeededRandom& random, std::size_t largest_re
   record.fingerprint = Fingerprint(std::string_view(reinterpret_cast<const char*>(print.data()), print.size()));
   record.holder = edge_text(random, Record::max_text_bytes);
   record.note = edge_text(random, Record::max_text_bytes);
+  record.label = edge_text(random, Record::max_text_bytes);
+  const std::uint64_t entries = random.chance(50) ? History::max_entries : random.below(3);
+  for (std::uint64_t i = 0; i < entries; ++i) {
+    record.history.entries.push_back(
+        {.what = edge_text(random, HistoryEntry::max_text_bytes),
+         .who = edge_text(random, HistoryEntry::max_text_bytes),
+         .why = edge_text(random, HistoryEntry::max_text_bytes),
+         .attempt = static_cast<std::uint32_t>(edge_number(random, 0, std::numeric_limits<std::uint32_t>::max())),
+         .began_at = edge_time(random),
+         .at = edge_time(random)});
+  }
+  record.history.dropped =
+      static_cast<std::uint32_t>(edge_number(random, 0, std::numeric_limits<std::uint32_t>::max()));
+  record.input = edge_bytes(random, 1000);
+  record.input_bytes = edge_number(random, 0, largest);
   const std::uint64_t steps = random.chance(50) ? 50 : random.below(4);
   for (std::uint64_t i = 0; i < steps; ++i) {
     record.steps.push_back({std::to_string(i) + edge_bytes(random, 250), edge_bytes(random, 200)});
@@ -227,6 +261,24 @@ std::string differences(const Record& expected, const Record& got) {
   all.time("expires_at", expected.expires_at, got.expires_at);
   all.time("created_at", expected.created_at, got.created_at);
   all.time("finished_at", expected.finished_at, got.finished_at);
+  all.time("expected_until", expected.expected_until, got.expected_until);
+  all.bytes("on_lapse", once::to_string(expected.on_lapse), once::to_string(got.on_lapse));
+  all.bytes("label", expected.label, got.label);
+  all.number("history dropped", expected.history.dropped, got.history.dropped);
+  all.number("history", expected.history.entries.size(), got.history.entries.size());
+  for (std::size_t i = 0; i < std::min(expected.history.entries.size(), got.history.entries.size()); ++i) {
+    const std::string name = "history " + std::to_string(i);
+    const HistoryEntry& one = expected.history.entries[i];
+    const HistoryEntry& other = got.history.entries[i];
+    all.bytes(name + " what", one.what, other.what);
+    all.bytes(name + " who", one.who, other.who);
+    all.bytes(name + " why", one.why, other.why);
+    all.number(name + " attempt", one.attempt, other.attempt);
+    all.time(name + " began_at", one.began_at, other.began_at);
+    all.time(name + " at", one.at, other.at);
+  }
+  all.bytes("input", expected.input, got.input);
+  all.number("input_bytes", expected.input_bytes, got.input_bytes);
   all.bytes("fingerprint", expected.fingerprint.hex(), got.fingerprint.hex());
   all.bytes("holder", expected.holder, got.holder);
   all.bytes("note", expected.note, got.note);

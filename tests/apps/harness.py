@@ -88,6 +88,10 @@ class Case(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 
+    def writes(self, key, *more):
+        """How often its record was written: the counter above the revision's 20 random bits."""
+        return self.show(key, *more)["revision"] >> 20
+
     def path(self, name):
         return self.dir / name
 

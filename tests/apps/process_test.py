@@ -56,6 +56,24 @@ class Killed(Case):
         wait_until(lambda: self.once(*again).returncode == 242, "unknown")
         self.assertFalse(self.path("again").exists())
 
+    def test_what_was_begun_under_hold_stays_so_for_a_caller_who_forgets_the_flag(self):
+        process, command, child = self.start_family("--lease", "1s", "--on-lost", "continue", "--on-lapse", "hold")
+        process.kill()
+        wait_until(lambda: not alive(command) and not alive(child), "command and child are gone")
+        self.assertEqual(self.show("k")["on_lapse"], "hold")
+        again = ["run", "--key", "k", "--fingerprint", "none", "--", "touch", "again"]
+        wait_until(lambda: self.once(*again).returncode == 242, "unknown")
+        self.assertFalse(self.path("again").exists())
+
+    def test_an_operator_takes_hold_back(self):
+        process, command, child = self.start_family("--lease", "1s", "--on-lost", "continue", "--on-lapse", "hold")
+        self.expect(self.once("extend", "--key", "k", "--reason", "r"), 64, stderr=b"--on-lapse")
+        self.expect(self.once("extend", "--key", "k", "--on-lapse", "takeover", "--reason", "may run twice"), 0)
+        process.kill()
+        wait_until(lambda: not alive(command) and not alive(child), "command and child are gone")
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--wait", "60s", "--", "echo", "again"), 0,
+                    b"again\n")
+
     def test_kill_9_of_the_whole_group(self):
         self.fifo("go")
         process = self.start("run", "--key", "k", "--", "sh", "-c", FAMILY, start_new_session=True)
@@ -499,8 +517,8 @@ class Readers(Case):
     def test_a_reader_that_sleeps_does_not_lose_the_claim(self):
         process = self.start("run", "--key", "k", "--lease", "2s", "--", "sh", "-c", "seq 1 100000; echo x >>ran")
         process.stdout.readline()
-        revision = self.show("k")["revision"]
-        wait_until(lambda: self.show("k")["revision"] >= revision + 2, "renewed while nobody reads")
+        writes = self.writes("k")
+        wait_until(lambda: self.writes("k") >= writes + 2, "renewed while nobody reads")
         self.assertEqual(self.runs(), 0)
         rest = process.stdout.read()
         self.assertEqual((process.wait(), rest[-7:], self.runs()), (0, b"100000\n", 1))

@@ -11,9 +11,8 @@
 namespace once::cli {
 namespace {
 
-Rules rules(const char* on_failure = "", const char* on_signal = "", std::vector<std::string> on_exit = {},
-            OnLapse on_lapse = OnLapse::takeover) {
-  return {on_failure, on_signal, on_exit, on_lapse};
+Rules rules(const char* on_failure = "", const char* on_signal = "", std::vector<std::string> on_exit = {}) {
+  return {on_failure, on_signal, on_exit};
 }
 
 constexpr CommandEnd well{};
@@ -21,34 +20,42 @@ constexpr CommandEnd badly{.signaled = false, .code = 4};
 constexpr CommandEnd killed{.signaled = true, .code = 9};
 
 TEST(Rules, Defaults) {
-  EXPECT_EQ(rules().fate(well, false), Fate::success);
-  EXPECT_EQ(rules().fate(badly, false), Fate::keep);
-  EXPECT_EQ(rules().fate(killed, false), Fate::release);
+  EXPECT_EQ(rules().fate(well, false, OnLapse::takeover), Fate::success);
+  EXPECT_EQ(rules().fate(badly, false, OnLapse::takeover), Fate::keep);
+  EXPECT_EQ(rules().fate(killed, false, OnLapse::takeover), Fate::release);
 }
 
 TEST(Rules, AnInterruptedCommandCameToNoEndOfItsOwn) {
-  EXPECT_EQ(rules().fate(well, true), Fate::success);
-  EXPECT_EQ(rules().fate(badly, true), Fate::release);
-  EXPECT_EQ(rules("", "", {"4=keep"}).fate(badly, true), Fate::keep);
+  EXPECT_EQ(rules().fate(well, true, OnLapse::takeover), Fate::success);
+  EXPECT_EQ(rules().fate(badly, true, OnLapse::takeover), Fate::release);
+  EXPECT_EQ(rules("", "", {"4=keep"}).fate(badly, true, OnLapse::takeover), Fate::keep);
 }
 
 TEST(Rules, UnderHoldWhatWasKilledIsUnknown) {
-  const Rules hold = rules("", "", {}, OnLapse::hold);
-  EXPECT_EQ(hold.fate(badly, false), Fate::keep);
-  EXPECT_EQ(hold.fate(badly, true), Fate::hold);
-  EXPECT_EQ(hold.fate(killed, false), Fate::hold);
+  const Rules unsaid = rules();
+  EXPECT_EQ(unsaid.fate(badly, false, OnLapse::hold), Fate::keep);
+  EXPECT_EQ(unsaid.fate(badly, true, OnLapse::hold), Fate::hold);
+  EXPECT_EQ(unsaid.fate(killed, false, OnLapse::hold), Fate::hold);
+  EXPECT_EQ(rules("", "release").fate(killed, false, OnLapse::hold), Fate::release) << "a word that was said counts";
+  // As once sqs begins: a failure leaves the message to the queue.
+  const Rules queue("", "", {}, Fate::release);
+  EXPECT_EQ(queue.fate(badly, false, OnLapse::hold), Fate::release);
+  EXPECT_EQ(queue.fate(killed, false, OnLapse::hold), Fate::hold);
+  EXPECT_EQ(queue.fate(killed, false, OnLapse::takeover), Fate::release);
 }
 
 TEST(Rules, WhatIsSaidOfFailuresGoesForSignalsUnlessTheyAreNamed) {
-  EXPECT_EQ(rules("keep").fate(killed, false), Fate::keep);
-  EXPECT_EQ(rules("hold").fate(killed, false), Fate::hold);
-  EXPECT_EQ(rules("keep", "release").fate(killed, false), Fate::release);
-  EXPECT_EQ(rules("release").fate(badly, false), Fate::release);
+  EXPECT_EQ(rules("keep").fate(killed, false, OnLapse::takeover), Fate::keep);
+  EXPECT_EQ(rules("hold").fate(killed, false, OnLapse::takeover), Fate::hold);
+  EXPECT_EQ(rules("keep", "release").fate(killed, false, OnLapse::takeover), Fate::release);
+  EXPECT_EQ(rules("release").fate(badly, false, OnLapse::takeover), Fate::release);
 }
 
 TEST(Rules, SingleCodes) {
   const Rules some = rules("hold", "", {"1,3-5=keep", "4=success", "255=release"});
-  const auto fate = [&](std::uint8_t code) { return some.fate({.signaled = false, .code = code}, false); };
+  const auto fate = [&](std::uint8_t code) {
+    return some.fate({.signaled = false, .code = code}, false, OnLapse::takeover);
+  };
   EXPECT_EQ(fate(1), Fate::keep);
   EXPECT_EQ(fate(2), Fate::hold);
   EXPECT_EQ(fate(3), Fate::keep);

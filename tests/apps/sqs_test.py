@@ -530,7 +530,7 @@ class Patience(Queues):
         wait_until(lambda: self.lines("begun"), "the command begun")
         second = self.start(*flags, *command)
         # More than two visibilities later, by the clock of the one who renews the claim.
-        revision = lambda: self.show(sent, "--scope", self.queue)["revision"]  # noqa: E731
+        revision = lambda: self.writes(sent, "--scope", self.queue)  # noqa: E731
         begun = revision()
         wait_until(lambda: revision() > begun + 7, "renewed for seven seconds")
         self.assertEqual(sum(self.left(url)), 1)

@@ -33,6 +33,7 @@ struct Facts {
   std::optional<Millis> skew;
   OnLapse on_lapse = OnLapse::takeover;
   OnStoredFailure on_stored_failure = OnStoredFailure::replay;
+  OnLapse recorded = OnLapse::takeover;  // What the record says of a lapse.
 };
 
 constexpr There all_there[] = {There::nothing,   There::in_progress, There::released,
@@ -55,7 +56,8 @@ void for_every_fact(const std::function<void(const Facts&)>& visit) {
             for (const auto& skew : all_skews)
               for (const OnLapse on_lapse : all_on_lapse)
                 for (const OnStoredFailure on_failure : all_on_failure)
-                  visit({there, whose, payload, expiry, lease, skew, on_lapse, on_failure});
+                  for (const OnLapse recorded : all_on_lapse)
+                    visit({there, whose, payload, expiry, lease, skew, on_lapse, on_failure, recorded});
 }
 
 Millis skew_of(const Facts& facts) { return facts.skew.value_or(Millis{0}); }
@@ -116,6 +118,7 @@ std::optional<Record> record_of(const Facts& facts) {
       break;
   }
   record.lease_until = lease_until(facts);
+  record.on_lapse = facts.recorded;
   switch (facts.there) {
     case There::released:
       record.lease_until = Time{};
@@ -177,10 +180,11 @@ const std::vector<Rule>& rules() {
       {"in_progress, given up", is(There::released), Verdict::take_over, "claim it, steps kept"},
       {"in_progress, `now < lease_until + skew`", [](const Facts& f) { return now < lease_until(f) + skew_of(f); },
        Verdict::conflict, "say when to try again, or wait"},
-      {"in_progress, lapsed, policy `takeover`", [](const Facts& f) { return f.on_lapse == OnLapse::takeover; },
+      {"in_progress, lapsed, neither the record nor the policy says `hold`",
+       [](const Facts& f) { return f.on_lapse == OnLapse::takeover && f.recorded == OnLapse::takeover; },
        Verdict::take_over, "claim it with a higher token, steps kept"},
-      {"in_progress, lapsed, policy `hold`", [](const Facts&) { return true; }, Verdict::mark_unknown,
-       "mark it unknown: nobody runs it"},
+      {"in_progress, lapsed, the record or the policy says `hold`", [](const Facts&) { return true; },
+       Verdict::mark_unknown, "mark it unknown: nobody runs it"},
   };
   return all;
 }
@@ -197,7 +201,8 @@ std::string text_of(const Facts& f) {
   out << "there " << static_cast<int>(f.there) << " whose " << static_cast<int>(f.whose) << " payload "
       << static_cast<int>(f.payload) << " expiry " << static_cast<int>(f.expiry) << " lease "
       << static_cast<int>(f.lease) << " skew " << (f.skew ? std::to_string(f.skew->count()) : "none") << " on_lapse "
-      << static_cast<int>(f.on_lapse) << " on_stored_failure " << static_cast<int>(f.on_stored_failure);
+      << static_cast<int>(f.on_lapse) << " recorded " << static_cast<int>(f.recorded) << " on_stored_failure "
+      << static_cast<int>(f.on_stored_failure);
   return out.str();
 }
 
@@ -222,7 +227,7 @@ TEST(Decide, agrees_with_the_protocol_on_every_combination) {
       ASSERT_EQ(decision.retry_after, Millis{0}) << text_of(facts);
     }
   });
-  EXPECT_EQ(combinations, 6U * 2 * 5 * 4 * 5 * 3 * 2 * 2);
+  EXPECT_EQ(combinations, 6U * 2 * 5 * 4 * 5 * 3 * 2 * 2 * 2);
   EXPECT_EQ(used.size(), rules().size()) << "a rule of the protocol was never reached";
 }
 
@@ -257,7 +262,10 @@ TEST(Decide, depends_on_nothing_else_in_the_record) {
     seen->revision = 99;
     seen->created_at = never;
     seen->finished_at = never;
-    seen->holder = seen->note = "x";
+    seen->expected_until = Time{Millis{1}};
+    seen->holder = seen->note = seen->label = seen->input = "x";
+    seen->input_bytes = 1;
+    seen->history = {.entries = {{.what = "lapsed"}}, .dropped = 1};
     seen->steps = {{"a", "b"}};
     seen->result = Result::inlined("bytes", "text/plain");
     seen->failure = {.code = "c", .message = "m"};
@@ -320,9 +328,12 @@ std::string table() {
   out << "\n"
       << all
       << " combinations of: what is there (6), whose it is (2), the fingerprints (5), the expiry (4), the "
-         "lease (5), the\nskew (3), the policies for lapsed leases (2) and for stored failures (2).\n\n"
+         "lease (5), the\nskew (3), what policy (2) and record (2) say of a lapsed lease, and the policy for stored "
+         "failures (2).\n\n"
          "## By state\n\n"
-         "What an attempt is told that finds a record of somebody else, not expired, with a payload that fits:\n\n"
+         "What an attempt is told that finds a record of somebody else, not expired, with a payload that fits. `hold`: "
+         "the\n"
+         "record or the policy says so.\n\n"
          "| state | lease | `takeover`, `replay` | `hold`, `replay` | `takeover`, `execute` | `hold`, `execute` |\n"
          "|---|---|---|---|---|---|\n";
   const std::pair<There, const char*> states[] = {{There::in_progress, "in_progress"},

@@ -48,6 +48,10 @@ TEST(Record, bytes_are_counted_as_documented) {
   EXPECT_EQ(record_bytes(Record{}), 256U);
   Record record = testing::full_record("key");
   std::size_t expected = 256 + 3 + record.holder.size() + record.note.size();
+  expected += record.label.size() + record.input.size();
+  for (const HistoryEntry& entry : record.history.entries) {
+    expected += 64 + entry.what.size() + entry.who.size() + entry.why.size();
+  }
   for (const Step& step : record.steps) expected += step.name.size() + step.result.size();
   expected += record.result.bytes.size() + record.result.content_type.size();
   expected += record.failure.code.size() + record.failure.message.size();
@@ -96,6 +100,19 @@ TEST(Record, differences_name_every_field) {
   expect_named("fingerprint", [](Record& r) { r.fingerprint = {}; });
   expect_named("holder", [](Record& r) { r.holder += '\0'; });
   expect_named("note", [](Record& r) { r.note.clear(); });
+  expect_named("expected_until", [](Record& r) { r.expected_until = never; });
+  expect_named("on_lapse", [](Record& r) { r.on_lapse = OnLapse::takeover; });
+  expect_named("label", [](Record& r) { r.label.clear(); });
+  expect_named("history dropped", [](Record& r) { ++r.history.dropped; });
+  expect_named("history", [](Record& r) { r.history.entries.pop_back(); });
+  expect_named("history 0 what", [](Record& r) { r.history.entries[0].what = "x"; });
+  expect_named("history 1 who", [](Record& r) { r.history.entries[1].who = "x"; });
+  expect_named("history 1 why", [](Record& r) { r.history.entries[1].why = "x"; });
+  expect_named("history 0 attempt", [](Record& r) { ++r.history.entries[0].attempt; });
+  expect_named("history 0 began_at", [](Record& r) { r.history.entries[0].began_at = never; });
+  expect_named("history 0 at", [](Record& r) { r.history.entries[0].at = never; });
+  expect_named("input", [](Record& r) { r.input += '\0'; });
+  expect_named("input_bytes", [](Record& r) { ++r.input_bytes; });
   expect_named("steps", [](Record& r) { r.steps.pop_back(); });
   expect_named("step 1 name", [](Record& r) { r.steps[1].name = "x"; });
   expect_named("step 0 result", [](Record& r) { r.steps[0].result = "x"; });

@@ -14,11 +14,14 @@ using testing::SeededRandom;
 
 constexpr Time now = testing::manual_start;
 
+constexpr std::uint32_t bits = 0xFFF42042;  // Only the low 20 count.
+
 struct Situation {
   Record record;
   Policy policy;
   Attempt attempt;
   Time at{};
+  [[nodiscard]] Stamp stamp() const { return {at, bits}; }
 };
 
 // Records at their edges, policies over their whole range.
@@ -33,7 +36,7 @@ void for_many(const std::function<void(const Situation&, SeededRandom&)>& visit)
     Situation situation;
     situation.record = testing::edge_record("scope#key", random);
     situation.record.token = std::min<std::uint64_t>(situation.record.token, INT64_MAX - 1);
-    situation.record.revision = std::min<std::uint64_t>(situation.record.revision, INT64_MAX - 1);
+    situation.record.revision = std::min(situation.record.revision, testing::revision_of((1U << 31U)));
     situation.record.attempt = std::min(situation.record.attempt, UINT32_MAX - 1);
     situation.policy.lease = random.pick(leases);
     situation.policy.retention = random.pick(retentions);
@@ -51,11 +54,12 @@ void for_many(const std::function<void(const Situation&, SeededRandom&)>& visit)
 
 // What holds for every record that is in progress.
 void expect_lease_is_kept(const Record& record, const Policy& policy) {
+
   EXPECT_GE(record.expires_at, record.lease_until) << "a short retention must not break a live claim";
   if (record.lease_until <= never - policy.skew.value_or(Millis{0})) {
     EXPECT_GE(record.expires_at, record.lease_until + policy.skew.value_or(Millis{0}));
   }
-  if (policy.on_lapse == OnLapse::hold) {
+  if (record.on_lapse == OnLapse::hold) {
     EXPECT_EQ(record.expires_at, never) << "under hold only a decision ends it";
   }
 }
@@ -68,18 +72,34 @@ void expect_untouched(const Record& before, const Record& after) {
   EXPECT_EQ(before.created_at, after.created_at);
   EXPECT_EQ(before.fingerprint, after.fingerprint);
   EXPECT_EQ(before.holder, after.holder);
-  EXPECT_EQ(after.revision, before.revision + 1);
+  EXPECT_EQ(before.expected_until, after.expected_until);
+  EXPECT_EQ(before.on_lapse, after.on_lapse);
+  EXPECT_EQ(before.label, after.label);
+  EXPECT_EQ(before.history, after.history);
+  EXPECT_EQ(before.input, after.input);
+  EXPECT_EQ(before.input_bytes, after.input_bytes);
+  EXPECT_EQ(after.revision, next_revision(before.revision, bits));
+}
+
+TEST(Transitions, a_revision_is_a_counter_above_20_random_bits) {
+  EXPECT_EQ(next_revision(0, 0), 1U << 20U);
+  EXPECT_EQ(next_revision(0, 0xFFFFFFFF), (1U << 21U) - 1);
+  EXPECT_EQ(next_revision((1U << 21U) - 1, 0), 1U << 21U) << "it grows, whatever the random bits";
+  EXPECT_NE(next_revision(7U << 20U, 1), next_revision(7U << 20U, 2));
+  EXPECT_EQ(revision_count(next_revision(next_revision(0, 5), 3)), 2U);
+  EXPECT_LT(next_revision(testing::revision_of((std::uint64_t{1} << 33U) - 2), 0xFFFFF), std::uint64_t{1} << 53U);
 }
 
 TEST(Transitions, a_fresh_claim) {
   for_many([](const Situation& s, SeededRandom&) {
-    const Record claim = claimed(s.attempt, s.policy, s.at, nullptr, Verdict::execute);
+    const Record claim = claimed(s.attempt, s.policy, s.stamp(), nullptr, Verdict::execute);
     Record expected;
     expected.key = "scope#key";
     expected.owner = s.attempt.owner;
     expected.token = static_cast<std::uint64_t>(s.at.time_since_epoch().count());
     expected.attempt = 1;
-    expected.revision = 1;
+    expected.revision = next_revision(0, bits);
+    expected.on_lapse = s.policy.on_lapse;
     expected.lease_until = s.at + s.policy.lease;
     expected.expires_at = claim.expires_at;
     expected.created_at = s.at;
@@ -92,16 +112,16 @@ TEST(Transitions, a_fresh_claim) {
 }
 
 TEST(Transitions, a_token_is_never_0) {
-  EXPECT_EQ(claimed(Attempt{}, Policy{}, Time{}, nullptr, Verdict::execute).token, 1U);
-  EXPECT_EQ(claimed(Attempt{}, Policy{}, Time{Millis{-5}}, nullptr, Verdict::execute).token, 1U);
+  EXPECT_EQ(claimed(Attempt{}, Policy{}, Stamp(Time{}, 0), nullptr, Verdict::execute).token, 1U);
+  EXPECT_EQ(claimed(Attempt{}, Policy{}, Stamp(Time{Millis{-5}}, 0), nullptr, Verdict::execute).token, 1U);
 }
 
 TEST(Transitions, a_claim_over_an_expired_record_begins_anew) {
   for_many([](const Situation& s, SeededRandom&) {
-    const Record claim = claimed(s.attempt, s.policy, s.at, &s.record, Verdict::execute);
+    const Record claim = claimed(s.attempt, s.policy, s.stamp(), &s.record, Verdict::execute);
     EXPECT_EQ(claim.attempt, 1U);
     EXPECT_EQ(claim.created_at, s.at);
-    EXPECT_EQ(claim.revision, s.record.revision + 1);
+    EXPECT_EQ(claim.revision, next_revision(s.record.revision, bits));
     EXPECT_GT(claim.token, s.record.token) << "a token grows across expiry";
     EXPECT_GE(claim.token, static_cast<std::uint64_t>(s.at.time_since_epoch().count()));
     EXPECT_TRUE(claim.steps.empty());
@@ -111,6 +131,8 @@ TEST(Transitions, a_claim_over_an_expired_record_begins_anew) {
     EXPECT_EQ(claim.failure, Failure{});
     EXPECT_EQ(claim.finished_at, Time{});
     EXPECT_TRUE(claim.note.empty());
+    EXPECT_EQ(claim.on_lapse, s.policy.on_lapse) << "a new operation begins with its own policy";
+    EXPECT_EQ(claim.history, History{});
     expect_lease_is_kept(claim, s.policy);
   });
 }
@@ -118,14 +140,19 @@ TEST(Transitions, a_claim_over_an_expired_record_begins_anew) {
 TEST(Transitions, a_takeover_or_retry_goes_on_where_the_other_stopped) {
   for_many([](const Situation& s, SeededRandom& random) {
     const Verdict verdict = random.chance(500) ? Verdict::take_over : Verdict::retry;
-    const Record claim = claimed(s.attempt, s.policy, s.at, &s.record, verdict);
+    const Record claim = claimed(s.attempt, s.policy, s.stamp(), &s.record, verdict);
     EXPECT_EQ(claim.key, s.record.key);
     EXPECT_EQ(claim.owner, s.attempt.owner);
     EXPECT_EQ(claim.attempt, s.record.attempt + 1);
-    EXPECT_EQ(claim.revision, s.record.revision + 1);
+    EXPECT_EQ(claim.revision, next_revision(s.record.revision, bits));
     EXPECT_GT(claim.token, s.record.token);
     EXPECT_EQ(claim.created_at, s.record.created_at);
     EXPECT_EQ(claim.steps, s.record.steps) << "steps are kept";
+    EXPECT_EQ(claim.on_lapse == OnLapse::hold,
+              s.policy.on_lapse == OnLapse::hold || s.record.on_lapse == OnLapse::hold);
+    EXPECT_EQ(claim.label, s.record.label);
+    EXPECT_EQ(claim.history, s.record.history);
+    EXPECT_EQ(claim.input, s.record.input);
     EXPECT_EQ(claim.lease_until, s.at + s.policy.lease);
     EXPECT_EQ(claim.state, State::in_progress);
     EXPECT_EQ(claim.result, Result{});
@@ -140,7 +167,7 @@ TEST(Transitions, completed) {
   for_many([](const Situation& s, SeededRandom&) {
     const Result result = Result::inlined(std::string("a\0b", 3), "text/plain");
     Record done = s.record;
-    complete(done, result, s.policy, s.at);
+    complete(done, result, s.policy, s.stamp());
     expect_untouched(s.record, done);
     EXPECT_EQ(done.state, State::completed);
     EXPECT_EQ(done.result, result);
@@ -156,7 +183,7 @@ TEST(Transitions, completed) {
 TEST(Transitions, failed) {
   for_many([](const Situation& s, SeededRandom&) {
     Record done = s.record;
-    fail(done, {.code = std::string(300, 'c'), .message = std::string(5000, 'm') + "\xFF"}, {}, s.policy, s.at);
+    fail(done, {.code = std::string(300, 'c'), .message = std::string(5000, 'm') + "\xFF"}, {}, s.policy, s.stamp());
     expect_untouched(s.record, done);
     EXPECT_EQ(done.state, State::failed);
     EXPECT_EQ(done.failure.code, std::string(Failure::max_code_bytes, 'c'));
@@ -171,7 +198,7 @@ TEST(Transitions, failed) {
 TEST(Transitions, marked_unknown_does_not_expire) {
   for_many([](const Situation& s, SeededRandom&) {
     Record unknown = s.record;
-    mark_unknown(unknown, "lost \xFF", s.at);
+    mark_unknown(unknown, "lost \xFF", s.stamp());
     expect_untouched(s.record, unknown);
     EXPECT_EQ(unknown.state, State::unknown);
     EXPECT_EQ(unknown.expires_at, never);
@@ -188,7 +215,7 @@ TEST(Transitions, marked_unknown_does_not_expire) {
 TEST(Transitions, released_may_be_taken_over_at_once_by_any_policy) {
   for_many([](const Situation& s, SeededRandom&) {
     Record free = s.record;
-    release(free, "gave up", s.policy, s.at);
+    release(free, "gave up", s.policy, s.stamp());
     expect_untouched(s.record, free);
     EXPECT_TRUE(is_released(free));
     EXPECT_EQ(free.steps, s.record.steps) << "steps are kept";
@@ -207,7 +234,7 @@ TEST(Transitions, released_may_be_taken_over_at_once_by_any_policy) {
 TEST(Transitions, renewed_never_shortens) {
   for_many([](const Situation& s, SeededRandom&) {
     Record longer = s.record;
-    renew(longer, s.policy, s.at);
+    renew(longer, s.policy, s.stamp());
     expect_untouched(s.record, longer);
     EXPECT_GE(longer.lease_until, s.record.lease_until);
     EXPECT_GE(longer.lease_until, s.at + s.policy.lease);
@@ -227,8 +254,8 @@ TEST(Transitions, renewed_under_a_fixed_lease_is_a_write_and_nothing_more) {
     Policy fixed = s.policy;
     fixed.fixed_lease = true;
     Record next = s.record;
-    renew(next, fixed, s.at);
-    EXPECT_EQ(next.revision, s.record.revision + 1);
+    renew(next, fixed, s.stamp());
+    EXPECT_EQ(next.revision, next_revision(s.record.revision, bits));
     next.revision = s.record.revision;
     EXPECT_EQ(testing::differences(s.record, next), "");
   });
@@ -237,12 +264,12 @@ TEST(Transitions, renewed_under_a_fixed_lease_is_a_write_and_nothing_more) {
 TEST(Transitions, retimed_counts_anew) {
   for_many([](const Situation& s, SeededRandom&) {
     Record anew = s.record;
-    retime(anew, s.policy, s.at);
-    EXPECT_EQ(anew.revision, s.record.revision + 1);
+    retime(anew, s.policy, s.stamp());
+    EXPECT_EQ(anew.revision, next_revision(s.record.revision, bits));
     EXPECT_EQ(anew.lease_until, s.at + s.policy.lease);
     EXPECT_EQ(anew.owner, s.record.owner);
     // The token of an insert came from the clock that was wrong.
-    const bool was_insert = s.record.revision == 1;
+    const bool was_insert = revision_count(s.record.revision) == 1;
     EXPECT_EQ(anew.token, was_insert ? static_cast<std::uint64_t>(s.at.time_since_epoch().count()) : s.record.token);
     EXPECT_EQ(anew.created_at, s.record.attempt == 1 ? s.at : s.record.created_at);
     expect_lease_is_kept(anew, s.policy);
@@ -253,15 +280,15 @@ TEST(Transitions, with_step_adds_one_and_renews) {
   for_many([](const Situation& s, SeededRandom&) {
     const Step step{.name = "charge", .result = std::string("\0\xFF", 2)};
     Record next = s.record;
-    add_step(next, step, s.policy, s.at);
+    add_step(next, step, s.policy, s.stamp());
     Record expected = s.record;
-    renew(expected, s.policy, s.at);
+    renew(expected, s.policy, s.stamp());
     expected.steps.push_back(step);
     EXPECT_EQ(testing::differences(expected, next), "");
   });
 }
 
-// A whole life: the revision grows by one with each write, the token only grows, over deletion and expiry too.
+// A whole life: the revision grows with each write, the token only grows, over deletion and expiry too.
 TEST(Transitions, revision_and_token_over_a_life) {
   SeededRandom random(1);
   Policy policy;
@@ -269,7 +296,8 @@ TEST(Transitions, revision_and_token_over_a_life) {
   for (int life = 0; life < 200; ++life) {
     Time at = now;
     Attempt attempt{.key = "scope#key", .owner = testing::owner_of(1)};
-    Record record = claimed(attempt, policy, at, nullptr, Verdict::execute);
+    const auto stamp = [&] { return Stamp(at, static_cast<std::uint32_t>(random.next())); };
+    Record record = claimed(attempt, policy, stamp(), nullptr, Verdict::execute);
     std::uint64_t highest = record.token;
     for (int i = 0; i < 30; ++i) {
       at += Millis{static_cast<Millis::rep>(random.below(20'000))};
@@ -278,25 +306,26 @@ TEST(Transitions, revision_and_token_over_a_life) {
       const Record before = record;
       switch (random.below(6)) {
         case 0:
-          renew(record, policy, at);
+          renew(record, policy, stamp());
           break;
         case 1:
-          add_step(record, {.name = std::to_string(i), .result = ""}, policy, at);
+          add_step(record, {.name = std::to_string(i), .result = ""}, policy, stamp());
           break;
         case 2:
-          release(record, "x", policy, at);
+          release(record, "x", policy, stamp());
           break;
         case 3:
-          complete(record, {}, policy, at);
+          complete(record, {}, policy, stamp());
           break;
         case 4:
-          record = claimed(attempt, policy, at, &record, Verdict::execute);
+          record = claimed(attempt, policy, stamp(), &record, Verdict::execute);
           break;
         default:
-          record = claimed(attempt, policy, at, &record, Verdict::take_over);
+          record = claimed(attempt, policy, stamp(), &record, Verdict::take_over);
           break;
       }
-      ASSERT_EQ(record.revision, before.revision + 1);
+      ASSERT_EQ(revision_count(record.revision), revision_count(before.revision) + 1);
+      ASSERT_GT(record.revision, before.revision);
       ASSERT_GE(record.token, before.token);
       if (!(record.owner == before.owner)) {
         ASSERT_GT(record.token, highest) << "a new claim has a higher token";
@@ -313,17 +342,17 @@ TEST(Transitions, times_stop_at_never) {
   Record record = testing::plain_record("scope#key");
   record.lease_until = never;
   Record next = record;
-  renew(next, policy, late);
+  renew(next, policy, Stamp(late, 0));
   EXPECT_EQ(next.lease_until, never);
   EXPECT_EQ(next.expires_at, never);
   next = record;
-  complete(next, {}, policy, late);
+  complete(next, {}, policy, Stamp(late, 0));
   EXPECT_EQ(next.expires_at, never);
   next = record;
-  release(next, "", policy, late);
+  release(next, "", policy, Stamp(late, 0));
   EXPECT_EQ(next.expires_at, never);
-  EXPECT_EQ(claimed(Attempt{}, policy, late, nullptr, Verdict::execute).lease_until, never);
-  EXPECT_EQ(in_progress_expiry(policy, never, now), never);
+  EXPECT_EQ(claimed(Attempt{}, policy, Stamp(late, 0), nullptr, Verdict::execute).lease_until, never);
+  EXPECT_EQ(in_progress_expiry(OnLapse::takeover, policy, never, now), never);
 }
 
 TEST(Transitions, derived_keys_differ_by_key_and_name) {

@@ -440,7 +440,8 @@ TEST(Table, ComesAndGoes) {
     record.key = "pay#1";
     record.owner.bytes.fill(7);
     record.attempt = 1;
-    record.token = record.revision = 1;
+    record.token = 1;
+    record.revision = next_revision(0, 0);
     record.lease_until = record.expires_at = Time{Millis{4'000'000'000'000}};
     EXPECT_EQ(blocking::insert(*store, record).status, once::Answer::Status::done);
     std::size_t listed = 0;

@@ -96,7 +96,7 @@ TEST_F(DynamoDbStore, EachOperationIsOneRequest) {
   const auto store = open();
   const Record record = plain_record("k");
   Record next = record;
-  next.revision = 2;
+  next.revision = testing::revision_of(2);
   EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
   EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::refused);
   EXPECT_EQ(blocking::replace(*store, next, seen_of(record)).status, Answer::Status::done);
@@ -417,7 +417,7 @@ TEST_F(DynamoDbStore, ASweepDeletesOnlyWhatItSaw) {
   ASSERT_EQ(fake->held(), 1U);
   // Somebody claims it anew between the scan and the deletion.
   Record next = record;
-  next.revision = 2;
+  next.revision = testing::revision_of(2);
   next.expires_at = never;
   EXPECT_EQ(blocking::replace(*store, next, seen_of(record)).status, Answer::Status::done);
   fake->release();

@@ -53,7 +53,7 @@ TEST(NativeFormat, AnItemIsWhatTheDocsSay) {
   EXPECT_EQ(json,
             R"({"id":{"S":"payments/charge#order-17"},"status":{"S":"in_progress"},)"
             R"("owner":{"S":"abababababababababababababababab"},"token":{"N":"1795174838040"},"attempt":{"N":"1"},)"
-            R"("revision":{"N":"1"},"lease_until":{"N":"1795174868040"},"expires_at":{"N":"1795178438001"},)"
+            R"("revision":{"N":"1048576"},"lease_until":{"N":"1795174868040"},"expires_at":{"N":"1795178438001"},)"
             R"("expiration":{"N":"1795178439"},"created_at":{"N":"1795174838040"},"fingerprint":{"B":"AQI="},)"
             R"("holder":{"S":"host 7"},"steps":{"L":[{"M":{"name":{"S":"reserve"},"result":{"S":"r-1"}}},)"
             R"({"M":{"name":{"S":"bytes"},"result":{"B":"AP8="}}}]},"open":{"S":"2"}})");
@@ -197,6 +197,14 @@ TEST(NativeFormat, WhatIsNoRecordIsRefusedByNameOfKeyAndAttribute) {
       {"revision", number("1.5")},
       {"revision", std::nullopt},
       {"revision", number("")},
+      {"revision", number("1048575")},  // As once wrote it before its first format.
+      {"revision", number("9007199254740992")},
+      {"on_lapse", text("never")},
+      {"on_lapse", number("1")},
+      {"expected_until", text("soon")},
+      {"label", number("1")},
+      {"history", text("5:short")},
+      {"input_bytes", number("-1")},
       {"revision", number("99999999999999999999")},
       {"lease_until", text("soon")},
       {"expires_at", number("1e400")},

@@ -200,7 +200,7 @@ TEST_F(ClaimTest, AResumedClaimThatAnOperatorReleasedIsLeasedAnew) {
   store->script({Next::lose});
   auto begun = begin(p, "a");
   operate("a", [](Record r) {
-    release(r, "by hand", policy(), manual_start);
+    release(r, "by hand", policy(), Stamp(manual_start, 0));
     return r;
   });
   timers->advance(1s);

@@ -191,7 +191,7 @@ TEST_F(Together, AnOperatorsProlongationIsAdopted) {
   auto begun = begin(p, "a");
   operate("a", [](Record r) {
     r.lease_until += 1h;
-    r.revision += 1;
+    r.revision = next_revision(r.revision, 0);
     return r;
   });
   store->script({Next::carry_out, Next::lose});

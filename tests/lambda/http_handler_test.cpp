@@ -539,7 +539,7 @@ TEST_F(LambdaHttp, ThawedItBeginsNoFurtherStep) {
           }
           const Seen seen{done.owner, done.revision, 0};
           done.owner = Owner{};
-          complete(done, Result::inlined("resolved", "text/plain"), Policy{}, clock->now());
+          complete(done, Result::inlined("resolved", "text/plain"), Policy{}, Stamp(clock->now(), 0));
           EXPECT_EQ(blocking::replace(*shared, done, seen).status, once::Answer::Status::done);
         }
         execution.step("mail", [&] { ++mails; });

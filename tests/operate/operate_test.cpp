@@ -28,6 +28,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Time now{Millis{1'000'000}};
+const Stamp stamp(now, 0xA5A5A);
 const Reason reason{.by = "alice@desk", .text = "checked"};
 
 Owner owner(std::uint8_t byte) {
@@ -41,7 +42,7 @@ Record running(const std::string& name = "k") {
   policy.lease = 10s;
   policy.retention = 1h;
   Record record = claimed({.key = Key("s", name).stored(), .owner = owner(1), .fingerprint = {}, .holder = "h"}, policy,
-                          now, nullptr, Verdict::execute);
+                          stamp, nullptr, Verdict::execute);
   record.steps.push_back({"charge", "done"});
   return record;
 }
@@ -57,19 +58,19 @@ Record in_standing(Standing standing) {
       record.lease_until = now;
       return record;
     case Standing::released:
-      release(record, "r", policy, now);
+      release(record, "r", policy, stamp);
       return record;
     case Standing::completed:
-      complete(record, Result::inlined("result"), policy, now);
+      complete(record, Result::inlined("result"), policy, stamp);
       return record;
     case Standing::failed:
-      fail(record, {.code = "c", .message = "m"}, {}, policy, now);
+      fail(record, {.code = "c", .message = "m"}, {}, policy, stamp);
       return record;
     case Standing::unknown:
-      mark_unknown(record, "r", now);
+      mark_unknown(record, "r", stamp);
       return record;
     case Standing::expired:
-      complete(record, Result::inlined("result"), policy, now);
+      complete(record, Result::inlined("result"), policy, stamp);
       record.expires_at = now;
       return record;
   }
@@ -96,11 +97,11 @@ TEST(Resolve, WhatMayBeEndedWithoutForce) {
       Resolution resolution;
       resolution.as = as;
       const Record seen = in_standing(from);
-      const Plan plan = plan_resolve(seen, resolution, reason, owner(2), now);
+      const Plan plan = plan_resolve(seen, resolution, reason, owner(2), stamp);
       EXPECT_EQ(plan.next.has_value(), allowed.contains(from)) << to_string(from);
       EXPECT_NE(plan.next.has_value(), !plan.refusal.empty());
       resolution.force = true;
-      EXPECT_EQ(plan_resolve(seen, resolution, reason, owner(2), now).next.has_value(), from != Standing::expired);
+      EXPECT_EQ(plan_resolve(seen, resolution, reason, owner(2), stamp).next.has_value(), from != Standing::expired);
     }
   }
 }
@@ -110,10 +111,10 @@ TEST(Resolve, ChangesTheOwnerAndKeepsWhoAndWhy) {
   resolution.result = Result::inlined("receipt");
   resolution.retention = 2h;
   const Record seen = in_standing(Standing::unknown);
-  const Record next = plan_resolve(seen, resolution, reason, owner(2), now).next.value();
+  const Record next = plan_resolve(seen, resolution, reason, owner(2), stamp).next.value();
   EXPECT_EQ(next.state, State::completed);
   EXPECT_EQ(next.owner, owner(2));
-  EXPECT_EQ(next.revision, seen.revision + 1);
+  EXPECT_EQ(next.revision, next_revision(seen.revision, stamp.random));
   EXPECT_EQ(next.token, seen.token);
   EXPECT_EQ(next.result.bytes, "receipt");
   EXPECT_EQ(next.failure, Failure{});
@@ -121,13 +122,13 @@ TEST(Resolve, ChangesTheOwnerAndKeepsWhoAndWhy) {
   EXPECT_EQ(next.note, "resolved as completed by alice@desk: checked");
   resolution.as = As::failed;
   resolution.failure = {.code = "declined", .message = "no money"};
-  const Record refused = plan_resolve(seen, resolution, reason, owner(2), now).next.value();
+  const Record refused = plan_resolve(seen, resolution, reason, owner(2), stamp).next.value();
   EXPECT_EQ(refused.state, State::failed);
   EXPECT_EQ(refused.failure.code, "declined");
 }
 
 TEST(Release, TheNextCallerTakesItOverWithItsSteps) {
-  const Record next = plan_release(in_standing(Standing::unknown), 1h, false, reason, owner(2), now).next.value();
+  const Record next = plan_release(in_standing(Standing::unknown), 1h, false, reason, owner(2), stamp).next.value();
   EXPECT_TRUE(is_released(next));
   EXPECT_EQ(next.steps.size(), 1U);
   EXPECT_EQ(next.note, "released by alice@desk: checked");
@@ -135,47 +136,47 @@ TEST(Release, TheNextCallerTakesItOverWithItsSteps) {
   hold.on_lapse = OnLapse::hold;
   EXPECT_EQ(decide(&next, {.key = next.key, .owner = owner(3), .fingerprint = {}, .holder = {}}, hold, now).verdict,
             Verdict::take_over);
-  EXPECT_FALSE(plan_release(next, 1h, true, reason, owner(2), now).next);
+  EXPECT_FALSE(plan_release(next, 1h, true, reason, owner(2), stamp).next);
 }
 
 TEST(Extend, KeepsTheOwnerSoThatItsHolderGoesOn) {
   const Record live = running();
-  const Record longer = plan_extend(live, 1h, reason, now).next.value();
+  const Record longer = plan_extend(live, 1h, reason, stamp).next.value();
   EXPECT_EQ(longer.owner, live.owner);
-  EXPECT_EQ(longer.revision, live.revision + 1);
+  EXPECT_EQ(longer.revision, next_revision(live.revision, stamp.random));
   EXPECT_EQ(longer.lease_until, live.lease_until + 1h);
   EXPECT_GE(longer.expires_at, longer.lease_until);
   const Record lapsed = in_standing(Standing::lapsed);
-  EXPECT_EQ(plan_extend(lapsed, 1h, reason, now + 5s).next->lease_until, now + 5s + 1h);
+  EXPECT_EQ(plan_extend(lapsed, 1h, reason, Stamp(now + 5s, 7)).next->lease_until, now + 5s + 1h);
   const Record done = in_standing(Standing::completed);
-  EXPECT_EQ(plan_extend(done, 1h, reason, now).next->expires_at, done.expires_at + 1h);
+  EXPECT_EQ(plan_extend(done, 1h, reason, stamp).next->expires_at, done.expires_at + 1h);
 }
 
 TEST(Extend, Refusals) {
   for (const Standing from : {Standing::released, Standing::unknown, Standing::expired}) {
-    EXPECT_FALSE(plan_extend(in_standing(from), 1h, reason, now).next) << to_string(from);
+    EXPECT_FALSE(plan_extend(in_standing(from), 1h, reason, stamp).next) << to_string(from);
   }
-  EXPECT_FALSE(plan_extend(running(), 0ms, reason, now).next);
-  EXPECT_FALSE(plan_extend(running(), -1ms, reason, now).next);
-  EXPECT_FALSE(plan_extend(running(), 24h * 3654, reason, now).next);
+  EXPECT_FALSE(plan_extend(running(), 0ms, reason, stamp).next);
+  EXPECT_FALSE(plan_extend(running(), -1ms, reason, stamp).next);
+  EXPECT_FALSE(plan_extend(running(), 24h * 3654, reason, stamp).next);
 }
 
 TEST(Extend, NeverPassesTheEndOfTime) {
   Record record = running();
   record.lease_until = never - 1ms;
   record.expires_at = never;
-  EXPECT_EQ(plan_extend(record, 1h, reason, now).next->lease_until, never);
+  EXPECT_EQ(plan_extend(record, 1h, reason, stamp).next->lease_until, never);
 }
 
 TEST(Reasons, AreAskedFor) {
   for (const Reason& bad :
        {Reason{.by = "", .text = "x"}, Reason{.by = "x", .text = ""}, Reason{.by = "x", .text = " \n"}}) {
-    EXPECT_FALSE(plan_extend(running(), 1h, bad, now).next);
-    EXPECT_FALSE(plan_resolve(in_standing(Standing::unknown), {}, bad, owner(2), now).next);
-    EXPECT_FALSE(plan_release(in_standing(Standing::unknown), 1h, false, bad, owner(2), now).next);
+    EXPECT_FALSE(plan_extend(running(), 1h, bad, stamp).next);
+    EXPECT_FALSE(plan_resolve(in_standing(Standing::unknown), {}, bad, owner(2), stamp).next);
+    EXPECT_FALSE(plan_release(in_standing(Standing::unknown), 1h, false, bad, owner(2), stamp).next);
   }
   const Reason longest{.by = "x", .text = std::string(5000, 'y')};
-  EXPECT_EQ(plan_extend(running(), 1h, longest, now).next->note.size(), Record::max_text_bytes);
+  EXPECT_EQ(plan_extend(running(), 1h, longest, stamp).next->note.size(), Record::max_text_bytes);
 }
 
 // A store that fails as it is told, before or after it has done what it was asked.
@@ -201,7 +202,7 @@ struct Bench {
   Troubled store{stores::make_memory_store()};
   Record seen = in_standing(Standing::unknown);
   Bench() { EXPECT_EQ(blocking::insert(store, seen).status, Answer::Status::done); }
-  [[nodiscard]] Record next() const { return plan_resolve(seen, {}, reason, owner(2), now).next.value(); }
+  [[nodiscard]] Record next() const { return plan_resolve(seen, {}, reason, owner(2), stamp).next.value(); }
 };
 
 TEST(Apply, WritesOverWhatWasSeen) {
@@ -213,7 +214,7 @@ TEST(Apply, WritesOverWhatWasSeen) {
 
 TEST(Apply, IsRefusedWhenTheRecordHasChanged) {
   Bench bench;
-  Record other = plan_release(bench.seen, 1h, false, reason, owner(9), now).next.value();
+  Record other = plan_release(bench.seen, 1h, false, reason, owner(9), stamp).next.value();
   ASSERT_EQ(apply(bench.store, bench.seen, 0, other).kind, Applied::Kind::done);
   const Applied late = apply(bench.store, bench.seen, 0, bench.next());
   EXPECT_EQ(late.kind, Applied::Kind::changed);
@@ -243,9 +244,31 @@ TEST(Apply, LostAnswers) {
 TEST(Apply, ADisplacedHolderCanWriteNothingMore) {
   Bench bench;
   ASSERT_EQ(apply(bench.store, bench.seen, 0, bench.next()).kind, Applied::Kind::done);
-  for (std::uint64_t revision = 0; revision < 10; ++revision) {
+  for (std::uint64_t count = 0; count < 10; ++count) {
+    const std::uint64_t revision = next_revision(bench.seen.revision, static_cast<std::uint32_t>(count));
     EXPECT_EQ(blocking::replace(bench.store, bench.seen, {.owner = bench.seen.owner, .revision = revision}).status,
               Answer::Status::refused);
+  }
+}
+
+// What a cron line that forgot --on-lapse hold must not be able to do: see decide().
+TEST(PlanOnLapse, OnlyAnOperatorTakesHoldBack) {
+  Record held = running();
+  held.on_lapse = OnLapse::hold;
+  held.expires_at = never;
+  const Record free = plan_on_lapse(held, OnLapse::takeover, 1h, reason, stamp).next.value();
+  EXPECT_EQ(free.on_lapse, OnLapse::takeover);
+  EXPECT_EQ(free.owner, held.owner) << "its holder goes on";
+  EXPECT_EQ(free.lease_until, held.lease_until);
+  EXPECT_EQ(free.expires_at, now + 1h) << "without hold it expires again";
+  EXPECT_EQ(free.revision, next_revision(held.revision, stamp.random));
+  EXPECT_NE(free.note.find("on lapse takeover"), std::string::npos);
+  EXPECT_EQ(plan_on_lapse(free, OnLapse::hold, 1h, reason, stamp).next->expires_at, never);
+  EXPECT_EQ(plan_on_lapse(held, OnLapse::takeover, 1ms, reason, stamp).next->expires_at, held.lease_until);
+  EXPECT_FALSE(plan_on_lapse(held, OnLapse::hold, 1h, reason, stamp).next);
+  EXPECT_FALSE(plan_on_lapse(held, OnLapse::takeover, 1h, {.by = "", .text = "x"}, stamp).next);
+  for (const Standing from : {Standing::completed, Standing::failed, Standing::unknown, Standing::expired}) {
+    EXPECT_FALSE(plan_on_lapse(in_standing(from), OnLapse::hold, 1h, reason, stamp).next) << to_string(from);
   }
 }
 

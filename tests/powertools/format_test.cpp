@@ -40,7 +40,7 @@ Record claim() {
   record.owner = *Owner::from_hex("00112233445566778899aabbccddeeff");
   record.token = now_ms;
   record.attempt = 1;
-  record.revision = 1;
+  record.revision = next_revision(0, 0);
   record.lease_until = at(now_ms + 30'000);
   record.expires_at = at(now_ms + 3'600'000);
   record.created_at = at(now_ms);
@@ -50,7 +50,7 @@ Record claim() {
 Record finished(std::string result, std::string type = "application/json") {
   Record record = claim();
   record.state = State::completed;
-  record.revision = 2;
+  record.revision = next_revision(record.revision, 5);
   record.lease_until = Time{};
   record.finished_at = at(now_ms + 100);
   record.result = Result::inlined(std::move(result), std::move(type));
@@ -470,17 +470,17 @@ TEST_P(PowertoolsConditions, OurClaimOverAForeignOneIsOurs) {
   ASSERT_TRUE(library_locks(now_ms, 30'000));
   const Record seen = look();
   const Attempt attempt{.key = id, .owner = *Owner::from_hex("ffeeddccbbaa99887766554433221100")};
-  const Record mine = claimed(attempt, {}, at(now_ms + 40'000), &seen, Verdict::take_over);
+  const Record mine = claimed(attempt, {}, Stamp(at(now_ms + 40'000), 0xF1F1F), &seen, Verdict::take_over);
   ASSERT_TRUE(replace(mine, seen));
   EXPECT_EQ(look(), mine);
   EXPECT_FALSE(still(seen));
   Record more = mine;
-  renew(more, {}, at(now_ms + 50'000));
+  renew(more, {}, Stamp(at(now_ms + 50'000), 0));
   ASSERT_TRUE(replace(more, mine));
   EXPECT_EQ(look(), more);
   EXPECT_FALSE(still(mine));
   Record done = more;
-  complete(done, Result::inlined("[1]", "application/json"), {}, at(now_ms + 60'000));
+  complete(done, Result::inlined("[1]", "application/json"), {}, Stamp(at(now_ms + 60'000), 7));
   ASSERT_TRUE(replace(done, more));
   EXPECT_TRUE(still(done));
   EXPECT_EQ(look().result, done.result);

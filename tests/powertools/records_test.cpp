@@ -128,7 +128,7 @@ Record ours(Record record) {
   record.owner = *Owner::from_hex("00112233445566778899aabbccddeeff");
   record.token = 1795174838041;
   record.attempt = 3;
-  record.revision = 7;
+  record.revision = next_revision(0, 7);
   record.created_at = Time(Millis(1795174838000));
   if (record.state == State::completed) record.finished_at = Time(Millis(1795174838900));
   record.holder = "host:17";

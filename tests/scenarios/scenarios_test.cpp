@@ -46,7 +46,7 @@ using Next = ScriptStore::Next;
 
 std::string text_of(const Record& record) {
   std::string out(to_string(record.state));
-  out += " attempt=" + std::to_string(record.attempt) + " revision=" + std::to_string(record.revision);
+  out += " attempt=" + std::to_string(record.attempt) + " revision=" + std::to_string(revision_count(record.revision));
   if (record.state == State::in_progress) {
     const auto lease = (record.lease_until - manual_start).count();
     out += is_released(record) ? " released" : " lease=" + std::to_string(lease);
@@ -208,12 +208,12 @@ class Player {
     const Record seen = stored(key).value();
     Record next = seen;
     if (what == "release") {
-      release(next, "by hand", {}, clock_->now());
+      release(next, "by hand", {}, Stamp(clock_->now(), 0));
     } else if (what == "complete") {
-      complete(next, Result::inlined("by-hand"), {}, clock_->now());
+      complete(next, Result::inlined("by-hand"), {}, Stamp(clock_->now(), 0));
     } else if (what == "extend") {
       next.lease_until += 1h;
-      next.revision += 1;
+      next.revision = next_revision(next.revision, 0);
     } else {
       throw std::runtime_error("no such act of an operator: " + what);
     }

@@ -79,8 +79,9 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
     }
   }
   if (next != nullptr && next->key != key) violate("store", key, "a record of another key landed: " + next->key);
-  if (next != nullptr && how != Wrote::insert && next->revision != before->revision + 1) {
-    violate("store", key, "the revision does not grow by one: " + text_of(*next));
+  if (next != nullptr && how != Wrote::insert &&
+      revision_count(next->revision) != revision_count(before->revision) + 1) {
+    violate("store", key, "the revision's count does not grow by one: " + text_of(*next));
   }
   if (by == operators) {
     state.last_operator_act = now_;

@@ -4,7 +4,7 @@
 //
 // What it demands:
 //
-//   store       a write is carried out only if its condition holds; a replacement raises the revision by one
+//   store       a write is carried out only if its condition holds; a replacement raises the revision's count by one
 //   live        an engine's write over somebody else's claim lands only when that claim is released, or its lease as
 //               stored is over by the store's true time
 //   start       work starts only under a claim that stands in the store as the caller's own, unless an operator came in

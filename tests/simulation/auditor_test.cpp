@@ -92,6 +92,7 @@ TEST(Simulation, ItsWorldsHaveAllTheTroubleThatIsMeant) {
 class History : public ::testing::Test {
  protected:
   static constexpr Time start{Millis{1'000'000}};
+  static Stamp stamp(Millis later = Millis{0}) { return {start + later, 0}; }
 
   static Owner owner(std::uint8_t which) {
     Owner o;
@@ -110,7 +111,7 @@ class History : public ::testing::Test {
   // A claim by process 1, written and handed to call 1.
   Record claim(std::uint8_t who = 1) {
     auditor.at(start);
-    Record record = claimed(attempt(who), policy(), start, nullptr, Verdict::execute);
+    Record record = claimed(attempt(who), policy(), stamp(), nullptr, Verdict::execute);
     auditor.landed(who, Wrote::insert, "s#k", {}, &record);
     return record;
   }
@@ -129,14 +130,14 @@ class History : public ::testing::Test {
 
 TEST_F(History, AnInsertOverARecord) {
   const Record first = claim();
-  const Record second = claimed(attempt(2), policy(), start, nullptr, Verdict::execute);
+  const Record second = claimed(attempt(2), policy(), stamp(), nullptr, Verdict::execute);
   EXPECT_THAT(violation_of([&] { auditor.landed(2, Wrote::insert, "s#k", {}, &second); }), StartsWith("store"));
 }
 
 TEST_F(History, AWriteUnderAConditionThatDoesNotHold) {
   const Record first = claim();
   Record next = first;
-  renew(next, policy(), start);
+  renew(next, policy(), stamp());
   Seen wrong = seen(first);
   wrong.revision = 7;
   EXPECT_THAT(violation_of([&] { auditor.landed(1, Wrote::replace, "s#k", wrong, &next); }), StartsWith("store"));
@@ -144,7 +145,7 @@ TEST_F(History, AWriteUnderAConditionThatDoesNotHold) {
 
 TEST_F(History, ATakeoverOfALiveClaim) {
   const Record first = claim();
-  const Record next = claimed(attempt(2), policy(), start, &first, Verdict::take_over);
+  const Record next = claimed(attempt(2), policy(), stamp(), &first, Verdict::take_over);
   auditor.at(start + Millis{999});
   EXPECT_THAT(violation_of([&] { auditor.landed(2, Wrote::replace, "s#k", seen(first), &next); }), StartsWith("live"));
   Auditor patient{{}};
@@ -155,11 +156,11 @@ TEST_F(History, ATakeoverOfALiveClaim) {
 }
 
 TEST_F(History, ATakeoverThatLosesAStep) {
-  Record first = claimed(attempt(1), policy(), start, nullptr, Verdict::execute);
+  Record first = claimed(attempt(1), policy(), stamp(), nullptr, Verdict::execute);
   first.steps = {{"charge", "done"}};
   auditor.at(start);
   auditor.landed(1, Wrote::insert, "s#k", {}, &first);
-  Record next = claimed(attempt(2), policy(), start + Millis{2'000}, &first, Verdict::take_over);
+  Record next = claimed(attempt(2), policy(), stamp(Millis{2'000}), &first, Verdict::take_over);
   next.steps.clear();
   auditor.at(start + Millis{2'000});
   EXPECT_THAT(violation_of([&] { auditor.landed(2, Wrote::replace, "s#k", seen(first), &next); }),
@@ -168,7 +169,7 @@ TEST_F(History, ATakeoverThatLosesAStep) {
 
 TEST_F(History, ATakeoverWithAnOldToken) {
   const Record first = claim();
-  Record next = claimed(attempt(2), policy(), start + Millis{2'000}, &first, Verdict::take_over);
+  Record next = claimed(attempt(2), policy(), stamp(Millis{2'000}), &first, Verdict::take_over);
   next.token = first.token;
   auditor.at(start + Millis{2'000});
   EXPECT_THAT(violation_of([&] { auditor.landed(2, Wrote::replace, "s#k", seen(first), &next); }), StartsWith("token"));
@@ -177,7 +178,7 @@ TEST_F(History, ATakeoverWithAnOldToken) {
 TEST_F(History, AResultWithoutWork) {
   const Record first = claim();
   Record next = first;
-  complete(next, Result::inlined("from nowhere"), policy(), start);
+  complete(next, Result::inlined("from nowhere"), policy(), stamp());
   EXPECT_THAT(violation_of([&] { auditor.landed(1, Wrote::replace, "s#k", seen(first), &next); }),
               StartsWith("result"));
 }
@@ -196,7 +197,7 @@ TEST_F(History, AnUnexpiredRecordSwept) {
 TEST_F(History, ALiveClaimMarkedUnknownByAStranger) {
   const Record first = claim();
   Record next = first;
-  mark_unknown(next, "why", start);
+  mark_unknown(next, "why", stamp());
   EXPECT_THAT(violation_of([&] { auditor.landed(2, Wrote::replace, "s#k", seen(first), &next); }), StartsWith("live"));
 }
 
@@ -204,9 +205,9 @@ TEST_F(History, AnUnknownRecordClaimed) {
   const Record first = claim();
   auditor.at(start + Millis{2'000});
   Record unknown = first;
-  mark_unknown(unknown, "why", start + Millis{2'000});
+  mark_unknown(unknown, "why", stamp(Millis{2'000}));
   auditor.landed(2, Wrote::replace, "s#k", seen(first), &unknown);
-  Record next = claimed(attempt(3), policy(), start + Millis{2'000}, &unknown, Verdict::take_over);
+  Record next = claimed(attempt(3), policy(), stamp(Millis{2'000}), &unknown, Verdict::take_over);
   EXPECT_THAT(violation_of([&] { auditor.landed(3, Wrote::replace, "s#k", seen(unknown), &next); }),
               StartsWith("result"));
 }
@@ -235,21 +236,21 @@ TEST_F(History, AReplayOfWhatWasNeverStored) {
   Begin begin;
   begin.kind = Begin::Kind::replayed;
   Record invented = claim();
-  complete(invented, Result::inlined("invented"), policy(), start);
+  complete(invented, Result::inlined("invented"), policy(), stamp());
   begin.record = share(std::move(invented));
   EXPECT_THAT(violation_of([&] { auditor.answered(1, begin); }), StartsWith("replay"));
 }
 
 TEST_F(History, AReplayOfAnotherPayloadOrKey) {
   Record stored =
-      claimed({"s#k", owner(1), Fingerprint::of("this"), "holder"}, policy(), start, nullptr, Verdict::execute);
+      claimed({"s#k", owner(1), Fingerprint::of("this"), "holder"}, policy(), stamp(), nullptr, Verdict::execute);
   auditor.at(start);
   auditor.landed(1, Wrote::insert, "s#k", {}, &stored);
   auditor.asked(1, {.process = 1, .key = "s#k", .fingerprint = Fingerprint::of("that")});
   Begin begin;
   begin.kind = Begin::Kind::replayed;
   Record replayed = stored;
-  complete(replayed, Result::inlined("x"), policy(), start);
+  complete(replayed, Result::inlined("x"), policy(), stamp());
   begin.record = share(std::move(replayed));
   EXPECT_THAT(violation_of([&] { auditor.answered(1, begin); }), HasSubstr("another payload"));
   auditor.asked(2, {.process = 1, .key = "s#other"});

@@ -24,7 +24,6 @@ const char* to_string(Bug bug) {
   static constexpr std::array<const char*, static_cast<std::size_t>(last_bug) + 1> names = {
       "none",
       "store_ignores_revision",
-      "store_ignores_owner",
       "store_inserts_over",
       "store_forgets_acknowledged",
       "store_answers_another_key",
@@ -478,12 +477,15 @@ class Simulation {
     const operate::Reason reason{.by = "simulation", .text = "at random"};
     Owner fresh;
     world_.random.fill(fresh.bytes);
+    std::uint32_t random = 0;
+    std::memcpy(&random, fresh.bytes.data(), sizeof random);
+    const Stamp stamp(world_.utc(), random);
     operate::Plan plan;
     const std::uint64_t what = world_.below(4);
     if (what == 0) {
-      plan = operate::plan_release(seen, config_.retention, world_.chance(500), reason, fresh, world_.utc());
+      plan = operate::plan_release(seen, config_.retention, world_.chance(500), reason, fresh, stamp);
     } else if (what == 1) {
-      plan = operate::plan_extend(seen, config_.lease * 2, reason, world_.utc());
+      plan = operate::plan_extend(seen, config_.lease * 2, reason, stamp);
     } else {
       operate::Resolution resolution;
       resolution.as = what == 2 ? operate::As::completed : operate::As::failed;
@@ -491,7 +493,7 @@ class Simulation {
       resolution.failure = {.code = "operator", .message = "it did not take place"};
       resolution.retention = config_.retention;
       resolution.force = world_.chance(300);
-      plan = operate::plan_resolve(seen, resolution, reason, fresh, world_.utc());
+      plan = operate::plan_resolve(seen, resolution, reason, fresh, stamp);
     }
     if (!plan.next) return;
     ++report_.operator_acts;
@@ -519,9 +521,7 @@ class Simulation {
     if (asking.how == Wrote::insert) {
       holds = holds || bug == Bug::store_inserts_over;
     } else {
-      holds = stands != nullptr &&
-              (stands->owner == asking.seen.owner || bug == Bug::store_ignores_owner ||
-               bug == Bug::engine_writes_regardless) &&
+      holds = stands != nullptr && (stands->owner == asking.seen.owner || bug == Bug::engine_writes_regardless) &&
               (stands->revision == asking.seen.revision || bug == Bug::store_ignores_revision ||
                bug == Bug::engine_writes_regardless);
     }
@@ -536,7 +536,7 @@ class Simulation {
     if (bug == Bug::engine_writes_regardless && asking.how == Wrote::replace) {
       // The engine would have read, and written over what it found.
       seen = {.owner = stands->owner, .revision = stands->revision, .place = 0};
-      next->revision = stands->revision + 1;
+      next->revision = next_revision(stands->revision, 0);
     }
     trace(by, "lands", asking.key, [&] { return next ? text_of(*next) : std::string("removed"); });
     digest(asking.key, next ? next->revision : 0, next ? next->token : 0);

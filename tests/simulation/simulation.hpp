@@ -18,7 +18,6 @@ namespace once::simulation {
 enum class Bug : std::uint8_t {
   none,
   store_ignores_revision,      // A replacement needs only the owner.
-  store_ignores_owner,         // A replacement needs only the revision.
   store_inserts_over,          // An insert needs nothing.
   store_forgets_acknowledged,  // Some writes are acknowledged and not carried out.
   store_answers_another_key,   // Now and then an answer brings another key's record.

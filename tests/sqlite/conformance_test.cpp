@@ -41,7 +41,7 @@ class SqliteHarness final : public StoreHarness {
     Record record;
     record.key = key;
     record.attempt = 1;
-    record.revision = 1;
+    record.revision = next_revision(0, 0);
     const auto writer = open();
     Answer::Status status = Answer::Status::failed;
     std::atomic<bool> answered{false};

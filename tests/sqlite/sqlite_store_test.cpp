@@ -155,117 +155,33 @@ TEST(SqliteStore, AForeignFileIsRefusedAndLeftAlone) {
   EXPECT_EQ(std::string((std::istreambuf_iterator<char>(again)), {}), before);
 }
 
-TEST(SqliteStore, AFileOfALaterVersionIsRefused) {
+TEST(SqliteStore, AFileOfALaterFormatIsRefused) {
   const Scratch scratch;
   { const auto store = make_sqlite_store({.path = scratch.file()}); }
   Shell(scratch.file()).run("PRAGMA user_version = 99");
   const Error error = refusal({.path = scratch.file()});
   EXPECT_EQ(error.kind, ErrorKind::misuse);
-  EXPECT_THAT(error.message, HasSubstr("version 99"));
-  EXPECT_THAT(error.message, HasSubstr("use a newer one"));
+  EXPECT_THAT(error.message, HasSubstr("format 99"));
+  EXPECT_THAT(error.message, HasSubstr("use a newer program"));
 }
 
-// --- Migration: the machinery, on tables of an imagined past and future ---
+// --- Format 1 ---
 
-TEST(SqliteMigration, TakesEveryStepFromWhereTheFileIs) {
+TEST(SqliteFormat, AFileFromBeforeTheFirstFormatIsRefused) {
   const Scratch scratch;
-  write_file(scratch.file(), "");
-  stores::sqlite::Connection connection(scratch.file(), "", Millis{1000});
-  constexpr std::array<stores::sqlite::Migration, 3> steps{{{"CREATE TABLE t (a); INSERT INTO t VALUES (1), (2)"},
-                                                            {"ALTER TABLE t ADD COLUMN b; UPDATE t SET b = a * 10"},
-                                                            {"CREATE TABLE u AS SELECT sum(b) AS total FROM t"}}};
-  migrate(connection, {steps.data(), 1});
-  EXPECT_EQ(connection.number("PRAGMA user_version"), 1);
-  EXPECT_EQ(connection.number("PRAGMA application_id"), stores::sqlite::application_id);
-  connection.run("INSERT INTO t VALUES (3)");
-  migrate(connection, steps);
-  EXPECT_EQ(connection.number("PRAGMA user_version"), 3);
-  EXPECT_EQ(connection.number("SELECT total FROM u"), 60);
-  migrate(connection, steps);  // Nothing to do.
-  EXPECT_EQ(connection.number("SELECT count(*) FROM u"), 1);
-  EXPECT_THROW(migrate(connection, {steps.data(), 2}), Exception);
+  Shell(scratch.file())
+      .run(
+          "CREATE TABLE records (id INTEGER PRIMARY KEY); INSERT INTO records VALUES (1); PRAGMA user_version = 3; "
+          "PRAGMA application_id = " +
+          std::to_string(stores::sqlite::unreleased_application_id));
+  const Error error = refusal({.path = scratch.file()});
+  EXPECT_EQ(error.kind, ErrorKind::misuse);
+  EXPECT_THAT(error.message, HasSubstr("from before its first format"));
+  EXPECT_THAT(error.message, HasSubstr("move this one away"));
+  EXPECT_EQ(Shell(scratch.file()).run("SELECT count(*) FROM records"), "1") << "it is left as it was";
 }
 
-TEST(SqliteMigration, AFailingStepLeavesTheFileAsItWas) {
-  const Scratch scratch;
-  write_file(scratch.file(), "");
-  stores::sqlite::Connection connection(scratch.file(), "", Millis{1000});
-  constexpr std::array<stores::sqlite::Migration, 3> steps{
-      {{"CREATE TABLE t (a)"}, {"CREATE TABLE u (b)"}, {"CREATE TABLE v (c); INSERT INTO missing VALUES (1)"}}};
-  migrate(connection, {steps.data(), 1});
-  EXPECT_THROW(migrate(connection, steps), Exception);
-  EXPECT_EQ(connection.number("PRAGMA user_version"), 1);
-  EXPECT_EQ(connection.number("SELECT count(*) FROM sqlite_schema"), 1);
-}
-
-TEST(SqliteMigration, AStoreFileOfVersionZeroIsBroughtUpToDate) {
-  const Scratch scratch;
-  Shell(scratch.file()).run("PRAGMA application_id = " + std::to_string(stores::sqlite::application_id));
-  const auto store = make_sqlite_store({.path = scratch.file()});
-  EXPECT_EQ(blocking::insert(*store, full_record("k#1")).status, Answer::Status::done);
-  EXPECT_EQ(Shell(scratch.file()).run("PRAGMA user_version"), "3");
-}
-
-// A file as version 1 left it: its records are there, and it can keep what came with version 2.
-TEST(SqliteMigration, AFileOfVersionOneIsBroughtUpToDate) {
-  const Scratch scratch;
-  write_file(scratch.file(), "");
-  {
-    stores::sqlite::Connection connection(scratch.file(), "", Millis{1000});
-    migrate(connection, stores::sqlite::migrations().first(1));
-    EXPECT_EQ(connection.number("PRAGMA user_version"), 1);
-    connection.run(
-        "INSERT INTO records (key_hash, state, revision, attempt, token, created_at_ms, finished_at_ms, owner, key, "
-        "result) VALUES (0, 1, 2, 1, 7, 1000, 2000, zeroblob(16), 'old#1', 'kept long ago')");
-    const auto hash = hash_of(stores::sqlite::read_hash_key(connection), "old#1");
-    connection.run(("UPDATE records SET key_hash = " + std::to_string(hash)).c_str());
-  }
-  const auto store = make_sqlite_store({.path = scratch.file()});
-  const auto old = blocking::get(*store, "old#1").record;
-  ASSERT_TRUE(old);
-  EXPECT_EQ(old->result, Result::inlined("kept long ago"));
-  Record record = plain_record("new#1");
-  record.result.placement = Placement::compressed;
-  record.result.bytes = "\x28\xB5\x2F\xFD and so on";
-  record.result.size = 70'000;
-  EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
-  EXPECT_EQ(*blocking::get(*store, "new#1").record, record);
-  Shell shell(scratch.file());
-  const auto readable = [&](const std::string& key) {
-    return shell.run("SELECT result || ' ' || result_bytes FROM records_readable WHERE key = '" + key + "'");
-  };
-  EXPECT_EQ(readable("old#1"), "kept long ago 13");
-  EXPECT_EQ(readable("new#1"), "compressed: once show prints it 70000");
-  EXPECT_EQ(shell.run("PRAGMA user_version"), "3");
-}
-
-// A file as version 2 left it, and a program of version 2 that still has it open.
-TEST(SqliteMigration, AFileOfVersionTwoGetsATableOfItsKeys) {
-  const Scratch scratch;
-  write_file(scratch.file(), "");
-  stores::sqlite::Connection connection(scratch.file(), "", Millis{1000});
-  migrate(connection, stores::sqlite::migrations().first(2));
-  const auto hash_key = stores::sqlite::read_hash_key(connection);
-  const auto insert = [&](const std::string& key) {
-    connection.run(
-        ("INSERT INTO records (key_hash, state, revision, attempt, token, created_at_ms, owner, key) VALUES (" +
-         std::to_string(hash_of(hash_key, key)) + ", 0, 1, 1, 7, 1000, zeroblob(16), '" + key + "')")
-            .c_str());
-  };
-  for (int n = 0; n < 500; ++n) insert("old#" + std::to_string(n));
-  connection.run("DELETE FROM records WHERE id % 7 = 0");
-  const auto store = make_sqlite_store({.path = scratch.file()});
-  for (int n = 0; n < 500; ++n) {
-    const std::string key = "old#" + std::to_string(n);
-    ASSERT_EQ(blocking::get(*store, key).record != nullptr, (n + 1) % 7 != 0) << key;
-    const auto status = blocking::insert(*store, plain_record(key)).status;
-    ASSERT_EQ(status, (n + 1) % 7 == 0 ? Answer::Status::done : Answer::Status::refused) << key;
-  }
-  EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
-  EXPECT_THROW(insert("late#1"), Exception);
-}
-
-TEST(SqliteMigration, ManyOpenersAtOnceMakeOneStore) {
+TEST(SqliteFormat, ManyOpenersAtOnceMakeOneStore) {
   const Scratch scratch;
   std::vector<std::thread> openers;
   std::atomic<int> done{0};
@@ -565,7 +481,7 @@ TEST(SqliteStatus, TellsWhatADoctorAsks) {
   const auto status = stores::sqlite_status(*store).value();
   EXPECT_EQ(status.path, scratch.file());
   EXPECT_EQ(status.sqlite_version, sqlite3_libversion());
-  EXPECT_EQ(status.schema_version, 3);
+  EXPECT_EQ(status.schema_version, 1);
   EXPECT_GT(status.file_bytes + status.log_bytes, 4096U);
   EXPECT_EQ(status.checkpoint_error, "");
   EXPECT_FALSE(stores::sqlite_status(*stores::make_memory_store()));
@@ -604,7 +520,7 @@ TEST(SqliteStore, MayBeDestroyedFromItsOwnCompletion) {
   record.key = "a#b";
   record.owner.bytes[0] = 1;
   record.token = record.attempt = 1;
-  record.revision = 1;
+  record.revision = next_revision(0, 0);
   std::atomic<bool> alone{false};  // Nobody else has the store any more.
   store->insert(share(std::move(record)), [&alone, last = store](const Answer& answer) mutable {
     EXPECT_EQ(answer.status, Answer::Status::done);

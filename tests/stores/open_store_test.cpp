@@ -49,7 +49,7 @@ TEST_F(OpenStore, OpensAFileByItsPathAndFindsItAgain) {
   Record record;
   record.key = "orders#17";
   record.attempt = 1;
-  record.revision = 1;
+  record.revision = next_revision(0, 0);
   EXPECT_EQ(blocking::insert(*open_store(url), record).status, Answer::Status::done);
   const auto store = open_store(url);
   EXPECT_EQ(store->name(), url);

@@ -48,6 +48,12 @@ struct DynamoDbAttributes {
   std::string data_sha256 = "data_sha256";
   std::string error_code = "error_code";
   std::string error_message = "error_message";
+  std::string on_lapse = "on_lapse";
+  std::string expected_until = "expected_until";
+  std::string label = "label";
+  std::string history = "history";
+  std::string input = "input";  // The payload, where somebody asked to keep it.
+  std::string input_bytes = "input_bytes";
   std::string key = "key";    // The whole key, where it is too long for the primary key.
   std::string open = "open";  // Of the index of open records.
   // The Powertools dialects only.

@@ -15,8 +15,11 @@ namespace once::testing {
 // The owner whose bytes are all `byte`.
 Owner owner_of(std::uint8_t byte) noexcept;
 
-// In progress since manual_start, for owner_of(1), attempt 1, revision 1, lease of 30 s, retention of one day. The rest
-// is empty.
+// The revision of a record that was written `count` times, with random bits of 0.
+std::uint64_t revision_of(std::uint64_t count) noexcept;
+
+// In progress since manual_start, for owner_of(1), attempt 1, revision_of(1), lease of 30 s, retention of one day. The
+// rest is empty.
 Record plain_record(std::string key);
 
 // Every field has a value of its own that is not the default; what the header of Result forbids for the placement is

@@ -6,6 +6,7 @@
 
 #include <once/fingerprint.hpp>
 
+#include "core/netstring.hpp"
 #include "stores/dynamodb/item_format.hpp"
 
 namespace once::stores::dynamodb {
@@ -253,6 +254,16 @@ class NativeFormat final : public ItemFormat {
     }
     add_text(item, a_.error_code, record.failure.code);
     add_text(item, a_.error_message, record.failure.message);
+    if (record.on_lapse != OnLapse::takeover) {
+      item.add(a_.on_lapse, AttributeValue::s(std::string(to_string(record.on_lapse))));
+    }
+    if (record.expected_until != Time{}) item.add(a_.expected_until, AttributeValue::n(unix_ms(record.expected_until)));
+    add_text(item, a_.label, record.label);
+    add_text(item, a_.history, history_text(record.history));
+    add_text(item, a_.input, record.input);
+    if (record.input_bytes != 0) {
+      item.add(a_.input_bytes, AttributeValue::n(static_cast<std::int64_t>(record.input_bytes)));
+    }
     if (record.state != State::completed) item.add(a_.open, AttributeValue::s(*open_partition(shard)));
     return item;
   }
@@ -275,6 +286,9 @@ class NativeFormat final : public ItemFormat {
     if (attempt > std::numeric_limits<std::uint32_t>::max()) reader.fail(a_.attempt, "over 4294967295");
     record.attempt = static_cast<std::uint32_t>(attempt);
     record.revision = reader.count(a_.revision);
+    if (!is_revision(record.revision)) {
+      reader.fail(a_.revision, "not from 2^20 to 2^53; before its first format once wrote smaller ones");
+    }
     record.lease_until = reader.time(a_.lease_until, Time{});
     record.expires_at = reader.time(a_.expires_at, never);
     record.created_at = reader.time(a_.created_at, Time{});
@@ -299,6 +313,18 @@ class NativeFormat final : public ItemFormat {
     std::copy(digest.begin(), digest.end(), result.digest.begin());
     record.failure.code = reader.text(a_.error_code);
     record.failure.message = reader.text(a_.error_message);
+    if (const std::string_view word = reader.word(a_.on_lapse, false); !word.empty()) {
+      const auto on_lapse = on_lapse_from_string(word);
+      if (!on_lapse) reader.fail(a_.on_lapse, "neither takeover nor hold");
+      record.on_lapse = on_lapse.value_or(OnLapse::hold);
+    }
+    record.expected_until = reader.time(a_.expected_until, Time{});
+    record.label = reader.text(a_.label);
+    auto history = history_from_text(reader.text(a_.history));
+    if (!history) reader.fail(a_.history, "not a list of netstrings");
+    record.history = std::move(history).value_or(History{});
+    record.input = reader.text(a_.input);
+    record.input_bytes = static_cast<std::uint64_t>(reader.number(a_.input_bytes, 0).value_or(0));
     if (auto error = reader.error()) return *std::move(error);
     return record;
   }
@@ -412,12 +438,39 @@ std::string printable(std::string_view key) {
 }
 
 std::vector<const std::string*> attribute_names(const DynamoDbAttributes& a) {
-  return {&a.status,       &a.owner,         &a.token,      &a.attempt,    &a.revision,
-          &a.lease_until,  &a.expiration,    &a.expires_at, &a.created_at, &a.finished_at,
-          &a.fingerprint,  &a.holder,        &a.note,       &a.steps,      &a.data,
-          &a.content_type, &a.placement,     &a.location,   &a.data_bytes, &a.data_sha256,
-          &a.error_code,   &a.error_message, &a.key,        &a.open,       &a.in_progress_expiration,
-          &a.validation,   &a.result};
+  return {&a.status,
+          &a.owner,
+          &a.token,
+          &a.attempt,
+          &a.revision,
+          &a.lease_until,
+          &a.expiration,
+          &a.expires_at,
+          &a.created_at,
+          &a.finished_at,
+          &a.fingerprint,
+          &a.holder,
+          &a.note,
+          &a.steps,
+          &a.data,
+          &a.content_type,
+          &a.placement,
+          &a.location,
+          &a.data_bytes,
+          &a.data_sha256,
+          &a.error_code,
+          &a.error_message,
+          &a.on_lapse,
+          &a.expected_until,
+          &a.label,
+          &a.history,
+          &a.input,
+          &a.input_bytes,
+          &a.key,
+          &a.open,
+          &a.in_progress_expiration,
+          &a.validation,
+          &a.result};
 }
 
 }  // namespace once::stores::dynamodb

@@ -8,8 +8,9 @@
 //   validation               S   the fingerprint, as the library writes its digest
 //   data                         the result: powertools_result.hpp
 //
-//   owner, token, attempt, revision, expires_at, created_at, finished_at, holder, note, content_type, result;
-//   placement, location, data_bytes, data_sha256 for a result that lies elsewhere; steps
+//   owner, token, attempt, revision, expires_at, created_at, finished_at, expected_until, holder, note, label, history,
+//   input, input_bytes, content_type, result; placement, location, data_bytes, data_sha256 for a result that lies
+//   elsewhere; steps
 //
 // The libraries take over by replacing an item, which removes our attributes, but they complete by changing three of
 // them, unconditionally, and then ours stay. So an item is one of ours only if it is as we wrote it: a COMPLETED that
@@ -25,6 +26,7 @@
 #include <once/fingerprint.hpp>
 #include <once/keys/key_deriver.hpp>
 
+#include "core/netstring.hpp"
 #include "stores/dynamodb/item_format.hpp"
 #include "stores/dynamodb/powertools_result.hpp"
 
@@ -124,14 +126,14 @@ struct Sight {
   bool ours_below = false;       // It has our owner: a library has completed over a record of ours.
   bool finished_below = false;   // It has our finished_at as well.
 
-  // Both times fill the owner. A revision of ours counts on from the one it took over, by one, and never reaches the
-  // next multiple of 2^40.
+  // Both times fill the owner. The revision has the flags in place of a counter, and no random bits. One of ours that
+  // took such an item over counts on from there, and never reaches the next multiple of 2^47.
   [[nodiscard]] std::pair<Owner, std::uint64_t> packed() const;
   static std::optional<Sight> unpack(const Owner& owner, std::uint64_t revision);  // Nothing: one of ours.
 
  private:
-  static constexpr std::uint64_t foreign = std::uint64_t{1} << 62U;
-  static constexpr unsigned flags_at = 40;
+  static constexpr std::uint64_t foreign = std::uint64_t{1} << 52U;
+  static constexpr unsigned flags_at = 47;
 };
 
 std::pair<Owner, std::uint64_t> Sight::packed() const {
@@ -217,7 +219,7 @@ class PowertoolsFormat final : public ItemFormat {
       return refuse(record.key, name() + " has no status for an unknown outcome: let lapsed claims be taken over");
     }
     const bool done = record.state == State::completed;
-    if (!done && record.expires_at == never) {
+    if (record.on_lapse == OnLapse::hold || (!done && record.expires_at == never)) {
       return refuse(record.key, name() + " takes over every lapsed claim: a policy of holding it cannot be kept");
     }
     if (!done && (unix_ms(record.lease_until) < 0 || unix_ms(record.lease_until) / 1000 > last_second)) {
@@ -249,6 +251,11 @@ class PowertoolsFormat final : public ItemFormat {
     if (done) add_number(item, a_.finished_at, unix_ms(record.finished_at));
     add_text(item, a_.holder, record.holder);
     add_text(item, a_.note, record.note);
+    if (record.expected_until != Time{}) add_number(item, a_.expected_until, unix_ms(record.expected_until));
+    add_text(item, a_.label, record.label);
+    add_text(item, a_.history, history_text(record.history));
+    add_text(item, a_.input, record.input);
+    if (record.input_bytes != 0) add_number(item, a_.input_bytes, record.input_bytes);
     if (!record.steps.empty()) item.add(a_.steps, AttributeValue::s(steps_text(record.steps)));
     return item;
   }
@@ -497,9 +504,19 @@ class PowertoolsFormat final : public ItemFormat {
     if (!id) throw Malformed{a_.owner, "is not 32 hexadecimal digits"};
     record.owner = *id;
     record.revision = number<std::uint64_t>(item, a_.revision);
+    if (!is_revision(record.revision)) {
+      throw Malformed{a_.revision, "is not from 2^20 to 2^53; before its first format once wrote smaller ones"};
+    }
     record.finished_at = time(item, a_.finished_at);
     record.holder = text(item, a_.holder);
     record.note = text(item, a_.note);
+    record.expected_until = time(item, a_.expected_until);
+    record.label = text(item, a_.label);
+    auto history = history_from_text(text(item, a_.history));
+    if (!history) throw Malformed{a_.history, "is no list of netstrings"};
+    record.history = *std::move(history);
+    record.input = text(item, a_.input);
+    record.input_bytes = number<std::uint64_t>(item, a_.input_bytes);
     if (const AttributeValue* steps = of_type(item, a_.steps, Type::s)) record.steps = steps_in(steps->text);
     if (record.state != State::completed) return record;
 

@@ -17,7 +17,7 @@ constexpr std::size_t max_page_bytes = std::size_t{64} * 1024 * 1024;  // … an
 constexpr int state_column = 1;
 constexpr int expires_column = 6;
 constexpr int key_column = 11;
-constexpr int last_column = 22;
+constexpr int last_column = 28;
 
 // Where a page begins: "<sweep_at_ms>.<id>", the row that the page before has ended with. In the order of insertion
 // the first number is 0.

@@ -8,6 +8,8 @@
 
 #include <once/fingerprint.hpp>
 
+#include "core/netstring.hpp"
+
 namespace once::stores::sqlite {
 
 namespace {
@@ -37,24 +39,33 @@ enum Parameter : int {
   p_result_sha256,
   p_failure_code,
   p_failure_message,
+  p_on_lapse,
+  p_expected_until,
+  p_label,
+  p_history,
+  p_input,
+  p_input_bytes,
+  p_reserve,
   p_id,
   p_seen_owner,
   p_seen_revision,
-  p_reserve,
 };
 
 constexpr std::string_view insert_sql = R"sql(
 INSERT INTO records (id, hash, state, revision, attempt, token, lease_until_ms, expires_at_ms, sweep_at_ms,
   created_at_ms, finished_at_ms, owner, fingerprint, key, holder, note, steps, result, content_type, placement,
-  location, result_bytes, result_sha256, failure_code, failure_message, reserve)
-VALUES (?24, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?27))sql";
+  location, result_bytes, result_sha256, failure_code, failure_message, on_lapse, expected_until_ms, label, history,
+  input, input_bytes, reserve)
+VALUES (?31, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
+  ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30))sql";
 
 #define ONCE_SET                                                                                                      \
   "UPDATE records SET state = ?2, revision = ?3, attempt = ?4, token = ?5, lease_until_ms = ?6, expires_at_ms = ?7, " \
   "created_at_ms = ?8, finished_at_ms = ?9, owner = ?10, fingerprint = ?11, holder = ?13, note = ?14, steps = ?15, "  \
   "result = ?16, content_type = ?17, placement = ?18, location = ?19, result_bytes = ?20, result_sha256 = ?21, "      \
-  "failure_code = ?22, failure_message = ?23, reserve = ?27"
-#define ONCE_WHERE " WHERE id = ?24 AND key = ?12 AND owner = ?25 AND revision = ?26"
+  "failure_code = ?22, failure_message = ?23, on_lapse = ?24, expected_until_ms = ?25, label = ?26, history = ?27, "  \
+  "input = ?28, input_bytes = ?29, reserve = ?30"
+#define ONCE_WHERE " WHERE id = ?31 AND key = ?12 AND owner = ?32 AND revision = ?33"
 constexpr std::string_view finish_sql = ONCE_SET ONCE_WHERE " AND (sweep_at_ms <= ?7 OR (sweep_at_ms IS ?7))";
 constexpr std::string_view replace_sql = ONCE_SET ", sweep_at_ms = ?7" ONCE_WHERE;
 #undef ONCE_SET
@@ -85,6 +96,12 @@ enum Column : int {
   c_result_sha256,
   c_failure_code,
   c_failure_message,
+  c_on_lapse,
+  c_expected_until,
+  c_label,
+  c_history,
+  c_input,
+  c_input_bytes,
 };
 
 std::string_view view(const Owner& owner) noexcept {
@@ -139,6 +156,12 @@ void bind_record(Statement& s, const Record& record, const Encoded& encoded) {
   }
   bind_text(s, p_failure_code, record.failure.code);
   bind_text(s, p_failure_message, record.failure.message);
+  if (record.on_lapse != OnLapse::takeover) s.bind(p_on_lapse, static_cast<std::int64_t>(record.on_lapse));
+  if (record.expected_until != Time{}) s.bind(p_expected_until, unix_ms(record.expected_until));
+  bind_text(s, p_label, record.label);
+  bind_text(s, p_history, encoded.history, encoded.history_is_text);
+  bind_text(s, p_input, record.input, encoded.input_is_text);
+  if (record.input_bytes != 0) s.bind(p_input_bytes, static_cast<std::int64_t>(record.input_bytes));
 }
 
 // A row that grows on completion splits its page, and most claims are completed: so a claim takes the room that results
@@ -146,29 +169,6 @@ void bind_record(Statement& s, const Record& record, const Encoded& encoded) {
 std::size_t growth(const Record& record) noexcept {
   return record.result.bytes.size() + record.result.content_type.size() + record.result.location.size() +
          record.failure.code.size() + record.failure.message.size();
-}
-
-void append_netstring(std::string& out, std::string_view bytes) {
-  out += std::to_string(bytes.size());
-  out += ':';
-  out += bytes;
-  out += ',';
-}
-
-// Takes one netstring off the front; empty if there is none.
-std::optional<std::string_view> take_netstring(std::string_view& text) {
-  std::size_t size = 0;
-  std::size_t digits = 0;
-  while (digits < text.size() && digits < 10 && text[digits] >= '0' && text[digits] <= '9') {
-    size = size * 10 + static_cast<std::size_t>(text[digits] - '0');
-    ++digits;
-  }
-  if (digits == 0 || digits + 1 + size + 1 > text.size() || text[digits] != ':' || text[digits + 1 + size] != ',') {
-    return std::nullopt;
-  }
-  const std::string_view found = text.substr(digits + 1, size);
-  text.remove_prefix(digits + 1 + size + 1);
-  return found;
 }
 
 // A key as people see it in a message: what is not printable ASCII becomes \xNN.
@@ -227,7 +227,7 @@ class Reader {
 const std::string_view row_columns =
     "id, state, revision, attempt, token, lease_until_ms, expires_at_ms, created_at_ms, finished_at_ms, owner, "
     "fingerprint, key, holder, note, steps, result, content_type, placement, location, result_bytes, result_sha256, "
-    "failure_code, failure_message";
+    "failure_code, failure_message, on_lapse, expected_until_ms, label, history, input, input_bytes";
 
 bool is_clean_text(std::string_view bytes) noexcept {
   const auto* at = reinterpret_cast<const unsigned char*>(bytes.data());
@@ -276,6 +276,9 @@ Encoded encode(const HashKey& hash_key, const Record& record) {
     append_netstring(encoded.steps, step.result);
   }
   encoded.steps_are_text = is_clean_text(encoded.steps);
+  encoded.history = history_text(record.history);
+  encoded.history_is_text = is_clean_text(encoded.history);
+  encoded.input_is_text = is_clean_text(record.input);
   return encoded;
 }
 
@@ -289,6 +292,7 @@ Row read_row(const Statement& s, const std::string& path) {
   if (record.key.empty()) reader.fail("key");
   record.state = static_cast<State>(reader.number(c_state, "state", 0, 3));
   record.revision = static_cast<std::uint64_t>(reader.number(c_revision, "revision", 0, max));
+  if (!is_revision(record.revision)) reader.fail("revision");
   record.attempt =
       static_cast<std::uint32_t>(reader.number(c_attempt, "attempt", 0, std::numeric_limits<std::uint32_t>::max()));
   record.token = static_cast<std::uint64_t>(reader.number(c_token, "token", 0, max));
@@ -329,6 +333,16 @@ Row read_row(const Statement& s, const std::string& path) {
   }
   record.failure.code = reader.bytes(c_failure_code, "failure_code");
   record.failure.message = reader.bytes(c_failure_message, "failure_message");
+  if (s.type(c_on_lapse) != SQLITE_NULL) {
+    record.on_lapse = static_cast<OnLapse>(reader.number(c_on_lapse, "on_lapse", 0, 1));
+  }
+  record.expected_until = reader.time(c_expected_until, "expected_until_ms", Time{});
+  record.label = reader.bytes(c_label, "label");
+  auto history = history_from_text(reader.bytes(c_history, "history"));
+  if (!history) reader.fail("history");
+  record.history = *std::move(history);
+  record.input = reader.bytes(c_input, "input");
+  record.input_bytes = static_cast<std::uint64_t>(reader.number(c_input_bytes, "input_bytes").value_or(0));
   return row;
 }
 

@@ -26,6 +26,9 @@ struct Encoded {
   bool holder_is_text = false;
   bool note_is_text = false;
   bool result_is_text = false;
+  std::string history;  // history_text().
+  bool history_is_text = false;
+  bool input_is_text = false;
 };
 Encoded encode(const HashKey& hash_key, const Record& record);
 

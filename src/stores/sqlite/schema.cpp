@@ -12,18 +12,20 @@ namespace once::stores::sqlite {
 
 namespace {
 
-// Version 1. Times are UTC milliseconds. NULL stands for what is empty, never or not yet.
+// Times are UTC milliseconds. NULL stands for what is empty, never or not yet.
 //
-// A claim adds a row at the end of the table and, until version 3, one entry at a random place of one small index, the
-// one on the hash of the key; the key itself is compared in the row. sweep_at_ms is never later than expires_at_ms and
-// follows it lazily: a completion that prolongs the expiry, as most do, leaves the index alone, and the sweep looks at
-// both.
-constexpr const char* version_1 = R"sql(
+// A claim adds a row at the end of the table; the key itself is compared in the row. key_index has an entry for each
+// row up to indexed_to; those of later rows are in memory (key_index.hpp). Deleting a row, by whomever, deletes its
+// entry and is noted in last_deleted, the highest id that was ever deleted.
+//
+// sweep_at_ms is never later than expires_at_ms and follows it lazily: a completion that prolongs the expiry, as most
+// do, leaves the index alone, and the sweep looks at both.
+constexpr const char* tables = R"sql(
 CREATE TABLE records (
   id             INTEGER PRIMARY KEY, -- in the order of insertion
-  key_hash       INTEGER NOT NULL,
+  hash           INTEGER NOT NULL,    -- of the key
   state          INTEGER NOT NULL,    -- 0 in_progress, 1 completed, 2 failed, 3 unknown
-  revision       INTEGER NOT NULL,
+  revision       INTEGER NOT NULL,    -- a counter above 20 random bits
   attempt        INTEGER NOT NULL,
   token          INTEGER NOT NULL,
   lease_until_ms INTEGER,             -- NULL: released or finished
@@ -39,27 +41,45 @@ CREATE TABLE records (
   steps          TEXT,                -- netstrings: name, result, name, result ...
   result         TEXT,
   content_type   TEXT,
-  placement      INTEGER,             -- NULL in `result`, 1 offloaded, 2 dropped
+  placement      INTEGER,             -- NULL in `result`, 1 offloaded, 2 dropped, 3 in `result` as a frame of zstd
   location       TEXT,
-  result_bytes   INTEGER,             -- offloaded, dropped: how many
-  result_sha256  BLOB,                -- offloaded, dropped
+  result_bytes   INTEGER,             -- offloaded, dropped, compressed: how many before that
+  result_sha256  BLOB,                -- offloaded, dropped, compressed: of those
   failure_code    TEXT,
   failure_message TEXT,
+  on_lapse          INTEGER,          -- NULL takeover, 1 hold
+  expected_until_ms INTEGER,
+  label             TEXT,
+  history           TEXT,             -- netstrings: entries dropped, then six for each entry
+  input             TEXT,
+  input_bytes       INTEGER,
   reserve         BLOB                -- in_progress: zeros, so that the result will fit where the claim was written
 );
-CREATE INDEX records_by_key_hash ON records (key_hash);
 CREATE INDEX records_by_sweep ON records (sweep_at_ms) WHERE sweep_at_ms IS NOT NULL;
 CREATE INDEX records_open ON records (state) WHERE state <> 1;
+
+CREATE TABLE key_index (
+  hash INTEGER NOT NULL,
+  id   INTEGER NOT NULL,
+  PRIMARY KEY (hash, id)
+) WITHOUT ROWID;
 
 CREATE TABLE once_meta (
   name  TEXT PRIMARY KEY,
   value ANY
 ) WITHOUT ROWID;
-INSERT INTO once_meta VALUES ('hash_key', randomblob(16));
+INSERT INTO once_meta VALUES ('hash_key', randomblob(16)), ('indexed_to', 0), ('last_deleted', 0);
+
+CREATE TRIGGER records_deleted AFTER DELETE ON records BEGIN
+  DELETE FROM key_index WHERE hash = old.hash AND id = old.id;
+  INSERT INTO once_meta (name, value) VALUES ('last_deleted', old.id)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value < excluded.value;
+END;
 
 CREATE VIEW records_readable AS
 SELECT id,
        key,
+       label,
        CASE state WHEN 0 THEN CASE WHEN lease_until_ms IS NULL THEN 'released' ELSE 'in_progress' END
                   WHEN 1 THEN 'completed' WHEN 2 THEN 'failed' WHEN 3 THEN 'unknown' ELSE '?' || state END AS state,
        attempt,
@@ -69,40 +89,14 @@ SELECT id,
        note,
        strftime('%Y-%m-%d %H:%M:%f', created_at_ms / 1000.0, 'unixepoch') AS created_at,
        strftime('%Y-%m-%d %H:%M:%f', lease_until_ms / 1000.0, 'unixepoch') AS lease_until,
+       CASE on_lapse WHEN 1 THEN 'hold' ELSE 'takeover' END AS on_lapse,
+       strftime('%Y-%m-%d %H:%M:%f', expected_until_ms / 1000.0, 'unixepoch') AS expected_until,
        strftime('%Y-%m-%d %H:%M:%f', finished_at_ms / 1000.0, 'unixepoch') AS finished_at,
        coalesce(strftime('%Y-%m-%d %H:%M:%f', expires_at_ms / 1000.0, 'unixepoch'), 'never') AS expires_at,
        lower(hex(owner)) AS owner,
        lower(hex(fingerprint)) AS fingerprint,
-       steps,
-       CASE placement WHEN 1 THEN 'offloaded' WHEN 2 THEN 'dropped' ELSE result END AS result,
-       content_type,
-       location,
-       failure_code,
-       failure_message
-FROM records;
-)sql";
-
-// Version 2: results may be compressed, placement 3. The tables are the same; a program of version 1 must not take
-// compressed bytes for the result. In records.result is then a frame of zstd, in result_bytes and result_sha256 what
-// comes out of it.
-constexpr const char* version_2 = R"sql(
-DROP VIEW records_readable;
-CREATE VIEW records_readable AS
-SELECT id,
-       key,
-       CASE state WHEN 0 THEN CASE WHEN lease_until_ms IS NULL THEN 'released' ELSE 'in_progress' END
-                  WHEN 1 THEN 'completed' WHEN 2 THEN 'failed' WHEN 3 THEN 'unknown' ELSE '?' || state END AS state,
-       attempt,
-       revision,
-       token,
-       holder,
-       note,
-       strftime('%Y-%m-%d %H:%M:%f', created_at_ms / 1000.0, 'unixepoch') AS created_at,
-       strftime('%Y-%m-%d %H:%M:%f', lease_until_ms / 1000.0, 'unixepoch') AS lease_until,
-       strftime('%Y-%m-%d %H:%M:%f', finished_at_ms / 1000.0, 'unixepoch') AS finished_at,
-       coalesce(strftime('%Y-%m-%d %H:%M:%f', expires_at_ms / 1000.0, 'unixepoch'), 'never') AS expires_at,
-       lower(hex(owner)) AS owner,
-       lower(hex(fingerprint)) AS fingerprint,
+       history,
+       input,
        steps,
        CASE placement WHEN 1 THEN 'offloaded' WHEN 2 THEN 'dropped'
                       WHEN 3 THEN 'compressed: once show prints it' ELSE result END AS result,
@@ -113,33 +107,6 @@ SELECT id,
        failure_message
 FROM records;
 )sql";
-
-// Version 3: a table of our own in the place of the index on the hash of the key, with an entry for each row up to
-// indexed_to; those of later rows are in memory (key_index.hpp). Deleting a row, by whomever, deletes its entry and is
-// noted in last_deleted, the highest id that was ever deleted.
-//
-// The column gets another name so that a program of version 2 that has the file open just now cannot go on: it would
-// give ids a second time.
-constexpr const char* version_3 = R"sql(
-CREATE TABLE key_index (
-  hash INTEGER NOT NULL,
-  id   INTEGER NOT NULL,
-  PRIMARY KEY (hash, id)
-) WITHOUT ROWID;
-INSERT INTO key_index SELECT key_hash, id FROM records INDEXED BY records_by_key_hash ORDER BY key_hash, id;
-DROP INDEX records_by_key_hash;
-ALTER TABLE records RENAME COLUMN key_hash TO hash;
-INSERT INTO once_meta (name, value)
-  SELECT name, newest FROM (SELECT coalesce(max(id), 0) AS newest FROM records),
-                           (SELECT 'indexed_to' AS name UNION ALL SELECT 'last_deleted');
-CREATE TRIGGER records_deleted AFTER DELETE ON records BEGIN
-  DELETE FROM key_index WHERE hash = old.hash AND id = old.id;
-  INSERT INTO once_meta (name, value) VALUES ('last_deleted', old.id)
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value < excluded.value;
-END;
-)sql";
-
-constexpr std::array<Migration, 3> versions{{{version_1}, {version_2}, {version_3}}};
 
 std::string meta_text(Connection& connection, std::string_view name) {
   Statement statement(connection, "SELECT value FROM once_meta WHERE name = ?");
@@ -186,38 +153,37 @@ class Transaction {
 
 }  // namespace
 
-std::span<const Migration> migrations() noexcept { return versions; }
-
-std::int64_t version_of(Connection& connection, std::span<const Migration> steps) {
-  const auto last = static_cast<std::int64_t>(steps.size());
+bool has_tables(Connection& connection) {
+  const auto refuse = [&](const std::string& why) {
+    return Exception(ErrorKind::misuse, "sqlite store " + connection.path() + ": " + why);
+  };
   const std::int64_t application = connection.number("PRAGMA application_id");
   const std::int64_t version = connection.number("PRAGMA user_version");
-  const bool fresh = application == 0 && version == 0 && connection.number("SELECT count(*) FROM sqlite_schema") == 0;
-  if (application != application_id && !fresh) {
-    throw Exception(ErrorKind::misuse, "sqlite store " + connection.path() +
-                                           ": this is another program's database (its application_id is " +
-                                           std::to_string(application) + "): name another file");
+  if (application == 0 && version == 0 && connection.number("SELECT count(*) FROM sqlite_schema") == 0) return false;
+  if (application == unreleased_application_id) {
+    throw refuse(
+        "this file was made by a version of once from before its first format, and cannot be read any more: name "
+        "another file, or move this one away");
   }
-  if (version < 0 || version > last) {
-    throw Exception(ErrorKind::misuse, "sqlite store " + connection.path() + ": its tables are of version " +
-                                           std::to_string(version) + ", this program knows up to version " +
-                                           std::to_string(last) + ": use a newer one");
+  if (application != application_id) {
+    throw refuse("this is another program's database (its application_id is " + std::to_string(application) +
+                 "): name another file");
   }
-  return version;
+  if (version != format_version) {
+    throw refuse("its tables are of format " + std::to_string(version) + ", this program knows format " +
+                 std::to_string(format_version) + ": use a newer program");
+  }
+  return true;
 }
 
-std::int64_t migrate(Connection& connection, std::span<const Migration> steps) {
-  const auto last = static_cast<std::int64_t>(steps.size());
-  if (version_of(connection, steps) == last) return last;
+void make_tables(Connection& connection) {
+  if (has_tables(connection)) return;
   Transaction transaction(connection);
-  const std::int64_t first = version_of(connection, steps);  // Now nobody else changes it.
-  for (std::int64_t version = first; version < last; ++version) {
-    connection.run(steps[static_cast<std::size_t>(version)].sql);
-  }
+  if (has_tables(connection)) return;  // Somebody else made them meanwhile; now nobody does.
+  connection.run(tables);
   connection.run(("PRAGMA application_id = " + std::to_string(application_id)).c_str());
-  connection.run(("PRAGMA user_version = " + std::to_string(last)).c_str());
+  connection.run(("PRAGMA user_version = " + std::to_string(format_version)).c_str());
   transaction.commit();
-  return first;
 }
 
 HashKey read_hash_key(Connection& connection) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -12,24 +11,20 @@
 
 namespace once::stores::sqlite {
 
-// PRAGMA application_id of our files: "once" in ASCII. file(1) shows it.
-inline constexpr std::int64_t application_id = 0x6F6E6365;
+// PRAGMA application_id of our files: "ONCE" in ASCII. file(1) shows it. Files from before the first format have the
+// other one, "once".
+inline constexpr std::int64_t application_id = 0x4F4E4345;
+inline constexpr std::int64_t unreleased_application_id = 0x6F6E6365;
 
-// A step from one version of the tables to the next. PRAGMA user_version counts those that were taken.
-struct Migration {
-  const char* sql;
-};
+// PRAGMA user_version of our files.
+inline constexpr std::int64_t format_version = 1;
 
-// All of them, from an empty file on. Never change one that was released: add one.
-std::span<const Migration> migrations() noexcept;
+// Whether the file has our tables; an empty file has none. Writes nothing. Throws Exception(misuse) for a file of
+// another program or of another format.
+bool has_tables(Connection& connection);
 
-// The version of the file's tables; 0 for an empty file. Writes nothing. Throws Exception(misuse) for a file of another
-// program or of a later version.
-std::int64_t version_of(Connection& connection, std::span<const Migration> steps = migrations());
-
-// Brings the file to the last version in one transaction; nothing happens to a file that is there already. The version
-// it had. Throws as version_of() does.
-std::int64_t migrate(Connection& connection, std::span<const Migration> steps = migrations());
+// Makes the tables in one transaction, unless they are there. Throws as has_tables() does.
+void make_tables(Connection& connection);
 
 // Random bytes of the file that its key hashes depend on, so that nobody who only chooses keys can make them collide.
 struct HashKey {

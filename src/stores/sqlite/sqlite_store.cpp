@@ -288,7 +288,7 @@ class SqliteStore final : public Store {
     SqliteStatus status;
     status.path = options_.path;
     status.sqlite_version = sqlite3_libversion();
-    status.schema_version = static_cast<int>(migrations().size());
+    status.schema_version = static_cast<int>(format_version);
     status.file_bytes = size_of(options_.path);
     status.log_bytes = size_of(options_.path + "-wal");
     status.boot_id = clock_.boot_id;
@@ -515,7 +515,7 @@ class SqliteStore final : public Store {
     if (file_.there && !(before == file_)) check_identity();
     auto opened = std::make_unique<Writing>(options_.path, vfs_, options_.busy_timeout);
     Connection& connection = opened->connection;
-    version_of(connection);  // Before the journal mode writes to a file that is not ours.
+    has_tables(connection);  // Before the journal mode writes to a file that is not ours.
     connection.run(("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY; "
                     "PRAGMA cache_size = -" +
                     std::to_string(options_.cache_bytes / 1024))
@@ -532,13 +532,7 @@ class SqliteStore final : public Store {
     if (!(before == after)) {
       throw Exception(ErrorKind::unavailable, "sqlite store " + options_.path + ": the file was replaced just now");
     }
-    const std::int64_t version = migrate(connection);
-    if (version != 0 && version != static_cast<std::int64_t>(migrations().size())) {
-      // The log may be as long as what was rewritten. If it cannot be cut off now, as somebody reads, it is used so.
-      sqlite3_busy_timeout(connection.raw(), 0);
-      sqlite3_wal_checkpoint_v2(connection.raw(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
-      sqlite3_busy_timeout(connection.raw(), static_cast<int>(options_.busy_timeout.count()));
-    }
+    make_tables(connection);
     opened->prepare(*recent_keys_, options_.recent_keys);
     file_ = after;
     log_ = Identity::of(options_.path + "-wal");

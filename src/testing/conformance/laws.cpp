@@ -81,11 +81,11 @@ void a_displaced_owner_can_do_nothing(Subject& subject) {
 void only_the_right_owner_and_revision_write(Subject& subject) {
   Record other = full_record("other#1");
   other.owner = owner_of(1);
-  other.revision = 7;
+  other.revision = revision_of(7);
   const std::uint64_t other_place = subject.put(other);
   Record record = full_record("record#1");
   record.owner = owner_of(1);
-  record.revision = 7;
+  record.revision = revision_of(7);
   std::uint64_t place = subject.put(record);
 
   struct Named {
@@ -105,9 +105,13 @@ void only_the_right_owner_and_revision_write(Subject& subject) {
                           {"another owner", owner_of(2)},
                           {"an owner that differs in the last bit", last_byte},
                           {"an owner that differs in the first bit", first_byte}};
-  const Numbered revisions[] = {{"the revision", 7},        {"the revision before", 6},
-                                {"the revision after", 8},  {"revision 0", 0},
-                                {"the largest", INT64_MAX}, {"a revision 2^32 away", 7 + (1ULL << 32U)}};
+  const Numbered revisions[] = {{"the revision", revision_of(7)},
+                                {"the same count with other random bits", revision_of(7) + 1},
+                                {"the revision before", revision_of(6)},
+                                {"the revision after", revision_of(8)},
+                                {"revision 0", 0},
+                                {"the largest", INT64_MAX},
+                                {"a revision 2^32 away", revision_of(7) + (1ULL << 32U)}};
   const auto places = [&] {
     return std::array<std::pair<const char*, std::uint64_t>, 5>{{{"the right place", place},
                                                                  {"no place", 0},
@@ -219,7 +223,7 @@ void refused_writes_change_nothing(Subject& subject) {
 // The store has no opinion: whatever the record says, the owner and the revision alone decide.
 void records_are_stored_as_given(Subject& subject) {
   Record record = plain_record("given#1");
-  record.revision = 10;
+  record.revision = revision_of(10);
   record.token = 100;
   record.attempt = 5;
   subject.put(record);
@@ -230,8 +234,8 @@ void records_are_stored_as_given(Subject& subject) {
     expect_record(next, subject.read(next.key), what);
     record = next;
   };
-  replace_by("a revision that jumps", [](Record& r) { r.revision = 1000; });
-  replace_by("a revision that goes back", [](Record& r) { r.revision = 3; });
+  replace_by("a revision that jumps", [](Record& r) { r.revision = revision_of(1000); });
+  replace_by("a revision that goes back", [](Record& r) { r.revision = revision_of(3); });
   replace_by("a revision that stays", [](Record& r) { r.note = "same revision"; });
   replace_by("a token that falls", [](Record& r) { r.token = 1; });
   replace_by("an attempt that falls", [](Record& r) { r.attempt = 1; });
@@ -288,7 +292,7 @@ void completions_may_start_operations(Subject& subject) {
   };
   Record record = plain_record("chain#1");
   Record next = record;
-  next.revision = 2;
+  next.revision = revision_of(2);
   const auto chain = std::make_shared<Chain>(Chain{subject.store(), record, next, subject.watch<std::string>()});
   const auto begin = [chain] {
     chain->store.insert(share(chain->record), [chain](Answer inserted) {

@@ -80,9 +80,10 @@ class Program {
 
   Seen seen_for(const std::string& key) {
     const Record* const there = model_.find(key);
-    Seen seen{.owner = owner_of(static_cast<std::uint8_t>(random_.below(3))), .revision = 1 + random_.below(3)};
+    Seen seen{.owner = owner_of(static_cast<std::uint8_t>(random_.below(3))),
+              .revision = revision_of(1 + random_.below(3))};
     if (there != nullptr && random_.chance(800)) seen = seen_of(*there);
-    if (random_.chance(100) && seen.revision < INT64_MAX) seen.revision += 1;
+    if (random_.chance(100) && seen.revision < INT64_MAX) seen.revision += random_.chance(500) ? 1 : revision_of(1);
     if (random_.chance(100)) seen.revision = 0;
     if (random_.chance(100)) seen.owner = owner_of(static_cast<std::uint8_t>(random_.below(3)));
     if (random_.chance(700)) seen.place = places_[random_.chance(900) ? key : random_.pick(keys_)];
@@ -102,7 +103,7 @@ class Program {
       Record record = edge_record(key, random_);
       const Seen seen = seen_for(key);
       // Most follow the protocol: one revision up, the owner kept.
-      if (random_.chance(700) && seen.revision < INT64_MAX) record.revision = seen.revision + 1;
+      if (random_.chance(700) && seen.revision < revision_of(1000)) record.revision = next_revision(seen.revision, 7);
       if (random_.chance(500)) record.owner = seen.owner;
       log_ << "replace " << describe(record) << seen_text(seen) << "\n";
       return same(key, model_.replace(record, seen), subject_.replace(store(), record, seen));

@@ -37,7 +37,7 @@ void expect_round_trip(Subject& subject, const Record& record, std::string_view 
   const std::string by_replace = std::string(what) + ", written by replace";
   Record other = plain_record(record.key);
   other.owner = owner_of(0x77);
-  other.revision = record.revision == 1 ? 2 : 1;
+  other.revision = revision_of(record.revision == revision_of(1) ? 2 : 1);
   expect_done(subject.replace(other, seen_of(record)), std::string(what) + ", replaced by a plain one");
   expect_record(other, subject.read(record.key), std::string(what) + ", replaced by a plain one");
   expect_done(subject.replace(record, seen_of(other)), by_replace);
@@ -61,7 +61,7 @@ void empty_fields(Subject& subject) {
   Record record;
   record.key = "k";
   record.attempt = 1;
-  record.revision = 1;
+  record.revision = revision_of(1);
   expect_round_trip(subject, record, "everything empty");
   record.key = std::string(1, '\0');
   record.steps = {{"s", ""}};
@@ -73,11 +73,22 @@ void largest_fields(Subject& subject) {
   record.owner = owner_of(0xFF);
   record.token = largest;
   record.attempt = std::numeric_limits<std::uint32_t>::max();
-  record.revision = largest;
-  record.lease_until = record.expires_at = record.created_at = record.finished_at = never;
+  record.revision = (std::uint64_t{1} << 53U) - 1;
+  record.lease_until = record.expires_at = record.created_at = record.finished_at = record.expected_until = never;
   record.fingerprint = Fingerprint(std::string(Fingerprint::max_bytes, '\xFF'));
   record.holder = std::string(Record::max_text_bytes, 'h');
   record.note = std::string(Record::max_text_bytes, 'n');
+  record.label = std::string(Record::max_text_bytes, 'l');
+  const std::string text(HistoryEntry::max_text_bytes, 't');
+  record.history.dropped = std::numeric_limits<std::uint32_t>::max();
+  record.history.entries.assign(History::max_entries, {.what = text,
+                                                       .who = text,
+                                                       .why = text,
+                                                       .attempt = std::numeric_limits<std::uint32_t>::max(),
+                                                       .began_at = never,
+                                                       .at = never});
+  record.input = std::string(Record::max_input_bytes, '\xFF');
+  record.input_bytes = largest;
   record.steps = {{std::string(255, '\xFF'), std::string(1000, '\xFF')}, {std::string(255, 'b'), ""}};
   record.result.content_type = std::string(Result::max_content_type_bytes, 'c');
   record.result.location = std::string(Result::max_location_bytes, 'l');
@@ -92,7 +103,8 @@ void times_at_their_edges(Subject& subject) {
   for (const Time time :
        {Time{}, Time{Millis{1}}, manual_start, Time{Millis{253'402'300'799'999}}, never - Millis{1}, never}) {
     Record record = full_record("times#1");
-    record.lease_until = record.expires_at = record.created_at = record.finished_at = time;
+    record.lease_until = record.expires_at = record.created_at = record.finished_at = record.expected_until = time;
+    for (HistoryEntry& entry : record.history.entries) entry.began_at = entry.at = time;
     expect_round_trip(subject, record, "all times " + std::to_string(time.time_since_epoch().count()) + " ms");
   }
 }
@@ -104,7 +116,7 @@ void any_byte_in_every_byte_field(Subject& subject) {
     Record record = full_record("#" + bytes);
     record.fingerprint = Fingerprint(std::string_view(bytes).substr(0, Fingerprint::max_bytes));
     record.steps = {{bytes.substr(0, 255), bytes}, {bytes.substr(0, 200) + "2", ""}, {"last", bytes}};
-    record.result.bytes = bytes;
+    record.result.bytes = record.input = bytes;
     expect_round_trip(subject, record, "bytes " + quote(bytes));
   }
 }
@@ -115,6 +127,8 @@ void any_character_in_every_text_field(Subject& subject) {
        {"\0"s, "a\0b"s, "a\0"s, "\xC3\xA9"s, "e\xCC\x81"s, "\xF0\x9F\x98\x80"s, "\xEF\xBF\xBD"s, "\xEF\xBB\xBF bom"s,
         "'); --"s, "\\u0000"s, " a "s, "\r\n\t"s, "\x7F\x01"s}) {
     Record record = full_record("text#1");
+    record.label = text;
+    for (HistoryEntry& entry : record.history.entries) entry.what = entry.who = entry.why = text;
     record.holder = record.note = record.failure.code = record.failure.message = text;
     record.result.content_type = text;
     expect_round_trip(subject, record, "text " + quote(text));
