@@ -14,6 +14,8 @@
 #include <once/engine/compression.hpp>
 #include <once/error.hpp>
 #include <once/offload/directory.hpp>
+#include <once/operate.hpp>
+#include <once/platform/system.hpp>
 #include <once/stores/open.hpp>
 #include <once/stores/sqlite.hpp>
 #if ONCE_AWS
@@ -190,6 +192,17 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
   access.store = std::move(backend.store);
   if (options.offload != "none") choose_offload(access, options.offload, std::move(backend.offload));
   keep_for_ever(access);
+  return access;
+}
+
+StoreAccess open_to_look(const StoreOptions& options) {
+  StoreAccess access = open_access(options, Missing::refuse);
+  try {
+    operate::learn_now(*access.store, *system_clock());  // The first answer tells whether the table is there.
+  } catch (const Exception& error) {
+    if (error.kind() != ErrorKind::misuse) throw;
+    throw Exception(ErrorKind::unavailable, error.what());
+  }
   return access;
 }
 

@@ -54,6 +54,10 @@ extern const char* const which_partition;
 // Missing::refuse also if nobody can tell which partition of a table is meant.
 StoreAccess open_access(const StoreOptions& options, Missing missing);
 
+// For commands that look at what is there. A store that is not there, whichever kind it is, cannot be used: throws
+// Exception(unavailable) for a missing table as for a missing file.
+StoreAccess open_to_look(const StoreOptions& options);
+
 // The output of a command is bytes, which not every store's records can hold. Better said before it has run: throws
 // Exception(misuse).
 void require_bytes(const std::string& url);

@@ -37,6 +37,13 @@ Stamp fresh_stamp(Time now) {
   return {now, std::bit_cast<std::uint32_t>(bytes)};
 }
 
+// A caller who comes with a corrected command must know why it is refused.
+static std::string what_follows(const Record& record) {
+  if (!is_released(record)) return {};
+  if (record.fingerprint.empty()) return "; the next caller runs it, with any payload";
+  return "; the next caller runs it, with the same payload (--any-payload allows another one)";
+}
+
 Changed change_record(const StoreAccess& access, const ChangeRequest& request, const Planner& planner) {
   const Answer seen = blocking::get(*access.store, request.stored_key);
   const std::string name = quoted_stored(request.stored_key);
@@ -80,7 +87,7 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
                                [&removed](OffloadAnswer answer) { removed.set_value(std::move(answer)); });
         if (const auto answer = removed.get_future().get(); answer.error) changed.remark = answer.error->message;
       }
-      return end(Changed::Kind::written, "written:");
+      return end(Changed::Kind::written, "written" + what_follows(*changed.record) + ":");
     case operate::Applied::Kind::changed:
       return end(Changed::Kind::raced, "refused: the record of " + name +
                                            " was changed by somebody else meanwhile, and " +
@@ -102,7 +109,7 @@ nlohmann::ordered_json change_json(const Changed& changed, bool dry_run) {
 
 int change(const ChangeOptions& options, const Planner& planner) {
   const RecordName name = name_of(options.key);
-  const StoreAccess access = open_access(options.store, Missing::refuse);
+  const StoreAccess access = open_to_look(options.store);
   const Changed changed =
       change_record(access,
                     {.stored_key = name.in_store(access.raw_scopes),

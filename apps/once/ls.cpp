@@ -1,6 +1,7 @@
 // once ls: the records of a store.
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,7 +23,7 @@ namespace {
 struct LsOptions {
   StoreOptions store;
   FilterOptions filter;
-  std::uint64_t limit = 0;
+  std::optional<std::uint64_t> limit;
   bool json = false;
 };
 
@@ -44,7 +45,7 @@ std::string ends(const Record& record, operate::Standing standing, Time now) {
 }
 
 int list(const LsOptions& options) {
-  const StoreAccess access = open_access(options.store, Missing::refuse);
+  const StoreAccess access = open_to_look(options.store);
   const Time now = operate::learn_now(*access.store, *system_clock()).now;
   const operate::Filter filter = filter_of(options.filter, now, access.raw_scopes);
   std::uint64_t count = 0;
@@ -55,7 +56,7 @@ int list(const LsOptions& options) {
   Table table({"STATE", "SCOPE", "KEY", "ATTEMPT", "CREATED", "UNTIL", "HOLDER"});
   if (options.json) text = "[";
   const auto error = operate::for_each(*access.store, filter, now, [&](const Record& record) {
-    if (options.limit != 0 && count == options.limit) return false;
+    if (options.limit && count == *options.limit) return false;
     count += 1;
     if (options.json) {
       std::string one = json_text(record_json(record, now, false));
@@ -96,7 +97,8 @@ void add_ls(CLI::App& app, Invocation& invocation) {
   CLI::App* const ls = app.add_subcommand("ls", "List records");
   add_store_options(*ls, options->store);
   add_filter_options(*ls, options->filter);
-  ls->add_option("--limit", options->limit, "At most so many records (default: all)");
+  ls->add_option("--limit", options->limit, "At most so many records, from 1 (default: all)")
+      ->check(CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()));
   ls->add_flag("--json", options->json, "Write a JSON array of records, without their results");
   ls->footer(
       "Examples:\n"

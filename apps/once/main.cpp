@@ -13,7 +13,9 @@
 
 #include "commands.hpp"
 #include "exit_codes.hpp"
+#include "nearest.hpp"
 #include "report.hpp"
+#include "text.hpp"
 
 namespace {
 
@@ -39,6 +41,37 @@ const CLI::App& asked_for(const CLI::App& app) {
 std::string full_name(const CLI::App& command) {
   const CLI::App* const above = command.get_parent();
   return above == nullptr ? command.get_name() : full_name(*above) + " " + command.get_name();
+}
+
+// What was mistyped, and what was meant. `arguments`: as they were given, up to "--". Empty: nothing that is known
+// here.
+std::string mistake(const CLI::App& app, const std::vector<std::string>& arguments, bool has_command) {
+  using once::cli::escaped;
+  using once::cli::nearest;
+  const CLI::App& command = asked_for(app);
+  const std::vector<std::string> unknown = command.remaining();
+  const auto first = std::find_first_of(arguments.begin(), arguments.end(), unknown.begin(), unknown.end());
+  if (first == arguments.end()) return {};
+  const std::string word = first->substr(0, first->find('='));
+  const auto with_hint = [&](std::string text, const std::vector<std::string>& known) {
+    const std::string meant = nearest(word, known);
+    return text + (meant.empty() ? "." : ". Did you mean " + meant + "?");
+  };
+  if (word.starts_with('-')) {
+    std::vector<std::string> known;
+    for (const CLI::Option* const option : command.get_options()) {
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    }
+    return with_hint("`" + full_name(command) + "` has no option " + escaped(word), known);
+  }
+  std::vector<std::string> known;
+  for (const CLI::App* const below : command.get_subcommands({})) known.push_back(below->get_name());
+  if (!known.empty()) return with_hint("there is no command `" + full_name(command) + " " + escaped(word) + "`", known);
+  if (!has_command && (command.get_name() == "run" || command.get_name() == "sqs")) {
+    return "'" + escaped(word) + "' is no option. Put -- before the command that is to be run, as in `" +
+           full_name(command) + " ... -- " + escaped(word) + "`.";
+  }
+  return "`" + full_name(command) + "` does not know what to do with '" + escaped(word) + "'.";
 }
 
 int once_main(int argc, char** argv) {
@@ -77,15 +110,20 @@ int once_main(int argc, char** argv) {
 #endif
 
   if (arguments.empty()) return print(app.help(), exit_usage);
-  std::reverse(arguments.begin(), arguments.end());  // As CLI11 wants them.
+  if (arguments.front() == "help") {  // `once help table create` is `once table create --help`.
+    arguments.erase(arguments.begin());
+    arguments.emplace_back("--help");
+  }
   try {
-    app.parse(std::move(arguments));
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // Reversed, as CLI11 wants them.
   } catch (const CLI::CallForVersion& version) {
     return print(std::string(version.what()) + "\n");
   } catch (const CLI::Success&) {  // --help, of the program or of a subcommand.
     return print(asked_for(app).help());
   } catch (const CLI::ParseError& error) {
-    say(std::string(error.what()) + ". See `" + full_name(asked_for(app)) + " --help`.");
+    std::string why = mistake(app, arguments, invocation.has_command);
+    if (why.empty()) why = std::string(error.what()) + ".";
+    say(why + " Nothing was run. See `" + full_name(asked_for(app)) + " --help`.");
     return exit_usage;
   }
   const std::string& asked = app.get_subcommands().front()->get_name();

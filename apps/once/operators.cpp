@@ -304,13 +304,13 @@ Answer change(const StoreAccess& access, const http::Request& request, std::stri
     resolution = resolution_of(*as, result_of(members), std::move(failure), "");
   }
   resolution.force = members.flag("force");
+  resolution.any_payload = members.flag("any_payload");
   resolution.retention = parse_duration(members.text("retention").value_or("24h"), "retention");
   members.end();
   const Changed changed =
       change_record(access, wanted, [&](const Record& record, const operate::Reason& reason, Stamp stamp) {
         return resolves ? operate::plan_resolve(record, resolution, reason, fresh_owner(), stamp)
-                        : operate::plan_release(record, resolution.retention, resolution.force, reason, fresh_owner(),
-                                                stamp);
+                        : operate::plan_release(record, resolution, reason, fresh_owner(), stamp);
       });
   return answer_of(changed, wanted.stored_key, wanted.dry_run);
 }

@@ -18,7 +18,4 @@ struct ProxyFile {
 ProxyFile parse_proxy_file(const std::string& name, std::string text, std::vector<Complaint>& complaints);
 ProxyFile read_proxy_file(const std::string& name, std::vector<Complaint>& complaints);
 
-// What is the likeliest to have been meant by `word`; empty if nothing is near.
-std::string nearest(std::string_view word, const std::vector<std::string>& known);
-
 }  // namespace once::cli

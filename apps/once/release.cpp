@@ -13,6 +13,7 @@ namespace {
 struct ReleaseOptions {
   ChangeOptions change;
   std::string retention = "24h";
+  bool any_payload = false;
   bool force = false;
 };
 
@@ -24,6 +25,8 @@ void add_release(CLI::App& app, Invocation& invocation) {
   add_change_options(*release, options->change);
   release->add_option("--retention", options->retention, "How long the released record, with its steps, is kept")
       ->capture_default_str();
+  release->add_flag("--any-payload", options->any_payload,
+                    "The next caller may send another payload (a corrected command). Otherwise it must be the same");
   release->add_flag("--force", options->force,
                     "Also a claim whose holder is at work (it is refused from then on, but what it does is done),\n"
                     "and a record that has a result (which is lost)");
@@ -32,9 +35,12 @@ void add_release(CLI::App& app, Invocation& invocation) {
       "  once release --key order-17 --scope payments --reason 'not charged, checked in the ledger'");
   release->callback([options, &invocation] {
     invocation.action = [options] {
-      const Millis retention = parse_duration(options->retention, "--retention");
+      const operate::Resolution resolution{.as = operate::As::released,
+                                           .retention = parse_duration(options->retention, "--retention"),
+                                           .any_payload = options->any_payload,
+                                           .force = options->force};
       return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp) {
-        return operate::plan_release(seen, retention, options->force, reason, fresh_owner(), stamp);
+        return operate::plan_release(seen, resolution, reason, fresh_owner(), stamp);
       });
     };
   });

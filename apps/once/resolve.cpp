@@ -3,11 +3,15 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <vector>
+
+#include <once/frontends/http/stored_answer.hpp>
 
 #include "changes.hpp"
 #include "commands.hpp"
@@ -31,6 +35,9 @@ struct ResolveOptions {
   std::string code;
   std::string message;
   std::optional<int> exit_code;
+  std::optional<unsigned> status;
+  std::vector<std::string> headers;
+  bool any_payload = false;
   bool force = false;
 };
 
@@ -63,17 +70,42 @@ Result run_result_of(const ResolveOptions& options, const std::string& output) {
                          std::string(run_content_type));
 }
 
+// In the form of `once proxy` and the library's HTTP adapters.
+Result http_answer_of(const ResolveOptions& options, std::string body) {
+  if (*options.status < 100 || *options.status > 599) misuse("--status is 100 to 599");
+  if (options.exit_code) misuse("a result has --status or --exit-code, not both");
+  if (!options.content_type.empty()) misuse("with --status write --header 'Content-Type: ...', not --content-type");
+  http::Answer answer{.status = *options.status, .headers = {}, .body = std::move(body)};
+  for (const std::string& line : options.headers) {
+    const auto colon = line.find(':');
+    const auto value = line.find_first_not_of(" \t", std::min(colon, line.size() - 1) + 1);
+    if (colon == std::string::npos || colon == 0) misuse("--header " + escaped(line) + ": write 'Name: value'");
+    answer.headers.push_back({line.substr(0, colon), value == std::string::npos ? "" : line.substr(value)});
+  }
+  Result result = http::encode_answer(answer, max_file_bytes);
+  if (const auto kept = http::decode_answer(result.bytes); !kept.not_stored.empty()) {
+    misuse("--header: " + kept.not_stored + " cannot be kept in a stored answer");
+  }
+  return result;
+}
+
 operate::Resolution wanted_by(const ResolveOptions& options) {
   std::optional<Result> result;
   if (options.as == "released") {
     if (!options.result_file.empty() || !options.error_file.empty() || options.exit_code ||
-        !options.content_type.empty()) {
-      misuse("--as released keeps no result: leave out --result, --stderr, --exit-code and --content-type");
+        !options.content_type.empty() || options.status || !options.headers.empty()) {
+      misuse(
+          "--as released keeps no result: leave out --result, --stderr, --exit-code, --status, --header and "
+          "--content-type");
     }
   } else {
-    const std::string bytes = options.result_file.empty() ? "" : read_file(options.result_file, "--result");
+    if (options.any_payload) misuse("--any-payload goes with --as released");
+    if (!options.headers.empty() && !options.status) misuse("--header needs --status");
+    std::string bytes = options.result_file.empty() ? "" : read_file(options.result_file, "--result");
     if (!options.exit_code && !options.error_file.empty()) misuse("--stderr needs --exit-code");
-    result = options.exit_code ? run_result_of(options, bytes) : Result::inlined(bytes, options.content_type);
+    result = options.status      ? http_answer_of(options, std::move(bytes))
+             : options.exit_code ? run_result_of(options, bytes)
+                                 : Result::inlined(std::move(bytes), options.content_type);
   }
   Failure failure{.code = options.code, .message = options.message};
   if (options.as == "failed" && options.exit_code && failure.code.empty()) {
@@ -81,6 +113,7 @@ operate::Resolution wanted_by(const ResolveOptions& options) {
   }
   operate::Resolution resolution = resolution_of(options.as, std::move(result), std::move(failure));
   resolution.force = options.force;
+  resolution.any_payload = options.any_payload;
   resolution.retention = parse_duration(options.retention, "--retention");
   return resolution;
 }
@@ -101,6 +134,14 @@ void add_resolve(CLI::App& app, Invocation& invocation) {
                       "A file with the result; with --exit-code: with the standard output; - is standard input");
   resolve->add_option("--exit-code", options->exit_code, "For once run: the exit code that is replayed");
   resolve->add_option("--stderr", options->error_file, "With --exit-code: a file with the standard error");
+  resolve->add_option("--status", options->status,
+                      "For once proxy and other HTTP operations: the status that is replayed, with --result as body");
+  resolve
+      ->add_option("--header", options->headers,
+                   "With --status: a header, as in 'Content-Type: text/plain'; repeatable")
+      ->allow_extra_args(false);
+  resolve->add_flag("--any-payload", options->any_payload,
+                    "With --as released: the next caller may send another payload. Otherwise it must be the same");
   resolve->add_option("--content-type", options->content_type, "The result's MIME type (default: plain bytes)");
   resolve->add_option("--code", options->code, "With --as failed: the failure's code, for programs");
   resolve->add_option("--message", options->message, "With --as failed: the failure's message, for people");
@@ -111,7 +152,9 @@ void add_resolve(CLI::App& app, Invocation& invocation) {
   resolve->footer(
       "Examples:\n"
       "  once resolve --key order-17 --as completed --exit-code 0 --result receipt.txt --reason 'seen in the ledger'\n"
-      "  once resolve --key order-18 --as released --reason 'never reached the bank'");
+      "  once resolve --key order-18 --as released --reason 'never reached the bank'\n"
+      "  once resolve --key c-1 --scope api/pay --as completed --status 201 --result answer.json \\\n"
+      "    --header 'Content-Type: application/json' --reason 'in the ledger'");
   resolve->callback([options, &invocation] {
     invocation.action = [options] {
       const operate::Resolution resolution = wanted_by(*options);

@@ -58,6 +58,7 @@ struct RunOptions {
   bool no_output = false;
   bool survive = false;
   bool verbose = false;
+  bool unshared_store = false;
 };
 
 // The same with every word understood.
@@ -159,6 +160,11 @@ class Run {
     try {
       access_ = open_access(options_.store, Missing::create);
       require_bytes(access_.url);
+      if (!options_.unshared_store && !access_.store->capabilities().shared) {
+        misuse(access_.store->name() +
+               " is seen by this process alone, so the next call would run the command again: name a file, as in "
+               "--store sqlite:once.db, or add --unshared-store if that is meant");
+      }
     } catch (const Exception& error) {
       return store_failed(error.error(), false);
     }
@@ -182,7 +188,11 @@ class Run {
         return conflict(*begin.record, begin.retry_after);
       case Begin::Kind::mismatch:
         say("key " + quoted(plan_.key) + " was used for something else before (by " + escaped(begin.record->holder) +
-            "): use another key, or see --fingerprint for what is compared. Nothing was run.");
+            "): use another key, or see --fingerprint for what is compared. " +
+            (is_released(*begin.record) ? "It was released for the same command; `once release --any-payload` allows "
+                                          "another one. "
+                                        : "") +
+            "Nothing was run.");
         return exit_mismatch;
       case Begin::Kind::unknown:
         return unknown(*begin.record);
@@ -657,6 +667,8 @@ void add_run(CLI::App& app, Invocation& invocation) {
   run->add_option("--derive-name", options->derive_name, "The name that ONCE_DERIVED_KEY is derived with")
       ->capture_default_str();
   run->add_flag("--survive", options->survive, "Let the command live on when once is killed with SIGKILL");
+  run->add_flag("--unshared-store", options->unshared_store,
+                "Accept a store that only this process sees, as memory: is. It protects nobody");
   run->add_flag("-v,--verbose", options->verbose, "Say on standard error what happens");
   run->callback([options, &invocation] {
     invocation.action = [options, &invocation] {

@@ -24,7 +24,7 @@ struct ShowOptions {
 
 int show(const ShowOptions& options) {
   const RecordName name = name_of(options.key);
-  const StoreAccess access = open_access(options.store, Missing::refuse);
+  const StoreAccess access = open_to_look(options.store);
   const std::string& key = name.in_store(access.raw_scopes);
   Answer answer = blocking::get(*access.store, key);
   if (answer.status == Answer::Status::failed) return fail_with(answer.error);

@@ -30,7 +30,7 @@ nlohmann::ordered_json optional_time(const std::optional<Time>& time) {
 }
 
 int stats(const StatsOptions& options) {
-  const StoreAccess access = open_access(options.store, Missing::refuse);
+  const StoreAccess access = open_to_look(options.store);
   const Time now = operate::learn_now(*access.store, *system_clock()).now;
   operate::Counts counts;
   Progress progress("counted");

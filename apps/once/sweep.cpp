@@ -76,7 +76,7 @@ std::uint64_t sweep_orphans(const StoreAccess& access, Time now, Millis age, boo
 }
 
 int sweep(const SweepCommand& options) {
-  const StoreAccess access = open_access(options.store, Missing::refuse);
+  const StoreAccess access = open_to_look(options.store);
   const StoreTime moment = operate::learn_now(*access.store, *system_clock());
   const Time now = moment.now - moment.error;  // Rather later than a live claim.
   const Millis for_long =

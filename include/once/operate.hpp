@@ -63,6 +63,7 @@ struct Resolution {
   Result result;
   Failure failure;
   Millis retention{86'400'000};  // How long from now the result is replayed, or the released record is kept.
+  bool any_payload = false;      // released: the next caller may send another payload. Otherwise the fingerprint stays.
   // Also for a record whose claim lives (its holder is refused from then on, but what it does meanwhile is done) or
   // that has a result already (which is lost).
   bool force = false;
@@ -74,8 +75,9 @@ Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason
                   Stamp stamp);
 
 // Gives the operation free: the next caller runs it, with the steps that are finished. The same as resolving as
-// released.
-Plan plan_release(const Record& seen, Millis retention, bool force, const Reason& reason, const Owner& fresh,
+// released, whatever `resolution.as` says, but that a record that is released already is refused, unless `any_payload`
+// takes its fingerprint away.
+Plan plan_release(const Record& seen, const Resolution& resolution, const Reason& reason, const Owner& fresh,
                   Stamp stamp);
 
 // Prolongs a claim that is in progress, lapsed ones too, by `by` from the end of its lease or from now, whichever is

@@ -107,6 +107,7 @@ Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason
       break;
     case As::released:
       release(next, {}, policy, stamp);
+      if (resolution.any_payload) next.fingerprint = {};
       break;
   }
   const std::string_view as = resolution.as == As::completed ? "resolved as completed"
@@ -116,13 +117,15 @@ Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason
   return {.next = std::move(next), .refusal = {}};
 }
 
-Plan plan_release(const Record& seen, Millis retention, bool force, const Reason& reason, const Owner& fresh,
+Plan plan_release(const Record& seen, const Resolution& resolution, const Reason& reason, const Owner& fresh,
                   Stamp stamp) {
-  if (standing(seen, stamp.now) == Standing::released) {
+  const bool changes = resolution.any_payload && !seen.fingerprint.empty();
+  if (standing(seen, stamp.now) == Standing::released && !changes) {
     return refuse("it is released already: the next caller runs the operation");
   }
-  const Resolution resolution{.as = As::released, .result = {}, .failure = {}, .retention = retention, .force = force};
-  return plan_resolve(seen, resolution, reason, fresh, stamp);
+  Resolution released = resolution;
+  released.as = As::released;
+  return plan_resolve(seen, released, reason, fresh, stamp);
 }
 
 Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stamp) {

@@ -64,6 +64,34 @@ class Page(Case):
         self.assertEqual(re.findall(r"`(\w+)`", run), list(record["result"]["run"]))
 
 
+class Mistakes(Case):
+    """What people mistype is named, nothing is run, and what they may have meant is said."""
+
+    def test_what_was_mistyped(self):
+        for arguments, said in ((["rnu", "--key", "k", "--", "touch", "ran"], "no command `once rnu`. Did you mean run?"),
+                                (["run", "--kye", "k", "--", "touch", "ran"], "no option --kye. Did you mean --key?"),
+                                (["run", "--kye=k", "--", "touch", "ran"], "no option --kye. Did you mean --key?"),
+                                (["run", "--key", "k", "touch", "ran"], "Put -- before the command"),
+                                (["sqs", "--queue", "q", "./charge", "-x"], "Put -- before the command"),
+                                (["run", "--xyzzy", "--key", "k", "--", "touch", "ran"], "no option --xyzzy."),
+                                (["table", "crate"], "no command `once table crate`. Did you mean create?"),
+                                (["ls", "--sate", "unknown"], "Did you mean --state?"),
+                                (["ls", "unknown"], "does not know what to do with 'unknown'"),
+                                (["ls", "--limit", "-1"], "--limit"),
+                                (["ls", "--limit", "0"], "--limit")):
+            with self.subTest(arguments=arguments):
+                done = self.once(*arguments)
+                self.assertEqual((done.returncode, done.stdout), (64, b""))
+                self.assertIn(said, done.stderr.decode())
+                self.assertIn("Nothing was run", done.stderr.decode())
+        self.assertFalse(self.path("ran").exists())
+
+    def test_help_is_a_command_too(self):
+        self.assertEqual(self.once("help").stdout, self.once("--help").stdout)
+        self.assertEqual(self.once("help", "table", "create").stdout, self.once("table", "create", "--help").stdout)
+        self.expect(self.once("help"), 0)
+
+
 class Shell(Case):
     def test_the_guide_does_what_it_says(self):
         """Every block of docs/shell.md is run, in order, in one directory; what it shows is what comes out."""

@@ -253,6 +253,33 @@ class Deciding(Operators):
         self.change("release", "--key", "c", "--reason", "host is gone")
         self.expect(self.once("run", "--key", "c", "--fingerprint", "none", "--on-lapse", "hold", "--", "echo", "again"), 0)
 
+    def test_release_for_a_corrected_command(self):
+        self.expect(self.once("run", "--key", "k", "--on-failure", "hold", "--", "sh", "-c", "exit 1"), 1)
+        corrected = ["run", "--key", "k", "--", "echo", "corrected"]
+        answer = self.change("release", "--key", "k", "--reason", "wrong script")
+        self.assertIn("same payload", answer["message"])
+        self.expect(self.once(*corrected), 241, stderr=b"--any-payload")
+        self.change("release", "--key", "k", "--reason", "again", code=240)
+        answer = self.change("release", "--key", "k", "--any-payload", "--reason", "the script is mended")
+        self.assertIn("any payload", answer["message"])
+        self.expect(self.once(*corrected), 0, b"corrected\n")
+
+    def test_resolve_as_an_http_answer(self):
+        self.hold("k")
+        self.path("body").write_bytes(b'{"charge": 1}')
+        resolve = ["resolve", "--key", "k", "--as", "completed", "--reason", "r"]
+        for more, said in ((["--header", "A: b"], b"--status"), (["--status", "99"], b"--status"),
+                           (["--status", "201", "--header", "no colon"], b"--header"),
+                           (["--status", "201", "--exit-code", "0"], b"--exit-code"),
+                           (["--status", "201", "--content-type", "text/plain"], b"--header")):
+            with self.subTest(more=more):
+                self.expect(self.once(*resolve, *more), 64, stderr=said)
+        self.change(*resolve, "--status", "201", "--header", "Content-Type: application/json", "--header", "X-A:  b",
+                    "--result", "body")
+        result = self.show("k")["result"]
+        self.assertEqual(result["content_type"], "application/vnd.once.http")
+        self.assertEqual(result["text"], 'once-http/1 201 body 13\nContent-Type: application/json\nX-A: b\n\n{"charge": 1}')
+
     def test_extend(self):
         self.crashed("k")
         self.change("extend", "--key", "k", "--by", "1h", "--reason", "the host comes back")
@@ -318,7 +345,10 @@ class Doctor(Operators):
 
 class Memory(Case):
     def test_a_store_of_its_own_process(self):
-        self.expect(self.once("run", "--store", "memory:", "--key", "k", "--", "echo", "out"), 0, b"out\n")
+        self.expect(self.once("run", "--store", "memory:", "--key", "k", "--", "echo", "out"), 64, b"",
+                    b"seen by this process alone")
+        self.expect(self.once("run", "--store", "memory:", "--unshared-store", "--key", "k", "--", "echo", "out"), 0,
+                    b"out\n")
         self.expect(self.once("ls", "--store", "memory:"), 0, b"", b"no records")
         self.assertIn(b"not durable", self.expect(self.once("doctor", "--store", "memory:", "--probe"), 0).stdout)
 

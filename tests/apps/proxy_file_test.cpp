@@ -1,5 +1,6 @@
 // The file of `once proxy`: what is read, and where it says that something is wrong.
 #include "proxy_file.hpp"
+#include "nearest.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

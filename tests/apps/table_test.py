@@ -86,7 +86,7 @@ class Create(Table):
 
     def test_bad_use(self):
         self.assertIn("'nonsense' is not KEY=VALUE", self.table("create", "--tags", "nonsense", code=64).stderr)
-        self.assertIn("A subcommand is required. See `once table --help`", self.table(code=64).stderr)
+        self.assertIn("A subcommand is required. Nothing was run. See `once table --help`", self.table(code=64).stderr)
         self.assertIn("See `once table create --help`", self.table("create", "--no", code=64).stderr)
 
 

@@ -128,7 +128,9 @@ TEST(Resolve, ChangesTheOwnerAndKeepsWhoAndWhy) {
 }
 
 TEST(Release, TheNextCallerTakesItOverWithItsSteps) {
-  const Record next = plan_release(in_standing(Standing::unknown), 1h, false, reason, owner(2), stamp).next.value();
+  const Record next =
+      plan_release(in_standing(Standing::unknown), {.retention = 1h, .force = false}, reason, owner(2), stamp)
+          .next.value();
   EXPECT_TRUE(is_released(next));
   EXPECT_EQ(next.steps.size(), 1U);
   EXPECT_EQ(next.note, "released by alice@desk: checked");
@@ -136,7 +138,7 @@ TEST(Release, TheNextCallerTakesItOverWithItsSteps) {
   hold.on_lapse = OnLapse::hold;
   EXPECT_EQ(decide(&next, {.key = next.key, .owner = owner(3), .fingerprint = {}, .holder = {}}, hold, now).verdict,
             Verdict::take_over);
-  EXPECT_FALSE(plan_release(next, 1h, true, reason, owner(2), stamp).next);
+  EXPECT_FALSE(plan_release(next, {.retention = 1h, .force = true}, reason, owner(2), stamp).next);
 }
 
 TEST(Extend, KeepsTheOwnerSoThatItsHolderGoesOn) {
@@ -173,7 +175,8 @@ TEST(Reasons, AreAskedFor) {
        {Reason{.by = "", .text = "x"}, Reason{.by = "x", .text = ""}, Reason{.by = "x", .text = " \n"}}) {
     EXPECT_FALSE(plan_extend(running(), 1h, bad, stamp).next);
     EXPECT_FALSE(plan_resolve(in_standing(Standing::unknown), {}, bad, owner(2), stamp).next);
-    EXPECT_FALSE(plan_release(in_standing(Standing::unknown), 1h, false, bad, owner(2), stamp).next);
+    EXPECT_FALSE(
+        plan_release(in_standing(Standing::unknown), {.retention = 1h, .force = false}, bad, owner(2), stamp).next);
   }
   const Reason longest{.by = "x", .text = std::string(5000, 'y')};
   EXPECT_EQ(plan_extend(running(), 1h, longest, stamp).next->note.size(), Record::max_text_bytes);
@@ -214,7 +217,7 @@ TEST(Apply, WritesOverWhatWasSeen) {
 
 TEST(Apply, IsRefusedWhenTheRecordHasChanged) {
   Bench bench;
-  Record other = plan_release(bench.seen, 1h, false, reason, owner(9), stamp).next.value();
+  Record other = plan_release(bench.seen, {.retention = 1h, .force = false}, reason, owner(9), stamp).next.value();
   ASSERT_EQ(apply(bench.store, bench.seen, 0, other).kind, Applied::Kind::done);
   const Applied late = apply(bench.store, bench.seen, 0, bench.next());
   EXPECT_EQ(late.kind, Applied::Kind::changed);

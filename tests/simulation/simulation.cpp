@@ -483,7 +483,8 @@ class Simulation {
     operate::Plan plan;
     const std::uint64_t what = world_.below(4);
     if (what == 0) {
-      plan = operate::plan_release(seen, config_.retention, world_.chance(500), reason, fresh, stamp);
+      plan = operate::plan_release(seen, {.retention = config_.retention, .force = world_.chance(500)}, reason, fresh,
+                                   stamp);
     } else if (what == 1) {
       plan = operate::plan_extend(seen, config_.lease * 2, reason, stamp);
     } else {
