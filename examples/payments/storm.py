@@ -179,6 +179,9 @@ class Storm:
             self.books.problems += [f"{name} was never charged" for name in never]
             self.books.problems += [f"{order.name}: a client was told of charge {order.charge}, which is not in the ledger"
                                     for order in self.orders if order.charge not in charges[order.name]]
+            found = json.loads(self.stack.run_once("doctor", "--json"))["findings"]
+            self.books.problems += [f"once doctor: {finding['text']}" for finding in found
+                                    if finding["name"] == "integrity" and finding["grade"] != "fine"]
         return len(charges) - len(more) - len(never), len(more), len(never)
 
     def paid_too_much(self):

@@ -12,6 +12,7 @@
 
 #include "faulty_vfs.hpp"
 #include "scratch.hpp"
+#include "sound.hpp"
 
 namespace once::testing {
 namespace {
@@ -22,6 +23,13 @@ class SqliteHarness final : public StoreHarness {
  public:
   explicit SqliteHarness(std::uint32_t checkpoint_pages = 4'000, std::size_t recent_keys = 32'768)
       : checkpoint_pages_(checkpoint_pages), recent_keys_(recent_keys) {}
+
+  ~SqliteHarness() override {
+    disk_faults().heal();
+    if (!planted_ && std::filesystem::exists(scratch_.file())) expect_sound(scratch_.file());
+  }
+  SqliteHarness(const SqliteHarness&) = delete;
+  SqliteHarness& operator=(const SqliteHarness&) = delete;
 
   // Each store is a connection of its own to one file.
   std::unique_ptr<Store> open() override {
@@ -38,6 +46,7 @@ class SqliteHarness final : public StoreHarness {
                                              "steps = '5:abc,'",    "token = 'x'",          "expires_at_ms = 'soon'",
                                              "created_at_ms = 1.5", "attempt = 4294967296", "result_sha256 = x'0102'",
                                              "placement = 'away'"};
+    planted_ = true;
     Record record;
     record.key = key;
     record.attempt = 1;
@@ -78,6 +87,7 @@ class SqliteHarness final : public StoreHarness {
   const std::uint32_t checkpoint_pages_;
   const std::size_t recent_keys_;
   const int busy_timeout_ms_ = 10'000;
+  bool planted_ = false;
 };
 
 const StoreTraits traits{

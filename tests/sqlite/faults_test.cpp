@@ -33,6 +33,7 @@
 
 #include "faulty_vfs.hpp"
 #include "scratch.hpp"
+#include "sound.hpp"
 
 namespace once::testing {
 namespace {
@@ -47,6 +48,10 @@ constexpr Millis short_wait{200};
 class SqliteFaults : public ::testing::Test {
  protected:
   ~SqliteFaults() override { disk_faults().heal(); }
+  void TearDown() override {
+    disk_faults().heal();
+    if (!damaged_ && std::filesystem::exists(scratch_.file())) expect_sound(scratch_.file());
+  }
 
   std::unique_ptr<Store> open(std::uint32_t checkpoint_pages = 4000) const {
     return make_sqlite_store({.path = scratch_.file(),
@@ -79,6 +84,7 @@ class SqliteFaults : public ::testing::Test {
   }
 
   const Scratch scratch_;
+  bool damaged_ = false;  // By the test, for good.
 };
 
 // Starts operations that lie in the queue together: a foreign transaction holds the writer up until all are there.
@@ -261,6 +267,7 @@ TEST_F(SqliteFaults, OneSyncServesAGroupAndOneWriteItsLog) {
 }
 
 TEST_F(SqliteFaults, OneBadRecordDoesNotFailItsGroup) {
+  damaged_ = true;
   const auto store = open();
   put(*store, "bad#1");
   Shell(scratch_.file()).run("UPDATE records SET state = 17 WHERE key = 'bad#1'");
@@ -377,6 +384,7 @@ TEST_F(SqliteFaults, ALockFileDeletedUnderneathIsMadeAnew) {
 
 // root may write anywhere, so permissions are tested as somebody else, in a process of its own.
 TEST_F(SqliteFaults, AFileOrDirectoryWithoutPermissionIsUnavailable) {
+  damaged_ = true;
   {
     const auto store = open();
     put(*store, "k#1");
@@ -412,6 +420,7 @@ TEST_F(SqliteFaults, AFileOrDirectoryWithoutPermissionIsUnavailable) {
 }
 
 TEST_F(SqliteFaults, WhatIsNoDatabaseIsCorrupt) {
+  damaged_ = true;
   std::ofstream(scratch_.file()) << std::string(8192, 'n');
   try {
     open();
@@ -477,6 +486,7 @@ int expect_corrupt_but_alive(const std::string& path, int records) {
 }
 
 TEST_F(SqliteFaults, ATruncatedFileIsCorrupt) {
+  damaged_ = true;
   damaged(scratch_.file(), 100, [&] {
     std::filesystem::resize_file(scratch_.file(), std::filesystem::file_size(scratch_.file()) / 2 / 4096 * 4096);
   });
@@ -484,6 +494,7 @@ TEST_F(SqliteFaults, ATruncatedFileIsCorrupt) {
 }
 
 TEST_F(SqliteFaults, OverwrittenPagesAreCorruptAndOthersStayReadable) {
+  damaged_ = true;
   damaged(scratch_.file(), 100, [&] {
     std::fstream file(scratch_.file(), std::ios::in | std::ios::out | std::ios::binary);
     const auto pages = static_cast<std::streamoff>(std::filesystem::file_size(scratch_.file()) / 4096);

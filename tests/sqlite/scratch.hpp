@@ -57,7 +57,28 @@ class Shell {
     return out;
   }
 
+  // .backup and .restore of the shell.
+  void save(const std::string& copy) { copy_between(copy, false); }
+  void put_back(const std::string& copy) { copy_between(copy, true); }
+
+  [[nodiscard]] sqlite3* raw() const noexcept { return db_; }
+
  private:
+  void copy_between(const std::string& copy, bool back) {
+    sqlite3* other = nullptr;
+    int code = sqlite3_open(copy.c_str(), &other);
+    if (code == SQLITE_OK) {
+      sqlite3_backup* const backup =
+          back ? sqlite3_backup_init(db_, "main", other, "main") : sqlite3_backup_init(other, "main", db_, "main");
+      while (backup != nullptr && ((code = sqlite3_backup_step(backup, -1)) == SQLITE_BUSY || code == SQLITE_LOCKED)) {
+        sqlite3_sleep(1);
+      }
+      code = sqlite3_backup_finish(backup);
+    }
+    sqlite3_close(other);
+    if (code != SQLITE_OK) throw std::runtime_error((back ? "restore " : "backup ") + copy);
+  }
+
   sqlite3* db_ = nullptr;
 };
 

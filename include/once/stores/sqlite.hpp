@@ -40,8 +40,10 @@ struct SqliteOptions {
   std::size_t cache_bytes = std::size_t{8} * 1024 * 1024;
 
   // How many records' entries of the index that finds keys gather in memory before they are written to it together, in
-  // the order of the index. More: fewer of its pages are written for each new key. Each costs about 100 bytes in every
-  // process, and after a crash the next to open the file reads up to twice as many records again. 1 to 1 000 000.
+  // the order of the index: so many, or a fortieth of the records if that is more, up to eight times as many. More:
+  // fewer of its pages are written for each new key. Each costs about 100 bytes in every process; at most twice as many
+  // are kept, read from their records by a program that opens the file beside a busy one, or indexed by the first after
+  // a crash (docs/stores/sqlite.md says how long that takes). 1 to 1 000 000.
   std::size_t recent_keys = 32'768;
 
   // For tests: another clock, another boot, another SQLite VFS below ours. Empty boot_id: the kernel's
@@ -110,9 +112,15 @@ struct SqliteStatus {
 // Empty if `store` is not one of make_sqlite_store. Throws nothing; thread-safe.
 std::optional<SqliteStatus> sqlite_status(const Store& store);
 
-// Reads the whole file and tells what is wrong with it, a line each; empty if it is sound (PRAGMA integrity_check, then
-// every row decoded). Takes seconds for a million records. Throws Exception if the file cannot be read, misuse if
-// `store` is not one of make_sqlite_store.
-std::vector<std::string> check_sqlite(const Store& store);
+// How much check_sqlite looks at.
+enum class SqliteCheck : std::uint8_t {
+  whole,   // SQLite's own check, and every row: some seconds for each million.
+  newest,  // The newest 20 000 rows and what has the same keys: less than a second.
+};
+
+// Reads the file and tells what is wrong with it, each with what to do next; empty if it is sound: PRAGMA
+// integrity_check; every row can be decoded; every row would be found by its key, by this store as it is now; no key
+// stands twice. Throws Exception if the file cannot be read, misuse if `store` is not one of make_sqlite_store.
+std::vector<std::string> check_sqlite(const Store& store, SqliteCheck how = SqliteCheck::whole);
 
 }  // namespace once::stores

@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::int64_t ms = 1'000'000;
 constexpr std::int64_t look_again_ns = 20 * ms;  // A holder that was killed wakes nobody.
+constexpr off_t notes_at = 256;                  // Where in the file they are. Before are the hints.
 constexpr std::int64_t polite_ns = 2 * ms;       // How long a busy process lets others go first.
 
 std::int64_t now_ns() noexcept {
@@ -136,6 +137,16 @@ void FileLock::release() noexcept {
   flock(fd_, LOCK_UN);
   hints_->releases.fetch_add(1);
   if (is_wanted(now_ns())) syscall(SYS_futex, &hints_->releases, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+OutsideNotes FileLock::notes_in(int lock_file) noexcept {
+  OutsideNotes notes;
+  return pread(lock_file, &notes, sizeof notes, notes_at) == ssize_t{sizeof notes} ? notes : OutsideNotes{};
+}
+
+void FileLock::note(const OutsideNotes& notes) noexcept {
+  // If it fails, what is there does not fit what is found next.
+  static_cast<void>(pwrite(fd_, &notes, sizeof notes, notes_at) == ssize_t{sizeof notes});
 }
 
 }  // namespace once::stores::sqlite

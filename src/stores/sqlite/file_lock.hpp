@@ -9,6 +9,12 @@
 
 namespace once::stores::sqlite {
 
+// What the file keeps for outside_writes.hpp.
+struct OutsideNotes {
+  std::uint64_t log_sum = 0;  // LogState::sum after the last commit of a program of ours.
+  std::uint64_t writes = 0;   // A new random number each time that a program of ours finds it to be another.
+};
+
 // flock(2) on a side file is the lock: the kernel lets go of it when its holder dies. flock knows neither a time limit
 // nor turns, so a page of the file, mapped by everybody, holds hints: who waits, and a futex to wait on. Wrong hints
 // (left by a process that was killed) cost milliseconds, never exclusion.
@@ -25,6 +31,11 @@ class FileLock {
   // Waits for at most `limit`, then throws Exception(unavailable) that names the holder's pid.
   void acquire(Millis limit);
   void release() noexcept;
+
+  // For the holder. Zeros in a new file; anything after somebody has spoiled it.
+  [[nodiscard]] OutsideNotes notes() const noexcept { return notes_in(fd_); }
+  static OutsideNotes notes_in(int lock_file) noexcept;  // For anybody, at any time.
+  void note(const OutsideNotes& notes) noexcept;
 
  private:
   struct Hints {

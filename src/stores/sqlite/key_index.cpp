@@ -7,17 +7,34 @@
 
 namespace once::stores::sqlite {
 
+bool Ends::continue_from(const Known& known) const noexcept {
+  if (last() < known.covered || last_deleted < known.last_deleted || indexed_to < known.indexed_to) return false;
+  if (known.newest.id == 0) return true;
+  return hash_of_known ? *hash_of_known == known.newest.hash : known.newest.id <= last_deleted;
+}
+
 // --- RecentKeys ---
 
 RecentKeys::Found RecentKeys::find(std::int64_t hash) const {
   Found found;
   const std::lock_guard lock(mutex_);
-  found.covered = covered_;
+  found.known = known_;
   for (const Entries* entries : {&newer_, &apart_}) {
     const auto [begin, end] = entries->equal_range(hash);
     for (auto at = begin; at != end; ++at) found.ids.push_back(at->second);
   }
   return found;
+}
+
+RecentKeys::All RecentKeys::all() const {
+  All all;
+  const std::lock_guard lock(mutex_);
+  all.known = known_;
+  all.entries.reserve(size());
+  for (const Entries* entries : {&newer_, &apart_}) {
+    for (const auto& [hash, id] : *entries) all.entries.push_back({hash, id});
+  }
+  return all;
 }
 
 void RecentKeys::add(const KeyEntry& entry) {
@@ -34,24 +51,42 @@ void RecentKeys::take_back(std::span<const KeyEntry> added) {
   }
 }
 
-void RecentKeys::extend(std::span<const KeyEntry> entries, std::int64_t covered) {
+void RecentKeys::extend(std::span<const KeyEntry> entries, const Ends& ends) {
   const std::lock_guard lock(mutex_);
   for (const KeyEntry& entry : entries) newer_.emplace(entry.hash, entry.id);
-  covered_ = covered;
+  known_.covered = ends.last();
+  known_.last_deleted = ends.last_deleted;
+  if (!entries.empty()) known_.newest = entries.back();
 }
 
-void RecentKeys::assign(std::span<const KeyEntry> entries, std::int64_t covered) {
+void RecentKeys::assign(std::span<const KeyEntry> entries, const Ends& ends, std::uint64_t writes) {
   Entries before;
   Entries apart_before;  // Freed without the lock.
   const std::lock_guard lock(mutex_);
   before.swap(newer_);
   apart_before.swap(apart_);
   for (const KeyEntry& entry : entries) newer_.emplace(entry.hash, entry.id);
-  covered_ = covered;
+  known_ = {.covered = ends.last(),
+            .indexed_to = ends.indexed_to,
+            .last_deleted = ends.last_deleted,
+            .newest = entries.empty() ? KeyEntry{} : entries.back(),
+            .writes = writes};
+}
+
+void RecentKeys::distrust() {
+  const std::lock_guard lock(mutex_);
+  known_.writes = 0;
+}
+
+void RecentKeys::committed(std::span<const KeyEntry> added) {
+  const std::lock_guard lock(mutex_);
+  known_.newest = added.back();
+  known_.covered = known_.newest.id;
 }
 
 void RecentKeys::drop_to(std::int64_t id) {
   const std::lock_guard lock(mutex_);
+  known_.indexed_to = id;
   newer_.merge(apart_);
   std::erase_if(newer_, [&](const auto& entry) { return entry.second <= id; });
 }
@@ -69,10 +104,11 @@ std::vector<KeyEntry> RecentKeys::set_apart() {
   return all;
 }
 
-void RecentKeys::drop_apart() {
+void RecentKeys::drop_apart(std::int64_t indexed_to) {
   Entries before;  // Freed without the lock.
   const std::lock_guard lock(mutex_);
   before.swap(apart_);
+  known_.indexed_to = indexed_to;
 }
 
 // --- KeyIndex ---
@@ -80,14 +116,21 @@ void RecentKeys::drop_apart() {
 KeyIndex::KeyIndex(Connection& connection)
     : ends_(connection,
             "SELECT (SELECT max(id) FROM records), (SELECT value FROM once_meta WHERE name = 'last_deleted'), "
-            "(SELECT value FROM once_meta WHERE name = 'indexed_to')"),
-      after_(connection, "SELECT hash, id FROM records WHERE id > ?1"),
+            "(SELECT value FROM once_meta WHERE name = 'indexed_to'), (SELECT hash FROM records WHERE id = ?1)"),
+      after_(connection, "SELECT hash, id FROM records WHERE id > ?1 ORDER BY id"),
       find_(connection, "SELECT id FROM key_index WHERE hash = ?1") {}
 
-KeyIndex::Ends KeyIndex::ends() {
+Ends KeyIndex::ends(const Known& known) {
   const Resetting resetting(ends_);
+  ends_.bind(1, known.newest.id);
   ends_.step();
-  return {.newest = ends_.integer(0), .last_deleted = ends_.integer(1), .indexed_to = ends_.integer(2)};  // NULL is 0.
+  // NULL is 0.
+  Ends ends{.newest = ends_.integer(0),
+            .last_deleted = ends_.integer(1),
+            .indexed_to = ends_.integer(2),
+            .hash_of_known = std::nullopt};
+  if (ends_.type(3) != SQLITE_NULL) ends.hash_of_known = ends_.integer(3);
+  return ends;
 }
 
 std::vector<KeyEntry> KeyIndex::entries_after(std::int64_t id) {
@@ -106,10 +149,10 @@ void KeyIndex::find(std::int64_t hash, std::vector<std::int64_t>& ids) {
 
 // --- KeyIndexer ---
 
-KeyIndexer::KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t most)
+KeyIndexer::KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t least)
     : index_(connection),
       recent_(recent),
-      most_(most),
+      least_(least),
       // What other processes have moved is there already.
       move_(connection, "INSERT OR IGNORE INTO key_index (hash, id) VALUES (?1, ?2)"),
       move_if_there_(connection,
@@ -121,9 +164,9 @@ KeyIndexer::KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t m
                   "SELECT hash, id FROM records WHERE id > ?1 AND id <= ?2 ORDER BY hash"),
       set_indexed_to_(connection, "INSERT OR REPLACE INTO once_meta (name, value) VALUES ('indexed_to', ?1)") {}
 
-void KeyIndexer::begin() {
+bool KeyIndexer::begin(std::uint64_t writes) {
   added_.clear();
-  const KeyIndex::Ends ends = index_.ends();
+  const Ends ends = index_.ends(recent_.known());
   const std::int64_t last = ends.last();
   constexpr std::int64_t highest = std::numeric_limits<std::int64_t>::max() - 1'000'000;  // More than a group's.
   if (last > highest) {
@@ -132,25 +175,28 @@ void KeyIndexer::begin() {
                    SQLITE_CORRUPT);
   }
   next_id_ = last + 1;
-  if (is_current_ && ends.indexed_to > indexed_to_) {  // Another process has moved them.
-    recent_.drop_to(ends.indexed_to);
+  const bool anew = !is_current_ || recent_.known().writes != writes || !ends.continue_from(recent_.known());
+  if (anew) {
+    is_current_ = false;
+    recent_.assign(index_.entries_after(ends.indexed_to), ends, writes);
+    is_current_ = true;
     moving_.clear();
+  } else {
+    if (ends.indexed_to > recent_.known().indexed_to) {  // Another process has moved them.
+      recent_.drop_to(ends.indexed_to);
+      moving_.clear();
+    }
+    if (last > recent_.known().covered) {
+      recent_.extend(index_.entries_after(std::max(recent_.known().covered, ends.indexed_to)), ends);
+    }
   }
-  // The last two: somebody has changed the file by hand, or put back an older one.
-  if (!is_current_ || ends.indexed_to < indexed_to_ || last < recent_.covered()) {
-    recent_.assign(index_.entries_after(ends.indexed_to), last);
-    moving_.clear();
-  } else if (last > recent_.covered()) {
-    recent_.extend(index_.entries_after(std::max(recent_.covered(), ends.indexed_to)), last);
-  }
-  indexed_to_ = ends.indexed_to;
-  is_current_ = true;
-  if (moving_.empty() && recent_.size() >= most_) {
+  if (moving_.empty() && recent_.size() >= least_) {
     moving_ = recent_.set_apart();
     moving_to_ = last;
     moved_ = 0;
   }
   moved_now_ = moved_;
+  return anew;
 }
 
 std::vector<std::int64_t> KeyIndexer::find(std::int64_t hash) {
@@ -177,7 +223,7 @@ void KeyIndexer::move_some() {
   const std::size_t due = for_each_row * rows - std::min(moved_, for_each_row * rows);
   if (due < std::min(at_least, left)) return;
   const std::size_t now = std::min({due, at_most, left});
-  const std::int64_t last_deleted = index_.ends().last_deleted;
+  const std::int64_t last_deleted = index_.ends({}).last_deleted;
   for (; moved_now_ < moved_ + now; ++moved_now_) {
     const KeyEntry& entry = moving_[moved_now_];
     // To ask for the row costs a page at a random place.
@@ -192,14 +238,13 @@ void KeyIndexer::move_some() {
 
 void KeyIndexer::committed() {
   if (added_.empty()) return;
-  recent_.extend({}, next_id_ - 1);
+  recent_.committed(added_);
   all_added_ += added_.size();
   added_.clear();  // Nobody may take them back any more, whatever fails next.
   moved_ = moved_now_;
   if (moving_.empty() || moved_ < moving_.size()) return;
-  recent_.drop_apart();
+  recent_.drop_apart(moving_to_);
   moving_.clear();
-  indexed_to_ = moving_to_;
 }
 
 void KeyIndexer::rolled_back() {
@@ -208,12 +253,12 @@ void KeyIndexer::rolled_back() {
 }
 
 std::size_t KeyIndexer::missing() {
-  const KeyIndex::Ends ends = index_.ends();
+  const Ends ends = index_.ends({});
   return static_cast<std::size_t>(std::max<std::int64_t>(ends.newest - ends.indexed_to, 0));
 }
 
 void KeyIndexer::index_rows() {
-  const KeyIndex::Ends ends = index_.ends();
+  const Ends ends = index_.ends({});
   std::int64_t to = ends.last();
   {
     const Resetting resetting(million_);

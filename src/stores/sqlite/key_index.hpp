@@ -6,12 +6,17 @@
 // Ids grow and are never used again, even when the newest row is deleted (once_meta's last_deleted): an entry whose row
 // is gone leads nowhere, and whoever has seen all rows up to one need only look beyond it. An entry names a candidate;
 // its key is compared in the row.
+//
+// That holds while only programs of ours write. A sqlite3 shell may put an older copy back, and ids are given again:
+// what is in memory then is of rows that are no more, and hides those that came instead. So each begin compares it with
+// the file (Ends::continue_from), and reads all of it again after anybody else has written (outside_writes.hpp).
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -25,27 +30,55 @@ struct KeyEntry {
   std::int64_t id = 0;
 };
 
+// What the entries in memory are right for.
+struct Known {
+  std::int64_t covered = 0;       // They are of the rows up to this one …
+  std::int64_t indexed_to = 0;    // … but those that the table had, up to this one, may be missing.
+  std::int64_t last_deleted = 0;  // As it was.
+  KeyEntry newest;                // A row that was there, the newest. id 0: none was.
+  std::uint64_t writes = 0;       // OutsideWrites: while it is this. 0: it never is.
+};
+
+// Where the rows of the file end.
+struct Ends {
+  std::int64_t newest = 0;                    // The highest id there is; 0 without rows.
+  std::int64_t last_deleted = 0;              // The highest id that was ever deleted.
+  std::int64_t indexed_to = 0;                // 0 as well if somebody deleted it: then all rows are read again.
+  std::optional<std::int64_t> hash_of_known;  // Of the row with the id of Known::newest.
+
+  [[nodiscard]] std::int64_t last() const noexcept { return std::max(newest, last_deleted); }
+  // False: somebody has changed the file by hand, or put back an older one. What is known is worth nothing.
+  [[nodiscard]] bool continue_from(const Known& known) const noexcept;
+};
+
 // The entries in memory, for all connections of a store. Changed by the writer's thread only.
 class RecentKeys {
  public:
   struct Found {
     std::vector<std::int64_t> ids;
-    std::int64_t covered = 0;  // Of the rows up to this one. Those that the table has may be missing.
+    Known known;
   };
   // From any thread. Good for a transaction that begins afterwards: what is no longer here is in its table.
   [[nodiscard]] Found find(std::int64_t hash) const;
+  struct All {
+    std::vector<KeyEntry> entries;
+    Known known;
+  };
+  [[nodiscard]] All all() const;  // The same.
 
   // From the writer's thread.
-  [[nodiscard]] std::int64_t covered() const noexcept { return covered_; }
+  [[nodiscard]] const Known& known() const noexcept { return known_; }
   [[nodiscard]] std::size_t size() const noexcept { return newer_.size() + apart_.size(); }
   void add(const KeyEntry& entry);  // Of a row that is not committed yet: covers nothing.
   void take_back(std::span<const KeyEntry> added);
-  void extend(std::span<const KeyEntry> entries, std::int64_t covered);
-  void assign(std::span<const KeyEntry> entries, std::int64_t covered);
-  void drop_to(std::int64_t id);  // The table has them. Nothing is set apart any more.
+  void extend(std::span<const KeyEntry> entries, const Ends& ends);                        // In the order of their ids.
+  void assign(std::span<const KeyEntry> entries, const Ends& ends, std::uint64_t writes);  // The same.
+  void distrust();                                                                         // Until it is assigned.
+  void committed(std::span<const KeyEntry> added);  // They were add()ed; the last covers all.
+  void drop_to(std::int64_t id);                    // The table has them. Nothing is set apart any more.
   // All that is here, by hash, for the table. It is still found.
   [[nodiscard]] std::vector<KeyEntry> set_apart();
-  void drop_apart();  // The table's entries are committed.
+  void drop_apart(std::int64_t indexed_to);  // The table's entries are committed.
 
  private:
   using Entries = std::unordered_multimap<std::int64_t, std::int64_t>;
@@ -53,7 +86,7 @@ class RecentKeys {
   mutable std::mutex mutex_;  // Held to change them, and to read them elsewhere.
   Entries newer_;
   Entries apart_;
-  std::int64_t covered_ = 0;
+  Known known_;
 };
 
 // What one connection needs for looking. Inside a transaction, so that all calls see the same. Throws SqlError.
@@ -61,14 +94,8 @@ class KeyIndex {
  public:
   explicit KeyIndex(Connection& connection);
 
-  struct Ends {
-    std::int64_t newest = 0;        // The highest id there is; 0 without rows.
-    std::int64_t last_deleted = 0;  // The highest id that was ever deleted.
-    std::int64_t indexed_to = 0;    // 0 as well if somebody deleted it: then all rows are read again.
-    [[nodiscard]] std::int64_t last() const noexcept { return std::max(newest, last_deleted); }
-  };
-  Ends ends();
-  std::vector<KeyEntry> entries_after(std::int64_t id);
+  Ends ends(const Known& known);
+  std::vector<KeyEntry> entries_after(std::int64_t id);  // In the order of their ids.
   // Appends the ids that the table has for the hash.
   void find(std::int64_t hash, std::vector<std::int64_t>& ids);
 
@@ -81,10 +108,13 @@ class KeyIndex {
 // The writer's part: what it calls in its transactions. Throws SqlError.
 class KeyIndexer {
  public:
-  // `most`: the entries that gather in memory before they are moved.
-  KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t most);
+  // `least`: the entries that gather in memory before they are moved.
+  KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t least);
 
-  void begin();  // First: learns what other processes have written.
+  // First: learns what other processes have written. True if all that was known was read anew. `writes`: of
+  // OutsideWrites.
+  bool begin(std::uint64_t writes);
+  void distrust() { recent_.distrust(); }  // The next begin() reads all anew, and reads do until then.
   [[nodiscard]] std::vector<std::int64_t> find(std::int64_t hash);
   [[nodiscard]] std::int64_t next_id() const noexcept { return next_id_; }
   void added(const KeyEntry& entry);  // The row with the next id is there.
@@ -105,9 +135,8 @@ class KeyIndexer {
 
   KeyIndex index_;
   RecentKeys& recent_;
-  const std::size_t most_;
-  bool is_current_ = false;      // recent_ is right for indexed_to_.
-  std::int64_t indexed_to_ = 0;  // As committed.
+  const std::size_t least_;
+  bool is_current_ = false;   // recent_ is right for what it says.
   std::int64_t next_id_ = 1;
   std::vector<KeyEntry> added_;   // In this transaction …
   std::size_t all_added_ = 0;     // … and how many altogether.

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <limits>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 
 namespace once::stores::sqlite {
@@ -47,12 +49,14 @@ Reading::Reading(const std::string& path, const std::string& vfs, Millis busy_ti
     : connection_(path, vfs, busy_timeout),
       keys_(connection_),
       row_(connection_),
+      outside_(path + "-lock"),
       begin_(connection_, "BEGIN"),
       end_(connection_, "COMMIT") {
   connection_.run("PRAGMA cache_size = -2048; PRAGMA query_only = ON");
 }
 
-Reading::Found Reading::find(std::string_view key, std::int64_t key_hash, const RecentKeys& recent) {
+Reading::Found Reading::find(std::string_view key, const HashKey& hash_key, const RecentKeys& recent) {
+  const std::int64_t key_hash = hash_of(hash_key, key);
   RecentKeys::Found known = recent.find(key_hash);  // Before the transaction, as it says there.
   begin_.step();
   begin_.reset();
@@ -61,8 +65,12 @@ Reading::Found Reading::find(std::string_view key, std::int64_t key_hash, const 
   found.row = row_.read(known.ids, key);
   if (!found.row) {
     // What other processes have written of late.
-    const KeyIndex::Ends ends = keys_.ends();
-    const std::int64_t from = std::max(known.covered, ends.indexed_to);
+    const Ends ends = keys_.ends(known.known);
+    const bool right = is_right(known.known, ends);
+    if (!right && read_hash_key(connection_) != hash_key) {
+      throw Exception(ErrorKind::unavailable, other_store(connection_.path()));
+    }
+    const std::int64_t from = std::max(right ? known.known.covered : 0, ends.indexed_to);
     if (ends.newest > from) {
       const std::vector<KeyEntry> entries = keys_.entries_after(from);
       found.looked_through = entries.size();
@@ -124,34 +132,76 @@ ListPage Reading::list(const ListQuery& query) {
   return page;
 }
 
-std::vector<std::string> Reading::check(const HashKey& hash_key) {
+std::vector<std::string> Reading::check(const HashKey& hash_key, const RecentKeys& recent, SqliteCheck how) {
+  constexpr std::size_t most_problems = 100;
+  constexpr std::int64_t newest_rows = 20'000;
+  const std::string anew =
+      ". To have all keys indexed anew, stop the programs and DELETE FROM key_index; UPDATE once_meta SET value = 0 "
+      "WHERE name = 'indexed_to'";
   std::vector<std::string> problems;
-  Statement integrity(connection_, "PRAGMA integrity_check(20)");
-  while (integrity.step()) {
-    if (integrity.bytes(0) != "ok") problems.emplace_back(integrity.bytes(0));
+  if (how == SqliteCheck::whole) {
+    Statement integrity(connection_, "PRAGMA integrity_check(20)");
+    while (integrity.step()) {
+      if (integrity.bytes(0) == "ok") continue;
+      problems.push_back(std::string(integrity.bytes(0)) +
+                         ". Stop what uses the file, keep a copy of it, and bring back a good one");
+    }
   }
-  const std::int64_t indexed_to = keys_.ends().indexed_to;
-  Statement every_row(connection_, "SELECT " + std::string(row_columns) +
-                                       ", hash, EXISTS (SELECT 1 FROM key_index WHERE key_index.hash = "
-                                       "records.hash AND key_index.id = records.id) FROM records");
-  while (every_row.step()) {
+
+  RecentKeys::All known = recent.all();  // Before the transaction, as find() does, and then as that does.
+  begin_.step();
+  begin_.reset();
+  const Ends ends = keys_.ends(known.known);
+  const bool trusted = is_right(known.known, ends);
+  if (!trusted) known.entries.clear();
+  std::unordered_multimap<std::int64_t, std::int64_t> newer;
+  for (const KeyEntry& entry : known.entries) newer.emplace(entry.hash, entry.id);
+  for (const KeyEntry& entry : keys_.entries_after(std::max(trusted ? known.known.covered : 0, ends.indexed_to))) {
+    newer.emplace(entry.hash, entry.id);
+  }
+  Statement rows(connection_, "SELECT " + std::string(row_columns) + ", hash FROM records WHERE id > ?1");
+  rows.bind(1, how == SqliteCheck::whole ? std::numeric_limits<std::int64_t>::min() : ends.newest - newest_rows);
+  while (problems.size() < most_problems && rows.step()) {
     try {
-      const Row row = read_row(every_row, connection_.path());
-      if (every_row.integer(last_column + 1) != hash_of(hash_key, row.record.key)) {
-        problems.push_back("the row " + std::to_string(row.id) +
-                           " has a wrong hash: the store cannot find it. Was its key changed by hand?");
+      const Row row = read_row(rows, connection_.path());
+      const std::string name = "the row " + std::to_string(row.id);
+      const std::int64_t hash = hash_of(hash_key, row.record.key);
+      if (rows.integer(last_column + 1) != hash) {
+        problems.push_back(name +
+                           " has a wrong hash: the store cannot find it. Was its key changed by hand? Write the "
+                           "old one back, or delete the row");
+        continue;
       }
-      if (row.id <= indexed_to && every_row.integer(last_column + 2) == 0) {
-        problems.push_back("the row " + std::to_string(row.id) +
-                           " is not in key_index: the store cannot find it, and its key can be claimed again. To "
-                           "have all keys indexed anew, stop the programs and DELETE FROM key_index; UPDATE once_meta "
-                           "SET value = 0 WHERE name = 'indexed_to'");
+      std::vector<std::int64_t> ids;
+      keys_.find(hash, ids);
+      const auto [begin, end] = newer.equal_range(hash);
+      std::transform(begin, end, std::back_inserter(ids), [](const auto& entry) { return entry.second; });
+      std::ranges::sort(ids);
+      ids.erase(std::ranges::unique(ids).begin(), ids.end());
+      const bool found = std::ranges::binary_search(ids, row.id);
+      if (!found) {
+        problems.push_back(name + " is not in key_index: the store cannot find it, and its key can be claimed again" +
+                           anew);
       }
+      for (const std::int64_t id : ids) {
+        if (id == row.id || (found && id > row.id) || !row_.read({&id, 1}, row.record.key)) continue;
+        const std::string both = std::to_string(std::min(id, row.id)) + ", " + std::to_string(std::max(id, row.id));
+        problems.push_back("the key '" + printable(row.record.key) + "' stands twice, in the rows " + both +
+                           ": it was claimed again while it was there, and its work may have run twice. Compare them "
+                           "(SELECT * FROM records_readable WHERE id IN (" +
+                           both +
+                           ")), see with whom the work was done what happened, then DELETE FROM records WHERE "
+                           "id = the one that is wrong");
+      }
+    } catch (const SqlError&) {
+      throw;
     } catch (const Exception& error) {
       problems.emplace_back(error.what());
     }
-    if (problems.size() == 100) break;
   }
+  rows.reset();
+  end_.step();
+  end_.reset();
   return problems;
 }
 

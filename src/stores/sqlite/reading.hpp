@@ -9,10 +9,12 @@
 #include <vector>
 
 #include <once/store.hpp>
+#include <once/stores/sqlite.hpp>
 #include <once/time.hpp>
 
 #include "stores/sqlite/connection.hpp"
 #include "stores/sqlite/key_index.hpp"
+#include "stores/sqlite/outside_writes.hpp"
 #include "stores/sqlite/rows.hpp"
 #include "stores/sqlite/schema.hpp"
 
@@ -26,20 +28,27 @@ class Reading {
 
   struct Found {
     std::optional<Row> row;
-    std::size_t looked_through = 0;  // Rows that are neither covered by `recent` nor in the table.
+    std::size_t looked_through = 0;  // Rows that are not in the table, nor surely covered by `recent`.
   };
-  Found find(std::string_view key, std::int64_t key_hash, const RecentKeys& recent);
+  Found find(std::string_view key, const HashKey& hash_key, const RecentKeys& recent);
 
   // Throws Exception(misuse) too: a limit out of range, no cursor of ours.
   ListPage list(const ListQuery& query);
 
-  // What is wrong with the file, a sentence each, up to about 100. Malformed rows are among it and throw nothing.
-  std::vector<std::string> check(const HashKey& hash_key);
+  // What is wrong with the file and with `recent`, a sentence or two each, up to about 100: whether each row is found,
+  // it alone, as find() would. Malformed rows are among it and throw nothing.
+  std::vector<std::string> check(const HashKey& hash_key, const RecentKeys& recent, SqliteCheck how);
 
  private:
+  // Inside a transaction.
+  bool is_right(const Known& known, const Ends& ends) noexcept {
+    return ends.continue_from(known) && outside_.none_since(known.writes, connection_);
+  }
+
   Connection connection_;
   KeyIndex keys_;
   RowReader row_;
+  OutsideWatch outside_;
   Statement begin_;
   Statement end_;
 };

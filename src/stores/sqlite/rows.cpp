@@ -171,20 +171,6 @@ std::size_t growth(const Record& record) noexcept {
          record.failure.code.size() + record.failure.message.size();
 }
 
-// A key as people see it in a message: what is not printable ASCII becomes \xNN.
-std::string printable(std::string_view key) {
-  std::string out;
-  for (const char c : key.substr(0, 200)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7F && c != '\\') {
-      out += c;
-    } else {
-      out += "\\x" + to_hex(std::string_view(&c, 1));
-    }
-  }
-  return key.size() > 200 ? out + "..." : out;
-}
-
 // Reads columns and says which one is malformed.
 class Reader {
  public:
@@ -262,6 +248,19 @@ bool is_clean_text(std::string_view bytes) noexcept {
     }
   }
   return true;
+}
+
+std::string printable(std::string_view key) {
+  std::string out;
+  for (const char c : key.substr(0, 200)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7F && c != '\\') {
+      out += c;
+    } else {
+      out += "\\x" + to_hex(std::string_view(&c, 1));
+    }
+  }
+  return key.size() > 200 ? out + "..." : out;
 }
 
 Encoded encode(const HashKey& hash_key, const Record& record) {

@@ -199,6 +199,12 @@ HashKey read_hash_key(Connection& connection) {
   return key;
 }
 
+std::string other_store(const std::string& path) {
+  return "sqlite store " + path +
+         ": the file's content was replaced by another store's while it was open, so that no key is found by this "
+         "program: restart the programs that use it";
+}
+
 std::int64_t hash_of(const HashKey& key, std::string_view bytes) noexcept {
   static_assert(std::endian::native == std::endian::little, "SipHash reads its words in this order");
   std::uint64_t a = key.first ^ 0x736F6D6570736575U;

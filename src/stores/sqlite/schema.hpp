@@ -30,8 +30,12 @@ void make_tables(Connection& connection);
 struct HashKey {
   std::uint64_t first = 0;
   std::uint64_t second = 0;
+  friend bool operator==(const HashKey&, const HashKey&) = default;
 };
 HashKey read_hash_key(Connection& connection);
+
+// What to say when it has become another.
+std::string other_store(const std::string& path);
 
 // SipHash-1-3 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012) of the bytes.
 std::int64_t hash_of(const HashKey& key, std::string_view bytes) noexcept;

@@ -26,6 +26,7 @@
 #include "stores/sqlite/group_queue.hpp"
 #include "stores/sqlite/identity.hpp"
 #include "stores/sqlite/key_index.hpp"
+#include "stores/sqlite/outside_writes.hpp"
 #include "stores/sqlite/reading.hpp"
 #include "stores/sqlite/rows.hpp"
 #include "stores/sqlite/schema.hpp"
@@ -85,18 +86,36 @@ struct Operation {
 using Pointer = std::unique_ptr<Operation>;
 using Group = std::vector<Pointer>;
 
-// The writer's connection, with its statements.
-struct Writing {
+// The writer's connection, with its statements. Used inside the lock between processes.
+class Writing {
+ public:
   Writing(const std::string& path, const std::string& vfs, Millis busy_timeout) : connection(path, vfs, busy_timeout) {}
   void prepare(RecentKeys& recent, std::size_t most_recent) {
     rows.emplace(connection, recent, most_recent);
-    begin.emplace(connection, "BEGIN IMMEDIATE");
-    commit.emplace(connection, "COMMIT");
+    begin_.emplace(connection, "BEGIN IMMEDIATE");
+    commit_.emplace(connection, "COMMIT");
   }
+  void begin(FileLock& lock) {
+    begin_->step();
+    begin_->reset();
+    outside_writes = outside_.begin(connection, lock);
+  }
+  void commit(FileLock& lock) {
+    wrote = false;
+    commit_->step();
+    commit_->reset();
+    outside_.committed(connection, lock, wrote);
+  }
+
   Connection connection;
   std::optional<Rows> rows;
-  std::optional<Statement> begin;
-  std::optional<Statement> commit;
+  bool wrote = false;                // The commit, as SQLite tells.
+  std::uint64_t outside_writes = 0;  // OutsideWrites, at the last begin.
+
+ private:
+  std::optional<Statement> begin_;
+  std::optional<Statement> commit_;
+  OutsideWrites outside_;
 };
 
 void check(const SqliteOptions& options) {
@@ -299,8 +318,8 @@ class SqliteStore final : public Store {
     return status;
   }
 
-  [[nodiscard]] std::vector<std::string> check_file() const {
-    return Reading(options_.path, vfs_, options_.busy_timeout).check(hash_key_);
+  [[nodiscard]] std::vector<std::string> check_file(SqliteCheck how) const {
+    return Reading(options_.path, vfs_, options_.busy_timeout).check(hash_key_, *recent_keys_, how);
   }
 
  private:
@@ -409,7 +428,7 @@ class SqliteStore final : public Store {
   Answer read(const std::string& key) const {
     check_identity();
     Reader reader(*this);
-    Reading::Found found = reader->find(key, hash_of(hash_key_, key), *recent_keys_);
+    Reading::Found found = reader->find(key, hash_key_, *recent_keys_);
     if (found.looked_through > most_unknown_keys && !missing_keys_.exchange(true)) queue_.nudge();
     Answer answer = Answer::ok();
     if (found.row) {
@@ -503,6 +522,14 @@ class SqliteStore final : public Store {
     }
   }
 
+  // Inside a transaction.
+  void check_hash_key() {
+    if (read_hash_key(writing_->connection) != hash_key_) {
+      writing_->rows->keys().distrust();
+      throw SqlError(ErrorKind::unavailable, other_store(options_.path), SQLITE_ERROR);
+    }
+  }
+
   static void set_wal(Connection& connection) {
     Statement mode(connection, "PRAGMA journal_mode = WAL");
     if (mode.step() && mode.bytes(0) == "wal") return;
@@ -524,7 +551,9 @@ class SqliteStore final : public Store {
     sqlite3_wal_hook(
         connection.raw(),
         [](void* self, sqlite3*, const char*, int pages) {
-          static_cast<SqliteStore*>(self)->log_pages_ = static_cast<std::uint32_t>(pages);
+          auto& store = *static_cast<SqliteStore*>(self);
+          store.log_pages_ = static_cast<std::uint32_t>(pages);
+          if (store.writing_) store.writing_->wrote = true;
           return SQLITE_OK;
         },
         this);
@@ -545,11 +574,9 @@ class SqliteStore final : public Store {
   void index_if_more_than(std::size_t few) {
     try {
       while (writing_->rows->keys().missing() > few) {
-        writing_->begin->step();
-        writing_->begin->reset();
+        writing_->begin(lock_);
         writing_->rows->keys().index_rows();
-        writing_->commit->step();
-        writing_->commit->reset();
+        writing_->commit(lock_);
         checkpoint();
       }
     } catch (const SqlError& error) {
@@ -598,10 +625,9 @@ class SqliteStore final : public Store {
   std::optional<Lost> try_group(std::span<Pointer> group) {
     bool committing = false;
     try {
-      writing_->begin->step();
-      writing_->begin->reset();
+      writing_->begin(lock_);
       KeyIndexer& keys = writing_->rows->keys();
-      keys.begin();
+      if (keys.begin(writing_->outside_writes)) check_hash_key();
       const int before = sqlite3_total_changes(writing_->connection.raw());
       for (const Pointer& operation : group) {
         try {
@@ -617,8 +643,7 @@ class SqliteStore final : public Store {
       if (sqlite3_total_changes(writing_->connection.raw()) != before) note_time_if_due();
       keys.move_some();
       committing = true;
-      writing_->commit->step();
-      writing_->commit->reset();
+      writing_->commit(lock_);
       keys.committed();
       const auto now = time();
       for (const Pointer& operation : group) operation->answer.time = now;
@@ -737,12 +762,10 @@ class SqliteStore final : public Store {
         std::min(operation.limit - answer.removed, backlog_.empty() ? idle_sweep_slice : sweep_slice);
     bool over = false;
     try {
-      writing_->begin->step();
-      writing_->begin->reset();
+      writing_->begin(lock_);
       const Rows::Swept swept = writing_->rows->sweep(operation.now, slice);
       const bool more = swept.looked_at == slice && writing_->rows->has_expired(operation.now);
-      writing_->commit->step();
-      writing_->commit->reset();
+      writing_->commit(lock_);
       answer.removed += swept.removed;
       answer.more = more;
       over = !more || answer.removed >= operation.limit;
@@ -894,10 +917,10 @@ std::optional<SqliteStatus> sqlite_status(const Store& store) {
   return ours == nullptr ? std::nullopt : std::optional(ours->inside().status());
 }
 
-std::vector<std::string> check_sqlite(const Store& store) {
+std::vector<std::string> check_sqlite(const Store& store, SqliteCheck how) {
   const auto* const ours = dynamic_cast<const sqlite::SqliteHandle*>(&store);
   if (ours == nullptr) throw Exception(ErrorKind::misuse, store.name() + " is not a sqlite store");
-  return ours->inside().check_file();
+  return ours->inside().check_file(how);
 }
 
 }  // namespace once::stores
