@@ -1,9 +1,13 @@
 // How the SQLite store finds keys: in memory, in its table, on the way from one to the other, and in what other
 // programs have written meanwhile.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -130,6 +134,27 @@ TEST_F(SqliteKeys, AreIndexedWhenTheirStoreIsClosed) {
   { put(*open(1000), 60, 200); }
   EXPECT_EQ(indexed(), 200);
   expect_there(*open(1000), 0, 200);
+}
+
+// However soon they come after it, and one after the other.
+TEST_F(SqliteKeys, OfAKilledProgramAreIndexedByTheFirstThatIsAlone) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto store = open(32'768);
+    put(*store, 0, 600);
+    kill(getpid(), SIGKILL);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  written(just_now);
+  ASSERT_EQ(indexed(), 0);
+  const auto first = open(32'768);
+  EXPECT_EQ(indexed(), 600);
+  put(*first, 600, 700);
+  written(just_now);
+  const auto second = open(32'768);
+  EXPECT_EQ(indexed(), 600);  // It would be in the first one's way.
+  expect_there(*second, 0, 700);
 }
 
 TEST_F(SqliteKeys, OfManyShortProgramsAreIndexedNowAndThen) {

@@ -27,6 +27,7 @@
 #include "stores/sqlite/identity.hpp"
 #include "stores/sqlite/key_index.hpp"
 #include "stores/sqlite/outside_writes.hpp"
+#include "stores/sqlite/presence.hpp"
 #include "stores/sqlite/reading.hpp"
 #include "stores/sqlite/rows.hpp"
 #include "stores/sqlite/schema.hpp"
@@ -190,11 +191,12 @@ class SqliteStore final : public Store {
       : options_(std::move(options)),
         forks_(forks()),
         vfs_(wal_vfs(options_.vfs)),
-        lock_((prepare_file(options_), options_.path + "-lock"), options_.path) {
+        lock_((prepare_file(options_), options_.path + "-lock"), options_.path),
+        presence_(options_.path + "-lock") {
     const std::string boot_id = options_.boot_id.empty() ? kernel_boot_id() : options_.boot_id;
     {
       const Locked locked(*this);
-      const bool quiet = is_quiet(options_.path + "-wal");
+      const bool quiet = presence_.is_alone() || is_quiet(options_.path + "-wal");
       open_writer();
       hash_key_ = read_hash_key(writing_->connection);
       clock_ = settle_clock(writing_->connection, *options_.clock, boot_id);
@@ -838,6 +840,7 @@ class SqliteStore final : public Store {
   const unsigned forks_;
   const std::string vfs_;
   FileLock lock_;
+  const Presence presence_;
   Identity file_;   // Of the file we opened.
   Identity log_;    // Of its -wal.
   Identity index_;  // Of its -shm.

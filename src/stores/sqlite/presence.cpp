@@ -1,0 +1,39 @@
+#include "stores/sqlite/presence.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace once::stores::sqlite {
+
+namespace {
+
+struct flock byte_as(short type) noexcept {
+  struct flock range {};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;
+  range.l_start = 512;  // Behind what is written there; a lock needs no bytes.
+  range.l_len = 1;
+  return range;
+}
+
+}  // namespace
+
+Presence::Presence(const std::string& lock_path) noexcept
+    : fd_(::open(lock_path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)) {
+  struct flock ours = byte_as(F_RDLCK);
+  if (fd_ >= 0 && fcntl(fd_, F_OFD_SETLK, &ours) != 0) {
+    ::close(fd_);
+    fd_ = -1;
+  }
+}
+
+Presence::~Presence() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+bool Presence::is_alone() const noexcept {
+  struct flock all = byte_as(F_WRLCK);
+  return fd_ >= 0 && fcntl(fd_, F_OFD_GETLK, &all) == 0 && all.l_type == F_UNLCK;
+}
+
+}  // namespace once::stores::sqlite
