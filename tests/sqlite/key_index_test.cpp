@@ -157,6 +157,31 @@ TEST_F(SqliteKeys, OfAKilledProgramAreIndexedByTheFirstThatIsAlone) {
   expect_there(*second, 0, 700);
 }
 
+// A fortieth of the rows, and at most eight times as many as of a small table.
+TEST_F(SqliteKeys, AreMovedInLotsThatGrowWithTheTable) {
+  const auto store = open(20);
+  const auto not_indexed = [&] {
+    return number("SELECT max(id) - (SELECT value FROM once_meta WHERE name = 'indexed_to') FROM records");
+  };
+  const auto most_between = [&](int from, int to) {
+    int most = 0;
+    for (int n = from; n < to; n += 10) {
+      put(*store, n, n + 10);
+      most = std::max(most, not_indexed());
+    }
+    return most;
+  };
+  EXPECT_LE(most_between(0, 800), 60);
+  put(*store, 800, 4'000);
+  const int later = most_between(4'000, 4'400);
+  EXPECT_GE(later, 100);
+  EXPECT_LE(later, 250);
+  put(*store, 4'400, 10'000);
+  const int most = most_between(10'000, 10'800);
+  EXPECT_GE(most, 160);
+  EXPECT_LE(most, 600);
+}
+
 TEST_F(SqliteKeys, OfManyShortProgramsAreIndexedNowAndThen) {
   for (int n = 0; n < 200; ++n) {
     written(just_now);

@@ -157,6 +157,7 @@ KeyIndexer::KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t l
       move_(connection, "INSERT OR IGNORE INTO key_index (hash, id) VALUES (?1, ?2)"),
       move_if_there_(connection,
                      "INSERT OR IGNORE INTO key_index (hash, id) SELECT hash, id FROM records WHERE id = ?2"),
+      oldest_(connection, "SELECT min(id) FROM records"),
       // So many are sorted in memory at once.
       million_(connection, "SELECT id FROM records WHERE id > ?1 ORDER BY id LIMIT 1 OFFSET 999999"),
       index_rows_(connection,
@@ -190,7 +191,7 @@ bool KeyIndexer::begin(std::uint64_t writes) {
       recent_.extend(index_.entries_after(std::max(recent_.known().covered, ends.indexed_to)), ends);
     }
   }
-  if (moving_.empty() && recent_.size() >= least_) {
+  if (moving_.empty() && recent_.size() >= lot_ && recent_.size() >= (lot_ = lot())) {
     moving_ = recent_.set_apart();
     moving_to_ = last;
     moved_ = 0;
@@ -250,6 +251,15 @@ void KeyIndexer::committed() {
 void KeyIndexer::rolled_back() {
   recent_.take_back(added_);
   added_.clear();
+}
+
+std::size_t KeyIndexer::lot() {
+  constexpr std::int64_t part = 40;   // Of the rows: some five entries for each page of the table.
+  constexpr std::size_t at_most = 8;  // Times as many as of a small one: memory, and rows to read after a kill.
+  const Resetting resetting(oldest_);
+  oldest_.step();
+  const std::int64_t rows = index_.ends({}).newest - oldest_.integer(0);  // At most. Sweeps take the oldest.
+  return std::clamp(static_cast<std::size_t>(std::max<std::int64_t>(rows, 0) / part), least_, at_most * least_);
 }
 
 std::size_t KeyIndexer::missing() {

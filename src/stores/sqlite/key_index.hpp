@@ -108,7 +108,7 @@ class KeyIndex {
 // The writer's part: what it calls in its transactions. Throws SqlError.
 class KeyIndexer {
  public:
-  // `least`: the entries that gather in memory before they are moved.
+  // `least`: lot() of a small table.
   KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t least);
 
   // First: learns what other processes have written. True if all that was known was read anew. `writes`: of
@@ -121,6 +121,10 @@ class KeyIndexer {
   void move_some();                   // Last: moves entries to the table, in proportion to the rows that came.
   void committed();
   void rolled_back();
+
+  // How many entries gather in memory before they are moved: with the table grows the number of its pages, of which a
+  // lot of the same size changes more and more, each for fewer of its entries.
+  [[nodiscard]] std::size_t lot();
 
   // For a store that is opened or closed: how many rows the table may lack, how many of these are known here, and how
   // many this one has added.
@@ -136,6 +140,7 @@ class KeyIndexer {
   KeyIndex index_;
   RecentKeys& recent_;
   const std::size_t least_;
+  std::size_t lot_ = least_;  // When it was asked last.
   bool is_current_ = false;   // recent_ is right for what it says.
   std::int64_t next_id_ = 1;
   std::vector<KeyEntry> added_;   // In this transaction …
@@ -146,6 +151,7 @@ class KeyIndexer {
   std::size_t moved_now_ = 0;     // … and with this transaction.
   Statement move_;
   Statement move_if_there_;
+  Statement oldest_;
   Statement million_;
   Statement index_rows_;
   Statement set_indexed_to_;

@@ -201,7 +201,7 @@ class SqliteStore final : public Store {
       hash_key_ = read_hash_key(writing_->connection);
       clock_ = settle_clock(writing_->connection, *options_.clock, boot_id);
       // What a program that was killed had in memory. One that lives writes it before long, and better in its own time.
-      index_if_more_than(quiet ? few_keys : 2 * options_.recent_keys);
+      index_if_more_than(quiet ? few_keys : 2 * writing_->rows->keys().lot());
     }
     writer_ = std::thread([this] {
       write_until_stopped();
