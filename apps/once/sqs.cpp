@@ -348,7 +348,7 @@ class Sqs {
       }
       over.set();
     });
-    wait(signals, over, the_poller, commands.get(), posting);
+    const bool interrupted = wait(signals, over, the_poller, commands.get(), posting);
     thread.join();
     const sqs::PollCounts counts = the_poller.counts();
     if (hopeless.exit_code != exit_ok) {
@@ -361,17 +361,47 @@ class Sqs {
       log_.note("received " + std::to_string(counts.received) + ", deleted " + std::to_string(counts.deleted) +
                 ", left in the queue " + std::to_string(options_.drain ? counts.left : counts.stayed));
     }
-    return options_.drain && counts.left > 0 ? exit_found_problems : exit_ok;
+    if (!options_.drain) return exit_ok;
+    // Nothing is visible any more; what others have in hand, what comes later and what was given up is work left too.
+    const bool empty = interrupted || is_empty(the_poller, signals);
+    return counts.left > 0 || !empty ? exit_found_problems : exit_ok;
   }
 
  private:
+  // Says what the queue still holds. SQS counts late: what was deleted just now may be counted a little longer.
+  bool is_empty(const sqs::Poller& poller, const Signals& signals) const {
+    constexpr int most_looks = 10;
+    constexpr int pause_ms = 500;
+    sqs::Backlog left = poller.backlog();
+    for (int look = 1; look < most_looks && left.visible + left.hidden + left.delayed > 0; ++look) {
+      pollfd signal{.fd = signals.fd(), .events = POLLIN, .revents = 0};
+      if (poll(&signal, 1, pause_ms) != 0) break;
+      left = poller.backlog();
+    }
+    if (left.visible + left.hidden + left.delayed > 0) {
+      log_.note("the queue is not empty: " + std::to_string(left.visible) + " messages can be received, " +
+                std::to_string(left.hidden) + " are hidden as another consumer has them, " +
+                std::to_string(left.delayed) + " are delayed. Drain it again later.");
+    }
+    if (left.dead > 0) {
+      log_.note("the dead-letter queue " + escaped(left.dead_letter_queue) + " holds " + std::to_string(left.dead) +
+                " messages that nobody works off: look at them, and redrive or delete them.");
+    }
+    if (left.dead_unknown) {
+      log_.note("cannot look into the dead-letter queue " + escaped(left.dead_letter_queue) + ": " +
+                left.dead_unknown->message);
+    }
+    return left.visible + left.hidden + left.delayed + left.dead == 0;
+  }
+
   // A failure leaves the message to the queue, which knows what to do with it: deliver again, and give up after a
   // while.
   [[nodiscard]] Rules the_rules() const {
     return {options_.on_failure, options_.on_signal, options_.on_exit, Fate::release};
   }
 
-  void wait(Signals& signals, const Wakeup& over, sqs::Poller& poller, Commands* commands,
+  // Whether a signal ended it.
+  bool wait(Signals& signals, const Wakeup& over, sqs::Poller& poller, Commands* commands,
             const std::atomic<int>& posting) const {
     int asked = 0;  // The signal that did first.
     std::optional<Uptime> end_at;
@@ -385,7 +415,7 @@ class Sqs {
       pollfd waits[2] = {{.fd = over.fd(), .events = POLLIN, .revents = 0},
                          {.fd = signals.fd(), .events = POLLIN, .revents = 0}};
       ::poll(waits, 2, end_at ? poll_timeout(*end_at - system_clock()->uptime()) : -1);
-      if (waits[0].revents != 0) return;
+      if (waits[0].revents != 0) return asked != 0;
       while (const auto signal = signals.next()) {
         if (signal->number == SIGTSTP) Signals::stop_ourselves();
         if (!Signals::ends_us(signal->number)) continue;

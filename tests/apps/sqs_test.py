@@ -231,6 +231,28 @@ class Sqs(Queues):
         self.assertEqual(self.left(dead), (1, 0))
         self.assertIn(b"the command ended with exit 1; it stays in the queue", done.stderr)
 
+    def test_a_drain_tells_what_others_have_and_what_comes_later(self):
+        url = self.make_queue()
+        self.send(url, "with another consumer")
+        self.assertEqual(len(sqs("ReceiveMessage", QueueUrl=url)["Messages"]), 1)
+        self.send(url, "mine")
+        done = self.expect(self.drain("--", "sh", "-c", "cat >>ran"), 1)
+        self.assertEqual(self.lines(), ["mine"])
+        self.assertIn(b"0 messages can be received, 1 are hidden", done.stderr)
+        later = self.make_queue(self.queue + "-later")
+        self.send(later, "later", DelaySeconds=600)
+        self.assertIn(b"1 are delayed", self.expect(self.drain("--", "true", queue=self.queue + "-later"), 1).stderr)
+
+    def test_a_drain_tells_of_the_dead_letter_queue(self):
+        dead = self.make_queue(self.queue + "-dead")
+        arn = sqs("GetQueueAttributes", QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        url = self.make_queue(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 3}))
+        self.send(url, "good")
+        self.expect(self.drain("--", "true"), 0)
+        self.send(dead, "given up long ago")
+        done = self.expect(self.drain("--", "true"), 1)
+        self.assertIn(f"dead-letter queue {self.queue}-dead holds 1 messages".encode(), done.stderr)
+
     def test_a_failure_that_counts_is_kept_and_deleted(self):
         url = self.make_queue()
         sent = self.send(url, "no such account")
@@ -395,7 +417,7 @@ class Sqs(Queues):
         self.send(url, "1")
         done = self.drain("--post", f"http://127.0.0.1:{closed.getsockname()[1]}/", "--json")
         self.expect(done, 1, stderr=b"cannot connect")
-        self.assertEqual([event["event"] for event in self.events(done)], ["ended", "pause"])
+        self.assertEqual([event["event"] for event in self.events(done)], ["ended", "pause", "note"])
         self.assertEqual(self.left(url), (0, 1))
 
     def test_what_no_message_can_be_posted_with_ends_it(self):

@@ -171,6 +171,25 @@ class Poller::State : public std::enable_shared_from_this<State> {
     return counts_;
   }
 
+  Backlog look() {
+    const QueueBacklog now = read_backlog(ask(get_backlog(url_)));
+    Backlog backlog{.visible = now.visible,
+                    .hidden = now.hidden,
+                    .delayed = now.delayed,
+                    .dead_letter_queue = now.dead_letter_queue,
+                    .dead = 0,
+                    .dead_unknown = {}};
+    if (now.dead_letter_queue.empty()) return backlog;
+    try {
+      const std::string dead = read_queue_url(ask(get_queue_url(now.dead_letter_queue)));
+      const QueueBacklog there = read_backlog(ask(get_backlog(dead)));
+      backlog.dead = there.visible + there.hidden + there.delayed;
+    } catch (const Exception& error) {
+      backlog.dead_unknown = error.error();
+    }
+    return backlog;
+  }
+
  private:
   [[nodiscard]] Timers& timers() const { return *engine_.options().timers; }
   [[nodiscard]] Uptime uptime() const { return engine_.options().clock->uptime(); }
@@ -668,6 +687,8 @@ void Poller::run() { state_->run(); }
 void Poller::stop() { state_->stop(); }
 
 void Poller::abandon() { state_->abandon(); }
+
+Backlog Poller::backlog() const { return state_->look(); }
 
 PollCounts Poller::counts() const { return state_->counts(); }
 

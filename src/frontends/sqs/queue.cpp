@@ -1,5 +1,6 @@
 #include "frontends/sqs/queue.hpp"
 
+#include <charconv>
 #include <initializer_list>
 #include <utility>
 
@@ -82,6 +83,12 @@ aws::Call get_queue_arn(std::string_view url) {
           .repeatable = true};
 }
 
+aws::Call get_backlog(std::string_view url) {
+  return {.operation = "GetQueueAttributes",
+          .body = object_of({{"QueueUrl", quoted_text(url)}, {"AttributeNames", R"(["All"])"}}),
+          .repeatable = true};
+}
+
 aws::Call receive(std::string_view url, std::size_t most, Millis wait, Millis visibility) {
   // Not repeatable: what a lost answer had in it is hidden for a while, and asking anew gets the next ones.
   return {.operation = "ReceiveMessage",
@@ -135,6 +142,32 @@ std::string read_queue_url(const aws::Reply& reply) {
 std::string read_queue_arn(const aws::Reply& reply) {
   std::pmr::monotonic_buffer_resource arena;
   return text_in(parse_reply(reply, arena).member("Attributes"), "QueueArn");
+}
+
+QueueBacklog read_backlog(const aws::Reply& reply) {
+  std::pmr::monotonic_buffer_resource arena;
+  const Value attributes = parse_reply(reply, arena).member("Attributes");
+  const auto number = [&](const char* name) {
+    const std::string text = text_in(attributes, name);
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) {
+      throw Exception(ErrorKind::corrupt, std::string("SQS gave no number for ") + name);
+    }
+    return value;
+  };
+  QueueBacklog backlog{.visible = number("ApproximateNumberOfMessages"),
+                       .hidden = number("ApproximateNumberOfMessagesNotVisible"),
+                       .delayed = number("ApproximateNumberOfMessagesDelayed"),
+                       .dead_letter_queue = {}};
+  if (const Value redrive = attributes.member("RedrivePolicy"); redrive.kind() == Kind::string) {
+    std::pmr::monotonic_buffer_resource inner;
+    aws::Reply policy;
+    policy.body = redrive.text();
+    const std::string arn = text_in(parse_reply(policy, inner), "deadLetterTargetArn");
+    backlog.dead_letter_queue = arn.substr(arn.rfind(':') + 1);
+  }
+  return backlog;
 }
 
 std::vector<ReceivedMessage> read_messages(const aws::Reply& reply, std::string_view queue_arn) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory_resource>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@ inline constexpr Millis most_visibility{12 * 3'600 * 1'000};  // Of a message, f
 
 aws::Call get_queue_url(std::string_view name);
 aws::Call get_queue_arn(std::string_view url);
+aws::Call get_backlog(std::string_view url);
 aws::Call receive(std::string_view url, std::size_t most, Millis wait, Millis visibility);
 aws::Call delete_message(std::string_view url, std::string_view receipt_handle);
 aws::Call hide_for(std::string_view url, std::string_view receipt_handle, Millis visibility);
@@ -30,6 +32,13 @@ std::optional<Error> problem_of(const aws::Reply& reply, std::string_view queue)
 // Of good replies. Throw Exception(corrupt).
 std::string read_queue_url(const aws::Reply& reply);
 std::string read_queue_arn(const aws::Reply& reply);
+struct QueueBacklog {
+  std::uint64_t visible = 0;
+  std::uint64_t hidden = 0;  // Received by somebody and not deleted yet.
+  std::uint64_t delayed = 0;
+  std::string dead_letter_queue;  // Its name. Empty: there is none.
+};
+QueueBacklog read_backlog(const aws::Reply& reply);
 struct ReceivedMessage {
   std::string id;
   std::string receipt_handle;

@@ -107,6 +107,16 @@ struct PollCounts {
   std::uint64_t left = 0;
 };
 
+// What is in a queue, as SQS counts it: approximately, and up to a minute late.
+struct Backlog {
+  std::uint64_t visible = 0;
+  std::uint64_t hidden = 0;           // Received by somebody and not deleted yet.
+  std::uint64_t delayed = 0;          // Not visible yet.
+  std::string dead_letter_queue;      // Its name. Empty: there is none.
+  std::uint64_t dead = 0;             // What it holds.
+  std::optional<Error> dead_unknown;  // Set: why `dead` is not known.
+};
+
 // Messages run side by side; in a FIFO queue those of a group follow each other, and after one that stays the rest of
 // its group is given back. Messages with one key follow each other as well.
 class Poller {
@@ -134,6 +144,9 @@ class Poller {
   void abandon();
 
   [[nodiscard]] PollCounts counts() const;
+
+  // After run(): what is left in the queue, whoever has it. Waits. Throws Exception as run() does.
+  [[nodiscard]] Backlog backlog() const;
 
  private:
   class State;
