@@ -41,6 +41,7 @@ Owner Claim::owner() const noexcept { return state_->attempt->owner; }
 std::string Claim::derived_key(std::string_view name) const { return once::derived_key(state_->key(), name); }
 std::stop_token Claim::stop_token() const { return state_->stop_token(); }
 Uptime Claim::deadline() const noexcept { return state_->deadline(); }
+bool Claim::is_ours() const noexcept { return state_->is_ours(); }
 Record Claim::record() const { return *state_->record(); }
 std::optional<std::string> Claim::step(std::string_view name) const { return state_->step(name); }
 void Claim::heartbeat(std::string_view note) { state_->note(note); }

@@ -111,6 +111,12 @@ bool ClaimState::finishing() const {
   return finish_queued_;
 }
 
+bool ClaimState::is_ours() const {
+  const Uptime now = core_->uptime();
+  const std::lock_guard lock(mutex_);
+  return !lost_ && now < trusted_until_;
+}
+
 std::optional<std::string> ClaimState::step(std::string_view name) const {
   const std::lock_guard lock(mutex_);
   for (const auto* steps : {&record_->steps, &unwritten_}) {

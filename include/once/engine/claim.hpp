@@ -66,6 +66,9 @@ class Claim {
   [[nodiscard]] std::stop_token stop_token() const;
   // When the claim stops being certainly ours unless a renewal succeeds; on Clock::uptime(). Moves with each renewal.
   [[nodiscard]] Uptime deadline() const noexcept;
+  // Certainly ours at this moment. Look at it just before you act: whoever was stopped for longer than its lease lost
+  // its claim without noticing.
+  [[nodiscard]] bool is_ours() const noexcept;
   // A copy of the record as last written by us.
   [[nodiscard]] Record record() const;
 

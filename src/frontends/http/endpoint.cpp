@@ -215,7 +215,8 @@ class Execution::State {
   void complete(Ended ended) {
     if (streamed_) return streamed_(std::move(ended.instead));
     const bool is_tombstone = ended.dropped || (is_over_ && !ended.instead);
-    finished_({ended.instead ? std::move(*ended.instead) : std::move(answer_), is_tombstone});
+    const bool is_another = ended.instead.has_value();
+    finished_({is_another ? std::move(*ended.instead) : std::move(answer_), is_tombstone, is_another});
   }
 
   // What the client gets in place of the answer that was finished with.
@@ -266,6 +267,11 @@ std::string Execution::derived_key(std::string_view name) const { return state_-
 std::stop_token Execution::stop_token() const {
   const Claim* const claim = state_->claim();
   return claim == nullptr ? std::stop_token() : claim->stop_token();
+}
+
+bool Execution::may_begin() const noexcept {
+  const Claim* const claim = state_->claim();
+  return claim == nullptr || claim->is_ours();
 }
 
 void Execution::finish(Answer answer, Callback<void(Answer)> done) {

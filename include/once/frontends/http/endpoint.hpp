@@ -35,6 +35,7 @@ namespace once::http {
 struct Finished {
   Answer answer;                // What the client is to be sent.
   bool left_tombstone = false;  // The answer was too large to be kept, for Options or for the store.
+  bool is_another = false;      // It is not the one that was finished with: the claim was lost, or nothing was stored.
 };
 
 // The right to run one request, and the duty to end it by one of the finishes. Movable; an empty one, and one that was
@@ -71,6 +72,9 @@ class Execution {
   auto step(std::string_view name, F&& fn) -> std::invoke_result_t<F> {
     return once::detail::run_step(claim(), name, std::forward<F>(fn));
   }
+  // Whether nobody else can have begun it, at this moment: look just before the first thing that acts, and if it is
+  // false, do nothing and finish with Fate::release. Always, if unprotected.
+  [[nodiscard]] bool may_begin() const noexcept;
   // Set when the claim was lost, or may have been: somebody else may run it now. Never, if unprotected.
   [[nodiscard]] std::stop_token stop_token() const;
 
