@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <utility>
 
 #include <once/frontends/http/rules.hpp>
 
@@ -39,6 +40,12 @@ bool is_field_character(char c) noexcept {
 bool is_plain(const char* bytes) noexcept {
   const EightBytes eight(bytes);
   return !eight.any_below_blank() && !eight.any('\x7f');
+}
+
+// In what order is all the same, as long as names that differ in case only are equal.
+bool is_before(std::string_view a, std::string_view b) noexcept {
+  if (a.size() != b.size()) return a.size() < b.size();
+  return std::ranges::lexicographical_compare(a, b, [](char x, char y) { return lower(x) < lower(y); });
 }
 
 bool is_blank(char c) noexcept { return c == ' ' || c == '\t'; }
@@ -80,26 +87,35 @@ std::vector<std::string_view> list_members(std::string_view value) {
   }
 }
 
+NameSet::NameSet(std::vector<std::string_view> names) : names_(std::move(names)) {
+  std::ranges::sort(names_, is_before);
+}
+
+bool NameSet::contains(std::string_view name) const noexcept {
+  return std::ranges::binary_search(names_, name, is_before);
+}
+
 bool names_contain(std::span<const std::string> names, std::string_view name) noexcept {
   return std::ranges::any_of(names, [&](const std::string& other) { return same_name(other, name); });
 }
 
 Storable storable(const Headers& headers, std::span<const std::string> never) {
-  std::vector<std::string_view> of_this_hop;
+  std::vector<std::string_view> named_by_connection;
   for (const Header& header : headers) {
     if (!same_name(header.name, "Connection")) continue;
     const std::vector<std::string_view> named = list_members(header.value);
-    of_this_hop.insert(of_this_hop.end(), named.begin(), named.end());
+    named_by_connection.insert(named_by_connection.end(), named.begin(), named.end());
   }
-  const auto is_among = [](const auto& names, std::string_view name) {
-    return std::ranges::any_of(names, [&](std::string_view other) { return same_name(other, name); });
+  const NameSet of_this_hop(std::move(named_by_connection));
+  const auto is_never_stored = [](std::string_view name) {
+    return std::ranges::any_of(never_stored, [&](std::string_view other) { return same_name(other, name); });
   };
   Storable out;
   out.headers.reserve(headers.size());
   for (const Header& header : headers) {
     if (same_name(header.name, "Content-Length")) continue;
     const bool valid = is_token(header.name) && is_field_text(header.value);
-    if (valid && !is_among(never_stored, header.name) && !is_among(of_this_hop, header.name) &&
+    if (valid && !is_never_stored(header.name) && !of_this_hop.contains(header.name) &&
         !names_contain(never, header.name)) {
       out.headers.push_back({header.name, trimmed(header.value)});
       continue;

@@ -17,6 +17,17 @@ std::string_view trimmed(std::string_view) noexcept;  // Without spaces and tabs
 // The members of a list of tokens: "a, b" (RFC 9110, section 5.6.1). Views into `value`; empty ones are left out.
 std::vector<std::string_view> list_members(std::string_view value);
 
+// Names to ask for, however many a message lists: asking takes the logarithm of that. Views, which must outlive it.
+class NameSet {
+ public:
+  NameSet() = default;
+  explicit NameSet(std::vector<std::string_view> names);
+  [[nodiscard]] bool contains(std::string_view name) const noexcept;  // Upper or lower case.
+
+ private:
+  std::vector<std::string_view> names_;  // Sorted.
+};
+
 bool names_contain(std::span<const std::string> names, std::string_view name) noexcept;
 
 // The lines that a stored answer has, and what it leaves out: see once/frontends/http/stored_answer.hpp.
