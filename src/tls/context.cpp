@@ -25,6 +25,10 @@ std::unique_ptr<ssl_ctx_st, Free> make(const SSL_METHOD* method) {
   std::unique_ptr<ssl_ctx_st, Free> context(SSL_CTX_new(method));
   if (!context) throw Exception(ErrorKind::unavailable, "OpenSSL cannot begin: " + openssl_text());
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+  // Of TLS 1.2: no suites with CBC or without forward secrecy (RFC 9325, section 4.2). Those of 1.3 are all like this.
+  if (SSL_CTX_set_cipher_list(context.get(), "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20") != 1) {
+    throw Exception(ErrorKind::unavailable, "OpenSSL has none of the ciphers that are to be used: " + openssl_text());
+  }
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS);  // An idle connection shall cost little.
   return context;
@@ -96,6 +100,23 @@ int choose_protocol(SSL* /*ssl*/, const unsigned char** out, unsigned char* out_
 // Instead of asking at the terminal.
 int no_password(char* /*into*/, int /*size*/, int /*writing*/, void* /*none*/) { return -1; }
 
+void use_certificate(SSL_CTX* context, const std::string& certificate_file, const std::string& key_file) {
+  SSL_CTX_set_default_passwd_cb(context, no_password);
+  ERR_clear_error();
+  if (SSL_CTX_use_certificate_chain_file(context, certificate_file.c_str()) != 1) {
+    throw Exception(ErrorKind::misuse, "the certificate cannot be read from '" + certificate_file +
+                                           "': " + openssl_text() +
+                                           ". It must be a file of PEM certificates, its owner's own first");
+  }
+  if (SSL_CTX_use_PrivateKey_file(context, key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
+    const bool other = ERR_GET_REASON(ERR_peek_error()) == X509_R_KEY_VALUES_MISMATCH;
+    throw Exception(ErrorKind::misuse,
+                    other ? "the key in '" + key_file + "' is not of the certificate in '" + certificate_file + "'"
+                          : "the key cannot be read from '" + key_file + "': " + openssl_text() +
+                                ". It must be a PEM file with one private key, without a password");
+  }
+}
+
 }  // namespace
 
 std::string openssl_text() {
@@ -116,6 +137,11 @@ ClientContext::ClientContext(Trust whom) : context_(make(TLS_client_method())) {
   SSL_CTX_sess_set_new_cb(context_.get(), keep_ticket);
   trust(context_.get(), whom);
   option_ = std::move(whom.option);
+  certificate_option_ = std::move(whom.certificate_option);
+}
+
+void ClientContext::show_certificate(const std::string& certificate_file, const std::string& key_file) {
+  use_certificate(context_.get(), certificate_file, key_file);
 }
 
 void ClientContext::offer_http_1_1() {
@@ -130,20 +156,7 @@ ServerContext::ServerContext(const std::string& certificate_file, const std::str
   SSL_CTX* const context = context_.get();
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_alpn_select_cb(context, choose_protocol, nullptr);
-  SSL_CTX_set_default_passwd_cb(context, no_password);
-  ERR_clear_error();
-  if (SSL_CTX_use_certificate_chain_file(context, certificate_file.c_str()) != 1) {
-    throw Exception(ErrorKind::misuse, "the certificate cannot be read from '" + certificate_file +
-                                           "': " + openssl_text() +
-                                           ". It must be a file of PEM certificates, the server's own first");
-  }
-  if (SSL_CTX_use_PrivateKey_file(context, key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
-    const bool other = ERR_GET_REASON(ERR_peek_error()) == X509_R_KEY_VALUES_MISMATCH;
-    throw Exception(ErrorKind::misuse,
-                    other ? "the key in '" + key_file + "' is not of the certificate in '" + certificate_file + "'"
-                          : "the key cannot be read from '" + key_file + "': " + openssl_text() +
-                                ". It must be a PEM file with one private key, without a password");
-  }
+  use_certificate(context, certificate_file, key_file);
 }
 
 }  // namespace once::tls

@@ -26,6 +26,7 @@ struct Trust {
   std::string file;    // PEM, the certificates to trust. Empty: SSL_CERT_FILE and SSL_CERT_DIR, or the system's.
   std::string origin;  // Where `file` was named, for errors: "the option ca_file".
   std::string option;  // Where a file can be named: "AWS_CA_BUNDLE", "--upstream-ca".
+  std::string certificate_option = {};  // Where a certificate of the client's can be. Empty: nowhere.
 };
 
 // The server's certificate is checked. The system's certificates are looked up one by one, in its hashed directory or
@@ -36,13 +37,17 @@ class ClientContext {
   // cannot begin.
   explicit ClientContext(Trust trust);
   void offer_http_1_1();  // By ALPN (RFC 7301).
+  // For servers that ask who the client is. As ServerContext has its own.
+  void show_certificate(const std::string& certificate_file, const std::string& key_file);
 
   [[nodiscard]] ssl_ctx_st* get() const noexcept { return context_.get(); }
   [[nodiscard]] const std::string& option() const noexcept { return option_; }
+  [[nodiscard]] const std::string& certificate_option() const noexcept { return certificate_option_; }
 
  private:
   std::unique_ptr<ssl_ctx_st, Free> context_;
   std::string option_;
+  std::string certificate_option_;
 };
 
 // Speaks HTTP/1.1 and nothing else, by ALPN: a client that offers only others is told so (RFC 7301, section 3.2), one

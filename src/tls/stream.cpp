@@ -54,7 +54,10 @@ const BIO_METHOD* wire_method() {
 }  // namespace
 
 Stream::Stream(const ClientContext& context, const std::string& host, Ticket& ticket)
-    : host_(host), option_(context.option()), ssl_(SSL_new(context.get())) {
+    : host_(host),
+      option_(context.option()),
+      certificate_option_(context.certificate_option()),
+      ssl_(SSL_new(context.get())) {
   if (!ssl_) throw no_memory();
   SSL_set_connect_state(ssl_.get());
   SSL_set_app_data(ssl_.get(), &ticket);
@@ -100,6 +103,23 @@ void Stream::close() noexcept {
 
 bool Stream::has_read() const noexcept { return BIO_number_read(SSL_get_rbio(ssl_.get())) != 0; }
 
+bool Stream::was_refused() const noexcept {
+  if (host_.empty() || ERR_GET_LIB(error_code_) != ERR_LIB_SSL) return false;
+  switch (ERR_GET_REASON(error_code_) - SSL_AD_REASON_OFFSET) {
+    case SSL_AD_BAD_CERTIFICATE:
+    case SSL_AD_UNSUPPORTED_CERTIFICATE:
+    case SSL_AD_CERTIFICATE_REVOKED:
+    case SSL_AD_CERTIFICATE_EXPIRED:
+    case SSL_AD_CERTIFICATE_UNKNOWN:
+    case SSL_AD_UNKNOWN_CA:
+    case SSL_AD_ACCESS_DENIED:
+    case SSL_AD_CERTIFICATE_REQUIRED:
+      return true;
+    default:
+      return false;
+  }
+}
+
 Step Stream::outcome(int result) {
   if (result == 1) return Step::done;
   switch (SSL_get_error(ssl_.get(), result)) {
@@ -128,10 +148,19 @@ Step Stream::outcome(int result) {
       text += "If it should be trusted, name its authority's file in " + option_;
     }
     error_ = {ErrorKind::misuse, std::move(text)};
+  } else if (was_refused()) {
+    error_ = {ErrorKind::misuse,
+              "'" + host_ + "' does not accept who we are: " + openssl_text() + ". Nothing was done"};
+    if (!certificate_option_.empty()) error_.message += ". A certificate can be named in " + certificate_option_;
   } else if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_WRONG_VERSION_NUMBER) {
     error_ = {ErrorKind::misuse, "'" + host_ + "' does not speak TLS at this port: write http:// if that is meant"};
   } else {
     error_ = {ErrorKind::unavailable, "TLS with '" + host_ + "' failed: " + openssl_text()};
+  }
+  // With TLS 1.2 nothing more is said of a certificate that is missing (RFC 5246, section 7.4.6).
+  const bool may_be_that = was_refused() || ERR_GET_REASON(error_code_) == SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE;
+  if (may_be_that && !certificate_option_.empty()) {
+    error_.message += ". If it asks for a certificate, name one in " + certificate_option_;
   }
   return Step::failed;
 }

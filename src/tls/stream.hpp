@@ -36,6 +36,9 @@ class Stream {
   // OpenSSL's own for what failed. 0: it has none, as the connection just ended.
   [[nodiscard]] unsigned long error_code() const noexcept { return error_code_; }
   [[nodiscard]] bool has_read() const noexcept;  // A byte of the network.
+  // A client's: the server ended it as it wants a certificate, or another one. With TLS 1.3 that comes when the
+  // client's handshake is over (RFC 8446, section 4.4.2.4); nothing that was sent by then was read by anybody.
+  [[nodiscard]] bool was_refused() const noexcept;
 
  protected:
   // The client's side. `ticket` is tried, and replaced when the server offers a new one; it must stay where it is as
@@ -52,6 +55,7 @@ class Stream {
 
   std::string host_;  // The server's. Empty: that is us.
   std::string option_;
+  std::string certificate_option_;
   std::unique_ptr<ssl_st, Free> ssl_;
   Error error_;
   unsigned long error_code_ = 0;

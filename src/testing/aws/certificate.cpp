@@ -81,7 +81,7 @@ std::string equip(SSL_CTX* context, FakeServerOptions::Certificate kind) {
   const Certificate certificate =
       make_certificate("Server of a test", key.get(), -5 * day_s, expired ? -1 * day_s : 30 * day_s);
   extend(certificate.get(), authority.get(), NID_basic_constraints, "critical,CA:FALSE");
-  extend(certificate.get(), authority.get(), NID_ext_key_usage, "serverAuth");
+  extend(certificate.get(), authority.get(), NID_ext_key_usage, "serverAuth,clientAuth");
   extend(certificate.get(), authority.get(), NID_authority_key_identifier, "keyid");
   extend(certificate.get(), authority.get(), NID_subject_alt_name,
          wrong ? "DNS:somebody.else.example" : "IP:127.0.0.1,DNS:localhost");
