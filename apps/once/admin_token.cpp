@@ -77,7 +77,9 @@ bool bears(const http::Request& request, const Sha256& digest) {
 
 }  // namespace
 
-AdminToken::AdminToken(std::string file) : file_(std::move(file)) { reload(); }
+AdminToken::AdminToken(std::string file, std::string flag) : file_(std::move(file)), flag_(std::move(flag)) {
+  reload();
+}
 
 void AdminToken::reload() {
   if (file_.empty()) return;
@@ -93,9 +95,8 @@ std::optional<http::Answer> AdminToken::refuse(const http::Request& request) con
   }();
   if (digest) {
     if (bears(request, *digest)) return std::nullopt;
-    http::Answer answer =
-        operators_problem("unauthorized", 401, "The token is missing or wrong",
-                          "Send Authorization: Bearer, and what is in the file of --admin-token-file.");
+    http::Answer answer = operators_problem("unauthorized", 401, "The token is missing or wrong",
+                                            "Send Authorization: Bearer, and what is in the file of " + flag_ + ".");
     answer.headers.push_back({"WWW-Authenticate", "Bearer realm=\"once\""});
     return answer;
   }
@@ -103,8 +104,9 @@ std::optional<http::Answer> AdminToken::refuse(const http::Request& request) con
   const bool from_page = !values(request, "Origin").empty() || !values(request, "Sec-Fetch-Site").empty();
   if (!from_page && hosts.size() == 1 && is_loopback_host(hosts[0])) return std::nullopt;
   return operators_problem("forbidden", 403, "Not for browsers",
-                           "Without --admin-token-file only programs of this host are answered, under localhost or a "
-                           "loopback address, and no pages in browsers.");
+                           "Without " + flag_ +
+                               " only programs of this host are answered, under localhost or a "
+                               "loopback address, and no pages in browsers.");
 }
 
 }  // namespace once::cli

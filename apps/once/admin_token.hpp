@@ -1,4 +1,4 @@
-// Who may ask the operators' API: whoever knows the token, or, without one, programs of this host.
+// Who may ask the operators' API, or for the metrics: whoever knows the token, or, without one, programs of this host.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace once::cli {
 class AdminToken {
  public:
   // Reads the token: a line of 16 to 1024 visible ASCII characters in a file that not everybody on the host can read.
-  // Throws Exception(misuse) that says what is wrong. Empty: there is none.
-  explicit AdminToken(std::string file);
+  // Throws Exception(misuse) that says what is wrong. Empty: there is none. `flag`: what named it.
+  AdminToken(std::string file, std::string flag);
 
   void reload();  // The same. If it throws, the token stays what it was.
   [[nodiscard]] bool is_set() const noexcept { return !file_.empty(); }
@@ -28,6 +28,7 @@ class AdminToken {
 
  private:
   const std::string file_;
+  const std::string flag_;
   mutable std::mutex mutex_;
   std::optional<Sha256> digest_;
 };

@@ -138,12 +138,12 @@ int check_settings(const ProxyCommand& command) {
 class Reloading {
  public:
   // `complete`: what is done to rules before they are used.
-  Reloading(const ProxyCommand& command, Given given, proxy::Proxy& proxy, AdminToken& token, AccessLog& log,
-            std::function<http::Routes(http::Routes)> complete)
+  Reloading(const ProxyCommand& command, Given given, proxy::Proxy& proxy, std::vector<AdminToken*> tokens,
+            AccessLog& log, std::function<http::Routes(http::Routes)> complete)
       : command_(command),
         given_(std::move(given)),
         proxy_(proxy),
-        token_(token),
+        tokens_(std::move(tokens)),
         log_(log),
         complete_(std::move(complete)) {}
 
@@ -170,7 +170,7 @@ class Reloading {
       return false;
     }
     try {
-      token_.reload();
+      for (AdminToken* const token : tokens_) token->reload();
       proxy_.reload_certificates();
       log_.reopen(reading.settings.access_log);
       tell(proxy_.set_upstreams(reading.settings.proxy.upstreams));
@@ -191,7 +191,7 @@ class Reloading {
   const ProxyCommand& command_;
   const Given given_;  // That it was started with.
   proxy::Proxy& proxy_;
-  AdminToken& token_;
+  const std::vector<AdminToken*> tokens_;
   AccessLog& log_;
   const std::function<http::Routes(http::Routes)> complete_;
 };
@@ -204,7 +204,8 @@ int run_proxy(const ProxyCommand& command) {
   auto [given, routes, settings, complaints] = read_all(command);
   for (const Complaint& complaint : complaints) say(to_string(complaint));
   if (!complaints.empty()) return exit_usage;
-  AdminToken token(settings.admin_token_file);
+  AdminToken token(settings.admin_token_file, "--admin-token-file");
+  AdminToken metrics_token(settings.metrics_token_file, "--metrics-token-file");
   AccessLog log(settings.access_log);
   settings.proxy.on_served = [&log](const proxy::Served& served) { log.write(served); };
   settings.proxy.on_notice = [](std::string_view text) { say(std::string(text)); };
@@ -213,6 +214,9 @@ int run_proxy(const ProxyCommand& command) {
   settings.proxy.operators = [&operators](const http::Request& request, Callback<void(http::Answer)> done) {
     operators.answer_later(request, std::move(done));
   };
+  if (metrics_token.is_set()) {
+    settings.proxy.refuse_metrics = [&](const http::Request& request) { return metrics_token.refuse(request); };
+  }
   const auto metrics = settings.proxy.metrics = std::make_shared<proxy::Metrics>();
   const auto notices = std::make_shared<StoreNotices>(system_clock(), settings.proxy.on_notice);
   const auto observe = [metrics, notices](const Event& event) {
@@ -232,7 +236,7 @@ int run_proxy(const ProxyCommand& command) {
         " files that this process may open (ulimit -Hn) are enough for " + std::to_string(files / 2) +
         " at most: raise that, or lower it");
   }
-  Reloading reloading(command, std::move(given), *proxy, token, log, complete);
+  Reloading reloading(command, std::move(given), *proxy, {&token, &metrics_token}, log, complete);
   int signal = 0;
   while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) metrics->count_reload(reloading.reload(settings.drain));
   say("ending: no new connections, up to " + show_duration(settings.drain) + " for " +

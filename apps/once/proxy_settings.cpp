@@ -35,6 +35,10 @@ T& at(ProxySettings& settings, T proxy::Timeouts::*member) {
   return settings.proxy.timeouts.*member;
 }
 template <class T>
+T& at(ProxySettings& settings, T proxy::Aside::*member) {
+  return settings.proxy.aside.*member;
+}
+template <class T>
 T& at(ProxySettings& settings, T http::Options::*member) {
   return settings.rules.otherwise.*member;
 }
@@ -124,14 +128,16 @@ Setting duration(std::string name, std::string usual, std::string help) {
       belongs_to_rules(member));
 }
 
-template <auto member>
+template <auto member, unsigned most_gib = 1>
 Setting size(std::string name, std::string usual, std::string help) {
   return entry(
       std::move(name), std::move(usual), std::move(help),
       [](ProxySettings& to, const Words& words, const std::string& what) {
-        constexpr std::uint64_t most = std::uint64_t{1} << 30U;
+        constexpr std::uint64_t most = std::uint64_t{most_gib} << 30U;
         const std::uint64_t bytes = parse_size(words.front(), what);
-        if (bytes == 0 || bytes > most) throw Exception(ErrorKind::misuse, what + " must be 1 to 1GiB");
+        if (bytes == 0 || bytes > most) {
+          throw Exception(ErrorKind::misuse, what + " must be 1 to " + std::to_string(most_gib) + "GiB");
+        }
         at(to, member) = static_cast<std::size_t>(bytes);
       },
       belongs_to_rules(member));
@@ -208,6 +214,20 @@ void set_upstream(ProxySettings& to, const Words& words, const std::string& what
   }
 }
 
+template <auto member>
+Setting networks(std::string name, std::string help) {
+  Setting made = entry(
+      std::move(name), {}, std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string& what) {
+        at(to, member).clear();
+        for (const std::string& word : words) at(to, member).push_back(proxy::parse_network(word, what));
+      },
+      false);
+  made.kind = Kind::list;
+  made.separator = ',';
+  return made;
+}
+
 Setting in_pair(Setting made) {
   made.in_pair = true;
   return made;
@@ -266,6 +286,7 @@ Setting as_toggle(Setting made) {
 
 std::vector<Setting> table() {
   using http::Options;
+  using proxy::Aside;
   using proxy::Certificate;
   using proxy::ProxyOptions;
   using proxy::Timeouts;
@@ -274,14 +295,31 @@ std::vector<Setting> table() {
       certificate<&ProxyOptions::certificate, &Certificate::file>(
           "tls-cert", "PEM file: clients speak TLS 1.2 or later; the server's certificate first"),
       certificate<&ProxyOptions::certificate, &Certificate::key_file>("tls-key", "PEM file with the certificate's key"),
+      networks<&ProxyOptions::trusted_proxies>(
+          "trusted-proxy", "ADDRESS or NETWORK/BITS of proxies in front, whose X-Forwarded-* count; repeatable"),
+      networks<&ProxyOptions::proxy_protocol>(
+          "proxy-protocol", "ADDRESS or NETWORK/BITS whose connections begin with the PROXY protocol; repeatable"),
       changing(required(as_list(entry(
           "upstream", {}, "http://HOST:PORT of the service, or https://HOST[:443]; repeatable", set_upstream, false)))),
       text<&ProxyOptions::upstream_ca_file>("upstream-ca", {},
                                             "PEM file: whom to trust for https:// (default: as the system does)"),
+      certificate<&ProxyOptions::upstream_certificate, &Certificate::file>(
+          "upstream-cert", "PEM file: the certificate that https:// upstreams are shown"),
+      certificate<&ProxyOptions::upstream_certificate, &Certificate::key_file>("upstream-key",
+                                                                               "PEM file with that certificate's key"),
       text<&ProxyOptions::health_path>("health-path", {},
                                        "Asked of each upstream: without 2xx or 3xx it gets no requests"),
       duration<&ProxyOptions::health_interval>("health-interval", "5s",
                                                "How often that is asked, and how long it may take"),
+      number<&Aside::after_failures>("aside-after-failures", "3",
+                                     "An upstream that so many requests in a row had no answer of, or 502 to 504, is\n"
+                                     "asked nothing for a while; 0: never"),
+      number<&Aside::after_5xx>("aside-after-5xx", "5",
+                                "That, or another 5xx, so often in a row, while others are left; 0: never"),
+      number<&Aside::most_percent>("aside-percent", "50",
+                                   "How many may be aside for 5xx at once, of a hundred; one always may"),
+      in_pair(duration<&Aside::time>("aside-time", "1s", "How long at first; then each time twice as long")),
+      in_pair(duration<&Aside::most_time>("aside-time-limit", "30s", "How long at the most")),
       text<&StoreOptions::url>("store", {}, store_help),
       text<&StoreOptions::offload>("offload", {}, offload_help),
       entry("admin", {},
@@ -296,6 +334,9 @@ std::vector<Setting> table() {
           "admin-token-file", {},
           "A file with the token that the operators' API asks for; needed unless HOST is a\n"
           "loopback address"),
+      text<&ProxySettings::metrics_token_file>("metrics-token-file", {},
+                                               "A file with another token, that /metrics asks for (default: it asks "
+                                               "for none)"),
 
       in_file("true", toggle<&Options::protect, true, false>("protect", "false: all requests pass through untouched")),
       as_list(list<&Options::methods>("methods", "POST PATCH", "Which requests are protected"), ','),
@@ -347,6 +388,11 @@ std::vector<Setting> table() {
                                          "How long connections to the upstream are kept: less than it keeps them"),
       number<&ProxyOptions::max_connections>("max-connections", "10000",
                                              "Of clients; more wait until others have gone"),
+      number<&ProxyOptions::max_connections_per_client>("max-connections-per-client", "0",
+                                                        "Of one address; more are closed. 0: as many as there may be"),
+      size<&ProxyOptions::max_buffered_bytes, 1024>("buffer-limit", "1GiB",
+                                                    "Of all bodies that are in memory; more requests are 503"),
+      size<&ProxyOptions::max_buffered_bytes_per_client, 1024>("buffer-limit-per-client", "256MiB", "Of one address's"),
       number<&ProxyOptions::threads>("threads", "0", "0: one for each processor"),
       changing(text<&ProxySettings::access_log>("access-log", "-", "A file, - for standard error, or none")),
       changing(

@@ -32,6 +32,7 @@ struct ProxySettings {
   std::string upstream_urls;  // As they were given.
   std::string access_log;
   std::string admin_token_file;
+  std::string metrics_token_file;
   Millis drain{0};
 };
 

@@ -87,7 +87,7 @@ class OperatorsTest : public ::testing::Test {
 
   std::shared_ptr<once::testing::FaultyStore> store = std::make_shared<once::testing::FaultyStore>(
       std::shared_ptr<Store>(stores::make_memory_store()), once::testing::no_faults());
-  AdminToken token{""};
+  AdminToken token{"", "--admin-token-file"};
   Operators operators{{.url = "memory:", .store = store}, token};
   bool without_host = false;
 };
@@ -355,7 +355,7 @@ class TokenFile : public ::testing::Test {
   }
   std::string complaint() {
     try {
-      const AdminToken token(file);
+      const AdminToken token(file, "--admin-token-file");
     } catch (const Exception& error) {
       EXPECT_EQ(error.kind(), ErrorKind::misuse);
       return error.what();
@@ -397,7 +397,7 @@ TEST_F(TokenFile, HasOneTokenThatNotEverybodyCanRead) {
 
 TEST_F(TokenFile, IsAskedFor) {
   write("0123456789abcdef\n");
-  AdminToken token(file);
+  AdminToken token(file, "--admin-token-file");
   EXPECT_TRUE(token.is_set());
   EXPECT_EQ(status(token, {"Bearer 0123456789abcdef"}), 0U);
   EXPECT_EQ(status(token, {"bearer  0123456789abcdef"}), 0U);

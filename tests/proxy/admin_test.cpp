@@ -41,6 +41,34 @@ TEST_F(AdminTest, SaysWhetherItIsAliveAndReady) {
   EXPECT_EQ(runs(), 0U);
 }
 
+TEST_F(AdminTest, ThoseWhoKeepSilentStandInNobodysWay) {
+  start(counting());
+  std::list<Line> silent;
+  for (int i = 0; i < 150; ++i) {
+    silent.push_back(Line::to(proxy->admin_port()));
+    if (i % 2 == 0) silent.back().write("GET /healthz HTTP/1.1\r\n");  // Or half a request.
+  }
+  EXPECT_EQ(page("/healthz").body, "alive\n");
+  EXPECT_EQ(silent.front().read_all(), "");  // The oldest had to go.
+  Line& last = silent.back();
+  last.write("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_EQ(last.read_message().value().body, "alive\n");
+}
+
+TEST_F(AdminTest, MetricsMayBeRefused) {
+  options.refuse_metrics = [](const http::Request& request) -> std::optional<http::Answer> {
+    if (std::ranges::any_of(request.headers, [](const auto& header) { return header.value == "Bearer it"; })) return {};
+    return http::Answer{.status = 401, .reason = {}, .headers = {}, .body = "no"};
+  };
+  start(counting());
+  EXPECT_EQ(page("/metrics").status(), 401U);
+  EXPECT_EQ(page("/metrics?x").status(), 401U);
+  EXPECT_EQ(page("/healthz").status(), 200U);
+  Line line = Line::to(proxy->admin_port());
+  line.write("GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer it\r\n\r\n");
+  EXPECT_EQ(line.read_message().value().status(), 200U);
+}
+
 TEST_F(AdminTest, IsThereWhileItDrains) {
   start([&](Line& line) {
     got(line.read_request().value());
@@ -223,15 +251,23 @@ TEST_F(AdminTest, HasNoApiUnlessSomebodyAnswers) {
 }
 
 TEST_F(AdminTest, TakesSoManyConnectionsAndNoMore) {
+  std::vector<Callback<void(http::Answer)>> waiting;
+  options.operators = [&](const http::Request&, Callback<void(http::Answer)> done) {
+    const std::lock_guard lock(mutex);
+    waiting.push_back(std::move(done));
+    if (waiting.size() == 64) arrived.open();
+  };
   start(counting());
   std::list<Line> lines;
   for (int i = 0; i < 64; ++i) {
     lines.push_back(Line::to(proxy->admin_port()));
-    lines.back().write("GET /healthz");
+    lines.back().write("GET /v1/records HTTP/1.1\r\nHost: a\r\n\r\n");
   }
+  arrived.wait();
   Line over = Line::to(proxy->admin_port());
-  EXPECT_EQ(over.read_all(), "");  // It is closed, for it is the last that was accepted.
-  lines.clear();
+  EXPECT_EQ(over.read_all(), "");  // It is closed, as all others are being answered.
+  for (auto& done : waiting) done({.status = 200, .reason = {}, .headers = {}, .body = "x"});
+  for (Line& line : lines) EXPECT_EQ(line.read_message().value().body, "x");
 }
 
 TEST(IsLoopback, LooksAtTheAddress) {

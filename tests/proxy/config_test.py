@@ -111,7 +111,7 @@ class Config(ProxyCase):
 
     def test_a_route_has_a_time_for_answers_of_its_own(self):
         self.service.hold = True
-        process = self.start_with("[[route]]", 'path = "/charges"', 'answer-timeout = "50ms"')
+        process = self.start_with("aside-after-failures = 0", "[[route]]", 'path = "/charges"', 'answer-timeout = "50ms"')
         self.assertEqual(self.ask("/charges"), "504")
         client = subprocess.Popen(["curl", "-sS", "--max-time", "60", "-d", "x", f"http://127.0.0.1:{self.port}/else"],
                                   stdout=subprocess.PIPE)

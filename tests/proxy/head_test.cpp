@@ -106,6 +106,53 @@ TEST_F(ReadRequest, SaysWhatIsWrong) {
   EXPECT_TRUE(head.headers.empty());
 }
 
+// As nginx (ngx_http_validate_host), and stricter: what RFC 3986, section 3.2.2, has no place for.
+TEST_F(ReadRequest, HostsAreHosts) {
+  for (const char* const good :
+       {"a", "a:80", "a:", "a.b.", ".a", "A-b_c~1", "1.2.3.4:5", "[::1]", "[::1]:80", "a%20b", "a!$&'()*+,;=b"}) {
+    EXPECT_EQ(fault("GET / HTTP/1.1", "Host: " + std::string(good) + "\r\n"), "") << good;
+    EXPECT_EQ(fault("GET http://" + std::string(good) + "/ HTTP/1.1"), "") << good;
+  }
+  for (const char* const bad : {"",    ".",     "..",    "a..b", "a/b", "a\\b",   "a b", "a\tb", ":80",
+                                "a:b", "a:1:2", "a:80/", "[::1", "[]",  "[::1]a", "[g]", "u@a",  "a?b",
+                                "a#b", "a,b c", "\"a\"", "<a>",  "a|b", "a^b",    "{a}", "a`b",  "\xc3\xa4"}) {
+    EXPECT_EQ(fault("GET / HTTP/1.1", "Host: " + std::string(bad) + "\r\n"), "400 The Host line names no host.") << bad;
+  }
+  EXPECT_THAT(fault("GET http://a..b/ HTTP/1.1"), HasSubstr("400 The request target has no host"));
+  EXPECT_THAT(fault("GET /x HTTP/1.0", "Host: a/b\r\n"), HasSubstr("400 The Host line"));
+}
+
+std::string repeated(std::string_view text, std::size_t times) {
+  std::string out;
+  for (std::size_t i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+TEST_F(ReadRequest, LinesAndNamesHaveABound) {
+  const std::string get = "GET / HTTP/1.1";
+  const std::string host = "Host: a\r\n";
+  EXPECT_EQ(fault(get, host + repeated("a:\r\n", Incoming::most_lines - 1)), "");
+  EXPECT_THAT(fault(get, host + repeated("a:\r\n", Incoming::most_lines)), HasSubstr("431 It has too many lines"));
+  for (const std::string name : {"Connection", "Trailer"}) {
+    EXPECT_EQ(fault(get, host + name + ": a" + repeated(", b,", Incoming::most_listed - 1) + "\r\n"), "");
+    EXPECT_THAT(fault(get, host + name + ": a" + repeated(",b", Incoming::most_listed) + "\r\n"), HasSubstr("431 "));
+  }
+  const std::string answer = "HTTP/1.1 200 OK\r\n";
+  EXPECT_TRUE(message.read_answer(answer + repeated("a:\r\n", Incoming::most_lines) + "\r\n", false));
+  EXPECT_FALSE(message.read_answer(answer + repeated("a:\r\n", Incoming::most_lines + 1) + "\r\n", false));
+}
+
+TEST(AnnouncedTrailers, LeaveOutWhatTheRulesGoBy) {
+  http::Options rules;
+  rules.key_header = "X-Payment-Id";
+  rules.principal_headers = {"X-Tenant"};
+  rules.compare_headers = {"X-Version"};
+  const std::vector<http::HeaderView> headers{
+      {"Host", "a"}, {"Trailer", "x-payment-id, X-Sum, X-TENANT, x-version, idempotency-key, host"}};
+  EXPECT_EQ(joined(announced_trailers(headers, &rules)), "X-Sum");
+  EXPECT_EQ(joined(announced_trailers(headers)), "x-payment-id, X-Sum, X-TENANT, x-version");
+}
+
 TEST(HasLookAlike, FindsWhatServersTakeForAnother) {
   http::Options rules;
   rules.principal_headers = {"Authorization", "X-Tenant"};

@@ -33,6 +33,7 @@ struct LogLine {
   std::string path;
   unsigned upstream_status;
   std::string route;
+  std::string client;
 };
 
 class ProxyTest : public ::testing::Test {
@@ -40,6 +41,7 @@ class ProxyTest : public ::testing::Test {
   ProxyTest() {
     rules.scope = "shop";
     rules.policy.emplace().lease = Millis{30'000};
+    options.aside.after_failures = 0;  // Many tests let their only upstream fail again and again.
     options.listen = {"127.0.0.1", 0};
     options.threads = 2;
   }
@@ -98,12 +100,13 @@ class ProxyTest : public ::testing::Test {
     start_for(upstream->port());
   }
   void start_for(std::uint16_t port) {  // 0: options.upstreams says where they are.
-    engine = std::make_unique<Engine>(EngineOptions{.store = store});
+    engine = std::make_unique<Engine>(EngineOptions{.store = store, .clock = clock, .timers = timers});
     if (port != 0) options.upstreams = {{.address = {"127.0.0.1", port}, .tls = upstream_tls}};
     options.on_served = [this](const Served& served) {
       const std::lock_guard lock(mutex);
       log.push_back({served.outcome, served.status, std::string(served.fate), std::string(served.cause),
-                     key_hash(served), std::string(served.path), served.upstream_status, std::string(served.route)});
+                     key_hash(served), std::string(served.path), served.upstream_status, std::string(served.route),
+                     std::string(served.client)});
       news.notify_all();
     };
     proxy = std::make_unique<Proxy>(*engine, rules, options);
@@ -161,6 +164,8 @@ class ProxyTest : public ::testing::Test {
   std::size_t closed = 0;  // For scripts that say when they have closed.
   std::shared_ptr<once::testing::FaultyStore> store = std::make_shared<once::testing::FaultyStore>(
       std::shared_ptr<Store>(stores::make_memory_store()), once::testing::no_faults());
+  std::shared_ptr<Clock> clock;  // Of the engine. Empty: the system's, as are the timers.
+  std::shared_ptr<Timers> timers;
   http::Options rules;
   ProxyOptions options;
   bool upstream_tls = false;

@@ -6,6 +6,12 @@
 namespace once::proxy {
 namespace {
 
+std::string repeated(std::string_view text, std::size_t times) {
+  std::string out;
+  for (std::size_t i = 0; i < times; ++i) out += text;
+  return out;
+}
+
 using ::testing::HasSubstr;
 
 struct Refused {
@@ -60,6 +66,14 @@ std::vector<Refused> refused() {
       {"HTTP/2", "PRI * HTTP/2.0\r\n\r\n", 505, "version-not-supported"},
       {"CONNECT", "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 501, "not-supported"},
       {"a header that is too large", host + "X: " + std::string(40'000, 'x') + "\r\n\r\n", 431, "head-too-large"},
+      {"too many lines", host + repeated("a:\r\n", 1'000) + "\r\n", 431, "head-too-large"},
+      {"too many names in Connection", host + "Connection: a" + repeated(",a", 100) + "\r\n\r\n", 431,
+       "head-too-large"},
+      {"too many names in two lines", host + repeated("Connection: a" + repeated(",a", 50) + "\r\n", 2) + "\r\n", 431,
+       "head-too-large"},
+      {"too many names in Trailer", host + "Trailer: a" + repeated(",a", 100) + "\r\n\r\n", 431, "head-too-large"},
+      {"an empty host", "POST / HTTP/1.1\r\nHost:\r\n\r\n", 400, "malformed-request"},
+      {"a host with a path", "POST / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400, "malformed-request"},
       {"a head without an end", host + "X: " + std::string(40'000, 'x'), 431, "head-too-large"},
   };
 }

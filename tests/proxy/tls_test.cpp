@@ -12,6 +12,8 @@
 #include <thread>
 
 #include <once/error.hpp>
+#include <once/frontends/http/endpoint.hpp>
+#include <once/testing/manual_time.hpp>
 
 #include "proxy_test.hpp"
 #include "testing/aws/certificate.hpp"
@@ -357,6 +359,130 @@ TEST_F(ProxyTlsTest, AnUpstreamThatIsNotBelievedGetsNothing) {
     notices.clear();
   }
   EXPECT_EQ(runs(), 0U);
+}
+
+// A proxy that was stopped while it connected: the handshake is held, and the engine's clock is moved by hand.
+class ProxyLeaseTest : public ProxyTlsTest {
+ protected:
+  void hold_the_connection() {
+    clock = manual;
+    store = std::make_shared<once::testing::FaultyStore>(std::shared_ptr<Store>(stores::make_memory_store(manual)),
+                                                         once::testing::no_faults());
+    timers = std::make_shared<once::testing::ManualTimers>(manual);
+    rules.ambiguous = OnLapse::takeover;
+    trust_upstream(identity.authority);
+    start([this, inner = secured(identity, counting())](Line& line) {
+      arrived.open();
+      go.wait();
+      inner(line);
+    });
+  }
+  void outlive_the_lease() const { manual->advance(2 * rules.policy->lease); }
+
+  const Identity identity;
+  std::shared_ptr<once::testing::ManualClock> manual = std::make_shared<once::testing::ManualClock>();
+};
+
+TEST_F(ProxyLeaseTest, WhatAnotherHasDoneMeanwhileIsNotSentAgain) {
+  hold_the_connection();
+  Line held = client();
+  held.write(post("k"));
+  arrived.wait();
+  outlive_the_lease();
+  Engine others({.store = store, .clock = clock, .timers = timers});
+  http::Endpoint endpoint(others, rules);
+  const http::Request request{.method = "POST",
+                              .target = "/charges",
+                              .headers = {{"Host", "shop"}, {"Idempotency-Key", "k"}},
+                              .body = "cents=500",
+                              .principal = {}};
+  http::Opening opening = endpoint.open(request);
+  ASSERT_EQ(opening.kind, http::Opening::Kind::claimed);
+  static_cast<void>(
+      opening.execution.finish(http::Answer{.status = 201, .reason = {}, .headers = {}, .body = "other"}));
+  go.open();
+  EXPECT_EQ(held.read_message()->body, "other");
+  EXPECT_EQ(logged(0).cause, "lease-over");
+  EXPECT_EQ(runs(), 0U);
+}
+
+TEST_F(ProxyLeaseTest, AClaimWhoseLeaseIsOverIsGivenUp) {
+  hold_the_connection();
+  Line held = client();
+  held.write(post("k"));
+  arrived.wait();
+  outlive_the_lease();
+  go.open();
+  const auto answer = held.read_message();
+  EXPECT_EQ(answer->status(), 503U);
+  EXPECT_THAT(answer->body, HasSubstr("urn:once:problem:lease-over"));
+  EXPECT_EQ(answer->header("Retry-After"), "1");
+  EXPECT_EQ(logged(0).fate, "released");
+  EXPECT_EQ(runs(), 0U);
+  EXPECT_EQ(ask(post("k")).body, "run 1");
+}
+
+class ProxyUpstreamCertificateTest : public ProxyTlsTest {
+ protected:
+  // The upstream wants a certificate of this authority's.
+  void start_asking(const std::string& authority, int version) {
+    SSL_CTX_load_verify_file(identity.context.get(), write_file("clients.pem", authority).c_str());
+    SSL_CTX_set_verify(identity.context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+    SSL_CTX_set_max_proto_version(identity.context.get(), version);
+    SSL_CTX_set_session_id_context(identity.context.get(), reinterpret_cast<const unsigned char*>("once"), 4);
+    // It reads what was sent before it ends the connection, so that its alert arrives.
+    const auto script = counting();
+    trust_upstream(identity.authority);
+    start([this, script](Line& line) {
+      if (line.begin_tls(identity.context.get(), true)) return script(line);
+      ::shutdown(line.fd(), SHUT_WR);
+      static_cast<void>(line.read_all());
+    });
+  }
+  const Identity identity;
+};
+
+TEST_F(ProxyUpstreamCertificateTest, OneThatAsksWhoWeAreIsShownIt) {
+  const Identity ours;
+  options.upstream_certificate = write_files(ours);
+  start_asking(ours.authority, TLS1_3_VERSION);
+  EXPECT_EQ(ask(post("k")).body, "run 1");
+  const Identity other;
+  static_cast<void>(write_files(other));
+  proxy->reload_certificates();
+  proxy->set_upstreams({{.address = {"localhost", 1}}});
+  proxy->set_upstreams({{.address = {"127.0.0.1", upstream->port()}, .tls = true}});
+  EXPECT_EQ(ask(post("l")).status(), 503U);
+}
+
+TEST_F(ProxyUpstreamCertificateTest, ThatItIsRefusedIsToldAsWhatItIs) {
+  const Identity wanted;
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    start_asking(wanted.authority, version);
+    const std::size_t before = lines();
+    EXPECT_EQ(ask(post("k")).status(), 503U);
+    EXPECT_EQ(logged(before).fate, "released");
+    EXPECT_EQ(logged(before).cause, "upstream-tls");
+    // TLS 1.2 has no word for it.
+    const char* const why = version == TLS1_3_VERSION ? "does not accept who we are" : "handshake failure";
+    EXPECT_THAT(noticed(), HasSubstr(why));
+    EXPECT_THAT(noticed(), HasSubstr("--upstream-cert"));
+    EXPECT_EQ(runs(), 0U);
+    proxy.reset();
+    notices.clear();
+  }
+}
+
+TEST_F(ProxyTlsTest, SuitesWithCbcAreNotSpoken) {
+  const Identity identity;
+  options.certificate = write_files(identity);
+  start(counting());
+  const Context cbc = believing(identity.authority);
+  SSL_CTX_set_max_proto_version(cbc.get(), TLS1_2_VERSION);
+  SSL_CTX_set_cipher_list(cbc.get(), "ECDHE-ECDSA-AES128-SHA256:ECDHE-ECDSA-AES256-SHA:ECDHE-ECDSA-AES128-SHA");
+  EXPECT_FALSE(client().begin_tls(cbc.get(), false));
+  SSL_CTX_set_cipher_list(cbc.get(), "ECDHE-ECDSA-AES128-GCM-SHA256");
+  EXPECT_TRUE(client().begin_tls(cbc.get(), false));
 }
 
 TEST_F(ProxyTlsTest, AnUpstreamThatEndsWithoutAGoodbyeHasNotEnded) {

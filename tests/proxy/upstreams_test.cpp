@@ -95,6 +95,28 @@ TEST_F(UpstreamsTest, IfAllAreDownItIs503AndTheClaimIsReleased) {
   EXPECT_EQ(page("/readyz").status(), 200U);
 }
 
+// An outage leaves as many unknowns as it takes to see it, and what comes then is released.
+TEST_F(UpstreamsTest, AServiceThatKeepsFailingIsSentNothing) {
+  options.aside = {.time = std::chrono::hours(1), .most_time = std::chrono::hours(1)};
+  const auto failing = [this](Line& line) {
+    while (auto request = line.read_request()) {
+      got(std::move(*request));
+      line.write(answer_text("504 Gateway Timeout", ""));
+    }
+  };
+  Upstream only(failing);
+  options.upstreams = {at(only.port())};
+  start_for(0);
+  for (std::size_t i = 0; i < 20; ++i) {
+    const Message answer = ask(post("k" + std::to_string(i)));
+    EXPECT_EQ(answer.status(), i < 3 ? 504U : 503U) << i;
+    EXPECT_EQ(logged(i).fate, i < 3 ? "ambiguous" : "released") << i;
+    EXPECT_EQ(logged(i).cause, i < 3 ? "" : "upstream-aside") << i;
+    EXPECT_EQ(answer.header("Retry-After"), i < 3 ? "" : "3600") << i;
+  }
+  EXPECT_EQ(runs(), 3U);
+}
+
 TEST_F(UpstreamsTest, OneThatIsNotWellGetsNothing) {
   options.admin = Address{"127.0.0.1", 0};
   options.health_path = "/healthz";

@@ -9,6 +9,7 @@
 // refuses; `once proxy` is this as a program.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -40,6 +41,16 @@ Address parse_address(std::string_view text, std::string_view what);
 // Whether only this host reaches who listens there: "localhost", and addresses of the loopback. Looks no name up.
 bool is_loopback(const Address& address);
 
+// Addresses that begin with the same bits. Of IPv6; those of IPv4 are in ::ffff:0:0/96.
+struct Network {
+  std::array<std::uint8_t, 16> address{};
+  unsigned prefix_bits = 0;
+
+  friend bool operator==(const Network&, const Network&) = default;
+};
+// "10.0.0.0/8", "2001:db8::/32", "192.0.2.1". Throws Exception(misuse) naming `what`.
+Network parse_network(std::string_view text, std::string_view what);
+
 // Where the service is. "http://127.0.0.1:9000", "https://pay.example": without a port it is 80 or 443. No user, path
 // or query. Throws Exception(misuse) naming `what`.
 struct Service {
@@ -61,6 +72,20 @@ struct Timeouts {
                            // http::Options say otherwise (answer_timeout).
   Millis tunnel{300'000};  // A WebSocket on which nobody says anything.
   Millis upstream_idle{4'000};  // A connection to the upstream is kept so long. Less than the upstream keeps it.
+};
+
+// When an upstream that can be connected to is put aside all the same, and for how long. What follows from it is in
+// docs/proxy.md. In brackets, what Envoy calls it (outlier detection).
+struct Aside {
+  // So many requests in a row came to 502, 503 or 504, no answer, a late one or no HTTP (consecutive_gateway_failure).
+  // It is asked no more then, even if there is no other: what such a service was sent, nobody knows. 0: never.
+  unsigned after_failures = 3;
+  // So many came to that or to any other 5xx (consecutive_5xx), and others are left to be asked. 0: never.
+  unsigned after_5xx = 5;
+  // Of all upstreams, so many may be aside for that at once; one always may (max_ejection_percent). 1 to 100.
+  unsigned most_percent = 50;
+  Millis time{1'000};        // The first time (base_ejection_time), then each time for twice as long,
+  Millis most_time{30'000};  // up to this (max_ejection_time). Both 1 ms to 24 h.
 };
 
 // How a request ended.
@@ -106,15 +131,16 @@ std::string_view to_string(Listener listener) noexcept;
 
 // Why a client and the proxy could not begin TLS.
 enum class HandshakeFault : std::uint8_t {
-  timeout,      // It was not over in time.
-  closed,       // The client ended the connection.
-  plain_http,   // It speaks HTTP without TLS.
-  not_tls,      // What it speaks is neither.
-  version,      // It knows only versions before TLS 1.2.
-  cipher,       // Nothing in common to sign or encrypt with.
-  alpn,         // It offers other protocols than HTTP/1.1.
-  certificate,  // It does not accept ours, and says so.
-  alert,        // It says something else.
+  proxy_header,  // What comes is not the PROXY protocol, and has to be.
+  timeout,       // It was not over in time.
+  closed,        // The client ended the connection.
+  plain_http,    // It speaks HTTP without TLS.
+  not_tls,       // What it speaks is neither.
+  version,       // It knows only versions before TLS 1.2.
+  cipher,        // Nothing in common to sign or encrypt with.
+  alpn,          // It offers other protocols than HTTP/1.1.
+  certificate,   // It does not accept ours, and says so.
+  alert,         // It says something else.
   other,
 };
 std::string_view to_string(HandshakeFault fault) noexcept;
@@ -135,6 +161,7 @@ class Metrics {
   void count_reload(bool done) noexcept;                            // Of settings, by whoever has them.
   void active(std::string_view method, bool tls, int by) noexcept;  // Requests under way.
   void tunnels(int by) noexcept;                                    // Open ones.
+  void count_refused_connection() noexcept;                         // By max_connections_per_client.
   void count(Listener listener, HandshakeFault fault) noexcept;     // A handshake that failed.
 
   // Text exposition format 0.0.4. `connections`: of clients, now.
@@ -155,15 +182,24 @@ struct ProxyOptions {
   Address listen;
   std::optional<Certificate> certificate;  // Clients speak TLS 1.2 or later. Empty: plainly.
 
+  // Proxies and balancers in front of this one. Of those in trusted_proxies X-Forwarded-Proto, -Host and the like are
+  // passed on, and X-Forwarded-For says who the client is; of all others they are dropped, and the client is who
+  // connects. Connections from proxy_protocol begin with a header of the PROXY protocol, version 1 or 2, and all others
+  // do not; then the client is whom that names, and may itself be a trusted proxy.
+  std::vector<Network> trusted_proxies;
+  std::vector<Network> proxy_protocol;
+
   // At least one, all equal, until Proxy::set_upstreams() names others: a request goes to the one that has the fewest
-  // under way. One that fails is put aside for a while; docs/proxy.md says when. With TLS its certificate is checked,
+  // under way. One that fails is put aside for a while. With TLS its certificate is checked,
   // and must be for its host.
   std::vector<Service> upstreams;
   std::string upstream_ca_file;  // PEM, whom to trust for that. Empty: SSL_CERT_FILE and SSL_CERT_DIR, or the system's.
+  std::optional<Certificate> upstream_certificate;  // Shown to upstreams with TLS that ask who we are.
   // Begins with a slash: each upstream is asked for it every health_interval, and gets requests only if it answers with
   // 2xx or 3xx. Empty: nobody looks.
   std::string health_path;
   Millis health_interval{5'000};  // As a timeout, and also the most that a look may take.
+  Aside aside;
 
   // Where GET /healthz, /readyz and /metrics are answered, to anybody who can connect: a loopback address, or one of a
   // network for operators. Empty: nowhere.
@@ -174,6 +210,9 @@ struct ProxyOptions {
   // must be. Called from a thread of the proxy's: must not block and must not throw. Empty: nothing does.
   std::function<void(const http::Request& request, Callback<void(http::Answer)> done)> operators;
   static constexpr std::size_t max_admin_body_bytes = std::size_t{2} * 1024 * 1024;
+  // The answer to a request for /metrics that may not have them; empty: it may. Called as `operators` is, and must not
+  // wait. Empty itself: everybody may.
+  std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics;
   std::shared_ptr<Metrics> metrics;  // Empty: of the proxy's own, without what the engine tells.
 
   Timeouts timeouts;
@@ -181,6 +220,12 @@ struct ProxyOptions {
 
   // Of clients, at least 1. Those that come when there are so many wait in the kernel's queue until others have gone.
   std::size_t max_connections = 10'000;
+  std::size_t max_connections_per_client = 0;  // Of one address (IPv6: of one /64). More are closed. 0: no such limit.
+  // Bodies of requests that have a key, as far as they do not fit into the buffer of their connection (16 KiB), and
+  // their answers: of all together, and of one client's address. A request that would go over it is 503 overloaded; an
+  // answer counts, and is always kept. At least 1 MiB.
+  std::size_t max_buffered_bytes = std::size_t{1} << 30U;
+  std::size_t max_buffered_bytes_per_client = std::size_t{1} << 28U;
   std::size_t max_head_bytes = std::size_t{32} * 1024;  // Of a request and of an answer. 1 KiB to 1 MiB.
   std::size_t max_idle_upstream = 256;                  // Kept connections to the upstream, of all threads.
 

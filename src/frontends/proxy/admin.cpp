@@ -42,10 +42,14 @@ Task<http::Answer> ready(Loop& loop, const AdminPages& pages) {
   co_return text(200, "ready\n");
 }
 
-Task<http::Answer> page(Loop& loop, const AdminPages& pages, std::string_view target) {
+Task<http::Answer> page(Loop& loop, const AdminPages& pages, const http::Request& request) {
+  const std::string_view target = request.target.substr(0, request.target.find('?'));
   if (target == "/healthz") co_return text(200, "alive\n");
   if (target == "/readyz") co_return co_await ready(loop, pages);
   if (target == "/metrics") {
+    if (pages.refuse_metrics) {
+      if (auto refused = pages.refuse_metrics(request)) co_return std::move(*refused);
+    }
     http::Answer answer = text(200, pages.metrics());
     answer.headers.front().value = "text/plain; version=0.0.4; charset=utf-8";
     co_return answer;
@@ -129,14 +133,14 @@ Task<Asked::Kind> read_asked(Connection& client, Asked& asked, Millis patience) 
 // The answer to what was read.
 Task<http::Answer> respond(Loop& loop, const AdminPages& pages, const Asked& asked) {
   const RequestHead& head = asked.head;
+  const http::Request request{
+      .method = head.method, .target = head.target, .headers = head.headers, .body = asked.body, .principal = {}};
   if (pages.operators && head.target.starts_with("/v1/")) {
-    const http::Request request{
-        .method = head.method, .target = head.target, .headers = head.headers, .body = asked.body, .principal = {}};
     auto ask = [&](Callback<void(http::Answer)> done) { pages.operators(request, std::move(done)); };
     co_return co_await completion<http::Answer>(loop, ask);
   }
   if (head.method == "GET" || head.method == "HEAD") {
-    co_return co_await page(loop, pages, std::string_view(head.target).substr(0, head.target.find('?')));
+    co_return co_await page(loop, pages, request);
   }
   http::Answer answer = text(405, "Only GET is answered here.\n");
   answer.headers.push_back({"Allow", "GET, HEAD"});
@@ -155,12 +159,31 @@ class Counted {
   std::size_t& count_;
 };
 
+// One whose request is not there yet, for as long as it lives.
+class Reading {
+ public:
+  Reading(AdminPages& pages, Connection& client) : all_(pages.reading), at_(all_.insert(all_.end(), &client)) {}
+  ~Reading() { all_.erase(at_); }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  std::list<Connection*>& all_;
+  std::list<Connection*>::iterator at_;
+};
+
 }  // namespace
 
 Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
-  if (pages.connections >= most_connections) co_return;
+  // Those who connect and keep silent must not stand in the way of a probe.
+  if (pages.connections >= most_connections) {
+    if (pages.reading.empty()) co_return;
+    pages.reading.front()->close();  // Its own coroutine finds that out later: until then there is one more.
+    pages.reading.splice(pages.reading.end(), pages.reading, pages.reading.begin());
+  }
   const Counted counted(pages.connections);
   Connection client(loop, std::move(socket));
+  std::optional<Reading> reading(std::in_place, pages, client);
   if (const auto certificate = pages.certificate) {
     const std::string address = client.remote_address();  // Before it goes.
     if (const error_code error = co_await client.accept_tls(*certificate, pages.patience)) {
@@ -174,6 +197,7 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   const auto own = std::make_unique<Asked>();
   Asked& asked = *own;
   asked.kind = co_await read_asked(client, asked, pages.patience);
+  reading.reset();
   if (asked.kind == Asked::Kind::gone) co_return;
   if (asked.kind == Asked::Kind::whole) asked.answer = co_await respond(loop, pages, asked);
   const http::Answer& answer = asked.answer;

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <functional>
+#include <list>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <once/callback.hpp>
@@ -24,15 +26,19 @@ struct AdminPages {
   std::function<bool()> upstream_available;
   std::function<std::string()> metrics;
   std::function<void(const http::Request& request, Callback<void(http::Answer)> done)> operators;  // May be empty.
-  std::size_t connections = 0;                                                                     // Open ones.
+  std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics;         // May be empty.
+  // Open connections, and of those the ones whose request is not there yet, the oldest first.
+  std::size_t connections = 0;
+  std::list<Connection*> reading;
 };
 
 // One connection, one request. GET and HEAD of
 //   /healthz  200 as long as there is somebody to answer,
 //   /readyz   200, or 503 while it drains, or without an upstream, or when the store does not answer,
 //   /metrics  Metrics::text().
-// Paths below /v1/, with any method, are for AdminPages::operators. With 64 connections open already, it is closed at
-// once. `pages` must outlive it, and belongs to the loop.
+// Paths below /v1/, with any method, are for AdminPages::operators. With 64 connections open already, the one that has
+// kept its request back for the longest is closed; if all are being answered, this one is. `pages` must outlive it, and
+// belongs to the loop.
 Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages);
 
 }  // namespace once::proxy

@@ -1,5 +1,8 @@
 #include "frontends/proxy/answers.hpp"
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <string>
 
 #include <once/fingerprint.hpp>
@@ -65,16 +68,32 @@ Answer head_of(const Incoming& answer) {
 Answer malformed(unsigned status, std::string_view detail) {
   if (status == 501) return problem("not-supported", status, "Not supported", detail);
   if (status == 505) return problem("version-not-supported", status, "HTTP version is not supported", detail);
+  if (status == 431) return problem("head-too-large", status, "Request head is too large", detail);
   return problem("malformed-request", status, "Request is malformed", detail);
 }
 
-Answer answer_to(Trouble trouble) {
+Answer overloaded() {
+  Answer answer = problem("overloaded", 503, "There is too much to be done at once",
+                          "This request carried out nothing. Send it again after the time in Retry-After.");
+  answer.headers.push_back({"Retry-After", "1"});
+  return answer;
+}
+
+Answer answer_to(Trouble trouble, Millis retry_after) {
   switch (trouble) {
     case Trouble::unreachable:
+    case Trouble::aside:
     case Trouble::connect_late:
     case Trouble::no_tls: {
       Answer answer = problem("upstream-unreachable", 503, "The service cannot be reached",
                               "Nothing was carried out. Send the same request again after the time in Retry-After.");
+      const auto seconds = std::chrono::ceil<std::chrono::seconds>(retry_after).count();
+      answer.headers.push_back({"Retry-After", std::to_string(std::max<std::int64_t>(1, seconds))});
+      return answer;
+    }
+    case Trouble::lease_over: {
+      Answer answer = problem("lease-over", 503, "The proxy was held up for too long",
+                              "This request carried out nothing. Send it again after the time in Retry-After.");
       answer.headers.push_back({"Retry-After", "1"});
       return answer;
     }

@@ -17,8 +17,9 @@ std::string_view word_of(http::Fate fate) noexcept;
 // Status, reason and the headers that go on, to be kept.
 http::Answer head_of(const Incoming& answer);
 
-// To a request that cannot be taken: 400, 501 or 505. `detail` as in Refusal.
+// To a request that cannot be taken: 400, 431, 501 or 505. `detail` as in Refusal.
 http::Answer malformed(unsigned status, std::string_view detail);
-http::Answer answer_to(Trouble trouble);
+http::Answer overloaded();
+http::Answer answer_to(Trouble trouble, Millis retry_after = Millis{0});  // Of Exchange::retry_after().
 
 }  // namespace once::proxy

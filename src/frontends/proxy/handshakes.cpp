@@ -12,6 +12,8 @@ namespace {
 // What the operator can do about it, if anything.
 std::string_view words_for(HandshakeFault fault) noexcept {
   switch (fault) {
+    case HandshakeFault::proxy_header:
+      return "it does not begin with the PROXY protocol, which connections from there have to (proxy-protocol)";
     case HandshakeFault::timeout:
       return "it was not over in time (head-timeout)";
     case HandshakeFault::closed:
@@ -44,6 +46,8 @@ std::string_view to_string(Listener listener) noexcept {
 
 std::string_view to_string(HandshakeFault fault) noexcept {
   switch (fault) {
+    case HandshakeFault::proxy_header:
+      return "proxy-header";
     case HandshakeFault::timeout:
       return "timeout";
     case HandshakeFault::closed:
@@ -123,7 +127,9 @@ void Handshakes::failed(Listener listener, const HandshakeFailure& failure, std:
     quiet_until_ = now + pause;
     before = std::exchange(untold_, {});
   }
-  std::string text = "no TLS with " + std::string(client.empty() ? "a client" : client);
+  const bool is_tls = failure.fault != HandshakeFault::proxy_header;
+  std::string text =
+      (is_tls ? "no TLS with " : "no connection with ") + std::string(client.empty() ? "a client" : client);
   if (listener == Listener::operators) text += " on the operators' port";
   text += ": ";
   text += words_for(failure.fault);

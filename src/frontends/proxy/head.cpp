@@ -11,7 +11,6 @@
 #include <boost/beast/http/status.hpp>
 
 #include "core/ascii.hpp"
-#include "frontends/http/headers.hpp"
 #include "frontends/http/problem.hpp"
 
 namespace once::proxy {
@@ -25,7 +24,7 @@ namespace {
 constexpr std::array<std::string_view, 8> of_connection{
     "Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length"};
 
-std::vector<std::string_view> named_by_connection(const std::vector<HeaderView>& headers) {
+http::NameSet named_by_connection(const std::vector<HeaderView>& headers) {
   std::vector<std::string_view> names;  // Of most messages empty, which costs nothing.
   for (const HeaderView& header : headers) {
     if (!same_name(header.name, "Connection")) continue;
@@ -34,7 +33,7 @@ std::vector<std::string_view> named_by_connection(const std::vector<HeaderView>&
   }
   // Host and what frames the message are not a client's to remove.
   std::erase_if(names, [](std::string_view name) { return same_name(name, "Host"); });
-  return names;
+  return http::NameSet(std::move(names));
 }
 
 bool contains(const auto& names, std::string_view name) {
@@ -72,6 +71,30 @@ bool is_look_alike(std::string_view name, std::string_view of) {
 
 bool is_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// uri-host [":" port] (RFC 3986, section 3.2.2), and what nginx refuses too: none at all, and two dots in a row.
+bool is_host(std::string_view text) {
+  std::string_view host = text.substr(0, text.find(':'));
+  if (text.starts_with('[')) {
+    host = text.substr(0, std::min(text.find(']'), text.size() - 1) + 1);
+    const std::string_view address = host.substr(1, host.size() - 2);
+    if (host.size() < 3 || !host.ends_with(']') ||
+        address.find_first_not_of("0123456789abcdefABCDEF:.") != std::string_view::npos) {
+      return false;
+    }
+  } else {
+    constexpr std::string_view marks = "-._~%!$&'()*+,;=";
+    const auto fits = [&](char c) {
+      const char small = lower(c);
+      return (small >= 'a' && small <= 'z') || (c >= '0' && c <= '9') || marks.find(c) != std::string_view::npos;
+    };
+    if (host.empty() || host == "." || host.find("..") != std::string_view::npos || !std::ranges::all_of(host, fits)) {
+      return false;
+    }
+  }
+  const std::string_view port = text.substr(host.size());
+  return port.empty() || port == ":" || (port.starts_with(':') && is_digits(port.substr(1)));
 }
 
 void append(std::string& out, std::string_view name, std::string_view value) {
@@ -163,6 +186,7 @@ std::optional<Refusal> read_request(std::string_view bytes, Incoming& message, R
   head.version = 11;
   head.headers.clear();
   if (!message.read_request(bytes)) {
+    if (message.has_too_many()) return Refusal{431, "It has too many lines, or lists too many names in one of them."};
     if (is_other_http(bytes)) return Refusal{505, "Only HTTP/1.0 and HTTP/1.1 are understood here."};
     return Refusal{400, "The request line or a header cannot be read."};
   }
@@ -173,6 +197,7 @@ std::optional<Refusal> read_request(std::string_view bytes, Incoming& message, R
   if (!message.is_framed_well()) return Refusal{400, message.framing_fault()};
   const std::size_t hosts = count(head.headers, "Host");
   if (hosts > 1 || (hosts == 0 && head.version == 11)) return Refusal{400, "There must be one Host line."};
+  if (hosts == 1 && !is_host(first(head.headers, "Host"))) return Refusal{400, "The Host line names no host."};
   if (head.method == "CONNECT") return Refusal{501, "CONNECT is not supported here."};
   if (head.target.starts_with('/')) return std::nullopt;
   if (head.target == "*" && head.method == "OPTIONS") return std::nullopt;
@@ -185,7 +210,7 @@ std::optional<Refusal> read_request(std::string_view bytes, Incoming& message, R
   const auto end = head.target.find_first_of("/?#", slashes + 3);
   head.host = head.target.substr(slashes + 3, end == std::string::npos ? end : end - slashes - 3);
   std::string path = end == std::string::npos ? std::string() : head.target.substr(end);
-  if (head.host.empty() || head.host.find('@') != std::string::npos) {
+  if (!is_host(head.host)) {
     return Refusal{400, "The request target has no host, or a user in it."};
   }
   if (!path.starts_with('/')) path.insert(0, 1, '/');
@@ -215,7 +240,7 @@ bool has_look_alike(const std::vector<HeaderView>& headers, const http::Options&
   });
 }
 
-std::vector<std::string> announced_trailers(const std::vector<HeaderView>& headers) {
+std::vector<std::string> announced_trailers(const std::vector<HeaderView>& headers, const http::Options* rules) {
   static constexpr std::array<std::string_view, 20> only_in_heads{"Host",
                                                                   "Authorization",
                                                                   "Proxy-Authorization",
@@ -236,13 +261,21 @@ std::vector<std::string> announced_trailers(const std::vector<HeaderView>& heade
                                                                   "Expires",
                                                                   "Location",
                                                                   "Vary"};
+  if (count(headers, "Trailer") == 0) return {};
+  std::vector<std::string_view> present;
+  for (const HeaderView& header : headers) present.push_back(header.name);
+  const http::NameSet in_head(std::move(present));
+  const auto says_whose = [&](std::string_view name) {
+    return rules != nullptr && (same_name(name, rules->key_header) || contains(rules->principal_headers, name) ||
+                                contains(rules->compare_headers, name));
+  };
   std::vector<std::string> names;
   for (const HeaderView& header : headers) {
     if (!same_name(header.name, "Trailer")) continue;
     for (const std::string_view name : http::list_members(header.value)) {
       const bool good = http::is_token(name) && !contains(of_connection, name) && !contains(only_in_heads, name) &&
-                        !has_prefix(name, "X-Forwarded-") && !same_name(name, "Idempotency-Key") &&
-                        count(headers, name) == 0;
+                        !has_prefix(name, "X-Forwarded-") && !same_name(name, "Idempotency-Key") && !says_whose(name) &&
+                        !in_head.contains(name);
       if (good) names.emplace_back(name);
     }
   }
@@ -257,8 +290,9 @@ std::string joined(const std::vector<std::string>& names) {
 
 std::string trailer_lines(const http::Headers& trailers, const std::vector<std::string>& announced) {
   std::string out;
+  const http::NameSet names({announced.begin(), announced.end()});
   for (const http::Header& field : trailers) {
-    if (contains(announced, field.name)) append(out, field.name, field.value);
+    if (names.contains(field.name)) append(out, field.name, field.value);
   }
   return out;
 }
@@ -275,7 +309,7 @@ std::string_view websocket_key(const RequestHead& head) {
   const std::string_view key = first(headers, "Sec-WebSocket-Key");
   const bool asks = head.method == "GET" && head.version == 11 && count(headers, "Upgrade") == 1 &&
                     same_name(first(headers, "Upgrade"), "websocket") &&
-                    contains(named_by_connection(headers), "Upgrade") && count(headers, "Content-Length") == 0 &&
+                    named_by_connection(headers).contains("Upgrade") && count(headers, "Content-Length") == 0 &&
                     count(headers, "Transfer-Encoding") == 0 && count(headers, "Sec-WebSocket-Key") == 1 &&
                     key.size() == key_characters;
   return asks ? key : std::string_view();
@@ -291,14 +325,14 @@ bool accepts_websocket(const std::vector<HeaderView>& headers, std::string_view 
   return first(headers, "Sec-WebSocket-Accept") ==
              std::string_view(reinterpret_cast<const char*>(expected.data()), static_cast<std::size_t>(length)) &&
          count(headers, "Upgrade") == 1 && same_name(first(headers, "Upgrade"), "websocket") &&
-         contains(named_by_connection(headers), "Upgrade") && count(headers, "Content-Length") == 0 &&
+         named_by_connection(headers).contains("Upgrade") && count(headers, "Content-Length") == 0 &&
          count(headers, "Transfer-Encoding") == 0;
 }
 
 Forwarding::Forwarding(const std::vector<HeaderView>& headers) : named_(named_by_connection(headers)) {}
 
 bool Forwarding::takes(const HeaderView& header) const {
-  return !contains(of_connection, header.name) && !contains(named_, header.name);
+  return !contains(of_connection, header.name) && !named_.contains(header.name);
 }
 
 std::vector<HeaderView> forwarded(const std::vector<HeaderView>& headers) {
@@ -321,6 +355,16 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
   if (!head.host.empty()) append(out, "Host", head.host);
   std::string clients;
   std::string via;
+  constexpr std::string_view forwarded_proto = "X-Forwarded-Proto";
+  std::string_view proto = arrival.tls ? "https" : "http";
+  if (arrival.is_trusted && count(head.headers, forwarded_proto) == 1) {
+    const std::string_view told = first(head.headers, forwarded_proto);
+    if (same_name(told, "http") || same_name(told, "https")) proto = told;
+  }
+  // What a client could say of the way that its request took.
+  const auto is_hearsay = [&](std::string_view name) {
+    return !arrival.is_trusted && (same_name(name, "Forwarded") || has_prefix(name, "X-Forwarded-"));
+  };
   const auto join = [](std::string& list, std::string_view value) {
     if (!list.empty()) list += ", ";
     list += value;
@@ -332,15 +376,15 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
       join(clients, header.value);
     } else if (same_name(header.name, "Via")) {
       join(via, header.value);
-    } else if (!same_name(header.name, "Expect") && !same_name(header.name, "X-Forwarded-Proto") &&
-               !(same_name(header.name, "Host") && !head.host.empty())) {
+    } else if (!same_name(header.name, "Expect") && !same_name(header.name, forwarded_proto) &&
+               !is_hearsay(header.name) && !(same_name(header.name, "Host") && !head.host.empty())) {
       append(out, header.name, header.value);
     }
   }
   join(clients, arrival.address);
   join(via, head.version == 11 ? "1.1 once" : "1.0 once");
   append(out, "X-Forwarded-For", clients);
-  append(out, "X-Forwarded-Proto", arrival.tls ? "https" : "http");
+  append(out, forwarded_proto, proto);
   append(out, "Via", via);
   if (arrival.takes_trailers) out += "TE: trailers\r\nConnection: TE\r\n";
   append(out, framing);

@@ -11,6 +11,7 @@
 #include <once/frontends/http/message.hpp>
 #include <once/frontends/http/rules.hpp>
 
+#include "frontends/http/headers.hpp"
 #include "frontends/proxy/incoming.hpp"
 
 namespace once::proxy {
@@ -58,7 +59,7 @@ class Forwarding {
   [[nodiscard]] bool takes(const http::HeaderView& header) const;
 
  private:
-  std::vector<std::string_view> named_;  // By Connection.
+  http::NameSet named_;  // By Connection.
 };
 std::vector<http::HeaderView> forwarded(const std::vector<http::HeaderView>& headers);
 
@@ -78,8 +79,9 @@ struct Framing {
 
 // Fields behind a chunked body (RFC 9110, section 6.5): the names that the head announces in Trailer and that may go
 // on. Those that frame or route a message, say who asks, or how it is to be read belong into a head and nowhere else;
-// and so does what the head has already.
-std::vector<std::string> announced_trailers(const std::vector<http::HeaderView>& headers);
+// and so do what the head has already, and of a request what its `rules` go by: its key, a principal, what is compared.
+std::vector<std::string> announced_trailers(const std::vector<http::HeaderView>& headers,
+                                            const http::Options* rules = nullptr);
 std::string joined(const std::vector<std::string>& names);
 // The lines of those fields, from all that came behind the body.
 std::string trailer_lines(const http::Headers& trailers, const std::vector<std::string>& announced);
@@ -94,12 +96,15 @@ bool accepts_websocket(const std::vector<http::HeaderView>& headers, std::string
 
 // How the request came, for those behind us.
 struct Arrival {
-  std::string_view address;  // The client's.
+  std::string_view address;  // Of whoever has sent it.
   bool tls = false;
+  bool is_trusted = false;  // Its word about the way that the request took counts.
   bool takes_trailers = false;
 };
 
-// As the upstream gets it: with X-Forwarded-For, to which the address is appended, X-Forwarded-Proto, and Via.
+// As the upstream gets it: with X-Forwarded-For, to which the address is appended, X-Forwarded-Proto, and Via. Of those
+// who are not trusted, Forwarded and all other X-Forwarded- are dropped; of those who are, they go on, and so does
+// their X-Forwarded-Proto if it is one line with http or https.
 std::string write_request_head(const RequestHead& head, const Framing& framing, const Arrival& arrival);
 
 // As the client gets it. `version`: the client's. Adds Date if there is none. The lines are http::Headers, or

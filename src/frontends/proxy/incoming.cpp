@@ -62,6 +62,8 @@ void Incoming::begin(std::string_view head) {
   length_.reset();
   left_ = trailer_bytes_ = 0;
   status_ = lengths_ = codings_ = 0;
+  options_ = announced_ = 0;
+  has_too_many_ = false;
   state_ = State::done;
   chunked_ = says_close_ = says_keep_alive_ = keep_alive_ = false;
 }
@@ -132,6 +134,8 @@ bool Incoming::read_fields(std::string_view lines) {
     if (line.empty()) return true;
     const auto field = field_of(line);
     if (!field || !note(*field)) return false;
+    has_too_many_ = headers_.size() == most_lines || options_ > most_listed || announced_ > most_listed;
+    if (has_too_many_) return false;
     headers_.push_back(*field);
   }
 }
@@ -145,11 +149,15 @@ bool Incoming::note(const HeaderView& field) {
     ++codings_;
     chunked_ = same_name(field.value, "chunked");
   } else if (same_name(field.name, "Connection") || same_name(field.name, "Proxy-Connection")) {
-    for (const std::string_view option : http::list_members(field.value)) {
+    const auto members = http::list_members(field.value);
+    options_ += members.size();
+    for (const std::string_view option : members) {
       if (!http::is_token(option)) return false;
       says_close_ = says_close_ || same_name(option, "close");
       says_keep_alive_ = says_keep_alive_ || same_name(option, "keep-alive");
     }
+  } else if (same_name(field.name, "Trailer")) {
+    announced_ += http::list_members(field.value).size();
   }
   return true;
 }

@@ -24,6 +24,12 @@ class Incoming {
   [[nodiscard]] bool read_request(std::string_view head);
   [[nodiscard]] bool read_answer(std::string_view head, bool to_head);  // `to_head`: no body follows.
 
+  // Why it cannot be read: more than so many lines, or so many names in Connection or in Trailer. nginx has 1000 lines
+  // (max_headers), Node.js 2000, Envoy, Apache and HAProxy about 100.
+  static constexpr std::size_t most_lines = 1'000;
+  static constexpr std::size_t most_listed = 100;
+  [[nodiscard]] bool has_too_many() const noexcept { return has_too_many_; }
+
   [[nodiscard]] std::string_view method() const noexcept { return method_; }
   [[nodiscard]] std::string_view target() const noexcept { return target_; }
   [[nodiscard]] unsigned version() const noexcept { return version_; }  // 10 or 11
@@ -78,6 +84,9 @@ class Incoming {
   unsigned status_ = 0;
   unsigned lengths_ = 0;  // Lines that frame the body.
   unsigned codings_ = 0;
+  std::size_t options_ = 0;    // Names in Connection.
+  std::size_t announced_ = 0;  // In Trailer.
+  bool has_too_many_ = false;
   State state_ = State::done;
   bool chunked_ = false;
   bool says_close_ = false;

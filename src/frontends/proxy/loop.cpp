@@ -11,6 +11,7 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/write.hpp>
 
+#include "frontends/proxy/networks.hpp"
 #include "frontends/proxy/services.hpp"
 
 namespace once::proxy {
@@ -213,16 +214,16 @@ Task<error_code> Connection::connect(const tcp::endpoint& endpoint, Millis limit
   co_return error;
 }
 
-std::string Connection::remote_address() const {
+std::optional<net::ip::address> Connection::remote() const {
   error_code error;
   const auto remote = socket.remote_endpoint(error);
-  if (error) return {};
-  net::ip::address address = remote.address();
-  // One that came over IPv4 to a socket for both is what it is (RFC 4291, section 2.5.5.2).
-  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-    address = net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6());
-  }
-  return address.to_string();
+  if (error) return std::nullopt;
+  return plain_address(remote.address());
+}
+
+std::string Connection::remote_address() const {
+  const auto address = remote();
+  return address ? address->to_string() : std::string();
 }
 
 bool Connection::is_quiet() {

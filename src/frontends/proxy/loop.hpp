@@ -35,6 +35,7 @@ class Endpoints;
 
 namespace once::proxy {
 
+class Clients;
 class Connection;
 class Handshakes;
 class Names;
@@ -125,6 +126,7 @@ class Loop {
   std::shared_ptr<const tls::ServerContext> certificate;  // Null: clients speak plainly.
   std::shared_ptr<const tls::ClientContext> trusted;      // Null: the upstream does.
   Handshakes* handshakes = nullptr;                       // Of clients that failed.
+  Clients* clients = nullptr;                             // What they hold.
   std::shared_ptr<Services> services;                     // The upstreams, for requests that begin now.
   std::shared_ptr<Names> names;                           // Where those are.
   // Of upstreams with TLS, by their ids. Whoever writes to one shares it, as the upstream may go.
@@ -212,6 +214,11 @@ class Connection {
   Task<error_code> connect_tls(const std::string& host, std::shared_ptr<tls::Ticket> ticket, Millis limit,
                                std::string& problem);
 
+  // Why the server has ended TLS, if it is for our certificate. Empty: it is not.
+  [[nodiscard]] std::string refusal_of_certificate() const {
+    return tls_ && tls_->was_refused() ? tls_->error().message : std::string();
+  }
+
   // One that passes while nobody reads fails the next read.
   void set_read_deadline(Millis limit) { read_until(about_now() + limit); }
   void clear_read_deadline() noexcept { read_until(no_deadline); }
@@ -221,6 +228,7 @@ class Connection {
   void set_idle(bool idle) noexcept { idle_ = idle; }
 
   // The other side's IP address; empty if it has gone.
+  [[nodiscard]] std::optional<net::ip::address> remote() const;
   [[nodiscard]] std::string remote_address() const;
 
   // A kept connection of which the other side has said nothing: not its end, and no byte that nobody asked for.

@@ -146,6 +146,7 @@ class Metrics::Impl {
 
   void active(std::string_view method, bool tls, int by) noexcept { active_[tls ? 1 : 0][index_of(method)] += by; }
   void tunnels(int by) noexcept { tunnels_ += by; }
+  void count_refused_connection() noexcept { ++refused_connections_; }
 
   void count(Listener listener, HandshakeFault fault) {
     ++handshakes_[static_cast<std::size_t>(listener)][static_cast<std::size_t>(fault)];
@@ -169,6 +170,9 @@ class Metrics::Impl {
     add(out, "once_proxy_reloads_total", "result", "failed", failed_reloads_);
     head(out, "once_proxy_connections", "gauge", "Open connections of clients.");
     out += "once_proxy_connections " + std::to_string(connections) + '\n';
+    head(out, "once_proxy_refused_connections_total", "counter",
+         "Connections of clients that had as many as they may have.");
+    out += "once_proxy_refused_connections_total " + std::to_string(refused_connections_) + '\n';
     head(out, "once_proxy_tunnels", "gauge", "Open WebSocket connections.");
     out += "once_proxy_tunnels " + std::to_string(tunnels_) + '\n';
     head(out, "once_proxy_tls_handshake_failures_total", "counter", "TLS that clients could not begin, by why.");
@@ -212,6 +216,7 @@ class Metrics::Impl {
 
   std::array<std::array<std::atomic<std::int64_t>, methods.size()>, 2> active_{};  // Plain, and with TLS.
   std::atomic<std::int64_t> tunnels_{0};
+  std::atomic<std::uint64_t> refused_connections_{0};
   std::array<std::atomic<std::uint64_t>, outcomes> outcomes_{};
   std::array<std::atomic<std::uint64_t>, events> events_{};
   std::array<std::array<std::atomic<std::uint64_t>, faults>, 2> handshakes_{};  // By listener.
@@ -229,6 +234,7 @@ void Metrics::count(const once::Event& event) noexcept { impl_->count(event); }
 void Metrics::count(const Served& served) { impl_->count(served); }
 void Metrics::active(std::string_view method, bool tls, int by) noexcept { impl_->active(method, tls, by); }
 void Metrics::tunnels(int by) noexcept { impl_->tunnels(by); }
+void Metrics::count_refused_connection() noexcept { impl_->count_refused_connection(); }
 void Metrics::count(Listener listener, HandshakeFault fault) noexcept { impl_->count(listener, fault); }
 void Metrics::count_reload(bool done) noexcept { impl_->count_reload(done); }
 std::string Metrics::text(std::size_t connections) const { return impl_->text(connections); }

@@ -1,5 +1,6 @@
 // A request with a key: read whole, claimed, sent once, its answer kept and then given.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -16,6 +17,23 @@ using http::Examination;
 using http::Execution;
 using http::Opening;
 
+namespace {
+
+bool is_event_stream(const Incoming& answer) {
+  return std::ranges::any_of(answer.headers(), [](const http::HeaderView& header) {
+    return http::same_name(header.name, "Content-Type") &&
+           http::same_name(http::trimmed(header.value.substr(0, header.value.find(';'))), "text/event-stream");
+  });
+}
+
+std::string write_events_head(const Answer& answer, bool is_chunked, unsigned version, bool keep_alive) {
+  Framing framing;
+  framing.kind = is_chunked ? Framing::Kind::chunked : Framing::Kind::until_close;
+  return write_answer_head(answer.status, answer.reason, answer.headers, framing, version, keep_alive);
+}
+
+}  // namespace
+
 // A body that came with the head whole, as most do: it lies in the client's buffer, which nobody reads into before the
 // request is over.
 std::optional<std::string_view> Session::body_at_hand() {
@@ -31,6 +49,15 @@ std::optional<std::string_view> Session::body_at_hand() {
 Task<bool> Session::read_body(std::string& body) {
   const std::size_t limit = endpoint_->rules().options().max_body_bytes;
   const auto until = about_now() + options_.timeouts.body;
+  const auto no_room = [&] {
+    served_.cause = "overloaded";
+    served_.outcome = Outcome::refused;
+    refusal_ = overloaded();
+    return false;
+  };
+  // Told to be over the limit, it is refused before.
+  const std::uint64_t told = incoming().content_length().value_or(0);
+  if (!hold(static_cast<std::size_t>(std::min<std::uint64_t>(told, limit)))) co_return no_room();
   while (body.size() <= limit) {
     Piece piece = take_piece(client_);
     if (piece.is_to_come() && !incoming().is_done()) {
@@ -38,6 +65,7 @@ Task<bool> Session::read_body(std::string& body) {
     }
     served_.request_body_bytes += piece.bytes.size();
     body.append(piece.bytes);
+    if (!hold(body.size())) co_return no_room();
     switch (piece.trouble) {
       case Piece::End::none:
         if (incoming().is_done()) co_return true;
@@ -94,6 +122,7 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
   if (framing.kind == Framing::Kind::chunked) framing = {Framing::Kind::length, body.size()};
   const std::string head = write_request_head(head_, framing, arrival());
   const auto exchange = std::make_shared<Exchange>(loop_, *services_, options_, answer_limit());
+  exchange->send_for(execution);
   BodySource source;
   source.bytes = body;
   const Trouble trouble = co_await exchange->start(head, source, is_head(), nullptr);
@@ -108,7 +137,7 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
   served_.outcome = Outcome::error;
   served_.cause = to_string(trouble);
   served_.fate = word_of(fate);
-  Answer answer = answer_to(trouble);
+  Answer answer = answer_to(trouble, exchange->retry_after());
   auto finish = [&](Callback<void(Answer)> done) { execution.finish(std::move(answer), fate, std::move(done)); };
   const Answer given = co_await completion<Answer>(loop_, finish);
   co_return co_await send(given, wants_more());
@@ -118,6 +147,9 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
   Answer answer = head_of(exchange.answer());
   served_.upstream_status = answer.status;
   const http::Rules& rules = endpoint_->rules();
+  if (rules.fate_of(answer.status) == http::Fate::store && is_event_stream(exchange.answer())) {
+    co_return co_await stream_answer(execution, exchange);
+  }
   const std::size_t limit = rules.options().max_answer_bytes;
   // What has no body may tell the length of one all the same (RFC 9110, section 8.6).
   const std::uint64_t told = exchange.answer().is_done() ? 0 : exchange.answer().content_length().value_or(0);
@@ -127,6 +159,7 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
     piece = exchange.take();
     if (piece.is_to_come() && !exchange.answer().is_done()) piece = co_await exchange.read();
     answer.body.append(piece.bytes);
+    hold_answer(answer.body.size());
   }
   served_.upstream_took = Steady::now() - began_;
   http::Fate fate = rules.fate_of(answer.status);
@@ -156,6 +189,97 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
   const http::Finished given = finished.take();
   served_.fate = given.left_tombstone ? "tombstone" : word_of(fate);
   co_return co_await send(given.answer, wants_more());
+}
+
+// An answer of events (HTML, section 9.2), on its way to the client and to the store.
+struct Session::Events {
+  Answer answer;
+  bool is_chunked = true;  // Else it ends with the connection.
+  bool client_is_there = true;
+  bool is_kept = true;
+  Piece::End trouble = Piece::End::none;
+};
+
+// What the client has to see of it: `bytes`, between what frames them.
+Task<void> Session::send_events(Events& events, std::string_view before, std::string_view bytes) {
+  std::string start(before);
+  if (events.is_chunked && !bytes.empty()) start += chunk_head(bytes.size());
+  const std::string_view end = events.is_chunked && !bytes.empty() ? "\r\n" : "";
+  const std::array<net::const_buffer, 3> out{net::buffer(start), net::buffer(bytes), net::buffer(end)};
+  std::uint64_t written = 0;
+  const error_code error = co_await client_.write(out, options_.timeouts.body, written);
+  if (error) {
+    events.client_is_there = false;
+    served_.cause = to_string(Trouble::client_gone);
+  } else {
+    served_.answer_body_bytes += bytes.size();
+  }
+}
+
+// Up to the end of the answer, or to what went wrong with it.
+Task<void> Session::relay_events(Execution& execution, Exchange& exchange, Events& events) {
+  const std::size_t limit = endpoint_->rules().options().max_answer_bytes;
+  while (!exchange.answer().is_done()) {
+    Piece piece = exchange.take();
+    if (piece.is_to_come() && !exchange.answer().is_done()) piece = co_await exchange.read();
+    events.trouble = piece.trouble;
+    if (piece.trouble != Piece::End::none) co_return;
+    if (events.client_is_there && !piece.bytes.empty()) co_await send_events(events, {}, piece.bytes);
+    if (!events.is_kept) continue;
+    events.answer.body.append(piece.bytes);
+    hold_answer(events.answer.body.size());
+    if (events.answer.body.size() <= limit) continue;
+    // More than can be kept: those who ask again are told so.
+    events.is_kept = false;
+    events.answer.body.clear();
+    served_.fate = "tombstone";
+    Pending<std::optional<Answer>> left(loop_);
+    execution.finish_streamed(events.answer, 0, left.callback());
+    if (!left.is_there()) co_await left.wait();
+    if (left.take()) events.client_is_there = false;  // Its next attempt gets what counts.
+  }
+}
+
+// They go to the client as they come, and are kept all the same. The end is sent when they are stored: what looks whole
+// to the client is what those who ask again get. A client that leaves changes nothing.
+Task<Session::Next> Session::stream_answer(Execution& execution, Exchange& exchange) {
+  const auto own = std::make_unique<Events>();
+  Events& events = *own;
+  events.answer = head_of(exchange.answer());
+  events.is_chunked = head_.version == 11;
+  served_.status = events.answer.status;
+  const bool keep_alive = wants_more() && events.is_chunked;
+  if (!events.is_chunked) reset_at_close(true);
+  const std::string head = write_events_head(events.answer, events.is_chunked, head_.version, keep_alive);
+  co_await send_events(events, head, {});
+  co_await relay_events(execution, exchange, events);
+  served_.upstream_took = Steady::now() - began_;
+  if (!exchange.join_now()) co_await exchange.join();
+  http::Fate fate = http::Fate::store;
+  if (events.trouble != Piece::End::none) {
+    const Trouble trouble = trouble_of_answer(events.trouble);
+    fate = http::Fate::ambiguous;
+    events.answer = answer_to(trouble);
+    events.client_is_there = false;  // It must not look whole.
+    served_.outcome = Outcome::error;
+    served_.cause = to_string(trouble);
+  }
+  if (events.is_kept) {
+    Pending<http::Finished> finished(loop_);
+    execution.finish_told(std::move(events.answer), fate, finished.callback());
+    if (!finished.is_there()) co_await finished.wait();
+    const http::Finished given = finished.take();
+    served_.fate = given.left_tombstone ? "tombstone" : word_of(fate);
+    if (given.is_another) events.client_is_there = false;
+  }
+  if (!events.client_is_there) co_return Next::vanish;
+  if (events.is_chunked) {
+    co_await send_events(events, "0\r\n\r\n", {});
+  } else {
+    reset_at_close(false);
+  }
+  if (!events.client_is_there) co_return Next::vanish;
+  co_return keep_alive ? Next::keep : Next::close;
 }
 
 }  // namespace once::proxy

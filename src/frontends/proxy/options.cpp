@@ -1,4 +1,5 @@
 // Options as people write them, and which of them can be.
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <string>
@@ -19,12 +20,21 @@ Exception misuse(const std::string& what) { return {ErrorKind::misuse, what}; }
 
 void check(const ProxyOptions& options) {
   const Timeouts& t = options.timeouts;
-  for (const Millis limit :
-       {t.idle, t.head, t.body, t.connect, t.answer, t.tunnel, t.upstream_idle, options.health_interval}) {
+  for (const Millis limit : {t.idle, t.head, t.body, t.connect, t.answer, t.tunnel, t.upstream_idle,
+                             options.health_interval, options.aside.time, options.aside.most_time}) {
     if (limit < Millis{1} || limit > std::chrono::hours(24)) throw misuse("a timeout must be 1ms to 24h");
   }
   if (options.max_head_bytes < 1024 || options.max_head_bytes > 1024 * 1024) {
     throw misuse("max_head_bytes must be 1 KiB to 1 MiB");
+  }
+  if (options.aside.most_percent == 0 || options.aside.most_percent > 100) {
+    throw misuse("of all upstreams 1 to 100 percent may be put aside at once");
+  }
+  if (options.aside.most_time < options.aside.time) {
+    throw misuse("the longest time aside must not be less than the first one");
+  }
+  if (std::min(options.max_buffered_bytes, options.max_buffered_bytes_per_client) < 1024 * 1024) {
+    throw misuse("the limits of buffered bodies must be at least 1 MiB");
   }
   if (options.max_connections == 0) throw misuse("max_connections must be at least 1");
   if (options.threads > 256) throw misuse("threads must be at most 256");
@@ -36,7 +46,7 @@ void check(const ProxyOptions& options) {
   if (!path.empty() && (!path.starts_with('/') || path.find_first_of(" \r\n\t") != std::string::npos)) {
     throw misuse("the path for looks at the upstreams' health must begin with a slash and have no blanks");
   }
-  for (const auto& c : {options.certificate, options.admin_certificate}) {
+  for (const auto& c : {options.certificate, options.admin_certificate, options.upstream_certificate}) {
     if (c && (c->file.empty() || c->key_file.empty())) {
       throw misuse("a certificate and its key go together: name both files");
     }

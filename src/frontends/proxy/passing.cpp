@@ -25,7 +25,8 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
   Arrival from = arrival();
   if (!body_was_read) {
     from.takes_trailers = takes_trailers(head_.headers);
-    if (framing.kind == Framing::Kind::chunked) trailers = announced_trailers(head_.headers);
+    if (framing.kind == Framing::Kind::chunked)
+      trailers = announced_trailers(head_.headers, &endpoint_->rules().options());
     framing.trailers = joined(trailers);
   }
   const std::string head = write_request_head(head_, framing, from);
@@ -59,7 +60,7 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
     served_.outcome = trouble == Trouble::client_bad ? Outcome::refused : Outcome::error;
     served_.cause = to_string(trouble);
     if (trouble == Trouble::client_gone) co_return Next::vanish;
-    const Answer answer = answer_to(trouble);
+    const Answer answer = answer_to(trouble, exchange->retry_after());
     co_return co_await send(answer, incoming().is_done() && wants_more());
   }
   served_.upstream_status = exchange->answer().status();
@@ -90,6 +91,12 @@ Task<Session::Next> Session::tunnel(Exchange& exchange) {
   co_return Next::vanish;
 }
 
+// The end of the connection is the end of some answers: until that is there, whatever closes it resets it.
+void Session::reset_at_close(bool wanted) {
+  error_code ignored;
+  client_.socket.set_option(net::socket_base::linger(wanted, 0), ignored);
+}
+
 // The answer goes to the client as it comes, with what was read of its body already.
 Task<Session::Next> Session::relay(Exchange& exchange, std::string_view already) {
   const Incoming& answer = exchange.answer();
@@ -111,11 +118,6 @@ Task<Session::Next> Session::relay(Exchange& exchange, std::string_view already)
   const bool keep_alive = wants_more() && framing.kind != Framing::Kind::until_close;
   std::string prefix =
       write_answer_head(status, answer.reason(), forwarded(answer.headers()), framing, head_.version, keep_alive);
-  // The end of the connection is the end of such an answer: until that is there, whatever closes it resets it.
-  const auto reset_at_close = [&](bool wanted) {
-    error_code ignored;
-    client_.socket.set_option(net::socket_base::linger(wanted, 0), ignored);
-  };
   if (framing.kind == Framing::Kind::until_close) reset_at_close(true);
   std::string_view body = already;
   Next next = Next::keep;

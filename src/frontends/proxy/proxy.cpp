@@ -17,6 +17,7 @@
 #include <once/error.hpp>
 
 #include "frontends/proxy/admin.hpp"
+#include "frontends/proxy/clients.hpp"
 #include "frontends/proxy/handshakes.hpp"
 #include "frontends/proxy/health.hpp"
 #include "frontends/proxy/loop.hpp"
@@ -104,6 +105,7 @@ class Proxy::Impl {
       metrics->count(served);
       if (told) told(served);
     };
+    clients_.emplace(options_);
     handshakes_.emplace(options_.metrics, options_.on_notice);
     pages_ = {.patience = std::min(options_.timeouts.head, most_admin_patience),
               .engine = &engine,
@@ -112,12 +114,17 @@ class Proxy::Impl {
               .metrics =
                   [this] {
                     return options_.metrics->text(connections()) +
-                           loops_.front()->services->metrics_text(Steady::now());
+                           loops_.front()->services->metrics_text(Steady::now()) +
+                           "# HELP once_proxy_buffered_bytes Of bodies that are read whole, in memory.\n"
+                           "# TYPE once_proxy_buffered_bytes gauge\nonce_proxy_buffered_bytes " +
+                           std::to_string(clients_->buffered_bytes()) + '\n';
                   },
-              .operators = options_.operators};
+              .operators = options_.operators,
+              .refuse_metrics = options_.refuse_metrics};
     const Contexts contexts = load_contexts();
     for (const auto& loop : loops_) {
       loop->handshakes = &*handshakes_;
+      loop->clients = &*clients_;
       loop->services = for_one_loop(services_);
       loop->names = std::make_shared<Names>(*loop);
       take_up(*loop, contexts);
@@ -191,7 +198,8 @@ class Proxy::Impl {
     ProxyOptions wanted = options_;
     wanted.upstreams = upstreams;
     check(wanted);
-    const auto others = std::make_shared<Services>(std::move(upstreams), options_.on_notice, services_.get());
+    const auto others =
+        std::make_shared<Services>(std::move(upstreams), options_.aside, options_.on_notice, services_.get());
     if (others->any_tls() && !trusted_) trusted_ = load_trusted();
     std::latch taken(static_cast<std::ptrdiff_t>(loops_.size()));
     for (const auto& loop : loops_) {
@@ -283,8 +291,11 @@ class Proxy::Impl {
 
   [[nodiscard]] std::shared_ptr<const tls::ClientContext> load_trusted() const {
     const std::string option = "--upstream-ca";
-    const auto trusted = std::make_shared<tls::ClientContext>(
-        tls::Trust{.file = options_.upstream_ca_file, .origin = option, .option = option});
+    const auto trusted = std::make_shared<tls::ClientContext>(tls::Trust{.file = options_.upstream_ca_file,
+                                                                         .origin = option,
+                                                                         .option = option,
+                                                                         .certificate_option = "--upstream-cert"});
+    if (const auto& own = options_.upstream_certificate) trusted->show_certificate(own->file, own->key_file);
     trusted->offer_http_1_1();
     return trusted;
   }
@@ -367,9 +378,11 @@ class Proxy::Impl {
   Engine& engine_;
   ProxyOptions options_;
   std::mutex changing_;  // Of what follows, which the loops have copies of.
-  std::shared_ptr<Services> services_ = std::make_shared<Services>(options_.upstreams, options_.on_notice);
+  std::shared_ptr<Services> services_ =
+      std::make_shared<Services>(options_.upstreams, options_.aside, options_.on_notice);
   std::shared_ptr<const tls::ClientContext> trusted_;  // Null: not needed yet.
   std::optional<Handshakes> handshakes_;
+  std::optional<Clients> clients_;  // Before the loops, whose sessions are in it.
   std::vector<std::unique_ptr<Loop>> loops_;
   std::set<std::uint64_t> watched_;  // Upstreams, by their ids. The first loop's.
   AdminPages pages_;

@@ -9,10 +9,7 @@ namespace once::proxy {
 
 namespace {
 
-constexpr unsigned most_troubles = 3;
 constexpr unsigned most_bad_looks = 2;
-constexpr std::chrono::seconds first_time_aside{1};
-constexpr std::chrono::seconds longest_time_aside{30};
 
 std::string name_of(const Address& address) {
   const bool v6 = address.host.find(':') != std::string::npos;
@@ -26,9 +23,9 @@ std::string url_of(const Service& service) { return (service.tls ? "https://" : 
 Services::One::One(Service its, std::uint64_t number)
     : service(std::move(its)), name(name_of(service.address)), id(number) {}
 
-Services::Services(std::vector<Service> services, std::function<void(std::string_view)> on_notice,
+Services::Services(std::vector<Service> services, const Aside& aside, std::function<void(std::string_view)> on_notice,
                    const Services* before)
-    : on_notice_(std::move(on_notice)) {
+    : aside_(aside), on_notice_(std::move(on_notice)) {
   Ones present;
   if (before != nullptr) {
     present = before->all_;
@@ -74,8 +71,6 @@ bool Services::any_tls() const noexcept {
 }
 
 std::optional<Services::Use> Services::choose(const std::vector<std::size_t>& tried, Clock::time_point now) {
-  One* best = nullptr;
-  std::size_t best_index = 0;
   const std::size_t first = all_.size() == 1 ? 0 : turn_.fetch_add(1, std::memory_order_relaxed);
   // Better is: available; if neither is, its time is over sooner; fewer under way.
   const auto better = [&](const One& one, const One& other) {
@@ -85,53 +80,118 @@ std::optional<Services::Use> Services::choose(const std::vector<std::size_t>& tr
       return one.aside_until.load() < other.aside_until.load();
     return one.in_flight < other.in_flight;
   };
-  for (std::size_t i = 0; i < all_.size(); ++i) {
-    const std::size_t index = (first + i) % all_.size();
-    One& one = *all_[index];
-    if (one.ill || std::ranges::find(tried, index) != tried.end()) continue;
-    if (best != nullptr && !better(one, *best)) continue;
-    best = &one;
-    best_index = index;
+  for (;;) {
+    One* best = nullptr;
+    std::size_t best_index = 0;
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      const std::size_t index = (first + i) % all_.size();
+      One& one = *all_[index];
+      if (one.ill || std::ranges::find(tried, index) != tried.end()) continue;
+      if (one.failing && one.aside_until.load() > now) continue;  // What it gets might be done or not.
+      if (best != nullptr && !better(one, *best)) continue;
+      best = &one;
+      best_index = index;
+    }
+    // A second one that is aside is not asked for the same request.
+    if (best == nullptr || (!tried.empty() && !available(*best, now))) return std::nullopt;
+    const bool is_trial = best->failing;
+    if (is_trial) {
+      Clock::time_point seen = best->aside_until;
+      const unsigned times = best->times_aside;
+      const auto until = now + time_aside(times == 0 ? 0 : times - 1);
+      if (seen > now || !best->aside_until.compare_exchange_strong(seen, until)) continue;  // Another has begun it.
+    }
+    ++best->in_flight;
+    return Use(best->in_flight, best_index, is_trial);
   }
-  // A second one that is aside is not asked for the same request.
-  if (best == nullptr || (!tried.empty() && !available(*best, now))) return std::nullopt;
-  ++best->in_flight;
-  return Use(best->in_flight, best_index);
 }
 
-void Services::put_aside(One& one, std::string_view why, Clock::time_point now) {
-  std::chrono::seconds limit = first_time_aside;
+Millis Services::wait(Clock::time_point now) const noexcept {
+  auto soonest = Clock::time_point::max();
+  for (const auto& one : all_) {
+    if (one->failing && !one->ill) soonest = std::min(soonest, one->aside_until.load());
+  }
+  if (soonest == Clock::time_point::max()) return Millis{0};
+  return std::max(Millis{1}, std::chrono::ceil<Millis>(soonest - now));
+}
+
+Services::Clock::duration Services::time_aside(unsigned times_before) const noexcept {
+  Clock::duration time = aside_.time;
+  for (unsigned i = 0; i < times_before && time < aside_.most_time; ++i) time *= 2;
+  return std::min<Clock::duration>(time, aside_.most_time);
+}
+
+void Services::put_aside(const Use& use, bool failing, std::string_view why, Clock::time_point now) {
+  One& one = *all_[use.index()];
+  Clock::duration limit{};
   {
     const std::lock_guard lock(one.mutex);
-    if (one.aside_until.load() > now) return;  // Somebody else has seen it as well.
-    for (unsigned i = 0; i < one.times_aside && limit < longest_time_aside; ++i) limit *= 2;
-    limit = std::min(limit, longest_time_aside);
-    ++one.times_aside;
+    if (one.aside_until.load() > now && !use.is_trial()) return;  // Somebody else has seen it as well.
+    limit = time_aside(one.times_aside++);
     one.troubles = 0;
+    one.errors = 0;
+    one.failing = failing;
     one.aside_until = now + limit;
   }
-  tell(one, "is put aside for " + std::to_string(limit.count()) + " s: " + std::string(why));
+  const std::int64_t ms = std::chrono::duration_cast<Millis>(limit).count();
+  const std::string text = ms % 1'000 == 0 ? std::to_string(ms / 1'000) + " s" : std::to_string(ms) + " ms";
+  tell(one, "is put aside for " + text + ": " + std::string(why));
 }
 
-void Services::unreachable(std::size_t index, std::string_view why, Clock::time_point now) {
-  put_aside(*all_[index], why, now);
+// Whether enough others would be left without it: one that answers, and so many may be aside as Aside says.
+bool Services::may_go_without(const One& one, Clock::time_point now) const {
+  std::size_t aside = 0;
+  bool has_other = false;
+  for (const auto& other : all_) {
+    if (other.get() == &one) continue;
+    const bool is_well = available(*other, now) && !other->failing;
+    has_other = has_other || is_well;
+    if (!is_well) ++aside;
+  }
+  return has_other && aside + 1 <= std::max(std::size_t{1}, all_.size() * aside_.most_percent / 100);
 }
 
-void Services::troubled(std::size_t index, std::string_view why, Clock::time_point now) {
-  One& one = *all_[index];
-  if (++one.troubles >= most_troubles) put_aside(one, why, now);
+void Services::unreachable(const Use& use, std::string_view why, Clock::time_point now) {
+  put_aside(use, false, why, now);
 }
 
-void Services::answered(std::size_t index, unsigned status, Clock::time_point now) {
-  if (status >= 502 && status <= 504) return troubled(index, "it answers " + std::to_string(status), now);
-  One& one = *all_[index];
-  if (one.troubles == 0 && one.times_aside == 0) return;  // As nearly always.
+void Services::troubled(const Use& use, std::string_view why, Clock::time_point now) {
+  One& one = *all_[use.index()];
+  const unsigned errors = ++one.errors;
+  const unsigned troubles = ++one.troubles;
+  const auto enough = [&](unsigned count, unsigned most) { return most != 0 && (use.is_trial() || count >= most); };
+  if (enough(troubles, aside_.after_failures) || (enough(errors, aside_.after_5xx) && may_go_without(one, now))) {
+    put_aside(use, true, why, now);
+  }
+}
+
+void Services::answered(const Use& use, unsigned status, Clock::time_point now) {
+  const auto what = [&] { return "it answers " + std::to_string(status); };
+  if (status >= 502 && status <= 504) return troubled(use, what(), now);
+  One& one = *all_[use.index()];
+  if (status < 500) return good(use);
+  one.troubles = 0;
+  const unsigned errors = ++one.errors;
+  if (aside_.after_5xx != 0 && (use.is_trial() || errors >= aside_.after_5xx) && may_go_without(one, now)) {
+    return put_aside(use, true, what(), now);
+  }
+  // It is an answer, and there is nobody else to be asked.
+  if (use.is_trial()) good(use);
+}
+
+void Services::good(const Use& use) {
+  One& one = *all_[use.index()];
+  if (one.errors == 0 && one.times_aside == 0) return;  // As nearly always.
   bool back = false;
   {
     const std::lock_guard lock(one.mutex);
     one.troubles = 0;
+    one.errors = 0;
+    // What was asked before it was put aside says nothing of how it is now.
+    if (one.failing && !use.is_trial()) return;
     back = one.times_aside != 0;
     one.times_aside = 0;
+    one.failing = false;
     one.aside_until = Clock::time_point::min();
   }
   if (back) tell(one, "is back");
@@ -145,7 +205,7 @@ void Services::checked(std::size_t index, std::string_view problem) {
     one.bad_looks = problem.empty() ? 0 : one.bad_looks + 1;
     const bool ill = one.bad_looks >= most_bad_looks || (one.ill && one.bad_looks > 0);
     changed = one.ill.exchange(ill) != ill;
-    if (problem.empty()) one.aside_until = Clock::time_point::min();
+    if (problem.empty() && !one.failing) one.aside_until = Clock::time_point::min();
   }
   if (changed) tell(one, problem.empty() ? "is well again" : "is not well: " + std::string(problem));
 }

@@ -10,6 +10,8 @@
 
 #include "frontends/proxy/answers.hpp"
 #include "frontends/proxy/handshakes.hpp"
+#include "frontends/proxy/networks.hpp"
+#include "frontends/proxy/proxy_protocol.hpp"
 
 namespace once::proxy {
 
@@ -45,17 +47,74 @@ Session::Session(Loop& loop, Socket socket, const ProxyOptions& options)
     : loop_(loop), options_(options), client_(loop, std::move(socket)) {
   error_code ignored;
   client_.socket.set_option(tcp::no_delay(true), ignored);
-  address_ = client_.remote_address();
+}
+
+Task<bool> Session::begin() {
+  const auto address = client_.remote();
+  // It has gone, and what it has sent is served all the same; unless that could be a balancer's word about another.
+  if (!address && !options_.proxy_protocol.empty()) co_return false;
+  if (!address) co_return true;
+  peer_ = *address;
+  if (contains(options_.proxy_protocol, peer_) && !co_await read_proxy_protocol()) co_return false;
+  peer_name_ = sender_name_ = peer_.to_string();
+  sender_ = peer_;
+  is_trusted_ = contains(options_.trusted_proxies, peer_);
+  if (is_trusted_) co_return true;  // Many are behind it.
+  connected_ = loop_.clients->connect(peer_);
+  if (!connected_) options_.metrics->count_refused_connection();
+  co_return static_cast<bool>(connected_);
+}
+
+Task<bool> Session::read_proxy_protocol() {
+  client_.set_idle(true);  // A drain need not wait for it.
+  client_.set_read_deadline(options_.timeouts.head);
+  std::string bytes;
+  error_code error;
+  ProxyHeader header = read_proxy_header(bytes);
+  while (!error && header.kind == ProxyHeader::Kind::incomplete) {
+    const std::size_t seen = bytes.size();
+    bytes.resize(seen + header.more);
+    const auto into = net::buffer(bytes.data() + seen, header.more);
+    const auto [failed, got] = co_await client_.socket.async_read_some(into, in_place);
+    bytes.resize(seen + got);
+    error = failed;
+    if (!error) header = read_proxy_header(bytes);
+  }
+  client_.clear_read_deadline();
+  client_.set_idle(false);
+  if (header.kind != ProxyHeader::Kind::complete) {
+    const HandshakeFailure failure{.fault = HandshakeFault::proxy_header, .said_something = !bytes.empty()};
+    if (!loop_.draining()) {
+      loop_.handshakes->failed(Listener::clients, failure, client_.remote_address(), Steady::now());
+    }
+    co_return false;
+  }
+  if (header.client) peer_ = plain_address(*header.client);
+  balancer_has_tls_ = header.tls;
+  co_return true;
+}
+
+bool Session::hold(std::size_t bytes) {
+  if (!held_) held_.emplace(*loop_.clients, sender_);
+  return held_->grow_to(bytes);
+}
+
+// What ran is kept, whatever room there is: others are refused in its place.
+void Session::hold_answer(std::size_t bytes) {
+  if (bytes <= Connection::piece_bytes) return;
+  if (!held_) held_.emplace(*loop_.clients, sender_);
+  held_->grow_anyway(static_cast<std::size_t>(served_.request_body_bytes) + bytes);
 }
 
 Task<void> Session::run() {
+  if (!co_await begin()) co_return client_.close();
   if (const auto certificate = loop_.certificate) {
     client_.set_idle(true);  // A drain need not wait for it.
     const error_code error = co_await client_.accept_tls(*certificate, options_.timeouts.head);
     client_.set_idle(false);
     if (error) {
       if (!loop_.draining()) {
-        loop_.handshakes->failed(Listener::clients, client_.handshake_failure(error), address_, Steady::now());
+        loop_.handshakes->failed(Listener::clients, client_.handshake_failure(error), peer_name_, Steady::now());
       }
       co_return client_.close();
     }
@@ -65,6 +124,7 @@ Task<void> Session::run() {
     path_ = {};
     key_.clear();
     refusal_.reset();
+    held_.reset();
     head_.method = {};
     head_.version = 11;
     if (!co_await read_head()) {
@@ -75,7 +135,7 @@ Task<void> Session::run() {
       served_.outcome = Outcome::refused;
       next = co_await send(*refusal_, false);
     } else {
-      const ActiveRequest active(*options_.metrics, head_.method, options_.certificate.has_value());
+      const ActiveRequest active(*options_.metrics, head_.method, arrived_by_tls());
       next = co_await serve();
     }
     tell();
@@ -158,9 +218,13 @@ Task<bool> Session::read_head() {
   client.buffer.consume(scan.bytes);
   path_ = std::string_view(head_.target).substr(0, head_.target.find_first_of("?#"));
   if (refusal) {
-    served_.cause = refusal->status == 400 ? "malformed" : "not-supported";
+    served_.cause = refusal->status == 400 ? "malformed" : refusal->status == 431 ? "head-too-large" : "not-supported";
     refusal_ = malformed(refusal->status, refusal->detail);
     co_return false;
+  }
+  if (is_trusted_) {
+    sender_ = client_behind(head_.headers, peer_, options_.trusted_proxies);
+    sender_name_ = sender_.to_string();
   }
   // HTTP/1.0 needs no host, and the upstream gets HTTP/1.1.
   const bool has_host = std::ranges::any_of(
@@ -263,7 +327,7 @@ Task<Session::Next> Session::send(const Answer& answer, bool keep_alive) {
 
 void Session::tell() {
   if (!options_.on_served) return;
-  served_.client = address_;
+  served_.client = sender_name_;
   served_.method = head_.method;
   served_.path = path_;
   served_.stored_key = key_;

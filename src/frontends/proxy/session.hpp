@@ -9,6 +9,7 @@
 #include <once/frontends/http/endpoint.hpp>
 #include <once/frontends/proxy.hpp>
 
+#include "frontends/proxy/clients.hpp"
 #include "frontends/proxy/head.hpp"
 #include "frontends/proxy/loop.hpp"
 #include "frontends/proxy/upstream.hpp"
@@ -28,11 +29,17 @@ class Session : public std::enable_shared_from_this<Session> {
     vanish,  // The client must see that something broke off, or is gone itself.
   };
 
+  Task<bool> begin();  // Who it is, and that it may be. False: the connection is to be ended.
+  Task<bool> read_proxy_protocol();
   Task<bool> read_head();  // False: the connection is to be ended.
   Task<Next> serve();      // No coroutine itself: it chooses the one that serves.
   Task<Next> serve_operation();
   Task<Next> run_claimed(http::Execution& execution, std::string_view body);
   Task<Next> keep_answer(http::Execution& execution, Exchange& exchange);
+  struct Events;
+  Task<Next> stream_answer(http::Execution& execution, Exchange& exchange);
+  Task<void> relay_events(http::Execution& execution, Exchange& exchange, Events& events);
+  Task<void> send_events(Events& events, std::string_view before, std::string_view bytes);
   Task<Next> pass(std::string_view body, bool body_was_read);
   Task<Next> relay(Exchange& exchange, std::string_view already);
   Task<Next> tunnel(Exchange& exchange);
@@ -46,7 +53,14 @@ class Session : public std::enable_shared_from_this<Session> {
 
   [[nodiscard]] const Incoming& incoming() const noexcept { return client_.message; }  // The request.
   [[nodiscard]] Framing request_framing() const;
-  [[nodiscard]] Arrival arrival() const { return {.address = address_, .tls = options_.certificate.has_value()}; }
+  [[nodiscard]] bool arrived_by_tls() const { return options_.certificate.has_value() || balancer_has_tls_; }
+  [[nodiscard]] Arrival arrival() const {
+    return {.address = peer_name_, .tls = arrived_by_tls(), .is_trusted = is_trusted_};
+  }
+  // Room for so many bytes of the request's bodies. False: there is none.
+  bool hold(std::size_t bytes);
+  void hold_answer(std::size_t bytes);  // Counts, and always has room.
+  void reset_at_close(bool wanted);
   [[nodiscard]] Millis answer_limit() const;
   [[nodiscard]] bool is_head() const { return head_.method == "HEAD"; }
   [[nodiscard]] bool wants_more() const;  // May the connection be kept, as far as the client and we are concerned?
@@ -55,7 +69,15 @@ class Session : public std::enable_shared_from_this<Session> {
   Loop& loop_;
   const ProxyOptions& options_;
   Connection client_;
-  std::string address_;
+  // Who has connected, by its own address or as the PROXY protocol has it; and if that is a trusted proxy, who sent the
+  // request, each time.
+  net::ip::address peer_;
+  std::string peer_name_;
+  net::ip::address sender_;
+  std::string sender_name_;
+  bool is_trusted_ = false;
+  bool balancer_has_tls_ = false;
+  Clients::Connected connected_;
   // Of the request that is served.
   std::shared_ptr<http::Endpoints> rules_;  // A reload meanwhile does not concern it.
   std::shared_ptr<Services> services_;      // As little.
@@ -67,6 +89,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Served served_;
   std::string_view path_;
   std::string key_;  // As stored. Empty: none.
+  std::optional<Clients::Held> held_;
   bool first_ = true;
 };
 

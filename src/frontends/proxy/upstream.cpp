@@ -36,10 +36,14 @@ std::string_view to_string(Trouble trouble) noexcept {
       return "";
     case Trouble::unreachable:
       return "upstream-unreachable";
+    case Trouble::aside:
+      return "upstream-aside";
     case Trouble::connect_late:
       return "upstream-connect-timeout";
     case Trouble::no_tls:
       return "upstream-tls";
+    case Trouble::lease_over:
+      return "lease-over";
     case Trouble::lost:
       return "upstream-lost";
     case Trouble::late:
@@ -145,9 +149,11 @@ Task<Trouble> Exchange::connect_and_talk(std::string_view head, BodySource body,
 void Exchange::tell(Trouble trouble) {
   const auto now = Steady::now();
   if (trouble == Trouble::none) {
-    services_.answered(use_.index(), answer().status(), now);
+    services_.answered(use_, answer().status(), now);
+  } else if (trouble == Trouble::no_tls) {
+    services_.unreachable(use_, connection_->refusal_of_certificate(), now);
   } else if (trouble == Trouble::lost || trouble == Trouble::late || trouble == Trouble::bad_answer) {
-    if (!reused_ && !loop_.closing()) services_.troubled(use_.index(), to_string(trouble), now);
+    if (!reused_ && !loop_.closing()) services_.troubled(use_, to_string(trouble), now);
   }
 }
 
@@ -166,12 +172,16 @@ bool Exchange::choose() {
 // Another one is asked only as long as nothing went out.
 Task<Trouble> Exchange::connect() {
   Trouble trouble = Trouble::unreachable;
+  if (!has_service_) {
+    retry_after_ = services_.wait(Steady::now());
+    if (retry_after_ > Millis{0}) trouble = Trouble::aside;
+  }
   while (has_service_) {
     const std::size_t index = use_.index();
     std::string problem;
     trouble = co_await open_connection(loop_, services_, index, options_.timeouts.connect, connection_, problem);
     if (trouble == Trouble::none || loop_.closing()) break;
-    services_.unreachable(index, problem, Steady::now());
+    services_.unreachable(use_, problem, Steady::now());
     tried_.push_back(index);
     has_service_ = false;
     if (choose()) co_return Trouble::none;
@@ -180,6 +190,11 @@ Task<Trouble> Exchange::connect() {
 }
 
 Task<Trouble> Exchange::talk(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to) {
+  // Whoever was stopped on the way here may not be the holder any more.
+  if (!may_send()) {
+    connection_->close();
+    co_return Trouble::lease_over;
+  }
   sending_started_ = true;
   body_ = body;
   body_bytes_ = body.bytes.size();
@@ -212,6 +227,8 @@ Task<Trouble> Exchange::why_no_answer(Trouble trouble, Connection* client) {
       (sending_ == Trouble::client_gone || sending_ == Trouble::client_late || sending_ == Trouble::client_bad);
   if (client != nullptr && !sent_.is_set()) client->cancel();
   co_await sent_.wait();
+  if (sending_ == Trouble::lease_over) co_return sending_;
+  if (trouble == Trouble::no_tls) co_return trouble;
   // Not a byte was taken by the kernel: nobody can have seen it.
   if (written_ == 0) co_return Trouble::unreachable;
   if (client_failed_first) co_return sending_;
@@ -221,6 +238,12 @@ Task<Trouble> Exchange::why_no_answer(Trouble trouble, Connection* client) {
 }
 
 Task<void> Exchange::send(std::shared_ptr<Exchange> self, std::string_view head, BodySource body) {
+  if (self->written_ == 0 && !self->may_send()) {  // As it begins later than talk() has looked.
+    self->sending_ = Trouble::lease_over;
+    self->connection_->close();
+    self->sent_.set();
+    co_return;
+  }
   const std::array<net::const_buffer, 2> first{net::buffer(head), net::buffer(body.bytes)};
   const error_code error = co_await self->connection_->write(first, self->options_.timeouts.body, self->written_);
   if (error) {
@@ -264,7 +287,8 @@ Task<Trouble> Exchange::read_head(bool is_head_method, Connection* interim_to) {
       const error_code error = co_await connection.fill_without_limit();
       if (error == net::error::timed_out) co_return Trouble::late;
       if (error == net::error::no_buffer_space) co_return Trouble::bad_answer;
-      if (error) co_return connection.buffer.size() == 0 ? Trouble::lost : Trouble::bad_answer;
+      if (error && connection.buffer.size() != 0) co_return Trouble::bad_answer;
+      if (error) co_return !reused_ && !connection.refusal_of_certificate().empty() ? Trouble::no_tls : Trouble::lost;
     }
     Incoming& answer = connection.message;
     const bool is_read = answer.read_answer(connection.buffer.view().substr(0, scan.bytes), is_head_method);

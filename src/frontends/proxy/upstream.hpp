@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include <once/frontends/http/endpoint.hpp>
 #include <once/frontends/proxy.hpp>
 
 #include "frontends/proxy/loop.hpp"
@@ -21,8 +22,10 @@ namespace once::proxy {
 enum class Trouble : std::uint8_t {
   none,
   unreachable,   // Nothing went out: no connection, or none that took a byte.
+  aside,         // The same: those that there are fail, and are left in peace for a while.
   connect_late,  // The same, by the timeout.
   no_tls,        // The same: the handshake failed.
+  lease_over,    // The same: the claim may be another's by now.
   lost,          // It went out, and the connection ended before the answer did.
   late,          // It went out, and the answer did not come in time.
   bad_answer,    // What came is not HTTP, or cannot be framed.
@@ -34,7 +37,8 @@ std::string_view to_string(Trouble trouble) noexcept;
 
 // Certain that the upstream has seen nothing of the request.
 [[nodiscard]] constexpr bool nothing_went_out(Trouble trouble) noexcept {
-  return trouble == Trouble::unreachable || trouble == Trouble::connect_late || trouble == Trouble::no_tls;
+  return trouble == Trouble::unreachable || trouble == Trouble::aside || trouble == Trouble::connect_late ||
+         trouble == Trouble::no_tls || trouble == Trouble::lease_over;
 }
 
 // Of the body of a connection's message: where it lies until the connection is read on. Empty and none: it is over.
@@ -76,6 +80,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   // Before start(): a 101 that accepts this key is an answer, too. The connection is then for a tunnel, and never kept.
   void ask_for_tunnel(std::string_view websocket_key) { websocket_key_ = websocket_key; }
+  // Before start(): its claim is looked at just before the first byte. Must live until join().
+  void send_for(const http::Execution& execution) noexcept { execution_ = &execution; }
   // Before start(): a kept connection is not to be used.
   void ask_for_new_connection() noexcept { only_new_ = true; }
   [[nodiscard]] bool has_tunnel() const noexcept { return connection_->message.status() == 101; }
@@ -86,6 +92,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   // Between start() and join().
   [[nodiscard]] const Incoming& answer() const noexcept { return connection_->message; }
   [[nodiscard]] std::string_view service() const noexcept { return service_; }  // Which was asked; empty: none.
+  [[nodiscard]] Millis retry_after() const noexcept { return retry_after_; }    // Of Trouble::aside.
   [[nodiscard]] bool reused() const noexcept { return reused_; }
   [[nodiscard]] std::uint64_t request_body_bytes() const noexcept { return body_bytes_; }
 
@@ -101,6 +108,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
  private:
   bool choose();
+  [[nodiscard]] bool may_send() const noexcept { return execution_ == nullptr || execution_->may_begin(); }
   Task<Trouble> connect();
   Task<Trouble> connect_and_talk(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to);
   Task<Trouble> talk(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to);
@@ -116,10 +124,12 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   Services& services_;
   Services::Use use_;  // Of the service that was chosen.
   std::vector<std::size_t> tried_;
+  Millis retry_after_{0};
   bool has_service_ = false;
   std::string_view service_;
   std::unique_ptr<Connection> connection_;
   Event sent_;  // Whoever writes is done.
+  const http::Execution* execution_ = nullptr;
   BodySource body_;
   std::string websocket_key_;
   Trouble sending_ = Trouble::none;
