@@ -51,7 +51,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   [[nodiscard]] Uptime deadline() const;
   [[nodiscard]] bool lost() const;
   [[nodiscard]] bool finishing() const;  // Its finish is written, or about to be.
-  [[nodiscard]] bool is_ours() const;  // Certainly, now.
+  [[nodiscard]] bool is_ours() const;    // Certainly, now.
   [[nodiscard]] std::optional<std::string> step(std::string_view name) const;
   [[nodiscard]] Uptime renew_interval() const noexcept { return std::chrono::nanoseconds(policy.lease) / 3; }
 
