@@ -140,6 +140,7 @@ class Examination {
       const auto transport = stores::make_dynamodb_transport(options);
       const stores::TableReport table = stores::check_table(*transport, options);
       told_ = table.time;
+      false_time_ = table.false_time;
       if (options_.quick) about_ = table.records;
       for (const stores::TableFinding& finding : table.findings) {
         const Grade grade = finding.grade == stores::TableFinding::Grade::fine   ? Grade::fine
@@ -156,6 +157,14 @@ class Examination {
 
   void look_at_clock() {
     constexpr Millis most{1'000};
+    if (false_time_) {
+      add(Grade::problem, "clock",
+          "the store's answers have a Date that is not believed: over five minutes from the time of the signature that "
+          "the store accepted with it. Something on the way writes it, or the store checks no signatures, and its "
+          "clock or "
+          "this host's is wrong. Leases are counted on this host's clock meanwhile");
+      return;
+    }
     const auto told = told_ ? told_ : access_.store->time();
     if (!told && access_.store->capabilities().tells_time) return;  // It was not reached, which is said already.
     if (!told) {
@@ -336,6 +345,7 @@ class Examination {
   const DoctorOptions& options_;
   StoreAccess access_;
   std::optional<StoreTime> told_;  // By the table.
+  bool false_time_ = false;        // It told one that cannot be.
   // With --quick, of a table: how many records it has, and whether those in progress and unknown can be had without
   // reading it.
   std::optional<std::uint64_t> about_;

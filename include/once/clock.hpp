@@ -49,11 +49,14 @@ struct StoreTime {
 
 // The store's time through what is learnt from its answers: pure arithmetic on intervals. Not thread-safe.
 // Each answer bounds (store time - uptime) by the moments its request left and its answer came; bounds are
-// intersected, and widened with age for clocks that drift apart.
+// intersected, and widened with age for clocks that drift apart. An answer that contradicts what is known may be false,
+// or the store's clock was set: it counts when two more in a row agree with it.
 class StoreClock {
  public:
   // A poor quartz on either side, 100 ppm each: one against the other that is (1 + 10^-4) / (1 - 10^-4), 200.02 ppm.
   static constexpr std::int64_t drift_ppm = 201;
+  // So many answers in a row, which agree with each other, outweigh all that came before.
+  static constexpr int outweighing = 3;
 
   void learn(StoreTime told, Uptime sent, Uptime received) noexcept;
 
@@ -61,10 +64,18 @@ class StoreClock {
   [[nodiscard]] std::optional<StoreTime> at(Uptime uptime) const noexcept;
 
  private:
+  struct Bounds {
+    std::int64_t low_ns = 0;   // Store time minus uptime is at least this …
+    std::int64_t high_ns = 0;  // … and at most this, as of learnt_at.
+    Uptime learnt_at{};
+
+    // Takes over what `other`, which is newer, says more exactly; false, and nothing, if they contradict each other.
+    bool narrow(const Bounds& other) noexcept;
+  };
   bool known_ = false;
-  std::int64_t low_ns_ = 0;   // Store time minus uptime is at least this …
-  std::int64_t high_ns_ = 0;  // … and at most this, as of learnt_at_.
-  Uptime learnt_at_{};
+  Bounds bounds_;
+  int contradictions_ = 0;  // In a row, and what they say.
+  Bounds contradicting_;
 };
 
 }  // namespace once

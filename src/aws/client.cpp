@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <zlib.h>
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
 
@@ -83,6 +85,29 @@ Remedy remedy_for(const HttpAnswer& answer, std::string_view code) noexcept {
   return answer.status == 429 ? Remedy::slow_down : Remedy::none;
 }
 
+// How far the time of a signature may be from the service's clock for the service to accept it:
+// https://docs.aws.amazon.com/IAM/latest/UserGuide/signing-elements.html
+constexpr Millis accepted_skew = std::chrono::minutes(5);
+
+// Can a clock that took a signature of this time, at most `since` ago, show this date? Both are whole seconds, cut off.
+constexpr bool may_show(Time date, Time signed_at, Millis since) noexcept {
+  constexpr Millis cut_off = std::chrono::seconds(1);
+  return date >= signed_at - accepted_skew - 2 * cut_off && date <= signed_at + accepted_skew + since + cut_off;
+}
+
+// What is wrong with the bytes of an answer, or empty. Not every service tells their checksum. (A compressed answer's
+// is of its compressed bytes, but none is asked for.)
+std::string damage_of(const HttpAnswer& answer) {
+  const std::string_view told = answer.header("x-amz-crc32");
+  if (told.empty()) return {};
+  const auto sum = ::crc32_z(0, reinterpret_cast<const Bytef*>(answer.body.data()), answer.body.size());
+  std::uint32_t wanted = 0;
+  const auto [end, error] = std::from_chars(told.data(), told.data() + told.size(), wanted);
+  if (error == std::errc{} && end == told.data() + told.size() && wanted == sum) return {};
+  return "the answer was damaged on its way: its x-amz-crc32 is not that of its " + std::to_string(answer.body.size()) +
+         " bytes";
+}
+
 // The Date header tells whole seconds, cut off.
 constexpr StoreTime store_time(Time date) noexcept { return {date + Millis{500}, Millis{500}}; }
 
@@ -105,6 +130,7 @@ struct Operation {
   bool credentials_renewed = false;
   std::shared_ptr<const Credentials> credentials;
   Time signed_at{};
+  Uptime sent_at{};
 };
 
 using OperationPtr = std::shared_ptr<Operation>;
@@ -176,7 +202,9 @@ class Core : public std::enable_shared_from_this<Core> {
             .in_doubt = in_doubt_,
             .given_up = given_up_,
             .paced = paced_,
-            .clock_corrections = clock_corrections_};
+            .clock_corrections = clock_corrections_,
+            .damaged = damaged_,
+            .false_times = false_times_};
   }
 
   ClientOptions options;  // `credentials` under the mutex.
@@ -233,6 +261,7 @@ class Core : public std::enable_shared_from_this<Core> {
       const std::lock_guard lock(mutex_);
       if (!operation->under_way) return;
       operation->sent = true;
+      operation->sent_at = options.clock->uptime();
       if (operation->attempts++ > 0) ++retries_;
       http = http_;
     }
@@ -251,6 +280,10 @@ class Core : public std::enable_shared_from_this<Core> {
       if (answer.error->kind == ErrorKind::unavailable) return again(operation, answer.error->message);
       if (answer.error->kind == ErrorKind::in_doubt) return doubtful(operation, answer.error->message);
       return fail(operation, answer.error->kind, answer.error->message);
+    }
+    if (const std::string damage = damage_of(answer); !damage.empty()) {
+      ++damaged_;
+      return doubtful(operation, damage);
     }
     const std::optional<Time> date = parse_http_date(answer.header("date"));
     if (answer.status >= 400) {
@@ -290,8 +323,18 @@ class Core : public std::enable_shared_from_this<Core> {
     Reply reply;
     reply.status = answer.status;
     reply.body = std::move(answer.body);
-    if (date) reply.time = store_time(*date);
+    if (date) tell_time(reply, *operation, *date);
     finish(operation, std::move(reply));
+  }
+
+  void tell_time(Reply& reply, const Operation& operation, Time date) {
+    const Uptime since = options.clock->uptime() - operation.sent_at;
+    if (may_show(date, operation.signed_at, std::chrono::ceil<Millis>(since))) {
+      reply.time = store_time(date);
+    } else {
+      ++false_times_;
+      reply.false_time = true;
+    }
   }
 
   void doubtful(const OperationPtr& operation, const std::string& what) {
@@ -413,7 +456,7 @@ class Core : public std::enable_shared_from_this<Core> {
 
   std::atomic<Millis::rep> skew_ms_{0};  // The service's time minus ours, once it minded.
   std::atomic<std::uint64_t> calls_{0}, requests_{0}, retries_{0}, throttled_{0}, in_doubt_{0}, given_up_{0}, paced_{0},
-      clock_corrections_{0};
+      clock_corrections_{0}, damaged_{0}, false_times_{0};
 };
 
 class BuiltInClient final : public Client {

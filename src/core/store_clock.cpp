@@ -23,28 +23,41 @@ constexpr std::int64_t cut_off_ns = 999'999;
 
 }  // namespace
 
+bool StoreClock::Bounds::narrow(const Bounds& other) noexcept {
+  const std::int64_t drift = drift_ns(learnt_at, other.learnt_at);
+  const std::int64_t low = std::max(other.low_ns, low_ns - drift);
+  const std::int64_t high = std::min(other.high_ns, high_ns + drift);
+  if (low > high) return false;
+  *this = {low, high, other.learnt_at};
+  return true;
+}
+
 void StoreClock::learn(StoreTime told, Uptime sent, Uptime received) noexcept {
   // The answer was made at some moment between sent and received.
   const std::int64_t told_ns = ns(told.now.time_since_epoch(), 8'000'000'000'000);
   const std::int64_t error_ns = ns(told.error, 100'000'000'000);
-  const std::int64_t low = told_ns - error_ns - received.count();
   // If it was made at once, the clocks have drifted apart since.
-  const std::int64_t high = told_ns + cut_off_ns + error_ns - sent.count() + drift_ns(sent, received);
-  const std::int64_t drift = drift_ns(learnt_at_, received);
-  const std::int64_t both_low = std::max(low, low_ns_ - drift);
-  const std::int64_t both_high = std::min(high, high_ns_ + drift);
-  const bool agrees = known_ && both_low <= both_high;  // Otherwise the store's clock was set: begin anew.
-  low_ns_ = agrees ? both_low : low;
-  high_ns_ = agrees ? both_high : high;
-  learnt_at_ = received;
-  known_ = true;
+  const Bounds bounds{.low_ns = told_ns - error_ns - received.count(),
+                      .high_ns = told_ns + cut_off_ns + error_ns - sent.count() + drift_ns(sent, received),
+                      .learnt_at = received};
+  if (!known_ || bounds_.narrow(bounds)) {
+    if (!known_) bounds_ = bounds;
+    known_ = true;
+    contradictions_ = 0;
+  } else if (contradictions_ == 0 || !contradicting_.narrow(bounds)) {
+    contradicting_ = bounds;
+    contradictions_ = 1;
+  } else if (++contradictions_ == outweighing) {
+    bounds_ = contradicting_;
+    contradictions_ = 0;
+  }
 }
 
 std::optional<StoreTime> StoreClock::at(Uptime uptime) const noexcept {
   if (!known_) return std::nullopt;
-  const std::int64_t half = (high_ns_ - low_ns_) / 2;
-  const std::int64_t now_ns = uptime.count() + low_ns_ + half;
-  const std::int64_t error_ns = half + drift_ns(learnt_at_, uptime);
+  const std::int64_t half = (bounds_.high_ns - bounds_.low_ns) / 2;
+  const std::int64_t now_ns = uptime.count() + bounds_.low_ns + half;
+  const std::int64_t error_ns = half + drift_ns(bounds_.learnt_at, uptime);
   return StoreTime{Time(std::chrono::floor<Millis>(std::chrono::nanoseconds(now_ns))),
                    std::chrono::ceil<Millis>(std::chrono::nanoseconds(error_ns))};
 }

@@ -412,9 +412,11 @@ StoreTime learn_now(Store& store, const Clock& clock) {
   if (answer.status == Answer::Status::failed) throw Exception(answer.error);
   if (const auto told = store.time()) return *told;
   if (answer.time) return *answer.time;
-  throw Exception(ErrorKind::unavailable, store.name() +
-                                              " answered without its time, which decides what lives and what has "
-                                              "expired: is there a proxy in between that drops the Date header?");
+  throw Exception(ErrorKind::unavailable,
+                  store.name() +
+                      " answered without a time that can be its own, which decides what lives and "
+                      "what has expired: is there a proxy in between that drops the Date header, or "
+                      "writes it?");
 }
 
 }  // namespace once::operate

@@ -188,6 +188,64 @@ TEST(WireClient, AnErrorOfTheServiceIsTheReply) {
   }
 }
 
+// An accepted signature of midnight, and an answer that took 10 s: the service's clock is between 23:55 and 00:05:10.
+TEST(WireClient, ATimeThatTheSignatureContradictsIsNone) {
+  const std::vector<std::pair<std::string, std::optional<Millis>>> dates{
+      {"Wed, 31 Dec 2025 23:55:00 GMT", std::chrono::minutes(-5)},
+      {"Thu, 01 Jan 2026 00:05:10 GMT", Millis{310'000}},
+      {"Wed, 31 Dec 2025 23:54:57 GMT", std::nullopt},
+      {"Thu, 01 Jan 2026 00:05:12 GMT", std::nullopt},
+      {"Thu, 01 Jan 2026 01:00:00 GMT", std::nullopt},
+      {"Thu, 01 Jan 1970 00:00:00 GMT", std::nullopt},
+  };
+  for (const auto& [date, wanted] : dates) {
+    for (const bool refused : {false, true}) {
+      SCOPED_TRACE(date);
+      World world;
+      world.call();
+      world.timers->advance(Millis{10'000});
+      world.net->answer(refused ? service_error(400, "ConditionalCheckFailedException", date) : http(200, "{}", date));
+      EXPECT_FALSE(world.reply().error);
+      EXPECT_EQ(world.reply().time.has_value(), wanted.has_value());
+      EXPECT_EQ(world.reply().time.value_or(StoreTime{}).now, wanted ? manual_start + *wanted + Millis{500} : Time{});
+      EXPECT_EQ(world.reply().false_time, !wanted);
+      EXPECT_EQ(world.client->counts().false_times, wanted ? 0U : 1U);
+    }
+  }
+}
+
+TEST(WireClient, AnAnswerIsWhatItsChecksumIsOf) {
+  const auto with = [](int status, std::string body, std::string sum) {
+    HttpAnswer answer = http(status, std::move(body));
+    answer.headers.emplace_back("x-amz-crc32", std::move(sum));
+    return answer;
+  };
+  {
+    World world;
+    world.call();
+    world.net->answer(with(200, "{}", "2745614147"));
+    EXPECT_FALSE(world.reply().error);
+  }
+  // Also an error may say what was not meant: another code is another thing to do.
+  for (const int status : {200, 400}) {
+    for (const char* const sum : {"2745614148", "0", "x", "99999999999"}) {
+      SCOPED_TRACE(sum);
+      World world;
+      world.call();
+      world.net->answer(with(status, "{}", sum));
+      world.expect_error(ErrorKind::in_doubt, "x-amz-crc32");
+      world.expect_no_repetition();
+      EXPECT_EQ(world.client->counts().damaged, 1U);
+    }
+  }
+  World world;
+  world.call(true);
+  world.net->answer(with(200, "{}", "1"));
+  world.timers->advance(Millis{1'000});
+  world.net->answer(with(200, "{}", "2745614147"));
+  EXPECT_FALSE(world.reply().error);
+}
+
 TEST(WireClient, WhatWasNotWrittenIsSentAgainAfterAPause) {
   World world;
   world.call();

@@ -113,12 +113,29 @@ TEST(StoreClock, a_store_that_was_set_is_learnt_anew) {
   for (const auto by : {std::chrono::hours(1), std::chrono::hours(-1)}) {
     StoreClock clock;
     clock.learn({testing::manual_start, Millis{1}}, Uptime{0}, Uptime{ms});
-    clock.learn({testing::manual_start + by, Millis{1}}, Uptime{2 * ms}, Uptime{3 * ms});
+    for (int i = 0; i < StoreClock::outweighing; ++i) {
+      const auto told = clock.at(Uptime{2 * ms});
+      EXPECT_LE(std::chrono::abs(told->now - testing::manual_start), Millis{3})
+          << "after " << i << " that say otherwise";
+      clock.learn({testing::manual_start + by, Millis{1}}, Uptime{2 * ms}, Uptime{3 * ms});
+    }
     const auto told = clock.at(Uptime{3 * ms});
     EXPECT_LE(told->now - told->error, testing::manual_start + by);
     EXPECT_GE(told->now + told->error, testing::manual_start + by);
     EXPECT_LE(told->error, Millis{3});
   }
+}
+
+TEST(StoreClock, false_answers_among_true_ones_change_nothing) {
+  StoreClock clock;
+  const auto learn = [&](Millis off) {
+    clock.learn({testing::manual_start + off, Millis{1}}, Uptime{0}, Uptime{ms});
+    EXPECT_LE(std::chrono::abs(clock.at(Uptime{ms})->now - testing::manual_start), Millis{3}) << off.count();
+  };
+  learn(Millis{0});
+  constexpr Millis minute = std::chrono::minutes(1);
+  for (const Millis off : {minute, minute, Millis{0}, minute, minute, 2 * minute, 3 * minute, -minute, minute})
+    learn(off);
 }
 
 // Whatever a store tells, arithmetic stays defined (the sanitizers look).

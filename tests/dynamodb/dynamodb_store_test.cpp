@@ -196,6 +196,8 @@ TEST_F(DynamoDbStore, WhatIsNotDynamoDbIsNeverTakenForSuccess) {
   }
   answer_all(200, "{\"Item\":[]}");
   EXPECT_EQ(blocking::get(*store, "k").error.kind, ErrorKind::unavailable);
+  answer_all(400, "{}");
+  EXPECT_THAT(blocking::get(*store, "k").error.message, HasSubstr("status 400 without a word why (does the endpoint"));
 }
 
 TEST_F(DynamoDbStore, ARecordUnderAnothersKeyIsCorrupt) {

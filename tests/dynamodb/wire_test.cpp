@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <once/aws/credentials.hpp>
+#include <once/engine/engine.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/stores/dynamodb.hpp>
 #include <once/testing/conformance.hpp>
@@ -115,6 +116,99 @@ TEST(DynamoDbWire, ReadsAreRepeatedAndWritesAreNot) {
   EXPECT_NE(answer.record, nullptr);
   EXPECT_EQ(service().fake->round_trips("GetItem"), 2U);
   service().fake->set_faults([](const FakeCall&) { return FakeFault{}; });
+}
+
+// A program of its own on the table.
+struct Program {
+  explicit Program(const stores::DynamoDbOptions& options)
+      : store(stores::make_dynamodb_store(options)),
+        engine({.store = store,
+                .policy = {.lease = std::chrono::seconds(30), .on_conflict = OnConflict::fail, .heartbeat = false}}) {}
+
+  Begin begin(const std::string& key) { return engine.begin({.key = Key("test", key), .fingerprint = {}}); }
+  // How far the time that it counts leases on is from the truth.
+  [[nodiscard]] Millis off() const {
+    const auto told = store->time();
+    return told ? std::chrono::abs(told->now - system_clock()->now()) : Millis{0};
+  }
+
+  std::shared_ptr<Store> store;
+  Engine engine;
+};
+
+void set_date_off(Millis off) {
+  service().fake->set_faults([off](const FakeCall&) { return FakeFault{.date_off = off}; });
+}
+
+// Its signatures were accepted, so that the service's clock was within five minutes of theirs: a Date outside of that
+// is no time.
+TEST(DynamoDbWire, AFalseDateTakesNobodysClaim) {
+  const auto options = options_for("false-dates");
+  service().fake->create_table("false-dates", "id");
+  for (const Millis off : {Millis(std::chrono::hours(1)), Millis(std::chrono::hours(-1))}) {
+    const std::string key = "operation " + std::to_string(off.count());
+    const auto answers = std::shared_ptr<void>(nullptr, [](void*) { set_date_off(Millis{0}); });
+    Program honest(options);
+    set_date_off(off < Millis{0} ? off : Millis{0});
+    Begin holder = honest.begin(key);
+    ASSERT_TRUE(holder.claim) << holder.error.message;
+    // The first false answer is the first that this program gets at all; then it meets one after true ones.
+    set_date_off(off < Millis{0} ? Millis{0} : off);
+    Program other(options);
+    for (int i = 0; i < 5; ++i) {
+      EXPECT_EQ(other.begin(key).kind, Begin::Kind::conflict) << off.count() << " ms off, try " << i;
+      EXPECT_LT(other.off(), std::chrono::minutes(1));
+    }
+    set_date_off(Millis{0});
+    EXPECT_EQ(other.begin(key).kind, Begin::Kind::conflict);
+    set_date_off(off);
+    EXPECT_EQ(other.begin(key).kind, Begin::Kind::conflict);
+    EXPECT_LT(other.off(), std::chrono::minutes(1));
+    set_date_off(Millis{0});
+    EXPECT_EQ(holder.claim.complete(Result::inlined("done", "text/plain")).kind, Finish::Kind::recorded);
+  }
+}
+
+// Within those five minutes a false Date can be told only from the true ones before it.
+TEST(DynamoDbWire, OneFalseDateAmongTrueOnesTakesNobodysClaim) {
+  const auto options = options_for("odd-dates");
+  service().fake->create_table("odd-dates", "id");
+  const auto answers = std::shared_ptr<void>(nullptr, [](void*) { set_date_off(Millis{0}); });
+  Program honest(options);
+  Program other(options);
+  EXPECT_TRUE(other.begin("something else").claim);
+  Begin holder = honest.begin("operation");
+  ASSERT_TRUE(holder.claim) << holder.error.message;
+  for (const Millis off : {Millis(std::chrono::minutes(4)), Millis(std::chrono::minutes(-4))}) {
+    set_date_off(off);
+    EXPECT_EQ(other.begin("operation").kind, Begin::Kind::conflict);
+    EXPECT_LT(other.off(), std::chrono::minutes(1));
+    set_date_off(Millis{0});
+    EXPECT_EQ(other.begin("operation").kind, Begin::Kind::conflict);
+  }
+}
+
+// What came is not what was sent, so nothing in it counts.
+TEST(DynamoDbWire, ADamagedAnswerIsALostOne) {
+  const auto options = options_for("damaged");
+  service().fake->create_table("damaged", "id");
+  const auto store = stores::make_dynamodb_store(options);
+  int faults = 0;
+  const auto answers = std::shared_ptr<void>(nullptr, [](void*) { set_date_off(Millis{0}); });
+  service().fake->set_faults([&](const FakeCall&) {
+    return FakeFault{.kind = faults-- > 0 ? FakeFault::Kind::damaged : FakeFault::Kind::none};
+  });
+  service().fake->reset_round_trips();
+  faults = 1;
+  const Answer written = blocking::insert(*store, plain_record("k"));
+  EXPECT_EQ(written.error.kind, ErrorKind::in_doubt);
+  EXPECT_THAT(written.error.message, HasSubstr("x-amz-crc32"));
+  EXPECT_EQ(service().fake->round_trips("PutItem"), 1U);
+  faults = 1;
+  const Answer read = blocking::get(*store, "k");
+  EXPECT_EQ(read.status, Answer::Status::done) << read.error.message;
+  EXPECT_NE(read.record, nullptr);
+  EXPECT_EQ(service().fake->round_trips("GetItem"), 2U);
 }
 
 TEST(DynamoDbWire, WrongCredentialsAreMisuseAndNoSecret) {

@@ -57,13 +57,16 @@ struct ClientCounts {
   std::uint64_t given_up = 0;           // Calls that would have been repeated, had the budget or the time allowed it.
   std::uint64_t paced = 0;              // Requests held back because others had been throttled.
   std::uint64_t clock_corrections = 0;  // How often the service's time was taken over for signing.
+  std::uint64_t damaged = 0;            // Answers whose bytes were not those of their checksum. Counted in in_doubt.
+  std::uint64_t false_times = 0;        // Answers with a Date that could not be: Reply::false_time.
 };
 
 // What the Transport's contract says, and:
 //
 // - Repeated, with pauses and within the budget: a request of which not a byte was written; a throttled one
 //   (ThrottlingException, ProvisionedThroughputExceededException, RequestLimitExceeded and their like, status 429);
-//   and, only if the call is repeatable, one that got no answer or a 5xx. If it stays that way the reply is an error:
+//   and, only if the call is repeatable, one that got no answer, a 5xx, or an answer whose bytes are not those that its
+//   x-amz-crc32 is of. If it stays that way the reply is an error:
 //   unavailable, or in_doubt if any of the requests may have been executed.
 // - Repeated once, at once: a request that was refused because of the time of its signature, after the service's time
 //   was taken over from its Date header (and remembered); one whose credentials have expired or are unknown, after
@@ -72,6 +75,8 @@ struct ClientCounts {
 //   throttled, and a twentieth of that rate faster each second, until after 20 seconds there is no limit any more. What
 //   would have to wait beyond its total_timeout fails at once (unavailable).
 // - In the child of a fork calls fail (misuse): make another client there.
+// - A Date counts only within five minutes of the time that was signed, and the time that the answer took: a service
+//   that accepts a signature shows with it that its clock is that near.
 // - Every other answer is the reply as it came, but for 5xx (an error, in_doubt), and refusals of the signature or the
 //   credentials and AccessDenied: these are errors (misuse) that say which endpoint and whose credentials. So is one
 //   for credentials that have expired, but unavailable: there may be new ones any time.

@@ -22,6 +22,7 @@ struct Reply {
   int status = 0;                 // Of HTTP. 0 with an error.
   std::string body;               // JSON, for errors of the service too.
   std::optional<StoreTime> time;  // The service's, from the Date header: whole seconds, so half of one either way.
+  bool false_time = false;        // It told one that cannot be, as it accepted a signature of another: `time` is empty.
   std::optional<Error> error;     // No answer. unavailable: nothing was executed. in_doubt: it may have been.
                                   // misuse: it cannot work, such as without credentials.
 };

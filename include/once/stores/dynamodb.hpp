@@ -128,7 +128,8 @@ struct DynamoDbOptions {
 // of a fork cannot use the built-in transport: operations fail as misuse there. Open the store anew.
 //
 // Time. The service's, from the Date header of its answers, good to half a second and better after some answers;
-// Store::time() is empty before the first.
+// Store::time() is empty before the first. A Date is ignored where it contradicts the signature that was accepted with
+// it (aws::Reply::false_time), and one that contradicts the answers before it until two more say the same.
 //
 // Failures. unavailable: not reached, throttled, or the table is being changed. in_doubt: an answer was lost on the
 // way, or was a 5xx. misuse: no credentials, no permission, no such table, another primary key, and what else the
@@ -154,6 +155,7 @@ struct DynamoDbStatus {
   std::string table;
   std::string endpoint;            // The transport's name.
   std::uint64_t calls = 0;         // To the transport. What that sends again is not counted.
+  std::uint64_t false_times = 0;   // Answers whose Date was no time that the service can have, and was ignored.
   double capacity_units = 0;       // Read and write units together; 0 without count_capacity.
   std::optional<bool> uses_index;  // Empty: not asked yet.
 };

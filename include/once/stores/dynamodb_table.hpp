@@ -58,6 +58,7 @@ struct TableReport {
   bool deletion_protection = false;
   std::vector<TableFinding> findings;  // One for each thing that was looked at.
   std::optional<StoreTime> time;       // The service's.
+  bool false_time = false;             // It told one that cannot be: aws::Reply::false_time.
 
   [[nodiscard]] bool fits() const noexcept;  // It exists and lacks nothing.
 };

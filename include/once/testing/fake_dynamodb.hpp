@@ -31,6 +31,7 @@ struct FakeFault {
     lost_before,         // The request is lost on its way: nothing is executed, nothing answered.
     lost_after,          // Executed, but the answer is lost.
     half_answer,         // Executed, and the connection breaks in the middle of the answer. In process: lost_after.
+    damaged,             // Executed, and a byte of the answer's body is another, which x-amz-crc32 shows. Likewise.
     throttled,           // ProvisionedThroughputExceededException; nothing is executed.
     server_error,        // 500 InternalServerError; nothing is executed.
     server_error_after,  // 500 although it was executed.
@@ -41,6 +42,7 @@ struct FakeFault {
   bool held = false;          // The answer (or the loss of it) waits until release(). Executed before it waits.
   bool abrupt = false;        // On the wire: what is closed is reset (RST) instead.
   Millis delay{0};            // On the wire: answered this much later by the host's clock.
+  Millis date_off{0};         // On the wire: the Date header is this much ahead of the truth.
   FakeAnswer answer;          // For `answered`.
 };
 

@@ -23,6 +23,9 @@ Error error_of(const ServiceAnswer& answer, int status, Access access, const std
   const auto said = [&](std::string_view advice) {
     std::string text = type.empty() ? "status " + std::to_string(status) : type;
     if (!answer.message.empty()) text += ": " + answer.message;
+    if (type.empty() && answer.message.empty()) {
+      text += " without a word why (does the endpoint speak DynamoDB's protocol?)";
+    }
     if (!advice.empty()) text += " (" + std::string(advice) + ")";
     return text;
   };
@@ -110,6 +113,7 @@ void Core::call(std::shared_ptr<Core> self, std::string_view operation, std::str
                   [self = std::move(self), access, wanted, sent = options_.clock->uptime(),
                    then = std::move(then)](aws::Reply reply) mutable {
                     if (reply.time) self->learn(*reply.time, sent);
+                    if (reply.false_time) self->false_times_.fetch_add(1, std::memory_order_relaxed);
                     then(self->outcome_of(reply, access, wanted), reply.time);
                   });
 }

@@ -127,6 +127,7 @@ class Core {
   std::string name_only_;
   Condition absent_;
   std::atomic<std::uint64_t> calls_{0};
+  std::atomic<std::uint64_t> false_times_{0};
 
   mutable std::mutex clock_mutex_;
   StoreClock store_clock_;

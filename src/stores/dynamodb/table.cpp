@@ -27,6 +27,7 @@ struct Answer {
   std::string error_type;  // "ResourceNotFoundException". Empty: it went well.
   std::string message;
   std::optional<StoreTime> time;
+  bool false_time = false;
 };
 
 std::string text_at(const Json& json, const char* name) {
@@ -73,7 +74,11 @@ Answer call(aws::Transport& transport, const DynamoDbOptions& options, aws::Call
   const auto reply =
       wait_for<aws::Reply>([&](Callback<void(aws::Reply)> done) { transport.call(std::move(call), std::move(done)); });
   if (reply.error) throw Exception(reply.error->kind, table + reply.error->message);
-  Answer answer{.json = Json::parse(reply.body, nullptr, false), .error_type = {}, .message = {}, .time = reply.time};
+  Answer answer{.json = Json::parse(reply.body, nullptr, false),
+                .error_type = {},
+                .message = {},
+                .time = reply.time,
+                .false_time = reply.false_time};
   const bool understood = answer.json.is_object();
   if (reply.status == 200 && understood) return answer;
   if (understood) {
@@ -280,7 +285,7 @@ Answer try_to_look(aws::Transport& transport, const DynamoDbOptions& options, co
     return call(transport, options, {operation, body_of(options), true});
   } catch (const Exception& error) {
     if (error.kind() != ErrorKind::misuse) throw;
-    return {.json = {}, .error_type = "Misuse", .message = error.what(), .time = {}};
+    return {.json = {}, .error_type = "Misuse", .message = error.what(), .time = {}, .false_time = false};
   }
 }
 
@@ -335,6 +340,7 @@ Look look_at(aws::Transport& transport, const DynamoDbOptions& options) {
   TableReport& report = look.report;
   const Answer described = describe(transport, options);
   report.time = described.time;
+  report.false_time = described.false_time;
   if (means_absent(described)) {
     report.findings.push_back(
         {Grade::lack, "table", "there is no " + place(transport, options) + ": make it with once table create"});

@@ -130,6 +130,7 @@ void FakeDynamoDb::receive(std::string_view operation, std::string_view body,
     case Kind::none:
     case Kind::lost_after:
     case Kind::half_answer:
+    case Kind::damaged:
     case Kind::server_error_after:
       answer = call(operation, body);
       break;

@@ -324,7 +324,9 @@ class FakeDynamoDbServer::State::Session final : public Connection,
     if (fault.kind == Kind::unreachable || fault.kind == Kind::lost_before || fault.kind == Kind::lost_after) {
       return close(fault.abrupt);
     }
-    std::string text = http_answer(answer, server_.fake->now(), server_.options.crc32, server_.requests);
+    std::string text =
+        http_answer(answer, server_.fake->now() + fault.date_off, server_.options.crc32, server_.requests);
+    if (fault.kind == Kind::damaged) text[text.size() - (answer.body.size() + 1) / 2] ^= 1;
     if (fault.kind == Kind::half_answer) {
       text.resize(text.size() - (answer.body.size() + 1) / 2);
       last_ = true;

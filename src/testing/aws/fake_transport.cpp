@@ -60,7 +60,8 @@ aws::Reply reply_from(const FakeFault& fault, FakeAnswer answer, Time now, bool 
   if (fault.kind == Kind::unreachable) {
     return {.error = Error{ErrorKind::unavailable, "the fake cannot be reached; nothing was sent"}};
   }
-  if (fault.kind == Kind::lost_before || fault.kind == Kind::lost_after || fault.kind == Kind::half_answer) {
+  if (fault.kind == Kind::lost_before || fault.kind == Kind::lost_after || fault.kind == Kind::half_answer ||
+      fault.kind == Kind::damaged) {
     return {.error = Error{ErrorKind::in_doubt, "the connection was lost before the answer came"}};
   }
   aws::Reply reply{.status = answer.status, .body = std::move(answer.body)};
