@@ -478,6 +478,41 @@ TEST_F(DynamoDbStore, CountsWhatWasConsumedIfAsked) {
   EXPECT_EQ(stores::dynamodb_status(*store)->endpoint, options.transport->name());
 }
 
+TEST_F(DynamoDbStore, AnInsertThatReadsFirstIsAnInsert) {
+  create_table();
+  options.read_first_over = 0;
+  const auto store = open();
+  Record record = plain_record("a");
+  EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+  EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::refused);  // Meets it: now it reads.
+  fake->reset_round_trips();
+  const Answer met = blocking::insert(*store, record);
+  EXPECT_EQ(met.status, Answer::Status::refused);
+  ASSERT_NE(met.record, nullptr);
+  EXPECT_EQ(*met.record, record);
+  EXPECT_EQ(fake->round_trips(), (Trips{{"GetItem", 1}}));
+
+  // Between reading and writing somebody else may come: the write is as conditional as ever.
+  fake->reset_round_trips();
+  Record other = plain_record("b");
+  other.owner.bytes[0] ^= 1;
+  fake->set_faults([&, done = false](const FakeCall& call) mutable {
+    return FakeFault{.held = call.operation == "GetItem" && !std::exchange(done, true)};
+  });
+  Answer late;
+  store->insert(share(other), [&](Answer&& answer) { late = std::move(answer); });
+  EXPECT_EQ(fake->held(), 1U);
+  EXPECT_EQ(blocking::insert(*open(), plain_record("b")).status, Answer::Status::done);
+  fake->release();
+  EXPECT_EQ(late.status, Answer::Status::refused);
+  ASSERT_NE(late.record, nullptr);
+  EXPECT_EQ(late.record->owner, plain_record("b").owner);
+
+  // A read that gets no answer is no write in doubt.
+  fake->set_faults([](const FakeCall&) { return FakeFault{.kind = FakeFault::Kind::lost_after}; });
+  EXPECT_EQ(blocking::insert(*store, plain_record("c")).error.kind, ErrorKind::unavailable);
+}
+
 TEST_F(DynamoDbStore, OptionsOutOfRangeAreRefusedByName) {
   const auto refusal = [&](auto change) -> std::string {
     DynamoDbOptions changed = options;

@@ -1,4 +1,5 @@
 // The engine over DynamoDB, in virtual time: round trips, hosts whose clocks are off, lost answers, a storm of faults.
+#include <array>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -41,6 +42,7 @@ class DynamoDbEngine : public ::testing::Test {
     EngineOptions o;
     o.store = stores::make_dynamodb_store({.table = "records", .transport = make_fake_transport(fake), .clock = host});
     o.policy.lease = 3s;
+    o.policy.max_inline_bytes = 400 * 1024;
     o.policy.retention = 24h;
     o.policy.heartbeat = false;
     o.clock = host;
@@ -103,6 +105,67 @@ TEST_F(DynamoDbEngine, RoundTripsAreAsFewAsPromised) {
   EXPECT_EQ(complete(taken.claim, "taken").kind, Finish::Kind::recorded);
   EXPECT_EQ(fake->round_trips(), (Trips{{"PutItem", 3}})) << "a takeover";
   EXPECT_EQ(complete(held.claim, "late").kind, Finish::Kind::superseded);
+}
+
+// docs/stores/dynamodb.md has this table.
+TEST_F(DynamoDbEngine, RecordsAreBilledByTheirSize) {
+  struct Row {
+    std::size_t kilobytes;
+    double fresh_write, first_replay_write, replay_read;
+  };
+  constexpr std::array rows{Row{1, 2, 1, 0}, Row{10, 11, 10, 3}, Row{38, 39, 38, 10}, Row{100, 101, 100, 25},
+                            Row{380, 381, 380, 95}};
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.kilobytes);
+    const std::string key = std::to_string(row.kilobytes) + " KB";
+    const auto a = process();
+    const auto b = process();
+    FakeUnits before = fake->units();
+    const auto used = [&] {
+      const FakeUnits now = fake->units();
+      return FakeUnits{now.write - std::exchange(before.write, now.write),
+                       now.read - std::exchange(before.read, now.read)};
+    };
+    // Not to be compressed. What the record has beside it is under a kilobyte.
+    std::vector<std::uint8_t> bytes(row.kilobytes * 1024 - 600);
+    SeededRandom(row.kilobytes).fill(bytes);
+    Begin fresh = begin(*a, key);
+    EXPECT_EQ(complete(fresh.claim, std::string(bytes.begin(), bytes.end())).kind, Finish::Kind::recorded);
+    EXPECT_EQ(used().write, row.fresh_write);
+
+    EXPECT_EQ(begin(*b, key).kind, Begin::Kind::replayed);
+    FakeUnits first = used();
+    EXPECT_EQ(first.write, row.first_replay_write);
+    EXPECT_EQ(first.read, 0);
+    EXPECT_EQ(begin(*b, key).kind, Begin::Kind::replayed);
+    const FakeUnits second = used();
+    EXPECT_EQ(second.write, row.replay_read == 0 ? 1 : 0);
+    EXPECT_EQ(second.read, row.replay_read);
+  }
+}
+
+// What reading first costs is never more than what replays had lost before by not reading.
+TEST_F(DynamoDbEngine, ReadsFirstOnlyAsLongAsThatPays) {
+  const auto a = process();
+  const auto b = process();
+  std::vector<std::uint8_t> bytes(10 * 1024 - 600);
+  SeededRandom(1).fill(bytes);
+  Begin fresh = begin(*a, "large");
+  complete(fresh.claim, std::string(bytes.begin(), bytes.end()));
+  EXPECT_EQ(begin(*b, "large").kind, Begin::Kind::replayed);
+
+  fake->reset_round_trips();
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(begin(*b, "new " + std::to_string(i)).claim);
+  const auto reads = static_cast<double>(fake->round_trips("GetItem"));
+  EXPECT_GE(reads, 30);
+  EXPECT_LE(reads, 10 * 4.75) << "ten units of a write, as five of a read each, less the three of reading";
+  EXPECT_EQ(fake->round_trips("PutItem"), 100U);
+
+  fake->reset_round_trips();
+  EXPECT_EQ(begin(*b, "large").kind, Begin::Kind::replayed);
+  EXPECT_EQ(fake->round_trips(), (Trips{{"PutItem", 1}})) << "the reads were used up";
+  EXPECT_EQ(begin(*b, "large").kind, Begin::Kind::replayed);
+  EXPECT_EQ(fake->round_trips(), (Trips{{"GetItem", 1}, {"PutItem", 1}}));
 }
 
 // A machine five seconds off neither steals a claim of three seconds nor loses one, whether it has spoken with the

@@ -109,6 +109,12 @@ struct DynamoDbOptions {
   // ReturnValuesOnConditionCheckFailure. Without: it is taken for gone, and a refused insert without a record fails.
   bool consistent_fallback = true;
 
+  // A refused write is billed as a write of the record in the way, so that replaying a large result costs twenty times
+  // what reading it costs. After an insert met a record of more than this, inserts read first, as long as what was lost
+  // by not reading would pay for it: 4 reads for each KB, up to 2000. Each costs a new operation a further round trip.
+  // 0: after any record; SIZE_MAX: never.
+  std::size_t read_first_over = std::size_t{4} * 1024;
+
   // Asks the service to tell what each request consumed: DynamoDbStatus::capacity_units. It does not tell for refused
   // writes, which cost as much as others.
   bool count_capacity = false;

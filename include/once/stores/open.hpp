@@ -32,7 +32,7 @@ namespace once {
 //   partition_key=id  sort_key=NAME  partition_value=TEXT
 //   attribute.status=NAME      the name of an attribute, for each member of DynamoDbAttributes
 //   use_index=if_there|always|never  index=open  index_shards=8
-//   consistent_fallback=0|1  count_capacity=0|1
+//   consistent_fallback=0|1  read_first_over=4096  count_capacity=0|1
 //
 // %XX stands for a byte, in paths and values: escape_url() writes '%', '?', '#', '&' and what is not printable that
 // way. A '#' must be written so. Files have no "//": sqlite:///file is refused, not guessed at.

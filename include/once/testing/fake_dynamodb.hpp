@@ -53,6 +53,12 @@ struct FakeCall {
   std::string_view body;
   std::uint64_t number = 0;
 };
+// What requests are billed as.
+// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
+struct FakeUnits {
+  double write = 0;  // For each KB of the larger of the items before and after; at least 1; refused ones likewise.
+  double read = 0;   // For each 4 KB, consistently; half of that otherwise.
+};
 using FakeFaultPlan = std::function<FakeFault(const FakeCall&)>;
 
 // Tables, items and rules of DynamoDB, in memory.
@@ -96,6 +102,8 @@ class FakeDynamoDb {
   [[nodiscard]] std::uint64_t round_trips(std::string_view operation) const;
   [[nodiscard]] std::map<std::string, std::uint64_t> round_trips() const;
   void reset_round_trips();
+  // Of all GetItem, PutItem, UpdateItem and DeleteItem so far.
+  [[nodiscard]] FakeUnits units() const;
 
   // Answers that wait: how many, and letting them go in the order of their calls, on this thread.
   [[nodiscard]] std::size_t held() const;

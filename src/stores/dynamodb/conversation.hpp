@@ -89,6 +89,16 @@ class Core {
   void call(std::shared_ptr<Core> self, std::string_view operation, std::string body, Access access, bool wanted,
             Callback<void(Outcome, std::optional<StoreTime>)> then);
 
+  // Whether an insert should read first: see DynamoDbOptions::read_first_over. One is taken from what is saved.
+  bool reads_first() noexcept {
+    std::uint32_t left = reads_first_.load(std::memory_order_relaxed);
+    while (left > 0 && !reads_first_.compare_exchange_weak(left, left - 1, std::memory_order_relaxed)) {
+    }
+    return left > 0;
+  }
+  // An insert met this item.
+  void met(const Item& item) noexcept;
+
   // Whether the index of open records is there, once that is known.
   enum class Index : std::uint8_t { not_asked, there, absent };
   std::atomic<Index> index{Index::not_asked};
@@ -136,6 +146,8 @@ class Core {
   std::mutex mutex_;
   std::condition_variable none_under_way_;
   std::size_t under_way_ = 0;
+
+  std::atomic<std::uint32_t> reads_first_{0};  // So many of the next inserts.
 };
 
 using CorePtr = std::shared_ptr<Core>;

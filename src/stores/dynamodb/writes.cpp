@@ -43,6 +43,7 @@ void send(const CorePtr& core, Write write, int tries) {
                  return give(core, write.done, Answer::Status::done, write.key, std::nullopt, time);
                }
                if (outcome.answer.item) {
+                 if (write.is_insert) core->met(*outcome.answer.item);
                  return give(core, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
                }
                if (core->options().consistent_fallback) return look_for_item(core, std::move(write), tries);
@@ -129,7 +130,18 @@ void end_cancelled(const CorePtr& core, Transaction transaction, ServiceAnswer a
 
 }  // namespace
 
-void send(const CorePtr& core, Write write) { send(core, std::move(write), 0); }
+void send(const CorePtr& core, Write write) {
+  if (!write.is_insert || !core->reads_first()) return send(core, std::move(write), 0);
+  const auto primary_key = core->format().primary_key(write.key);
+  if (const Error* error = std::get_if<Error>(&primary_key)) return fail(core, write.done, *error);
+  read_item(core, std::get<Item>(primary_key),
+            [core, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
+              if (outcome.error) return fail(core, write.done, *std::move(outcome.error));
+              if (!outcome.answer.item) return send(core, std::move(write), 0);
+              core->met(*outcome.answer.item);
+              give(core, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
+            });
+}
 
 void append_write_condition(std::string& body, const Condition& condition) {
   append_conditions(body, {{"ConditionExpression", &condition}});

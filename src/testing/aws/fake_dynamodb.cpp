@@ -92,6 +92,11 @@ std::size_t FakeDynamoDb::expire_now(std::string_view table) {
   return state_->operations.expire_now(table);
 }
 
+FakeUnits FakeDynamoDb::units() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->operations.units();
+}
+
 void FakeDynamoDb::set_creation_steps(std::size_t steps) {
   const std::lock_guard lock(state_->mutex);
   state_->operations.set_creation_steps(steps);

@@ -427,7 +427,13 @@ json Operations::write_one(Request request, std::string_view kind) {
     invalid("ReturnValues can only be ALL_OLD or NONE");
   }
   Write write = prepare(request, kind);
-  write.outcome();
+  try {
+    write.outcome();
+  } catch (const Refusal&) {
+    units_.write += write.units();
+    throw;
+  }
+  units_.write += write.units();
   const std::size_t indexes = write.commit();
 
   json out = json::object();
@@ -488,8 +494,9 @@ json Operations::get_item(Request request) {
   const auto item = table.get(table.row_key(key));
   json out = json::object();
   if (item) out["Item"] = to_json(projection.empty() ? *item : project(*item, projection));
+  const double units = read_units(item ? size_bytes(*item) : 0, flag(request, "ConsistentRead"));
+  units_.read += units;
   if (wanted != "NONE") {
-    const double units = read_units(item ? size_bytes(*item) : 0, flag(request, "ConsistentRead"));
     out["ConsumedCapacity"] = capacity(table.name, units, 0, wanted);
   }
   return out;

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <once/clock.hpp>
 
+#include "once/testing/fake_dynamodb.hpp"
 #include "testing/aws/tables.hpp"
 
 namespace once::testing::fake {
@@ -24,6 +25,7 @@ class Operations {
 
   std::size_t expire_now(std::string_view table);
   void set_creation_steps(std::size_t steps) { creation_steps_ = steps; }
+  [[nodiscard]] FakeUnits units() const noexcept { return units_; }
 
  private:
   using Request = const nlohmann::json&;
@@ -64,6 +66,7 @@ class Operations {
 
   const std::shared_ptr<const Clock> clock_;
   std::size_t creation_steps_ = 0;
+  FakeUnits units_;
   std::map<std::string, Table, std::less<>> tables_;
   std::map<std::string, Done> done_;  // By ClientRequestToken.
 };
