@@ -14,7 +14,7 @@ help:
 	@echo 'make test    all tests'
 	@echo 'make bench   the benchmarks, as ratios to what the machine can do'
 	@echo 'make check   formatting, static analysis, layers, headers, the installed package'
-	@echo 'make lambda EXAMPLE=payment  a function for AWS Lambda, at build/lambda/payment.zip; ARCH=arm64 for Graviton'
+	@echo 'make lambda EXAMPLE=payment  a function for AWS Lambda, at build/lambda/payment.zip, and the program; ARCH=arm64 for Graviton'
 	@echo 'make clean   removes build/'
 
 build:
@@ -51,8 +51,7 @@ check:
 	@$(SETUP) build test check
 	@tools/check
 
-lambda:
-	@$(SETUP) build
+lambda: build
 	@tools/lambda $(EXAMPLE) $(if $(ARCH),--arch $(ARCH))
 
 clean:

@@ -100,6 +100,10 @@ class LambdaInvoke {
   }
 
   int run() {
+    if (kill_.point != KillPlan::Point::never && store_ends_with_function(options_)) {
+      say("ONCE_STORE=memory: ends with the function: what it did before it is killed is done again. Name a store that "
+          "outlives it");
+    }
     Signals signals;  // Before the threads of the APIs.
     signals_ = &signals;
     null_.reset(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -431,7 +435,8 @@ again for what is left.
 --kill-at kills it with SIGKILL: `given`, when it has got the event; `answering`,
 when it has done its work and its answer is not taken yet; `answered`, when it
 was; `200ms`, so long after it got the event. For the first invocation, or
-POINT@3 for the third. The second attempt shows what a retry makes of it.
+POINT@3 for the third. The second attempt shows what a retry makes of it. The
+function's store (ONCE_STORE) must outlive it: memory: does not.
 
 Exit codes: 0 all answered, 237 an answer was an error, 238 one timed out or
 gave no answer, 126 and 127 the program cannot be executed or is not there, 64

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -50,6 +51,16 @@ KillPlan parse_kill_plan(const std::string& text) {
     misuse("--kill-at must be given, answering, answered or a duration, and not '" + escaped(point) + "'");
   }
   return plan;
+}
+
+bool store_ends_with_function(const InvokeOptions& options) {
+  constexpr std::string_view name = "ONCE_STORE=";
+  const char* const inherited = std::getenv("ONCE_STORE");  // NOLINT(concurrency-mt-unsafe): nothing sets it.
+  std::string_view store = inherited == nullptr ? "" : inherited;
+  for (const std::string_view variable : options.environment) {
+    if (variable.starts_with(name)) store = variable.substr(name.size());
+  }
+  return store.starts_with("memory:");
 }
 
 void check_invoke_options(const InvokeOptions& options) {

@@ -36,6 +36,9 @@ struct KillPlan {
 
 KillPlan parse_kill_plan(const std::string& text);
 
+// Whether the function's store, as far as its environment names one, ends with its process.
+bool store_ends_with_function(const InvokeOptions& options);
+
 // Throw Exception(misuse).
 void check_invoke_options(const InvokeOptions& options);
 std::vector<std::string> read_events(const InvokeOptions& options);  // The files, and standard input.

@@ -412,7 +412,10 @@ class Run {
           }
         },
         claim);
-    if (options_.verbose) say("the command ended with " + ended + "; " + std::string(words(fate)));
+    if (options_.verbose) {
+      const bool recorded = finished.kind == Finish::Kind::recorded;
+      say("the command ended with " + ended + (recorded ? "; " + std::string(words(fate)) : std::string()));
+    }
     if (keeps && recorder.dropped() && !options_.no_output) {
       say("the output of " + show_size(recorder.total_bytes()) +
           " is too large to keep: later callers are told so, and nothing is run for them");

@@ -123,6 +123,14 @@ class Failures(Case):
         self.expect(self.once(*command), 0)
         self.assertEqual(self.runs(), 3)
 
+    def test_kept_is_said_of_what_was_kept(self):
+        self.expect(self.once("run", "-v", "--key", "kept", "--", "true"), 0, b"", b"exit 0; its result is kept")
+        script = '"$ONCE" release --key k --force --reason test >&2'
+        done = self.once("run", "-v", "--key", "k", "--on-lost", "continue", "--", "sh", "-c", script,
+                         env=dict(self.env, ONCE=str(harness.PROGRAM)))
+        self.expect(done, 245, b"", b"was lost while the command ran")
+        self.assertNotIn(b"kept", done.stderr)
+
     def test_hold_waits_for_a_person(self):
         command = ["run", "--key", "k", "--on-failure", "hold", "--", "sh", "-c", "echo x >>ran; exit 4"]
         self.expect(self.once(*command), 4)

@@ -189,6 +189,14 @@ class Replay(Invoke):
         self.assertIn("1 response, 1 killed as planned; 2 starts of the function", done.stderr)
         self.assertEqual(self.notes(), ["charge order-17"])
 
+    def test_a_store_that_is_killed_with_the_function_is_told(self):
+        told = "once: ONCE_STORE=memory: ends with the function"
+        done = self.invoke("--kill-at", "given", "--env", "ONCE_STORE=memory:", {"do": "echo"})
+        self.assertIn(told, done.stderr)
+        done = self.invoke("--kill-at", "given", "--env", "ONCE_STORE=sqlite:x.db", {"do": "echo"})
+        self.assertNotIn(told, done.stderr)
+        self.assertNotIn(told, self.invoke("--env", "ONCE_STORE=memory:", {"do": "echo"}).stderr)
+
     def test_frozen_in_the_middle_until_another_has_finished(self):
         self.env["GATE"] = str(self.fifo("gate"))
         frozen = self.start(*self.arguments({"do": "note"}, dict(self.CHARGE, gate=True)), text=True)
