@@ -1,22 +1,28 @@
 // Runs the simulation over many seeds, or replays one.
 //
-//   simulation [--seed N] [--operations M] [--world W] [--verbose]
+//   simulation [--seed N | --fresh | --worlds N,N…] [--operations M] [--world W] [--bug NAME] [--verbose]
 //
-// From seed N on, worlds of W operations each until M operations were made. A violation prints the command that repeats
-// the one world it happened in, with everything that happens there.
+// From seed N on, worlds of W operations each until M operations were made. --fresh draws a seed that nobody tried and
+// prints it. --worlds plays these seeds, a world of W operations each. --bug plants one of simulation.hpp's. A
+// violation prints the command that repeats the one world it happened in, with everything that happens there.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "simulation.hpp"
 
 namespace {
 
 [[noreturn]] void usage(const std::string& wrong) {
-  std::cerr << wrong << "\nusage: simulation [--seed N] [--operations M] [--world W] [--verbose]\n";
+  std::cerr << wrong
+            << "\nusage: simulation [--seed N | --fresh | --worlds N,N...] [--operations M] [--world W] [--bug NAME] "
+               "[--verbose]\n";
   std::exit(64);
 }
 
@@ -27,6 +33,31 @@ std::uint64_t number(const std::string& text) {
   return std::stoull(text);
 }
 
+std::vector<std::uint64_t> numbers(const std::string& text) {
+  std::vector<std::uint64_t> all;
+  for (std::size_t from = 0; from <= text.size();) {
+    const std::size_t end = std::min(text.find(',', from), text.size());
+    all.push_back(number(text.substr(from, end - from)));
+    from = end + 1;
+  }
+  return all;
+}
+
+// Room above for all the seeds of a run.
+std::uint64_t fresh_seed() {
+  std::random_device random;
+  const std::uint64_t high = random();
+  return (high << 32U | random()) % 1'000'000'000'000'000;
+}
+
+once::simulation::Bug bug_named(const std::string& name) {
+  using once::simulation::Bug;
+  for (int i = 0; i <= static_cast<int>(once::simulation::last_bug); ++i) {
+    if (name == to_string(static_cast<Bug>(i))) return static_cast<Bug>(i);
+  }
+  usage("there is no bug '" + name + "'");
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -35,17 +66,26 @@ int main(int count, char** arguments) {
   std::uint64_t operations = 1'000'000;
   std::uint64_t world = 1'000;
   bool verbose = false;
+  bool fresh = false;
+  Bug bug = Bug::none;
+  std::vector<std::uint64_t> seeds;
   for (int i = 1; i < count; ++i) {
     const std::string argument = arguments[i];
-    const auto value = [&] {
-      return i + 1 < count ? number(arguments[++i]) : (usage(argument + " needs a number"), 0);
+    const auto value = [&]() -> std::string {
+      return i + 1 < count ? arguments[++i] : (usage(argument + " needs a value"), "");
     };
     if (argument == "--seed") {
-      seed = value();
+      seed = number(value());
+    } else if (argument == "--fresh") {
+      fresh = true;
+    } else if (argument == "--worlds") {
+      seeds = numbers(value());
     } else if (argument == "--operations") {
-      operations = value();
+      operations = number(value());
     } else if (argument == "--world") {
-      world = value();
+      world = number(value());
+    } else if (argument == "--bug") {
+      bug = bug_named(value());
     } else if (argument == "--verbose") {
       verbose = true;
     } else {
@@ -53,18 +93,26 @@ int main(int count, char** arguments) {
     }
   }
   if (world == 0) usage("--world must be at least 1");
+  if (!seeds.empty()) operations = seeds.size() * world;
+  if (fresh) {
+    seed = fresh_seed();
+    std::cout << "fresh seeds, repeated by: simulation --seed " << seed << " --operations " << operations << " --world "
+              << world << std::endl;
+  }
   Report sum;
   const auto start = std::chrono::steady_clock::now();
   std::uint64_t made = 0;
   std::uint64_t worlds = 0;
   for (; made < operations; ++seed, ++worlds) {
+    if (!seeds.empty()) seed = seeds.at(worlds);
     Options options;
     options.seed = seed;
+    options.bug = bug;
     options.operations = std::min(world, operations - made);
     if (verbose) options.trace = &std::cout;
     try {
       const Report report = run(options);
-      made += report.totals.asked;
+      made += options.operations;
       sum.digest = sum.digest * 31 + report.digest;
       sum.events += report.events;
       sum.crashes += report.crashes;
@@ -86,7 +134,7 @@ int main(int count, char** arguments) {
     } catch (const std::exception& error) {
       std::cout << "VIOLATION in seed " << seed << "\n  " << error.what() << "\nrepeat it with: simulation --seed "
                 << seed << " --operations " << options.operations << " --world " << options.operations
-                << " --verbose\n";
+                << (bug == Bug::none ? std::string() : std::string(" --bug ") + to_string(bug)) << " --verbose\n";
       return 1;
     }
   }
