@@ -414,6 +414,7 @@ void Auditor::work_started(CallId id, const Claim& claim) {
 void Auditor::finish_asked(CallId id, FinishKind kind, const Result& result, const Failure& failure) {
   Call& call = call_of(id);
   call.finish = kind;
+  call.charges = false;
   call.result = result;
   call.failure = failure;
   ++call.finishes_open;
@@ -427,6 +428,15 @@ void Auditor::step_asked(CallId id, const std::string& name, const std::string& 
   ++finishing_[{call.what.process, call.what.key}];
 }
 
+void Auditor::charges(CallId id) { call_of(id).charges = true; }
+
+void Auditor::charged(CallId id) {
+  Call& call = call_of(id);
+  if (!call.charges)
+    violate("together", call.what.key, "call " + std::to_string(id) + " was told that it was declined");
+  if (++call.charged > 1) violate("together", call.what.key, "call " + std::to_string(id) + " has charged twice");
+}
+
 void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, const std::string& step) {
   Call& call = call_of(id);
   const std::string& key = call.what.key;
@@ -434,7 +444,8 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
   --call.finishes_open;
   --finishing_[{call.what.process, key}];
   if (kind != FinishKind::step && ++call.finish_answers > 1) violate("answers", key, "a finish was answered twice");
-  call.over = kind != FinishKind::step && finish.kind != Finish::Kind::unrecorded;
+  call.over =
+      kind != FinishKind::step && finish.kind != Finish::Kind::unrecorded && finish.kind != Finish::Kind::declined;
   const Key& state = keys_[key];
   const Record* stored = state.record ? &*state.record : nullptr;
   const bool ours = stored != nullptr && stored->owner == call.owner && stored->state == State::in_progress &&
@@ -445,6 +456,8 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
       switch (kind) {
         case FinishKind::complete:
         case FinishKind::fail:
+          if (call.charges && call.charged == 0)
+            violate("together", key, "recorded, but nothing was committed with it");
           if (std::none_of(state.history.begin(), state.history.end(), [&](const Stored& one) {
                 return one.owner == call.owner && (kind == FinishKind::complete ? same_result(call.result, one.result)
                                                                                 : one.failure == call.failure);
@@ -492,9 +505,15 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
       return;
     case Finish::Kind::unrecorded:
       ++totals_.unrecorded;
+      if (kind == FinishKind::step && finish.error.kind == ErrorKind::misuse) {  // Too large, and not kept at all.
+        std::erase_if(call.steps, [&](const Step& s) { return s.name == step; });
+      }
       return;
     case Finish::Kind::declined:
-      violate("declined", key, "call " + std::to_string(id) + " had nothing to be declined");
+      if (!call.charges) violate("together", key, "call " + std::to_string(id) + " had nothing to be declined");
+      if (call.charged > 0) violate("together", key, "call " + std::to_string(id) + " was declined, and has charged");
+      call.charges = false;
+      --call.finish_answers;
       return;
   }
 }

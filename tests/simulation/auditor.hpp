@@ -27,6 +27,8 @@
 //   or
 //               later, or of a claim of the caller's own process; a claim that had lapsed by then is no conflict
 //   offload     a result is removed only when no unexpired record names it, and no record names one that is not kept
+//   together    what is committed together with a result is committed once; never if its call was told that it was
+//               declined, and certainly if it was told `recorded`
 //   answers     everybody who asks is answered exactly once, unless his process died
 //   sharing     one engine has one conversation about a key at a time, however many callers wait
 //   events      an engine's events are as many as the answers they stand for
@@ -99,6 +101,8 @@ class Auditor {
   void work_started(CallId call, const Claim& claim);
   void finish_asked(CallId call, FinishKind kind, const Result& result, const Failure& failure = {});
   void step_asked(CallId call, const std::string& name, const std::string& result);
+  void charges(CallId call);  // The finish asked for last has companions …
+  void charged(CallId call);  // … and they were committed.
   void finish_answered(CallId call, FinishKind kind, const Finish& finish, const std::string& step = {});
   void told(ProcessId by, EventKind kind) { ++event_count_[by].at(static_cast<std::size_t>(kind)); }
 
@@ -134,6 +138,8 @@ class Auditor {
     std::vector<Step> steps;
     std::size_t steps_landed = 0;  // How many of these were in the store at some time.
     bool hold_landed = false;
+    bool charges = false;
+    unsigned charged = 0;
     bool over = false;  // Its process knows what became of the claim: until then it goes on trying to finish it.
   };
   static constexpr std::uint64_t present = ~std::uint64_t{0};

@@ -59,6 +59,10 @@ struct Config {
   bool offloads = false;
   bool compresses = false;
   bool retries_failures = false;
+  bool ghosts = false;        // What is delivered late, or twice, may come very late, and records are soon swept.
+  bool small = false;         // The store keeps only small records.
+  bool companions = false;    // Some results are committed together with other writes.
+  bool differing = false;     // Callers of a key do not agree about lease and retention.
   std::uint32_t trouble = 0;  // Of the network, in a thousand requests.
   Instant between_crashes{0}, between_pauses{0}, between_outages{0}, between_operators{0};  // 0: never.
 
@@ -89,6 +93,11 @@ struct Config {
     c.compresses = c.keys % 3 == 0;  // No draw of its own: the other worlds stay as they were.
     c.retries_failures = world.chance(300);
     c.trouble = pick(0U, 20U, 150U, 400U);
+    c.ghosts = world.chance(300);
+    c.small = world.chance(200);
+    c.companions = world.chance(300);
+    c.differing = world.chance(200);
+    if (c.ghosts) c.retention = pick(Millis{20}, c.retention);
     const auto often = [&](int spans) { return world.chance(500) ? Instant(c.lease) * spans : Instant{0}; };
     c.between_crashes = often(10);
     c.between_pauses = often(6);
@@ -136,6 +145,14 @@ struct Asking {
   std::string key;
   std::optional<Record> next;
   Seen seen;
+  std::shared_ptr<const Companion> companion;
+};
+
+// Writes of the work's own: what they are does not matter, only whether they were committed.
+struct Charge final : Companion {
+  Charge(CallId of, bool refused) : call(of), impossible(refused) {}
+  const CallId call;
+  const bool impossible;
 };
 
 // The store as one life of a process reaches it.
@@ -151,6 +168,15 @@ class Front final : public Store {
   void replace(RecordPtr record, Seen seen, Done done) override {
     std::string key = record->key;
     ask({.how = Wrote::replace, .key = std::move(key), .next = *record, .seen = seen}, std::move(done));
+  }
+  void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override {
+    std::string key = record->key;
+    ask({.how = Wrote::replace,
+         .key = std::move(key),
+         .next = *record,
+         .seen = seen,
+         .companion = std::move(companion)},
+        std::move(done));
   }
   void remove(std::string key, Seen seen, Done done) override {
     ask({.how = Wrote::remove, .key = std::move(key), .next = std::nullopt, .seen = seen}, std::move(done));
@@ -193,7 +219,7 @@ class Simulation {
     every(config_.between_outages, [this] { outage(); });
     every(config_.between_operators, [this] { operate(); });
     if (config_.jumps) every(Instant(config_.lease) * 3, [this] { jump(); });
-    every(Instant(config_.lease) * 20, [this] { sweep(); });
+    every(Instant(config_.lease) * (config_.ghosts ? 1 : 20), [this] { sweep(); });
     const std::uint64_t most = 1'000'000 + options_.operations * 2'000;
     while (world_.step()) {
       if (world_.events > most) throw Violation("answers: the world does not come to rest");
@@ -268,14 +294,13 @@ class Simulation {
       case 3:
         ++report_.late_writes;
         answer(timeout, lost());
-        return land(timeout + world_.span(config_.lease), [](const Answer&) {});
+        return land(timeout + late(), [](const Answer&) {});
       case 4:
-        return land(there + world_.span(config_.lease),
-                    [answer, back](Answer with) { answer(back(), std::move(with)); });
+        return land(there + late(), [answer, back](Answer with) { answer(back(), std::move(with)); });
       default: {
         // Sent twice: the second may come at any time, and either answer may be the one that is read.
         const bool first = world_.chance(500);
-        const Instant again = there + world_.span(first ? Instant(config_.lease) : config_.latency);
+        const Instant again = there + (first ? late() : world_.span(config_.latency));
         land(there, [answer, back, first](Answer with) {
           if (first) answer(back(), std::move(with));
         });
@@ -285,6 +310,8 @@ class Simulation {
       }
     }
   }
+
+  Instant late() { return world_.span(Instant(config_.lease) * (config_.ghosts && world_.chance(500) ? 10 : 1)); }
 
   World& world() noexcept { return world_; }
   const Config& config() const noexcept { return config_; }
@@ -312,6 +339,8 @@ class Simulation {
     FinishKind end = FinishKind::complete;
     bool abandons = false;
     bool big = false;
+    bool charges = false;
+    unsigned declined = 0;
     Instant pause{};
   };
   struct Process {
@@ -531,6 +560,16 @@ class Simulation {
       if (stands != nullptr) answer.record = share(*stands);
       return leave(by, asking, std::move(answer));
     }
+    if (asking.next && record_bytes(*asking.next) > max_record_bytes()) {
+      return leave(by, asking, Answer::cannot_keep("the record is too large"));
+    }
+    const auto* charge = dynamic_cast<const Charge*>(asking.companion.get());
+    if (charge != nullptr && charge->impossible) {
+      return leave(by, asking, Answer::decline(ErrorKind::misuse, "the writes can never be made"));
+    }
+    if (charge != nullptr && world_.chance(200)) {
+      return leave(by, asking, Answer::decline(ErrorKind::unavailable, "a condition of the writes does not hold"));
+    }
     if (bug == Bug::store_forgets_acknowledged && world_.chance(20)) return leave(by, asking, std::move(answer));
     Seen seen = asking.seen;
     std::optional<Record> next = asking.next;
@@ -542,6 +581,7 @@ class Simulation {
     trace(by, "lands", asking.key, [&] { return next ? text_of(*next) : std::string("removed"); });
     digest(asking.key, next ? next->revision : 0, next ? next->token : 0);
     auditor_.landed(by, asking.how, asking.key, seen, next ? &*next : nullptr);
+    if (charge != nullptr) auditor_.charged(charge->call);
     if (next) {
       if (next->state == State::completed) first_result_.try_emplace(asking.key, *next);
       records_.insert_or_assign(asking.key, *std::move(next));
@@ -551,6 +591,10 @@ class Simulation {
     return leave(by, asking, std::move(answer));
   }
 
+ public:
+  [[nodiscard]] std::size_t max_record_bytes() const noexcept { return config_.small ? 6'000 : 1'000'000; }
+
+ private:
   // Puts the store's time on the answer, and planted faults into it.
   Answer leave(ProcessId by, const Asking& asking, Answer answer) {
     if (config_.tells == Tells::in_answers) {
@@ -606,6 +650,10 @@ class Simulation {
     policy.retention = config_.retention;
     policy.max_inline_bytes = 200;
     policy.compress_over_bytes = 50;
+    if (config_.differing) {
+      if (world_.chance(300)) policy.lease /= 3;
+      if (world_.chance(300)) policy.retention = Millis{1} + policy.retention / 3;
+    }
     policy.on_lapse = index % 3 == 0 ? OnLapse::hold : OnLapse::takeover;
     policy.on_stored_failure = config_.retries_failures ? OnStoredFailure::execute : OnStoredFailure::replay;
     policy.heartbeat = world_.chance(800);
@@ -658,6 +706,7 @@ class Simulation {
     work->steps = static_cast<unsigned>(world_.below(4));
     work->obeys = world_.chance(500);
     work->big = world_.chance(100);
+    work->charges = config_.companions && world_.chance(500);
     const std::uint64_t end = world_.below(100);
     work->end = end < 80   ? FinishKind::complete
                 : end < 86 ? FinishKind::fail
@@ -696,7 +745,8 @@ class Simulation {
     while (work.next_step < work.steps) {
       const std::string name = "step" + std::to_string(work.next_step++);
       if (work.claim.step(name)) continue;  // Done by an attempt before this one.
-      const std::string result = name + " of call " + std::to_string(id);
+      std::string result = name + " of call " + std::to_string(id);
+      if (config_.small && world_.chance(200)) result.append(world_.below(2'500), 'x');
       act(work);
       auditor_.step_asked(id, name, result);
       const bool waits = world_.chance(700);
@@ -727,7 +777,10 @@ class Simulation {
     Result result;
     if (work.end == FinishKind::complete) {
       result = Result::inlined("result of call " + std::to_string(id) + " for " + work.key);
-      if (work.big) result.bytes.append(300, 'x');
+      if (work.declined > 0) result.bytes += ", tried " + std::to_string(work.declined) + " times";
+    }
+    if (work.big && (work.end == FinishKind::complete || work.end == FinishKind::fail)) {
+      result.bytes.append(config_.small ? 300 + world_.below(6'000) : 300, 'x');
     }
     const Failure failure =
         work.end == FinishKind::fail ? Failure{.code = "declined", .message = "call " + std::to_string(id)} : Failure{};
@@ -735,6 +788,16 @@ class Simulation {
     const FinishKind kind = work.end;
     auto done = [this, &process, id, kind](Finish finish) {
       auditor_.at(world_.utc());
+      const auto mine = process.works.find(id);
+      if (finish.kind == Finish::Kind::declined) {
+        trace(process.id, "call " + std::to_string(id), "finish", [&] { return describe(finish); });
+        auditor_.finish_answered(id, kind, finish);
+        if (mine == process.works.end()) return;  // Nobody has it any more; it lapses.
+        Work& declined = *mine->second;
+        declined.charges = ++declined.declined < 3 && world_.chance(500);
+        if (world_.chance(300)) declined.end = FinishKind::release;
+        return later(process, id);
+      }
       digest("finish", id, static_cast<std::uint64_t>(finish.kind));
       trace(process.id, "call " + std::to_string(id), "finish", [&] { return describe(finish); });
       auditor_.finish_answered(id, kind, finish);
@@ -742,15 +805,18 @@ class Simulation {
     };
     // The handle may go before the answer comes.
     std::unique_ptr<Work> dropped;
+    const auto charge =
+        work.charges && kind == FinishKind::complete ? std::make_shared<Charge>(id, world_.chance(50)) : nullptr;
     if (world_.chance(100)) {
       dropped = std::move(process.works.at(id));
       process.works.erase(id);
     }
     switch (kind) {
       case FinishKind::complete:
-        return work.claim.complete(std::move(result), done);
+        if (charge != nullptr) auditor_.charges(id);
+        return work.claim.complete(std::move(result), charge, done);
       case FinishKind::fail:
-        return work.claim.fail(failure, {}, done);
+        return work.claim.fail(failure, std::move(result), done);
       case FinishKind::release:
         return work.claim.release("stopped", done);
       case FinishKind::hold:
@@ -775,7 +841,7 @@ class Simulation {
            (answer.record ? " " + text_of(*answer.record) : "");
   }
   static std::string describe(const Finish& finish) {
-    static constexpr std::array names = {"recorded", "superseded", "lost", "unrecorded"};
+    static constexpr std::array names = {"recorded", "superseded", "lost", "unrecorded", "declined"};
     return std::string(names.at(static_cast<std::size_t>(finish.kind))) +
            (finish.record ? " " + text_of(*finish.record) : "") + " " + finish.error.message;
   }
@@ -789,7 +855,9 @@ class Simulation {
                     << config_.told_error.count() << " ms, skew " << config_.skew.count() << " ms, trouble "
                     << config_.trouble << (config_.jumps ? ", jumps" : "") << (config_.cached ? ", cache" : "")
                     << (config_.offloads ? ", offload" : "") << (config_.compresses ? ", compression" : "")
-                    << (config_.retries_failures ? ", retries failures" : "") << '\n';
+                    << (config_.retries_failures ? ", retries failures" : "") << (config_.ghosts ? ", ghosts" : "")
+                    << (config_.small ? ", small records" : "") << (config_.companions ? ", companions" : "")
+                    << (config_.differing ? ", differing callers" : "") << '\n';
   }
 
   template <class F>
@@ -830,8 +898,9 @@ class Simulation {
 void Bucket::answer(OffloadAnswer with, Callback<void(OffloadAnswer)> done) {
   if (host_.life() != life_) return;
   World& world = simulation_.world();
-  world.at(world.now() + world.span(simulation_.config().latency * 4), &host_,
-           [with = std::move(with), done = std::move(done)]() mutable { done(std::move(with)); });
+  const bool slow = !simulation_.calm() && world.chance(100);
+  world.at(world.now() + world.span(slow ? Instant(simulation_.config().lease) : simulation_.config().latency * 4),
+           &host_, [with = std::move(with), done = std::move(done)]() mutable { done(std::move(with)); });
 }
 
 void Bucket::put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) {
@@ -857,6 +926,10 @@ void Bucket::get(std::string location, Callback<void(OffloadAnswer)> done) {
 }
 
 void Bucket::remove(std::string location, Callback<void(OffloadAnswer)> done) {
+  World& world = simulation_.world();
+  if (!simulation_.calm() && world.chance(simulation_.config().trouble)) {
+    return answer({{}, Error{ErrorKind::unavailable, "the bucket cannot be reached"}}, std::move(done));
+  }
   if (host_.life() == life_) simulation_.drop(location);
   answer({}, std::move(done));
 }
@@ -869,7 +942,7 @@ std::optional<StoreTime> Front::time() const noexcept {
 }
 
 Capabilities Front::capabilities() const noexcept {
-  return {.max_record_bytes = 1'000'000,
+  return {.max_record_bytes = simulation_.max_record_bytes(),
           .durable = true,
           .shared = true,
           .tells_time = simulation_.config().tells != Tells::never,
