@@ -149,6 +149,11 @@ void Auditor::check_claim(const std::string& key, const Record* before, const Re
   if (before->state == State::in_progress && before->lease_until > now_) {
     violate("live", key, "a live claim was taken over: " + text_of(next));
   }
+  if (before->on_lapse == OnLapse::hold) {
+    if (next.on_lapse != OnLapse::hold) violate("hold", key, "forgotten by a takeover: " + text_of(next));
+    if (before->state == State::in_progress && !is_released(*before))
+      violate("hold", key, "taken over: " + text_of(next));
+  }
   if (next.attempt != before->attempt + 1) violate("lineage", key, "the attempt is not counted on: " + text_of(next));
   if (!(next.steps == before->steps)) violate("lineage", key, "finished steps were lost: " + text_of(next));
   if (next.created_at != before->created_at) violate("lineage", key, "created_at changed: " + text_of(next));
@@ -159,7 +164,7 @@ void Auditor::check_claim(const std::string& key, const Record* before, const Re
 
 void Auditor::check_holder(const std::string& key, const Record& before, const Record& next, const Call& holder) const {
   if (next.token != before.token || next.attempt != before.attempt || next.created_at != before.created_at ||
-      !(next.fingerprint == before.fingerprint)) {
+      !(next.fingerprint == before.fingerprint) || next.on_lapse != before.on_lapse) {
     violate("lineage", key, "a holder changed what is not his: " + text_of(next));
   }
   switch (next.state) {
@@ -398,7 +403,9 @@ void Auditor::work_started(CallId id, const Claim& claim) {
   call.steps = claim.record().steps;
   call.steps_landed = call.steps.size();
   if (!compatible(claim.record().fingerprint, call.what.fingerprint)) violate("start", key, "for another payload");
-  if (call.what.holds && state.execution && !operator_came) {
+  call.held = claim.record().on_lapse == OnLapse::hold;
+  if (call.what.holds && !call.held && !operator_came) violate("hold", key, "its claim was not made under it");
+  if (state.execution && calls_.at(*state.execution).held && !operator_came) {
     const Call& before = calls_.at(*state.execution);
     const bool given_up = before.finish == FinishKind::release ||
                           (before.finish == FinishKind::fail && call.what.retries_failures) ||

@@ -16,8 +16,10 @@
 //   result      an unexpired result is never overwritten or removed by an engine; what is stored is what the work with
 //               that claim gave; an unknown record is left alone by engines
 //   deletion    an engine removes a claim only if its work was released, and has no finished step
-//   hold        under hold an operation is executed once, unless it was released, failed with a retry allowed, expired
-//               as completed, or an operator decided
+//   hold        once an attempt was claimed under hold, its record says so whoever claims it after, and the operation
+//   is
+//               executed once, unless it was released, failed with a retry allowed, expired as completed, or an
+//               operator decided
 //   recorded    whoever is told `recorded` finds that write in the store's history; the rule `result` keeps it there
 //   superseded  is what was stored since the work began, of the same payload; `lost` is told only if the claim is no
 //               longer the caller's
@@ -127,6 +129,7 @@ class Auditor {
     unsigned answers = 0;
     bool claimed = false;
     bool started = false;
+    bool held = false;  // Its claim was made under hold.
     Owner owner;
     bool displaced = false;  // Its claim went from the store. What looks like it from then on is a copy of a write of
                              // its, delivered once more by the network.

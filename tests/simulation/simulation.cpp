@@ -6,6 +6,7 @@
 #include <optional>
 #include <ostream>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,7 +36,12 @@ const char* to_string(Bug bug) {
       "engine_replays_stale",
       "engine_swallows_answers",
       "engine_answers_twice",
-      "clock_far_off"};
+      "clock_far_off",
+      "engine_repeats_revisions",
+      "engine_forgets_hold",
+      "store_reads_stale",
+      "store_commits_apart",
+      "offload_loses_results"};
   return names.at(static_cast<std::size_t>(bug));
 }
 
@@ -112,6 +118,15 @@ struct Config {
       c.between_pauses = Instant(3s);
       c.cached = false;
     }
+    if (bug == Bug::engine_repeats_revisions) {
+      c.keys = 1;
+      c.trouble = 400;
+      c.ghosts = true;
+      c.retention = Millis{20};
+      c.between_calls = Instant(200ms);
+    }
+    if (bug == Bug::store_commits_apart) c.companions = true;
+    if (bug == Bug::offload_loses_results) c.offloads = true;
     if (bug == Bug::engine_replays_stale) c.retention = Millis{5'000};
     if (bug == Bug::clock_far_off) {
       c.tells = Tells::never;
@@ -120,6 +135,20 @@ struct Config {
     }
     return c;
   }
+};
+
+// What an engine draws: owners, jitter, and four bytes for each revision, which the planted bug makes none.
+class EngineRandom final : public Random {
+ public:
+  EngineRandom(std::uint64_t seed, bool bare_revisions) : random_(seed), bare_revisions_(bare_revisions) {}
+  void fill(std::span<std::uint8_t> out) noexcept override {
+    random_.fill(out);
+    if (bare_revisions_ && out.size() == sizeof(Stamp::random)) std::fill(out.begin(), out.end(), std::uint8_t{0});
+  }
+
+ private:
+  testing::SeededRandom random_;
+  const bool bare_revisions_;
 };
 
 class Simulation;
@@ -283,7 +312,9 @@ class Simulation {
       return land(there, [answer, back](Answer with) { answer(back(), std::move(with)); });
     }
     ++report_.lost_answers;
-    switch (world_.below(6)) {
+    // A store sends companions once, and says that it is in doubt otherwise: a second copy could find a condition true
+    // that the first was declined for.
+    switch (world_.below(flight->asking.companion ? 5 : 6)) {
       case 0:
         return answer(there, Answer::fail(ErrorKind::unavailable, "connection refused"));
       case 1:
@@ -423,7 +454,8 @@ class Simulation {
     options.holder = "p" + std::to_string(process.id);
     options.clock = process.host.clock();
     options.timers = process.host.timers();
-    options.random = std::make_shared<testing::SeededRandom>(world_.random.next());
+    options.random =
+        std::make_shared<EngineRandom>(world_.random.next(), options_.bug == Bug::engine_repeats_revisions);
     if (config_.offloads) options.offload = std::make_shared<Bucket>(*this, process.host);
     if (config_.cached) options.cache_records = 20;
     options.observer = [this, id = process.id](const Event& event) {
@@ -510,12 +542,15 @@ class Simulation {
     std::memcpy(&random, fresh.bytes.data(), sizeof random);
     const Stamp stamp(world_.utc(), random);
     operate::Plan plan;
-    const std::uint64_t what = world_.below(4);
+    const std::uint64_t what = world_.below(5);
     if (what == 0) {
       plan = operate::plan_release(seen, {.retention = config_.retention, .force = world_.chance(500)}, reason, fresh,
                                    stamp);
     } else if (what == 1) {
       plan = operate::plan_extend(seen, config_.lease * 2, reason, stamp);
+    } else if (what == 4) {
+      const OnLapse on_lapse = world_.chance(500) ? OnLapse::hold : OnLapse::takeover;
+      plan = operate::plan_on_lapse(seen, on_lapse, config_.retention, reason, stamp);
     } else {
       operate::Resolution resolution;
       resolution.as = what == 2 ? operate::As::completed : operate::As::failed;
@@ -545,6 +580,9 @@ class Simulation {
     Answer answer;
     if (asking.reads) {
       if (stands != nullptr) answer.record = share(*stands);
+      if (bug == Bug::store_reads_stale && previous_.contains(asking.key)) {
+        answer.record = share(previous_.at(asking.key));
+      }
       return leave(by, asking, std::move(answer));
     }
     bool holds = stands == nullptr;
@@ -557,6 +595,8 @@ class Simulation {
     }
     if (!holds) {
       answer.status = Answer::Status::refused;
+      const auto* const apart = dynamic_cast<const Charge*>(asking.companion.get());
+      if (apart != nullptr && bug == Bug::store_commits_apart) auditor_.charged(apart->call);
       if (stands != nullptr) answer.record = share(*stands);
       return leave(by, asking, std::move(answer));
     }
@@ -584,6 +624,10 @@ class Simulation {
     if (charge != nullptr) auditor_.charged(charge->call);
     if (next) {
       if (next->state == State::completed) first_result_.try_emplace(asking.key, *next);
+      if (stands != nullptr) previous_.insert_or_assign(asking.key, *stands);
+      if (bug == Bug::offload_loses_results && next->result.placement == Placement::offloaded) {
+        drop(next->result.location);
+      }
       records_.insert_or_assign(asking.key, *std::move(next));
     } else {
       records_.erase(asking.key);
@@ -632,6 +676,9 @@ class Simulation {
       case Bug::engine_loses_steps:
         if (claims) asking.next->steps.clear();
         break;
+      case Bug::engine_forgets_hold:
+        if (claims) asking.next->on_lapse = OnLapse::takeover;
+        break;
       case Bug::engine_keeps_token:
         if (claims) asking.next->token = 1;
         break;
@@ -655,6 +702,7 @@ class Simulation {
       if (world_.chance(300)) policy.retention = Millis{1} + policy.retention / 3;
     }
     policy.on_lapse = index % 3 == 0 ? OnLapse::hold : OnLapse::takeover;
+    if (config_.differing && world_.chance(200)) policy.on_lapse = OnLapse::takeover;  // The record keeps it held.
     policy.on_stored_failure = config_.retries_failures ? OnStoredFailure::execute : OnStoredFailure::replay;
     policy.heartbeat = world_.chance(800);
     policy.fixed_lease = !policy.heartbeat && index % 2 == 0;
@@ -889,6 +937,7 @@ class Simulation {
   Instant down_until_{0};
   std::map<std::string, Record> records_;
   std::map<std::string, Record> first_result_;
+  std::map<std::string, Record> previous_;
   std::map<std::string, std::string> blobs_;
   std::map<std::size_t, unsigned> generation_;
   std::map<std::string, std::string> derived_;

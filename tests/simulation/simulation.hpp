@@ -30,8 +30,13 @@ enum class Bug : std::uint8_t {
   engine_swallows_answers,     // Now and then an answer never comes.
   engine_answers_twice,        // Now and then a caller is answered twice.
   clock_far_off,               // The store does not tell its time, and clocks differ by more than the skew.
+  engine_repeats_revisions,    // A revision is a bare counter, so that two different writes may share it.
+  engine_forgets_hold,         // A takeover writes that the record is not held.
+  store_reads_stale,           // A read shows what stood there one write before.
+  store_commits_apart,         // A refused write commits its companions all the same.
+  offload_loses_results,       // A result is gone as soon as its record is written.
 };
-inline constexpr Bug last_bug = Bug::clock_far_off;
+inline constexpr Bug last_bug = Bug::offload_loses_results;
 const char* to_string(Bug bug);
 
 struct Options {
