@@ -80,8 +80,10 @@ struct SqliteOptions {
 //
 // Failures. unavailable: disk full, file-size limit, read-only, held by another program longer than busy_timeout, the
 // file deleted or replaced while open (the store never goes on with a file that others no longer see: restart the
-// program to use a new one). in_doubt: the sync of a commit failed. corrupt: SQLite found damage, or a row was
-// malformed by hand (the message names its key). Nothing of this is fatal: the next operation tries again.
+// program to use a new one), a read or write that the disk failed. in_doubt: the sync of a commit failed; reads show
+// the state before for as long as any store has the file open, and nothing is built upon what the disk may not have
+// (docs/decisions/failed-syncs.md). corrupt: SQLite found damage, or a row was malformed by hand (the message names its
+// key). Nothing of this is fatal: the next operation tries again.
 //
 // Sizes. Records of up to 64 MiB; keys are any bytes.
 //

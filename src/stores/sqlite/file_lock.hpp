@@ -17,7 +17,8 @@ struct OutsideNotes {
 
 // flock(2) on a side file is the lock: the kernel lets go of it when its holder dies. flock knows neither a time limit
 // nor turns, so a page of the file, mapped by everybody, holds hints: who waits, and a futex to wait on. Wrong hints
-// (left by a process that was killed) cost milliseconds, never exclusion.
+// (left by a process that was killed) cost milliseconds, never exclusion. Beside them is a note for whoever comes when
+// all others have died (note_synced).
 //
 // Used by one thread. Two of them on one path exclude each other in one process too.
 class FileLock {
@@ -36,6 +37,12 @@ class FileLock {
   [[nodiscard]] OutsideNotes notes() const noexcept { return notes_in(fd_); }
   static OutsideNotes notes_in(int lock_file) noexcept;  // For anybody, at any time.
   void note(const OutsideNotes& notes) noexcept;
+
+  // What holders tell each other: that whatever can be read of this log (its inode) is known to be on the disk. 0: of
+  // none, which is also what a new lock file says, and one that was cut off. Outlives its writer. For the holder only.
+  // False: it could not be noted.
+  [[nodiscard]] bool note_synced(std::uint64_t log) noexcept;
+  [[nodiscard]] bool is_synced(std::uint64_t log) const noexcept;
 
  private:
   struct Hints {

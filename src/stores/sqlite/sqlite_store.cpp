@@ -136,15 +136,31 @@ void check(const SqliteOptions& options) {
   if (!options.clock) refuse("there is no clock");
 }
 
-// Makes the file and its directories where that is asked for.
+// Brings the names in a directory to the disk. SQLite does it too, but does not look whether it works.
+void sync_directory(const std::filesystem::path& directory, const std::string& where) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL);  // EINVAL: nothing to sync (fsync(2)).
+  const int number = errno;
+  if (fd >= 0) ::close(fd);
+  if (!synced) {
+    throw Exception(ErrorKind::unavailable, where + "cannot sync the directory " + directory.string() + ": " +
+                                                std::strerror(number) + ": nothing is written, look at the disk");
+  }
+}
+
+std::filesystem::path directory_of(const std::string& path) {
+  const std::filesystem::path directory = std::filesystem::path(path).parent_path();
+  return directory.empty() ? "." : directory;
+}
+
+// Makes the file and its directories where that is asked for. The name of the file is not on the disk then.
 void prepare_file(const SqliteOptions& options) {
   const std::string where = "sqlite store " + options.path + ": ";
   const auto refuse = [&](const std::string& what, int number) {
     throw Exception(ErrorKind::unavailable,
                     where + what + (number == 0 ? "" : std::string(": ") + std::strerror(number)));
   };
-  std::filesystem::path directory = std::filesystem::path(options.path).parent_path();
-  if (directory.empty()) directory = ".";
+  const std::filesystem::path directory = directory_of(options.path);
   struct stat found {};
   if (stat(directory.c_str(), &found) != 0) {
     if (errno != ENOENT) refuse("cannot look into the directory " + directory.string(), errno);
@@ -152,10 +168,14 @@ void prepare_file(const SqliteOptions& options) {
       refuse("the directory " + directory.string() + " does not exist: make it (mkdir -p), or name another file", 0);
     }
     std::filesystem::path made;
+    bool is_new = false;  // Also below what another process makes just now.
     for (const auto& part : directory) {
       made /= part;
+      is_new = is_new || stat(made.c_str(), &found) != 0;
+      if (!is_new) continue;
       if (mkdir(made.c_str(), 0700) != 0 && errno != EEXIST)
         refuse("cannot make the directory " + made.string(), errno);
+      sync_directory(directory_of(made.string()), where);
     }
   } else if (!S_ISDIR(found.st_mode)) {
     refuse(directory.string() + " is not a directory", 0);
@@ -173,13 +193,6 @@ void prepare_file(const SqliteOptions& options) {
   const int fd = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd >= 0) {
     ::close(fd);
-    const int parent = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (parent >= 0) {
-      const int synced = fsync(parent);
-      const int number = errno;
-      ::close(parent);
-      if (synced != 0) refuse("cannot sync its directory", number);
-    }
   } else if (errno != EEXIST) {
     refuse("cannot be made", errno);
   }
@@ -196,10 +209,18 @@ class SqliteStore final : public Store {
     const std::string boot_id = options_.boot_id.empty() ? kernel_boot_id() : options_.boot_id;
     {
       const Locked locked(*this);
-      const bool quiet = presence_.is_alone() || is_quiet(options_.path + "-wal");
+      const std::string log = options_.path + "-wal";
+      const bool quiet = presence_.is_alone() || is_quiet(log);
+      // One that is not there yet, or empty, may have no name on the disk.
+      const bool is_synced = lock_.is_synced(Identity::of(log).inode) && size_of(log) > 0;
+      forget_synced();
       open_writer();
+      if (!is_synced) make_log_true();
+      anchor_ = std::make_unique<Connection>(options_.path, vfs_, options_.busy_timeout);
+      anchor_->run("PRAGMA user_version");  // Opens the log.
       hash_key_ = read_hash_key(writing_->connection);
       clock_ = settle_clock(writing_->connection, *options_.clock, boot_id);
+      note_synced();
       // What a program that was killed had in memory. One that lives writes it before long, and better in its own time.
       index_if_more_than(quiet ? few_keys : 2 * writing_->rows->keys().lot());
     }
@@ -366,6 +387,7 @@ class SqliteStore final : public Store {
   void leave() noexcept {
     writer_.detach();
     static_cast<void>(writing_.release());
+    static_cast<void>(anchor_.release());
     static_cast<void>(recent_keys_.release());
     for (auto& reader : readers_) static_cast<void>(reader.release());
   }
@@ -571,6 +593,42 @@ class SqliteStore final : public Store {
     writing_ = std::move(opened);
   }
 
+  // What can be read of the log need not be on the disk: after a sync that failed no later one writes the same pages,
+  // and programs see them all the same; a process may have been killed between its write and its sync. So nothing of it
+  // is told to anybody before it was written again and synced, and its name too. Inside the lock.
+  void make_log_true() {
+    Connection& connection = writing_->connection;
+    connection.run("BEGIN IMMEDIATE");
+    const int code = write_log_again(connection.raw());
+    if (code != SQLITE_OK) {
+      throw SqlError(ErrorKind::unavailable,
+                     "sqlite store " + options_.path +
+                         ": its log may not be on the disk, and could not be written again (" + sqlite3_errstr(code) +
+                         "): nothing is read from it before that works, look at the disk",
+                     code);
+    }
+    connection.run("ROLLBACK");
+    sync_directory(directory_of(options_.path), "sqlite store " + options_.path + ": ");
+  }
+
+  // Commits, and notes for the time when all who have the file open have died whether the log is on the disk. While one
+  // of them lives, a commit that failed is not in the log's index, and the next one is written in its place.
+  void commit() {
+    const bool was_synced = lock_.is_synced(log_.inode);
+    forget_synced();
+    writing_->commit(lock_);
+    if (writing_->wrote || was_synced) note_synced();
+  }
+  void forget_synced() {
+    if (lock_.note_synced(0)) return;
+    throw SqlError(ErrorKind::unavailable,
+                   "sqlite store " + options_.path + ": its lock file cannot be written (" + std::strerror(errno) +
+                       "): nothing was changed, look at the disk",
+                   SQLITE_IOERR_WRITE);
+  }
+  // Without it the next process only does more than it must.
+  void note_synced() noexcept { static_cast<void>(lock_.note_synced(log_.inode)); }
+
   // Writes the entries of keys that this or other programs have gathered in memory, if there may be more than so many.
   // Inside the lock. Nothing depends on it: if it fails, the writes after it say so, and what can be read is read.
   void index_if_more_than(std::size_t few) {
@@ -578,7 +636,7 @@ class SqliteStore final : public Store {
       while (writing_->rows->keys().missing() > few) {
         writing_->begin(lock_);
         writing_->rows->keys().index_rows();
-        writing_->commit(lock_);
+        commit();
         checkpoint();
       }
     } catch (const SqlError& error) {
@@ -645,7 +703,7 @@ class SqliteStore final : public Store {
       if (sqlite3_total_changes(writing_->connection.raw()) != before) note_time_if_due();
       keys.move_some();
       committing = true;
-      writing_->commit(lock_);
+      commit();
       keys.committed();
       const auto now = time();
       for (const Pointer& operation : group) operation->answer.time = now;
@@ -767,7 +825,7 @@ class SqliteStore final : public Store {
       writing_->begin(lock_);
       const Rows::Swept swept = writing_->rows->sweep(operation.now, slice);
       const bool more = swept.looked_at == slice && writing_->rows->has_expired(operation.now);
-      writing_->commit(lock_);
+      commit();
       answer.removed += swept.removed;
       answer.more = more;
       over = !more || answer.removed >= operation.limit;
@@ -854,6 +912,10 @@ class SqliteStore final : public Store {
   mutable std::atomic<bool> missing_keys_{false};  // The writer shall learn what other processes have written.
   mutable GroupQueue<Operation> queue_;
   std::atomic<bool> stopping_{false};
+
+  // Does nothing but keep the log's index, which says how much of the log is committed, for as long as the store lives:
+  // the next connection would make it anew from what can be read, and so trust what a sync that failed has left.
+  std::unique_ptr<Connection> anchor_;
 
   // The writer's own.
   std::unique_ptr<Writing> writing_;  // Null after a failure: opened anew for the next group.

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t max_collected_bytes = std::size_t{4} * 1024 * 1024;
 
-// SQLite's unix VFS takes the length of a write modulo 128 KiB (seekAndWriteFd in os_unix.c).
+// SQLite's unix VFS takes the length of a read or write modulo 128 KiB (seekAndRead, seekAndWriteFd in os_unix.c).
 constexpr std::size_t max_write_bytes = std::size_t{124} * 1024;
 
 sqlite3_vfs* base_of(sqlite3_vfs* vfs) noexcept { return static_cast<sqlite3_vfs*>(vfs->pAppData); }
@@ -30,6 +30,7 @@ constexpr std::size_t aligned(std::size_t bytes) noexcept {
 
 // Lies behind the base's own file structure, whose first member, the table of methods, is exchanged for `methods`:
 // what is not overridden goes to the base without a detour.
+// The log's is in use for all of it, the database's for reads.
 struct Log {
   sqlite3_io_methods methods{};
   const sqlite3_io_methods* base = nullptr;
@@ -75,13 +76,18 @@ int log_write(sqlite3_file* file, const void* data, int size, sqlite3_int64 offs
   return SQLITE_OK;
 }
 
+int read(sqlite3_file* file, void* data, int size, sqlite3_int64 offset) noexcept {
+  const int code = log_of(file).base->xRead(file, data, size, offset);
+  return code == SQLITE_IOERR_CORRUPTFS ? SQLITE_IOERR_READ : code;
+}
+
 int log_read(sqlite3_file* file, void* data, int size, sqlite3_int64 offset) noexcept {
   Log& log = log_of(file);
   if (!log.collected.empty() && offset + size > log.begin) {
     const int code = write_out(file);
     if (code != SQLITE_OK) return code;
   }
-  return log.base->xRead(file, data, size, offset);
+  return read(file, data, size, offset);
 }
 
 int log_truncate(sqlite3_file* file, sqlite3_int64 size) noexcept {
@@ -111,17 +117,20 @@ int log_close(sqlite3_file* file) noexcept {
 int open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* out_flags) noexcept {
   sqlite3_vfs* const base = base_of(vfs);
   const int code = base->xOpen(base, name, file, flags, out_flags);
-  if (code != SQLITE_OK || (flags & SQLITE_OPEN_WAL) == 0) return code;
+  if (code != SQLITE_OK || (flags & (SQLITE_OPEN_WAL | SQLITE_OPEN_MAIN_DB)) == 0) return code;
   auto* const place = reinterpret_cast<std::byte*>(file) + aligned(static_cast<std::size_t>(base->szOsFile));
   auto* const log = ::new (static_cast<void*>(place)) Log;
   log->base = file->pMethods;
   log->methods = *file->pMethods;
   log->methods.xClose = log_close;
-  log->methods.xRead = log_read;
-  log->methods.xWrite = log_write;
-  log->methods.xTruncate = log_truncate;
-  log->methods.xSync = log_sync;
-  log->methods.xFileSize = log_size;
+  log->methods.xRead = read;
+  if ((flags & SQLITE_OPEN_WAL) != 0) {
+    log->methods.xRead = log_read;
+    log->methods.xWrite = log_write;
+    log->methods.xTruncate = log_truncate;
+    log->methods.xSync = log_sync;
+    log->methods.xFileSize = log_size;
+  }
   file->pMethods = &log->methods;
   return SQLITE_OK;
 }
@@ -182,6 +191,21 @@ std::string wal_vfs(const std::string& base) {
   }
   all.push_back(std::move(made));
   return all.back()->name;
+}
+
+int write_log_again(sqlite3* connection) {
+  sqlite3_file* log = nullptr;
+  int code = sqlite3_file_control(connection, "main", SQLITE_FCNTL_JOURNAL_POINTER, static_cast<void*>(&log));
+  if (code != SQLITE_OK) return code;
+  sqlite3_int64 size = 0;
+  code = log->pMethods->xFileSize(log, &size);
+  std::vector<char> bytes(max_write_bytes);
+  for (sqlite3_int64 at = 0; at < size && code == SQLITE_OK; at += static_cast<sqlite3_int64>(bytes.size())) {
+    const auto part = static_cast<int>(std::min(static_cast<sqlite3_int64>(bytes.size()), size - at));
+    code = log->pMethods->xRead(log, bytes.data(), part, at);
+    if (code == SQLITE_OK) code = log->pMethods->xWrite(log, bytes.data(), part, at);
+  }
+  return code == SQLITE_OK ? log->pMethods->xSync(log, SQLITE_SYNC_NORMAL) : code;
 }
 
 }  // namespace once::stores::sqlite

@@ -1,6 +1,8 @@
 // SQLite's write-ahead log, written in one piece.
 #pragma once
 
+#include <sqlite3.h>
+
 #include <string>
 
 namespace once::stores::sqlite {
@@ -13,7 +15,13 @@ namespace once::stores::sqlite {
 // has synced it, and whatever else looks at the log (reading, its size, cutting it off) first writes out what
 // was collected.
 //
+// It also tells a read that failed from damage: SQLite takes EIO for a damaged file (SQLITE_IOERR_CORRUPTFS).
+//
 // Registers the VFS with SQLite when it is first asked for. Thread-safe. Throws Exception(misuse) for an unknown base.
 std::string wal_vfs(const std::string& base);
+
+// Writes the whole log of this connection over itself and syncs it: after this the disk has what can be read of it,
+// whatever became of earlier syncs. Inside a write transaction that has written nothing. Returns SQLite's result code.
+int write_log_again(sqlite3* connection);
 
 }  // namespace once::stores::sqlite
