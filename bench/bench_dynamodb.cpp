@@ -169,7 +169,9 @@ void measure_handlers(once::Engine& engine, const std::string& over, int invocat
                                [](std::string_view) { return R"({"statusCode":201})"; }),
       invocations);
   measure_invocations("lambda::http, new" + over,
-                      once::lambda::http(engine, {.environment = environment},
+                      once::lambda::http(engine,
+                                         {.routes = once::http::Options{.principal = once::http::Principal::shared()},
+                                          .environment = environment},
                                          [](const once::http::Request&, once::http::Execution&) {
                                            return once::http::Answer{.status = 201, .body = "{}"};
                                          }),

@@ -60,17 +60,15 @@ class HeadWork {
     return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
   }
   static http::Options some_rules() {
-    http::Options options;
-    options.principal_headers = {"Authorization", "X-Tenant"};
+    http::Options options{.principal = http::Principal::headers({"Authorization", "X-Tenant"})};
     options.compare_headers = {"X-Version"};
     return options;
   }
 
   static http::Routes some_routes() {
-    http::Routes routes;
-    routes.otherwise = some_rules();
+    http::Routes routes(some_rules());
     routes.routes.push_back({.path = "/orders/{id}/pay", .options = some_rules()});
-    routes.routes.push_back({.path = "/v1/*", .options = {}});
+    routes.routes.push_back({.path = "/v1/*", .options = some_rules()});
     routes.routes.back().options.protect = false;
     return routes;
   }

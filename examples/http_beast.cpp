@@ -118,7 +118,7 @@ void show(const char* what, const BeastResponse& response) {
 
 int main() {
   once::Engine engine({.store = once::open_store("sqlite:charges.db"), .scope = "shop"});
-  once::http::Endpoint endpoint(engine, {.route = "charges"});
+  once::http::Endpoint endpoint(engine, {.principal = once::http::Principal::shared(), .route = "charges"});
 
   net::io_context io(1);
   Service service(io, endpoint);

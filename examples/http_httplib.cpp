@@ -15,9 +15,10 @@
 namespace {
 
 // [service]
-// A key is required, and duplicates of a running request get its answer when it is there.
+// A key is required, it belongs to the client with this API key, and duplicates of a running request get its answer
+// when it is there.
 once::http::Options options() {
-  once::http::Options options;
+  once::http::Options options{.principal = once::http::Principal::header("X-Api-Key")};
   once::Policy& policy = options.policy.emplace();
   policy.on_missing_key = once::OnMissingKey::refuse;
   policy.on_conflict = once::OnConflict::wait;
@@ -37,8 +38,8 @@ void serve(httplib::Server& server, once::http::Endpoint& endpoint, std::atomic<
 
 // A request as curl would be asked for it, and what comes back.
 void show(httplib::Client& client, const std::string& key, const std::string& body) {
-  httplib::Headers headers;
-  std::printf("curl -i http://127.0.0.1:8080/charges -d '%s'", body.c_str());
+  httplib::Headers headers{{"X-Api-Key", "alice"}};
+  std::printf("curl -i http://127.0.0.1:8080/charges -H 'X-Api-Key: alice' -d '%s'", body.c_str());
   if (!key.empty()) {
     headers.emplace("Idempotency-Key", key);
     std::printf(" -H 'Idempotency-Key: %s'", key.c_str());
@@ -80,7 +81,7 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 8; ++i) {
       clients.emplace_back([&] {
         httplib::Client impatient("127.0.0.1", port);
-        const httplib::Headers key = {{"Idempotency-Key", "order-18"}};
+        const httplib::Headers key = {{"X-Api-Key", "alice"}, {"Idempotency-Key", "order-18"}};
         const httplib::Result answer = impatient.Post("/charges", key, "{\"cents\":700}", "application/json");
         if (answer && answer->status == 201) ++created;
       });

@@ -80,12 +80,12 @@ void answers(const std::vector<std::string_view>& lines, std::string_view body) 
 
 void requests(const std::vector<std::string_view>& lines, std::string_view body) {
   static const Rules by_header{[] {
-    Options options;
+    Options options{.principal = Principal::header("Authorization")};
     options.max_body_bytes = 1000;
     return options;
   }()};
   static const Rules by_field{[] {
-    Options options;
+    Options options{.principal = Principal::shared()};
     options.key_field = "id";
     return options;
   }()};

@@ -38,7 +38,7 @@ std::string body_of(const std::string& response) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view event(reinterpret_cast<const char*>(data), size);
   once::Engine engine({.store = once::stores::make_memory_store()});
-  once::lambda::HttpOptions options;
+  once::lambda::HttpOptions options{.routes = once::http::Options{.principal = once::http::Principal::given()}};
   options.environment = once::lambda::Environment{.function_name = "f", .handler = {}, .disabled = {}};
   int runs = 0;
   bool protects = false;

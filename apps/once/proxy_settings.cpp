@@ -1,8 +1,10 @@
 #include "proxy_settings.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <ranges>
 #include <type_traits>
 #include <utility>
 
@@ -43,13 +45,17 @@ T& at(ProxySettings& settings, T http::Options::*member) {
   return settings.rules.otherwise.*member;
 }
 template <class T>
+T& at(ProxySettings& settings, T http::JwtOptions::*member) {
+  return settings.jwt.*member;
+}
+template <class T>
 T& at(ProxySettings& settings, T Policy::*member) {
   return (*settings.rules.otherwise.policy).*member;
 }
 
 template <class Part, class T>
 constexpr bool belongs_to_rules(T Part::*) {
-  return std::is_same_v<Part, http::Options> || std::is_same_v<Part, Policy>;
+  return std::is_same_v<Part, http::Options> || std::is_same_v<Part, http::JwtOptions> || std::is_same_v<Part, Policy>;
 }
 
 // An entry that is read by a function of its own.
@@ -157,11 +163,11 @@ Setting number(std::string name, std::string usual, std::string help) {
       belongs_to_rules(member));
 }
 
-// "502=release", "500,501=ambiguous"
+// "503=release", "500,501=ambiguous"
 void add_fate(http::Options& rules, const std::string& text, const std::string& what) {
   const auto bad = [&] {
     return Exception(ErrorKind::misuse, what +
-                                            " must be as in 502=release or 500,501=ambiguous: a list of statuses, and "
+                                            " must be as in 503=release or 500,501=ambiguous: a list of statuses, and "
                                             "store, release or ambiguous; not '" +
                                             text + "'");
   };
@@ -199,8 +205,12 @@ void set_answer_timeout(ProxySettings& to, const Words& words, const std::string
   to.rules.otherwise.answer_timeout = to.proxy.timeouts.answer = parse_duration(words.front(), what);
 }
 
+void set_principal_headers(ProxySettings& to, const Words& words, const std::string&) {
+  to.rules.otherwise.principal = http::Principal::headers(words);
+}
+
 void set_no_principal(ProxySettings& to, const Words& words, const std::string&) {
-  if (words.front() == "true") to.rules.otherwise.principal_headers.clear();
+  if (words.front() == "true") to.rules.otherwise.principal = http::Principal::shared();
 }
 
 void set_listen(ProxySettings& to, const Words& words, const std::string& what) {
@@ -273,6 +283,11 @@ Setting changing(Setting made) {
   return made;
 }
 
+Setting saying_who(Setting made) {
+  made.is_principal = true;
+  return made;
+}
+
 Setting as_list(Setting made, char separator = 0) {
   made.kind = Kind::list;
   made.separator = separator;
@@ -285,6 +300,7 @@ Setting as_toggle(Setting made) {
 }
 
 std::vector<Setting> table() {
+  using http::JwtOptions;
   using http::Options;
   using proxy::Aside;
   using proxy::Certificate;
@@ -344,13 +360,27 @@ std::vector<Setting> table() {
           "require-key", "Refuse requests without a key, with 400"),
       text<&Options::key_header>("key-header", "Idempotency-Key", "The header that has the key"),
       text<&Options::key_field>("key-field", {}, "JMESPath: the key is in the JSON body, not in a header"),
-      list<&Options::principal_headers>("principal-header", "Authorization", "Whose key it is; repeatable"),
-      as_toggle(entry("no-principal", {}, "All clients share one set of keys", set_no_principal, true)),
+      saying_who(as_list(entry("principal-header", {},
+                               "Who a client is: the value of this header; repeatable, then all of them together",
+                               set_principal_headers, true))),
+      saying_who(text<&JwtOptions::key_file>(
+          "principal-jwt", {}, "Who a client is: a claim of its JWT, verified with this file (PEM, JWK or JWKS)")),
+      saying_who(as_toggle(entry("no-principal", {}, "All clients are one: they share their keys and their answers",
+                                 set_no_principal, true))),
+      text<&JwtOptions::claim>("principal-jwt-claim", "sub", "The claim that names the client"),
+      text<&JwtOptions::header>("principal-jwt-header", "Authorization", "The header that has the JWT"),
+      list<&JwtOptions::issuers>("principal-jwt-issuer", {}, "What `iss` must be; repeatable (default: any)"),
+      list<&JwtOptions::audiences>("principal-jwt-audience", {}, "What `aud` must have; repeatable (default: any)"),
+      duration<&JwtOptions::leeway>("principal-jwt-leeway", "30s", "For `exp` and `nbf`, as clocks differ; up to 5m"),
+      text<&Options::challenge>("challenge", {},
+                                "WWW-Authenticate of the 401 for a request that does not say who its client is\n"
+                                "(default: 400; with a JWT 401 and Bearer)"),
       keyed("operation",
             text<&Options::route>("route", {}, "One name for all paths, in keys (default: each path is its own)")),
       text<&Options::scope>("scope", {}, "What all keys begin with"),
       list<&Options::compare_headers>("compare-header", {},
                                       "A header that a retry must have in common with the first request; repeatable"),
+      toggle<&Options::compare_host, false, true>("ignore-host", "A retry may be for another host"),
       toggle<&Options::compare_query, false, true>("ignore-query", "A retry may have another query"),
       toggle<&Options::compare_body, false, true>("ignore-body", "A retry may have another body"),
       duration<&Policy::lease>("lease", "30s", "How long a claim is respected after a crash, 10ms to 24h"),
@@ -358,7 +388,7 @@ std::vector<Setting> table() {
       entry("wait", {}, "Duplicates of a running request wait so long (default: 409 at once)", set_wait, true),
       choice<&Options::ambiguous, OnLapse>(
           "on-ambiguous", {{"hold", OnLapse::hold}, {"takeover", OnLapse::takeover}},
-          "502, 504, a lost connection, a crash: hold (unknown: nobody runs it again) or takeover"),
+          "502, 503, 504, a lost connection, a crash: hold (unknown: nobody runs it again) or takeover"),
       choice<&Policy::on_store_down, OnStoreDown>(
           "on-store-down", {{"refuse", OnStoreDown::refuse}, {"run", OnStoreDown::run_unprotected}},
           "The store does not answer: refuse with 503, or run without protection"),
@@ -366,7 +396,7 @@ std::vector<Setting> table() {
           "on-unrecorded", {{"return", OnUnrecorded::return_result}, {"fail", OnUnrecorded::raise}},
           "The answer cannot be stored: return it all the same, or fail with 503"),
       as_list(entry("fate", {},
-                    "What becomes of single statuses: 502=release, 500,501=ambiguous, 429=store; repeatable", set_fates,
+                    "What becomes of single statuses: 503=release, 500,501=ambiguous, 429=store; repeatable", set_fates,
                     true)),
       list<&Options::never_store>("never-store", {}, "A header that is not replayed; repeatable"),
       size<&Options::max_body_bytes>("body-limit", "1MiB", "Of a request that has a key; more is 413"),
@@ -423,6 +453,7 @@ void check_together(const ProxySettings& settings) {
 // What the library says of one setting, with the usual ones beside it: so that the complaint is about this one.
 void check_alone(const Setting& setting, const Words& words, const std::string& what) {
   ProxySettings alone;
+  alone.rules.otherwise.principal = http::Principal::shared();
   alone.rules.otherwise.policy.emplace();
   alone.proxy.upstreams = {{.address = {.host = "localhost", .port = 1}}};
   setting.apply(alone, words, what);
@@ -452,6 +483,13 @@ std::string to_string(const Complaint& complaint) {
 }
 
 Given merged(Given below, const Given& above) {
+  const auto says_who = [](const Setting& setting) { return setting.is_principal; };
+  const auto has = [](const Given& given) {
+    return [&given](const Setting& setting) { return setting.is_principal && given.contains(setting.name); };
+  };
+  if (std::ranges::any_of(proxy_settings(), has(above))) {
+    for (const Setting& setting : proxy_settings() | std::views::filter(says_who)) below.erase(setting.name);
+  }
   for (const auto& [name, value] : above) below.insert_or_assign(name, value);
   return below;
 }
@@ -489,16 +527,71 @@ void apply_all(ProxySettings& settings, bool rules_only, const Given& given, con
   }
 }
 
+constexpr std::string_view ways_to_say_who =
+    "principal-header NAME (what tells clients apart and stays the same in a retry), principal-jwt FILE (a verified "
+    "claim of a JWT; FILE has the keys), or no-principal (all clients are one, and get one another's answers)";
+
+// Who a client is, which is said in one of several ways, or in none, and then nothing starts.
+class SayingWho {
+ public:
+  explicit SayingWho(std::vector<Complaint>& complaints) : complaints_(complaints) {}
+
+  // `place`: of what lacks it. `given`: with what comes from outside; `own`: what stands there.
+  void settle(ProxySettings& settings, const Given& given, const Given& own, const Place& place) {
+    std::vector<const Setting*> said;
+    for (const Setting& setting : proxy_settings()) {
+      const auto found = given.find(setting.name);
+      if (!setting.is_principal || found == given.end()) continue;
+      if (setting.kind != Kind::toggle || found->second.words.front() == "true") said.push_back(&setting);
+    }
+    http::Options& rules = settings.rules.otherwise;
+    if (said.empty()) {
+      if (!rules.protect || told_) return;
+      told_ = true;
+      return complain(place, "nothing says who a client is, and there is no default. Say one of " +
+                                 std::string(ways_to_say_who) + ", as a flag or in a file");
+    }
+    if (said.size() > 1) {
+      return complain(place, "who a client is, is said in two ways: " + said[0]->key() + " and " + said[1]->key());
+    }
+    if (settings.jwt.key_file.empty()) return;
+    const auto known = std::ranges::find(verified_, settings.jwt, &std::pair<http::JwtOptions, http::Principal>::first);
+    if (known != verified_.end()) {
+      rules.principal = known->second;
+      return;
+    }
+    try {
+      rules.principal = http::jwt_principal(settings.jwt);
+      verified_.emplace_back(settings.jwt, rules.principal);  // Routes with the same keys have the same rules.
+    } catch (const Exception& error) {
+      if (error.kind() != ErrorKind::misuse) throw;
+      const auto found = own.find("principal-jwt");
+      complain(found == own.end() ? place : found->second.place, error.what());
+    }
+  }
+
+ private:
+  void complain(const Place& place, std::string text) { complaints_.push_back({place, std::move(text)}); }
+
+  std::vector<Complaint>& complaints_;
+  bool told_ = false;
+  std::vector<std::pair<http::JwtOptions, http::Principal>> verified_;
+};
+
 }  // namespace
 
 ProxySettings settle(const Given& given, const std::vector<GivenRoute>& routes, std::vector<Complaint>& complaints) {
   ProxySettings settings;
   settings.rules.otherwise.policy.emplace();
   apply_all(settings, false, given, given, complaints);
+  SayingWho saying_who(complaints);
+  saying_who.settle(settings, given, given, {});
   for (const GivenRoute& route : routes) {
     ProxySettings own;
     own.rules.otherwise.policy.emplace();
-    apply_all(own, true, merged(given, route.rules), route.rules, complaints);
+    const Given all = merged(given, route.rules);
+    apply_all(own, true, all, route.rules, complaints);
+    saying_who.settle(own, all, route.rules, route.place);
     settings.rules.routes.push_back({.path = route.path, .options = std::move(own.rules.otherwise)});
   }
   for (const auto& [index, text] : http::Router::faults(settings.rules.routes)) {

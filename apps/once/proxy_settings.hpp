@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <once/frontends/http/rules.hpp>
+#include <once/frontends/jwt.hpp>
 #include <once/frontends/proxy.hpp>
 #include <once/time.hpp>
 
@@ -28,7 +29,8 @@ namespace once::cli {
 struct ProxySettings {
   StoreOptions store;
   proxy::ProxyOptions proxy;
-  http::Routes rules;         // With policies.
+  http::Routes rules{http::Options{.principal = http::Principal::unsaid()}};  // With policies.
+  http::JwtOptions jwt;       // With a file: what `rules.otherwise` has as its principal.
   std::string upstream_urls;  // As they were given.
   std::string access_log;
   std::string admin_token_file;
@@ -56,6 +58,7 @@ struct Setting {
   bool is_flag = true;        // false: only a file has it.
   bool can_change = false;    // Without a restart. Rules can.
   bool in_pair = false;       // Only right together with another one.
+  bool is_principal = false;  // One of those of which exactly one counts: it takes the place of others from outside.
   char separator = 0;         // Of a list that may be written as one flag. 0: none.
   std::string file_key = {};  // In a file, if it is not `name`.
 
@@ -88,7 +91,7 @@ struct Value {
 };
 using Given = std::map<std::string, Value, std::less<>>;
 
-// Where both have a setting, what is in `above` counts.
+// Where both have a setting, what is in `above` counts. Where both say who a client is, only that.
 Given merged(Given below, const Given& above);
 
 // The words that count for a setting: what was given, else the usual ones. Null: none.

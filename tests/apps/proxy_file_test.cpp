@@ -20,12 +20,15 @@ using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 const std::string least = "listen = '127.0.0.1:0'\nupstream = 'http://pay:9000'\n";  // Two lines.
+const std::string one_client = "no-principal = true\n";
 
 // As it is done by the program, without flags.
 std::vector<std::string> complaints_about(const std::string& text) {
   std::vector<Complaint> complaints;
   const ProxyFile file = parse_proxy_file("p.toml", text, complaints);
-  if (file.read) settle(file.settings, file.routes, complaints);
+  // What they are about is something else.
+  if (file.read)
+    settle(merged({{"no-principal", {.words = {"true"}, .place = {}}}}, file.settings), file.routes, complaints);
   std::vector<std::string> texts;
   for (const Complaint& complaint : complaints) texts.push_back(to_string(complaint));
   return texts;
@@ -46,13 +49,13 @@ ProxySettings settled(const std::string& text) {
 }
 
 TEST(ProxyFile, HasWhatTheFlagsHave) {
-  const ProxySettings settings = settled(least + R"(
+  const ProxySettings settings = settled(least + one_client + R"(
 lease = "5m"                    # a text,
 body-limit = 65536              # which may be a whole number,
 require-key = true
 methods = ["POST", 'PUT']
 fate = [
-  "502=release",
+  "503=release",
   "500,501=ambiguous",
 ]
 operation = "charge"            # --route
@@ -70,7 +73,7 @@ TEST(ProxyFile, FlagsOverruleIt) {
   Given flags;
   flags["lease"].words = {"1m"};
   std::vector<Complaint> complaints;
-  const Given file = read(least + "lease = '5m'\nretention = '1h'\n").settings;
+  const Given file = read(least + one_client + "lease = '5m'\nretention = '1h'\n").settings;
   const http::Options rules = settle(merged(file, flags), {}, complaints).rules.otherwise;
   EXPECT_EQ(rules.policy->lease, Millis{60'000});
   EXPECT_EQ(rules.policy->retention, Millis{3'600'000});
@@ -145,7 +148,7 @@ TEST(ProxyFile, RoutesHaveRulesOfTheirOwnAndTheOthersFromOutside) {
   const http::Routes rules = settled(least + R"(
 lease = "5m"
 require-key = true
-fate = ["502=release"]
+fate = ["503=release"]
 no-principal = true
 
 [[route]]
@@ -157,7 +160,7 @@ path = "/orders/{id}/pay"
 methods = ["PUT"]
 lease = "10m"
 require-key = false
-no-principal = false
+principal-header = "Authorization"
 fate = ["500=ambiguous"]
 operation = "pay"
 )")
@@ -168,13 +171,13 @@ operation = "pay"
   EXPECT_EQ(rules.routes[0].path, "/health");
   EXPECT_FALSE(health.protect);
   EXPECT_EQ(health.policy->lease, Millis{300'000});
-  EXPECT_THAT(health.principal_headers, IsEmpty());
+  EXPECT_EQ(health.principal, http::Principal::shared());
   const http::Options& pay = rules.routes[1].options;
   EXPECT_TRUE(pay.protect);
   EXPECT_THAT(pay.methods, ElementsAre("PUT"));
   EXPECT_EQ(pay.policy->lease, Millis{600'000});
   EXPECT_EQ(pay.policy->on_missing_key, OnMissingKey::run_unprotected);
-  EXPECT_THAT(pay.principal_headers, ElementsAre("Authorization"));
+  EXPECT_EQ(pay.principal, http::Principal::header("Authorization"));
   EXPECT_EQ(pay.fates, (std::map<unsigned, http::Fate>{{500, http::Fate::ambiguous}}));
   EXPECT_EQ(pay.route, "pay");
   EXPECT_EQ(rules.otherwise.route, "");
@@ -214,7 +217,7 @@ TEST(ProxyFile, WhatIsWrongWithRoutes) {
 }
 
 TEST(ProxyCheck, WhatIsPrintedIsAFileWithTheSameEffect) {
-  const ProxyFile file = read(least +
+  const ProxyFile file = read(least + one_client +
                               "methods = ['PUT']\noperation = 'a\"b\\\\c'\nignore-body = true\nthreads = 3\n"
                               "[[route]]\npath = '/x'\nprotect = false\n[[route]]\npath = '/{y}'\nwait = '2s'\n");
   const std::string text = settings_text(file.settings, file.routes);

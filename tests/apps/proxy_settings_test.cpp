@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,11 +16,12 @@ namespace once::cli {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-const Given least{{"listen", {{"127.0.0.1:0"}}}, {"upstream", {{"http://pay:9000/"}}}};
+const Given least{{"listen", {{"127.0.0.1:0"}}}, {"upstream", {{"http://pay:9000/"}}}, {"no-principal", {{"true"}}}};
 
 Given with(std::string name, Setting::Words words) {
   Given given = least;
@@ -47,7 +52,7 @@ TEST(ProxySettings, MethodsAreInCapitals) {
 
 TEST(ProxySettings, UsualValuesAreTheLibrarys) {
   const ProxySettings settings = settled(least);
-  http::Options rules;
+  http::Options rules{.principal = http::Principal::shared()};
   rules.policy.emplace();
   rules.answer_timeout = proxy::Timeouts().answer;
   EXPECT_EQ(settings.rules.otherwise, rules);
@@ -73,7 +78,8 @@ TEST(ProxySettings, EachIsTakenOver) {
             OnMissingKey::run_unprotected);
   EXPECT_FALSE(settled(with("ignore-query", {"true"})).rules.otherwise.compare_query);
   EXPECT_FALSE(settled(with("ignore-body", {"true"})).rules.otherwise.compare_body);
-  EXPECT_THAT(settled(with("no-principal", {"true"})).rules.otherwise.principal_headers, IsEmpty());
+  EXPECT_FALSE(settled(with("ignore-host", {"true"})).rules.otherwise.compare_host);
+  EXPECT_EQ(settled(with("challenge", {"Basic"})).rules.otherwise.challenge, "Basic");
   EXPECT_EQ(settled(with("on-ambiguous", {"takeover"})).rules.otherwise.ambiguous, OnLapse::takeover);
   EXPECT_EQ(settled(with("on-store-down", {"run"})).rules.otherwise.policy->on_store_down,
             OnStoreDown::run_unprotected);
@@ -91,9 +97,11 @@ TEST(ProxySettings, EachIsTakenOver) {
 
 TEST(ProxySettings, AllComplaintsComeAtOnce) {
   EXPECT_THAT(complaints_about({}),
-              ElementsAre(StartsWith("--listen is required"), StartsWith("--upstream is required")));
+              ElementsAre(StartsWith("--listen is required"), StartsWith("--upstream is required"),
+                          StartsWith("nothing says who a client is")));
   EXPECT_THAT(complaints_about({{"listen", {{"nowhere"}}},
                                 {"upstream", {{"pay:9000"}}},
+                                {"no-principal", {{"true"}}},
                                 {"fate", {{"99=store"}}},
                                 {"lease", {{"1"}}},
                                 {"body-limit", {{"2GiB"}}},
@@ -103,6 +111,66 @@ TEST(ProxySettings, AllComplaintsComeAtOnce) {
               ElementsAre("--threads must be a whole number, as in 4, and not '-1'"));
   EXPECT_THAT(complaints_about(with("on-ambiguous", {"maybe"})),
               ElementsAre("--on-ambiguous must be hold or takeover, and not 'maybe'"));
+}
+
+// Without a word, all clients were one, and got one another's answers.
+TEST(ProxySettings, NothingStartsBeforeItIsSaidWhoAClientIs) {
+  Given nobody = least;
+  nobody.erase("no-principal");
+  const auto about = [&](const Given& change) { return complaints_about(merged(nobody, change)); };
+  for (const Given& change : {Given{}, Given{{"no-principal", {{"false"}}}}}) {
+    const std::vector<std::string> complaints = about(change);
+    ASSERT_THAT(complaints, SizeIs(1));
+    for (const char* const way : {"principal-header NAME", "principal-jwt FILE", "no-principal"}) {
+      EXPECT_THAT(complaints[0], HasSubstr(way));
+    }
+  }
+  EXPECT_THAT(about({{"principal-header", {{"X-Api-Key"}}}}), IsEmpty());
+  EXPECT_THAT(about({{"principal-header", {{"X-Api-Key"}}}, {"no-principal", {{"true"}}}}),
+              ElementsAre("who a client is, is said in two ways: principal-header and no-principal"));
+  EXPECT_THAT(about({{"principal-header", {.words = {}, .place = {}}}}), ElementsAre(HasSubstr("without a header")));
+  EXPECT_THAT(about({{"principal-header", {{"DPoP"}}}}),
+              ElementsAre(StartsWith("--principal-header: principal has 'DPoP', which is made anew")));
+  EXPECT_THAT(about({{"principal-jwt", {{"/nowhere/keys"}}}}),
+              ElementsAre(HasSubstr("key_file /nowhere/keys cannot be read: No such file")));
+  // What passes through unprotected belongs to nobody.
+  EXPECT_THAT(about({{"protect", {{"false"}}}}), IsEmpty());
+}
+
+TEST(ProxySettings, ARouteHasClientsOfItsOwn) {
+  std::vector<Complaint> complaints;
+  Given given = least;
+  given["principal-header"].words = {"X-Api-Key"};
+  given.erase("no-principal");
+  const std::vector<GivenRoute> routes{
+      {.path = "/a", .place = {}, .rules = {{"no-principal", {.words = {"true"}, .place = {}}}}},
+      {.path = "/b", .place = {}, .rules = {}},
+      {.path = "/c", .place = {}, .rules = {{"principal-header", {.words = {"X-User", "X-Tenant"}, .place = {}}}}}};
+  const ProxySettings settings = settle(given, routes, complaints);
+  EXPECT_THAT(complaints, IsEmpty());
+  EXPECT_EQ(settings.rules.otherwise.principal, http::Principal::header("X-Api-Key"));
+  EXPECT_EQ(settings.rules.routes.at(0).options.principal, http::Principal::shared());
+  EXPECT_EQ(settings.rules.routes.at(1).options.principal, http::Principal::header("X-Api-Key"));
+  EXPECT_EQ(settings.rules.routes.at(2).options.principal, http::Principal::headers({"X-User", "X-Tenant"}));
+}
+
+TEST(ProxySettings, RoutesWithTheSameKeysHaveTheSamePrincipal) {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / ("once-jwk-" + std::to_string(getpid()));
+  std::ofstream(file) << R"({"kty":"oct","k":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"})";
+  std::vector<Complaint> complaints;
+  Given given = least;
+  given.erase("no-principal");
+  given["principal-jwt"].words = {file.string()};
+  const ProxySettings settings =
+      settle(given,
+             {{.path = "/a", .place = {}, .rules = {}},
+              {.path = "/b", .place = {}, .rules = {{"principal-jwt-claim", {.words = {"client_id"}, .place = {}}}}}},
+             complaints);
+  std::filesystem::remove(file);
+  EXPECT_THAT(complaints, IsEmpty());
+  EXPECT_EQ(settings.rules.otherwise.principal.what(), "claim sub of the JWT in Authorization");
+  EXPECT_EQ(settings.rules.routes.at(0).options.principal, settings.rules.otherwise.principal);
+  EXPECT_EQ(settings.rules.routes.at(1).options.principal.what(), "claim client_id of the JWT in Authorization");
 }
 
 TEST(ProxySettings, WhatTheLibraryRefusesIsSaidOfTheSetting) {

@@ -66,7 +66,9 @@ class BeastTest : public ::testing::Test {
   }
 
   Engine engine{{.store = stores::make_memory_store(), .scope = "shop"}};
-  Endpoint endpoint{engine, {}};
+  Endpoint endpoint{engine, {.principal = Principal::function("client", [](const Request& request) {
+                               return request.principal.empty() ? "alice" : std::string(request.principal);
+                             })}};
   net::io_context io;
   int runs = 0;
 };

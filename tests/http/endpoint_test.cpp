@@ -42,7 +42,7 @@ Answer run(Endpoint& endpoint, const Request& request, int& runs, Answer answer 
 
 TEST(Endpoint, TheFirstRunsAndTheRestGetItsAnswer) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   int runs = 0;
   const Answer first = run(endpoint, post("k"), runs, text_answer(201, "ch_1", {{"Location", "/charges/1"}}));
   EXPECT_EQ(first, text_answer(201, "ch_1", {{"Location", "/charges/1"}})) << "the first answer is untouched";
@@ -58,7 +58,7 @@ TEST(Endpoint, TheFirstRunsAndTheRestGetItsAnswer) {
 
 TEST(Endpoint, AKeyOfOnePrincipalNeverMeetsAnothers) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   int runs = 0;
   run(endpoint, post("k"), runs, text_answer(200, "for alice"));
   Request bob = post("k");
@@ -71,7 +71,7 @@ TEST(Endpoint, AKeyOfOnePrincipalNeverMeetsAnothers) {
 
 TEST(Endpoint, OtherMethodsPassThrough) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   for (const std::string_view method : {"GET", "HEAD", "OPTIONS"}) {
     Request request = post("k");
     request.method = method;
@@ -87,7 +87,7 @@ TEST(Endpoint, OtherMethodsPassThrough) {
 
 TEST(Endpoint, WithoutKeyItRunsUnprotectedAndIsTold) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   int runs = 0;
   run(endpoint, post(""), runs);
   run(endpoint, post(""), runs);
@@ -103,7 +103,7 @@ TEST(Endpoint, WithoutKeyItRunsUnprotectedAndIsTold) {
 
 TEST(Endpoint, RefusalsRunNothing) {
   World world;
-  Options options;
+  Options options = by_authorization();
   options.max_body_bytes = 4;
   options.policy.emplace().on_missing_key = OnMissingKey::refuse;
   Endpoint endpoint(*world.engine, options);
@@ -128,7 +128,7 @@ TEST(Endpoint, RefusalsRunNothing) {
 
 TEST(Endpoint, AConflictSaysWhenToComeBackAndAMismatchComesFirst) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   Opening first = endpoint.open(post("k", "one"));
   ASSERT_EQ(first.kind, Kind::claimed);
   EXPECT_TRUE(first.execution.is_protected());
@@ -155,7 +155,7 @@ TEST(Endpoint, RetryAfterIsNoLongerThanTheLeaseThatIsLeft) {
   policy.lease = 3s;
   policy.heartbeat = false;
   World world(policy);
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   Opening first = endpoint.open(post("k"));
   world.timers->advance(1'500ms);
   EXPECT_THAT(values(endpoint.open(post("k")).answer, "Retry-After"), ElementsAre("2"));
@@ -165,7 +165,7 @@ TEST(Endpoint, WaitersGetTheAnswer) {
   Policy policy;
   policy.on_conflict = OnConflict::wait;
   World world(policy);
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   Opening first = endpoint.open(post("k"));
   std::vector<Opening> later;
   for (int i = 0; i < 3; ++i) endpoint.open(post("k"), [&](Opening opening) { later.push_back(std::move(opening)); });
@@ -182,7 +182,7 @@ TEST(Endpoint, EveryStatusDoesToTheClaimWhatItsFateSays) {
   for (unsigned status = 100; status <= 599; ++status) {
     SCOPED_TRACE(status);
     World world;
-    Endpoint endpoint(*world.engine, {});
+    Endpoint endpoint(*world.engine, by_authorization());
     int runs = 0;
     const Answer answer = text_answer(status, "first");
     EXPECT_EQ(run(endpoint, post("k"), runs, answer), answer);
@@ -211,7 +211,7 @@ TEST(Endpoint, EveryStatusDoesToTheClaimWhatItsFateSays) {
 
 TEST(Endpoint, AmbiguousUnderTakeoverIsRunAgainWhenItsLeaseHasRunOut) {
   World world;
-  Options options;
+  Options options = by_authorization();
   options.ambiguous = OnLapse::takeover;
   Endpoint endpoint(*world.engine, options);
   int runs = 0;
@@ -227,7 +227,7 @@ TEST(Endpoint, AmbiguousUnderTakeoverIsRunAgainWhenItsLeaseHasRunOut) {
 
 TEST(Endpoint, TheAttemptThatTakesOverGoesOnAfterTheFinishedSteps) {
   World world;
-  Options options;
+  Options options = by_authorization();
   options.ambiguous = OnLapse::takeover;
   Endpoint endpoint(*world.engine, options);
   int charges = 0;
@@ -254,7 +254,7 @@ TEST(Endpoint, TheAttemptThatTakesOverGoesOnAfterTheFinishedSteps) {
 
 TEST(Endpoint, AStepIsNotStartedWithoutTheClaim) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   Opening opening = endpoint.open(post("k"));
   ASSERT_EQ(opening.kind, Kind::claimed);
   world.fail();
@@ -267,7 +267,7 @@ TEST(Endpoint, AStepIsNotStartedWithoutTheClaim) {
 TEST(Endpoint, AnExecutionThatIsDroppedIsAmbiguous) {
   for (const OnLapse ambiguous : {OnLapse::hold, OnLapse::takeover}) {
     World world;
-    Options options;
+    Options options = by_authorization();
     options.ambiguous = ambiguous;
     Endpoint endpoint(*world.engine, options);
     { const Opening dropped = endpoint.open(post("k")); }
@@ -281,7 +281,7 @@ TEST(Endpoint, AnExecutionThatIsDroppedIsAmbiguous) {
 
 TEST(Endpoint, WhoKnowsBetterNamesTheFate) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   Opening opening = endpoint.open(post("k"));
   EXPECT_EQ(opening.execution.finish(text_answer(502, "no connection"), Fate::release).body, "no connection");
   opening = endpoint.open(post("k"));
@@ -310,7 +310,7 @@ TEST(Endpoint, AHandlerThatThrows) {
     World world([&](EngineOptions& o) {
       if (c.rule) o.throw_rule = on_exception<std::runtime_error>(*c.rule);
     });
-    Options options;
+    Options options = by_authorization();
     options.ambiguous = c.ambiguous;
     options.on_throw = c.option;
     Endpoint endpoint(*world.engine, options);
@@ -330,7 +330,7 @@ TEST(Endpoint, AHandlerThatThrows) {
 
 TEST(Endpoint, TheAnswerToAThrowingHandlerIsAProblem) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   Opening opening = endpoint.open(post("k"));
   const Answer answer = opening.execution.finish_thrown(std::make_exception_ptr(42));
   EXPECT_EQ(answer.status, 500U);
@@ -339,7 +339,7 @@ TEST(Endpoint, TheAnswerToAThrowingHandlerIsAProblem) {
 
 TEST(Endpoint, WithTheStoreDownNothingRuns) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   int runs = 0;
   world.fail();
   Answer answer;
@@ -362,7 +362,7 @@ TEST(Endpoint, WithTheStoreDownItRunsUnprotectedIfPolicySaysSo) {
     Policy policy;
     policy.on_store_down = OnStoreDown::run_unprotected;
     World world(policy);
-    Endpoint endpoint(*world.engine, {});
+    Endpoint endpoint(*world.engine, by_authorization());
     world.fail_if([](const StoreCall&) { return true; }, fault);
     std::optional<Opening> opening;
     endpoint.open(post("k"), [&](Opening got) { opening = std::move(got); });
@@ -395,7 +395,7 @@ TEST(Endpoint, FailingOpenIsNotRunningWhatHasRun) {
     o.policy.max_inline_bytes = 100;
     o.policy.on_store_down = OnStoreDown::run_unprotected;
   });
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   int runs = 0;
   run(endpoint, post("k"), runs, text_answer(201, std::string(1'000, 'x')));
   const Answer again = run(endpoint, post("k"), runs);
@@ -409,7 +409,7 @@ TEST(Endpoint, AnAnswerThatCannotBeRecordedIsGivenOrNot) {
     Policy policy;
     policy.on_unrecorded = on_unrecorded;
     World world(policy);
-    Endpoint endpoint(*world.engine, {});
+    Endpoint endpoint(*world.engine, by_authorization());
     Opening opening = endpoint.open(post("k"));
     world.fail();
     std::optional<Answer> answer;
@@ -435,7 +435,7 @@ TEST(Endpoint, WhoLostTheClaimGetsTheAnswerThatCounts) {
   Policy policy;
   policy.heartbeat = false;
   World world(policy);
-  Options options;
+  Options options = by_authorization();
   options.ambiguous = OnLapse::takeover;
   Endpoint slow(*world.engine, options);
   EngineOptions same = world.engine->options();
@@ -467,11 +467,11 @@ TEST(Endpoint, WhoLostTheClaimWithoutAnAnswerToStoreGivesItsOwn) {
   Policy policy;
   policy.heartbeat = false;
   World world(policy);
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   Opening first = endpoint.open(post("k"));
   world.timers->advance(31s);
   EXPECT_EQ(endpoint.open(post("k")).kind, Kind::unknown) << "under hold a lapsed claim is taken over by nobody";
-  EXPECT_EQ(first.execution.finish(text_answer(503, "busy")).body, "busy");
+  EXPECT_EQ(first.execution.finish(text_answer(429, "busy")).body, "busy");
 
   Opening other = endpoint.open(post("l"));
   world.timers->advance(31s);
@@ -481,7 +481,7 @@ TEST(Endpoint, WhoLostTheClaimWithoutAnAnswerToStoreGivesItsOwn) {
 
 TEST(Endpoint, LargeAnswersAreGivenOnceAndLeaveATombstone) {
   World world;
-  Options options;
+  Options options = by_authorization();
   options.max_answer_bytes = 1'000;
   Endpoint endpoint(*world.engine, options);
   int runs = 0;
@@ -499,7 +499,7 @@ TEST(Endpoint, AnAnswerThatNoRecordCanHoldLeavesATombstoneToo) {
   Policy policy;
   policy.max_inline_bytes = 1'000;
   World world(policy);
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   int runs = 0;
   const Answer large = text_answer(201, std::string(100'000, 'x'));
   EXPECT_EQ(run(endpoint, post("k"), runs, large), large);
@@ -509,7 +509,7 @@ TEST(Endpoint, AnAnswerThatNoRecordCanHoldLeavesATombstoneToo) {
 
 TEST(Endpoint, AStreamedAnswerLeavesATombstone) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   Opening opening = endpoint.open(post("k"));
   EXPECT_FALSE(opening.execution.finish_streamed(text_answer(200, ""), 5'000'000));
   const Answer again = endpoint.open(post("k")).answer;
@@ -517,13 +517,13 @@ TEST(Endpoint, AStreamedAnswerLeavesATombstone) {
   EXPECT_THAT(again.body, HasSubstr("5000000"));
 
   opening = endpoint.open(post("l"));
-  EXPECT_FALSE(opening.execution.finish_streamed(text_answer(503, ""), 0));
+  EXPECT_FALSE(opening.execution.finish_streamed(text_answer(429, ""), 0));
   EXPECT_EQ(endpoint.open(post("l")).kind, Kind::claimed) << "nothing was done, streamed or not";
 }
 
 TEST(Endpoint, WhatWasNotStoredIsVisibleInTheRecord) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   int runs = 0;
   run(endpoint, post("k"), runs, text_answer(200, "done", {{"Set-Cookie", "s=1"}, {"X-Kept", "1"}}));
   EXPECT_EQ(world.record().result.bytes, "once-http/1 200 body 4\nX-Kept: 1\n(not stored: Set-Cookie)\n\ndone");
@@ -531,7 +531,7 @@ TEST(Endpoint, WhatWasNotStoredIsVisibleInTheRecord) {
 
 TEST(Endpoint, TheHandlerHasTheClaim) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   Opening opening = endpoint.open(post("order-17"));
   const Claim* claim = opening.execution.claim();
   ASSERT_NE(claim, nullptr);
@@ -546,24 +546,24 @@ TEST(Endpoint, OptionsFillInWhatTheEngineHas) {
   policy.lease = 7s;
   policy.on_lapse = OnLapse::takeover;
   World world(policy);
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   const Examination found = endpoint.rules().examine(post("k"));
   ASSERT_TRUE(found.operation);
   EXPECT_EQ(found.operation->policy->lease, 7s);
   EXPECT_EQ(found.operation->policy->on_lapse, OnLapse::hold) << "Options::ambiguous overrules it";
   EXPECT_EQ(found.operation->key.scope().substr(0, 5), "shop/");
-  EXPECT_THROW(Endpoint(*world.engine, Options{.route = "a b"}), Exception);
+  EXPECT_THROW(Endpoint(*world.engine, Options{.principal = Principal::shared(), .route = "a b"}), Exception);
 }
 
 TEST(Endpoint, OnlyAHeadIsNoRequest) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   EXPECT_THROW(endpoint.open(endpoint.rules().examine_head(post("k")), [](Opening) {}), Exception);
 }
 
 TEST(Endpoint, TheEndpointMayGoBeforeItsExecutions) {
   World world;
-  auto endpoint = std::make_unique<Endpoint>(*world.engine, Options{});
+  auto endpoint = std::make_unique<Endpoint>(*world.engine, by_authorization());
   Opening opening = endpoint->open(post("k"));
   endpoint.reset();
   EXPECT_EQ(opening.execution.finish(text_answer(201, "ch_1")).body, "ch_1");
@@ -573,7 +573,7 @@ TEST(Endpoint, FiftyAtOnceRunItOnce) {
   Engine engine({.store = stores::make_memory_store(), .scope = "shop"});
   Policy policy;
   policy.on_conflict = OnConflict::wait;
-  Options options;
+  Options options = by_authorization();
   options.policy = policy;
   Endpoint endpoint(engine, options);
   std::atomic<int> runs = 0;
@@ -597,7 +597,7 @@ TEST(Endpoint, FiftyAtOnceRunItOnce) {
 
 TEST(Endpoint, FiftyAtOnceWithoutWaitingRunItOnceToo) {
   Engine engine({.store = stores::make_memory_store(), .scope = "shop"});
-  Endpoint endpoint(engine, {});
+  Endpoint endpoint(engine, by_authorization());
   std::atomic<int> runs = 0;
   std::latch start(50);
   std::vector<std::jthread> threads;
@@ -618,7 +618,7 @@ TEST(Endpoint, FiftyAtOnceWithoutWaitingRunItOnceToo) {
 
 TEST(Endpoint, TenThousandInFlightOnOneThread) {
   World world;
-  Endpoint endpoint(*world.engine, {});
+  Endpoint endpoint(*world.engine, by_authorization());
   std::vector<Execution> executions;
   for (int i = 0; i < 10'000; ++i) {
     const std::string key = "k" + std::to_string(i);

@@ -37,6 +37,9 @@ inline void PrintTo(const Answer& answer, std::ostream* out) {
   *out << '\n' << answer.body;
 }
 
+// Options whose clients are told apart by what post() sends.
+inline Options by_authorization() { return {.principal = Principal::header("Authorization")}; }
+
 // A POST of /charges by alice, with a key unless it is empty.
 inline Request post(std::string_view key, std::string_view body = "{}") {
   Request request{.method = "POST", .target = "/charges", .headers = {{"Authorization", "Bearer alice"}}, .body = body};

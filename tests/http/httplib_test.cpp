@@ -42,7 +42,7 @@ class HttplibTest : public ::testing::Test {
   }
 
   Engine engine{{.store = stores::make_memory_store(), .scope = "shop"}};
-  Endpoint endpoint{engine, {}};
+  Endpoint endpoint{engine, {.principal = Principal::shared()}};
   std::atomic<int> runs = 0;
 };
 
@@ -88,8 +88,9 @@ TEST_F(HttplibTest, RepeatedHeadersAreKept) {
 
 TEST_F(HttplibTest, TheExecutionAndThePrincipalAreAtHand) {
   std::vector<std::string> derived;
+  Endpoint by_server(engine, {.principal = Principal::given()});
   const httplib::Server::Handler handler = wrap(
-      endpoint,
+      by_server,
       [&](const httplib::Request&, httplib::Response&, Execution& execution) {
         EXPECT_TRUE(execution.is_protected());
         derived.push_back(execution.derived_key("card"));

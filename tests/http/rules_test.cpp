@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 using Kind = Examination::Kind;
 using nlohmann::json;
 
-Options with_route(Options options = {}) {
+Options with_route(Options options = by_authorization()) {
   options.scope = "shop";
   return options;
 }
@@ -155,10 +155,12 @@ TEST(Rules, AKeyIsReadableAndBelongsToPrincipalMethodAndRoute) {
     EXPECT_TRUE(keys.insert(stored_key(by, request)).second);
   };
   is_new([](Request& r) { r.headers[0].value = "Bearer bob"; }, rules);
-  is_new([](Request& r) { r.headers.erase(r.headers.begin()); }, rules);
   is_new([](Request& r) { r.headers.push_back({"Authorization", "Bearer bob"}); }, rules);
-  is_new([](Request& r) { r.principal = "alice"; }, rules);
-  is_new([](Request& r) { r.principal = "bob"; }, rules);
+  Options given = with_route();
+  given.principal = Principal::given();
+  is_new([](Request& r) { r.principal = "alice"; }, Rules(given));
+  is_new([](Request& r) { r.principal = "bob"; }, Rules(given));
+  is_new([](Request& r) { r.principal = "*"; }, Rules(given));
   is_new([](Request& r) { r.method = "PATCH"; }, rules);
   is_new([](Request& r) { r.target = "/charges/"; }, rules);
   is_new([](Request& r) { r.target = "/Charges"; }, rules);
@@ -167,14 +169,14 @@ TEST(Rules, AKeyIsReadableAndBelongsToPrincipalMethodAndRoute) {
   Options other_scope = with_route();
   other_scope.scope = "shop/POST";
   is_new([](Request&) {}, Rules(other_scope));
-  Options no_scope;
+  Options no_scope = by_authorization();
   is_new([](Request&) {}, Rules(no_scope));
   Options by_two = with_route();
-  by_two.principal_headers = {"Authorization", "X-Tenant"};
-  is_new([](Request&) {}, Rules(by_two));
+  by_two.principal = Principal::headers({"Authorization", "X-Tenant"});
+  is_new([](Request& r) { r.headers.push_back({"x-tenant", "u"}); }, Rules(by_two));
   is_new([](Request& r) { r.headers.push_back({"x-tenant", "t"}); }, Rules(by_two));
   Options nobody = with_route();
-  nobody.principal_headers = {};
+  nobody.principal = Principal::shared();
   is_new([](Request&) {}, Rules(nobody));
 
   // What says who asks, and nothing else about the connection.
@@ -187,8 +189,7 @@ TEST(Rules, AKeyIsReadableAndBelongsToPrincipalMethodAndRoute) {
 
 TEST(Rules, WhatIsJoinedIsKeptApart) {
   Options options = with_route();
-  options.principal_headers = {"X-Tenant", "X-User"};
-  options.compare_headers = {"X-A", "X-B"};
+  options.principal = Principal::headers({"X-Tenant", "X-User"});
   const Rules rules(options);
   const auto with = [](std::string_view one, std::string_view a, std::string_view two, std::string_view b) {
     Request request = post("k");
@@ -198,9 +199,15 @@ TEST(Rules, WhatIsJoinedIsKeptApart) {
   };
   EXPECT_NE(stored_key(rules, with("X-Tenant", "ab", "X-User", "c")),
             stored_key(rules, with("X-Tenant", "a", "X-User", "bc")));
-  EXPECT_NE(stored_key(rules, with("X-User", "ab", "X-User", "c")),
-            stored_key(rules, with("X-User", "a", "X-User", "bc")));
-  EXPECT_NE(fingerprint(rules, with("X-A", "ab", "X-B", "c")), fingerprint(rules, with("X-A", "a", "X-B", "bc")));
+  Options user = with_route();
+  user.principal = Principal::header("X-User");
+  const Rules by_user(user);
+  EXPECT_NE(stored_key(by_user, with("X-User", "ab", "X-User", "c")),
+            stored_key(by_user, with("X-User", "a", "X-User", "bc")));
+  user.compare_headers = {"X-A", "X-B"};
+  user.principal = Principal::shared();
+  const Rules compared(user);
+  EXPECT_NE(fingerprint(compared, with("X-A", "ab", "X-B", "c")), fingerprint(compared, with("X-A", "a", "X-B", "bc")));
 }
 
 TEST(Rules, ARouteTakesThePlaceOfThePath) {
@@ -217,7 +224,7 @@ TEST(Rules, ARouteTakesThePlaceOfThePath) {
 }
 
 TEST(Rules, TheLongestOfEverythingIsAKey) {
-  Options options;
+  Options options = by_authorization();
   options.scope = std::string(42, '%');
   options.methods = {std::string(32, '#')};
   const Rules rules(options);
@@ -285,6 +292,7 @@ TEST(Rules, TheFingerprintIsOfMethodRouteTargetHeadersAndBody) {
   is_new([](Request& r) { r.target = "/charge"; });
   is_new([](Request& r) { r.target = "/charges?"; });
   is_new([](Request& r) { r.target = "/charges?dry=1"; });
+  is_new([](Request& r) { r.headers.push_back({"Host", "shop.example"}); });
   is_new([](Request& r) { r.headers[2].value = "text/html"; });
   is_new([](Request& r) { r.headers.pop_back(); });
   is_new([](Request& r) { r.headers.push_back({"Content-Type", "text/plain"}); });
@@ -369,9 +377,31 @@ TEST(Rules, ABodyOverTheLimitIsRefused) {
   expect_problem(Rules(options).examine(post("", "0123456789a")).answer, 413, "body-too-large");
 }
 
+// One name in several services behind one proxy is several operations.
+TEST(Rules, TheHostCountsUnlessItIsSaidNotTo) {
+  const auto to = [](std::string_view host, std::string_view target = "/charges") {
+    Request request = post("k");
+    request.target = target;
+    if (!host.empty()) request.headers.push_back({"host", host});
+    return request;
+  };
+  const Rules rules(with_route());
+  const Fingerprint first = fingerprint(rules, to("a.example"));
+  EXPECT_EQ(fingerprint(rules, to(" A.Example ")), first);
+  EXPECT_EQ(fingerprint(rules, to("a.example:8080")), first) << "one proxy of several for the same service";
+  EXPECT_EQ(fingerprint(rules, to("[::1]:8080")), fingerprint(rules, to("[::1]")));
+  EXPECT_EQ(fingerprint(rules, to("b.example", "http://A.example/charges")), first) << "RFC 9112, section 3.2.2";
+  EXPECT_NE(fingerprint(rules, to("b.example")), first);
+  EXPECT_NE(fingerprint(rules, to("")), first);
+  EXPECT_EQ(stored_key(rules, to("b.example")), stored_key(rules, to("a.example"))) << "so that it is 422";
+  Options options = with_route();
+  options.compare_host = false;
+  EXPECT_EQ(fingerprint(Rules(options), to("a.example")), fingerprint(Rules(options), to("b.example")));
+}
+
 TEST(Rules, EveryStatusHasItsFate) {
   const Rules rules(with_route());
-  const std::set<unsigned> released = {408, 409, 425, 429, 503};
+  const std::set<unsigned> released = {401, 403, 407, 408, 409, 421, 425, 429};
   const std::set<unsigned> stored_5xx = {500, 501, 505};
   for (unsigned status = 100; status <= 599; ++status) {
     Fate fate = Fate::ambiguous;
@@ -380,10 +410,10 @@ TEST(Rules, EveryStatusHasItsFate) {
     EXPECT_EQ(rules.fate_of(status), fate) << status;
   }
   Options options = with_route();
-  options.fates = {{404, Fate::release}, {503, Fate::ambiguous}, {502, Fate::store}};
+  options.fates = {{404, Fate::release}, {503, Fate::release}, {502, Fate::store}};
   const Rules own(options);
   EXPECT_EQ(own.fate_of(404), Fate::release);
-  EXPECT_EQ(own.fate_of(503), Fate::ambiguous);
+  EXPECT_EQ(own.fate_of(503), Fate::release);
   EXPECT_EQ(own.fate_of(502), Fate::store);
   EXPECT_EQ(own.fate_of(504), Fate::ambiguous);
 }
@@ -393,7 +423,7 @@ TEST(Rules, EveryProblemIsWellFormed) {
   options.docs_url = "https://docs.example.com/idempotency";
   const Rules rules(options);
   std::set<std::string> names;
-  for (int i = 0; i <= static_cast<int>(Problem::method_unclear); ++i) {
+  for (int i = 0; i <= static_cast<int>(Problem::principal_unstable); ++i) {
     const auto problem = static_cast<Problem>(i);
     const Answer answer = rules.problem(problem);
     const json body = json::parse(answer.body);
@@ -416,8 +446,8 @@ TEST(Rules, EveryProblemHasItsSectionInTheDocs) {
   const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::size_t sections = 0;
   for (auto at = page.find("\n### "); at != std::string::npos; at = page.find("\n### ", at + 1)) ++sections;
-  EXPECT_EQ(sections, static_cast<std::size_t>(Problem::method_unclear) + 1);
-  for (int i = 0; i <= static_cast<int>(Problem::method_unclear); ++i) {
+  EXPECT_EQ(sections, static_cast<std::size_t>(Problem::principal_unstable) + 1);
+  for (int i = 0; i <= static_cast<int>(Problem::principal_unstable); ++i) {
     const auto problem = static_cast<Problem>(i);
     const std::string section =
         "\n### " + std::string(to_string(problem)) + "\n\n" + std::to_string(status_of(problem)) + ". ";
@@ -579,7 +609,10 @@ TEST(Rules, OptionsThatCannotBeAreRefusedByName) {
                                          {[](Options& o) { o.key_header = ""; }, "key_header"},
                                          {[](Options& o) { o.key_header = "a:"; }, "key_header"},
                                          {[](Options& o) { o.key_field = "a["; }, "expression"},
-                                         {[](Options& o) { o.principal_headers = {"a b"}; }, "principal_headers"},
+                                         {[](Options& o) { o.principal = Principal::header("a b"); }, "principal"},
+                                         {[](Options& o) { o.principal = Principal::unsaid(); }, "principal"},
+                                         {[](Options& o) { o.principal = Principal::header("dpop"); }, "made anew"},
+                                         {[](Options& o) { o.challenge = "Bearer\r\nX: y"; }, "challenge"},
                                          {[](Options& o) { o.compare_headers = {""}; }, "compare_headers"},
                                          {[](Options& o) { o.never_store = {"\n"}; }, "never_store"},
                                          {[](Options& o) {
@@ -592,7 +625,7 @@ TEST(Rules, OptionsThatCannotBeAreRefusedByName) {
                                          {[](Options& o) { o.docs_url = "https://a/\"b"; }, "docs_url"},
                                          {[](Options& o) { o.docs_url = "https://a/#b"; }, "docs_url"},
                                          {[](Options& o) { o.policy.emplace().lease = Millis{1}; }, "lease"}}) {
-    Options options;
+    Options options = by_authorization();
     c.change(options);
     SCOPED_TRACE(c.says);
     try {

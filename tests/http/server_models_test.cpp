@@ -159,11 +159,11 @@ const Router& router() {
   static const Router made{[] {
     std::vector<Route> routes;
     for (const std::string& path : patterns) {
-      Route route{.path = path, .options = {}};
+      Route route{.path = path, .options = {.principal = Principal::shared()}};
       route.options.scope = path;
       routes.push_back(std::move(route));
     }
-    return Routes(Options(), std::move(routes));
+    return Routes(Options{.principal = Principal::shared()}, std::move(routes));
   }()};
   return made;
 }

@@ -79,7 +79,7 @@ TEST_F(Guide, HoldAndHook) {
 
 TEST_F(Guide, Http) {
   // [http]
-  once::http::Options rules;
+  once::http::Options rules{.principal = once::http::Principal::header("X-Api-Key")};
   rules.policy = once::Policy{.on_missing_key = once::OnMissingKey::refuse};
   const once::lambda::Handler handler = once::lambda::http(
       engine, {.routes = rules}, [&](const once::http::Request& request, once::http::Execution& execution) {
@@ -88,7 +88,8 @@ TEST_F(Guide, Http) {
             .status = 201, .headers = {{"Location", "/charges/" + charge}}, .body = "{\"charge\":\"" + charge + "\"}"};
       });
   // [/http]
-  const std::string event = R"({"version":"2.0","rawPath":"/charges","headers":{"idempotency-key":"order-17"},
+  const std::string event =
+      R"({"version":"2.0","rawPath":"/charges","headers":{"idempotency-key":"order-17","x-api-key":"alice"},
       "requestContext":{"http":{"method":"POST"}},"body":"{}"})";
   EXPECT_EQ(handler(event, asked),
             R"({"statusCode":201,"headers":{"Location":"/charges/ch_1"},"body":"{\"charge\":\"ch_1\"}",)"

@@ -23,6 +23,7 @@ using Json = nlohmann::ordered_json;
 using once::http::Answer;
 using once::http::Execution;
 using once::http::Headers;
+using once::http::Principal;
 using once::http::Request;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -49,7 +50,11 @@ Answer created(std::string body, Headers headers = {{"Content-Type", "applicatio
 class LambdaHttp : public HandlerTest {
  protected:
   static HttpOptions http_options() {
-    HttpOptions options;
+    // The events are of APIs with an authorizer, and of those without.
+    const auto client = [](const Request& request) {
+      return request.principal.empty() ? header(request, "Authorization") : std::string(request.principal);
+    };
+    HttpOptions options{.routes = once::http::Options{.principal = Principal::function("client", client)}};
     options.environment = Environment{.function_name = "pay-fn", .handler = "bootstrap", .disabled = {}};
     return options;
   }
@@ -208,7 +213,7 @@ TEST_P(LambdaHttpForms, TheRequestIsWhatTheClientSent) {
                EXPECT_EQ(request.target,
                          form == "alb" ? "/charges?currency=eur&tag=b%20c" : "/charges?currency=eur&tag=a&tag=b%20c");
              }
-             EXPECT_EQ(request.principal.empty(), form != "rest_api" && form != "http_api");
+             EXPECT_EQ(request.principal.empty(), form.starts_with("alb"));
              return created("done");
            });
   EXPECT_EQ(ask(handler, event()).status, 201U);
@@ -324,24 +329,50 @@ TEST_F(LambdaHttp, ClientsAreToldApartByTheAuthorizer) {
   EXPECT_EQ(runs, number);
 }
 
-TEST_F(LambdaHttp, WithoutAnAuthorizerTheHeaderTellsClientsApart) {
-  const Handler handler = charges(process());
+TEST_F(LambdaHttp, AHeaderTellsClientsApartIfThatIsSaid) {
+  HttpOptions options = http_options();
+  options.routes.otherwise.principal = Principal::header("x-api-key");
+  const Handler handler = charges(process(), options);
   Json alice = event_of("function_url");
+  EXPECT_EQ(ask(handler, alice).status, 400U);
+  alice["headers"]["x-api-key"] = "alice";
   Json bob = alice;
-  bob["headers"]["authorization"] = "Bearer bob";
+  bob["headers"]["x-api-key"] = "bob";
   EXPECT_EQ(ask(handler, alice).body, R"({"charge":1})");
   EXPECT_EQ(ask(handler, bob).body, R"({"charge":2})");
   EXPECT_EQ(ask(handler, alice).body, R"({"charge":1})");
 }
 
-TEST_F(LambdaHttp, AContextThatNamesNobodyIsAnErrorUntilAnExpressionSaysWhatDoes) {
-  Json event = event_of("http_api");
-  event["requestContext"]["authorizer"] = {{"lambda", {{"tenant", "t1"}}}};
-  EXPECT_EQ(error_of([&, handler = charges(process())] { return handler(event.dump(), invocation()); }),
-            errors::invalid_event);
+TEST_F(LambdaHttp, WhoHasSignedAnewIsTheSameClient) {
+  HttpOptions options = http_options();
+  options.routes.otherwise.principal = Principal::given();
+  const Handler handler = charges(process(), options);
+  Json event = event_of("function_url");
+  for (const char* const signature : {"AWS4-HMAC-SHA256 Signature=a", "AWS4-HMAC-SHA256 Signature=b"}) {
+    event["headers"]["authorization"] = signature;
+    EXPECT_EQ(ask(handler, event).body, R"({"charge":1})");
+  }
+}
+
+TEST_F(LambdaHttp, AContextThatNamesNobodyIsRefusedUntilAnExpressionSaysWhatDoes) {
+  HttpOptions options = http_options();
+  options.routes.otherwise.principal = Principal::given();
+  const auto refused = [&](const char* name, const Json& authorizer) {
+    Json event = event_of(name);
+    event["requestContext"]["authorizer"] = authorizer;
+    const Got got = ask(charges(process(), options), event);
+    EXPECT_EQ(got.status, 400U) << authorizer;
+    EXPECT_EQ(problem(got), "principal-missing") << authorizer;
+  };
+  for (const Json& authorizer :
+       {Json(), Json::object(), Json{{"lambda", {{"tenant", "t1"}}}}, Json{{"lambda", nullptr}}}) {
+    refused("http_api", authorizer);
+  }
+  refused("rest_api", {{"tenant", "t1"}, {"claims", nullptr}, {"integrationLatency", 12}});
   EXPECT_EQ(runs, 0);
 
-  HttpOptions options = http_options();
+  Json event = event_of("http_api");
+  event["requestContext"]["authorizer"] = {{"lambda", {{"tenant", "t1"}}}};
   options.principal = "requestContext.authorizer.lambda.tenant";
   const Handler handler = charges(process(), options);
   EXPECT_EQ(ask(handler, event).body, R"({"charge":1})");
@@ -354,33 +385,6 @@ TEST_F(LambdaHttp, AContextThatNamesNobodyIsAnErrorUntilAnExpressionSaysWhatDoes
             errors::invalid_event);
   options.principal = "requestContext.[";
   EXPECT_THROW(static_cast<void>(charges(process(), options)), Exception);
-}
-
-TEST_F(LambdaHttp, AContextInPayloadFormat1IsOneAsWell) {
-  Json event = event_of("rest_api");
-  event["requestContext"]["authorizer"] = {{"tenant", "t1"}, {"claims", nullptr}, {"integrationLatency", 12}};
-  EXPECT_EQ(error_of([&, handler = charges(process())] { return handler(event.dump(), invocation()); }),
-            errors::invalid_event);
-  EXPECT_EQ(runs, 0);
-  HttpOptions options = http_options();
-  options.principal = "requestContext.authorizer.tenant";
-  EXPECT_EQ(ask(charges(process(), options), event).body, R"({"charge":1})");
-  event["requestContext"]["authorizer"].erase("tenant");  // What is left is API Gateway's own.
-  EXPECT_EQ(ask(charges(process()), event).body, R"({"charge":2})");
-}
-
-TEST_F(LambdaHttp, AnAuthorizerWithoutAContextNeedsAHeaderThatTellsClientsApart) {
-  for (const Json& context : {Json(), Json::object()}) {
-    Json event = event_of("http_api");
-    event["requestContext"]["authorizer"] = {{"lambda", context}};
-    event["headers"].erase("authorization");
-    const int before = runs;
-    const Handler handler = charges(process());
-    EXPECT_EQ(error_of([&] { return handler(event.dump(), invocation()); }), errors::invalid_event);
-    EXPECT_EQ(runs, before);
-    event["headers"]["authorization"] = "Bearer of " + context.dump();
-    EXPECT_EQ(ask(handler, event).status, 201);
-  }
 }
 
 TEST_F(LambdaHttp, SessionsOfARoleAreOneClientUnlessAnExpressionTellsThemApart) {
@@ -423,9 +427,10 @@ TEST_F(LambdaHttp, NumbersAsPrincipalsAreComparedAsTheyAreWritten) {
 
 TEST_F(LambdaHttp, RoutesHaveRulesOfTheirOwn) {
   HttpOptions options = http_options();
-  once::http::Options strict;
+  once::http::Options strict{.principal = Principal::given()};
   strict.policy = Policy{.on_missing_key = OnMissingKey::refuse};
-  options.routes = once::http::Routes(once::http::Options{.protect = false}, {{.path = "/charges", .options = strict}});
+  options.routes = once::http::Routes(once::http::Options{.principal = Principal::shared(), .protect = false},
+                                      {{.path = "/charges", .options = strict}});
   const Handler handler = charges(process(), options);
   Json event = event_of("http_api");
   event["headers"].erase("idempotency-key");

@@ -110,22 +110,45 @@ const std::map<std::string_view, Changes>& changes() {
        {[](Json& e) {
           e["requestContext"]["requestId"] = "another";
           e["headers"]["X-Amzn-Trace-Id"] = "Root=1-another";
+          e["headers"]["Authorization"] = "Bearer renewed";
         },
         {[](Json& e) { e["headers"]["Idempotency-Key"] = "order-18"; },
-         [](Json& e) { e["headers"]["Authorization"] = "Bearer bob"; }, [](Json& e) { e["path"] = "/refunds"; }},
+         [](Json& e) { e["requestContext"]["authorizer"]["principalId"] = "user|bob"; },
+         [](Json& e) {
+           e["requestContext"]["authorizer"] = {{"claims", {{"sub", "bob"}}}};
+         },
+         [](Json& e) {
+           e["requestContext"].erase("authorizer");
+           e["requestContext"]["identity"]["apiKeyId"] = "k7";
+         },
+         [](Json& e) { e["path"] = "/refunds"; }},
         [](Json& e) { e["body"] = "{}"; }}},
       {"http_api",
-       {[](Json& e) { e["requestContext"]["requestId"] = "another"; },
+       {[](Json& e) {
+          e["requestContext"]["requestId"] = "another";
+          e["headers"]["authorization"] = "Bearer renewed";
+        },
         {[](Json& e) { e["headers"]["idempotency-key"] = "order-18"; },
-         [](Json& e) { e["headers"]["authorization"] = "Bearer bob"; }, [](Json& e) { e["rawPath"] = "/refunds"; }},
+         [](Json& e) { e["requestContext"]["authorizer"]["jwt"]["claims"]["sub"] = "bob"; },
+         [](Json& e) { e["requestContext"]["authorizer"]["jwt"]["claims"]["iss"] = "https://idp.example.org"; },
+         [](Json& e) { e["rawPath"] = "/refunds"; }},
         [](Json& e) { e["body"] = "{}"; }}},
       {"function_url",
-       {[](Json& e) { e["requestContext"]["requestId"] = "another"; },
-        {[](Json& e) { e["headers"]["idempotency-key"] = "order-18"; }, [](Json& e) { e["rawPath"] = "/refunds"; }},
+       {[](Json& e) {
+          e["requestContext"]["requestId"] = "another";
+          e["headers"]["authorization"] = "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE, Signature=another";
+        },
+        {[](Json& e) { e["headers"]["idempotency-key"] = "order-18"; },
+         [](Json& e) { e["requestContext"]["authorizer"]["iam"]["userArn"] = "arn:aws:iam::123456789012:user/bob"; },
+         [](Json& e) { e["rawPath"] = "/refunds"; }},
         [](Json& e) { e["body"] = "e30="; }}},
       {"alb",
-       {[](Json& e) { e["headers"]["x-forwarded-port"] = "8443"; },
-        {[](Json& e) { e["headers"]["idempotency-key"] = "order-18"; }, [](Json& e) { e["path"] = "/refunds"; }},
+       {[](Json& e) {
+          e["headers"]["x-forwarded-port"] = "8443";
+          e["headers"]["x-amzn-oidc-data"] = "a JWT that is signed anew";
+        },
+        {[](Json& e) { e["headers"]["idempotency-key"] = "order-18"; },
+         [](Json& e) { e["headers"]["x-amzn-oidc-identity"] = "bob"; }, [](Json& e) { e["path"] = "/refunds"; }},
         [](Json& e) { e["body"] = "{}"; }}},
   };
   return all;
@@ -192,6 +215,16 @@ TEST_P(Recipes, AnExampleWithoutItsKeyHasNone) {
     event["headers"].erase("idempotency-key");
     event["headers"].erase("Idempotency-Key");
   }
+  EXPECT_FALSE(derive(recipe, event.dump()).key);
+}
+
+// Whose key it is counts: where nothing says it that a retry would have again, there is no key.
+TEST_P(Recipes, AnHttpEventOfNobodyHasNoKey) {
+  const Recipe& recipe = GetParam();
+  Json event = Json::parse(example(recipe));
+  if (!event.contains("headers")) return;
+  event["requestContext"].erase("authorizer");
+  event["headers"].erase("x-amzn-oidc-identity");
   EXPECT_FALSE(derive(recipe, event.dump()).key);
 }
 

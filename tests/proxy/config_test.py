@@ -17,7 +17,7 @@ class Config(ProxyCase):
 
     def test_the_file_has_the_settings_and_flags_overrule_it(self):
         upstream = f"http://127.0.0.1:{self.service.port}"
-        self.write('listen = "127.0.0.1:0"', f'upstream = "{upstream}"', "require-key = true", 'key-header = "X-Id"',
+        self.write('listen = "127.0.0.1:0"', f'upstream = "{upstream}"', "no-principal = true", "require-key = true", 'key-header = "X-Id"',
                    'methods = ["GET"]')
         _, self.port = self.start_alone("--config", "proxy.toml", "--methods", "POST", "--access-log", "access.log")
         self.assertIn("HTTP/1.1 400 ", self.curl("order-17"))
@@ -25,7 +25,8 @@ class Config(ProxyCase):
         self.assertEqual([line["outcome"] for line in self.log(2)], ["refused", "executed"])
 
     def test_check_prints_what_the_settings_come_to(self):
-        self.write('listen = "127.0.0.1:0"', 'upstream = "http://pay:9000"', 'lease = "5m"', 'operation = "charge"')
+        self.write('listen = "127.0.0.1:0"', 'upstream = "http://pay:9000"', 'lease = "5m"', 'operation = "charge"',
+                   'principal-header = ["X-Api-Key"]')
         done = self.expect(self.once("proxy", "--config", "proxy.toml", "--check", "--wait", "2s"), 0)
         for line in ('lease = "5m"', 'wait = "2s"', 'retention = "24h"', 'operation = "charge"', "require-key = false"):
             self.assertIn(f"\n{line}\n", done.stdout.decode())
@@ -39,7 +40,8 @@ class Config(ProxyCase):
         self.assertFalse(self.path("once.db").exists())
 
     def test_all_that_is_wrong_is_said_at_once(self):
-        self.write('listen = "nowhere"', 'upstream = "http://pay:9000"', "leese = 5", 'lease = "5"')
+        self.write('listen = "nowhere"', 'upstream = "http://pay:9000"', "leese = 5", 'lease = "5"',
+                   "no-principal = true")
         said = ("once: --wait is '1'; write a whole number and a unit, as in 500ms, 30s, 5m, 24h or 7d\n"
                 "once: proxy.toml:1:10: listen must be HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, and not 'nowhere'\n"
                 "once: proxy.toml:3:1: there is no setting 'leese': did you mean 'lease'?\n"
@@ -68,7 +70,8 @@ class Config(ProxyCase):
                          [("/health", True), ("/v1/*", False), ("/v1/charges", True), ("/v1/orders/{id}/pay", True)])
         page = (ROOT / "docs/proxy.md").read_text()
         for block in re.findall(r"^```toml\n(.*?)^```", page, re.S | re.M):
-            self.write('listen = "127.0.0.1:0"', 'upstream = "http://pay:9000"', *(
+            who = [] if re.search("^(no-principal|principal-)", block, re.M) else ["no-principal = true"]
+            self.write('listen = "127.0.0.1:0"', 'upstream = "http://pay:9000"', *who, *(
                 line for line in block.splitlines() if not re.match("(listen|upstream) =", line)))
             self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 0)
 
@@ -81,7 +84,7 @@ class Config(ProxyCase):
 
     def start_with(self, *lines):
         self.write('listen = "127.0.0.1:0"', f'upstream = "http://127.0.0.1:{self.service.port}"',
-                   'access-log = "access.log"', *lines)
+                   'access-log = "access.log"', "no-principal = true", *lines)
         process, self.port = self.start_alone("--config", "proxy.toml")
         return process
 

@@ -143,9 +143,8 @@ TEST_F(ReadRequest, LinesAndNamesHaveABound) {
 }
 
 TEST(AnnouncedTrailers, LeaveOutWhatTheRulesGoBy) {
-  http::Options rules;
+  http::Options rules{.principal = http::Principal::header("X-Tenant")};
   rules.key_header = "X-Payment-Id";
-  rules.principal_headers = {"X-Tenant"};
   rules.compare_headers = {"X-Version"};
   const std::vector<http::HeaderView> headers{
       {"Host", "a"}, {"Trailer", "x-payment-id, X-Sum, X-TENANT, x-version, idempotency-key, host"}};
@@ -154,8 +153,7 @@ TEST(AnnouncedTrailers, LeaveOutWhatTheRulesGoBy) {
 }
 
 TEST(HasLookAlike, FindsWhatServersTakeForAnother) {
-  http::Options rules;
-  rules.principal_headers = {"Authorization", "X-Tenant"};
+  http::Options rules{.principal = http::Principal::headers({"Authorization", "X-Tenant"})};
   rules.compare_headers = {"X_Odd-One"};
   const auto has = [&](std::string_view name) { return has_look_alike({{"Host", "a"}, {name, "b"}}, rules); };
   for (const char* const name :

@@ -119,7 +119,7 @@ class Operators(ProxyCase):
         self.assertEqual(self.api("/v1/records")[0], 200)
         self.assertEqual(self.api("/v1/records", "-H", "Host: evil.example")[0], 403)
         self.assertEqual(self.api("/v1/records", "-H", "Origin: http://evil.example")[0], 403)
-        common = ["proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1"]
+        common = ["proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--no-principal"]
         for host in ("0.0.0.0", "[::]", "example.org"):
             self.expect(self.once(*common, "--admin", f"{host}:0"), 64, stderr=b"admin-token-file")
         path = self.path("token")

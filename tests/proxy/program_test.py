@@ -173,13 +173,14 @@ class Program(ProxyCase):
                                 (["--listen", "127.0.0.1:0", "--upstream", "http://a:1", "--fate", "99=store"], 64),
                                 (["--listen", "127.0.0.1:0", "--upstream", "http://a:1", "--lease", "1"], 64),
                                 (["--listen", "127.0.0.1:0", "--upstream", "http://a:1", "--scope", "x" * 200], 64),
-                                (["--upstream", "http://a:1"], 64)):
+                                (["--upstream", "http://a:1"], 64),
+                                (["--listen", "127.0.0.1:0", "--upstream", "http://a:1"], 64)):
             with self.subTest(arguments=arguments):
                 self.expect(self.once("proxy", *arguments), code)
                 self.assertFalse(self.path("once.db").exists())
         with socket.create_server(("127.0.0.1", 0)) as taken:
             listen = f"127.0.0.1:{taken.getsockname()[1]}"
-            done = self.once("proxy", "--listen", listen, "--upstream", "http://127.0.0.1:1")
+            done = self.once("proxy", "--listen", listen, "--upstream", "http://127.0.0.1:1", "--no-principal")
             self.expect(done, 243)
             self.assertIn(b"cannot listen on 127.0.0.1 port", done.stderr)
 

@@ -166,7 +166,7 @@ class ProxyTest : public ::testing::Test {
       std::shared_ptr<Store>(stores::make_memory_store()), once::testing::no_faults());
   std::shared_ptr<Clock> clock;  // Of the engine. Empty: the system's, as are the timers.
   std::shared_ptr<Timers> timers;
-  http::Options rules;
+  http::Options rules{.principal = http::Principal::shared()};
   ProxyOptions options;
   bool upstream_tls = false;
   std::unique_ptr<Upstream> upstream;

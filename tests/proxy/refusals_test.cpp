@@ -176,7 +176,7 @@ TEST_F(ProxyTest, OptionsAreChecked) {
     ProxyOptions wrong{.listen = {"127.0.0.1", 0}, .upstreams = {{.address = {"127.0.0.1", 1}}}};
     change(wrong);
     try {
-      const Proxy proxy_of_it(other, {}, wrong);
+      const Proxy proxy_of_it(other, rules, wrong);
     } catch (const Exception& error) {
       return error.kind();
     }

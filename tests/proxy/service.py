@@ -104,7 +104,7 @@ class ProxyCase(Case):
     def start_proxy(self, *arguments, **options):
         """Starts the program in front of self.service, and waits until it listens: (process, port)."""
         return self.start_alone("--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{self.service.port}",
-                                *arguments, **options)
+                                "--no-principal", *arguments, **options)
 
     def start_alone(self, *arguments, **options):
         """The same with these flags and no others."""

@@ -155,8 +155,8 @@ class StoreFaults(ProxyCase):
             process.send_signal(signal.SIGTERM)
             self.assertEqual(process.wait(harness.DEADLINE_S), 0)
             subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
-            done = self.once("proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--store",
-                             self.store_at(folder))
+            done = self.once("proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--no-principal",
+                             "--store", self.store_at(folder))
             self.expect(done, 243, stderr=b"Read-only file system")
 
     def test_without_protection_if_that_is_asked_for(self):

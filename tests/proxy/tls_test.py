@@ -24,7 +24,7 @@ class Tls(ProxyCase):
         _, inner_port = self.start_proxy("--access-log", "none", "--store", "memory:",
                                          "--tls-cert", inner, "--tls-key", inner_key)
         arguments = ["--listen", "127.0.0.1:0", "--upstream", f"https://localhost:{inner_port}/", "--store", "memory:",
-                     "--tls-cert", outer, "--tls-key", outer_key]
+                     "--no-principal", "--tls-cert", outer, "--tls-key", outer_key]
         process = self.start("proxy", *arguments, "--access-log", self.path("log"), "--upstream-ca", inner)
         port = int(process.stderr.readline().decode().split("port ")[1].split(",")[0])
         for _ in range(2):
@@ -42,7 +42,7 @@ class Tls(ProxyCase):
         self.path("token").write_text("0123456789abcdef0123456789abcdef\n")
         self.path("token").chmod(0o600)
         process = self.start("proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--store", "memory:",
-                             "--access-log", "none", "--admin", "0.0.0.0:0", "--admin-token-file", self.path("token"),
+                             "--no-principal", "--access-log", "none", "--admin", "0.0.0.0:0", "--admin-token-file", self.path("token"),
                              "--admin-tls-cert", certificate, "--admin-tls-key", key)
         process.stderr.readline()
         port = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
@@ -65,7 +65,8 @@ class Tls(ProxyCase):
 
     def test_wrong_files_are_said_at_the_start(self):
         certificate, key = self.make_certificate("own")
-        common = ["proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--store", "memory:"]
+        common = ["proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--store", "memory:",
+                  "--no-principal"]
         for arguments, text in [(["--tls-cert", certificate], b"go together"),
                                 (["--tls-cert", certificate, "--tls-key", certificate], b"the key cannot be read from"),
                                 (["--tls-cert", key, "--tls-key", key], b"the certificate cannot be read from")]:

@@ -1,5 +1,5 @@
-// POST /payments, behind API Gateway, a function URL or a load balancer. A client that got no answer sends the request
-// again with the same Idempotency-Key: the card is charged once, and the client gets the first answer.
+// POST /payments, behind API Gateway or a function URL, which check who asks. A client that got no answer sends the
+// request again with the same Idempotency-Key: the card is charged once, and the client gets the first answer.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -54,7 +54,7 @@ static once::lambda::Handler make_handler() {
   if (store == nullptr) throw std::runtime_error("ONCE_STORE is not set: dynamodb://TABLE, or sqlite:FILE at a desk");
   static once::Engine engine({.store = once::open_store(store)});
 
-  once::http::Options options;
+  once::http::Options options{.principal = once::http::Principal::given()};  // Who has signed, as AWS says.
   options.ambiguous = once::OnLapse::takeover;  // Since both services honour our keys; else hold, and a person decides.
   options.policy = once::Policy{.on_missing_key = once::OnMissingKey::refuse};  // 400
   // Another body under the same key, and so another amount: 422. While the first is at work: 409.

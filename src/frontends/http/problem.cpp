@@ -8,7 +8,7 @@ namespace once::http {
 namespace {
 
 // In the order of Problem.
-constexpr std::array<ProblemText, 17> texts{{
+constexpr std::array<ProblemText, 20> texts{{
     {"key-missing", 400, "Idempotency key is missing",
      "This operation needs an idempotency key. Send one that is new for each operation, such as a UUID, and the same "
      "one "
@@ -56,6 +56,16 @@ constexpr std::array<ProblemText, 17> texts{{
     {"method-unclear", 400, "The method is not written in capitals",
      "Upper and lower case differ in methods, and servers differ in whether they mind, so nothing was carried out. "
      "Write it in capitals, as in PATCH."},
+    {"principal-missing", 400, "The request does not say who its client is",
+     "An idempotency key belongs to one client, and the request lacks what tells clients apart here. Nothing was "
+     "carried "
+     "out. Send the request with your credentials."},
+    {"principal-invalid", 401, "The credentials are not valid",
+     "What the request says of its client is not true, or not any more. Nothing was carried out. Send the same request "
+     "again with new credentials."},
+    {"principal-unstable", 400, "The client cannot be known again",
+     "What the request says of its client is made anew for each request, so that a retry would run a second time. "
+     "Nothing was carried out."},
 }};
 
 const ProblemText& text_of(Problem problem) noexcept { return texts[static_cast<std::size_t>(problem)]; }
@@ -102,8 +112,10 @@ Answer problem_answer(const ProblemText& text, std::string_view docs_url, std::s
   return answer;
 }
 
-Answer problem_answer(Problem problem, std::string_view docs_url, std::string_view detail, std::string_view members) {
+Answer problem_answer(Problem problem, std::string_view docs_url, std::string_view detail, std::string_view members,
+                      unsigned status) {
   ProblemText text = text_of(problem);
+  if (status != 0) text.status = status;
   if (!detail.empty()) text.detail = detail;
   return problem_answer(text, docs_url, members);
 }

@@ -19,8 +19,8 @@ struct ProblemText {
 // `members`: further ones, as JSON with a comma before each: ,"a":1
 Answer problem_answer(const ProblemText& text, std::string_view docs_url, std::string_view members = {});
 
-// `detail`: in place of the problem's own.
+// `detail`, `status`: in place of the problem's own.
 Answer problem_answer(Problem problem, std::string_view docs_url, std::string_view detail = {},
-                      std::string_view members = {});
+                      std::string_view members = {}, unsigned status = 0);
 
 }  // namespace once::http

@@ -18,6 +18,7 @@
 #include "frontends/http/headers.hpp"
 #include "frontends/http/problem.hpp"
 #include "frontends/http/target.hpp"
+#include "frontends/http/unstable.hpp"
 
 namespace once::http {
 
@@ -27,6 +28,7 @@ constexpr std::size_t max_route_bytes = 128;
 constexpr std::size_t max_scope_bytes = 128;  // As stored. With these a key always fits into max_key_bytes.
 constexpr std::size_t max_method_bytes = 32;
 constexpr std::size_t cut_route_bytes = 64;
+constexpr std::size_t digest_digits = 64;
 
 [[noreturn]] void refuse_option(const std::string& what) {
   throw Exception(ErrorKind::misuse, "http::Options::" + what);
@@ -46,7 +48,18 @@ void check_names(const std::vector<std::string>& names, const char* member) {
 
 void check(const Options& options) {
   check_names(options.methods, "methods");
-  check_names(options.principal_headers, "principal_headers");
+  if (options.protect && !options.principal.is_said()) {
+    refuse_option("principal is not said: what tells clients apart, or Principal::shared()");
+  }
+  check_names({options.principal.reads().begin(), options.principal.reads().end()}, "principal");
+  for (const std::string& name : options.principal.reads()) {
+    if (is_unstable_name(name)) {
+      refuse_option("principal has '" + name +
+                    "', which is made anew for each request, so that a retry would run a second time: take a header "
+                    "that stays the same, or a verified claim (jwt_principal)");
+    }
+  }
+  if (!is_field_text(options.challenge)) refuse_option("challenge has a character that no header can have");
   check_names(options.compare_headers, "compare_headers");
   check_names(options.never_store, "never_store");
   for (const std::string& method : options.methods) {
@@ -135,6 +148,25 @@ std::string route_of_path(std::string_view path) {
   return route;
 }
 
+// "shop.example" of "Shop.Example:8080": one service may be reached through several ports.
+std::string without_port(std::string_view authority) {
+  const auto digits = authority.find_last_not_of("0123456789");
+  if (digits != std::string_view::npos && authority[digits] == ':') authority = authority.substr(0, digits);
+  return lower(authority);
+}
+
+// What the request is for: in the target, or in Host (RFC 9112, section 3.2.2).
+std::string host_of(const Request& request) {
+  if (const std::string_view authority = authority_of(request.target); !authority.empty()) {
+    return without_port(authority);
+  }
+  std::string hosts;
+  for (const HeaderView& header : request.headers) {
+    if (same_name(header.name, "Host")) (hosts += hosts.empty() ? "" : ", ") += without_port(trimmed(header.value));
+  }
+  return hosts;
+}
+
 std::optional<std::uint64_t> content_length(const Request& request) noexcept {
   for (const HeaderView& header : request.headers) {
     if (!same_name(header.name, "Content-Length")) continue;
@@ -149,11 +181,14 @@ std::optional<std::uint64_t> content_length(const Request& request) noexcept {
 
 Fate default_fate(unsigned status) noexcept {
   switch (status) {
+    case 401:  // These four: the credentials, or the connection, must be others.
+    case 403:
+    case 407:
+    case 421:
     case 408:
     case 409:
     case 425:
     case 429:
-    case 503:
       return Fate::release;
     case 500:
     case 501:
@@ -188,7 +223,6 @@ struct Rules::Parts {
       // And the body is compared as it is, so what else is in it is nobody's business.
       field.emplace(keys::Recipe{.scope = "http", .expression = options.key_field, .only_selected_exact = true});
     }
-    nobody_hash = principal_hash({});
   }
 
   [[nodiscard]] Examination refused(Problem which, std::string_view detail = {}) const {
@@ -241,35 +275,44 @@ struct Rules::Parts {
     return std::nullopt;
   }
 
-  // Whether a request says whose key it is. Those that do not have one principal.
-  [[nodiscard]] bool names_principal(const Request& request) const {
-    return !request.principal.empty() || std::ranges::any_of(request.headers, [&](const HeaderView& header) {
-      return names_contain(options.principal_headers, header.name);
-    });
-  }
-
-  // Whose key it is.
-  [[nodiscard]] std::string principal_hash(const Request& request) const {
-    Joined who("once-http-principal");
-    who.add(request.principal);
-    if (request.principal.empty()) {
-      for (const std::string& header : options.principal_headers) who.add_values(request, header);
+  // Nothing: it is known.
+  [[nodiscard]] std::optional<Examination> verdict(const Who& who) const {
+    std::string_view challenge = who.challenge;
+    Problem which = Problem::principal_unstable;
+    switch (who.kind) {
+      case Who::Kind::known:
+        return std::nullopt;
+      case Who::Kind::missing:
+        which = Problem::principal_missing;
+        if (!options.challenge.empty()) challenge = options.challenge;
+        break;
+      case Who::Kind::invalid:
+        which = Problem::principal_invalid;
+        break;
+      case Who::Kind::unstable:
+        return refused(which, who.why);
     }
-    return to_hex(sha256(who.bytes()));
+    Examination out;
+    out.answer = problem_answer(which, options.docs_url, who.why, {}, challenge.empty() ? 0 : 401);
+    if (!challenge.empty()) out.answer.headers.push_back({"WWW-Authenticate", std::string(challenge)});
+    return out;
   }
 
-  [[nodiscard]] Key key(const Request& request, std::string_view route, std::string_view name) const {
+  [[nodiscard]] Key key(const Request& request, const Who& who, std::string_view route, std::string_view name) const {
+    Joined principal("once-http-principal");
+    principal.add(told_by);
+    principal.add(who.name);
     // Read from the right nothing of it is ambiguous: the digest has one length, the route no space, the method no '/'.
     Room room;
     std::pmr::string scope(&room.memory);
-    scope.reserve(options.scope.size() + request.method.size() + route.size() + nobody_hash.size() + 3);
+    scope.reserve(options.scope.size() + request.method.size() + route.size() + digest_digits + 3);
     scope = options.scope;
     if (!scope.empty()) scope += '/';
     scope += request.method;
     scope += ' ';
     scope += route;
     scope += ' ';
-    scope += names_principal(request) ? principal_hash(request) : nobody_hash;
+    scope += to_hex(sha256(principal.bytes()));
     return {std::string_view(scope), name};
   }
 
@@ -278,6 +321,7 @@ struct Rules::Parts {
     what.add(request.method);
     what.add(route);
     what.add(path_of(request.target));
+    if (options.compare_host) what.add(host_of(request));
     if (options.compare_query) what.add(query_of(request.target));
     for (const std::string& header : options.compare_headers) what.add_values(request, header);
     // Last, so that nothing has to be told from it but its length.
@@ -289,7 +333,7 @@ struct Rules::Parts {
   Options options;
   Policy policy;
   std::optional<keys::KeyDeriver> field;
-  std::string nobody_hash;  // Of the principal of a request that names none, as many do.
+  std::string told_by = options.principal.what();  // Keeps clients apart whose names were told in different ways.
 };
 
 Rules::Rules(Options options) : parts_(std::make_unique<const Parts>(std::move(options))) {}
@@ -305,6 +349,9 @@ Examination Rules::examine_head(const Request& request) const {
   if (auto end = parts.verdict(request.method)) return std::move(*end);
   if (!parts.field) {
     if (auto end = parts.verdict(parts.header_key(request))) return std::move(*end);
+    if (!parts.options.principal.is_costly()) {
+      if (auto end = parts.verdict(parts.options.principal.who(request))) return std::move(*end);
+    }
   }
   if (content_length(request).value_or(0) > parts.options.max_body_bytes) return parts.refused(Problem::body_too_large);
   out.kind = Examination::Kind::operation;
@@ -333,12 +380,14 @@ Examination Rules::examine(const Request& request) const {
     key = parts.header_key(request);
   }
   if (auto end = parts.verdict(key)) return std::move(*end);
+  const Who who = parts.options.principal.who(request);
+  if (auto end = parts.verdict(who)) return std::move(*end);
   if (too_large) return parts.refused(Problem::body_too_large);
   std::string from_path;
   std::string_view route = parts.options.route;
   if (route.empty()) route = from_path = route_of_path(path_of(request.target));
   out.kind = Examination::Kind::operation;
-  out.operation.emplace(once::Request{.key = parts.key(request, route, key.key),
+  out.operation.emplace(once::Request{.key = parts.key(request, who, route, key.key),
                                       .fingerprint = parts.fingerprint(request, route),
                                       .policy = parts.policy,
                                       .holder = {}});

@@ -18,4 +18,11 @@ std::string_view query_of(std::string_view target) noexcept {
   return query == std::string_view::npos ? std::string_view() : target.substr(query);
 }
 
+std::string_view authority_of(std::string_view target) noexcept {
+  const auto scheme = target.find("://");
+  if (target.starts_with('/') || scheme == std::string_view::npos) return {};
+  target.remove_prefix(scheme + 3);
+  return target.substr(0, target.find_first_of("/?#"));
+}
+
 }  // namespace once::http

@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <once/error.hpp>
 
@@ -45,14 +44,14 @@ class HttpHandler {
     once::http::Request request = http.request();
     once::http::Endpoint* const endpoint = endpoints_.find(request);
     if (endpoint == nullptr) return http.response(endpoints_.unclear());
-    Examination examination = endpoint->rules().examine_head(request);
-    const bool ours = examination.kind == Examination::Kind::operation;
-    const std::string principal =
-        ours ? principal_of(http, endpoint->rules().options().principal_headers) : std::string();
-    if (ours) {
-      request.principal = principal;
-      examination = endpoint->rules().examine(request);
+    const once::http::Options& rules = endpoint->rules().options();
+    std::string principal;
+    if (rules.protect && rules.principal.takes_given() &&
+        std::ranges::find(rules.methods, request.method) != rules.methods.end()) {
+      principal = http.principal(principal_, own_principal_);
     }
+    request.principal = principal;
+    Examination examination = endpoint->rules().examine(request);
     if (disabled_ && examination.kind != Examination::Kind::pass) {
       examination = {};
       examination.kind = Examination::Kind::no_key;  // Whoever observes is told so.
@@ -68,39 +67,6 @@ class HttpHandler {
   }
 
  private:
-  [[nodiscard]] std::string principal_of(HttpEvent& http, const std::vector<std::string>& headers) const {
-    std::string principal = http.principal(principal_, own_principal_);
-    if (!own_principal_ && principal.empty() && hides_clients(http, headers)) {
-      refuse_event(
-          "the API's Lambda authorizer gives neither principalId nor sub, so that nothing tells its clients apart: set "
-          "HttpOptions::principal to what does, such as requestContext.authorizer.lambda.tenant (payload format 1.0: "
-          "requestContext.authorizer.tenant)");
-    }
-    return principal;
-  }
-
-  // A Lambda authorizer of an HTTP API that knows clients by what we do not: by its context, or by a header (a cookie,
-  // a key) that is none of `headers`.
-  static bool hides_clients(const HttpEvent& http, const std::vector<std::string>& headers) {
-    const keys::json::Value authorizer = http.root().member("requestContext").member("authorizer");
-    if (authorizer.kind() != keys::json::Kind::object) return false;
-    const auto lambda = std::ranges::find(authorizer.members(), "lambda", &keys::json::Member::name);
-    if (lambda == authorizer.members().end()) {
-      // Payload format 1.0 has the context beside what is ours to know.
-      constexpr std::array<std::string_view, 6> known{"claims", "scopes",      "jwt",
-                                                      "iam",    "principalId", "integrationLatency"};
-      return std::ranges::any_of(authorizer.members(), [&](const keys::json::Member& member) {
-        return !member.value.is_null() && std::ranges::find(known, member.name) == known.end();
-      });
-    }
-    const keys::json::Value& context = lambda->value;
-    if (context.kind() == keys::json::Kind::object && !context.members().empty()) return true;
-    return std::ranges::none_of(http.request().headers, [&](const once::http::HeaderView& header) {
-      return std::ranges::any_of(headers,
-                                 [&](const std::string& name) { return once::http::same_name(name, header.name); });
-    });
-  }
-
   Engine& engine_;
   const bool disabled_;
   const bool own_principal_;

@@ -235,7 +235,7 @@ bool has_look_alike(const std::vector<HeaderView>& headers, const http::Options&
     if (std::ranges::any_of(framing, looks_like)) return true;
     if (!rules.protect) return false;
     return (rules.key_field.empty() && looks_like(rules.key_header)) ||
-           std::ranges::any_of(rules.principal_headers, looks_like) ||
+           std::ranges::any_of(rules.principal.reads(), looks_like) ||
            std::ranges::any_of(rules.compare_headers, looks_like);
   });
 }
@@ -266,7 +266,7 @@ std::vector<std::string> announced_trailers(const std::vector<HeaderView>& heade
   for (const HeaderView& header : headers) present.push_back(header.name);
   const http::NameSet in_head(std::move(present));
   const auto says_whose = [&](std::string_view name) {
-    return rules != nullptr && (same_name(name, rules->key_header) || contains(rules->principal_headers, name) ||
+    return rules != nullptr && (same_name(name, rules->key_header) || contains(rules->principal.reads(), name) ||
                                 contains(rules->compare_headers, name));
   };
   std::vector<std::string> names;

@@ -28,8 +28,8 @@ struct Request {
   std::vector<HeaderView> headers;  // As they came.
   std::string_view body;            // Whole, without transfer coding.
 
-  // Who asks, where the server knows it better than a header tells: the subject of a checked token, of a client's
-  // certificate. Any bytes. Empty: see Options::principal_headers.
+  // Who asks, where the server knows it: the subject of a checked token, of a client's certificate. Any bytes. Counts
+  // where Options::principal is Principal::given().
   std::string_view principal;
 };
 

@@ -1,6 +1,6 @@
 // Rules by path: which of a service's routes a request belongs to. Pure: no socket, no engine.
 //
-//   once::http::Router router({{}, {{.path = "/charges"}, {.path = "/orders/{id}/pay"}}});
+//   once::http::Router router({others, {{"/charges", charges}, {"/orders/{id}/pay", pay}}});
 //   const auto index = router.find(request);  // 0 or 1: that route. 2: none of them. Nothing: refuse the request.
 //
 // Together with an engine: once::http::Endpoints (once/frontends/http/endpoint.hpp).
@@ -37,7 +37,6 @@ struct Route {
 
 // The rules of a whole service: at most 1000 routes, and what holds for all other paths.
 struct Routes {
-  Routes() = default;
   Routes(Options others) : otherwise(std::move(others)) {}  // NOLINT(google-explicit-constructor): the same for all.
   Routes(Options others, std::vector<Route> own) : otherwise(std::move(others)), routes(std::move(own)) {}
 

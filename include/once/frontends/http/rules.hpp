@@ -17,6 +17,7 @@
 
 #include <once/engine/engine.hpp>
 #include <once/frontends/http/message.hpp>
+#include <once/frontends/http/principal.hpp>
 #include <once/policy.hpp>
 #include <once/record.hpp>
 
@@ -37,6 +38,10 @@ enum class Fate : std::uint8_t {
 std::string_view to_string(Fate fate) noexcept;
 
 struct Options {
+  // Whose a key is. There is no default: see once/frontends/http/principal.hpp. A request with a key that does not say
+  // it is 400 principal-missing; 401 with `challenge`.
+  Principal principal;
+
   bool protect = true;  // false: all requests pass through unprotected and untouched, whatever else is said here.
 
   // Requests with other methods pass through unprotected and untouched. In capitals: upper and lower case differ
@@ -55,21 +60,22 @@ struct Options {
   std::string key_header = "Idempotency-Key";
   std::string key_field;
 
-  // Whose key it is, if Request::principal does not say. The values of all of these together, hashed. A value that
-  // changes between a request and its retry (a token that was renewed in between) makes the retry a new operation!
-  std::vector<std::string> principal_headers{"Authorization"};
+  // What a 401 asks for, in WWW-Authenticate: "Bearer realm=\"pay\"". Empty: requests without their principal are 400,
+  // unless the principal knows better, as that of a JWT does.
+  std::string challenge;
 
   // What a request must have in common with the first one of its key, beside method, route and path. Else 422.
   std::vector<std::string> compare_headers;
+  bool compare_host = true;  // That of the target, or of the header Host, without its port, in any case of letters.
   bool compare_query = true;
   bool compare_body = true;  // Byte by byte.
 
   std::size_t max_body_bytes = std::size_t{1024} * 1024;    // Of a request with a key. Longer ones: 413.
   std::size_t max_answer_bytes = std::size_t{1024} * 1024;  // Of an answer's body. Of longer ones a tombstone stays.
 
-  // What becomes of an operation that may have acted or not: its answer was 502 or 504, its handler threw, the process
-  // died. hold: nobody runs it again, retries get 409 until somebody decides (`once resolve`). takeover: a retry runs
-  // it when the lease has run out. Overrules Policy::on_lapse, which asks the same.
+  // What becomes of an operation that may have acted or not: its answer was 502, 503 or 504, its handler threw, the
+  // process died. hold: nobody runs it again, retries get 409 until somebody decides (`once resolve`). takeover: a
+  // retry runs it when the lease has run out. Overrules Policy::on_lapse, which asks the same.
   OnLapse ambiguous = OnLapse::hold;
 
   // What becomes of it when the handler throws, if that tells more: an exception's type by EngineOptions::throw_rule
@@ -77,8 +83,10 @@ struct Options {
   // used.
   std::optional<OnThrow> on_throw;
 
-  // Overrules for single statuses, 100 to 599. Without: 2xx, 3xx and 4xx are stored but for 408, 409, 425 and 429,
-  // which release, as 503 does; 500, 501 and 505 are stored; all else is ambiguous.
+  // Overrules for single statuses, 100 to 599. Without: 2xx, 3xx and 4xx are stored but for 401, 403, 407, 408, 409,
+  // 421, 425 and 429, which release; 500, 501 and 505 are stored; all else is ambiguous. So is 503, which proxies also
+  // say of connections that broke after the request was sent: a service whose own 503 means that nothing was done may
+  // say so here.
   std::map<unsigned, Fate> fates;
 
   // Headers that are not stored, beside those that never are: see once/frontends/http/stored_answer.hpp.
@@ -105,23 +113,26 @@ struct Options {
 
 // The problems of RFC 9457 that answers without a result are. docs/http.md has a section for each.
 enum class Problem : std::uint8_t {
-  key_missing,        // 400
-  key_invalid,        // 400
-  keys_differ,        // 400
-  body_unreadable,    // 400
-  body_too_large,     // 413
-  key_reused,         // 422
-  in_progress,        // 409, Retry-After
-  outcome_unknown,    // 409
-  store_unavailable,  // 503, Retry-After
-  record_unreadable,  // 500
-  answer_not_kept,    // 410
-  operation_failed,   // 500
-  handler_failed,     // 500
-  claim_lost,         // 409, Retry-After
-  not_recorded,       // 503, Retry-After
-  path_unclear,       // 400, of a Router
-  method_unclear,     // 400
+  key_missing,         // 400
+  key_invalid,         // 400
+  keys_differ,         // 400
+  body_unreadable,     // 400
+  body_too_large,      // 413
+  key_reused,          // 422
+  in_progress,         // 409, Retry-After
+  outcome_unknown,     // 409
+  store_unavailable,   // 503, Retry-After
+  record_unreadable,   // 500
+  answer_not_kept,     // 410
+  operation_failed,    // 500
+  handler_failed,      // 500
+  claim_lost,          // 409, Retry-After
+  not_recorded,        // 503, Retry-After
+  path_unclear,        // 400, of a Router
+  method_unclear,      // 400
+  principal_missing,   // 400; 401 with a challenge
+  principal_invalid,   // 401
+  principal_unstable,  // 400
 };
 
 std::string_view to_string(Problem problem) noexcept;  // "key-missing" …
@@ -154,7 +165,7 @@ class Rules {
 
   // What can be told before the body is read, which is much: `request.body` is not looked at. A body that is longer
   // than it says, or does not say how long it is, is found out by examine(), so stop reading at one byte over
-  // Options::max_body_bytes. Never gives an operation.
+  // Options::max_body_bytes. Never gives an operation. A principal that is costly to tell is left to examine().
   [[nodiscard]] Examination examine_head(const Request& request) const;
 
   [[nodiscard]] Fate fate_of(unsigned status) const noexcept;

@@ -3,7 +3,8 @@
 //
 //   once::Engine engine({.store = once::open_store("dynamodb://payments")});
 //   once::lambda::run(once::lambda::http(
-//       engine, {}, [](const once::http::Request& request, once::http::Execution& execution) {
+//       engine, {.routes = once::http::Options{.principal = once::http::Principal::given()}},
+//       [](const once::http::Request& request, once::http::Execution& execution) {
 //         const std::string charge = charge_card(execution.derived_key("card"), request.body);
 //         return once::http::Answer{.status = 201, .headers = {{"Content-Type", "application/json"}}, .body = charge};
 //       }));
@@ -45,16 +46,17 @@ struct HttpOptions {
   // max_body_bytes: the platform lets bodies of up to 6 MB through, 1 MB from a load balancer.
   once::http::Routes routes;
 
-  // Whose key it is: JMESPath over the event, a string, a number or a list of them, which counts as a whole. What it
-  // gives must be the same for a request and its retry, and never the same for two clients: an authorizer that answers
-  // with one principalId for all of them needs another expression here. Where it gives nothing but nulls (no
-  // authorizer, or a load balancer), the headers of once::http::Options::principal_headers count, Authorization by
-  // default. With the default expression
-  // - sessions of one role (arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION) are one client: the caller chooses their
-  //   names, and has another after its restart, when its retry must not run again. An expression of your own has
-  //   them: "requestContext.authorizer.iam.userArn";
-  // - an event whose Lambda authorizer (of an HTTP API) has a context without principalId and sub, or has none and
-  //   there is none of those headers either, is an error that says so, rather than a key that all clients share.
+  // Whose key it is, for routes whose principal is once::http::Principal::given(), or a function of it: JMESPath over
+  // the event, a string, a number or a list of them, which counts as a whole. The platform has checked what an
+  // authorizer says. What it gives must be the same for a request and its retry, and never the same for two clients: an
+  // authorizer that answers with one principalId for all of them needs another expression here, such as
+  // requestContext.authorizer.lambda.tenant (payload format 1.0: requestContext.authorizer.tenant). Where it gives
+  // nothing but nulls, a request with a key is 400 principal-missing. APIs without an authorizer, function URLs without
+  // IAM and load balancers tell clients apart by a header: Principal::header("X-Api-Key"), and for users whom a load
+  // balancer signs in "x-amzn-oidc-identity". With the default expression, sessions of one role
+  // (arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION) are one client: the caller chooses their names, and has another
+  // after its restart, when its retry must not run again. An expression of your own has them:
+  // "requestContext.authorizer.iam.userArn".
   std::string principal{default_principal};
 
   std::string function;  // Empty: AWS_LAMBDA_FUNCTION_NAME.

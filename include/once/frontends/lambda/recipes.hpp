@@ -60,22 +60,38 @@ inline constexpr Recipe step_functions{"Step Functions", "step_functions",
                                        "once.execution && once.[execution, state, entered, item]", "input"};
 
 // For work that gives the proxy response itself. once::lambda::http() does more: the header's name in any case, answers
-// in place of errors, clients apart by what the authorizer says.
+// in place of errors, and all the ways in which AWS tells clients apart. Whose key it is counts here by what AWS has
+// checked and a retry has again: never by Authorization, which holds a token that is renewed or a signature that is
+// made for each request, so that a retry would run a second time. An event without that selects nothing. Where clients
+// have something else that stays the same, write an expression of your own with it, such as headers."x-api-key".
+//
+// A Lambda authorizer's principalId, the subject of a user pool, the id of an API key.
 inline constexpr Recipe rest_api{"API Gateway REST API", "rest_api",
                                  "resource && (headers.\"Idempotency-Key\" || headers.\"idempotency-key\") && "
-                                 "[httpMethod, path, headers.Authorization || "
-                                 "headers.authorization, headers.\"Idempotency-Key\" || headers.\"idempotency-key\"]",
+                                 "(requestContext.authorizer.principalId || requestContext.authorizer.claims.sub || "
+                                 "requestContext.identity.apiKeyId) && [httpMethod, path, "
+                                 "requestContext.authorizer.principalId || requestContext.authorizer.claims.sub || "
+                                 "requestContext.identity.apiKeyId, headers.\"Idempotency-Key\" || "
+                                 "headers.\"idempotency-key\"]",
                                  "[multiValueQueryStringParameters, body]"};
-inline constexpr Recipe http_api{"API Gateway HTTP API", "http_api",
-                                 "rawPath && headers.\"idempotency-key\" && [requestContext.http.method, rawPath, "
-                                 "headers.authorization, headers.\"idempotency-key\"]",
-                                 "[rawQueryString, body]"};
-inline constexpr Recipe function_url{"Function URL", "function_url", http_api.key, http_api.validate};
-inline constexpr Recipe alb{
-    "Load balancer", "alb",
-    "requestContext.elb && headers.\"idempotency-key\" && [httpMethod, path, headers.authorization, "
-    "headers.\"idempotency-key\"]",
-    "[queryStringParameters, body]"};
+// Issuer and subject of a JWT authorizer.
+inline constexpr Recipe http_api{
+    "API Gateway HTTP API", "http_api",
+    "rawPath && headers.\"idempotency-key\" && requestContext.authorizer.jwt.claims.sub && "
+    "[requestContext.http.method, rawPath, requestContext.authorizer.jwt.claims.[iss, "
+    "sub], headers.\"idempotency-key\"]",
+    "[rawQueryString, body]"};
+// The user that has signed (IAM). Of an assumed role that is its session, which has another name after a restart.
+inline constexpr Recipe function_url{"Function URL", "function_url",
+                                     "rawPath && headers.\"idempotency-key\" && "
+                                     "requestContext.authorizer.iam.userArn && [requestContext.http.method, rawPath, "
+                                     "requestContext.authorizer.iam.userArn, headers.\"idempotency-key\"]",
+                                     http_api.validate};
+// The user whom the load balancer has signed in.
+inline constexpr Recipe alb{"Load balancer", "alb",
+                            "requestContext.elb && headers.\"idempotency-key\" && headers.\"x-amzn-oidc-identity\" && "
+                            "[httpMethod, path, headers.\"x-amzn-oidc-identity\", headers.\"idempotency-key\"]",
+                            "[queryStringParameters, body]"};
 
 inline constexpr std::array<Recipe, 12> all{event_bridge,   sns,      s3,       dynamodb_stream, kinesis, sqs, sqs_fifo,
                                             step_functions, rest_api, http_api, function_url,    alb};

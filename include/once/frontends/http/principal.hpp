@@ -1,0 +1,93 @@
+// Who a client is: whose an idempotency key is. Two clients never share a key's answer, and a client that asks again
+// must be the same one, or its retry runs a second time. Nothing can guess that, so there is no default: Options do not
+// compile without a principal.
+//
+//   once::http::Principal::header("X-Api-Key")     what tells clients apart and stays the same in a retry
+//   once::http::Principal::given()                 the server knows: Request::principal
+//   once::http::Principal::shared()                all clients are one, as where only one service asks
+//   once::http::jwt_principal({.key_file = ...})   a verified claim of a JWT (once/frontends/http/jwt.hpp)
+//   once::http::Principal::function("tenant", ...) anything else
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/frontends/http/message.hpp>
+
+namespace once::http {
+
+// What a request says of its client.
+struct Who {
+  enum class Kind : std::uint8_t {
+    known,     // `name`
+    missing,   // Nothing: 400 principal-missing; 401 with a challenge.
+    invalid,   // What it says is not true, or not any more: 401 principal-invalid.
+    unstable,  // A retry would say something else: 400 principal-unstable.
+  };
+  Kind kind = Kind::missing;
+  std::string name;            // Any bytes; not empty if it is known. Only its digest is stored.
+  std::string_view why;        // For the client, a sentence of plain ASCII without quotes. Empty: the problem's own.
+  std::string_view challenge;  // WWW-Authenticate of a 401. Of a missing one Options::challenge comes first.
+};
+
+class Principal {
+ public:
+  using Source = std::function<Who(const Request&)>;
+
+  // The values of these headers, all of them together; a request that lacks one has no principal. For API keys,
+  // passwords, tokens that live longer than any retry, and what a gateway sets and clients cannot. Values that a retry
+  // has anew are recognised and refused (400 principal-unstable): JWTs, wherever they stand in the value, and
+  // signatures made for each request (AWS4-HMAC-SHA256, Signature, Digest, OAuth 1.0, DPoP ...).
+  // Names that are for such signatures are refused by Rules: Signature, Signature-Input, DPoP, Date, X-Amz-Date.
+  static Principal header(std::string name) { return headers({std::move(name)}); }
+  static Principal headers(std::vector<std::string> names);
+
+  // Request::principal, which the server sets: the last argument of the adapters (once/frontends/http/beast.hpp,
+  // httplib.hpp), a client certificate's subject in `once proxy`, what HttpOptions::principal selects in
+  // once::lambda::http().
+  static Principal given();
+
+  // All clients share their keys: whoever sends a key of another gets the other's answer.
+  static Principal shared();
+
+  // The client by a function of the request: its name, or nothing if the request does not say. `what`: for messages,
+  // and so that a change of settings is noticed. For any number of threads at a time.
+  static Principal function(std::string what, std::function<std::string(const Request&)> name_of);
+
+  // The same for those that tell more. `reads`: the headers that it looks at.
+  static Principal source(std::string what, std::vector<std::string> reads, Source who);
+
+  // For programs that fill in Options bit by bit. Rules refuse it.
+  static Principal unsaid();
+
+  [[nodiscard]] Who who(const Request& request) const;
+
+  [[nodiscard]] bool is_said() const noexcept { return kind_ != Kind::unsaid; }
+  // Request::principal is looked at, or may be, by a function.
+  [[nodiscard]] bool takes_given() const noexcept { return kind_ == Kind::given || kind_ == Kind::source; }
+  // It takes work to tell, such as checking a signature.
+  [[nodiscard]] bool is_costly() const noexcept { return kind_ == Kind::source; }
+  [[nodiscard]] std::span<const std::string> reads() const noexcept { return names_; }
+
+  // "header X-Api-Key". Equal for two that give equal requests equal names, but for functions that say the same.
+  [[nodiscard]] std::string what() const;
+
+  // Of functions: whether they are copies of one another.
+  friend bool operator==(const Principal&, const Principal&) = default;
+
+ private:
+  enum class Kind : std::uint8_t { unsaid, headers, given, shared, source };
+  explicit Principal(Kind kind) noexcept : kind_(kind) {}
+
+  Kind kind_;
+  std::vector<std::string> names_;  // Of headers.
+  std::string what_;                // Of a source.
+  std::shared_ptr<const Source> source_;
+};
+
+}  // namespace once::http

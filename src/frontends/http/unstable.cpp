@@ -1,0 +1,82 @@
+#include "frontends/http/unstable.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory_resource>
+
+#include <once/error.hpp>
+#include <once/frontends/http/message.hpp>
+
+#include "core/ascii.hpp"
+#include "keys/decode.hpp"
+#include "keys/json.hpp"
+
+namespace once::http {
+
+namespace {
+
+// The schemes of IANA's registry of HTTP authentication schemes that are made for each request, and what is in use
+// beside them. Of vendors' own most have HMAC in their names (AWS4-HMAC-SHA256, HMAC, EG1-HMAC-SHA256).
+constexpr std::array<std::string_view, 14> made_anew{
+    "AWS",   "AWS4-ECDSA-P256-SHA256", "Digest",    "DPoP",          "GNAP",     "Hawk", "HOBA", "Negotiate", "NTLM",
+    "OAuth", "PrivateToken",           "SharedKey", "SharedKeyLite", "Signature"};
+
+bool is_base64url(char c) noexcept {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+}
+
+// The header of a JOSE object is a JSON object with the name of an algorithm (RFC 7515, section 4.1.1).
+bool is_jose_header(std::string_view part) {
+  if (!part.starts_with("ey")) return false;  // All that begin with {" do so.
+  try {
+    std::pmr::monotonic_buffer_resource arena;
+    keys::json::Value value;
+    std::string padded(part);
+    std::ranges::replace(padded, '-', '+');
+    std::ranges::replace(padded, '_', '/');
+    padded.append((4 - padded.size() % 4) % 4, '=');
+    const std::string text = keys::decode_base64(padded, keys::Dialect::native);
+    const keys::json::Rules loose{.unique_names = false, .exact_numbers = false};
+    return keys::json::try_parse(text, loose, arena, value) && !value.member("alg").is_null();
+  } catch (const Exception&) {  // No Base64.
+    return false;
+  }
+}
+
+// Three parts (JWS), the signature of which may be empty, or five (JWE).
+bool is_compact_token(std::string_view word) {
+  const auto dots = std::ranges::count(word, '.');
+  return (dots == 2 || dots == 4) && is_jose_header(word.substr(0, word.find('.')));
+}
+
+bool has_hmac(std::string_view scheme) noexcept {
+  constexpr std::string_view wanted = "hmac";
+  return !std::ranges::search(scheme, wanted, [](char a, char b) { return lower(a) == b; }).empty();
+}
+
+}  // namespace
+
+bool is_unstable(std::string_view value) {
+  const std::string_view scheme = value.substr(0, value.find(' '));
+  if (scheme.size() < value.size() && (has_hmac(scheme) || std::ranges::any_of(made_anew, [&](std::string_view other) {
+                                         return same_name(scheme, other);
+                                       }))) {
+    return true;
+  }
+  // Every word of it: a token may stand behind a scheme, in a cookie or in a parameter.
+  const auto in_word = [](char c) { return is_base64url(c) || c == '.'; };
+  for (auto at = value.begin(); at != value.end();) {
+    const auto end = std::find_if_not(at, value.end(), in_word);
+    if (is_compact_token({at, end})) return true;
+    at = std::find_if(end, value.end(), in_word);
+  }
+  return false;
+}
+
+bool is_unstable_name(std::string_view name) noexcept {
+  static constexpr std::array<std::string_view, 6> names{"Signature", "Signature-Input", "DPoP",
+                                                         "Date",      "X-Amz-Date",      "X-Amz-Security-Token"};
+  return std::ranges::any_of(names, [&](std::string_view other) { return same_name(name, other); });
+}
+
+}  // namespace once::http

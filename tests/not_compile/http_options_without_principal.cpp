@@ -1,0 +1,11 @@
+// Nothing can guess what tells clients apart, and clients that share a principal get one another's answers.
+// Expect: Principal
+#include <once/frontends/http/rules.hpp>
+
+once::http::Options options() {
+#ifdef WRONG
+  return once::http::Options{.route = "/charges"};
+#else
+  return once::http::Options{.principal = once::http::Principal::shared(), .route = "/charges"};
+#endif
+}
