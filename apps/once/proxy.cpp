@@ -24,6 +24,7 @@
 #include "access_log.hpp"
 #include "admin_token.hpp"
 #include "commands.hpp"
+#include "key_change.hpp"
 #include "operators.hpp"
 #include "proxy_check.hpp"
 #include "proxy_file.hpp"
@@ -137,11 +138,12 @@ int check_settings(const ProxyCommand& command) {
 // before, and the rules too, which come last.
 class Reloading {
  public:
-  // `complete`: what is done to rules before they are used.
-  Reloading(const ProxyCommand& command, Given given, proxy::Proxy& proxy, std::vector<AdminToken*> tokens,
-            AccessLog& log, std::function<http::Routes(http::Routes)> complete)
+  // `rules`: that count now. `complete`: what is done to them before they are used.
+  Reloading(const ProxyCommand& command, Given given, http::Routes rules, proxy::Proxy& proxy,
+            std::vector<AdminToken*> tokens, AccessLog& log, std::function<http::Routes(http::Routes)> complete)
       : command_(command),
         given_(std::move(given)),
+        rules_(std::move(rules)),
         proxy_(proxy),
         tokens_(std::move(tokens)),
         log_(log),
@@ -169,12 +171,15 @@ class Reloading {
       say("not reloaded, all stays as it is: the settings are wrong");
       return false;
     }
+    const ProxySettings& settings = reading.settings;
+    if (!accepts_keys(key_change(rules_, settings.rules), settings.accepted_key_change)) return false;
     try {
       for (AdminToken* const token : tokens_) token->reload();
       proxy_.reload_certificates();
       log_.reopen(reading.settings.access_log);
       tell(proxy_.set_upstreams(reading.settings.proxy.upstreams));
       proxy_.set_rules(complete_(reading.settings.rules));
+      rules_ = reading.settings.rules;
     } catch (const Exception& error) {
       say("not reloaded, the rules stay as they are: " + std::string(error.what()));
       return false;
@@ -188,8 +193,24 @@ class Reloading {
   }
 
  private:
+  // Under another key, a retry of what ran before the reload runs again. Tells each part that differs.
+  static bool accepts_keys(const KeyChange& change, const std::string& accepted) {
+    if (change.lines.empty()) return true;
+    const bool accepts = accepted == change.word;
+    for (const std::string& line : change.lines) say((accepts ? "keys change, " : "keys would change, ") + line);
+    if (accepts) {
+      say("the file accepts this (accept-key-change): retries of what ran before run again");
+    } else {
+      say("not reloaded, all stays as it is: retries of what ran before would run again. To accept just this change, "
+          "write accept-key-change = \"" +
+          change.word + "\" into the file");
+    }
+    return accepts;
+  }
+
   const ProxyCommand& command_;
-  const Given given_;  // That it was started with.
+  const Given given_;   // That it was started with.
+  http::Routes rules_;  // That count now, as they were read.
   proxy::Proxy& proxy_;
   const std::vector<AdminToken*> tokens_;
   AccessLog& log_;
@@ -236,7 +257,7 @@ int run_proxy(const ProxyCommand& command) {
         " files that this process may open (ulimit -Hn) are enough for " + std::to_string(files / 2) +
         " at most: raise that, or lower it");
   }
-  Reloading reloading(command, std::move(given), *proxy, {&token, &metrics_token}, log, complete);
+  Reloading reloading(command, std::move(given), settings.rules, *proxy, {&token, &metrics_token}, log, complete);
   int signal = 0;
   while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) metrics->count_reload(reloading.reload(settings.drain));
   say("ending: no new connections, up to " + show_duration(settings.drain) + " for " +

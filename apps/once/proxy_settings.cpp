@@ -424,6 +424,9 @@ std::vector<Setting> table() {
                                                     "Of all bodies that are in memory; more requests are 503"),
       size<&ProxyOptions::max_buffered_bytes_per_client, 1024>("buffer-limit-per-client", "256MiB", "Of one address's"),
       number<&ProxyOptions::threads>("threads", "0", "0: one for each processor"),
+      in_file({},
+              changing(text<&ProxySettings::accepted_key_change>(
+                  "accept-key-change", {}, "A change of what keys are that SIGHUP takes up: the word that it gave"))),
       changing(text<&ProxySettings::access_log>("access-log", "-", "A file, - for standard error, or none")),
       changing(
           duration<&ProxySettings::drain>("drain", "30s", "How long requests under way have at SIGTERM and SIGINT")),

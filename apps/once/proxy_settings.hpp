@@ -33,6 +33,7 @@ struct ProxySettings {
   http::JwtOptions jwt;       // With a file: what `rules.otherwise` has as its principal.
   std::string upstream_urls;  // As they were given.
   std::string access_log;
+  std::string accepted_key_change;  // KeyChange::word
   std::string admin_token_file;
   std::string metrics_token_file;
   Millis drain{0};

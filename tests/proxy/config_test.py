@@ -160,6 +160,33 @@ class Config(ProxyCase):
         self.assertIn('once_proxy_reloads_total{result="done"} 1\n', metrics)
         self.assertIn('once_proxy_reloads_total{result="failed"} 1\n', metrics)
 
+    def test_a_reload_that_changes_what_a_key_is(self):
+        process = self.start_with("# more")
+        key = ["-H", "Idempotency-Key: k"]
+        self.assertEqual(self.ask("/charges", *key), "201")
+        text = self.path("proxy.toml").read_text()
+        # Each of these made another key of it, and it ran again.
+        for change in ('scope = "shop"', 'operation = "charge"', 'key-header = "X-Id"', 'methods = ["PUT"]', "protect = false",
+                       '[[route]]\npath = "/charges"\nprincipal-header = "Host"'):
+            self.path("proxy.toml").write_text(text.replace("# more", change))
+            said = self.hang_up(process)
+            self.assertRegex(said[0], "^once: keys would change, paths without a route: ")
+            self.assertIn("once: not reloaded, all stays as it is: retries of what ran before would run again.", said[-1])
+            self.assertEqual(self.ask("/charges", *key), "201")
+        self.assertEqual(len(self.service.ledger), 1)
+        # The word that it gave is for this change, and it is told all the same.
+        word = re.search('accept-key-change = "([0-9a-f]{12})"', said[-1])[0]
+        self.path("proxy.toml").write_text(text.replace("# more", word + '\nscope = "shop"'))
+        self.assertIn("not reloaded", self.hang_up(process)[-1])
+        self.path("proxy.toml").write_text(text.replace("# more", word + "\n" + change))
+        self.assertEqual(self.hang_up(process)[1:], [
+            "once: the file accepts this (accept-key-change): retries of what ran before run again\n",
+            "once: reloaded, with 1 routes\n"])
+        self.assertEqual(self.ask("/charges", *key), "201")
+        self.assertEqual(len(self.service.ledger), 2)
+        # With the same word in it, nothing more changes.
+        self.assertEqual(self.hang_up(process), ["once: reloaded, with 1 routes\n"])
+
     def test_what_runs_keeps_its_rules(self):
         process = self.start_with("answer-limit = '1KiB'")
         self.service.hold = True
