@@ -191,7 +191,9 @@ bool KeyIndexer::begin(std::uint64_t writes) {
       recent_.extend(index_.entries_after(std::max(recent_.known().covered, ends.indexed_to)), ends);
     }
   }
-  if (moving_.empty() && recent_.size() >= lot_ && recent_.size() >= (lot_ = lot())) {
+  const bool due = moving_.empty() && recent_.size() >= lot_;
+  if (due) lot_ = lot();  // Maybe more by now.
+  if (due && recent_.size() >= lot_) {
     moving_ = recent_.set_apart();
     moving_to_ = last;
     moved_ = 0;
