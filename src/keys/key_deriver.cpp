@@ -42,6 +42,20 @@ bool nothing_but_nulls(const Value& v) {
   }
 }
 
+// Nulls, and what holds nothing else; empty containers say something.
+bool only_nulls(const Value& v) {
+  switch (v.kind()) {
+    case Kind::null:
+      return true;
+    case Kind::array:
+      return !v.elements().empty() && std::ranges::all_of(v.elements(), only_nulls);
+    case Kind::object:
+      return !v.members().empty() && std::ranges::all_of(v.members(), only_nulls, &json::Member::value);
+    default:
+      return false;
+  }
+}
+
 bool all_null(std::span<const Value> values) {
   return std::ranges::all_of(values, [](const Value& v) { return v.is_null(); });
 }
@@ -122,7 +136,16 @@ void check_numbers(const Value& selected) {
 
 std::optional<Selector> selector(const std::string& expression, const Recipe& recipe, std::string_view what) {
   if (expression.empty()) return std::nullopt;
-  return Selector(expression, recipe.dialect, what);
+  Selector made(expression, recipe.dialect, what);
+  if (recipe.names.empty()) return made;
+  for (const std::string& name : made.top_names()) {
+    if (std::ranges::find(recipe.names, name) != recipe.names.end()) continue;
+    std::string known;
+    for (const std::string& one : recipe.names) known += (known.empty() ? "" : ", ") + one;
+    refuse(std::string(what) + " " + quoted(expression) + " reads " + quoted(name) +
+           ", which there never is: there is " + known + made.hint());
+  }
+  return made;
 }
 
 }  // namespace
@@ -141,9 +164,17 @@ struct KeyDeriver::Parts {
         hash(recipe.dialect, recipe.hash),
         expression(selector(recipe.expression, recipe, "the key expression")),
         validation(selector(recipe.validation, recipe, "the validation expression")) {
+    if (recipe.dialect == Dialect::native && validation && !validation->reads_event()) {
+      refuse("the validation expression " + quoted(recipe.validation) +
+             " has nothing but constants: it compares nothing");
+    }
     checks_selection = recipe.only_selected_exact && rules.exact_numbers && !validation && is_path(recipe.expression);
     if (checks_selection) rules.exact_numbers = false;
   }
+
+  // The text that is compared. Throws for a recipe that requires one, if there is none.
+  [[nodiscard]] std::string validated(const Value& event, json::Arena& arena) const;
+  [[nodiscard]] Fingerprint fingerprint(std::string_view text) const;
 
   Recipe recipe;
   Hash hash;
@@ -160,6 +191,25 @@ KeyDeriver::~KeyDeriver() = default;
 
 const Recipe& KeyDeriver::recipe() const noexcept { return parts_->recipe; }
 
+std::string KeyDeriver::Parts::validated(const Value& event, json::Arena& arena) const {
+  const Selector::Selection selected = validation->select(event, arena);
+  if (recipe.require_key && recipe.dialect == Dialect::native && (!selected.found || only_nulls(selected.value))) {
+    refuse("there is nothing to compare: " + quoted(recipe.validation) + " selects nothing" + validation->hint());
+  }
+  return hashed_text(selected.value, recipe.dialect);
+}
+
+Fingerprint KeyDeriver::Parts::fingerprint(std::string_view text) const {
+  return recipe.dialect == Dialect::native ? Fingerprint::of(text) : Fingerprint(hash(text));
+}
+
+Fingerprint KeyDeriver::fingerprint(std::string_view json_text) const {
+  if (!parts_->validation) return {};
+  std::array<std::byte, 16384> first;  // NOLINT(cppcoreguidelines-pro-type-member-init): raw room
+  std::pmr::monotonic_buffer_resource arena(first.data(), first.size());
+  return parts_->fingerprint(parts_->validated(json::parse(json_text, parts_->rules, arena, "the event"), arena));
+}
+
 Derived KeyDeriver::derive(std::string_view json_text) const {
   const Recipe& recipe = parts_->recipe;
   // Most events fit, so that parsing one costs no allocation.
@@ -167,17 +217,20 @@ Derived KeyDeriver::derive(std::string_view json_text) const {
   std::pmr::monotonic_buffer_resource arena(first.data(), first.size());
   const Value event = json::parse(json_text, parts_->rules, arena, "the event");
 
-  const Value selected = parts_->expression ? (*parts_->expression)(event, arena) : event;
+  const bool native = recipe.dialect == Dialect::native;
+  const Selector::Selection selection =
+      parts_->expression ? parts_->expression->select(event, arena) : Selector::Selection{event, true};
+  const Value& selected = selection.value;
   if (parts_->checks_selection) check_numbers(selected);
   Derived derived;
-  if (is_missing(selected, recipe)) {
+  if (is_missing(selected, recipe) || (native && !selection.found)) {
     if (recipe.require_key) {
-      refuse("the event has no key: " +
-             (recipe.expression.empty() ? "it is empty or null" : quoted(recipe.expression) + " selects nothing"));
+      refuse("the event has no key: " + (parts_->expression ? quoted(recipe.expression) + " selects nothing" +
+                                                                  (native ? parts_->expression->hint() : std::string())
+                                                            : "it is empty or null"));
     }
     return derived;
   }
-  const bool native = recipe.dialect == Dialect::native;
   derived.key_text = hashed_text(selected, recipe.dialect);
   const Hash::Digest digest = parts_->hash(derived.key_text);
   if (native) {
@@ -188,9 +241,8 @@ Derived KeyDeriver::derive(std::string_view json_text) const {
     derived.key = Key::from_stored(recipe.scope + "#" + digest_text(recipe.dialect, digest));
   }
   if (parts_->validation) {
-    derived.validation_text = hashed_text((*parts_->validation)(event, arena), recipe.dialect);
-    derived.fingerprint =
-        native ? Fingerprint::of(derived.validation_text) : Fingerprint(parts_->hash(derived.validation_text));
+    derived.validation_text = parts_->validated(event, arena);
+    derived.fingerprint = parts_->fingerprint(derived.validation_text);
   }
   return derived;
 }

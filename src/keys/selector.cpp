@@ -84,11 +84,11 @@ class Evaluation {
   Value operator()(const Node& node, const Value& current) {
     switch (node.op) {
       case Op::current:
-        return current;
+        return seen(current);
       case Op::field:
-        return field(current, node.text);
+        return seen(field(current, node.text));
       case Op::index:
-        return element(current, node.index);
+        return seen(element(current, node.index));
       case Op::literal:
         return node.value;
       case Op::call:
@@ -101,7 +101,15 @@ class Evaluation {
         return current.is_null() ? Value() : hash(node, current);
       case Op::chain: {
         Value value = current;
-        for (const NodePtr& child : node.children) value = (*this)(*child, value);
+        const bool before = found_;
+        const bool of_event = of_event_;
+        for (const NodePtr& child : node.children) {
+          found_ = false;
+          value = (*this)(*child, value);
+          of_event_ = found_;
+        }
+        of_event_ = of_event;
+        found_ = found_ || before;
         return value;
       }
       case Op::either:
@@ -122,13 +130,21 @@ class Evaluation {
       case Op::flatten:
       case Op::filter:
       case Op::slice:
-        return projection(node, (*this)(*node.children[0], current));
+        return projection(node, current);
     }
     return {};
   }
 
+  // Whether the event had a part in what was evaluated: see Selector::Selection.
+  [[nodiscard]] bool found() const noexcept { return found_; }
+
  private:
   using Values = std::vector<Value>;
+
+  Value seen(const Value& value) {
+    found_ = found_ || (of_event_ && !value.is_null());
+    return value;
+  }
 
   Value field(const Value& current, std::string_view name) {
     const Value value = current.member(name);
@@ -166,7 +182,21 @@ class Evaluation {
     return object(std::move(members));
   }
 
-  Value projection(const Node& node, const Value& base) {
+  Value projection(const Node& node, const Value& current) {
+    const bool before = found_;
+    const bool of_event = of_event_;
+    found_ = false;
+    const Value base = (*this)(*node.children[0], current);
+    of_event_ = found_;
+    found_ = before;
+    const Value value = projected(node, base);
+    of_event_ = of_event;
+    return value;
+  }
+
+  // What is left out of a projection has no part in its result, but for what a condition looked at; and if there is
+  // nothing to project, that is what the event says.
+  Value projected(const Node& node, const Value& base) {
     Values elements;
     if (node.op == Op::members) {
       if (base.kind() != Kind::object) return {};
@@ -179,6 +209,7 @@ class Evaluation {
       } else if (node.op == Op::filter) {
         std::ranges::copy_if(all, std::back_inserter(elements),
                              [&](const Value& v) { return is_true((*this)(*node.children[2], v)); });
+        if (!all.empty() && elements.empty()) return array({});
       } else if (node.op == Op::flatten) {
         for (const Value& v : all) {
           if (v.kind() == Kind::array) {
@@ -191,10 +222,16 @@ class Evaluation {
         elements.assign(all.begin(), all.end());
       }
     }
+    if (elements.empty()) found_ = found_ || of_event_;
     Values results;
     for (const Value& v : elements) {
+      const bool before = found_;
       const Value result = (*this)(*node.children[1], v);
-      if (!result.is_null()) results.push_back(result);
+      if (result.is_null()) {
+        found_ = before;
+      } else {
+        results.push_back(result);
+      }
     }
     return array(results);
   }
@@ -675,7 +712,48 @@ class Evaluation {
 
   Dialect dialect_;
   Arena& arena_;
+  bool of_event_ = true;  // The value that is current comes from the event.
+  bool found_ = false;    // What was evaluated so far, in what it will be part of, has something of the event.
 };
+
+bool reads(const Node& node) {
+  return node.op == Op::current || node.op == Op::field || node.op == Op::index ||
+         std::ranges::any_of(node.children, [](const NodePtr& child) { return reads(*child); });
+}
+
+// The names that `node` looks for in what it is given.
+void add_top_names(const Node& node, std::vector<std::string>& names) {
+  switch (node.op) {
+    case Op::field:
+      names.push_back(node.text);
+      return;
+    case Op::chain:
+      for (const NodePtr& child : node.children) {
+        add_top_names(*child, names);
+        if (child->op != Op::current) return;  // What follows looks into something else.
+      }
+      return;
+    case Op::reference:
+      return;
+    case Op::elements:
+    case Op::members:
+    case Op::flatten:
+    case Op::filter:
+    case Op::slice:
+      return add_top_names(*node.children[0], names);
+    default:
+      for (const NodePtr& child : node.children) add_top_names(*child, names);
+  }
+}
+
+// A name with a dot in it, as only quotes make one.
+const std::string* dotted_name(const Node& node) {
+  if (node.op == Op::field && node.text.find('.') != std::string::npos) return &node.text;
+  for (const NodePtr& child : node.children) {
+    if (const std::string* name = dotted_name(*child)) return name;
+  }
+  return nullptr;
+}
 
 bool calls(const Node& node, Function a, Function b) {
   return (node.op == Op::call && (node.function == a || node.function == b)) ||
@@ -685,7 +763,9 @@ bool calls(const Node& node, Function a, Function b) {
 }  // namespace
 
 Selector::Selector(std::string_view expression, Dialect dialect, std::string_view what)
-    : dialect_(dialect), expression_(parse_expression(expression, dialect, what)) {
+    : dialect_(dialect),
+      expression_(parse_expression(expression, dialect, what)),
+      reads_event_(reads(*expression_.root)) {
   const auto unsupported = [&](const std::string& why) {
     refuse(std::string(what) + " " + quoted(expression) + ": " + why);
   };
@@ -701,8 +781,22 @@ Selector::Selector(std::string_view expression, Dialect dialect, std::string_vie
   }
 }
 
-json::Value Selector::operator()(const json::Value& event, json::Arena& arena) const {
-  return Evaluation(dialect_, arena)(*expression_.root, event);
+Selector::Selection Selector::select(const json::Value& event, json::Arena& arena) const {
+  Evaluation evaluation(dialect_, arena);
+  const Value value = evaluation(*expression_.root, event);
+  return {value, evaluation.found() || !reads_event_};
+}
+
+std::vector<std::string> Selector::top_names() const {
+  std::vector<std::string> names;
+  add_top_names(*expression_.root, names);
+  return names;
+}
+
+std::string Selector::hint() const {
+  const std::string* const name = dotted_name(*expression_.root);
+  if (name == nullptr) return {};
+  return ": \"" + *name + "\" in double quotes is one name; did you mean " + *name + " without quotes?";
 }
 
 }  // namespace once::keys

@@ -170,6 +170,75 @@ TEST(NativeKeys, NothingSelectedIsNoKey) {
   EXPECT_TRUE(derive(R"({"a":1})", "[a, b]").key);
 }
 
+// All that was selected, but constants of the expression, is null: all events would share the key.
+TEST(NativeKeys, ConstantsAloneAreNoKeyWhereTheEventWasAsked) {
+  const std::string event = R"({"user":{"uid":7},"kind":"a","items":[{"n":1}],"none":null,"empty":[]})";
+  for (const std::string expression : {
+           R"(["x", 'tenant'])",
+           R"(['tenant', "user.uid"])",
+           R"({tenant: 'acme', user: "user.uid"})",
+           R"("user.uid" || 'none')",
+           R"(not_null("user.uid", none, 'none'))",
+           R"(to_string("user.uid"))",
+           R"(type("user.uid"))",
+           R"(join('-', ['a', to_string(user.id)]))",
+           R"(['x', user.id, kind.x])",
+           R"("user.uid" == 'x')",
+           R"(!"user.uid")",
+           R"(['x', items[?m == `1`]])",
+           R"(items[*].m | ['x', [0]])",
+           R"('x' | @)",
+           R"(user.['x', id])",
+           R"(length(items[*].m))",
+       }) {
+    EXPECT_FALSE(derive(event, expression).key) << expression << ": " << derive(event, expression).key_text;
+  }
+  for (const std::string expression : {
+           R"(['tenant', user.uid])",
+           R"([kind, "user.uid"])",
+           R"(user.id || user.uid)",
+           R"(kind && 'a constant that a condition selects')",
+           R"(kind == 'b')",
+           R"(to_string(items[*].n))",
+           R"(['x', items[?n == `1`].n])",
+           R"(items[?n == `2`] | length(@))",
+           R"(length(empty))",
+           R"(user.['x', uid])",
+           R"(user | ['x', uid])",
+           R"(map(&n, items))",
+           R"('daily')",
+           R"(['daily', `1`])",
+       }) {
+    EXPECT_TRUE(derive(event, expression).key) << expression;
+  }
+}
+
+TEST(NativeKeys, AQuotedNameWithADotInItMayBeMeantWithout) {
+  for (const std::string expression : {R"("user.uid")", R"(['tenant', "user.uid"])"}) {
+    const KeyDeriver deriver({.scope = "s", .expression = expression, .require_key = true});
+    try {
+      static_cast<void>(deriver.derive(R"({"user":{"uid":7}})"));
+      ADD_FAILURE() << expression;
+    } catch (const Exception& error) {
+      EXPECT_TRUE(contains(error.what(), "did you mean user.uid without quotes?")) << error.what();
+    }
+    EXPECT_TRUE(deriver.derive(R"({"user.uid":7})").key);
+  }
+}
+
+TEST(NativeKeys, ANameThatNoEventHasIsRefusedAtOnce) {
+  const auto make = [](const std::string& expression, const std::string& validation) {
+    KeyDeriver({.scope = "s", .expression = expression, .validation = validation, .names = {"id", "items"}});
+  };
+  EXPECT_NO_THROW(make("[id, items[?a == `1`].b]", "items[].c | d"));
+  EXPECT_NO_THROW(make("", "@"));
+  EXPECT_NO_THROW(make("sort_by(items, &n)[0].x", ""));
+  for (const std::string typo : {"ids", "[id, itmes]", "id || order_id", "itmes[*].x", "@.ids", "items[?a] || ids"}) {
+    EXPECT_THROW(make(typo, ""), Exception) << typo;
+    EXPECT_THROW(make("id", typo), Exception) << typo;
+  }
+}
+
 TEST(NativeKeys, MissingKeyMayBeRefused) {
   const KeyDeriver deriver({.scope = "s", .expression = "order.id", .require_key = true});
   EXPECT_THROW(static_cast<void>(deriver.derive("{}")), Exception);
@@ -180,6 +249,29 @@ TEST(NativeKeys, ValidationThatSelectsNothingIsNull) {
   const Derived d = derive(R"({"id":1})", "id", "amount");
   EXPECT_EQ(d.validation_text, "null");
   EXPECT_EQ(d.fingerprint, Fingerprint::of("null"));
+}
+
+TEST(NativeKeys, AValidationThatSelectsNothingIsRefusedWhereAKeyIsRequired) {
+  const std::string event = R"({"id":1,"note":"","none":null,"empty":[],"nulls":[null,{"a":null}],"items":[{"n":1}]})";
+  const auto compares = [&](const std::string& validation) {
+    const KeyDeriver deriver({.scope = "s", .expression = "id", .validation = validation, .require_key = true});
+    try {
+      EXPECT_EQ(deriver.derive(event).fingerprint, deriver.fingerprint(event));
+      return true;
+    } catch (const Exception&) {
+      return false;
+    }
+  };
+  for (const std::string nothing :
+       {"amount", "[amount, currency]", "none", "nulls", "items[*].m", "items[?m].n", "map(&m, items)",
+        "['EUR', amount]", "{c: 'EUR', a: amount}", "length(items[*].m)"}) {
+    EXPECT_FALSE(compares(nothing)) << nothing;
+  }
+  for (const std::string something : {"note", "empty", "empty[*].n", "length(empty)", "items", "items[*].n",
+                                      "[id, amount]", "items[?n == `2`].n", "@", "['EUR', note]"}) {
+    EXPECT_TRUE(compares(something)) << something;
+  }
+  EXPECT_THROW(KeyDeriver({.scope = "s", .validation = "'EUR'"}), Exception) << "it can compare nothing";
 }
 
 TEST(NativeKeys, RefusesWhatIsNoJson) {

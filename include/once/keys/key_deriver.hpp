@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "once/fingerprint.hpp"
 #include "once/key.hpp"
@@ -71,8 +72,13 @@ struct Recipe {
   Dialect dialect = Dialect::native;
 
   // An event without a key is an error (throw_on_no_key and the like). What counts as missing is the dialect's own:
-  // with this set, TypeScript also refuses "", 0, false and containers of nothing else.
+  // with this set, TypeScript also refuses "", 0, false and containers of nothing else. Under native rules an event
+  // whose validation selects nothing is an error, too: nothing that it selects is of the event and not null.
   bool require_key = false;
+
+  // All names that events can ever have at their top, if that is known: an expression that looks there for another one
+  // is refused when the deriver is made. Empty: not known.
+  std::vector<std::string> names;
 
   // Native rules: a number that a double cannot hold is refused only if it is selected, for those who compare the event
   // byte by byte anyway. Counts with an expression of names and indexes alone (order.id, items[0].id) and without
@@ -82,8 +88,10 @@ struct Recipe {
 
 struct Derived {
   // Nothing: the event has no key. Under native rules that is a selection that is an empty string or holds nothing but
-  // nulls and empty containers, at any depth ("", null, [], {"a": null}, [[], {"a": {}}]); docs/keys.md has the
-  // dialects' rules. Without a key the other members are empty.
+  // nulls and empty containers, at any depth ("", null, [], {"a": null}, [[], {"a": {}}]), or to which, beside
+  // constants of the expression, the event gave nothing else ("id || 'none'", "['order', id]" without an id);
+  // docs/keys.md has the dialects' rules. Without a key the other members are empty. An expression of constants alone
+  // is a key: all events'.
   std::optional<Key> key;
 
   // The digest of validation_text: SHA-256 under native rules, Recipe::hash in a dialect. Empty without a validation
@@ -98,8 +106,9 @@ struct Derived {
 class KeyDeriver {
  public:
   // Compiles the expressions. Throws Exception(misuse) for an expression that cannot be compiled, saying where; for a
-  // hash the dialect does not know; and in the .NET dialect for an expression with projections, filters or functions
-  // other than powertools_* (their results there depend on rules that are not reproduced).
+  // hash the dialect does not know; under native rules for a validation of constants alone; and in the .NET dialect for
+  // an expression with projections, filters or functions other than powertools_* (their results there depend on rules
+  // that are not reproduced).
   explicit KeyDeriver(Recipe recipe);
   KeyDeriver(KeyDeriver&&) noexcept;
   KeyDeriver& operator=(KeyDeriver&&) noexcept;
@@ -109,6 +118,9 @@ class KeyDeriver {
   // breaks the dialect's rules, saying where; for an expression that fails (a powertools function given something else
   // than a string, a body that is no JSON, bad Base64 ...); and for a missing key if the recipe requires one.
   [[nodiscard]] Derived derive(std::string_view json_text) const;
+
+  // Derived::fingerprint alone, for keys that come from elsewhere.
+  [[nodiscard]] Fingerprint fingerprint(std::string_view json_text) const;
 
   [[nodiscard]] const Recipe& recipe() const noexcept;
 
