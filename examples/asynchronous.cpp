@@ -25,11 +25,8 @@ struct Counts {
 // [completions]
 // Completions come from threads of the store, or before begin() returns; they must not block.
 void handle(once::Engine& engine, Counts& counts, const std::string& job) {
-  once::Policy policy;
-  policy.on_conflict = once::OnConflict::wait;  // Those who come while it runs get the result when it is there.
-  once::Request request = engine.request(job, {});
-  request.policy = policy;
-  engine.begin(std::move(request), [&counts, job](once::Begin begin) {
+  // Those who come while it runs get the result when it is there. They wait by timer, and hold up no thread.
+  engine.begin(engine.request(job, {}), [&counts, job](once::Begin begin) {
     if (begin.kind == once::Begin::Kind::replayed) {
       ++(begin.record->result.bytes == "result of " + job ? counts.replayed : counts.wrong);
       counts.open.count_down();

@@ -12,7 +12,7 @@ struct Order {
   std::string id;
   std::int64_t cents = 0;
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Order, id, cents)
+ONCE_JSON(Order, id, cents)  // NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE, and a key that no Order has is refused below.
 
 struct Receipt {
   std::string charge;

@@ -15,13 +15,10 @@
 namespace {
 
 // [service]
-// A key is required, it belongs to the client with this API key, and duplicates of a running request get its answer
-// when it is there.
+// A key belongs to the client with this API key, and duplicates of a running request get its answer when it is there.
 once::http::Options options() {
   once::http::Options options{.principal = once::http::Principal::header("X-Api-Key")};
-  once::Policy& policy = options.policy.emplace();
-  policy.on_missing_key = once::OnMissingKey::refuse;
-  policy.on_conflict = once::OnConflict::wait;
+  options.policy = once::Policy{.on_conflict = once::OnConflict::wait};
   return options;
 }
 

@@ -284,7 +284,7 @@ void add_proxy(CLI::App& app, Invocation& invocation) {
   command->footer(
       "Examples:\n"
       "  once proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:9000 --no-principal\n"
-      "  once proxy --listen 0.0.0.0:80 --upstream http://pay:9000 --require-key --wait 10s \\\n"
+      "  once proxy --listen 0.0.0.0:80 --upstream http://pay:9000 --wait 10s \\\n"
       "             --principal-jwt /etc/once/jwks.json --principal-jwt-audience pay \\\n"
       "             --store sqlite:/var/lib/once/once.db --access-log /var/log/once.log\n"
       "\n"

@@ -356,8 +356,8 @@ std::vector<Setting> table() {
 
       in_file("true", toggle<&Options::protect, true, false>("protect", "false: all requests pass through untouched")),
       as_list(list<&Options::methods>("methods", "POST PATCH", "Which requests are protected"), ','),
-      toggle<&Policy::on_missing_key, OnMissingKey::refuse, OnMissingKey::run_unprotected>(
-          "require-key", "Refuse requests without a key, with 400"),
+      toggle<&Policy::on_missing_key, OnMissingKey::run_unprotected, OnMissingKey::refuse>(
+          "optional-key", "Requests without a key pass through, unprotected (default: 400)"),
       text<&Options::key_header>("key-header", "Idempotency-Key", "The header that has the key"),
       text<&Options::key_field>("key-field", {}, "JMESPath: the key is in the JSON body, not in a header"),
       saying_who(as_list(entry("principal-header", {},

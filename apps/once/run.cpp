@@ -79,6 +79,7 @@ RunPlan plan_of(const RunOptions& options) {
   Policy policy;
   policy.lease = parse_duration(options.lease, "--lease");
   policy.retention = parse_duration(options.retention, "--retention");
+  policy.on_conflict = OnConflict::fail;  // A script says if it wants to wait.
   if (!options.wait.empty()) {
     policy.wait = parse_duration(options.wait, "--wait");
     policy.on_conflict = OnConflict::wait;

@@ -109,7 +109,7 @@ class Stack:
     def _proxy_command(self, name):
         return lambda port: [
             self.once, "proxy", "--listen", f"127.0.0.1:{port}", "--upstream", f"http://127.0.0.1:{self.service.port}",
-            "--store", self.store, "--require-key", "--no-principal", "--lease", f"{LEASE_S * 1000:.0f}ms", "--on-unrecorded", "fail",
+            "--store", self.store, "--no-principal", "--lease", f"{LEASE_S * 1000:.0f}ms", "--on-unrecorded", "fail",
             "--access-log", self.directory / f"access-{name}.log"]
 
     @property

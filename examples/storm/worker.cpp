@@ -38,6 +38,7 @@ class Worker {
     }
     once::Policy policy;
     policy.lease = once::Millis(options_.lease_ms);
+    policy.on_conflict = once::OnConflict::fail;  // Clients of the storm ask again, so that conflicts can be counted.
     once::Engine engine({.store = once::stores::make_sqlite_store({.path = options_.store_path}),
                          .policy = policy,
                          .scope = "payments",

@@ -22,7 +22,13 @@ namespace once {
 //     static constexpr std::string_view content_type = "application/x-receipt";
 //     static std::string encode(const Receipt&);             // Throw Exception(misuse) for what has no encoding.
 //     static Receipt decode(std::string_view bytes);  // Throw Exception(corrupt) for bytes that encode() did not give.
+//     static constexpr std::string_view names = "id, cents";  // Optional, see below.
 //   };
+//
+// `names` are all that the JSON of a value can ever have at its top, whatever the value: an expression of
+// once::Operation that looks there for another one is refused when the idempotent object is made. Leave it out where
+// names depend on the value (maps, variants, members that are left out). What is further inside is found out when it is
+// called.
 //
 // <once/codec_json.hpp> has one for every type that nlohmann::json can convert.
 template <class T>

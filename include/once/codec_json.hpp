@@ -3,17 +3,28 @@
 //   struct Receipt { std::string id; std::int64_t cents; };
 //   NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Receipt, id, cents)
 //
+// ONCE_JSON(Receipt, id, cents) does that, too, and lets an expression with a mistyped name be refused as soon as the
+// idempotent object is made, rather than when it is called. For a type with a to_json of another kind, a function
+//   constexpr std::string_view once_json_names(std::type_identity<Receipt>) { return "id, cents"; }
+// in its namespace says the same. Without either nothing is known: a to_json may give each value names of its own.
+//
 // Needs nlohmann::json 3.11 or later; the component is once::json. Strings, bytes, bool and numbers keep the codecs of
 // once/codec.hpp. A specialisation of once::Codec for a type of your own is preferred to this one.
 #pragma once
 
+#include <concepts>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <nlohmann/json.hpp>
 
 #include <once/codec.hpp>
 #include <once/error.hpp>
+
+#define ONCE_JSON(Type, ...)                            \
+  NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Type, __VA_ARGS__) \
+  [[maybe_unused]] constexpr std::string_view once_json_names(std::type_identity<Type>) { return #__VA_ARGS__; }
 
 namespace once {
 
@@ -24,10 +35,22 @@ template <class T>
 concept FromJson = requires(const nlohmann::json& json) {
   { json.get<T>() } -> std::same_as<T>;
 };
+
+template <class T>
+concept NamesKnown = requires(std::type_identity<T> type) {
+  { once_json_names(type) } -> std::convertible_to<std::string_view>;
+};
+
+template <class T>
+struct JsonNames {};
+template <NamesKnown T>
+struct JsonNames<T> {
+  static constexpr std::string_view names = once_json_names(std::type_identity<T>{});
+};
 }  // namespace detail
 
 template <detail::ToJson T>
-struct Codec<T> {
+struct Codec<T> : detail::JsonNames<T> {
   static constexpr std::string_view content_type = "application/json";
 
   // Throws Exception(misuse) for strings that are not UTF-8, and what to_json throws.

@@ -4,6 +4,9 @@
 //   auto charge = once::idempotent(engine, {.name = "charge", .key = "order_id"}, charge_card);
 //   Receipt receipt = charge(order);  // charge_card(order) runs once, everybody gets its receipt
 //
+// Who calls while it runs waits for the result, 10 s at most, then it is a Conflict (Policy::on_conflict, wait). A call
+// without a key, or one in which `validate` finds nothing to compare, is refused (Policy::on_missing_key).
+//
 // The key comes from the arguments, in one of three ways:
 //
 //   idempotent(engine, {.name = "charge", .key = "order_id"}, fn)     JMESPath over argument 0, as JSON
@@ -18,7 +21,8 @@
 // std::string_view, const char*) are taken as they are: for an expression they must hold JSON.
 //
 // A call throws what fn throws, the exceptions of once/engine/exceptions.hpp where there is no result to return, and
-// Exception(misuse) for arguments that no key can be taken from. fn did not run then. A replay returns the stored
+// Exception(misuse) for arguments that no key can be taken from, and for fn calling for its own key on its thread. fn
+// did not run then. A replay returns the stored
 // result and does nothing else: what fn would have changed through its arguments is not changed again.
 //
 // Threads: the object may be called from many at once if fn may. The engine must outlive it.
@@ -52,7 +56,8 @@ struct Operation {
   std::string name;
 
   // JMESPath that selects the key from the argument. Empty: all arguments are the key, or the key function gives it.
-  // "@" is the whole argument in canonical JSON, so that blanks and the order of names do not count.
+  // "@" is the whole argument in canonical JSON, so that blanks and the order of names do not count. A name that the
+  // argument can never have is refused when the object is made, if its codec knows the names (ONCE_JSON, Codec::names).
   std::string key;
 
   // JMESPath that selects what repeated calls must have in common with the first; otherwise they get Mismatch. Empty:
@@ -101,6 +106,7 @@ class OperationKeys {
     std::size_t arguments = 0;
     std::size_t argument = 0;                // The one that expressions read.
     std::string_view argument_content_type;  // Of its codec.
+    std::string_view argument_names;         // What its codec says.
     bool argument_encodable = false;
     bool all_encodable = false;
     bool has_function = false;
@@ -112,6 +118,7 @@ class OperationKeys {
 
   [[nodiscard]] Source source() const noexcept { return source_; }
   [[nodiscard]] bool validates() const noexcept { return validates_; }
+  [[nodiscard]] const std::string& scope() const noexcept;
 
   // Empty: there is no key, and policy says to run without one. Each throws Exception(misuse), also for a missing key
   // that policy refuses.
@@ -266,12 +273,14 @@ class Idempotent<Argument, Fn, KeyFn, TakesContext, R, Types<Args...>> {
     OperationKeys::Shape shape{.arguments = sizeof...(Args),
                                .argument = Argument,
                                .argument_content_type = {},
+                               .argument_names = {},
                                .argument_encodable = false,
                                .all_encodable = (KeyMaterial<std::remove_cvref_t<Args>> && ...),
                                .has_function = has_key_function};
     if constexpr (Argument < sizeof...(Args)) {
       shape.argument_encodable = KeyMaterial<Plain<Argument>>;
       shape.argument_content_type = content_type_of<Plain<Argument>>();
+      if constexpr (requires { Codec<Plain<Argument>>::names; }) shape.argument_names = Codec<Plain<Argument>>::names;
     }
     return shape;
   }
@@ -322,7 +331,7 @@ class Idempotent<Argument, Fn, KeyFn, TakesContext, R, Types<Args...>> {
       if (request) {
         RunInto::run(*engine_, outcome, std::move(*request), work);
       } else {
-        RunInto::run_unprotected(*engine_, outcome, work);
+        RunInto::run_unprotected(*engine_, outcome, keys_->scope(), work);
       }
     };
     if constexpr (std::is_void_v<R>) {

@@ -11,8 +11,8 @@
 namespace once {
 
 enum class OnConflict : std::uint8_t {
+  wait,  // Up to Policy::wait for the result: by timer, with backoff and jitter; waiters in one process share one poll.
   fail,  // Say so at once.
-  wait,  // Poll, with backoff and jitter, up to Policy::wait; waiters in one process share one poll.
 };
 enum class OnThrow : std::uint8_t {
   release,  // A retry may run.
@@ -33,25 +33,30 @@ enum class OnStoreDown : std::uint8_t {
   run_unprotected,  // Fail open: the work is run without a claim, and counted.
 };
 enum class OnMissingKey : std::uint8_t {
-  run_unprotected,  // No key in the payload: run, and count it.
-  refuse,           // Throw Exception(misuse).
+  refuse,           // Nothing is run: Exception(misuse), or what the frontend has for it.
+  run_unprotected,  // Run without a claim. The observer is told each time; without one, standard error once.
 };
 
 struct Policy {
   Millis lease{30'000};          // How long a claim is respected without renewal. 10 ms to 24 h.
   Millis retention{86'400'000};  // How long a result is replayed. 1 ms to 10 years.
-  Millis wait{10'000};           // OnConflict::wait: how long at most. 0 to 24 h.
+  Millis wait{10'000};           // OnConflict::wait: how long at most; then it is a conflict. 0 to 24 h.
   // How far two machines' views of the store's time may differ. 0 to 1 h. Empty: Capabilities::default_skew of the
   // store, filled in by the engine; decide() alone takes it for 0.
   std::optional<Millis> skew;
 
-  OnConflict on_conflict = OnConflict::fail;
+  // Empty: what the engine's policy says, and if that says nothing either: wait; in HTTP, Lambda and SQS, where
+  // somebody else asks again, fail.
+  std::optional<OnConflict> on_conflict;
+  // The same for what has no key, and for what has one but nothing to compare where a comparison is asked for. Nothing
+  // said: refuse; in the dialects of Powertools run_unprotected, as those libraries do.
+  std::optional<OnMissingKey> on_missing_key;
+
   OnLapse on_lapse = OnLapse::takeover;
   OnThrow on_throw = OnThrow::release;
   OnStoredFailure on_stored_failure = OnStoredFailure::replay;
   OnUnrecorded on_unrecorded = OnUnrecorded::return_result;
   OnStoreDown on_store_down = OnStoreDown::refuse;
-  OnMissingKey on_missing_key = OnMissingKey::run_unprotected;
 
   // Results longer than this go to the offload port; without one they are dropped, and a replay is an error that says
   // so. Never more than the store's own limit. Bytes.
@@ -74,6 +79,9 @@ struct Policy {
 
   friend bool operator==(const Policy&, const Policy&) = default;
 };
+
+// `policy`, with what it leaves open of skew, on_conflict and on_missing_key taken from `usual`.
+Policy fill_in(Policy policy, const Policy& usual);
 
 // Throws Exception(misuse) that names the member, if one is outside the range above.
 void check(const Policy& policy);

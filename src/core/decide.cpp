@@ -196,6 +196,13 @@ void check(const Result& result) {
   within(result.location, Result::max_location_bytes, "location");
 }
 
+Policy fill_in(Policy policy, const Policy& usual) {
+  if (!policy.skew) policy.skew = usual.skew;
+  if (!policy.on_conflict) policy.on_conflict = usual.on_conflict;
+  if (!policy.on_missing_key) policy.on_missing_key = usual.on_missing_key;
+  return policy;
+}
+
 void check(const Policy& policy) {
   const auto within = [](Millis value, Millis low, Millis high, const char* name) {
     if (value >= low && value <= high) return;

@@ -4,7 +4,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include <once/decide.hpp>
 #include <once/engine/engine.hpp>
@@ -39,6 +41,10 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] Millis backoff(unsigned tries, Millis first, Millis most) const;
   [[nodiscard]] Policy policy_of(const Request& request) const;  // Throws Exception(misuse) if out of range.
 
+  // Work of `operation` runs without a claim: the observer is told, each time. Without one standard error is, once for
+  // each operation: the one place where a library prints.
+  void tell_unprotected(std::string_view operation, std::string_view key);
+
   // Until when a holder may trust a lease, if the request that wrote it was sent at `sent` and counted on a clock that
   // was known up to `error`. Before that no other claim can have been made, whoever makes it: they wait for the skew
   // too, so that a part of a short lease is margin enough on this side.
@@ -59,6 +65,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   }
 
   EngineOptions options;
+  const Policy usual_policy;  // Of requests that bring none, with nothing left open.
   const Capabilities capabilities;
   Heartbeats heartbeats;
   Cache cache;
@@ -67,6 +74,9 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
  private:
   mutable std::mutex clock_mutex_;
   StoreClock store_clock_;
+
+  std::mutex told_mutex_;
+  std::set<std::string, std::less<>> told_unprotected_;  // Operations that were told on standard error.
 };
 
 }  // namespace once

@@ -17,6 +17,7 @@
 
 #include "engine/claim_state.hpp"
 #include "engine/core.hpp"
+#include "engine/running.hpp"
 #include "platform/wait.hpp"
 
 namespace once {
@@ -85,6 +86,7 @@ Finish finish_thrown(Claim& claim, const Policy& policy, const ThrowRule& rule) 
 
 EngineCore::EngineCore(EngineOptions engine_options)
     : options(with_defaults(std::move(engine_options))),
+      usual_policy(fill_in(options.policy, {.on_conflict = OnConflict::wait, .on_missing_key = OnMissingKey::refuse})),
       capabilities(options.store->capabilities()),
       heartbeats(*this),
       cache(options.cache_records, options.cache_bytes),
@@ -129,11 +131,9 @@ Millis EngineCore::backoff(unsigned tries, Millis first, Millis most) const {
 }
 
 Policy EngineCore::policy_of(const Request& request) const {
-  if (!request.policy) return options.policy;
+  if (!request.policy) return usual_policy;
   check(*request.policy);
-  Policy policy = *request.policy;
-  if (!policy.skew) policy.skew = options.policy.skew;
-  return policy;
+  return fill_in(*request.policy, usual_policy);
 }
 
 Uptime EngineCore::trusted_until(const Policy& policy, Uptime sent, Millis error) noexcept {
@@ -215,18 +215,25 @@ void Engine::begin_attempt(std::shared_ptr<const Attempt> attempt, const Policy&
 }
 
 void Engine::begin(Request request, Callback<void(Begin)> done) {
+  Running::refuse_here(*core_, request.key.stored());
+  begin_elsewhere(std::move(request), std::move(done));
+}
+
+void Engine::begin_elsewhere(Request&& request, Callback<void(Begin)> done) {
   const Policy policy = core_->policy_of(request);
   if (auto known = core_->flights.cached(request, policy)) return done(std::move(*known));
   begin_attempt(attempt_of(std::move(request)), policy, std::move(done));
 }
 
 Begin Engine::begin(Request request) {
-  return wait_for<Begin>([&](Callback<void(Begin)> done) { begin(std::move(request), std::move(done)); });
+  Running::refuse_anywhere(*core_, request.key.stored());
+  return wait_for<Begin>([&](Callback<void(Begin)> done) { begin_elsewhere(std::move(request), std::move(done)); });
 }
 
 Begin Engine::begin(std::string_view key, std::string_view payload) { return begin(request(key, payload)); }
 
 void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
+  Running::refuse_anywhere(*core_, request.key.stored());
   const Policy policy = core_->policy_of(request);
   std::shared_ptr<const Attempt> kept;  // For work that is run without a claim.
   Begin begun = [&] {
@@ -281,7 +288,8 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
       const bool down = outcome.error.kind == ErrorKind::unavailable || outcome.error.kind == ErrorKind::in_doubt;
       // With a record at hand the store did answer, and running would be a second run.
       if (down && outcome.record == nullptr && policy.on_store_down == OnStoreDown::run_unprotected) {
-        return run_work_without_claim(work, &kept->key, outcome);
+        const std::string& key = kept->key;
+        return run_work_without_claim(work, std::string_view(key).substr(0, key.find('#')), &key, outcome);
       }
       outcome.kind = Outcome::Kind::error;
       return;
@@ -298,6 +306,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   Claim claim = std::move(begun.claim);
   Context context(*core_, &claim, &claim.key());
   try {
+    const Running running(*core_, claim.key());
     outcome.result = work(context);
     check(outcome.result);
   } catch (...) {  // Whatever it is, it goes on to the caller; what becomes of the claim is policy.
@@ -354,10 +363,13 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   return superseded_or_lost(std::move(finish));
 }
 
-void Engine::run_work_unprotected(ErasedWork work, Outcome& outcome) { run_work_without_claim(work, nullptr, outcome); }
+void Engine::tell_unprotected(std::string_view operation, std::string_view key) {
+  core_->tell_unprotected(operation, key);
+}
 
-void Engine::run_work_without_claim(ErasedWork work, const std::string* key, Outcome& outcome) {
-  core_->tell({.kind = EventKind::unprotected, .key = key == nullptr ? std::string_view() : std::string_view(*key)});
+void Engine::run_work_without_claim(ErasedWork work, std::string_view operation, const std::string* key,
+                                    Outcome& outcome) {
+  core_->tell_unprotected(operation, key == nullptr ? std::string_view() : std::string_view(*key));
   Context context(*core_, nullptr, key);
   outcome.result = work(context);
   outcome.kind = Outcome::Kind::unprotected;

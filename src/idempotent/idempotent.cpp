@@ -1,15 +1,14 @@
 #include <once/idempotent.hpp>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include <once/keys/key_deriver.hpp>
 
 namespace once::detail {
 
 namespace {
-
-// A constant: the deriver then only compares payloads, and the key function's name is what counts.
-constexpr const char* no_key_expression = "'-'";
 
 [[noreturn]] void misuse(const std::string& text) { throw Exception(ErrorKind::misuse, text); }
 
@@ -29,14 +28,35 @@ std::string scope_of(const Engine& engine, const Operation& operation) {
   return engine_scope.empty() ? operation.name : engine_scope + "/" + operation.name;
 }
 
+// "id, cents"
+std::vector<std::string> list_of(std::string_view names) {
+  std::vector<std::string> list;
+  while (!names.empty()) {
+    const std::string_view one = names.substr(0, names.find(','));
+    names.remove_prefix(std::min(names.size(), one.size() + 1));
+    const auto first = one.find_first_not_of(' ');
+    if (first != std::string_view::npos) list.emplace_back(one.substr(first, one.find_last_not_of(' ') - first + 1));
+  }
+  return list;
+}
+
 }  // namespace
 
 struct OperationKeys::Parts {
+  // What a deriver says of its events, as this operation's.
+  template <class Read>
+  auto read(Read&& from) const {
+    try {
+      return from();
+    } catch (const Exception& error) {
+      misuse(title + " was not run: " + error.what());
+    }
+  }
+
   std::string title;  // For messages: "operation 'payments/charge'".
   std::string scope;
-  std::string where;  // What the key is taken from, for messages.
   std::optional<Policy> policy;
-  OnMissingKey on_missing_key = OnMissingKey::run_unprotected;
+  bool refuses_missing = true;
   std::optional<keys::KeyDeriver> deriver;
 };
 
@@ -45,18 +65,18 @@ OperationKeys::OperationKeys(const Engine& engine, Operation operation, const Sh
   parts->scope = scope_of(engine, operation);
   parts->title = "operation '" + parts->scope + "'";
   if (operation.policy) check(*operation.policy);
-  parts->on_missing_key = operation.policy.value_or(engine.options().policy).on_missing_key;
+  const Policy& usual = engine.options().policy;
+  parts->refuses_missing =
+      fill_in(operation.policy.value_or(usual), usual).on_missing_key != OnMissingKey::run_unprotected;
   validates_ = !operation.validate.empty();
 
   if (shape.has_function) {
     source_ = Source::function;
-    parts->where = "the key function";
     if (!operation.key.empty()) {
       misuse(parts->title + " has both a key function and the key expression '" + operation.key + "': leave one out");
     }
   } else if (!operation.key.empty()) {
     source_ = Source::expression;
-    parts->where = "'" + operation.key + "'";
   } else {
     source_ = Source::arguments;
     if (validates_) {
@@ -86,9 +106,15 @@ OperationKeys::OperationKeys(const Engine& engine, Operation operation, const Sh
     }
     keys::Recipe recipe;
     recipe.scope = parts->scope;
-    recipe.expression = source_ == Source::expression ? operation.key : no_key_expression;
+    recipe.expression = operation.key;
     recipe.validation = operation.validate;
-    parts->deriver.emplace(std::move(recipe));
+    recipe.require_key = parts->refuses_missing;
+    recipe.names = list_of(shape.argument_names);
+    try {
+      parts->deriver.emplace(std::move(recipe));
+    } catch (const Exception& error) {
+      misuse(parts->title + ": " + error.what());
+    }
   }
   parts->policy = std::move(operation.policy);
   parts_ = std::move(parts);
@@ -98,14 +124,15 @@ OperationKeys::OperationKeys(OperationKeys&&) noexcept = default;
 OperationKeys::~OperationKeys() = default;
 
 std::optional<Request> OperationKeys::from_expression(std::string_view json) const {
-  keys::Derived derived = parts_->deriver->derive(json);
-  if (!derived.key) return missing();
+  keys::Derived derived = parts_->read([&] { return parts_->deriver->derive(json); });
+  if (!derived.key) return std::nullopt;
   return request(std::move(*derived.key), derived.fingerprint);
 }
 
 std::optional<Request> OperationKeys::from_name(const std::optional<std::string>& name, std::string_view json) const {
   if (!name || name->empty()) return missing();
-  return request(Key(parts_->scope, *name), validates_ ? parts_->deriver->derive(json).fingerprint : Fingerprint());
+  return request(Key(parts_->scope, *name),
+                 validates_ ? parts_->read([&] { return parts_->deriver->fingerprint(json); }) : Fingerprint());
 }
 
 std::optional<Request> OperationKeys::from_arguments(std::span<const ArgumentText> arguments) const {
@@ -120,6 +147,8 @@ std::optional<Request> OperationKeys::from_arguments(std::span<const ArgumentTex
   return request(Key(parts_->scope, to_hex(sha256(text))), Fingerprint());
 }
 
+const std::string& OperationKeys::scope() const noexcept { return parts_->scope; }
+
 void OperationKeys::check_content_type(const Result& result, std::string_view expected) const {
   if (result.content_type.empty() || expected.empty() || result.content_type == expected) return;
   throw Exception(ErrorKind::corrupt, "the stored result of " + parts_->title + " is " + result.content_type +
@@ -128,9 +157,10 @@ void OperationKeys::check_content_type(const Result& result, std::string_view ex
 }
 
 std::optional<Request> OperationKeys::missing() const {
-  if (parts_->on_missing_key == OnMissingKey::run_unprotected) return std::nullopt;
-  misuse(parts_->title + " was called without a key: " + parts_->where +
-         " gives nothing for these arguments, and Policy::on_missing_key says to refuse");
+  if (!parts_->refuses_missing) return std::nullopt;
+  misuse(parts_->title +
+         " was not run: the key function gives no key for these arguments. If that may be, "
+         "OnMissingKey::run_unprotected lets it run unprotected");
 }
 
 Request OperationKeys::request(Key key, Fingerprint fingerprint) const {

@@ -32,6 +32,9 @@ class Waiting {
   // Called once, from any thread. The waiting thread may go, and take this object with it, as soon as it is over.
   void end() noexcept;
 
+  // The one that this thread made last and has not destroyed yet, or null.
+  [[nodiscard]] static const Waiting* innermost() noexcept { return innermost_; }
+
   [[nodiscard]] bool over() const noexcept { return (state_.load(std::memory_order_acquire) & over_bit) != 0; }
 
  private:

@@ -52,7 +52,7 @@ TEST(ProxyFile, HasWhatTheFlagsHave) {
   const ProxySettings settings = settled(least + one_client + R"(
 lease = "5m"                    # a text,
 body-limit = 65536              # which may be a whole number,
-require-key = true
+optional-key = true
 methods = ["POST", 'PUT']
 fate = [
   "503=release",
@@ -62,7 +62,7 @@ operation = "charge"            # --route
 )");
   const http::Options& rules = settings.rules.otherwise;
   EXPECT_EQ(rules.policy->lease, Millis{300'000});
-  EXPECT_EQ(rules.policy->on_missing_key, OnMissingKey::refuse);
+  EXPECT_EQ(rules.policy->on_missing_key, OnMissingKey::run_unprotected);
   EXPECT_EQ(rules.max_body_bytes, 65536U);
   EXPECT_THAT(rules.methods, ElementsAre("POST", "PUT"));
   EXPECT_EQ(rules.fates.size(), 3U);
@@ -84,14 +84,14 @@ TEST(ProxyFile, EveryComplaintHasItsPlaceAndTheyComeAtOnce) {
                                        "threads  =  500\n"
                                        "leese = '5m'\n"
                                        "methods = ['POST', 5, false]\n"
-                                       "require-key = 'yes'\n"
+                                       "optional-key = 'yes'\n"
                                        "scope = 5.5\n"
                                        "retention = '1 day'\n"),
               UnorderedElementsAre("p.toml:3:11: lease must be a string, as in \"30s\", and not a boolean",
                                    "p.toml:4:13: threads: threads must be at most 256",
                                    "p.toml:5:1: there is no setting 'leese': did you mean 'lease'?",
                                    "p.toml:6:23: methods must be an array of strings, and not a boolean",
-                                   "p.toml:7:15: require-key must be true or false, and not a string",
+                                   "p.toml:7:16: optional-key must be true or false, and not a string",
                                    "p.toml:8:9: scope must be a string, and not a number with a point",
                                    StartsWith("p.toml:9:13: retention is '1 day'; write a whole number and a unit")));
   EXPECT_THAT(complaints_about("listen = '127.0.0.1:0'\n"), ElementsAre(StartsWith("--upstream is required")));
@@ -147,7 +147,7 @@ TEST(ProxyFile, WhatGoesDeepIsRefusedBeforeItIsParsed) {
 TEST(ProxyFile, RoutesHaveRulesOfTheirOwnAndTheOthersFromOutside) {
   const http::Routes rules = settled(least + R"(
 lease = "5m"
-require-key = true
+optional-key = true
 fate = ["503=release"]
 no-principal = true
 
@@ -159,7 +159,7 @@ protect = false
 path = "/orders/{id}/pay"
 methods = ["PUT"]
 lease = "10m"
-require-key = false
+optional-key = false
 principal-header = "Authorization"
 fate = ["500=ambiguous"]
 operation = "pay"
@@ -176,7 +176,7 @@ operation = "pay"
   EXPECT_TRUE(pay.protect);
   EXPECT_THAT(pay.methods, ElementsAre("PUT"));
   EXPECT_EQ(pay.policy->lease, Millis{600'000});
-  EXPECT_EQ(pay.policy->on_missing_key, OnMissingKey::run_unprotected);
+  EXPECT_EQ(pay.policy->on_missing_key, OnMissingKey::refuse);
   EXPECT_EQ(pay.principal, http::Principal::header("Authorization"));
   EXPECT_EQ(pay.fates, (std::map<unsigned, http::Fate>{{500, http::Fate::ambiguous}}));
   EXPECT_EQ(pay.route, "pay");

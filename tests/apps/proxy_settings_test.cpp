@@ -73,8 +73,8 @@ TEST(ProxySettings, UsualValuesAreTheLibrarys) {
 TEST(ProxySettings, EachIsTakenOver) {
   EXPECT_EQ(settled(with("admin", {"9100"})).proxy.admin->host, "127.0.0.1");
   EXPECT_EQ(settled(with("admin", {"[::1]:9100"})).proxy.admin->host, "::1");
-  EXPECT_EQ(settled(with("require-key", {"true"})).rules.otherwise.policy->on_missing_key, OnMissingKey::refuse);
-  EXPECT_EQ(settled(with("require-key", {"false"})).rules.otherwise.policy->on_missing_key,
+  EXPECT_EQ(settled(with("optional-key", {"false"})).rules.otherwise.policy->on_missing_key, OnMissingKey::refuse);
+  EXPECT_EQ(settled(with("optional-key", {"true"})).rules.otherwise.policy->on_missing_key,
             OnMissingKey::run_unprotected);
   EXPECT_FALSE(settled(with("ignore-query", {"true"})).rules.otherwise.compare_query);
   EXPECT_FALSE(settled(with("ignore-body", {"true"})).rules.otherwise.compare_body);

@@ -45,6 +45,7 @@ class DynamoDbEngine : public ::testing::Test {
     o.policy.max_inline_bytes = 400 * 1024;
     o.policy.retention = 24h;
     o.policy.heartbeat = false;
+    o.policy.on_conflict = OnConflict::fail;
     o.clock = host;
     o.timers = timers;
     o.random = std::make_shared<SeededRandom>(++seed);

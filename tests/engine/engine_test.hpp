@@ -99,9 +99,10 @@ class EngineTest : public ::testing::Test {
     EXPECT_EQ(timers->pending(), 0U);
   }
 
-  // 9 s, so that a renewal falls due every 3 s.
+  // 9 s, so that a renewal falls due every 3 s. A conflict at once, so that what is not answered stands out.
   static Policy policy() {
     Policy p;
+    p.on_conflict = OnConflict::fail;
     p.lease = 9s;
     p.retention = 1h;
     return p;

@@ -1,7 +1,9 @@
 // engine.run: the work's results and exceptions, steps, and running without protection.
+#include <algorithm>
 #include <set>
 
 #include "engine_test.hpp"
+#include "platform/wait.hpp"
 
 struct Unspeakable {};
 template <>
@@ -196,7 +198,7 @@ TEST_F(RunTest, FailClosedRunsNothingAndFailOpenRunsUnprotected) {
 
 TEST_F(RunTest, WithoutAKeyItRunsAndCounts) {
   auto p = process();
-  const Outcome outcome = p->run_unprotected([] { return std::string("done"); });
+  const Outcome outcome = p->run_unprotected("mails", [] { return std::string("done"); });
   EXPECT_EQ(outcome.kind, Outcome::Kind::unprotected);
   EXPECT_THAT(p.events->names(), ElementsAre("unprotected"));
   EXPECT_THAT(store->calls(), IsEmpty());
@@ -230,6 +232,84 @@ TEST_F(RunTest, NoWorkBeginsOnALeaseThatIsOver) {
   ASSERT_EQ(never.kind, Outcome::Kind::error);
   EXPECT_THAT(never.error.message, HasSubstr("nothing was run"));
   EXPECT_EQ(stored("b"), std::nullopt) << "given up";
+}
+
+TEST_F(RunTest, WithoutAnObserverRunningUnprotectedIsSaidOnceForEachOperation) {
+  auto observed = process();
+  auto p = process([](EngineOptions& o) {
+    o.observer = nullptr;
+    o.policy.on_store_down = OnStoreDown::run_unprotected;
+  });
+  store->otherwise(Next::fail);
+  ::testing::internal::CaptureStderr();
+  observed->run_unprotected("observed", [] {});
+  for (int i = 0; i < 3; ++i) {
+    p->run_unprotected("payments/mails", [] {});
+    p->run_unprotected("payments/charge", [] {});
+    EXPECT_EQ(p->run("a", {}, [] {}).kind, Outcome::Kind::unprotected);
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 3) << said;
+  EXPECT_THAT(said, HasSubstr("once: 'payments/mails' runs unprotected, so that it may run twice: it has no key"));
+  EXPECT_THAT(said, HasSubstr("'payments/charge'"));
+  EXPECT_THAT(said, HasSubstr("'test' runs unprotected, so that it may run twice: its store does not answer"));
+}
+
+// It would wait for itself.
+TEST_F(RunTest, WorkThatAsksForItsOwnKeyIsRefusedAtOnce) {
+  auto p = process();
+  const auto why = [](auto&& ask) -> std::string {
+    try {
+      ask();
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::misuse);
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  int asked = 0;
+  const auto expect_refused = [&] {
+    for (const std::optional<Policy>& with : {std::optional<Policy>(waiting()), std::optional<Policy>(policy())}) {
+      EXPECT_THAT(why([&] { p->run(request("a", with), [] { ADD_FAILURE() << "ran"; }); }),
+                  HasSubstr("wait for itself"));
+      EXPECT_THAT(why([&] { static_cast<void>(p->begin(request("a", with))); }), HasSubstr("test#a"));
+      EXPECT_THAT(why([&] { begin(p, "a", with); }), HasSubstr("key of its own"));
+      ++asked;
+    }
+  };
+  const Outcome outcome = p->run("a", {}, [&] {
+    expect_refused();
+    EXPECT_EQ(p->run("b", {}, [&] { expect_refused(); }).kind, Outcome::Kind::executed) << "further in";
+    return std::string("done");
+  });
+  EXPECT_EQ(outcome.kind, Outcome::Kind::executed);
+  EXPECT_EQ(asked, 4);
+  EXPECT_EQ(p->run("a", {}, [] {}).kind, Outcome::Kind::replayed) << "it is over";
+  EXPECT_THROW(p->run("c", {}, [&] { p->run("c", {}, [] {}); }), Exception);
+  EXPECT_EQ(p->run("c", {}, [] {}).kind, Outcome::Kind::executed) << "released, as for whatever else the work throws";
+}
+
+// A thread that waits inside of its work runs completions for others. One of them may ask for the same key without
+// waiting on this thread; if it did wait, nobody could go on.
+TEST_F(RunTest, ACompletionOnTheThreadOfWorkMayAskForItsKeyByTimer) {
+  auto p = process();
+  Slot<Begin> asked;
+  std::string blocking = "it was let in";
+  p->run("a", {}, [&] {
+    wait_for<bool>([&](Callback<void(bool)> done) {
+      p->begin(request("a", waiting()), asked.fill());
+      try {
+        static_cast<void>(p->begin(request("a", waiting())));
+      } catch (const Exception& error) {
+        blocking = error.what();
+      }
+      done(true);
+    });
+    EXPECT_FALSE(asked.ready());
+    return std::string("done");
+  });
+  EXPECT_EQ(asked->kind, Begin::Kind::replayed);
+  EXPECT_THAT(blocking, HasSubstr("wait for itself"));
 }
 
 TEST_F(RunTest, StepsAreResumedAfterATakeover) {

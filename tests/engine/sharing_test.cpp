@@ -47,6 +47,29 @@ TEST_F(SharingTest, WhoDoesNotWaitIsToldOfAConflictAtOnce) {
   EXPECT_THAT(store->calls(), ElementsAre("insert", "insert")) << "of a and b";
 }
 
+TEST_F(SharingTest, WhoSaysNothingWaits) {
+  const auto no_word = [](EngineOptions& o) { o.policy.on_conflict.reset(); };
+  auto p = process(no_word);
+  auto held = begin(p, "a");
+  auto near = begin(p, "a");
+  auto far = begin(process(no_word), "a");
+  auto of_its_own = begin(p, "a", Policy{});
+  timers->advance(9'999ms);
+  for (const auto* const waits : {&near, &far, &of_its_own}) EXPECT_FALSE(waits->ready());
+  timers->advance(1ms);
+  for (const auto* const waits : {&near, &far, &of_its_own}) EXPECT_EQ((*waits)->kind, Begin::Kind::conflict);
+
+  auto late = begin(p, "a");
+  complete(held->claim, "done");
+  EXPECT_EQ(late->kind, Begin::Kind::replayed);
+}
+
+TEST_F(SharingTest, WhatARequestsPolicyLeavesOpenTheEnginesSays) {
+  auto p = process();
+  auto held = begin(p, "a");
+  EXPECT_EQ(begin(p, "a", Policy{})->kind, Begin::Kind::conflict);
+}
+
 TEST_F(SharingTest, AnErrorIsForEverybody) {
   auto p = process();
   store->script({Next::drop});

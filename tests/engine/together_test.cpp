@@ -426,7 +426,7 @@ TEST_F(TogetherRun, MisuseIsThrownIntoTheWork) {
     }
   }
   try {
-    p->run_unprotected(sell);
+    p->run_unprotected("sell", sell);
     FAIL() << "nothing was thrown";
   } catch (const Exception& error) {
     EXPECT_EQ(error.kind(), ErrorKind::misuse);

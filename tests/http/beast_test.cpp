@@ -190,7 +190,7 @@ TEST_F(BeastTest, AHandlerThatFailsIsAnsweredAndHeld) {
     EXPECT_THAT(response.body(), HasSubstr("outcome-unknown"));
   }
   EXPECT_EQ(runs, 0);
-  EXPECT_EQ(serve(charge_request(""), failing[0]).result_int(), 500U) << "unprotected";
+  EXPECT_EQ(serve(charge_request(""), failing[0]).result_int(), 400U) << "without a key it is not called";
 }
 
 TEST_F(BeastTest, TheFirstReplyCounts) {

@@ -85,9 +85,16 @@ TEST(Endpoint, OtherMethodsPassThrough) {
   EXPECT_EQ(world.told(EventKind::unprotected), 0U);
 }
 
-TEST(Endpoint, WithoutKeyItRunsUnprotectedAndIsTold) {
+TEST(Endpoint, WithoutKeyItRunsUnprotectedAndIsToldIfThatIsChosen) {
   World world;
-  Endpoint endpoint(*world.engine, by_authorization());
+  int none = 0;
+  Options options = by_authorization();
+  Endpoint usual(*world.engine, options);
+  EXPECT_EQ(run(usual, post(""), none).status, 400U);
+  EXPECT_EQ(none, 0);
+  EXPECT_EQ(world.told(EventKind::unprotected), 0U);
+  options.policy = Policy{.on_missing_key = OnMissingKey::run_unprotected};
+  Endpoint endpoint(*world.engine, options);
   int runs = 0;
   run(endpoint, post(""), runs);
   run(endpoint, post(""), runs);
@@ -105,7 +112,6 @@ TEST(Endpoint, RefusalsRunNothing) {
   World world;
   Options options = by_authorization();
   options.max_body_bytes = 4;
-  options.policy.emplace().on_missing_key = OnMissingKey::refuse;
   Endpoint endpoint(*world.engine, options);
   int runs = 0;
   struct Case {
@@ -247,7 +253,9 @@ TEST(Endpoint, TheAttemptThatTakesOverGoesOnAfterTheFinishedSteps) {
   EXPECT_EQ(mails, 1);
   EXPECT_EQ(opening.execution.finish(text_answer(201)).status, 201U);
 
-  Opening unprotected = endpoint.open(post(""));
+  options.policy = Policy{.on_missing_key = OnMissingKey::run_unprotected};
+  Endpoint lenient(*world.engine, options);
+  Opening unprotected = lenient.open(post(""));
   ASSERT_EQ(unprotected.kind, Kind::unprotected);
   EXPECT_EQ(unprotected.execution.step("charge", charge), "ch_2") << "there is nothing to keep it in";
 }

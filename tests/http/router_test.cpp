@@ -131,7 +131,8 @@ TEST(Router, WhatIsNoPatternIsRefused) {
 
 TEST(Router, APathWithMoreThanOneReadingIsUnclearWhereRulesDiffer) {
   std::vector<Route> all = routes({"/charges", "/public/*", "/files/{name}", "/a.b"});
-  const Router router({{.principal = Principal::shared()}, all});
+  const Router router(
+      {{.principal = Principal::shared(), .policy = Policy{.on_missing_key = OnMissingKey::run_unprotected}}, all});
   for (const char* const path : {"/public/../charges",
                                  "/public/%2e%2e/charges",
                                  "/public/..;/charges",
@@ -174,7 +175,12 @@ TEST(Router, APathWithMoreThanOneReadingIsUnclearWhereRulesDiffer) {
   EXPECT_EQ(found(router, "/else/x.json"), "-");
   // Rules that are the same need no decision.
   for (Route& each : all) each.options = {.principal = Principal::shared()};
-  EXPECT_EQ(found(Router({{.principal = Principal::shared()}, all}), "/public/../charges"), "/public/*");
+  EXPECT_EQ(
+      found(
+          Router({{.principal = Principal::shared(), .policy = Policy{.on_missing_key = OnMissingKey::run_unprotected}},
+                  all}),
+          "/public/../charges"),
+      "/public/*");
 }
 
 TEST(Router, HugePathsAreNoWork) {
@@ -200,9 +206,10 @@ TEST(Readings, ThePathItselfIsTheFirst) {
 TEST(Endpoints, EachRouteHasItsOwn) {
   Engine engine({.store = stores::make_memory_store()});
   std::vector<Route> all{route("/charges"), route("/health")};
-  all[0].options.policy.emplace().on_missing_key = OnMissingKey::refuse;
   all[1].options.protect = false;
-  Endpoints endpoints(engine, {{.principal = Principal::shared()}, all});
+  Endpoints endpoints(
+      engine,
+      {{.principal = Principal::shared(), .policy = Policy{.on_missing_key = OnMissingKey::run_unprotected}}, all});
   const auto opened = [&](std::string_view target, std::vector<HeaderView> headers = {}) {
     const Request request{
         .method = "POST", .target = target, .headers = std::move(headers), .body = {}, .principal = {}};

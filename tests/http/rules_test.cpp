@@ -29,9 +29,9 @@ Options with_route(Options options = by_authorization()) {
   return options;
 }
 
-Options required() {
+Options optional() {
   Options options = with_route();
-  options.policy.emplace().on_missing_key = OnMissingKey::refuse;
+  options.policy.emplace().on_missing_key = OnMissingKey::run_unprotected;
   return options;
 }
 
@@ -100,9 +100,9 @@ TEST(Rules, AMethodInAnotherCaseIsRefused) {
 }
 
 TEST(Rules, ARequestWithoutKeyRunsUnprotectedOrIsRefused) {
-  EXPECT_EQ(Rules(with_route()).examine(post("")).kind, Kind::no_key);
-  EXPECT_EQ(Rules(with_route()).examine_head(post("")).kind, Kind::no_key);
-  const Rules rules(required());
+  EXPECT_EQ(Rules(optional()).examine(post("")).kind, Kind::no_key);
+  EXPECT_EQ(Rules(optional()).examine_head(post("")).kind, Kind::no_key);
+  const Rules rules(with_route());
   for (const Examination& refused : {rules.examine(post("")), rules.examine_head(post(""))}) {
     EXPECT_EQ(refused.kind, Kind::refuse);
     expect_problem(refused.answer, 400, "key-missing");
@@ -129,7 +129,7 @@ TEST(Rules, KeysThatAreNoneAreRefusedBeforeTheBodyIsRead) {
 }
 
 TEST(Rules, NothingOfARequestIsInAProblem) {
-  const Rules rules(required());
+  const Rules rules(with_route());
   const std::string evil = "<script>\"\\\r\n";
   Request request = post(evil, evil);
   request.target = evil;
@@ -309,7 +309,7 @@ TEST(Rules, TheFingerprintIsOfMethodRouteTargetHeadersAndBody) {
 }
 
 TEST(Rules, TheKeyInAFieldOfTheBody) {
-  Options options = required();
+  Options options = with_route();
   options.key_field = "order.id";
   const Rules rules(options);
   const auto examine = [&](std::string_view body) { return rules.examine(post("ignored\"", body)); };
@@ -341,14 +341,14 @@ TEST(Rules, TheKeyInAFieldOfTheBody) {
       stored_key(rules, post("", R"({"cents":[18446744073709551617,1e400],"order":{"id":"o-1"}})")).ends_with("#o-1"));
   EXPECT_NE(fingerprint(rules, post("", R"({"cents":9007199254740993,"order":{"id":"o-1"}})")),
             fingerprint(rules, post("", R"({"cents":9007199254740992,"order":{"id":"o-1"}})")));
-  options.policy->on_missing_key = OnMissingKey::run_unprotected;
+  options.policy.emplace().on_missing_key = OnMissingKey::run_unprotected;
   EXPECT_EQ(Rules(options).examine(post("", "{}")).kind, Kind::no_key);
   EXPECT_EQ(Rules(options).examine(post("", "not json")).kind, Kind::refuse)
       << "what cannot be read is never without key";
 }
 
 TEST(Rules, AnotherHeaderCarriesTheKey) {
-  Options options = with_route();
+  Options options = optional();
   options.key_header = "PayPal-Request-Id";
   Request request = post("k");
   EXPECT_EQ(Rules(options).examine(request).kind, Kind::no_key);
@@ -357,7 +357,7 @@ TEST(Rules, AnotherHeaderCarriesTheKey) {
 }
 
 TEST(Rules, ABodyOverTheLimitIsRefused) {
-  Options options = with_route();
+  Options options = optional();
   options.max_body_bytes = 10;
   const Rules rules(options);
   EXPECT_EQ(rules.examine(post("k", "0123456789")).kind, Kind::operation);

@@ -5,6 +5,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -16,6 +19,7 @@
 #include <once/codec_json.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/stores/memory.hpp>
+#include <once/testing/manual_time.hpp>
 
 namespace {
 
@@ -34,6 +38,21 @@ struct Receipt {
   friend bool operator==(const Receipt&, const Receipt&) = default;
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Receipt, charge, cents)
+
+struct Parcel {
+  std::string id;
+  std::map<std::string, std::string> place;
+  int weight_g = 0;
+};
+ONCE_JSON(Parcel, id, place, weight_g)
+
+struct InsuredParcel : Parcel {
+  bool insured = false;
+};
+void to_json(nlohmann::json& json, const InsuredParcel& parcel) {
+  to_json(json, static_cast<const Parcel&>(parcel));
+  json["insured"] = parcel.insured;
+}
 
 // A result that can be moved only, with a codec of its own.
 struct Ticket {
@@ -282,23 +301,108 @@ TEST_F(IdempotentTest, TheContextComesFirstAndIsNoArgument) {
   EXPECT_EQ(sent.size(), 64U);
 }
 
-TEST_F(IdempotentTest, WithoutAKeyItRunsUnprotectedOrRefuses) {
-  const auto lenient = once::idempotent(engine, {.name = "lenient", .key = "id"}, [&](const Order&) { return ++runs; });
+TEST_F(IdempotentTest, WithoutAKeyItIsRefusedOrRunsUnprotectedIfThatIsChosen) {
+  const once::Policy chosen{.on_missing_key = once::OnMissingKey::run_unprotected};
+  const auto lenient = once::idempotent(engine, {.name = "lenient", .key = "id", .policy = chosen},
+                                        [&](const Order&) { return ++runs; });
   EXPECT_EQ(lenient({"", 1}), 1);
   EXPECT_EQ(lenient({"", 1}), 2);
   EXPECT_EQ(lenient.outcome({"", 1}).kind, once::Outcome::Kind::unprotected);
   EXPECT_EQ(events, std::vector(3, once::EventKind::unprotected)) << "never silently";
   EXPECT_TRUE(records().empty());
 
-  once::Policy strict;
-  strict.on_missing_key = once::OnMissingKey::refuse;
+  const auto of_order = [](const Order& order) { return order.id.empty() ? std::nullopt : std::optional(order.id); };
   const auto refusing = once::idempotent(
-      engine, {.name = "refusing", .policy = strict}, [&](const Order&) { return ++runs; },
-      [](const Order& order) { return order.id.empty() ? std::nullopt : std::optional(order.id); });
-  EXPECT_THAT(misuse([&] { refusing({"", 1}); }), HasSubstr("operation 'payments/refusing' was called without a key"));
+      engine, {.name = "refusing"}, [&](const Order&) { return ++runs; }, of_order);
+  EXPECT_THAT(misuse([&] {
+                refusing({"", 1});
+              }),
+              HasSubstr("operation 'payments/refusing' was not run: the key function gives no key"));
   EXPECT_EQ(refusing.outcome({"", 1}).kind, once::Outcome::Kind::error);
   EXPECT_EQ(runs, 3);
   EXPECT_EQ(refusing({"17", 1}), 4);
+
+  const auto by_function = once::idempotent(
+      engine, {.name = "by function", .policy = chosen}, [&](const Order&) { return ++runs; }, of_order);
+  EXPECT_EQ(by_function.outcome({"", 1}).kind, once::Outcome::Kind::unprotected);
+}
+
+TEST_F(IdempotentTest, ATypoInAnExpressionIsRefusedWhenItIsCalled) {
+  const auto charge = [&](const Order&) { return ++runs; };
+  const auto typo = once::idempotent(engine, {.name = "typo", .key = "order_id"}, charge);
+  EXPECT_THAT(misuse([&] {
+                typo({"17", 1});
+              }),
+              HasSubstr("operation 'payments/typo' was not run: the event has no key"));
+  const auto compares =
+      once::idempotent(engine, {.name = "compares", .key = "id", .validate = "[cent, total]"}, charge);
+  EXPECT_THAT(misuse([&] { compares({"17", 1}); }), HasSubstr("nothing to compare"));
+  const auto by_function = once::idempotent(engine, {.name = "by function", .validate = "cent"}, charge, &Order::id);
+  EXPECT_THAT(misuse([&] { by_function({"17", 1}); }), HasSubstr("nothing to compare"));
+  EXPECT_EQ(runs, 0);
+  EXPECT_TRUE(records().empty());
+
+  // Where running without a key is chosen, a key alone will do as well.
+  const once::Policy chosen{.on_missing_key = once::OnMissingKey::run_unprotected};
+  const auto lenient =
+      once::idempotent(engine, {.name = "lenient", .key = "id", .validate = "cent", .policy = chosen}, charge);
+  EXPECT_EQ(lenient({"17", 1}), 1);
+  EXPECT_EQ(lenient({"17", 2}), 1);
+}
+
+TEST_F(IdempotentTest, AnExpressionThatCanNeverSelectIsRefusedWhenItIsMadeIfTheNamesAreKnown) {
+  const auto make = [&](const char* key, const char* validate) {
+    return [&, key, validate] {
+      once::idempotent(engine, {.name = "a", .key = key, .validate = validate}, [](const Parcel&) {});
+    };
+  };
+  EXPECT_THAT(misuse(make("parcel_id", "")),
+              HasSubstr(R"("parcel_id", which there never is: there is id, place, weight_g)"));
+  EXPECT_THAT(misuse(make("id", "weight")), HasSubstr("operation 'payments/a': the validation expression"));
+  EXPECT_THAT(misuse(make("[id, plaec.city]", "")), HasSubstr("plaec"));
+  EXPECT_THAT(misuse(make("@.ids", "")), HasSubstr(R"("ids")"));
+  EXPECT_THAT(misuse(make("to_string(no)", "")), HasSubstr(R"("no")"));
+  EXPECT_THAT(misuse(make("\"place.city\"", "")), HasSubstr("did you mean place.city without quotes?"));
+  for (const char* const good : {"id", "@", "place.anything", "[id, place]", "{a: id, b: 'const'}", "id || place.x",
+                                 "place | city", "place.items[?city == 'x'].name", "sort_by(place, &city)"}) {
+    EXPECT_NO_THROW(make(good, "weight_g")()) << good;
+  }
+  // Who writes to_json may write other names for other values, and who derives from a type adds some.
+  once::idempotent(engine, {.name = "a", .key = "order_id"}, [](const Order&) {});
+  once::idempotent(engine, {.name = "a", .key = "insured"}, [](const InsuredParcel&) {});
+  once::idempotent(engine, {.name = "a", .key = "any"}, [](const std::map<std::string, Parcel>&) {});
+  once::idempotent(engine, {.name = "a", .key = "[0].any"}, [](const std::vector<Parcel>&) {});
+}
+
+TEST_F(IdempotentTest, WhoComesWhileItRunsGetsItsResult) {
+  const auto clock = std::make_shared<once::testing::ManualClock>();
+  const auto timers = std::make_shared<once::testing::ManualTimers>(clock);
+  once::Engine timed({.store = store, .clock = clock, .timers = timers});
+  std::future<int> second;
+  const auto charge = once::idempotent(timed, {.name = "charge", .key = "id"}, [&](const Order&) {
+    const std::size_t before = timers->pending();
+    second = std::async(std::launch::async, [&] {
+      const auto again = once::idempotent(timed, {.name = "charge", .key = "id"}, [&](const Order&) { return 2; });
+      return again({"17", 1});
+    });
+    while (timers->pending() == before) std::this_thread::yield();  // Until it waits.
+    return 1;
+  });
+  EXPECT_EQ(charge({"17", 1}), 1);
+  EXPECT_EQ(second.get(), 1);
+}
+
+TEST_F(IdempotentTest, ACallOfItselfWithTheSameKeyFailsAtOnce) {
+  std::function<int(const Order&)> again;
+  const auto charge = once::idempotent(engine, {.name = "charge", .key = "id"}, [&](const Order& order) {
+    ++runs;
+    return order.cents == 1 ? again({order.id, 2}) : 0;
+  });
+  again = charge;
+  EXPECT_THAT(misuse([&] { charge({"17", 1}); }), HasSubstr("would wait for itself"));
+  EXPECT_EQ(runs, 1);
+  again = [&](const Order&) { return charge({"18", 2}); };
+  EXPECT_EQ(charge({"17", 1}), 0) << "another key";
 }
 
 TEST_F(IdempotentTest, WhatTheCallableThrowsPassesThroughAndARetryRuns) {
@@ -321,7 +425,8 @@ TEST_F(IdempotentTest, WhatTheCallableThrowsPassesThroughAndARetryRuns) {
 
 TEST_F(IdempotentTest, ALiveClaimOfSomebodyElseIsAConflict) {
   const auto charge = once::idempotent(
-      engine, {.name = "charge"}, [&](const Order&) { return ++runs; }, &Order::id);
+      engine, {.name = "charge", .policy = once::Policy{.on_conflict = once::OnConflict::fail}},
+      [&](const Order&) { return ++runs; }, &Order::id);
   once::Begin other = engine.begin({.key = once::Key("payments/charge", "17"), .fingerprint = {}});
   ASSERT_EQ(other.kind, once::Begin::Kind::claimed);
   EXPECT_THROW(charge({"17", 1}), once::Conflict);
@@ -394,11 +499,9 @@ TEST_F(IdempotentTest, AnOperationThatCannotWorkIsRefusedWhenItIsMade) {
 }
 
 TEST_F(IdempotentTest, ManyThreadsRunItOnce) {
-  once::Policy waiting;
-  waiting.on_conflict = once::OnConflict::wait;
   once::Engine quiet({.store = store});
   std::atomic<int> count = 0;
-  const auto charge = once::idempotent(quiet, {.name = "charge", .policy = waiting}, [&](int) { return ++count; });
+  const auto charge = once::idempotent(quiet, {.name = "charge"}, [&](int) { return ++count; });
   std::atomic<int> right = 0;
   {
     std::vector<std::jthread> threads;

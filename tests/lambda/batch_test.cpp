@@ -418,6 +418,24 @@ TEST_F(SqsBatchTest, WithoutAKeyItIsRunUnprotectedOrPoisonAsPolicySays) {
   EXPECT_THAT(effects.list(), ElementsAre("a"));
 }
 
+TEST_F(SqsBatchTest, NothingSaidItIsPoisonWithoutAKeyOrWithoutAnythingToCompare) {
+  const auto of_payload = [&](std::string key, std::string validation) {
+    return options([&](BatchOptions& o) {
+      o.key_source = KeySource::payload;
+      o.key = std::move(key);
+      o.validation = std::move(validation);
+      o.policy = Policy{.lease = 20s};  // A policy for something else.
+    });
+  };
+  const std::string order = R"({"order":1,"cents":5})";
+  for (const auto& [key, validation, end] : {std::tuple("odrer", "", "poison"), std::tuple("order", "cent", "poison"),
+                                             std::tuple("order", "cents", "executed")}) {
+    ends.clear();
+    sqs::batch(engine, of_payload(key, validation), handler())(sqs_event({{.id = "a", .body = order}}), invocation());
+    EXPECT_EQ(ends.of("a"), end) << key << " " << validation;
+  }
+}
+
 TEST_F(SqsBatchTest, TheScopeIsTheFunctionAndTheHandler) {
   const auto named = [&](const std::string& name, lambda::Environment environment) {
     return options([&](BatchOptions& o) {
@@ -484,9 +502,9 @@ class DeadEndTest : public SqsBatchTest {
 
 TEST_F(DeadEndTest, ABodyThatCannotBeReadIsReported) {
   const auto batch = sqs::batch(engine, by_order(OnDeadEnd::report), handler());
-  EXPECT_EQ(
-      batch(sqs_event({{.id = "a", .body = R"({"order":1)"}, {.id = "b", .body = R"({"order":2})"}}), invocation()),
-      failures({"a"}));
+  EXPECT_EQ(batch(sqs_event({{.id = "a", .body = R"({"order":1)"}, {.id = "b", .body = R"({"order":2,"cents":1})"}}),
+                  invocation()),
+            failures({"a"}));
   EXPECT_EQ(ends.of("a"), "poison");
   EXPECT_THAT(effects.list(), ElementsAre("b"));
   EXPECT_EQ(records(), 1U);
@@ -570,13 +588,13 @@ TEST_F(DeadEndTest, WithoutTimeToKeepARecordItIsReported) {
     clock->advance(30s);
     throw sqs::PoisonMessage("hopeless");
   });
-  EXPECT_EQ(batch(sqs_event({{.id = "a", .body = R"({"order":1})"}}), invocation(30s)), failures({"a"}));
+  EXPECT_EQ(batch(sqs_event({{.id = "a", .body = R"({"order":1,"cents":1})"}}), invocation(30s)), failures({"a"}));
   EXPECT_EQ(ends.of("a"), "poison");
   EXPECT_THAT(ends.whole("a").why, HasSubstr("could not be kept"));
 }
 
 TEST_F(DeadEndTest, AMessageThatTheHandlerGivesUpIsReportedOrKept) {
-  const std::string event = sqs_event({{.id = "a", .body = R"({"order":1,"what":"hopeless"})"}});
+  const std::string event = sqs_event({{.id = "a", .body = R"({"order":1,"cents":1,"what":"hopeless"})"}});
   EXPECT_EQ(sqs::batch(engine, by_order(OnDeadEnd::report), handler())(event, invocation()), failures({"a"}));
   EXPECT_EQ(ends.of("a"), "poison");
   ends.clear();
@@ -617,7 +635,7 @@ TEST_F(DeadEndTest, AnUnknownOutcomeIsReportedOrKept) {
   BatchOptions holding = by_order(OnDeadEnd::report);
   holding.policy.emplace();
   holding.policy->on_throw = OnThrow::hold;
-  const std::string event = sqs_event({{.id = "a", .body = R"({"order":1,"what":"boom"})"}});
+  const std::string event = sqs_event({{.id = "a", .body = R"({"order":1,"cents":1,"what":"boom"})"}});
   const auto reports = sqs::batch(engine, holding, handler());
   EXPECT_EQ(reports(event, invocation()), failures({"a"})) << "it threw";
   ends.clear();

@@ -114,6 +114,7 @@ class TestFunction {
     }
     once::Request request = engine_->request(event.at("id").get<std::string>(), {});
     request.policy = once::Policy{.lease = once::Millis{1'000},
+                                  .on_conflict = once::OnConflict::fail,
                                   .on_lapse = event.contains("hold") ? once::OnLapse::hold : once::OnLapse::takeover};
     const once::Outcome outcome = engine_->run(std::move(request), [&](once::Context& context) {
       append("charge " + event.at("id").get<std::string>());

@@ -148,7 +148,6 @@ TEST_P(LambdaHttpForms, TheFirstRunsAndTheRestGetItsAnswer) {
 
 TEST_P(LambdaHttpForms, TheProblemsAreThoseOfHttp) {
   HttpOptions options = http_options();
-  options.routes.otherwise.policy = Policy{.on_missing_key = OnMissingKey::refuse};
   Process& here = process();
   const Handler handler = charges(here, options);
 
@@ -269,9 +268,11 @@ TEST_P(LambdaHttpForms, BinaryBodiesAreBase64) {
   }
 }
 
-TEST_P(LambdaHttpForms, OtherMethodsAndRequestsWithoutAKeyRunAsOften) {
+TEST_P(LambdaHttpForms, OtherMethodsAndRequestsThatNeedNoKeyRunAsOften) {
   Process& here = process();
-  const Handler handler = charges(here);
+  HttpOptions options = http_options();
+  options.routes.otherwise.policy = Policy{.on_missing_key = OnMissingKey::run_unprotected};
+  const Handler handler = charges(here, options);
   Json get = event();
   (get.contains("httpMethod") ? get["httpMethod"] : get["requestContext"]["http"]["method"]) = "GET";
   EXPECT_EQ(ask(handler, get).body, R"({"charge":1})");
@@ -428,7 +429,6 @@ TEST_F(LambdaHttp, NumbersAsPrincipalsAreComparedAsTheyAreWritten) {
 TEST_F(LambdaHttp, RoutesHaveRulesOfTheirOwn) {
   HttpOptions options = http_options();
   once::http::Options strict{.principal = Principal::given()};
-  strict.policy = Policy{.on_missing_key = OnMissingKey::refuse};
   options.routes = once::http::Routes(once::http::Options{.principal = Principal::shared(), .protect = false},
                                       {{.path = "/charges", .options = strict}});
   const Handler handler = charges(process(), options);
@@ -608,7 +608,9 @@ TEST_F(LambdaHttp, EventsOfOtherKindsAreErrors) {
 }
 
 TEST_F(LambdaHttp, WhatTheConsoleSendsForATestIsARequest) {
-  const Handler handler = charges(process());
+  HttpOptions options = http_options();
+  options.routes.otherwise.policy = Policy{.on_missing_key = OnMissingKey::run_unprotected};  // It has none.
+  const Handler handler = charges(process(), options);
   const Json event = Json::parse(R"({"httpMethod":"POST","path":"/charges","headers":null,"multiValueHeaders":null,
       "queryStringParameters":null,"multiValueQueryStringParameters":null,"body":null,"isBase64Encoded":false,
       "requestContext":{"identity":{}}})");

@@ -229,7 +229,9 @@ TEST_F(Idempotent, APolicyWithinADeadline) {
 TEST_F(Idempotent, AnEventWithoutAKeyRunsUnprotectedAndSaysSo) {
   Process& one = process();
   int runs = 0;
-  const Handler handler = idempotent(*one.engine, options(), [&](std::string_view, Context& context) {
+  IdempotentOptions chosen = options();
+  chosen.policy = Policy{.on_missing_key = OnMissingKey::run_unprotected};
+  const Handler handler = idempotent(*one.engine, chosen, [&](std::string_view, Context& context) {
     EXPECT_FALSE(context.is_protected());
     return std::to_string(++runs);
   });
@@ -242,9 +244,33 @@ TEST_F(Idempotent, AnEventWithoutAKeyRunsUnprotectedAndSaysSo) {
   EXPECT_EQ(one.store->counts().calls, 0U);
 }
 
-TEST_F(Idempotent, AnEventWithoutAKeyIsRefusedIfPolicySaysSo) {
+// A policy of the engine or of one's own that is about something else changes none of it.
+TEST_F(Idempotent, WhatNoPolicySaysIsThisFrontendsOwn) {
+  Process& one = process([](EngineOptions& o) { o.policy.lease = 9s; });
+  const auto handler = [&](std::optional<Policy> policy, keys::Dialect dialect = keys::Dialect::native) {
+    IdempotentOptions with = options();
+    with.policy = std::move(policy);
+    with.dialect = dialect;
+    with.name = "name";
+    return idempotent(*one.engine, with, [](std::string_view) { return "{}"; });
+  };
+  for (const std::optional<Policy>& policy : {std::optional<Policy>(), std::optional<Policy>(Policy{.lease = 20s})}) {
+    EXPECT_EQ(error_of([&] { return handler(policy)("{}", invocation()); }), errors::no_key);
+    EXPECT_EQ(handler(policy, keys::Dialect::powertools_typescript)("{}", invocation()), "{}") << "as the library";
+    const Handler busy = idempotent(*process().engine, options(), [&](std::string_view event, const Invocation& of) {
+      IdempotentOptions same = options();
+      same.policy = policy;
+      const Handler duplicate = idempotent(*one.engine, same, [](std::string_view) { return "{}"; });
+      EXPECT_EQ(error_of([&] { return duplicate(event, of); }), errors::conflict)
+          << "at once: nobody drives the timers";
+      return policy ? "1" : "0";
+    });
+    EXPECT_EQ(busy(policy ? R"({"id":1})" : R"({"id":0})", invocation()), policy ? "1" : "0");
+  }
+}
+
+TEST_F(Idempotent, AnEventWithoutAKeyIsRefused) {
   IdempotentOptions with = options();
-  with.policy = Policy{.on_missing_key = OnMissingKey::refuse};
   int runs = 0;
   Process& one = process();
   const Handler handler = idempotent(*one.engine, with, [&](std::string_view) { return std::to_string(++runs); });
@@ -438,7 +464,7 @@ TEST_F(Idempotent, ANestedHandlerWithTheSameNameIsRefusedInsteadOfWaitingForItsC
     FAIL();
   } catch (const Exception& error) {
     EXPECT_EQ(error.kind(), ErrorKind::misuse);
-    EXPECT_THAT(error.what(), HasSubstr("IdempotentOptions::name"));
+    EXPECT_THAT(error.what(), HasSubstr("a name or a key of its own"));
   }
   EXPECT_EQ(charge(order, invocation()), "2") << "afterwards it is an operation like any other";
 }

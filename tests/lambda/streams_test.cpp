@@ -88,6 +88,7 @@ TEST_F(StreamBatchTest, WhatHasNoKeyDoesNotRunBehindAFailureThatBringsItAgain) {
                                       o.parallel = 1;
                                       o.key_source = streams::KeySource::payload;
                                       o.key = "order";
+                                      o.policy.emplace().on_missing_key = OnMissingKey::run_unprotected;
                                     }),
                                     [this](const Change& change) {
                                       effects.add(change.sequence_number);

@@ -95,6 +95,7 @@ class Driver {
                  .policy = {.lease = once::Millis(options.value("lease_ms", 30'000)),
                             .retention = once::Millis(options.value("retention_ms", 3'600'000)),
                             .skew = once::Millis(0),
+                            .on_conflict = once::OnConflict::fail,
                             .heartbeat = false},
                  .observer = [this](const once::Event& event) {
                    if (event.error == nullptr) return;

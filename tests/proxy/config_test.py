@@ -17,7 +17,7 @@ class Config(ProxyCase):
 
     def test_the_file_has_the_settings_and_flags_overrule_it(self):
         upstream = f"http://127.0.0.1:{self.service.port}"
-        self.write('listen = "127.0.0.1:0"', f'upstream = "{upstream}"', "no-principal = true", "require-key = true", 'key-header = "X-Id"',
+        self.write('listen = "127.0.0.1:0"', f'upstream = "{upstream}"', "no-principal = true", 'key-header = "X-Id"',
                    'methods = ["GET"]')
         _, self.port = self.start_alone("--config", "proxy.toml", "--methods", "POST", "--access-log", "access.log")
         self.assertIn("HTTP/1.1 400 ", self.curl("order-17"))
@@ -28,7 +28,7 @@ class Config(ProxyCase):
         self.write('listen = "127.0.0.1:0"', 'upstream = "http://pay:9000"', 'lease = "5m"', 'operation = "charge"',
                    'principal-header = ["X-Api-Key"]')
         done = self.expect(self.once("proxy", "--config", "proxy.toml", "--check", "--wait", "2s"), 0)
-        for line in ('lease = "5m"', 'wait = "2s"', 'retention = "24h"', 'operation = "charge"', "require-key = false"):
+        for line in ('lease = "5m"', 'wait = "2s"', 'retention = "24h"', 'operation = "charge"', "optional-key = false"):
             self.assertIn(f"\n{line}\n", done.stdout.decode())
         self.path("printed.toml").write_bytes(done.stdout)
         self.expect(self.once("proxy", "--config", "printed.toml", "--check"), 0, done.stdout)
@@ -66,8 +66,8 @@ class Config(ProxyCase):
     def test_the_example_is_fine_and_the_page_shows_it(self):
         example = ROOT / "examples/proxy.toml"
         shown = json.loads(self.expect(self.once("proxy", "--config", example, "--check", "--json"), 0).stdout)
-        self.assertEqual([(route["path"], route["require-key"]) for route in shown["routes"]],
-                         [("/health", True), ("/v1/*", False), ("/v1/charges", True), ("/v1/orders/{id}/pay", True)])
+        self.assertEqual([(route["path"], route["optional-key"]) for route in shown["routes"]],
+                         [("/health", False), ("/v1/*", True), ("/v1/charges", False), ("/v1/orders/{id}/pay", False)])
         page = (ROOT / "docs/proxy.md").read_text()
         for block in re.findall(r"^```toml\n(.*?)^```", page, re.S | re.M):
             who = [] if re.search("^(no-principal|principal-)", block, re.M) else ["no-principal = true"]
@@ -89,7 +89,7 @@ class Config(ProxyCase):
         return process
 
     def test_routes_have_rules_of_their_own(self):
-        self.start_with("[[route]]", 'path = "/charges"', "require-key = true",
+        self.start_with("optional-key = true", "[[route]]", 'path = "/charges"', "optional-key = false",
                         "[[route]]", 'path = "/public/*"', "protect = false",
                         "[[route]]", 'path = "/orders/{id}/pay"', 'key-header = "X-Id"')
         key = ["-H", "Idempotency-Key: k"]
@@ -114,7 +114,8 @@ class Config(ProxyCase):
 
     def test_a_route_has_a_time_for_answers_of_its_own(self):
         self.service.hold = True
-        process = self.start_with("aside-after-failures = 0", "[[route]]", 'path = "/charges"', 'answer-timeout = "50ms"')
+        process = self.start_with("optional-key = true", "aside-after-failures = 0",
+                                  "[[route]]", 'path = "/charges"', 'answer-timeout = "50ms"')
         self.assertEqual(self.ask("/charges"), "504")
         client = subprocess.Popen(["curl", "-sS", "--max-time", "60", "-d", "x", f"http://127.0.0.1:{self.port}/else"],
                                   stdout=subprocess.PIPE)
@@ -138,13 +139,13 @@ class Config(ProxyCase):
         return said
 
     def test_sighup_takes_up_new_rules_and_a_new_log(self):
-        process = self.start_with('admin = "0"')
+        process = self.start_with('admin = "0"', "optional-key = true")
         admin = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
         self.assertEqual(self.ask("/charges"), "201")
         self.log(1)
         self.path("access.log").rename(self.path("access.log.1"))
         with self.path("proxy.toml").open("a") as file:
-            file.write('threads = 3\n[[route]]\npath = "/charges"\nrequire-key = true\n')
+            file.write('threads = 3\n[[route]]\npath = "/charges"\noptional-key = false\n')
         self.assertEqual(self.hang_up(process), ["once: only a restart changes threads\n", "once: reloaded, with 1 routes\n"])
         self.assertEqual(self.ask("/charges"), "400")
         self.assertEqual([line["status"] for line in self.log(1)], [400])
@@ -188,7 +189,7 @@ class Config(ProxyCase):
         self.assertEqual(self.hang_up(process), ["once: reloaded, with 1 routes\n"])
 
     def test_what_runs_keeps_its_rules(self):
-        process = self.start_with("answer-limit = '1KiB'")
+        process = self.start_with("answer-limit = '1KiB'", "optional-key = true")
         self.service.hold = True
         client = subprocess.Popen(self.curl_command("k", "cents=500"), stdout=subprocess.PIPE)
         self.addCleanup(client.communicate)
@@ -225,7 +226,7 @@ class Config(ProxyCase):
 
     def give_new_rules(self, process):
         text = self.path("proxy.toml").read_text()
-        self.path("proxy.toml").write_text(text + "fate = ['201=release']\nrequire-key = true\n")
+        self.path("proxy.toml").write_text(text.replace("optional-key = true", "fate = ['201=release']"))
         self.hang_up(process)
 
     def test_without_a_file_sighup_opens_the_log_again(self):

@@ -40,7 +40,7 @@ TEST_F(ProxyTest, RunsOnceAndReplaysByteForByte) {
 }
 
 TEST_F(ProxyTest, AnswersTheTableOfTheDraft) {
-  rules.policy->on_missing_key = OnMissingKey::refuse;
+  rules.policy->on_missing_key.reset();
   rules.max_body_bytes = 100;
   start(counting());
   EXPECT_EQ(ask(post("k")).status(), 201U);

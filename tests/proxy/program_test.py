@@ -12,7 +12,7 @@ from service import ProxyCase, harness, wait_until
 
 class Program(ProxyCase):
     def test_curl_gets_what_the_page_says(self):
-        process = self.proxy("--require-key")
+        process = self.proxy()
         first = self.curl("order-17")
         self.assertTrue(first.startswith("HTTP/1.1 201 Created\n"), first)
         self.assertTrue(first.endswith("\n\ncharge 1\n"), first)

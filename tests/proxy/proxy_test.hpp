@@ -42,6 +42,7 @@ class ProxyTest : public ::testing::Test {
     rules.scope = "shop";
     rules.policy.emplace().lease = Millis{30'000};
     options.aside.after_failures = 0;  // Many tests let their only upstream fail again and again.
+    rules.policy->on_missing_key = OnMissingKey::run_unprotected;  // Most tests are about something else.
     options.listen = {"127.0.0.1", 0};
     options.threads = 2;
   }

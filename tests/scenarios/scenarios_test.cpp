@@ -142,6 +142,7 @@ class Player {
     Policy policy;
     policy.lease = 9s;
     policy.retention = 1h;
+    policy.on_conflict = OnConflict::fail;
     Fingerprint fingerprint;
     for (const std::string& word : words) {
       const std::string value = word.substr(std::min(word.size(), word.find('=') + 1));

@@ -706,6 +706,7 @@ class Simulation {
     policy.on_stored_failure = config_.retries_failures ? OnStoredFailure::execute : OnStoredFailure::replay;
     policy.heartbeat = world_.chance(800);
     policy.fixed_lease = !policy.heartbeat && index % 2 == 0;
+    policy.on_conflict = OnConflict::fail;
     if (world_.chance(500)) {
       policy.on_conflict = OnConflict::wait;
       policy.wait = std::chrono::floor<Millis>(world_.span(Instant(config_.lease)));

@@ -56,7 +56,6 @@ static once::lambda::Handler make_handler() {
 
   once::http::Options options{.principal = once::http::Principal::given()};  // Who has signed, as AWS says.
   options.ambiguous = once::OnLapse::takeover;  // Since both services honour our keys; else hold, and a person decides.
-  options.policy = once::Policy{.on_missing_key = once::OnMissingKey::refuse};  // 400
   // Another body under the same key, and so another amount: 422. While the first is at work: 409.
   return once::lambda::http(engine, {.routes = options}, pay);
 }

@@ -56,7 +56,7 @@ ThrowRule on_exception(OnThrow what, ThrowRule otherwise = {}) {
 
 struct EngineOptions {
   std::shared_ptr<Store> store;  // Required.
-  Policy policy;                 // For requests that bring none.
+  Policy policy;                 // For requests that bring none, and for what theirs leaves open.
   std::string scope;             // For keys that are given as plain names.
   std::string holder;            // Record::holder. Empty: "host:pid".
   Observer observer;
@@ -140,7 +140,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
   ~Engine();
 
-  // Level 3. The asynchronous form completes from any thread, or before it returns; see Claim for completions.
+  // Level 3. The asynchronous form completes from any thread, or before it returns; see Claim for completions. Where
+  // somebody else's claim is in the way both wait, unless policy says otherwise: the asynchronous one by timer, so that
+  // it holds up no thread. Who has a claim from begin() must not block on its key before it is finished: the engine
+  // cannot know whose work that is, and it ends as a conflict when the wait is over.
   void begin(Request request, Callback<void(Begin)> done);
   [[nodiscard]] Begin begin(Request request);
   [[nodiscard]] Begin begin(std::string_view key, std::string_view payload = {});
@@ -148,7 +151,9 @@ class Engine {
   // Level 2. `work` is called as work(Context&) or work() on this thread if the claim is ours; it returns a Result, or
   // any type that Codec knows, or void. What it throws passes through, after the claim was released, stored or held as
   // policy says. So does what the codec throws, but the work has acted then: the operation is completed with its
-  // result dropped. An exception from elsewhere: Exception(misuse) for a key that cannot be used.
+  // result dropped. An exception from elsewhere: Exception(misuse) for a policy out of range, and for work that asks,
+  // on the thread it runs on, for the key that it runs under: it would wait for itself. begin() throws the same. Work
+  // that has another thread or engine ask, and waits for that, is not noticed: it gets a conflict when the wait is over.
   template <class Work>
   Outcome run(Request request, Work&& work);
   // The key is a name in EngineOptions::scope; the payload is fingerprinted unless it is empty.
@@ -156,9 +161,12 @@ class Engine {
   Outcome run(std::string_view key, std::string_view payload, Work&& work) {
     return run(request(key, payload), std::forward<Work>(work));
   }
-  // Runs without a claim and tells the observer so; for OnMissingKey::run_unprotected.
+  // Runs without a claim, for OnMissingKey::run_unprotected. Tells the observer so, or if there is none standard error,
+  // once for each `operation`: its name for people.
   template <class Work>
-  Outcome run_unprotected(Work&& work);
+  Outcome run_unprotected(std::string_view operation, Work&& work);
+  // Only tells: for frontends that run the work themselves. `key`: the stored one, or empty.
+  void tell_unprotected(std::string_view operation, std::string_view key);
 
   [[nodiscard]] Request request(std::string_view key, std::string_view payload) const;
   [[nodiscard]] const EngineOptions& options() const noexcept;
@@ -177,11 +185,11 @@ class Engine {
     Result (*call_)(void*, Context&);
   };
   [[nodiscard]] std::shared_ptr<const Attempt> attempt_of(Request&& request) const;
+  void begin_elsewhere(Request&& request, Callback<void(Begin)> done);
   void begin_attempt(std::shared_ptr<const Attempt> attempt, const Policy& policy, Callback<void(Begin)> done);
   // These fill an outcome that is as it was made: it has too many members to be moved from hand to hand.
   void run_work(Request&& request, ErasedWork work, Outcome& outcome);
-  void run_work_unprotected(ErasedWork work, Outcome& outcome);
-  void run_work_without_claim(ErasedWork work, const std::string* key, Outcome& outcome);
+  void run_work_without_claim(ErasedWork work, std::string_view operation, const std::string* key, Outcome& outcome);
 
   friend struct detail::RunInto;
 
@@ -280,10 +288,10 @@ struct RunInto {
     if (encode_failed) std::rethrow_exception(encode_failed);
   }
   template <class Work>
-  static void run_unprotected(Engine& engine, Outcome& outcome, Work& work) {
+  static void run_unprotected(Engine& engine, Outcome& outcome, std::string_view operation, Work& work) {
     std::exception_ptr encode_failed;
     auto erased = [&](Context& context) { return call_work(work, context, encode_failed); };
-    engine.run_work_unprotected(erased, outcome);
+    engine.run_work_without_claim(erased, operation, nullptr, outcome);
     if (encode_failed) std::rethrow_exception(encode_failed);
   }
 };
@@ -298,9 +306,9 @@ Outcome Engine::run(Request request, Work&& work) {
 }
 
 template <class Work>
-Outcome Engine::run_unprotected(Work&& work) {
+Outcome Engine::run_unprotected(std::string_view operation, Work&& work) {
   Outcome outcome;
-  detail::RunInto::run_unprotected(*this, outcome, work);
+  detail::RunInto::run_unprotected(*this, outcome, operation, work);
   return outcome;
 }
 

@@ -18,13 +18,14 @@ enum class End : std::uint8_t { store, release, hold, lapse };
 
 Options with_engine_defaults(Options options, const EngineOptions& engine) {
   if (options.scope.empty()) options.scope = engine.scope;
-  if (!options.policy) options.policy = engine.policy;
+  options.policy = fill_in(options.policy.value_or(engine.policy), engine.policy);
   return options;
 }
 
-void tell_unprotected(const Engine& engine, std::string_view key) {
-  const Observer& observer = engine.options().observer;
-  if (observer) observer({.kind = EventKind::unprotected, .key = key});
+// For people: what runs unprotected.
+std::string title_of(const Options& options) {
+  const std::string title = options.scope + (options.scope.empty() || options.route.empty() ? "" : " ") + options.route;
+  return title.empty() ? "HTTP requests" : title;
 }
 
 Opening::Kind kind_of(Begin::Kind kind) noexcept {
@@ -149,7 +150,7 @@ class Execution::State {
       const bool down = begin.kind == Begin::Kind::error && begin.record == nullptr &&
                         (begin.error.kind == ErrorKind::unavailable || begin.error.kind == ErrorKind::in_doubt);
       if (down && self->rules().options().policy->on_store_down == OnStoreDown::run_unprotected) {
-        tell_unprotected(self->engine_, self->key_);
+        self->engine_.tell_unprotected(title_of(self->rules().options()), self->key_);
         out.kind = Opening::Kind::unprotected;
         out.execution = Execution(std::move(self));
         return opened(std::move(out));
@@ -337,7 +338,7 @@ void Endpoint::open(Examination examination, Callback<void(Opening)> done) {
       opening.execution = unprotected();
       return done(std::move(opening));
     case Examination::Kind::no_key:
-      tell_unprotected(engine_, {});
+      engine_.tell_unprotected(title_of(rules_->options()), {});
       opening.kind = Opening::Kind::unprotected;
       opening.execution = unprotected();
       return done(std::move(opening));

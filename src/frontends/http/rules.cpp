@@ -216,7 +216,9 @@ std::string_view to_string(Fate fate) noexcept {
 struct Rules::Parts {
   explicit Parts(Options given) : options(std::move(given)) {
     check(options);
-    policy = options.policy.value_or(Policy{});
+    // A client asks again by itself, and need not be waited for in its place.
+    policy = fill_in(options.policy.value_or(Policy{}),
+                     {.on_conflict = OnConflict::fail, .on_missing_key = OnMissingKey::refuse});
     policy.on_lapse = options.ambiguous;
     if (!options.key_field.empty()) {
       // The scope does not matter: only the text of the key is taken.

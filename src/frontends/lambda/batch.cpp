@@ -126,16 +126,20 @@ Batch::Batch(Engine& engine, BatchOptions options) : engine_(engine), options_(s
   }
   if (options_.parallel < 1 || options_.parallel > most_parallel) refuse_batch_option("parallel is 1 to 1000");
   if (options_.margin < Millis{0} || options_.margin > most_margin) refuse_batch_option("margin is 0 to 15 min");
-  policy_ = options_.policy.value_or(engine.options().policy);
+  policy_ = handler_policy(engine, options_.policy);
   check(policy_);
+  const bool refuses = policy_.on_missing_key == OnMissingKey::refuse;
   if (reads_expression(options_.key_source)) {
-    deriver_.emplace(keys::Recipe{
-        .scope = options_.scope, .expression = options_.key, .validation = options_.validation, .hash = {}});
+    deriver_.emplace(keys::Recipe{.scope = options_.scope,
+                                  .expression = options_.key,
+                                  .validation = options_.validation,
+                                  .hash = {},
+                                  .require_key = refuses});
   } else {
     if (!options_.key.empty()) refuse_batch_option("key is read with KeySource::record or KeySource::payload only");
     if (!options_.validation.empty()) {
       checker_.emplace(
-          keys::Recipe{.scope = options_.scope, .expression = {}, .validation = options_.validation, .hash = {}});
+          keys::Recipe{.scope = options_.scope, .validation = options_.validation, .require_key = refuses});
     }
   }
 }
@@ -147,12 +151,9 @@ void Batch::take_key(BatchItem& item, std::string_view name, std::string_view re
       keys::Derived derived = deriver_->derive(options_.key_source == KeySource::payload ? payload : record);
       item.key = std::move(derived.key);
       item.fingerprint = derived.fingerprint;
-      if (!item.key && policy_.on_missing_key == OnMissingKey::refuse) {
-        item.poison = "there is no key: '" + options_.key + "' selects nothing";
-      }
     } else {
       item.key.emplace(options_.scope, name);
-      if (checker_) item.fingerprint = checker_->derive(record).fingerprint;
+      if (checker_) item.fingerprint = checker_->fingerprint(record);
     }
   } catch (const Exception& error) {
     item.key.reset();
@@ -408,7 +409,7 @@ class Batch::Run {
       return reported(RecordEnd::out_of_time, "the invocation ends in " + std::to_string(rest->count()) + " ms");
     }
     if (!item.poison.empty()) return dead_end(item, RecordEnd::poison, batch_.options_.on_poison, item.poison);
-    if (!item.key) return end_of(item, engine().run_unprotected(item.work));
+    if (!item.key) return end_of(item, engine().run_unprotected(batch_.options_.scope, item.work));
     Policy policy;
     try {
       policy = policy_now();

@@ -66,6 +66,14 @@ std::string handler_scope(std::string_view engine, const std::string& function, 
   return join_scope(engine, of_function, of_handler);
 }
 
+Policy handler_policy(const Engine& engine, const std::optional<Policy>& own, keys::Dialect dialect) {
+  const Policy& of_engine = engine.options().policy;
+  const bool native = dialect == keys::Dialect::native;
+  return fill_in(fill_in(own.value_or(of_engine), of_engine),
+                 {.on_conflict = OnConflict::fail,
+                  .on_missing_key = native ? OnMissingKey::refuse : OnMissingKey::run_unprotected});
+}
+
 void refuse_event(const std::string& why) { throw FunctionError(std::string(errors::invalid_event), why); }
 
 bool retry_helps(std::string_view error_type) noexcept {

@@ -22,6 +22,12 @@ std::string join_scope(std::string_view engine, std::string_view function, std::
 std::string handler_scope(std::string_view engine, const std::string& function, const std::string& name,
                           const Environment& environment, const std::string& options);
 
+// A handler's policy, with nothing left open but the skew. What neither it nor the engine says is as this frontend has
+// it: a duplicate fails at once, since whoever invoked the function asks again, and a waiting one would be paid for; an
+// event without a key is refused, but in the dialects of Powertools.
+Policy handler_policy(const Engine& engine, const std::optional<Policy>& own,
+                      keys::Dialect dialect = keys::Dialect::native);
+
 [[noreturn]] void refuse_event(const std::string& why);  // FunctionError(invalid_event)
 
 }  // namespace once::lambda

@@ -80,38 +80,12 @@ keys::Recipe recipe_of(const Engine& engine, const IdempotentOptions& options, b
   }
 }
 
-// The keys that this thread is running the work of, innermost first. A handler that is called by another's work with
-// the same scope and key would wait for, or conflict with, the very claim that it is called under.
-struct Running {
-  const Engine& engine;
-  const std::string& key;
-  const Running* const outer;
-  static thread_local const Running* innermost;
-
-  Running(const Engine& by, const std::string& stored_key) noexcept : engine(by), key(stored_key), outer(innermost) {
-    innermost = this;
-  }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-  ~Running() { innermost = outer; }
-
-  static void refuse_again(const Engine& by, const std::string& stored_key) {
-    for (const Running* running = innermost; running != nullptr; running = running->outer) {
-      if (&running->engine != &by || running->key != stored_key) continue;
-      throw Exception(ErrorKind::misuse,
-                      "an idempotent handler calls another one (or itself) with the same scope and key, '" +
-                          stored_key + "', which can never work: give each an IdempotentOptions::name of its own");
-    }
-  }
-};
-thread_local const Running* Running::innermost = nullptr;
-
 class IdempotentHandler {
  public:
   // With its environment.
   IdempotentHandler(Engine& engine, IdempotentOptions&& options, detail::Work&& work)
       : engine_(engine),
-        policy_(options.policy.value_or(engine.options().policy)),
+        policy_(handler_policy(engine, options.policy, options.dialect)),
         disabled_(is_disabled(*options.environment)),
         keys_(recipe_of(engine, options, refuses_missing())),
         on_replay_(std::move(options.on_replay)),
@@ -133,13 +107,10 @@ class IdempotentHandler {
                     .fingerprint = derived.fingerprint,
                     .policy = within_deadline(engine_, policy_, invocation),
                     .holder = invocation.request_id};
-    const std::string key = request.key.stored();
-    Running::refuse_again(engine_, key);
     Outcome outcome;
     bool of_work = false;  // It may use engines of its own, and their exceptions say nothing of this operation.
     try {
       outcome = engine_.run(std::move(request), [&](Context& context) {
-        const Running running(engine_, key);
         try {
           return Result::inlined(work_(event, invocation, context), "application/json");
         } catch (const ClaimLost&) {  // By a step of this very context, as a rule.
@@ -186,7 +157,9 @@ class IdempotentHandler {
   }
 
   std::string unprotected(std::string_view event, const Invocation& invocation) const {
-    return engine_.run_unprotected([&](Context& context) { return Result::inlined(work_(event, invocation, context)); })
+    return engine_
+        .run_unprotected(keys_.recipe().scope,
+                         [&](Context& context) { return Result::inlined(work_(event, invocation, context)); })
         .result.bytes;
   }
 

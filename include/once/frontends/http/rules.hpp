@@ -92,8 +92,9 @@ struct Options {
   // Headers that are not stored, beside those that never are: see once/frontends/http/stored_answer.hpp.
   std::vector<std::string> never_store;
 
-  // Empty: the engine's. on_missing_key: refuse is 400. on_store_down: run_unprotected fails open. on_conflict: wait
-  // holds the duplicates of a running request until its answer is there. on_unrecorded: raise is 503.
+  // Empty: the engine's. on_missing_key: refuse unless said, which is 400. on_store_down: run_unprotected
+  // fails open. on_conflict: fail unless said; wait holds the duplicates of a running request until its answer is
+  // there. on_unrecorded: raise is 503.
   std::optional<Policy> policy;
 
   // Retry-After of a conflict tells what is left of the lease, but not more than this: most operations end long before.

@@ -68,7 +68,7 @@ inline constexpr std::string_view store_failed =
 inline constexpr std::string_view not_recorded =
     "Once.NotRecorded";  // Ran, and could not be recorded: OnUnrecorded::raise. Retry, for the result.
 inline constexpr std::string_view declined = "Once.Declined";  // Context::commit_with() was refused: nothing written.
-inline constexpr std::string_view no_key = "Once.NoKey";       // OnMissingKey::refuse. Not run.
+inline constexpr std::string_view no_key = "Once.NoKey";       // No key, or nothing to compare. Not run.
 inline constexpr std::string_view invalid_event =
     "Once.InvalidEvent";  // No JSON, or the expressions fail on it, so that no key can be had. Not run.
 inline constexpr std::string_view no_time_left =
@@ -118,7 +118,9 @@ struct IdempotentOptions {
 
   // Empty: the engine's. The lease is what is left until the invocation's deadline, see within_deadline();
   // Policy::lease is for invocations without one. OnLapse::hold is for work that must never run again after a timeout:
-  // it becomes unknown, and a person decides. OnMissingKey: run unprotected, or errors::no_key.
+  // it becomes unknown, and a person decides. What neither policy says: OnConflict::fail, so errors::conflict at once;
+  // OnMissingKey::refuse, so errors::no_key, also where `validate` finds nothing to compare; in the dialects of
+  // Powertools run_unprotected.
   std::optional<Policy> policy;
 
   ReplayHook on_replay;

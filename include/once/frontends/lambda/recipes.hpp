@@ -73,7 +73,7 @@ inline constexpr Recipe rest_api{"API Gateway REST API", "rest_api",
                                  "requestContext.authorizer.principalId || requestContext.authorizer.claims.sub || "
                                  "requestContext.identity.apiKeyId, headers.\"Idempotency-Key\" || "
                                  "headers.\"idempotency-key\"]",
-                                 "[multiValueQueryStringParameters, body]"};
+                                 "[httpMethod, multiValueQueryStringParameters, body]"};
 // Issuer and subject of a JWT authorizer.
 inline constexpr Recipe http_api{
     "API Gateway HTTP API", "http_api",
@@ -91,7 +91,7 @@ inline constexpr Recipe function_url{"Function URL", "function_url",
 inline constexpr Recipe alb{"Load balancer", "alb",
                             "requestContext.elb && headers.\"idempotency-key\" && headers.\"x-amzn-oidc-identity\" && "
                             "[httpMethod, path, headers.\"x-amzn-oidc-identity\", headers.\"idempotency-key\"]",
-                            "[queryStringParameters, body]"};
+                            "[httpMethod, queryStringParameters, body]"};
 
 inline constexpr std::array<Recipe, 12> all{event_bridge,   sns,      s3,       dynamodb_stream, kinesis, sqs, sqs_fifo,
                                             step_functions, rest_api, http_api, function_url,    alb};

@@ -1,0 +1,57 @@
+// The keys whose work this thread is running.
+//
+// Work that asks for its own key would wait for the claim that it holds itself. That is known where it asks the engine
+// that runs it on the thread that it runs on, and nowhere else.
+#pragma once
+
+#include <string>
+
+#include <once/error.hpp>
+
+#include "platform/wait.hpp"
+
+namespace once {
+
+class EngineCore;
+
+class Running {
+ public:
+  // `key` must live as long as this.
+  Running(const EngineCore& engine, const std::string& key) noexcept : engine_(engine), key_(key), outer_(innermost_) {
+    innermost_ = this;
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() { innermost_ = outer_; }
+
+  // These throw Exception(misuse) if this thread runs the work of `key`.
+  // For who will block: whatever runs further out on this thread cannot go on until then.
+  static void refuse_anywhere(const EngineCore& engine, const std::string& key) {
+    for (const Running* running = innermost_; running != nullptr; running = running->outer_)
+      running->refuse(engine, key);
+  }
+  // For who will not: a thread that waits inside of work runs completions for others, which may well ask for its key.
+  static void refuse_here(const EngineCore& engine, const std::string& key) {
+    for (const Running* running = innermost_; running != nullptr; running = running->outer_) {
+      if (running->waiting_ != Waiting::innermost()) return;
+      running->refuse(engine, key);
+    }
+  }
+
+ private:
+  void refuse(const EngineCore& engine, const std::string& key) const {
+    if (&engine_ != &engine || key_ != key) return;
+    throw Exception(ErrorKind::misuse, "the work of '" + key +
+                                           "' asks for the key that it runs under, and would wait for itself: nothing "
+                                           "was run for that; give the inner operation a name or a key of its own");
+  }
+
+  static inline constinit thread_local const Running* innermost_ = nullptr;
+
+  const EngineCore& engine_;
+  const std::string& key_;
+  const Running* const outer_;
+  const Waiting* const waiting_ = Waiting::innermost();
+};
+
+}  // namespace once
