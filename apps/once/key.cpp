@@ -89,7 +89,8 @@ void add_key(CLI::App& app, Invocation& invocation) {
       "--dialect", options->dialect,
       "native, powertools-python, powertools-typescript, powertools-java or powertools-dotnet (default: "
       "native)");
-  command->add_flag("--require-key", options->recipe.require_key, "Fail if the event has no key, or --validate nothing to compare (exit code 65)");
+  command->add_flag("--require-key", options->recipe.require_key,
+                    "Fail if the event has no key, or --validate nothing to compare (exit code 65)");
   command->add_flag("--json", options->json, "Write JSON");
   command->add_option("FILE", options->file, "The event, a JSON text; - is standard input")->required();
   command->footer(

@@ -153,7 +153,8 @@ class Engine {
   // policy says. So does what the codec throws, but the work has acted then: the operation is completed with its
   // result dropped. An exception from elsewhere: Exception(misuse) for a policy out of range, and for work that asks,
   // on the thread it runs on, for the key that it runs under: it would wait for itself. begin() throws the same. Work
-  // that has another thread or engine ask, and waits for that, is not noticed: it gets a conflict when the wait is over.
+  // that has another thread or engine ask, and waits for that, is not noticed: it gets a conflict when the wait is
+  // over.
   template <class Work>
   Outcome run(Request request, Work&& work);
   // The key is a name in EngineOptions::scope; the payload is fingerprinted unless it is empty.
