@@ -74,7 +74,8 @@ TEST(Principal, WhereThereIsAChallengeAMissingOneIs401) {
 }
 
 TEST(Principal, RequestsWithoutAKeyNeedNone) {
-  const Rules rules({.principal = Principal::header("X-Api-Key")});
+  const Rules rules(
+      {.principal = Principal::header("X-Api-Key"), .policy = Policy{.on_missing_key = OnMissingKey::run_unprotected}});
   Request request = request_of({});
   request.headers.clear();
   EXPECT_EQ(rules.examine(request).kind, Examination::Kind::no_key);

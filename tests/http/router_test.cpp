@@ -131,8 +131,7 @@ TEST(Router, WhatIsNoPatternIsRefused) {
 
 TEST(Router, APathWithMoreThanOneReadingIsUnclearWhereRulesDiffer) {
   std::vector<Route> all = routes({"/charges", "/public/*", "/files/{name}", "/a.b"});
-  const Router router(
-      {{.principal = Principal::shared(), .policy = Policy{.on_missing_key = OnMissingKey::run_unprotected}}, all});
+  const Router router({{.principal = Principal::shared()}, all});
   for (const char* const path : {"/public/../charges",
                                  "/public/%2e%2e/charges",
                                  "/public/..;/charges",
@@ -175,12 +174,7 @@ TEST(Router, APathWithMoreThanOneReadingIsUnclearWhereRulesDiffer) {
   EXPECT_EQ(found(router, "/else/x.json"), "-");
   // Rules that are the same need no decision.
   for (Route& each : all) each.options = {.principal = Principal::shared()};
-  EXPECT_EQ(
-      found(
-          Router({{.principal = Principal::shared(), .policy = Policy{.on_missing_key = OnMissingKey::run_unprotected}},
-                  all}),
-          "/public/../charges"),
-      "/public/*");
+  EXPECT_EQ(found(Router({{.principal = Principal::shared()}, all}), "/public/../charges"), "/public/*");
 }
 
 TEST(Router, HugePathsAreNoWork) {
