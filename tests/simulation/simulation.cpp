@@ -795,7 +795,7 @@ class Simulation {
       const std::string name = "step" + std::to_string(work.next_step++);
       if (work.claim.step(name)) continue;  // Done by an attempt before this one.
       std::string result = name + " of call " + std::to_string(id);
-      if (config_.small && world_.chance(200)) result.append(world_.below(2'500), 'x');
+      if (config_.small && world_.chance(200)) result.append(world_.below(1'500), 'x');
       act(work);
       auditor_.step_asked(id, name, result);
       const bool waits = world_.chance(700);
