@@ -382,6 +382,31 @@ TEST_F(SqliteFaults, ALockFileDeletedUnderneathIsMadeAnew) {
   put(*store, "k#4");
 }
 
+// As "> once.db-lock" does, by whoever has read that it holds no data.
+TEST_F(SqliteFaults, ALockFileThatIsEmptiedStopsNobody) {
+  constexpr int writes = 200;
+  const auto open_patient = [&] { return make_sqlite_store({.path = scratch_.file()}); };
+  const std::array<std::unique_ptr<Store>, 2> stores{open_patient(), open_patient()};
+  std::atomic<int> busy{4};
+  std::vector<std::thread> clients;
+  for (std::size_t i = 0; i < 4; ++i) {
+    clients.emplace_back([&, i] {
+      for (int n = 0; n < writes; ++n) {
+        const Record record = plain_record("t" + std::to_string(i) + "#" + std::to_string(n));
+        const Answer answer = blocking::insert(*stores.at(i % 2), record);
+        EXPECT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+      }
+      --busy;
+    });
+  }
+  for (int n = 0; busy > 0; ++n) {
+    std::filesystem::resize_file(scratch_.file() + "-lock", 0);
+    put(*stores[0], "between#" + std::to_string(n));
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_THAT(stores::check_sqlite(*stores[0]), IsEmpty());
+}
+
 // root may write anywhere, so permissions are tested as somebody else, in a process of its own.
 TEST_F(SqliteFaults, AFileOrDirectoryWithoutPermissionIsUnavailable) {
   damaged_ = true;

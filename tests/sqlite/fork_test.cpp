@@ -1,11 +1,25 @@
 // fork() with a store open: in a program of its own, because the thread sanitizer allows no thread in the child then.
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <once/error.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/stores/sqlite.hpp>
 #include <once/testing/records.hpp>
@@ -16,29 +30,263 @@ namespace once::testing {
 namespace {
 
 using stores::make_sqlite_store;
+using ::testing::IsEmpty;
 
-TEST(SqliteFork, TheChildIsToldAndTheParentGoesOn) {
-  const Scratch scratch;
-  auto store = make_sqlite_store({.path = scratch.file()});
-  ASSERT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::done);
+// Far longer than what is waited for here: whoever comes to wait for it is not told "at once", and the alarm ends him.
+constexpr std::chrono::minutes long_wait{5};
+constexpr unsigned alarm_s = 60;
+
+bool puts(Store& store, const std::string& key) {
+  return blocking::insert(store, plain_record(key)).status == Answer::Status::done;
+}
+
+bool is_told(const std::optional<Error>& error) {
+  return error && error->kind == ErrorKind::misuse && error->message.find("fork") != std::string::npos &&
+         error->message.find("exec") != std::string::npos;
+}
+
+bool cannot_be_opened(const std::string& path) {
+  try {
+    const auto store = make_sqlite_store({.path = path, .busy_timeout = long_wait});
+    return false;
+  } catch (const Exception& error) {
+    return is_told(error.error());
+  }
+}
+
+// What the child of a process with a store open meets: 0, or the number of what was not as it should be.
+int meets(std::unique_ptr<Store>& store, const Scratch& scratch) {
+  if (!is_told(blocking::insert(*store, plain_record("child#1")).error)) return 1;
+  if (!is_told(blocking::replace(*store, plain_record("k#1"), Seen{}).error)) return 2;
+  if (!is_told(blocking::remove(*store, "k#1", Seen{}).error)) return 3;
+  if (!is_told(blocking::get(*store, "k#1").error)) return 4;
+  if (!is_told(blocking::list(*store, {}).error)) return 5;
+  if (!is_told(blocking::sweep(*store, Time{}, 1).error)) return 6;
+  if (!cannot_be_opened(scratch.file())) return 7;
+  if (!cannot_be_opened(scratch.file("link.db"))) return 8;
+  if (!cannot_be_opened(scratch.file("other.db"))) return 9;
+  store.reset();
+  if (!cannot_be_opened(scratch.file())) return 10;
+  return 0;
+}
+
+// The exit status of a child that runs `work`; -1: it was killed.
+template <class Work>
+int in_child(Work&& work) {
   const pid_t child = fork();
-  ASSERT_GE(child, 0);
+  EXPECT_GE(child, 0);
   if (child == 0) {
-    const Answer written = blocking::insert(*store, plain_record("k#2"));
-    const Answer read = blocking::get(*store, "k#1");
-    const bool told = written.error.kind == ErrorKind::misuse && read.error.kind == ErrorKind::misuse &&
-                      blocking::list(*store, {}).error.has_value() &&
-                      blocking::sweep(*store, Time{}, 1).error.has_value();
-    store.reset();
-    const auto anew = make_sqlite_store({.path = scratch.file()});
-    const bool works = blocking::insert(*anew, plain_record("k#3")).status == Answer::Status::done;
-    _exit(told && works ? 0 : 1);
+    alarm(alarm_s);
+    _exit(std::forward<Work>(work)());
   }
   int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(SqliteFork, ChildrenAreToldWhileTheParentWrites) {
+  const Scratch scratch;
+  auto store = make_sqlite_store({.path = scratch.file(), .busy_timeout = long_wait, .checkpoint_pages = 100});
+  std::filesystem::create_symlink("once.db", scratch.file("link.db"));
+  std::atomic<bool> stop{false};
+  std::atomic<int> failed{0};
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < 4; ++writer) {
+    writers.emplace_back([&, writer] {
+      for (int n = 0; !stop; ++n) {
+        if (!puts(*store, "w" + std::to_string(writer) + "#" + std::to_string(n))) ++failed;
+      }
+    });
+  }
+  for (int child = 0; child < 20; ++child) {
+    EXPECT_EQ(in_child([&] { return meets(store, scratch); }), 0) << "child " << child;
+  }
+  stop = true;
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_TRUE(puts(*store, "last#1"));
+  EXPECT_FALSE(blocking::get(*store, "child#1").record);
+  EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
+}
+
+TEST(SqliteFork, AGrandchildIsToldToo) {
+  const Scratch scratch;
+  auto store = make_sqlite_store({.path = scratch.file(), .busy_timeout = long_wait});
+  ASSERT_TRUE(puts(*store, "k#1"));
+  std::filesystem::create_symlink("once.db", scratch.file("link.db"));
+  EXPECT_EQ(in_child([&] { return in_child([&] { return meets(store, scratch); }); }), 0);
+  EXPECT_TRUE(puts(*store, "k#2"));
+}
+
+// The writer's thread is not there in the child, and another one may have its place, and its name in the C library.
+TEST(SqliteFork, AnInheritedStoreIsLeftWhereAThreadHasTakenTheWritersPlace) {
+  const Scratch scratch;
+  auto store = make_sqlite_store({.path = scratch.file()});
+  ASSERT_TRUE(puts(*store, "k#1"));
+  EXPECT_EQ(in_child([&] {
+              std::atomic<bool> done{false};
+              std::vector<std::thread> others;
+              for (int i = 0; i < 8; ++i) others.emplace_back([&] { done.wait(false); });
+              store.reset();
+              done = true;
+              done.notify_all();
+              for (std::thread& other : others) other.join();
+              return 0;
+            }),
+            0);
+  EXPECT_TRUE(puts(*store, "k#2"));
+}
+
+TEST(SqliteFork, AChildOfAProcessThatHasClosedItsStoresMayOpenOne) {
+  const Scratch scratch;
+  {
+    const auto store = make_sqlite_store({.path = scratch.file()});
+    ASSERT_TRUE(puts(*store, "k#1"));
+  }
+  EXPECT_EQ(in_child([&] {
+              auto store = make_sqlite_store({.path = scratch.file()});
+              const bool works = blocking::get(*store, "k#1").record && puts(*store, "k#2");
+              const auto inherits = [&] { return is_told(blocking::get(*store, "k#1").error) ? 0 : 2; };
+              return works ? in_child(inherits) : 1;
+            }),
+            0);
+  EXPECT_TRUE(blocking::get(*make_sqlite_store({.path = scratch.file()}), "k#2").record);
+}
+
+// A daemon: the process that has opened the store ends, in order or not, and its child goes on.
+TEST(SqliteFork, ADaemonIsToldAndLosesNothingOfWhatItsParentWrote) {
+  for (const bool in_order : {true, false}) {
+    const Scratch scratch;
+    std::filesystem::create_symlink("once.db", scratch.file("link.db"));
+    std::array<int, 2> go{};
+    std::array<int, 2> result{};
+    ASSERT_EQ(pipe2(go.data(), O_CLOEXEC), 0);
+    ASSERT_EQ(pipe2(result.data(), O_CLOEXEC), 0);
+    EXPECT_EQ(in_child([&] {
+                auto store = make_sqlite_store({.path = scratch.file(), .busy_timeout = long_wait});
+                if (!puts(*store, "k#1")) return 1;
+                if (fork() == 0) {
+                  alarm(alarm_s);
+                  ::close(go[1]);
+                  char byte = 0;
+                  if (::read(go[0], &byte, 1) != 0) _exit(1);  // The test lets it go on, by closing the pipe.
+                  byte = static_cast<char>('0' + meets(store, scratch));
+                  _exit(::write(result[1], &byte, 1) == 1 ? 0 : 1);
+                }
+                if (in_order) store.reset();
+                return 0;
+              }),
+              0);
+    // Its daemon is alive. A program that knows nothing of `once` is alone at the file, and cleans up when it closes.
+    {
+      Shell stock(scratch.file(), Shell::Close::tidy);
+      EXPECT_EQ(stock.run("SELECT count(*) FROM records"), "1");
+    }
+    const auto store = make_sqlite_store({.path = scratch.file()});
+    EXPECT_TRUE(puts(*store, "k#2"));
+    ::close(go[1]);
+    ::close(go[0]);
+    char byte = 0;
+    ASSERT_EQ(::read(result[0], &byte, 1), 1);
+    EXPECT_EQ(byte, '0');
+    ::close(result[0]);
+    ::close(result[1]);
+    for (const char* key : {"k#1", "k#2"}) EXPECT_TRUE(blocking::get(*store, key).record) << key;
+    EXPECT_FALSE(blocking::get(*store, "child#1").record);
+    EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
+  }
+}
+
+// Completions run inside the lock between processes when the log is copied after them: a child that is made there has
+// the lock's descriptor too, and would keep the lock.
+TEST(SqliteFork, AChildDoesNotKeepTheLockOfAParentThatDied) {
+  const Scratch scratch;
+  std::array<int, 2> alive{};
+  ASSERT_EQ(pipe2(alive.data(), O_CLOEXEC), 0);
+  const pid_t parent = fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    alarm(alarm_s);
+    const auto store = make_sqlite_store({.path = scratch.file(), .checkpoint_pages = 100});
+    Record record = plain_record("k#1");
+    record.result = Result::inlined(std::string(std::size_t{1} << 20U, 'x'));  // More than the log may have.
+    store->insert(share(std::move(record)), [&](const Answer& answer) {
+      if (answer.status != Answer::Status::done) _exit(1);
+      if (fork() == 0) {
+        ::close(alive[1]);
+        char byte = 0;
+        _exit(::read(alive[0], &byte, 1) == 0 ? 0 : 1);
+      }
+      kill(getpid(), SIGKILL);
+    });
+    for (;;) pause();
+  }
+  ::close(alive[0]);
+  int status = 0;
+  ASSERT_EQ(waitpid(parent, &status, 0), parent);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  {
+    const auto store = make_sqlite_store({.path = scratch.file(), .busy_timeout = Millis{200}});
+    EXPECT_TRUE(blocking::get(*store, "k#1").record);
+    EXPECT_TRUE(puts(*store, "k#2"));
+  }
+  ::close(alive[1]);
+}
+
+// The child of the writer's own thread has no other one: it does what the completion does, and ends.
+TEST(SqliteFork, ACompletionMayForkAndItsChildWritesNothing) {
+  const Scratch scratch;
+  auto store = make_sqlite_store({.path = scratch.file(), .checkpoint_pages = 100});
+  std::array<int, 2> told{};
+  ASSERT_EQ(pipe2(told.data(), O_CLOEXEC), 0);
+  std::atomic<pid_t> child{-1};
+  Record record = plain_record("k#1");
+  record.result = Result::inlined(std::string(std::size_t{1} << 20U, 'x'));
+  const pid_t parent = getpid();
+  store->insert(share(std::move(record)), [&](const Answer& answer) {
+    EXPECT_EQ(answer.status, Answer::Status::done);
+    const pid_t made = fork();
+    if (made == 0) {
+      alarm(alarm_s);
+      const char byte = is_told(blocking::get(*store, "k#1").error) ? 'y' : 'n';
+      if (::write(told[1], &byte, 1) != 1) _exit(1);
+      return;
+    }
+    child = made;
+    child.notify_one();
+  });
+  child.wait(-1);
+  ASSERT_EQ(getpid(), parent);
+  int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  EXPECT_TRUE(blocking::get(*store, "k#3").record);
-  EXPECT_EQ(blocking::insert(*store, plain_record("k#4")).status, Answer::Status::done);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  char byte = 0;
+  ASSERT_EQ(::read(told[0], &byte, 1), 1);
+  EXPECT_EQ(byte, 'y');
+  ::close(told[0]);
+  ::close(told[1]);
+  EXPECT_TRUE(puts(*store, "k#2"));
+  EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
+}
+
+// vfork() and posix_spawn() call no handlers, and need none.
+TEST(SqliteFork, WhatIsExecutedInheritsNoDescriptorAndTheParentGoesOn) {
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  ASSERT_TRUE(puts(*store, "k#1"));
+  ASSERT_TRUE(blocking::get(*store, "k#1").record);  // Opens a connection for reading.
+  int ours = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry, gone).string();
+    if (!target.starts_with(scratch.path())) continue;
+    ++ours;
+    EXPECT_NE(fcntl(std::stoi(entry.path().filename()), F_GETFD) & FD_CLOEXEC, 0) << target;
+  }
+  EXPECT_GE(ours, 4);
+  const std::string look = "! ls -l /proc/self/fd | grep -q '" + scratch.path() + "'";
+  EXPECT_EQ(std::system(look.c_str()), 0);
+  EXPECT_TRUE(puts(*store, "k#2"));
 }
 
 }  // namespace

@@ -32,10 +32,13 @@ class Scratch {
 // Another program at the same file, such as the sqlite3 shell. Throws std::runtime_error.
 class Shell {
  public:
-  explicit Shell(const std::string& path) {
+  // What the last program at the file does when it closes it: leaves the log, or copies and deletes it, as is usual.
+  enum class Close { leave_log, tidy };
+
+  explicit Shell(const std::string& path, Close close = Close::leave_log) {
     if (sqlite3_open(path.c_str(), &db_) != SQLITE_OK) throw std::runtime_error("open " + path);
     sqlite3_busy_timeout(db_, 10'000);
-    sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+    if (close == Close::leave_log) sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   }
   ~Shell() { sqlite3_close(db_); }
   Shell(const Shell&) = delete;

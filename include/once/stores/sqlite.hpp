@@ -65,10 +65,14 @@ struct SqliteOptions {
 // complete before they return: a get takes some microseconds while the file is in the page cache. The store may be used
 // by any number of threads.
 //
-// Processes. Any number on the same host may have the file open; busy ones get equal shares. After fork() the child
-// must not use the store, and may destroy it or leave it: its operations fail as misuse there. Open it anew in the
-// child. A child that goes on without exec keeps <path>-lock open: if its parent dies in the middle of a write,
-// others wait until the child ends.
+// Processes. Any number on the same host may have the file open; busy ones get equal shares.
+//
+// fork(). Open stores after it, a daemon in its last process, or have the child exec(): what SQLite knows of open files
+// and its locks is the parent's. In the child (and its children) each operation of an inherited store fails as misuse
+// at once, and so does opening any file as a store. The inherited store may be destroyed there, or left: the parent
+// goes on with it, and a parent that ends takes nothing with it. What an operation that was under way completes is
+// completed in the parent only. Child processes that are executed inherit no descriptor. A process made without
+// fork()'s handlers (clone(2), _Fork()) must touch nothing of it.
 //
 // Time. The store tells its own (Store::time() and with each answer): the host's uptime (CLOCK_BOOTTIME, suspend
 // included) plus an offset that is taken from the wall clock once in each boot of the host, at the first open, and kept

@@ -11,12 +11,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
 #include <once/error.hpp>
-
-#include "stores/sqlite/identity.hpp"
 
 namespace once::stores::sqlite {
 
@@ -32,12 +31,6 @@ std::int64_t now_ns() noexcept {
   timespec spec{};
   clock_gettime(CLOCK_MONOTONIC, &spec);
   return std::int64_t{spec.tv_sec} * 1'000'000'000 + spec.tv_nsec;
-}
-
-// Not FUTEX_PRIVATE: the word is shared by processes.
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, std::int64_t limit_ns) noexcept {
-  const timespec limit{.tv_sec = limit_ns / 1'000'000'000, .tv_nsec = limit_ns % 1'000'000'000};
-  syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0);
 }
 
 [[noreturn]] void fail(const std::string& path, const char* what, int number) {
@@ -60,84 +53,123 @@ FileLock::FileLock(std::string path, std::string model)
 FileLock::~FileLock() { close(); }
 
 void FileLock::open() {
-  struct stat model {};
-  const mode_t mode = stat(model_.c_str(), &model) == 0 ? model.st_mode & 0666U : mode_t{0600};
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-  if (fd_ >= 0) {
+  file_.open([this] {
+    struct stat model {};
+    const mode_t mode = stat(model_.c_str(), &model) == 0 ? model.st_mode & 0666U : mode_t{0600};
+    int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     // umask may have taken away what the model grants. Failing leaves a stricter file, which others report.
-    if (fchmod(fd_, mode) != 0) fail(path_, "set the mode of", errno);
-  } else if (errno == EEXIST) {
-    fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0 && fchmod(fd, mode) != 0) {
+      const int number = errno;
+      ::close(fd);
+      fail(path_, "set the mode of", number);
+    }
+    if (fd < 0 && errno == EEXIST) fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) fail(path_, "open", errno);
+    return fd;
+  });
+  identity_ = Identity::of(file_.get());
+  void* const page = mmap(nullptr, sizeof(Hints), PROT_READ, MAP_SHARED, file_.get(), 0);
+  if (page != MAP_FAILED) page_ = page;
+  // The child of a fork would keep the lock by it as by a descriptor.
+  if (page_ == nullptr || madvise(page_, sizeof(Hints), MADV_DONTFORK) != 0) {
+    const int number = errno;
+    close();
+    fail(path_, "map", number);
   }
-  if (fd_ < 0) fail(path_, "open", errno);
-  // Of this size from the start for everyone: a mapping beyond the end of a file is a SIGBUS.
-  const int number = posix_fallocate(fd_, 0, static_cast<off_t>(sizeof(Hints)));
-  void* page = number == 0 ? mmap(nullptr, sizeof(Hints), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0) : MAP_FAILED;
-  if (page == MAP_FAILED) {
-    const int reason = number == 0 ? errno : number;
-    ::close(fd_);
-    fd_ = -1;
-    fail(path_, "map", reason);
-  }
-  hints_ = static_cast<Hints*>(page);
 }
 
 void FileLock::close() noexcept {
-  if (hints_ != nullptr) munmap(std::exchange(hints_, nullptr), sizeof(Hints));
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  if (page_ != nullptr) munmap(std::exchange(page_, nullptr), sizeof(Hints));
+  file_.close();
 }
 
 bool FileLock::try_lock() {
-  while (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+  if (file_.get() < 0) open();
+  while (flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) return false;
     if (errno != EINTR) fail(path_, "lock", errno);
   }
   // Somebody may have deleted the file: then others lock another one by this name.
-  const Identity held = Identity::of(fd_);
-  if (held.there && held == Identity::of(path_)) return true;
+  if (identity_.there && identity_ == Identity::of(path_)) return true;
   close();
-  open();
   return false;
 }
 
-bool FileLock::is_wanted(std::int64_t now) const noexcept {
-  const std::int64_t age = now - hints_->wanted_at.load(std::memory_order_relaxed);
-  return hints_->wanted_by.load(std::memory_order_relaxed) != id_ && age >= 0 && age < 2 * look_again_ns;
+FileLock::Hints FileLock::read_hints() const noexcept {
+  Hints hints;
+  if (pread(file_.get(), &hints, sizeof hints, 0) < 0) return {};
+  return hints;
+}
+
+void FileLock::write_hint(std::size_t offset, const void* bytes, std::size_t size) const noexcept {
+  // Without it somebody waits for longer than he needs to.
+  static_cast<void>(pwrite(file_.get(), bytes, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size));
+}
+
+bool FileLock::is_wanted(const Hints& hints, std::int64_t now) const noexcept {
+  const std::int64_t age = now - hints.wanted_at;
+  return hints.wanted_by != id_ && age >= 0 && age < 2 * look_again_ns;
+}
+
+void FileLock::want(std::int64_t now) const noexcept {
+  const Hints hints{.wanted_by = id_, .wanted_at = now};
+  constexpr std::size_t at = offsetof(Hints, wanted_by);
+  write_hint(at, &hints.wanted_by, sizeof hints - at);
+}
+
+// Not FUTEX_PRIVATE: the word is shared by processes.
+void FileLock::wait(std::uint32_t releases, std::int64_t limit_ns) const noexcept {
+  const timespec limit{.tv_sec = limit_ns / 1'000'000'000, .tv_nsec = limit_ns % 1'000'000'000};
+  if (syscall(SYS_futex, page_, FUTEX_WAIT, releases, &limit, nullptr, 0) == 0) return;
+  if (errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR) return;
+  // No hints could be written into the file.
+  const timespec little{.tv_sec = 0, .tv_nsec = std::min(limit_ns, ms)};
+  nanosleep(&little, nullptr);
 }
 
 void FileLock::acquire(Millis limit) {
   const std::int64_t start = now_ns();
   const std::int64_t end = start + std::chrono::nanoseconds(limit).count();
-  if (hints_ != nullptr && hints_->turn.load() == my_turn_ && is_wanted(start)) {
-    // We had it last and somebody waits: they go first. Their release wakes us.
-    const std::uint32_t seen = hints_->releases.load();
-    if (hints_->turn.load() == my_turn_) futex_wait(hints_->releases, seen, polite_ns);
+  if (std::exchange(others_waited_, false) && file_.get() >= 0) {
+    const Hints hints = read_hints();
+    if (hints.held_by == id_ && is_wanted(hints, start)) {
+      // We had it last and somebody waits: they go first. Their release wakes us.
+      want(start);
+      wait(hints.releases, polite_ns);
+    }
   }
-  for (;;) {
-    if (fd_ < 0) open();
-    const std::uint32_t seen = hints_->releases.load();
-    if (try_lock()) break;
-    if (fd_ < 0 || hints_->releases.load() != seen) continue;
+  while (!try_lock()) {
+    if (file_.get() < 0) continue;
     const std::int64_t now = now_ns();
+    const Hints hints = read_hints();
     if (now >= end) {
-      const std::uint32_t pid = hints_->holder.load();
+      const std::string pid = hints.holder_pid == 0 ? "" : ", last by pid " + std::to_string(hints.holder_pid);
       throw Exception(ErrorKind::unavailable, "sqlite store: the lock file " + path_ +
                                                   " was held by another process for " + std::to_string(limit.count()) +
-                                                  " ms, last by pid " + std::to_string(pid) +
+                                                  " ms" + pid +
                                                   ": see whether it is stopped or starved, or raise busy_timeout");
     }
-    hints_->wanted_by.store(id_, std::memory_order_relaxed);
-    hints_->wanted_at.store(now, std::memory_order_relaxed);
-    futex_wait(hints_->releases, seen, std::min(look_again_ns, end - now));
+    want(now);
+    // Once more: whoever lets go of it from here on sees that we wait.
+    if (try_lock()) break;
+    if (file_.get() >= 0) wait(hints.releases, std::min(look_again_ns, end - now));
   }
-  my_turn_ = hints_->turn.fetch_add(1) + 1;
-  hints_->holder.store(static_cast<std::uint32_t>(getpid()), std::memory_order_relaxed);
+  const Hints hints = read_hints();
+  if (hints.held_by == id_) return;
+  const Hints ours{.held_by = id_, .holder_pid = static_cast<std::uint32_t>(getpid())};
+  constexpr std::size_t at = offsetof(Hints, held_by);
+  write_hint(at, &ours.held_by, offsetof(Hints, wanted_by) - at);
 }
 
 void FileLock::release() noexcept {
-  flock(fd_, LOCK_UN);
-  hints_->releases.fetch_add(1);
-  if (is_wanted(now_ns())) syscall(SYS_futex, &hints_->releases, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  if (file_.get() < 0) return;  // The child of a fork.
+  flock(file_.get(), LOCK_UN);
+  const Hints hints = read_hints();
+  others_waited_ = is_wanted(hints, now_ns());
+  if (!others_waited_) return;
+  const std::uint32_t next = hints.releases + 1;
+  write_hint(offsetof(Hints, releases), &next, sizeof next);
+  syscall(SYS_futex, page_, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
 OutsideNotes FileLock::notes_in(int lock_file) noexcept {
@@ -147,16 +179,16 @@ OutsideNotes FileLock::notes_in(int lock_file) noexcept {
 
 void FileLock::note(const OutsideNotes& notes) noexcept {
   // If it fails, what is there does not fit what is found next.
-  static_cast<void>(pwrite(fd_, &notes, sizeof notes, notes_at) == ssize_t{sizeof notes});
+  static_cast<void>(pwrite(file_.get(), &notes, sizeof notes, notes_at) == ssize_t{sizeof notes});
 }
 
 bool FileLock::note_synced(std::uint64_t log) noexcept {
-  return pwrite(fd_, &log, sizeof log, note_at) == static_cast<ssize_t>(sizeof log);
+  return pwrite(file_.get(), &log, sizeof log, note_at) == static_cast<ssize_t>(sizeof log);
 }
 
 bool FileLock::is_synced(std::uint64_t log) const noexcept {
   std::uint64_t noted = 0;
-  return pread(fd_, &noted, sizeof noted, note_at) == static_cast<ssize_t>(sizeof noted) && noted != 0 && noted == log;
+  return pread(file_.get(), &noted, sizeof noted, note_at) == static_cast<ssize_t>(sizeof noted) && noted != 0 && noted == log;
 }
 
 }  // namespace once::stores::sqlite

@@ -1,11 +1,13 @@
 // One process at a time: a lock that is fair, has a time limit, and ends with the process that holds it.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <string>
 
 #include <once/time.hpp>
+
+#include "stores/sqlite/fork_guard.hpp"
+#include "stores/sqlite/identity.hpp"
 
 namespace once::stores::sqlite {
 
@@ -16,11 +18,15 @@ struct OutsideNotes {
 };
 
 // flock(2) on a side file is the lock: the kernel lets go of it when its holder dies. flock knows neither a time limit
-// nor turns, so a page of the file, mapped by everybody, holds hints: who waits, and a futex to wait on. Wrong hints
-// (left by a process that was killed) cost milliseconds, never exclusion. Beside them is a note for whoever comes when
-// all others have died (note_synced).
+// nor turns, so the file holds hints: who waits, and a futex to wait on. Wrong hints (left by a process that was
+// killed, or none, because somebody has emptied the file) cost milliseconds, never exclusion. Beside them is a note for
+// whoever comes when all others have died (note_synced).
 //
-// Used by one thread. Two of them on one path exclude each other in one process too.
+// The hints are read and written by system calls, and only the kernel touches the page that is mapped for the futex: it
+// answers EFAULT where the file is too short by now, and a program would die of SIGBUS.
+//
+// Used by one thread. Two of them on one path exclude each other in one process too. In the child of a fork nothing is
+// held or let go by it.
 class FileLock {
  public:
   // Makes the file, with the permissions of `model`, if it is not there. Throws Exception(unavailable).
@@ -34,7 +40,7 @@ class FileLock {
   void release() noexcept;
 
   // For the holder. Zeros in a new file; anything after somebody has spoiled it.
-  [[nodiscard]] OutsideNotes notes() const noexcept { return notes_in(fd_); }
+  [[nodiscard]] OutsideNotes notes() const noexcept { return notes_in(file_.get()); }
   static OutsideNotes notes_in(int lock_file) noexcept;  // For anybody, at any time.
   void note(const OutsideNotes& notes) noexcept;
 
@@ -46,25 +52,30 @@ class FileLock {
 
  private:
   struct Hints {
-    std::atomic<std::uint32_t> releases;   // Futex.
-    std::atomic<std::uint32_t> turn;       // Counts acquisitions.
-    std::atomic<std::uint32_t> holder;     // Its pid, as it sees it.
-    std::atomic<std::uint32_t> wanted_by;  // Who waited last: FileLock::id_.
-    std::atomic<std::int64_t> wanted_at;   // When: CLOCK_MONOTONIC, ns.
+    std::uint32_t releases = 0;    // Futex. Changed after a release that others wait for.
+    std::uint32_t held_by = 0;     // Who has or had it: FileLock::id_.
+    std::uint32_t holder_pid = 0;  // As that one sees it.
+    std::uint32_t wanted_by = 0;   // Who waited last.
+    std::int64_t wanted_at = 0;    // When: CLOCK_MONOTONIC, ns.
   };
-  static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+  static_assert(sizeof(Hints) == 24, "several programs share it");
 
   void open();
   void close() noexcept;
   bool try_lock();
-  [[nodiscard]] bool is_wanted(std::int64_t now_ns) const noexcept;
+  [[nodiscard]] Hints read_hints() const noexcept;  // Zeros for what is not there.
+  void write_hint(std::size_t offset, const void* bytes, std::size_t size) const noexcept;
+  void want(std::int64_t now_ns) const noexcept;
+  void wait(std::uint32_t releases, std::int64_t limit_ns) const noexcept;
+  [[nodiscard]] bool is_wanted(const Hints& hints, std::int64_t now_ns) const noexcept;
 
   std::string path_;
   std::string model_;
-  int fd_ = -1;
-  Hints* hints_ = nullptr;
+  OwnDescriptor file_;
+  Identity identity_;  // Of the file that is open.
+  void* page_ = nullptr;
   std::uint32_t id_;
-  std::uint32_t my_turn_ = 0;
+  bool others_waited_ = false;  // At our last release.
 };
 
 }  // namespace once::stores::sqlite

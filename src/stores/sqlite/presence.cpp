@@ -1,7 +1,6 @@
 #include "stores/sqlite/presence.hpp"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 namespace once::stores::sqlite {
 
@@ -18,22 +17,15 @@ struct flock byte_as(short type) noexcept {
 
 }  // namespace
 
-Presence::Presence(const std::string& lock_path) noexcept
-    : fd_(::open(lock_path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)) {
+Presence::Presence(const std::string& lock_path) {
+  file_.open([&] { return ::open(lock_path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW); });
   struct flock ours = byte_as(F_RDLCK);
-  if (fd_ >= 0 && fcntl(fd_, F_OFD_SETLK, &ours) != 0) {
-    ::close(fd_);
-    fd_ = -1;
-  }
-}
-
-Presence::~Presence() {
-  if (fd_ >= 0) ::close(fd_);
+  if (file_.get() >= 0 && fcntl(file_.get(), F_OFD_SETLK, &ours) != 0) file_.close();
 }
 
 bool Presence::is_alone() const noexcept {
   struct flock all = byte_as(F_WRLCK);
-  return fd_ >= 0 && fcntl(fd_, F_OFD_GETLK, &all) == 0 && all.l_type == F_UNLCK;
+  return file_.get() >= 0 && fcntl(file_.get(), F_OFD_GETLK, &all) == 0 && all.l_type == F_UNLCK;
 }
 
 }  // namespace once::stores::sqlite

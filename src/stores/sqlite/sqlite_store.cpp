@@ -23,6 +23,7 @@
 #include "platform/home.hpp"
 #include "stores/sqlite/connection.hpp"
 #include "stores/sqlite/file_lock.hpp"
+#include "stores/sqlite/fork_guard.hpp"
 #include "stores/sqlite/group_queue.hpp"
 #include "stores/sqlite/identity.hpp"
 #include "stores/sqlite/key_index.hpp"
@@ -202,7 +203,7 @@ class SqliteStore final : public Store {
  public:
   explicit SqliteStore(SqliteOptions options)
       : options_(std::move(options)),
-        forks_(forks()),
+        fork_guard_(options_.path),
         vfs_(wal_vfs(options_.vfs)),
         lock_((prepare_file(options_), options_.path + "-lock"), options_.path),
         presence_(options_.path + "-lock") {
@@ -226,7 +227,7 @@ class SqliteStore final : public Store {
     }
     writer_ = std::thread([this] {
       write_until_stopped();
-      if (!orphaned_) return;
+      if (!orphaned_ || is_forked()) return;
       writer_.detach();
       delete this;
     });
@@ -234,7 +235,15 @@ class SqliteStore final : public Store {
   }
 
   // Ends the store. From a completion, which the writer's thread cannot wait for, the thread does it when it is done.
+  // In the child of a fork nothing of it may be touched, not even to free it: the thread is gone, what is open is the
+  // parent's, and what is queued is done there.
   static void end(std::unique_ptr<SqliteStore> store) noexcept {
+    if (store->is_forked()) {
+      static std::atomic<SqliteStore*> left{nullptr};  // Where leak checkers find them.
+      SqliteStore* const ours = store.release();
+      ours->left_before_ = left.exchange(ours);
+      return;
+    }
     if (store->writer_.get_id() != std::this_thread::get_id()) return;
     store->orphaned_ = true;
     store->stopping_.store(true);
@@ -246,10 +255,6 @@ class SqliteStore final : public Store {
   SqliteStore& operator=(const SqliteStore&) = delete;
 
   ~SqliteStore() override {
-    if (is_forked()) {
-      leave();
-      return;
-    }
     if (writer_.joinable()) {
       stopping_.store(true);
       queue_.nudge();
@@ -376,20 +381,11 @@ class SqliteStore final : public Store {
 
   // --- Callers' threads ---
 
-  [[nodiscard]] bool is_forked() const noexcept { return forks() != forks_; }
+  [[nodiscard]] bool is_forked() const noexcept { return fork_guard_.is_forked(); }
 
   [[nodiscard]] Answer forked() const {
-    return Answer::fail(ErrorKind::misuse, "sqlite store " + options_.path +
-                                               ": this process is a fork of the one that opened it: open it anew here");
-  }
-
-  // In the child of a fork nothing here may be touched: the thread is gone, locks and connections are the parent's.
-  void leave() noexcept {
-    writer_.detach();
-    static_cast<void>(writing_.release());
-    static_cast<void>(anchor_.release());
-    static_cast<void>(recent_keys_.release());
-    for (auto& reader : readers_) static_cast<void>(reader.release());
+    const Error error = ForkGuard::error(options_.path);
+    return Answer::fail(error.kind, error.message);
   }
 
   void write(Operation::Kind kind, RecordPtr record, Seen seen, Done done) {
@@ -472,6 +468,7 @@ class SqliteStore final : public Store {
 
   void write_until_stopped() {
     for (;;) {
+      if (is_forked()) return;                 // A completion has forked: in the child this thread is the only one.
       const bool stopping = stopping_.load();  // Before it is looked what there is: nothing comes after it.
       if (backlog_.empty() && sweeps_.empty() && !stopping) queue_.wait();
       take();
@@ -503,13 +500,14 @@ class SqliteStore final : public Store {
       if (!group.empty() || missing_keys) write_group(group);
       if (group.empty() || checkpoint_due()) {
         finish(group);
+        if (is_forked()) return;
         sweep_slice_once();
         checkpoint();
         return;
       }
       locked.release();
       finish(group);
-      if (sweeps_.empty()) return;
+      if (sweeps_.empty() || is_forked()) return;
     } catch (const Exception& error) {
       fail_all(group, error.kind(), error.what());
       return;
@@ -772,8 +770,10 @@ class SqliteStore final : public Store {
   }
 
   static void complete(Group& group) {
+    const unsigned forks_before = forks();
     for (Pointer& operation : group) {
       operation->done(std::move(operation->answer));
+      if (forks() != forks_before) return;  // The child of a completion that forked: the parent completes the others.
       operation.reset();
     }
   }
@@ -807,6 +807,7 @@ class SqliteStore final : public Store {
     }
     for (const Pointer& operation : group) operation->answer = Answer::fail(kind, message);
     finish(group);
+    if (is_forked()) return;
     std::deque<Pointer> sweeps = std::exchange(sweeps_, {});
     for (const Pointer& operation : sweeps) {
       operation->sweep_answer.error = Error{kind, message};
@@ -853,7 +854,7 @@ class SqliteStore final : public Store {
   // Copies the log into the file. Inside the lock: a checkpoint beside another process's write is what the WAL-reset
   // bug of SQLite up to 3.51.2 takes (sqlite.org/wal.html#walresetbug).
   void checkpoint() {
-    if (checkpoint_due()) copy_log();
+    if (checkpoint_due() && !is_forked()) copy_log();
   }
 
   // After a write that failed: if there was no room for the log to grow, what it holds is copied into the file, so that
@@ -895,7 +896,7 @@ class SqliteStore final : public Store {
   }
 
   const SqliteOptions options_;
-  const unsigned forks_;
+  const ForkGuard fork_guard_;
   const std::string vfs_;
   FileLock lock_;
   const Presence presence_;
@@ -924,7 +925,8 @@ class SqliteStore final : public Store {
   std::uint32_t log_pages_ = 0;
   std::uint32_t checkpoint_at_ = options_.checkpoint_pages;
   Time noted_{};
-  bool orphaned_ = false;  // Ended from a completion: the thread deletes the store.
+  bool orphaned_ = false;               // Ended from a completion: the thread deletes the store.
+  SqliteStore* left_before_ = nullptr;  // In the child of a fork.
 
   mutable std::mutex checkpoint_error_mutex_;
   std::string checkpoint_error_;
