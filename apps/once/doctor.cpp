@@ -87,12 +87,31 @@ class Examination {
     findings_.push_back({grade, std::move(name), std::move(text)});
   }
 
+  // One that must not be, such as a mount of the file alone, was refused when it was opened.
+  void look_at_names(const stores::SqliteStatus& status) {
+    if (status.hard_links > 1) {
+      add(Grade::note, "names",
+          "the file has " + std::to_string(status.hard_links) +
+              " names (hard links): claims are safe only as long as all programs use this one (find / -xdev "
+              "-samefile " +
+              status.path + ")");
+    } else if (!status.mounts_known) {
+      add(Grade::note, "names",
+          "this kernel does not tell whether the file is mounted by itself: mount the directory it is in, not the "
+          "file");
+    } else {
+      add(Grade::fine, "names",
+          status.asked_path == status.path ? "one" : "one: " + status.asked_path + " leads to " + status.path);
+    }
+  }
+
   void look_at_file() {
     const auto status = stores::sqlite_status(*access_.store);
     if (!status) return;
     add(Grade::fine, "file",
         show_size(status->file_bytes) + ", log " + show_size(status->log_bytes) + ", schema " +
             std::to_string(status->schema_version) + ", SQLite " + status->sqlite_version);
+    look_at_names(*status);
     if (!status->checkpoint_error.empty()) {
       add(Grade::problem, "checkpoint",
           "the log could not be copied into the file: " + status->checkpoint_error + ". It grows until that works");

@@ -21,6 +21,7 @@ namespace once {
 //
 //   create=0|1               make the file if it is missing; default 1
 //   create_directories=0|1   make missing directories above it as well; default 0
+//   allow_hard_links=0|1     open a file that has further names, as hard-linked backups are; default 0
 //   busy_timeout=5s          how long a write waits for other programs; a number and ms, s, m or h; 0ms to 10m
 //   checkpoint_pages=4000    pages of 4 KiB that the log grows by between two copies into the file; 100 to 1000000
 //

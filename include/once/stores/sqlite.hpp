@@ -17,8 +17,15 @@ namespace once::stores {
 
 struct SqliteOptions {
   // The file. Beside it are <path>-wal and <path>-shm (SQLite's) and <path>-lock (ours, holds no data). All must be on
-  // a local file system: neither SQLite's write-ahead log nor the lock works over a network.
+  // a local file system: neither SQLite's write-ahead log nor the lock works over a network. Symbolic links are
+  // followed first: the three are beside the file that the path leads to.
   std::string path;
+
+  // Open a file that has further names (hard links), or files beside it that have. Programs that open one file by two
+  // names do not see each other's claims, and damage it: only for those who keep hard-linked backups that no program
+  // opens. Without: Exception(misuse). A file that is mounted by itself, not with its directory, is misuse either way
+  // (Linux tells since 5.8).
+  bool allow_hard_links = false;
 
   // Make the file if it is not there, with mode 0600 (results may be private; chmod it to share it, the files beside it
   // follow). Without: a missing file is Exception(unavailable).
@@ -54,8 +61,8 @@ struct SqliteOptions {
 };
 
 // Opens the store, making and migrating the file as needed. Throws Exception: misuse (an option out of range, a file of
-// another program, a file of a newer version), corrupt (not a database, damaged), unavailable (no such directory, no
-// permission, held by another program, disk full).
+// another program, a file of a newer version, a file with a second name, the child of a fork), corrupt (not a database,
+// damaged), unavailable (no such directory, no permission, held by another program, disk full).
 //
 // Guarantees. What was acknowledged is on disk (WAL, synchronous=FULL; one sync for each group of writes that came
 // together). Reads see every acknowledged write of any process.
@@ -104,9 +111,12 @@ bool stop_counting_sqlite_memory() noexcept;
 
 // For `once doctor` and the like.
 struct SqliteStatus {
-  std::string path;
-  std::string sqlite_version;  // Of the library in use: "3.40.1".
-  int schema_version = 0;      // Of the file.
+  std::string path;              // The file's real one …
+  std::string asked_path;        // … and as it was given, made absolute: by way of links perhaps.
+  std::uint32_t hard_links = 1;  // Names of the file, now. More than 1: see SqliteOptions::allow_hard_links.
+  bool mounts_known = true;      // Whether this kernel tells that a file is mounted by itself.
+  std::string sqlite_version;    // Of the library in use: "3.40.1".
+  int schema_version = 0;        // Of the file.
   std::uint64_t file_bytes = 0;
   std::uint64_t log_bytes = 0;  // Of <path>-wal. Much more than checkpoint_pages: some reader never ends.
   std::string boot_id;

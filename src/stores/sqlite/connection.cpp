@@ -15,7 +15,8 @@ std::string system_reason(sqlite3* db) {
 }  // namespace
 
 Connection::Connection(const std::string& path, const std::string& vfs, Millis busy_timeout) : path_(path) {
-  constexpr int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+  // The path has no symbolic link: SQLite would follow it, and have its log elsewhere than we look.
+  constexpr int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW;
   const int code = sqlite3_open_v2(path.c_str(), &db_, flags, vfs.empty() ? nullptr : vfs.c_str());
   if (code != SQLITE_OK) {
     const SqlError failure = error(code);

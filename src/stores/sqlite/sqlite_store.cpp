@@ -23,6 +23,7 @@
 #include "platform/home.hpp"
 #include "stores/sqlite/connection.hpp"
 #include "stores/sqlite/file_lock.hpp"
+#include "stores/sqlite/file_names.hpp"
 #include "stores/sqlite/fork_guard.hpp"
 #include "stores/sqlite/group_queue.hpp"
 #include "stores/sqlite/identity.hpp"
@@ -199,13 +200,23 @@ void prepare_file(const SqliteOptions& options) {
   }
 }
 
+// The file is there, by its only name, which is what `path` is from here on.
+SqliteOptions prepared(SqliteOptions options) {
+  options.path = followed(options.path);
+  prepare_file(options);
+  options.path = real_path(options.path);
+  refuse_other_names(options.path, options.allow_hard_links);
+  return options;
+}
+
 class SqliteStore final : public Store {
  public:
   explicit SqliteStore(SqliteOptions options)
-      : options_(std::move(options)),
-        fork_guard_(options_.path),
-        vfs_(wal_vfs(options_.vfs)),
-        lock_((prepare_file(options_), options_.path + "-lock"), options_.path),
+      : asked_(options.path),
+        fork_guard_(asked_),
+        vfs_(wal_vfs(options.vfs)),
+        options_(prepared(std::move(options))),
+        lock_(options_.path + "-lock", options_.path),
         presence_(options_.path + "-lock") {
     const std::string boot_id = options_.boot_id.empty() ? kernel_boot_id() : options_.boot_id;
     {
@@ -334,6 +345,11 @@ class SqliteStore final : public Store {
   [[nodiscard]] SqliteStatus status() const {
     SqliteStatus status;
     status.path = options_.path;
+    status.asked_path = asked_;
+    if (const auto names = names_of(options_.path)) {
+      status.hard_links = names->links;
+      status.mounts_known = names->are_mounts_known;
+    }
     status.sqlite_version = sqlite3_libversion();
     status.schema_version = static_cast<int>(format_version);
     status.file_bytes = size_of(options_.path);
@@ -406,10 +422,15 @@ class SqliteStore final : public Store {
   }
 
   void check_identity() const {
-    const Identity now = Identity::of(options_.path);
+    check_identity(options_.path);
+    if (asked_ != options_.path) check_identity(asked_);  // By links, which may lead elsewhere by now.
+  }
+
+  void check_identity(const std::string& path) const {
+    const Identity now = Identity::of(path);
     if (now == file_) return;
     throw Exception(ErrorKind::unavailable,
-                    "sqlite store " + options_.path + ": the file was " + (now.there ? "replaced" : "deleted") +
+                    "sqlite store " + path + ": the file was " + (now.there ? "replaced" : "deleted") +
                         " while it was open; nothing is read from or written to the old one any more: put it back, or "
                         "restart the programs that use it");
   }
@@ -895,9 +916,10 @@ class SqliteStore final : public Store {
     writing_.reset();
   }
 
-  const SqliteOptions options_;
+  const std::string asked_;  // The path as it was given.
   const ForkGuard fork_guard_;
   const std::string vfs_;
+  const SqliteOptions options_;  // With the file's real path.
   FileLock lock_;
   const Presence presence_;
   Identity file_;   // Of the file we opened.
@@ -969,11 +991,11 @@ class SqliteHandle final : public Store {
 
 std::unique_ptr<Store> make_sqlite_store(SqliteOptions options) {
   sqlite::check(options);
-  // Relative to where the program is now, not to where it goes later.
+  // Relative to where the program is now, not to where it goes later. "link/.." is not the directory of the link.
   std::error_code failed;
   const auto absolute = std::filesystem::absolute(options.path, failed);
   if (failed) throw Exception(ErrorKind::unavailable, "sqlite store: no working directory: " + failed.message());
-  options.path = absolute.lexically_normal().string();
+  options.path = absolute.string();
   return std::make_unique<sqlite::SqliteHandle>(std::move(options));
 }
 
