@@ -96,6 +96,14 @@ class Killed(Case):
         self.assertIn(b"the claim lapses", err)
         self.assertEqual(self.show("k")["state"], "in_progress")
 
+    def test_neither_the_guard_nor_the_command_keeps_the_lock_of_the_store(self):
+        """A flock() ends with the last who has its file open, or mapped: `once` may die in the midst of a write."""
+        look = "cat /proc/self/maps /proc/$PPID/maps; ls -l /proc/self/fd /proc/$PPID/fd; cat /proc/$PPID/comm"
+        done = self.expect(self.once("run", "--key", "a", "--", "sh", "-c", look, text=True), 0)
+        self.assertIn("once-guard", done.stdout)
+        self.assertNotIn("once.db-lock", done.stdout)
+        self.assertNotRegex(done.stdout, r"-> .*once\.db")
+
     def test_a_killed_command_takes_its_children_with_it(self):
         process, command, child = self.start_family()
         os.kill(command, signal.SIGKILL)  # As when there is no memory left.
