@@ -218,10 +218,10 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
 Fate fate_of_answer(int status, bool arrived, Fate on_failure, OnLapse on_lapse) {
   if (status >= 200 && status < 300) return Fate::success;
   // The service says, or the network shows, that nothing was done.
-  const bool nothing = status == 408 || status == 409 || status == 425 || status == 429 || status == 503;
+  const bool nothing = status == 408 || status == 409 || status == 425 || status == 429;
   if (nothing || (status == 0 && !arrived)) return Fate::release;
   // Nobody knows; asked again with the same key, a service that looks at it acts once.
-  if (status == 502 || status == 504 || status == 0) {
+  if (status == 502 || status == 503 || status == 504 || status == 0) {
     return on_lapse == OnLapse::hold ? Fate::hold : Fate::release;
   }
   return on_failure;

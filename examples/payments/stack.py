@@ -110,6 +110,7 @@ class Stack:
         return lambda port: [
             self.once, "proxy", "--listen", f"127.0.0.1:{port}", "--upstream", f"http://127.0.0.1:{self.service.port}",
             "--store", self.store, "--no-principal", "--lease", f"{LEASE_S * 1000:.0f}ms", "--on-unrecorded", "fail",
+            "--fate", "503=release",  # The service says so when it has charged nothing.
             "--access-log", self.directory / f"access-{name}.log"]
 
     @property

@@ -45,6 +45,11 @@ std::string drop_bytes(Result& result) {
   return bytes;
 }
 
+// A release leaves nothing behind, unless there is something to keep: finished steps, or that nobody may take it over.
+bool is_removal(ClaimState::Op op, const Record& next) noexcept {
+  return op == ClaimState::Op::release && next.steps.empty() && next.on_lapse == OnLapse::takeover;
+}
+
 EventKind event_of(ClaimState::Op op) noexcept {
   switch (op) {
     case ClaimState::Op::renew:
@@ -399,7 +404,7 @@ void ClaimState::send(std::unique_lock<std::mutex> lock) {
     sent.error = moment.error;
   }
   RecordPtr next = sent.next;
-  const bool removes = current_->op == Op::release && next->steps.empty();
+  const bool removes = is_removal(current_->op, *next);
   lock.unlock();
   Done done = [self = shared_from_this(), sent = std::move(sent)](Answer&& answer) mutable {
     self->on_answer(std::move(answer), std::move(sent));
@@ -431,7 +436,7 @@ void ClaimState::on_answer(Answer&& answer, Sent&& sent) {
 
 void ClaimState::on_written(std::unique_lock<std::mutex> lock, Sent&& sent, std::uint64_t place) {
   const Op op = current_->op;
-  const bool removed = op == Op::release && sent.next->steps.empty();
+  const bool removed = is_removal(op, *sent.next);
   forget_written(*sent.next);
   if (place != 0) place_ = place;
   record_ = std::move(sent.next);
@@ -471,7 +476,7 @@ void ClaimState::forget_written(const Record& stored) {
 
 void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> seen, std::uint64_t place,
                             Sent&& sent) {
-  const bool removes = current_->op == Op::release && sent.next->steps.empty();
+  const bool removes = is_removal(current_->op, *sent.next);
   if (seen == nullptr && removes) return on_written(std::move(lock), std::move(sent), place);  // Gone, as was meant.
   if (seen != nullptr && same_write(*seen, *sent.next)) {
     sent.next = std::move(seen);

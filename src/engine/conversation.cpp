@@ -72,15 +72,17 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
       verdict_ = decision.verdict;
       told_ = moment.told;
       error_ = moment.error;
+      if (decision.verdict != Verdict::execute) shown_ = record;
       orphan_ = record->result.placement == Placement::offloaded ? record->result.location : std::string();
       return replace(std::move(self),
                      share(claimed(attempt_, policy_, core_->stamp(moment.now), record.get(), verdict_)), *record,
-                     place, Ask::claim_over);
+                     place, Ask::claim_over, moment.uptime);
     case Verdict::mark_unknown: {
       auto next = std::make_shared<Record>(*record);
       once::mark_unknown(*next, "the lease of " + record->holder + " lapsed before it finished",
                          core_->stamp(moment.now));
-      return replace(std::move(self), std::move(next), *record, place, Ask::mark);
+      shown_ = record;
+      return replace(std::move(self), std::move(next), *record, place, Ask::mark, moment.uptime);
     }
     case Verdict::resume: {
       // Of several writes whose answers were lost, only the last one's lease is known well enough; and an operator may
@@ -95,11 +97,12 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
   }
 }
 
-void Conversation::replace(Self self, RecordPtr next, const Record& seen, std::uint64_t place, Ask ask) {
+void Conversation::replace(Self self, RecordPtr next, const Record& seen, std::uint64_t place, Ask ask,
+                           Uptime counted_at) {
   ask_ = ask;
   written_ = std::move(next);
   seen_ = {.owner = seen.owner, .revision = seen.revision, .place = place};
-  written_at_ = core_->uptime();
+  written_at_ = counted_at;
   core_->options.store->replace(written_, seen_, [self = std::move(self)](Answer&& answer) mutable {
     Conversation& talk = *self;
     talk.on_answer(std::move(self), std::move(answer), talk.written_at_);
@@ -162,6 +165,7 @@ void Conversation::fail(Error error) {
   End failed;
   failed.kind = End::Kind::failed;
   failed.error = std::move(error);
+  failed.record = std::move(shown_);
   end(std::move(failed));
 }
 
@@ -211,7 +215,7 @@ void Conversation::correct(Self self, std::uint64_t place) {
   const RecordPtr seen = std::move(written_);
   auto next = std::make_shared<Record>(*seen);
   retime(*next, policy_, core_->stamp(moment.now));
-  replace(std::move(self), std::move(next), *seen, place, Ask::correct);
+  replace(std::move(self), std::move(next), *seen, place, Ask::correct, moment.uptime);
 }
 
 // The result of an expired record, or of a failure that is tried again: nobody will ask for it any more.

@@ -31,7 +31,7 @@ class Conversation {
     enum class Kind : std::uint8_t {
       claimed,  // `record` is our claim, `verdict` how we came by it.
       seen,     // `record` stands in the way.
-      failed,   // `error`.
+      failed,   // `error`; `record`, if not null, stood in the way before.
     };
     Kind kind = Kind::failed;
     Verdict verdict = Verdict::execute;
@@ -61,7 +61,8 @@ class Conversation {
   void insert(Self self);
   void read(Self self);
   void consider(Self self, std::shared_ptr<const Record> record, std::uint64_t place);
-  void replace(Self self, RecordPtr next, const Record& seen, std::uint64_t place, Ask ask);
+  // `counted_at`: when the times in `next` were read.
+  void replace(Self self, RecordPtr next, const Record& seen, std::uint64_t place, Ask ask, Uptime counted_at);
   void on_answer(Self self, Answer&& answer, Uptime sent);
   void on_done(Self self, Answer&& answer);
   void on_failed(Self self, Error error);
@@ -82,7 +83,8 @@ class Conversation {
   std::shared_ptr<const Record> written_;  // What the write under way writes.
   Seen seen_;                              // Its condition.
   Verdict verdict_ = Verdict::execute;
-  Uptime written_at_{};    // When the last write was sent.
+  RecordPtr shown_;        // What stood in the way of a write that is under way.
+  Uptime written_at_{};    // When the last write was sent, or its times were read.
   bool told_ = false;      // The store's time was known when written_ was made …
   Millis error_{0};        // … up to this.
   bool in_doubt_ = false;  // The store may hold a claim of ours that we do not know of.

@@ -155,7 +155,8 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
     for (Caller& caller : flight->callers) {
       Begin begin;
       begin.error = end.error;
-      begin.record = flight->seen;
+      // With a record at hand nobody runs unprotected: the store did answer.
+      begin.record = end.record != nullptr ? end.record : flight->seen != nullptr ? flight->seen : caller.shown;
       replies.emplace_back(std::move(caller), std::move(begin));
     }
     erase(shard, shard.flights.find(name));
@@ -261,6 +262,7 @@ void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* fli
   flight->holder = nullptr;
   if (rest != Rest::waits) {
     flight->phase = Phase::claiming;
+    flight->seen = record;
   } else if (flight->callers.empty()) {
     erase(shard, shard.flights.find(HashedKey(flight->first->key, flight->hash)));
   } else {
@@ -461,6 +463,7 @@ void Flights::reply(Caller&& caller, Begin&& begin) {
       // Whoever found the record expired has claimed the key anew and removed the result, unless it is really lost:
       // then the record is still there.
       state->caller.missed = location;
+      state->caller.shown = whole;
       return join(std::move(state->caller));
     }
     state->begin.record = std::move(whole);

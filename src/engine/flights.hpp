@@ -35,7 +35,8 @@ struct Caller {
   // Came when the question under way had been asked. Its answer may have been formed before, and what an operator was
   // told since then is not in it: this caller's answer has to be that of a later question.
   bool late = false;
-  std::string missed;  // Where a result was that could not be fetched.
+  std::string missed;                   // Where a result was that could not be fetched, ...
+  std::shared_ptr<const Record> shown;  // ... and the record that said so.
 
   [[nodiscard]] bool waits(Uptime now) const noexcept {
     return policy.on_conflict == OnConflict::wait && now < wait_until;

@@ -213,6 +213,8 @@ void write(const std::shared_ptr<Change>& change) {
         return finish(change, Applied::Kind::changed, std::move(answer.record));
       case Answer::Status::failed:
         if (answer.error.kind == ErrorKind::in_doubt) return look(change, std::move(answer.error));
+        // A try before this one may still arrive.
+        if (change->doubts > 0) answer.error.kind = ErrorKind::in_doubt;
         return finish(change, Applied::Kind::failed, nullptr, std::move(answer.error));
     }
   });

@@ -54,7 +54,6 @@ void for_many(const std::function<void(const Situation&, SeededRandom&)>& visit)
 
 // What holds for every record that is in progress.
 void expect_lease_is_kept(const Record& record, const Policy& policy) {
-
   EXPECT_GE(record.expires_at, record.lease_until) << "a short retention must not break a live claim";
   if (record.lease_until <= never - policy.skew.value_or(Millis{0})) {
     EXPECT_GE(record.expires_at, record.lease_until + policy.skew.value_or(Millis{0}));

@@ -76,6 +76,22 @@ TEST_F(FinishTest, UnderAFixedLeaseTheCallerWaitsForFurtherTries) {
   EXPECT_EQ(short_one->kind, Finish::Kind::unrecorded);
 }
 
+// Otherwise the next caller, who says nothing, would begin an operation that may be taken over.
+TEST_F(FinishTest, AReleaseUnderHoldLeavesTheHold) {
+  auto p = process();
+  Policy held = policy();
+  held.on_lapse = OnLapse::hold;
+  auto begun = begin(p, "a", held);
+  EXPECT_EQ(release(begun->claim, "the card was declined")->kind, Finish::Kind::recorded);
+  ASSERT_TRUE(stored("a"));
+  EXPECT_TRUE(is_released(*stored("a")));
+  auto other = process();
+  auto again = begin(other, "a");
+  ASSERT_EQ(again->kind, Begin::Kind::claimed);
+  EXPECT_EQ(again->claim.attempt(), 2U);
+  EXPECT_EQ(stored("a")->on_lapse, OnLapse::hold);
+}
+
 TEST_F(FinishTest, AReleaseWithStepsKeepsThem) {
   auto p = process();
   auto begun = begin(p, "a");

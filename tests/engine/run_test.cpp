@@ -196,6 +196,24 @@ TEST_F(RunTest, FailClosedRunsNothingAndFailOpenRunsUnprotected) {
   EXPECT_EQ(derived, derived_key(Key("test", "a").stored(), "stripe")) << "what a protected run would have sent";
 }
 
+// The store did answer, with a claim that nobody may run again, and failed only then.
+TEST_F(RunTest, FailOpenRunsNothingBesideARecordThatWasSeen) {
+  auto holder = process();
+  Policy held = policy();
+  held.on_lapse = OnLapse::hold;
+  held.heartbeat = false;
+  auto begun = begin(holder, "a", held);
+  ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+  timers->advance(1h);
+  auto p = process();
+  Policy open = policy();
+  open.on_store_down = OnStoreDown::run_unprotected;
+  store->script({Next::carry_out, Next::fail});  // The insert is refused; the mark cannot be written.
+  int ran = 0;
+  EXPECT_EQ(p->run(request("a", open), [&](Context&) { ++ran; }).kind, Outcome::Kind::error);
+  EXPECT_EQ(ran, 0);
+}
+
 TEST_F(RunTest, WithoutAKeyItRunsAndCounts) {
   auto p = process();
   const Outcome outcome = p->run_unprotected("mails", [] { return std::string("done"); });

@@ -99,6 +99,7 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
     }
     if (before->state != State::in_progress) violate("deletion", key, "a finished record was removed");
     if (!before->steps.empty()) violate("deletion", key, "a claim with finished steps was removed");
+    if (before->on_lapse == OnLapse::hold) violate("deletion", key, "a claim under hold was removed");
     vanish(state, nullptr);
     state.deleted = true;
     return;

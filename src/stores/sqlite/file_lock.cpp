@@ -188,7 +188,8 @@ bool FileLock::note_synced(std::uint64_t log) noexcept {
 
 bool FileLock::is_synced(std::uint64_t log) const noexcept {
   std::uint64_t noted = 0;
-  return pread(file_.get(), &noted, sizeof noted, note_at) == static_cast<ssize_t>(sizeof noted) && noted != 0 && noted == log;
+  return pread(file_.get(), &noted, sizeof noted, note_at) == static_cast<ssize_t>(sizeof noted) && noted != 0 &&
+         noted == log;
 }
 
 }  // namespace once::stores::sqlite

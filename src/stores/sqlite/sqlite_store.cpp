@@ -555,14 +555,21 @@ class SqliteStore final : public Store {
   // The file is the one we opened, and the connection works. Inside the lock.
   void make_ready() {
     check_identity();
-    if (!writing_) open_writer();
-    if (Identity::of(options_.path + "-wal") != log_ || Identity::of(options_.path + "-shm") != index_) {
-      throw Exception(
-          ErrorKind::unavailable,
-          "sqlite store " + options_.path +
-              ": its -wal or -shm file was deleted or replaced while it was open; writing on would lose what "
-              "is written: restart all programs that use it, and never delete these files");
-    }
+    check_log();  // Before a new connection takes those that lie there now for ours.
+    if (writing_) return;
+    const Identity log = log_;
+    const Identity index = index_;
+    open_writer();
+    log_ = log;
+    index_ = index;
+    check_log();
+  }
+  void check_log() const {
+    if (Identity::of(options_.path + "-wal") == log_ && Identity::of(options_.path + "-shm") == index_) return;
+    throw Exception(ErrorKind::unavailable,
+                    "sqlite store " + options_.path +
+                        ": its -wal or -shm file was deleted or replaced while it was open; writing on would lose what "
+                        "is written: restart all programs that use it, and never delete these files");
   }
 
   // Inside a transaction.
@@ -908,6 +915,8 @@ class SqliteStore final : public Store {
       make_ready();
       if (index) index_if_more_than(few_keys);
       if (!writing_ || size_of(options_.path + "-wal") <= leave_log_bytes) return Answer::ok();
+      // Others would take the log that was begun anew for a stranger's writes, and read all of the newest rows again.
+      if (!presence_.is_alone()) return Answer::ok();
       sqlite3_busy_timeout(writing_->connection.raw(), 0);  // Not for the sake of a reader.
       sqlite3_wal_checkpoint_v2(writing_->connection.raw(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
       return Answer::ok();
