@@ -140,7 +140,7 @@ TEST_F(BeastTest, ServesOnceAndReplays) {
 }
 
 TEST_F(BeastTest, WhatIsNotOursGoesOutAsItIs) {
-  for (const BeastRequest& request : {charge_request("k", bhttp::verb::head), charge_request("")}) {
+  for (const BeastRequest& request : {charge_request("k", bhttp::verb::head), charge_request("", bhttp::verb::get)}) {
     const BeastResponse response = serve(request, [](const BeastRequest&, Execution& execution, Reply reply) {
       EXPECT_FALSE(execution.is_protected());
       BeastResponse own = created("");
