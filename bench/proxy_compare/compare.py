@@ -149,7 +149,7 @@ def start(name, once, service, folder):
         command = ["nginx", "-c", file, "-p", folder] if name == "nginx" else ["haproxy", "-db", "-f", file]
         return Proxy(name, command, where["port"])
     store = {"once_memory": "memory:", "once_sqlite": f"sqlite:{folder}/once.db"}[name]
-    return Proxy(name, [once, "proxy", "--no-principal", "--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{service.port}",
+    return Proxy(name, [once, "proxy", "--no-principal", "--optional-key", "--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{service.port}",
                         "--store", store, "--access-log", "none", "--threads", str(THREADS)])
 
 

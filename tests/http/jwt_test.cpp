@@ -50,9 +50,9 @@ class Signer {
   [[nodiscard]] std::string pem() const {
     BIO* const bio = BIO_new(BIO_s_mem());
     PEM_write_bio_PUBKEY(bio, key_.get());
-    char* data = nullptr;
-    const long size = BIO_get_mem_data(bio, &data);
-    std::string text(data, static_cast<std::size_t>(size));
+    BUF_MEM* written = nullptr;
+    BIO_get_mem_ptr(bio, &written);
+    std::string text(written->data, written->length);
     BIO_free(bio);
     return text;
   }

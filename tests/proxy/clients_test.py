@@ -140,7 +140,8 @@ class Clients(ProxyCase):
     def test_wrk(self):
         for kind in ("none", "unique", "repeated"):
             with self.subTest(kind=kind):
-                url = self.behind(Service(), "--wait", "30s", "--store", f"sqlite:{self.path(kind)}")
+                url = self.behind(Service(), "--optional-key", "--wait", "30s", "--store",
+                                  f"sqlite:{self.path(kind)}")
                 said = output_of("wrk", "-t2", "-c32", "-d1s", "-s", CLIENTS / "wrk.lua", url, "--", "cents=500", kind,
                                  "k-", "100")
                 seen = json.loads(said.splitlines()[-1])

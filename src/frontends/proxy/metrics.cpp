@@ -124,7 +124,7 @@ void head(std::string& out, std::string_view name, std::string_view type, std::s
 
 constexpr std::size_t outcomes = static_cast<std::size_t>(Outcome::error) + 1;
 constexpr std::size_t faults = static_cast<std::size_t>(HandshakeFault::other) + 1;
-constexpr std::size_t events = static_cast<std::size_t>(EventKind::store_error) + 1;
+constexpr std::size_t event_kinds = static_cast<std::size_t>(EventKind::store_error) + 1;
 
 }  // namespace
 
@@ -162,7 +162,7 @@ class Metrics::Impl {
       add(out, "once_requests_total", "outcome", to_string(static_cast<Outcome>(i)), outcomes_[i]);
     }
     head(out, "once_engine_events_total", "counter", "What the engine did with its records.");
-    for (std::size_t i = 0; i < events; ++i) {
+    for (std::size_t i = 0; i < event_kinds; ++i) {
       add(out, "once_engine_events_total", "event", to_string(static_cast<EventKind>(i)), events_[i]);
     }
     head(out, "once_proxy_reloads_total", "counter", "How often settings were read again.");
@@ -218,7 +218,7 @@ class Metrics::Impl {
   std::atomic<std::int64_t> tunnels_{0};
   std::atomic<std::uint64_t> refused_connections_{0};
   std::array<std::atomic<std::uint64_t>, outcomes> outcomes_{};
-  std::array<std::atomic<std::uint64_t>, events> events_{};
+  std::array<std::atomic<std::uint64_t>, event_kinds> events_{};
   std::array<std::array<std::atomic<std::uint64_t>, faults>, 2> handshakes_{};  // By listener.
   std::atomic<std::uint64_t> reloads_{0};
   std::atomic<std::uint64_t> failed_reloads_{0};
