@@ -45,7 +45,7 @@ std::string base64url(std::string_view bytes) {
 class Signer {
  public:
   static Signer rsa(int bits = 2048) { return Signer(EVP_RSA_gen(static_cast<unsigned>(bits))); }
-  static Signer ec(const char* curve) { return Signer(EVP_EC_gen(curve)); }
+  static Signer ec(const char* curve) { return Signer(EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", curve)); }
 
   [[nodiscard]] std::string pem() const {
     BIO* const bio = BIO_new(BIO_s_mem());

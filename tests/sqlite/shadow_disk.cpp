@@ -21,6 +21,7 @@
 #include <new>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
 namespace once::testing {
 
