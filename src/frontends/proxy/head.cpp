@@ -263,6 +263,7 @@ std::vector<std::string> announced_trailers(const std::vector<HeaderView>& heade
                                                                   "Vary"};
   if (count(headers, "Trailer") == 0) return {};
   std::vector<std::string_view> present;
+  present.reserve(headers.size());
   for (const HeaderView& header : headers) present.push_back(header.name);
   const http::NameSet in_head(std::move(present));
   const auto says_whose = [&](std::string_view name) {

@@ -59,7 +59,7 @@ void OwnDescriptor::close() noexcept {
 }
 
 std::mutex& OwnDescriptor::mutex() noexcept {
-  static auto& it = *new std::mutex;
+  static std::mutex it;  // Its destructor does nothing, so it may be used until the end.
   return it;
 }
 
