@@ -238,7 +238,7 @@ class Bench:
 
 
 def request(path, key):
-    return (f"POST {path} HTTP/1.1\r\nHost: shop\r\nIdempotency-Key: {key}\r\nContent-Length: {len(BODY)}\r\n\r\n"
+    return (f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nIdempotency-Key: {key}\r\nContent-Length: {len(BODY)}\r\n\r\n"
             f"{BODY}").encode()
 
 
