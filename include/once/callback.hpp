@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <once/compiler.hpp>
+
 namespace once {
 
 template <class Signature>

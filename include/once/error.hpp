@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include <once/compiler.hpp>
+
 namespace once {
 
 // What the caller can do about a failure.

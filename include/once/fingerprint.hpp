@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include <once/compiler.hpp>
+
 namespace once {
 
 using Sha256 = std::array<std::uint8_t, 32>;

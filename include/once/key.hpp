@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include <once/compiler.hpp>
+
 namespace once {
 
 // The longest stored key in bytes, scope and separator included. It is the limit of a DynamoDB sort key, the

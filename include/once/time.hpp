@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include <once/compiler.hpp>
+
 namespace once {
 
 using Millis = std::chrono::milliseconds;

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include <once/compiler.hpp>
+
 namespace once::http {
 
 // One header line. Lines of one name may occur more than once, and their order counts.

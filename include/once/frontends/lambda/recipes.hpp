@@ -11,6 +11,8 @@
 #include <array>
 #include <string_view>
 
+#include <once/compiler.hpp>
+
 namespace once::lambda::recipes {
 
 struct Recipe {
