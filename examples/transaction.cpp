@@ -11,7 +11,8 @@
 #include <once/platform/system.hpp>
 #include <once/stores/dynamodb.hpp>
 #include <once/stores/dynamodb_transaction.hpp>
-#include <once/testing/fake_dynamodb.hpp>
+
+#include "fake_aws/fake_dynamodb.hpp"
 
 using nlohmann::json;
 using once::stores::TransactItems;

@@ -12,7 +12,8 @@
 #include <once/error.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/stores/dynamodb_table.hpp>
-#include <once/testing/fake_dynamodb.hpp>
+
+#include "fake_aws/fake_dynamodb.hpp"
 
 namespace once::stores {
 namespace {

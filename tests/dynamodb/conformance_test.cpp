@@ -8,8 +8,8 @@
 #include <once/stores/dynamodb.hpp>
 #include <once/stores/dynamodb_transaction.hpp>
 #include <once/testing/conformance.hpp>
-#include <once/testing/fake_dynamodb.hpp>
 
+#include "fake_aws/fake_dynamodb.hpp"
 #include "spoils.hpp"
 
 namespace once::testing {

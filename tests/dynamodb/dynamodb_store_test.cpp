@@ -14,9 +14,10 @@
 #include <once/error.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/stores/dynamodb.hpp>
-#include <once/testing/fake_dynamodb.hpp>
 #include <once/testing/manual_time.hpp>
 #include <once/testing/records.hpp>
+
+#include "fake_aws/fake_dynamodb.hpp"
 
 namespace once::testing {
 namespace {

@@ -15,8 +15,9 @@
 
 #include <once/engine/engine.hpp>
 #include <once/stores/dynamodb.hpp>
-#include <once/testing/fake_dynamodb.hpp>
 #include <once/testing/manual_time.hpp>
+
+#include "fake_aws/fake_dynamodb.hpp"
 
 namespace once::testing {
 namespace {

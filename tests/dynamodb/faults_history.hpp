@@ -21,9 +21,9 @@
 #include <once/aws/client.hpp>
 #include <once/engine/engine.hpp>
 #include <once/stores/dynamodb.hpp>
-#include <once/testing/fake_dynamodb_server.hpp>
 #include <once/testing/manual_time.hpp>
 
+#include "fake_aws/fake_dynamodb_server.hpp"
 #include "simulation/auditor.hpp"
 #include "stores/dynamodb/item_format.hpp"
 

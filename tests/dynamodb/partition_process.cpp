@@ -32,7 +32,8 @@
 #include <once/engine/engine.hpp>
 #include <once/platform/system.hpp>
 #include <once/stores/open.hpp>
-#include <once/testing/fake_dynamodb_server.hpp>
+
+#include "fake_aws/fake_dynamodb_server.hpp"
 
 namespace {
 

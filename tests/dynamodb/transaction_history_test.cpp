@@ -18,11 +18,11 @@
 #include <once/engine/engine.hpp>
 #include <once/stores/dynamodb.hpp>
 #include <once/stores/dynamodb_transaction.hpp>
-#include <once/testing/fake_dynamodb.hpp>
 #include <once/testing/faulty_store.hpp>
 #include <once/testing/manual_time.hpp>
 
 #include "../engine/forwarding_store.hpp"
+#include "fake_aws/fake_dynamodb.hpp"
 
 namespace once::testing {
 namespace {

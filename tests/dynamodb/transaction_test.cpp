@@ -17,11 +17,11 @@
 #include <once/platform/blocking.hpp>
 #include <once/stores/dynamodb.hpp>
 #include <once/stores/dynamodb_transaction.hpp>
-#include <once/testing/fake_dynamodb.hpp>
 #include <once/testing/faulty_store.hpp>
 #include <once/testing/manual_time.hpp>
 #include <once/testing/records.hpp>
 
+#include "fake_aws/fake_dynamodb.hpp"
 #include "platform/wait.hpp"
 
 namespace once::testing {

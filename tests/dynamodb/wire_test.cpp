@@ -11,9 +11,9 @@
 #include <once/platform/blocking.hpp>
 #include <once/stores/dynamodb.hpp>
 #include <once/testing/conformance.hpp>
-#include <once/testing/fake_dynamodb_server.hpp>
 #include <once/testing/records.hpp>
 
+#include "fake_aws/fake_dynamodb_server.hpp"
 #include "spoils.hpp"
 
 namespace once::testing {

@@ -19,8 +19,9 @@
 #include <nlohmann/json.hpp>
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
-#include <once/testing/fake_dynamodb_server.hpp>
 #include <once/testing/manual_time.hpp>
+
+#include "fake_aws/fake_dynamodb_server.hpp"
 
 int main(int argc, char** argv) {
   CLI::App app("A fake DynamoDB on 127.0.0.1");

@@ -18,10 +18,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <once/testing/fake_dynamodb_server.hpp>
 
 #include "aws/http_client.hpp"
 #include "aws/signer.hpp"
+#include "fake_aws/fake_dynamodb_server.hpp"
 #include "service.hpp"
 
 namespace once::testing {

@@ -7,8 +7,9 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <once/testing/fake_dynamodb.hpp>
 #include <once/testing/manual_time.hpp>
+
+#include "fake_aws/fake_dynamodb.hpp"
 
 namespace once::testing {
 

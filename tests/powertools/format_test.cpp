@@ -11,8 +11,8 @@
 #include <once/decide.hpp>
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
-#include <once/testing/fake_dynamodb.hpp>
 
+#include "fake_aws/fake_dynamodb.hpp"
 #include "stores/dynamodb/item_format.hpp"
 #include "stores/dynamodb/powertools_result.hpp"
 

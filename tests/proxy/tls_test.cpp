@@ -15,8 +15,8 @@
 #include <once/frontends/http/endpoint.hpp>
 #include <once/testing/manual_time.hpp>
 
+#include "fake_aws/certificate.hpp"
 #include "proxy_test.hpp"
-#include "testing/aws/certificate.hpp"
 
 namespace once::proxy {
 namespace {

@@ -13,7 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "testing/aws/value.hpp"
+#include "fake_aws/value.hpp"
 
 namespace once::testing::fake {
 

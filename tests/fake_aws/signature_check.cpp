@@ -1,4 +1,4 @@
-#include "testing/aws/signature_check.hpp"
+#include "fake_aws/signature_check.hpp"
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -11,7 +11,7 @@
 #include <map>
 #include <optional>
 
-#include "testing/aws/refusal.hpp"
+#include "fake_aws/refusal.hpp"
 
 namespace once::testing::fake {
 namespace {

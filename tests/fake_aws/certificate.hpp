@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include <once/testing/fake_dynamodb_server.hpp>
+#include "fake_aws/fake_dynamodb_server.hpp"
 
 namespace once::testing::fake {
 

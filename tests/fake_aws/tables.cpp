@@ -1,10 +1,10 @@
-#include "testing/aws/tables.hpp"
+#include "fake_aws/tables.hpp"
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
-#include "testing/aws/refusal.hpp"
+#include "fake_aws/refusal.hpp"
 
 namespace once::testing::fake {
 namespace {

@@ -7,8 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include <once/testing/fake_dynamodb_server.hpp>
 #include <once/time.hpp>
+
+#include "fake_aws/fake_dynamodb_server.hpp"
 
 namespace once::testing::fake {
 

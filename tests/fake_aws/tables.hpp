@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <once/time.hpp>
 
-#include "testing/aws/value.hpp"
+#include "fake_aws/value.hpp"
 
 namespace once::testing::fake {
 

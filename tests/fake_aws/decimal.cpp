@@ -1,10 +1,10 @@
-#include "testing/aws/decimal.hpp"
+#include "fake_aws/decimal.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 
-#include "testing/aws/refusal.hpp"
+#include "fake_aws/refusal.hpp"
 
 namespace once::testing::fake {
 namespace {

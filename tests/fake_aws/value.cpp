@@ -1,10 +1,10 @@
-#include "testing/aws/value.hpp"
+#include "fake_aws/value.hpp"
 
 #include <array>
 #include <cstdint>
 #include <utility>
 
-#include "testing/aws/refusal.hpp"
+#include "fake_aws/refusal.hpp"
 
 namespace once::testing::fake {
 namespace {

@@ -1,4 +1,4 @@
-#include "testing/aws/certificate.hpp"
+#include "fake_aws/certificate.hpp"
 
 #include <openssl/bio.h>
 #include <openssl/ec.h>

@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
-#include <once/testing/fake_dynamodb.hpp>
 #include <once/time.hpp>
+
+#include "fake_aws/fake_dynamodb.hpp"
 
 namespace once::testing {
 

@@ -1,5 +1,5 @@
 // DynamoDB in memory, for tests and benchmarks: its rules, its errors, and faults that the test plans. No thread, no
-// network; once/testing/fake_dynamodb_server.hpp puts it behind HTTP or HTTPS.
+// network; fake_dynamodb_server.hpp puts it behind HTTP or HTTPS.
 #pragma once
 
 #include <cstddef>

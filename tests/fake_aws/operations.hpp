@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <once/clock.hpp>
 
-#include "once/testing/fake_dynamodb.hpp"
-#include "testing/aws/tables.hpp"
+#include "fake_aws/fake_dynamodb.hpp"
+#include "fake_aws/tables.hpp"
 
 namespace once::testing::fake {
 

@@ -10,7 +10,7 @@
 
 #include <once/error.hpp>
 
-#include "once/testing/fake_dynamodb.hpp"
+#include "fake_aws/fake_dynamodb.hpp"
 
 namespace once::testing {
 namespace {

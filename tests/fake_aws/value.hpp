@@ -12,7 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "testing/aws/decimal.hpp"
+#include "fake_aws/decimal.hpp"
 
 namespace once::testing::fake {
 

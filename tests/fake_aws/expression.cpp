@@ -1,4 +1,4 @@
-#include "testing/aws/expression.hpp"
+#include "fake_aws/expression.hpp"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 #include <compare>
 #include <utility>
 
-#include "testing/aws/decimal.hpp"
-#include "testing/aws/refusal.hpp"
+#include "fake_aws/decimal.hpp"
+#include "fake_aws/refusal.hpp"
 
 namespace once::testing::fake {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array reserved_words = std::to_array<std::string_view>({
-#include "testing/aws/reserved_words.inc"
+#include "fake_aws/reserved_words.inc"
 });
 
 constexpr std::size_t longest_expression_bytes = 4096;

@@ -1,4 +1,4 @@
-#include "once/testing/fake_dynamodb.hpp"
+#include "fake_aws/fake_dynamodb.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "testing/aws/operations.hpp"
-#include "testing/aws/refusal.hpp"
+#include "fake_aws/operations.hpp"
+#include "fake_aws/refusal.hpp"
 
 namespace once::testing {
 namespace {

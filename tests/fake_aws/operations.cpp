@@ -1,4 +1,4 @@
-#include "testing/aws/operations.hpp"
+#include "fake_aws/operations.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "testing/aws/expression.hpp"
-#include "testing/aws/refusal.hpp"
+#include "fake_aws/expression.hpp"
+#include "fake_aws/refusal.hpp"
 
 namespace once::testing::fake {
 namespace {

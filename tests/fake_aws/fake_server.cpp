@@ -29,10 +29,10 @@
 
 #include <once/error.hpp>
 
-#include "once/testing/fake_dynamodb_server.hpp"
-#include "testing/aws/certificate.hpp"
-#include "testing/aws/refusal.hpp"
-#include "testing/aws/signature_check.hpp"
+#include "fake_aws/certificate.hpp"
+#include "fake_aws/fake_dynamodb_server.hpp"
+#include "fake_aws/refusal.hpp"
+#include "fake_aws/signature_check.hpp"
 
 namespace once::testing {
 namespace {
