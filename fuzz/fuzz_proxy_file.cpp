@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "proxy_check.hpp"
-#include "proxy_file.hpp"
+#include "output/proxy_check.hpp"
+#include "settings/proxy_file.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include <once/error.hpp>
 
-#include "run_result.hpp"
+#include "process/run_result.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace once::cli;

@@ -11,11 +11,11 @@
 
 #include <once/error.hpp>
 
-#include "commands.hpp"
-#include "exit_codes.hpp"
-#include "nearest.hpp"
-#include "report.hpp"
-#include "text.hpp"
+#include "commands/commands.hpp"
+#include "output/report.hpp"
+#include "output/text.hpp"
+#include "process/exit_codes.hpp"
+#include "settings/nearest.hpp"
 
 namespace {
 

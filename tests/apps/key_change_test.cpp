@@ -1,5 +1,5 @@
 // Which reloads make another key of one that there is.
-#include "key_change.hpp"
+#include "settings/key_change.hpp"
 
 #include <functional>
 #include <string>

@@ -1,4 +1,4 @@
-#include "nearest.hpp"
+#include "settings/nearest.hpp"
 
 #include <gtest/gtest.h>
 

@@ -24,8 +24,8 @@
 #include <once/testing/faulty_store.hpp>
 #include <once/testing/records.hpp>
 
-#include "admin_token.hpp"
-#include "operators.hpp"
+#include "operators/admin_token.hpp"
+#include "operators/operators.hpp"
 
 namespace once::cli {
 namespace {

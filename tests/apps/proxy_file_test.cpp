@@ -1,6 +1,6 @@
 // The file of `once proxy`: what is read, and where it says that something is wrong.
-#include "proxy_file.hpp"
-#include "nearest.hpp"
+#include "settings/proxy_file.hpp"
+#include "settings/nearest.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "proxy_check.hpp"
+#include "output/proxy_check.hpp"
 
 namespace once::cli {
 namespace {

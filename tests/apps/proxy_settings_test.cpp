@@ -1,5 +1,5 @@
 // What `once proxy` is told, and what comes of it.
-#include "proxy_settings.hpp"
+#include "settings/proxy_settings.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What the end of a command means.
-#include "rules.hpp"
+#include "settings/rules.hpp"
 
 #include <gtest/gtest.h>
 

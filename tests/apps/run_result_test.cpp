@@ -1,5 +1,5 @@
 // The form in which once run keeps what a command left.
-#include "run_result.hpp"
+#include "process/run_result.hpp"
 
 #include <gtest/gtest.h>
 

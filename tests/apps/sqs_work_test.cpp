@@ -1,5 +1,5 @@
 // What a message becomes for a command, and what an answer means for a message.
-#include "sqs_work.hpp"
+#include "process/sqs_work.hpp"
 
 #include <cerrno>
 

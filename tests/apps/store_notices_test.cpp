@@ -1,5 +1,5 @@
 // What an operator is told of a store that fails.
-#include "store_notices.hpp"
+#include "output/store_notices.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

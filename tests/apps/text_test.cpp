@@ -1,5 +1,5 @@
 // Words of the command line and of the output.
-#include "text.hpp"
+#include "output/text.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,37 @@
+// The subcommands: one file each, one function here each. The function adds the subcommand to the parser and sets
+// Invocation::action in the subcommand's callback; the action does the work and gives the exit code. An action may
+// throw once::Exception: main() prints it and turns its kind into an exit code (process/exit_codes.hpp).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace once::cli {
+
+struct Invocation {
+  std::vector<std::string> command;  // What stood after the first "--", untouched by the parser.
+  bool has_command = false;          // There was a "--".
+  std::function<int()> action;
+};
+
+void add_run(CLI::App& app, Invocation& invocation);
+void add_proxy(CLI::App& app, Invocation& invocation);
+void add_ls(CLI::App& app, Invocation& invocation);
+void add_show(CLI::App& app, Invocation& invocation);
+void add_resolve(CLI::App& app, Invocation& invocation);
+void add_release(CLI::App& app, Invocation& invocation);
+void add_extend(CLI::App& app, Invocation& invocation);
+void add_sweep(CLI::App& app, Invocation& invocation);
+void add_stats(CLI::App& app, Invocation& invocation);
+void add_doctor(CLI::App& app, Invocation& invocation);
+void add_key(CLI::App& app, Invocation& invocation);     // key.cpp
+void add_lambda(CLI::App& app, Invocation& invocation);  // lambda.cpp
+void add_sqs(CLI::App& app, Invocation& invocation);     // Not in a build without ONCE_AWS.
+void add_table(CLI::App& app, Invocation& invocation);   // Not in a build without ONCE_AWS.
+
+}  // namespace once::cli

@@ -1,0 +1,395 @@
+// once doctor: is the store sound, and what waits for a person?
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <future>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <once/decide.hpp>
+#include <once/operate.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/platform/system.hpp>
+#include <once/stores/sqlite.hpp>
+#if ONCE_AWS
+#include <once/aws/credentials.hpp>
+#include <once/stores/dynamodb_table.hpp>
+#include <once/stores/open_dynamodb.hpp>
+#endif
+
+#include "commands/commands.hpp"
+#include "commands/stats.hpp"
+#include "operators/changes.hpp"
+#include "output/progress.hpp"
+#include "output/report.hpp"
+#include "output/text.hpp"
+#include "platform/wait.hpp"
+#include "settings/access.hpp"
+
+namespace once::cli {
+
+namespace {
+
+struct DoctorOptions {
+  StoreOptions store;
+  bool probe = false;
+  bool quick = false;
+  bool json = false;
+};
+
+enum class Grade { fine, note, problem };
+
+struct Finding {
+  Grade grade;
+  std::string name;
+  std::string text;  // What was found, and what to do next.
+};
+
+class Examination {
+ public:
+  explicit Examination(const DoctorOptions& options) : options_(options) {}
+
+  int run() {
+    try {
+      access_ = open_access(options_.store, Missing::refuse);
+    } catch (const Exception& error) {
+      add(Grade::problem, "open", error.what());
+      return report(exit_code_of(error.kind()));
+    }
+    const Capabilities can = access_.store->capabilities();
+    add(Grade::fine, "open",
+        access_.store->name() + (can.durable ? ", durable" : ", not durable") +
+            (can.shared ? ", shared by all processes" : ", of this process only") + ", records of up to " +
+            show_size(can.max_record_bytes));
+    if (!can.durable) {
+      add(Grade::note, "durable",
+          "what this store holds is gone when its process ends: it protects nobody but that one");
+    }
+    look_at_file();
+#if ONCE_AWS
+    look_at_table();
+#endif
+    look_at_clock();
+    look_at_offload();
+    if (options_.probe) probe();
+    const int counted = count();
+    return report(counted != exit_ok ? counted : worst_ == Grade::problem ? exit_found_problems : exit_ok);
+  }
+
+ private:
+  void add(Grade grade, std::string name, std::string text) {
+    worst_ = std::max(worst_, grade);
+    findings_.push_back({grade, std::move(name), std::move(text)});
+  }
+
+  // One that must not be, such as a mount of the file alone, was refused when it was opened.
+  void look_at_names(const stores::SqliteStatus& status) {
+    if (status.hard_links > 1) {
+      add(Grade::note, "names",
+          "the file has " + std::to_string(status.hard_links) +
+              " names (hard links): claims are safe only as long as all programs use this one (find / -xdev "
+              "-samefile " +
+              status.path + ")");
+    } else if (!status.mounts_known) {
+      add(Grade::note, "names",
+          "this kernel does not tell whether the file is mounted by itself: mount the directory it is in, not the "
+          "file");
+    } else {
+      add(Grade::fine, "names",
+          status.asked_path == status.path ? "one" : "one: " + status.asked_path + " leads to " + status.path);
+    }
+  }
+
+  void look_at_file() {
+    const auto status = stores::sqlite_status(*access_.store);
+    if (!status) return;
+    add(Grade::fine, "file",
+        show_size(status->file_bytes) + ", log " + show_size(status->log_bytes) + ", schema " +
+            std::to_string(status->schema_version) + ", SQLite " + status->sqlite_version);
+    look_at_names(*status);
+    if (!status->checkpoint_error.empty()) {
+      add(Grade::problem, "checkpoint",
+          "the log could not be copied into the file: " + status->checkpoint_error + ". It grows until that works");
+    }
+    struct stat kind {};
+    if (stat(status->path.c_str(), &kind) == 0) {
+      const unsigned open_to = kind.st_mode & 0077U;
+      if ((open_to & 07U) != 0) {
+        add(Grade::problem, "permissions",
+            "everybody on this host may use the file, and read the results in it: chmod o= " + status->path);
+      } else if (kind.st_uid != geteuid() && geteuid() != 0) {
+        add(Grade::note, "permissions", "the file belongs to uid " + std::to_string(kind.st_uid) + ", not to you");
+      } else {
+        add(Grade::fine, "permissions", open_to == 0 ? "yours alone" : "yours and your group's");
+      }
+    }
+    try {
+      const auto faults = stores::check_sqlite(
+          *access_.store, options_.quick ? stores::SqliteCheck::newest : stores::SqliteCheck::whole);
+      for (const std::string& fault : faults) add(Grade::problem, "integrity", fault);
+      if (faults.empty()) {
+        add(Grade::fine, "integrity",
+            options_.quick
+                ? "the newest 20000 records can be read, each is found by its key, no key stands twice"
+                : "the file is sound, every record can be read and is found by its key, no key stands twice");
+      }
+    } catch (const Exception& error) {
+      add(Grade::problem, "integrity", error.what());
+    }
+  }
+
+#if ONCE_AWS
+  // Of a store in DynamoDB: who we are there, and what its table is like.
+  void look_at_table() {
+    if (!access_.url.starts_with("dynamodb:")) return;
+    try {
+      stores::DynamoDbOptions options = stores::dynamodb_options(access_.url);
+      options.credentials = aws::default_credentials({.profile = options.profile});
+      const auto who = wait_for<aws::CredentialsAnswer>(
+          [&](Callback<void(aws::CredentialsAnswer)> done) { options.credentials->get(std::move(done)); });
+      if (!who.credentials) return add(Grade::problem, "credentials", who.error.message);
+      const auto ends = who.credentials->expires_at;
+      add(Grade::fine, "credentials",
+          who.credentials->source + (ends ? ", until " + rfc3339(*ends) + ", then new ones" : ""));
+      const auto transport = stores::make_dynamodb_transport(options);
+      const stores::TableReport table = stores::check_table(*transport, options);
+      told_ = table.time;
+      false_time_ = table.false_time;
+      if (options_.quick) about_ = table.records;
+      for (const stores::TableFinding& finding : table.findings) {
+        const Grade grade = finding.grade == stores::TableFinding::Grade::fine   ? Grade::fine
+                            : finding.grade == stores::TableFinding::Grade::hint ? Grade::note
+                                                                                 : Grade::problem;
+        add(grade, finding.name, finding.text);
+        if (finding.name == "index" && grade == Grade::fine) indexed_ = stores::wants_open_index(options);
+      }
+    } catch (const Exception& error) {
+      add(Grade::problem, "table", error.what());
+    }
+  }
+#endif
+
+  void look_at_clock() {
+    constexpr Millis most{1'000};
+    if (false_time_) {
+      add(Grade::problem, "clock",
+          "the store's answers have a Date that is not believed: over five minutes from the time of the signature that "
+          "the store accepted with it. Something on the way writes it, or the store checks no signatures, and its "
+          "clock or "
+          "this host's is wrong. Leases are counted on this host's clock meanwhile");
+      return;
+    }
+    const auto told = told_ ? told_ : access_.store->time();
+    if (!told && access_.store->capabilities().tells_time) return;  // It was not reached, which is said already.
+    if (!told) {
+      add(Grade::note, "clock", "the store does not tell its time: hosts that share it must agree on theirs");
+      return;
+    }
+    const Millis ahead = told->now - system_clock()->now();
+    const std::string text = "the store's time is " + show_duration(std::chrono::abs(ahead)) +
+                             (ahead < Millis{0} ? " behind" : " ahead of") + " this host's clock" +
+                             (told->error > Millis{0} ? ", give or take " + show_duration(told->error) : "");
+    if (std::chrono::abs(ahead) > most) {
+      add(Grade::note, "clock",
+          text + ". Leases are counted on the store's time and are not touched by it; times that are shown are");
+    } else {
+      add(Grade::fine, "clock", text);
+    }
+  }
+
+  void look_at_offload() {
+    if (!access_.offload) {
+      add(Grade::note, "offload", "no place for large results: what is too large for the store is not kept");
+      return;
+    }
+    if (options_.probe) return probe_offload();
+    if (access_.offload_directory.empty()) {
+      return add(Grade::note, "offload", access_.offload_name + " (--probe tries it)");
+    }
+    struct stat kind {};
+    if (stat(access_.offload_directory.c_str(), &kind) != 0) {
+      add(Grade::fine, "offload", access_.offload_directory + " is made when the first large result comes");
+    } else if (!S_ISDIR(kind.st_mode) || access(access_.offload_directory.c_str(), R_OK | W_OK | X_OK) != 0) {
+      add(Grade::problem, "offload",
+          access_.offload_directory + " is not a directory that you can read and write: large results are lost");
+    } else {
+      add(Grade::fine, "offload", access_.offload_directory);
+    }
+  }
+
+  // Keeps a few bytes, reads them, removes them.
+  void probe_offload() {
+    const auto wait_for = [](auto&& start) {
+      std::promise<OffloadAnswer> promise;
+      start([&promise](OffloadAnswer answer) { promise.set_value(std::move(answer)); });
+      return promise.get_future().get();
+    };
+    const std::string bytes = "once doctor was here";
+    Offload& offload = *access_.offload;
+    const OffloadAnswer put = wait_for([&](auto done) { offload.put("doctor", bytes, std::move(done)); });
+    if (put.error) return add(Grade::problem, "offload", put.error->message);
+    const OffloadAnswer got = wait_for([&](auto done) { offload.get(put.text, std::move(done)); });
+    const OffloadAnswer removed = wait_for([&](auto done) { offload.remove(put.text, std::move(done)); });
+    if (got.error) return add(Grade::problem, "offload", got.error->message);
+    if (got.text != bytes) return add(Grade::problem, "offload", put.text + " gave back other bytes than were put");
+    if (removed.error) return add(Grade::problem, "offload", removed.error->message);
+    add(Grade::fine, "offload", access_.offload_name + ": a small result was kept, read and removed");
+  }
+
+  // Writes a record nobody else can mean, reads it, removes it.
+  void probe() {
+    const Owner owner = fresh_owner();
+    const Time now = operate::now(*access_.store, *system_clock());  // Nobody else decides by it.
+    const Uptime begun = system_clock()->uptime();
+    Attempt attempt{.key = Key("once doctor", owner.hex()).stored(),
+                    .owner = owner,
+                    .fingerprint = {},
+                    .holder = who() + " once doctor --probe"};
+    Policy policy;
+    policy.lease = policy.retention = Millis{60'000};
+    const Record record = claimed(attempt, policy, fresh_stamp(now), nullptr, Verdict::execute);
+    const auto step = [&](Answer answer, const char* what) {
+      if (answer.status == Answer::Status::done) return true;
+      add(Grade::problem, "probe",
+          std::string("a record could not be ") + what + ": " +
+              (answer.status == Answer::Status::failed ? answer.error.message : "refused"));
+      return false;
+    };
+    if (!step(blocking::insert(*access_.store, record), "written")) return;
+    const Answer read = blocking::get(*access_.store, record.key);
+    if (!step(read, "read")) return;
+    if (!read.record || !(*read.record == record)) {
+      add(Grade::problem, "probe", "what was read is not what was written");
+    }
+    if (!step(blocking::remove(*access_.store, record.key, {.owner = owner, .revision = record.revision}), "removed")) {
+      return;
+    }
+    const auto took = std::chrono::floor<Millis>(system_clock()->uptime() - begun);
+    add(Grade::fine, "probe", "a record was written, read and removed in " + show_duration(took));
+  }
+
+  int count() {
+    Time now{};
+    try {
+      now = operate::learn_now(*access_.store, *system_clock()).now;
+    } catch (const Exception& error) {
+      add(Grade::problem, "records", error.what());
+      return exit_code_of(error.kind());
+    }
+    std::vector<operate::Filter> wanted(1);
+    if (about_) {
+      const std::string about = "about " + std::to_string(*about_) +
+                                " in the table, as the service counts them every "
+                                "six hours";
+      add(Grade::fine, "records", about);
+      if (!indexed_) {
+        add(Grade::note, "waiting",
+            "not counted: without an index the whole table would have to be read, which --quick leaves out");
+        return exit_ok;
+      }
+      wanted = {{.standing = std::nullopt, .in_progress = true}, {.standing = operate::Standing::unknown}};
+    }
+    Progress progress("counted");
+    std::optional<Error> error;
+    for (const operate::Filter& filter : wanted) {
+      auto failed = operate::for_each(*access_.store, filter, now, [&](const Record& record) {
+        operate::count(record, now, counts_);
+        progress.tell(counts_.records);
+        return true;
+      });
+      if (failed) error = std::move(failed);
+    }
+    progress.end();
+    if (error) {
+      add(Grade::problem, "records", error->message);
+      if (error->kind != ErrorKind::corrupt) return exit_code_of(error->kind);
+    }
+    const auto number = [&](operate::Standing standing) { return counts_.of(standing); };
+    add(Grade::fine, about_ ? "open" : "records",
+        std::to_string(counts_.records) + ", " + std::to_string(number(operate::Standing::running)) + " running");
+    if (const auto unknown = number(operate::Standing::unknown); unknown > 0) {
+      add(Grade::problem, "unknown",
+          std::to_string(unknown) + " wait for a decision, the first since " + relative(*counts_.oldest_unknown, now) +
+              ": once ls --state unknown, then once resolve");
+    }
+    if (const auto lapsed = number(operate::Standing::lapsed); lapsed > 0) {
+      add(Grade::note, "lapsed",
+          std::to_string(lapsed) + " were begun and not ended, the first lapsed " +
+              relative(*counts_.oldest_lapsed, now) + ": their next caller takes them over (once ls --state lapsed)");
+    }
+    if (const auto expired = number(operate::Standing::expired); expired > 0) {
+      add(Grade::note, "expired", std::to_string(expired) + " only take room: once sweep");
+    }
+    return error ? exit_corrupt : exit_ok;
+  }
+
+  int report(int exit_code) {
+    if (options_.json) {
+      nlohmann::ordered_json json;
+      json["version"] = ONCE_VERSION;
+      json["ok"] = exit_code == exit_ok;
+      json["findings"] = nlohmann::ordered_json::array();
+      for (const Finding& finding : findings_) {
+        json["findings"].push_back({{"grade", word(finding.grade)}, {"name", finding.name}, {"text", finding.text}});
+      }
+      json["counts"] = counts_json(counts_);
+      return print(json_text(json), exit_code);
+    }
+    std::string text = "once " ONCE_VERSION "\n";
+    for (const Finding& finding : findings_) {
+      const std::string_view grade = word(finding.grade);
+      text.append(grade).append(9 - grade.size(), ' ').append(finding.name);
+      text.append(finding.name.size() < 13 ? 13 - finding.name.size() : 1, ' ').append(finding.text).append("\n");
+    }
+    return print(text, exit_code);
+  }
+
+  static std::string_view word(Grade grade) {
+    switch (grade) {
+      case Grade::fine:
+        return "fine";
+      case Grade::note:
+        return "note";
+      case Grade::problem:
+        return "problem";
+    }
+    return {};
+  }
+
+  const DoctorOptions& options_;
+  StoreAccess access_;
+  std::optional<StoreTime> told_;  // By the table.
+  bool false_time_ = false;        // It told one that cannot be.
+  // With --quick, of a table: how many records it has, and whether those in progress and unknown can be had without
+  // reading it.
+  std::optional<std::uint64_t> about_;
+  bool indexed_ = false;
+  operate::Counts counts_;
+  std::vector<Finding> findings_;
+  Grade worst_ = Grade::fine;
+};
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<DoctorOptions>();
+  CLI::App* const command = app.add_subcommand("doctor", "Examine a store, and say what waits for a person");
+  add_store_options(*command, options->store);
+  command->add_flag("--probe", options->probe, "Also write, read and remove a record of its own");
+  command->add_flag("--quick", options->quick,
+                    "Of a file check only the newest 20000 records; of a table in DynamoDB count only what is\n"
+                    "in progress or unknown, by its index");
+  command->add_flag("--json", options->json, "Write JSON");
+  command->footer(
+      "Changes nothing but with --probe. Exits with 1 if something needs a person.\n\n"
+      "Examples:\n"
+      "  once doctor --probe");
+  command->callback([options, &invocation] { invocation.action = [options] { return Examination(*options).run(); }; });
+}
+
+}  // namespace once::cli

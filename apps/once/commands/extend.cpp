@@ -1,0 +1,51 @@
+// once extend: prolongs a lease, keeps a result longer, or changes what becomes of a lapsed claim.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "commands/commands.hpp"
+#include "operators/changes.hpp"
+#include "output/text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+struct ExtendOptions {
+  ChangeOptions change;
+  std::string by_time;
+  std::string on_lapse;
+  std::string retention = "24h";
+};
+
+}  // namespace
+
+void add_extend(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<ExtendOptions>();
+  CLI::App* const extend =
+      app.add_subcommand("extend", "Prolong a claim's lease, keep a result longer, or change --on-lapse");
+  add_change_options(*extend, options->change);
+  extend->add_option("--by", options->by_time, "How much longer, as in 10m");
+  extend->add_option("--on-lapse", options->on_lapse, "Instead: takeover or hold, for the claim as it is now")
+      ->excludes("--by")
+      ->check(CLI::IsMember({"takeover", "hold"}));
+  extend->add_option("--retention", options->retention, "With --on-lapse takeover: how long the record is kept")
+      ->capture_default_str();
+  extend->footer(
+      "Examples:\n"
+      "  once extend --key import-5 --by 2h --reason 'the import is slow today'\n"
+      "  once extend --key import-5 --on-lapse takeover --reason 'the importer skips what is there'");
+  extend->callback([options, &invocation] {
+    invocation.action = [options] {
+      const auto on_lapse = on_lapse_from_string(options->on_lapse);
+      if (!on_lapse && options->by_time.empty()) misuse("say how much longer with --by, or --on-lapse");
+      const Millis by = on_lapse ? Millis{0} : parse_duration(options->by_time, "--by");
+      const Millis retention = parse_duration(options->retention, "--retention");
+      return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp) {
+        return on_lapse ? operate::plan_on_lapse(seen, *on_lapse, retention, reason, stamp)
+                        : operate::plan_extend(seen, by, reason, stamp);
+      });
+    };
+  });
+}
+
+}  // namespace once::cli

@@ -1,0 +1,111 @@
+// once key: which key and fingerprint an event gets, and the exact text that was hashed.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include <once/error.hpp>
+#include <once/keys/key_deriver.hpp>
+
+#include "commands/commands.hpp"
+#include "output/report.hpp"
+#include "output/text.hpp"
+#include "process/exit_codes.hpp"
+#include "settings/read_input.hpp"
+
+namespace once::cli {
+
+namespace {
+
+struct KeyCommand {
+  keys::Recipe recipe;
+  std::string dialect = "native";
+  std::string file;
+  bool json = false;
+};
+
+std::string fingerprint_text(const keys::Derived& derived, keys::Dialect dialect) {
+  return derived.fingerprint.empty() ? "" : keys::digest_text(dialect, derived.fingerprint.bytes());
+}
+
+int show_key(KeyCommand options) {
+  const auto dialect = keys::dialect_from(options.dialect);
+  if (!dialect) {
+    throw Exception(ErrorKind::misuse, "unknown dialect '" + escaped(options.dialect) +
+                                           "': use native, powertools-python, powertools-typescript, powertools-java "
+                                           "or powertools-dotnet");
+  }
+  if (!is_utf8(options.recipe.scope)) throw Exception(ErrorKind::misuse, "--scope is not UTF-8");
+  options.recipe.dialect = *dialect;
+  const keys::KeyDeriver deriver(options.recipe);
+  const std::string event = read_input(options.file, keys::max_event_bytes);
+
+  keys::Derived derived;
+  try {
+    derived = deriver.derive(event);
+  } catch (const Exception& error) {
+    if (error.kind() != ErrorKind::misuse) throw;
+    say(error.what());
+    return exit_bad_event;
+  }
+
+  const std::string fingerprint = fingerprint_text(derived, *dialect);
+  if (options.json) {
+    nlohmann::ordered_json json{{"key", nullptr}, {"fingerprint", nullptr}, {"text", nullptr}};
+    if (derived.key) {
+      json["key"] = derived.key->stored();
+      json["fingerprint"] = fingerprint;
+      json["text"] = derived.key_text;
+      if (!options.recipe.validation.empty()) json["fingerprint_text"] = derived.validation_text;
+    }
+    return print(json_text(json));
+  }
+  if (!derived.key) return print("key          none: nothing was selected\n");
+  std::string text = "key          " + escaped(derived.key->stored()) + "\n" +  //
+                     "text         " + escaped(derived.key_text) + "\n";
+  if (options.recipe.validation.empty()) {
+    text += "fingerprint  none: not checked\n";
+  } else {
+    text += "fingerprint  " + fingerprint + "\n" +  //
+            "text         " + escaped(derived.validation_text) + "\n";
+  }
+  return print(text);
+}
+
+}  // namespace
+
+void add_key(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<KeyCommand>();
+  CLI::App* const command = app.add_subcommand("key", "Show the key and fingerprint that an event gets");
+  command->add_option("--scope", options->recipe.scope,
+                      "What the key lives in; in a dialect all that stands left of '#', such as my-func.app.handler");
+  command->add_option("--expression", options->recipe.expression,
+                      "JMESPath that selects the key (default: the whole event)");
+  command->add_option("--validate", options->recipe.validation,
+                      "JMESPath that selects what the fingerprint is made of (default: no fingerprint)");
+  command->add_option("--hash", options->recipe.hash,
+                      "sha256 or md5, in a dialect also what its library takes (default: sha256, in a dialect md5)");
+  command->add_option(
+      "--dialect", options->dialect,
+      "native, powertools-python, powertools-typescript, powertools-java or powertools-dotnet (default: "
+      "native)");
+  command->add_flag("--require-key", options->recipe.require_key,
+                    "Fail if the event has no key, or --validate nothing to compare (exit code 65)");
+  command->add_flag("--json", options->json, "Write JSON");
+  command->add_option("FILE", options->file, "The event, a JSON text; - is standard input")->required();
+  command->footer(
+      "Examples:\n"
+      "  once key --scope payments --expression 'powertools_json(body).order_id' event.json\n"
+      "  echo '{\"a\":1,\"b\":\"x\"}' | once key --dialect powertools-python --scope my-func.app.handler --json -\n"
+      "\n"
+      "With --json: {\"key\", \"fingerprint\", \"text\"}; text is what was hashed for the key. All are null if the "
+      "event has\n"
+      "no key. fingerprint is \"\" without --validate; with it, fingerprint_text is what was hashed for it.\n"
+      "\n"
+      "Exit codes: 0 also if there is no key, 64 wrong flags or expression, 65 an event that cannot be read or on "
+      "which\n"
+      "the expression fails, or with --require-key one that has no key.");
+  command->callback([options, &invocation] { invocation.action = [options] { return show_key(*options); }; });
+}
+
+}  // namespace once::cli

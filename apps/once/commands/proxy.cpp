@@ -1,0 +1,301 @@
+// once proxy: endpoints of a service that is reached through it run once for each key.
+#include <malloc.h>
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <once/error.hpp>
+#include <once/frontends/proxy.hpp>
+#include <once/platform/system.hpp>
+#include <once/stores/sqlite.hpp>
+
+#include "commands/commands.hpp"
+#include "operators/admin_token.hpp"
+#include "operators/operators.hpp"
+#include "output/access_log.hpp"
+#include "output/proxy_check.hpp"
+#include "output/report.hpp"
+#include "output/store_notices.hpp"
+#include "output/text.hpp"
+#include "settings/access.hpp"
+#include "settings/key_change.hpp"
+#include "settings/proxy_file.hpp"
+#include "settings/proxy_settings.hpp"
+
+namespace once::cli {
+
+namespace {
+
+// Without a place for what is large, the record is that place, as far as the store lets it: with a head, which is
+// stored in less than it was sent in, and the first line.
+http::Routes with_records_for(http::Routes rules, bool has_offload, std::size_t max_head_bytes) {
+  const auto keep = [&](http::Options& options) {
+    constexpr std::size_t first_line = 64;
+    const std::size_t body = options.max_answer_bytes;
+    if (!has_offload) options.policy->max_inline_bytes = std::max(body, body + max_head_bytes + first_line);
+  };
+  keep(rules.otherwise);
+  for (http::Route& route : rules.routes) keep(route.options);
+  return rules;
+}
+
+// Signals that end the program, and SIGHUP, for sigwait(): blocked before any thread is there, so that none of them
+// gets one.
+sigset_t take_signals() {
+  std::signal(SIGPIPE, SIG_IGN);  // A reader of the access log that goes away is not our end.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+// False: the time was up, or another signal to end came.
+bool drain(proxy::Proxy& proxy, Millis limit, const sigset_t& signals) {
+  constexpr Millis glance{50};
+  const auto until = std::chrono::steady_clock::now() + limit;
+  while (!proxy.drain(glance)) {
+    constexpr timespec at_once{};
+    if (std::chrono::steady_clock::now() >= until) return false;
+    const int signal = sigtimedwait(&signals, nullptr, &at_once);
+    if (signal > 0 && signal != SIGHUP) return false;
+  }
+  return true;
+}
+
+// A proxy asks for much the same memory again and again. glibc gives it back to the system in between, from threads
+// from 128 KiB on, which costs a tenth of all time.
+void keep_memory() {
+#ifdef __GLIBC__
+  constexpr int mib = 1 << 20;
+  mallopt(M_TRIM_THRESHOLD, 16 * mib);
+  mallopt(M_MMAP_THRESHOLD, mib);
+#endif
+}
+
+// How many files this process may open: as many as it may ask for. The usual limit is lower for the sake of programs
+// that use select(), which this one does not.
+std::uint64_t raise_file_limit() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return RLIM_INFINITY;
+  const rlimit all{.rlim_cur = files.rlim_max, .rlim_max = files.rlim_max};
+  return setrlimit(RLIMIT_NOFILE, &all) == 0 ? all.rlim_cur : files.rlim_cur;
+}
+
+struct ProxyCommand {
+  explicit ProxyCommand(CLI::App& command) : flags(command) {}
+
+  std::string config;  // Empty: none.
+  bool check = false;
+  bool json = false;
+  ProxyFlags flags;
+};
+
+// What the file and the flags come to.
+struct Reading {
+  Given given;
+  std::vector<GivenRoute> routes;
+  ProxySettings settings;
+  std::vector<Complaint> complaints;  // Not empty: the settings must not be used.
+};
+
+Reading read_all(const ProxyCommand& command) {
+  Reading reading;
+  ProxyFile file;
+  if (!command.config.empty()) file = read_proxy_file(command.config, reading.complaints);
+  // What is missing in a file that could not be read is not worth a word.
+  if (file.read) {
+    reading.given = merged(std::move(file.settings), command.flags.given());
+    reading.routes = std::move(file.routes);
+    reading.settings = settle(reading.given, reading.routes, reading.complaints);
+  }
+  std::ranges::stable_sort(reading.complaints, {}, &Complaint::place);
+  return reading;
+}
+
+int check_settings(const ProxyCommand& command) {
+  const Reading reading = read_all(command);
+  const int code = reading.complaints.empty() ? exit_ok : exit_usage;
+  if (command.json) return print(settings_json(reading.given, reading.routes, reading.complaints), code);
+  for (const Complaint& complaint : reading.complaints) say(to_string(complaint));
+  return code == exit_ok ? print(settings_text(reading.given, reading.routes)) : code;
+}
+
+// SIGHUP: settings that are wrong change nothing. A file that they name and that cannot be read keeps what came of it
+// before, and the rules too, which come last.
+class Reloading {
+ public:
+  // `rules`: that count now. `complete`: what is done to them before they are used.
+  Reloading(const ProxyCommand& command, Given given, http::Routes rules, proxy::Proxy& proxy,
+            std::vector<AdminToken*> tokens, AccessLog& log, std::function<http::Routes(http::Routes)> complete)
+      : command_(command),
+        given_(std::move(given)),
+        rules_(std::move(rules)),
+        proxy_(proxy),
+        tokens_(std::move(tokens)),
+        log_(log),
+        complete_(std::move(complete)) {}
+
+  static void tell(const proxy::UpstreamChange& change) {
+    if (change.added.empty() && change.removed.empty()) return;
+    std::string text = "upstreams:";
+    const auto list = [&](std::string_view word, const std::vector<std::string>& urls) {
+      if (urls.empty()) return;
+      text += ' ' + std::string(word);
+      for (const std::string& url : urls) text += ' ' + url;
+      text += ';';
+    };
+    list("added", change.added);
+    list("removed", change.removed);
+    say(text + " " + std::to_string(change.kept) + " kept");
+  }
+
+  // False, when it has said why.
+  bool reload(Millis& drain_limit) {
+    const Reading reading = read_all(command_);
+    if (!reading.complaints.empty()) {
+      for (const Complaint& complaint : reading.complaints) say(to_string(complaint));
+      say("not reloaded, all stays as it is: the settings are wrong");
+      return false;
+    }
+    const ProxySettings& settings = reading.settings;
+    if (!accepts_keys(key_change(rules_, settings.rules), settings.accepted_key_change)) return false;
+    try {
+      for (AdminToken* const token : tokens_) token->reload();
+      proxy_.reload_certificates();
+      log_.reopen(reading.settings.access_log);
+      tell(proxy_.set_upstreams(reading.settings.proxy.upstreams));
+      proxy_.set_rules(complete_(reading.settings.rules));
+      rules_ = reading.settings.rules;
+    } catch (const Exception& error) {
+      say("not reloaded, the rules stay as they are: " + std::string(error.what()));
+      return false;
+    }
+    drain_limit = reading.settings.drain;
+    std::string kept;
+    for (const std::string& name : needing_restart(given_, reading.given)) kept += (kept.empty() ? "" : ", ") + name;
+    if (!kept.empty()) say("only a restart changes " + kept);
+    say("reloaded, with " + std::to_string(reading.routes.size()) + " routes");
+    return true;
+  }
+
+ private:
+  // Under another key, a retry of what ran before the reload runs again. Tells each part that differs.
+  static bool accepts_keys(const KeyChange& change, const std::string& accepted) {
+    if (change.lines.empty()) return true;
+    const bool accepts = accepted == change.word;
+    for (const std::string& line : change.lines) say((accepts ? "keys change, " : "keys would change, ") + line);
+    if (accepts) {
+      say("the file accepts this (accept-key-change): retries of what ran before run again");
+    } else {
+      say("not reloaded, all stays as it is: retries of what ran before would run again. To accept just this change, "
+          "write accept-key-change = \"" +
+          change.word + "\" into the file");
+    }
+    return accepts;
+  }
+
+  const ProxyCommand& command_;
+  const Given given_;   // That it was started with.
+  http::Routes rules_;  // That count now, as they were read.
+  proxy::Proxy& proxy_;
+  const std::vector<AdminToken*> tokens_;
+  AccessLog& log_;
+  const std::function<http::Routes(http::Routes)> complete_;
+};
+
+int run_proxy(const ProxyCommand& command) {
+  keep_memory();
+  stores::stop_counting_sqlite_memory();
+  const sigset_t signals = take_signals();
+  const std::uint64_t files = raise_file_limit();
+  auto [given, routes, settings, complaints] = read_all(command);
+  for (const Complaint& complaint : complaints) say(to_string(complaint));
+  if (!complaints.empty()) return exit_usage;
+  AdminToken token(settings.admin_token_file, "--admin-token-file");
+  AdminToken metrics_token(settings.metrics_token_file, "--metrics-token-file");
+  AccessLog log(settings.access_log);
+  settings.proxy.on_served = [&log](const proxy::Served& served) { log.write(served); };
+  settings.proxy.on_notice = [](std::string_view text) { say(std::string(text)); };
+  const StoreAccess access = open_access(settings.store, Missing::create);
+  Operators operators(access, token);
+  settings.proxy.operators = [&operators](const http::Request& request, Callback<void(http::Answer)> done) {
+    operators.answer_later(request, std::move(done));
+  };
+  if (metrics_token.is_set()) {
+    settings.proxy.refuse_metrics = [&](const http::Request& request) { return metrics_token.refuse(request); };
+  }
+  const auto metrics = settings.proxy.metrics = std::make_shared<proxy::Metrics>();
+  const auto notices = std::make_shared<StoreNotices>(system_clock(), settings.proxy.on_notice);
+  const auto observe = [metrics, notices](const Event& event) {
+    metrics->count(event);
+    notices->tell(event);
+  };
+  Engine engine({.store = access.store, .observer = observe, .offload = access.offload});
+  const auto complete = [has_offload = access.offload != nullptr, head = settings.proxy.max_head_bytes](auto rules) {
+    return with_records_for(std::move(rules), has_offload, head);
+  };
+  const std::size_t clients = settings.proxy.max_connections;
+  auto proxy = std::make_unique<proxy::Proxy>(engine, complete(settings.rules), std::move(settings.proxy));
+  say("listening on port " + std::to_string(proxy->port()) + ", for " + settings.upstream_urls);
+  if (proxy->admin_port() != 0) say("operators on port " + std::to_string(proxy->admin_port()));
+  if (clients > files / 2) {  // Each has another connection, at the service.
+    say("--max-connections is " + std::to_string(clients) + ", and the " + std::to_string(files) +
+        " files that this process may open (ulimit -Hn) are enough for " + std::to_string(files / 2) +
+        " at most: raise that, or lower it");
+  }
+  Reloading reloading(command, std::move(given), settings.rules, *proxy, {&token, &metrics_token}, log, complete);
+  int signal = 0;
+  while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) metrics->count_reload(reloading.reload(settings.drain));
+  say("ending: no new connections, up to " + show_duration(settings.drain) + " for " +
+      std::to_string(proxy->connections()) + " that are open");
+  if (!drain(*proxy, settings.drain, signals)) {
+    say("closing " + std::to_string(proxy->connections()) +
+        " connections; operations under way are recorded as ambiguous");
+  }
+  proxy.reset();
+  return exit_ok;
+}
+
+}  // namespace
+
+void add_proxy(CLI::App& app, Invocation& invocation) {
+  CLI::App* const command = app.add_subcommand(
+      "proxy", "Stand in front of an HTTP service, whose requests run once for each Idempotency-Key");
+  const auto options = std::make_shared<ProxyCommand>(*command);
+  command->add_option("--config", options->config,
+                      "A file (TOML) with settings, named as the flags, which overrule it");
+  CLI::Option* const check =
+      command->add_flag("--check", options->check, "Only check the settings, and print what they come to");
+  command->add_flag("--json", options->json, "As JSON, also what is wrong")->needs(check);
+  command->footer(
+      "Examples:\n"
+      "  once proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:9000 --no-principal\n"
+      "  once proxy --listen 0.0.0.0:80 --upstream http://pay:9000 --wait 10s \\\n"
+      "             --principal-jwt /etc/once/jwks.json --principal-jwt-audience pay \\\n"
+      "             --store sqlite:/var/lib/once/once.db --access-log /var/log/once.log\n"
+      "\n"
+      "SIGHUP reads the file again: rules, upstreams, certificates, the log. SIGTERM and\n"
+      "SIGINT let what runs come to its end; a second one does not.\n"
+      "\n"
+      "Exit codes: 0 ended by a signal, 64 wrong settings, 243 the store, the port or\n"
+      "the log cannot be used.");
+  command->callback([options, &invocation] {
+    invocation.action = [options] { return options->check ? check_settings(*options) : run_proxy(*options); };
+  });
+}
+
+}  // namespace once::cli

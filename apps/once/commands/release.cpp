@@ -1,0 +1,49 @@
+// once release: gives a claim up, so that the next caller runs the operation.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "commands/commands.hpp"
+#include "operators/changes.hpp"
+#include "output/text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+struct ReleaseOptions {
+  ChangeOptions change;
+  std::string retention = "24h";
+  bool any_payload = false;
+  bool force = false;
+};
+
+}  // namespace
+
+void add_release(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<ReleaseOptions>();
+  CLI::App* const release = app.add_subcommand("release", "Give a claim up: the next caller runs the operation");
+  add_change_options(*release, options->change);
+  release->add_option("--retention", options->retention, "How long the released record, with its steps, is kept")
+      ->capture_default_str();
+  release->add_flag("--any-payload", options->any_payload,
+                    "The next caller may send another payload (a corrected command). Otherwise it must be the same");
+  release->add_flag("--force", options->force,
+                    "Also a claim whose holder is at work (it is refused from then on, but what it does is done),\n"
+                    "and a record that has a result (which is lost)");
+  release->footer(
+      "Examples:\n"
+      "  once release --key order-17 --scope payments --reason 'not charged, checked in the ledger'");
+  release->callback([options, &invocation] {
+    invocation.action = [options] {
+      const operate::Resolution resolution{.as = operate::As::released,
+                                           .retention = parse_duration(options->retention, "--retention"),
+                                           .any_payload = options->any_payload,
+                                           .force = options->force};
+      return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp) {
+        return operate::plan_release(seen, resolution, reason, fresh_owner(), stamp);
+      });
+    };
+  });
+}
+
+}  // namespace once::cli

@@ -1,0 +1,688 @@
+// once run: a command that is run once for its key, by whoever asks first.
+#include <poll.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <once/decide.hpp>
+#include <once/engine/engine.hpp>
+#include <once/platform/system.hpp>
+
+#include "commands/commands.hpp"
+#include "output/report.hpp"
+#include "output/text.hpp"
+#include "process/exit_codes.hpp"
+#include "process/run_result.hpp"
+#include "process/supervise.hpp"
+#include "settings/access.hpp"
+#include "settings/identity.hpp"
+#include "settings/rules.hpp"
+
+namespace once::cli {
+
+namespace {
+
+struct RunOptions {
+  StoreOptions store;
+  KeyOptions key;
+  std::string lease = "30s";
+  std::string retention = "24h";
+  std::string wait;
+  std::string on_failure;
+  std::string on_signal;
+  std::vector<std::string> on_exit;
+  std::string on_lapse = "takeover";
+  std::string on_stored_failure = "replay";
+  std::string on_store_down = "refuse";
+  std::string on_lost = "kill";
+  std::string on_unrecorded = "warn";
+  std::string fingerprint = "args";
+  std::string output_limit = "1MiB";
+  std::string offload_limit = "64MiB";
+  std::string input_limit = "16GiB";
+  std::string grace = "5s";
+  std::string drain = "1s";
+  std::string derive_name = "command";
+  bool no_output = false;
+  bool survive = false;
+  bool verbose = false;
+  bool unshared_store = false;
+};
+
+// The same with every word understood.
+struct RunPlan {
+  Key key;
+  Policy policy;
+  Rules rules;
+  FingerprintParts parts;
+  std::uint64_t output_limit = 0;
+  std::uint64_t offload_limit = 0;
+  std::uint64_t input_limit = 0;
+  Millis grace{};
+  Millis drain{};
+};
+
+RunPlan plan_of(const RunOptions& options) {
+  const auto is = [](const std::string& word, const char* other) { return word == other; };
+  Policy policy;
+  policy.lease = parse_duration(options.lease, "--lease");
+  policy.retention = parse_duration(options.retention, "--retention");
+  policy.on_conflict = OnConflict::fail;  // A script says if it wants to wait.
+  if (!options.wait.empty()) {
+    policy.wait = parse_duration(options.wait, "--wait");
+    policy.on_conflict = OnConflict::wait;
+  }
+  policy.on_lapse = is(options.on_lapse, "hold") ? OnLapse::hold : OnLapse::takeover;
+  policy.on_stored_failure =
+      is(options.on_stored_failure, "execute") ? OnStoredFailure::execute : OnStoredFailure::replay;
+  check(policy);
+  RunPlan plan{.key = key_of(options.key),
+               .policy = policy,
+               .rules = Rules(options.on_failure, options.on_signal, options.on_exit),
+               .parts = parse_fingerprint(options.fingerprint),
+               .output_limit = parse_size(options.output_limit, "--output-limit"),
+               .offload_limit = parse_size(options.offload_limit, "--offload-limit"),
+               .input_limit = parse_size(options.input_limit, "--input-limit"),
+               .grace = parse_duration(options.grace, "--grace"),
+               .drain = parse_duration(options.drain, "--drain")};
+  return plan;
+}
+
+// What the engine's threads tell the main thread.
+struct News {
+  Wakeup changed;
+  std::mutex mutex;
+  std::optional<Begin> begun;  // Guarded by the mutex, like the next.
+  std::optional<Finish> finished;
+  std::string trouble;  // What the store or the place for large results said last when it failed.
+  std::atomic<bool> lost{false};
+  std::atomic<bool> recorded{false};  // A finish was written, whatever its caller was told before.
+  std::atomic<bool> refused{false};
+};
+
+// The main thread waits for news, and takes signals meanwhile.
+class Desk {
+ public:
+  Desk(News& news, Signals& signals) : news_(news), signals_(signals) {}
+
+  // Until `done` or the deadline; `on_signal` is told signals that end us and says whether to go on.
+  template <class Done, class OnSignal>
+  void wait(std::optional<Uptime> until, Done&& done, OnSignal&& on_signal) {
+    for (;;) {
+      news_.changed.clear();
+      if (done()) return;
+      int timeout = -1;
+      if (until) {
+        timeout = poll_timeout(*until - system_clock()->uptime());
+        if (timeout == 0) return;
+      }
+      pollfd waits[2] = {{.fd = news_.changed.fd(), .events = POLLIN, .revents = 0},
+                         {.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+      poll(waits, 2, timeout);
+      while (const auto signal = signals_.next()) {
+        if (signal->number == SIGTSTP) Signals::stop_ourselves();
+        if (Signals::ends_us(signal->number) && !on_signal(signal->number)) return;
+      }
+    }
+  }
+
+ private:
+  News& news_;
+  Signals& signals_;
+};
+
+class Run {
+ public:
+  Run(const RunOptions& options, std::vector<std::string> command)
+      : options_(options), command_(std::move(command)), plan_(plan_of(options)) {}
+
+  int run() {
+    // Before signals are taken over: whoever waits for us to read standard input can interrupt that.
+    if (plan_.parts.input) {
+      const char* const directory = std::getenv("TMPDIR");
+      // /var/tmp rather than /tmp, which may be memory.
+      input_ = digest_input(STDIN_FILENO, directory != nullptr && *directory != '\0' ? directory : "/var/tmp",
+                            plan_.input_limit);
+    }
+    Signals signals;
+    signals_ = &signals;
+    try {
+      access_ = open_access(options_.store, Missing::create);
+      require_bytes(access_.url);
+      if (!options_.unshared_store && !access_.store->capabilities().shared) {
+        misuse(access_.store->name() +
+               " is seen by this process alone, so the next call would run the command again: name a file, as in "
+               "--store sqlite:once.db, or add --unshared-store if that is meant");
+      }
+    } catch (const Exception& error) {
+      return store_failed(error.error(), false);
+    }
+    choose_limits();
+
+    EngineOptions engine_options;
+    engine_options.store = access_.store;
+    engine_options.offload = access_.offload;
+    engine_options.policy = plan_.policy;
+    engine_options.holder = who() + ":" + std::to_string(getpid()) + " once run " + command_.front();
+    engine_options.observer = [news = news_](const Event& event) { observe(*news, event); };
+    Engine engine(std::move(engine_options));
+    Begin begin = begin_with(engine);
+    switch (begin.kind) {
+      case Begin::Kind::claimed:
+        return execute(std::move(begin.claim));
+      case Begin::Kind::replayed:
+      case Begin::Kind::failed:
+        return replay(*begin.record);
+      case Begin::Kind::conflict:
+        return conflict(*begin.record, begin.retry_after);
+      case Begin::Kind::mismatch:
+        say("key " + quoted(plan_.key) + " was used for something else before (by " + escaped(begin.record->holder) +
+            "): use another key, or see --fingerprint for what is compared. " +
+            (is_released(*begin.record) ? "It was released for the same command; `once release --any-payload` allows "
+                                          "another one. "
+                                        : "") +
+            "Nothing was run.");
+        return exit_mismatch;
+      case Begin::Kind::unknown:
+        return unknown(*begin.record);
+      case Begin::Kind::error:
+        return store_failed(begin.error, begin.record != nullptr);
+    }
+    return exit_internal;
+  }
+
+ private:
+  static void observe(News& news, const Event& event) {
+    switch (event.kind) {
+      case EventKind::renewal_lost:
+        news.lost = true;
+        break;
+      case EventKind::completed:
+      case EventKind::failed:
+      case EventKind::held:
+      case EventKind::released:
+        news.recorded = true;
+        break;
+      case EventKind::finish_refused:
+        news.refused = true;
+        break;
+      case EventKind::renewed:
+        break;
+      case EventKind::store_error:
+        if (event.error != nullptr) {
+          const std::lock_guard lock(news.mutex);
+          news.trouble = event.error->message;
+        }
+        return;
+      default:
+        return;
+    }
+    news.changed.set();
+  }
+
+  // What the store and the offload can keep decides where output goes.
+  void choose_limits() {
+    constexpr std::size_t room_for_the_rest = std::size_t{64} * 1024;  // Key, texts and steps of the record.
+    const std::size_t most = access_.store->capabilities().max_record_bytes;
+    const std::size_t usable = most > 2 * room_for_the_rest ? most - room_for_the_rest : most / 2;
+    inline_limit_ = std::min<std::uint64_t>(plan_.output_limit, usable);
+    // The few bytes that a result has beside its output must never be too many.
+    plan_.policy.max_inline_bytes = std::max<std::size_t>(inline_limit_ + 64, 256);
+    record_limit_ = access_.offload ? std::max(plan_.offload_limit, inline_limit_) : inline_limit_;
+  }
+
+  Begin begin_with(Engine& engine) {
+    Request request{.key = plan_.key,
+                    .fingerprint = fingerprint_of(plan_.parts, command_, input_.digest),
+                    .policy = plan_.policy,
+                    .holder = {}};
+    engine.begin(std::move(request), [news = news_](Begin begin) {
+      const std::lock_guard lock(news->mutex);
+      news->begun.emplace(std::move(begin));
+      news->changed.set();
+    });
+    const auto begun = [&] {
+      const std::lock_guard lock(news_->mutex);
+      return news_->begun.has_value();
+    };
+    int signal = 0;
+    Desk desk(*news_, *signals_);
+    desk.wait(std::nullopt, begun, [&](int number) {
+      signal = number;
+      return false;
+    });
+    if (signal != 0) {
+      // A claim may be on its way: it is given back if it comes soon, or else lapses. Nothing was run.
+      constexpr Millis patience{250};
+      desk.wait(system_clock()->uptime() + patience, begun, [](int) { return true; });
+      if (begun() && news_->begun->kind == Begin::Kind::claimed) give_back(news_->begun->claim, "interrupted");
+      Signals::die_of(signal);
+    }
+    const std::lock_guard lock(news_->mutex);
+    return std::move(*news_->begun);
+  }
+
+  // Nothing ran, or what ran may run again.
+  Finish give_back(Claim& claim, const std::string& why) {
+    return finish([&](FinishDone done) { claim.release(why, std::move(done)); }, claim);
+  }
+
+  template <class Start>
+  Finish finish(Start&& start, const Claim& claim) {
+    start(FinishDone([news = news_](Finish finish) {
+      const std::lock_guard lock(news->mutex);
+      news->finished.emplace(std::move(finish));
+      news->changed.set();
+    }));
+    Desk desk(*news_, *signals_);
+    const auto finished = [&] {
+      const std::lock_guard lock(news_->mutex);
+      return news_->finished.has_value();
+    };
+    desk.wait(std::nullopt, finished, [](int) { return true; });
+    Finish finish = [&] {
+      const std::lock_guard lock(news_->mutex);
+      return std::move(*news_->finished);
+    }();
+    if (finish.kind != Finish::Kind::unrecorded || news_->recorded) return finish;
+    const Uptime deadline = claim.deadline();
+    if (deadline > system_clock()->uptime()) {
+      say("the result is not stored yet, trying on: " + finish.error.message);
+      desk.wait(
+          deadline, [&] { return news_->recorded.load() || news_->refused.load(); },
+          [](int number) { return !Signals::asks_for_end(number); });
+    }
+    if (news_->recorded) finish.kind = Finish::Kind::recorded;
+    if (news_->refused) finish.kind = Finish::Kind::lost;
+    return finish;
+  }
+
+  SuperviseOptions supervise_options() const {
+    SuperviseOptions supervise;
+    supervise.command = command_;
+    supervise.input = input_.spool ? input_.spool.get() : STDIN_FILENO;
+    supervise.survive = options_.survive;
+    supervise.end_when_lost = options_.on_lost == "kill";
+    supervise.grace = plan_.grace;
+    supervise.drain = plan_.drain;
+    supervise.lease = plan_.policy.lease;
+    return supervise;
+  }
+
+  int execute(Claim claim) {
+    if (options_.verbose) {
+      say("attempt " + std::to_string(claim.attempt()) + " at " + quoted(plan_.key) + " begins");
+    }
+    // Only the stop token tells of a lease that ran out unnoticed; renewal_lost comes with it.
+    const std::stop_callback on_loss(claim.stop_token(), [news = news_] {
+      news->lost = true;
+      news->changed.set();
+    });
+    SuperviseOptions supervise_with = supervise_options();
+    supervise_with.environment = environment_with({{"ONCE_KEY", std::string(plan_.key.name())},
+                                                   {"ONCE_SCOPE", plan_.key.scope()},
+                                                   {"ONCE_ATTEMPT", std::to_string(claim.attempt())},
+                                                   {"ONCE_TOKEN", std::to_string(claim.token())},
+                                                   {"ONCE_DERIVED_KEY", claim.derived_key(options_.derive_name)}});
+    supervise_with.changed = &news_->changed;
+    supervise_with.deadline = [&] { return std::optional<Uptime>(claim.deadline()); };
+    supervise_with.lost = [news = news_] { return news->lost.load(); };
+    Recorder recorder(options_.no_output ? 0 : record_limit_);
+    Supervised supervised;
+    try {
+      supervised = supervise(supervise_with, *signals_, recorder);
+    } catch (const CommandUnwatched& error) {  // It may have acted: the claim's policy for a lapse decides.
+      return fail_with(error.error());
+    } catch (const Exception& error) {
+      if (recorder.empty()) give_back(claim, error.what());
+      return fail_with(error.error());
+    }
+    if (supervised.kind == Supervised::Kind::not_started) {
+      give_back(claim, "the command could not be executed");
+      return not_started(supervised.error);
+    }
+    if (supervised.kind == Supervised::Kind::guard_died) {
+      // Not released, whatever --on-signal says: that would let the next attempt run beside what is left of this one.
+      return guard_died("what the command had started may still be at work, so the claim lapses; whoever asks then " +
+                        after_lapse(claim));
+    }
+    return conclude(claim, supervised, recorder);
+  }
+
+  static int guard_died(const std::string& then) {
+    say("the process that guarded the command was killed, and the command with it: " + then);
+    return CommandEnd{.signaled = true, .code = SIGKILL}.exit_code();
+  }
+
+  static std::string after_lapse(const Claim& claim) {
+    return claim.record().on_lapse == OnLapse::hold ? "finds it unknown" : "runs it again";
+  }
+
+  // The command's own code, unless its output was lost on the way.
+  static int exit_code_with_output(const Supervised& supervised) {
+    const int code = supervised.end.exit_code();
+    if (supervised.output_error == 0) return code;
+    say(std::string("cannot pass the command's output on: ") + std::strerror(supervised.output_error));
+    return code == 0 ? static_cast<int>(exit_output) : code;
+  }
+
+  int not_started(int why) const {
+    say("cannot execute '" + escaped(command_.front()) + "': " + std::strerror(why) + ". Nothing was run.");
+    return why == ENOENT ? exit_not_found : exit_cannot_execute;
+  }
+
+  int conclude(Claim& claim, const Supervised& supervised, Recorder& recorder) {
+    const CommandEnd end = supervised.end;
+    const bool interrupted = supervised.interrupted_by != 0 || supervised.out_of_time;
+    const Fate fate = plan_.rules.fate(end, interrupted, claim.record().on_lapse);
+    const bool keeps = fate == Fate::success || fate == Fate::keep;
+    const bool wrote = !recorder.empty();
+    const bool cut_off = supervised.out_of_time && !keeps;  // It was not let come to its end.
+    std::string kept_bytes;
+    Result result;
+    if (keeps) {
+      std::string encoded = options_.no_output ? Recorder(0).finish(end) : recorder.finish(end);
+      if (encoded.size() <= inline_limit_) kept_bytes = encoded;
+      result = Result::inlined(std::move(encoded), std::string(run_content_type));
+    }
+    const std::string ended = (end.signaled ? "signal " : "exit ") + std::to_string(end.code);
+    const Finish finished = finish(
+        [&](FinishDone done) {
+          switch (fate) {
+            case Fate::success:
+              return claim.complete(std::move(result), std::move(done));
+            case Fate::keep:
+              return claim.fail({.code = ended, .message = "the command ended with " + ended}, std::move(result),
+                                std::move(done));
+            case Fate::release:
+              return claim.release("the command ended with " + ended, std::move(done));
+            case Fate::hold:
+              return claim.hold("the command ended with " + ended + "; it may have acted", std::move(done));
+          }
+        },
+        claim);
+    if (options_.verbose) {
+      const bool recorded = finished.kind == Finish::Kind::recorded;
+      say("the command ended with " + ended + (recorded ? "; " + std::string(words(fate)) : std::string()));
+    }
+    if (keeps && recorder.dropped() && !options_.no_output) {
+      say("the output of " + show_size(recorder.total_bytes()) +
+          " is too large to keep: later callers are told so, and nothing is run for them");
+    }
+    const int code = exit_code_with_output(supervised);
+    if (keeps && finished.record != nullptr && finished.record->result.placement == Placement::dropped) {
+      const std::lock_guard lock(news_->mutex);
+      say("the output of " + show_size(recorder.total_bytes()) +
+          " could not be kept: later callers are told so, and nothing is run for them. " +
+          (news_->trouble.empty() ? "There is no place for it outside the store (--offload)." : news_->trouble));
+    }
+    switch (finished.kind) {
+      case Finish::Kind::recorded:
+        if (cut_off) {
+          say("the claim could not be renewed in time, so the command was ended; " + std::string(words(fate)));
+          return exit_lost;
+        }
+        return code;
+      case Finish::Kind::superseded:
+      case Finish::Kind::lost:
+        return lost(finished, wrote, kept_bytes);
+      case Finish::Kind::declined:  // Nothing commits with a command.
+      case Finish::Kind::unrecorded:
+        if (cut_off) {
+          say("the claim could not be renewed, so the command was ended: " + finished.error.message);
+          return exit_lost;
+        }
+        say("the command ran, but the store did not take its result: " + finished.error.message +
+            ". The claim lapses; whoever asks then " + after_lapse(claim));
+        return options_.on_unrecorded == "fail" ? exit_unrecorded : code;
+    }
+    return exit_internal;
+  }
+
+  static std::string_view words(Fate fate) {
+    switch (fate) {
+      case Fate::success:
+      case Fate::keep:
+        return "its result is kept";
+      case Fate::release:
+        return "the claim is given up, whoever asks next runs it";
+      case Fate::hold:
+        return "its outcome counts as unknown";
+    }
+    return {};
+  }
+
+  // The claim was lost while the command ran: another attempt counts.
+  int lost(const Finish& finished, bool wrote, const std::string& ours) {
+    const Record* const record = finished.record.get();
+    if (record == nullptr || (record->state != State::completed && record->state != State::failed)) {
+      say("the claim on " + quoted(plan_.key) + " was lost while the command ran, and its result is not stored" +
+          (record == nullptr ? std::string(": the record is gone")
+                             : "; now it is " + std::string(to_string(record->state)) + " (" + escaped(record->holder) +
+                                   (record->note.empty() ? "" : "; " + escaped(record->note)) + ")"));
+      return exit_lost;
+    }
+    if (!ours.empty() && record->result.placement == Placement::inlined && record->result.bytes == ours) {
+      return decode_run_result(ours).end.exit_code();  // The same to the last byte.
+    }
+    if (!wrote && record->result.placement == Placement::inlined) return replay(*record);
+    say("the claim on " + quoted(plan_.key) + " was lost while the command ran, and another result is stored (" +
+        escaped(record->holder) + "). What was written here does not count; run this again to get what does.");
+    return exit_superseded;
+  }
+
+  int replay(const Record& record) {
+    if (options_.verbose) {
+      say("replayed: " + quoted(plan_.key) + " was run by " + escaped(record.holder) + " and ended at " +
+          rfc3339(record.finished_at) + (record.note.empty() ? "" : " (" + escaped(record.note) + ")"));
+    }
+    if (record.result.placement == Placement::dropped) {
+      return dropped(
+          (record.state == State::failed ? "it ended with " + escaped(record.failure.code) + ", but its" : "its") +
+              " result of " + show_size(record.result.size),
+          "was not kept: it was too large, or the place for it failed then");
+    }
+    if (record.result.content_type != run_content_type) return replay_foreign(record);
+    const RunResult run = decode_run_result(record.result.bytes);
+    if (run.dropped) {
+      return dropped("it ended with exit code " + std::to_string(run.end.exit_code()) + ", but its output of " +
+                         show_size(run.output_bytes + run.error_bytes),
+                     "was too large to keep");
+    }
+    bool writable[2] = {true, true};
+    int code = run.end.exit_code();
+    for (const RunResult::Chunk& chunk : run.chunks) {
+      const bool output = chunk.stream == Stream::output;
+      bool& open = writable[output ? 0 : 1];
+      if (!open || write_all(output ? STDOUT_FILENO : STDERR_FILENO, chunk.bytes)) continue;
+      open = false;
+      if (errno == EPIPE) continue;  // Whoever asked has gone away.
+      say(std::string("cannot write the replayed output: ") + std::strerror(errno));
+      if (code == 0) code = exit_output;
+    }
+    return code;
+  }
+
+  // A result that somebody else stored: the library, or a person with `once resolve`.
+  static int replay_foreign(const Record& record) {
+    const int printed = print(record.result.bytes);
+    if (record.state == State::completed) return printed;
+    say("it failed: " + escaped(record.failure.code) +
+        (record.failure.message.empty() ? "" : ": " + escaped(record.failure.message)));
+    return 1;
+  }
+
+  int dropped(const std::string& what, const char* became) const {
+    say(quoted(plan_.key) + " was run before: " + what + " " + became +
+        ". It is not run again. (--output-limit, --offload-limit, --offload and --no-output change that for later "
+        "keys.)");
+    return exit_dropped;
+  }
+
+  int conflict(const Record& record, Millis retry_after) const {
+    say(quoted(plan_.key) + " is being run by " + escaped(record.holder) + " (attempt " +
+        std::to_string(record.attempt) + "); its lease ends in " + show_duration(retry_after) +
+        " unless it is renewed. Nothing was run. " +
+        (options_.wait.empty() ? "--wait 10s waits for its result." : "It did not end within " + options_.wait + "."));
+    return exit_conflict;
+  }
+
+  int unknown(const Record& record) const {
+    say("nobody knows how " + quoted(plan_.key) + " ended: " + escaped(record.failure.message) + " (" +
+        escaped(record.holder) +
+        "). Nothing was run. Find out, then say so with `once resolve --as "
+        "completed|failed|released`.");
+    return exit_unknown;
+  }
+
+  // `answered`: the store had told of a record before something failed, so running would be a second run.
+  int store_failed(const Error& error, bool answered) {
+    const bool down = !answered && (error.kind == ErrorKind::unavailable || error.kind == ErrorKind::in_doubt);
+    if (!down || options_.on_store_down != "run") {
+      say(error.message + ". Nothing was run.");
+      return exit_code_of(error.kind);
+    }
+    say(error.message + ". The command is run without protection, as --on-store-down run says.");
+    SuperviseOptions supervise_with = supervise_options();
+    supervise_with.environment =
+        environment_with({{"ONCE_KEY", std::string(plan_.key.name())},
+                          {"ONCE_SCOPE", plan_.key.scope()},
+                          {"ONCE_ATTEMPT", "1"},
+                          {"ONCE_TOKEN", "0"},
+                          {"ONCE_DERIVED_KEY", derived_key(plan_.key.stored(), options_.derive_name)}});
+    Recorder recorder(0);
+    const Supervised supervised = supervise(supervise_with, *signals_, recorder);
+    if (supervised.kind == Supervised::Kind::not_started) return not_started(supervised.error);
+    if (supervised.kind == Supervised::Kind::guard_died) return guard_died("it ran without a claim");
+    return exit_code_with_output(supervised);
+  }
+
+  const RunOptions& options_;
+  const std::vector<std::string> command_;
+  RunPlan plan_;
+  Input input_;
+  Signals* signals_ = nullptr;
+  StoreAccess access_;
+  std::uint64_t inline_limit_ = 0;
+  std::uint64_t record_limit_ = 0;
+  std::shared_ptr<News> news_ = std::make_shared<News>();
+};
+
+constexpr const char* footer = R"(Examples:
+  once run --key backup-2026-05-17 -- pg_dump -f /backup/db.sql db
+  once run --key order-17 --scope payments --wait 30s -- ./charge 17
+  once run --key report --on-failure release --on-exit 2=keep -- ./report
+
+Whoever asks first runs the command; everybody later gets the same output and
+exit code. The command finds ONCE_KEY, ONCE_SCOPE, ONCE_ATTEMPT, ONCE_TOKEN and
+ONCE_DERIVED_KEY in its environment.
+
+Exit codes of once itself (all others are the command's):
+   64  usage: wrong flags, an impossible key          243  the store cannot be used
+   74  the output could not be written                244  the store holds what cannot be read
+  126  the command cannot be executed                 245  the claim was lost, no result is stored
+  127  the command was not found                      246  run before, its output was not kept
+  240  conflict: somebody else runs it now            247  run, but not stored (--on-unrecorded fail)
+  241  mismatch: the key was used for something else  248  run too late: another result counts
+  242  unknown: nobody knows how it ended             249  a fault of once)";
+
+class RunFormatter final : public CLI::Formatter {
+ public:
+  RunFormatter() { column_width(30); }
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: once run --key KEY [OPTIONS] -- COMMAND [ARGUMENTS...]\n";
+  }
+};
+
+}  // namespace
+
+void add_run(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<RunOptions>();
+  CLI::App* const run = app.add_subcommand("run", "Run a command once for its key, and replay it to everybody later");
+  run->formatter(std::make_shared<RunFormatter>());
+  run->footer(footer);
+  add_store_options(*run, options->store);
+  add_key_options(*run, options->key);
+  const auto one_of = [](std::vector<std::string> words) { return CLI::IsMember(std::move(words)); };
+  run->add_option("--lease", options->lease, "How long the claim is respected after a crash, 10ms to 24h")
+      ->capture_default_str();
+  run->add_option("--retention", options->retention, "How long the result is replayed")->capture_default_str();
+  run->add_option("--wait", options->wait, "Wait this long for somebody else who runs it (default: fail at once)");
+  run->add_option("--on-failure", options->on_failure,
+                  "An exit code that is not 0: keep (replay it), release (the next caller runs it again),\n"
+                  "hold (unknown) (default: keep)")
+      ->check(one_of({"keep", "release", "hold"}));
+  run->add_option("--on-exit", options->on_exit,
+                  "The same for single exit codes, as in 75=release, 2,3=keep, 10-19=hold, 1=success; repeatable")
+      ->allow_extra_args(false);
+  run->add_option("--on-signal", options->on_signal,
+                  "The same for a command that was killed or interrupted (default: as --on-failure if that is\n"
+                  "given, else release, or hold with --on-lapse hold)")
+      ->check(one_of({"keep", "release", "hold"}));
+  run->add_option("--on-lapse", options->on_lapse,
+                  "A claim whose holder died: takeover (run it again) or hold (unknown: at most once)")
+      ->check(one_of({"takeover", "hold"}))
+      ->capture_default_str();
+  run->add_option("--on-stored-failure", options->on_stored_failure,
+                  "A failure that was kept: replay it, or execute the command again")
+      ->check(one_of({"replay", "execute"}))
+      ->capture_default_str();
+  run->add_option("--on-store-down", options->on_store_down,
+                  "The store does not answer: refuse to run, or run without protection")
+      ->check(one_of({"refuse", "run"}))
+      ->capture_default_str();
+  run->add_option("--on-lost", options->on_lost,
+                  "The claim is lost while the command runs: kill the command, or let it continue")
+      ->check(one_of({"kill", "continue"}))
+      ->capture_default_str();
+  run->add_option("--on-unrecorded", options->on_unrecorded,
+                  "The result cannot be stored: warn and give the command's exit code, or fail with 247")
+      ->check(one_of({"warn", "fail"}))
+      ->capture_default_str();
+  run->add_option("--fingerprint", options->fingerprint,
+                  "What a repeated call must have in common with the first: a list of args, stdin and env:NAME,\n"
+                  "or none")
+      ->capture_default_str();
+  run->add_option("--output-limit", options->output_limit, "Output up to this size is kept in the store")
+      ->capture_default_str();
+  run->add_option("--offload-limit", options->offload_limit,
+                  "Output up to this size is kept outside the store; more is not kept at all")
+      ->capture_default_str();
+  run->add_option("--input-limit", options->input_limit, "With --fingerprint stdin: the most that is read")
+      ->capture_default_str();
+  run->add_flag("--no-output", options->no_output, "Keep the exit code only: a replay writes nothing");
+  run->add_option("--grace", options->grace, "Between SIGTERM and SIGKILL when the command is ended")
+      ->capture_default_str();
+  run->add_option("--drain", options->drain,
+                  "How long to wait for output that others hold open after the command has ended")
+      ->capture_default_str();
+  run->add_option("--derive-name", options->derive_name, "The name that ONCE_DERIVED_KEY is derived with")
+      ->capture_default_str();
+  run->add_flag("--survive", options->survive, "Let the command live on when once is killed with SIGKILL");
+  run->add_flag("--unshared-store", options->unshared_store,
+                "Accept a store that only this process sees, as memory: is. It protects nobody");
+  run->add_flag("-v,--verbose", options->verbose, "Say on standard error what happens");
+  run->callback([options, &invocation] {
+    invocation.action = [options, &invocation] {
+      if (!invocation.has_command || invocation.command.empty()) {
+        say("there is no command: put it after --, as in `once run --key order-17 -- ./charge 17`");
+        return static_cast<int>(exit_usage);
+      }
+      return Run(*options, invocation.command).run();
+    };
+  });
+}
+
+}  // namespace once::cli

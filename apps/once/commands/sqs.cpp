@@ -1,0 +1,566 @@
+// once sqs: a command, or a request to a URL, once for each message of a queue.
+#include <poll.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <once/aws/client.hpp>
+#include <once/engine/engine.hpp>
+#include <once/frontends/sqs/poller.hpp>
+#include <once/platform/system.hpp>
+
+#include "commands/commands.hpp"
+#include "output/report.hpp"
+#include "output/text.hpp"
+#include "process/exit_codes.hpp"
+#include "process/sqs_work.hpp"
+#include "process/supervise.hpp"
+#include "settings/access.hpp"
+#include "settings/rules.hpp"
+
+namespace once::cli {
+
+namespace {
+
+struct SqsOptions {
+  StoreOptions store;
+  std::string queue;
+  std::string region;
+  std::string endpoint;
+  std::string profile;
+  std::string scope;
+  std::string key;
+  std::string key_from;
+  std::string validate;
+  std::string lease = "30s";
+  std::string retention = "24h";
+  std::string on_lapse = "takeover";
+  std::string on_failure;
+  std::string on_signal;
+  std::vector<std::string> on_exit;
+  std::string on_poison = "leave";
+  std::string on_mismatch = "leave";
+  std::string on_unknown = "leave";
+  std::size_t parallel = 1;
+  std::string visibility = "30s";
+  std::string receive_wait;
+  std::string stop_within;
+  std::string retry_after;
+  std::string post;
+  std::string post_timeout = "30s";
+  std::string content_type = "application/json";
+  std::string grace = "5s";
+  std::string output_limit = "64KiB";
+  std::string derive_name;
+  bool drain = false;
+  bool json = false;
+  bool verbose = false;
+};
+
+sqs::OnDeadEnd sqs_dead_end(const std::string& word) {
+  return word == "hold" ? sqs::OnDeadEnd::hold : sqs::OnDeadEnd::report;
+}
+
+sqs::KeySource sqs_key_source(const SqsOptions& options) {
+  const bool expression = !options.key.empty();
+  if (options.key_from.empty()) return expression ? sqs::KeySource::record : sqs::KeySource::id;
+  if (options.key_from == "record") {
+    if (!expression) {
+      misuse(
+          "--key-from record: a message's record has another receipt handle each time, and would be a new operation "
+          "with each receipt: say with --key what identifies it, or leave --key-from out");
+    }
+    return sqs::KeySource::record;
+  }
+  if (options.key_from == "body") return sqs::KeySource::payload;
+  if (expression) misuse("--key selects from the record or the body: leave out --key-from " + options.key_from);
+  return options.key_from == "id" ? sqs::KeySource::id : sqs::KeySource::deduplication_id;
+}
+
+sqs::PollerOptions poller_options(const SqsOptions& options) {
+  sqs::PollerOptions out;
+  out.queue = options.queue;
+  out.scope = options.scope;
+  out.key_source = sqs_key_source(options);
+  out.key = options.key;
+  out.validation = options.validate;
+  out.parallel = options.parallel;
+  out.visibility = parse_duration(options.visibility, "--visibility");
+  if (!options.receive_wait.empty()) {
+    out.wait = parse_duration(options.receive_wait, "--receive-wait");
+  } else if (options.drain) {
+    out.wait = Millis{1'000};
+  }
+  if (options.drain && out.wait == Millis{0}) {
+    misuse(
+        "--drain with --receive-wait 0s: such a request asks only some of SQS's servers, so that one without messages "
+        "does not show that the queue is empty: leave --receive-wait out, or write 1s");
+  }
+  out.drain = options.drain;
+  if (!options.retry_after.empty()) out.retry_after = parse_duration(options.retry_after, "--retry-after");
+  out.on_poison = sqs_dead_end(options.on_poison);
+  out.on_mismatch = sqs_dead_end(options.on_mismatch);
+  out.on_unknown = sqs_dead_end(options.on_unknown);
+  return out;
+}
+
+// Where the queue is, if its URL is given: https://sqs.eu-central-1.amazonaws.com/123456789012/orders.
+void locate(const SqsOptions& options, aws::ClientOptions& client) {
+  client.region = options.region;
+  client.endpoint = options.endpoint;
+  client.profile = options.profile;
+  const std::size_t authority = options.queue.find("://");
+  if (authority == std::string::npos) return;
+  const std::size_t path = options.queue.find('/', authority + 3);
+  if (path == std::string::npos || options.queue.ends_with('/')) {
+    misuse("--queue " + escaped(options.queue) + " does not end with a queue's name: that is no queue's URL");
+  }
+  if (client.endpoint.empty()) client.endpoint = options.queue.substr(0, path);
+  const std::vector<std::string> labels = split(options.queue.substr(authority + 3, path - authority - 3), '.');
+  if (client.region.empty() && labels.size() >= 4 && labels[0] == "sqs" && labels[2] == "amazonaws") {
+    client.region = labels[1];
+  }
+}
+
+std::shared_ptr<aws::Client> sqs_client(const SqsOptions& options, Millis waits) {
+  aws::ClientOptions client;
+  client.service = "sqs";
+  client.target_prefix = "AmazonSQS";
+  client.content_type = "application/x-amz-json-1.0";
+  client.timeout += waits;
+  client.total_timeout += waits;
+  locate(options, client);
+  return aws::make_client(std::move(client));
+}
+
+// A line of the log: everything as JSON, or what needs somebody's attention in words.
+class SqsLog {
+ public:
+  SqsLog(bool json, bool verbose, Millis visibility) : json_(json), verbose_(verbose), visibility_(visibility) {}
+
+  void operator()(const sqs::PollEvent& event) const {
+    if (json_) return write_json(event);
+    using Kind = sqs::PollEvent::Kind;
+    const std::string message = "message " + escaped(event.id);
+    const std::string why = event.why.empty() ? "" : ": " + escaped(event.why);
+    switch (event.kind) {
+      case Kind::ended: {
+        const bool good = event.deleted && !event.held && event.end != lambda::RecordEnd::stored_failure;
+        if (good && !verbose_) return;
+        const char* const then =
+            event.held ? "; kept for a person, and deleted" : (event.deleted ? "; deleted" : "; it stays in the queue");
+        return say(message + " (receipt " + std::to_string(event.receive_count) +
+                   "): " + std::string(to_string(event.end)) + why + then);
+      }
+      case Kind::given_back:
+        if (verbose_) say(message + " is given back" + why);
+        return;
+      case Kind::overdue:
+        return say(message + " could not be hidden for longer, others may receive it" + why);
+      case Kind::not_hidden:
+        return say(message + " could not be hidden as it should be; it comes when its visibility ends" + why);
+      case Kind::not_deleted:
+        return say(message + " is done and could not be deleted; it will be when it comes again" + why);
+      case Kind::pause:
+        return say("nothing is received for " + show_duration(event.pause) + why);
+      case Kind::abandoned:
+        return say("an answer of the queue is not waited for; messages that it gives with it are hidden for " +
+                   show_duration(visibility_));
+    }
+  }
+
+  void note(std::string_view text) const {
+    if (!json_) return say(text);
+    write(nlohmann::ordered_json{{"time", rfc3339(system_clock()->now())}, {"event", "note"}, {"why", text}});
+  }
+
+ private:
+  static std::string_view word(sqs::PollEvent::Kind kind) {
+    using Kind = sqs::PollEvent::Kind;
+    switch (kind) {
+      case Kind::ended:
+        return "ended";
+      case Kind::given_back:
+        return "given_back";
+      case Kind::overdue:
+        return "overdue";
+      case Kind::not_hidden:
+        return "not_hidden";
+      case Kind::not_deleted:
+        return "not_deleted";
+      case Kind::pause:
+        return "pause";
+      case Kind::abandoned:
+        return "abandoned";
+    }
+    return "?";
+  }
+
+  static void write_json(const sqs::PollEvent& event) {
+    nlohmann::ordered_json line{{"time", rfc3339(system_clock()->now())}, {"event", word(event.kind)}};
+    if (event.kind == sqs::PollEvent::Kind::pause) {
+      line["pause_ms"] = event.pause.count();
+    } else if (event.kind != sqs::PollEvent::Kind::abandoned) {
+      line["message_id"] = event.id;
+      line["key"] = event.key;
+      line["receive_count"] = event.receive_count;
+    }
+    if (event.kind == sqs::PollEvent::Kind::ended) {
+      line["end"] = to_string(event.end);
+      line["deleted"] = event.deleted;
+      line["held"] = event.held;
+    }
+    if (!event.why.empty()) line["why"] = event.why;
+    write(line);
+  }
+
+  static void write(const nlohmann::ordered_json& line) {
+    // One write for each line: several threads have the same standard error.
+    const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    [[maybe_unused]] const bool written = write_all(STDERR_FILENO, text);
+  }
+
+  const bool json_;
+  const bool verbose_;
+  const Millis visibility_;
+};
+
+// One more, for as long as this lives.
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { --count_; }
+
+ private:
+  std::atomic<int>& count_;
+};
+
+class Sqs {
+ public:
+  Sqs(const SqsOptions& options, std::vector<std::string> command)
+      : options_(options),
+        command_(std::move(command)),
+        log_(options.json, options.verbose, parse_duration(options.visibility, "--visibility")) {
+    if (!options.stop_within.empty()) stop_within_ = parse_duration(options.stop_within, "--stop-within");
+    policy_.lease = parse_duration(options.lease, "--lease");
+    policy_.retention = parse_duration(options.retention, "--retention");
+    policy_.on_lapse = options.on_lapse == "hold" ? OnLapse::hold : OnLapse::takeover;
+    check(policy_);
+  }
+
+  int run() {
+    sqs::PollerOptions poller = poller_options(options_);
+    poller.observer = [this](const sqs::PollEvent& event) { log_(event); };
+    const Rules rules = the_rules();
+    const std::uint64_t output_limit = parse_size(options_.output_limit, "--output-limit");
+    const Millis grace = parse_duration(options_.grace, "--grace");
+    Signals signals;  // Before there are threads.
+    const StoreAccess access = open_access(options_.store, Missing::create);
+    require_bytes(access.url);
+    // The few bytes that a result has beside its output must never be too many.
+    constexpr std::size_t room_for_the_rest = std::size_t{64} * 1024;
+    const std::size_t most = access.store->capabilities().max_record_bytes;
+    const std::size_t usable = most > 2 * room_for_the_rest ? most - room_for_the_rest : most / 2;
+    const std::uint64_t limit = std::min<std::uint64_t>(output_limit, usable);
+    policy_.max_inline_bytes = std::max<std::size_t>(limit + 64, 256);
+
+    std::atomic<sqs::Poller*> running{nullptr};
+    struct {
+      std::mutex mutex;
+      int exit_code = exit_ok;
+      std::string why;
+    } hopeless;  // No message can be worked off, whichever it is.
+    const auto give_up = [&](int exit_code, std::string why) {
+      {
+        const std::lock_guard lock(hopeless.mutex);
+        hopeless.exit_code = exit_code;
+        hopeless.why = std::move(why);
+      }
+      if (sqs::Poller* const ours = running) ours->stop();
+    };
+    std::atomic<int> posting{0};
+    std::shared_ptr<Commands> commands;  // The engine's threads may know it for longer than this.
+    sqs::PolledWork work;
+    if (options_.post.empty()) {
+      commands = std::make_shared<Commands>(
+          CommandWork{.command = command_,
+                      .rules = rules,
+                      .lease = policy_.lease,
+                      .grace = grace,
+                      .output_limit = limit,
+                      .derive_name = options_.derive_name.empty() ? "command" : options_.derive_name},
+          signals, [&](int why) {
+            give_up(why == ENOENT ? exit_not_found : exit_cannot_execute,
+                    "cannot execute '" + escaped(command_.front()) + "': " + std::strerror(why));
+          });
+      work = [commands](const sqs::Message& message, Claim& claim) { return commands->run(message, claim); };
+    } else {
+      sqs::PolledWork post =
+          post_work({.url = options_.post,
+                     .content_type = options_.content_type,
+                     .timeout = parse_duration(options_.post_timeout, "--post-timeout"),
+                     .on_failure = rules.fate({.signaled = false, .code = 1}, false, policy_.on_lapse),
+                     .derive_name = options_.derive_name.empty() ? "post" : options_.derive_name,
+                     .parallel = poller.parallel},
+                    [&](const std::string& why) { give_up(exit_usage, why); });
+      work = [&posting, post = std::move(post)](const sqs::Message& message, Claim& claim) {
+        const Counted counted(posting);
+        return post(message, claim);
+      };
+    }
+
+    EngineOptions engine_options;
+    engine_options.store = access.store;
+    engine_options.offload = access.offload;
+    engine_options.policy = policy_;
+    engine_options.holder = who() + ":" + std::to_string(getpid()) + " once sqs";
+    engine_options.observer = [commands](const Event& event) {
+      if (commands) commands->on_event(event);
+    };
+    Engine engine(std::move(engine_options));
+    const Millis waits = poller.wait + Millis{5'000};
+    sqs::Poller the_poller(engine, sqs_client(options_, waits), sqs_client(options_, Millis{0}), std::move(poller),
+                           std::move(work));
+    running = &the_poller;
+
+    const Wakeup over;
+    std::exception_ptr failed;
+    std::thread thread([&] {
+      try {
+        the_poller.run();
+      } catch (...) {  // For the main thread, which says it.
+        failed = std::current_exception();
+      }
+      over.set();
+    });
+    const bool interrupted = wait(signals, over, the_poller, commands.get(), posting);
+    thread.join();
+    const sqs::PollCounts counts = the_poller.counts();
+    if (hopeless.exit_code != exit_ok) {
+      say(hopeless.why + ". That message, and what was not begun, stay in the queue: " +
+          std::to_string(counts.received) + " were received, " + std::to_string(counts.deleted) + " deleted.");
+      return hopeless.exit_code;
+    }
+    if (failed) std::rethrow_exception(failed);
+    if (options_.verbose) {
+      log_.note("received " + std::to_string(counts.received) + ", deleted " + std::to_string(counts.deleted) +
+                ", left in the queue " + std::to_string(options_.drain ? counts.left : counts.stayed));
+    }
+    if (!options_.drain) return exit_ok;
+    // Nothing is visible any more; what others have in hand, what comes later and what was given up is work left too.
+    const bool empty = interrupted || is_empty(the_poller, signals);
+    return counts.left > 0 || !empty ? exit_found_problems : exit_ok;
+  }
+
+ private:
+  // Says what the queue still holds. SQS counts late: what was deleted just now may be counted a little longer.
+  bool is_empty(const sqs::Poller& poller, const Signals& signals) const {
+    constexpr int most_looks = 10;
+    constexpr int pause_ms = 500;
+    sqs::Backlog left = poller.backlog();
+    for (int look = 1; look < most_looks && left.visible + left.hidden + left.delayed > 0; ++look) {
+      pollfd signal{.fd = signals.fd(), .events = POLLIN, .revents = 0};
+      if (poll(&signal, 1, pause_ms) != 0) break;
+      left = poller.backlog();
+    }
+    if (left.visible + left.hidden + left.delayed > 0) {
+      log_.note("the queue is not empty: " + std::to_string(left.visible) + " messages can be received, " +
+                std::to_string(left.hidden) + " are hidden as another consumer has them, " +
+                std::to_string(left.delayed) + " are delayed. Drain it again later.");
+    }
+    if (left.dead > 0) {
+      log_.note("the dead-letter queue " + escaped(left.dead_letter_queue) + " holds " + std::to_string(left.dead) +
+                " messages that nobody works off: look at them, and redrive or delete them.");
+    }
+    if (left.dead_unknown) {
+      log_.note("cannot look into the dead-letter queue " + escaped(left.dead_letter_queue) + ": " +
+                left.dead_unknown->message);
+    }
+    return left.visible + left.hidden + left.delayed + left.dead == 0;
+  }
+
+  // A failure leaves the message to the queue, which knows what to do with it: deliver again, and give up after a
+  // while.
+  [[nodiscard]] Rules the_rules() const {
+    return {options_.on_failure, options_.on_signal, options_.on_exit, Fate::release};
+  }
+
+  // Whether a signal ended it.
+  bool wait(Signals& signals, const Wakeup& over, sqs::Poller& poller, Commands* commands,
+            const std::atomic<int>& posting) const {
+    int asked = 0;  // The signal that did first.
+    std::optional<Uptime> end_at;
+    const auto end_it = [&](int signal) {
+      // What was posted cannot be taken back: its claim lapses, and its message comes again.
+      if (posting > 0) Signals::die_of(signal);
+      poller.abandon();
+      if (commands != nullptr) commands->end_all();
+    };
+    for (;;) {
+      pollfd waits[2] = {{.fd = over.fd(), .events = POLLIN, .revents = 0},
+                         {.fd = signals.fd(), .events = POLLIN, .revents = 0}};
+      ::poll(waits, 2, end_at ? poll_timeout(*end_at - system_clock()->uptime()) : -1);
+      if (waits[0].revents != 0) return asked != 0;
+      while (const auto signal = signals.next()) {
+        if (signal->number == SIGTSTP) Signals::stop_ourselves();
+        if (!Signals::ends_us(signal->number)) continue;
+        if (asked != 0) {
+          end_it(signal->number);
+          continue;
+        }
+        asked = signal->number;
+        poller.stop();  // First: who reads the line may rely on it.
+        log_.note("ending: what runs is let finish, nothing else is begun. " +
+                  (stop_within_ ? "In " + show_duration(*stop_within_) + ", or when asked once more, it ends."
+                                : std::string("Once more ends it.")));
+        if (stop_within_) end_at = system_clock()->uptime() + *stop_within_;
+      }
+      if (end_at && system_clock()->uptime() >= *end_at) {
+        end_it(asked);
+        end_at = system_clock()->uptime() + std::chrono::seconds(1);  // For what was about to be posted.
+      }
+    }
+  }
+
+  const SqsOptions& options_;
+  const std::vector<std::string> command_;
+  const SqsLog log_;
+  std::optional<Millis> stop_within_;
+  Policy policy_;
+};
+
+constexpr const char* sqs_footer = R"(Examples:
+  once sqs --queue orders --store dynamodb://once -- ./charge
+  once sqs --queue https://sqs.eu-central-1.amazonaws.com/123456789012/orders.fifo \
+    --key-from body --key order_id --validate cents --parallel 8 -- ./charge
+  once sqs --queue mails --post http://127.0.0.1:8080/send --drain
+
+A message is deleted when its result is durable; one that was done before is
+deleted without being run. The command gets the body on standard input and finds
+ONCE_KEY, ONCE_SCOPE, ONCE_ATTEMPT, ONCE_TOKEN, ONCE_DERIVED_KEY,
+ONCE_SQS_MESSAGE_ID, _RECEIVE_COUNT, _SENT_MS, _QUEUE_ARN, _GROUP_ID,
+_DEDUPLICATION_ID and _ATTRIBUTE_NAME in its environment. A command that fails
+leaves its message to the queue, which delivers it again, or moves it to its
+dead-letter queue. SIGTERM lets finish what runs, and waits for an answer of the
+queue that is under way (--receive-wait); a second one, or --stop-within, ends
+both.
+
+Exit codes:
+    0  ended by a signal, or the queue is empty    126  the command cannot be executed
+    1  --drain: some messages are still there      127  the command was not found
+   64  usage; no such queue, credentials or        243  the store or the queue cannot be used
+       permission                                  244  an answer that cannot be read
+  249  a fault of once)";
+
+class SqsFormatter final : public CLI::Formatter {
+ public:
+  SqsFormatter() { column_width(30); }
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: once sqs --queue QUEUE [OPTIONS] (-- COMMAND [ARGUMENTS...] | --post URL)\n";
+  }
+};
+
+}  // namespace
+
+void add_sqs(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<SqsOptions>();
+  CLI::App* const sqs = app.add_subcommand("sqs", "Run a command, or ask a URL, once for each message of an SQS queue");
+  sqs->formatter(std::make_shared<SqsFormatter>());
+  sqs->footer(sqs_footer);
+  const auto one_of = [](std::vector<std::string> words) { return CLI::IsMember(std::move(words)); };
+  sqs->add_option("--queue", options->queue, "URL of the queue, or its name")->required();
+  sqs->add_option("--post", options->post, "Post each message to this URL, with the header Idempotency-Key");
+  add_store_options(*sqs, options->store);
+  sqs->add_option("--scope", options->scope, "What the keys live in (default: the queue's name)");
+  sqs->add_option("--key-from", options->key_from,
+                  "What names an operation: the message's id, the deduplication-id of a FIFO queue, or --key over\n"
+                  "the record as Lambda has it, or over its body, which is JSON then (default: id, with --key record)")
+      ->check(one_of({"id", "deduplication-id", "record", "body"}));
+  sqs->add_option("--key", options->key, "JMESPath that selects the key, as in powertools_json(body).order_id");
+  sqs->add_option("--validate", options->validate,
+                  "JMESPath that selects what a duplicate must have in common with the first message");
+  sqs->add_option("--parallel", options->parallel, "Messages at work at one time, 1 to 1000")->capture_default_str();
+  sqs->add_option("--lease", options->lease, "How long a claim is respected after a crash, 10ms to 24h")
+      ->capture_default_str();
+  sqs->add_option("--retention", options->retention, "How long a duplicate is recognised")->capture_default_str();
+  sqs->add_option("--visibility", options->visibility,
+                  "How long a message stays hidden after a crash, 3s to 12h; prolonged while its work runs")
+      ->capture_default_str();
+  sqs->add_option("--retry-after", options->retry_after,
+                  "When a message that failed comes again, 0s to 12h (default: when its visibility ends)");
+  sqs->add_option(
+      "--receive-wait", options->receive_wait,
+      "How long one request waits for messages, 0s to 20s; an idle poller may take as long to stop (default: 5s,\n"
+      "with --drain 1s)");
+  sqs->add_option("--stop-within", options->stop_within,
+                  "End what still runs so long after SIGTERM, as a second one would (default: let it finish)");
+  sqs->add_flag("--drain,--once", options->drain, "End when the queue is empty");
+  sqs->add_option("--on-failure", options->on_failure,
+                  "An exit code that is not 0, or an answer that says no: release (the message stays), keep (final,\n"
+                  "and deleted), hold (unknown) (default: release)")
+      ->check(one_of({"keep", "release", "hold"}));
+  sqs->add_option("--on-exit", options->on_exit,
+                  "The same for single exit codes, as in 75=release, 2,3=keep, 10-19=hold, 1=success; repeatable")
+      ->allow_extra_args(false);
+  sqs->add_option("--on-signal", options->on_signal,
+                  "The same for a command that was killed (default: as --on-failure if that is given, else release,\n"
+                  "or hold with --on-lapse hold)")
+      ->check(one_of({"keep", "release", "hold"}));
+  sqs->add_option("--on-lapse", options->on_lapse,
+                  "A claim whose holder died: takeover (run it again) or hold (unknown: at most once)")
+      ->check(one_of({"takeover", "hold"}))
+      ->capture_default_str();
+  sqs->add_option(
+         "--on-poison", options->on_poison,
+         "A message that no key can be taken from: leave it to the queue, or hold (keep it in the store for a\n"
+         "person, and delete it)")
+      ->check(one_of({"leave", "hold"}))
+      ->capture_default_str();
+  sqs->add_option("--on-mismatch", options->on_mismatch, "The same for a key that was used for something else")
+      ->check(one_of({"leave", "hold"}))
+      ->capture_default_str();
+  sqs->add_option("--on-unknown", options->on_unknown, "The same for an operation that nobody knows the outcome of")
+      ->check(one_of({"leave", "hold"}))
+      ->capture_default_str();
+  sqs->add_option("--post-timeout", options->post_timeout, "How long an answer is waited for")->capture_default_str();
+  sqs->add_option("--content-type", options->content_type, "Of what is posted")->capture_default_str();
+  sqs->add_option("--output-limit", options->output_limit, "Output or answers up to this size are kept in the store")
+      ->capture_default_str();
+  sqs->add_option("--grace", options->grace, "Between SIGTERM and SIGKILL when a command is ended")
+      ->capture_default_str();
+  sqs->add_option("--derive-name", options->derive_name,
+                  "The name that ONCE_DERIVED_KEY or the header is derived with (default: command, or post)");
+  sqs->add_option("--region", options->region, "Of the queue (default: from its URL, or as AWS's tools find it)");
+  sqs->add_option("--endpoint", options->endpoint, "URL of the service (default: from the queue's URL, or AWS's)");
+  sqs->add_option("--profile", options->profile, "Of the shared AWS config files");
+  sqs->add_flag("--json", options->json, "Write a line of JSON to standard error for everything that happens");
+  sqs->add_flag("-v,--verbose", options->verbose, "Say also what went well");
+  sqs->callback([options, &invocation] {
+    invocation.action = [options, &invocation] {
+      const bool command = invocation.has_command && !invocation.command.empty();
+      if (command == !options->post.empty()) {
+        say("say what to do with a message: either a command after --, as in `once sqs --queue orders -- ./charge`, or "
+            "--post URL");
+        return static_cast<int>(exit_usage);
+      }
+      return Sqs(*options, invocation.command).run();
+    };
+  });
+}
+
+}  // namespace once::cli

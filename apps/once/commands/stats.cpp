@@ -1,0 +1,98 @@
+// once stats: how many records there are, in which state, and what waits for a person.
+#include <CLI/CLI.hpp>
+#include <array>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include <once/operate.hpp>
+#include <once/platform/system.hpp>
+
+#include "commands/commands.hpp"
+#include "commands/stats.hpp"
+#include "output/progress.hpp"
+#include "output/report.hpp"
+#include "output/text.hpp"
+#include "settings/access.hpp"
+#include "settings/filters.hpp"
+
+namespace once::cli {
+
+namespace {
+
+struct StatsOptions {
+  StoreOptions store;
+  FilterOptions filter;
+  bool json = false;
+};
+
+nlohmann::ordered_json optional_time(const std::optional<Time>& time) {
+  return time ? nlohmann::ordered_json(rfc3339(*time)) : nlohmann::ordered_json(nullptr);
+}
+
+int stats(const StatsOptions& options) {
+  const StoreAccess access = open_to_look(options.store);
+  const Time now = operate::learn_now(*access.store, *system_clock()).now;
+  operate::Counts counts;
+  Progress progress("counted");
+  const auto error = operate::for_each(*access.store, filter_of(options.filter, now, access.raw_scopes), now,
+                                       [&](const Record& record) {
+                                         operate::count(record, now, counts);
+                                         progress.tell(counts.records);
+                                         return true;
+                                       });
+  progress.end();
+  if (error && error->kind != ErrorKind::corrupt) return fail_with(*error);
+  const int code = error ? fail_with(*error) : exit_ok;  // The others are counted.
+  if (options.json) return print(json_text(counts_json(counts)), code);
+  std::string text;
+  const auto line = [&](std::string_view name, const std::string& value) {
+    text += name;
+    text.append(name.size() < 18 ? 18 - name.size() : 1, ' ');
+    text += value + "\n";
+  };
+  line("store", access.store->name());
+  line("records", std::to_string(counts.records) + " (" + show_size(counts.bytes) + ")");
+  for (const operate::Standing standing : all_standings) {
+    line("  " + std::string(operate::to_string(standing)), std::to_string(counts.of(standing)));
+  }
+  if (counts.offloaded > 0) {
+    line("results outside", std::to_string(counts.offloaded) + " (" + show_size(counts.offloaded_bytes) + ")");
+  }
+  if (counts.dropped > 0) line("results not kept", std::to_string(counts.dropped));
+  if (counts.oldest_created) line("oldest record", relative(*counts.oldest_created, now));
+  if (counts.oldest_lapsed) line("oldest lapsed", relative(*counts.oldest_lapsed, now));
+  if (counts.oldest_unknown) line("oldest unknown", relative(*counts.oldest_unknown, now));
+  return print(text, code);
+}
+
+}  // namespace
+
+nlohmann::ordered_json counts_json(const operate::Counts& counts) {
+  nlohmann::ordered_json json;
+  json["records"] = counts.records;
+  json["bytes"] = counts.bytes;
+  for (const operate::Standing standing : all_standings) {
+    json[std::string(operate::to_string(standing))] = counts.of(standing);
+  }
+  json["results_offloaded"] = counts.offloaded;
+  json["results_offloaded_bytes"] = counts.offloaded_bytes;
+  json["results_dropped"] = counts.dropped;
+  json["oldest_created_at"] = optional_time(counts.oldest_created);
+  json["oldest_lapsed_at"] = optional_time(counts.oldest_lapsed);
+  json["oldest_unknown_at"] = optional_time(counts.oldest_unknown);
+  return json;
+}
+
+void add_stats(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<StatsOptions>();
+  CLI::App* const command = app.add_subcommand("stats", "Count records by state");
+  add_store_options(*command, options->store);
+  add_filter_options(*command, options->filter);
+  command->add_flag("--json", options->json, "Write JSON");
+  command->footer(
+      "Examples:\n"
+      "  once stats --scope payments");
+  command->callback([options, &invocation] { invocation.action = [options] { return stats(*options); }; });
+}
+
+}  // namespace once::cli

@@ -1,0 +1,112 @@
+#include "operators/admin_token.hpp"
+
+#include <openssl/crypto.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <once/error.hpp>
+
+#include "operators/operators.hpp"
+
+namespace once::cli {
+
+namespace {
+
+using http::same_name;
+
+constexpr std::size_t least_bytes = 16;
+constexpr std::size_t most_bytes = 1024;
+
+std::string read_token(const std::string& file) {
+  const auto bad = [&](const std::string& why) { return Exception(ErrorKind::misuse, "the token file " + file + why); };
+  struct stat kind {};
+  if (stat(file.c_str(), &kind) != 0) throw bad(std::string(" cannot be read: ") + std::strerror(errno));
+  if (!S_ISREG(kind.st_mode)) throw bad(" is no file");
+  if ((kind.st_mode & (S_IROTH | S_IWOTH)) != 0) {
+    throw bad(" is open to everybody on this host: chmod o-rwx it (in Kubernetes: defaultMode: 0440)");
+  }
+  std::ifstream stream(file, std::ios::binary);
+  std::string token(most_bytes + 2, '\0');
+  stream.read(token.data(), static_cast<std::streamsize>(token.size()));
+  if (stream.bad() || !stream.eof()) throw bad(" cannot be read, or is longer than 1024 characters");
+  token.resize(static_cast<std::size_t>(stream.gcount()));
+  while (token.ends_with('\n') || token.ends_with('\r')) token.pop_back();
+  const bool visible = std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 0x7F; });
+  if (token.size() < least_bytes || token.size() > most_bytes || !visible) {
+    throw bad(" must hold one line of 16 to 1024 visible ASCII characters, as from openssl rand -hex 32");
+  }
+  return token;
+}
+
+std::vector<std::string_view> values(const http::Request& request, std::string_view name) {
+  std::vector<std::string_view> found;
+  for (const http::HeaderView& header : request.headers) {
+    if (same_name(header.name, name)) found.push_back(header.value);
+  }
+  return found;
+}
+
+// "127.0.0.1:9100", "localhost", "[::1]:9100": what no other page's name leads to.
+bool is_loopback_host(std::string_view host) {
+  if (host.starts_with("[::1]")) return host.size() == 5 || host[5] == ':';
+  host = host.substr(0, host.find(':'));
+  if (same_name(host, "localhost")) return true;
+  constexpr std::string_view digits_and_dots = "0123456789.";
+  return host.starts_with("127.") && host.find_first_not_of(digits_and_dots) == std::string_view::npos;
+}
+
+bool bears(const http::Request& request, const Sha256& digest) {
+  constexpr std::string_view scheme = "Bearer ";
+  const auto lines = values(request, "Authorization");
+  if (lines.size() != 1 || lines[0].size() <= scheme.size() || !same_name(lines[0].substr(0, scheme.size()), scheme)) {
+    return false;
+  }
+  std::string_view token = lines[0].substr(scheme.size());
+  token.remove_prefix(std::min(token.find_first_not_of(' '), token.size()));
+  const Sha256 theirs = sha256(token);  // So that neither length nor content shows in the time it takes.
+  return CRYPTO_memcmp(theirs.data(), digest.data(), digest.size()) == 0;
+}
+
+}  // namespace
+
+AdminToken::AdminToken(std::string file, std::string flag) : file_(std::move(file)), flag_(std::move(flag)) {
+  reload();
+}
+
+void AdminToken::reload() {
+  if (file_.empty()) return;
+  const Sha256 digest = sha256(read_token(file_));
+  const std::lock_guard lock(mutex_);
+  digest_ = digest;
+}
+
+std::optional<http::Answer> AdminToken::refuse(const http::Request& request) const {
+  const std::optional<Sha256> digest = [&] {
+    const std::lock_guard lock(mutex_);
+    return digest_;
+  }();
+  if (digest) {
+    if (bears(request, *digest)) return std::nullopt;
+    http::Answer answer = operators_problem("unauthorized", 401, "The token is missing or wrong",
+                                            "Send Authorization: Bearer, and what is in the file of " + flag_ + ".");
+    answer.headers.push_back({"WWW-Authenticate", "Bearer realm=\"once\""});
+    return answer;
+  }
+  const auto hosts = values(request, "Host");
+  const bool from_page = !values(request, "Origin").empty() || !values(request, "Sec-Fetch-Site").empty();
+  if (!from_page && hosts.size() == 1 && is_loopback_host(hosts[0])) return std::nullopt;
+  return operators_problem("forbidden", 403, "Not for browsers",
+                           "Without " + flag_ +
+                               " only programs of this host are answered, under localhost or a "
+                               "loopback address, and no pages in browsers.");
+}
+
+}  // namespace once::cli

@@ -1,0 +1,168 @@
+#include "operators/changes.hpp"
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <bit>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include <once/platform/blocking.hpp>
+#include <once/platform/system.hpp>
+
+#include "output/report.hpp"
+#include "output/text.hpp"
+
+namespace once::cli {
+
+void add_change_options(CLI::App& command, ChangeOptions& options) {
+  add_store_options(command, options.store);
+  add_stored_key_options(command, options.key);
+  command.add_option("--reason", options.reason, "Why; it is kept in the record")->required();
+  command.add_option("--who", options.by, "Who; it is kept in the record (default: USER@HOST)");
+  command.add_option("--if-revision", options.if_revision, "Refuse unless the record has this revision");
+  command.add_flag("-n,--dry-run", options.dry_run, "Show what would be written, and write nothing");
+  command.add_flag("--json", options.json, "Write JSON");
+}
+
+Owner fresh_owner() {
+  Owner owner;
+  system_random()->fill(owner.bytes);
+  return owner;
+}
+
+Stamp fresh_stamp(Time now) {
+  std::array<std::uint8_t, 4> bytes{};
+  system_random()->fill(bytes);
+  return {now, std::bit_cast<std::uint32_t>(bytes)};
+}
+
+// A caller who comes with a corrected command must know why it is refused.
+static std::string what_follows(const Record& record) {
+  if (!is_released(record)) return {};
+  if (record.fingerprint.empty()) return "; the next caller runs it, with any payload";
+  return "; the next caller runs it, with the same payload (--any-payload allows another one)";
+}
+
+Changed change_record(const StoreAccess& access, const ChangeRequest& request, const Planner& planner) {
+  const Answer seen = blocking::get(*access.store, request.stored_key);
+  const std::string name = quoted_stored(request.stored_key);
+  Changed changed{.record = seen.record, .now = operate::now(*access.store, *system_clock())};
+  const auto end = [&](Changed::Kind kind, std::string text) {
+    changed.kind = kind;
+    changed.text = std::move(text);
+    return std::move(changed);
+  };
+  if (seen.status == Answer::Status::failed) {
+    changed.error = seen.error;
+    return changed;
+  }
+  if (!seen.record) return end(Changed::Kind::no_record, "there is no record of " + name);
+  const Record& record = *seen.record;
+  if (request.if_revision && *request.if_revision != record.revision) {
+    return end(Changed::Kind::other, "refused: the record of " + name + " has revision " +
+                                         std::to_string(record.revision) + ", not " +
+                                         std::to_string(*request.if_revision) + ". Look at what it says now:");
+  }
+  if (request.if_owner && *request.if_owner != record.owner) {
+    return end(Changed::Kind::other,
+               "refused: the record of " + name + " has another owner than that. Look at what it says now:");
+  }
+  operate::Plan plan = planner(record, request.reason, fresh_stamp(changed.now));
+  if (!plan.next) return end(Changed::Kind::refused, "refused: " + name + ": " + plan.refusal);
+  if (request.dry_run) {
+    changed.record = share(std::move(*plan.next));
+    return end(Changed::Kind::planned, "would be written, but for --dry-run:");
+  }
+  const Result old = record.result;
+  operate::Applied applied = operate::apply(*access.store, record, seen.place, std::move(*plan.next));
+  changed.record = std::move(applied.record);
+  switch (applied.kind) {
+    case operate::Applied::Kind::done:
+      if (old.placement == Placement::offloaded && changed.record->result.placement != Placement::offloaded &&
+          access.offload) {
+        // Nothing points there any more. What cannot be removed costs room and no more: say so.
+        std::promise<OffloadAnswer> removed;
+        access.offload->remove(old.location,
+                               [&removed](OffloadAnswer answer) { removed.set_value(std::move(answer)); });
+        if (const auto answer = removed.get_future().get(); answer.error) changed.remark = answer.error->message;
+      }
+      return end(Changed::Kind::written, "written" + what_follows(*changed.record) + ":");
+    case operate::Applied::Kind::changed:
+      return end(Changed::Kind::raced, "refused: the record of " + name +
+                                           " was changed by somebody else meanwhile, and " +
+                                           (changed.record ? "is now:" : "is gone"));
+    case operate::Applied::Kind::failed:
+      changed.error = std::move(applied.error);
+  }
+  return changed;
+}
+
+nlohmann::ordered_json change_json(const Changed& changed, bool dry_run) {
+  nlohmann::ordered_json json;
+  json["changed"] = changed.kind == Changed::Kind::written;
+  json["dry_run"] = dry_run;
+  json["message"] = changed.text;
+  json["record"] = changed.record ? record_json(*changed.record, changed.now, false) : nlohmann::ordered_json(nullptr);
+  return json;
+}
+
+int change(const ChangeOptions& options, const Planner& planner) {
+  const RecordName name = name_of(options.key);
+  const StoreAccess access = open_to_look(options.store);
+  const Changed changed =
+      change_record(access,
+                    {.stored_key = name.in_store(access.raw_scopes),
+                     .reason = {.by = options.by.empty() ? who() : options.by, .text = options.reason},
+                     .if_revision = options.if_revision,
+                     .dry_run = options.dry_run},
+                    planner);
+  if (!changed.remark.empty()) say(changed.remark);
+  int exit_code = exit_conflict;
+  switch (changed.kind) {
+    case Changed::Kind::failed:
+      return fail_with(changed.error);
+    case Changed::Kind::written:
+    case Changed::Kind::planned:
+      exit_code = exit_ok;
+      break;
+    case Changed::Kind::no_record:
+      exit_code = exit_no_record;
+      break;
+    case Changed::Kind::other:
+    case Changed::Kind::refused:
+    case Changed::Kind::raced:
+      break;
+  }
+  if (options.json) return print(json_text(change_json(changed, options.dry_run)), exit_code);
+  const std::string record = changed.record ? record_text(*changed.record, changed.now) : std::string();
+  if (exit_code == exit_ok) return print(changed.text + "\n" + record, exit_code);
+  say(changed.text + (record.empty() ? "" : "\n" + record));
+  return exit_code;
+}
+
+operate::Resolution resolution_of(const std::string& as, std::optional<Result> result, Failure failure,
+                                  std::string_view dashes) {
+  const auto misuse = [&](const std::string& text) { return Exception(ErrorKind::misuse, std::string(dashes) + text); };
+  operate::Resolution resolution;
+  if (as == "released") {
+    if (result || failure != Failure{}) throw misuse("as released keeps neither a result nor a failure");
+    resolution.as = operate::As::released;
+    return resolution;
+  }
+  if (as != "completed" && as != "failed") throw misuse("as is completed, failed or released");
+  if (result) {
+    if (result->content_type.size() > Result::max_content_type_bytes) throw misuse("content-type is too long");
+    resolution.result = std::move(*result);
+  }
+  if (as == "failed") {
+    resolution.as = operate::As::failed;
+    resolution.failure = std::move(failure);
+    if (resolution.failure.code.empty()) resolution.failure.code = "resolved";
+  } else if (failure != Failure{}) {
+    throw misuse("code and " + std::string(dashes) + "message go with " + std::string(dashes) + "as failed");
+  }
+  return resolution;
+}
+
+}  // namespace once::cli

@@ -1,0 +1,318 @@
+#include "output/report.hpp"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include <once/operate.hpp>
+
+#include "output/text.hpp"
+#include "process/run_result.hpp"
+#include "process/supervise.hpp"
+
+namespace once::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// "text" if the bytes are text, else "base64"; both keys are always there.
+void put_bytes(Json& json, const std::string& name, std::string_view bytes) {
+  const bool text = is_utf8(bytes);
+  json[name] = text ? Json(bytes) : Json(nullptr);
+  json[name + "_base64"] = text ? Json(nullptr) : Json(base64(bytes));
+}
+
+Json time_json(Time time) { return time == never || time == Time{} ? Json(nullptr) : Json(rfc3339(time)); }
+
+std::string_view placement_name(Placement placement) {
+  switch (placement) {
+    case Placement::inlined:
+      return "inlined";
+    case Placement::offloaded:
+      return "offloaded";
+    case Placement::dropped:
+      return "dropped";
+    case Placement::compressed:
+      return "compressed";
+  }
+  return "?";
+}
+
+// What the bytes of a result hold, if they are at hand and `once run` wrote them.
+std::optional<RunResult> run_of(const Result& result) {
+  if (result.content_type != run_content_type || result.bytes.empty()) return std::nullopt;
+  return decode_run_result(result.bytes);
+}
+
+Json run_json(const Result& result) {
+  try {
+    const std::optional<RunResult> run = run_of(result);
+    if (!run) return nullptr;
+    Json json;
+    json["exit_code"] = run->end.exit_code();
+    json["signal"] = run->end.signaled ? Json(run->end.code) : Json(nullptr);
+    json["output_kept"] = !run->dropped;
+    json["stdout_bytes"] = run->output_bytes;
+    json["stderr_bytes"] = run->error_bytes;
+    if (!run->dropped) {
+      put_bytes(json, "stdout", run->of(Stream::output));
+      put_bytes(json, "stderr", run->of(Stream::error));
+    }
+    return json;
+  } catch (const Exception& error) {
+    return Json{{"error", error.what()}};
+  }
+}
+
+Json result_json(const Result& result, bool payloads) {
+  const bool at_hand = result.placement == Placement::inlined || !result.bytes.empty();
+  Json json;
+  json["placement"] = placement_name(result.placement);
+  json["content_type"] = result.content_type;
+  json["size"] = result.placement == Placement::inlined ? result.bytes.size() : result.size;
+  json["location"] = result.placement == Placement::offloaded ? Json(result.location) : Json(nullptr);
+  json["sha256"] = result.placement == Placement::inlined ? Json(nullptr) : Json(to_hex(result.digest));
+  if (!payloads) return json;
+  json["run"] = run_json(result);
+  if (json["run"].is_null() && at_hand) {
+    put_bytes(json, "text", result.bytes);
+  } else {
+    json["text"] = nullptr;
+    json["text_base64"] = nullptr;
+  }
+  return json;
+}
+
+bool has_result(const Record& record) { return record.state == State::completed || record.state == State::failed; }
+
+void add_line(std::string& out, std::string_view name, std::string_view value) {
+  out += name;
+  out.append(name.size() < 13 ? 13 - name.size() : 1, ' ');
+  out += value;
+  out += '\n';
+}
+
+std::string when(Time time, Time now) {
+  return time == never || time == Time{} ? relative(time, now) : rfc3339(time) + "  (" + relative(time, now) + ")";
+}
+
+std::string indented(std::string_view bytes) {
+  constexpr std::size_t most_shown = 2000;
+  const std::string_view shown = bytes.substr(0, most_shown);
+  std::string out;
+  std::size_t at = 0;
+  while (at < shown.size()) {
+    const auto end = shown.find('\n', at);
+    const auto line = shown.substr(at, end == std::string_view::npos ? end : end - at);
+    out += "  | " + escaped(line) + "\n";
+    at = end == std::string_view::npos ? shown.size() : end + 1;
+  }
+  if (shown.size() < bytes.size()) out += "  (" + show_size(bytes.size()) + " in all; --json shows them)\n";
+  return out;
+}
+
+std::string result_text(const Result& result) {
+  std::string out;
+  if (result.placement == Placement::dropped) {
+    add_line(out, "result", "not kept: " + show_size(result.size) + " were too large");
+    return out;
+  }
+  if (result.placement == Placement::compressed) {
+    add_line(out, "result", show_size(result.size) + ", kept compressed");
+  }
+  if (result.placement == Placement::offloaded) {
+    add_line(out, "result", show_size(result.size) + " at " + escaped(result.location));
+  }
+  if (result.bytes.empty()) return out;
+  std::optional<RunResult> run;
+  try {
+    run = run_of(result);
+  } catch (const Exception& error) {
+    add_line(out, "result", error.what());
+    return out;
+  }
+  if (!run) {
+    if (result.placement == Placement::inlined) add_line(out, "result", show_size(result.bytes.size()));
+    return out + indented(result.bytes);
+  }
+  add_line(out, "exit code",
+           std::to_string(run->end.exit_code()) +
+               (run->end.signaled ? " (signal " + std::to_string(run->end.code) + ")" : std::string()));
+  const std::string kept = run->dropped ? ", too much to keep" : "";
+  add_line(out, "stdout", show_size(run->output_bytes) + kept);
+  out += indented(run->of(Stream::output));
+  add_line(out, "stderr", show_size(run->error_bytes) + kept);
+  out += indented(run->of(Stream::error));
+  return out;
+}
+
+}  // namespace
+
+void say(std::string_view text) {
+  const std::string line = "once: " + std::string(text) + "\n";
+  [[maybe_unused]] const bool written = write_all(STDERR_FILENO, line);
+}
+
+ExitCode exit_code_of(ErrorKind kind) noexcept {
+  switch (kind) {
+    case ErrorKind::unavailable:
+    case ErrorKind::in_doubt:
+      return exit_unavailable;
+    case ErrorKind::corrupt:
+      return exit_corrupt;
+    case ErrorKind::misuse:
+      return exit_usage;
+  }
+  return exit_internal;
+}
+
+int fail_with(const Error& error) {
+  say(error.message);
+  return exit_code_of(error.kind);
+}
+
+int print(std::string_view text, int exit_code) {
+  if (write_all(STDOUT_FILENO, text) || errno == EPIPE) return exit_code;
+  say(std::string("cannot write to standard output: ") + std::strerror(errno));
+  return exit_output;
+}
+
+KeyParts key_parts(std::string_view stored) {
+  if (stored.find('#') == std::string_view::npos || stored.back() == '#') return {{}, std::string(stored)};
+  const Key key = Key::from_stored(stored);
+  return {key.scope(), std::string(key.name())};
+}
+
+std::string quoted_stored(std::string_view stored) {
+  const KeyParts parts = key_parts(stored);
+  std::string out = "'" + escaped(parts.name) + "'";
+  if (!parts.scope.empty()) out += " in scope '" + escaped(parts.scope) + "'";
+  return out;
+}
+
+std::string quoted(const Key& key) { return quoted_stored(key.stored()); }
+
+static Json history_json(const History& history) {
+  Json entries = Json::array();
+  for (const HistoryEntry& entry : history.entries) {
+    entries.push_back({{"what", entry.what},
+                       {"who", entry.who},
+                       {"why", entry.why},
+                       {"attempt", entry.attempt},
+                       {"began_at", time_json(entry.began_at)},
+                       {"at", time_json(entry.at)}});
+  }
+  return entries;
+}
+
+nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads) {
+  const KeyParts parts = key_parts(record.key);
+  Json json;
+  put_bytes(json, "key", parts.name);
+  put_bytes(json, "scope", parts.scope);
+  json["stored_key_hex"] = to_hex(record.key);
+  json["state"] = to_string(record.state);
+  json["standing"] = operate::to_string(operate::standing(record, now));
+  json["attempt"] = record.attempt;
+  json["token"] = record.token;
+  json["owner"] = record.owner.hex();
+  json["revision"] = record.revision;
+  json["holder"] = record.holder;
+  json["note"] = record.note;
+  json["label"] = record.label;
+  json["created_at"] = time_json(record.created_at);
+  json["lease_until"] = time_json(record.lease_until);
+  json["finished_at"] = time_json(record.finished_at);
+  json["expires_at"] = time_json(record.expires_at);
+  json["expected_until"] = time_json(record.expected_until);
+  json["on_lapse"] = to_string(record.on_lapse);
+  json["fingerprint"] = record.fingerprint.empty() ? Json(nullptr) : Json(record.fingerprint.hex());
+  json["failure"] = record.failure == Failure{}
+                        ? Json(nullptr)
+                        : Json{{"code", record.failure.code}, {"message", record.failure.message}};
+  json["result"] = has_result(record) ? result_json(record.result, payloads) : Json(nullptr);
+  Json steps = Json::array();
+  for (const Step& step : record.steps) {
+    Json one;
+    put_bytes(one, "name", step.name);
+    one["size"] = step.result.size();
+    if (payloads) put_bytes(one, "result", step.result);
+    steps.push_back(std::move(one));
+  }
+  json["steps"] = std::move(steps);
+  json["history"] = history_json(record.history);
+  json["history_dropped"] = record.history.dropped;
+  json["input_bytes"] = record.input_bytes;
+  if (payloads) put_bytes(json, "input", record.input);
+  return json;
+}
+
+std::string json_text(const nlohmann::ordered_json& json) {
+  // Texts come from other programs' records too: what is not UTF-8 there must not keep the rest from being shown.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string record_text(const Record& record, Time now) {
+  const KeyParts parts = key_parts(record.key);
+  const operate::Standing standing = operate::standing(record, now);
+  std::string out;
+  add_line(out, "key", escaped(parts.name));
+  if (!parts.scope.empty()) add_line(out, "scope", escaped(parts.scope));
+  add_line(out, "state",
+           std::string(to_string(record.state)) + (operate::to_string(standing) == to_string(record.state)
+                                                       ? std::string()
+                                                       : " (" + std::string(operate::to_string(standing)) + ")"));
+  add_line(out, "attempt", std::to_string(record.attempt));
+  add_line(out, "token", std::to_string(record.token));
+  add_line(out, "owner", record.owner.hex());
+  add_line(out, "revision", std::to_string(record.revision));
+  add_line(out, "holder", escaped(record.holder));
+  if (!record.note.empty()) add_line(out, "note", escaped(record.note));
+  if (!record.label.empty()) add_line(out, "label", escaped(record.label));
+  add_line(out, "created", when(record.created_at, now));
+  if (record.lease_until != Time{}) add_line(out, "lease until", when(record.lease_until, now));
+  if (record.state == State::in_progress) add_line(out, "on lapse", std::string(to_string(record.on_lapse)));
+  if (record.expected_until != Time{}) add_line(out, "expected until", when(record.expected_until, now));
+  if (record.finished_at != Time{}) add_line(out, "finished", when(record.finished_at, now));
+  add_line(out, "expires", when(record.expires_at, now));
+  add_line(out, "fingerprint", record.fingerprint.empty() ? "not checked" : record.fingerprint.hex());
+  for (const Step& step : record.steps) {
+    add_line(out, "step", escaped(step.name) + "  (" + show_size(step.result.size()) + ")");
+  }
+  if (record.history.dropped != 0) {
+    add_line(out, "history", std::to_string(record.history.dropped) + " older entries are not kept");
+  }
+  for (const HistoryEntry& entry : record.history.entries) {
+    add_line(out, "history",
+             when(entry.at, now) + "  " + escaped(entry.what) + " by " + escaped(entry.who) +
+                 (entry.why.empty() ? "" : ": " + escaped(entry.why)));
+  }
+  if (record.input_bytes != 0) add_line(out, "input", show_size(record.input_bytes));
+  if (!(record.failure == Failure{})) {
+    add_line(out, "failure", escaped(record.failure.code) + ": " + escaped(record.failure.message));
+  }
+  if (has_result(record)) out += result_text(record.result);
+  return out;
+}
+
+std::string relative(Time time, Time now) {
+  if (time == never) return "never";
+  if (time == Time{}) return "unknown";
+  return time >= now ? "in " + show_duration(time - now) : show_duration(now - time) + " ago";
+}
+
+std::string who() {
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  const passwd* const user = getpwuid(getuid());
+  return (user != nullptr ? std::string(user->pw_name) : "uid " + std::to_string(getuid())) + "@" +
+         (host[0] != '\0' ? host.data() : "localhost");
+}
+
+}  // namespace once::cli

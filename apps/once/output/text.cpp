@@ -1,0 +1,234 @@
+#include "output/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+
+#include <once/decide.hpp>
+#include <once/error.hpp>
+
+namespace once::cli {
+
+namespace {
+
+struct Unit {
+  std::string_view name;
+  std::uint64_t factor;
+};
+
+// The number that `text` begins with and its unit, multiplied. Empty if it is anything else.
+template <std::size_t N>
+std::optional<std::uint64_t> measured(std::string_view text, const std::array<Unit, N>& units) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end == text.data()) return std::nullopt;
+  const std::string_view name(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.name == name; });
+  if (unit == units.end()) return std::nullopt;
+  if (number > UINT64_MAX / unit->factor) return std::nullopt;
+  return number * unit->factor;
+}
+
+[[gnu::format(printf, 1, 2)]] std::string number(const char* format, ...) {
+  std::array<char, 64> buffer{};
+  va_list values;
+  va_start(values, format);
+  const int length = std::vsnprintf(buffer.data(), buffer.size(), format, values);
+  va_end(values);
+  return {buffer.data(), static_cast<std::size_t>(std::clamp(length, 0, 63))};
+}
+
+}  // namespace
+
+Millis parse_duration(std::string_view text, std::string_view what) {
+  static constexpr std::array<Unit, 5> units = {
+      {{"ms", 1}, {"s", 1'000}, {"m", 60'000}, {"h", 3'600'000}, {"d", 86'400'000}}};
+  constexpr std::uint64_t most = std::uint64_t{3653} * 86'400'000;
+  const auto value = measured(text, units);
+  if (value && *value <= most) return Millis{static_cast<Millis::rep>(*value)};
+  throw Exception(ErrorKind::misuse, std::string(what) + " is '" + escaped(text) +
+                                         "'; write a whole number and a unit, as in 500ms, 30s, 5m, 24h or 7d" +
+                                         (value ? ", at most 3653d" : ""));
+}
+
+std::uint64_t parse_size(std::string_view text, std::string_view what) {
+  static constexpr std::array<Unit, 9> units = {{{"", 1},
+                                                 {"B", 1},
+                                                 {"KiB", std::uint64_t{1} << 10},
+                                                 {"MiB", std::uint64_t{1} << 20},
+                                                 {"GiB", std::uint64_t{1} << 30},
+                                                 {"TiB", std::uint64_t{1} << 40},
+                                                 {"KB", 1'000},
+                                                 {"MB", 1'000'000},
+                                                 {"GB", 1'000'000'000}}};
+  if (const auto value = measured(text, units)) return *value;
+  throw Exception(ErrorKind::misuse, std::string(what) + " is '" + escaped(text) +
+                                         "'; write a whole number of bytes, as in 65536, 64KiB, 1MiB or 2GiB");
+}
+
+std::string parse_hex(std::string_view text, std::string_view what) {
+  const auto digit = [](char c) -> int {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+  };
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); i += 2) {
+    const int high = digit(text[i]);
+    const int low = i + 1 < text.size() ? digit(text[i + 1]) : -1;
+    if (high < 0 || low < 0) {
+      throw Exception(ErrorKind::misuse, std::string(what) + " must be pairs of hexadecimal digits, as in 6f72646572");
+    }
+    out += static_cast<char>(high * 16 + low);
+  }
+  return out;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const auto end = text.find(separator);
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string rfc3339(Time time) {
+  using namespace std::chrono;
+  constexpr Time first = sys_days{year{0} / 1 / 1};
+  constexpr Time last = Time{sys_days{year{9999} / 12 / 31}} + days{1} - Millis{1};
+  time = std::clamp(time, first, last);
+  const auto day = floor<days>(time);
+  const year_month_day date{day};
+  const hh_mm_ss<Millis> clock{time - day};
+  return number("%04d-%02u-%02uT%02d:%02d:%02d.%03dZ", static_cast<int>(date.year()),
+                static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+                static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
+                static_cast<int>(clock.seconds().count()), static_cast<int>(clock.subseconds().count()));
+}
+
+std::string show_duration(Millis span) {
+  const bool negative = span < Millis{0};
+  const auto ms = static_cast<std::uint64_t>(negative ? -span.count() : span.count());
+  static constexpr std::array<Unit, 4> units = {{{"d", 86'400'000}, {"h", 3'600'000}, {"m", 60'000}, {"s", 1'000}}};
+  std::string out = negative ? "-" : "";
+  if (ms < 1'000) return out + std::to_string(ms) + "ms";
+  std::uint64_t rest = ms;
+  int parts = 0;
+  for (const Unit& unit : units) {
+    const std::uint64_t count = rest / unit.factor;
+    rest %= unit.factor;
+    if (count == 0) {
+      if (parts > 0) break;
+      continue;
+    }
+    out += std::to_string(count) + std::string(unit.name);
+    if (++parts == 2) break;
+  }
+  return out;
+}
+
+std::string show_size(std::uint64_t bytes) {
+  static constexpr std::array<const char*, 5> units = {"B", "KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < units.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return number("%.1f %s", value, units.at(unit));
+}
+
+bool is_utf8(std::string_view bytes) { return clean_text(bytes, bytes.size() * 3) == bytes; }
+
+std::string escaped(std::string_view bytes) {
+  const bool text = is_utf8(bytes);
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const char c = bytes[i];
+    const auto byte = static_cast<unsigned char>(c);
+    const auto next = i + 1 < bytes.size() ? static_cast<unsigned char>(bytes[i + 1]) : 0U;
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (c == '\\') {
+      out += "\\\\";
+    } else if (text && byte == 0xC2 && next >= 0x80 && next <= 0x9F) {  // U+0080 to U+009F steer terminals too.
+      out += number("\\x%02X\\x%02X", static_cast<unsigned>(byte), static_cast<unsigned>(next));
+      ++i;
+    } else if (byte < 0x20 || byte == 0x7F || (byte >= 0x80 && !text)) {
+      out += number("\\x%02X", static_cast<unsigned>(byte));
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+namespace {
+
+constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+}  // namespace
+
+std::string parse_base64(std::string_view text, std::string_view what) {
+  std::string out;
+  std::uint32_t bits = 0;
+  unsigned count = 0;
+  for (const char c : text.substr(0, text.find('='))) {
+    const auto value = letters.find(c);
+    if (value == std::string_view::npos) break;
+    bits = bits << 6 | static_cast<std::uint32_t>(value);
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    out += static_cast<char>(bits >> count & 0xFF);
+  }
+  // Whatever else is wrong with it comes out otherwise.
+  if (base64(out) != text) throw Exception(ErrorKind::misuse, std::string(what) + " must be base64 with its padding");
+  return out;
+}
+
+std::string base64(std::string_view bytes) {
+  std::string out;
+  out.reserve((bytes.size() + 2) / 3 * 4);
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    const std::size_t left = std::min<std::size_t>(3, bytes.size() - i);
+    std::uint32_t group = 0;
+    for (std::size_t j = 0; j < 3; ++j) {
+      group = group << 8 | (j < left ? static_cast<unsigned char>(bytes[i + j]) : 0U);
+    }
+    for (std::size_t j = 0; j < 4; ++j) out += j <= left ? letters[group >> (18 - 6 * j) & 63] : '=';
+  }
+  return out;
+}
+
+std::string Table::take() {
+  const auto width = [](std::string_view cell) {  // In characters: UTF-8 continuation bytes take no room.
+    return static_cast<std::size_t>(
+        std::count_if(cell.begin(), cell.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  };
+  for (const auto& row : rows_) {
+    widths_.resize(std::max(widths_.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths_[i] = std::max(widths_[i], width(row[i]));
+  }
+  std::string out;
+  for (const auto& row : rows_) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      out += row[i];
+      if (i + 1 < row.size()) out.append(widths_[i] - width(row[i]) + 2, ' ');
+    }
+    out += '\n';
+  }
+  rows_.clear();
+  return out;
+}
+
+}  // namespace once::cli

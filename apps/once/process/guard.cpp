@@ -1,0 +1,362 @@
+#include "process/guard.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include <once/error.hpp>
+
+// Everything below main's half runs in a process that was forked from one with threads: it calls nothing that takes a
+// lock or allocates.
+
+namespace once::cli {
+
+namespace {
+
+constexpr int exec_failed_status = 127;
+constexpr std::int64_t no_moment = std::numeric_limits<std::int64_t>::max();
+
+std::int64_t boottime() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+// The command's process, up to its execve().
+[[noreturn]] void become_command(const GuardOptions& options, pid_t guard, int exec_error) noexcept {
+  if (!options.survive) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != guard) _exit(exec_failed_status);  // It died before we asked.
+  }
+  prctl(PR_SET_NAME, "once-command");
+  const bool connected = (options.input == STDIN_FILENO || dup2(options.input, STDIN_FILENO) >= 0) &&
+                         dup2(options.output, STDOUT_FILENO) >= 0 && dup2(options.error, STDERR_FILENO) >= 0;
+  if (connected) {
+    sigaction(SIGPIPE, &options.on_pipe, nullptr);
+    sigaction(SIGCHLD, &options.on_child, nullptr);
+    sigprocmask(SIG_SETMASK, &options.signal_mask, nullptr);
+    execvpe(options.arguments[0], options.arguments, options.environment);
+  }
+  const int why = errno;
+  if (write(exec_error, &why, sizeof why) != static_cast<ssize_t>(sizeof why)) _exit(exec_failed_status);
+  _exit(exec_failed_status);
+}
+
+class GuardLoop {
+ public:
+  GuardLoop(const GuardOptions& options, int socket) noexcept : options_(options), socket_(socket) {}
+
+  [[noreturn]] void run() noexcept {
+    prctl(PR_SET_NAME, "once-guard");
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    // Killed by `once` falling silent, not by its death: what the command started must go first.
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, nullptr);
+    close_what_is_not_ours();
+    start();
+    leave_standard_streams();
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    children_ = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    timer_ = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    for (;;) step();
+  }
+
+ private:
+  // The store's files above all: a lock on one of them would live as long as the guard. What the caller of `once`
+  // passes on to the command on purpose has no FD_CLOEXEC.
+  void close_what_is_not_ours() const noexcept {
+    const int directory = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0) {  // No /proc: look at every number.
+      constexpr int most = 4096;
+      for (int fd = 3; fd < most; ++fd) close_if_not_ours(fd);
+      return;
+    }
+    for_each_number(directory, [&](int fd, std::string_view) {
+      if (fd != directory) close_if_not_ours(fd);
+    });
+    close(directory);
+  }
+
+  void close_if_not_ours(int fd) const noexcept {
+    if (fd < 3 || fd == socket_ || fd == options_.input || fd == options_.output || fd == options_.error) return;
+    if (options_.survive && (fd == options_.output_reader || fd == options_.error_reader)) return;
+    const int flags = fcntl(fd, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) != 0) close(fd);
+  }
+
+  // The entries of a directory that are numbers, without allocating.
+  template <class Each>
+  static void for_each_number(int directory, Each&& each) noexcept {
+    alignas(dirent64) std::array<char, 8192> entries;
+    for (;;) {
+      const ssize_t count = getdents64(directory, entries.data(), entries.size());
+      if (count <= 0) return;
+      for (ssize_t at = 0; at < count;) {
+        dirent64 entry_head;
+        std::memcpy(&entry_head, entries.data() + at, offsetof(dirent64, d_name));
+        const std::string_view name = entries.data() + at + offsetof(dirent64, d_name);
+        int number = 0;
+        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+        if (error == std::errc() && end == name.data() + name.size()) each(number, name);
+        at += entry_head.d_reclen;
+      }
+    }
+  }
+
+  void start() noexcept {
+    int exec_error[2] = {-1, -1};
+    const pid_t guard = getpid();
+    if (pipe2(exec_error, O_CLOEXEC) != 0) give_up(errno);
+    command_ = fork();
+    if (command_ < 0) give_up(errno);
+    if (command_ == 0) become_command(options_, guard, exec_error[1]);
+    close(exec_error[1]);
+    int why = 0;
+    ssize_t count = 0;
+    do count = read(exec_error[0], &why, sizeof why);
+    while (count < 0 && errno == EINTR);
+    close(exec_error[0]);
+    if (count == static_cast<ssize_t>(sizeof why)) give_up(why);
+    report({.kind = GuardReport::Kind::started, .value = command_});
+  }
+
+  [[noreturn]] void give_up(int why) noexcept {
+    report({.kind = GuardReport::Kind::not_started, .value = why});
+    _exit(0);
+  }
+
+  // So that nobody who waits for the end of a pipe waits for the guard.
+  void leave_standard_streams() const noexcept {
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; fd < 3; ++fd) {
+      if (null >= 0)
+        dup2(null, fd);
+      else
+        close(fd);
+    }
+    for (const int fd : {options_.input, options_.output, options_.error, null}) {
+      if (fd > 2) close(fd);
+    }
+  }
+
+  void report(const GuardReport& what) const noexcept {
+    // Nobody to hear it: then `once` is dead, and the loop will see that.
+    if (send(socket_, &what, sizeof what, MSG_NOSIGNAL) < 0 && errno != EPIPE && errno != ECONNRESET) _exit(1);
+  }
+
+  void step() noexcept {
+    std::array<pollfd, 3> waits{};
+    waits[0] = {.fd = children_, .events = POLLIN, .revents = 0};
+    waits[1] = {.fd = timer_, .events = POLLIN, .revents = 0};
+    waits[2] = {.fd = alone_ ? -1 : socket_, .events = POLLIN, .revents = 0};
+    if (poll(waits.data(), waits.size(), -1) < 0) return;
+    if (waits[2].revents != 0) hear();
+    if (waits[1].revents != 0) {
+      std::uint64_t count = 0;
+      if (read(timer_, &count, sizeof count) < 0 && errno != EAGAIN) _exit(1);
+      act();
+    }
+    if (waits[0].revents != 0) {
+      signalfd_siginfo info{};
+      while (read(children_, &info, sizeof info) > 0) {
+      }
+    }
+    reap();
+  }
+
+  void hear() noexcept {
+    GuardOrder order;
+    const ssize_t count = recv(socket_, &order, sizeof order, MSG_DONTWAIT);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (count != static_cast<ssize_t>(sizeof order)) {  // `once` is gone.
+      alone_ = true;
+      if (options_.survive) {
+        term_at_ = kill_at_ = no_moment;
+        swallow_output();
+      } else {
+        term_at_ = kill_at_ = 0;
+      }
+      return act();
+    }
+    switch (order.kind) {
+      case GuardOrder::Kind::signal:
+        if (command_ > 0) kill(command_, static_cast<int>(order.value));
+        return;
+      case GuardOrder::Kind::interrupted:
+        interrupted_ = true;
+        return;
+      case GuardOrder::Kind::lease:
+        if (ending_) return;
+        term_at_ = order.value;
+        kill_at_ = order.limit;
+        return act();
+      case GuardOrder::Kind::end:
+        term_at_ = 0;
+        kill_at_ = std::min(kill_at_, order.limit);
+        return act();
+    }
+  }
+
+  // Does what the time asks for, and sets the timer for what it will ask for next.
+  void act() noexcept {
+    const std::int64_t now = boottime();
+    if (now >= kill_at_) {
+      ending_ = true;
+      signal_tree(SIGKILL);
+    } else if (now >= term_at_) {
+      if (!ending_) signal_tree(SIGTERM);
+      ending_ = true;
+    }
+    std::int64_t next = ending_ ? kill_at_ : std::min(term_at_, kill_at_);
+    if (next == no_moment)
+      next = 0;  // Off.
+    else if (next <= now)
+      next = now + 10'000'000;  // Again soon, for whoever was forked meanwhile.
+    itimerspec when{};
+    when.it_value = {.tv_sec = next / 1'000'000'000, .tv_nsec = next % 1'000'000'000};
+    timerfd_settime(timer_, TFD_TIMER_ABSTIME, &when, nullptr);
+  }
+
+  void reap() noexcept {
+    none_left_ = false;
+    for (;;) {
+      int status = 0;
+      const pid_t child = waitpid(-1, &status, WNOHANG);
+      if (child == 0) break;
+      if (child < 0) {
+        if (errno == EINTR) continue;
+        none_left_ = errno == ECHILD;
+        break;
+      }
+      if (child == command_) {
+        status_ = status;
+        command_ = 0;
+      }
+    }
+    if (command_ != 0) return;
+    if (!ending_ && !none_left_ && came_to_no_end_of_its_own()) {
+      clearing_ = true;
+      term_at_ = 0;
+      kill_at_ = std::min(kill_at_, boottime() + options_.grace_ns);
+      return act();
+    }
+    if (ending_ && !none_left_) {
+      // Orphans of the command are ours now: the next in line.
+      signal_tree(boottime() >= kill_at_ ? SIGKILL : SIGTERM);
+      return;
+    }
+    report({.kind = GuardReport::Kind::ended, .value = status_, .out_of_time = ending_ && !clearing_});
+    _exit(0);
+  }
+
+  [[nodiscard]] bool came_to_no_end_of_its_own() const noexcept {
+    return WIFSIGNALED(status_) || (interrupted_ && WEXITSTATUS(status_) != 0);
+  }
+
+  // The command and its orphans, or all our children: those that are further down come up when these are gone.
+  // Found by their parent in /proc, as not every kernel has /proc/<pid>/task/<tid>/children (CONFIG_PROC_CHILDREN).
+  void signal_tree(int signal) const noexcept {
+    if (command_ > 0) kill(command_, signal);
+    const int directory = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0) return;  // No /proc: then the command alone.
+    for_each_number(directory, [&](int process, std::string_view name) {
+      if (process != command_ && parent_of(directory, name) == getpid()) kill(process, signal);
+    });
+    close(directory);
+  }
+
+  // proc(5), /proc/<pid>/stat: number, (name), state, number of the parent. A name may hold anything, ')' too. 0: gone.
+  static pid_t parent_of(int directory, std::string_view process) noexcept {
+    std::array<char, 512> text;
+    constexpr std::string_view file_name = "/stat";
+    if (process.size() + file_name.size() + 1 > text.size()) return 0;
+    char* const path_end =
+        std::copy(file_name.begin(), file_name.end(), std::copy(process.begin(), process.end(), text.data()));
+    *path_end = '\0';
+    const int file = openat(directory, text.data(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 0;
+    const ssize_t count = read(file, text.data(), text.size());
+    close(file);
+    if (count <= 0) return 0;
+    const std::string_view stat(text.data(), static_cast<std::size_t>(count));
+    constexpr std::size_t to_parent = 4;  // ") S 1": from the bracket to the number.
+    const auto bracket = stat.rfind(')');
+    if (bracket == std::string_view::npos || bracket + to_parent >= stat.size()) return 0;
+    pid_t parent = 0;
+    std::from_chars(stat.data() + bracket + to_parent, stat.data() + stat.size(), parent);
+    return parent;
+  }
+
+  // Nobody reads the command's output any more. It is read here, so that the command does not die of it.
+  [[noreturn]] void swallow_output() noexcept {
+    std::array<pollfd, 2> waits{};
+    waits[0] = {.fd = options_.output_reader, .events = POLLIN, .revents = 0};
+    waits[1] = {.fd = options_.error_reader, .events = POLLIN, .revents = 0};
+    std::array<char, 65536> waste{};
+    while (waits[0].fd >= 0 || waits[1].fd >= 0) {
+      if (poll(waits.data(), waits.size(), -1) < 0) continue;
+      for (pollfd& wait : waits) {
+        if (wait.revents == 0) continue;
+        const ssize_t count = read(wait.fd, waste.data(), waste.size());
+        if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) wait.fd = -1;
+      }
+    }
+    _exit(0);
+  }
+
+  const GuardOptions& options_;
+  const int socket_;
+  int children_ = -1;
+  int timer_ = -1;
+  pid_t command_ = -1;  // 0: it has ended.
+  int status_ = 0;
+  std::int64_t term_at_ = no_moment;
+  std::int64_t kill_at_ = no_moment;
+  bool ending_ = false;
+  bool clearing_ = false;  // The command is gone, and what it left behind is being ended.
+  bool interrupted_ = false;
+  bool alone_ = false;      // `once` is gone.
+  bool none_left_ = false;  // No child at all is left.
+};
+
+}  // namespace
+
+Guard start_guard(const GuardOptions& options) {
+  int sockets[2] = {-1, -1};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+    throw Exception(ErrorKind::unavailable, std::string("cannot make a socket pair: ") + std::strerror(errno));
+  }
+  const pid_t pid = fork();
+  if (pid == 0) {
+    close(sockets[0]);
+    GuardLoop(options, sockets[1]).run();
+  }
+  const int why = errno;
+  close(sockets[1]);
+  if (pid < 0) {
+    close(sockets[0]);
+    throw Exception(ErrorKind::unavailable, std::string("cannot start another process: ") + std::strerror(why));
+  }
+  return {.pid = pid, .socket = sockets[0]};
+}
+
+}  // namespace once::cli

@@ -1,0 +1,472 @@
+#include "process/supervise.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include <once/error.hpp>
+#include <once/platform/system.hpp>
+
+#include "process/guard.hpp"
+
+extern char** environ;
+
+namespace once::cli {
+
+namespace {
+
+constexpr std::array taken_signals = {SIGHUP,  SIGINT,  SIGQUIT,  SIGTERM, SIGUSR1,
+                                      SIGUSR2, SIGALRM, SIGWINCH, SIGCONT, SIGTSTP};
+constexpr std::size_t chunk_bytes = 65536;
+constexpr std::size_t blocking_write_bytes = 4096;  // PIPE_BUF: what poll() promises room for in a pipe.
+
+[[noreturn]] void fail(const char* what) {
+  throw Exception(ErrorKind::unavailable, std::string("cannot ") + what + ": " + std::strerror(errno));
+}
+
+Uptime boottime_left(Uptime until) { return std::max(until - system_clock()->uptime(), Uptime{0}); }
+
+// One stream of the command, from its pipe to the recorder and to ours.
+class Pump {
+ public:
+  Pump(Stream stream, int target) : stream_(stream), target_(target), buffer_(chunk_bytes, '\0') {
+    int ends[2] = {-1, -1};
+    if (pipe2(ends, O_CLOEXEC) != 0) fail("make a pipe");
+    reader_.reset(ends[0]);
+    writer_.reset(ends[1]);
+    if (fcntl(reader_.get(), F_SETFL, O_NONBLOCK) != 0) fail("set up a pipe");
+    struct stat kind {};
+    if (fstat(target, &kind) != 0) {
+      broken_ = true;  // We were started without this stream: there is nowhere to write to.
+    } else if (S_ISREG(kind.st_mode)) {
+      write_bytes_ = chunk_bytes;
+    } else if (S_ISFIFO(kind.st_mode)) {
+      // O_NONBLOCK belongs to whoever else has this pipe as well, so we open it for ourselves. Where that is not
+      // allowed, small writes do.
+      own_.reset(open(("/proc/self/fd/" + std::to_string(target)).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+      if (own_) {
+        target_ = own_.get();
+        write_bytes_ = chunk_bytes;
+      }
+    } else if (S_ISSOCK(kind.st_mode)) {
+      socket_ = true;
+      write_bytes_ = chunk_bytes;
+    }
+  }
+
+  [[nodiscard]] int reader() const noexcept { return reader_.get(); }
+  [[nodiscard]] int writer() const noexcept { return writer_.get(); }
+  void started() { writer_.reset(); }
+
+  [[nodiscard]] bool open_end() const noexcept { return static_cast<bool>(reader_); }
+  [[nodiscard]] bool pending() const noexcept { return from_ < to_; }
+  [[nodiscard]] bool idle() const noexcept { return !reader_ && !pending(); }
+  [[nodiscard]] int error() const noexcept { return error_; }
+
+  [[nodiscard]] pollfd read_wait() const noexcept {
+    return {.fd = pending() ? -1 : reader_.get(), .events = POLLIN, .revents = 0};
+  }
+  [[nodiscard]] pollfd write_wait() const noexcept {
+    return {.fd = pending() ? target_ : -1, .events = POLLOUT, .revents = 0};
+  }
+
+  // Takes what is there, up to a buffer full. False when nothing was.
+  bool take(Recorder& recorder) {
+    if (!reader_ || pending()) return false;
+    const ssize_t count = read(reader_.get(), buffer_.data(), buffer_.size());
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (count <= 0) {
+      reader_.reset();
+      return false;
+    }
+    from_ = 0;
+    to_ = static_cast<std::size_t>(count);
+    recorder.add(stream_, std::string_view(buffer_).substr(0, to_));
+    if (broken_) from_ = to_;
+    return true;
+  }
+
+  // Passes on what the target takes now.
+  void pass() {
+    while (pending()) {
+      const std::size_t wanted = std::min(to_ - from_, write_bytes_);
+      const ssize_t count = socket_ ? send(target_, buffer_.data() + from_, wanted, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                    : write(target_, buffer_.data() + from_, wanted);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EAGAIN) return;
+      if (count < 0) {
+        // Whoever reads us has gone: the command is not told, its output is kept for those who ask later.
+        if (errno != EPIPE) error_ = errno;
+        give_up();
+        return;
+      }
+      from_ += static_cast<std::size_t>(count);
+      if (write_bytes_ == blocking_write_bytes) return;  // More might block: ask poll() again.
+    }
+  }
+
+  void give_up() {
+    broken_ = true;
+    from_ = to_ = 0;
+  }
+
+  // What is in the pipe now, and no more: whoever still holds it might write for ever.
+  void take_rest(Recorder& recorder) {
+    int left = 0;
+    if (!reader_ || ioctl(reader_.get(), FIONREAD, &left) != 0) left = 0;
+    rest_ = static_cast<std::size_t>(std::max(left, 0));
+    ending_ = true;
+    go_on_ending(recorder);
+  }
+  void go_on_ending(Recorder& recorder) {
+    while (ending_ && reader_ && !pending() && rest_ > 0) {
+      if (!take(recorder)) break;
+      rest_ -= std::min(rest_, to_);
+      pass();
+    }
+    if (ending_ && (rest_ == 0 || !reader_)) reader_.reset();
+  }
+  [[nodiscard]] bool ending() const noexcept { return ending_; }
+
+ private:
+  const Stream stream_;
+  int target_;
+  Fd own_;
+  Fd reader_;
+  Fd writer_;
+  std::string buffer_;
+  std::size_t from_ = 0;
+  std::size_t to_ = 0;
+  std::size_t write_bytes_ = blocking_write_bytes;
+  std::size_t rest_ = 0;
+  bool socket_ = false;
+  bool broken_ = false;
+  bool ending_ = false;
+  int error_ = 0;
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> out;
+  out.reserve(strings.size() + 1);
+  for (const std::string& string : strings) out.push_back(const_cast<char*>(string.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+class Supervision {
+ public:
+  Supervision(const SuperviseOptions& options, Signals& signals, Recorder& recorder)
+      : options_(options),
+        signals_(signals),
+        recorder_(recorder),
+        output_(Stream::output, STDOUT_FILENO),
+        error_(Stream::error, STDERR_FILENO) {}
+
+  Supervision(const Supervision&) = delete;
+  Supervision& operator=(const Supervision&) = delete;
+  ~Supervision() {
+    // Who survives us is not waited for.
+    if (guard_ > 0 && !options_.survive) end_guard();
+  }
+
+  Supervised run() {
+    start();
+    try {
+      tell_lease();
+      while (!done()) {
+        turn();
+      }
+    } catch (const std::exception& error) {
+      throw CommandUnwatched(ErrorKind::unavailable,
+                             std::string("the command was ended, as it could not be watched: ") + error.what());
+    }
+    end_guard();
+    result_.output_error = output_.error() != 0 ? output_.error() : error_.error();
+    return result_;
+  }
+
+ private:
+  void start() {
+    const std::vector<char*> arguments = pointers(options_.command);
+    const std::vector<char*> environment = pointers(options_.environment);
+    GuardOptions guard;
+    guard.arguments = arguments.data();
+    guard.environment = environment.data();
+    guard.input = options_.input;
+    guard.output = output_.writer();
+    guard.error = error_.writer();
+    guard.output_reader = output_.reader();
+    guard.error_reader = error_.reader();
+    guard.signal_mask = signals_.old_mask();
+    guard.on_pipe = signals_.old_pipe();
+    guard.on_child = signals_.old_child();
+    guard.survive = options_.survive;
+    guard.grace_ns = Uptime(options_.grace).count();
+    const Guard started = start_guard(guard);
+    guard_ = started.pid;
+    guard_socket_.reset(started.socket);
+    output_.started();
+    error_.started();
+  }
+
+  // Closing the socket lets it end what is left of the command.
+  void end_guard() {
+    guard_socket_.reset();
+    int status = 0;
+    while (waitpid(guard_, &status, 0) < 0 && errno == EINTR) {
+    }
+    guard_ = -1;
+  }
+
+  [[nodiscard]] bool done() const noexcept {
+    if (!command_over_) return false;
+    return result_.kind == Supervised::Kind::not_started || (output_.idle() && error_.idle());
+  }
+
+  void turn() {
+    std::array<pollfd, 7> waits{};
+    waits[0] = {.fd = options_.take_signals ? signals_.fd() : -1, .events = POLLIN, .revents = 0};
+    waits[1] = {.fd = command_over_ ? -1 : guard_socket_.get(), .events = POLLIN, .revents = 0};
+    waits[2] = {.fd = options_.changed == nullptr ? -1 : options_.changed->fd(), .events = POLLIN, .revents = 0};
+    waits[3] = output_.read_wait();
+    waits[4] = error_.read_wait();
+    waits[5] = output_.write_wait();
+    waits[6] = error_.write_wait();
+    int timeout = -1;
+    if (command_over_ && !output_.ending()) timeout = poll_timeout(boottime_left(drain_until_));
+    const int ready = poll(waits.data(), waits.size(), timeout);
+    if (ready < 0) {
+      if (errno == EINTR) return;
+      fail("wait for the command");
+    }
+    if (waits[0].revents != 0) on_signals();
+    if (waits[2].revents != 0) {
+      options_.changed->clear();
+      tell_lease();
+    }
+    // Output before the end: it was there first.
+    for (Pump* const pump : {&output_, &error_}) {
+      const bool readable = waits[pump == &output_ ? 3 : 4].revents != 0;
+      const bool writable = waits[pump == &output_ ? 5 : 6].revents != 0;
+      if (readable && !pump->ending()) pump->take(recorder_);
+      if (readable || writable) pump->pass();
+      if (pump->ending()) pump->go_on_ending(recorder_);
+    }
+    if (waits[1].revents != 0) on_report();
+    if (command_over_ && !output_.ending() && boottime_left(drain_until_) == Uptime{0}) {
+      if (result_.interrupted_by != 0) give_up_output();  // The signal may have come just before we knew of the end.
+      output_.take_rest(recorder_);
+      error_.take_rest(recorder_);
+    }
+  }
+
+  void on_signals() {
+    while (const auto signal = signals_.next()) {
+      if (Signals::asks_for_end(signal->number)) {
+        result_.interrupted_by = signal->number;
+        order({.kind = GuardOrder::Kind::interrupted});
+        if (command_over_) give_up_output();  // It is only that which is being waited for.
+      }
+      if (signal->sent) order({.kind = GuardOrder::Kind::signal, .value = signal->number});
+      if (signal->number == SIGTSTP) Signals::stop_ourselves();
+    }
+  }
+
+  // What comes still is kept, but waits for no reader any more.
+  void give_up_output() {
+    output_.give_up();
+    error_.give_up();
+  }
+
+  void on_report() {
+    GuardReport report;
+    const ssize_t count = recv(guard_socket_.get(), &report, sizeof report, MSG_DONTWAIT);
+    // ECONNRESET: the guard ended before it read our last order. It is told once, and before what the guard has said.
+    if (count < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) return;
+    if (count != static_cast<ssize_t>(sizeof report)) {
+      result_.kind = Supervised::Kind::guard_died;
+      return command_is_over();
+    }
+    switch (report.kind) {
+      case GuardReport::Kind::started:
+        return;
+      case GuardReport::Kind::not_started:
+        result_.kind = Supervised::Kind::not_started;
+        result_.error = report.value;
+        return command_is_over();
+      case GuardReport::Kind::ended:
+        result_.out_of_time = report.out_of_time;
+        result_.end.signaled = WIFSIGNALED(report.value);
+        result_.end.code =
+            static_cast<std::uint8_t>(result_.end.signaled ? WTERMSIG(report.value) : WEXITSTATUS(report.value));
+        return command_is_over();
+    }
+  }
+
+  void command_is_over() {
+    command_over_ = true;
+    drain_until_ = system_clock()->uptime() + options_.drain;
+  }
+
+  void order(const GuardOrder& what) {
+    // A guard that is gone shows itself in on_report().
+    if (guard_socket_ && send(guard_socket_.get(), &what, sizeof what, MSG_NOSIGNAL) < 0 && errno != EPIPE &&
+        errno != ECONNRESET) {
+      fail("talk to the guard process");
+    }
+  }
+
+  void tell_lease() {
+    if (!options_.end_when_lost || command_over_) return;
+    if (options_.lost && options_.lost()) {
+      const Uptime kill_at = system_clock()->uptime() + options_.grace;
+      return order({.kind = GuardOrder::Kind::end, .value = 0, .limit = kill_at.count()});
+    }
+    const std::optional<Uptime> deadline = options_.deadline ? options_.deadline() : std::nullopt;
+    if (!deadline) return;
+    // Dead before anybody else may begin; asked to end so early that a renewal that is late is not mistaken for one
+    // that fails.
+    const Uptime early = std::min<Uptime>(options_.grace, Uptime(options_.lease) / 6);
+    order({.kind = GuardOrder::Kind::lease, .value = (*deadline - early).count(), .limit = deadline->count()});
+  }
+
+  const SuperviseOptions& options_;
+  Signals& signals_;
+  Recorder& recorder_;
+  Pump output_;
+  Pump error_;
+  pid_t guard_ = -1;
+  Fd guard_socket_;
+  bool command_over_ = false;
+  Uptime drain_until_{};
+  Supervised result_;
+};
+
+}  // namespace
+
+int Fd::release() noexcept { return std::exchange(fd_, -1); }
+
+void Fd::reset(int fd) noexcept {
+  if (fd_ >= 0) close(fd_);
+  fd_ = fd;
+}
+
+Signals::Signals() {
+  sigset_t taken;
+  sigemptyset(&taken);
+  for (const int signal : taken_signals) sigaddset(&taken, signal);
+  if (sigprocmask(SIG_BLOCK, &taken, &old_mask_) != 0) fail("block signals");
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  if (sigaction(SIGPIPE, &ignore, &old_pipe_) != 0) fail("ignore SIGPIPE");
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;  // A caller who ignores it would keep us from learning how the command ended.
+  if (sigaction(SIGCHLD, &standard, &old_child_) != 0) fail("set up SIGCHLD");
+  fd_.reset(signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd_) fail("make a signal descriptor");
+}
+
+std::optional<Signals::Signal> Signals::next() {
+  signalfd_siginfo info{};
+  const ssize_t count = read(fd_.get(), &info, sizeof info);
+  if (count != static_cast<ssize_t>(sizeof info)) return std::nullopt;
+  // sigaction(2): SI_USER, SI_QUEUE and SI_TKILL, which processes give, are 0 or less; the terminal's is SI_KERNEL.
+  return Signal{.number = static_cast<int>(info.ssi_signo), .sent = info.ssi_code <= 0};
+}
+
+bool Signals::asks_for_end(int signal) noexcept {
+  return signal == SIGHUP || signal == SIGINT || signal == SIGQUIT || signal == SIGTERM;
+}
+
+bool Signals::ends_us(int signal) noexcept { return signal != SIGWINCH && signal != SIGCONT && signal != SIGTSTP; }
+
+void Signals::die_of(int signal) {
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  sigaction(signal, &standard, nullptr);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, signal);
+  raise(signal);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  _exit(128 + signal);  // It does not end a process.
+}
+
+// By the signal that was meant, not by SIGSTOP: where the kernel lets SIGTSTP stop nobody, as nobody would wake the
+// process group again (setpgid(2), "orphaned"), the command goes on, and so must we.
+void Signals::stop_ourselves() {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
+  raise(SIGTSTP);
+  pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);  // Here we stand, until somebody continues us.
+  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+}
+
+Wakeup::Wakeup() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!fd_) fail("make an event descriptor");
+}
+
+void Wakeup::set() const noexcept {
+  const std::uint64_t one = 1;
+  // It can fail only when it is set already, 2^64 - 2 times over.
+  [[maybe_unused]] const ssize_t count = write(fd_.get(), &one, sizeof one);
+}
+
+void Wakeup::clear() const noexcept {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t read_bytes = read(fd_.get(), &count, sizeof count);
+}
+
+Supervised supervise(const SuperviseOptions& options, Signals& signals, Recorder& recorder) {
+  return Supervision(options, signals, recorder).run();
+}
+
+std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& ours) {
+  std::vector<std::string> out;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    const bool replaced = std::any_of(ours.begin(), ours.end(), [&](const auto& pair) { return pair.first == name; });
+    if (!replaced) out.emplace_back(text);
+  }
+  for (const auto& [name, value] : ours) {
+    // The environment cannot hold a NUL byte; such a key is left out rather than cut short.
+    if (value.find('\0') == std::string::npos) out.push_back(name + "=" + value);
+  }
+  return out;
+}
+
+int poll_timeout(std::chrono::nanoseconds left) {
+  return static_cast<int>(std::clamp<Millis::rep>(std::chrono::ceil<Millis>(left).count(), 0, 60'000));
+}
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = write(fd, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) {  // Somebody else made it non-blocking.
+      pollfd wait{.fd = fd, .events = POLLOUT, .revents = 0};
+      if (poll(&wait, 1, -1) < 0 && errno != EINTR) return false;
+      continue;
+    }
+    if (count < 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
+}  // namespace once::cli

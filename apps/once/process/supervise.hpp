@@ -1,0 +1,143 @@
+// Runs the command to its end: passes its output on as it comes and records it, passes signals on, ends it when its
+// claim is lost.
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <once/error.hpp>
+#include <once/time.hpp>
+
+#include "process/run_result.hpp"
+
+namespace once::cli {
+
+// A file descriptor that is closed once.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) noexcept : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) reset(other.release());
+    return *this;
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  ~Fd() { reset(); }
+
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  int release() noexcept;
+  void reset(int fd = -1) noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+// Signals that would end or stop `once` are taken here instead, from the moment this is made, for the whole process:
+// make it on the main thread, before any other thread. What was ignored before stays ignored.
+class Signals {
+ public:
+  Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+  ~Signals() = default;  // They stay blocked: the process is about to end.
+
+  struct Signal {
+    int number = 0;
+    bool sent = false;  // By a process, to us: the command has not got it. Otherwise by the terminal, to all of us.
+  };
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  std::optional<Signal> next();  // Does not wait.
+
+  [[nodiscard]] const sigset_t& old_mask() const noexcept { return old_mask_; }
+  [[nodiscard]] const struct sigaction& old_pipe() const noexcept { return old_pipe_; }
+  [[nodiscard]] const struct sigaction& old_child() const noexcept { return old_child_; }
+
+  static bool asks_for_end(int signal) noexcept;  // HUP, INT, QUIT, TERM: somebody wants an end.
+  static bool ends_us(int signal) noexcept;       // Those, and all others whose default is to end a process.
+  [[noreturn]] static void die_of(int signal);    // As if it had never been blocked.
+  static void stop_ourselves();                   // Until SIGCONT.
+
+ private:
+  Fd fd_;
+  sigset_t old_mask_{};
+  struct sigaction old_pipe_ {};
+  struct sigaction old_child_ {};
+};
+
+// Wakes a poll() from another thread.
+class Wakeup {
+ public:
+  Wakeup();
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  void set() const noexcept;
+  void clear() const noexcept;
+
+ private:
+  Fd fd_;
+};
+
+struct SuperviseOptions {
+  std::vector<std::string> command;
+  std::vector<std::string> environment;  // "NAME=value", all of it.
+  int input = 0;
+  bool survive = false;       // See GuardOptions.
+  bool take_signals = true;   // Take them from `signals` and pass them on. Not if somebody else does: then several
+                              // commands may be supervised at a time, each on a thread that lives as long as it.
+  bool end_when_lost = true;  // End the command when its claim is lost, or in time before it may be.
+  Millis grace{5'000};        // Between SIGTERM and SIGKILL then, and for what a killed command leaves behind.
+  Millis drain{1'000};        // How long after the command's end its output is waited for, if others hold it open.
+
+  // For a command under a claim; empty without one.
+  const Wakeup* changed = nullptr;                  // Set when one of these may have changed.
+  std::function<std::optional<Uptime>()> deadline;  // Claim::deadline().
+  std::function<bool()> lost;
+  Millis lease{30'000};
+};
+
+struct Supervised {
+  enum class Kind {
+    ended,        // `end` says how.
+    not_started,  // It could not be executed: `error` is the errno. Nothing was run.
+    guard_died,   // Somebody killed the guard, and the command with it: how far it got is not known, and what it had
+                  // started may still be at work.
+  };
+  Kind kind = Kind::ended;
+  CommandEnd end;
+  int error = 0;
+  bool out_of_time = false;  // It was ended because its claim was lost, or about to be.
+  int interrupted_by = 0;    // The last signal of Signals::asks_for_end() that came meanwhile.
+  int output_error = 0;      // errno of a write to standard output or error that failed, other than EPIPE.
+};
+
+// The command was started, and then it could not be watched any more. It has been ended with all that it started,
+// unless SuperviseOptions::survive says otherwise; how far it got is not known.
+class CommandUnwatched : public Exception {
+ public:
+  using Exception::Exception;
+};
+
+// Throws Exception(unavailable) if nothing could be started, and CommandUnwatched. Taking signals, it must be called on
+// the main thread.
+Supervised supervise(const SuperviseOptions& options, Signals& signals, Recorder& recorder);
+
+// Our environment with these variables in place of others of their names. One whose value has a NUL byte, which no
+// environment can hold, is left out rather than cut short.
+std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& ours);
+
+// For poll(), which takes milliseconds in an int: at most a minute, after which one looks again.
+int poll_timeout(std::chrono::nanoseconds left);
+
+// All of it, on a descriptor that may be anything. False with errno set.
+bool write_all(int fd, std::string_view bytes);
+
+}  // namespace once::cli

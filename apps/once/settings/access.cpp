@@ -1,0 +1,231 @@
+#include "settings/access.hpp"
+
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <future>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <once/engine/compression.hpp>
+#include <once/error.hpp>
+#include <once/offload/directory.hpp>
+#include <once/operate.hpp>
+#include <once/platform/system.hpp>
+#include <once/stores/open.hpp>
+#include <once/stores/sqlite.hpp>
+#if ONCE_AWS
+#include <once/stores/open_dynamodb.hpp>
+#endif
+
+#include "output/text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// XDG Base Directory Specification 0.8: $XDG_STATE_HOME, if it is an absolute path, else $HOME/.local/state.
+std::string default_path() {
+  const std::string state = variable("XDG_STATE_HOME");
+  if (state.starts_with('/')) return state + "/once/once.db";
+  const std::string home = variable("HOME");
+  if (!home.starts_with('/')) {
+    throw Exception(ErrorKind::misuse, "HOME is not set: name the store with --store or ONCE_STORE");
+  }
+  return home + "/.local/state/once/once.db";
+}
+
+// A directory that is made when something is put into it for the first time.
+class LateDirectory final : public Offload {
+ public:
+  explicit LateDirectory(std::string directory) : directory_(std::move(directory)) {}
+
+  void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) override {
+    if (auto error = open()) return done({{}, std::move(error)});
+    inner_->put(std::move(hint), std::move(bytes), std::move(done));
+  }
+  void get(std::string location, Callback<void(OffloadAnswer)> done) override {
+    if (missing()) {
+      return done({{}, Error{ErrorKind::corrupt, "the result was kept in " + directory_ + ", which is gone"}});
+    }
+    if (auto error = open()) return done({{}, std::move(error)});
+    inner_->get(std::move(location), std::move(done));
+  }
+  void remove(std::string location, Callback<void(OffloadAnswer)> done) override {
+    if (missing()) return done({});
+    if (auto error = open()) return done({{}, std::move(error)});
+    inner_->remove(std::move(location), std::move(done));
+  }
+
+ private:
+  [[nodiscard]] bool missing() const {
+    struct stat kind {};
+    return stat(directory_.c_str(), &kind) != 0 && errno == ENOENT;
+  }
+  std::optional<Error> open() {
+    const std::lock_guard lock(mutex_);
+    if (inner_) return std::nullopt;
+    try {
+      inner_ = make_directory_offload(directory_);
+    } catch (const Exception& error) {
+      return error.error();
+    }
+    return std::nullopt;
+  }
+
+  const std::string directory_;
+  std::mutex mutex_;
+  std::shared_ptr<Offload> inner_;
+};
+
+// Never destroyed: the engine's last completion may still be on one of their own threads when we are done, and they
+// must not be destroyed there. What a store acknowledged is durable, and main() ends the process at once.
+void keep_for_ever(const StoreAccess& access) {
+  static auto& kept = *new std::vector<StoreAccess>;
+  kept.push_back(access);
+}
+
+bool is_offload_url(const std::string& text) {
+  return text.starts_with("file:") || text.find("://") != std::string::npos;
+}
+
+// `asked`: --offload. `of_store`: what the store's URL says.
+void choose_offload(StoreAccess& access, const std::string& asked, std::shared_ptr<Offload> of_store) {
+  if (is_offload_url(asked)) {
+    access.offload_name = asked;
+    access.offload = open_offload(asked);
+    return;
+  }
+  if (asked.empty() && of_store) {
+    access.offload_name = "what the store's URL says";
+    access.offload = std::move(of_store);
+    return;
+  }
+  access.offload_directory = asked;
+  if (asked.empty()) {
+    const auto status = stores::sqlite_status(*access.store);
+    if (!status) return;
+    access.offload_directory = status->path + ".results";
+  }
+  access.offload_name = access.offload_directory;
+  access.offload = std::make_shared<LateDirectory>(access.offload_directory);
+}
+
+}  // namespace
+
+const char* const store_help =
+    "The store's URL, as in sqlite:/var/lib/once/once.db (default: $ONCE_STORE, else a file in\n"
+    "$XDG_STATE_HOME/once or ~/.local/state/once)";
+const char* const offload_help =
+    "Where results lie that are too large for the store: a directory, s3://BUCKET/PREFIX, or none\n"
+    "(default: offload=... in the store's URL, else beside a store that is a file, as <file>.results)";
+
+void add_store_options(CLI::App& command, StoreOptions& options) {
+  command.add_option("--store", options.url, store_help);
+  command.add_option("--offload", options.offload, offload_help);
+}
+
+void require_bytes([[maybe_unused]] const std::string& url) {
+#if ONCE_AWS
+  if (!url.starts_with("dynamodb:")) return;
+  if (stores::dynamodb_options(url).dialect != stores::DynamoDbDialect::native) {
+    throw Exception(ErrorKind::misuse,
+                    "the records of a Powertools dialect hold JSON, not the output of commands: leave 'dialect' out of "
+                    "the store's URL, with a table of its own");
+  }
+#endif
+}
+
+#if ONCE_AWS
+const char* const which_partition =
+    "each function has its own, after its name. Say whose: set AWS_LAMBDA_FUNCTION_NAME, or write "
+    "partition_value=idempotency%23FUNCTION into the store's URL; without FUNCTION it is that of all other programs";
+
+std::string partition_of(const stores::DynamoDbOptions& options) {
+  if (options.sort_key.empty() || !options.partition_value.empty()) return options.partition_value;
+  const std::string function = variable("AWS_LAMBDA_FUNCTION_NAME");
+  return function.empty() ? function : "idempotency#" + function;
+}
+#endif
+
+StoreAccess open_access(const StoreOptions& options, Missing missing) {
+  std::string url = options.url.empty() ? variable("ONCE_STORE") : options.url;
+  if (url.empty()) {
+    const std::string path = default_path();
+    struct stat kind {};
+    if (missing == Missing::refuse && stat(path.c_str(), &kind) != 0 && errno == ENOENT) {
+      throw Exception(ErrorKind::unavailable, "there is no store yet: " + path +
+                                                  " does not exist. `once run` makes it; --store or ONCE_STORE names "
+                                                  "another one");
+    }
+    url = "sqlite:" + escape_url(path) + "?create_directories=1";
+  }
+  if (missing == Missing::refuse && url.starts_with("sqlite:")) {
+    const auto question = url.find('?');
+    const std::string_view parameters = question == std::string::npos ? "" : std::string_view(url).substr(question);
+    if (parameters.find("?create=") == std::string_view::npos &&
+        parameters.find("&create=") == std::string_view::npos) {
+      url += question == std::string::npos ? "?create=0" : "&create=0";
+    }
+  }
+  StoreAccess access;
+#if ONCE_AWS
+  if (url.starts_with("dynamodb:")) {
+    const stores::DynamoDbOptions table = stores::dynamodb_options(url);
+    access.raw_scopes = table.dialect != stores::DynamoDbDialect::native;
+    if (missing == Missing::refuse && !table.sort_key.empty() && partition_of(table).empty()) {
+      throw Exception(ErrorKind::misuse, "the table has a sort key, and partitions: " + std::string(which_partition));
+    }
+  }
+#endif
+  Backend backend = open_backend(url);
+  access.url = std::move(url);
+  access.store = std::move(backend.store);
+  if (options.offload != "none") choose_offload(access, options.offload, std::move(backend.offload));
+  keep_for_ever(access);
+  return access;
+}
+
+StoreAccess open_to_look(const StoreOptions& options) {
+  StoreAccess access = open_access(options, Missing::refuse);
+  try {
+    operate::learn_now(*access.store, *system_clock());  // The first answer tells whether the table is there.
+  } catch (const Exception& error) {
+    if (error.kind() != ErrorKind::misuse) throw;
+    throw Exception(ErrorKind::unavailable, error.what());
+  }
+  return access;
+}
+
+std::vector<std::string> fetch_result(const StoreAccess& access, Record& record) {
+  std::vector<std::string> problems;
+  if (record.result.placement == Placement::offloaded && access.offload) {
+    std::promise<OffloadAnswer> fetched;
+    access.offload->get(record.result.location,
+                        [&fetched](OffloadAnswer result) { fetched.set_value(std::move(result)); });
+    OffloadAnswer result = fetched.get_future().get();
+    if (result.error) {
+      problems.push_back(std::move(result.error->message));
+    } else {
+      record.result.bytes = std::move(result.text);
+    }
+  }
+  if (record.result.placement == Placement::compressed) {
+    Result whole = record.result;
+    const auto error = expand(whole);
+    if (error) problems.push_back(error->message);
+    record.result.bytes = error ? std::string() : std::move(whole.bytes);
+  }
+  return problems;
+}
+
+}  // namespace once::cli

@@ -1,0 +1,66 @@
+#include "settings/filters.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <once/error.hpp>
+#include <once/key.hpp>
+
+#include "output/text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+constexpr const char* states = "in_progress, running, lapsed, released, completed, failed, unknown, expired";
+
+}  // namespace
+
+void add_filter_options(CLI::App& command, FilterOptions& options) {
+  command.add_option("--state", options.state,
+                     std::string("Only this state: ") + states + "\n(in_progress: running, lapsed or released)");
+  command.add_option_function<std::string>(
+      "-s,--scope", [&options](const std::string& scope) { options.scope = scope, options.has_scope = true; },
+      "Only this scope");
+  command.add_option("--prefix", options.prefix, "Only keys that begin so (within --scope; \"\" is the empty scope)");
+  command.add_option("--older-than", options.older_than, "Only records made at least so long ago, as in 24h");
+  command.add_option("--newer-than", options.newer_than, "Only records made at most so long ago");
+  command.add_flag("--expired", options.expired, "Only expired records: the same as --state expired");
+}
+
+bool is_empty(const FilterOptions& options) noexcept {
+  return options.state.empty() && !options.has_scope && options.prefix.empty() && options.older_than.empty() &&
+         options.newer_than.empty() && !options.expired;
+}
+
+operate::Filter filter_of(const FilterOptions& options, Time now, bool raw_scopes, std::string_view dashes) {
+  const auto named = [&](const char* name) { return std::string(dashes) + name; };
+  operate::Filter filter;
+  if (options.state == "in_progress") {
+    filter.in_progress = true;
+  } else if (!options.state.empty()) {
+    filter.standing = operate::standing_from_string(options.state);
+    if (!filter.standing) {
+      throw Exception(ErrorKind::misuse,
+                      named("state") + " is '" + escaped(options.state) + "'; it is one of " + states);
+    }
+  }
+  if (options.expired) {
+    if (!options.state.empty() && options.state != "expired") {
+      throw Exception(ErrorKind::misuse, "--expired and --state " + options.state + " exclude each other");
+    }
+    filter.standing = operate::Standing::expired;
+  }
+  // A prefix of a name is one of the stored key only behind a scope.
+  if (options.has_scope || !options.prefix.empty()) {
+    filter.key_prefix = (raw_scopes ? options.scope + "#" : scope_prefix(options.scope)) + options.prefix;
+  }
+  if (!options.older_than.empty()) {
+    filter.created_before = now - parse_duration(options.older_than, named("older-than"));
+  }
+  if (!options.newer_than.empty()) {
+    filter.created_not_before = now - parse_duration(options.newer_than, named("newer-than"));
+  }
+  return filter;
+}
+
+}  // namespace once::cli

@@ -1,0 +1,668 @@
+#include "settings/proxy_settings.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <ranges>
+#include <type_traits>
+#include <utility>
+
+#include <once/error.hpp>
+
+#include "output/text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+using Kind = Setting::Kind;
+using Words = Setting::Words;
+
+// Which part of the settings a member belongs to.
+template <class T>
+T& at(ProxySettings& settings, T ProxySettings::*member) {
+  return settings.*member;
+}
+template <class T>
+T& at(ProxySettings& settings, T StoreOptions::*member) {
+  return settings.store.*member;
+}
+template <class T>
+T& at(ProxySettings& settings, T proxy::ProxyOptions::*member) {
+  return settings.proxy.*member;
+}
+template <class T>
+T& at(ProxySettings& settings, T proxy::Timeouts::*member) {
+  return settings.proxy.timeouts.*member;
+}
+template <class T>
+T& at(ProxySettings& settings, T proxy::Aside::*member) {
+  return settings.proxy.aside.*member;
+}
+template <class T>
+T& at(ProxySettings& settings, T http::Options::*member) {
+  return settings.rules.otherwise.*member;
+}
+template <class T>
+T& at(ProxySettings& settings, T http::JwtOptions::*member) {
+  return settings.jwt.*member;
+}
+template <class T>
+T& at(ProxySettings& settings, T Policy::*member) {
+  return (*settings.rules.otherwise.policy).*member;
+}
+
+template <class Part, class T>
+constexpr bool belongs_to_rules(T Part::*) {
+  return std::is_same_v<Part, http::Options> || std::is_same_v<Part, http::JwtOptions> || std::is_same_v<Part, Policy>;
+}
+
+// An entry that is read by a function of its own.
+Setting entry(std::string name, std::string usual, std::string help,
+              std::function<void(ProxySettings&, const Words&, const std::string&)> apply, bool is_rule) {
+  return {.name = std::move(name),
+          .usual = std::move(usual),
+          .help = std::move(help),
+          .apply = std::move(apply),
+          .is_rule = is_rule};
+}
+
+// Those below write what they are given into `member`.
+
+template <auto member>
+Setting text(std::string name, std::string usual, std::string help) {
+  return entry(
+      std::move(name), std::move(usual), std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string&) { at(to, member) = words.front(); },
+      belongs_to_rules(member));
+}
+
+template <auto member>
+Setting list(std::string name, std::string usual, std::string help) {
+  Setting made = entry(
+      std::move(name), std::move(usual), std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string&) { at(to, member) = words; },
+      belongs_to_rules(member));
+  made.kind = Kind::list;
+  return made;
+}
+
+// `on`: what the member is when the flag stands there; it is `off` else.
+template <auto member, auto on, auto off>
+Setting toggle(std::string name, std::string help) {
+  Setting made = entry(
+      std::move(name), {}, std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string&) {
+        at(to, member) = words.front() == "true" ? on : off;
+      },
+      belongs_to_rules(member));
+  made.kind = Kind::toggle;
+  return made;
+}
+
+// The first of them is the usual one.
+template <auto member, class Value>
+Setting choice(std::string name, std::vector<std::pair<std::string, Value>> values, std::string help) {
+  Words choices;
+  for (const auto& [word, value] : values) choices.push_back(word);
+  Setting made = entry(
+      std::move(name), choices.front(), std::move(help),
+      [values = std::move(values)](ProxySettings& to, const Words& words, const std::string& what) {
+        std::string known;
+        for (const auto& [word, value] : values) {
+          if (word == words.front()) {
+            at(to, member) = value;
+            return;
+          }
+          known += (known.empty() ? "" : " or ") + word;
+        }
+        throw Exception(ErrorKind::misuse, what + " must be " + known + ", and not '" + words.front() + "'");
+      },
+      belongs_to_rules(member));
+  made.choices = std::move(choices);
+  return made;
+}
+
+template <auto member>
+Setting duration(std::string name, std::string usual, std::string help) {
+  return entry(
+      std::move(name), std::move(usual), std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string& what) {
+        at(to, member) = parse_duration(words.front(), what);
+      },
+      belongs_to_rules(member));
+}
+
+template <auto member, unsigned most_gib = 1>
+Setting size(std::string name, std::string usual, std::string help) {
+  return entry(
+      std::move(name), std::move(usual), std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string& what) {
+        constexpr std::uint64_t most = std::uint64_t{most_gib} << 30U;
+        const std::uint64_t bytes = parse_size(words.front(), what);
+        if (bytes == 0 || bytes > most) {
+          throw Exception(ErrorKind::misuse, what + " must be 1 to " + std::to_string(most_gib) + "GiB");
+        }
+        at(to, member) = static_cast<std::size_t>(bytes);
+      },
+      belongs_to_rules(member));
+}
+
+template <auto member>
+Setting number(std::string name, std::string usual, std::string help) {
+  return entry(
+      std::move(name), std::move(usual), std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string& what) {
+        const std::string& digits = words.front();
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), at(to, member));
+        if (digits.empty() || error != std::errc() || end != digits.data() + digits.size()) {
+          throw Exception(ErrorKind::misuse, what + " must be a whole number, as in 4, and not '" + digits + "'");
+        }
+      },
+      belongs_to_rules(member));
+}
+
+// "503=release", "500,501=ambiguous"
+void add_fate(http::Options& rules, const std::string& text, const std::string& what) {
+  const auto bad = [&] {
+    return Exception(ErrorKind::misuse, what +
+                                            " must be as in 503=release or 500,501=ambiguous: a list of statuses, and "
+                                            "store, release or ambiguous; not '" +
+                                            text + "'");
+  };
+  const auto equals = text.find('=');
+  if (equals == std::string::npos) throw bad();
+  const std::string word = text.substr(equals + 1);
+  http::Fate fate = http::Fate::store;
+  if (word == to_string(http::Fate::release)) {
+    fate = http::Fate::release;
+  } else if (word == to_string(http::Fate::ambiguous)) {
+    fate = http::Fate::ambiguous;
+  } else if (word != to_string(http::Fate::store)) {
+    throw bad();
+  }
+  for (const std::string& digits : split(text.substr(0, equals), ',')) {
+    unsigned status = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), status);
+    if (error != std::errc() || end != digits.data() + digits.size() || status < 100 || status > 599) throw bad();
+    rules.fates[status] = fate;
+  }
+}
+
+void set_fates(ProxySettings& to, const Words& words, const std::string& what) {
+  to.rules.otherwise.fates.clear();
+  for (const std::string& text : words) add_fate(to.rules.otherwise, text, what);
+}
+
+void set_wait(ProxySettings& to, const Words& words, const std::string& what) {
+  Policy& policy = *to.rules.otherwise.policy;
+  policy.wait = parse_duration(words.front(), what);
+  policy.on_conflict = policy.wait > Millis{0} ? OnConflict::wait : OnConflict::fail;
+}
+
+void set_answer_timeout(ProxySettings& to, const Words& words, const std::string& what) {
+  to.rules.otherwise.answer_timeout = to.proxy.timeouts.answer = parse_duration(words.front(), what);
+}
+
+void set_principal_headers(ProxySettings& to, const Words& words, const std::string&) {
+  to.rules.otherwise.principal = http::Principal::headers(words);
+}
+
+void set_no_principal(ProxySettings& to, const Words& words, const std::string&) {
+  if (words.front() == "true") to.rules.otherwise.principal = http::Principal::shared();
+}
+
+void set_listen(ProxySettings& to, const Words& words, const std::string& what) {
+  to.proxy.listen = proxy::parse_address(words.front(), what);
+}
+
+void set_upstream(ProxySettings& to, const Words& words, const std::string& what) {
+  for (const std::string& word : words) {
+    to.proxy.upstreams.push_back(proxy::parse_service(word, what));
+    to.upstream_urls += (to.upstream_urls.empty() ? "" : " ") + word;
+  }
+}
+
+template <auto member>
+Setting networks(std::string name, std::string help) {
+  Setting made = entry(
+      std::move(name), {}, std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string& what) {
+        at(to, member).clear();
+        for (const std::string& word : words) at(to, member).push_back(proxy::parse_network(word, what));
+      },
+      false);
+  made.kind = Kind::list;
+  made.separator = ',';
+  return made;
+}
+
+Setting in_pair(Setting made) {
+  made.in_pair = true;
+  return made;
+}
+
+// Half of a certificate: the file that it is in, or its key's.
+template <auto Which, auto File>
+Setting certificate(std::string name, std::string help) {
+  return in_pair(entry(
+      std::move(name), {}, std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string&) {
+        auto& whole = to.proxy.*Which;
+        (whole ? *whole : whole.emplace()).*File = words.front();
+      },
+      false));
+}
+
+// A port alone is one that only this host reaches.
+void set_admin(ProxySettings& to, const Words& words, const std::string& what) {
+  const std::string& address = words.front();
+  const bool is_port = address.find_first_not_of("0123456789") == std::string::npos;
+  to.proxy.admin = proxy::parse_address(is_port ? "127.0.0.1:" + address : address, what);
+}
+
+Setting keyed(std::string file_key, Setting made) {
+  made.file_key = std::move(file_key);
+  return made;
+}
+
+Setting required(Setting made) {
+  made.required = true;
+  return made;
+}
+
+Setting in_file(std::string usual, Setting made) {
+  made.usual = std::move(usual);
+  made.is_flag = false;
+  return made;
+}
+
+Setting changing(Setting made) {
+  made.can_change = true;
+  return made;
+}
+
+Setting saying_who(Setting made) {
+  made.is_principal = true;
+  return made;
+}
+
+Setting as_list(Setting made, char separator = 0) {
+  made.kind = Kind::list;
+  made.separator = separator;
+  return made;
+}
+
+Setting as_toggle(Setting made) {
+  made.kind = Kind::toggle;
+  return made;
+}
+
+std::vector<Setting> table() {
+  using http::JwtOptions;
+  using http::Options;
+  using proxy::Aside;
+  using proxy::Certificate;
+  using proxy::ProxyOptions;
+  using proxy::Timeouts;
+  return {
+      required(entry("listen", {}, "HOST:PORT to take requests on", set_listen, false)),
+      certificate<&ProxyOptions::certificate, &Certificate::file>(
+          "tls-cert", "PEM file: clients speak TLS 1.2 or later; the server's certificate first"),
+      certificate<&ProxyOptions::certificate, &Certificate::key_file>("tls-key", "PEM file with the certificate's key"),
+      networks<&ProxyOptions::trusted_proxies>(
+          "trusted-proxy", "ADDRESS or NETWORK/BITS of proxies in front, whose X-Forwarded-* count; repeatable"),
+      networks<&ProxyOptions::proxy_protocol>(
+          "proxy-protocol", "ADDRESS or NETWORK/BITS whose connections begin with the PROXY protocol; repeatable"),
+      changing(required(as_list(entry(
+          "upstream", {}, "http://HOST:PORT of the service, or https://HOST[:443]; repeatable", set_upstream, false)))),
+      text<&ProxyOptions::upstream_ca_file>("upstream-ca", {},
+                                            "PEM file: whom to trust for https:// (default: as the system does)"),
+      certificate<&ProxyOptions::upstream_certificate, &Certificate::file>(
+          "upstream-cert", "PEM file: the certificate that https:// upstreams are shown"),
+      certificate<&ProxyOptions::upstream_certificate, &Certificate::key_file>("upstream-key",
+                                                                               "PEM file with that certificate's key"),
+      text<&ProxyOptions::health_path>("health-path", {},
+                                       "Asked of each upstream: without 2xx or 3xx it gets no requests"),
+      duration<&ProxyOptions::health_interval>("health-interval", "5s",
+                                               "How often that is asked, and how long it may take"),
+      number<&Aside::after_failures>("aside-after-failures", "3",
+                                     "An upstream that so many requests in a row had no answer of, or 502 to 504, is\n"
+                                     "asked nothing for a while; 0: never"),
+      number<&Aside::after_5xx>("aside-after-5xx", "5",
+                                "That, or another 5xx, so often in a row, while others are left; 0: never"),
+      number<&Aside::most_percent>("aside-percent", "50",
+                                   "How many may be aside for 5xx at once, of a hundred; one always may"),
+      in_pair(duration<&Aside::time>("aside-time", "1s", "How long at first; then each time twice as long")),
+      in_pair(duration<&Aside::most_time>("aside-time-limit", "30s", "How long at the most")),
+      text<&StoreOptions::url>("store", {}, store_help),
+      text<&StoreOptions::offload>("offload", {}, offload_help),
+      entry("admin", {},
+            "[HOST:]PORT for /healthz, /readyz and /metrics, and the operators' API; HOST is 127.0.0.1\n"
+            "unless given (default: nowhere)",
+            set_admin, false),
+      certificate<&ProxyOptions::admin_certificate, &Certificate::file>(
+          "admin-tls-cert", "PEM file: TLS there, too; may be the same as --tls-cert"),
+      certificate<&ProxyOptions::admin_certificate, &Certificate::key_file>("admin-tls-key",
+                                                                            "PEM file with that certificate's key"),
+      text<&ProxySettings::admin_token_file>(
+          "admin-token-file", {},
+          "A file with the token that the operators' API asks for; needed unless HOST is a\n"
+          "loopback address"),
+      text<&ProxySettings::metrics_token_file>("metrics-token-file", {},
+                                               "A file with another token, that /metrics asks for (default: it asks "
+                                               "for none)"),
+
+      in_file("true", toggle<&Options::protect, true, false>("protect", "false: all requests pass through untouched")),
+      as_list(list<&Options::methods>("methods", "POST PATCH", "Which requests are protected"), ','),
+      toggle<&Policy::on_missing_key, OnMissingKey::run_unprotected, OnMissingKey::refuse>(
+          "optional-key", "Requests without a key pass through, unprotected (default: 400)"),
+      text<&Options::key_header>("key-header", "Idempotency-Key", "The header that has the key"),
+      text<&Options::key_field>("key-field", {}, "JMESPath: the key is in the JSON body, not in a header"),
+      saying_who(as_list(entry("principal-header", {},
+                               "Who a client is: the value of this header; repeatable, then all of them together",
+                               set_principal_headers, true))),
+      saying_who(text<&JwtOptions::key_file>(
+          "principal-jwt", {}, "Who a client is: a claim of its JWT, verified with this file (PEM, JWK or JWKS)")),
+      saying_who(as_toggle(entry("no-principal", {}, "All clients are one: they share their keys and their answers",
+                                 set_no_principal, true))),
+      text<&JwtOptions::claim>("principal-jwt-claim", "sub", "The claim that names the client"),
+      text<&JwtOptions::header>("principal-jwt-header", "Authorization", "The header that has the JWT"),
+      list<&JwtOptions::issuers>("principal-jwt-issuer", {}, "What `iss` must be; repeatable (default: any)"),
+      list<&JwtOptions::audiences>("principal-jwt-audience", {}, "What `aud` must have; repeatable (default: any)"),
+      duration<&JwtOptions::leeway>("principal-jwt-leeway", "30s", "For `exp` and `nbf`, as clocks differ; up to 5m"),
+      text<&Options::challenge>("challenge", {},
+                                "WWW-Authenticate of the 401 for a request that does not say who its client is\n"
+                                "(default: 400; with a JWT 401 and Bearer)"),
+      keyed("operation",
+            text<&Options::route>("route", {}, "One name for all paths, in keys (default: each path is its own)")),
+      text<&Options::scope>("scope", {}, "What all keys begin with"),
+      list<&Options::compare_headers>("compare-header", {},
+                                      "A header that a retry must have in common with the first request; repeatable"),
+      toggle<&Options::compare_host, false, true>("ignore-host", "A retry may be for another host"),
+      toggle<&Options::compare_query, false, true>("ignore-query", "A retry may have another query"),
+      toggle<&Options::compare_body, false, true>("ignore-body", "A retry may have another body"),
+      duration<&Policy::lease>("lease", "30s", "How long a claim is respected after a crash, 10ms to 24h"),
+      duration<&Policy::retention>("retention", "24h", "How long an answer is replayed"),
+      entry("wait", {}, "Duplicates of a running request wait so long (default: 409 at once)", set_wait, true),
+      choice<&Options::ambiguous, OnLapse>(
+          "on-ambiguous", {{"hold", OnLapse::hold}, {"takeover", OnLapse::takeover}},
+          "502, 503, 504, a lost connection, a crash: hold (unknown: nobody runs it again) or takeover"),
+      choice<&Policy::on_store_down, OnStoreDown>(
+          "on-store-down", {{"refuse", OnStoreDown::refuse}, {"run", OnStoreDown::run_unprotected}},
+          "The store does not answer: refuse with 503, or run without protection"),
+      choice<&Policy::on_unrecorded, OnUnrecorded>(
+          "on-unrecorded", {{"return", OnUnrecorded::return_result}, {"fail", OnUnrecorded::raise}},
+          "The answer cannot be stored: return it all the same, or fail with 503"),
+      as_list(entry("fate", {},
+                    "What becomes of single statuses: 503=release, 500,501=ambiguous, 429=store; repeatable", set_fates,
+                    true)),
+      list<&Options::never_store>("never-store", {}, "A header that is not replayed; repeatable"),
+      size<&Options::max_body_bytes>("body-limit", "1MiB", "Of a request that has a key; more is 413"),
+      size<&Options::max_answer_bytes>(
+          "answer-limit", "1MiB", "Answers up to this size are stored. More streams through once, and is 410 later"),
+      duration<&Options::retry_after>("retry-after", "5s", "The most that Retry-After says"),
+      entry("answer-timeout", "60s", "For the head of the upstream's answer", set_answer_timeout, true),
+      text<&Options::docs_url>("docs-url", {}, "Where docs/http.md is published, for a problem's type"),
+
+      size<&ProxyOptions::max_head_bytes>("head-limit", "32KiB",
+                                          "Of request line and headers, 1KiB to 1MiB; more is 431"),
+      duration<&Timeouts::idle>("idle-timeout", "60s", "A client's connection between two requests"),
+      duration<&Timeouts::head>("head-timeout", "10s", "For a request's head"),
+      duration<&Timeouts::body>("body-timeout", "30s",
+                                "Without progress on either side; in all, for a body that is read whole"),
+      duration<&Timeouts::connect>("connect-timeout", "2s", "To the upstream"),
+      duration<&Timeouts::tunnel>("tunnel-timeout", "5m", "A WebSocket on which nobody says anything"),
+      duration<&Timeouts::upstream_idle>("upstream-idle", "4s",
+                                         "How long connections to the upstream are kept: less than it keeps them"),
+      number<&ProxyOptions::max_connections>("max-connections", "10000",
+                                             "Of clients; more wait until others have gone"),
+      number<&ProxyOptions::max_connections_per_client>("max-connections-per-client", "0",
+                                                        "Of one address; more are closed. 0: as many as there may be"),
+      size<&ProxyOptions::max_buffered_bytes, 1024>("buffer-limit", "1GiB",
+                                                    "Of all bodies that are in memory; more requests are 503"),
+      size<&ProxyOptions::max_buffered_bytes_per_client, 1024>("buffer-limit-per-client", "256MiB", "Of one address's"),
+      number<&ProxyOptions::threads>("threads", "0", "0: one for each processor"),
+      in_file({},
+              changing(text<&ProxySettings::accepted_key_change>(
+                  "accept-key-change", {}, "A change of what keys are that SIGHUP takes up: the word that it gave"))),
+      changing(text<&ProxySettings::access_log>("access-log", "-", "A file, - for standard error, or none")),
+      changing(
+          duration<&ProxySettings::drain>("drain", "30s", "How long requests under way have at SIGTERM and SIGINT")),
+  };
+}
+
+Words usual_words(const Setting& setting) {
+  return setting.kind == Kind::list ? split(setting.usual, ' ') : Words{setting.usual};
+}
+
+void check_whole(const ProxySettings& settings) {
+  proxy::check(settings.proxy);
+  static_cast<void>(http::Rules(settings.rules.otherwise));
+}
+
+// Of settings together.
+void check_together(const ProxySettings& settings) {
+  check_whole(settings);
+  const auto& admin = settings.proxy.admin;
+  if (admin && settings.admin_token_file.empty() && !proxy::is_loopback(*admin)) {
+    throw Exception(ErrorKind::misuse,
+                    "admin: whoever reaches " + admin->host +
+                        " could change records. Name a file with a token (admin-token-file), or listen on 127.0.0.1");
+  }
+}
+
+// What the library says of one setting, with the usual ones beside it: so that the complaint is about this one.
+void check_alone(const Setting& setting, const Words& words, const std::string& what) {
+  ProxySettings alone;
+  alone.rules.otherwise.principal = http::Principal::shared();
+  alone.rules.otherwise.policy.emplace();
+  alone.proxy.upstreams = {{.address = {.host = "localhost", .port = 1}}};
+  setting.apply(alone, words, what);
+  try {
+    check_whole(alone);
+  } catch (const Exception& error) {
+    constexpr std::string_view part = "http::Options::";
+    std::string_view text = error.what();
+    if (text.starts_with(part)) text.remove_prefix(part.size());
+    throw Exception(error.kind(), what + ": " + std::string(text));
+  }
+}
+
+}  // namespace
+
+const std::vector<Setting>& proxy_settings() {
+  static const std::vector<Setting> settings = table();
+  return settings;
+}
+
+std::string to_string(const Complaint& complaint) {
+  const Place& place = complaint.place;
+  if (place.file.empty()) return complaint.text;
+  std::string text = place.file + ":";
+  if (place.line != 0) text += std::to_string(place.line) + ":" + std::to_string(place.column) + ":";
+  return text + " " + complaint.text;
+}
+
+Given merged(Given below, const Given& above) {
+  const auto says_who = [](const Setting& setting) { return setting.is_principal; };
+  const auto has = [](const Given& given) {
+    return [&given](const Setting& setting) { return setting.is_principal && given.contains(setting.name); };
+  };
+  if (std::ranges::any_of(proxy_settings(), has(above))) {
+    for (const Setting& setting : proxy_settings() | std::views::filter(says_who)) below.erase(setting.name);
+  }
+  for (const auto& [name, value] : above) below.insert_or_assign(name, value);
+  return below;
+}
+
+std::optional<Words> words_for(const Setting& setting, const Given& given) {
+  const auto found = given.find(setting.name);
+  if (found != given.end()) return found->second.words;
+  if (setting.usual.empty()) return std::nullopt;
+  return usual_words(setting);
+}
+
+namespace {
+
+// Applies what `given` has of them to `settings`, and checks what stands in `own`.
+void apply_all(ProxySettings& settings, bool rules_only, const Given& given, const Given& own,
+               std::vector<Complaint>& complaints) {
+  for (const Setting& setting : proxy_settings()) {
+    if (rules_only && !setting.is_rule) continue;
+    const auto words = words_for(setting, given);
+    const auto found = own.find(setting.name);
+    const Place place = found == own.end() ? Place{} : found->second.place;
+    const std::string what = place.file.empty() ? "--" + setting.name : setting.key();
+    if (!words && setting.required) {
+      complaints.push_back({place, what + " is required, as a flag or in a file (--config)"});
+    }
+    if (!words) continue;
+    try {
+      setting.apply(settings, *words, what);
+      if (found != own.end() && !setting.in_pair) check_alone(setting, *words, what);
+    } catch (const Exception& error) {
+      if (error.kind() != ErrorKind::misuse) throw;
+      // What a route has from outside was said there.
+      if (!rules_only || found != own.end()) complaints.push_back({place, error.what()});
+    }
+  }
+}
+
+constexpr std::string_view ways_to_say_who =
+    "principal-header NAME (what tells clients apart and stays the same in a retry), principal-jwt FILE (a verified "
+    "claim of a JWT; FILE has the keys), or no-principal (all clients are one, and get one another's answers)";
+
+// Who a client is, which is said in one of several ways, or in none, and then nothing starts.
+class SayingWho {
+ public:
+  explicit SayingWho(std::vector<Complaint>& complaints) : complaints_(complaints) {}
+
+  // `place`: of what lacks it. `given`: with what comes from outside; `own`: what stands there.
+  void settle(ProxySettings& settings, const Given& given, const Given& own, const Place& place) {
+    std::vector<const Setting*> said;
+    for (const Setting& setting : proxy_settings()) {
+      const auto found = given.find(setting.name);
+      if (!setting.is_principal || found == given.end()) continue;
+      if (setting.kind != Kind::toggle || found->second.words.front() == "true") said.push_back(&setting);
+    }
+    http::Options& rules = settings.rules.otherwise;
+    if (said.empty()) {
+      if (!rules.protect || told_) return;
+      told_ = true;
+      return complain(place, "nothing says who a client is, and there is no default. Say one of " +
+                                 std::string(ways_to_say_who) + ", as a flag or in a file");
+    }
+    if (said.size() > 1) {
+      return complain(place, "who a client is, is said in two ways: " + said[0]->key() + " and " + said[1]->key());
+    }
+    if (settings.jwt.key_file.empty()) return;
+    const auto known = std::ranges::find(verified_, settings.jwt, &std::pair<http::JwtOptions, http::Principal>::first);
+    if (known != verified_.end()) {
+      rules.principal = known->second;
+      return;
+    }
+    try {
+      rules.principal = http::jwt_principal(settings.jwt);
+      verified_.emplace_back(settings.jwt, rules.principal);  // Routes with the same keys have the same rules.
+    } catch (const Exception& error) {
+      if (error.kind() != ErrorKind::misuse) throw;
+      const auto found = own.find("principal-jwt");
+      complain(found == own.end() ? place : found->second.place, error.what());
+    }
+  }
+
+ private:
+  void complain(const Place& place, std::string text) { complaints_.push_back({place, std::move(text)}); }
+
+  std::vector<Complaint>& complaints_;
+  bool told_ = false;
+  std::vector<std::pair<http::JwtOptions, http::Principal>> verified_;
+};
+
+}  // namespace
+
+ProxySettings settle(const Given& given, const std::vector<GivenRoute>& routes, std::vector<Complaint>& complaints) {
+  ProxySettings settings;
+  settings.rules.otherwise.policy.emplace();
+  apply_all(settings, false, given, given, complaints);
+  SayingWho saying_who(complaints);
+  saying_who.settle(settings, given, given, {});
+  for (const GivenRoute& route : routes) {
+    ProxySettings own;
+    own.rules.otherwise.policy.emplace();
+    const Given all = merged(given, route.rules);
+    apply_all(own, true, all, route.rules, complaints);
+    saying_who.settle(own, all, route.rules, route.place);
+    settings.rules.routes.push_back({.path = route.path, .options = std::move(own.rules.otherwise)});
+  }
+  for (const auto& [index, text] : http::Router::faults(settings.rules.routes)) {
+    complaints.push_back({index < routes.size() ? routes[index].place : routes.back().place, text});
+  }
+  if (complaints.empty()) {
+    try {
+      check_together(settings);
+    } catch (const Exception& error) {
+      complaints.push_back({{}, error.what()});
+    }
+  }
+  return settings;
+}
+
+std::vector<std::string> needing_restart(const Given& before, const Given& after) {
+  std::vector<std::string> names;
+  for (const Setting& setting : proxy_settings()) {
+    if (setting.is_rule || setting.can_change) continue;
+    if (words_for(setting, before) != words_for(setting, after)) names.push_back(setting.key());
+  }
+  return names;
+}
+
+ProxyFlags::ProxyFlags(CLI::App& command) {
+  for (const Setting& setting : proxy_settings()) {
+    if (!setting.is_flag) continue;
+    Flag& flag = flags_.emplace_back();
+    flag.setting = &setting;
+    const std::string name = "--" + setting.name;
+    switch (setting.kind) {
+      case Kind::toggle:
+        flag.option = command.add_flag(name, flag.on, setting.help);
+        break;
+      case Kind::list: {
+        const std::string usual = setting.usual.empty() ? "" : " (default: " + setting.usual + ")";
+        flag.option = command.add_option(name, flag.list, setting.help + usual)->allow_extra_args(false);
+        if (setting.separator != 0) flag.option->delimiter(setting.separator);
+        break;
+      }
+      case Kind::text:
+        flag.text = setting.usual;
+        flag.option = command.add_option(name, flag.text, setting.help);
+        if (!setting.usual.empty()) flag.option->capture_default_str();
+        if (!setting.choices.empty()) flag.option->type_name("TEXT:{" + CLI::detail::join(setting.choices, ",") + "}");
+        break;
+    }
+  }
+}
+
+Given ProxyFlags::given() const {
+  Given given;
+  for (const Flag& flag : flags_) {
+    if (flag.option->count() == 0) continue;
+    Words& words = given[flag.setting->name].words;
+    switch (flag.setting->kind) {
+      case Kind::toggle:
+        words = {flag.on ? "true" : "false"};
+        break;
+      case Kind::list:
+        words = flag.list;
+        break;
+      case Kind::text:
+        words = {flag.text};
+        break;
+    }
+  }
+  return given;
+}
+
+}  // namespace once::cli

@@ -1,0 +1,68 @@
+#include "settings/rules.hpp"
+
+#include <charconv>
+
+#include <once/error.hpp>
+
+#include "output/text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+std::optional<Fate> fate_from(std::string_view word) {
+  if (word == "keep") return Fate::keep;
+  if (word == "release") return Fate::release;
+  if (word == "hold") return Fate::hold;
+  return std::nullopt;
+}
+
+Fate fate_of_option(std::string_view word, std::string_view option) {
+  if (const auto fate = fate_from(word)) return *fate;
+  misuse(std::string(option) + " is '" + escaped(word) + "'; it is keep, release or hold");
+}
+
+int exit_code_from(std::string_view text, const std::string& rule) {
+  int code = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), code);
+  if (error == std::errc() && end == text.data() + text.size() && code >= 1 && code <= 255) return code;
+  misuse("--on-exit " + escaped(rule) + ": '" + escaped(text) + "' is no exit code of a failure (1 to 255)");
+}
+
+}  // namespace
+
+Rules::Rules(std::string_view on_failure, std::string_view on_signal, const std::vector<std::string>& on_exit,
+             Fate failure)
+    : on_failure_(failure) {
+  if (!on_failure.empty()) on_failure_ = fate_of_option(on_failure, "--on-failure");
+  if (!on_signal.empty())
+    on_signal_ = fate_of_option(on_signal, "--on-signal");
+  else if (!on_failure.empty())
+    on_signal_ = on_failure_;  // Whoever says what a failure means, says it for this one as well.
+  for (const std::string& rule : on_exit) {
+    const auto equals = rule.find('=');
+    if (equals == std::string::npos) misuse("--on-exit " + escaped(rule) + ": write CODES=WHAT, as in 75=release");
+    const std::string_view what = std::string_view(rule).substr(equals + 1);
+    const std::optional<Fate> fate = what == "success" ? Fate::success : fate_from(what);
+    if (!fate) misuse("--on-exit " + escaped(rule) + ": what is done is success, keep, release or hold");
+    for (const std::string& part : split(std::string_view(rule).substr(0, equals), ',')) {
+      const auto dash = part.find('-');
+      const int first = exit_code_from(std::string_view(part).substr(0, dash), rule);
+      const int last =
+          dash == std::string::npos ? first : exit_code_from(std::string_view(part).substr(dash + 1), rule);
+      if (last < first) misuse("--on-exit " + escaped(rule) + ": " + part + " ends before it begins");
+      for (int code = first; code <= last; ++code) by_code_[code] = *fate;
+    }
+  }
+}
+
+Fate Rules::fate(CommandEnd end, bool interrupted, OnLapse on_lapse) const {
+  // A command that was killed counts as a crash, just as if `once` had been killed with it.
+  const Fate killed = on_signal_.value_or(on_lapse == OnLapse::hold ? Fate::hold : Fate::release);
+  if (end.signaled) return killed;
+  if (end.code == 0) return Fate::success;
+  if (const auto rule = by_code_.find(end.code); rule != by_code_.end()) return rule->second;
+  return interrupted ? killed : on_failure_;
+}
+
+}  // namespace once::cli
