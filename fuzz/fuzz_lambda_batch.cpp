@@ -18,7 +18,7 @@
 #include <once/frontends/lambda/batch.hpp>
 #include <once/stores/memory.hpp>
 
-#include "frontends/lambda/event_records.hpp"
+#include "frontends/lambda/batch/event_records.hpp"
 #include "keys/json.hpp"
 #include "keys/write.hpp"
 

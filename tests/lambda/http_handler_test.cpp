@@ -13,7 +13,7 @@
 #include <once/decide.hpp>
 #include <once/error.hpp>
 
-#include "frontends/lambda/http_event.hpp"
+#include "frontends/lambda/handler/http_event.hpp"
 #include "handler_test.hpp"
 
 namespace once::lambda {

@@ -13,8 +13,8 @@
 #include <once/engine/exceptions.hpp>
 #include <once/error.hpp>
 
-#include "frontends/lambda/batch_run.hpp"
-#include "frontends/lambda/sqs_message.hpp"
+#include "frontends/lambda/batch/batch_run.hpp"
+#include "frontends/lambda/batch/sqs_message.hpp"
 #include "frontends/sqs/queue.hpp"
 #include "platform/wait.hpp"
 

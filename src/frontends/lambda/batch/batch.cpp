@@ -15,8 +15,8 @@
 #include <once/engine/exceptions.hpp>
 #include <once/error.hpp>
 
-#include "frontends/lambda/batch_run.hpp"
-#include "frontends/lambda/function.hpp"
+#include "frontends/lambda/batch/batch_run.hpp"
+#include "frontends/lambda/handler/function.hpp"
 #include "keys/json.hpp"
 #include "keys/write.hpp"
 

@@ -1,4 +1,4 @@
-#include "frontends/lambda/function.hpp"
+#include "frontends/lambda/handler/function.hpp"
 
 #include <algorithm>
 #include <array>

@@ -5,8 +5,8 @@
 #include <once/error.hpp>
 #include <once/frontends/lambda/batch.hpp>
 
-#include "frontends/lambda/batch_run.hpp"
-#include "frontends/lambda/event_records.hpp"
+#include "frontends/lambda/batch/batch_run.hpp"
+#include "frontends/lambda/batch/event_records.hpp"
 #include "keys/decode.hpp"
 #include "keys/write.hpp"
 

@@ -6,9 +6,9 @@
 #include <once/error.hpp>
 #include <once/frontends/lambda/batch.hpp>
 
-#include "frontends/lambda/batch_run.hpp"
-#include "frontends/lambda/event_records.hpp"
-#include "frontends/lambda/sqs_message.hpp"
+#include "frontends/lambda/batch/batch_run.hpp"
+#include "frontends/lambda/batch/event_records.hpp"
+#include "frontends/lambda/batch/sqs_message.hpp"
 #include "keys/decode.hpp"
 
 namespace once::sqs {

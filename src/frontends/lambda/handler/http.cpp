@@ -7,8 +7,8 @@
 
 #include <once/error.hpp>
 
-#include "frontends/lambda/function.hpp"
-#include "frontends/lambda/http_event.hpp"
+#include "frontends/lambda/handler/function.hpp"
+#include "frontends/lambda/handler/http_event.hpp"
 
 namespace once::lambda {
 

@@ -5,7 +5,7 @@
 #include <once/engine/exceptions.hpp>
 #include <once/error.hpp>
 
-#include "frontends/lambda/function.hpp"
+#include "frontends/lambda/handler/function.hpp"
 
 namespace once::lambda {
 

@@ -1,4 +1,4 @@
-#include "frontends/lambda/http_event.hpp"
+#include "frontends/lambda/handler/http_event.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -6,7 +6,7 @@
 
 #include <once/error.hpp>
 
-#include "frontends/lambda/function.hpp"
+#include "frontends/lambda/handler/function.hpp"
 #include "keys/decode.hpp"
 #include "keys/text.hpp"
 #include "keys/write.hpp"

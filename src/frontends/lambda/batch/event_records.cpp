@@ -1,4 +1,4 @@
-#include "frontends/lambda/event_records.hpp"
+#include "frontends/lambda/batch/event_records.hpp"
 
 #include <string>
 
