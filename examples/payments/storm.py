@@ -201,17 +201,17 @@ def print_table(storm):
     counts = storm.books.counts
     without = storm.options.without_once
     row("requests", counts["requests"], f"by {len(storm.clients)} clients, for {len(storm.orders)} orders")
-    row("no answer", counts["no answer"], "they hung up, or nobody was there: they ask again")
-    row("executions", sum(1 for _ in storm.stack.ledger.lines("asked")), "that is how often the service was asked")
+    row("no answer", counts["no answer"], "they hung up, or no proxy was up: they retry")
+    row("executions", sum(1 for _ in storm.stack.ledger.lines("asked")), "how often the service was called")
     if not without:
-        row("replays", counts["replays"], "the stored answer, and nothing run")
-        row("conflicts", counts["conflicts"], "somebody else is at it: ask again")
+        row("replays", counts["replays"], "the stored answer; nothing was run")
+        row("conflicts", counts["conflicts"], "another request is running it: retry")
         row("mismatches", counts["mismatches"], "the key came with another amount: refused")
         row("killed proxies", storm.struck["proxy"], "kill -9 in the middle of a request")
-        row("frozen proxies", storm.struck["frozen"], "for longer than the lease, another one goes on")
+        row("frozen proxies", storm.struck["frozen"], "for longer than the lease; another takes over")
     row("killed services", storm.struck["service"], "kill -9 in the middle of a charge")
     if not without:
-        row("unknown", sum(order.unknown for order in storm.orders), "may be charged or not: not run again until somebody decides")
+        row("unknown", sum(order.unknown for order in storm.orders), "charged or not: not rerun until an operator decides")
     print()
 
 
@@ -233,7 +233,7 @@ def run(options):
         if not options.without_once and not options.quiet:
             ports = [process.port for process in (*stack.proxies, stack.service)]
             print(f"once proxy listens on ports {ports[0]} and {ports[1]}, with one store, for the service on port {ports[2]}. "
-                  "These are to be\npasted: a charge, the same again (its answer is replayed), and its key with another amount "
+                  "Paste\nthese: a charge, the same again (its answer is replayed), and its key with another amount "
                   "(refused).\n")
             print("\n".join(f"  {line}" for line in curl_lines(ports[0])) + "\n", flush=True)
         storm = Storm(options, stack)
@@ -246,11 +246,11 @@ def run(options):
             return 0
         shown = storm.resolve()
         if shown:
-            print("\nAn operator compares with the ledger what is unknown, and says what happened:\n")
+            print("\nAn operator checks the unknown ones in the ledger, and resolves them:\n")
             print(f"  {typed(stack, ['ls', '--state', 'unknown'])}")
             for what, commands in shown.items():
                 print(f"\n  {len(commands)} {what}, as in\n  {typed(stack, commands[0])}")
-            print("\nTheir clients ask again:\n")
+            print("\nTheir clients retry:\n")
             storm.ask_again()
             if not options.quiet:
                 print()

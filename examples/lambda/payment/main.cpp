@@ -1,5 +1,5 @@
-// POST /payments, behind API Gateway or a function URL, which check who asks. A client that got no answer sends the
-// request again with the same Idempotency-Key: the card is charged once, and the client gets the first answer.
+// POST /payments, behind API Gateway or a function URL, which check who the client is. A client that got no answer
+// retries with the same Idempotency-Key: the card is charged once, and the client gets the first answer.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -41,8 +41,8 @@ static once::http::Answer pay(const once::http::Request& request, once::http::Ex
   }
   if (payment.cents < 1 || payment.cents > 1'000'000) return json_answer(400, {{"error", "cents: 1 to 1000000"}});
 
-  // Every attempt sends the same keys, so each service acts once even if we die before we know that it did. What a
-  // finished step returned is kept in the record: an attempt after a timeout goes on behind it.
+  // Every attempt sends the same keys, so each service acts once even if we die before we learn that it did. The
+  // record keeps what a finished step returned: an attempt after a timeout continues after that step.
   const std::string charge =
       execution.step("charge", [&] { return charge_card(execution.derived_key("card"), payment); });
   execution.step("receipt", [&] { send_receipt(execution.derived_key("mail"), payment); });
@@ -54,9 +54,9 @@ static once::lambda::Handler make_handler() {
   if (store == nullptr) throw std::runtime_error("ONCE_STORE is not set: dynamodb://TABLE, or sqlite:FILE at a desk");
   static once::Engine engine({.store = once::open_store(store)});
 
-  once::http::Options options{.principal = once::http::Principal::given()};  // Who has signed, as AWS says.
-  options.ambiguous = once::OnLapse::takeover;  // Since both services honour our keys; else hold, and a person decides.
-  // Another body under the same key, and so another amount: 422. While the first is at work: 409.
+  once::http::Options options{.principal = once::http::Principal::given()};  // The signer, as AWS reports it.
+  options.ambiguous = once::OnLapse::takeover;  // Both services honour our keys. If not: hold.
+  // The same key with another body (another amount): 422. While the first request runs: 409.
   return once::lambda::http(engine, {.routes = options}, pay);
 }
 
