@@ -19,12 +19,12 @@
 #include <once/stores/memory.hpp>
 
 #include "frontends/lambda/batch/event_records.hpp"
-#include "keys/json.hpp"
-#include "keys/write.hpp"
+#include "keys/dialects/write.hpp"
+#include "text/json.hpp"
 
 namespace {
 
-namespace json = once::keys::json;
+namespace json = once::text::json;
 constexpr auto exact = once::keys::Dialect::powertools_python;  // Keeps the text of numbers.
 constexpr json::Rules lenient{.unique_names = false, .exact_numbers = false, .lone_surrogates = true};
 

@@ -13,11 +13,11 @@
 #include <once/frontends/lambda/http.hpp>
 #include <once/stores/memory.hpp>
 
-#include "keys/json.hpp"
+#include "text/json.hpp"
 
 namespace {
 
-using once::keys::json::Kind;
+using once::text::json::Kind;
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -26,7 +26,7 @@ void require(bool condition) {
 // The body, as it stands in the response.
 std::string body_of(const std::string& response) {
   std::pmr::monotonic_buffer_resource arena;
-  const auto root = once::keys::json::parse(response, {.unique_names = false}, arena, "the response");
+  const auto root = once::text::json::parse(response, {.unique_names = false}, arena, "the response");
   require(root.member("statusCode").kind() == Kind::number);
   require(root.member("isBase64Encoded").kind() == Kind::boolean);
   require(root.member("body").kind() == Kind::string);

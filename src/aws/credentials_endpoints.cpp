@@ -13,7 +13,7 @@
 #include "aws/credentials_search.hpp"
 #include "aws/endpoint.hpp"
 #include "aws/signer.hpp"
-#include "core/ascii.hpp"
+#include "text/ascii.hpp"
 
 namespace once::aws {
 
@@ -104,7 +104,7 @@ std::optional<Credentials> from_container(Search& search) {
 
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html
 std::optional<Credentials> from_instance(Search& search) {
-  if (lower(search.variable("AWS_EC2_METADATA_DISABLED")) == "true") {
+  if (text::lower(search.variable("AWS_EC2_METADATA_DISABLED")) == "true") {
     search.tried.emplace_back("EC2 instance metadata (AWS_EC2_METADATA_DISABLED is true)");
     return {};
   }

@@ -11,7 +11,7 @@
 #include <once/error.hpp>
 
 #include "aws/shared_config.hpp"
-#include "core/ascii.hpp"
+#include "text/ascii.hpp"
 
 namespace once::aws {
 
@@ -76,7 +76,7 @@ Endpoint parse_endpoint(std::string_view url, std::string_view origin) {
   };
   Endpoint endpoint;
   std::string_view rest = url;
-  const std::string scheme = lower(rest.substr(0, rest.find("://")));
+  const std::string scheme = text::lower(rest.substr(0, rest.find("://")));
   if (scheme == "http") {
     endpoint.tls = false;
     endpoint.port = 80;
@@ -108,7 +108,7 @@ Endpoint parse_endpoint(std::string_view url, std::string_view origin) {
   } else {
     const auto colon = authority.find(':');
     if (colon != std::string_view::npos) port = authority.substr(colon + 1);
-    endpoint.host = lower(authority.substr(0, colon));
+    endpoint.host = text::lower(authority.substr(0, colon));
     if (endpoint.host.empty()) refuse("the host is missing");
     if (port && port->find(':') != std::string_view::npos) refuse("an IPv6 address stands between '[' and ']'");
     const bool looks_like_address = endpoint.host.find_first_not_of("0123456789.") == std::string::npos;
@@ -158,7 +158,7 @@ std::string find_region(const Environment& environment, std::string_view profile
 Endpoint find_endpoint(std::string_view service, std::string_view region, const Environment& environment,
                        std::string_view profile) {
   const auto ignore = variable(environment, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
-  if (!ignore || lower(*ignore) != "true") {
+  if (!ignore || text::lower(*ignore) != "true") {
     std::string name = "AWS_ENDPOINT_URL_";
     for (const char c : service) {
       // The service's identifier in upper case, with '_' for what a variable cannot have.

@@ -32,10 +32,10 @@
 
 #include "aws/http_reader.hpp"
 #include "aws/signer.hpp"
-#include "core/ascii.hpp"
 #include "platform/forks.hpp"
 #include "platform/look_up.hpp"
 #include "platform/shared_loop.hpp"
+#include "text/ascii.hpp"
 #include "tls/stream.hpp"
 
 namespace once::aws {
@@ -743,8 +743,9 @@ bool is_host(std::string_view text) noexcept {
 }
 
 bool is_value(std::string_view text) noexcept {
-  const auto plain = [](EightBytes eight) { return !eight.any_below_blank() && !eight.any('\x7f'); };
-  while (text.size() >= EightBytes::size && plain(EightBytes(text.data()))) text.remove_prefix(EightBytes::size);
+  const auto plain = [](text::EightBytes eight) { return !eight.any_below_blank() && !eight.any('\x7f'); };
+  while (text.size() >= text::EightBytes::size && plain(text::EightBytes(text.data())))
+    text.remove_prefix(text::EightBytes::size);
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return (static_cast<unsigned char>(c) >= ' ' && c != 0x7f) || c == '\t'; });
 }
@@ -755,7 +756,7 @@ bool is_target(std::string_view text) noexcept {
 
 bool is_named(std::string_view header, std::string_view lower_case) noexcept {
   return std::equal(header.begin(), header.end(), lower_case.begin(), lower_case.end(),
-                    [](char a, char b) { return lower(a) == b; });
+                    [](char a, char b) { return text::lower(a) == b; });
 }
 
 // The request's bytes. Empty: it is malformed.

@@ -6,7 +6,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/ascii.hpp"
+#include "text/ascii.hpp"
 
 namespace once::aws {
 
@@ -18,14 +18,14 @@ bool is_visible(char c) noexcept { return c > ' ' && c < 0x7f; }
 
 bool equals(std::string_view text, std::string_view lower_case) noexcept {
   return std::equal(text.begin(), text.end(), lower_case.begin(), lower_case.end(),
-                    [](char a, char b) { return lower(a) == b; });
+                    [](char a, char b) { return text::lower(a) == b; });
 }
 
 // Whether a list of words divided by commas has this one.
 bool has_word(std::string_view list, std::string_view word) noexcept {
   while (!list.empty()) {
     const auto comma = std::min(list.find(','), list.size());
-    if (equals(trim(list.substr(0, comma)), word)) return true;
+    if (equals(text::trim(list.substr(0, comma)), word)) return true;
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
   return false;
@@ -166,8 +166,8 @@ bool HttpReader::read_head(std::string_view head) {
         !std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(colon), is_visible)) {
       return refuse("has a malformed header");
     }
-    std::string name = lower(line.substr(0, colon));
-    const std::string_view value = trim(line.substr(colon + 1));
+    std::string name = text::lower(line.substr(0, colon));
+    const std::string_view value = text::trim(line.substr(colon + 1));
     if (name == "content-length") {
       const auto told = number<std::uint64_t>(value, 10);
       if (!told || (length && *length != *told)) return refuse("has a malformed Content-Length");
@@ -232,7 +232,7 @@ bool HttpReader::read_line() {
   line.remove_suffix(2);
   switch (stage_) {
     case Stage::chunk_size: {
-      const auto size = number<std::uint64_t>(trim(line.substr(0, line.find(';'))), 16);
+      const auto size = number<std::uint64_t>(text::trim(line.substr(0, line.find(';'))), 16);
       if (!size) return refuse("has a malformed chunk");
       left_ = *size;
       stage_ = left_ == 0 ? Stage::trailers : Stage::chunk_data;

@@ -7,7 +7,7 @@
 #include <memory_resource>
 #include <system_error>
 
-#include "keys/json.hpp"
+#include "text/json.hpp"
 
 namespace once::aws {
 
@@ -58,12 +58,12 @@ ServiceError read_service_error(const HttpAnswer& answer) {
   error.code = plain(answer.header("x-amzn-errortype"));
   std::array<std::byte, 4 * 1024> room;  // NOLINT(*-member-init): written before it is read.
   std::pmr::monotonic_buffer_resource arena(room.data(), room.size());
-  keys::json::Value body;
+  text::json::Value body;
   // A body that is no object (a proxy's page) leaves the rest empty.
-  if (!keys::json::try_parse(answer.body, {.unique_names = false, .exact_numbers = false}, arena, body)) return error;
+  if (!text::json::try_parse(answer.body, {.unique_names = false, .exact_numbers = false}, arena, body)) return error;
   const auto text = [&](std::string_view name) {
-    const keys::json::Value found = body.member(name);
-    return found.kind() == keys::json::Kind::string ? found.text() : std::string_view();
+    const text::json::Value found = body.member(name);
+    return found.kind() == text::json::Kind::string ? found.text() : std::string_view();
   };
   for (const std::string_view name : {"__type", "code"}) {
     if (error.code.empty()) error.code = plain(text(name));

@@ -8,7 +8,7 @@
 #include <once/error.hpp>
 
 #include "aws/read_file.hpp"
-#include "core/ascii.hpp"
+#include "text/ascii.hpp"
 
 namespace once::aws {
 
@@ -22,9 +22,9 @@ std::string_view without_comment(std::string_view value) noexcept {
   for (std::size_t i = 0; i < value.size(); ++i) {
     const bool mark = value[i] == '#' || value[i] == ';';
     if (mark && (i == 0 || blanks.find(value[i - 1]) != std::string_view::npos))
-      return trim(value.substr(0, i), blanks);
+      return text::trim(value.substr(0, i), blanks);
   }
-  return trim(value, blanks);
+  return text::trim(value, blanks);
 }
 
 std::string_view without_quotes(std::string_view name) noexcept {
@@ -53,7 +53,7 @@ Sections parse_file(std::string_view text, std::string_view file) {
     ++line_number;
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
-    const std::string_view content = trim(line, blanks);
+    const std::string_view content = text::trim(line, blanks);
     if (content.empty() || content.front() == '#' || content.front() == ';') continue;
     const std::size_t line_indent = line.find_first_not_of(blanks);
 
@@ -61,7 +61,7 @@ Sections parse_file(std::string_view text, std::string_view file) {
       if (value->empty()) {  // A setting that is made of settings.
         const std::size_t equals = content.find('=');
         if (equals == std::string_view::npos) refuse("a nested setting has no '='");
-        const std::string nested = lower(trim(content.substr(0, equals), blanks));
+        const std::string nested = text::lower(text::trim(content.substr(0, equals), blanks));
         (*section)[name + '.' + nested] = without_comment(content.substr(equals + 1));
       } else {
         value->append("\n").append(content);
@@ -72,7 +72,7 @@ Sections parse_file(std::string_view text, std::string_view file) {
     if (content.front() == '[') {
       const std::size_t close = content.find(']');
       if (close == std::string_view::npos) refuse("the ']' after a section's name is missing");
-      section = &sections[std::string(trim(content.substr(1, close - 1), blanks))];
+      section = &sections[std::string(text::trim(content.substr(1, close - 1), blanks))];
       value = nullptr;
       indent = 0;
       continue;
@@ -80,7 +80,7 @@ Sections parse_file(std::string_view text, std::string_view file) {
     const std::size_t equals = content.find('=');
     if (equals == std::string_view::npos) refuse("neither [section], nor setting = value, nor a comment");
     if (section == nullptr) refuse("a setting before the first [section]");
-    name = lower(trim(content.substr(0, equals), blanks));
+    name = text::lower(text::trim(content.substr(0, equals), blanks));
     if (name.empty()) refuse("a setting without a name");
     value = &(*section)[name];
     *value = without_comment(content.substr(equals + 1));
@@ -142,7 +142,7 @@ SharedConfig SharedConfig::parse(std::string_view config, std::string_view crede
     const std::size_t blank = title.find_first_of(blanks);
     if (title == "default" || blank == std::string::npos) continue;  // Other sections of one word are nobody's.
     const std::string_view kind = std::string_view(title).substr(0, blank);
-    const std::string name(without_quotes(trim(std::string_view(title).substr(blank), blanks)));
+    const std::string name(without_quotes(text::trim(std::string_view(title).substr(blank), blanks)));
     if (kind == "profile") merge(out.profiles_[name], section);
     if (kind == "services") merge(out.services_[name], section);
   }

@@ -12,7 +12,7 @@
 
 #include <once/error.hpp>
 
-#include "core/ascii.hpp"
+#include "text/ascii.hpp"
 
 namespace once::aws {
 
@@ -107,11 +107,12 @@ class Hmac {
 void append_lower(std::string& out, std::string_view text) {
   const std::size_t begin = out.size();
   out += text;
-  for (std::size_t i = begin; i < out.size(); ++i) out[i] = lower(out[i]);
+  for (std::size_t i = begin; i < out.size(); ++i) out[i] = text::lower(out[i]);
 }
 
 bool same_name(std::string_view a, std::string_view b) noexcept {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return text::lower(x) == text::lower(y); });
 }
 
 template <std::size_t N>
@@ -239,7 +240,7 @@ void append_value(std::string& out, std::string_view value) {
 void sorted_headers(const HttpRequest& request, std::vector<Pair>& out) {
   const auto before = [](std::string_view a, std::string_view b) {
     return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
-                                        [](char x, char y) { return lower(x) < lower(y); });
+                                        [](char x, char y) { return text::lower(x) < text::lower(y); });
   };
   out.clear();
   for (const auto& [name, value] : request.headers) {

@@ -9,15 +9,15 @@
 #include <utility>
 
 #include "core/digest.hpp"
-#include "keys/decode.hpp"
-#include "keys/digest.hpp"
-#include "keys/functions.hpp"
-#include "keys/json.hpp"
-#include "keys/number.hpp"
+#include "keys/dialects/decode.hpp"
+#include "keys/dialects/hash.hpp"
+#include "keys/dialects/write.hpp"
+#include "keys/jmespath/functions.hpp"
+#include "keys/jmespath/selector.hpp"
 #include "keys/refuse.hpp"
-#include "keys/selector.hpp"
-#include "keys/text.hpp"
-#include "keys/write.hpp"
+#include "text/ascii.hpp"
+#include "text/json.hpp"
+#include "text/number.hpp"
 
 namespace once::keys {
 
@@ -68,7 +68,7 @@ bool falsy(const Value& v) {
     case Kind::boolean:
       return !v.truth();
     case Kind::number: {
-      const double d = to_double(v.text());
+      const double d = text::to_double(v.text());
       return d == 0 || std::isnan(d);
     }
     case Kind::string:
@@ -121,7 +121,7 @@ bool is_path(std::string_view expression) {
 void check_numbers(const Value& selected) {
   switch (selected.kind()) {
     case Kind::number:
-      if (const std::string problem = inexact(selected.text()); !problem.empty()) refuse("the key: " + problem);
+      if (const std::string problem = text::inexact(selected.text()); !problem.empty()) refuse("the key: " + problem);
       return;
     case Kind::array:
       for (const Value& element : selected.elements()) check_numbers(element);
@@ -142,7 +142,7 @@ std::optional<Selector> selector(const std::string& expression, const Recipe& re
     if (std::ranges::find(recipe.names, name) != recipe.names.end()) continue;
     std::string known;
     for (const std::string& one : recipe.names) known += (known.empty() ? "" : ", ") + one;
-    refuse(std::string(what) + " " + quoted(expression) + " reads " + quoted(name) +
+    refuse(std::string(what) + " " + text::quoted(expression) + " reads " + text::quoted(name) +
            ", which there never is: there is " + known + made.hint());
   }
   return made;
@@ -165,7 +165,7 @@ struct KeyDeriver::Parts {
         expression(selector(recipe.expression, recipe, "the key expression")),
         validation(selector(recipe.validation, recipe, "the validation expression")) {
     if (recipe.dialect == Dialect::native && validation && !validation->reads_event()) {
-      refuse("the validation expression " + quoted(recipe.validation) +
+      refuse("the validation expression " + text::quoted(recipe.validation) +
              " has nothing but constants: it compares nothing");
     }
     checks_selection = recipe.only_selected_exact && rules.exact_numbers && !validation && is_path(recipe.expression);
@@ -194,7 +194,7 @@ const Recipe& KeyDeriver::recipe() const noexcept { return parts_->recipe; }
 std::string KeyDeriver::Parts::validated(const Value& event, json::Arena& arena) const {
   const Selector::Selection selected = validation->select(event, arena);
   if (recipe.require_key && recipe.dialect == Dialect::native && (!selected.found || only_nulls(selected.value))) {
-    refuse("there is nothing to compare: " + quoted(recipe.validation) + " selects nothing" + validation->hint());
+    refuse("there is nothing to compare: " + text::quoted(recipe.validation) + " selects nothing" + validation->hint());
   }
   return hashed_text(selected.value, recipe.dialect);
 }
@@ -225,7 +225,7 @@ Derived KeyDeriver::derive(std::string_view json_text) const {
   Derived derived;
   if (is_missing(selected, recipe) || (native && !selection.found)) {
     if (recipe.require_key) {
-      refuse("the event has no key: " + (parts_->expression ? quoted(recipe.expression) + " selects nothing" +
+      refuse("the event has no key: " + (parts_->expression ? text::quoted(recipe.expression) + " selects nothing" +
                                                                   (native ? parts_->expression->hint() : std::string())
                                                             : "it is empty or null"));
     }

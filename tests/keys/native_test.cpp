@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "keys/number.hpp"
+#include "text/number.hpp"
 
 namespace once::keys {
 namespace {
@@ -129,7 +129,7 @@ TEST(NativeKeys, NumbersOfRfc8785) {
   };
   for (const auto& [bits, expected] : table) {
     std::string text;
-    append_ecmascript(std::bit_cast<double>(bits), text);
+    text::append_ecmascript(std::bit_cast<double>(bits), text);
     EXPECT_EQ(text, expected);
     EXPECT_EQ(canonical_text(text), expected) << "does not read back as itself";
   }

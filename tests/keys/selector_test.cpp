@@ -1,6 +1,6 @@
 // Expressions under native rules, against answers of the reference implementation (jmespath.py 1.1.0), and against
 // what no key may depend on.
-#include "keys/selector.hpp"
+#include "keys/jmespath/selector.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "keys/write.hpp"
+#include "keys/dialects/write.hpp"
 
 namespace once::keys {
 namespace {

@@ -6,9 +6,9 @@
 #include <set>
 #include <utility>
 
-#include "core/ascii.hpp"
 #include "core/digest.hpp"
 #include "output/text.hpp"
+#include "text/ascii.hpp"
 
 namespace once::cli {
 
@@ -30,7 +30,7 @@ Pattern pattern_of(std::string_view path) {
     if (segment == "*") {
       pattern.has_tail = true;
     } else {
-      pattern.segments.push_back(segment.front() == '{' ? std::string() : lower(segment));
+      pattern.segments.push_back(segment.front() == '{' ? std::string() : text::lower(segment));
     }
   }
   return pattern;
@@ -75,7 +75,7 @@ std::vector<std::pair<std::string, std::string>> parts_of(const http::Options& o
           {"operation", quoted(options.route, "each path's own")},
           {"who a client is", options.principal.what()},
           {"the key's place",
-           options.key_field.empty() ? "header " + lower(options.key_header) : "field " + options.key_field}};
+           options.key_field.empty() ? "header " + text::lower(options.key_header) : "field " + options.key_field}};
 }
 
 class Comparison {

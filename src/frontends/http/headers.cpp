@@ -7,7 +7,7 @@
 
 #include <once/frontends/http/rules.hpp>
 
-#include "core/ascii.hpp"
+#include "text/ascii.hpp"
 
 namespace once::http {
 
@@ -38,14 +38,14 @@ bool is_field_character(char c) noexcept {
 
 // Whether all eight bytes are visible or blanks: none is below 0x20, none is 0x7F. A tab is not, and looked at alone.
 bool is_plain(const char* bytes) noexcept {
-  const EightBytes eight(bytes);
+  const text::EightBytes eight(bytes);
   return !eight.any_below_blank() && !eight.any('\x7f');
 }
 
 // In what order is all the same, as long as names that differ in case only are equal.
 bool is_before(std::string_view a, std::string_view b) noexcept {
   if (a.size() != b.size()) return a.size() < b.size();
-  return std::ranges::lexicographical_compare(a, b, [](char x, char y) { return lower(x) < lower(y); });
+  return std::ranges::lexicographical_compare(a, b, [](char x, char y) { return text::lower(x) < text::lower(y); });
 }
 
 bool is_blank(char c) noexcept { return c == ' ' || c == '\t'; }
@@ -55,7 +55,7 @@ bool is_blank(char c) noexcept { return c == ' ' || c == '\t'; }
 bool same_letters(std::string_view a, std::string_view b) noexcept {
   if (a == b) return true;  // Nearly everybody writes the names that are asked for here as they are written here.
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return x == y || lower(x) == lower(y); });
+                    [](char x, char y) { return x == y || text::lower(x) == text::lower(y); });
 }
 
 const std::string* find_header(const Headers& headers, std::string_view name) noexcept {
@@ -66,7 +66,7 @@ const std::string* find_header(const Headers& headers, std::string_view name) no
 bool is_token(std::string_view text) noexcept { return !text.empty() && std::ranges::all_of(text, is_token_character); }
 
 bool is_field_text(std::string_view text) noexcept {
-  while (text.size() >= EightBytes::size && is_plain(text.data())) text.remove_prefix(EightBytes::size);
+  while (text.size() >= text::EightBytes::size && is_plain(text.data())) text.remove_prefix(text::EightBytes::size);
   return std::ranges::all_of(text, is_field_character);
 }
 

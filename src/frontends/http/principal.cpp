@@ -5,9 +5,9 @@
 
 #include <once/error.hpp>
 
-#include "core/ascii.hpp"
 #include "frontends/http/headers.hpp"
 #include "frontends/http/unstable.hpp"
+#include "text/ascii.hpp"
 
 namespace once::http {
 
@@ -112,7 +112,7 @@ std::string Principal::what() const {
   std::string text = "header";
   for (const std::string& name : names_) {
     text += ' ';
-    text += lower(name);
+    text += text::lower(name);
   }
   return text;
 }

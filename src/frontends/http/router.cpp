@@ -8,10 +8,10 @@
 
 #include <once/error.hpp>
 
-#include "core/ascii.hpp"
 #include "frontends/http/headers.hpp"
 #include "frontends/http/readings.hpp"
 #include "frontends/http/target.hpp"
+#include "text/ascii.hpp"
 
 namespace once::http {
 
@@ -37,7 +37,7 @@ std::vector<std::string_view> split(std::string_view path) {
 }
 
 bool is_letter_or_digit(char c) noexcept {
-  const char low = lower(c);
+  const char low = text::lower(c);
   return (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9');
 }
 
@@ -76,7 +76,7 @@ std::optional<Pattern> pattern_of(std::string_view path, std::string& why) {
                  "', which is neither {name} nor *, nor of letters, digits and " + std::string(others));
     }
     if (segment.ends_with('.')) return bad("has a segment that ends with a dot, which some servers drop");
-    pattern.segments.push_back(lower(segment));
+    pattern.segments.push_back(text::lower(segment));
   }
   return pattern;
 }
@@ -161,7 +161,7 @@ std::string folded(std::string_view path) {
   std::string out;
   for (const char c : path) {
     if (static_cast<unsigned char>(c) < 0x80) {
-      out += lower(c);
+      out += text::lower(c);
     } else if (!out.ends_with(foreign)) {
       out += foreign;
     }

@@ -12,13 +12,13 @@
 #include <once/frontends/http/stored_answer.hpp>
 #include <once/keys/key_deriver.hpp>
 
-#include "core/ascii.hpp"
 #include "core/digest.hpp"
 #include "frontends/http/client_key.hpp"
 #include "frontends/http/headers.hpp"
 #include "frontends/http/problem.hpp"
 #include "frontends/http/target.hpp"
 #include "frontends/http/unstable.hpp"
+#include "text/ascii.hpp"
 
 namespace once::http {
 
@@ -35,7 +35,7 @@ constexpr std::size_t digest_digits = 64;
 }
 
 std::string in_capitals(std::string text) {
-  std::ranges::transform(text, text.begin(), upper);
+  std::ranges::transform(text, text.begin(), text::upper);
   return text;
 }
 
@@ -152,7 +152,7 @@ std::string route_of_path(std::string_view path) {
 std::string without_port(std::string_view authority) {
   const auto digits = authority.find_last_not_of("0123456789");
   if (digits != std::string_view::npos && authority[digits] == ':') authority = authority.substr(0, digits);
-  return lower(authority);
+  return text::lower(authority);
 }
 
 // What the request is for: in the target, or in Host (RFC 9112, section 3.2.2).

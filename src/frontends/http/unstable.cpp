@@ -7,9 +7,9 @@
 #include <once/error.hpp>
 #include <once/frontends/http/message.hpp>
 
-#include "core/ascii.hpp"
-#include "keys/decode.hpp"
-#include "keys/json.hpp"
+#include "keys/dialects/decode.hpp"
+#include "text/ascii.hpp"
+#include "text/json.hpp"
 
 namespace once::http {
 
@@ -30,14 +30,14 @@ bool is_jose_header(std::string_view part) {
   if (!part.starts_with("ey")) return false;  // All that begin with {" do so.
   try {
     std::pmr::monotonic_buffer_resource arena;
-    keys::json::Value value;
+    text::json::Value value;
     std::string padded(part);
     std::ranges::replace(padded, '-', '+');
     std::ranges::replace(padded, '_', '/');
     padded.append((4 - padded.size() % 4) % 4, '=');
     const std::string text = keys::decode_base64(padded, keys::Dialect::native);
-    const keys::json::Rules loose{.unique_names = false, .exact_numbers = false};
-    return keys::json::try_parse(text, loose, arena, value) && !value.member("alg").is_null();
+    const text::json::Rules loose{.unique_names = false, .exact_numbers = false};
+    return text::json::try_parse(text, loose, arena, value) && !value.member("alg").is_null();
   } catch (const Exception&) {  // No Base64.
     return false;
   }
@@ -51,7 +51,7 @@ bool is_compact_token(std::string_view word) {
 
 bool has_hmac(std::string_view scheme) noexcept {
   constexpr std::string_view wanted = "hmac";
-  return !std::ranges::search(scheme, wanted, [](char a, char b) { return lower(a) == b; }).empty();
+  return !std::ranges::search(scheme, wanted, [](char a, char b) { return text::lower(a) == b; }).empty();
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 
 #include <boost/beast/http/status.hpp>
 
-#include "core/ascii.hpp"
 #include "frontends/http/problem.hpp"
+#include "text/ascii.hpp"
 
 namespace once::proxy {
 
@@ -60,8 +60,8 @@ bool is_look_alike(std::string_view name, std::string_view of) {
   const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   bool differs = false;
   for (std::size_t i = 0; i < name.size(); ++i) {
-    const char a = lower(name[i]);
-    const char b = lower(of[i]);
+    const char a = text::lower(name[i]);
+    const char b = text::lower(of[i]);
     if (a == b) continue;
     if (is_plain(a) || is_plain(b)) return false;
     differs = true;
@@ -86,7 +86,7 @@ bool is_host(std::string_view text) {
   } else {
     constexpr std::string_view marks = "-._~%!$&'()*+,;=";
     const auto fits = [&](char c) {
-      const char small = lower(c);
+      const char small = text::lower(c);
       return (small >= 'a' && small <= 'z') || (c >= '0' && c <= '9') || marks.find(c) != std::string_view::npos;
     };
     if (host.empty() || host == "." || host.find("..") != std::string_view::npos || !std::ranges::all_of(host, fits)) {
@@ -230,7 +230,8 @@ bool has_look_alike(const std::vector<HeaderView>& headers, const http::Options&
   return std::ranges::any_of(headers, [&](const HeaderView& header) {
     const std::string_view name = header.name;
     // Nearly all are told apart by their first letter or their length.
-    if (lower(name.front()) == 'x' && is_look_alike(name.substr(0, forwarded_for.size()), forwarded_for)) return true;
+    if (text::lower(name.front()) == 'x' && is_look_alike(name.substr(0, forwarded_for.size()), forwarded_for))
+      return true;
     const auto looks_like = [&](std::string_view other) { return is_look_alike(name, other); };
     if (std::ranges::any_of(framing, looks_like)) return true;
     if (!rules.protect) return false;

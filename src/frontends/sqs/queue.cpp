@@ -5,14 +5,14 @@
 #include <utility>
 
 #include "aws/service_error.hpp"
-#include "keys/json.hpp"
-#include "keys/write.hpp"
+#include "keys/dialects/write.hpp"
+#include "text/json.hpp"
 
 namespace once::sqs {
 
 namespace {
 
-namespace json = keys::json;
+namespace json = text::json;
 using json::Kind;
 using json::Value;
 

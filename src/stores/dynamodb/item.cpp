@@ -10,9 +10,9 @@
 
 #include <openssl/evp.h>
 
-#include "core/ascii.hpp"
-#include "keys/json.hpp"
-#include "keys/text.hpp"
+#include "text/ascii.hpp"
+#include "text/json.hpp"
+#include "text/utf8.hpp"
 
 namespace once::stores::dynamodb {
 
@@ -45,8 +45,8 @@ std::optional<std::string> bytes_of_base64(std::string_view text) {
 namespace {
 
 using Type = AttributeValue::Type;
-using JsonKind = keys::json::Kind;
-using JsonValue = keys::json::Value;
+using JsonKind = text::json::Kind;
+using JsonValue = text::json::Value;
 
 constexpr int max_depth = 32;
 
@@ -91,7 +91,7 @@ AttributeValue read_value(const JsonValue& json, int depth) {
   if (json.kind() != JsonKind::object || json.members().size() != 1) {
     throw BadAnswer{"an attribute value is not an object of one member such as {\"S\":\"text\"}"};
   }
-  const keys::json::Member& pair = json.members().front();
+  const text::json::Member& pair = json.members().front();
   const std::string_view type = pair.name;
   AttributeValue value;
   const auto array = [&] {
@@ -233,7 +233,7 @@ auto parse(std::string_view json, const char* what, Read read)
   std::array<std::byte, 8 * 1024> room;  // NOLINT(*-member-init): written before it is read.
   std::pmr::monotonic_buffer_resource arena(room.data(), room.size());
   try {
-    return read(keys::json::parse(json, {.exact_numbers = false}, arena, "it"));
+    return read(text::json::parse(json, {.exact_numbers = false}, arena, "it"));
   } catch (const BadAnswer& malformed) {
     return Error{ErrorKind::corrupt, std::string(what) + " is malformed: " + malformed.what};
   } catch (const Exception& no_json) {
@@ -242,7 +242,7 @@ auto parse(std::string_view json, const char* what, Read read)
 }
 
 bool needs_no_escape(const char* bytes) noexcept {
-  const EightBytes eight(bytes);
+  const text::EightBytes eight(bytes);
   return !eight.any_below_blank() && !eight.any('"') && !eight.any('\\');
 }
 
@@ -370,7 +370,7 @@ void append_json_string(std::string& out, std::string_view text) {
   out += '"';
   std::size_t done = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    while (text.size() - i >= EightBytes::size && needs_no_escape(text.data() + i)) i += EightBytes::size;
+    while (text.size() - i >= text::EightBytes::size && needs_no_escape(text.data() + i)) i += text::EightBytes::size;
     if (i == text.size()) break;
     const auto byte = static_cast<unsigned char>(text[i]);
     if (byte >= 0x20 && byte != '"' && byte != '\\') continue;
@@ -450,7 +450,7 @@ std::variant<Item, Error> item_from_json(std::string_view json) {
   return parse(json, "the item", [](const JsonValue& document) { return read_item(document, 1); });
 }
 
-std::variant<Item, Error> item_from_json(const keys::json::Value& json) {
+std::variant<Item, Error> item_from_json(const text::json::Value& json) {
   try {
     return read_item(json, 1);
   } catch (const BadAnswer& malformed) {
@@ -480,7 +480,7 @@ bool is_readable_text(std::string_view bytes) noexcept {
   return std::none_of(bytes.begin(), bytes.end(), control) && is_utf8(bytes);
 }
 
-bool is_utf8(std::string_view bytes) noexcept { return keys::valid_utf8(bytes); }
+bool is_utf8(std::string_view bytes) noexcept { return text::valid_utf8(bytes); }
 
 AttributeValue text_or_bytes(std::string bytes) {
   return is_readable_text(bytes) ? AttributeValue::s(std::move(bytes)) : AttributeValue::b(std::move(bytes));

@@ -13,7 +13,7 @@
 
 #include <once/error.hpp>
 
-#include "keys/json.hpp"
+#include "text/json.hpp"
 
 namespace once::stores::dynamodb {
 
@@ -83,7 +83,7 @@ void append_json(std::string& out, const Item& item);               // {"id":{"S
 // One attribute value or item from JSON. corrupt, saying where, if it is malformed or nested deeper than DynamoDB's 32.
 std::variant<AttributeValue, Error> value_from_json(std::string_view json);
 std::variant<Item, Error> item_from_json(std::string_view json);
-std::variant<Item, Error> item_from_json(const keys::json::Value& json);
+std::variant<Item, Error> item_from_json(const text::json::Value& json);
 
 // The bytes that the service counts against the 400 KiB of an item: names in UTF-8 and values, a number as half its
 // digits and a byte or two, 3 bytes for a list or map and 1 for each of their elements

@@ -8,20 +8,20 @@
 
 #include <once/error.hpp>
 
-#include "keys/json.hpp"
-#include "keys/number.hpp"
-#include "keys/write.hpp"
+#include "keys/dialects/write.hpp"
 #include "stores/dynamodb/item_format.hpp"
+#include "text/json.hpp"
+#include "text/number.hpp"
 
 namespace once::stores::dynamodb {
 
 namespace {
 
 using keys::Dialect;
-using keys::json::Kind;
-using keys::json::Member;
-using keys::json::Rules;
-using keys::json::Value;
+using text::json::Kind;
+using text::json::Member;
+using text::json::Rules;
+using text::json::Value;
 using Type = AttributeValue::Type;
 
 constexpr double max_safe_integer = 9007199254740991;  // Number.MAX_SAFE_INTEGER
@@ -35,7 +35,7 @@ constexpr int max_levels = 31;         // The attribute itself is the first of D
 // Memory for one tree.
 class Tree {
  public:
-  keys::json::Arena& arena() { return arena_; }
+  text::json::Arena& arena() { return arena_; }
 
  private:
   std::array<std::byte, 4096> first_;  // NOLINT(cppcoreguidelines-pro-type-member-init): memory for the arena
@@ -44,7 +44,7 @@ class Tree {
 
 // Every reader takes such a number for a double.
 double number_of(const Value& value) {
-  const double number = keys::to_double(value.text());
+  const double number = text::to_double(value.text());
   const std::string_view mantissa = value.text().substr(0, value.text().find_first_of("eE"));
   const bool zero = mantissa.find_first_of("123456789") == std::string_view::npos;
   if (!std::isfinite(number) || (number == 0 && !zero)) {
@@ -56,7 +56,7 @@ double number_of(const Value& value) {
 void check_numbers(const Value& value) {
   switch (value.kind()) {
     case Kind::number:
-      if (!keys::is_integer_text(value.text())) number_of(value);
+      if (!text::is_integer_text(value.text())) number_of(value);
       return;
     case Kind::array:
       for (const Value& element : value.elements()) check_numbers(element);
@@ -76,7 +76,7 @@ bool is_false_in_python(const Value& value) {
     case Kind::boolean:
       return !value.truth();
     case Kind::number:
-      return keys::to_double(value.text()) == 0;
+      return text::to_double(value.text()) == 0;
     case Kind::string:
       return value.text().empty();
     case Kind::array:
@@ -127,7 +127,7 @@ AttributeValue marshalled(const Value& value, int level) {
 void append_number(std::string& out, const std::string& text) {
   Tree tree;
   Value value;
-  if (!keys::json::try_parse(text, {.exact_numbers = false}, tree.arena(), value) || value.kind() != Kind::number) {
+  if (!text::json::try_parse(text, {.exact_numbers = false}, tree.arena(), value) || value.kind() != Kind::number) {
     unreadable("the number '" + printable(text) + "'");
   }
   out += text;
@@ -202,7 +202,7 @@ PowertoolsData write_powertools_data(Dialect dialect, std::string_view json) {
   Tree tree;
   // A lone surrogate is an escape in Python's text, and nothing that UTF-8 can hold in the others.
   const Rules rules{.unique_names = false, .exact_numbers = false, .lone_surrogates = python};
-  const Value value = keys::json::parse(json, rules, tree.arena(), "the result");
+  const Value value = text::json::parse(json, rules, tree.arena(), "the result");
   if (dialect == Dialect::powertools_typescript) return {.value = marshalled(value, 0)};
   check_numbers(value);
   if (python) {
@@ -212,7 +212,7 @@ PowertoolsData write_powertools_data(Dialect dialect, std::string_view json) {
   if (dialect == Dialect::powertools_java && value.kind() == Kind::string) {
     std::string text(value.text());
     Value other;
-    const bool ambiguous = keys::json::try_parse(text, {}, tree.arena(), other);
+    const bool ambiguous = text::json::try_parse(text, {}, tree.arena(), other);
     return {.value = AttributeValue::s(std::move(text)), .exact = !ambiguous};
   }
   return {.value = AttributeValue::s(std::string(json))};
@@ -234,7 +234,7 @@ std::string read_powertools_data(Dialect dialect, const AttributeValue* data) {
   Tree tree;
   Value value;
   const Rules rules{.unique_names = false, .exact_numbers = false, .lone_surrogates = true, .nan_and_infinity = python};
-  if (keys::json::try_parse(data->text, rules, tree.arena(), value)) return data->text;
+  if (text::json::try_parse(data->text, rules, tree.arena(), value)) return data->text;
   if (dialect != Dialect::powertools_java) unreadable("it is no JSON");
   std::string quoted;
   append_json_string(quoted, data->text);

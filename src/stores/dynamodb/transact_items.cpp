@@ -5,16 +5,16 @@
 #include <once/error.hpp>
 #include <once/stores/dynamodb_transaction.hpp>
 
-#include "keys/json.hpp"
 #include "stores/dynamodb/item.hpp"
 #include "stores/dynamodb/item_format.hpp"
+#include "text/json.hpp"
 
 namespace once::stores {
 
 namespace {
 
 using namespace dynamodb;
-using JsonKind = keys::json::Kind;
+using JsonKind = text::json::Kind;
 
 struct Wrong {
   std::string what;
@@ -25,13 +25,13 @@ struct Parts {
   std::size_t bytes = 0;
 };
 
-std::string_view text_in(const keys::json::Value& json, std::string_view member) {
+std::string_view text_in(const text::json::Value& json, std::string_view member) {
   if (json.kind() != JsonKind::string) throw Wrong{std::string(member) + " is not a string"};
   if (json.text().empty()) throw Wrong{std::string(member) + " is empty"};
   return json.text();
 }
 
-Item item_in(const keys::json::Value& json, std::string_view member) {
+Item item_in(const text::json::Value& json, std::string_view member) {
   auto item = item_from_json(json);
   if (const Error* error = std::get_if<Error>(&item)) throw Wrong{std::string(member) + ": " + error->message};
   if (std::get<Item>(item).empty()) throw Wrong{std::string(member) + " is empty"};
@@ -40,9 +40,9 @@ Item item_in(const keys::json::Value& json, std::string_view member) {
 
 Parts read(std::string_view kind, std::string_view json) {
   std::pmr::monotonic_buffer_resource arena;
-  keys::json::Value object;
+  text::json::Value object;
   try {
-    object = keys::json::parse(json, {.exact_numbers = false}, arena, "it");
+    object = text::json::parse(json, {.exact_numbers = false}, arena, "it");
   } catch (const Exception& malformed) {
     throw Wrong{std::string("it is no JSON: ") + malformed.what()};
   }
@@ -55,7 +55,7 @@ Parts read(std::string_view kind, std::string_view json) {
   known.insert({"ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues",
                 "ReturnValuesOnConditionCheckFailure"});
   Parts parts;
-  for (const keys::json::Member& pair : object.members()) {
+  for (const text::json::Member& pair : object.members()) {
     const auto member = known.find(pair.name);
     if (member == known.end()) {
       throw Wrong{"'" + printable(pair.name) + "' is no member of it"};
@@ -70,7 +70,7 @@ Parts read(std::string_view kind, std::string_view json) {
       parts.bytes += bytes;
     } else if (*member == "ExpressionAttributeNames") {
       if (pair.value.kind() != JsonKind::object) throw Wrong{std::string(*member) + " is no object"};
-      for (const keys::json::Member& name : pair.value.members()) static_cast<void>(text_in(name.value, *member));
+      for (const text::json::Member& name : pair.value.members()) static_cast<void>(text_in(name.value, *member));
     } else {
       const std::string_view text = text_in(pair.value, *member);
       if (*member == "TableName") parts.table = text;

@@ -17,8 +17,8 @@
 
 #include "frontends/lambda/batch/batch_run.hpp"
 #include "frontends/lambda/handler/function.hpp"
-#include "keys/json.hpp"
-#include "keys/write.hpp"
+#include "keys/dialects/write.hpp"
+#include "text/json.hpp"
 
 namespace once::lambda {
 
@@ -489,7 +489,7 @@ class Batch::Run {
     for (const Slot& slot : slots_) {
       if (!slot.end.reported || !ids.insert(slot.item.id).second) continue;
       if (ids.size() > 1) out += ',';
-      out += R"({"itemIdentifier":)" + keys::json_text(keys::json::Value::string(slot.item.id), keys::Dialect::native) +
+      out += R"({"itemIdentifier":)" + keys::json_text(text::json::Value::string(slot.item.id), keys::Dialect::native) +
              "}";
     }
     return out + "]}";

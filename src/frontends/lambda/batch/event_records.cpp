@@ -112,7 +112,7 @@ std::string_view member_text(std::string_view object, std::string_view name) {
 
 std::vector<EventRecord> event_records(std::string_view event, std::pmr::memory_resource& arena,
                                        std::string_view service) {
-  namespace json = keys::json;
+  namespace json = text::json;
   json::Value tree;
   try {
     // One record with a fault must not take the others with it: each is read strictly, by itself, later.

@@ -5,13 +5,13 @@
 #include <string_view>
 #include <vector>
 
-#include "keys/json.hpp"
+#include "text/json.hpp"
 
 namespace once::lambda {
 
 struct EventRecord {
   std::string_view text;      // As the event has it.
-  keys::json::Value lenient;  // Of two members with one name the last; for what must be known even if the text is bad.
+  text::json::Value lenient;  // Of two members with one name the last; for what must be known even if the text is bad.
 };
 
 // The members of `Records`. Trees live in the arena. `service` is for messages: "SQS". Throws FunctionError for what is

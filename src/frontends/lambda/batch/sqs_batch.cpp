@@ -9,13 +9,13 @@
 #include "frontends/lambda/batch/batch_run.hpp"
 #include "frontends/lambda/batch/event_records.hpp"
 #include "frontends/lambda/batch/sqs_message.hpp"
-#include "keys/decode.hpp"
+#include "keys/dialects/decode.hpp"
 
 namespace once::sqs {
 
 namespace {
 
-namespace json = keys::json;
+namespace json = text::json;
 using json::Kind;
 using json::Value;
 

@@ -7,14 +7,14 @@
 
 #include "frontends/lambda/batch/batch_run.hpp"
 #include "frontends/lambda/batch/event_records.hpp"
-#include "keys/decode.hpp"
-#include "keys/write.hpp"
+#include "keys/dialects/decode.hpp"
+#include "keys/dialects/write.hpp"
 
 namespace once::streams {
 
 namespace {
 
-namespace json = keys::json;
+namespace json = text::json;
 using json::Kind;
 using json::Value;
 

@@ -6,7 +6,7 @@
 
 #include <once/error.hpp>
 
-#include "core/ascii.hpp"
+#include "text/ascii.hpp"
 
 namespace once::lambda {
 
@@ -30,7 +30,7 @@ Environment environment_or_process(const std::optional<Environment>& given) {
 }
 
 bool is_disabled(const Environment& environment) {
-  const std::string word = lower(environment.disabled);
+  const std::string word = text::lower(environment.disabled);
   constexpr std::array<std::string_view, 4> yes{"1", "true", "yes", "on"};
   constexpr std::array<std::string_view, 5> no{"", "0", "false", "no", "off"};
   if (std::ranges::find(yes, word) != yes.end()) return true;

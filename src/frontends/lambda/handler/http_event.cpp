@@ -7,22 +7,22 @@
 #include <once/error.hpp>
 
 #include "frontends/lambda/handler/function.hpp"
-#include "keys/decode.hpp"
-#include "keys/text.hpp"
-#include "keys/write.hpp"
+#include "keys/dialects/decode.hpp"
+#include "keys/dialects/write.hpp"
+#include "text/utf8.hpp"
 
 namespace once::lambda {
 
 namespace {
 
-using keys::json::Kind;
-using keys::json::Member;
-using keys::json::Value;
+using text::json::Kind;
+using text::json::Member;
+using text::json::Value;
 
-Value parse_event(std::string_view event, keys::json::Arena& arena) {
+Value parse_event(std::string_view event, text::json::Arena& arena) {
   try {
     // What a client sent is not ours to judge: it is compared byte by byte, not as JSON.
-    return keys::json::parse(event, {.exact_numbers = false, .lone_surrogates = true}, arena, "the event");
+    return text::json::parse(event, {.exact_numbers = false, .lone_surrogates = true}, arena, "the event");
   } catch (const Exception& error) {
     refuse_event(error.what());
   }
@@ -93,7 +93,7 @@ std::string quoted_json(std::string_view text) { return keys::json_text(Value::s
 
 // In an answer's header almost nothing is impossible; in JSON only UTF-8 is possible.
 std::string header_json(std::string_view text) {
-  return quoted_json(keys::valid_utf8(text) ? text : std::string_view(keys::replace_invalid_utf8(text)));
+  return quoted_json(text::valid_utf8(text) ? text : std::string_view(text::replace_invalid_utf8(text)));
 }
 
 struct HeaderLines {
@@ -384,7 +384,7 @@ std::string HttpEvent::response(const once::http::Answer& answer) const {
       break;
     }
   }
-  const bool text = keys::valid_utf8(answer.body);
+  const bool text = text::valid_utf8(answer.body);
   append_member("body", quoted_json(text ? std::string_view(answer.body) : keys::encode_base64(answer.body)), out);
   append_member("isBase64Encoded", text ? "false" : "true", out);
   return out + "}";

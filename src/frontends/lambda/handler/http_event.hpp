@@ -11,8 +11,8 @@
 
 #include <once/frontends/http/message.hpp>
 
-#include "keys/json.hpp"
-#include "keys/selector.hpp"
+#include "keys/jmespath/selector.hpp"
+#include "text/json.hpp"
 
 namespace once::lambda {
 
@@ -32,7 +32,7 @@ class HttpEvent {
   ~HttpEvent() = default;
 
   [[nodiscard]] Form form() const noexcept { return form_; }
-  [[nodiscard]] const keys::json::Value& root() const noexcept { return root_; }
+  [[nodiscard]] const text::json::Value& root() const noexcept { return root_; }
   [[nodiscard]] const once::http::Request& request() const noexcept { return request_; }
 
   // What the expression gives: "" for nothing but nulls. `sessions`: whether those of an assumed role are told apart,
@@ -50,7 +50,7 @@ class HttpEvent {
   // Most events fit, so that parsing one costs no allocation.
   std::array<std::byte, 16384> first_;  // NOLINT(cppcoreguidelines-pro-type-member-init): raw room
   std::pmr::monotonic_buffer_resource arena_;
-  keys::json::Value root_;
+  text::json::Value root_;
   Form form_ = Form::rest;
   std::deque<std::string> texts_;  // What the event does not have in one piece.
   once::http::Request request_;

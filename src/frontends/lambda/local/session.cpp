@@ -11,8 +11,8 @@
 #include <once/error.hpp>
 
 #include "frontends/lambda/local/impl.hpp"
-#include "keys/decode.hpp"
-#include "keys/json.hpp"
+#include "keys/dialects/decode.hpp"
+#include "text/json.hpp"
 
 namespace once::lambda {
 
@@ -39,13 +39,13 @@ std::string decode_trailer(std::string_view text) {
 // errorType and errorMessage of {"errorMessage": ..., "errorType": ...}, as far as they are there.
 void read_error(InvocationOutcome& outcome) {
   std::pmr::monotonic_buffer_resource arena;
-  keys::json::Value value;
-  const keys::json::Rules lenient{.unique_names = false, .exact_numbers = false, .lone_surrogates = true};
-  if (!keys::json::try_parse(outcome.error_body, lenient, arena, value)) return;
-  if (value.kind() != keys::json::Kind::object) return;
+  text::json::Value value;
+  const text::json::Rules lenient{.unique_names = false, .exact_numbers = false, .lone_surrogates = true};
+  if (!text::json::try_parse(outcome.error_body, lenient, arena, value)) return;
+  if (value.kind() != text::json::Kind::object) return;
   const auto text = [&](std::string_view name) {
-    const keys::json::Value member = value.member(name);
-    return member.kind() == keys::json::Kind::string ? std::string(member.text()) : std::string();
+    const text::json::Value member = value.member(name);
+    return member.kind() == text::json::Kind::string ? std::string(member.text()) : std::string();
   };
   if (outcome.error_type.empty()) outcome.error_type = text("errorType");
   outcome.error_message = text("errorMessage");

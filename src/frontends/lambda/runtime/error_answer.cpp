@@ -10,17 +10,17 @@
 
 #include <once/frontends/lambda/invocation.hpp>
 
-#include "keys/json.hpp"
-#include "keys/text.hpp"
-#include "keys/write.hpp"
+#include "keys/dialects/write.hpp"
+#include "text/json.hpp"
+#include "text/utf8.hpp"
 
 namespace once::lambda::runtime {
 
 namespace {
 
 std::string json_string(std::string_view text) {
-  const std::string whole = keys::replace_invalid_utf8(text);
-  return keys::json_text(keys::json::Value::string(whole), keys::Dialect::native);
+  const std::string whole = text::replace_invalid_utf8(text);
+  return keys::json_text(text::json::Value::string(whole), keys::Dialect::native);
 }
 
 std::string type_name(const std::type_info* type) {

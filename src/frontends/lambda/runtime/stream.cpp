@@ -9,7 +9,7 @@
 #include <once/error.hpp>
 
 #include "frontends/lambda/runtime/worker.hpp"
-#include "keys/decode.hpp"
+#include "keys/dialects/decode.hpp"
 
 namespace once::lambda::runtime {
 

@@ -1,4 +1,4 @@
-#include "keys/write.hpp"
+#include "keys/dialects/write.hpp"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,9 @@
 #include <cstring>
 #include <vector>
 
-#include "keys/number.hpp"
-#include "keys/text.hpp"
+#include "keys/dialects/lower_case.hpp"
+#include "text/number.hpp"
+#include "text/utf8.hpp"
 
 namespace once::keys {
 
@@ -79,32 +80,32 @@ class Writer {
     switch (dialect_) {
       case Dialect::native:
       case Dialect::powertools_typescript: {
-        const bool small = is_integer_text(text) && text.size() <= 15;
+        const bool small = text::is_integer_text(text) && text.size() <= 15;
         if (small && text != "-0") {
           out_ += text;
           return;
         }
-        const double d = to_double(text);
+        const double d = text::to_double(text);
         if (!std::isfinite(d)) {
           out_ += "null";  // JSON.stringify; the native rules have refused it.
         } else {
-          append_ecmascript(d, out_);
+          text::append_ecmascript(d, out_);
         }
         return;
       }
       case Dialect::powertools_python:
       case Dialect::powertools_java:
-        if (is_integer_text(text)) {
+        if (text::is_integer_text(text)) {
           out_ += text == "-0" ? "0" : text;
           return;
         }
         if (dialect_ == Dialect::powertools_python) {
-          append_python(to_double(text), out_);
-        } else if (const double d = to_double(text); std::isfinite(d)) {
-          append_java(d, out_);
+          text::append_python(text::to_double(text), out_);
+        } else if (const double d = text::to_double(text); std::isfinite(d)) {
+          text::append_java(d, out_);
         } else {
           out_ += '"';
-          append_java(d, out_);
+          text::append_java(d, out_);
           out_ += '"';
         }
         return;
@@ -120,7 +121,7 @@ class Writer {
     const char* const end = p + text.size();
     while (p != end) {
       const char* const start = p;
-      const char32_t c = next_code_point(p);
+      const char32_t c = text::next_code_point(p);
       if (c >= 0xD800 && c < 0xE000) {
         out_ += dialect_ == Dialect::powertools_java ? "?" : "\xEF\xBF\xBD";
       } else {
@@ -164,7 +165,7 @@ class Writer {
 
   void special(const char*& p) {
     const char* const start = p;
-    const char32_t c = next_code_point(p);
+    const char32_t c = text::next_code_point(p);
     if (c >= 0xD800 && c < 0xE000) {
       if (escapes_.surrogate.empty()) {
         unit(c);
@@ -260,7 +261,7 @@ class Writer {
     if (dialect_ == Dialect::powertools_typescript) {
       sort_typescript(order);
     } else if (dialect_ == Dialect::native) {
-      insertion_or_sort(order, [](const Member* a, const Member* b) { return utf16_less(a->name, b->name); });
+      insertion_or_sort(order, [](const Member* a, const Member* b) { return text::utf16_less(a->name, b->name); });
     } else {
       // By code point, which in UTF-8 is by byte, surrogates included.
       insertion_or_sort(order, [](const Member* a, const Member* b) { return a->name < b->name; });
@@ -289,10 +290,11 @@ class Writer {
       std::vector<std::pair<std::string, const Member*>> lowered;
       lowered.reserve(order.size());
       for (const Member* m : order) lowered.emplace_back(to_lower(m->name), m);
-      std::ranges::stable_sort(lowered, [](const auto& a, const auto& b) { return utf16_less(a.first, b.first); });
+      std::ranges::stable_sort(lowered,
+                               [](const auto& a, const auto& b) { return text::utf16_less(a.first, b.first); });
       std::ranges::transform(lowered, order.begin(), [](const auto& entry) { return entry.second; });
     }
-    const auto index = [](const Member* m) { return array_index(m->name); };
+    const auto index = [](const Member* m) { return text::array_index(m->name); };
     const auto has_index = [&](const Member* m) { return index(m).has_value(); };
     if (std::ranges::none_of(order, has_index)) return;
     const auto rest = std::ranges::stable_partition(order, has_index);
@@ -323,9 +325,9 @@ std::string hashed_text(const Value& value, Dialect dialect) {
       writer.bare(value.text());
       return writer.take();
     }
-    if (value.kind() == Kind::number && !is_integer_text(value.text())) {
+    if (value.kind() == Kind::number && !text::is_integer_text(value.text())) {
       std::string out;
-      append_java(to_double(value.text()), out);  // Infinity has no quotes here.
+      text::append_java(text::to_double(value.text()), out);  // Infinity has no quotes here.
       return out;
     }
   }

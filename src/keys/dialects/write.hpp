@@ -4,9 +4,11 @@
 #include <once/keys/key_deriver.hpp>
 #include <string>
 
-#include "keys/json.hpp"
+#include "text/json.hpp"
 
 namespace once::keys {
+
+namespace json = text::json;
 
 // Always valid UTF-8, except that under native rules what came in comes out.
 std::string hashed_text(const json::Value& value, Dialect dialect);

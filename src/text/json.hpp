@@ -8,7 +8,11 @@
 #include <span>
 #include <string_view>
 
-namespace once::keys::json {
+namespace once::text::json {
+
+// Of a text that is parsed.
+inline constexpr std::size_t max_bytes = std::size_t{1} << 28;
+inline constexpr std::size_t max_depth = 512;  // Arrays and objects within each other.
 
 using Arena = std::pmr::memory_resource;  // Owns whatever a tree points to, but for the input text itself.
 
@@ -84,4 +88,4 @@ std::string_view keep(std::string_view text, Arena& arena);
 std::span<const Value> keep(std::span<const Value> values, Arena& arena);
 std::span<const Member> keep(std::span<const Member> members, Arena& arena);
 
-}  // namespace once::keys::json
+}  // namespace once::text::json

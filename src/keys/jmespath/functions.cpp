@@ -1,12 +1,12 @@
-#include "keys/functions.hpp"
+#include "keys/jmespath/functions.hpp"
 
 #include <algorithm>
 #include <array>
 #include <once/error.hpp>
 #include <string>
 
-#include "keys/decode.hpp"
-#include "keys/text.hpp"
+#include "keys/dialects/decode.hpp"
+#include "text/utf8.hpp"
 
 namespace once::keys {
 
@@ -49,15 +49,15 @@ constexpr std::array<Signature, 29> signatures{{{"abs", Function::abs},
 std::string text_of(const std::string& bytes, Function function, Dialect dialect) {
   switch (dialect) {
     case Dialect::powertools_typescript: {
-      std::string text = replace_invalid_utf8(bytes);
+      std::string text = text::replace_invalid_utf8(bytes);
       // TextDecoder takes a byte order mark off; Buffer.toString, which the gzip function uses, does not.
       if (function == Function::powertools_base64 && text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
       return text;
     }
     case Dialect::powertools_java:
-      return replace_invalid_utf8(bytes);
+      return text::replace_invalid_utf8(bytes);
     default:
-      if (!valid_utf8(bytes)) {
+      if (!text::valid_utf8(bytes)) {
         throw Exception(ErrorKind::misuse, std::string(name_of(function)) + "(): the decoded bytes are not UTF-8");
       }
       return bytes;

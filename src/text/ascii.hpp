@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace once {
+namespace once::text {
 
 constexpr char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 constexpr char upper(char c) noexcept { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
@@ -24,6 +24,9 @@ inline std::string_view trim(std::string_view text, std::string_view blanks = " 
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
+
+// For messages: in quotes, shortened, printable ASCII only.
+std::string quoted(std::string_view text);
 
 // Eight bytes of a text, looked at together: what texts are checked for is seldom in them.
 class EightBytes {
@@ -44,4 +47,4 @@ class EightBytes {
   std::uint64_t word_ = 0;
 };
 
-}  // namespace once
+}  // namespace once::text

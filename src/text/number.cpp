@@ -1,4 +1,4 @@
-#include "keys/number.hpp"
+#include "text/number.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-namespace once::keys {
+namespace once::text {
 
 namespace {
 
@@ -310,6 +310,17 @@ std::string inexact(std::string_view text) {
          " like its neighbours; send integers over 9007199254740991 as strings";
 }
 
+std::optional<std::uint32_t> array_index(std::string_view name) noexcept {
+  if (name.empty() || name.size() > 10 || (name.front() == '0' && name.size() > 1)) return std::nullopt;
+  std::uint64_t value = 0;
+  for (const char c : name) {
+    if (c < '0' || c > '9') return std::nullopt;
+    value = value * 10 + static_cast<std::uint64_t>(c - '0');
+  }
+  if (value > 4294967294U) return std::nullopt;
+  return static_cast<std::uint32_t>(value);
+}
+
 void append_ecmascript(double value, std::string& out) {
   if (value == 0) {
     out += '0';  // -0 too.
@@ -392,4 +403,4 @@ void append_java(double value, std::string& out) {
   }
 }
 
-}  // namespace once::keys
+}  // namespace once::text

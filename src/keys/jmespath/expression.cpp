@@ -1,4 +1,4 @@
-#include "keys/expression.hpp"
+#include "keys/jmespath/expression.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,8 @@
 #include <once/keys/key_deriver.hpp>
 #include <utility>
 
-#include "keys/text.hpp"
+#include "text/ascii.hpp"
+#include "text/utf8.hpp"
 
 namespace once::keys {
 
@@ -43,7 +44,7 @@ class Reader {
     if (text_.size() > max_expression_bytes) {
       fail_whole("is longer than " + std::to_string(max_expression_bytes) + " bytes");
     }
-    if (!valid_utf8(text_)) fail_whole("is not UTF-8");
+    if (!text::valid_utf8(text_)) fail_whole("is not UTF-8");
     if (peek() == '\0' && at_ == text_.size()) fail_whole("is blank: leave it out or give a JMESPath");
     out_.root = pipe();
     peek();
@@ -69,7 +70,7 @@ class Reader {
   }
 
   [[noreturn]] void fail_whole(const std::string& problem) const {
-    throw Exception(ErrorKind::misuse, std::string(what_) + " " + quoted(text_) + " " + problem);
+    throw Exception(ErrorKind::misuse, std::string(what_) + " " + text::quoted(text_) + " " + problem);
   }
   [[noreturn]] void fail(const std::string& problem) const {
     fail_whole("is no JMESPath: at column " + std::to_string(at_ + 1) + ": " + problem);
@@ -445,7 +446,8 @@ class Reader {
       } else {
         fail("expected a name");
       }
-      if (std::ranges::find(node.names, key) != node.names.end()) fail("the name " + quoted(key) + " occurs twice");
+      if (std::ranges::find(node.names, key) != node.names.end())
+        fail("the name " + text::quoted(key) + " occurs twice");
       expect(":");
       node.names.push_back(std::move(key));
       node.children.push_back(pipe());

@@ -10,10 +10,12 @@
 #include <string_view>
 #include <vector>
 
-#include "keys/expression.hpp"
-#include "keys/json.hpp"
+#include "keys/jmespath/expression.hpp"
+#include "text/json.hpp"
 
 namespace once::keys {
+
+namespace json = text::json;
 
 class Selector {
  public:

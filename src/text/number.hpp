@@ -1,16 +1,21 @@
 // Decimal texts and doubles, as the dialects print them.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
-namespace once::keys {
+namespace once::text {
 
 // The nearest double; infinity beyond the range, 0 below it. Takes what JSON takes, NaN, Infinity and -Infinity.
 double to_double(std::string_view text);
 
 // No point and no exponent; not NaN or Infinity.
 bool is_integer_text(std::string_view text) noexcept;
+
+// The number that a property name is an array index for in ECMAScript: canonical decimal, 0 to 2^32-2.
+std::optional<std::uint32_t> array_index(std::string_view name) noexcept;
 
 // Why a double cannot stand for the number, or "" if it can. It cannot if the number is outside double range (1e400, or
 // so small that nothing but 0 is left), or over 2^53-1 and not equal, as a decimal, to the shortest decimal of its
@@ -31,4 +36,4 @@ void append_python(double value, std::string& out);
 // with JDK 17 over millions of doubles of all sizes.
 void append_java(double value, std::string& out);
 
-}  // namespace once::keys
+}  // namespace once::text

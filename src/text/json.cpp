@@ -1,4 +1,4 @@
-#include "keys/json.hpp"
+#include "text/json.hpp"
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -10,15 +10,15 @@
 #include <cstring>
 #include <new>
 #include <once/error.hpp>
-#include <once/keys/key_deriver.hpp>
 #include <string>
 #include <type_traits>
 #include <vector>
 
-#include "keys/number.hpp"
-#include "keys/text.hpp"
+#include "text/ascii.hpp"
+#include "text/number.hpp"
+#include "text/utf8.hpp"
 
-namespace once::keys::json {
+namespace once::text::json {
 
 Value Value::member(std::string_view name) const noexcept {
   if (kind() == Kind::object) {
@@ -103,7 +103,7 @@ class Parser {
       : begin_(text.data()), end_(begin_ + text.size()), rules_(rules), arena_(arena), open_(&arena) {}
 
   Value document() {
-    if (static_cast<std::size_t>(end_ - begin_) > max_event_bytes) fail(begin_, "longer than 256 MiB");
+    if (static_cast<std::size_t>(end_ - begin_) > max_bytes) fail(begin_, "longer than 256 MiB");
     open_.reserve(48);
     Value value;
     const char* const p = skip_blanks(any(begin_, 0, value));
@@ -171,8 +171,8 @@ class Parser {
   }
 
   static void enter(const char* p, std::size_t depth) {
-    if (depth >= max_event_depth) {
-      fail(p, "arrays and objects more than " + std::to_string(max_event_depth) + " deep");
+    if (depth >= max_depth) {
+      fail(p, "arrays and objects more than " + std::to_string(max_depth) + " deep");
     }
   }
 
@@ -503,4 +503,4 @@ std::string_view keep(std::string_view text, Arena& arena) {
 std::span<const Value> keep(std::span<const Value> values, Arena& arena) { return copy_to(values, arena); }
 std::span<const Member> keep(std::span<const Member> members, Arena& arena) { return copy_to(members, arena); }
 
-}  // namespace once::keys::json
+}  // namespace once::text::json

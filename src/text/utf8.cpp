@@ -1,45 +1,14 @@
-#include "keys/text.hpp"
+#include "text/utf8.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
-#include <iterator>
 #include <utility>
 
-namespace once::keys {
+namespace once::text {
 
 namespace {
 
-struct LowerRun {
-  char32_t first;
-  char32_t last;
-  std::uint32_t step;
-  std::int32_t delta;
-};
-struct Run {
-  char32_t first;
-  char32_t last;
-};
-
-#include "keys/lower_case.inc"
-
 constexpr bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
-
-template <class Runs>
-auto run_of(const Runs& runs, char32_t c) {
-  const auto* after = std::upper_bound(std::begin(runs), std::end(runs), c,
-                                       [](char32_t value, const auto& run) { return value < run.first; });
-  return after == std::begin(runs) || c > std::prev(after)->last ? nullptr : std::prev(after);
-}
-
-char32_t lower_of(char32_t c) {
-  const auto* after = std::upper_bound(std::begin(lower_runs), std::end(lower_runs), c,
-                                       [](char32_t value, const LowerRun& run) { return value < run.first; });
-  if (after == std::begin(lower_runs)) return c;
-  const LowerRun& run = *std::prev(after);
-  if (c > run.last || (c - run.first) % run.step != 0) return c;
-  return static_cast<char32_t>(static_cast<std::int32_t>(c) + run.delta);
-}
 
 // UTF-16 order, from a place where both texts are at the beginning of a sequence.
 bool utf16_less_from(const char* a, const char* a_end, const char* b, const char* b_end) {
@@ -189,65 +158,4 @@ std::size_t utf16_length(std::string_view text) noexcept {
   return code_point_length(text) + static_cast<std::size_t>(astral);
 }
 
-std::string to_lower(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  const char* p = text.data();
-  const char* const end = p + text.size();
-  bool behind_cased = false;  // A cased letter came before, with nothing but case-ignorable ones since.
-  while (p != end) {
-    const char32_t c = next_code_point(p);
-    if (c < 0x80) {
-      out += c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : static_cast<char>(c);
-    } else if (c == 0x130) {
-      append_utf8('i', out);
-      append_utf8(0x307, out);
-    } else if (c == 0x3A3) {
-      bool cased_follows = false;
-      for (const char* q = p; q != end;) {
-        const char32_t next = next_code_point(q);
-        if (run_of(ignorable_runs, next) != nullptr) continue;
-        cased_follows = run_of(cased_runs, next) != nullptr;
-        break;
-      }
-      append_utf8(behind_cased && !cased_follows ? 0x3C2 : 0x3C3, out);
-    } else {
-      append_utf8(lower_of(c), out);
-    }
-    if (run_of(ignorable_runs, c) == nullptr) behind_cased = run_of(cased_runs, c) != nullptr;
-  }
-  return out;
-}
-
-std::optional<std::uint32_t> array_index(std::string_view name) noexcept {
-  if (name.empty() || name.size() > 10 || (name.front() == '0' && name.size() > 1)) return std::nullopt;
-  std::uint64_t value = 0;
-  for (const char c : name) {
-    if (c < '0' || c > '9') return std::nullopt;
-    value = value * 10 + static_cast<std::uint64_t>(c - '0');
-  }
-  if (value > 4294967294U) return std::nullopt;
-  return static_cast<std::uint32_t>(value);
-}
-
-std::string quoted(std::string_view text) {
-  constexpr std::size_t most = 60;
-  std::string out = "\"";
-  for (const char c : text.substr(0, most)) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c >= 0x20 && c < 0x7F) {
-      out += c;
-    } else {
-      constexpr std::string_view digits = "0123456789abcdef";
-      out += "\\x";
-      out += digits[static_cast<unsigned char>(c) >> 4U];
-      out += digits[static_cast<unsigned char>(c) & 15U];
-    }
-  }
-  out += text.size() > most ? "...\"" : "\"";
-  return out;
-}
-
-}  // namespace once::keys
+}  // namespace once::text

@@ -4,9 +4,11 @@
 #include <once/keys/key_deriver.hpp>
 #include <string_view>
 
-#include "keys/json.hpp"
+#include "text/json.hpp"
 
 namespace once::keys {
+
+namespace json = text::json;
 
 json::Rules rules_of(Dialect dialect) noexcept;
 

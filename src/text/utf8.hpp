@@ -1,14 +1,13 @@
-// Characters: UTF-8, and the orders in which the dialects sort names.
+// Characters: UTF-8, and the order of UTF-16.
 //
 // "UTF-8" in here may hold lone surrogates in the form that UTF-8 would give them (three bytes, ED A0 80 to ED BF BF).
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
-namespace once::keys {
+namespace once::text {
 
 // The length of the valid UTF-8 sequence (RFC 3629, so no surrogates) that begins at p; 0 if there is none.
 std::size_t utf8_sequence(const char* p, const char* end) noexcept;
@@ -33,13 +32,4 @@ bool utf16_less(std::string_view a, std::string_view b) noexcept;
 std::size_t utf16_length(std::string_view text) noexcept;
 std::size_t code_point_length(std::string_view text) noexcept;
 
-// String.prototype.toLowerCase of ECMAScript: full Unicode mapping, U+0130 becomes two, final sigma by its context.
-std::string to_lower(std::string_view text);
-
-// The number that a property name is an array index for: canonical decimal, 0 to 2^32-2.
-std::optional<std::uint32_t> array_index(std::string_view name) noexcept;
-
-// For messages: in quotes, shortened, printable ASCII only.
-std::string quoted(std::string_view text);
-
-}  // namespace once::keys
+}  // namespace once::text

@@ -11,10 +11,12 @@
 #include <string_view>
 #include <vector>
 
-#include "keys/functions.hpp"
-#include "keys/json.hpp"
+#include "keys/jmespath/functions.hpp"
+#include "text/json.hpp"
 
 namespace once::keys {
+
+namespace json = text::json;
 
 struct Node;
 using NodePtr = std::unique_ptr<const Node>;

@@ -1,4 +1,4 @@
-#include "keys/selector.hpp"
+#include "keys/jmespath/selector.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -12,11 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "keys/functions.hpp"
-#include "keys/number.hpp"
+#include "keys/dialects/write.hpp"
+#include "keys/jmespath/functions.hpp"
 #include "keys/refuse.hpp"
-#include "keys/text.hpp"
-#include "keys/write.hpp"
+#include "text/ascii.hpp"
+#include "text/number.hpp"
+#include "text/utf8.hpp"
 
 namespace once::keys {
 
@@ -48,7 +49,7 @@ bool is_true(const Value& v) {
 
 bool is_number(const Value& v) { return v.kind() == Kind::number; }
 bool is_string(const Value& v) { return v.kind() == Kind::string; }
-bool is_integer(const Value& v) { return is_number(v) && is_integer_text(v.text()); }
+bool is_integer(const Value& v) { return is_number(v) && text::is_integer_text(v.text()); }
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view blanks = " \t\n\r\f\v";
@@ -269,8 +270,8 @@ class Evaluation {
                                                                : a_digits.compare(b_digits);
       return a_negative ? -magnitude : magnitude;
     }
-    const double x = to_double(a.text());
-    const double y = to_double(b.text());
+    const double x = text::to_double(a.text());
+    const double y = text::to_double(b.text());
     return x < y ? -1 : x > y ? 1 : 0;
   }
 
@@ -280,8 +281,8 @@ class Evaluation {
 
   [[nodiscard]] int order_numbers(const Value& a, const Value& b) const {
     if (!in_doubles()) return compare_numbers(a, b);
-    const double x = to_double(a.text());
-    const double y = to_double(b.text());
+    const double x = text::to_double(a.text());
+    const double y = text::to_double(b.text());
     return x < y ? -1 : x > y ? 1 : 0;
   }
 
@@ -289,7 +290,7 @@ class Evaluation {
     if (is_number(a)) return order_numbers(a, b) < 0;
     // By code point, which is by byte in UTF-8; JavaScript and Java compare UTF-16 units.
     const bool units = dialect_ == Dialect::powertools_typescript || dialect_ == Dialect::powertools_java;
-    return units ? utf16_less(a.text(), b.text()) : a.text() < b.text();
+    return units ? text::utf16_less(a.text(), b.text()) : a.text() < b.text();
   }
 
   // In Python False is 0 and True is 1 wherever the language itself compares: inside of arrays and objects, and in
@@ -359,7 +360,7 @@ class Evaluation {
     if (dialect_ == Dialect::native && !std::isfinite(d))
       refuse("the expression computes a number outside double range");
     std::string digits;
-    append_python(d, digits);  // Marks what is no integer.
+    text::append_python(d, digits);  // Marks what is no integer.
     return number_text(digits);
   }
 
@@ -367,7 +368,7 @@ class Evaluation {
   [[nodiscard]] Value or_null(const Value& v) const {
     if (dialect_ != Dialect::powertools_typescript) return v;
     if (is_number(v)) {
-      const double d = to_double(v.text());
+      const double d = text::to_double(v.text());
       return d == 0 || std::isnan(d) ? Value() : v;
     }
     const bool container = v.kind() == Kind::array || v.kind() == Kind::object;
@@ -514,7 +515,7 @@ class Evaluation {
       const bool negative = f == Function::abs && v.text().starts_with('-');
       return negative ? Value::number(v.text().substr(1)) : v;
     }
-    const double d = to_double(v.text());
+    const double d = text::to_double(v.text());
     if (f == Function::abs) return real(std::fabs(d));
     const double whole = f == Function::ceil ? std::ceil(d) : std::floor(d);
     if (!python) return real(whole);
@@ -536,7 +537,7 @@ class Evaluation {
 
   static double real_sum(std::span<const Value> numbers) {
     double sum = 0;
-    for (const Value& v : numbers) sum += to_double(v.text());
+    for (const Value& v : numbers) sum += text::to_double(v.text());
     return sum;
   }
 
@@ -600,7 +601,7 @@ class Evaluation {
     switch (v.kind()) {
       case Kind::string: {
         const bool units = dialect_ == Dialect::powertools_typescript || dialect_ == Dialect::powertools_java;
-        return count(units ? utf16_length(v.text()) : code_point_length(v.text()));
+        return count(units ? text::utf16_length(v.text()) : text::code_point_length(v.text()));
       }
       case Kind::array:
         return count(v.elements().size());
@@ -687,9 +688,9 @@ class Evaluation {
     }
     const std::string whole = (negative ? "-" : "") + std::string(digits);
     if (native) {
-      if (const std::string problem = inexact(whole); !problem.empty()) refuse("to_number(): " + problem);
+      if (const std::string problem = text::inexact(whole); !problem.empty()) refuse("to_number(): " + problem);
     }
-    return real(to_double(whole));
+    return real(text::to_double(whole));
   }
 
   static Value type(const Value& v) {
@@ -767,7 +768,7 @@ Selector::Selector(std::string_view expression, Dialect dialect, std::string_vie
       expression_(parse_expression(expression, dialect, what)),
       reads_event_(reads(*expression_.root)) {
   const auto unsupported = [&](const std::string& why) {
-    refuse(std::string(what) + " " + quoted(expression) + ": " + why);
+    refuse(std::string(what) + " " + text::quoted(expression) + ": " + why);
   };
   if (dialect == Dialect::powertools_dotnet && !expression_.plain) {
     unsupported(

@@ -1,12 +1,11 @@
-#include "keys/digest.hpp"
+#include "keys/dialects/hash.hpp"
 
 #include <algorithm>
 #include <array>
 #include <once/error.hpp>
 #include <utility>
 
-#include "core/ascii.hpp"
-#include "keys/text.hpp"
+#include "text/ascii.hpp"
 
 namespace once::keys {
 
@@ -52,8 +51,8 @@ const char* find(const Table& table, std::string_view name) {
 }
 
 [[noreturn]] void refuse_hash(std::string_view name, Dialect dialect, const std::string& instead) {
-  throw Exception(ErrorKind::misuse,
-                  "unknown hash " + quoted(name) + " for " + std::string(to_string(dialect)) + " keys: " + instead);
+  throw Exception(ErrorKind::misuse, "unknown hash " + text::quoted(name) + " for " + std::string(to_string(dialect)) +
+                                         " keys: " + instead);
 }
 
 std::string openssl_name(Dialect dialect, std::string_view name) {
@@ -75,10 +74,10 @@ std::string openssl_name(Dialect dialect, std::string_view name) {
       return std::string(name);
     case Dialect::powertools_java:
       if (const char* found = find(common, name)) return found;
-      if (const char* found = find(java, lower(name))) return found;
+      if (const char* found = find(java, text::lower(name))) return found;
       return "MD5";
     case Dialect::powertools_dotnet:
-      if (name.empty() || lower(name) == "md5") return "MD5";
+      if (name.empty() || text::lower(name) == "md5") return "MD5";
       refuse_hash(name, dialect, "Powertools for .NET uses md5 whatever is configured; leave the hash out");
   }
   return {};

@@ -1,4 +1,4 @@
-#include "keys/decode.hpp"
+#include "keys/dialects/decode.hpp"
 
 #include <zlib.h>
 
@@ -7,7 +7,7 @@
 #include <once/error.hpp>
 
 #include "keys/refuse.hpp"
-#include "keys/text.hpp"
+#include "text/utf8.hpp"
 
 namespace once::keys {
 
@@ -201,9 +201,9 @@ std::string java_gunzip_text(std::string_view bytes) {
   std::string out;
   std::string problem;
   if (!bytes.empty() && !inflate_all(bytes, Dialect::powertools_java, out, problem)) {
-    return replace_invalid_utf8(bytes);
+    return text::replace_invalid_utf8(bytes);
   }
-  out = replace_invalid_utf8(out);
+  out = text::replace_invalid_utf8(out);
   std::erase_if(out, [](char c) { return c == '\n' || c == '\r'; });
   return out;
 }
