@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "aws/credentials_search.hpp"
+#include "aws/service_error.hpp"
 #include "aws/shared_config.hpp"
 
 namespace {

@@ -10,6 +10,7 @@
 #include <once/error.hpp>
 
 #include "aws/read_file.hpp"
+#include "aws/service_error.hpp"
 
 namespace once::aws {
 
@@ -33,24 +34,6 @@ std::string member(const nlohmann::json& object, const char* name) {
   return found == object.end() || !found->is_string() ? std::string{} : found->get<std::string>();
 }
 
-// A number of so many digits at the front of `text`, taken away from it.
-std::optional<int> take_number(std::string_view& text, std::size_t digits) noexcept {
-  int value = 0;
-  if (text.size() < digits) return {};
-  for (const char c : text.substr(0, digits)) {
-    if (c < '0' || c > '9') return {};
-    value = 10 * value + (c - '0');
-  }
-  text.remove_prefix(digits);
-  return value;
-}
-
-bool take(std::string_view& text, std::string_view any_of) noexcept {
-  if (text.empty() || any_of.find(text.front()) == std::string_view::npos) return false;
-  text.remove_prefix(1);
-  return true;
-}
-
 }  // namespace
 
 void Patience::end() noexcept {
@@ -64,9 +47,10 @@ bool Patience::ended() const noexcept {
   return ended_;
 }
 
-HttpAnswer Patience::exchange(const std::shared_ptr<Patience>& patience, HttpClient& http, HttpRequest request) {
+HttpAnswer Patience::wait(const std::shared_ptr<Patience>& patience,
+                          const std::function<void(Callback<void(HttpAnswer)>)>& start) {
   auto slot = std::make_shared<std::optional<HttpAnswer>>();  // Under the mutex; may outlive this call.
-  http.send(std::move(request), [patience, slot](HttpAnswer answer) {
+  start([patience, slot](HttpAnswer answer) {
     const std::lock_guard lock(patience->mutex_);
     slot->emplace(std::move(answer));
     patience->changed_.notify_all();
@@ -77,11 +61,14 @@ HttpAnswer Patience::exchange(const std::shared_ptr<Patience>& patience, HttpCli
   return std::move(**slot);
 }
 
+HttpAnswer Patience::exchange(const std::shared_ptr<Patience>& patience, HttpClient& http, HttpRequest request) {
+  return wait(patience, [&](Callback<void(HttpAnswer)> done) { http.send(std::move(request), std::move(done)); });
+}
+
 std::string Search::variable(const std::string& name) const { return options.environment(name).value_or(""); }
 
 HttpAnswer Search::fetch(const HttpRequest& request) const {
-  constexpr int attempts = 3;
-  for (int attempt = 1;; ++attempt) {
+  for (std::uint32_t attempt = 1;; ++attempt) {
     HttpAnswer answer = Patience::exchange(patience, *ports.http, request);
     const bool hopeful =
         answer.error ? answer.error->kind != ErrorKind::misuse : answer.status == 429 || answer.status >= 500;
@@ -171,40 +158,6 @@ Credentials parse_credentials(std::string_view text, std::string_view token, con
     if (!found.expires_at) refuse("its Expiration is not a time as in 2026-01-01T00:00:00Z");
   }
   return checked(std::move(found));
-}
-
-std::optional<Time> parse_time(std::string_view text) {
-  const auto year = take_number(text, 4);
-  if (!year || !take(text, "-")) return {};
-  const auto month = take_number(text, 2);
-  if (!month || !take(text, "-")) return {};
-  const auto day = take_number(text, 2);
-  if (!day || !take(text, "Tt ")) return {};
-  const auto hour = take_number(text, 2);
-  if (!hour || !take(text, ":")) return {};
-  const auto minute = take_number(text, 2);
-  if (!minute || !take(text, ":")) return {};
-  const auto second = take_number(text, 2);
-  if (!second) return {};
-  const std::chrono::year_month_day date(std::chrono::year(*year), std::chrono::month(static_cast<unsigned>(*month)),
-                                         std::chrono::day(static_cast<unsigned>(*day)));
-  if (!date.ok() || *hour > 23 || *minute > 59 || *second > 60) return {};
-  if (take(text, ".,")) {  // Fractions are dropped: what expires does so a little early.
-    if (text.empty() || text.front() < '0' || text.front() > '9') return {};
-    while (take(text, "0123456789")) {
-    }
-  }
-  Time time = std::chrono::sys_days(date) + std::chrono::hours(*hour) + std::chrono::minutes(*minute) +
-              std::chrono::seconds(*second);
-  if (take(text, "Zz")) return text.empty() ? std::optional(time) : std::nullopt;
-  const bool east = text.starts_with('+');
-  if (!take(text, "+-")) return {};
-  const auto hours = take_number(text, 2);
-  take(text, ":");
-  const auto minutes = take_number(text, 2);
-  if (!hours || !minutes || *hours > 23 || *minutes > 59 || !text.empty()) return {};
-  const Millis offset = std::chrono::hours(*hours) + std::chrono::minutes(*minutes);
-  return east ? time - offset : time + offset;
 }
 
 std::string read_token(const std::string& path, std::string_view origin) {

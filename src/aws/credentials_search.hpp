@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include <once/aws/credentials.hpp>
+#include <once/callback.hpp>
 #include <once/clock.hpp>
 #include <once/time.hpp>
 
@@ -27,7 +30,10 @@ class Patience {
   void end() noexcept;
   [[nodiscard]] bool ended() const noexcept;
 
-  // Sends and waits. Throws Exception(unavailable) once patience ends; the answer is dropped then.
+  // Calls `start` and waits for the answer. Throws Exception(unavailable) once patience ends; the answer is dropped
+  // then.
+  static HttpAnswer wait(const std::shared_ptr<Patience>& patience,
+                         const std::function<void(Callback<void(HttpAnswer)>)>& start);
   static HttpAnswer exchange(const std::shared_ptr<Patience>& patience, HttpClient& http, HttpRequest request);
 
  private:
@@ -47,7 +53,9 @@ struct Search {
   // A variable that is set to something.
   [[nodiscard]] std::string variable(const std::string& name) const;
 
-  // Sends up to three times while there is no answer, or 429 or 5xx. The last answer.
+  static constexpr std::uint32_t attempts = 3;
+
+  // Sends up to so many times while there is no answer, or 429 or 5xx. The last answer.
   HttpAnswer fetch(const HttpRequest& request) const;
 };
 
@@ -86,9 +94,6 @@ Credentials parse_credentials(std::string_view json, std::string_view token, con
 
 // The XML of STS: the four elements in the one <Credentials>. Throws as above.
 Credentials parse_sts_answer(std::string_view xml, const std::string& place);
-
-// "2026-01-01T00:00:00Z", with fractions of a second or an offset if need be. Empty if it is not such a time.
-std::optional<Time> parse_time(std::string_view text);
 
 // What stands in a small file, without white space at its ends. Throws Exception(misuse): it names the file.
 std::string read_token(const std::string& file, std::string_view origin);

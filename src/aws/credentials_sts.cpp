@@ -13,52 +13,12 @@
 #include "aws/credentials_search.hpp"
 #include "aws/endpoint.hpp"
 #include "aws/service_error.hpp"
+#include "aws/signed_client.hpp"
 #include "aws/signer.hpp"
 
 namespace once::aws {
 
 namespace {
-
-// The text of the one element of that name without attributes, if there is exactly one and it holds only text or, for
-// the outer one, other elements. Not unescaped.
-std::optional<std::string_view> element(std::string_view xml, const std::string& name) {
-  const std::string open = "<" + name + ">";
-  const std::string close = "</" + name + ">";
-  const std::size_t begin = xml.find(open);
-  if (begin == std::string_view::npos) return {};
-  const std::size_t end = xml.find(close, begin);
-  if (end == std::string_view::npos || xml.find(open, begin + 1) != std::string_view::npos ||
-      xml.find(close, end + 1) != std::string_view::npos) {
-    return {};
-  }
-  return xml.substr(begin + open.size(), end - begin - open.size());
-}
-
-// The five entities that every XML has; others do not come up in what is read here.
-std::optional<std::string> unescaped(std::string_view text) {
-  constexpr std::pair<std::string_view, char> entities[] = {
-      {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}};
-  std::string out;
-  while (!text.empty()) {
-    if (text.front() == '<') return {};
-    if (text.front() != '&') {
-      out += text.front();
-      text.remove_prefix(1);
-      continue;
-    }
-    const auto* const found = std::find_if(std::begin(entities), std::end(entities),
-                                           [&](const auto& each) { return text.starts_with(each.first); });
-    if (found == std::end(entities)) return {};
-    out += found->second;
-    text.remove_prefix(found->first.size());
-  }
-  return out;
-}
-
-std::string text_of(std::string_view xml, const std::string& name) {
-  const auto found = element(xml, name);
-  return found ? unescaped(*found).value_or("") : std::string{};
-}
 
 struct Service {
   Endpoint endpoint;
@@ -94,28 +54,24 @@ HttpRequest make_request(const Service& service, const Search& search, const Rol
   return request;
 }
 
-// The service's time, if an answer says that the signature's was another one. That a signature is wrong may have other
-// reasons as well; up to a minute its time certainly is none, as the service allows five.
-std::optional<Time> told_time(const HttpAnswer& answer, Time signed_at) {
-  if (answer.error || answer.status < 400) return {};
-  const std::string code = text_of(answer.body, "Code");
-  const bool clock = code == "RequestExpired" || code == "RequestTimeTooSkewed" || code == "RequestInTheFuture";
-  const bool signature = code == "SignatureDoesNotMatch" || code == "InvalidSignatureException";
-  if (!clock && !signature) return {};
-  const std::optional<Time> date = parse_http_date(answer.header("date"));
-  const Millis tolerable = clock ? Millis{1'000} : Millis{60'000};
-  return date && std::chrono::abs(*date - signed_at) > tolerable ? date : std::nullopt;
+// Mended is only the clock. All else is for people to read, at last.
+Refusal read_refusal(const HttpAnswer& answer) {
+  Remedy remedy = remedy_for(xml_text(answer.body, "Code"), answer.status);
+  if (remedy != Remedy::clock && remedy != Remedy::signature) {
+    remedy = answer.status == 429 || answer.status >= 500 ? Remedy::again : Remedy::none;
+  }
+  return {.remedy = remedy, .said = {}, .time = {}};
 }
 
 Credentials credentials_in(const HttpAnswer& answer, const Service& service, const std::string& place) {
   const std::string where = place + ": STS at " + service.endpoint.url();
-  if (answer.error) {
+  if (answer.status == 0) {
     throw Exception(answer.error->kind == ErrorKind::misuse ? ErrorKind::misuse : ErrorKind::unavailable,
                     where + " gave no answer: " + answer.error->message);
   }
   if (answer.status == 200) return parse_sts_answer(answer.body, place);
-  const std::string code = text_of(answer.body, "Code");
-  const std::string message = text_of(answer.body, "Message");
+  const std::string code = xml_text(answer.body, "Code");
+  const std::string message = xml_text(answer.body, "Message");
   std::string text = where + " refused with HTTP status " + std::to_string(answer.status);
   if (!code.empty()) text += ", " + clean_text(code, 100);
   if (!message.empty()) text += ": " + clean_text(message, 500);
@@ -131,13 +87,13 @@ Credentials parse_sts_answer(std::string_view xml, const std::string& place) {
     throw Exception(ErrorKind::misuse,
                     place + ": STS gave an answer that is not to be understood: " + std::string(what));
   };
-  const auto inside = element(xml, "Credentials");
+  const auto inside = xml_element(xml, "Credentials");
   if (!inside) refuse("it has not exactly one <Credentials>");
   Credentials found;
-  found.access_key_id = text_of(*inside, "AccessKeyId");
-  found.secret_access_key = text_of(*inside, "SecretAccessKey");
-  found.session_token = text_of(*inside, "SessionToken");
-  found.expires_at = parse_time(text_of(*inside, "Expiration"));
+  found.access_key_id = xml_text(*inside, "AccessKeyId");
+  found.secret_access_key = xml_text(*inside, "SecretAccessKey");
+  found.session_token = xml_text(*inside, "SessionToken");
+  found.expires_at = parse_time(xml_text(*inside, "Expiration"));
   found.source = place;
   if (found.access_key_id.empty()) refuse("it has no AccessKeyId");
   if (found.secret_access_key.empty()) refuse("it has no SecretAccessKey");
@@ -151,16 +107,19 @@ Credentials assume_role(const Search& search, const Role& role, const Credential
   const Service service = find_service(search, profile);
   HttpRequest request = make_request(service, search, role, "AssumeRole");
   if (!role.external_id.empty()) request.body += "&ExternalId=" + uri_encode(role.external_id);
-  const HttpRequest plain = request;
-  Signer signer("sts", service.region);
-  const Time now = search.ports.clock->now();
-  signer.sign(request, source, now);
-  HttpAnswer answer = search.fetch(request);
-  if (const auto told = told_time(answer, now)) {
-    request = plain;
-    signer.sign(request, source, *told);
-    answer = search.fetch(request);
-  }
+  SignedClient client({.service = "sts",
+                       .region = service.region,
+                       .endpoint = service.endpoint,
+                       .read_refusal = read_refusal,
+                       .tells_doubt = false,
+                       .max_attempts = Search::attempts,
+                       .http = search.ports.http,
+                       .credentials = static_credentials(source),
+                       .clock = search.ports.clock});
+  const HttpAnswer answer = Patience::wait(search.patience, [&](Callback<void(HttpAnswer)> done) {
+    client.call({.target = request.target, .headers = request.headers, .body = request.body},
+                [done = std::move(done)](SignedAnswer got) mutable { done(std::move(got.http)); });
+  });
   return credentials_in(answer, service, place);
 }
 

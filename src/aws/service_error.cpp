@@ -1,11 +1,13 @@
 #include "aws/service_error.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <memory_resource>
 #include <system_error>
+#include <utility>
 
 #include "text/json.hpp"
 
@@ -20,7 +22,94 @@ std::string_view plain(std::string_view code) noexcept {
   return hash == std::string_view::npos ? code : code.substr(hash + 1);
 }
 
+// A number of so many digits at the front of `text`, taken away from it.
+std::optional<int> take_number(std::string_view& text, std::size_t digits) noexcept {
+  int value = 0;
+  if (text.size() < digits) return {};
+  for (const char c : text.substr(0, digits)) {
+    if (c < '0' || c > '9') return {};
+    value = 10 * value + (c - '0');
+  }
+  text.remove_prefix(digits);
+  return value;
+}
+
+bool take(std::string_view& text, std::string_view any_of) noexcept {
+  if (text.empty() || any_of.find(text.front()) == std::string_view::npos) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
+// The five entities that every XML has; others do not come up in what is read here.
+std::optional<std::string> unescaped(std::string_view text) {
+  constexpr std::pair<std::string_view, char> entities[] = {
+      {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}};
+  std::string out;
+  while (!text.empty()) {
+    if (text.front() == '<') return {};
+    if (text.front() != '&') {
+      out += text.front();
+      text.remove_prefix(1);
+      continue;
+    }
+    const auto* const found = std::find_if(std::begin(entities), std::end(entities),
+                                           [&](const auto& each) { return text.starts_with(each.first); });
+    if (found == std::end(entities)) return {};
+    out += found->second;
+    text.remove_prefix(found->first.size());
+  }
+  return out;
+}
+
+struct KnownCode {
+  std::string_view code;
+  Remedy remedy;
+};
+
+// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html,
+// https://docs.aws.amazon.com/STS/latest/APIReference/CommonErrors.html
+constexpr std::array known_codes = std::to_array<KnownCode>({
+    {"ProvisionedThroughputExceededException", Remedy::slow_down},
+    {"ThrottlingException", Remedy::slow_down},
+    {"Throttling", Remedy::slow_down},
+    {"ThrottledException", Remedy::slow_down},
+    {"RequestThrottled", Remedy::slow_down},
+    {"RequestThrottledException", Remedy::slow_down},
+    {"RequestLimitExceeded", Remedy::slow_down},
+    {"TooManyRequestsException", Remedy::slow_down},
+    {"SlowDown", Remedy::slow_down},
+    {"TransactionConflictException", Remedy::again},
+    {"ReplicatedWriteConflictException", Remedy::again},
+    {"RequestTimeTooSkewed", Remedy::clock},
+    {"RequestExpired", Remedy::clock},
+    {"RequestInTheFuture", Remedy::clock},
+    {"InvalidSignatureException", Remedy::signature},
+    {"SignatureDoesNotMatch", Remedy::signature},
+    {"AuthFailure", Remedy::signature},
+    {"ExpiredTokenException", Remedy::expired},
+    {"ExpiredToken", Remedy::expired},
+    {"UnrecognizedClientException", Remedy::credentials},
+    {"InvalidClientTokenId", Remedy::credentials},
+    {"InvalidAccessKeyId", Remedy::credentials},
+    {"InvalidToken", Remedy::credentials},
+    {"AccessDeniedException", Remedy::permission},
+    {"AccessDenied", Remedy::permission},
+    {"IncompleteSignature", Remedy::permission},
+    {"IncompleteSignatureException", Remedy::permission},
+    {"MissingAuthenticationToken", Remedy::permission},
+    {"MissingAuthenticationTokenException", Remedy::permission},
+    {"OptInRequired", Remedy::permission},
+});
+
 }  // namespace
+
+Remedy remedy_for(std::string_view code, int status) noexcept {
+  const auto* const found =
+      std::find_if(known_codes.begin(), known_codes.end(), [&](const KnownCode& known) { return known.code == code; });
+  if (found != known_codes.end()) return found->remedy;
+  if (status == 429) return Remedy::slow_down;
+  return status >= 500 ? Remedy::doubtful : Remedy::none;
+}
 
 std::optional<Time> parse_http_date(std::string_view text) noexcept {
   constexpr std::string_view months = "JanFebMarAprMayJunJulAugSepOctNovDec";
@@ -51,6 +140,58 @@ std::optional<Time> parse_http_date(std::string_view text) noexcept {
   if (!date.ok()) return std::nullopt;
   return Time(std::chrono::sys_days(date)) + std::chrono::hours(hour) + std::chrono::minutes(minute) +
          std::chrono::seconds(second);
+}
+
+std::optional<Time> parse_time(std::string_view text) {
+  const auto year = take_number(text, 4);
+  if (!year || !take(text, "-")) return {};
+  const auto month = take_number(text, 2);
+  if (!month || !take(text, "-")) return {};
+  const auto day = take_number(text, 2);
+  if (!day || !take(text, "Tt ")) return {};
+  const auto hour = take_number(text, 2);
+  if (!hour || !take(text, ":")) return {};
+  const auto minute = take_number(text, 2);
+  if (!minute || !take(text, ":")) return {};
+  const auto second = take_number(text, 2);
+  if (!second) return {};
+  const std::chrono::year_month_day date(std::chrono::year(*year), std::chrono::month(static_cast<unsigned>(*month)),
+                                         std::chrono::day(static_cast<unsigned>(*day)));
+  if (!date.ok() || *hour > 23 || *minute > 59 || *second > 60) return {};
+  if (take(text, ".,")) {  // Fractions are dropped: what expires does so a little early.
+    if (text.empty() || text.front() < '0' || text.front() > '9') return {};
+    while (take(text, "0123456789")) {
+    }
+  }
+  Time time = std::chrono::sys_days(date) + std::chrono::hours(*hour) + std::chrono::minutes(*minute) +
+              std::chrono::seconds(*second);
+  if (take(text, "Zz")) return text.empty() ? std::optional(time) : std::nullopt;
+  const bool east = text.starts_with('+');
+  if (!take(text, "+-")) return {};
+  const auto hours = take_number(text, 2);
+  take(text, ":");
+  const auto minutes = take_number(text, 2);
+  if (!hours || !minutes || *hours > 23 || *minutes > 59 || !text.empty()) return {};
+  const Millis offset = std::chrono::hours(*hours) + std::chrono::minutes(*minutes);
+  return east ? time - offset : time + offset;
+}
+
+std::optional<std::string_view> xml_element(std::string_view xml, const std::string& name) {
+  const std::string open = "<" + name + ">";
+  const std::string close = "</" + name + ">";
+  const std::size_t begin = xml.find(open);
+  if (begin == std::string_view::npos) return {};
+  const std::size_t end = xml.find(close, begin);
+  if (end == std::string_view::npos || xml.find(open, begin + 1) != std::string_view::npos ||
+      xml.find(close, end + 1) != std::string_view::npos) {
+    return {};
+  }
+  return xml.substr(begin + open.size(), end - begin - open.size());
+}
+
+std::string xml_text(std::string_view xml, const std::string& name) {
+  const auto found = xml_element(xml, name);
+  return found ? unescaped(*found).value_or("") : std::string{};
 }
 
 ServiceError read_service_error(const HttpAnswer& answer) {

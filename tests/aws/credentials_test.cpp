@@ -13,6 +13,7 @@
 #include <once/error.hpp>
 
 #include "aws/credentials_search.hpp"
+#include "aws/service_error.hpp"
 #include "aws/signer.hpp"
 #include "credentials_fake.hpp"
 #include "platform/wait.hpp"

@@ -284,6 +284,17 @@ TEST_F(S3Test, ANameThatIsTakenIsNotUsed) {
   EXPECT_EQ(get(*s3, second.text).text, "two");
 }
 
+// A name that was refused is not where the bytes are.
+TEST_F(S3Test, ARefusalOfEveryNameIsNoSuccess) {
+  const auto s3 = open(options());
+  bucket->fail(error(412, "PreconditionFailed"));
+  bucket->fail(error(412, "PreconditionFailed"));
+  const OffloadAnswer kept = put(*s3, "bytes");
+  EXPECT_EQ(kept.error.value_or(Error{}).kind, ErrorKind::misuse) << kept.text;
+  EXPECT_EQ(bucket->seen.size(), 2U);
+  EXPECT_NE(bucket->seen.at(0).target, bucket->seen.at(1).target);
+}
+
 TEST_F(S3Test, AServerWithoutIfNoneMatchWillDo) {
   const auto s3 = open(options());
   bucket->fail(error(501, "NotImplemented"));
@@ -355,7 +366,7 @@ TEST_F(S3Test, ExpiredCredentialsAreRenewedOnce) {
   bucket->fail(error(400, "ExpiredToken"));
   bucket->fail(error(400, "ExpiredToken"));
   EXPECT_EQ(put(*s3, "bytes").error->kind, ErrorKind::unavailable);
-  EXPECT_EQ(provider->rejected, 2);
+  EXPECT_EQ(provider->rejected, 3) << "those that came instead, too";
   bucket->fail(error(403, "InvalidAccessKeyId"));
   bucket->fail(error(403, "InvalidAccessKeyId"));
   EXPECT_EQ(put(*s3, "bytes").error->kind, ErrorKind::misuse);

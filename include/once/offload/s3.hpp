@@ -40,7 +40,7 @@ struct S3Options {
 // '.' or '-'. S3 checks the bytes it got against their SHA-256. What a call needs of memory is about twice its bytes.
 //
 // Repeated, with pauses of full jitter: no answer, 5xx, 409 and 429; if it stays that way: unavailable. Repeated at
-// once: after a correction of the clock, and with fresh credentials. A missing object: corrupt. misuse, saying what to
+// once: after a correction of the clock, and with other credentials. A missing object: corrupt. misuse, saying what to
 // do: no such bucket, another region, access denied, no credentials.
 // An object that nobody came to name (the process died before its record was written) stays: let a lifecycle rule
 // of the bucket remove what is older than the longest retention.

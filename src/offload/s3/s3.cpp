@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -14,6 +14,8 @@
 #include <once/fingerprint.hpp>
 
 #include "aws/endpoint.hpp"
+#include "aws/service_error.hpp"
+#include "aws/signed_client.hpp"
 #include "aws/signer.hpp"
 
 namespace once {
@@ -21,10 +23,7 @@ namespace once {
 namespace {
 
 using aws::HttpAnswer;
-using aws::HttpRequest;
 
-constexpr Millis first_pause{50};
-constexpr Millis most_pause{5'000};
 constexpr std::size_t max_hint_bytes = 100;
 constexpr std::size_t max_prefix_bytes = 512;
 
@@ -57,104 +56,92 @@ std::string base64(const Sha256& digest) {
   return {reinterpret_cast<const char*>(text.data()), static_cast<std::size_t>(length)};
 }
 
-// The text of an element in S3's error documents, such as <Code>; empty if there is none. They are flat.
-std::string_view element(std::string_view body, std::string_view name) {
-  const std::string open = "<" + std::string(name) + ">";
-  const auto begin = body.find(open);
-  if (begin == std::string_view::npos) return {};
-  const std::string_view rest = body.substr(begin + open.size());
-  const auto end = rest.find("</");
-  return end == std::string_view::npos ? std::string_view() : rest.substr(0, end);
+std::string said(int status, std::string_view body) {
+  std::string out = "S3 answered " + std::to_string(status);
+  for (const char* name : {"Code", "Message"}) {
+    const std::string text = aws::xml_text(body, name).substr(0, 200);
+    if (!text.empty()) out += (name[0] == 'C' ? " " : ": ") + text;
+  }
+  return out;
 }
 
-// "2026-05-17T12:34:56Z", as S3 gives its own time when it refuses ours.
-std::optional<Time> time_of(std::string_view text) {
-  if (text.size() < 20 || text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' || text[16] != ':') {
-    return std::nullopt;
+aws::Refusal read_refusal(const HttpAnswer& answer) {
+  const std::string code = aws::xml_text(answer.body, "Code");
+  const int status = answer.status;
+  aws::Refusal refusal{.remedy = aws::remedy_for(code, status), .said = said(status, answer.body), .time = {}};
+  // Pauses are enough: the others need not wait.
+  if (refusal.remedy == aws::Remedy::slow_down || status == 409 || code == "RequestTimeout" || code == "BadDigest") {
+    refusal.remedy = aws::Remedy::again;
   }
-  bool good = true;
-  const auto number = [&](std::size_t at, std::size_t digits) {
-    int value = 0;
-    const char* const last = text.data() + at + digits;
-    good = std::from_chars(text.data() + at, last, value).ptr == last && good;
-    return value;
-  };
-  const std::chrono::year_month_day date{std::chrono::year(number(0, 4)),
-                                         std::chrono::month(static_cast<unsigned>(number(5, 2))),
-                                         std::chrono::day(static_cast<unsigned>(number(8, 2)))};
-  const auto time =
-      std::chrono::hours(number(11, 2)) + std::chrono::minutes(number(14, 2)) + std::chrono::seconds(number(17, 2));
-  if (!good || !date.ok()) return std::nullopt;
-  return Time(std::chrono::sys_days(date)) + time;
+  if (status == 501) refusal.remedy = aws::Remedy::none;  // A server that does not know If-None-Match.
+  if (refusal.remedy == aws::Remedy::clock) refusal.time = aws::parse_time(aws::xml_text(answer.body, "ServerTime"));
+  return refusal;
 }
 
 enum class Verb { put, get, remove };
 
-// One call, with all its requests.
 struct Task {
   Verb verb{};
   std::string key;  // Of the object.
   std::string hint;
-  HttpRequest request;
+  bool renamed = false;
   Callback<void(OffloadAnswer)> done;
-  std::shared_ptr<const aws::Credentials> credentials;  // Of the last request.
-  unsigned tries = 0;
-  bool new_clock = false;  // Each of these is repaired once.
-  bool new_credentials = false;
 };
 
 class S3Offload final : public Offload, public std::enable_shared_from_this<S3Offload> {
  public:
-  S3Offload(S3Options options, S3Ports ports)
-      : options_(std::move(options)),
-        ports_(std::move(ports)),
-        region_(options_.region.empty() ? aws::find_region(options_.environment, options_.profile) : options_.region),
-        endpoint_(options_.endpoint.empty() ? aws::find_endpoint("s3", region_, options_.environment, options_.profile)
-                                            : aws::parse_endpoint(options_.endpoint, "the endpoint of the S3 offload")),
-        prefix_(options_.prefix.empty() || options_.prefix.ends_with('/') ? options_.prefix : options_.prefix + "/"),
-        place_("s3://" + options_.bucket + "/"),
-        signer_("s3", region_) {
-    aws::check_region(region_, "the S3 offload's region");
-    const bool of_aws = endpoint_.host.ends_with(".amazonaws.com") || endpoint_.host.ends_with(".amazonaws.com.cn");
-    const bool dotted = options_.bucket.find('.') != std::string::npos;
-    if (options_.path_style.value_or(!of_aws || dotted)) {
-      endpoint_.path += "/" + options_.bucket;
-    } else {
-      endpoint_.host = options_.bucket + "." + endpoint_.host;
-    }
-  }
+  S3Offload(S3Options options, S3Ports ports, std::string region, aws::Endpoint endpoint)
+      : bucket_(std::move(options.bucket)),
+        region_(std::move(region)),
+        prefix_(options.prefix.empty() || options.prefix.ends_with('/') ? options.prefix : options.prefix + "/"),
+        place_("s3://" + bucket_ + "/"),
+        path_(endpoint.path + "/"),
+        max_attempts_(options.max_attempts),
+        random_(ports.random),
+        client_({.service = "s3",
+                 .region = region_,
+                 .endpoint = std::move(endpoint),
+                 .read_refusal = read_refusal,
+                 .tells_doubt = false,
+                 .timeout = options.timeout,
+                 .max_attempts = max_attempts_,
+                 .backoff = Millis{50},
+                 .max_backoff = Millis{5'000},
+                 .http = std::move(ports.http),
+                 .credentials = std::move(options.credentials),
+                 .clock = std::move(ports.clock),
+                 .timers = std::move(ports.timers),
+                 .random = std::move(ports.random)}) {}
 
   void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) override {
-    auto task = new_task(Verb::put, "PUT", std::move(done));
+    auto task = new_task(Verb::put, std::move(done));
     task->hint = safe(hint);
-    task->request.headers = {{"Content-Type", "application/octet-stream"},
-                             {"x-amz-checksum-sha256", base64(sha256(bytes))}};
-    task->request.body = std::move(bytes);
     name(*task);
-    start(std::move(task));
+    aws::SignedCall call{
+        .method = "PUT",
+        .headers = {{"Content-Type", "application/octet-stream"}, {"x-amz-checksum-sha256", base64(sha256(bytes))}}};
+    if (conditional_) call.headers.emplace_back(if_none_match, "*");
+    call.body = std::move(bytes);
+    start(std::move(task), std::move(call));
   }
 
   void get(std::string location, Callback<void(OffloadAnswer)> done) override {
-    start_at(std::move(location), new_task(Verb::get, "GET", std::move(done)));
+    start_at(location, new_task(Verb::get, std::move(done)), {.method = "GET"});
   }
 
   void remove(std::string location, Callback<void(OffloadAnswer)> done) override {
-    start_at(std::move(location), new_task(Verb::remove, "DELETE", std::move(done)));
+    start_at(location, new_task(Verb::remove, std::move(done)), {.method = "DELETE"});
   }
 
  private:
   using Shared = std::shared_ptr<Task>;
 
-  Shared new_task(Verb verb, const char* method, Callback<void(OffloadAnswer)> done) const {
+  static constexpr const char* if_none_match = "If-None-Match";
+
+  static Shared new_task(Verb verb, Callback<void(OffloadAnswer)> done) {
     auto task = std::make_shared<Task>();
     task->verb = verb;
     task->done = std::move(done);
-    HttpRequest& request = task->request;
-    request.method = method;
-    request.tls = endpoint_.tls;
-    request.host = endpoint_.host;
-    request.port = endpoint_.port;
-    request.timeout = options_.timeout;
     return task;
   }
 
@@ -169,64 +156,43 @@ class S3Offload final : public Offload, public std::enable_shared_from_this<S3Of
   // A new name, which nobody has used.
   void name(Task& task) const {
     std::array<std::uint8_t, 16> random{};
-    ports_.random->fill(random);
-    aim(task, prefix_ + task.hint + "-" + to_hex({reinterpret_cast<const char*>(random.data()), random.size()}));
-  }
-
-  void aim(Task& task, std::string key) const {
-    task.key = std::move(key);
-    task.request.target = endpoint_.path + "/" + aws::uri_encode(task.key, true);
+    random_->fill(random);
+    task.key = prefix_ + task.hint + "-" + to_hex({reinterpret_cast<const char*>(random.data()), random.size()});
   }
 
   // Only what lies where we put things: a location from a store that others can write must not lead elsewhere.
-  void start_at(std::string location, Shared task) {
+  void start_at(const std::string& location, Shared task, aws::SignedCall call) {
     if (!location.starts_with(place_ + prefix_) || location.size() == (place_ + prefix_).size()) {
-      return task->done(
-          {{},
-           Error{ErrorKind::misuse, "the result lies at " + location + ", and the offload is s3://" + options_.bucket +
-                                        "/" + prefix_ + ": open the offload that it was put into"}});
+      return task->done({{},
+                         Error{ErrorKind::misuse, "the result lies at " + location + ", and the offload is " + place_ +
+                                                      prefix_ + ": open the offload that it was put into"}});
     }
-    aim(*task, location.substr(place_.size()));
-    start(std::move(task));
+    task->key = location.substr(place_.size());
+    start(std::move(task), std::move(call));
   }
 
-  void start(Shared task) {
-    ++task->tries;
-    options_.credentials->get([self = shared_from_this(), task](aws::CredentialsAnswer answer) {
-      if (answer.credentials == nullptr) return self->fail(*task, answer.error.kind, answer.error.message);
-      task->credentials = std::move(answer.credentials);
-      self->send(task);
-    });
+  void start(Shared task, aws::SignedCall call) {
+    call.target = path_ + aws::uri_encode(task->key, true);
+    client_.call(std::move(call),
+                 [self = shared_from_this(), task = std::move(task)](aws::SignedAnswer answer) mutable {
+                   self->on_answer(std::move(task), std::move(answer));
+                 });
   }
 
-  void send(const Shared& task) {
-    HttpRequest request = task->request;  // A copy: this one may have to be sent again.
-    if (task->verb == Verb::put && conditional_) request.headers.emplace_back("If-None-Match", "*");
-    try {
-      signer_.sign(request, *task->credentials, ports_.clock->now() + Millis(clock_offset_ms_));
-    } catch (const Exception& error) {
-      return fail(*task, error.kind(), error.what());
+  void on_answer(Shared task, aws::SignedAnswer answer) {
+    const int status = answer.http.status;
+    const std::string code = aws::xml_text(answer.http.body, "Code");
+    if (const auto& error = answer.http.error) {
+      if (answer.refused) return fail(*task, error->kind, advice(*task, answer, code));
+      const bool gave_up = error->kind == ErrorKind::unavailable && answer.attempts >= max_attempts_;
+      return fail(*task, error->kind,
+                  (gave_up ? "no success in " + std::to_string(answer.attempts) + " attempts: " : "") + error->message);
     }
-    ports_.http->send(std::move(request), [self = shared_from_this(), task](HttpAnswer answer) {
-      self->on_answer(task, std::move(answer));
-    });
-  }
-
-  void on_answer(const Shared& task, HttpAnswer answer) {
-    if (answer.error) {
-      if (answer.error->kind == ErrorKind::misuse) return fail(*task, ErrorKind::misuse, answer.error->message);
-      return again(task, answer.error->message);
-    }
-    const int status = answer.status;
     if (status == 200 || status == 204) {
       if (task->verb == Verb::put) return succeed(*task, place_ + task->key);
-      return succeed(*task, task->verb == Verb::get ? std::move(answer.body) : std::string());
+      return succeed(*task, task->verb == Verb::get ? std::move(answer.http.body) : std::string());
     }
-    const std::string_view code = element(answer.body, "Code");
-    if (repaired(task, status, code, answer)) return;
-    if (status >= 500 || status == 409 || status == 429 || code == "RequestTimeout" || code == "BadDigest") {
-      return again(task, said(status, answer.body));
-    }
+    if (task->verb == Verb::put && (status == 412 || status == 501)) return refused_condition(task, std::move(answer));
     if (status == 404 && code != "NoSuchBucket") {
       if (task->verb == Verb::remove) return succeed(*task, {});
       if (task->verb == Verb::get) {
@@ -237,68 +203,39 @@ class S3Offload final : public Offload, public std::enable_shared_from_this<S3Of
                                            "record?"}});
       }
     }
-    // There may be new credentials any time.
-    fail(*task, code == "ExpiredToken" ? ErrorKind::unavailable : ErrorKind::misuse,
-         advice(*task, status, code, answer));
+    fail(*task, ErrorKind::misuse, advice(*task, answer, code));
   }
 
-  // Sends again at once, after what was wrong was put right. Each thing is repaired once, so this ends.
-  bool repaired(const Shared& task, int status, std::string_view code, const HttpAnswer& answer) {
-    if (task->verb == Verb::put && status == 412) {
-      // An earlier request got there, though its answer did not get here. Otherwise somebody else has the name.
-      if (task->tries > 1) return succeed(*task, place_ + task->key), true;
+  // A PUT under If-None-Match was refused: once more, if that can help.
+  void refused_condition(const Shared& task, aws::SignedAnswer answer) {
+    aws::SignedCall& call = answer.call;
+    const bool first = answer.attempts == call.attempts_made + 1;
+    bool again = false;
+    if (answer.http.status == 501) {  // A server that does not know it. The names are random anyway.
+      conditional_ = false;
+      again = std::erase_if(call.headers, [](const auto& header) { return header.first == if_none_match; }) > 0;
+    } else if (!first) {  // An earlier request got there, though its answer did not get here.
+      return succeed(*task, place_ + task->key);
+    } else if (!task->renamed) {  // Somebody else has the name.
       name(*task);
-      return start(task), true;
+      again = task->renamed = true;
     }
-    if (task->verb == Verb::put && status == 501 && conditional_.exchange(false)) {
-      return start(task), true;  // A server that does not know If-None-Match. The names are random anyway.
-    }
-    if (code == "RequestTimeTooSkewed" && !task->new_clock) {
-      const auto told = time_of(element(answer.body, "ServerTime"));
-      if (!told) return false;
-      task->new_clock = true;
-      clock_offset_ms_ = (*told - ports_.clock->now()).count();
-      return start(task), true;
-    }
-    if ((code == "ExpiredToken" || code == "InvalidAccessKeyId" || code == "InvalidToken") && !task->new_credentials) {
-      task->new_credentials = true;
-      options_.credentials->reject(*task->credentials);
-      return start(task), true;
-    }
-    return false;
+    if (!again) return fail(*task, ErrorKind::misuse, said(answer.http.status, answer.http.body));
+    call.attempts_made = answer.attempts;
+    start(task, std::move(call));
   }
 
-  void again(const Shared& task, const std::string& why) {
-    if (task->tries >= options_.max_attempts) {
-      return fail(*task, ErrorKind::unavailable, "no success in " + std::to_string(task->tries) + " attempts: " + why);
-    }
-    // Full jitter: from nothing to the whole pause, which doubles.
-    const Millis most = std::min<Millis>(first_pause * (std::int64_t{1} << std::min(task->tries - 1, 20U)), most_pause);
-    std::array<std::uint8_t, 2> random{};
-    ports_.random->fill(random);
-    const Millis pause = most * (random[0] * 256 + random[1]) / 65'535;
-    ports_.timers->at(ports_.clock->uptime() + pause, [self = shared_from_this(), task] { self->start(task); });
-  }
-
-  static std::string said(int status, std::string_view body) {
-    std::string out = "S3 answered " + std::to_string(status);
-    for (const char* name : {"Code", "Message"}) {
-      const std::string_view text = element(body, name).substr(0, 200);
-      if (!text.empty()) out += (name[0] == 'C' ? " " : ": ") + std::string(text);
-    }
-    return out;
-  }
-
-  std::string advice(const Task& task, int status, std::string_view code, const HttpAnswer& answer) const {
-    const std::string what = said(status, answer.body);
-    const std::string_view region = answer.header("x-amz-bucket-region");
-    if (code == "NoSuchBucket") return what + ": there is no bucket " + options_.bucket;
+  std::string advice(const Task& task, const aws::SignedAnswer& answer, std::string_view code) const {
+    const int status = answer.http.status;
+    const std::string what = said(status, answer.http.body);
+    const std::string_view region = answer.http.header("x-amz-bucket-region");
+    if (code == "NoSuchBucket") return what + ": there is no bucket " + bucket_;
     if (status == 301 || status == 307 || code == "AuthorizationHeaderMalformed") {
-      return what + ": the bucket " + options_.bucket + " is not in the region " + region_ +
+      return what + ": the bucket " + bucket_ + " is not in the region " + region_ +
              (region.empty() ? std::string() : ": use region=" + std::string(region));
     }
     if (status == 401 || status == 403) {
-      return what + ": the credentials (from " + task.credentials->source + ") may not use " + place_ + task.key +
+      return what + ": the credentials (from " + answer.credentials->source + ") may not use " + place_ + task.key +
              (task.verb == Verb::get ? ", or it is missing and they may not list the bucket" : "");
     }
     return what;
@@ -310,22 +247,34 @@ class S3Offload final : public Offload, public std::enable_shared_from_this<S3Of
   }
   static void succeed(Task& task, std::string text) { task.done({std::move(text), {}}); }
 
-  const S3Options options_;
-  const S3Ports ports_;
+  const std::string bucket_;
   const std::string region_;
-  aws::Endpoint endpoint_;  // With the bucket in it.
   const std::string prefix_;
   const std::string place_;  // What locations begin with.
-  aws::Signer signer_;
+  const std::string path_;   // What targets begin with.
+  const std::uint32_t max_attempts_;
+  const std::shared_ptr<Random> random_;
   std::atomic<bool> conditional_ = true;
-  std::atomic<std::int64_t> clock_offset_ms_ = 0;  // What the service's clock is ahead of this host's.
+  aws::SignedClient client_;
 };
 
 }  // namespace
 
 std::shared_ptr<Offload> make_s3_offload(S3Options options, S3Ports ports) {
   check_options(options);
-  return std::make_shared<S3Offload>(std::move(options), std::move(ports));
+  std::string region = options.region.empty() ? aws::find_region(options.environment, options.profile) : options.region;
+  aws::Endpoint endpoint = options.endpoint.empty()
+                               ? aws::find_endpoint("s3", region, options.environment, options.profile)
+                               : aws::parse_endpoint(options.endpoint, "the endpoint of the S3 offload");
+  aws::check_region(region, "the S3 offload's region");
+  const bool of_aws = endpoint.host.ends_with(".amazonaws.com") || endpoint.host.ends_with(".amazonaws.com.cn");
+  const bool dotted = options.bucket.find('.') != std::string::npos;
+  if (options.path_style.value_or(!of_aws || dotted)) {
+    endpoint.path += "/" + options.bucket;
+  } else {
+    endpoint.host = options.bucket + "." + endpoint.host;
+  }
+  return std::make_shared<S3Offload>(std::move(options), std::move(ports), std::move(region), std::move(endpoint));
 }
 
 }  // namespace once
