@@ -68,21 +68,21 @@ DynamoDbOptions completed(DynamoDbOptions options) {
 class DynamoDbStore final : public Store {
  public:
   DynamoDbStore(const DynamoDbOptions& options, std::shared_ptr<aws::Transport> transport)
-      : transport_(std::move(transport)), core_(std::make_shared<Core>(options, *transport_)) {}
+      : transport_(std::move(transport)), service_(std::make_shared<Service>(options, *transport_)) {}
 
   DynamoDbStore(const DynamoDbStore&) = delete;
   DynamoDbStore& operator=(const DynamoDbStore&) = delete;
 
   ~DynamoDbStore() override {
-    if (!core_->in_completion()) {
-      core_->wait();
+    if (!service_->in_completion()) {
+      service_->wait();
       return;
     }
     // This may be a thread of the transport, which cannot wait for itself. Without another thread it is left alone.
     auto kept = std::make_unique<std::shared_ptr<aws::Transport>>(std::move(transport_));
     try {
-      std::thread([core = core_, transport = kept.get()] {
-        core->wait();
+      std::thread([service = service_, transport = kept.get()] {
+        service->wait();
         delete transport;
       }).detach();
     } catch (const std::system_error&) {
@@ -93,7 +93,7 @@ class DynamoDbStore final : public Store {
   void insert(RecordPtr record, Done done) override { put(*record, nullptr, std::move(done)); }
 
   void replace(RecordPtr record, Seen seen, Done done) override {
-    const Condition condition = core_->format().unchanged(seen);
+    const Condition condition = service_->format().unchanged(seen);
     put(*record, &condition, std::move(done));
   }
 
@@ -105,13 +105,13 @@ class DynamoDbStore final : public Store {
                                            "once::stores::TransactItems"));
     }
     if (items->size() == 0) return replace(std::move(record), seen, std::move(done));
-    core_->begin();
-    const Condition condition = core_->format().unchanged(seen);
-    auto put = put_text(core_->name_only(), *record, &condition);
-    if (Error* error = std::get_if<Error>(&put)) return cannot_keep(core_, done, std::move(*error));
+    service_->begin();
+    const Condition condition = service_->format().unchanged(seen);
+    auto put = put_text(service_->name_only(), *record, &condition);
+    if (Error* error = std::get_if<Error>(&put)) return cannot_keep(service_, done, std::move(*error));
     const PutText& own = std::get<PutText>(put);
     if (own.item_bytes + items->bytes() > TransactItems::max_bytes) {
-      return fail(core_, done,
+      return fail(service_, done,
                   {ErrorKind::misuse, "the record has " + std::to_string(own.item_bytes) + " bytes and what commits " +
                                           "with it " + std::to_string(items->bytes()) +
                                           ", together over the limit of " + std::to_string(TransactItems::max_bytes)});
@@ -120,69 +120,70 @@ class DynamoDbStore final : public Store {
     // The service takes a text that it has carried out within ten minutes for a repetition. Made of the text itself,
     // the token can never come with another one, which it would refuse.
     std::string body = R"({"ClientRequestToken":")" + to_hex(sha256(writes)).substr(0, 36) + '"';
-    if (core_->options().count_capacity) body += R"(,"ReturnConsumedCapacity":"TOTAL")";
+    if (service_->options().count_capacity) body += R"(,"ReturnConsumedCapacity":"TOTAL")";
     body += ",\"TransactItems\":" + writes;
-    transact(core_, {.body = std::move(body),
-                     .key = record->key,
-                     .seen = seen,
-                     .companion = std::move(companion),
-                     .items = items,
-                     .done = std::move(done)});
+    transact(service_, {.body = std::move(body),
+                        .key = record->key,
+                        .seen = seen,
+                        .companion = std::move(companion),
+                        .items = items,
+                        .done = std::move(done)});
   }
 
   void remove(std::string key, Seen seen, Done done) override {
-    core_->begin();
+    service_->begin();
     auto primary_key = key_for(key);
-    if (Error* error = std::get_if<Error>(&primary_key)) return fail(core_, done, std::move(*error));
-    std::string body = core_->table() + ",\"Key\":";
+    if (Error* error = std::get_if<Error>(&primary_key)) return fail(service_, done, std::move(*error));
+    std::string body = service_->table() + ",\"Key\":";
     append_json(body, std::get<Item>(primary_key));
-    append_write_condition(body, core_->format().unchanged(seen));
-    send(core_, {.operation = "DeleteItem", .body = std::move(body), .key = std::move(key), .done = std::move(done)});
+    append_write_condition(body, service_->format().unchanged(seen));
+    send(service_,
+         {.operation = "DeleteItem", .body = std::move(body), .key = std::move(key), .done = std::move(done)});
   }
 
   void get(std::string key, Done done) override {
-    core_->begin();
+    service_->begin();
     auto primary_key = key_for(key);
-    if (Error* error = std::get_if<Error>(&primary_key)) return fail(core_, done, std::move(*error));
-    read_item(core_, std::get<Item>(primary_key),
-              [core = core_, key = std::move(key), done = std::move(done)](Outcome outcome,
-                                                                           std::optional<StoreTime> time) mutable {
-                if (outcome.error) return fail(core, done, *std::move(outcome.error));
-                give(core, done, Answer::Status::done, key, outcome.answer.item, time);
+    if (Error* error = std::get_if<Error>(&primary_key)) return fail(service_, done, std::move(*error));
+    read_item(service_, std::get<Item>(primary_key),
+              [service = service_, key = std::move(key), done = std::move(done)](
+                  Outcome outcome, std::optional<StoreTime> time) mutable {
+                if (outcome.error) return fail(service, done, *std::move(outcome.error));
+                give(service, done, Answer::Status::done, key, outcome.answer.item, time);
               });
   }
 
   void list(ListQuery query, Callback<void(ListPage)> done) override {
-    core_->begin();
-    dynamodb::list(core_, std::move(query), std::move(done));
+    service_->begin();
+    dynamodb::list(service_, std::move(query), std::move(done));
   }
 
   void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
-    core_->begin();
-    dynamodb::sweep(core_, now, limit, std::move(done));
+    service_->begin();
+    dynamodb::sweep(service_, now, limit, std::move(done));
   }
 
-  [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return core_->time(); }
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return service_->time(); }
 
   [[nodiscard]] Capabilities capabilities() const noexcept override {
-    return {.max_record_bytes = core_->format().max_record_bytes(),
+    return {.max_record_bytes = service_->format().max_record_bytes(),
             .durable = true,
             .shared = true,
             .tells_time = true,
             .default_skew = Millis{2'000},
-            .keeps_compressed = core_->format().keeps_compressed()};
+            .keeps_compressed = service_->format().keeps_compressed()};
   }
 
-  [[nodiscard]] std::string name() const override { return core_->name(); }
+  [[nodiscard]] std::string name() const override { return service_->name(); }
 
-  [[nodiscard]] DynamoDbStatus status() const { return core_->status(); }
+  [[nodiscard]] DynamoDbStatus status() const { return service_->status(); }
 
  private:
   static Error empty_key() { return {ErrorKind::misuse, "the key is empty"}; }
 
   [[nodiscard]] std::variant<Item, Error> key_for(const std::string& key) const {
     if (key.empty()) return empty_key();
-    return core_->format().primary_key(key);
+    return service_->format().primary_key(key);
   }
 
   struct PutText {
@@ -193,17 +194,17 @@ class DynamoDbStore final : public Store {
   // What puts the record under this condition, or under that of an insert if it is null.
   [[nodiscard]] std::variant<PutText, Error> put_text(const std::string& beginning, const Record& record,
                                                       const Condition* condition) const {
-    const std::size_t most = core_->format().max_record_bytes();
+    const std::size_t most = service_->format().max_record_bytes();
     const auto too_large = [&](std::size_t bytes, std::size_t limit) {
       return Error{ErrorKind::misuse, "the record of the key '" + printable(record.key) + "' has " +
                                           std::to_string(bytes) + " bytes, over the limit of " + std::to_string(limit)};
     };
     if (record_bytes(record) > most) return too_large(record_bytes(record), most);
-    if (record.result.placement == Placement::compressed && !core_->format().keeps_compressed()) {
+    if (record.result.placement == Placement::compressed && !service_->format().keeps_compressed()) {
       return Error{ErrorKind::misuse, "other programs read this table: it keeps no compressed results"};
     }
     if (record.key.empty()) return empty_key();
-    auto item = core_->format().encode(record);
+    auto item = service_->format().encode(record);
     if (Error* error = std::get_if<Error>(&item)) return std::move(*error);
     // Only with very many steps: the room beside the largest result has been used up.
     PutText put{.text = {}, .item_bytes = item_bytes(std::get<Item>(item))};
@@ -212,24 +213,24 @@ class DynamoDbStore final : public Store {
     put.text = beginning;
     put.text += ",\"Item\":";
     append_json(put.text, std::get<Item>(item));
-    append_write_condition(put.text, condition == nullptr ? core_->absent() : *condition);
+    append_write_condition(put.text, condition == nullptr ? service_->absent() : *condition);
     return put;
   }
 
   // insert without `condition`.
   void put(const Record& record, const Condition* condition, Done done) {
-    core_->begin();
-    auto text = put_text(core_->table(), record, condition);
-    if (Error* error = std::get_if<Error>(&text)) return cannot_keep(core_, done, std::move(*error));
-    send(core_, {.operation = "PutItem",
-                 .body = std::move(std::get<PutText>(text).text),
-                 .key = record.key,
-                 .is_insert = condition == nullptr,
-                 .done = std::move(done)});
+    service_->begin();
+    auto text = put_text(service_->table(), record, condition);
+    if (Error* error = std::get_if<Error>(&text)) return cannot_keep(service_, done, std::move(*error));
+    send(service_, {.operation = "PutItem",
+                    .body = std::move(std::get<PutText>(text).text),
+                    .key = record.key,
+                    .is_insert = condition == nullptr,
+                    .done = std::move(done)});
   }
 
   std::shared_ptr<aws::Transport> transport_;
-  const CorePtr core_;
+  const ServicePtr service_;
 };
 
 }  // namespace

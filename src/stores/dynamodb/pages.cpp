@@ -18,10 +18,10 @@ constexpr std::size_t sweep_deletes = 16;
 constexpr int sweep_pages = 50;
 
 // Reads pages of the table, or of this store's partition of it.
-void scan(const CorePtr& core, const std::optional<Condition>& filter, std::size_t limit,
+void scan(const ServicePtr& service, const std::optional<Condition>& filter, std::size_t limit,
           const std::optional<Item>& from, Callback<void(Outcome)> then) {
-  const DynamoDbOptions& options = core->options();
-  std::string body = core->table() + ",\"ConsistentRead\":true,\"Limit\":" + std::to_string(limit);
+  const DynamoDbOptions& options = service->options();
+  std::string body = service->table() + ",\"ConsistentRead\":true,\"Limit\":" + std::to_string(limit);
   if (from) {
     body += ",\"ExclusiveStartKey\":";
     append_json(body, *from);
@@ -32,8 +32,9 @@ void scan(const CorePtr& core, const std::optional<Condition>& filter, std::size
   const bool composite = !options.sort_key.empty();
   append_conditions(body, {{"KeyConditionExpression", composite ? &partition : nullptr},
                            {"FilterExpression", filter ? &*filter : nullptr}});
-  core->call(core, composite ? "Query" : "Scan", std::move(body), Access::read, true,
-             [then = std::move(then)](Outcome outcome, std::optional<StoreTime>) mutable { then(std::move(outcome)); });
+  service->call(
+      service, composite ? "Query" : "Scan", std::move(body), Access::read, true,
+      [then = std::move(then)](Outcome outcome, std::optional<StoreTime>) mutable { then(std::move(outcome)); });
 }
 
 // The primary key of an item, for going on behind it.
@@ -59,8 +60,8 @@ std::string to_text(const Cursor& cursor) {
   return text;
 }
 
-std::optional<Cursor> cursor_from_text(std::string_view text, const CorePtr& core) {
-  const DynamoDbOptions& options = core->options();
+std::optional<Cursor> cursor_from_text(std::string_view text, const ServicePtr& service) {
+  const DynamoDbOptions& options = service->options();
   Cursor cursor;
   const char kind = text.front();
   text.remove_prefix(1);
@@ -72,7 +73,7 @@ std::optional<Cursor> cursor_from_text(std::string_view text, const CorePtr& cor
       if (c < '0' || c > '9') return std::nullopt;
       shard = shard * 10 + static_cast<std::uint32_t>(c - '0');
     }
-    if (shard >= options.index_shards || !core->format().open_partition(shard)) return std::nullopt;
+    if (shard >= options.index_shards || !service->format().open_partition(shard)) return std::nullopt;
     cursor.shard = shard;
     text.remove_prefix(colon + 1);
     if (text.empty()) return cursor;
@@ -92,7 +93,7 @@ std::optional<Cursor> cursor_from_text(std::string_view text, const CorePtr& cor
     if (!options.sort_key.empty() && name == &options.partition_key && value->text != options.partition_value) {
       return std::nullopt;
     }
-    if (name == &options.attributes.open && value->text != core->format().open_partition(*cursor.shard)) {
+    if (name == &options.attributes.open && value->text != service->format().open_partition(*cursor.shard)) {
       return std::nullopt;
     }
   }
@@ -101,27 +102,27 @@ std::optional<Cursor> cursor_from_text(std::string_view text, const CorePtr& cor
 
 using ListDone = Callback<void(ListPage)>;
 
-void fail(const CorePtr& core, ListDone& done, Error error) {
+void fail(const ServicePtr& service, ListDone& done, Error error) {
   ListPage page;
-  page.error = core->named(std::move(error));
-  core->complete(done, std::move(page));
+  page.error = service->named(std::move(error));
+  service->complete(done, std::move(page));
 }
 
 // One page of a list: one request.
-void give_page(const CorePtr& core, const ListQuery& query, Outcome outcome, std::optional<std::uint32_t> shard,
+void give_page(const ServicePtr& service, const ListQuery& query, Outcome outcome, std::optional<std::uint32_t> shard,
                ListDone& done) {
-  if (outcome.error) return fail(core, done, *std::move(outcome.error));
+  if (outcome.error) return fail(service, done, *std::move(outcome.error));
   ListPage page;
   for (const Item& item : outcome.answer.items) {
-    auto key = core->format().key_of(item);
+    auto key = service->format().key_of(item);
     if (Error* error = std::get_if<Error>(&key)) {
-      page.unreadable.push_back(core->named(std::move(*error)));
+      page.unreadable.push_back(service->named(std::move(*error)));
       continue;
     }
     if (!std::get<std::string>(key).starts_with(query.key_prefix)) continue;
-    auto record = core->format().decode(item);
+    auto record = service->format().decode(item);
     if (Error* error = std::get_if<Error>(&record)) {
-      page.unreadable.push_back(core->named(std::move(*error)));
+      page.unreadable.push_back(service->named(std::move(*error)));
       continue;
     }
     Record& found = std::get<Record>(record);
@@ -131,68 +132,69 @@ void give_page(const CorePtr& core, const ListQuery& query, Outcome outcome, std
   }
   if (outcome.answer.last_key) {
     page.cursor = to_text({shard, std::move(outcome.answer.last_key)});
-  } else if (shard && *shard + 1 < core->options().index_shards) {
+  } else if (shard && *shard + 1 < service->options().index_shards) {
     page.cursor = to_text({*shard + 1, std::nullopt});
   }
-  core->complete(done, std::move(page));
+  service->complete(done, std::move(page));
 }
 
-void list_table(const CorePtr& core, ListQuery query, const std::optional<Item>& from, ListDone done) {
-  const auto filter = core->format().filter(query);
+void list_table(const ServicePtr& service, ListQuery query, const std::optional<Item>& from, ListDone done) {
+  const auto filter = service->format().filter(query);
   const std::size_t limit = query.limit;
-  scan(core, filter, limit, from, [core, query = std::move(query), done = std::move(done)](Outcome outcome) mutable {
-    give_page(core, query, std::move(outcome), std::nullopt, done);
-  });
+  scan(service, filter, limit, from,
+       [service, query = std::move(query), done = std::move(done)](Outcome outcome) mutable {
+         give_page(service, query, std::move(outcome), std::nullopt, done);
+       });
 }
 
-void list_index(const CorePtr& core, ListQuery query, std::uint32_t shard, const std::optional<Item>& from,
+void list_index(const ServicePtr& service, ListQuery query, std::uint32_t shard, const std::optional<Item>& from,
                 ListDone done) {
-  const DynamoDbOptions& options = core->options();
-  std::string body = core->table() + ",\"Limit\":" + std::to_string(query.limit) + ",\"IndexName\":";
+  const DynamoDbOptions& options = service->options();
+  std::string body = service->table() + ",\"Limit\":" + std::to_string(query.limit) + ",\"IndexName\":";
   append_json_string(body, options.index);
   if (from) {
     body += ",\"ExclusiveStartKey\":";
     append_json(body, *from);
   }
   Condition open{.expression = "#k_open = :k_open", .names = {{"#k_open", options.attributes.open}}, .values = {}};
-  open.values.add(":k_open", AttributeValue::s(core->format().open_partition(shard).value_or("")));
-  const auto filter = core->format().filter(query);
+  open.values.add(":k_open", AttributeValue::s(service->format().open_partition(shard).value_or("")));
+  const auto filter = service->format().filter(query);
   append_conditions(body, {{"KeyConditionExpression", &open}, {"FilterExpression", filter ? &*filter : nullptr}});
-  core->call(core, "Query", std::move(body), Access::read, true,
-             [core, query = std::move(query), shard, done = std::move(done)](Outcome outcome,
-                                                                             std::optional<StoreTime>) mutable {
-               give_page(core, query, std::move(outcome), shard, done);
-             });
+  service->call(service, "Query", std::move(body), Access::read, true,
+                [service, query = std::move(query), shard, done = std::move(done)](Outcome outcome,
+                                                                                   std::optional<StoreTime>) mutable {
+                  give_page(service, query, std::move(outcome), shard, done);
+                });
 }
 
 // Asks whether the table has the index; a table that may not be described is one without.
-void find_index(const CorePtr& core, Callback<void()> then) {
-  core->call(core, "DescribeTable", core->name_only(), Access::read, true,
-             [core, then = std::move(then)](const Outcome& outcome, std::optional<StoreTime>) mutable {
-               const DynamoDbOptions& options = core->options();
-               const auto usable = [&](const ServiceAnswer::Table::Index& index) {
-                 return index.name == options.index && index.partition_key == options.attributes.open &&
-                        (index.status.empty() || index.status == "ACTIVE") &&
-                        (index.projection.empty() || index.projection == "ALL");
-               };
-               const auto& table = outcome.answer.table;
-               const bool there = table && std::any_of(table->indexes.begin(), table->indexes.end(), usable);
-               const bool answered = table || (outcome.error && outcome.error->kind == ErrorKind::misuse);
-               if (answered) core->index = there ? Core::Index::there : Core::Index::absent;
-               then();
-             });
+void find_index(const ServicePtr& service, Callback<void()> then) {
+  service->call(service, "DescribeTable", service->name_only(), Access::read, true,
+                [service, then = std::move(then)](const Outcome& outcome, std::optional<StoreTime>) mutable {
+                  const DynamoDbOptions& options = service->options();
+                  const auto usable = [&](const ServiceAnswer::Table::Index& index) {
+                    return index.name == options.index && index.partition_key == options.attributes.open &&
+                           (index.status.empty() || index.status == "ACTIVE") &&
+                           (index.projection.empty() || index.projection == "ALL");
+                  };
+                  const auto& table = outcome.answer.table;
+                  const bool there = table && std::any_of(table->indexes.begin(), table->indexes.end(), usable);
+                  const bool answered = table || (outcome.error && outcome.error->kind == ErrorKind::misuse);
+                  if (answered) service->index = there ? Service::Index::there : Service::Index::absent;
+                  then();
+                });
 }
 
 // One call of sweep(). Everything of it happens in one completion after the other.
 class Sweep : public std::enable_shared_from_this<Sweep> {
  public:
-  Sweep(CorePtr core, Time now, std::size_t limit, Callback<void(SweepAnswer)> done)
-      : core_(std::move(core)), now_(now), limit_(limit), done_(std::move(done)) {}
+  Sweep(ServicePtr service, Time now, std::size_t limit, Callback<void(SweepAnswer)> done)
+      : service_(std::move(service)), now_(now), limit_(limit), done_(std::move(done)) {}
 
   void start() {
     {
-      const std::lock_guard lock(core_->lap_mutex);
-      lap_ = core_->lap;
+      const std::lock_guard lock(service_->lap_mutex);
+      lap_ = service_->lap;
     }
     if (lap_.goes_on && lap_.now != now_) lap_ = {};
     whole_ = !lap_.position || lap_.goes_on;
@@ -210,13 +212,13 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
     ++pages_;
     ListQuery query;
     query.expired_at = now_;
-    scan(core_, core_->format().filter(query), sweep_page, lap_.position,
+    scan(service_, service_->format().filter(query), sweep_page, lap_.position,
          [self = shared_from_this()](Outcome outcome) { self->take(std::move(outcome)); });
   }
 
   void take(Outcome outcome) {
     if (outcome.error) {
-      answer_.error = core_->named(*std::move(outcome.error));
+      answer_.error = service_->named(*std::move(outcome.error));
       lap_ = {};
       return finish();
     }
@@ -231,9 +233,9 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
     std::vector<Record> expired;
     while (next_ < items_.size() && expired.size() < sweep_deletes && answer_.removed + expired.size() < limit_) {
       const Item& item = items_[next_++];
-      auto read = core_->format().decode(item);
+      auto read = service_->format().decode(item);
       if (Error* error = std::get_if<Error>(&read)) {
-        if (!answer_.error) answer_.error = core_->named(std::move(*error));  // And on to the others.
+        if (!answer_.error) answer_.error = service_->named(std::move(*error));  // And on to the others.
         continue;
       }
       Record& record = std::get<Record>(read);
@@ -248,17 +250,17 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
   }
 
   void remove(const Record& record) {
-    auto key = core_->format().primary_key(record.key);
+    auto key = service_->format().primary_key(record.key);
     if (Error* error = std::get_if<Error>(&key)) return removed(std::move(*error), false);
-    std::string body = core_->table() + ",\"Key\":";
+    std::string body = service_->table() + ",\"Key\":";
     append_json(body, std::get<Item>(key));
-    const Condition condition = core_->format().unchanged({.owner = record.owner, .revision = record.revision});
+    const Condition condition = service_->format().unchanged({.owner = record.owner, .revision = record.revision});
     append_conditions(body, {{"ConditionExpression", &condition}});
-    core_->call(core_, "DeleteItem", std::move(body), Access::write, false,
-                [self = shared_from_this()](Outcome outcome, std::optional<StoreTime>) {
-                  const bool gone = !outcome.error && !outcome.condition_failed;
-                  self->removed(std::move(outcome.error), gone);
-                });
+    service_->call(service_, "DeleteItem", std::move(body), Access::write, false,
+                   [self = shared_from_this()](Outcome outcome, std::optional<StoreTime>) {
+                     const bool gone = !outcome.error && !outcome.condition_failed;
+                     self->removed(std::move(outcome.error), gone);
+                   });
   }
 
   void removed(std::optional<Error> error, bool gone) {
@@ -266,7 +268,7 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
       const std::lock_guard lock(mutex_);
       if (gone) ++answer_.removed;
       if (error) {
-        answer_.error = core_->named(*std::move(error));
+        answer_.error = service_->named(*std::move(error));
         failed_ = true;
       }
       if (--waiting_ != 0) return;
@@ -280,7 +282,7 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
 
   void next_page() {
     if (next_ < items_.size()) {  // Only the limit ends a page early.
-      lap_.position = primary_key_of(core_->options(), items_[next_ - 1]);
+      lap_.position = primary_key_of(service_->options(), items_[next_ - 1]);
       return read();
     }
     lap_.position = std::move(end_);
@@ -296,17 +298,17 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
 
   void finish() {
     {
-      const std::lock_guard lock(core_->lap_mutex);
-      core_->lap = std::move(lap_);
+      const std::lock_guard lock(service_->lap_mutex);
+      service_->lap = std::move(lap_);
     }
-    core_->complete(done_, std::move(answer_));
+    service_->complete(done_, std::move(answer_));
   }
 
-  const CorePtr core_;
+  const ServicePtr service_;
   const Time now_;
   const std::size_t limit_;
   Callback<void(SweepAnswer)> done_;
-  Core::Lap lap_;
+  Service::Lap lap_;
   bool whole_ = false;  // This lap began at the beginning.
   int pages_ = 0;
   std::vector<Item> items_;
@@ -321,39 +323,39 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
 
 }  // namespace
 
-void list(const CorePtr& core, ListQuery query, Callback<void(ListPage)> done) {
+void list(const ServicePtr& service, ListQuery query, Callback<void(ListPage)> done) {
   if (query.limit < 1 || query.limit > max_page) {
-    return fail(core, done,
+    return fail(service, done,
                 {ErrorKind::misuse,
                  "a page holds 1 to " + std::to_string(max_page) + " records, not " + std::to_string(query.limit)});
   }
   if (!query.cursor.empty()) {
-    const auto cursor = cursor_from_text(query.cursor, core);
-    if (!cursor) return fail(core, done, {ErrorKind::misuse, "the cursor is not one of a page of this store"});
-    if (!cursor->shard) return list_table(core, std::move(query), cursor->key, std::move(done));
-    return list_index(core, std::move(query), *cursor->shard, cursor->key, std::move(done));
+    const auto cursor = cursor_from_text(query.cursor, service);
+    if (!cursor) return fail(service, done, {ErrorKind::misuse, "the cursor is not one of a page of this store"});
+    if (!cursor->shard) return list_table(service, std::move(query), cursor->key, std::move(done));
+    return list_index(service, std::move(query), *cursor->shard, cursor->key, std::move(done));
   }
-  const DynamoDbOptions& options = core->options();
-  const bool open = query.state && *query.state != State::completed && core->format().open_partition(0);
+  const DynamoDbOptions& options = service->options();
+  const bool open = query.state && *query.state != State::completed && service->format().open_partition(0);
   using UseIndex = DynamoDbOptions::UseIndex;
   if (!open || options.use_index == UseIndex::never) {
-    return list_table(core, std::move(query), std::nullopt, std::move(done));
+    return list_table(service, std::move(query), std::nullopt, std::move(done));
   }
-  if (options.use_index == UseIndex::always) core->index = Core::Index::there;
-  Callback<void()> listing = [core, query = std::move(query), done = std::move(done)]() mutable {
-    if (core->index == Core::Index::there) {
-      list_index(core, std::move(query), 0, std::nullopt, std::move(done));
+  if (options.use_index == UseIndex::always) service->index = Service::Index::there;
+  Callback<void()> listing = [service, query = std::move(query), done = std::move(done)]() mutable {
+    if (service->index == Service::Index::there) {
+      list_index(service, std::move(query), 0, std::nullopt, std::move(done));
     } else {
-      list_table(core, std::move(query), std::nullopt, std::move(done));
+      list_table(service, std::move(query), std::nullopt, std::move(done));
     }
   };
-  if (core->index != Core::Index::not_asked) return listing();
-  find_index(core, std::move(listing));
+  if (service->index != Service::Index::not_asked) return listing();
+  find_index(service, std::move(listing));
 }
 
-void sweep(const CorePtr& core, Time now, std::size_t limit, Callback<void(SweepAnswer)> done) {
-  if (limit == 0) return core->complete(done, SweepAnswer{});
-  std::make_shared<Sweep>(core, now, limit, std::move(done))->start();
+void sweep(const ServicePtr& service, Time now, std::size_t limit, Callback<void(SweepAnswer)> done) {
+  if (limit == 0) return service->complete(done, SweepAnswer{});
+  std::make_shared<Sweep>(service, now, limit, std::move(done))->start();
 }
 
 }  // namespace once::stores::dynamodb

@@ -3,12 +3,12 @@
 
 #include <cstddef>
 
-#include "stores/dynamodb/conversation.hpp"
+#include "stores/dynamodb/service.hpp"
 
 namespace once::stores::dynamodb {
 
 // Operations that have begun; `done` is called with a page, or with what a sweep removed.
-void list(const CorePtr& core, ListQuery query, Callback<void(ListPage)> done);
-void sweep(const CorePtr& core, Time now, std::size_t limit, Callback<void(SweepAnswer)> done);
+void list(const ServicePtr& service, ListQuery query, Callback<void(ListPage)> done);
+void sweep(const ServicePtr& service, Time now, std::size_t limit, Callback<void(SweepAnswer)> done);
 
 }  // namespace once::stores::dynamodb

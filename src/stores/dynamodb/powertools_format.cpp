@@ -119,7 +119,7 @@ std::int64_t Decimal::times_power(int power) const {
 }
 
 // What a foreign item is recognised by.
-struct Sight {
+struct ForeignMarks {
   bool completed = false;
   std::optional<Decimal> expiration;
   std::optional<Decimal> lease;  // in_progress_expiration
@@ -129,14 +129,14 @@ struct Sight {
   // Both times fill the owner. The revision has the flags in place of a counter, and no random bits. One of ours that
   // took such an item over counts on from there, and never reaches the next multiple of 2^47.
   [[nodiscard]] std::pair<Owner, std::uint64_t> packed() const;
-  static std::optional<Sight> unpack(const Owner& owner, std::uint64_t revision);  // Nothing: one of ours.
+  static std::optional<ForeignMarks> unpack(const Owner& owner, std::uint64_t revision);  // Nothing: one of ours.
 
  private:
   static constexpr std::uint64_t foreign = std::uint64_t{1} << 52U;
   static constexpr unsigned flags_at = 47;
 };
 
-std::pair<Owner, std::uint64_t> Sight::packed() const {
+std::pair<Owner, std::uint64_t> ForeignMarks::packed() const {
   Owner owner;
   const std::uint64_t times[2] = {expiration.value_or(Decimal{}).packed(), lease.value_or(Decimal{}).packed()};
   for (std::size_t i = 0; i < owner.bytes.size(); ++i) {
@@ -147,18 +147,18 @@ std::pair<Owner, std::uint64_t> Sight::packed() const {
   return {owner, foreign | flags << flags_at};
 }
 
-std::optional<Sight> Sight::unpack(const Owner& owner, std::uint64_t revision) {
+std::optional<ForeignMarks> ForeignMarks::unpack(const Owner& owner, std::uint64_t revision) {
   if ((revision & foreign) == 0 || (revision & ((std::uint64_t{1} << flags_at) - 1)) != 0) return std::nullopt;
   std::uint64_t times[2] = {0, 0};
   for (std::size_t i = 0; i < owner.bytes.size(); ++i) times[i / 8] = times[i / 8] << 8U | owner.bytes[i];
   const std::uint64_t flags = revision >> flags_at;
-  Sight sight;
-  sight.completed = (flags & 1U) != 0;
-  if ((flags & 2U) != 0) sight.expiration = Decimal::unpack(times[0]);
-  if ((flags & 4U) != 0) sight.lease = Decimal::unpack(times[1]);
-  sight.ours_below = (flags & 8U) != 0;
-  sight.finished_below = (flags & 16U) != 0;
-  return sight;
+  ForeignMarks marks;
+  marks.completed = (flags & 1U) != 0;
+  if ((flags & 2U) != 0) marks.expiration = Decimal::unpack(times[0]);
+  if ((flags & 4U) != 0) marks.lease = Decimal::unpack(times[1]);
+  marks.ours_below = (flags & 8U) != 0;
+  marks.finished_below = (flags & 16U) != 0;
+  return marks;
 }
 
 // What is wrong with an item: thrown and caught in this file only.
@@ -276,8 +276,8 @@ class PowertoolsFormat final : public ItemFormat {
 
   [[nodiscard]] Condition unchanged(const Seen& seen) const override {
     Condition condition{.expression = {}, .names = {{"#c_owner", a_.owner}, {"#c_status", a_.status}}, .values = {}};
-    const std::optional<Sight> sight = Sight::unpack(seen.owner, seen.revision);
-    if (!sight) {
+    const std::optional<ForeignMarks> marks = ForeignMarks::unpack(seen.owner, seen.revision);
+    if (!marks) {
       condition.expression =
           "#c_owner = :c_owner AND #c_revision = :c_revision AND "
           "(#c_status <> :c_status OR attribute_exists(#c_finished))";
@@ -289,7 +289,7 @@ class PowertoolsFormat final : public ItemFormat {
       return condition;
     }
     condition.expression = "#c_status = :c_status";
-    condition.values.add(":c_status", AttributeValue::s(std::string(sight->completed ? completed : in_progress)));
+    condition.values.add(":c_status", AttributeValue::s(std::string(marks->completed ? completed : in_progress)));
     const auto presence = [&](bool there, std::string_view name) {
       condition.expression += there ? " AND attribute_exists(" : " AND attribute_not_exists(";
       condition.expression.append(name).append(1, ')');
@@ -301,12 +301,12 @@ class PowertoolsFormat final : public ItemFormat {
       condition.expression.append(" AND ").append(name).append(" = ").append(value);
       condition.values.add(value, AttributeValue::n(is->text()));
     };
-    time(sight->expiration, "#c_expiration", ":c_expiration", a_.expiration);
-    time(sight->lease, "#c_lease", ":c_lease", a_.in_progress_expiration);
-    presence(sight->ours_below, "#c_owner");
-    if (sight->ours_below) {
+    time(marks->expiration, "#c_expiration", ":c_expiration", a_.expiration);
+    time(marks->lease, "#c_lease", ":c_lease", a_.in_progress_expiration);
+    presence(marks->ours_below, "#c_owner");
+    if (marks->ours_below) {
       condition.names.emplace_back("#c_finished", a_.finished_at);
-      presence(sight->finished_below, "#c_finished");
+      presence(marks->finished_below, "#c_finished");
     }
     return condition;
   }
@@ -464,39 +464,39 @@ class PowertoolsFormat final : public ItemFormat {
 
   [[nodiscard]] Record read(const Item& item) const {
     Record record;
-    Sight sight;
+    ForeignMarks marks;
     const AttributeValue* status = of_type(item, a_.status, Type::s);
     if (status == nullptr) throw Malformed{a_.status, "is missing"};
-    sight.completed = status->text == completed;
-    if (!sight.completed && status->text != in_progress) {
+    marks.completed = status->text == completed;
+    if (!marks.completed && status->text != in_progress) {
       throw Malformed{a_.status, "is '" + printable(status->text) + "', neither INPROGRESS nor COMPLETED"};
     }
-    record.state = sight.completed ? State::completed : State::in_progress;
-    sight.expiration = decimal(item, a_.expiration);
+    record.state = marks.completed ? State::completed : State::in_progress;
+    marks.expiration = decimal(item, a_.expiration);
     // TypeScript takes such a record for one that does not expire; the others raise.
-    if (!sight.expiration && dialect_ != Dialect::powertools_typescript) throw Malformed{a_.expiration, "is missing"};
-    sight.lease = decimal(item, a_.in_progress_expiration);
+    if (!marks.expiration && dialect_ != Dialect::powertools_typescript) throw Malformed{a_.expiration, "is missing"};
+    marks.lease = decimal(item, a_.in_progress_expiration);
     const AttributeValue* owner = of_type(item, a_.owner, Type::s);
-    sight.ours_below = owner != nullptr;
-    sight.finished_below = item.find(a_.finished_at) != nullptr;
+    marks.ours_below = owner != nullptr;
+    marks.finished_below = item.find(a_.finished_at) != nullptr;
     if (const AttributeValue* validation = of_type(item, a_.validation, Type::s)) {
       record.fingerprint = fingerprint(validation->text);
     }
-    if (sight.ours_below) {
+    if (marks.ours_below) {
       record.token = number<std::uint64_t>(item, a_.token);
       record.attempt = number<std::uint32_t>(item, a_.attempt);
       record.created_at = time(item, a_.created_at);
       record.expires_at = time(item, a_.expires_at);
-      if (!sight.completed && sight.lease) record.lease_until = Time(Millis(sight.lease->times_power(0)));
-      if (is_as_we_wrote_it(record, sight)) return read_ours(item, owner->text, std::move(record));
+      if (!marks.completed && marks.lease) record.lease_until = Time(Millis(marks.lease->times_power(0)));
+      if (is_as_we_wrote_it(record, marks)) return read_ours(item, owner->text, std::move(record));
     }
-    return read_foreign(item, sight, std::move(record));
+    return read_foreign(item, marks, std::move(record));
   }
 
-  [[nodiscard]] bool is_as_we_wrote_it(const Record& record, const Sight& sight) const {
+  [[nodiscard]] bool is_as_we_wrote_it(const Record& record, const ForeignMarks& marks) const {
     const Decimal ours = Decimal::parse(std::to_string(expiration_of(record))).value_or(Decimal{});
-    return sight.completed == sight.finished_below && sight.completed != sight.lease.has_value() &&
-           sight.expiration == ours;
+    return marks.completed == marks.finished_below && marks.completed != marks.lease.has_value() &&
+           marks.expiration == ours;
   }
 
   [[nodiscard]] Record read_ours(const Item& item, std::string_view owner, Record record) const {
@@ -540,16 +540,16 @@ class PowertoolsFormat final : public ItemFormat {
     return record;
   }
 
-  [[nodiscard]] Record read_foreign(const Item& item, const Sight& sight, Record record) const {
-    std::tie(record.owner, record.revision) = sight.packed();
+  [[nodiscard]] Record read_foreign(const Item& item, const ForeignMarks& marks, Record record) const {
+    std::tie(record.owner, record.revision) = marks.packed();
     record.attempt = std::max<std::uint32_t>(record.attempt, 1);
-    record.expires_at = sight.expiration ? Time(Millis(sight.expiration->times_power(3))) : never;
-    if (sight.completed) {
+    record.expires_at = marks.expiration ? Time(Millis(marks.expiration->times_power(3))) : never;
+    if (marks.completed) {
       record.result = Result::inlined(data_in(item), std::string(json_type));
       return record;
     }
     // Without a lease of its own a claim lives as long as its record; and no record expires under a live claim.
-    record.lease_until = sight.lease ? Time(Millis(sight.lease->times_power(0))) : record.expires_at;
+    record.lease_until = marks.lease ? Time(Millis(marks.lease->times_power(0))) : record.expires_at;
     record.expires_at = std::max(record.expires_at, record.lease_until);
     return record;
   }

@@ -152,9 +152,9 @@ Json key_schema(const DynamoDbOptions& options) {
   return schema;
 }
 
-class Examination {
+class TableCheck {
  public:
-  Examination(const Json& table, const DynamoDbOptions& options, TableReport& report)
+  TableCheck(const Json& table, const DynamoDbOptions& options, TableReport& report)
       : table_(table), options_(options), report_(report) {}
 
   void look_at_status() {
@@ -354,14 +354,14 @@ Look look_at(aws::Transport& transport, const DynamoDbOptions& options) {
   report.bytes = number_at(table, "TableSizeBytes");
   report.findings.push_back(
       {Grade::fine, "table", report.arn.empty() ? place(transport, options) : report.arn + " at " + transport.name()});
-  Examination examination(table, options, report);
-  examination.look_at_status();
-  examination.look_at_key();
-  look.ttl_is_off = examination.look_at_ttl(try_to_look(transport, options, "DescribeTimeToLive"));
-  examination.look_at_index();
-  examination.look_at_billing();
-  examination.look_at_protection();
-  examination.look_at_recovery(try_to_look(transport, options, "DescribeContinuousBackups"));
+  TableCheck check(table, options, report);
+  check.look_at_status();
+  check.look_at_key();
+  look.ttl_is_off = check.look_at_ttl(try_to_look(transport, options, "DescribeTimeToLive"));
+  check.look_at_index();
+  check.look_at_billing();
+  check.look_at_protection();
+  check.look_at_recovery(try_to_look(transport, options, "DescribeContinuousBackups"));
   return look;
 }
 

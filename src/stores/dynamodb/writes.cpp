@@ -7,86 +7,87 @@ namespace once::stores::dynamodb {
 
 namespace {
 
-void send(const CorePtr& core, Write write, int tries);
+void send(const ServicePtr& service, Write write, int tries);
 
 // The condition did not hold, but the answer has no item: it is looked for.
-void look_for_item(const CorePtr& core, Write write, int tries) {
-  const auto primary_key = core->format().primary_key(write.key);
-  if (const Error* error = std::get_if<Error>(&primary_key)) return fail(core, write.done, *error);
-  read_item(core, std::get<Item>(primary_key),
-            [core, tries, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
-              if (outcome.error) return fail(core, write.done, *std::move(outcome.error));
+void look_for_item(const ServicePtr& service, Write write, int tries) {
+  const auto primary_key = service->format().primary_key(write.key);
+  if (const Error* error = std::get_if<Error>(&primary_key)) return fail(service, write.done, *error);
+  read_item(service, std::get<Item>(primary_key),
+            [service, tries, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
+              if (outcome.error) return fail(service, write.done, *std::move(outcome.error));
               if (outcome.answer.item || !write.is_insert) {
-                return give(core, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
+                return give(service, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
               }
               // It was removed in between, and nothing is never in an insert's way.
               constexpr int most_tries = 10;
               if (tries == most_tries) {
-                return fail(core, write.done, {ErrorKind::unavailable, "what is in the way comes and goes"});
+                return fail(service, write.done, {ErrorKind::unavailable, "what is in the way comes and goes"});
               }
-              send(core, std::move(write), tries + 1);
+              send(service, std::move(write), tries + 1);
             });
 }
 
-void send(const CorePtr& core, Write write, int tries) {
+void send(const ServicePtr& service, Write write, int tries) {
   std::string body = write.is_insert ? write.body : std::move(write.body);
   const std::string_view operation = write.operation;
-  core->call(core, operation, std::move(body), Access::write, false,
-             [core, tries, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
-               if (outcome.error) {
-                 // Its own measure is stricter, so this is a limit that the service has changed.
-                 const bool too_large = outcome.answer.error_type == "ValidationException" &&
-                                        outcome.answer.message.find("Item size") != std::string::npos;
-                 return (too_large ? cannot_keep : fail)(core, write.done, *std::move(outcome.error));
-               }
-               if (!outcome.condition_failed) {
-                 return give(core, write.done, Answer::Status::done, write.key, std::nullopt, time);
-               }
-               if (outcome.answer.item) {
-                 if (write.is_insert) core->met(*outcome.answer.item);
-                 return give(core, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
-               }
-               if (core->options().consistent_fallback) return look_for_item(core, std::move(write), tries);
-               if (write.is_insert) {
-                 return fail(core, write.done,
-                             {ErrorKind::misuse,
-                              "the endpoint does not tell which record is in the way "
-                              "(ReturnValuesOnConditionCheckFailure): turn consistent_fallback on"});
-               }
-               give(core, write.done, Answer::Status::refused, write.key, std::nullopt, time);
-             });
+  service->call(service, operation, std::move(body), Access::write, false,
+                [service, tries, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
+                  if (outcome.error) {
+                    // Its own measure is stricter, so this is a limit that the service has changed.
+                    const bool too_large = outcome.answer.error_type == "ValidationException" &&
+                                           outcome.answer.message.find("Item size") != std::string::npos;
+                    return (too_large ? cannot_keep : fail)(service, write.done, *std::move(outcome.error));
+                  }
+                  if (!outcome.condition_failed) {
+                    return give(service, write.done, Answer::Status::done, write.key, std::nullopt, time);
+                  }
+                  if (outcome.answer.item) {
+                    if (write.is_insert) service->met(*outcome.answer.item);
+                    return give(service, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
+                  }
+                  if (service->options().consistent_fallback) return look_for_item(service, std::move(write), tries);
+                  if (write.is_insert) {
+                    return fail(service, write.done,
+                                {ErrorKind::misuse,
+                                 "the endpoint does not tell which record is in the way "
+                                 "(ReturnValuesOnConditionCheckFailure): turn consistent_fallback on"});
+                  }
+                  give(service, write.done, Answer::Status::refused, write.key, std::nullopt, time);
+                });
 }
 
 // The user's writes were refused. That the record would have been refused as well need not show in the answer, as the
 // service says nowhere that it looks at every condition: the record is read, so that a lost claim is not told as a
 // refused write, nor a transaction that had happened before as one that has not.
-void decline(const CorePtr& core, Transaction transaction, Error why) {
-  const auto primary_key = core->format().primary_key(transaction.key);
-  if (const Error* error = std::get_if<Error>(&primary_key)) return fail(core, transaction.done, *error);
-  read_item(core, std::get<Item>(primary_key),
-            [core, why = std::move(why), transaction = std::move(transaction)](Outcome outcome,
-                                                                               std::optional<StoreTime> time) mutable {
+void decline(const ServicePtr& service, Transaction transaction, Error why) {
+  const auto primary_key = service->format().primary_key(transaction.key);
+  if (const Error* error = std::get_if<Error>(&primary_key)) return fail(service, transaction.done, *error);
+  read_item(service, std::get<Item>(primary_key),
+            [service, why = std::move(why), transaction = std::move(transaction)](
+                Outcome outcome, std::optional<StoreTime> time) mutable {
               if (outcome.error) {
-                return fail(core, transaction.done,
+                return fail(service, transaction.done,
                             {ErrorKind::unavailable,
                              why.message + "; and then the record could not be read: " + outcome.error->message});
               }
               std::optional<Item>& item = outcome.answer.item;
               if (item) {
-                const auto record = core->format().decode(*item);
+                const auto record = service->format().decode(*item);
                 const Record* found = std::get_if<Record>(&record);
                 if (found != nullptr && found->owner == transaction.seen.owner &&
                     found->revision == transaction.seen.revision) {
-                  why = core->named(std::move(why));
-                  return core->complete(transaction.done, Answer::decline(why.kind, std::move(why.message)));
+                  why = service->named(std::move(why));
+                  return service->complete(transaction.done, Answer::decline(why.kind, std::move(why.message)));
                 }
               }
-              give(core, transaction.done, Answer::Status::refused, transaction.key, item, time);
+              give(service, transaction.done, Answer::Status::refused, transaction.key, item, time);
             });
 }
 
 // Nothing was written: because of the record, which comes first, or of one of the writes behind it.
-void end_cancelled(const CorePtr& core, Transaction transaction, ServiceAnswer answer, std::optional<StoreTime> time) {
+void end_cancelled(const ServicePtr& service, Transaction transaction, ServiceAnswer answer,
+                   std::optional<StoreTime> time) {
   using Reason = ServiceAnswer::Reason;
   const auto passes = [](const Reason& reason) {
     return reason.code == "TransactionConflict" || reason.code == "ProvisionedThroughputExceeded" ||
@@ -97,18 +98,18 @@ void end_cancelled(const CorePtr& core, Transaction transaction, ServiceAnswer a
   };
   std::vector<Reason>& reasons = answer.reasons;
   if (reasons.size() != transaction.items->size() + 1) {
-    return decline(core, std::move(transaction), {ErrorKind::misuse, answer.error_type + ": " + answer.message});
+    return decline(service, std::move(transaction), {ErrorKind::misuse, answer.error_type + ": " + answer.message});
   }
   const Reason& own = reasons.front();
   if (own.code == "ConditionalCheckFailed") {
-    if (own.item || !core->options().consistent_fallback) {
-      return give(core, transaction.done, Answer::Status::refused, transaction.key, own.item, time);
+    if (own.item || !service->options().consistent_fallback) {
+      return give(service, transaction.done, Answer::Status::refused, transaction.key, own.item, time);
     }
-    return look_for_item(core,
+    return look_for_item(service,
                          {.operation = {}, .body = {}, .key = transaction.key, .done = std::move(transaction.done)}, 0);
   }
   if (own.code != "None") {
-    return fail(core, transaction.done,
+    return fail(service, transaction.done,
                 {passes(own) ? ErrorKind::unavailable : ErrorKind::misuse, "the record: " + said(own)});
   }
   const Reason* passing = nullptr;
@@ -122,24 +123,24 @@ void end_cancelled(const CorePtr& core, Transaction transaction, ServiceAnswer a
     // A condition may hold another time, all else is wrong with the write itself.
     const ErrorKind kind = reason.code == "ConditionalCheckFailed" ? ErrorKind::unavailable : ErrorKind::misuse;
     Error why{kind, transaction.items->name(i - 1) + ": " + said(reason)};
-    return decline(core, std::move(transaction), std::move(why));
+    return decline(service, std::move(transaction), std::move(why));
   }
-  fail(core, transaction.done,
+  fail(service, transaction.done,
        {ErrorKind::unavailable, passing == nullptr ? answer.error_type + ": " + answer.message : said(*passing)});
 }
 
 }  // namespace
 
-void send(const CorePtr& core, Write write) {
-  if (!write.is_insert || !core->reads_first()) return send(core, std::move(write), 0);
-  const auto primary_key = core->format().primary_key(write.key);
-  if (const Error* error = std::get_if<Error>(&primary_key)) return fail(core, write.done, *error);
-  read_item(core, std::get<Item>(primary_key),
-            [core, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
-              if (outcome.error) return fail(core, write.done, *std::move(outcome.error));
-              if (!outcome.answer.item) return send(core, std::move(write), 0);
-              core->met(*outcome.answer.item);
-              give(core, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
+void send(const ServicePtr& service, Write write) {
+  if (!write.is_insert || !service->reads_first()) return send(service, std::move(write), 0);
+  const auto primary_key = service->format().primary_key(write.key);
+  if (const Error* error = std::get_if<Error>(&primary_key)) return fail(service, write.done, *error);
+  read_item(service, std::get<Item>(primary_key),
+            [service, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
+              if (outcome.error) return fail(service, write.done, *std::move(outcome.error));
+              if (!outcome.answer.item) return send(service, std::move(write), 0);
+              service->met(*outcome.answer.item);
+              give(service, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
             });
 }
 
@@ -148,22 +149,23 @@ void append_write_condition(std::string& body, const Condition& condition) {
   body += ",\"ReturnValuesOnConditionCheckFailure\":\"ALL_OLD\"";
 }
 
-void transact(const CorePtr& core, Transaction transaction) {
+void transact(const ServicePtr& service, Transaction transaction) {
   std::string body = std::move(transaction.body);
-  core->call(core, "TransactWriteItems", std::move(body), Access::write, false,
-             [core, transaction = std::move(transaction)](Outcome outcome, std::optional<StoreTime> time) mutable {
-               if (outcome.cancelled) {
-                 return end_cancelled(core, std::move(transaction), std::move(outcome.answer), time);
-               }
-               if (!outcome.error) {
-                 return give(core, transaction.done, Answer::Status::done, transaction.key, std::nullopt, time);
-               }
-               // The record alone was good enough to be inserted: it is for what comes with it.
-               if (outcome.error->kind == ErrorKind::misuse) {
-                 return decline(core, std::move(transaction), *std::move(outcome.error));
-               }
-               fail(core, transaction.done, *std::move(outcome.error));
-             });
+  service->call(
+      service, "TransactWriteItems", std::move(body), Access::write, false,
+      [service, transaction = std::move(transaction)](Outcome outcome, std::optional<StoreTime> time) mutable {
+        if (outcome.cancelled) {
+          return end_cancelled(service, std::move(transaction), std::move(outcome.answer), time);
+        }
+        if (!outcome.error) {
+          return give(service, transaction.done, Answer::Status::done, transaction.key, std::nullopt, time);
+        }
+        // The record alone was good enough to be inserted: it is for what comes with it.
+        if (outcome.error->kind == ErrorKind::misuse) {
+          return decline(service, std::move(transaction), *std::move(outcome.error));
+        }
+        fail(service, transaction.done, *std::move(outcome.error));
+      });
 }
 
 }  // namespace once::stores::dynamodb

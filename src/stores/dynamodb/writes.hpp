@@ -7,7 +7,7 @@
 
 #include <once/stores/dynamodb_transaction.hpp>
 
-#include "stores/dynamodb/conversation.hpp"
+#include "stores/dynamodb/service.hpp"
 
 namespace once::stores::dynamodb {
 
@@ -20,7 +20,7 @@ struct Write {
   Done done;
 };
 
-void send(const CorePtr& core, Write write);
+void send(const ServicePtr& service, Write write);
 
 // The condition of a write, and that a refusal tells the item.
 void append_write_condition(std::string& body, const Condition& condition);
@@ -35,6 +35,6 @@ struct Transaction {
   Done done;
 };
 
-void transact(const CorePtr& core, Transaction transaction);
+void transact(const ServicePtr& service, Transaction transaction);
 
 }  // namespace once::stores::dynamodb

@@ -241,7 +241,7 @@ class Batch::Run {
     {
       // This thread works as well, and alone if no other can be had.
       const std::lock_guard lock(mutex_);
-      hire();
+      start_threads();
     }
     work();
     threads_.clear();  // Joins.
@@ -272,13 +272,13 @@ class Batch::Run {
   [[nodiscard]] Engine& engine() const noexcept { return batch_.engine_; }
 
   // Threads for what is ready, beyond those that look for work already.
-  void hire() {
-    while (ready_.size() > idle_ && threads_.size() + 1 < batch_.options_.parallel && may_hire_) {
+  void start_threads() {
+    while (ready_.size() > idle_ && threads_.size() + 1 < batch_.options_.parallel && may_start_threads_) {
       try {
         threads_.emplace_back([this] { work(); });
         ++idle_;
       } catch (const std::system_error&) {
-        may_hire_ = false;  // The limit of the process (Lambda: 1024 threads). Those there are do the rest.
+        may_start_threads_ = false;  // The limit of the process (Lambda: 1024 threads). Those there are do the rest.
       }
     }
   }
@@ -301,7 +301,7 @@ class Batch::Run {
       }
       ++idle_;
       const std::vector<std::size_t> ended = settle(i, *std::move(known));
-      hire();
+      start_threads();
       lock.unlock();
       changed_.notify_all();
       for (const std::size_t each : ended) tell(slots_[each]);
@@ -503,7 +503,7 @@ class Batch::Run {
   std::deque<std::size_t> ready_;
   std::size_t open_ = 0;
   std::size_t idle_ = 1;  // Threads that look for work, this one included.
-  bool may_hire_ = true;
+  bool may_start_threads_ = true;
   std::vector<std::jthread> threads_;
 };
 

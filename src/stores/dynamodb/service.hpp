@@ -1,4 +1,4 @@
-// What the parts of the store share: its conversation with the service, and the answers that its operations end with.
+// What the parts of the store share: its calls of the service, and the answers that its operations end with.
 #pragma once
 
 #include <atomic>
@@ -35,9 +35,9 @@ struct Outcome {
 enum class Access : std::uint8_t { read, write };
 
 // What completions need: it outlives the store if that is destroyed in one of them.
-class Core {
+class Service {
  public:
-  Core(const DynamoDbOptions& options, aws::Transport& transport);
+  Service(const DynamoDbOptions& options, aws::Transport& transport);
 
   [[nodiscard]] const DynamoDbOptions& options() const noexcept { return options_; }
   [[nodiscard]] const ItemFormat& format() const noexcept { return *format_; }
@@ -86,7 +86,7 @@ class Core {
   }
 
   // Sends one call. `then` is called with what came of it; the body of a good answer is read if it is wanted.
-  void call(std::shared_ptr<Core> self, std::string_view operation, std::string body, Access access, bool wanted,
+  void call(std::shared_ptr<Service> self, std::string_view operation, std::string body, Access access, bool wanted,
             Callback<void(Outcome, std::optional<StoreTime>)> then);
 
   // Whether an insert should read first: see DynamoDbOptions::read_first_over. One is taken from what is saved.
@@ -117,7 +117,7 @@ class Core {
 
  private:
   struct Completing {
-    const Core* core;
+    const Service* service;
     const Completing* outer;
   };
   static thread_local const Completing* completing;
@@ -150,17 +150,18 @@ class Core {
   std::atomic<std::uint32_t> reads_first_{0};  // So many of the next inserts.
 };
 
-using CorePtr = std::shared_ptr<Core>;
+using ServicePtr = std::shared_ptr<Service>;
 
 // Each ends an operation: with an error that says whose it is, …
-void fail(const CorePtr& core, Done& done, Error error);
+void fail(const ServicePtr& service, Done& done, Error error);
 // … for a record that this store can never keep, …
-void cannot_keep(const CorePtr& core, Done& done, Error error);
+void cannot_keep(const ServicePtr& service, Done& done, Error error);
 // … with the record in an item that was asked for by `key`, as an answer of this status.
-void give(const CorePtr& core, Done& done, Answer::Status status, const std::string& key,
+void give(const ServicePtr& service, Done& done, Answer::Status status, const std::string& key,
           const std::optional<Item>& item, std::optional<StoreTime> time);
 
 // GetItem. `then` gets the item, or nothing.
-void read_item(const CorePtr& core, const Item& primary_key, Callback<void(Outcome, std::optional<StoreTime>)> then);
+void read_item(const ServicePtr& service, const Item& primary_key,
+               Callback<void(Outcome, std::optional<StoreTime>)> then);
 
 }  // namespace once::stores::dynamodb

@@ -1,4 +1,4 @@
-#include "stores/dynamodb/conversation.hpp"
+#include "stores/dynamodb/service.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -6,7 +6,7 @@
 
 namespace once::stores::dynamodb {
 
-thread_local const Core::Completing* Core::completing = nullptr;
+thread_local const Service::Completing* Service::completing = nullptr;
 
 namespace {
 
@@ -89,7 +89,7 @@ void append_conditions(std::string& body,
   }
 }
 
-Core::Core(const DynamoDbOptions& options, aws::Transport& transport)
+Service::Service(const DynamoDbOptions& options, aws::Transport& transport)
     : options_(options), transport_(transport), format_(make_format(options)), name_("dynamodb:" + options.table) {
   name_only_ = "{\"TableName\":";
   append_json_string(name_only_, options.table);
@@ -98,15 +98,15 @@ Core::Core(const DynamoDbOptions& options, aws::Transport& transport)
   absent_ = {.expression = "attribute_not_exists(#c_key)", .names = {{"#c_key", options.partition_key}}, .values = {}};
 }
 
-bool Core::in_completion() const noexcept {
+bool Service::in_completion() const noexcept {
   for (const Completing* at = completing; at != nullptr; at = at->outer) {
-    if (at->core == this) return true;
+    if (at->service == this) return true;
   }
   return false;
 }
 
-void Core::call(std::shared_ptr<Core> self, std::string_view operation, std::string body, Access access, bool wanted,
-                Callback<void(Outcome, std::optional<StoreTime>)> then) {
+void Service::call(std::shared_ptr<Service> self, std::string_view operation, std::string body, Access access,
+                   bool wanted, Callback<void(Outcome, std::optional<StoreTime>)> then) {
   calls_.fetch_add(1, std::memory_order_relaxed);
   body += '}';
   transport_.call({.operation = std::string(operation), .body = std::move(body), .repeatable = access == Access::read},
@@ -118,7 +118,7 @@ void Core::call(std::shared_ptr<Core> self, std::string_view operation, std::str
                   });
 }
 
-void Core::met(const Item& item) noexcept {
+void Service::met(const Item& item) noexcept {
   const std::size_t bytes = item_bytes(item);
   if (bytes <= options_.read_first_over) return;
   // A unit written costs as much as five read: a refused insert loses 4.75 reads for each KB.
@@ -130,7 +130,7 @@ void Core::met(const Item& item) noexcept {
   }
 }
 
-DynamoDbStatus Core::status() const {
+DynamoDbStatus Service::status() const {
   DynamoDbStatus status{.table = options_.table,
                         .endpoint = transport_.name(),
                         .calls = calls_.load(),
@@ -141,7 +141,7 @@ DynamoDbStatus Core::status() const {
   return status;
 }
 
-Outcome Core::outcome_of(const aws::Reply& reply, Access access, bool wanted) {
+Outcome Service::outcome_of(const aws::Reply& reply, Access access, bool wanted) {
   Outcome outcome;
   if (reply.error) {
     outcome.error = *reply.error;
@@ -173,38 +173,39 @@ Outcome Core::outcome_of(const aws::Reply& reply, Access access, bool wanted) {
   return outcome;
 }
 
-void fail(const CorePtr& core, Done& done, Error error) {
-  error = core->named(std::move(error));
-  core->complete(done, Answer::fail(error.kind, std::move(error.message)));
+void fail(const ServicePtr& service, Done& done, Error error) {
+  error = service->named(std::move(error));
+  service->complete(done, Answer::fail(error.kind, std::move(error.message)));
 }
 
-void cannot_keep(const CorePtr& core, Done& done, Error error) {
-  core->complete(done, Answer::cannot_keep(core->named(std::move(error)).message));
+void cannot_keep(const ServicePtr& service, Done& done, Error error) {
+  service->complete(done, Answer::cannot_keep(service->named(std::move(error)).message));
 }
 
-void give(const CorePtr& core, Done& done, Answer::Status status, const std::string& key,
+void give(const ServicePtr& service, Done& done, Answer::Status status, const std::string& key,
           const std::optional<Item>& item, std::optional<StoreTime> time) {
   Answer answer;
   answer.status = status;
   answer.time = time;
   if (item) {
-    auto record = core->format().decode(*item);
-    if (Error* error = std::get_if<Error>(&record)) return fail(core, done, std::move(*error));
+    auto record = service->format().decode(*item);
+    if (Error* error = std::get_if<Error>(&record)) return fail(service, done, std::move(*error));
     answer.record = share(std::get<Record>(std::move(record)));
     if (answer.record->key != key) {
-      return fail(core, done,
+      return fail(service, done,
                   {ErrorKind::corrupt,
                    "the item of the key '" + printable(key) + "' holds the record of another: repair or delete it"});
     }
   }
-  core->complete(done, std::move(answer));
+  service->complete(done, std::move(answer));
 }
 
-void read_item(const CorePtr& core, const Item& primary_key, Callback<void(Outcome, std::optional<StoreTime>)> then) {
-  std::string body = core->table();
+void read_item(const ServicePtr& service, const Item& primary_key,
+               Callback<void(Outcome, std::optional<StoreTime>)> then) {
+  std::string body = service->table();
   body += ",\"ConsistentRead\":true,\"Key\":";
   append_json(body, primary_key);
-  core->call(core, "GetItem", std::move(body), Access::read, true, std::move(then));
+  service->call(service, "GetItem", std::move(body), Access::read, true, std::move(then));
 }
 
 }  // namespace once::stores::dynamodb
