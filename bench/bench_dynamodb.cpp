@@ -164,9 +164,9 @@ void measure_handlers(once::Engine& engine, const std::string& over, int invocat
   const once::lambda::Environment environment{.function_name = "bench", .handler = "bench", .disabled = {}};
   measure_invocations(
       "lambda::idempotent, new" + over,
-      once::lambda::idempotent(engine,
-                               {.key = "headers.\"idempotency-key\"", .validate = "body", .environment = environment},
-                               [](std::string_view) { return R"({"statusCode":201})"; }),
+      once::lambda::idempotent(
+          engine, {.key = "headers.\"idempotency-key\"", .fingerprint = "body", .environment = environment},
+          [](std::string_view) { return R"({"statusCode":201})"; }),
       invocations);
   measure_invocations("lambda::http, new" + over,
                       once::lambda::http(engine,

@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
     std::printf("%-44s %6.2f\n", name, microseconds(recipe, event, rounds));
   };
   row("native, key in the JSON body", {.scope = "orders", .expression = path});
-  row("native, key in the body, body compared", {.scope = "orders", .expression = path, .validation = "body"});
+  row("native, key in the body, body compared", {.scope = "orders", .expression = path, .fingerprint = "body"});
   row("native, whole event", {.scope = "orders"});
   row("native, filter and function",
       {.scope = "orders", .expression = "join('/', values(headers)[?starts_with(@, 'app')])"});

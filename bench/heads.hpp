@@ -61,7 +61,7 @@ class HeadWork {
   }
   static http::Options some_rules() {
     http::Options options{.principal = http::Principal::headers({"Authorization", "X-Tenant"})};
-    options.compare_headers = {"X-Version"};
+    options.fingerprint_headers = {"X-Version"};
     return options;
   }
 

@@ -32,7 +32,8 @@ int main() {
 
   // [steps]
   auto pay = once::idempotent(
-      engine, {.name = "pay", .validate = "cents"},  // The same order with another amount is refused: once::Mismatch.
+      engine,
+      {.name = "pay", .fingerprint = "cents"},  // The same order with another amount is refused: once::Mismatch.
       [&](once::Context& context, const Order& order) {
         std::printf("attempt %u\n", context.attempt());
         // The service sees the same key from every attempt, so it charges once even if we die before we know that it

@@ -53,10 +53,10 @@ void dialect(const KeyDeriver& deriver, std::string_view event) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view event(reinterpret_cast<const char*>(data), size);
   native(event);
-  static const KeyDeriver python({.scope = "s", .validation = "@", .dialect = Dialect::powertools_python});
-  static const KeyDeriver typescript({.scope = "s", .validation = "@", .dialect = Dialect::powertools_typescript});
-  static const KeyDeriver java({.scope = "s", .validation = "@", .dialect = Dialect::powertools_java});
-  static const KeyDeriver dotnet({.scope = "s", .validation = "b.c", .dialect = Dialect::powertools_dotnet});
+  static const KeyDeriver python({.scope = "s", .fingerprint = "@", .dialect = Dialect::powertools_python});
+  static const KeyDeriver typescript({.scope = "s", .fingerprint = "@", .dialect = Dialect::powertools_typescript});
+  static const KeyDeriver java({.scope = "s", .fingerprint = "@", .dialect = Dialect::powertools_java});
+  static const KeyDeriver dotnet({.scope = "s", .fingerprint = "b.c", .dialect = Dialect::powertools_dotnet});
   for (const KeyDeriver* deriver : {&python, &typescript, &java, &dotnet}) dialect(*deriver, event);
   return 0;
 }

@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view event = input.substr(parting + 1);
   try {
     const once::keys::KeyDeriver deriver(
-        {.scope = "s", .expression = std::string(expression), .validation = "@", .dialect = dialect});
+        {.scope = "s", .expression = std::string(expression), .fingerprint = "@", .dialect = dialect});
     const auto one = deriver.derive(event);
     const auto other = deriver.derive(event);
     require(one.key == other.key && one.fingerprint == other.fingerprint && one.key_text == other.key_text);

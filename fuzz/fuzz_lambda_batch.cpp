@@ -54,7 +54,7 @@ void handled(std::string_view event, const Batch& make) {
   options.parallel = 1;
   options.key_source = once::lambda::KeySource::payload;
   options.key = "id";
-  options.validation = "amount";
+  options.fingerprint = "amount";
   options.observer = [&](const once::lambda::RecordEvent& record) {
     ids.emplace(record.id);
     if (record.reported) reported.emplace(record.id);

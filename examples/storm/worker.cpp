@@ -47,7 +47,7 @@ class Worker {
                          }});
     // All that is needed: the order's id is the key, and an order that comes with another amount is refused.
     serve(once::idempotent(
-        engine, {.name = "charge", .validate = "cents"},
+        engine, {.name = "charge", .fingerprint = "cents"},
         [this](once::Context& context, const Order& order) {
           // The bank gets the same key from every attempt. The charge is kept in the record as soon as it is known, so
           // that an attempt that takes over goes on after it.

@@ -5,7 +5,7 @@
 //   Receipt receipt = charge(order);  // charge_card(order) runs once, everybody gets its receipt
 //
 // Who calls while it runs waits for the result, 10 s at most, then it is a Conflict (Policy::on_conflict, wait). A call
-// without a key, or one in which `validate` finds nothing to compare, is refused (Policy::on_missing_key).
+// without a key, or one in which `fingerprint` finds nothing to compare, is refused (Policy::on_missing_key).
 //
 // The key comes from the arguments, in one of three ways:
 //
@@ -62,7 +62,7 @@ struct Operation {
 
   // JMESPath that selects what repeated calls must have in common with the first; otherwise they get Mismatch. Empty:
   // nothing is compared.
-  std::string validate;
+  std::string fingerprint;
 
   // The whole scope, in place of the engine's scope and the name; for sharing keys with other programs. Set this or
   // the name.
@@ -117,7 +117,7 @@ class OperationKeys {
   ~OperationKeys();
 
   [[nodiscard]] Source source() const noexcept { return source_; }
-  [[nodiscard]] bool validates() const noexcept { return validates_; }
+  [[nodiscard]] bool compares() const noexcept { return compares_; }
   [[nodiscard]] const std::string& scope() const noexcept;
 
   // Empty: there is no key, and policy says to run without one. Each throws Exception(misuse), also for a missing key
@@ -136,7 +136,7 @@ class OperationKeys {
 
   std::unique_ptr<const Parts> parts_;
   Source source_ = Source::arguments;
-  bool validates_ = false;
+  bool compares_ = false;
 };
 
 template <class... A>
@@ -305,7 +305,7 @@ class Idempotent<Argument, Fn, KeyFn, TakesContext, R, Types<Args...>> {
   std::optional<Request> make_request(const std::remove_cvref_t<Args>&... args) const {
     if constexpr (has_key_function) {
       auto name = key_name(std::invoke(key_fn_, args...));
-      if (keys_->validates()) return keys_->from_name(name, selected_text(args...));
+      if (keys_->compares()) return keys_->from_name(name, selected_text(args...));
       return keys_->from_name(name, {});
     } else {
       if (keys_->source() == OperationKeys::Source::expression) return keys_->from_expression(selected_text(args...));
@@ -453,7 +453,7 @@ auto idempotent(Engine& engine, Operation operation, Fn&& fn) {
 
 // The key by a function of the arguments: std::invoke(key_fn, args...), so that a member pointer will do. It returns
 // the key's name (text or an integer) or an optional of it; empty is no key. Operation::key stays empty;
-// Operation::validate reads argument `Argument`.
+// Operation::fingerprint reads argument `Argument`.
 template <std::size_t Argument = 0, class Fn, class KeyFn>
 auto idempotent(Engine& engine, Operation operation, Fn&& fn, KeyFn&& key_fn) {
   return detail::make_idempotent<Argument>(engine, std::move(operation), std::forward<Fn>(fn),

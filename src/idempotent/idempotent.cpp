@@ -68,7 +68,7 @@ OperationKeys::OperationKeys(const Engine& engine, Operation operation, const Sh
   const Policy& usual = engine.options().policy;
   parts->refuses_missing =
       fill_in(operation.policy.value_or(usual), usual).on_missing_key != OnMissingKey::run_unprotected;
-  validates_ = !operation.validate.empty();
+  compares_ = !operation.fingerprint.empty();
 
   if (shape.has_function) {
     source_ = Source::function;
@@ -79,7 +79,7 @@ OperationKeys::OperationKeys(const Engine& engine, Operation operation, const Sh
     source_ = Source::expression;
   } else {
     source_ = Source::arguments;
-    if (validates_) {
+    if (compares_) {
       misuse(parts->title +
              " compares payloads, but all arguments are its key, so that they can never differ: set Operation::key or "
              "give a key function");
@@ -91,7 +91,7 @@ OperationKeys::OperationKeys(const Engine& engine, Operation operation, const Sh
     }
   }
 
-  if (source_ == Source::expression || validates_) {
+  if (source_ == Source::expression || compares_) {
     const std::string argument = "argument " + std::to_string(shape.argument);
     if (shape.argument >= shape.arguments) {
       misuse(parts->title + " has an expression, but the callable has no arguments that it could read");
@@ -107,7 +107,7 @@ OperationKeys::OperationKeys(const Engine& engine, Operation operation, const Sh
     keys::Recipe recipe;
     recipe.scope = parts->scope;
     recipe.expression = operation.key;
-    recipe.validation = operation.validate;
+    recipe.fingerprint = operation.fingerprint;
     recipe.require_key = parts->refuses_missing;
     recipe.names = list_of(shape.argument_names);
     try {
@@ -132,7 +132,7 @@ std::optional<Request> OperationKeys::from_expression(std::string_view json) con
 std::optional<Request> OperationKeys::from_name(const std::optional<std::string>& name, std::string_view json) const {
   if (!name || name->empty()) return missing();
   return request(Key(parts_->scope, *name),
-                 validates_ ? parts_->read([&] { return parts_->deriver->fingerprint(json); }) : Fingerprint());
+                 compares_ ? parts_->read([&] { return parts_->deriver->fingerprint(json); }) : Fingerprint());
 }
 
 std::optional<Request> OperationKeys::from_arguments(std::span<const ArgumentText> arguments) const {

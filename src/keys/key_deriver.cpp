@@ -163,23 +163,23 @@ struct KeyDeriver::Parts {
       : recipe(std::move(r)),
         hash(recipe.dialect, recipe.hash),
         expression(selector(recipe.expression, recipe, "the key expression")),
-        validation(selector(recipe.validation, recipe, "the validation expression")) {
-    if (recipe.dialect == Dialect::native && validation && !validation->reads_event()) {
-      refuse("the validation expression " + text::quoted(recipe.validation) +
+        compared(selector(recipe.fingerprint, recipe, "the fingerprint expression")) {
+    if (recipe.dialect == Dialect::native && compared && !compared->reads_event()) {
+      refuse("the fingerprint expression " + text::quoted(recipe.fingerprint) +
              " has nothing but constants: it compares nothing");
     }
-    checks_selection = recipe.only_selected_exact && rules.exact_numbers && !validation && is_path(recipe.expression);
+    checks_selection = recipe.only_selected_exact && rules.exact_numbers && !compared && is_path(recipe.expression);
     if (checks_selection) rules.exact_numbers = false;
   }
 
   // The text that is compared. Throws for a recipe that requires one, if there is none.
-  [[nodiscard]] std::string validated(const Value& event, json::Arena& arena) const;
+  [[nodiscard]] std::string text_to_compare(const Value& event, json::Arena& arena) const;
   [[nodiscard]] Fingerprint fingerprint(std::string_view text) const;
 
   Recipe recipe;
   Hash hash;
   std::optional<Selector> expression;
-  std::optional<Selector> validation;
+  std::optional<Selector> compared;
   json::Rules rules = rules_of(recipe.dialect);
   bool checks_selection = false;  // For the numbers in it, which `rules` let pass.
 };
@@ -191,10 +191,10 @@ KeyDeriver::~KeyDeriver() = default;
 
 const Recipe& KeyDeriver::recipe() const noexcept { return parts_->recipe; }
 
-std::string KeyDeriver::Parts::validated(const Value& event, json::Arena& arena) const {
-  const Selector::Selection selected = validation->select(event, arena);
+std::string KeyDeriver::Parts::text_to_compare(const Value& event, json::Arena& arena) const {
+  const Selector::Selection selected = compared->select(event, arena);
   if (recipe.require_key && recipe.dialect == Dialect::native && (!selected.found || only_nulls(selected.value))) {
-    refuse("there is nothing to compare: " + text::quoted(recipe.validation) + " selects nothing" + validation->hint());
+    refuse("there is nothing to compare: " + text::quoted(recipe.fingerprint) + " selects nothing" + compared->hint());
   }
   return hashed_text(selected.value, recipe.dialect);
 }
@@ -204,10 +204,10 @@ Fingerprint KeyDeriver::Parts::fingerprint(std::string_view text) const {
 }
 
 Fingerprint KeyDeriver::fingerprint(std::string_view json_text) const {
-  if (!parts_->validation) return {};
+  if (!parts_->compared) return {};
   std::array<std::byte, 16384> first;  // NOLINT(cppcoreguidelines-pro-type-member-init): raw room
   std::pmr::monotonic_buffer_resource arena(first.data(), first.size());
-  return parts_->fingerprint(parts_->validated(json::parse(json_text, parts_->rules, arena, "the event"), arena));
+  return parts_->fingerprint(parts_->text_to_compare(json::parse(json_text, parts_->rules, arena, "the event"), arena));
 }
 
 Derived KeyDeriver::derive(std::string_view json_text) const {
@@ -240,9 +240,9 @@ Derived KeyDeriver::derive(std::string_view json_text) const {
   } else {
     derived.key = Key::from_stored(recipe.scope + "#" + digest_text(recipe.dialect, digest));
   }
-  if (parts_->validation) {
-    derived.validation_text = parts_->validated(event, arena);
-    derived.fingerprint = parts_->fingerprint(derived.validation_text);
+  if (parts_->compared) {
+    derived.fingerprint_text = parts_->text_to_compare(event, arena);
+    derived.fingerprint = parts_->fingerprint(derived.fingerprint_text);
   }
   return derived;
 }

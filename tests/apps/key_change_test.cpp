@@ -50,7 +50,7 @@ TEST(KeyChange, TheRestIsNot) {
   EXPECT_THAT(lines(options(), with([](Options& o) {
                       o.policy.emplace().retention = std::chrono::hours(1);
                       o.ambiguous = OnLapse::takeover;
-                      o.compare_host = o.compare_body = false;
+                      o.fingerprint_host = o.fingerprint_body = false;
                       o.fates = {{503, http::Fate::release}};
                       o.methods.emplace_back("PUT");
                       o.key_header = "IDEMPOTENCY-KEY";

@@ -96,7 +96,7 @@ TEST(ProxyFile, EveryComplaintHasItsPlaceAndTheyComeAtOnce) {
                                    StartsWith("p.toml:9:13: retention is '1 day'; write a whole number and a unit")));
   EXPECT_THAT(complaints_about("listen = '127.0.0.1:0'\n"), ElementsAre(StartsWith("--upstream is required")));
   // Where the value in the array begins.
-  EXPECT_THAT(complaints_about(least + "compare-header = ['e', 5.5]\n"), ElementsAre(StartsWith("p.toml:3:24: ")));
+  EXPECT_THAT(complaints_about(least + "fingerprint-header = ['e', 5.5]\n"), ElementsAre(StartsWith("p.toml:3:28: ")));
 }
 
 TEST(ProxyFile, UnknownNames) {

@@ -76,9 +76,9 @@ TEST(ProxySettings, EachIsTakenOver) {
   EXPECT_EQ(settled(with("optional-key", {"false"})).rules.otherwise.policy->on_missing_key, OnMissingKey::refuse);
   EXPECT_EQ(settled(with("optional-key", {"true"})).rules.otherwise.policy->on_missing_key,
             OnMissingKey::run_unprotected);
-  EXPECT_FALSE(settled(with("ignore-query", {"true"})).rules.otherwise.compare_query);
-  EXPECT_FALSE(settled(with("ignore-body", {"true"})).rules.otherwise.compare_body);
-  EXPECT_FALSE(settled(with("ignore-host", {"true"})).rules.otherwise.compare_host);
+  EXPECT_FALSE(settled(with("ignore-query", {"true"})).rules.otherwise.fingerprint_query);
+  EXPECT_FALSE(settled(with("ignore-body", {"true"})).rules.otherwise.fingerprint_body);
+  EXPECT_FALSE(settled(with("ignore-host", {"true"})).rules.otherwise.fingerprint_host);
   EXPECT_EQ(settled(with("challenge", {"Basic"})).rules.otherwise.challenge, "Basic");
   EXPECT_EQ(settled(with("on-ambiguous", {"takeover"})).rules.otherwise.ambiguous, OnLapse::takeover);
   EXPECT_EQ(settled(with("on-store-down", {"run"})).rules.otherwise.policy->on_store_down,

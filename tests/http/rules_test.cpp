@@ -204,7 +204,7 @@ TEST(Rules, WhatIsJoinedIsKeptApart) {
   const Rules by_user(user);
   EXPECT_NE(stored_key(by_user, with("X-User", "ab", "X-User", "c")),
             stored_key(by_user, with("X-User", "a", "X-User", "bc")));
-  user.compare_headers = {"X-A", "X-B"};
+  user.fingerprint_headers = {"X-A", "X-B"};
   user.principal = Principal::shared();
   const Rules compared(user);
   EXPECT_NE(fingerprint(compared, with("X-A", "ab", "X-B", "c")), fingerprint(compared, with("X-A", "a", "X-B", "bc")));
@@ -264,7 +264,7 @@ TEST(Rules, ThePathIsFoundInEachFormOfTheTarget) {
 
 TEST(Rules, TheFingerprintIsOfMethodRouteTargetHeadersAndBody) {
   Options options = with_route();
-  options.compare_headers = {"Content-Type", "X-Mode"};
+  options.fingerprint_headers = {"Content-Type", "X-Mode"};
   const Rules rules(options);
   Request request = post("k", "body");
   request.headers.push_back({"Content-Type", "text/plain"});
@@ -299,8 +299,8 @@ TEST(Rules, TheFingerprintIsOfMethodRouteTargetHeadersAndBody) {
   is_new([](Request& r) { r.headers[2].name = "X-Mode"; });  // The same value under another name.
   is_new([](Request& r) { r.headers.push_back({"x-mode", ""}); });
 
-  options.compare_query = false;
-  options.compare_body = false;
+  options.fingerprint_query = false;
+  options.fingerprint_body = false;
   const Rules loose(options);
   Request changed = request;
   changed.body = "other";
@@ -395,7 +395,7 @@ TEST(Rules, TheHostCountsUnlessItIsSaidNotTo) {
   EXPECT_NE(fingerprint(rules, to("")), first);
   EXPECT_EQ(stored_key(rules, to("b.example")), stored_key(rules, to("a.example"))) << "so that it is 422";
   Options options = with_route();
-  options.compare_host = false;
+  options.fingerprint_host = false;
   EXPECT_EQ(fingerprint(Rules(options), to("a.example")), fingerprint(Rules(options), to("b.example")));
 }
 
@@ -613,7 +613,7 @@ TEST(Rules, OptionsThatCannotBeAreRefusedByName) {
                                          {[](Options& o) { o.principal = Principal::unsaid(); }, "principal"},
                                          {[](Options& o) { o.principal = Principal::header("dpop"); }, "made anew"},
                                          {[](Options& o) { o.challenge = "Bearer\r\nX: y"; }, "challenge"},
-                                         {[](Options& o) { o.compare_headers = {""}; }, "compare_headers"},
+                                         {[](Options& o) { o.fingerprint_headers = {""}; }, "fingerprint_headers"},
                                          {[](Options& o) { o.never_store = {"\n"}; }, "never_store"},
                                          {[](Options& o) {
                                             o.fates = {{600, Fate::store}};

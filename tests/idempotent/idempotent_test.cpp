@@ -203,14 +203,14 @@ TEST_F(IdempotentTest, ADigestIsTheOneThatTheKeyCommandShows) {
 }
 
 TEST_F(IdempotentTest, ValidationCatchesAKeyThatIsUsedForSomethingElse) {
-  const auto charge = once::idempotent(engine, {.name = "charge", .key = "id", .validate = "cents"},
+  const auto charge = once::idempotent(engine, {.name = "charge", .key = "id", .fingerprint = "cents"},
                                        [&](const Order&) { return ++runs; });
   EXPECT_EQ(charge({"17", 500}), 1);
   EXPECT_THROW(charge({"17", 900}), once::Mismatch);
   EXPECT_EQ(charge({"17", 500}), 1);
 
   const auto by_function = once::idempotent(
-      engine, {.name = "refund", .validate = "cents"}, [&](const Order&) { return ++runs; }, &Order::id);
+      engine, {.name = "refund", .fingerprint = "cents"}, [&](const Order&) { return ++runs; }, &Order::id);
   EXPECT_EQ(by_function({"17", 500}), 2);
   EXPECT_THROW(by_function({"17", 900}), once::Mismatch);
   EXPECT_EQ(by_function.outcome({"17", 900}).kind, once::Outcome::Kind::mismatch);
@@ -335,9 +335,9 @@ TEST_F(IdempotentTest, ATypoInAnExpressionIsRefusedWhenItIsCalled) {
               }),
               HasSubstr("operation 'payments/typo' was not run: the event has no key"));
   const auto compares =
-      once::idempotent(engine, {.name = "compares", .key = "id", .validate = "[cent, total]"}, charge);
+      once::idempotent(engine, {.name = "compares", .key = "id", .fingerprint = "[cent, total]"}, charge);
   EXPECT_THAT(misuse([&] { compares({"17", 1}); }), HasSubstr("nothing to compare"));
-  const auto by_function = once::idempotent(engine, {.name = "by function", .validate = "cent"}, charge, &Order::id);
+  const auto by_function = once::idempotent(engine, {.name = "by function", .fingerprint = "cent"}, charge, &Order::id);
   EXPECT_THAT(misuse([&] { by_function({"17", 1}); }), HasSubstr("nothing to compare"));
   EXPECT_EQ(runs, 0);
   EXPECT_TRUE(records().empty());
@@ -345,20 +345,20 @@ TEST_F(IdempotentTest, ATypoInAnExpressionIsRefusedWhenItIsCalled) {
   // Where running without a key is chosen, a key alone will do as well.
   const once::Policy chosen{.on_missing_key = once::OnMissingKey::run_unprotected};
   const auto lenient =
-      once::idempotent(engine, {.name = "lenient", .key = "id", .validate = "cent", .policy = chosen}, charge);
+      once::idempotent(engine, {.name = "lenient", .key = "id", .fingerprint = "cent", .policy = chosen}, charge);
   EXPECT_EQ(lenient({"17", 1}), 1);
   EXPECT_EQ(lenient({"17", 2}), 1);
 }
 
 TEST_F(IdempotentTest, AnExpressionThatCanNeverSelectIsRefusedWhenItIsMadeIfTheNamesAreKnown) {
-  const auto make = [&](const char* key, const char* validate) {
-    return [&, key, validate] {
-      once::idempotent(engine, {.name = "a", .key = key, .validate = validate}, [](const Parcel&) {});
+  const auto make = [&](const char* key, const char* fingerprint) {
+    return [&, key, fingerprint] {
+      once::idempotent(engine, {.name = "a", .key = key, .fingerprint = fingerprint}, [](const Parcel&) {});
     };
   };
   EXPECT_THAT(misuse(make("parcel_id", "")),
               HasSubstr(R"("parcel_id", which there never is: there is id, place, weight_g)"));
-  EXPECT_THAT(misuse(make("id", "weight")), HasSubstr("operation 'payments/a': the validation expression"));
+  EXPECT_THAT(misuse(make("id", "weight")), HasSubstr("operation 'payments/a': the fingerprint expression"));
   EXPECT_THAT(misuse(make("[id, plaec.city]", "")), HasSubstr("plaec"));
   EXPECT_THAT(misuse(make("@.ids", "")), HasSubstr(R"("ids")"));
   EXPECT_THAT(misuse(make("to_string(no)", "")), HasSubstr(R"("no")"));
@@ -480,7 +480,7 @@ TEST_F(IdempotentTest, AnOperationThatCannotWorkIsRefusedWhenItIsMade) {
   EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .scope = "b"}, charge); }), HasSubstr("either"));
   EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a/b"}, charge); }), HasSubstr("contains '/'"));
   EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .key = "id["}, charge); }), HasSubstr("id["));
-  EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .validate = "cents"}, charge); }),
+  EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .fingerprint = "cents"}, charge); }),
               HasSubstr("never differ"));
   EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .key = "id"}, charge, &Order::id); }),
               HasSubstr("leave one out"));
@@ -491,7 +491,7 @@ TEST_F(IdempotentTest, AnOperationThatCannotWorkIsRefusedWhenItIsMade) {
               HasSubstr("image/png"));
   EXPECT_THAT(misuse([&] {
                 once::idempotent(
-                    engine, {.name = "a", .validate = "id"}, [](Database&) {}, [](const Database&) { return 1; });
+                    engine, {.name = "a", .fingerprint = "id"}, [](Database&) {}, [](const Database&) { return 1; });
               }),
               HasSubstr("which has no once::Codec"));
   once::Policy policy;

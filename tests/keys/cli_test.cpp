@@ -62,7 +62,7 @@ class KeyCommand : public testing::Test {
 
 TEST_F(KeyCommand, WritesKeyFingerprintAndText) {
   const Outcome native =
-      run({"--scope", "pay", "--expression", "id", "--validate", "n", "--json"}, R"({"id":"o-1","n":5})");
+      run({"--scope", "pay", "--expression", "id", "--fingerprint", "n", "--json"}, R"({"id":"o-1","n":5})");
   EXPECT_EQ(native.code, 0) << native.err;
   const json out = json::parse(native.out);
   EXPECT_EQ(out["key"], "pay#00d5c8b71f851bbe47626a189b20fb19c11753e244bb658095c370ba3798f85c");
@@ -76,7 +76,7 @@ TEST_F(KeyCommand, WritesKeyFingerprintAndText) {
 }
 
 TEST_F(KeyCommand, NoKeyIsNull) {
-  const Outcome none = run({"--expression", "id", "--validate", "@", "--json"}, "{}");
+  const Outcome none = run({"--expression", "id", "--fingerprint", "@", "--json"}, "{}");
   EXPECT_EQ(none.code, 0) << none.err;
   EXPECT_EQ(json::parse(none.out), (json{{"key", nullptr}, {"fingerprint", nullptr}, {"text", nullptr}}));
 }
@@ -115,11 +115,11 @@ TEST_F(KeyCommand, RecordedIds) {
     };
     const std::string id = text("id");
     const auto hash_sign = id.find('#');
-    std::vector<std::string> arguments{"--dialect",    "powertools-" + text("lang"),
-                                       "--scope",      id.substr(0, hash_sign == std::string::npos ? 0 : hash_sign),
-                                       "--hash",       text("hash_function"),
-                                       "--expression", text("event_key_jmespath"),
-                                       "--validate",   text("payload_validation_jmespath"),
+    std::vector<std::string> arguments{"--dialect",     "powertools-" + text("lang"),
+                                       "--scope",       id.substr(0, hash_sign == std::string::npos ? 0 : hash_sign),
+                                       "--hash",        text("hash_function"),
+                                       "--expression",  text("event_key_jmespath"),
+                                       "--fingerprint", text("payload_validation_jmespath"),
                                        "--json"};
     if (vector.at("throw_on_no_key").get<bool>()) arguments.emplace_back("--require-key");
     const Outcome outcome = run(arguments, text("event_text"));

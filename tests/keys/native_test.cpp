@@ -15,7 +15,7 @@ namespace once::keys {
 namespace {
 
 Derived derive(const std::string& event, const std::string& expression = "", const std::string& validation = "") {
-  return KeyDeriver({.scope = "s", .expression = expression, .validation = validation}).derive(event);
+  return KeyDeriver({.scope = "s", .expression = expression, .fingerprint = validation}).derive(event);
 }
 
 std::string refusal(const std::string& event, const std::string& expression = "") {
@@ -144,10 +144,10 @@ TEST(NativeKeys, OneValueOneText) {
 
 TEST(NativeKeys, KeyIsScopeAndDigest) {
   // echo -n '"o-1"' | sha256sum, | md5sum
-  const Derived d = KeyDeriver({.scope = "pay#eu", .expression = "id", .validation = "@"}).derive(R"({"id":"o-1"})");
+  const Derived d = KeyDeriver({.scope = "pay#eu", .expression = "id", .fingerprint = "@"}).derive(R"({"id":"o-1"})");
   EXPECT_EQ(d.key_text, "\"o-1\"");
   EXPECT_EQ(d.key->stored(), "pay%23eu#00d5c8b71f851bbe47626a189b20fb19c11753e244bb658095c370ba3798f85c");
-  EXPECT_EQ(d.validation_text, R"({"id":"o-1"})");
+  EXPECT_EQ(d.fingerprint_text, R"({"id":"o-1"})");
   EXPECT_EQ(d.fingerprint, Fingerprint::of(R"({"id":"o-1"})"));
   const Derived md5 = KeyDeriver({.scope = "s", .expression = "id", .hash = "md5"}).derive(R"({"id":"o-1"})");
   EXPECT_EQ(md5.key->stored(), "s#cbcbdb948de16bfe7e49a81f91500ab1");
@@ -159,7 +159,7 @@ TEST(NativeKeys, NothingSelectedIsNoKey) {
        {"null", "\"\"", "[]", "{}", "[null]", "[null,[null,{\"a\":null}]]", "{\"a\":{\"b\":[]}}"}) {
     const Derived d = derive(event, "", "@");
     EXPECT_FALSE(d.key) << event;
-    EXPECT_TRUE(d.fingerprint.empty() && d.key_text.empty() && d.validation_text.empty()) << event;
+    EXPECT_TRUE(d.fingerprint.empty() && d.key_text.empty() && d.fingerprint_text.empty()) << event;
   }
   for (const std::string expression : {"x", "x.y[3]", "[x, y]", "{a: x, b: {c: y}}", "e", "l[5]", "[*]", "x[?y]"}) {
     EXPECT_FALSE(derive(R"({"e":"","l":[1]})", expression).key) << expression;
@@ -228,7 +228,7 @@ TEST(NativeKeys, AQuotedNameWithADotInItMayBeMeantWithout) {
 
 TEST(NativeKeys, ANameThatNoEventHasIsRefusedAtOnce) {
   const auto make = [](const std::string& expression, const std::string& validation) {
-    KeyDeriver({.scope = "s", .expression = expression, .validation = validation, .names = {"id", "items"}});
+    KeyDeriver({.scope = "s", .expression = expression, .fingerprint = validation, .names = {"id", "items"}});
   };
   EXPECT_NO_THROW(make("[id, items[?a == `1`].b]", "items[].c | d"));
   EXPECT_NO_THROW(make("", "@"));
@@ -247,14 +247,14 @@ TEST(NativeKeys, MissingKeyMayBeRefused) {
 
 TEST(NativeKeys, ValidationThatSelectsNothingIsNull) {
   const Derived d = derive(R"({"id":1})", "id", "amount");
-  EXPECT_EQ(d.validation_text, "null");
+  EXPECT_EQ(d.fingerprint_text, "null");
   EXPECT_EQ(d.fingerprint, Fingerprint::of("null"));
 }
 
 TEST(NativeKeys, AValidationThatSelectsNothingIsRefusedWhereAKeyIsRequired) {
   const std::string event = R"({"id":1,"note":"","none":null,"empty":[],"nulls":[null,{"a":null}],"items":[{"n":1}]})";
   const auto compares = [&](const std::string& validation) {
-    const KeyDeriver deriver({.scope = "s", .expression = "id", .validation = validation, .require_key = true});
+    const KeyDeriver deriver({.scope = "s", .expression = "id", .fingerprint = validation, .require_key = true});
     try {
       EXPECT_EQ(deriver.derive(event).fingerprint, deriver.fingerprint(event));
       return true;
@@ -271,7 +271,7 @@ TEST(NativeKeys, AValidationThatSelectsNothingIsRefusedWhereAKeyIsRequired) {
                                       "[id, amount]", "items[?n == `2`].n", "@", "['EUR', note]"}) {
     EXPECT_TRUE(compares(something)) << something;
   }
-  EXPECT_THROW(KeyDeriver({.scope = "s", .validation = "'EUR'"}), Exception) << "it can compare nothing";
+  EXPECT_THROW(KeyDeriver({.scope = "s", .fingerprint = "'EUR'"}), Exception) << "it can compare nothing";
 }
 
 TEST(NativeKeys, RefusesWhatIsNoJson) {
@@ -392,7 +392,7 @@ TEST(NativeKeys, NumbersMayBeHeldToExactnessWhereTheyAreSelectedAlone) {
   const std::string event = R"({"id":"a","n":9007199254740993,"m":[1e400],"i":[{"n":18446744073709551617,"k":7}]})";
   const auto derived = [&](const std::string& expression, const std::string& validation = {}) -> std::string {
     const KeyDeriver deriver(
-        {.scope = "s", .expression = expression, .validation = validation, .only_selected_exact = true});
+        {.scope = "s", .expression = expression, .fingerprint = validation, .only_selected_exact = true});
     try {
       return deriver.derive(event).key_text;
     } catch (const Exception& error) {
@@ -463,7 +463,7 @@ TEST(NativeKeys, BadRecipesAreRefusedAtOnce) {
   EXPECT_TRUE(contains(refused({.scope = "s", .expression = "a.nope(b)"}), "at column 3: unknown function nope()"));
   EXPECT_TRUE(contains(refused({.scope = "s", .expression = "Sum(b)"}), "unknown function Sum()"));
   EXPECT_TRUE(contains(refused({.scope = "s", .expression = "  "}), "blank"));
-  EXPECT_TRUE(contains(refused({.scope = "s", .validation = "a.["}), "validation expression"));
+  EXPECT_TRUE(contains(refused({.scope = "s", .fingerprint = "a.["}), "fingerprint expression"));
   EXPECT_TRUE(contains(refused({.scope = "s", .expression = std::string(max_expression_bytes + 1, 'a')}), "longer"));
   EXPECT_TRUE(
       contains(refused({.scope = "s", .expression = std::string(200, '(') + "a" + std::string(200, ')')}), "deep"));
@@ -508,7 +508,7 @@ TEST(NativeKeys, Functions) {
 }
 
 TEST(NativeKeys, OneDeriverForManyThreads) {
-  const KeyDeriver deriver({.scope = "s", .expression = "powertools_json(body).id", .validation = "items[*].n"});
+  const KeyDeriver deriver({.scope = "s", .expression = "powertools_json(body).id", .fingerprint = "items[*].n"});
   std::vector<std::thread> threads;
   std::vector<int> wrong(4);
   for (std::size_t t = 0; t < wrong.size(); ++t) {
@@ -516,7 +516,7 @@ TEST(NativeKeys, OneDeriverForManyThreads) {
       for (int i = 0; i < 200; ++i) {
         const std::string id = std::to_string(i);
         const Derived d = deriver.derive("{\"body\":\"{\\\"id\\\":" + id + "}\",\"items\":[{\"n\":" + id + "}]}");
-        if (d.key_text != id || d.validation_text != "[" + id + "]") ++wrong[t];
+        if (d.key_text != id || d.fingerprint_text != "[" + id + "]") ++wrong[t];
       }
     });
   }

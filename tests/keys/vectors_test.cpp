@@ -47,7 +47,7 @@ Recipe recipe_of(const json& vector) {
   }
   return {.scope = scope,
           .expression = text(vector, "event_key_jmespath").value_or(""),
-          .validation = text(vector, "payload_validation_jmespath").value_or(""),
+          .fingerprint = text(vector, "payload_validation_jmespath").value_or(""),
           .hash = text(vector, "hash_function").value_or(""),
           .dialect = dialect,
           .require_key = vector.value("throw_on_no_key", false)};
@@ -86,7 +86,7 @@ void check(const json& vector) {
       derived.fingerprint.empty() ? "" : digest_text(recipe.dialect, derived.fingerprint.bytes());
   EXPECT_EQ(validation, text(vector, "validation_hash").value_or(""));
   if (const auto hashed = text(vector, "validation_hashed_text")) {
-    EXPECT_EQ(derived.validation_text, *hashed);
+    EXPECT_EQ(derived.fingerprint_text, *hashed);
   }
 }
 

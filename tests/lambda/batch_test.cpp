@@ -423,7 +423,7 @@ TEST_F(SqsBatchTest, NothingSaidItIsPoisonWithoutAKeyOrWithoutAnythingToCompare)
     return options([&](BatchOptions& o) {
       o.key_source = KeySource::payload;
       o.key = std::move(key);
-      o.validation = std::move(validation);
+      o.fingerprint = std::move(validation);
       o.policy = Policy{.lease = 20s};  // A policy for something else.
     });
   };
@@ -473,7 +473,7 @@ TEST_F(SqsBatchTest, OptionsThatDoNotFitAreRefusedBeforeAnythingIsRun) {
   refused([](BatchOptions& o) { o.margin = -1ms; });
   refused([](BatchOptions& o) { o.key = "body"; });
   refused([](BatchOptions& o) { o.key_source = KeySource::record; });  // Another key with each receipt.
-  refused([](BatchOptions& o) { o.validation = "]["; });
+  refused([](BatchOptions& o) { o.fingerprint = "]["; });
   refused([](BatchOptions& o) {
     o.policy.emplace();
     o.policy->lease = 0ms;
@@ -494,7 +494,7 @@ class DeadEndTest : public SqsBatchTest {
     return options([&](BatchOptions& o) {
       o.key_source = KeySource::payload;
       o.key = "order";
-      o.validation = "cents";
+      o.fingerprint = "cents";
       o.on_poison = o.on_mismatch = o.on_unknown = what;
     });
   }

@@ -41,7 +41,7 @@ class Guide : public ::testing::Test {
 TEST_F(Guide, Handler) {
   // [handler]
   const once::lambda::Handler handler = once::lambda::idempotent(
-      engine, {.key = "order_id", .validate = "cents", .name = "pay"},
+      engine, {.key = "order_id", .fingerprint = "cents", .name = "pay"},
       [&](std::string_view event, const once::lambda::Invocation& invocation, once::Context& context) {
         // Runs once, also if the invocation ends right after it: what a finished step returned is in the record.
         const std::string charge =
@@ -102,7 +102,8 @@ TEST_F(Guide, Http) {
 TEST_F(Guide, Batch) {
   // [batch]
   const once::lambda::Handler handler = once::sqs::batch(
-      engine, {.name = "orders", .key_source = once::sqs::KeySource::payload, .key = "order_id", .validation = "cents"},
+      engine,
+      {.name = "orders", .key_source = once::sqs::KeySource::payload, .key = "order_id", .fingerprint = "cents"},
       [&](const once::sqs::Message& message, once::Context& context) {
         bank.charge(context.derived_key("card"), message.body);
       });

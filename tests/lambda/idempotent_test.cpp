@@ -78,7 +78,7 @@ TEST_F(Idempotent, WithoutAnExpressionTheWholeEventIsTheKey) {
 
 TEST_F(Idempotent, AnotherPayloadUnderTheSameKeyIsAMismatch) {
   IdempotentOptions with = options();
-  with.validate = "cents";
+  with.fingerprint = "cents";
   int runs = 0;
   const Handler handler = idempotent(*process().engine, with, [&](std::string_view) { return std::to_string(++runs); });
   EXPECT_EQ(handler(order, invocation()), "1");
@@ -334,7 +334,7 @@ TEST_F(Idempotent, AWarmEnvironmentReplaysFromItsCache) {
   Process& warm = process([](EngineOptions& o) { o.cache_records = 100; });
   int runs = 0;
   IdempotentOptions with = options();
-  with.validate = "cents";
+  with.fingerprint = "cents";
   const Handler handler = idempotent(*warm.engine, with, [&](std::string_view) { return std::to_string(++runs); });
   EXPECT_EQ(handler(order, invocation()), "1");
   const auto calls = warm.store->counts().calls;

@@ -37,7 +37,7 @@ std::string example(const Recipe& recipe) {
 
 keys::Derived derive(const Recipe& recipe, const std::string& event) {
   const keys::KeyDeriver deriver(
-      {.scope = "test", .expression = std::string(recipe.key), .validation = std::string(recipe.validate)});
+      {.scope = "test", .expression = std::string(recipe.key), .fingerprint = std::string(recipe.fingerprint)});
   return deriver.derive(event);
 }
 
@@ -165,8 +165,8 @@ TEST_P(Recipes, TheSameEventDeliveredAgainHasTheSameKeyAndPayload) {
   ASSERT_NE(again, Json::parse(example(recipe)));
   const keys::Derived second = derive(recipe, again.dump());
   EXPECT_EQ(second.key, first.key) << second.key_text;
-  EXPECT_EQ(second.fingerprint, first.fingerprint) << second.validation_text;
-  EXPECT_EQ(first.fingerprint.empty(), recipe.validate.empty());
+  EXPECT_EQ(second.fingerprint, first.fingerprint) << second.fingerprint_text;
+  EXPECT_EQ(first.fingerprint.empty(), recipe.fingerprint.empty());
 }
 
 TEST_P(Recipes, AnotherEventHasAnotherKey) {
@@ -184,7 +184,7 @@ TEST_P(Recipes, AnotherEventHasAnotherKey) {
 TEST_P(Recipes, AnotherPayloadUnderTheKeyIsNoticed) {
   const Recipe& recipe = GetParam();
   const auto& change = changes().at(recipe.file).another_payload;
-  ASSERT_EQ(static_cast<bool>(change), !recipe.validate.empty());
+  ASSERT_EQ(static_cast<bool>(change), !recipe.fingerprint.empty());
   if (!change) return;
   Json event = Json::parse(example(recipe));
   change(event);
@@ -240,7 +240,7 @@ TEST_P(Recipes, TheDocumentsTableSaysTheSame) {
   EXPECT_THAT(text_of_file(ONCE_DOCS "/lambda-events.md"),
               HasSubstr("\n| [" + std::string(recipe.name) + "](../tests/lambda/events/" + std::string(recipe.file) +
                         ".json) | `" + std::string(recipe.file) + "` | " + of + " | " + cell(recipe.key) + " | " +
-                        cell(recipe.validate) + " |"));
+                        cell(recipe.fingerprint) + " |"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Recipes, ::testing::ValuesIn(recipes::all),

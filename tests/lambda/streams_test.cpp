@@ -172,7 +172,7 @@ TEST_F(StreamBatchTest, ImagesAreGivenAsTheEventHasThem) {
   const auto batch = streams::batch(engine, options([](BatchOptions& o) {
                                       o.key_source = KeySource::payload;
                                       o.key = "NewImage.id.N";
-                                      o.validation = "NewImage.cents";
+                                      o.fingerprint = "NewImage.cents";
                                     }),
                                     [&](const Change& change) {
                                       EXPECT_EQ(change.source, Change::Source::dynamodb);

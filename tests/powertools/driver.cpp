@@ -89,7 +89,7 @@ class Driver {
       : dialect_(once::keys::dialect_from(options.at("dialect").get<std::string>()).value()),
         deriver_({.scope = options.at("scope"),
                   .expression = options.value("expression", ""),
-                  .validation = options.value("validation", ""),
+                  .fingerprint = options.value("validation", ""),
                   .dialect = dialect_}),
         engine_({.store = open(table, options, dialect_),
                  .policy = {.lease = once::Millis(options.value("lease_ms", 30'000)),

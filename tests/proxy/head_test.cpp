@@ -145,7 +145,7 @@ TEST_F(ReadRequest, LinesAndNamesHaveABound) {
 TEST(AnnouncedTrailers, LeaveOutWhatTheRulesGoBy) {
   http::Options rules{.principal = http::Principal::header("X-Tenant")};
   rules.key_header = "X-Payment-Id";
-  rules.compare_headers = {"X-Version"};
+  rules.fingerprint_headers = {"X-Version"};
   const std::vector<http::HeaderView> headers{
       {"Host", "a"}, {"Trailer", "x-payment-id, X-Sum, X-TENANT, x-version, idempotency-key, host"}};
   EXPECT_EQ(joined(announced_trailers(headers, &rules)), "X-Sum");
@@ -154,7 +154,7 @@ TEST(AnnouncedTrailers, LeaveOutWhatTheRulesGoBy) {
 
 TEST(HasLookAlike, FindsWhatServersTakeForAnother) {
   http::Options rules{.principal = http::Principal::headers({"Authorization", "X-Tenant"})};
-  rules.compare_headers = {"X_Odd-One"};
+  rules.fingerprint_headers = {"X_Odd-One"};
   const auto has = [&](std::string_view name) { return has_look_alike({{"Host", "a"}, {name, "b"}}, rules); };
   for (const char* const name :
        {"X_Forwarded_Proto", "x-forwarded_for", "X_FORWARDED-HOST", "X.Forwarded.Proto", "X_Forwarded_",

@@ -758,7 +758,7 @@ TEST_F(PollerTest, DeadEndsAreLeftOrKeptForAPerson) {
     return options([&](PollerOptions& o) {
       o.key_source = sqs::KeySource::payload;
       o.key = "order";
-      o.validation = "cents";
+      o.fingerprint = "cents";
       o.on_poison = o.on_mismatch = o.on_unknown = what;
       o.retry_after = 1h;
     });

@@ -56,18 +56,18 @@ int show_key(KeyCommand options) {
       json["key"] = derived.key->stored();
       json["fingerprint"] = fingerprint;
       json["text"] = derived.key_text;
-      if (!options.recipe.validation.empty()) json["fingerprint_text"] = derived.validation_text;
+      if (!options.recipe.fingerprint.empty()) json["fingerprint_text"] = derived.fingerprint_text;
     }
     return print(json_text(json));
   }
   if (!derived.key) return print("key          none: nothing was selected\n");
   std::string text = "key          " + escaped(derived.key->stored()) + "\n" +  //
                      "text         " + escaped(derived.key_text) + "\n";
-  if (options.recipe.validation.empty()) {
+  if (options.recipe.fingerprint.empty()) {
     text += "fingerprint  none: not checked\n";
   } else {
     text += "fingerprint  " + fingerprint + "\n" +  //
-            "text         " + escaped(derived.validation_text) + "\n";
+            "text         " + escaped(derived.fingerprint_text) + "\n";
   }
   return print(text);
 }
@@ -81,7 +81,7 @@ void add_key(CLI::App& app, Invocation& invocation) {
                       "What the key lives in; in a dialect all that stands left of '#', such as my-func.app.handler");
   command->add_option("--expression", options->recipe.expression,
                       "JMESPath that selects the key (default: the whole event)");
-  command->add_option("--validate", options->recipe.validation,
+  command->add_option("--fingerprint", options->recipe.fingerprint,
                       "JMESPath that selects what the fingerprint is made of (default: no fingerprint)");
   command->add_option("--hash", options->recipe.hash,
                       "sha256 or md5, in a dialect also what its library takes (default: sha256, in a dialect md5)");
@@ -90,7 +90,7 @@ void add_key(CLI::App& app, Invocation& invocation) {
       "native, powertools-python, powertools-typescript, powertools-java or powertools-dotnet (default: "
       "native)");
   command->add_flag("--require-key", options->recipe.require_key,
-                    "Fail if the event has no key, or --validate nothing to compare (exit code 65)");
+                    "Fail if the event has no key, or --fingerprint nothing to compare (exit code 65)");
   command->add_flag("--json", options->json, "Write JSON");
   command->add_option("FILE", options->file, "The event, a JSON text; - is standard input")->required();
   command->footer(
@@ -100,7 +100,7 @@ void add_key(CLI::App& app, Invocation& invocation) {
       "\n"
       "With --json: {\"key\", \"fingerprint\", \"text\"}; text is what was hashed for the key. All are null if the "
       "event has\n"
-      "no key. fingerprint is \"\" without --validate; with it, fingerprint_text is what was hashed for it.\n"
+      "no key. fingerprint is \"\" without --fingerprint; with it, fingerprint_text is what was hashed for it.\n"
       "\n"
       "Exit codes: 0 also if there is no key, 64 wrong flags or expression, 65 an event that cannot be read or on "
       "which\n"

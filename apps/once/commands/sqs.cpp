@@ -44,7 +44,7 @@ struct SqsOptions {
   std::string scope;
   std::string key;
   std::string key_from;
-  std::string validate;
+  std::string fingerprint;
   std::string lease = "30s";
   std::string retention = "24h";
   std::string on_lapse = "takeover";
@@ -96,7 +96,7 @@ sqs::PollerOptions poller_options(const SqsOptions& options) {
   out.scope = options.scope;
   out.key_source = sqs_key_source(options);
   out.key = options.key;
-  out.validation = options.validate;
+  out.fingerprint = options.fingerprint;
   out.parallel = options.parallel;
   out.visibility = parse_duration(options.visibility, "--visibility");
   if (!options.receive_wait.empty()) {
@@ -447,7 +447,7 @@ class Sqs {
 constexpr const char* sqs_footer = R"(Examples:
   once sqs --queue orders --store dynamodb://once -- ./charge
   once sqs --queue https://sqs.eu-central-1.amazonaws.com/123456789012/orders.fifo \
-    --key-from body --key order_id --validate cents --parallel 8 -- ./charge
+    --key-from body --key order_id --fingerprint cents --parallel 8 -- ./charge
   once sqs --queue mails --post http://127.0.0.1:8080/send --drain
 
 A message is deleted when its result is durable; one that was done before is
@@ -492,7 +492,7 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
                   "the record as Lambda has it, or over its body, which is JSON then (default: id, with --key record)")
       ->check(one_of({"id", "deduplication-id", "record", "body"}));
   sqs->add_option("--key", options->key, "JMESPath that selects the key, as in powertools_json(body).order_id");
-  sqs->add_option("--validate", options->validate,
+  sqs->add_option("--fingerprint", options->fingerprint,
                   "JMESPath that selects what a duplicate must have in common with the first message");
   sqs->add_option("--parallel", options->parallel, "Messages at work at one time, 1 to 1000")->capture_default_str();
   sqs->add_option("--lease", options->lease, "How long a claim is respected after a crash, 10ms to 24h")

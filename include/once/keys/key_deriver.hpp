@@ -62,7 +62,7 @@ struct Recipe {
 
   // JMESPath that selects what a repeated request must have in common with the first one. Empty: nothing is compared,
   // Derived::fingerprint is empty. "@" is the whole event.
-  std::string validation;
+  std::string fingerprint;
 
   // native: "sha256" or "md5". Dialects: md5, sha1, sha224, sha256, sha384, sha512, or any name that the language's
   // own setting takes (Python: an attribute of hashlib; TypeScript: a digest of OpenSSL; Java: a MessageDigest, where
@@ -73,7 +73,8 @@ struct Recipe {
 
   // An event without a key is an error (throw_on_no_key and the like). What counts as missing is the dialect's own:
   // with this set, TypeScript also refuses "", 0, false and containers of nothing else. Under native rules an event
-  // whose validation selects nothing is an error, too: nothing that it selects is of the event and not null.
+  // whose fingerprint expression selects nothing is an error, too: nothing that it selects is of the event and not
+  // null.
   bool require_key = false;
 
   // All names that events can ever have at their top, if that is known: an expression that looks there for another one
@@ -82,7 +83,7 @@ struct Recipe {
 
   // Native rules: a number that a double cannot hold is refused only if it is selected, for those who compare the event
   // byte by byte anyway. Counts with an expression of names and indexes alone (order.id, items[0].id) and without
-  // validation: then nothing can be computed from the others. Else all are refused all the same.
+  // fingerprint: then nothing can be computed from the others. Else all are refused all the same.
   bool only_selected_exact = false;
 };
 
@@ -94,21 +95,21 @@ struct Derived {
   // is a key: all events'.
   std::optional<Key> key;
 
-  // The digest of validation_text: SHA-256 under native rules, Recipe::hash in a dialect. Empty without a validation
-  // expression. A validation that selects nothing is the digest of "null".
+  // The digest of fingerprint_text: SHA-256 under native rules, Recipe::hash in a dialect. Empty without a fingerprint
+  // expression. One that selects nothing is the digest of "null".
   Fingerprint fingerprint;
 
-  std::string key_text;         // What was hashed for the key, exactly. UTF-8.
-  std::string validation_text;  // What was hashed for the fingerprint, exactly. UTF-8.
+  std::string key_text;          // What was hashed for the key, exactly. UTF-8.
+  std::string fingerprint_text;  // What was hashed for the fingerprint, exactly. UTF-8.
 };
 
 // Immutable; any number of threads may derive with one deriver at a time. Moves are cheap.
 class KeyDeriver {
  public:
   // Compiles the expressions. Throws Exception(misuse) for an expression that cannot be compiled, saying where; for a
-  // hash the dialect does not know; under native rules for a validation of constants alone; and in the .NET dialect for
-  // an expression with projections, filters or functions other than powertools_* (their results there depend on rules
-  // that are not reproduced).
+  // hash the dialect does not know; under native rules for a fingerprint of constants alone; and in the .NET dialect
+  // for an expression with projections, filters or functions other than powertools_* (their results there depend on
+  // rules that are not reproduced).
   explicit KeyDeriver(Recipe recipe);
   KeyDeriver(KeyDeriver&&) noexcept;
   KeyDeriver& operator=(KeyDeriver&&) noexcept;

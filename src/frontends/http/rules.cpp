@@ -60,7 +60,7 @@ void check(const Options& options) {
     }
   }
   if (!is_field_text(options.challenge)) refuse_option("challenge has a character that no header can have");
-  check_names(options.compare_headers, "compare_headers");
+  check_names(options.fingerprint_headers, "fingerprint_headers");
   check_names(options.never_store, "never_store");
   for (const std::string& method : options.methods) {
     if (const std::string capitals = in_capitals(method); capitals != method) {
@@ -323,11 +323,11 @@ struct Rules::Parts {
     what.add(request.method);
     what.add(route);
     what.add(path_of(request.target));
-    if (options.compare_host) what.add(host_of(request));
-    if (options.compare_query) what.add(query_of(request.target));
-    for (const std::string& header : options.compare_headers) what.add_values(request, header);
+    if (options.fingerprint_host) what.add(host_of(request));
+    if (options.fingerprint_query) what.add(query_of(request.target));
+    for (const std::string& header : options.fingerprint_headers) what.add_values(request, header);
     // Last, so that nothing has to be told from it but its length.
-    const std::string_view body = options.compare_body ? request.body : std::string_view();
+    const std::string_view body = options.fingerprint_body ? request.body : std::string_view();
     what.add(body.size());
     return Fingerprint(sha256_joined({what.bytes(), body}));
   }

@@ -237,7 +237,7 @@ bool has_look_alike(const std::vector<HeaderView>& headers, const http::Options&
     if (!rules.protect) return false;
     return (rules.key_field.empty() && looks_like(rules.key_header)) ||
            std::ranges::any_of(rules.principal.reads(), looks_like) ||
-           std::ranges::any_of(rules.compare_headers, looks_like);
+           std::ranges::any_of(rules.fingerprint_headers, looks_like);
   });
 }
 
@@ -269,7 +269,7 @@ std::vector<std::string> announced_trailers(const std::vector<HeaderView>& heade
   const http::NameSet in_head(std::move(present));
   const auto says_whose = [&](std::string_view name) {
     return rules != nullptr && (same_name(name, rules->key_header) || contains(rules->principal.reads(), name) ||
-                                contains(rules->compare_headers, name));
+                                contains(rules->fingerprint_headers, name));
   };
   std::vector<std::string> names;
   for (const HeaderView& header : headers) {

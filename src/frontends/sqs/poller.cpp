@@ -108,7 +108,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
                lambda::BatchOptions{.scope = options_.scope.empty() ? name_of_queue(options_.queue) : options_.scope,
                                     .key_source = options_.key_source,
                                     .key = options_.key,
-                                    .validation = options_.validation,
+                                    .fingerprint = options_.fingerprint,
                                     .policy = policy_,
                                     .environment = lambda::Environment{}}) {}
 

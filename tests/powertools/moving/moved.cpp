@@ -35,8 +35,8 @@ std::string variable(const char* name) {
 // What the library was configured with.
 once::lambda::IdempotentOptions options_for(once::keys::Dialect dialect) {
   once::lambda::IdempotentOptions options{
-      .key = "order_id",     // event_key_jmespath, eventKeyJmesPath
-      .validate = "amount",  // payload_validation_jmespath, payloadValidationJmesPath
+      .key = "order_id",        // event_key_jmespath, eventKeyJmesPath
+      .fingerprint = "amount",  // payload_validation_jmespath, payloadValidationJmesPath
       .name = dialect == once::keys::Dialect::powertools_python ? "app.handler" : "",
       .dialect = dialect};
   options.policy = once::Policy{.retention = std::chrono::hours(1)};  // expires_after_seconds, expiresAfterSeconds

@@ -12,5 +12,5 @@ once show --scope my-func.app.handler --key "$KEY"
 
 # [key]
 echo '{"order_id": "order-17", "amount": 5}' |
-  once key --dialect powertools-python --scope my-func.app.handler --expression order_id --validate amount -
+  once key --dialect powertools-python --scope my-func.app.handler --expression order_id --fingerprint amount -
 # [/key]

@@ -65,10 +65,10 @@ struct Options {
   std::string challenge;
 
   // What a request must have in common with the first one of its key, beside method, route and path. Else 422.
-  std::vector<std::string> compare_headers;
-  bool compare_host = true;  // That of the target, or of the header Host, without its port, in any case of letters.
-  bool compare_query = true;
-  bool compare_body = true;  // Byte by byte.
+  std::vector<std::string> fingerprint_headers;
+  bool fingerprint_host = true;  // That of the target, or of the header Host, without its port, in any case of letters.
+  bool fingerprint_query = true;
+  bool fingerprint_body = true;  // Byte by byte.
 
   std::size_t max_body_bytes = std::size_t{1024} * 1024;    // Of a request with a key. Longer ones: 413.
   std::size_t max_answer_bytes = std::size_t{1024} * 1024;  // Of an answer's body. Of longer ones a tombstone stays.

@@ -109,10 +109,10 @@ struct BatchOptions {
   std::string scope;     // In place of EngineOptions::scope/FUNCTION/NAME.
 
   KeySource key_source = KeySource::id;
-  std::string key;         // With KeySource::payload or record; empty: all of it, but for KeySource::record of SQS.
-                           // Otherwise empty.
-  std::string validation;  // What a duplicate must have in common with the first, over the payload if that is the key
-                           // source, or else over the record. Empty: nothing is compared.
+  std::string key;          // With KeySource::payload or record; empty: all of it, but for KeySource::record of SQS.
+                            // Otherwise empty.
+  std::string fingerprint;  // What a duplicate must have in common with the first, over the payload if that is the key
+                            // source, or else over the record. Empty: nothing is compared.
 
   // Records at work at one time: 1 to 1000. Threads are started as they are needed, and end with the invocation.
   std::size_t parallel = 10;
@@ -125,7 +125,7 @@ struct BatchOptions {
   Order order = Order::key;  // Streams. Messages of a FIFO queue follow each other within their group, others do not.
 
   // Empty: the engine's. What neither says: OnConflict::fail, and OnMissingKey::refuse, so that a record without a key,
-  // or without anything that `validation` could compare, is poison. Where the invocation has a deadline the lease is
+  // or without anything that `fingerprint` could compare, is poison. Where the invocation has a deadline the lease is
   // what is left of it: within_deadline(). Nobody is waited for into the margin.
   std::optional<Policy> policy;
   std::optional<Environment> environment;  // As in IdempotentOptions. Disabled, all records run unprotected.

@@ -2,7 +2,7 @@
 //
 //   once::Engine engine({.store = once::open_store("dynamodb://payments")});
 //   auto handler = once::lambda::idempotent(
-//       engine, {.key = "order_id", .validate = "cents"},
+//       engine, {.key = "order_id", .fingerprint = "cents"},
 //       [](std::string_view event, once::Context& context) {
 //         return context.step("charge", [&] { return charge_card(context.derived_key("card"), event); });
 //       });
@@ -98,7 +98,7 @@ struct IdempotentOptions {
 
   // JMESPath that selects what repeated events must have in common with the first one; others get errors::mismatch.
   // Empty: nothing is compared.
-  std::string validate;
+  std::string fingerprint;
 
   // Keeps the keys of a function's handlers apart, nested ones too (a call with the key that its caller runs under is
   // refused): without '/'. Empty: _HANDLER. The keys live in the
@@ -119,7 +119,7 @@ struct IdempotentOptions {
   // Empty: the engine's. The lease is what is left until the invocation's deadline, see within_deadline();
   // Policy::lease is for invocations without one. OnLapse::hold is for work that must never run again after a timeout:
   // it becomes unknown, and a person decides. What neither policy says: OnConflict::fail, so errors::conflict at once;
-  // OnMissingKey::refuse, so errors::no_key, also where `validate` finds nothing to compare; in the dialects of
+  // OnMissingKey::refuse, so errors::no_key, also where `fingerprint` finds nothing to compare; in the dialects of
   // Powertools run_unprotected.
   std::optional<Policy> policy;
 

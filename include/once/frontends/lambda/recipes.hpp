@@ -16,10 +16,10 @@
 namespace once::lambda::recipes {
 
 struct Recipe {
-  std::string_view name;      // "EventBridge". Its example event is tests/lambda/events/<file>.json.
-  std::string_view file;      // "event_bridge".
-  std::string_view key;       // JMESPath.
-  std::string_view validate;  // JMESPath; empty: the key says all.
+  std::string_view name;         // "EventBridge". Its example event is tests/lambda/events/<file>.json.
+  std::string_view file;         // "event_bridge".
+  std::string_view key;          // JMESPath.
+  std::string_view fingerprint;  // JMESPath; empty: the key says all.
 
   // The expression is over one record of a batch (once::sqs::batch and the like), not over the whole event: how
   // records are put into batches may change with a retry.
@@ -88,7 +88,7 @@ inline constexpr Recipe function_url{"Function URL", "function_url",
                                      "rawPath && headers.\"idempotency-key\" && "
                                      "requestContext.authorizer.iam.userArn && [requestContext.http.method, rawPath, "
                                      "requestContext.authorizer.iam.userArn, headers.\"idempotency-key\"]",
-                                     http_api.validate};
+                                     http_api.fingerprint};
 // The user whom the load balancer has signed in.
 inline constexpr Recipe alb{"Load balancer", "alb",
                             "requestContext.elb && headers.\"idempotency-key\" && headers.\"x-amzn-oidc-identity\" && "

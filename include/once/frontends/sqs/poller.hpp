@@ -70,7 +70,7 @@ struct PollerOptions {
   std::string scope;  // Of the keys. Empty: the queue's name.
   KeySource key_source = KeySource::id;
   std::string key;  // JMESPath over the message in the form that Lambda has: see lambda::KeySource.
-  std::string validation;
+  std::string fingerprint;
 
   std::size_t parallel = 1;  // Messages at work at one time: 1 to 1000.
   // For how long a message is hidden from others, unless it is prolonged, which is done at a third of it for as long as

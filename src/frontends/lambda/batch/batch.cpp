@@ -132,14 +132,14 @@ Batch::Batch(Engine& engine, BatchOptions options) : engine_(engine), options_(s
   if (reads_expression(options_.key_source)) {
     deriver_.emplace(keys::Recipe{.scope = options_.scope,
                                   .expression = options_.key,
-                                  .validation = options_.validation,
+                                  .fingerprint = options_.fingerprint,
                                   .hash = {},
                                   .require_key = refuses});
   } else {
     if (!options_.key.empty()) refuse_batch_option("key is read with KeySource::record or KeySource::payload only");
-    if (!options_.validation.empty()) {
+    if (!options_.fingerprint.empty()) {
       checker_.emplace(
-          keys::Recipe{.scope = options_.scope, .validation = options_.validation, .require_key = refuses});
+          keys::Recipe{.scope = options_.scope, .fingerprint = options_.fingerprint, .require_key = refuses});
     }
   }
 }

@@ -59,7 +59,7 @@ class Batch {
   Policy policy_;
   bool disabled_ = false;                    // ONCE_DISABLED: everything is run, and nothing claimed.
   std::optional<keys::KeyDeriver> deriver_;  // With an expression for the key.
-  std::optional<keys::KeyDeriver> checker_;  // With a validation expression only.
+  std::optional<keys::KeyDeriver> checker_;  // With a fingerprint expression only.
 };
 
 }  // namespace once::lambda

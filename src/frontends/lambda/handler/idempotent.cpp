@@ -43,7 +43,7 @@ keys::Recipe recipe_of(const Engine& engine, const IdempotentOptions& options, b
     recipe.scope = dialect_scope(options, function);
   }
   recipe.expression = options.key;
-  recipe.validation = options.validate;
+  recipe.fingerprint = options.fingerprint;
   recipe.hash = options.hash;
   recipe.dialect = options.dialect;
   recipe.require_key = require_key;
