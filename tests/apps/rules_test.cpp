@@ -20,55 +20,56 @@ constexpr CommandEnd badly{.signaled = false, .code = 4};
 constexpr CommandEnd killed{.signaled = true, .code = 9};
 
 TEST(Rules, Defaults) {
-  EXPECT_EQ(rules().fate(well, false, OnLapse::takeover), Fate::success);
-  EXPECT_EQ(rules().fate(badly, false, OnLapse::takeover), Fate::keep);
-  EXPECT_EQ(rules().fate(killed, false, OnLapse::takeover), Fate::release);
+  EXPECT_EQ(rules().fate(well, false, OnLapse::takeover), CommandFate::success);
+  EXPECT_EQ(rules().fate(badly, false, OnLapse::takeover), CommandFate::store);
+  EXPECT_EQ(rules().fate(killed, false, OnLapse::takeover), CommandFate::release);
 }
 
 TEST(Rules, AnInterruptedCommandCameToNoEndOfItsOwn) {
-  EXPECT_EQ(rules().fate(well, true, OnLapse::takeover), Fate::success);
-  EXPECT_EQ(rules().fate(badly, true, OnLapse::takeover), Fate::release);
-  EXPECT_EQ(rules("", "", {"4=keep"}).fate(badly, true, OnLapse::takeover), Fate::keep);
+  EXPECT_EQ(rules().fate(well, true, OnLapse::takeover), CommandFate::success);
+  EXPECT_EQ(rules().fate(badly, true, OnLapse::takeover), CommandFate::release);
+  EXPECT_EQ(rules("", "", {"4=store"}).fate(badly, true, OnLapse::takeover), CommandFate::store);
 }
 
 TEST(Rules, UnderHoldWhatWasKilledIsUnknown) {
   const Rules unsaid = rules();
-  EXPECT_EQ(unsaid.fate(badly, false, OnLapse::hold), Fate::keep);
-  EXPECT_EQ(unsaid.fate(badly, true, OnLapse::hold), Fate::hold);
-  EXPECT_EQ(unsaid.fate(killed, false, OnLapse::hold), Fate::hold);
-  EXPECT_EQ(rules("", "release").fate(killed, false, OnLapse::hold), Fate::release) << "a word that was said counts";
+  EXPECT_EQ(unsaid.fate(badly, false, OnLapse::hold), CommandFate::store);
+  EXPECT_EQ(unsaid.fate(badly, true, OnLapse::hold), CommandFate::hold);
+  EXPECT_EQ(unsaid.fate(killed, false, OnLapse::hold), CommandFate::hold);
+  EXPECT_EQ(rules("", "release").fate(killed, false, OnLapse::hold), CommandFate::release)
+      << "a word that was said counts";
   // As once sqs begins: a failure leaves the message to the queue.
-  const Rules queue("", "", {}, Fate::release);
-  EXPECT_EQ(queue.fate(badly, false, OnLapse::hold), Fate::release);
-  EXPECT_EQ(queue.fate(killed, false, OnLapse::hold), Fate::hold);
-  EXPECT_EQ(queue.fate(killed, false, OnLapse::takeover), Fate::release);
+  const Rules queue("", "", {}, CommandFate::release);
+  EXPECT_EQ(queue.fate(badly, false, OnLapse::hold), CommandFate::release);
+  EXPECT_EQ(queue.fate(killed, false, OnLapse::hold), CommandFate::hold);
+  EXPECT_EQ(queue.fate(killed, false, OnLapse::takeover), CommandFate::release);
 }
 
 TEST(Rules, WhatIsSaidOfFailuresGoesForSignalsUnlessTheyAreNamed) {
-  EXPECT_EQ(rules("keep").fate(killed, false, OnLapse::takeover), Fate::keep);
-  EXPECT_EQ(rules("hold").fate(killed, false, OnLapse::takeover), Fate::hold);
-  EXPECT_EQ(rules("keep", "release").fate(killed, false, OnLapse::takeover), Fate::release);
-  EXPECT_EQ(rules("release").fate(badly, false, OnLapse::takeover), Fate::release);
+  EXPECT_EQ(rules("store").fate(killed, false, OnLapse::takeover), CommandFate::store);
+  EXPECT_EQ(rules("hold").fate(killed, false, OnLapse::takeover), CommandFate::hold);
+  EXPECT_EQ(rules("store", "release").fate(killed, false, OnLapse::takeover), CommandFate::release);
+  EXPECT_EQ(rules("release").fate(badly, false, OnLapse::takeover), CommandFate::release);
 }
 
 TEST(Rules, SingleCodes) {
-  const Rules some = rules("hold", "", {"1,3-5=keep", "4=success", "255=release"});
+  const Rules some = rules("hold", "", {"1,3-5=store", "4=success", "255=release"});
   const auto fate = [&](std::uint8_t code) {
     return some.fate({.signaled = false, .code = code}, false, OnLapse::takeover);
   };
-  EXPECT_EQ(fate(1), Fate::keep);
-  EXPECT_EQ(fate(2), Fate::hold);
-  EXPECT_EQ(fate(3), Fate::keep);
-  EXPECT_EQ(fate(4), Fate::success);
-  EXPECT_EQ(fate(5), Fate::keep);
-  EXPECT_EQ(fate(255), Fate::release);
+  EXPECT_EQ(fate(1), CommandFate::store);
+  EXPECT_EQ(fate(2), CommandFate::hold);
+  EXPECT_EQ(fate(3), CommandFate::store);
+  EXPECT_EQ(fate(4), CommandFate::success);
+  EXPECT_EQ(fate(5), CommandFate::store);
+  EXPECT_EQ(fate(255), CommandFate::release);
 }
 
 TEST(Rules, WordsThatMeanNothing) {
   EXPECT_THROW(rules("store"), Exception);
   EXPECT_THROW(rules("", "kill"), Exception);
-  for (const char* const rule : {"", "=", "1", "1=", "=keep", "0=keep", "256=keep", "a=keep", "1,=keep", "5-2=keep",
-                                 "1-=keep", "-1=keep", "1=store", "1 =keep"}) {
+  for (const char* const rule : {"", "=", "1", "1=", "=store", "0=store", "256=store", "a=store", "1,=store",
+                                 "5-2=store", "1-=store", "-1=store", "1=keep", "1 =store"}) {
     EXPECT_THROW(rules("", "", {rule}), Exception) << rule;
   }
 }

@@ -139,7 +139,7 @@ class Failures(Case):
         self.assertEqual(self.runs(), 1)
 
     def test_rules_for_single_exit_codes(self):
-        rules = ["--on-failure", "hold", "--on-exit", "75=release", "--on-exit", "2,10-12=keep", "--on-exit", "1=success"]
+        rules = ["--on-failure", "hold", "--on-exit", "75=release", "--on-exit", "2,10-12=store", "--on-exit", "1=success"]
 
         def run(code):
             command = ["run", "--key", f"k{code}", *rules, "--", "sh", "-c", f"exit {code}"]
@@ -157,7 +157,7 @@ class Failures(Case):
         self.assertEqual(self.show("k")["attempt"], 2)
 
     def test_death_by_signal(self):
-        for more, fate in (([], "run"), (["--on-failure", "keep"], "keep"), (["--on-signal", "keep"], "keep"),
+        for more, fate in (([], "run"), (["--on-failure", "store"], "store"), (["--on-signal", "store"], "store"),
                            (["--on-lapse", "hold"], "hold"), (["--on-signal", "hold"], "hold")):
             with self.subTest(more=more):
                 key = "k" + "".join(more)
@@ -165,7 +165,7 @@ class Failures(Case):
                 self.expect(self.once(*command), 138)
                 self.expect(self.once(*command), 242 if fate == "hold" else 138)
                 self.assertEqual(self.runs(f"ran{key}"), 2 if fate == "run" else 1)
-                if fate == "keep":
+                if fate == "store":
                     self.assertEqual(self.show(key)["result"]["run"]["signal"], 10)
 
     def test_what_cannot_be_executed_leaves_nothing(self):
@@ -406,9 +406,9 @@ class Usage(Case):
                 (["run", "--key", "k", "--lease", "99999999999999999999s", "--", "true"], b"--lease"),
                 (["run", "--key", "k", "--wait", "soon", "--", "true"], b"--wait"),
                 (["run", "--key", "k", "--on-failure", "store", "--", "true"], b"--on-failure"),
-                (["run", "--key", "k", "--on-exit", "0=keep", "--", "true"], b"--on-exit"),
+                (["run", "--key", "k", "--on-exit", "0=store", "--", "true"], b"--on-exit"),
                 (["run", "--key", "k", "--on-exit", "5", "--", "true"], b"--on-exit"),
-                (["run", "--key", "k", "--on-exit", "9-5=keep", "--", "true"], b"--on-exit"),
+                (["run", "--key", "k", "--on-exit", "9-5=store", "--", "true"], b"--on-exit"),
                 (["run", "--key", "k", "--fingerprint", "args,none", "--", "true"], b"--fingerprint"),
                 (["run", "--key", "k", "--fingerprint", "environment", "--", "true"], b"--fingerprint"),
                 (["run", "--key", "k", "--output-limit", "1XB", "--", "true"], b"--output-limit"),

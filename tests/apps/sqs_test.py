@@ -256,7 +256,7 @@ class Sqs(Queues):
     def test_a_failure_that_counts_is_kept_and_deleted(self):
         url = self.make_queue()
         sent = self.send(url, "no such account")
-        self.expect(self.drain("--on-exit", "3=keep", "--", "sh", "-c", "echo x >>ran; exit 3"), 0)
+        self.expect(self.drain("--on-exit", "3=store", "--", "sh", "-c", "echo x >>ran; exit 3"), 0)
         self.assertEqual(self.left(url), (0, 0))
         record = self.show(sent, "--scope", self.queue)
         self.assertEqual((record["state"], record["failure"]["code"]), ("failed", "exit 3"))

@@ -40,22 +40,23 @@ TEST(SqsWork, OnlyWhatLastsSaysThatTheCommandCannotBeExecuted) {
 }
 
 TEST(SqsWork, AnAnswerSaysWhatBecomesOfTheMessage) {
-  for (const Fate on_failure : {Fate::release, Fate::keep, Fate::hold}) {
+  for (const CommandFate on_failure : {CommandFate::release, CommandFate::store, CommandFate::hold}) {
     const auto fate = [&](int status, bool arrived = true) {
       return fate_of_answer(status, arrived, on_failure, OnLapse::hold);
     };
-    for (const int status : {200, 201, 204, 299}) EXPECT_EQ(fate(status), Fate::success);
+    for (const int status : {200, 201, 204, 299}) EXPECT_EQ(fate(status), CommandFate::success);
     for (const int status : {301, 400, 404, 422, 500, 501}) EXPECT_EQ(fate(status), on_failure);
     // Nothing was done, whatever a failure means.
-    for (const int status : {408, 409, 425, 429}) EXPECT_EQ(fate(status), Fate::release);
-    EXPECT_EQ(fate(0, false), Fate::release);
+    for (const int status : {408, 409, 425, 429}) EXPECT_EQ(fate(status), CommandFate::release);
+    EXPECT_EQ(fate(0, false), CommandFate::release);
   }
   EXPECT_TRUE(is_down(0, false));
   EXPECT_TRUE(is_down(503, true));
   for (const int status : {0, 429, 500, 502, 504}) EXPECT_FALSE(is_down(status, true)) << status;
   for (const int status : {502, 503, 504, 0}) {
-    EXPECT_EQ(fate_of_answer(status, true, Fate::keep, OnLapse::takeover), Fate::release);
-    EXPECT_EQ(fate_of_answer(status, true, Fate::keep, OnLapse::hold), Fate::hold) << "what the record says";
+    EXPECT_EQ(fate_of_answer(status, true, CommandFate::store, OnLapse::takeover), CommandFate::release);
+    EXPECT_EQ(fate_of_answer(status, true, CommandFate::store, OnLapse::hold), CommandFate::hold)
+        << "what the record says";
   }
 }
 

@@ -386,8 +386,8 @@ class Run {
   int conclude(Claim& claim, const Supervised& supervised, Recorder& recorder) {
     const CommandEnd end = supervised.end;
     const bool interrupted = supervised.interrupted_by != 0 || supervised.out_of_time;
-    const Fate fate = plan_.rules.fate(end, interrupted, claim.record().on_lapse);
-    const bool keeps = fate == Fate::success || fate == Fate::keep;
+    const CommandFate fate = plan_.rules.fate(end, interrupted, claim.record().on_lapse);
+    const bool keeps = fate == CommandFate::success || fate == CommandFate::store;
     const bool wrote = !recorder.empty();
     const bool cut_off = supervised.out_of_time && !keeps;  // It was not let come to its end.
     std::string kept_bytes;
@@ -401,14 +401,14 @@ class Run {
     const Finish finished = finish(
         [&](FinishDone done) {
           switch (fate) {
-            case Fate::success:
+            case CommandFate::success:
               return claim.complete(std::move(result), std::move(done));
-            case Fate::keep:
+            case CommandFate::store:
               return claim.fail({.code = ended, .message = "the command ended with " + ended}, std::move(result),
                                 std::move(done));
-            case Fate::release:
+            case CommandFate::release:
               return claim.release("the command ended with " + ended, std::move(done));
-            case Fate::hold:
+            case CommandFate::hold:
               return claim.hold("the command ended with " + ended + "; it may have acted", std::move(done));
           }
         },
@@ -451,14 +451,14 @@ class Run {
     return exit_internal;
   }
 
-  static std::string_view words(Fate fate) {
+  static std::string_view words(CommandFate fate) {
     switch (fate) {
-      case Fate::success:
-      case Fate::keep:
+      case CommandFate::success:
+      case CommandFate::store:
         return "its result is kept";
-      case Fate::release:
+      case CommandFate::release:
         return "the claim is given up, whoever asks next runs it";
-      case Fate::hold:
+      case CommandFate::hold:
         return "its outcome counts as unknown";
     }
     return {};
@@ -583,7 +583,7 @@ class Run {
 constexpr const char* footer = R"(Examples:
   once run --key backup-2026-05-17 -- pg_dump -f /backup/db.sql db
   once run --key order-17 --scope payments --wait 30s -- ./charge 17
-  once run --key report --on-failure release --on-exit 2=keep -- ./report
+  once run --key report --on-failure release --on-exit 2=store -- ./report
 
 Whoever asks first runs the command; everybody later gets the same output and
 exit code. The command finds ONCE_KEY, ONCE_SCOPE, ONCE_ATTEMPT, ONCE_TOKEN and
@@ -621,16 +621,16 @@ void add_run(CLI::App& app, Invocation& invocation) {
   run->add_option("--retention", options->retention, "How long the result is replayed")->capture_default_str();
   run->add_option("--wait", options->wait, "Wait this long for somebody else who runs it (default: fail at once)");
   run->add_option("--on-failure", options->on_failure,
-                  "An exit code that is not 0: keep (replay it), release (the next caller runs it again),\n"
-                  "hold (unknown) (default: keep)")
-      ->check(one_of({"keep", "release", "hold"}));
+                  "An exit code that is not 0: store (replay it), release (the next caller runs it again),\n"
+                  "hold (unknown) (default: store)")
+      ->check(one_of({"store", "release", "hold"}));
   run->add_option("--on-exit", options->on_exit,
-                  "The same for single exit codes, as in 75=release, 2,3=keep, 10-19=hold, 1=success; repeatable")
+                  "The same for single exit codes, as in 75=release, 2,3=store, 10-19=hold, 1=success; repeatable")
       ->allow_extra_args(false);
   run->add_option("--on-signal", options->on_signal,
                   "The same for a command that was killed or interrupted (default: as --on-failure if that is\n"
                   "given, else release, or hold with --on-lapse hold)")
-      ->check(one_of({"keep", "release", "hold"}));
+      ->check(one_of({"store", "release", "hold"}));
   run->add_option("--on-lapse", options->on_lapse,
                   "A claim whose holder died: takeover (run it again) or hold (unknown: at most once)")
       ->check(one_of({"takeover", "hold"}))

@@ -397,7 +397,7 @@ class Sqs {
   // A failure leaves the message to the queue, which knows what to do with it: deliver again, and give up after a
   // while.
   [[nodiscard]] Rules the_rules() const {
-    return {options_.on_failure, options_.on_signal, options_.on_exit, Fate::release};
+    return {options_.on_failure, options_.on_signal, options_.on_exit, CommandFate::release};
   }
 
   // Whether a signal ended it.
@@ -511,16 +511,16 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
                   "End what still runs so long after SIGTERM, as a second one would (default: let it finish)");
   sqs->add_flag("--drain,--once", options->drain, "End when the queue is empty");
   sqs->add_option("--on-failure", options->on_failure,
-                  "An exit code that is not 0, or an answer that says no: release (the message stays), keep (final,\n"
+                  "An exit code that is not 0, or an answer that says no: release (the message stays), store (final,\n"
                   "and deleted), hold (unknown) (default: release)")
-      ->check(one_of({"keep", "release", "hold"}));
+      ->check(one_of({"store", "release", "hold"}));
   sqs->add_option("--on-exit", options->on_exit,
-                  "The same for single exit codes, as in 75=release, 2,3=keep, 10-19=hold, 1=success; repeatable")
+                  "The same for single exit codes, as in 75=release, 2,3=store, 10-19=hold, 1=success; repeatable")
       ->allow_extra_args(false);
   sqs->add_option("--on-signal", options->on_signal,
                   "The same for a command that was killed (default: as --on-failure if that is given, else release,\n"
                   "or hold with --on-lapse hold)")
-      ->check(one_of({"keep", "release", "hold"}));
+      ->check(one_of({"store", "release", "hold"}));
   sqs->add_option("--on-lapse", options->on_lapse,
                   "A claim whose holder died: takeover (run it again) or hold (unknown: at most once)")
       ->check(one_of({"takeover", "hold"}))

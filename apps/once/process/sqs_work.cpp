@@ -203,26 +203,26 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
   if (supervised.out_of_time) why += ", as it was asked to: its claim was lost, or once is ending";
   const auto result = [&] { return Result::inlined(recorder.finish(end), std::string(run_content_type)); };
   switch (work_.rules.fate(end, supervised.out_of_time, claim.record().on_lapse)) {
-    case Fate::success:
+    case CommandFate::success:
       return {.kind = Kind::completed, .result = result()};
-    case Fate::keep:
+    case CommandFate::store:
       return {.kind = Kind::failed, .result = result(), .failure = {.code = ended, .message = why}};
-    case Fate::release:
+    case CommandFate::release:
       return {.kind = Kind::released, .failure = {.code = ended, .message = why}};
-    case Fate::hold:
+    case CommandFate::hold:
       break;
   }
   return {.kind = Kind::held, .failure = {.code = ended, .message = why + "; it may have acted"}};
 }
 
-Fate fate_of_answer(int status, bool arrived, Fate on_failure, OnLapse on_lapse) {
-  if (status >= 200 && status < 300) return Fate::success;
+CommandFate fate_of_answer(int status, bool arrived, CommandFate on_failure, OnLapse on_lapse) {
+  if (status >= 200 && status < 300) return CommandFate::success;
   // The service says, or the network shows, that nothing was done.
   const bool nothing = status == 408 || status == 409 || status == 425 || status == 429;
-  if (nothing || (status == 0 && !arrived)) return Fate::release;
+  if (nothing || (status == 0 && !arrived)) return CommandFate::release;
   // Nobody knows; asked again with the same key, a service that looks at it acts once.
   if (status == 502 || status == 503 || status == 504 || status == 0) {
-    return on_lapse == OnLapse::hold ? Fate::hold : Fate::release;
+    return on_lapse == OnLapse::hold ? CommandFate::hold : CommandFate::release;
   }
   return on_failure;
 }
@@ -276,14 +276,14 @@ sqs::PolledWork post_work(PostWork work, std::function<void(const std::string&)>
                              std::string(answer.header("content-type")).substr(0, Result::max_content_type_bytes));
     };
     switch (fate_of_answer(status, arrived, work.on_failure, claim.record().on_lapse)) {
-      case Fate::success:
+      case CommandFate::success:
         return {.kind = Kind::completed, .result = result()};
-      case Fate::keep:
+      case CommandFate::store:
         return {.kind = Kind::failed, .result = result(), .failure = {.code = code, .message = why}};
-      case Fate::release:
+      case CommandFate::release:
         return {.kind = is_down(status, arrived) ? Kind::unavailable : Kind::released,
                 .failure = {.code = code, .message = why}};
-      case Fate::hold:
+      case CommandFate::hold:
         break;
     }
     return {.kind = Kind::held, .failure = {.code = code, .message = why + "; it may have acted"}};

@@ -61,7 +61,7 @@ struct PostWork {
   std::string url;
   std::string content_type;
   Millis timeout{30'000};
-  Fate on_failure = Fate::release;
+  CommandFate on_failure = CommandFate::release;
   std::string derive_name;
   std::size_t parallel = 1;  // As PollerOptions has it.
 };
@@ -72,7 +72,7 @@ sqs::PolledWork post_work(PostWork work, std::function<void(const std::string&)>
 
 // What an answer of the service means. `status` 0: none came, and `arrived` says whether the request may have.
 // `on_lapse`: the record's. Pure.
-Fate fate_of_answer(int status, bool arrived, Fate on_failure, OnLapse on_lapse);
+CommandFate fate_of_answer(int status, bool arrived, CommandFate on_failure, OnLapse on_lapse);
 // Does it say that the service is down, and would answer nobody else better? Pure.
 bool is_down(int status, bool arrived) noexcept;
 

@@ -10,16 +10,16 @@ namespace once::cli {
 
 namespace {
 
-std::optional<Fate> fate_from(std::string_view word) {
-  if (word == "keep") return Fate::keep;
-  if (word == "release") return Fate::release;
-  if (word == "hold") return Fate::hold;
+std::optional<CommandFate> fate_from(std::string_view word) {
+  if (word == "store") return CommandFate::store;
+  if (word == "release") return CommandFate::release;
+  if (word == "hold") return CommandFate::hold;
   return std::nullopt;
 }
 
-Fate fate_of_option(std::string_view word, std::string_view option) {
+CommandFate fate_of_option(std::string_view word, std::string_view option) {
   if (const auto fate = fate_from(word)) return *fate;
-  misuse(std::string(option) + " is '" + escaped(word) + "'; it is keep, release or hold");
+  misuse(std::string(option) + " is '" + escaped(word) + "'; it is store, release or hold");
 }
 
 int exit_code_from(std::string_view text, const std::string& rule) {
@@ -32,7 +32,7 @@ int exit_code_from(std::string_view text, const std::string& rule) {
 }  // namespace
 
 Rules::Rules(std::string_view on_failure, std::string_view on_signal, const std::vector<std::string>& on_exit,
-             Fate failure)
+             CommandFate failure)
     : on_failure_(failure) {
   if (!on_failure.empty()) on_failure_ = fate_of_option(on_failure, "--on-failure");
   if (!on_signal.empty())
@@ -43,8 +43,8 @@ Rules::Rules(std::string_view on_failure, std::string_view on_signal, const std:
     const auto equals = rule.find('=');
     if (equals == std::string::npos) misuse("--on-exit " + escaped(rule) + ": write CODES=WHAT, as in 75=release");
     const std::string_view what = std::string_view(rule).substr(equals + 1);
-    const std::optional<Fate> fate = what == "success" ? Fate::success : fate_from(what);
-    if (!fate) misuse("--on-exit " + escaped(rule) + ": what is done is success, keep, release or hold");
+    const std::optional<CommandFate> fate = what == "success" ? CommandFate::success : fate_from(what);
+    if (!fate) misuse("--on-exit " + escaped(rule) + ": what is done is success, store, release or hold");
     for (const std::string& part : split(std::string_view(rule).substr(0, equals), ',')) {
       const auto dash = part.find('-');
       const int first = exit_code_from(std::string_view(part).substr(0, dash), rule);
@@ -56,11 +56,11 @@ Rules::Rules(std::string_view on_failure, std::string_view on_signal, const std:
   }
 }
 
-Fate Rules::fate(CommandEnd end, bool interrupted, OnLapse on_lapse) const {
+CommandFate Rules::fate(CommandEnd end, bool interrupted, OnLapse on_lapse) const {
   // A command that was killed counts as a crash, just as if `once` had been killed with it.
-  const Fate killed = on_signal_.value_or(on_lapse == OnLapse::hold ? Fate::hold : Fate::release);
+  const CommandFate killed = on_signal_.value_or(on_lapse == OnLapse::hold ? CommandFate::hold : CommandFate::release);
   if (end.signaled) return killed;
-  if (end.code == 0) return Fate::success;
+  if (end.code == 0) return CommandFate::success;
   if (const auto rule = by_code_.find(end.code); rule != by_code_.end()) return rule->second;
   return interrupted ? killed : on_failure_;
 }

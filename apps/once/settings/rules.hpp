@@ -14,28 +14,28 @@
 
 namespace once::cli {
 
-enum class Fate : std::uint8_t {
+enum class CommandFate : std::uint8_t {
   success,  // Kept and replayed, as completed.
-  keep,     // Kept and replayed, as failed.
+  store,    // Stored and replayed, as failed.
   release,  // The claim is given up: whoever asks next runs it.
   hold,     // Unknown: nobody runs it until somebody decides.
 };
 
 class Rules {
  public:
-  // `on_failure` and `on_signal`: "keep", "release", "hold", or empty for the default: `failure`, and what the record
-  // says of a lapse. `on_exit`: "75=release", "2,3=keep", "10-19=hold", "1=success"; the last one that names a code
+  // `on_failure` and `on_signal`: "store", "release", "hold", or empty for the default: `failure`, and what the record
+  // says of a lapse. `on_exit`: "75=release", "2,3=store", "10-19=hold", "1=success"; the last one that names a code
   // counts. Throws Exception(misuse).
   Rules(std::string_view on_failure, std::string_view on_signal, const std::vector<std::string>& on_exit,
-        Fate failure = Fate::keep);
+        CommandFate failure = CommandFate::store);
 
   // `interrupted`: somebody asked the command to end before it did. `on_lapse`: the record's.
-  [[nodiscard]] Fate fate(CommandEnd end, bool interrupted, OnLapse on_lapse) const;
+  [[nodiscard]] CommandFate fate(CommandEnd end, bool interrupted, OnLapse on_lapse) const;
 
  private:
-  Fate on_failure_;
-  std::optional<Fate> on_signal_;
-  std::map<int, Fate> by_code_;
+  CommandFate on_failure_;
+  std::optional<CommandFate> on_signal_;
+  std::map<int, CommandFate> by_code_;
 };
 
 }  // namespace once::cli
