@@ -405,7 +405,7 @@ class Usage(Case):
                 (["run", "--key", "k", "--lease", "1.5s", "--", "true"], b"--lease"),
                 (["run", "--key", "k", "--lease", "99999999999999999999s", "--", "true"], b"--lease"),
                 (["run", "--key", "k", "--wait", "soon", "--", "true"], b"--wait"),
-                (["run", "--key", "k", "--on-failure", "store", "--", "true"], b"--on-failure"),
+                (["run", "--key", "k", "--on-failure", "keep", "--", "true"], b"--on-failure"),
                 (["run", "--key", "k", "--on-exit", "0=store", "--", "true"], b"--on-exit"),
                 (["run", "--key", "k", "--on-exit", "5", "--", "true"], b"--on-exit"),
                 (["run", "--key", "k", "--on-exit", "9-5=store", "--", "true"], b"--on-exit"),
