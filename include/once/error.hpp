@@ -1,4 +1,4 @@
-// Failures are kinds: what went wrong is text, what the caller can do about it is the kind.
+// Failures have a kind. The text says what went wrong; the kind says what the caller can do about it.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace once {
 enum class ErrorKind : std::uint8_t {
   unavailable,  // Nothing was written. Trying again later may work.
   in_doubt,     // The write may have happened. Write again under the same condition, or read.
-  corrupt,      // What the store holds cannot be read. A person must look; trying again does not help.
+  corrupt,      // The stored bytes cannot be read. An operator must look; trying again does not help.
   misuse,       // The call itself is wrong (too large, malformed, unknown option). Change the call.
 };
 
 // "unavailable", "in_doubt", "corrupt", "misuse".
 std::string_view to_string(ErrorKind kind) noexcept;
 
-// A failure as a value: stores and the asynchronous face hand these out.
+// A failure as a value: stores and the asynchronous interface return these.
 struct Error {
   ErrorKind kind = ErrorKind::unavailable;
   std::string message;  // For people: what failed and what to do next. UTF-8, no trailing newline.
@@ -30,7 +30,7 @@ struct Error {
   friend bool operator==(const Error&, const Error&) = default;
 };
 
-// A failure as an exception: the blocking face throws these, and every exception of the library derives from it.
+// A failure as an exception: the blocking interface throws these, and every exception of the library derives from it.
 class Exception : public std::runtime_error {
  public:
   explicit Exception(Error error) : std::runtime_error(error.message), kind_(error.kind) {}

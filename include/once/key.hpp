@@ -1,4 +1,4 @@
-// The idempotency key: what names one operation, together with the scope it lives in.
+// The idempotency key: names one operation, together with its scope (the namespace).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace once {
 // that works on one store works on all.
 inline constexpr std::size_t max_key_bytes = 1024;
 
-// Scope and name joined into the bytes that a store is asked for. No two pairs give the same bytes: in the scope
+// Scope and name, joined into the bytes that a store sees. No two pairs give the same bytes: in the scope
 // '%' and '#' are written %25 and %23, so the first '#' of the stored key is where the scope ends.
 //
 //   Key("payments/charge", "order-17").stored() == "payments/charge#order-17"
@@ -41,7 +41,7 @@ class Key {
   std::string stored_;
 };
 
-// What every stored key of this scope begins with: the escaped scope and '#'.
+// The prefix of every stored key of this scope: the escaped scope and '#'.
 std::string scope_prefix(std::string_view scope);
 
 }  // namespace once

@@ -19,16 +19,16 @@ namespace once {
 
 // Expired is derived from expires_at and never stored. The numbers are stored; never renumber them.
 enum class State : std::uint8_t {
-  in_progress = 0,  // Claimed: somebody runs it, or did and lapsed.
+  in_progress = 0,  // Claimed: an attempt runs it, or did and lapsed.
   completed = 1,    // Has a result, which is replayed.
   failed = 2,       // Has a failure, which is replayed.
-  unknown = 3,      // Was started, outcome not known: only a decision by a person or a callback ends it.
+  unknown = 3,      // Was started, outcome not known: only a decision by an operator or a callback ends it.
 };
 
 std::string_view to_string(State state) noexcept;               // "in_progress" …
 std::optional<State> state_from_string(std::string_view name);  // Empty for other words.
 
-// 128 random bits, new for every claim. All zero means nobody.
+// 128 random bits, new for every claim. All zero: no owner.
 struct Owner {
   std::array<std::uint8_t, 16> bytes{};
 
@@ -48,10 +48,10 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-// What becomes of a claim whose lease lapsed.
+// What happens to a claim whose lease lapsed.
 enum class OnLapse : std::uint8_t {
   takeover = 0,  // The next caller takes it over: at least once.
-  hold = 1,      // Nobody runs it again, it becomes unknown: at most once. Holds for all later callers of the key too.
+  hold = 1,      // It is not run again and becomes unknown: at most once. Applies to all later callers of the key too.
 };
 
 std::string_view to_string(OnLapse on_lapse) noexcept;               // "takeover", "hold".
@@ -71,10 +71,10 @@ struct HistoryEntry {
   friend bool operator==(const HistoryEntry&, const HistoryEntry&) = default;
 };
 
-// The newest entries, oldest first. The oldest fall out when there are more than max_entries.
+// The newest entries, oldest first. The oldest are dropped when there are more than max_entries.
 struct History {
   std::vector<HistoryEntry> entries;
-  std::uint32_t dropped = 0;  // How many fell out.
+  std::uint32_t dropped = 0;  // How many were dropped.
 
   static constexpr std::size_t max_entries = 16;
 
@@ -90,12 +90,12 @@ struct Record {
   std::uint32_t attempt = 0;   // How often the operation was claimed, from 1.
   std::uint64_t revision = 0;  // Grows with every write: see next_revision(). From 2^20, below 2^53.
 
-  Time
-      lease_until{};  // in_progress: until when the claim is respected. The epoch itself: released, anyone may take it.
+  Time lease_until{};  // in_progress: until when the claim is respected. The epoch itself: released, any attempt may
+                       // take it.
   Time expires_at = never;
   Time created_at{};      // When the first claim of this record was made.
   Time finished_at{};     // completed, failed, unknown: when. Otherwise the epoch.
-  Time expected_until{};  // When the work should be done; heartbeats never move it. The epoch: nobody said.
+  Time expected_until{};  // When the work should be done; heartbeats never move it. The epoch: not set.
 
   OnLapse on_lapse = OnLapse::takeover;  // hold once any attempt asked for it: only an operator takes it back.
 
@@ -107,13 +107,13 @@ struct Record {
       label;        // The key as people know it, for finding: "order-17". At most max_text_bytes, UTF-8. May be empty.
   History history;  // The last attempts and operators' acts.
 
-  std::string input;              // The payload, where somebody asked to keep it. Any bytes, at most max_input_bytes.
+  std::string input;              // The payload, if the caller asked to keep it. Any bytes, at most max_input_bytes.
   std::uint64_t input_bytes = 0;  // The size of the whole payload, of which `input` may be a part. 0: not kept.
 
   std::vector<Step> steps;  // In the order they finished.
 
   Result result;    // completed: what is replayed. failed: bytes that belong to the failure, often none.
-  Failure failure;  // failed: what is replayed. unknown: why it is not known.
+  Failure failure;  // failed: what is replayed. unknown: the reason.
 
   static constexpr std::size_t max_text_bytes = 1024;
   static constexpr std::size_t max_input_bytes = 64 * 1024;
@@ -124,7 +124,8 @@ struct Record {
 // A revision is a counter of the record's writes above 20 random bits. So it grows with every write, and two different
 // writes over the same record have different revisions. Example: 1. A inserts, revision (1, r). The network delivers
 // the insert twice, the second time after the record was swept. 2. The ghost is marked unknown: (2, s). 3. A late
-// takeover that saw the old record at (2, t) is refused, as s is not t. A write that is sent again keeps its revision.
+// takeover that saw the old record at (2, t) is refused, because s is not t. A write that is sent again keeps its
+// revision.
 inline constexpr unsigned revision_random_bits = 20;
 // After `before`; 0: the first. Only the low 20 bits of `random` count.
 std::uint64_t next_revision(std::uint64_t before, std::uint32_t random) noexcept;
@@ -141,7 +142,7 @@ inline bool is_released(const Record& record) noexcept {
   return record.state == State::in_progress && record.lease_until == Time{};
 }
 
-// A record as it is handed around: shared between whoever needs it, and changed by nobody. Null: there is none.
+// A record as it is passed around: shared, and never changed. Null: there is none.
 using RecordPtr = std::shared_ptr<const Record>;
 
 inline RecordPtr share(Record record) { return std::make_shared<const Record>(std::move(record)); }

@@ -1,4 +1,4 @@
-// The result of an operation: the bytes that everyone who asks again is given.
+// The result of an operation: the bytes that every later caller gets.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace once {
 enum class Placement : std::uint8_t {
   inlined,     // In `bytes`.
   offloaded,   // At `location`, outside the store; `bytes` is empty until they are fetched.
-  dropped,     // Too large to keep and nowhere to put them: a replay gets a clear error, never a second run.
+  dropped,     // Too large to keep, and no place for them: a replay gets a clear error, never a second run.
   compressed,  // In `bytes`, as one frame of zstd. Only in a store: callers of the engine get it inlined.
 };
 
@@ -42,7 +42,7 @@ struct Result {
 // Throws Exception(misuse) if the content type or the location is too long.
 void check(const Result& result);
 
-// What a failed operation left, kept so that it can be replayed.
+// What a failed operation left, stored for replay.
 struct Failure {
   std::string code;     // Short and for programs: an exception's type, an exit code. At most 255 bytes, UTF-8.
   std::string message;  // For people. UTF-8, cut to 4096 bytes.

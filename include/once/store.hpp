@@ -1,6 +1,6 @@
-// The store: a compare-and-swap on one record, four times over. This port is what a new store implements; the suite in
-// once/testing/conformance.hpp says whether it does. It carries out decisions and makes none: it never compares
-// fingerprints, leases or expiry on its own account, and never reads a clock to decide.
+// The store: a compare-and-swap on one record, four times over. A new store implements this port; the suite in
+// once/testing/conformance.hpp checks it. A store carries out decisions and makes none: it never compares fingerprints,
+// leases or expiry to decide, and never reads a clock to decide.
 #pragma once
 
 #include <cstddef>
@@ -23,26 +23,25 @@ struct Seen {
   Owner owner;
   std::uint64_t revision = 0;
   std::uint64_t place =
-      0;  // Answer::place of that record, or 0. A hint that makes it quicker to find, never part of the condition.
+      0;  // Answer::place of that record, or 0. A hint to find it faster, never part of the condition.
 };
 
 // The answer to any of the four operations.
 struct Answer {
   enum class Status : std::uint8_t {
-    done,     // insert, replace, remove: durable now. get: `record` is what is there, empty for nothing.
-    refused,  // The condition did not hold and nothing was changed. `record` is what stood in the way, empty for
-              // nothing there.
+    done,     // insert, replace, remove: durable now. get: `record` is the stored one, or empty.
+    refused,  // The condition did not hold and nothing was changed. `record` is the one in the way, or empty.
     failed,   // See `error`.
   };
   Status status = Status::done;
-  RecordPtr record;               // Not given back on done, except by get.
-  std::optional<StoreTime> time;  // The store's time, where it tells.
+  RecordPtr record;               // Not returned on done, except by get.
+  std::optional<StoreTime> time;  // The store's time, if it reports one.
   std::uint64_t place = 0;        // For Seen::place. Never 0 in stores that use it.
   Error error;                    // Meaningful if failed.
-  bool unfit = false;             // failed as misuse, of a write: the store can never keep this record, too large or of
-                                  // no form of its. Of a finish the engine then drops the result. Without this, misuse
-                                  // is what somebody may put right: a permission, the name of a table.
-  bool declined = false;          // failed, of replace_with() only: see there.
+  bool unfit = false;  // failed as misuse, of a write: the store can never keep this record, because it is too large or
+                       // has a form that the store does not know. The engine then drops the result of a finish. Without
+                       // this, misuse is something an operator can fix: a permission, the name of a table.
+  bool declined = false;  // failed, of replace_with() only: see there.
 
   static Answer ok(std::uint64_t place = 0) {
     return {.status = Status::done, .record = {}, .time = {}, .place = place, .error = {}};
@@ -72,15 +71,15 @@ struct ListQuery {
   std::optional<State> state;      // Only this state.
   std::string key_prefix;          // Stored keys that begin with these bytes. Empty: all.
   std::optional<Time> expired_at;  // Only records that are expired at this moment: is_expired().
-  std::string cursor;       // ListPage::cursor of the page before; empty for the first. Others: misuse, or a page.
-  std::size_t limit = 100;  // Records a page at the most. 1 to 10 000; others are refused as misuse.
+  std::string cursor;       // ListPage::cursor of the page before; empty for the first. Other texts: misuse, or a page.
+  std::size_t limit = 100;  // Most records per page. 1 to 10 000; others are refused as misuse.
 };
 
 struct ListPage {
-  std::vector<Record>
-      records;  // In an order of the store's own. What is there from the first page to the last is in exactly one.
-  std::string cursor;  // Empty: that was the last page. A page may be empty and yet not the last.
-  // corrupt, each: what lies among them and cannot be read as a record. A store that cannot go on behind such a thing
+  std::vector<Record> records;  // In an order of the store's own. A record that exists from the first page to the last
+                                // is in exactly one.
+  std::string cursor;           // Empty: that was the last page. A page may be empty without being the last.
+  // Items on this page that could not be decoded, each an error of kind corrupt. A store that cannot continue after one
   // gives `error` instead.
   std::vector<Error> unreadable;
   std::optional<Error> error;  // Set: the rest is meaningless.
@@ -89,23 +88,23 @@ struct ListPage {
 struct SweepAnswer {
   std::size_t removed = 0;
   bool more = false;           // The limit was reached: call again.
-  std::optional<Error> error;  // Set: `removed` may have been removed all the same. corrupt, with `more`: something
-                               // could not be read, and was left alone; the next call goes on behind it.
+  std::optional<Error> error;  // Set: `removed` may still have been removed. corrupt, with `more`: an item could not be
+                               // read and was left alone; the next call continues after it.
 };
 
 struct Capabilities {
   std::size_t max_record_bytes = 0;  // record_bytes() of the largest record it keeps. Larger ones are refused as unfit.
-  bool durable = false;              // What it acknowledged survives the death of every process.
+  bool durable = false;              // Acknowledged writes survive the death of every process.
   bool shared = false;               // Other processes can see the same records.
-  bool tells_time = false;           // time() or its answers tell the store's time.
+  bool tells_time = false;           // time() or its answers report the store's time.
   Millis default_skew{0};            // Policy::skew that fits this store.
-  bool keeps_compressed = false;     // It keeps Placement::compressed. Otherwise, as where other programs read the
-                                     // records, it refuses it as unfit.
+  bool keeps_compressed = false;     // It keeps Placement::compressed. Otherwise it refuses it as unfit, for example
+                                     // because other programs read the records.
 };
 
-// Writes of the user's own that a store commits together with a record: what they are only that store knows, see
-// stores::TransactItems in once/stores/dynamodb_transaction.hpp. Not changed once they are handed over; they may be
-// asked to be written several times, and are written at most once.
+// The user's own writes, which a store commits together with a record. Only that store knows what they are: see
+// stores::TransactItems in once/stores/dynamodb_transaction.hpp. They never change once they are handed over. They may
+// be sent several times, and are written at most once.
 class Companion {
  public:
   Companion() = default;
@@ -114,22 +113,21 @@ class Companion {
   virtual ~Companion() = default;
 };
 
-// What a record is counted as against Capabilities::max_record_bytes: the bytes of its key, texts, input, steps and
+// The size of a record, as compared with Capabilities::max_record_bytes: the bytes of its key, texts, input, steps and
 // result, 64 for each entry of its history beside its texts, and 256 for the rest.
 std::size_t record_bytes(const Record& record) noexcept;
 
 // Implementations are thread-safe. Each operation calls `done` exactly once: before it returns, or later from a thread
 // of the store, or from one that waits in a blocking call for another answer of it. `done` must not block and must not
-// throw; it may start further operations. The destructor finishes or
-// fails (in_doubt) whatever is under way before it returns. It may be called from a completion, as the last reference
-// to the store may be one that the engine holds there; then it may return first. No operation throws, except
-// std::bad_alloc before it has begun. Records come and go as shared pointers, so that what is in memory anyway is not
-// copied; those that are passed in are not null.
+// throw; it may start further operations. The destructor finishes running operations, or fails them (in_doubt), before
+// it returns. It may be called from a completion, because the engine may hold the last reference to the store there;
+// then it may return first. No operation throws, except std::bad_alloc before it has begun. Records are passed as
+// shared pointers, so that they are not copied; those passed in are not null.
 class Store {
  public:
   virtual ~Store() = default;
 
-  // Writes `record` if nothing is kept under its key. Refused otherwise, even if what is there has expired.
+  // Writes `record` if no record is stored under its key. Refused otherwise, even if the stored one has expired.
   virtual void insert(RecordPtr record, Done done) = 0;
 
   // Writes `record` over the one with its key, owner seen.owner and revision seen.revision. Refused otherwise.
@@ -137,9 +135,9 @@ class Store {
 
   // replace() together with the writes of `companion`, which is not null: all of them are durable, or none is.
   // - refused: as replace() is, and nothing of the companion's was written.
-  // - failed with Answer::declined: the companion is why. unavailable: a condition of its did not hold; misuse: it can
-  //   never be written, or is none of this store's. Nothing was changed, and after that had been decided the record
-  //   still stood as it was seen.
+  // - failed with Answer::declined: the companion is the reason. unavailable: one of its conditions did not hold;
+  // misuse: it can never be written, or belongs to another store. Nothing was changed, and after that decision the
+  // record was still as the caller saw it.
   // - Called again with the same arguments after a lost answer, it is done or refused as replace() would be, and the
   //   companion's writes have happened once.
   virtual void replace_with(RecordPtr /*record*/, Seen /*seen*/, std::shared_ptr<const Companion> /*companion*/,
@@ -152,19 +150,19 @@ class Store {
   // Removes the record under the same condition.
   virtual void remove(std::string key, Seen seen, Done done) = 0;
 
-  // Reads what every acknowledged write has left (strongly consistent).
+  // Reads the effect of every acknowledged write (strongly consistent).
   virtual void get(std::string key, Done done) = 0;
 
   virtual void list(ListQuery query, Callback<void(ListPage)> done) = 0;
 
-  // Removes up to `limit` records that are expired at `now`, see is_expired(), in slices that do not hold up writers.
+  // Removes up to `limit` records that are expired at `now`, see is_expired(), in slices that do not block writers.
   virtual void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) = 0;
 
   // The store's time now, if it can tell without a round trip.
   [[nodiscard]] virtual std::optional<StoreTime> time() const noexcept { return std::nullopt; }
 
-  // The same, for who has just read `uptime` from `clock`: a store that counts on that very clock need not read it once
-  // more. Others leave this as it is.
+  // time(), for callers that have just read `uptime` from `clock`: a store that counts on that very clock need not read
+  // it again. Other stores leave the default.
   [[nodiscard]] virtual std::optional<StoreTime> time_at(const Clock& /*clock*/, Uptime /*uptime*/) const noexcept {
     return time();
   }

@@ -1,4 +1,4 @@
-// Results that are kept compressed: zstd (RFC 8878). The engine does both sides of it; this is for programs that read
+// Results that are kept compressed: zstd (RFC 8878). The engine compresses and expands; this is for programs that read
 // records from a store themselves.
 #pragma once
 
@@ -17,8 +17,8 @@ inline constexpr std::size_t max_compressible_bytes = std::size_t{64} * 1024 * 1
 // smaller, or leaves more than `most_bytes`.
 std::optional<Result> compressed(const Result& result, std::size_t most_bytes);
 
-// Makes a compressed result an inlined one, and leaves every other as it is. The error is corrupt: what is kept is not
-// what was put there. Then the result is as before.
+// Makes a compressed result an inlined one, and leaves every other unchanged. The error is corrupt: the stored bytes
+// are not those that were written. Then the result is as before.
 std::optional<Error> expand(Result& result);
 
 }  // namespace once

@@ -56,15 +56,15 @@ ThrowRule on_exception(OnThrow what, ThrowRule otherwise = {}) {
 
 struct EngineOptions {
   std::shared_ptr<Store> store;  // Required.
-  Policy policy;                 // For requests that bring none, and for what theirs leaves open.
+  Policy policy;                 // For requests without one, and for what theirs leaves open.
   std::string scope;             // For keys that are given as plain names.
   std::string holder;            // Record::holder. Empty: "host:pid".
   Observer observer;
   ThrowRule throw_rule;
   std::shared_ptr<Offload> offload;
 
-  // Completed records kept in this process, least recently used out first. A hit costs no round trip, and does not see
-  // what an operator removed from the store meanwhile. 0: off.
+  // Completed records kept in this process, least recently used out first. A hit costs no round trip, and does not
+  // notice that an operator removed the record from the store. 0: off.
   std::size_t cache_records = 0;
   std::size_t cache_bytes = 64 * 1024 * 1024;
 
@@ -84,14 +84,15 @@ struct Request {
 // What begin() found or did.
 struct Begin {
   enum class Kind : std::uint8_t {
-    claimed,   // `claim` is ours: run the operation and finish the claim. If time may have passed since, as where a
-               // queue or a connection comes first, look at Claim::deadline() before, and release it if that is over.
+    claimed,   // `claim` is ours: run the operation and finish the claim. If time may have passed since (a queue or a
+               // connection came first), check Claim::deadline() before, and release the claim if it is over.
     replayed,  // `record` has the result.
     failed,    // `record` has a stored failure.
-    conflict,  // `record` is a live claim of somebody else; try again after retry_after.
+    conflict,  // `record` is another attempt's live claim; try again after retry_after.
     mismatch,  // The key was used with another payload: `record` is what it was used for.
-    unknown,   // `record` was started and its outcome is not known: somebody has to decide.
-    error,     // `error` says what failed. Nothing may be run: with a `record`, the store had told of it before that.
+    unknown,   // `record` was started and its outcome is not known: an operator decides.
+    error,     // `error` says what failed. Nothing may be run. A `record` is one that the store had returned before the
+               // failure.
   };
   Kind kind = Kind::error;
   Claim claim;
@@ -106,7 +107,7 @@ struct Outcome {
   enum class Kind : std::uint8_t {
     executed,     // The work ran, its result is durable.
     replayed,     // An earlier result.
-    superseded,   // The work ran but had lost its claim; this is the result that counts, somebody else's.
+    superseded,   // The work ran but had lost its claim; this is another attempt's result, stored first.
     unrecorded,   // The work ran, its result could not be written yet.
     unprotected,  // The work ran without a claim, because policy says so.
     failed,       // A stored failure, replayed.
@@ -129,9 +130,9 @@ struct Outcome {
 
 std::string_view to_string(Outcome::Kind kind) noexcept;
 
-// Thread-safe; one per store and policy in a process is usual, as calls with one key share their store conversation
-// only within one engine. Destroying it while claims live is allowed: they keep what they need and are renewed until
-// they are finished or dropped, and calls under way are answered.
+// Thread-safe; one per store and policy in a process is usual, because calls with one key share their store
+// conversation only within one engine. Destroying it while claims live is allowed: they keep what they need and are
+// renewed until they are finished or dropped, and running calls are answered.
 class Engine {
  public:
   // Throws Exception(misuse) without a store or with a policy out of range.
@@ -140,21 +141,20 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
   ~Engine();
 
-  // Level 3. The asynchronous form completes from any thread, or before it returns; see Claim for completions. Where
-  // somebody else's claim is in the way both wait, unless policy says otherwise: the asynchronous one by timer, so that
-  // it holds up no thread. Who has a claim from begin() must not block on its key before it is finished: the engine
-  // cannot know whose work that is, and it ends as a conflict when the wait is over.
+  // Level 3. The asynchronous form completes from any thread, or before it returns; see Claim for completions. If
+  // another attempt's claim is in the way, both wait, unless policy says otherwise: the asynchronous one by timer, so
+  // that it blocks no thread. A caller with a claim from begin() must not block on its key before it is finished. The
+  // engine cannot know whose work that is, and the call ends as a conflict when the wait is over.
   void begin(Request request, Callback<void(Begin)> done);
   [[nodiscard]] Begin begin(Request request);
   [[nodiscard]] Begin begin(std::string_view key, std::string_view payload = {});
 
   // Level 2. `work` is called as work(Context&) or work() on this thread if the claim is ours; it returns a Result, or
-  // any type that Codec knows, or void. What it throws passes through, after the claim was released, stored or held as
-  // policy says. So does what the codec throws, but the work has acted then: the operation is completed with its
-  // result dropped. An exception from elsewhere: Exception(misuse) for a policy out of range, and for work that asks,
-  // on the thread it runs on, for the key that it runs under: it would wait for itself. begin() throws the same. Work
-  // that has another thread or engine ask, and waits for that, is not noticed: it gets a conflict when the wait is
-  // over.
+  // any type that Codec knows, or void. Its exceptions pass through, after the claim was released, stored or held as
+  // policy says. So do the codec's, but then the work has acted: the operation is completed with its result dropped.
+  // run() itself throws Exception(misuse) for a policy out of range, and for work that calls its own key on its own
+  // thread: it would wait for itself. begin() throws the same. Work that waits for another thread or engine that calls
+  // the key is not detected: it gets a conflict when the wait is over.
   template <class Work>
   Outcome run(Request request, Work&& work);
   // The key is a name in EngineOptions::scope; the payload is fingerprinted unless it is empty.
@@ -162,11 +162,11 @@ class Engine {
   Outcome run(std::string_view key, std::string_view payload, Work&& work) {
     return run(request(key, payload), std::forward<Work>(work));
   }
-  // Runs without a claim, for OnMissingKey::run_unprotected. Tells the observer so, or if there is none standard error,
-  // once for each `operation`: its name for people.
+  // Runs without a claim, for OnMissingKey::run_unprotected. Reports it to the observer or, without one, to standard
+  // error once for each `operation`: its name for people.
   template <class Work>
   Outcome run_unprotected(std::string_view operation, Work&& work);
-  // Only tells: for frontends that run the work themselves. `key`: the stored one, or empty.
+  // Only reports it: for frontends that run the work themselves. `key`: the stored one, or empty.
   void tell_unprotected(std::string_view operation, std::string_view key);
 
   [[nodiscard]] Request request(std::string_view key, std::string_view payload) const;
@@ -205,8 +205,8 @@ class Context {
   [[nodiscard]] std::uint64_t token() const noexcept;    // 0 if unprotected.
   [[nodiscard]] bool is_protected() const noexcept { return claim_ != nullptr; }
 
-  // What to send as the idempotency key to the service downstream: the same for every attempt. Unprotected and without
-  // a key it is random: nothing can be stable then.
+  // The idempotency key to send to the service downstream: the same for every attempt. Unprotected and without a key it
+  // is random.
   [[nodiscard]] std::string derived_key(std::string_view name) const;
 
   // Runs fn once per operation: its result is kept in the record, and an attempt that takes over gets it from there.
@@ -219,13 +219,13 @@ class Context {
   void heartbeat(std::string_view note = {});
 
   // The work's own writes in the store's database, which commit together with the result when the work has returned:
-  // all or nothing, whoever dies when, and never those of an attempt that has lost its claim. See Store::replace_with()
-  // and the store for what it takes. If the work throws they are not written. run() throws
+  // all or nothing, whatever dies when, and never those of an attempt that has lost its claim. See
+  // Store::replace_with(), and the store for what it accepts. If the work throws they are not written. run() throws
   // - Declined if a condition of theirs did not hold or they can never be written. Neither they nor the result were
-  //   written; the policy for exceptions says what becomes of the claim.
+  //   written; the policy for exceptions decides about the claim.
   // - Unrecorded, whatever Policy::on_unrecorded, if it is not known yet whether both were committed.
-  // Throws Exception(misuse) when unprotected, as there is no record to commit them with, for a second call, and for
-  // null.
+  // Throws Exception(misuse) when unprotected, because there is no record to commit them with, for a second call, and
+  // for null.
   void commit_with(std::shared_ptr<const Companion> writes);
 
  private:

@@ -1,4 +1,5 @@
-// What the engine tells about its work: everything an operator counts or logs. Delivered to a callback, never printed.
+// What the engine reports about its work: everything that an operator counts or logs. Delivered to a callback, never
+// printed.
 #pragma once
 
 #include <chrono>
@@ -15,24 +16,24 @@ enum class EventKind : std::uint8_t {
   claimed,         // A fresh claim: the work may run.
   resumed,         // Our own claim, found after a lost answer: the work may run.
   took_over,       // A lapsed or released claim, or a stored failure, was claimed: the work may run. took: see below.
-  replayed,        // A result was given without running anything; `failure` in the record tells a replayed failure.
-  conflict,        // A live claim of somebody else; told once a caller, after its wait if it has one.
+  replayed,        // A result was returned without running anything; `failure` in the record marks a replayed failure.
+  conflict,        // A live claim of another attempt; reported once per caller, after its wait if it has one.
   mismatch,        // The key was used with another payload.
-  unknown,         // A record with unknown outcome stood in the way, or was just marked so after a lapse.
+  unknown,         // A record with unknown outcome was in the way, or was just marked so after a lapse.
   step_recorded,   // A step's result is durable.
   renewed,         // The lease was prolonged.
-  renewal_lost,    // The lease could not be prolonged, or somebody else has the claim: the attempt was told to stop.
+  renewal_lost,    // The lease could not be prolonged, or another attempt has the claim: the stop token was set.
   completed,       // The result is durable. `took` is the time since the claim.
   failed,          // The failure is durable. `took` likewise.
   held,            // The outcome was recorded as unknown. `took` likewise.
   released,        // The claim was given up. `took` likewise.
   abandoned,       // A claim was forgotten without a finish: it lapses.
-  finish_refused,  // A finish came too late: somebody else has the claim. Its result was not stored.
-  declined,        // The writes that were to commit with a result were refused, so nothing was written; the claim goes
-                   // on. `error` says why. `took` is the time since the claim.
-  unrecorded,      // A finish could not be written yet. completed (or failed …) follows if it still succeeds.
-  unprotected,     // The work ran without a claim, because policy says so: no key, or no store.
-  store_error,     // The store failed. `error` says how.
+  finish_refused,  // A finish came too late: another attempt has the claim. Its result was not stored.
+  declined,  // The writes that were to commit with a result were refused, so nothing was written; the claim stays open.
+             // `error` says why. `took` is the time since the claim.
+  unrecorded,   // A finish could not be written yet. completed (or failed …) follows if it still succeeds.
+  unprotected,  // The work ran without a claim, because policy says so: no key, or no store.
+  store_error,  // The store failed. `error` says how.
 };
 
 std::string_view to_string(EventKind kind) noexcept;
@@ -46,7 +47,7 @@ struct Event {
   bool coalesced = false;            // Answered by another call's conversation or from the local cache: no round trip.
 };
 
-// Called from whichever thread the thing happens on, several at once; must not block and must not throw.
+// Called from the thread on which it happens, several at once; must not block and must not throw.
 using Observer = std::function<void(const Event&)>;
 
 }  // namespace once

@@ -33,7 +33,7 @@ class Rejected : public Exception {
   std::shared_ptr<const Record> record_;
 };
 
-// Somebody else runs it now. Try again after retry_after().
+// Another caller is running it. Try again after retry_after().
 class Conflict : public Rejected {
  public:
   Conflict(const std::string& message, std::shared_ptr<const Record> record, Millis retry_after)
@@ -50,13 +50,13 @@ class Mismatch : public Rejected {
   using Rejected::Rejected;
 };
 
-// It was started and nobody knows how it ended: a person or a callback decides.
+// It was started, and its outcome is not known: an operator or a callback decides.
 class OutcomeUnknown : public Rejected {
  public:
   using Rejected::Rejected;
 };
 
-// A failure that was stored, replayed. code() is what the failing attempt left.
+// A stored failure, replayed. code() is the failing attempt's.
 class StoredFailure : public Rejected {
  public:
   using Rejected::Rejected;
@@ -69,7 +69,7 @@ class ClaimLost : public Rejected {
   using Rejected::Rejected;
 };
 
-// The result was kept nowhere, as it was too large.
+// The result was too large to keep.
 class ResultDropped : public Rejected {
  public:
   using Rejected::Rejected;
