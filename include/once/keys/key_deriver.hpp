@@ -4,9 +4,9 @@
 //   auto derived = deriver.derive(event_text);
 //   if (derived.key) { ... }          // "payments/charge#" + 64 hex digits; nullopt: the event has no key
 //
-// What counts as one key is decided here and nowhere else. Two rules stand above all others: an input that cannot be
-// read is an error, never an event without a key; and two payloads that differ never get one text (the exceptions are
-// what RFC 8785 calls the same value: 1.0 and 1, -0 and 0, a fraction and its nearest double).
+// What counts as one key is decided here and nowhere else. Two rules come before all others: an input that cannot be
+// read is an error, never an event without a key; and two payloads that differ never get one text (except for what RFC
+// 8785 calls the same value: 1.0 and 1, -0 and 0, a fraction and its nearest double).
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,8 @@ namespace once::keys {
 //
 // The others give byte for byte the ids and validation hashes of Powertools for AWS Lambda (Python 3.37, TypeScript
 // 2.35, Java 2.10, .NET 1.3), so that a function can move here and keep its table. docs/keys.md has their rules, and
-// where they are kept in spite of a weakness. What those libraries let pass is refused here in one case: an
-// expression that fails is an error also where the library would run the function without protection.
+// the weaknesses that are kept. In one case this refuses what those libraries accept: an expression that fails is an
+// error, even where the library would run the function without protection.
 enum class Dialect : std::uint8_t {
   native,
   powertools_python,
@@ -52,8 +52,8 @@ inline constexpr std::size_t max_expression_bytes = std::size_t{16} * 1024;  // 
 inline constexpr std::size_t max_expression_depth = 64;                      // Brackets within each other.
 
 struct Recipe {
-  // What the key lives in: Key(scope, name) under native rules; in a dialect whatever stands left of '#', as it is:
-  // see powertools_scope().
+  // The key's namespace: Key(scope, name) under native rules; in a dialect everything left of '#', unchanged: see
+  // powertools_scope().
   std::string scope;
 
   // JMESPath (jmespath.org, with powertools_json, powertools_base64 and powertools_base64_gzip) that selects the key.

@@ -24,7 +24,7 @@ enum class DynamoDbDialect : std::uint8_t {
   powertools_dotnet,
 };
 
-// The names of an item's attributes, but for those of its primary key. 1 to 255 bytes each, all different.
+// The names of an item's attributes, except those of its primary key. 1 to 255 bytes each, all different.
 struct DynamoDbAttributes {
   std::string status = "status";
   std::string owner = "owner";
@@ -52,14 +52,14 @@ struct DynamoDbAttributes {
   std::string expected_until = "expected_until";
   std::string label = "label";
   std::string history = "history";
-  std::string input = "input";  // The payload, where somebody asked to keep it.
+  std::string input = "input";  // The payload, if the caller asked to keep it.
   std::string input_bytes = "input_bytes";
-  std::string key = "key";    // The whole key, where it is too long for the primary key.
+  std::string key = "key";    // The whole key, if it is too long for the primary key.
   std::string open = "open";  // Of the index of open records.
   // The Powertools dialects only.
   std::string in_progress_expiration = "in_progress_expiration";
   std::string validation = "validation";
-  std::string result = "result";  // The result's JSON, where the library's own form loses it.
+  std::string result = "result";  // The result's JSON, if the library's own form loses it.
 };
 
 struct DynamoDbOptions {
@@ -78,11 +78,11 @@ struct DynamoDbOptions {
 
   std::string ca_file;  // PEM: the certificates to trust. Empty: AWS_CA_BUNDLE, or the system's.
 
-  // For one request, and for an operation with everything that is sent again. 100 ms to 1 min; that to 10 min.
+  // For one request, and for an operation, retries included. 100 ms to 1 min; that to 10 min.
   Millis request_timeout{3'000};
   Millis operation_timeout{10'000};
 
-  // What sends the calls. Empty: the built-in client, made of the seven above, which are not used otherwise.
+  // What sends the calls. Empty: the built-in client, made from the seven members above, which are not used otherwise.
   std::shared_ptr<aws::Transport> transport;
 
   DynamoDbDialect dialect = DynamoDbDialect::native;
@@ -97,29 +97,30 @@ struct DynamoDbOptions {
   DynamoDbAttributes attributes;
 
   // The index of open records (in progress, failed, unknown): a global one, partition key attributes.open of type S,
-  // projecting all attributes. list() with one of those states asks it and reads no completed records; it may lag
-  // behind by a moment, so what was just written may be missing from a list.
+  // projecting all attributes. list() with one of those states reads it and no completed records. It may lag behind by
+  // a moment, so the newest writes may be missing from a list.
   enum class UseIndex : std::uint8_t { if_there, always, never };  // if_there: as DescribeTable says, asked once.
   UseIndex use_index = UseIndex::if_there;
   std::string index = "open";
-  // Over how many partitions of the index open records are spread. 1 to 64; all users of a table must agree on it.
+  // The number of partitions of the index that open records are spread over. 1 to 64; all users of a table must agree
+  // on it.
   std::uint32_t index_shards = 8;
 
-  // Reads the record again where a refused write comes back without one: it is gone, or the endpoint does not know
+  // Reads the record again if a refused write comes back without one: it is gone, or the endpoint does not know
   // ReturnValuesOnConditionCheckFailure. Without: it is taken for gone, and a refused insert without a record fails.
   bool consistent_fallback = true;
 
   // A refused write is billed as a write of the record in the way, so that replaying a large result costs twenty times
-  // what reading it costs. After an insert met a record of more than this, inserts read first, as long as what was lost
-  // by not reading would pay for it: 4 reads for each KB, up to 2000. Each costs a new operation a further round trip.
-  // 0: after any record; SIZE_MAX: never.
+  // what reading it costs. After an insert met a record of more bytes than this, inserts read first until the reads
+  // have cost what the refused write lost: 4 reads for each KB, up to 2000. Each costs a new operation one more round
+  // trip. 0: after any record; SIZE_MAX: never.
   std::size_t read_first_over = std::size_t{4} * 1024;
 
-  // Asks the service to tell what each request consumed: DynamoDbStatus::capacity_units. It does not tell for refused
+  // Asks the service to report what each request consumed: DynamoDbStatus::capacity_units. It does not report refused
   // writes, which cost as much as others.
   bool count_capacity = false;
 
-  // What the service's time is carried on with between two answers.
+  // The clock that continues the service's time between two answers.
   std::shared_ptr<Clock> clock = system_clock();
 };
 
@@ -127,29 +128,30 @@ struct DynamoDbOptions {
 // throws.
 //
 // Guarantees. Each write is one conditional request, and durable when it is acknowledged. get() is strongly consistent.
-// A refused write brings back the record in the way, in the same answer.
+// A refused write returns the record in the way, in the same answer.
 //
 // Threads. Completions come from threads of the transport, from threads that wait in a blocking call for an answer of
-// this store, or before an operation returns. Any number of operations may be under way; none takes a thread. The child
-// of a fork cannot use the built-in transport: operations fail as misuse there. Open the store anew.
+// this store, or before an operation returns. Any number of operations may run; none takes a thread. The child of a
+// fork cannot use the built-in transport: operations fail as misuse there. Open the store again.
 //
 // Time. The service's, from the Date header of its answers, good to half a second and better after some answers;
 // Store::time() is empty before the first. A Date is ignored where it contradicts the signature that was accepted with
 // it (aws::Reply::false_time), and one that contradicts the answers before it until two more say the same.
 //
 // Failures. unavailable: not reached, throttled, or the table is being changed. in_doubt: an answer was lost on the
-// way, or was a 5xx. misuse: no credentials, no permission, no such table, another primary key, and what else the
-// service refuses as invalid; the message says what to do. corrupt: the item is none of this store; the message names
-// it.
+// way, or was a 5xx. misuse: no credentials, no permission, no such table, another primary key, and whatever else the
+// service refuses as invalid; the message says what to do. corrupt: the item was not written by this store; the message
+// names it.
 //
-// Sizes. Records of up to about 398 KB (Capabilities::max_record_bytes), as the service ends an item at 400 KiB with
-// the names of its attributes. There is room for 256 steps beside the largest result; a thousand steps cost 12 KB more.
+// Sizes. Records of up to about 398 KB (Capabilities::max_record_bytes), because the service limits an item to 400 KiB
+// with the names of its attributes. There is room for 256 steps beside the largest result; a thousand steps cost 12 KB
+// more.
 //
-// list() and sweep() read the table, page by page: all of it, but for lists that the index of open records serves.
-// sweep() goes on where the last one stopped. A table with TTL on the attribute `expiration` needs no sweeps: the
+// list() and sweep() read the whole table, page by page, except for lists that the index of open records serves.
+// sweep() continues where the last one stopped. A table with TTL on the attribute `expiration` needs no sweeps: the
 // service deletes what has expired, mostly within two days, and free of charge.
 //
-// The destructor waits for what is under way, for at most operation_timeout with the built-in client. In a completion
+// The destructor waits for running operations, for at most operation_timeout with the built-in client. In a completion
 // it returns at once.
 std::unique_ptr<Store> make_dynamodb_store(DynamoDbOptions options);
 
@@ -160,8 +162,8 @@ std::shared_ptr<aws::Transport> make_dynamodb_transport(const DynamoDbOptions& o
 struct DynamoDbStatus {
   std::string table;
   std::string endpoint;            // The transport's name.
-  std::uint64_t calls = 0;         // To the transport. What that sends again is not counted.
-  std::uint64_t false_times = 0;   // Answers whose Date was no time that the service can have, and was ignored.
+  std::uint64_t calls = 0;         // To the transport. Its own retries are not counted.
+  std::uint64_t false_times = 0;   // Answers whose Date was impossible for the service, and was ignored.
   double capacity_units = 0;       // Read and write units together; 0 without count_capacity.
   std::optional<bool> uses_index;  // Empty: not asked yet.
 };

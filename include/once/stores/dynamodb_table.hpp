@@ -1,10 +1,10 @@
-// The table of a DynamoDB store: making it, seeing whether it fits, deleting it, and the least policy for those who
-// use it. For tools and for programs that bring their table along; the store itself never changes a table.
+// The table of a DynamoDB store: making it, checking it, deleting it, and the least policy for its users. For tools and
+// for programs that bring their table along; the store itself never changes a table.
 //
 // The functions that take a transport wait for its answers and must not be called from a completion. They throw
 // Exception: misuse where the service refuses (no permission, no such table, what it calls invalid), unavailable where
-// it cannot be reached or does not come to an end in time; each says what to do next. What a failed call has begun
-// stays: create_table() called again goes on from there.
+// it cannot be reached or does not finish in time; each says what to do next. What a failed call has begun stays:
+// create_table() called again continues from there.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct TableSetup {
 // records), then UpdateTimeToLive.
 std::vector<aws::Call> create_table_calls(const DynamoDbOptions& options, const TableSetup& setup);
 
-// Called between two looks at a table that is not ready: waits a while, at best a second or so. `doing` is for people:
+// Called between two checks of a table that is not ready: waits a while, at best a second or so. `doing` is for people:
 // "the table is CREATING". False gives up.
 using Pause = std::function<bool(std::string_view doing)>;
 
@@ -56,9 +56,9 @@ struct TableReport {
   std::uint64_t records = 0;  // About: the service counts every six hours.
   std::uint64_t bytes = 0;    // Likewise.
   bool deletion_protection = false;
-  std::vector<TableFinding> findings;  // One for each thing that was looked at.
+  std::vector<TableFinding> findings;  // One for each thing that was checked.
   std::optional<StoreTime> time;       // The service's.
-  bool false_time = false;             // It told one that cannot be: aws::Reply::false_time.
+  bool false_time = false;             // It reported an impossible one: aws::Reply::false_time.
 
   [[nodiscard]] bool fits() const noexcept;  // It exists and lacks nothing.
 };
@@ -69,9 +69,9 @@ TableReport check_table(aws::Transport& transport, const DynamoDbOptions& option
 
 enum class Created : std::uint8_t {
   made,          // It is new.
-  completed,     // It was there and fitted but for the TTL, which is on now: an earlier call did not get so far.
-  was_there,     // It was there and fits. Nothing was changed, and `setup` was not looked at.
-  does_not_fit,  // It was there, and `report` says what it lacks. Nothing was changed.
+  completed,     // It existed and fitted except for the TTL, which is on now: an earlier call had stopped before.
+  was_there,     // It existed and fits. Nothing was changed, and `setup` was ignored.
+  does_not_fit,  // It existed, and `report` says what it lacks. Nothing was changed.
 };
 
 struct Creation {

@@ -1,6 +1,5 @@
 // A user's own writes to DynamoDB that commit together with a result: with Context::commit_with() or Claim::complete(),
-// both are there or neither is. The nearest thing to exactly once: whatever dies or gets lost, the items change once
-// for each completed operation.
+// both are there or neither is. Whatever dies or gets lost, the items change once for each completed operation.
 #pragma once
 
 #include <cstddef>
@@ -14,21 +13,21 @@ namespace once::stores {
 
 // The parts of one TransactWriteItems beside the record
 // (https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html). Any tables of the
-// account and region of the store's, in any order; no item twice, and not the record itself. A value: not thread-safe
-// while it is being filled, shared freely afterwards.
+// store's account and region, in any order; no item twice, and not the record itself. A value: not thread-safe while it
+// is being filled, shared freely afterwards.
 //
-// Each call adds one write, given as the JSON object that the service's API has for it:
+// Each call adds one write, as the JSON object of the service's API:
 //
 //   items.update(R"({"TableName": "stock", "Key": {"sku": {"S": "tea"}}, "UpdateExpression": "ADD pieces :less",
 //                    "ConditionExpression": "pieces >= :one",
 //                    "ExpressionAttributeValues": {":less": {"N": "-1"}, ":one": {"N": "1"}}})");
 //
-// It throws Exception(misuse), which says of which write and where, and adds nothing: for what is no JSON object, for a
-// member that the service does not know there (a misspelt condition would be none), one that is missing, has the wrong
-// type or comes twice, for an item or value that is malformed, and over the limits. Expressions and tables are for the
-// service to judge: what it refuses is told as declined (misuse) when the claim is completed.
+// It throws Exception(misuse), which names the write and the place, and adds nothing: for a text that is not a JSON
+// object, for a member that the service does not know there (a misspelt condition would be none), one that is missing,
+// has the wrong type or comes twice, for an item or value that is malformed, and over the limits. The service checks
+// expressions and tables: a refusal is reported as declined (misuse) when the claim is completed.
 //
-// Put what comes from others into JSON with a library, not by joining strings.
+// Put untrusted values into JSON with a library, not by joining strings.
 class TransactItems final : public Companion {
  public:
   static constexpr std::size_t max_items = 99;  // The record is the hundredth.
@@ -41,7 +40,7 @@ class TransactItems final : public Companion {
   TransactItems& condition_check(std::string_view json);  // TableName, Key, ConditionExpression
 
   [[nodiscard]] std::size_t size() const noexcept { return names_.size(); }
-  // Of items, keys and values, as the service counts them; what it reads for an update it counts as well.
+  // Of items, keys and values, as the service counts them; it also counts what it reads for an update.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   // {"Put":{…}},{"Update":{…}}: as they are sent.
   [[nodiscard]] const std::string& json() const noexcept { return json_; }

@@ -1,4 +1,5 @@
-// The store of one process: for tests, for caches in front of nothing, and as the model other stores are compared with.
+// The store of one process: for tests, for programs of one process, and as the model that other stores are compared
+// with.
 #pragma once
 
 #include <memory>

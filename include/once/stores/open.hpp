@@ -1,4 +1,4 @@
-// Opening a store, and what keeps its large results, by URL: for programs that take it from their users.
+// Opening a store, and the place of its large results, by URL: for programs whose users choose it.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ namespace once {
 //
 //   create=0|1               make the file if it is missing; default 1
 //   create_directories=0|1   make missing directories above it as well; default 0
-//   allow_hard_links=0|1     open a file that has further names, as hard-linked backups are; default 0
+//   allow_hard_links=0|1     open a file that has more names (hard links); default 0
 //   busy_timeout=5s          how long a write waits for other programs; a number and ms, s, m or h; 0ms to 10m
 //   checkpoint_pages=4000    pages of 4 KiB that the log grows by between two copies into the file; 100 to 1000000
 //
@@ -35,8 +35,8 @@ namespace once {
 //   use_index=if_there|always|never  index=open  index_shards=8
 //   consistent_fallback=0|1  read_first_over=4096  count_capacity=0|1
 //
-// %XX stands for a byte, in paths and values: escape_url() writes '%', '?', '#', '&' and what is not printable that
-// way. A '#' must be written so. Files have no "//": sqlite:///file is refused, not guessed at.
+// %XX stands for a byte, in paths and values: escape_url() writes '%', '?', '#', '&' and unprintable bytes that way. A
+// '#' must be written so. Files have no "//": sqlite:///file is refused.
 //
 // A build without ONCE_AWS does not know dynamodb: and s3:, one without ONCE_SQLITE does not know sqlite:.
 //
@@ -66,13 +66,14 @@ struct Backend {
   std::shared_ptr<Offload> offload;  // Empty: the URL names none.
 };
 
-// Opens both: the store's URL has one parameter more, `offload`, whose value is the offload's URL. In it '&', '%' and
+// Opens both: the store's URL may have one more parameter, `offload`, whose value is the offload's URL. In it '&', '%'
+// and
 // '#' are escaped once more, as escape_url() does:
 //
 //   sqlite:/var/lib/pay/once.db?offload=file:/var/lib/pay/results
 //   dynamodb://table?offload=s3://bucket/prefix?region=eu-central-1%26profile=pay
 //
-// open_store() refuses that parameter, as it could only forget it.
+// open_store() refuses that parameter, because it would lose it.
 Backend open_backend(std::string_view url);
 
 // "memory:, sqlite:, dynamodb:": what this build knows, for messages and help texts.

@@ -21,17 +21,18 @@ struct SqliteOptions {
   // followed first: the three are beside the file that the path leads to.
   std::string path;
 
-  // Open a file that has further names (hard links), or files beside it that have. Programs that open one file by two
-  // names do not see each other's claims, and damage it: only for those who keep hard-linked backups that no program
+  // Open a file although it, or a file beside it, has more names (hard links). Programs that open one file by two names
+  // do not see each other's claims, and damage it. So set this only if you keep hard-linked backups that no program
   // opens. Without: Exception(misuse). A file that is mounted by itself, not with its directory, is misuse either way
-  // (Linux tells since 5.8).
+  // (Linux reports it since 5.8).
   bool allow_hard_links = false;
 
-  // Make the file if it is not there, with mode 0600 (results may be private; chmod it to share it, the files beside it
-  // follow). Without: a missing file is Exception(unavailable).
+  // Create the file if it does not exist, with mode 0600 (results may be private; chmod it to share it, the files
+  // beside it follow). Without: a missing file is Exception(unavailable).
   bool create = true;
 
-  // Make missing directories above it as well, with mode 0700. Without: a missing directory is Exception(unavailable).
+  // Create missing directories above it as well, with mode 0700. Without: a missing directory is
+  // Exception(unavailable).
   bool create_directories = false;
 
   // How long a write waits for another program that holds the file, before it fails as unavailable. 0 to 10 min.
@@ -41,16 +42,16 @@ struct SqliteOptions {
   // each a longer pause. 100 to 1 000 000.
   std::uint32_t checkpoint_pages = 4'000;
 
-  // What the writer keeps of the file in memory. 1 MiB to 4 GiB. Each thread that reads at the same time as others
+  // How much of the file the writer keeps in memory. 1 MiB to 4 GiB. Each thread that reads at the same time as others
   // costs up to 2 MiB more. More is not faster: SQLite looks through all of it in each commit after the split of an
   // index page, and what it does not find there is in the kernel's page cache (measured: docs/stores/sqlite.md).
   std::size_t cache_bytes = std::size_t{8} * 1024 * 1024;
 
-  // How many records' entries of the index that finds keys gather in memory before they are written to it together, in
-  // the order of the index: so many, or a fortieth of the records if that is more, up to eight times as many. More:
-  // fewer of its pages are written for each new key. Each costs about 100 bytes in every process; at most twice as many
-  // are kept, read from their records by a program that opens the file beside a busy one, or indexed by the first after
-  // a crash (docs/stores/sqlite.md says how long that takes). 1 to 1 000 000.
+  // How many entries of the index of keys are collected in memory before they are written to it together, in the order
+  // of the index. It is this number, or a fortieth of the records if that is more, up to eight times the number. More:
+  // fewer index pages are written for each new key. Each entry costs about 100 bytes in every process. At most twice as
+  // many are kept. A program that opens the file beside a busy one reads them from their records; after a crash the
+  // first program indexes them (docs/stores/sqlite.md says how long that takes). 1 to 1 000 000.
   std::size_t recent_keys = 32'768;
 
   // For tests: another clock, another boot, another SQLite VFS below ours. Empty boot_id: the kernel's
@@ -60,11 +61,11 @@ struct SqliteOptions {
   std::string vfs;
 };
 
-// Opens the store, making and migrating the file as needed. Throws Exception: misuse (an option out of range, a file of
-// another program, a file of a newer version, a file with a second name, the child of a fork), corrupt (not a database,
-// damaged), unavailable (no such directory, no permission, held by another program, disk full).
+// Opens the store, and creates and migrates the file as needed. Throws Exception: misuse (an option out of range, a
+// file of another program, a file of a newer version, a file with a second name, the child of a fork), corrupt (not a
+// database, damaged), unavailable (no such directory, no permission, held by another program, disk full).
 //
-// Guarantees. What was acknowledged is on disk (WAL, synchronous=FULL; one sync for each group of writes that came
+// Guarantees. Acknowledged writes are on disk (WAL, synchronous=FULL; one sync for each group of writes that came
 // together). Reads see every acknowledged write of any process.
 //
 // Threads. insert, replace, remove and sweep are queued for one writer thread and completed by it (those begun on a
@@ -77,48 +78,48 @@ struct SqliteOptions {
 // fork(). Open stores after it, a daemon in its last process, or have the child exec(): what SQLite knows of open files
 // and its locks is the parent's. In the child (and its children) each operation of an inherited store fails as misuse
 // at once, and so does opening any file as a store. The inherited store may be destroyed there, or left: the parent
-// goes on with it, and a parent that ends takes nothing with it. What an operation that was under way completes is
-// completed in the parent only. Child processes that are executed inherit no descriptor. A process made without
-// fork()'s handlers (clone(2), _Fork()) must touch nothing of it.
+// continues to use it, and the end of the parent changes nothing. Running operations complete in the parent only. Child
+// processes that are executed inherit no descriptor. A process made without fork()'s handlers (clone(2), _Fork()) must
+// touch nothing of it.
 //
-// Time. The store tells its own (Store::time() and with each answer): the host's uptime (CLOCK_BOOTTIME, suspend
+// Time. The store reports its own (Store::time() and with each answer): the host's uptime (CLOCK_BOOTTIME, suspend
 // included) plus an offset that is taken from the wall clock once in each boot of the host, at the first open, and kept
-// in the file for every process. So a wall clock that is set, by a person or by NTP, neither breaks nor prolongs a
-// lease. The price: a wall clock that is wrong at that first open stays wrong for this store until the next boot;
-// SqliteStatus::clock_ahead shows by how much. After a boot the time does not go back behind what the file has
-// noted (every 10 s while there are writes), however the wall clock stands. The programs must see one
-// CLOCK_BOOTTIME: no time namespaces between them.
+// in the file for every process. So setting the wall clock, by hand or by NTP, neither breaks nor prolongs a lease. The
+// price: a wall clock that is wrong at that first open stays wrong for this store until the next boot;
+// SqliteStatus::clock_ahead shows by how much. After a boot the time does not go back before the time noted in the file
+// (every 10 s while there are writes), whatever the wall clock says. The programs must see one CLOCK_BOOTTIME: no time
+// namespaces between them.
 //
 // Failures. unavailable: disk full, file-size limit, read-only, held by another program longer than busy_timeout, the
-// file deleted or replaced while open (the store never goes on with a file that others no longer see: restart the
-// program to use a new one), a read or write that the disk failed. in_doubt: the sync of a commit failed; reads show
-// the state before for as long as any store has the file open, and nothing is built upon what the disk may not have
+// file deleted or replaced while open (the store never continues with a file that others no longer see: restart the
+// program to use a new one), a failed read or write of the disk. in_doubt: the sync of a commit failed; reads show the
+// state before while any store has the file open, and nothing relies on what may not be on the disk
 // (docs/decisions/failed-syncs.md). corrupt: SQLite found damage, or a row was malformed by hand (the message names its
 // key). Nothing of this is fatal: the next operation tries again.
 //
 // Sizes. Records of up to 64 MiB; keys are any bytes.
 //
-// The destructor completes what is queued (for at most busy_timeout if the file is held by somebody else). In a
+// The destructor completes queued operations (for at most busy_timeout if another program holds the file). In a
 // completion it returns at once, and the writer thread closes the file when it is done.
 std::unique_ptr<Store> make_sqlite_store(SqliteOptions options);
 
 // For a program that has SQLite to itself: SQLite no longer counts the memory that it uses, which takes a lock for each
 // of the allocations of a claim and its completion, some fifteen and as many frees (SQLITE_CONFIG_MEMSTATUS,
 // sqlite.org/c3ref/c_config_covering_index_scan.html). sqlite3_memory_used() is 0 then, and heap limits do nothing, in
-// the whole process. To be called before anything in it uses SQLite, and while no other thread may begin to. False: it
-// is in use already, and all stays as it was.
+// the whole process. Call it before anything in the process uses SQLite, and while no other thread may begin to. False:
+// SQLite is in use already, and nothing has changed.
 bool stop_counting_sqlite_memory() noexcept;
 
 // For `once doctor` and the like.
 struct SqliteStatus {
   std::string path;              // The file's real one …
-  std::string asked_path;        // … and as it was given, made absolute: by way of links perhaps.
+  std::string asked_path;        // … and the given one, made absolute: perhaps through links.
   std::uint32_t hard_links = 1;  // Names of the file, now. More than 1: see SqliteOptions::allow_hard_links.
-  bool mounts_known = true;      // Whether this kernel tells that a file is mounted by itself.
+  bool mounts_known = true;      // Whether this kernel reports that a file is mounted by itself.
   std::string sqlite_version;    // Of the library in use: "3.40.1".
   int schema_version = 0;        // Of the file.
   std::uint64_t file_bytes = 0;
-  std::uint64_t log_bytes = 0;  // Of <path>-wal. Much more than checkpoint_pages: some reader never ends.
+  std::uint64_t log_bytes = 0;  // Of <path>-wal. Much more than checkpoint_pages: a reader never ends.
   std::string boot_id;
   Time clock_set_at{};           // The wall clock at the first open of this boot.
   Millis clock_ahead{0};         // The store's time minus the wall clock, now.
@@ -128,13 +129,13 @@ struct SqliteStatus {
 // Empty if `store` is not one of make_sqlite_store. Throws nothing; thread-safe.
 std::optional<SqliteStatus> sqlite_status(const Store& store);
 
-// How much check_sqlite looks at.
+// How much check_sqlite reads.
 enum class SqliteCheck : std::uint8_t {
   whole,   // SQLite's own check, and every row: some seconds for each million.
-  newest,  // The newest 20 000 rows and what has the same keys: less than a second.
+  newest,  // The newest 20 000 rows and those with the same keys: less than a second.
 };
 
-// Reads the file and tells what is wrong with it, each with what to do next; empty if it is sound: PRAGMA
+// Reads the file and lists what is wrong with it, each with what to do next; empty if it is sound: PRAGMA
 // integrity_check; every row can be decoded; every row would be found by its key, by this store as it is now; no key
 // stands twice. Throws Exception if the file cannot be read, misuse if `store` is not one of make_sqlite_store.
 std::vector<std::string> check_sqlite(const Store& store, SqliteCheck how = SqliteCheck::whole);

@@ -27,11 +27,11 @@ struct Route {
   //   "/charges"            this one
   //   "/orders/{id}/pay"    with any segment in place of {id}; the name is for people
   //   "/v1/*"               "/v1" and all that is below; '*' is the last segment
-  // Upper and lower case make no difference, and neither does a slash at the end. Letters, digits and -._~!$&'(),=:@
-  // only; 1024 bytes at the most. Of two that match a path the more specific one counts, in whatever order they stand.
+  // Case and a final slash make no difference. Letters, digits and -._~!$&'(),=:@ only; at most 1024 bytes. Of two that
+  // match a path the more specific one wins, whatever their order.
   std::string path;
 
-  // Two routes may have one path if their `methods` have none in common. Other methods pass through on it.
+  // Two routes may have one path if their `methods` do not overlap. Other methods pass through on it.
   Options options;
 };
 
@@ -54,7 +54,7 @@ class Router {
   ~Router();
 
   // The route's index; routes().routes.size(): none, so that `otherwise` counts. Nothing: servers may read the path in
-  // ways that different rules are for, so it must not be run.
+  // ways that have different rules, so it must not be run.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view method, std::string_view target) const;
   [[nodiscard]] std::optional<std::size_t> find(const Request& request) const {
     return find(request.method, request.target);
@@ -62,8 +62,8 @@ class Router {
 
   [[nodiscard]] const Routes& routes() const noexcept;
 
-  // Why routes cannot be: a path that is no pattern; one that matches some of what an earlier one matches, while
-  // neither is more specific; one that an earlier route with a common method has.
+  // What is wrong with routes: a path that is not a pattern; one that matches some of what an earlier one matches,
+  // while neither is more specific; one that an earlier route with a common method has.
   struct Fault {
     std::size_t route = 0;
     std::string text;
