@@ -21,7 +21,7 @@ static void deliver(once::Engine& engine, const std::string& message_id, const s
     case once::Begin::Kind::replayed:
       std::printf("%s: %s before\n", message_id.c_str(), begin.record->result.bytes.c_str());
       return;
-    case once::Begin::Kind::failed:
+    case once::Begin::Kind::stored_failure:
       std::printf("%s: failed before, %s\n", message_id.c_str(), begin.record->failure.message.c_str());
       return;
     case once::Begin::Kind::conflict:

@@ -272,8 +272,8 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
       outcome.kind = Outcome::Kind::replayed;
       outcome.result = outcome.record->result;
       return;
-    case Begin::Kind::failed:
-      outcome.kind = Outcome::Kind::failed;
+    case Begin::Kind::stored_failure:
+      outcome.kind = Outcome::Kind::stored_failure;
       return;
     case Begin::Kind::conflict:
       outcome.kind = Outcome::Kind::conflict;

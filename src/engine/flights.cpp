@@ -405,7 +405,7 @@ Begin Flights::begin_of(const Decision& decision, std::shared_ptr<const Record> 
       begin.kind = Begin::Kind::replayed;
       break;
     case Verdict::replay_failure:
-      begin.kind = Begin::Kind::failed;
+      begin.kind = Begin::Kind::stored_failure;
       break;
     case Verdict::conflict:
       begin.kind = Begin::Kind::conflict;
@@ -446,7 +446,7 @@ void Flights::reply(Caller&& caller, Begin&& begin) {
     to.done(std::move(with));
   };
   const Result* result = begin.record == nullptr ? nullptr : &begin.record->result;
-  const bool replays = begin.kind == Begin::Kind::replayed || begin.kind == Begin::Kind::failed;
+  const bool replays = begin.kind == Begin::Kind::replayed || begin.kind == Begin::Kind::stored_failure;
   if (!replays || !EngineCore::must_fetch(*result)) {
     return answer(caller, begin, took);
   }

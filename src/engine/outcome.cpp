@@ -63,8 +63,8 @@ std::string_view to_string(Outcome::Kind kind) noexcept {
       return "unrecorded";
     case Outcome::Kind::unprotected:
       return "unprotected";
-    case Outcome::Kind::failed:
-      return "failed";
+    case Outcome::Kind::stored_failure:
+      return "stored_failure";
     case Outcome::Kind::conflict:
       return "conflict";
     case Outcome::Kind::mismatch:
@@ -95,7 +95,7 @@ const std::string& Outcome::value() const {
                             record);
       }
       return result.bytes;
-    case Kind::failed:
+    case Kind::stored_failure:
       throw StoredFailure(ErrorKind::misuse, record->failure.code + ": " + record->failure.message, record);
     case Kind::conflict:
       throw Conflict(

@@ -356,7 +356,7 @@ TEST_F(ClaimTest, AStoredFailureIsReplayedOrTriedAgain) {
   first->claim.fail({.code = "declined", .message = "no money"}, {}, finish.fill());
   EXPECT_EQ(finish->kind, Finish::Kind::recorded);
   auto again = begin(p, "a");
-  ASSERT_EQ(again->kind, Begin::Kind::failed);
+  ASSERT_EQ(again->kind, Begin::Kind::stored_failure);
   EXPECT_EQ(again->record->failure.code, "declined");
   Policy retry = policy();
   retry.on_stored_failure = OnStoredFailure::execute;

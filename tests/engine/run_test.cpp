@@ -95,7 +95,7 @@ TEST_F(RunTest, WhatIsThrownPassesThroughAndPolicyDecidesAboutTheClaim) {
   EXPECT_THAT(stored("stored")->failure.code, HasSubstr("Declined"));
   EXPECT_EQ(stored("stored")->failure.message, "no money");
   const Outcome replayed = p->run("stored", {}, work);
-  EXPECT_EQ(replayed.kind, Outcome::Kind::failed);
+  EXPECT_EQ(replayed.kind, Outcome::Kind::stored_failure);
   EXPECT_THROW(static_cast<void>(replayed.value()), StoredFailure);
   EXPECT_THROW(p->run("held", {}, []() -> std::string { throw Timeout("who knows"); }), Timeout);
   EXPECT_EQ(stored("held")->state, State::unknown);

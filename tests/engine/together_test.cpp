@@ -335,7 +335,7 @@ TEST_F(TogetherRun, ADeclineIsTreatedAsThrownByTheWork) {
 
   auto storing = process([](EngineOptions& o) { o.throw_rule = on_exception<Declined>(OnThrow::store); });
   EXPECT_THROW(storing->run("b", {}, sell), Declined);
-  EXPECT_EQ(storing->run("b", {}, sell).kind, Outcome::Kind::failed);
+  EXPECT_EQ(storing->run("b", {}, sell).kind, Outcome::Kind::stored_failure);
   EXPECT_EQ(stored("b")->failure.code, "once::Declined");
 
   auto holding = process([](EngineOptions& o) { o.policy.on_throw = OnThrow::hold; });

@@ -352,7 +352,7 @@ TEST(Endpoint, WithTheStoreDownNothingRuns) {
   world.fail();
   Answer answer;
   endpoint.open(post("k"), [&](Opening opening) {
-    EXPECT_EQ(opening.kind, Kind::failed);
+    EXPECT_EQ(opening.kind, Kind::error);
     answer = std::move(opening.answer);
   });
   for (int i = 0; i < 1'000 && world.timers->run_next(); ++i) {

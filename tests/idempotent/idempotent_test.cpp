@@ -421,7 +421,7 @@ TEST_F(IdempotentTest, WhatTheCallableThrowsPassesThroughAndARetryRuns) {
                                         [&](int) -> int { throw std::runtime_error("card declined"); });
   EXPECT_THROW(failing(1), std::runtime_error);
   EXPECT_THROW(failing(1), once::StoredFailure);
-  EXPECT_EQ(failing.outcome(1).kind, once::Outcome::Kind::failed);
+  EXPECT_EQ(failing.outcome(1).kind, once::Outcome::Kind::stored_failure);
 }
 
 TEST_F(IdempotentTest, ALiveClaimOfSomebodyElseIsAConflict) {

@@ -177,7 +177,7 @@ class Player {
         return;
       case Begin::Kind::replayed:
         return tell(who + "replay of " + begun.record->result.bytes);
-      case Begin::Kind::failed:
+      case Begin::Kind::stored_failure:
         return tell(who + "replay of failure " + begun.record->failure.code);
       case Begin::Kind::conflict:
         return tell(who + "conflict with " + begun.record->holder + ", try again in " +

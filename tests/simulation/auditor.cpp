@@ -298,7 +298,7 @@ void Auditor::answered(CallId id, const Begin& begin) {
                                                                                       : EventKind::claimed);
       return;
     case Begin::Kind::replayed:
-    case Begin::Kind::failed: {
+    case Begin::Kind::stored_failure: {
       ++totals_.replayed;
       expect(EventKind::replayed);
       const State wanted = begin.kind == Begin::Kind::replayed ? State::completed : State::failed;

@@ -183,7 +183,7 @@ class Run {
       case Begin::Kind::claimed:
         return execute(std::move(begin.claim));
       case Begin::Kind::replayed:
-      case Begin::Kind::failed:
+      case Begin::Kind::stored_failure:
         return replay(*begin.record);
       case Begin::Kind::conflict:
         return conflict(*begin.record, begin.retry_after);

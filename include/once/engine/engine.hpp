@@ -87,12 +87,12 @@ struct Begin {
     claimed,   // `claim` is ours: run the operation and finish the claim. If time may have passed since (a queue or a
                // connection came first), check Claim::deadline() before, and release the claim if it is over.
     replayed,  // `record` has the result.
-    failed,    // `record` has a stored failure.
-    conflict,  // `record` is another attempt's live claim; try again after retry_after.
-    mismatch,  // The key was used with another payload: `record` is what it was used for.
-    unknown,   // `record` was started and its outcome is not known: an operator decides.
-    error,     // `error` says what failed. Nothing may be run. A `record` is one that the store had returned before the
-               // failure.
+    stored_failure,  // `record` has a stored failure.
+    conflict,        // `record` is another attempt's live claim; try again after retry_after.
+    mismatch,        // The key was used with another payload: `record` is what it was used for.
+    unknown,         // `record` was started and its outcome is not known: an operator decides.
+    error,  // `error` says what failed. Nothing may be run. A `record` is one that the store had returned before the
+            // failure.
   };
   Kind kind = Kind::error;
   Claim claim;
@@ -105,13 +105,13 @@ struct Begin {
 // What run() did. Outcomes are values; value() turns those without a result into exceptions.
 struct Outcome {
   enum class Kind : std::uint8_t {
-    executed,     // The work ran, its result is durable.
-    replayed,     // An earlier result.
-    superseded,   // The work ran but had lost its claim; this is another attempt's result, stored first.
-    unrecorded,   // The work ran, its result could not be written yet.
-    unprotected,  // The work ran without a claim, because policy says so.
-    failed,       // A stored failure, replayed.
-    conflict,     // As in Begin; the same for the rest.
+    executed,        // The work ran, its result is durable.
+    replayed,        // An earlier result.
+    superseded,      // The work ran but had lost its claim; this is another attempt's result, stored first.
+    unrecorded,      // The work ran, its result could not be written yet.
+    unprotected,     // The work ran without a claim, because policy says so.
+    stored_failure,  // A stored failure, replayed.
+    conflict,        // As in Begin; the same for the rest.
     mismatch,
     unknown,
     lost,  // The work ran and lost its claim, and no result is stored.

@@ -33,7 +33,7 @@ Opening::Kind kind_of(Begin::Kind kind) noexcept {
     case Begin::Kind::claimed:
       return Opening::Kind::claimed;
     case Begin::Kind::replayed:
-    case Begin::Kind::failed:
+    case Begin::Kind::stored_failure:
       return Opening::Kind::replayed;
     case Begin::Kind::conflict:
       return Opening::Kind::conflict;
@@ -42,9 +42,9 @@ Opening::Kind kind_of(Begin::Kind kind) noexcept {
     case Begin::Kind::unknown:
       return Opening::Kind::unknown;
     case Begin::Kind::error:
-      return Opening::Kind::failed;
+      return Opening::Kind::error;
   }
-  return Opening::Kind::failed;
+  return Opening::Kind::error;
 }
 
 std::string text_of(const std::exception_ptr& error) {
@@ -77,8 +77,8 @@ std::string_view to_string(Opening::Kind kind) noexcept {
       return "unknown";
     case Opening::Kind::refused:
       return "refused";
-    case Opening::Kind::failed:
-      return "failed";
+    case Opening::Kind::error:
+      return "error";
   }
   return "?";
 }

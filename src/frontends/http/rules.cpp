@@ -424,7 +424,7 @@ Answer Rules::answer_for(const Begin& begin) const {
     case Begin::Kind::claimed:
       throw Exception(ErrorKind::misuse, "a claim has no answer yet: run the operation");
     case Begin::Kind::replayed:
-    case Begin::Kind::failed:
+    case Begin::Kind::stored_failure:
       return replay(*begin.record);
     case Begin::Kind::conflict:
       return problem(Problem::in_progress, begin.retry_after);

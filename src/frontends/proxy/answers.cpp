@@ -32,7 +32,7 @@ Outcome outcome_of(Opening::Kind kind) noexcept {
       return Outcome::unknown;
     case Opening::Kind::refused:
       return Outcome::refused;
-    case Opening::Kind::failed:
+    case Opening::Kind::error:
       return Outcome::error;
   }
   return Outcome::error;

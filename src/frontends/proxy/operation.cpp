@@ -109,7 +109,7 @@ Task<Session::Next> Session::serve_operation() {
   Opening opening = opened.take();
   served_.outcome = outcome_of(opening.kind);
   if (!opening.runs()) {
-    if (opening.kind == Opening::Kind::failed) served_.cause = "store";
+    if (opening.kind == Opening::Kind::error) served_.cause = "store";
     co_return co_await send(opening.answer, incoming().is_done() && wants_more());
   }
   if (!opening.execution.is_protected()) co_return co_await pass(*body, true);

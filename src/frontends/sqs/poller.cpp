@@ -541,7 +541,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
           return carry_out(job, begin.claim);
         case Begin::Kind::replayed:
           return done(RecordEnd::replayed);
-        case Begin::Kind::failed:
+        case Begin::Kind::stored_failure:
           return done(RecordEnd::stored_failure);
         case Begin::Kind::conflict: {
           Turn turn = stays(RecordEnd::conflict, "held by " + begin.record->holder);

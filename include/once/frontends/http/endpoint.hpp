@@ -111,7 +111,7 @@ struct Opening {
     mismatch,     // 422,
     unknown,      // 409,
     refused,      // 400 or 413,
-    failed,       // 503 or 500: the store, or the record.
+    error,        // 503 or 500: the store, or the record.
   };
   Kind kind = Kind::refused;
   Execution execution;  // passed, unprotected, claimed.

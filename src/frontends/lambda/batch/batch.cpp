@@ -182,7 +182,7 @@ std::optional<std::string> Batch::hold(const BatchItem& item, const std::string&
       case Begin::Kind::claimed:
         break;
       case Begin::Kind::replayed:
-      case Begin::Kind::failed:
+      case Begin::Kind::stored_failure:
       case Begin::Kind::unknown:
         if (has_step(*begin.record, kept_step)) return std::nullopt;  // Kept before, whatever a person made of it.
         return "the record of that name in the scope " + options_.scope +
@@ -439,7 +439,7 @@ class Batch::Run {
         return {.end = RecordEnd::unrecorded, .reported = false, .held = false, .why = outcome.error.message};
       case Outcome::Kind::unprotected:
         return {.end = RecordEnd::unprotected, .reported = false, .held = false, .why = {}};
-      case Outcome::Kind::failed:
+      case Outcome::Kind::stored_failure:
         return reported(RecordEnd::stored_failure,
                         outcome.record->failure.code + ": " + outcome.record->failure.message);
       case Outcome::Kind::conflict:
