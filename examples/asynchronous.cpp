@@ -1,4 +1,4 @@
-// Without a thread for each request: begin and finish by completion, as a server with many requests in flight does it.
+// Without a thread for each request: begin and finish by completion, as in a server with many running requests.
 // Two hundred requests for ten jobs; each job is done once.
 #include <atomic>
 #include <cstdio>
@@ -25,7 +25,7 @@ struct Counts {
 // [completions]
 // Completions come from threads of the store, or before begin() returns; they must not block.
 void handle(once::Engine& engine, Counts& counts, const std::string& job) {
-  // Those who come while it runs get the result when it is there. They wait by timer, and hold up no thread.
+  // Callers that come while it runs get its result. They wait by timer, and block no thread.
   engine.begin(engine.request(job, {}), [&counts, job](once::Begin begin) {
     if (begin.kind == once::Begin::Kind::replayed) {
       ++(begin.record->result.bytes == "result of " + job ? counts.replayed : counts.wrong);

@@ -11,7 +11,7 @@ static void deliver(once::Engine& engine, const std::string& message_id, const s
   switch (begin.kind) {
     case once::Begin::Kind::claimed:
       std::printf("%s: working on it\n", message_id.c_str());
-      // Whoever holds the claim finishes it: complete, fail, release or hold. Forgotten, it lapses with its lease.
+      // The holder of the claim finishes it: complete, fail, release or hold. A forgotten claim lapses with its lease.
       if (body.empty()) {
         begin.claim.fail({.code = "empty", .message = "there is nothing to deliver"});
       } else {

@@ -54,7 +54,7 @@ class Service {
   [[nodiscard]] int charges() const noexcept { return charges_; }
 
  private:
-  // Moves money, which takes a while, and holds up nobody meanwhile.
+  // Moves money, which takes a while, without blocking other requests.
   void charge(const BeastRequest& request, once::Callback<void(BeastResponse)> reply) {
     auto card = std::make_shared<net::steady_timer>(io_, std::chrono::milliseconds(20));
     card->async_wait([this, card, version = request.version(), reply = std::move(reply)](auto) mutable {
@@ -100,7 +100,7 @@ BeastResponse post(tcp::endpoint server, const std::string& key, const std::stri
   return response;
 }
 
-// As clients should: while the first request is under way, ask again.
+// As clients should: while the first request is running, retry.
 BeastResponse post_until_answered(tcp::endpoint server, const std::string& key, const std::string& body) {
   for (;;) {
     BeastResponse response = post(server, key, body);

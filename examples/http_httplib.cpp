@@ -15,7 +15,7 @@
 namespace {
 
 // [service]
-// A key belongs to the client with this API key, and duplicates of a running request get its answer when it is there.
+// A key belongs to the client with this API key, and duplicates of a running request wait for its answer.
 once::http::Options options() {
   once::http::Options options{.principal = once::http::Principal::header("X-Api-Key")};
   options.policy = once::Policy{.on_conflict = once::OnConflict::wait};
@@ -33,7 +33,7 @@ void serve(httplib::Server& server, once::http::Endpoint& endpoint, std::atomic<
 }
 // [/service]
 
-// A request as curl would be asked for it, and what comes back.
+// A request as a curl line, and its answer.
 void show(httplib::Client& client, const std::string& key, const std::string& body) {
   httplib::Headers headers{{"X-Api-Key", "alice"}};
   std::printf("curl -i http://127.0.0.1:8080/charges -H 'X-Api-Key: alice' -d '%s'", body.c_str());
@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
   const std::jthread serving([&] { server.listen_after_bind(); });
   httplib::Client client("127.0.0.1", port);
   show(client, "order-17", "{\"cents\":500}");
-  show(client, "order-17", "{\"cents\":500}");  // The answer got lost, say, so the client asks again.
+  show(client, "order-17", "{\"cents\":500}");  // The answer got lost, say, so the client retries.
   show(client, "order-17", "{\"cents\":900}");
   show(client, "", "{\"cents\":500}");
 

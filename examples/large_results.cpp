@@ -1,4 +1,4 @@
-// A result that is too large for a record lies in a directory (or in S3), and is replayed from there all the same.
+// A result that is too large for a record is kept in a directory (or in S3), and replayed from there.
 #include <cstdio>
 #include <string>
 
@@ -18,7 +18,7 @@ static std::string render_report() {
 
 int main() {
   // [open]
-  // s3://bucket/prefix in place of the directory; "dynamodb://table?offload=..." in place of the file.
+  // s3://bucket/prefix instead of the directory; "dynamodb://table?offload=..." instead of the file.
   const once::Backend backend = once::open_backend("sqlite:reports.db?offload=file:reports.results");
   once::Engine engine({.store = backend.store, .offload = backend.offload});
   // [/open]

@@ -1,4 +1,4 @@
-// Results in an encoding of one's own, without JSON: specialise once::Codec.
+// Results in your own encoding, without JSON: specialise once::Codec.
 #include <charconv>
 #include <cstdint>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// A payment in steps. The first attempt charges the card and then fails; the second goes on after the charge.
+// A payment in steps. The first attempt charges the card and then fails; the second continues after the charge.
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -36,8 +36,8 @@ int main() {
       {.name = "pay", .fingerprint = "cents"},  // The same order with another amount is refused: once::Mismatch.
       [&](once::Context& context, const Order& order) {
         std::printf("attempt %u\n", context.attempt());
-        // The service sees the same key from every attempt, so it charges once even if we die before we know that it
-        // did. What a finished step returned is kept in the record: no attempt runs it again.
+        // The service sees the same key from every attempt, so it charges once even if we die before we learn that it
+        // did. The record keeps what a finished step returned: no attempt runs it again.
         const std::string charge =
             context.step("charge", [&] { return charge_card(context.derived_key("card"), order.cents); });
         context.step("mail", [&] { send_receipt(mail_works, charge); });

@@ -1,5 +1,5 @@
 // An order takes a piece out of the stock, once: the piece, the order and the result commit together or not at all.
-// DynamoDB is played by the fake of the tests, so that answers can be lost; nothing else would change with a real one.
+// The tests' fake plays DynamoDB, so that answers can be lost; with a real one nothing else would change.
 #include <cstdio>
 #include <memory>
 #include <stdexcept>

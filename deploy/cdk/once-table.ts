@@ -1,4 +1,4 @@
-// The table of a once store, the least permissions for those who use it and, if wanted, a bucket for large results.
+// The table of a once store, the least permissions for its users and, if wanted, a bucket for large results.
 import { Duration, RemovalPolicy, Stack } from "aws-cdk-lib";
 import * as dynamodb from "aws-cdk-lib/aws-dynamodb";
 import * as iam from "aws-cdk-lib/aws-iam";

@@ -1,4 +1,4 @@
-# The table of a once store, the least policies for those who use it and, if wanted, a bucket for large results.
+# The table of a once store, the least policies for its users and, if wanted, a bucket for large results.
 
 resource "aws_dynamodb_table" "this" {
   name                        = var.table_name
@@ -78,7 +78,7 @@ resource "aws_s3_bucket_public_access_block" "results" {
   restrict_public_buckets = true
 }
 
-# Whoever runs operations: claims, finishes, replays.
+# For programs that run operations: claims, finishes, replays.
 data "aws_iam_policy_document" "worker" {
   statement {
     sid       = "OnceRecords"
@@ -96,7 +96,7 @@ data "aws_iam_policy_document" "worker" {
   }
 }
 
-# Beside the former, for whoever looks after records: once ls, stats, sweep, doctor, table check.
+# In addition, for operators: once ls, stats, sweep, doctor, table check.
 data "aws_iam_policy_document" "operator" {
   statement {
     sid = "OnceTable"

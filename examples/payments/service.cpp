@@ -1,5 +1,5 @@
 // A payments service that knows nothing of idempotency: each POST /charges takes money, and nothing takes it back. It
-// stands for any service in any language; what keeps it from charging twice is the proxy in front of it.
+// stands for any service in any language; the proxy in front of it keeps it from charging twice.
 //
 //   payments_service PORT LEDGER
 //

@@ -38,7 +38,7 @@ class Worker {
     }
     once::Policy policy;
     policy.lease = once::Millis(options_.lease_ms);
-    policy.on_conflict = once::OnConflict::fail;  // Clients of the storm ask again, so that conflicts can be counted.
+    policy.on_conflict = once::OnConflict::fail;  // Clients of the storm retry, so that conflicts can be counted.
     once::Engine engine({.store = once::stores::make_sqlite_store({.path = options_.store_path}),
                          .policy = policy,
                          .scope = "payments",
@@ -50,7 +50,7 @@ class Worker {
         engine, {.name = "charge", .fingerprint = "cents"},
         [this](once::Context& context, const Order& order) {
           // The bank gets the same key from every attempt. The charge is kept in the record as soon as it is known, so
-          // that an attempt that takes over goes on after it.
+          // that an attempt that takes over continues after it.
           const auto charge =
               context.step("charge", [&] { return charge_at_bank(context.derived_key("bank"), order); });
           return write_receipt(order, charge);
@@ -74,7 +74,7 @@ class Worker {
     }
   }
 
-  // What a program does that has never heard of all this.
+  // What a program does without once.
   Receipt charge_card(std::string_view key, const Order& order) {
     return write_receipt(order, charge_at_bank(key, order));
   }

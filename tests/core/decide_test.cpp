@@ -170,21 +170,21 @@ const std::vector<Rule>& rules() {
        },
        Verdict::resume, "go on: the write was ours, its answer was lost"},
       {"another fingerprint, both non-empty", [](const Facts& f) { return f.payload == Payload::another; },
-       Verdict::mismatch, "tell, whatever the state"},
+       Verdict::mismatch, "report it, whatever the state"},
       {"completed", is(There::completed), Verdict::replay, "replay the result"},
       {"failed, policy `replay`",
        [](const Facts& f) { return f.there == There::failed && f.on_stored_failure == OnStoredFailure::replay; },
        Verdict::replay_failure, "replay the failure"},
       {"failed, policy `execute`", is(There::failed), Verdict::retry, "claim it again, steps kept"},
-      {"unknown", is(There::unknown), Verdict::unknown, "leave it to a person or a callback"},
-      {"in_progress, given up", is(There::released), Verdict::take_over, "claim it, steps kept"},
+      {"unknown", is(There::unknown), Verdict::unknown, "leave it to an operator or a callback"},
+      {"in_progress, released", is(There::released), Verdict::take_over, "claim it, steps kept"},
       {"in_progress, `now < lease_until + skew`", [](const Facts& f) { return now < lease_until(f) + skew_of(f); },
        Verdict::conflict, "say when to try again, or wait"},
       {"in_progress, lapsed, neither the record nor the policy says `hold`",
        [](const Facts& f) { return f.on_lapse == OnLapse::takeover && f.recorded == OnLapse::takeover; },
        Verdict::take_over, "claim it with a higher token, steps kept"},
       {"in_progress, lapsed, the record or the policy says `hold`", [](const Facts&) { return true; },
-       Verdict::mark_unknown, "mark it unknown: nobody runs it"},
+       Verdict::mark_unknown, "mark it unknown: it is not run"},
   };
   return all;
 }
@@ -308,7 +308,7 @@ std::string table() {
          "Printed by `tests/core/decide_test.cpp` from what `once::decide()` answers over all of its facts; do not "
          "edit.\n"
          "To write it anew: `ONCE_WRITE_DOCS=1 <build>/tests/core/core_decide_test`.\n\n"
-         "The first row that applies counts. `now` is the store's time wherever the store tells it.\n\n"
+         "The first row that applies counts. `now` is the store's time if the store reports it.\n\n"
          "| # | seen | decision | then | combinations |\n|---|---|---|---|---|\n";
   std::map<const Rule*, std::size_t> count;
   std::map<const Rule*, std::set<std::string_view>> verdicts;
@@ -328,16 +328,16 @@ std::string table() {
   out << "\n"
       << all
       << " combinations of: what is there (6), whose it is (2), the fingerprints (5), the expiry (4), the "
-         "lease (5), the\nskew (3), what policy (2) and record (2) say of a lapsed lease, and the policy for stored "
-         "failures (2).\n\n"
+         "lease (5), the\nskew (3), and the policy for stored failures (2). Policy (2) and record (2) also say what "
+         "happens to a lapsed lease.\n\n"
          "## By state\n\n"
-         "What an attempt is told that finds a record of somebody else, not expired, with a payload that fits. `hold`: "
+         "The decision for an attempt that finds another attempt's record, not expired, with the same payload. `hold`: "
          "the\n"
          "record or the policy says so.\n\n"
          "| state | lease | `takeover`, `replay` | `hold`, `replay` | `takeover`, `execute` | `hold`, `execute` |\n"
          "|---|---|---|---|---|---|\n";
   const std::pair<There, const char*> states[] = {{There::in_progress, "in_progress"},
-                                                  {There::released, "in_progress, given up"},
+                                                  {There::released, "in_progress, released"},
                                                   {There::completed, "completed"},
                                                   {There::failed, "failed"},
                                                   {There::unknown, "unknown"}};

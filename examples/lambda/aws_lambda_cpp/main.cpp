@@ -1,4 +1,4 @@
-// A template for functions on AWS's own runtime for C++ (aws-lambda-cpp): once::lambda::idempotent() takes and gives
+// A template for functions on AWS's own runtime for C++ (aws-lambda-cpp): once::lambda::idempotent() takes and returns
 // plain strings, so any runtime can call it. Works with its releases and with the copy inside AWS's other runtimes.
 #include <chrono>
 #include <cstdio>
@@ -27,7 +27,7 @@ Response failure(const std::string& message, const std::string& type) {
   if constexpr (requires { Response::failure(message, type); }) {
     return Response::failure(message, type);
   } else {
-    return Response::failure(message, type, "");  // The copies want something for X-Ray as well.
+    return Response::failure(message, type, "");  // The copies also take a text for X-Ray.
   }
 }
 

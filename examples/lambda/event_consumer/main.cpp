@@ -1,5 +1,5 @@
-// Sends a mail for each order that EventBridge tells of. EventBridge delivers an event at least once, and Lambda tries
-// again what failed: the mail is sent once.
+// Sends a mail for each order event of EventBridge. EventBridge delivers an event at least once, and Lambda retries
+// what failed: the mail is sent once.
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>

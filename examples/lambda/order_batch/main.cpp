@@ -1,5 +1,5 @@
 // Ships the orders that come from an SQS queue, ten at a time. Each order is shipped once, however often its message is
-// delivered or sent; those that fail come again, and only those.
+// delivered or sent. Only failed ones come again.
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -36,13 +36,14 @@ static Order read(const std::string& body) {
   } catch (const nlohmann::json::exception& error) {
     throw once::sqs::PoisonMessage(error.what());
   }
-  throw once::sqs::PoisonMessage("nothing is ordered");  // No retry will mend that.
+  throw once::sqs::PoisonMessage("nothing is ordered");  // No retry will fix that.
 }
 
 // [ship]
 static std::string ship(const once::sqs::Message& message, once::Context& context) {
   const Order order = read(message.body);
-  // An attempt that dies after the first step goes on with the second; both services see the same key each time.
+  // If an attempt dies after the first step, the next one continues with the second. Both services see the same
+  // key each time.
   context.step("reserve", [&] { reserve(context.derived_key("warehouse"), order); });
   return context.step("ship", [&] { return hand_over(context.derived_key("carrier"), order); });
 }
