@@ -1,5 +1,5 @@
 // The built-in client of a service with a JSON protocol, such as DynamoDB: finds the service and the credentials,
-// signs, sends, and sends again what may be sent again.
+// signs, sends, and repeats requests that may be repeated.
 #pragma once
 
 #include <cstddef>
@@ -30,13 +30,13 @@ struct ClientOptions {
   Millis total_timeout{15'000};  // No request of a call begins later than this after the call. At least `timeout`.
   std::size_t max_connections = 64;
 
-  // Requests for one call, at the most: 1 to 100. The pause before the n-th repetition is drawn evenly from 0 to
-  // backoff * 2^(n-1), at the most max_backoff ("full jitter").
+  // At most this many requests for one call: 1 to 100. The pause before the n-th repetition is drawn evenly from 0 to
+  // backoff * 2^(n-1), at most max_backoff ("full jitter").
   std::uint32_t max_attempts = 5;
   Millis backoff{25};
   Millis max_backoff{2'000};
-  // All calls together may repeat so many requests more than one for each ten calls that succeeded: when a service is
-  // down, it is not asked several times as often as when it is up.
+  // All calls together may repeat this many requests, plus one for each ten calls that succeeded. So a service that is
+  // down does not get several times as many requests as one that is up.
   std::uint32_t retry_budget = 100;
 
   Environment environment = process_environment();  // Asked only while the client is made.
@@ -63,31 +63,31 @@ struct ClientCounts {
 
 // What the Transport's contract says, and:
 //
-// - Repeated, with pauses and within the budget: a request of which not a byte was written; a throttled one
+// - Repeated, with pauses and within the budget: a request of which no byte was written; a throttled one
 //   (ThrottlingException, ProvisionedThroughputExceededException, RequestLimitExceeded and their like, status 429);
-//   and, only if the call is repeatable, one that got no answer, a 5xx, or an answer whose bytes are not those that its
-//   x-amz-crc32 is of. If it stays that way the reply is an error:
-//   unavailable, or in_doubt if any of the requests may have been executed.
+//   and, only if the call is repeatable, one that got no answer, a 5xx, or an answer whose bytes do not match its
+//   x-amz-crc32. If that does not help, the reply is an error: unavailable, or in_doubt if any of the requests may have
+//   been executed.
 // - Repeated once, at once: a request that was refused because of the time of its signature, after the service's time
 //   was taken over from its Date header (and remembered); one whose credentials have expired or are unknown, after
-//   CredentialsProvider::reject(), if other ones are had then.
-// - Throttled, the client slows down as a whole: all its calls together go on at 0.7 of the rate at which they were
-//   throttled, and a twentieth of that rate faster each second, until after 20 seconds there is no limit any more. What
-//   would have to wait beyond its total_timeout fails at once (unavailable).
+//   CredentialsProvider::reject(), if there are other ones then.
+// - Throttled, the client slows down as a whole: all its calls together continue at 0.7 of the rate at which they were
+// throttled, and a twentieth of that rate faster each second, until the limit ends after 20 s. A call that would have
+// to wait beyond its total_timeout fails at once (unavailable).
 // - In the child of a fork calls fail (misuse): make another client there.
-// - A Date counts only within five minutes of the time that was signed, and the time that the answer took: a service
-//   that accepts a signature shows with it that its clock is that near.
-// - Every other answer is the reply as it came, but for 5xx (an error, in_doubt), and refusals of the signature or the
-//   credentials and AccessDenied: these are errors (misuse) that say which endpoint and whose credentials. So is one
-//   for credentials that have expired, but unavailable: there may be new ones any time.
+// - A Date counts only within five minutes, and the time that the answer took, of the time that was signed: by
+// accepting a signature, a service shows that its clock is that close.
+// - Every other answer is the reply as it came, except 5xx (an error, in_doubt), and refusals of the signature or the
+//   credentials and AccessDenied: these are errors (misuse) that say which endpoint and whose credentials. For expired
+//   credentials the error is unavailable: there may be new ones any time.
 class Client : public Transport {
  public:
   [[nodiscard]] virtual ClientCounts counts() const noexcept = 0;
 };
 
-// Nothing is connected and no credentials are looked for before the first call. Throws Exception(misuse) for options
-// out of range and for a region or an endpoint that is missing or malformed, Exception(unavailable) if there is no
-// thread to be had.
+// It connects and looks for credentials only at the first call. Throws Exception(misuse) for options
+// out of range and for a region or an endpoint that is missing or malformed, Exception(unavailable) if no thread can be
+// started.
 std::unique_ptr<Client> make_client(ClientOptions options = {});
 
 }  // namespace once::aws

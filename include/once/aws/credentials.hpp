@@ -30,41 +30,41 @@ class CredentialsProvider {
  public:
   virtual ~CredentialsProvider() = default;
   virtual void get(Callback<void(CredentialsAnswer)> done) = 0;
-  // The service said that these are expired: the next get() looks again.
+  // The service reported these as expired: the next get() searches again.
   virtual void reject(const Credentials& credentials) = 0;
 };
 
 // These, always.
 std::shared_ptr<CredentialsProvider> static_credentials(Credentials credentials);
 
-// A variable's value, or nothing if it is not set. Thread-safe. Tests bring one of their own.
+// A variable's value, or nothing if it is not set. Thread-safe. Tests pass their own.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 // A copy of the process's own, as it is now.
 Environment process_environment();
 
 struct CredentialsOptions {
   // Of the shared config and credentials files. Empty: AWS_PROFILE, or else "default". If it is given here, variables
-  // with credentials do not count: who names a profile means it.
+  // with credentials are ignored.
   std::string profile;
-  // Asked whenever credentials are looked for.
+  // Read whenever credentials are searched.
   Environment environment = process_environment();
 };
 
 // The credentials that AWS's own tools would use. The first place that is set up counts, and if it fails, that is the
-// error: nobody gets another identity because a service was slow.
+// error: a slow service never leads to another identity.
 //
 //  1. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN.
 //  2. AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN, AWS_ROLE_SESSION_NAME (a service account in EKS), by STS.
 //  3. The profile in ~/.aws/config and ~/.aws/credentials (or AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE): a role to
 //     assume (source_profile, credential_source, web_identity_token_file), keys, or a credential_process.
-//     IAM Identity Center (SSO) is not spoken; the error says how to get by.
+//     IAM Identity Center (SSO) is not supported; the error names the alternative.
 //  4. AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI, with AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE or _TOKEN (ECS,
 //     EKS Pod Identity).
 //  5. The instance's metadata (EC2, IMDSv2 only), unless AWS_EC2_METADATA_DISABLED is "true".
 //
 // No file is read before the first get(). Credentials that expire are fetched again 5 to 10 minutes ahead (or at half
-// of what is left, if that is less), once for all who ask, on a thread that lives only as long as that takes; until
-// they expire the old ones go on being handed out. The destructor drops what is under way: `done` gets an error.
+// of what is left, if that is less), once for all callers, on a thread that lives only as long as that takes. Until
+// they expire, callers get the old ones. The destructor drops running requests: `done` gets an error.
 std::shared_ptr<CredentialsProvider> default_credentials(CredentialsOptions options = {});
 
 }  // namespace once::aws

@@ -1,4 +1,4 @@
-// One call of an AWS service's JSON protocol: what a store needs of a client, and all it needs. make_client() in
+// One call of an AWS service's JSON protocol: all that a store needs of a client. make_client() in
 // once/aws/client.hpp is the built-in one; implement this to bring another, such as the AWS SDK's.
 #pragma once
 
@@ -17,19 +17,20 @@ struct Call {
   bool repeatable = false;  // May be sent again although it may have been executed: reads.
 };
 
-// An answer of the service, whatever it says, or the error that stands for the lack of one.
+// An answer of the service, whatever it says, or the error if there is none.
 struct Reply {
   int status = 0;                 // Of HTTP. 0 with an error.
   std::string body;               // JSON, for errors of the service too.
   std::optional<StoreTime> time;  // The service's, from the Date header: whole seconds, so half of one either way.
-  bool false_time = false;        // It told one that cannot be, as it accepted a signature of another: `time` is empty.
-  std::optional<Error> error;     // No answer. unavailable: nothing was executed. in_doubt: it may have been.
-                                  // misuse: it cannot work, such as without credentials.
+  bool false_time =
+      false;  // It reported an impossible one, since it accepted a signature of another time: `time` is empty.
+  std::optional<Error> error;  // No answer. unavailable: nothing was executed. in_doubt: it may have been.
+                               // misuse: it cannot work, such as without credentials.
 };
 
 // Thread-safe. Each call completes exactly once, before it returns or later from a thread of the transport, or one that
 // waits in a blocking call for another answer of it; a completion must not block or throw, and may start further calls.
-// The destructor completes what is under way (in_doubt).
+// The destructor completes running calls (in_doubt).
 class Transport {
  public:
   virtual ~Transport() = default;

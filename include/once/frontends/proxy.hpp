@@ -1,4 +1,4 @@
-// A reverse proxy that gives the HTTP service behind it idempotent endpoints: once::http's rules, on sockets.
+// A reverse proxy that makes any HTTP service idempotent: once::http's rules, on sockets.
 //
 //   once::Engine engine({.store = once::open_store("sqlite:/var/lib/pay/once.db"), .scope = "pay"});
 //   once::proxy::Proxy proxy(engine, {}, {.listen = {"127.0.0.1", 8080}, .upstreams = {{{"127.0.0.1", 9000}}}});
@@ -70,19 +70,21 @@ struct Timeouts {
   Millis connect{2'000};   // To the upstream.
   Millis answer{60'000};   // From the request's last byte to the end of the answer's head, unless the request's
                            // http::Options say otherwise (answer_timeout).
-  Millis tunnel{300'000};  // A WebSocket on which nobody says anything.
-  Millis upstream_idle{4'000};  // A connection to the upstream is kept so long. Less than the upstream keeps it.
+  Millis tunnel{300'000};  // A WebSocket on which neither side sends.
+  Millis upstream_idle{
+      4'000};  // How long idle connections to the upstream are kept. Less than the upstream keeps them.
 };
 
-// When an upstream that can be connected to is put aside all the same, and for how long. What follows from it is in
-// docs/proxy.md. In brackets, what Envoy calls it (outlier detection).
+// When an upstream is put aside (gets no requests) although it can be connected to, and for how long: docs/proxy.md. In
+// brackets, Envoy's names (outlier detection).
 struct Aside {
-  // So many requests in a row came to 502, 503 or 504, no answer, a late one or no HTTP (consecutive_gateway_failure).
-  // It is asked no more then, even if there is no other: what such a service was sent, nobody knows. 0: never.
+  // After this many requests in a row with 502, 503 or 504, no answer, a late one or one that is not HTTP
+  // (consecutive_gateway_failure). It applies even to the last upstream, because the outcome of such requests is not
+  // known. 0: never.
   unsigned after_failures = 3;
-  // So many came to that or to any other 5xx (consecutive_5xx), and others are left to be asked. 0: never.
+  // After this many with that or any other 5xx (consecutive_5xx), while other upstreams are left. 0: never.
   unsigned after_5xx = 5;
-  // Of all upstreams, so many may be aside for that at once; one always may (max_ejection_percent). 1 to 100.
+  // At most this percentage of upstreams is aside for 5xx at once; one always may be (max_ejection_percent). 1 to 100.
   unsigned most_percent = 50;
   Millis time{1'000};        // The first time (base_ejection_time), then each time for twice as long,
   Millis most_time{30'000};  // up to this (max_ejection_time). Both 1 ms to 24 h.
@@ -92,12 +94,12 @@ struct Aside {
 enum class Outcome : std::uint8_t {
   executed,     // Claimed by us, and answered by the upstream.
   replayed,     // The answer of an earlier request.
-  conflict,     // 409: under way.
+  conflict,     // 409: it is running.
   mismatch,     // 422: the key was used with another request.
-  unknown,      // 409: nobody knows how it ended.
+  unknown,      // 409: its outcome is not known.
   refused,      // 4xx or 5xx by the rules or as malformed. Nothing was run.
-  passed,       // Not one of the methods: none of our business.
-  unprotected,  // Could have been protected and was not: no key, or no store.
+  passed,       // Not one of the methods: not protected.
+  unprotected,  // Not protected although its method is: no key, or no store.
   error,        // The upstream gave no answer, or the store failed, or the client left before its request was there.
 };
 std::string_view to_string(Outcome outcome) noexcept;
@@ -113,8 +115,8 @@ struct Served {
   Outcome outcome = Outcome::error;
   std::string_view stored_key;   // Not for logs, which have key_hash() of it. Empty: no key.
   std::string_view fate;         // executed: "stored", "tombstone", "released", "ambiguous". Else empty.
-  std::string_view cause;        // In one word, what went wrong, if something did: "upstream-lost". Else empty.
-  std::string_view upstream;     // "pay:9000": which one was asked. Empty: none.
+  std::string_view cause;        // What went wrong, in one word: "upstream-lost". Else empty.
+  std::string_view upstream;     // "pay:9000": the upstream. Empty: none.
   unsigned upstream_status = 0;  // 0: it was not asked, or gave no answer.
   std::uint64_t request_body_bytes = 0;
   std::uint64_t answer_body_bytes = 0;
@@ -122,7 +124,7 @@ struct Served {
   std::chrono::nanoseconds upstream_took{0};  // Of it, until the upstream's answer was there. 0: it was not asked.
 };
 
-// 16 hex digits of the SHA-256 of the stored key: tells keys apart and gives none away. Empty: no key.
+// 16 hex digits of the SHA-256 of the stored key: distinguishes keys without showing them. Empty: no key.
 std::string key_hash(const Served& served);
 
 // Who listens: --listen, and --admin.
@@ -131,11 +133,11 @@ std::string_view to_string(Listener listener) noexcept;
 
 // Why a client and the proxy could not begin TLS.
 enum class HandshakeFault : std::uint8_t {
-  proxy_header,  // What comes is not the PROXY protocol, and has to be.
+  proxy_header,  // The connection must begin with the PROXY protocol, and does not.
   timeout,       // It was not over in time.
   closed,        // The client ended the connection.
   plain_http,    // It speaks HTTP without TLS.
-  not_tls,       // What it speaks is neither.
+  not_tls,       // It speaks neither.
   version,       // It knows only versions before TLS 1.2.
   cipher,        // Nothing in common to sign or encrypt with.
   alpn,          // It offers other protocols than HTTP/1.1.
@@ -146,8 +148,8 @@ enum class HandshakeFault : std::uint8_t {
 std::string_view to_string(HandshakeFault fault) noexcept;
 
 // Counters and durations, as Prometheus reads them; docs/proxy.md lists them. No key is a label, and of a path only its
-// route. A histogram has at most 2000 sets of labels; what comes then is counted under otel_metric_overflow="true", as
-// OpenTelemetry's SDKs do. Thread-safe.
+// route. A histogram has at most 2000 sets of labels; later ones are counted under otel_metric_overflow="true", as in
+// OpenTelemetry's SDKs. Thread-safe.
 class Metrics {
  public:
   Metrics();
@@ -158,7 +160,7 @@ class Metrics {
   void count(const once::Event& event) noexcept;  // For EngineOptions::observer.
   // The proxy does these. `by`: 1 or -1.
   void count(const Served& served);
-  void count_reload(bool done) noexcept;                            // Of settings, by whoever has them.
+  void count_reload(bool done) noexcept;  // A reload of settings, by the program that reads them.
   void active(std::string_view method, bool tls, int by) noexcept;  // Requests under way.
   void tunnels(int by) noexcept;                                    // Open ones.
   void count_refused_connection() noexcept;                         // By max_connections_per_client.
@@ -172,7 +174,7 @@ class Metrics {
   std::unique_ptr<Impl> impl_;
 };
 
-// PEM files: the certificate with those between it and an authority behind it, and its key, without a password.
+// PEM files: the certificate, followed by those between it and an authority, and its key without a password.
 struct Certificate {
   std::string file;
   std::string key_file;
@@ -189,51 +191,50 @@ struct ProxyOptions {
   std::vector<Network> trusted_proxies;
   std::vector<Network> proxy_protocol;
 
-  // At least one, all equal, until Proxy::set_upstreams() names others: a request goes to the one that has the fewest
-  // under way. One that fails is put aside for a while. With TLS its certificate is checked,
-  // and must be for its host.
+  // At least one, all equal, until Proxy::set_upstreams() names others: a request goes to the one with the fewest
+  // running requests. One that fails is put aside for a while. With TLS its certificate is checked, and must be for its
+  // host.
   std::vector<Service> upstreams;
   std::string upstream_ca_file;  // PEM, whom to trust for that. Empty: SSL_CERT_FILE and SSL_CERT_DIR, or the system's.
   std::optional<Certificate> upstream_certificate;  // Shown to upstreams with TLS that ask who we are.
-  // Begins with a slash: each upstream is asked for it every health_interval, and gets requests only if it answers with
-  // 2xx or 3xx. Empty: nobody looks.
+  // Begins with a slash. Each upstream is asked for it every health_interval, and gets requests only if it answers with
+  // 2xx or 3xx. Empty: no check.
   std::string health_path;
-  Millis health_interval{5'000};  // As a timeout, and also the most that a look may take.
+  Millis health_interval{5'000};  // Range as for timeouts. Also the timeout of a check.
   Aside aside;
 
-  // Where GET /healthz, /readyz and /metrics are answered, to anybody who can connect: a loopback address, or one of a
-  // network for operators. Empty: nowhere.
+  // Where GET /healthz, /readyz and /metrics are answered, to every client that can connect: a loopback address, or one
+  // of a network for operators. Empty: nowhere.
   std::optional<Address> admin;
   std::optional<Certificate> admin_certificate;  // TLS there, too. May be the same files as `certificate`.
-  // What answers requests there for paths below /v1/, whoever sends them: it has to ask who that is. Bodies are up to
+  // Answers requests there for paths below /v1/, from any client: it must check who that is. Bodies are up to
   // max_admin_body_bytes. The request is valid during the call; `done` may be called later and from any thread, and
-  // must be. Called from a thread of the proxy's: must not block and must not throw. Empty: nothing does.
+  // must be. Called from a thread of the proxy's: must not block and must not throw. Empty: no such paths.
   std::function<void(const http::Request& request, Callback<void(http::Answer)> done)> operators;
   static constexpr std::size_t max_admin_body_bytes = std::size_t{2} * 1024 * 1024;
   // The answer to a request for /metrics that may not have them; empty: it may. Called as `operators` is, and must not
-  // wait. Empty itself: everybody may.
+  // wait. Empty itself: every client may.
   std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics;
-  std::shared_ptr<Metrics> metrics;  // Empty: of the proxy's own, without what the engine tells.
+  std::shared_ptr<Metrics> metrics;  // Empty: the proxy's own, without the engine's events.
 
   Timeouts timeouts;
   unsigned threads = 0;  // 0: one for each processor. At most 256.
 
-  // Of clients, at least 1. Those that come when there are so many wait in the kernel's queue until others have gone.
+  // Of clients, at least 1. More wait in the kernel's queue until others have left.
   std::size_t max_connections = 10'000;
   std::size_t max_connections_per_client = 0;  // Of one address (IPv6: of one /64). More are closed. 0: no such limit.
   // Bodies of requests that have a key, as far as they do not fit into the buffer of their connection (16 KiB), and
-  // their answers: of all together, and of one client's address. A request that would go over it is 503 overloaded; an
-  // answer counts, and is always kept. At least 1 MiB.
+  // their answers: of all together, and of one client's address. A request beyond it is 503 overloaded; an answer
+  // counts, and is always kept. At least 1 MiB.
   std::size_t max_buffered_bytes = std::size_t{1} << 30U;
   std::size_t max_buffered_bytes_per_client = std::size_t{1} << 28U;
   std::size_t max_head_bytes = std::size_t{32} * 1024;  // Of a request and of an answer. 1 KiB to 1 MiB.
   std::size_t max_idle_upstream = 256;                  // Kept connections to the upstream, of all threads.
 
-  // Called from the proxy's threads, several at once; must not block and must not throw. Empty: nobody listens.
+  // Called from the proxy's threads, several at once; must not block and must not throw. Empty: not called.
   std::function<void(const Served&)> on_served;
-  // What the operator should know and no client is told, a sentence: why an upstream is put aside, and that it is back;
-  // why clients cannot begin TLS, once in ten seconds at the most.
-  // The same rules.
+  // A sentence for the operator that no client gets: why an upstream is put aside, and that it is back; why TLS
+  // handshakes fail, at most every 10 s. The same rules.
   std::function<void(std::string_view)> on_notice;
 };
 
@@ -256,8 +257,8 @@ class Proxy {
   Proxy(Engine& engine, const http::Routes& rules, ProxyOptions options);
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
-  // Closes what is open and waits for the store's answers that are under way (so long as Policy::wait, if duplicates
-  // wait). Operations at the upstream become ambiguous: drain() first.
+  // Closes all connections and waits for the store's pending answers (as long as Policy::wait, if duplicates wait).
+  // Operations at the upstream become ambiguous: drain() first.
   ~Proxy();
 
   [[nodiscard]] std::uint16_t port() const noexcept;        // That it listens on.
@@ -265,22 +266,22 @@ class Proxy {
   [[nodiscard]] std::size_t connections() const noexcept;   // Of clients.
   [[nodiscard]] bool draining() const noexcept;
 
-  // Requests whose head was read before keep the rules of then; all that begin after this has returned get these.
-  // Throws Exception(misuse) for rules that cannot be, and changes nothing then.
+  // Requests whose head was read before keep the rules in force then; all that begin after this has returned get these.
+  // Throws Exception(misuse) for invalid rules, and then changes nothing.
   void set_rules(const http::Routes& rules);
 
   // Other upstreams than ProxyOptions::upstreams, in the same way: requests whose head was read before end where they
-  // are, and may still begin at one of before. What stays (the same host, port and scheme) keeps its connections, its
-  // requests under way, its health and its time aside. Throws Exception(misuse) for a list that cannot be, and if the
-  // first one with TLS finds nothing to trust; then everything stays as it was.
+  // are, and may still begin at an earlier upstream. An upstream that stays (the same host, port and scheme) keeps its
+  // connections, its running requests, its health and its time aside. Throws Exception(misuse) for an invalid list, and
+  // if the first one with TLS finds no authority to trust; then nothing changes.
   UpstreamChange set_upstreams(std::vector<Service> upstreams);
 
-  // Stops listening, lets each connection finish the request that is under way, closes the idle ones, and waits until
+  // Stops listening, lets each connection finish its running request, closes the idle ones, and waits until
   // there are none. False: the time was up first. May be called again.
   bool drain(Millis limit);
 
   // Reads the files of certificates again, for connections that come from now on. Throws Exception(misuse) if one
-  // cannot be used: then everything stays as it was.
+  // cannot be used: then nothing changes.
   void reload_certificates();
 
  private:

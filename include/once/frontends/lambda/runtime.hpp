@@ -7,8 +7,8 @@
 //   }
 //
 // Asks the Runtime API (AWS, "Using the Lambda runtime API for custom runtimes", version 2018-06-01) for the next
-// event, calls the handler, posts what it gave, and so on. The same program runs on provided.al2023, in a container
-// image, under AWS's Runtime Interface Emulator and under `once lambda invoke`. docs/lambda.md tells what happens in
+// event, calls the handler, posts its response, and so on. The same program runs on provided.al2023, in a container
+// image, under AWS's Runtime Interface Emulator and under `once lambda invoke`. docs/lambda.md says what happens in
 // each fault.
 #pragma once
 
@@ -26,7 +26,7 @@
 namespace once::lambda {
 
 // A response that is sent while it is made (AWS, "Response streaming for Lambda functions": function URLs with invoke
-// mode RESPONSE_STREAM, and InvokeWithResponseStream; 200 MB there). Anybody else gets it whole.
+// mode RESPONSE_STREAM, and InvokeWithResponseStream; 200 MB there). Other callers get it whole.
 class ResponseStream {
  public:
   virtual ~ResponseStream() = default;
@@ -39,8 +39,8 @@ class ResponseStream {
   virtual void http_head(std::string_view json) = 0;
 
   // Sends these bytes as one chunk; nothing for none. Blocks while the platform takes no more. Throws
-  // Exception(unavailable) when it will take no more at all: let it go through the handler, which can do nothing about
-  // it; the operator is told.
+  // Exception(unavailable) when it will never take more: let it pass through the handler, which can do nothing about
+  // it; it is reported to the operator.
   virtual void write(std::string_view bytes) = 0;
 };
 
@@ -49,11 +49,11 @@ class ResponseStream {
 using StreamingHandler =
     std::function<void(std::string_view event, const Invocation& invocation, ResponseStream& response)>;
 
-// What a function is: a handler, or what makes one. The latter is called once, before the first event is asked for, and
-// what it throws is reported as an init error, which the platform shows to whoever invokes.
+// A function: a handler, or a factory that makes one. The factory is called once, before the first event is asked for.
+// Its exception is reported as an init error, which the platform shows to callers.
 using Function = std::variant<Handler, StreamingHandler, std::function<Handler()>, std::function<StreamingHandler()>>;
 
-// What went wrong. No event, response or message of what a handler threw is in it.
+// What went wrong. It never contains an event, a response, or the message of a handler's exception.
 struct RuntimeProblem {
   enum class Kind : std::uint8_t {
     handler_failed,     // The handler threw; its caller got an error answer, and here is its type.
@@ -61,12 +61,12 @@ struct RuntimeProblem {
     response_in_doubt,  // The connection was lost while one was posted, and the platform has not confirmed it since.
     event_refused,      // An event could not be read: over RuntimeOptions::max_event_bytes. It got an error answer.
     connection_lost,    // While an event was asked for. It is asked for again.
-    init_failed,  // The handler could not be made (its message is told), or the options cannot be. run() returns 1.
+    init_failed,  // The handler could not be created (with its message), or the options are invalid. run() returns 1.
     fatal,        // The platform answers no more, or with 500. run() returns 1.
   };
   Kind kind = Kind::fatal;
   std::string request_id;  // Empty: none is concerned.
-  std::string message;     // A sentence for the operator: what happened and what becomes of it. Printable ASCII.
+  std::string message;     // A sentence for the operator: what happened and what follows. Printable ASCII.
 };
 std::string_view to_string(RuntimeProblem::Kind kind) noexcept;  // "response_refused" and so on.
 
@@ -94,8 +94,8 @@ struct RuntimeOptions {
   // Not for two runtimes in one process at once.
   bool trace_in_environment = true;
 
-  // SIGTERM, unless the program handles or ignores it itself: the invocations under way are finished, then run()
-  // returns 0. Not for two runtimes in one process at once.
+  // SIGTERM, unless the program handles or ignores it itself: running invocations finish, then run() returns 0. Not for
+  // two runtimes in one process at once.
   bool end_at_sigterm = true;
 
   // The same as SIGTERM.
@@ -106,7 +106,7 @@ struct RuntimeOptions {
   unsigned attempts = 5;
   Millis pause{20};
 
-  // Called from the threads that call the handler, several at a time; must not throw. Empty: nobody is told.
+  // Called from the threads that call the handler, several at a time; must not throw. Empty: not called.
   std::function<void(const RuntimeProblem&)> on_problem = log_problem;
 };
 
