@@ -197,8 +197,8 @@ void measure_all(bool tls, int calls) {
   attempt.key = "bench/orders#" + std::string(64, '0');
   once::system_random()->fill(attempt.owner.bytes);
   attempt.holder = once::process_name();
-  const auto record = once::share(once::claimed(attempt, once::Policy{}, once::Stamp(once::system_clock()->now(), 0),
-                                                nullptr, once::Verdict::execute));
+  const auto record = once::share(once::claimed(
+      attempt, once::EffectivePolicy{}, once::Stamp(once::system_clock()->now(), 0), nullptr, once::Verdict::execute));
   measure("store's write" + over, calls, 64, [&](int, std::function<void(bool)> done) {
     store->insert(record, [done = std::move(done)](const once::Answer& answer) {
       done(answer.status == once::Answer::Status::done);

@@ -121,7 +121,7 @@ once::Attempt attempt() {
 }
 
 const std::string result(100, 'r');
-const once::Policy policy;
+const once::EffectivePolicy policy;
 
 [[noreturn]] void give_up(const Answer& answer) {
   std::fprintf(stderr, "bench: a write was not done: %s\n", answer.error.message.c_str());

@@ -44,7 +44,7 @@ struct Decision {
 
 // `seen` is the record in the way, or null. The table is docs/decision-table.md, printed by a test over every
 // combination.
-Decision decide(const Record* seen, const Attempt& attempt, const Policy& policy, Time now) noexcept;
+Decision decide(const Record* seen, const Attempt& attempt, const EffectivePolicy& policy, Time now) noexcept;
 
 // What every write is made with: the time, and random bits for its revision (see next_revision()). One stamp makes one
 // write: a second write needs new bits.
@@ -57,25 +57,25 @@ struct Stamp {
 // What a new claim writes: over nothing (insert; seen is null), or over the record it saw (replace). Verdict is
 // execute, retry or take_over; the last two keep steps, created_at, label, input and history, count the attempt on, and
 // keep `hold` if either the record or the policy says it. token = max(seen token + 1, now in ms).
-Record claimed(const Attempt& attempt, const Policy& policy, Stamp stamp, const Record* seen, Verdict verdict);
+Record claimed(const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen, Verdict verdict);
 // The same into a new record, where it lies.
-void claim(Record& next, const Attempt& attempt, const Policy& policy, Stamp stamp, const Record* seen,
+void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen,
            Verdict verdict);
 
 // Each of these turns `record`, a copy of what is stored, into what a holder or an operator writes over it, under the
 // next revision.
-void complete(Record& record, Result result, const Policy& policy, Stamp stamp);
-void fail(Record& record, Failure failure, Result result, const Policy& policy, Stamp stamp);
+void complete(Record& record, Result result, const EffectivePolicy& policy, Stamp stamp);
+void fail(Record& record, Failure failure, Result result, const EffectivePolicy& policy, Stamp stamp);
 void mark_unknown(Record& record, std::string_view reason, Stamp stamp);
-void release(Record& record, std::string_view reason, const Policy& policy,
-             Stamp stamp);                                      // Steps kept, lease given up.
-void renew(Record& record, const Policy& policy, Stamp stamp);  // Under Policy::fixed_lease only the revision.
+void release(Record& record, std::string_view reason, const EffectivePolicy& policy,
+             Stamp stamp);                                               // Steps kept, lease given up.
+void renew(Record& record, const EffectivePolicy& policy, Stamp stamp);  // Under Policy::fixed_lease only the revision.
 // A claim whose times were counted on a clock that has turned out wrong, counted anew.
-void retime(Record& record, const Policy& policy, Stamp stamp);
-void add_step(Record& record, Step step, const Policy& policy, Stamp stamp);  // Renews as well.
+void retime(Record& record, const EffectivePolicy& policy, Stamp stamp);
+void add_step(Record& record, Step step, const EffectivePolicy& policy, Stamp stamp);  // Renews as well.
 
 // When a record in progress expires: never before its lease ends, and not at all under hold.
-Time in_progress_expiry(OnLapse on_lapse, const Policy& policy, Time lease_until, Time now) noexcept;
+Time in_progress_expiry(OnLapse on_lapse, const EffectivePolicy& policy, Time lease_until, Time now) noexcept;
 
 // A name for the service downstream: the same for every attempt at this operation, another for every other name or
 // key. 64 hexadecimal digits of SHA-256, so that neither key nor scope can be read from it.

@@ -37,37 +37,42 @@ enum class OnMissingKey : std::uint8_t {
   run_unprotected,  // Run without a claim. The observer is told each time; without one, standard error once.
 };
 
+// What an operation, or an engine, says. A member that is empty says nothing: the operation inherits it from the
+// engine, and the engine from the defaults, which EffectivePolicy has. So a policy names only what it changes:
+//
+//   once::Engine engine({.store = store, .policy = {.retention = std::chrono::hours(72)}});
+//   once::idempotent(engine, {.name = "report", .policy = {.lease = std::chrono::minutes(5)}}, report);  // Kept 72 h.
 struct Policy {
-  Millis lease{30'000};          // How long a claim is respected without renewal. 10 ms to 24 h.
-  Millis retention{86'400'000};  // How long a result is replayed. 1 ms to 10 years.
-  Millis wait{10'000};           // OnConflict::wait: how long at most; then it is a conflict. 0 to 24 h.
-  // How far two machines' views of the store's time may differ. 0 to 1 h. Empty: Capabilities::default_skew of the
-  // store, filled in by the engine; decide() alone takes it for 0.
+  std::optional<Millis> lease;      // How long a claim is respected without renewal. 10 ms to 24 h.
+  std::optional<Millis> retention;  // How long a result is replayed. 1 ms to 10 years.
+  std::optional<Millis> wait;       // OnConflict::wait: how long at most; then it is a conflict. 0 to 24 h.
+  // How far two machines' views of the store's time may differ. 0 to 1 h. Where the engine says nothing either:
+  // Capabilities::default_skew of its store.
   std::optional<Millis> skew;
 
-  // Empty: what the engine's policy says, and if that says nothing either: wait; in HTTP, Lambda and SQS, where
-  // somebody else asks again, fail.
+  // Where nobody says anything, HTTP, Lambda and SQS have `fail`, as there somebody else asks again.
   std::optional<OnConflict> on_conflict;
-  // The same for what has no key, and for what has one but nothing to compare where a comparison is asked for. Nothing
-  // said: refuse; in the dialects of Powertools run_unprotected, as those libraries do.
+  // For what has no key, and for what has one but nothing to compare where a comparison is asked for. Where nobody says
+  // anything, the dialects of Powertools have run_unprotected, as those libraries do.
   std::optional<OnMissingKey> on_missing_key;
 
-  OnLapse on_lapse = OnLapse::takeover;
-  OnThrow on_throw = OnThrow::release;
-  OnStoredFailure on_stored_failure = OnStoredFailure::replay;
-  OnUnrecorded on_unrecorded = OnUnrecorded::return_result;
-  OnStoreDown on_store_down = OnStoreDown::refuse;
+  std::optional<OnLapse> on_lapse;
+  std::optional<OnThrow> on_throw;
+  std::optional<OnStoredFailure> on_stored_failure;
+  std::optional<OnUnrecorded> on_unrecorded;
+  std::optional<OnStoreDown> on_store_down;
 
   // Results longer than this go to the offload port; without one they are dropped, and a replay is an error that says
   // so. Never more than the store's own limit. Bytes.
-  std::size_t max_inline_bytes = 256 * 1024;
+  std::optional<std::size_t> max_inline_bytes;
 
   // Results longer than this are compressed in the record, if that makes them at least a tenth smaller and the store
-  // keeps such (Capabilities::keeps_compressed). Those still too long after that are offloaded, as they were. Empty:
-  // 1 KiB in a durable store; never in one that is only memory, where it would cost more than it saves. Bytes.
+  // keeps such (Capabilities::keeps_compressed). Those still too long after that are offloaded, as they were. Where
+  // nobody says anything: 1 KiB in a durable store; never in one that is only memory, where it would cost more than it
+  // saves. Bytes.
   std::optional<std::size_t> compress_over_bytes;
 
-  bool heartbeat = true;  // Renew the lease at a third of it while the work runs.
+  std::optional<bool> heartbeat;  // Renew the lease at a third of it while the work runs.
 
   // The lease that a claim begins with is all that it gets: neither heartbeats nor steps prolong it, and what the
   // caller waited for somebody else's claim is taken off it (10 ms are left at least). For work that is ended from
@@ -75,13 +80,37 @@ struct Policy {
   // once the work has returned, a finish that cannot be written is tried for up to 2 s, or a quarter of what is left of
   // the lease, before it is told as unrecorded. A store that does not answer at all holds it up for as long as that
   // store waits (DynamoDbOptions::operation_timeout).
-  bool fixed_lease = false;
+  std::optional<bool> fixed_lease;
 
   friend bool operator==(const Policy&, const Policy&) = default;
 };
 
-// `policy`, with what it leaves open of skew, on_conflict and on_missing_key taken from `usual`.
+// A policy with nothing left open: what decisions are made by. The members are those of Policy, with the defaults.
+struct EffectivePolicy {
+  Millis lease{30'000};
+  Millis retention{86'400'000};
+  Millis wait{10'000};
+  Millis skew{0};
+  OnConflict on_conflict = OnConflict::wait;
+  OnMissingKey on_missing_key = OnMissingKey::refuse;
+  OnLapse on_lapse = OnLapse::takeover;
+  OnThrow on_throw = OnThrow::release;
+  OnStoredFailure on_stored_failure = OnStoredFailure::replay;
+  OnUnrecorded on_unrecorded = OnUnrecorded::return_result;
+  OnStoreDown on_store_down = OnStoreDown::refuse;
+  std::size_t max_inline_bytes = 256 * 1024;
+  std::optional<std::size_t> compress_over_bytes;  // Empty: as the store is, see Policy.
+  bool heartbeat = true;
+  bool fixed_lease = false;
+
+  friend bool operator==(const EffectivePolicy&, const EffectivePolicy&) = default;
+};
+
+// `policy`, with what it leaves open taken from `usual`.
 Policy fill_in(Policy policy, const Policy& usual);
+
+// `policy`, with what it leaves open taken from the defaults.
+EffectivePolicy effective(const Policy& policy);
 
 // Throws Exception(misuse) that names the member, if one is outside the range above.
 void check(const Policy& policy);

@@ -9,8 +9,6 @@ namespace once {
 
 namespace {
 
-Millis skew_of(const Policy& policy) noexcept { return policy.skew.value_or(Millis{0}); }
-
 // Stops at `never`: a time that was set there, by a person say, must not come round to the past.
 Time later(Time time, Millis by) noexcept { return time > never - by ? never : time + by; }
 
@@ -63,7 +61,7 @@ std::string_view to_string(Verdict verdict) noexcept {
   return "?";
 }
 
-Decision decide(const Record* seen, const Attempt& attempt, const Policy& policy, Time now) noexcept {
+Decision decide(const Record* seen, const Attempt& attempt, const EffectivePolicy& policy, Time now) noexcept {
   if (seen == nullptr || is_expired(seen->expires_at, now)) return {Verdict::execute};
   if (seen->owner == attempt.owner && seen->state == State::in_progress) return {Verdict::resume};
   if (!seen->fingerprint.empty() && !attempt.fingerprint.empty() && !(seen->fingerprint == attempt.fingerprint)) {
@@ -80,23 +78,24 @@ Decision decide(const Record* seen, const Attempt& attempt, const Policy& policy
       break;
   }
   if (is_released(*seen)) return {Verdict::take_over};
-  const Time until = later(seen->lease_until, skew_of(policy));
+  const Time until = later(seen->lease_until, policy.skew);
   if (now < until) return {Verdict::conflict, until - now};
   return {stricter(policy.on_lapse, seen->on_lapse) == OnLapse::hold ? Verdict::mark_unknown : Verdict::take_over};
 }
 
-Time in_progress_expiry(OnLapse on_lapse, const Policy& policy, Time lease_until, Time now) noexcept {
+Time in_progress_expiry(OnLapse on_lapse, const EffectivePolicy& policy, Time lease_until, Time now) noexcept {
   if (on_lapse == OnLapse::hold) return never;
-  return std::max(later(now, policy.retention), later(lease_until, skew_of(policy)));
+  return std::max(later(now, policy.retention), later(lease_until, policy.skew));
 }
 
-Record claimed(const Attempt& attempt, const Policy& policy, Stamp stamp, const Record* seen, Verdict verdict) {
+Record claimed(const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen,
+               Verdict verdict) {
   Record next;
   claim(next, attempt, policy, stamp, seen, verdict);
   return next;
 }
 
-void claim(Record& next, const Attempt& attempt, const Policy& policy, Stamp stamp, const Record* seen,
+void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen,
            Verdict verdict) {
   const Time now = stamp.now;
   next.key = attempt.key;
@@ -125,14 +124,14 @@ void claim(Record& next, const Attempt& attempt, const Policy& policy, Stamp sta
   next.expires_at = in_progress_expiry(next.on_lapse, policy, next.lease_until, now);
 }
 
-void complete(Record& record, Result result, const Policy& policy, Stamp stamp) {
+void complete(Record& record, Result result, const EffectivePolicy& policy, Stamp stamp) {
   finish(record, State::completed, stamp, later(stamp.now, policy.retention));
   record.result = std::move(result);
   record.failure.code.clear();
   record.failure.message.clear();
 }
 
-void fail(Record& record, Failure failure, Result result, const Policy& policy, Stamp stamp) {
+void fail(Record& record, Failure failure, Result result, const EffectivePolicy& policy, Stamp stamp) {
   finish(record, State::failed, stamp, later(stamp.now, policy.retention));
   record.result = std::move(result);
   record.failure = std::move(failure);
@@ -145,7 +144,7 @@ void mark_unknown(Record& record, std::string_view reason, Stamp stamp) {
   record.failure = {.code = "unknown", .message = clean_text(reason, Failure::max_message_bytes)};
 }
 
-void release(Record& record, std::string_view reason, const Policy& policy, Stamp stamp) {
+void release(Record& record, std::string_view reason, const EffectivePolicy& policy, Stamp stamp) {
   record.state = State::in_progress;
   raise_revision(record, stamp);
   record.lease_until = Time{};
@@ -156,7 +155,7 @@ void release(Record& record, std::string_view reason, const Policy& policy, Stam
   record.failure = {};
 }
 
-void renew(Record& record, const Policy& policy, Stamp stamp) {
+void renew(Record& record, const EffectivePolicy& policy, Stamp stamp) {
   raise_revision(record, stamp);
   if (policy.fixed_lease) return;
   // An operator may have prolonged it further than a heartbeat would.
@@ -165,7 +164,7 @@ void renew(Record& record, const Policy& policy, Stamp stamp) {
       std::max(record.expires_at, in_progress_expiry(record.on_lapse, policy, record.lease_until, stamp.now));
 }
 
-void retime(Record& record, const Policy& policy, Stamp stamp) {
+void retime(Record& record, const EffectivePolicy& policy, Stamp stamp) {
   raise_revision(record, stamp);
   record.lease_until = later(stamp.now, policy.lease);
   record.expires_at = in_progress_expiry(record.on_lapse, policy, record.lease_until, stamp.now);
@@ -174,7 +173,7 @@ void retime(Record& record, const Policy& policy, Stamp stamp) {
   if (revision_count(record.revision) == 2) record.token = next_token(nullptr, stamp.now);
 }
 
-void add_step(Record& record, Step step, const Policy& policy, Stamp stamp) {
+void add_step(Record& record, Step step, const EffectivePolicy& policy, Stamp stamp) {
   renew(record, policy, stamp);
   record.steps.push_back(std::move(step));
 }
@@ -196,15 +195,49 @@ void check(const Result& result) {
   within(result.location, Result::max_location_bytes, "location");
 }
 
+namespace {
+
+// Visits each pair of members that mean the same: of a Policy, and of another one or of an EffectivePolicy.
+template <class From, class Into, class Visit>
+void with_each(const From& from, Into& into, Visit&& visit) {
+  visit(from.lease, into.lease);
+  visit(from.retention, into.retention);
+  visit(from.wait, into.wait);
+  visit(from.skew, into.skew);
+  visit(from.on_conflict, into.on_conflict);
+  visit(from.on_missing_key, into.on_missing_key);
+  visit(from.on_lapse, into.on_lapse);
+  visit(from.on_throw, into.on_throw);
+  visit(from.on_stored_failure, into.on_stored_failure);
+  visit(from.on_unrecorded, into.on_unrecorded);
+  visit(from.on_store_down, into.on_store_down);
+  visit(from.max_inline_bytes, into.max_inline_bytes);
+  visit(from.compress_over_bytes, into.compress_over_bytes);
+  visit(from.heartbeat, into.heartbeat);
+  visit(from.fixed_lease, into.fixed_lease);
+}
+
+}  // namespace
+
 Policy fill_in(Policy policy, const Policy& usual) {
-  if (!policy.skew) policy.skew = usual.skew;
-  if (!policy.on_conflict) policy.on_conflict = usual.on_conflict;
-  if (!policy.on_missing_key) policy.on_missing_key = usual.on_missing_key;
+  with_each(usual, policy, [](const auto& from, auto& into) {
+    if (!into) into = from;
+  });
   return policy;
 }
 
+EffectivePolicy effective(const Policy& policy) {
+  EffectivePolicy all;
+  with_each(policy, all, [](const auto& said, auto& into) {
+    if (said) into = *said;
+  });
+  return all;
+}
+
 void check(const Policy& policy) {
-  const auto within = [](Millis value, Millis low, Millis high, const char* name) {
+  const auto within = [](std::optional<Millis> said, Millis low, Millis high, const char* name) {
+    if (!said) return;
+    const Millis value = *said;
     if (value >= low && value <= high) return;
     throw Exception(ErrorKind::misuse, std::string("policy ") + name + " is " + std::to_string(value.count()) +
                                            " ms; it must be " + std::to_string(low.count()) + " to " +
@@ -214,7 +247,7 @@ void check(const Policy& policy) {
   within(policy.lease, Millis{10}, hours{24}, "lease");
   within(policy.retention, Millis{1}, hours{24 * 3653}, "retention");
   within(policy.wait, Millis{0}, hours{24}, "wait");
-  within(policy.skew.value_or(Millis{0}), Millis{0}, hours{1}, "skew");
+  within(policy.skew, Millis{0}, hours{1}, "skew");
 }
 
 }  // namespace once

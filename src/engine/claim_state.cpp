@@ -72,7 +72,7 @@ EventKind event_of(ClaimState::Op op) noexcept {
 }  // namespace
 
 ClaimState::ClaimState(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> claim_attempt,
-                       std::shared_ptr<const Record> record, std::uint64_t place, const Policy& claim_policy,
+                       std::shared_ptr<const Record> record, std::uint64_t place, const EffectivePolicy& claim_policy,
                        Uptime leased_at, Uptime claimed_at, Uptime trusted_until)
     : attempt(std::move(claim_attempt)),
       token(record->token),

@@ -29,7 +29,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   // `leased_at`: when the write that made the lease was sent; `claimed_at`: when its answer was there; `trusted_until`:
   // EngineCore::trusted_until of it.
   ClaimState(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> attempt,
-             std::shared_ptr<const Record> record, std::uint64_t place, const Policy& policy, Uptime leased_at,
+             std::shared_ptr<const Record> record, std::uint64_t place, const EffectivePolicy& policy, Uptime leased_at,
              Uptime claimed_at, Uptime trusted_until);
   ClaimState(const ClaimState&) = delete;
   ClaimState& operator=(const ClaimState&) = delete;
@@ -43,7 +43,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   const std::shared_ptr<const Attempt> attempt;  // Its key and owner are the claim's.
   const std::uint64_t token;
   const std::uint32_t number;  // Of the attempt, from 1.
-  const Policy policy;
+  const EffectivePolicy policy;
 
   [[nodiscard]] const std::string& key() const noexcept { return attempt->key; }
   [[nodiscard]] std::shared_ptr<const Record> record() const;  // As last written.

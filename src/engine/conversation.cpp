@@ -16,8 +16,8 @@ constexpr Millis most_ask_again{500};
 
 }  // namespace
 
-void Conversation::start(std::shared_ptr<EngineCore> core, const Attempt& attempt, const Policy& policy, Start start,
-                         OnEnd on_end) {
+void Conversation::start(std::shared_ptr<EngineCore> core, const Attempt& attempt, const EffectivePolicy& policy,
+                         Start start, OnEnd on_end) {
   auto self = std::make_unique<Conversation>(std::move(core), attempt, policy, std::move(on_end));
   Conversation& talk = *self;
   switch (start.kind) {
@@ -30,7 +30,8 @@ void Conversation::start(std::shared_ptr<EngineCore> core, const Attempt& attemp
   }
 }
 
-Conversation::Conversation(std::shared_ptr<EngineCore> core, const Attempt& attempt, const Policy& policy, OnEnd on_end)
+Conversation::Conversation(std::shared_ptr<EngineCore> core, const Attempt& attempt, const EffectivePolicy& policy,
+                           OnEnd on_end)
     : core_(std::move(core)), attempt_(attempt), policy_(policy), on_end_(std::move(on_end)) {}
 
 void Conversation::insert(Self self) {
@@ -170,7 +171,7 @@ void Conversation::fail(Error error) {
 }
 
 void Conversation::won(Self self, std::uint64_t place) {
-  const Millis tolerance = std::max(policy_.skew.value_or(Millis{0}) / 2, policy_.lease / 8);
+  const Millis tolerance = std::max(policy_.skew / 2, policy_.lease / 8);
   if (!told_ || error_ > tolerance) {
     // The lease was counted on this host's clock, or on too vague a notion of the store's. If the answer shows it to be
     // wrong, count again before anything runs: a lease that looks short would be taken over early, one that looks

@@ -46,10 +46,10 @@ class Conversation {
   using OnEnd = Callback<void(End&&)>;
 
   // The attempt must live until on_end is called.
-  static void start(std::shared_ptr<EngineCore> core, const Attempt& attempt, const Policy& policy, Start start,
-                    OnEnd on_end);
+  static void start(std::shared_ptr<EngineCore> core, const Attempt& attempt, const EffectivePolicy& policy,
+                    Start start, OnEnd on_end);
 
-  Conversation(std::shared_ptr<EngineCore> core, const Attempt& attempt, const Policy& policy, OnEnd on_end);
+  Conversation(std::shared_ptr<EngineCore> core, const Attempt& attempt, const EffectivePolicy& policy, OnEnd on_end);
 
  private:
   // One write (or read) in flight, remembered so that it can be sent again when its answer was lost.
@@ -76,7 +76,7 @@ class Conversation {
 
   std::shared_ptr<EngineCore> core_;
   const Attempt& attempt_;
-  const Policy policy_;
+  const EffectivePolicy policy_;
   OnEnd on_end_;
 
   Ask ask_ = Ask::insert;

@@ -39,7 +39,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] Owner new_owner() const;
   // A delay that doubles from `first` with each try up to `most`, of which a random part between half and all is taken.
   [[nodiscard]] Millis backoff(unsigned tries, Millis first, Millis most) const;
-  [[nodiscard]] Policy policy_of(const Request& request) const;  // Throws Exception(misuse) if out of range.
+  [[nodiscard]] EffectivePolicy policy_of(const Request& request) const;  // Throws Exception(misuse) if out of range.
 
   // Work of `operation` runs without a claim: the observer is told, each time. Without one standard error is, once for
   // each operation: the one place where a library prints.
@@ -48,7 +48,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // Until when a holder may trust a lease, if the request that wrote it was sent at `sent` and counted on a clock that
   // was known up to `error`. Before that no other claim can have been made, whoever makes it: they wait for the skew
   // too, so that a part of a short lease is margin enough on this side.
-  [[nodiscard]] static Uptime trusted_until(const Policy& policy, Uptime sent, Millis error) noexcept;
+  [[nodiscard]] static Uptime trusted_until(const EffectivePolicy& policy, Uptime sent, Millis error) noexcept;
 
   // Are the bytes elsewhere, or compressed?
   [[nodiscard]] static bool must_fetch(const Result& result) noexcept {
@@ -65,7 +65,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   }
 
   EngineOptions options;
-  const Policy usual_policy;  // Of requests that bring none, with nothing left open.
+  const EffectivePolicy usual_policy;  // Of requests that bring none, with nothing left open.
   const Capabilities capabilities;
   Heartbeats heartbeats;
   Cache cache;

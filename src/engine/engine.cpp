@@ -68,7 +68,7 @@ Failure failure_of_current_exception() {
 }
 
 // What becomes of the claim of work that threw the exception that is being handled.
-Finish finish_thrown(Claim& claim, const Policy& policy, const ThrowRule& rule) {
+Finish finish_thrown(Claim& claim, const EffectivePolicy& policy, const ThrowRule& rule) {
   const OnThrow what = rule ? rule(std::current_exception()).value_or(policy.on_throw) : policy.on_throw;
   const Failure failure = failure_of_current_exception();
   switch (what) {
@@ -86,7 +86,7 @@ Finish finish_thrown(Claim& claim, const Policy& policy, const ThrowRule& rule) 
 
 EngineCore::EngineCore(EngineOptions engine_options)
     : options(with_defaults(std::move(engine_options))),
-      usual_policy(fill_in(options.policy, {.on_conflict = OnConflict::wait, .on_missing_key = OnMissingKey::refuse})),
+      usual_policy(effective(options.policy)),
       capabilities(options.store->capabilities()),
       heartbeats(*this),
       cache(options.cache_records, options.cache_bytes),
@@ -130,15 +130,14 @@ Millis EngineCore::backoff(unsigned tries, Millis first, Millis most) const {
   return whole / 2 + whole / 2 * random / 255;
 }
 
-Policy EngineCore::policy_of(const Request& request) const {
+EffectivePolicy EngineCore::policy_of(const Request& request) const {
   if (!request.policy) return usual_policy;
   check(*request.policy);
-  return fill_in(*request.policy, usual_policy);
+  return effective(fill_in(*request.policy, options.policy));
 }
 
-Uptime EngineCore::trusted_until(const Policy& policy, Uptime sent, Millis error) noexcept {
-  const Millis skew = policy.skew.value_or(Millis{0});
-  const Millis margin = std::min(skew, policy.lease / 4) + std::max(error - skew, Millis{0});
+Uptime EngineCore::trusted_until(const EffectivePolicy& policy, Uptime sent, Millis error) noexcept {
+  const Millis margin = std::min(policy.skew, policy.lease / 4) + std::max(error - policy.skew, Millis{0});
   const std::chrono::nanoseconds drift = std::chrono::nanoseconds(policy.lease) / 1'000'000 * StoreClock::drift_ppm;
   constexpr Millis cut_off{1};  // The lease counts from a whole millisecond: up to one before this moment.
   return sent + policy.lease - cut_off - margin - drift;
@@ -203,7 +202,8 @@ std::shared_ptr<const Attempt> Engine::attempt_of(Request&& request) const {
   return attempt;
 }
 
-void Engine::begin_attempt(std::shared_ptr<const Attempt> attempt, const Policy& policy, Callback<void(Begin)> done) {
+void Engine::begin_attempt(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy,
+                           Callback<void(Begin)> done) {
   Caller caller;
   caller.policy = policy;
   caller.attempt = std::move(attempt);
@@ -220,7 +220,7 @@ void Engine::begin(Request request, Callback<void(Begin)> done) {
 }
 
 void Engine::begin_elsewhere(Request&& request, Callback<void(Begin)> done) {
-  const Policy policy = core_->policy_of(request);
+  const EffectivePolicy policy = core_->policy_of(request);
   if (auto known = core_->flights.cached(request, policy)) return done(std::move(*known));
   begin_attempt(attempt_of(std::move(request)), policy, std::move(done));
 }
@@ -234,7 +234,7 @@ Begin Engine::begin(std::string_view key, std::string_view payload) { return beg
 
 void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   Running::refuse_anywhere(*core_, request.key.stored());
-  const Policy policy = core_->policy_of(request);
+  const EffectivePolicy policy = core_->policy_of(request);
   std::shared_ptr<const Attempt> kept;  // For work that is run without a claim.
   Begin begun = [&] {
     if (auto known = core_->flights.cached(request, policy)) return std::move(*known);

@@ -45,7 +45,7 @@ EventKind event_of(Begin::Kind kind) noexcept {
 
 }  // namespace
 
-std::optional<Begin> Flights::cached(const Request& request, const Policy& policy) {
+std::optional<Begin> Flights::cached(const Request& request, const EffectivePolicy& policy) {
   if (!core_.cache.enabled()) return std::nullopt;
   const std::string& key = request.key.stored();
   const Uptime since = core_.options.observer ? core_.uptime() : Uptime{};
@@ -133,7 +133,7 @@ void Flights::converse(std::unique_lock<std::mutex> lock, Flight* flight, Conver
   if (start.kind != Conversation::Start::Kind::seen) {  // That is an older answer, for those who were there for it.
     for (Caller& caller : flight->callers) caller.late = false;
   }
-  Policy policy = leader.policy;
+  EffectivePolicy policy = leader.policy;
   // What is ended from outside ends then, however long its caller has waited for somebody else's claim.
   if (policy.fixed_lease && policy.on_conflict == OnConflict::wait) {
     policy.lease = std::max(least_lease, policy.lease - std::chrono::floor<Millis>(core_.uptime() - leader.since));

@@ -27,7 +27,7 @@ class EngineCore;
 // One call of begin().
 struct Caller {
   std::shared_ptr<const Attempt> attempt;
-  Policy policy;
+  EffectivePolicy policy;
   Callback<void(Begin)> done;
   Uptime since{};
   Uptime wait_until{};  // OnConflict::wait: until when.
@@ -48,7 +48,7 @@ class Flights {
   explicit Flights(EngineCore& core) noexcept : core_(core) {}
 
   // What the local cache has for this call. Empty: ask by join().
-  [[nodiscard]] std::optional<Begin> cached(const Request& request, const Policy& policy);
+  [[nodiscard]] std::optional<Begin> cached(const Request& request, const EffectivePolicy& policy);
   void join(Caller&& caller);
 
   // A claim that a flight led to has ended. `record`: what is stored now; null with `gone`: nothing is;

@@ -59,6 +59,13 @@ std::string objection(Standing now) {
   return {};
 }
 
+// Throws Exception(misuse) if the retention is out of range.
+EffectivePolicy policy_with(Millis retention) {
+  const Policy policy{.retention = retention};
+  check(policy);
+  return effective(policy);
+}
+
 }  // namespace
 
 std::string_view to_string(Standing standing) noexcept { return standing_names.at(static_cast<std::size_t>(standing)); }
@@ -93,9 +100,7 @@ Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason
     return refuse("it has expired: it counts as gone, and the next caller runs the operation anew");
   }
   if (std::string why = objection(was); !why.empty() && !resolution.force) return refuse(std::move(why));
-  Policy policy;
-  policy.retention = resolution.retention;
-  check(policy);
+  const EffectivePolicy policy = policy_with(resolution.retention);
   Record next = seen;
   next.owner = fresh;
   switch (resolution.as) {
@@ -165,9 +170,7 @@ Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const
     return refuse("it is " + std::string(to_string(was)) + ": only a claim in progress has a lease that can lapse");
   }
   if (seen.on_lapse == on_lapse) return refuse("it says " + std::string(to_string(on_lapse)) + " already");
-  Policy policy;
-  policy.retention = retention;
-  check(policy);
+  const EffectivePolicy policy = policy_with(retention);
   Record next = seen;
   next.on_lapse = on_lapse;
   // A released record expires all the same: see release().

@@ -139,9 +139,9 @@ std::optional<Record> record_of(const Facts& facts) {
   return record;
 }
 
-Policy policy_of(const Facts& facts) {
-  Policy policy;
-  policy.skew = facts.skew;
+EffectivePolicy policy_of(const Facts& facts) {
+  EffectivePolicy policy;
+  policy.skew = skew_of(facts);
   policy.on_lapse = facts.on_lapse;
   policy.on_stored_failure = facts.on_stored_failure;
   return policy;
@@ -206,7 +206,7 @@ std::string text_of(const Facts& f) {
   return out.str();
 }
 
-Decision decide_on(const Facts& facts, const Policy& policy) {
+Decision decide_on(const Facts& facts, const EffectivePolicy& policy) {
   const std::optional<Record> seen = record_of(facts);
   return decide(seen ? &*seen : nullptr, attempt_of(facts), policy, now);
 }
@@ -232,7 +232,7 @@ TEST(Decide, agrees_with_the_protocol_on_every_combination) {
 }
 
 TEST(Decide, depends_on_nothing_else_in_the_policy) {
-  Policy other;
+  EffectivePolicy other;
   other.lease = Millis{11};
   other.retention = Millis{1};
   other.wait = Millis{0};
@@ -244,8 +244,8 @@ TEST(Decide, depends_on_nothing_else_in_the_policy) {
   other.max_inline_bytes = 0;
   other.heartbeat = false;
   for_every_fact([&](const Facts& facts) {
-    Policy policy = other;
-    policy.skew = facts.skew;
+    EffectivePolicy policy = other;
+    policy.skew = skew_of(facts);
     policy.on_lapse = facts.on_lapse;
     policy.on_stored_failure = facts.on_stored_failure;
     ASSERT_EQ(decide_on(facts, policy), decide_on(facts, policy_of(facts))) << text_of(facts);
@@ -280,7 +280,7 @@ TEST(Decide, a_lease_without_end_never_lapses) {
   record.expires_at = never;
   Attempt attempt;
   attempt.owner = testing::owner_of(2);
-  Policy policy;
+  EffectivePolicy policy;
   policy.skew = std::chrono::hours(1);
   const Decision decision = decide(&record, attempt, policy, now);
   EXPECT_EQ(decision.verdict, Verdict::conflict);
@@ -291,7 +291,7 @@ TEST(Decide, never_is_no_moment) {
   Record record = testing::plain_record("scope#key");
   record.state = State::completed;
   record.expires_at = never;
-  EXPECT_EQ(decide(&record, Attempt{}, Policy{}, never).verdict, Verdict::replay);
+  EXPECT_EQ(decide(&record, Attempt{}, EffectivePolicy{}, never).verdict, Verdict::replay);
 }
 
 TEST(Decide, every_verdict_has_a_name) {

@@ -124,7 +124,8 @@ TEST_P(FaultsHistory, OneWorkerIsCutOffForLongerThanItsLease) {
 
   world.time.speed = 100;
   ASSERT_TRUE(wait_until([&] { return stop.stop_requested(); })) << "the work was not told";
-  const Millis until_lapsed = world.policy.lease + world.store_skew() + 2s;  // And what the service's time is vague.
+  const Millis until_lapsed =
+      world.policy.lease.value() + world.store_skew() + 2s;  // And what the service's time is vague.
   if (!lands) {
     ASSERT_TRUE(wait_until([&] { return world.time.clock->now() >= cut + until_lapsed; }));
   }

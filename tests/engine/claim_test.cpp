@@ -200,7 +200,7 @@ TEST_F(ClaimTest, AResumedClaimThatAnOperatorReleasedIsLeasedAnew) {
   store->script({Next::lose});
   auto begun = begin(p, "a");
   operate("a", [](Record r) {
-    release(r, "by hand", policy(), Stamp(manual_start, 0));
+    release(r, "by hand", effective(policy()), Stamp(manual_start, 0));
     return r;
   });
   timers->advance(1s);

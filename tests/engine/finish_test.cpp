@@ -207,7 +207,7 @@ TEST_F(FinishTest, AnOperatorsResolutionIsNotTakenForOurFinish) {
   store->script({Next::drop});
   auto finish = complete(begun->claim, "by the work");
   operate("a", [](Record r) {
-    once::complete(r, Result::inlined("by hand"), policy(), Stamp(manual_start, 0));
+    once::complete(r, Result::inlined("by hand"), effective(policy()), Stamp(manual_start, 0));
     return r;
   });
   timers->advance(100ms);
@@ -234,7 +234,7 @@ TEST_F(FinishTest, AnOperatorsReleaseEndsTheClaim) {
   auto begun = begin(p, "a");
   const std::stop_token stop = begun->claim.stop_token();
   operate("a", [](Record r) {
-    once::release(r, "by hand", policy(), Stamp(manual_start, 0));
+    once::release(r, "by hand", effective(policy()), Stamp(manual_start, 0));
     return r;
   });
   timers->advance(3s);  // The heartbeat finds out.

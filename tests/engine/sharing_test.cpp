@@ -177,7 +177,7 @@ TEST_F(SharingTest, WhatWasWaitedIsTakenOffAFixedLease) {
   Policy fixed = waiting(60s);
   fixed.lease = 40s;
   fixed.fixed_lease = true;
-  const Time ended = clock->now() + fixed.lease;
+  const Time ended = clock->now() + *fixed.lease;
   auto held = begin(holder, "a");
   auto waits = begin(p, "a", fixed);
   timers->advance(15s);

@@ -499,6 +499,27 @@ TEST_F(IdempotentTest, AnOperationThatCannotWorkIsRefusedWhenItIsMade) {
   EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .policy = policy}, charge); }), HasSubstr("lease"));
 }
 
+TEST_F(IdempotentTest, APolicyOfOneOperationChangesWhatItNamesAndInheritsTheRest) {
+  using std::chrono::hours;
+  once::Engine strict({.store = store,
+                       .policy = {.retention = hours(72),
+                                  .on_missing_key = once::OnMissingKey::run_unprotected,
+                                  .on_throw = once::OnThrow::store}});
+  const auto report = once::idempotent(
+      strict, {.name = "report", .policy = once::Policy{.lease = std::chrono::minutes(5)}},
+      [](const Order& order) {
+        if (order.cents < 0) throw std::runtime_error("no such report");
+        return order.cents;
+      },
+      &Order::id);
+  EXPECT_EQ(report({"17", 1}), 1);
+  const once::Record kept = records().at(0);
+  EXPECT_EQ(kept.expires_at - kept.finished_at, hours(72)) << "the engine's retention";
+  EXPECT_EQ(report.outcome({"", 2}).kind, once::Outcome::Kind::unprotected) << "the engine's word on missing keys";
+  EXPECT_THROW(report({"18", -1}), std::runtime_error);
+  EXPECT_THROW(report({"18", -1}), once::StoredFailure) << "the engine's word on exceptions";
+}
+
 TEST_F(IdempotentTest, ManyThreadsRunItOnce) {
   once::Engine quiet({.store = store});
   std::atomic<int> count = 0;

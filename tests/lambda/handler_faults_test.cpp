@@ -92,7 +92,8 @@ TEST_F(HandlerFaults, AfterATimeoutUnderHoldNothingRunsUntilSomebodyDecides) {
 
   Record decided = record();
   const Seen seen{decided.owner, decided.revision, 0};
-  complete(decided, Result::inlined("ch_1 by hand", "application/json"), *options.policy, Stamp(clock->now(), 0));
+  complete(decided, Result::inlined("ch_1 by hand", "application/json"), effective(*options.policy),
+           Stamp(clock->now(), 0));
   ASSERT_EQ(blocking::replace(*shared, decided, seen).status, Answer::Status::done);
   EXPECT_EQ(handler(order, invocation()), "ch_1 by hand");
   EXPECT_EQ(runs, 1);

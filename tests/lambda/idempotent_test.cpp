@@ -216,8 +216,8 @@ TEST_F(Idempotent, APolicyWithinADeadline) {
   const Policy base{.lease = 30s, .wait = 10s};
   const Policy short_one = within_deadline(engine, base, invocation(4s));
   EXPECT_EQ(short_one.wait, 2s) << "half of what is left is for the work";
-  EXPECT_FALSE(short_one.heartbeat);
-  EXPECT_TRUE(short_one.fixed_lease);
+  EXPECT_EQ(short_one.heartbeat, false);
+  EXPECT_EQ(short_one.fixed_lease, true);
   EXPECT_GT(short_one.lease, 6s);
   EXPECT_LT(short_one.lease, 6'010ms);
   EXPECT_EQ(within_deadline(engine, base, invocation(15min)).wait, 10s);

@@ -38,7 +38,7 @@ Owner owner(std::uint8_t byte) {
 }
 
 Record running(const std::string& name = "k") {
-  Policy policy;
+  EffectivePolicy policy;
   policy.lease = 10s;
   policy.retention = 1h;
   Record record = claimed({.key = Key("s", name).stored(), .owner = owner(1), .fingerprint = {}, .holder = "h"}, policy,
@@ -48,7 +48,7 @@ Record running(const std::string& name = "k") {
 }
 
 Record in_standing(Standing standing) {
-  Policy policy;
+  EffectivePolicy policy;
   policy.retention = 1h;
   Record record = running();
   switch (standing) {
@@ -134,7 +134,7 @@ TEST(Release, TheNextCallerTakesItOverWithItsSteps) {
   EXPECT_TRUE(is_released(next));
   EXPECT_EQ(next.steps.size(), 1U);
   EXPECT_EQ(next.note, "released by alice@desk: checked");
-  Policy hold;
+  EffectivePolicy hold;
   hold.on_lapse = OnLapse::hold;
   EXPECT_EQ(decide(&next, {.key = next.key, .owner = owner(3), .fingerprint = {}, .holder = {}}, hold, now).verdict,
             Verdict::take_over);

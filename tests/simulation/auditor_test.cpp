@@ -100,8 +100,8 @@ class History : public ::testing::Test {
     return o;
   }
   Attempt attempt(std::uint8_t which) { return {"s#k", owner(which), {}, "holder"}; }
-  static Policy policy() {
-    Policy p;
+  static EffectivePolicy policy() {
+    EffectivePolicy p;
     p.lease = Millis{1'000};
     p.retention = Millis{10'000};
     return p;

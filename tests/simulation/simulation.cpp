@@ -698,8 +698,8 @@ class Simulation {
     policy.max_inline_bytes = 200;
     policy.compress_over_bytes = 50;
     if (config_.differing) {
-      if (world_.chance(300)) policy.lease /= 3;
-      if (world_.chance(300)) policy.retention = Millis{1} + policy.retention / 3;
+      if (world_.chance(300)) policy.lease = config_.lease / 3;
+      if (world_.chance(300)) policy.retention = Millis{1} + config_.retention / 3;
     }
     policy.on_lapse = index % 3 == 0 ? OnLapse::hold : OnLapse::takeover;
     if (config_.differing && world_.chance(200)) policy.on_lapse = OnLapse::takeover;  // The record keeps it held.

@@ -250,7 +250,7 @@ class Examination {
                     .owner = owner,
                     .fingerprint = {},
                     .holder = who() + " once doctor --probe"};
-    Policy policy;
+    EffectivePolicy policy;
     policy.lease = policy.retention = Millis{60'000};
     const Record record = claimed(attempt, policy, fresh_stamp(now), nullptr, Verdict::execute);
     const auto step = [&](Answer answer, const char* what) {

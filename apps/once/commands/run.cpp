@@ -317,7 +317,7 @@ class Run {
     supervise.end_when_lost = options_.on_lost == "kill";
     supervise.grace = plan_.grace;
     supervise.drain = plan_.drain;
-    supervise.lease = plan_.policy.lease;
+    supervise.lease = effective(plan_.policy).lease;
     return supervise;
   }
 

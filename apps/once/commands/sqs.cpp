@@ -300,7 +300,7 @@ class Sqs {
       commands = std::make_shared<Commands>(
           CommandWork{.command = command_,
                       .rules = rules,
-                      .lease = policy_.lease,
+                      .lease = effective(policy_).lease,
                       .grace = grace,
                       .output_limit = limit,
                       .derive_name = options_.derive_name.empty() ? "command" : options_.derive_name},
@@ -314,7 +314,7 @@ class Sqs {
           post_work({.url = options_.post,
                      .content_type = options_.content_type,
                      .timeout = parse_duration(options_.post_timeout, "--post-timeout"),
-                     .on_failure = rules.fate({.signaled = false, .code = 1}, false, policy_.on_lapse),
+                     .on_failure = rules.fate({.signaled = false, .code = 1}, false, effective(policy_).on_lapse),
                      .derive_name = options_.derive_name.empty() ? "post" : options_.derive_name,
                      .parallel = poller.parallel},
                     [&](const std::string& why) { give_up(exit_usage, why); });

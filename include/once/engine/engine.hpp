@@ -56,7 +56,7 @@ ThrowRule on_exception(OnThrow what, ThrowRule otherwise = {}) {
 
 struct EngineOptions {
   std::shared_ptr<Store> store;  // Required.
-  Policy policy;                 // For requests without one, and for what theirs leaves open.
+  Policy policy;                 // For what requests leave open.
   std::string scope;             // For keys that are given as plain names.
   std::string holder;            // Record::holder. Empty: "host:pid".
   Observer observer;
@@ -77,7 +77,7 @@ struct EngineOptions {
 struct Request {
   Key key;
   Fingerprint fingerprint;       // Empty: payloads are not compared.
-  std::optional<Policy> policy;  // Empty: the engine's.
+  std::optional<Policy> policy;  // What it leaves open is the engine's.
   std::string holder;            // Added to the engine's: a request id, say.
 };
 
@@ -187,7 +187,7 @@ class Engine {
   };
   [[nodiscard]] std::shared_ptr<const Attempt> attempt_of(Request&& request) const;
   void begin_elsewhere(Request&& request, Callback<void(Begin)> done);
-  void begin_attempt(std::shared_ptr<const Attempt> attempt, const Policy& policy, Callback<void(Begin)> done);
+  void begin_attempt(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy, Callback<void(Begin)> done);
   // These fill an outcome that is as it was made: it has too many members to be moved from hand to hand.
   void run_work(Request&& request, ErasedWork work, Outcome& outcome);
   void run_work_without_claim(ErasedWork work, std::string_view operation, const std::string* key, Outcome& outcome);

@@ -18,7 +18,7 @@ enum class End : std::uint8_t { store, release, hold, lapse };
 
 Options with_engine_defaults(Options options, const EngineOptions& engine) {
   if (options.scope.empty()) options.scope = engine.scope;
-  options.policy = fill_in(options.policy.value_or(engine.policy), engine.policy);
+  options.policy = fill_in(options.policy.value_or(Policy{}), engine.policy);
   return options;
 }
 

@@ -101,10 +101,12 @@ Task<Session::Next> Session::serve_operation() {
     body = read;
   }
   request_.body = *body;
-  Examination examined = endpoint_->rules().examine(request_);
-  if (examined.operation) key_ = examined.operation->key.stored();
   Pending<Opening> opened(loop_);
-  endpoint_->open(std::move(examined), opened.callback());
+  [&] {  // Not in the frame: g++ 12 then warns of how that is freed (-Wmismatched-new-delete), wrongly.
+    Examination examined = endpoint_->rules().examine(request_);
+    if (examined.operation) key_ = examined.operation->key.stored();
+    endpoint_->open(std::move(examined), opened.callback());
+  }();
   if (!opened.is_there()) co_await opened.wait();
   Opening opening = opened.take();
   served_.outcome = outcome_of(opening.kind);

@@ -58,11 +58,10 @@ PollerOptions checked_options(PollerOptions options) {
 }
 
 Policy poller_policy(const Engine& engine, const PollerOptions& options) {
-  const Policy& of_engine = engine.options().policy;
-  Policy policy = options.policy.value_or(of_engine);
+  Policy policy = options.policy.value_or(Policy{});
   policy.on_missing_key = OnMissingKey::refuse;
   // The queue delivers again, and a message that waits keeps others from their turn.
-  return fill_in(fill_in(policy, of_engine), {.on_conflict = OnConflict::fail});
+  return fill_in(fill_in(policy, engine.options().policy), {.on_conflict = OnConflict::fail});
 }
 
 bool is_url(std::string_view queue) noexcept { return queue.find("://") != std::string_view::npos; }

@@ -93,9 +93,9 @@ struct Options {
   // Headers that are not stored, in addition to those that never are: see once/frontends/http/stored_answer.hpp.
   std::vector<std::string> never_store;
 
-  // Empty: the engine's. on_missing_key: refuse unless said, which is 400. on_store_down: run_unprotected
-  // fails open. on_conflict: fail unless said; wait makes the duplicates of a running request wait for its answer.
-  // on_unrecorded: raise is 503.
+  // What it leaves open is the engine's. on_missing_key: refuse unless said, which is 400. on_store_down:
+  // run_unprotected fails open. on_conflict: fail unless said; wait holds the duplicates of a running request until its
+  // answer is there. on_unrecorded: raise is 503.
   std::optional<Policy> policy;
 
   // Retry-After of a conflict is the rest of the lease, but at most this: most operations end long before. The 503 of a

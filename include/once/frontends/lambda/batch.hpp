@@ -124,9 +124,9 @@ struct BatchOptions {
   OnDeadEnd on_unknown = OnDeadEnd::report;
   Order order = Order::key;  // Streams. Messages of a FIFO queue follow each other within their group, others do not.
 
-  // Empty: the engine's. What neither says: OnConflict::fail, and OnMissingKey::refuse, so that a record without a key,
-  // or without anything that `fingerprint` could compare, is poison. Where the invocation has a deadline the lease is
-  // what is left of it: within_deadline(). Nobody is waited for into the margin.
+  // What it leaves open is the engine's. What neither says: OnConflict::fail, and OnMissingKey::refuse, so that a
+  // record without a key, or without anything that `fingerprint` could compare, is poison. Where the invocation has a
+  // deadline the lease is what is left of it: within_deadline(). Nobody is waited for into the margin.
   std::optional<Policy> policy;
   std::optional<Environment> environment;  // As in IdempotentOptions. Disabled, all records run unprotected.
   RecordObserver observer;

@@ -116,11 +116,11 @@ struct IdempotentOptions {
   std::string hash;        // keys::Recipe::hash.
   std::string key_prefix;  // The library's setting; dialects only.
 
-  // Empty: the engine's. The lease is what is left until the invocation's deadline, see within_deadline();
-  // Policy::lease is for invocations without one. OnLapse::hold is for work that must never run again after a timeout:
-  // it becomes unknown, and a person decides. What neither policy says: OnConflict::fail, so errors::conflict at once;
-  // OnMissingKey::refuse, so errors::no_key, also where `fingerprint` finds nothing to compare; in the dialects of
-  // Powertools run_unprotected.
+  // What it leaves open is the engine's. The lease is what is left until the invocation's deadline, see
+  // within_deadline(); Policy::lease is for invocations without one. OnLapse::hold is for work that must never run
+  // again after a timeout: it becomes unknown, and a person decides. What neither policy says: OnConflict::fail, so
+  // errors::conflict at once; OnMissingKey::refuse, so errors::no_key, also where `fingerprint` finds nothing to
+  // compare; in the dialects of Powertools run_unprotected.
   std::optional<Policy> policy;
 
   ReplayHook on_replay;

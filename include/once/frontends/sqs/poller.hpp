@@ -91,8 +91,9 @@ struct PollerOptions {
   OnDeadEnd on_mismatch = OnDeadEnd::report;
   OnDeadEnd on_unknown = OnDeadEnd::report;
 
-  // Empty: the engine's. There is no work without a claim: what on_missing_key and on_store_down say is not looked at.
-  // Nor is on_throw: what the work throws releases its claim. What neither policy says of conflicts: OnConflict::fail.
+  // What it leaves open is the engine's. There is no work without a claim: what on_missing_key and on_store_down say is
+  // not looked at. Nor is on_throw: what the work throws releases its claim. What neither policy says of conflicts:
+  // OnConflict::fail.
   std::optional<Policy> policy;
   // From whichever thread, several at once; must not block and must not throw.
   std::function<void(const PollEvent&)> observer;

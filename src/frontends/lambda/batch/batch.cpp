@@ -384,7 +384,7 @@ class Batch::Run {
   [[nodiscard]] Policy policy_now() const {
     Policy policy = within_deadline(engine(), batch_.policy_, invocation_);
     if (const std::optional<Millis> rest = left()) {
-      policy.wait = std::min(policy.wait, std::max(*rest - batch_.options_.margin, Millis{0}));
+      policy.wait = std::min(effective(policy).wait, std::max(*rest - batch_.options_.margin, Millis{0}));
     }
     return policy;
   }

@@ -67,9 +67,8 @@ std::string handler_scope(std::string_view engine, const std::string& function, 
 }
 
 Policy handler_policy(const Engine& engine, const std::optional<Policy>& own, keys::Dialect dialect) {
-  const Policy& of_engine = engine.options().policy;
   const bool native = dialect == keys::Dialect::native;
-  return fill_in(fill_in(own.value_or(of_engine), of_engine),
+  return fill_in(fill_in(own.value_or(Policy{}), engine.options().policy),
                  {.on_conflict = OnConflict::fail,
                   .on_missing_key = native ? OnMissingKey::refuse : OnMissingKey::run_unprotected});
 }
@@ -98,11 +97,11 @@ Policy within_deadline(const Engine& engine, Policy policy, const Invocation& in
   // these it would stop trusting its lease, and refuse to begin steps, while it still has time to run.
   const Millis skew = policy.skew.value_or(engine.options().policy.skew.value_or(Millis{0}));
   if (left >= most - most / 1'000 - skew) return policy;
-  policy.lease = left + skew;
-  policy.lease += policy.lease / 4'000 + Millis{1};
+  const Millis lease = left + skew;
+  policy.lease = lease + lease / 4'000 + Millis{1};
   policy.heartbeat = false;
   policy.fixed_lease = true;  // A step must not make the retry after a timeout wait for longer.
-  policy.wait = std::min(policy.wait, left / 2);
+  policy.wait = std::min(effective(fill_in(policy, engine.options().policy)).wait, left / 2);
   return policy;
 }
 

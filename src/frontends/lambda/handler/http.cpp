@@ -58,7 +58,7 @@ class HttpHandler {
     }
     if (examination.operation) {
       once::Request& operation = *examination.operation;
-      operation.policy = within_deadline(engine_, operation.policy.value_or(engine_.options().policy), invocation);
+      operation.policy = within_deadline(engine_, operation.policy.value_or(Policy{}), invocation);
       operation.holder = invocation.request_id;
     }
     return http.response(endpoint->run(std::move(examination), [&](once::http::Execution& execution) {
