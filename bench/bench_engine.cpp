@@ -195,7 +195,9 @@ int main(int argc, char** argv) {
   const std::vector<std::string> names = key_names();
   std::vector<std::string> events;
   for (int i = 0; i < calls; ++i) events.push_back(numbered(event, i));
-  const once::Operation operation{.name = "orders", .key = expression};
+  const auto make = [](once::Engine& engine) {
+    return once::idempotent(engine, {.name = "orders", .key = expression}, handler);
+  };
 
   const Cost run = measure(seconds, [&] {
     return [&, engine = new_engine()](int i) {
@@ -250,13 +252,13 @@ int main(int argc, char** argv) {
 
   const auto prepare_new = [&] {
     auto engine = new_engine();
-    return [&events, engine, call = once::idempotent(*engine, operation, handler)](int i) {
+    return [&events, engine, call = make(*engine)](int i) {
       require(call.outcome(events[static_cast<std::size_t>(i)]).kind == once::Outcome::Kind::executed, "not executed");
     };
   };
   const auto prepare_replay = [&](std::size_t cache_records) {
     const auto engine = new_engine(cache_records);
-    const auto call = once::idempotent(*engine, operation, handler);
+    const auto call = make(*engine);
     for (int i = 0; i < 1000; ++i) call(events[static_cast<std::size_t>(i)]);
     return [&events, engine, call](int i) {
       require(call.outcome(events[static_cast<std::size_t>(i % 1000)]).kind == once::Outcome::Kind::replayed,

@@ -12,7 +12,6 @@ struct Order {
   std::string id;
   std::int64_t cents = 0;
 };
-ONCE_JSON(Order, id, cents)  // NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE, and a key that no Order has is refused below.
 
 struct Receipt {
   std::string charge;
@@ -29,7 +28,7 @@ int main() {
   const Order order{"order-17", 500};
   // [three lines]
   once::Engine engine({.store = once::open_store("sqlite:payments.db")});
-  auto charge = once::idempotent(engine, {.name = "charge", .key = "id"}, charge_card);
+  auto charge = once::idempotent(engine, {.name = "charge", .key = &Order::id}, charge_card);
   Receipt receipt = charge(order);  // Any number of times, in any process: charge_card(order) runs once.
   // [/three lines]
   std::printf("receipt %s\n", receipt.charge.c_str());

@@ -36,7 +36,7 @@ int main() {
     std::printf("refunding %d %% of %s\n", percent, order.c_str());
     return Money{percent * 10, "EUR"};
   });
-  // Neither key expression nor key function: all arguments together are the key.
+  // No key is named: all arguments together are the key.
   for (const int percent : {50, 50, 100}) {
     const Money money = refund("order-17", percent);
     std::printf("%lld cents %s\n", static_cast<long long>(money.cents), money.currency.c_str());

@@ -32,8 +32,7 @@ int main() {
 
   // [steps]
   auto pay = once::idempotent(
-      engine,
-      {.name = "pay", .fingerprint = "cents"},  // The same order with another amount is refused: once::Mismatch.
+      engine, {.name = "pay", .key = &Order::id, .fingerprint = "cents"},  // Another amount is refused: once::Mismatch.
       [&](once::Context& context, const Order& order) {
         std::printf("attempt %u\n", context.attempt());
         // The service sees the same key from every attempt, so it charges once even if we die before we learn that it
@@ -42,8 +41,7 @@ int main() {
             context.step("charge", [&] { return charge_card(context.derived_key("card"), order.cents); });
         context.step("mail", [&] { send_receipt(mail_works, charge); });
         return charge;
-      },
-      &Order::id);  // The key.
+      });
   // [/steps]
 
   for (int call = 1; call <= 3; ++call) {

@@ -46,16 +46,14 @@ class Worker {
                            tell({.kind = Note::Kind::event, .event = static_cast<std::uint8_t>(event.kind)});
                          }});
     // All that is needed: the order's id is the key, and an order that comes with another amount is refused.
-    serve(once::idempotent(
-        engine, {.name = "charge", .fingerprint = "cents"},
-        [this](once::Context& context, const Order& order) {
-          // The bank gets the same key from every attempt. The charge is kept in the record as soon as it is known, so
-          // that an attempt that takes over continues after it.
-          const auto charge =
-              context.step("charge", [&] { return charge_at_bank(context.derived_key("bank"), order); });
-          return write_receipt(order, charge);
-        },
-        &Order::id));
+    serve(once::idempotent(engine, {.name = "charge", .key = &Order::id, .fingerprint = "cents"},
+                           [this](once::Context& context, const Order& order) {
+                             // The bank gets the same key from every attempt. The charge is kept in the record as soon
+                             // as it is known, so that an attempt that takes over continues after it.
+                             const auto charge = context.step(
+                                 "charge", [&] { return charge_at_bank(context.derived_key("bank"), order); });
+                             return write_receipt(order, charge);
+                           }));
   }
 
  private:

@@ -1,24 +1,29 @@
 // once::idempotent(): a callable made idempotent. The result has the callable's signature.
 //
 //   once::Engine engine({.store = once::open_store("sqlite:payments.db")});
-//   auto charge = once::idempotent(engine, {.name = "charge", .key = "order_id"}, charge_card);
+//   auto charge = once::idempotent(engine, {.name = "charge", .key = &Order::id}, charge_card);
 //   Receipt receipt = charge(order);  // charge_card(order) runs once, everybody gets its receipt
+//
+// Its type has a name, for members and parameters: once::Idempotent<Receipt(const Order&)>.
 //
 // Who calls while it runs waits for the result, 10 s at most, then it is a Conflict (Policy::on_conflict, wait). A call
 // without a key, or one in which `fingerprint` finds nothing to compare, is refused (Policy::on_missing_key).
 //
-// The key comes from the arguments, in one of three ways:
+// The key comes from the arguments, and is named before the work:
 //
-//   idempotent(engine, {.name = "charge", .key = "order_id"}, fn)     JMESPath over argument 0, as JSON
-//   idempotent<1>(engine, {.name = "charge", .key = "order_id"}, fn)  ... over argument 1
-//   idempotent(engine, {.name = "charge"}, fn, &Order::id)            a function of the arguments
-//   idempotent(engine, {.name = "charge"}, fn)                        the digest of all arguments
+//   {.name = "charge", .key = &Order::id}                              a member: a typo does not compile
+//   {.name = "charge", .key = once::key(&Order::tenant, &Order::id)}   several members
+//   {.name = "charge", .key = [](const Order& o) { return o.id; }}     a function of all arguments
+//   {.name = "charge", .key = "order.id"}                              JMESPath over argument 0, as JSON
+//   {.name = "charge"}                                                 the digest of all arguments
 //
-// fn is a function or an object with one operator(), not a template. Its first parameter may be once::Context&, which
-// callers do not pass and which does not count as an argument. Its result is void, a once::Result, or any type that
-// once::Codec can encode and decode (include <once/codec_json.hpp> for those that nlohmann::json converts).
-// Arguments are encoded by once::Codec as well, only those that the key is taken from; strings (std::string,
-// std::string_view, const char*) are taken as they are: for an expression they must hold JSON.
+// idempotent<1>(...) reads expressions from argument 1. fn is a function or an object with one operator(), not a
+// template. Its first parameter may be once::Context&, which callers do not pass and which does not count as an
+// argument. Its result is void, a once::Result, or any type that once::Codec can encode and decode (include
+// <once/codec_json.hpp> for those that nlohmann::json converts), or a boost::asio::awaitable of these: then the call is
+// asynchronous, see <once/idempotent_asio.hpp>. Arguments are encoded by once::Codec as well, only those that the key
+// is taken from; strings (std::string, std::string_view, const char*) are taken as they are: for an expression they
+// must hold JSON.
 //
 // A call throws what fn throws, the exceptions of once/engine/exceptions.hpp where there is no result to return, and
 // Exception(misuse) for arguments that no key can be taken from, and for fn calling for its own key on its thread. fn
@@ -47,29 +52,6 @@
 #include <once/engine/exceptions.hpp>
 
 namespace once {
-
-// What is made idempotent, and what tells one call from another.
-struct Operation {
-  // Names the operation, so that "charge" and "refund" of one order are kept apart: its keys live in the scope
-  // EngineOptions::scope + "/" + name. Without '/', so that no two pairs give the same scope. It is part of every
-  // stored key: do not rename it while records live.
-  std::string name;
-
-  // JMESPath that selects the key from the argument. Empty: all arguments are the key, or the key function gives it.
-  // "@" is the whole argument in canonical JSON, so that blanks and the order of names do not count. A name that the
-  // argument can never have is refused when the object is made, if its codec knows the names (ONCE_JSON, Codec::names).
-  std::string key;
-
-  // JMESPath that selects what repeated calls must have in common with the first; otherwise they get Mismatch. Empty:
-  // nothing is compared.
-  std::string fingerprint;
-
-  // The whole scope, in place of the engine's scope and the name; for sharing keys with other programs. Set this or
-  // the name.
-  std::string scope;
-
-  std::optional<Policy> policy;  // Empty: the engine's.
-};
 
 // An Outcome with the result as fn returns it.
 template <class R>
@@ -101,18 +83,23 @@ class OperationKeys {
  public:
   enum class Source : std::uint8_t { expression, function, arguments };
 
-  // What is known about the arguments at compile time, for errors that come when the object is made.
+  // What is told of an operation, and known about its arguments at compile time.
   struct Shape {
+    std::string name;
+    std::string scope;
+    std::string fingerprint;
+    Policy policy;
+    Source source = Source::arguments;
+    std::string expression;
+
     std::size_t arguments = 0;
     std::size_t argument = 0;                // The one that expressions read.
     std::string_view argument_content_type;  // Of its codec.
     std::string_view argument_names;         // What its codec says.
     bool argument_encodable = false;
-    bool all_encodable = false;
-    bool has_function = false;
   };
 
-  OperationKeys(const Engine& engine, Operation operation, const Shape& shape);  // Throws Exception(misuse).
+  OperationKeys(const Engine& engine, Shape shape);  // Throws Exception(misuse).
   OperationKeys(OperationKeys&&) noexcept;
   ~OperationKeys();
 
@@ -234,49 +221,196 @@ std::optional<std::string> key_name(const T& value) {
   }
 }
 
-struct NoKeyFunction {};
+// "acme/17": '/' and '%' within a part are %2F and %25, so that no two lists of parts give one key. Empty if a part is.
+std::optional<std::string> join_key(std::span<const std::optional<std::string>> parts);
 
-template <std::size_t Argument, class Fn, class KeyFn, bool TakesContext, class R, class ArgumentTypes>
-class Idempotent;
+// What once::key() gives.
+template <class... Parts>
+struct KeyParts {
+  std::tuple<Parts...> parts;
+};
 
-template <std::size_t Argument, class Fn, class KeyFn, bool TakesContext, class R, class... Args>
-class Idempotent<Argument, Fn, KeyFn, TakesContext, R, Types<Args...>> {
-  static constexpr bool has_key_function = !std::is_same_v<KeyFn, NoKeyFunction>;
+// What `part` says of the arguments: the member of the one argument that has it, or what the function gives for all.
+template <class Part, class... A>
+std::optional<std::string> key_part(const Part& part, const A&... args) {
+  const auto name_of = [](const auto& value) {
+    constexpr bool good = IsKey<std::remove_cvref_t<decltype(value)>>::value;
+    static_assert(good, "once: the key must be a string, an integer, or a std::optional of one of them");
+    if constexpr (good) {
+      return key_name(value);
+    } else {
+      return std::optional<std::string>();
+    }
+  };
+  if constexpr (std::is_member_pointer_v<Part>) {
+    constexpr std::size_t owners = (std::size_t{std::is_invocable_v<const Part&, const A&>} + ... + 0);
+    static_assert(owners > 0, "once: no argument has the member that the key is taken from");
+    static_assert(
+        owners < 2,
+        "once: several arguments have the member that the key is taken from; give a function of the arguments");
+    std::optional<std::string> name;
+    const auto look = [&]<class T>(const T& argument) {
+      if constexpr (std::is_invocable_v<const Part&, const T&>) name = name_of(std::invoke(part, argument));
+    };
+    (look(args), ...);
+    return name;
+  } else {
+    constexpr bool callable = std::is_invocable_v<const Part&, const A&...>;
+    static_assert(callable, "once: the key function must be callable with the callable's arguments, as constants");
+    if constexpr (callable) {
+      return name_of(std::invoke(part, args...));
+    } else {
+      return std::nullopt;
+    }
+  }
+}
+
+// Where the key of a call with these arguments comes from: Operation::key. Made from what is said there.
+template <std::size_t Argument, class... Args>
+class KeyOf {
+ public:
+  using Function = std::function<std::optional<std::string>(const std::remove_cvref_t<Args>&...)>;
+
+  // All arguments.
+  KeyOf() {
+    static_assert((KeyMaterial<std::remove_cvref_t<Args>> && ...),
+                  "once: without a key all arguments are the key, but one has no once::Codec; set Operation::key, "
+                  "include <once/codec_json.hpp>, or specialise once::Codec");
+  }
+
+  // JMESPath.
+  template <class T>
+    requires std::convertible_to<const T&, std::string_view>
+  KeyOf(const T& text) : source(OperationKeys::Source::expression), expression(std::string_view(text)) {
+    if constexpr (Argument < sizeof...(Args)) {
+      static_assert(KeyMaterial<std::remove_cvref_t<std::tuple_element_t<Argument, std::tuple<Args...>>>>,
+                    "once: no once::Codec for the argument that the key is taken from; include "
+                    "<once/codec_json.hpp>, specialise once::Codec, choose another with idempotent<N>, or give a "
+                    "member or a function as the key");
+    }
+  }
+
+  template <class... Parts>
+  KeyOf(KeyParts<Parts...> key) : source(OperationKeys::Source::function) {
+    function = [key = std::move(key)](const std::remove_cvref_t<Args>&... args) {
+      return std::apply(
+          [&](const Parts&... part) {
+            if constexpr (sizeof...(Parts) == 1) {
+              return key_part(part..., args...);
+            } else {
+              const std::array<std::optional<std::string>, sizeof...(Parts)> names{key_part(part, args...)...};
+              return join_key(names);
+            }
+          },
+          key.parts);
+    };
+  }
+
+  // A member, or a function of the arguments.
+  template <class F>
+    requires(!std::convertible_to<const F&, std::string_view> && !std::is_same_v<F, KeyOf>)
+  KeyOf(F key) : KeyOf(KeyParts<F>{{std::move(key)}}) {}
+
+  OperationKeys::Source source = OperationKeys::Source::arguments;
+  std::string expression;
+  Function function;
+};
+
+}  // namespace detail
+
+// The key of several parts: members, or functions of the arguments. They are joined so that no two lists give one key:
+// "acme/17". A part that is empty makes the whole key a missing one.
+template <class... Parts>
+detail::KeyParts<Parts...> key(Parts... parts) {
+  static_assert(sizeof...(Parts) > 0, "once: a key needs a part");
+  return {{std::move(parts)...}};
+}
+
+// What is made idempotent, and what tells one call from another.
+template <class Signature, std::size_t Argument = 0>
+struct Operation;
+
+template <class R, class... Args, std::size_t Argument>
+struct Operation<R(Args...), Argument> {
+  // Names the operation, so that "charge" and "refund" of one order are kept apart: its keys live in the scope
+  // EngineOptions::scope + "/" + name. Without '/', so that no two pairs give the same scope. It is part of every
+  // stored key: do not rename it while records live.
+  std::string name = {};
+
+  // What tells two calls apart; see the top of this file. Left out: the SHA-256 of the one argument's text, or of
+  // several arguments' texts with their lengths; JSON in its canonical form (RFC 8785), strings as they are. Without
+  // arguments there is one key altogether.
+  // - A member, or once::key() of several: of the one argument that has it. What is empty is a missing key.
+  // - A function of the arguments, as constants. Both give text or an integer, or an optional of it; empty is no key.
+  // - JMESPath. "@" is the whole argument in canonical JSON, so that blanks and the order of names do not count. A name
+  //   that the argument can never have is refused when the object is made, if its codec knows the names (ONCE_JSON,
+  //   Codec::names).
+  detail::KeyOf<Argument, Args...> key = {};
+
+  // JMESPath that selects what repeated calls must have in common with the first; otherwise they get Mismatch. Empty:
+  // nothing is compared.
+  std::string fingerprint = {};
+
+  // The whole scope, in place of the engine's scope and the name; for sharing keys with other programs. Set this or
+  // the name.
+  std::string scope = {};
+
+  Policy policy = {};  // What it leaves open is the engine's.
+};
+
+namespace detail {
+
+// The keys of an operation's calls.
+template <std::size_t Argument, class... Args>
+class CallKeys {
   template <std::size_t I>
   using Plain = std::remove_cvref_t<std::tuple_element_t<I, std::tuple<Args...>>>;
 
  public:
-  Idempotent(Engine& engine, Operation operation, Fn fn, KeyFn key_fn)
-      : engine_(&engine),
-        keys_(std::make_shared<const OperationKeys>(engine, std::move(operation), shape())),
-        fn_(std::move(fn)),
-        key_fn_(std::move(key_fn)) {}
+  template <class R>
+  CallKeys(const Engine& engine, Operation<R(Args...), Argument>&& operation)
+      : keys_(engine, shape(operation)), function_(std::move(operation.key.function)) {
+    static_assert(Argument == 0 || Argument < sizeof...(Args),
+                  "once: idempotent<N>: the callable has no argument N; they count from 0, without once::Context&");
+  }
 
-  // Runs fn, or gives the result that is there. See the top of this file.
-  R operator()(Args... args) const { return call(make_request(args...), args...).value(); }
+  [[nodiscard]] const OperationKeys& operation() const noexcept { return keys_; }
 
-  // The same as a value: what the other form throws for want of a result is the outcome's kind here, also for
-  // arguments that no key can be taken from (Kind::error, misuse) and stored results that cannot be decoded
-  // (Kind::error, corrupt). What fn throws still passes through.
-  OutcomeOf<R> outcome(Args... args) const {
-    std::optional<Request> request;
-    try {
-      request = make_request(args...);
-    } catch (const Exception& error) {
-      return failure(error);
+  // Empty: there is none, and policy says to run without one. Throws Exception(misuse).
+  std::optional<Request> request(const std::remove_cvref_t<Args>&... args) const {
+    switch (keys_.source()) {
+      case OperationKeys::Source::function: {
+        auto name = function_(args...);
+        if (keys_.compares()) return keys_.from_name(name, selected_text(args...));
+        return keys_.from_name(name, {});
+      }
+      case OperationKeys::Source::expression:
+        return keys_.from_expression(selected_text(args...));
+      case OperationKeys::Source::arguments:
+        break;
     }
-    return call(std::move(request), args...);
+    if constexpr ((KeyMaterial<std::remove_cvref_t<Args>> && ...)) {
+      const std::array<ArgumentText, sizeof...(Args)> texts{argument_text(args)...};
+      return keys_.from_arguments(texts);
+    } else {
+      return std::nullopt;  // KeyOf() does not compile.
+    }
   }
 
  private:
-  static constexpr OperationKeys::Shape shape() {
-    OperationKeys::Shape shape{.arguments = sizeof...(Args),
+  template <class R>
+  static OperationKeys::Shape shape(Operation<R(Args...), Argument>& operation) {
+    OperationKeys::Shape shape{.name = std::move(operation.name),
+                               .scope = std::move(operation.scope),
+                               .fingerprint = std::move(operation.fingerprint),
+                               .policy = operation.policy,
+                               .source = operation.key.source,
+                               .expression = std::move(operation.key.expression),
+                               .arguments = sizeof...(Args),
                                .argument = Argument,
                                .argument_content_type = {},
                                .argument_names = {},
-                               .argument_encodable = false,
-                               .all_encodable = (KeyMaterial<std::remove_cvref_t<Args>> && ...),
-                               .has_function = has_key_function};
+                               .argument_encodable = false};
     if constexpr (Argument < sizeof...(Args)) {
       shape.argument_encodable = KeyMaterial<Plain<Argument>>;
       shape.argument_content_type = content_type_of<Plain<Argument>>();
@@ -302,135 +436,179 @@ class Idempotent<Argument, Fn, KeyFn, TakesContext, R, Types<Args...>> {
     }
   }
 
-  std::optional<Request> make_request(const std::remove_cvref_t<Args>&... args) const {
-    if constexpr (has_key_function) {
-      auto name = key_name(std::invoke(key_fn_, args...));
-      if (keys_->compares()) return keys_->from_name(name, selected_text(args...));
-      return keys_->from_name(name, {});
-    } else {
-      if (keys_->source() == OperationKeys::Source::expression) return keys_->from_expression(selected_text(args...));
-      if constexpr ((KeyMaterial<std::remove_cvref_t<Args>> && ...)) {
-        const std::array<ArgumentText, sizeof...(Args)> texts{argument_text(args)...};
-        return keys_->from_arguments(texts);
-      }
-      return std::nullopt;  // The constructor of OperationKeys has refused it.
+  OperationKeys keys_;
+  typename KeyOf<Argument, Args...>::Function function_;
+};
+
+template <class R>
+constexpr bool good_result() {
+  static_assert(!std::is_reference_v<R>,
+                "once: the result must not be a reference: a replay has no object to refer to; return a value");
+  static_assert(std::is_reference_v<R> || result_is_codable<R>,
+                "once: no once::Codec for the result; return a string, a number or void, include "
+                "<once/codec_json.hpp> (<once/idempotent_asio.hpp> for an awaitable), or specialise once::Codec");
+  return true;
+}
+
+// The work's result: `answer` has it, and what is kept of it comes back. What the codec throws is left in `failed`.
+template <class R>
+Result kept_of(OutcomeOf<R>& outcome, const Context& context, std::exception_ptr& failed) {
+  if (!context.is_protected()) return {};  // Nothing will be kept.
+  if constexpr (std::is_same_v<R, Result>) {
+    return *outcome.answer;
+  } else {
+    return encode_or_drop<R>(*outcome.answer, failed);
+  }
+}
+
+// The answer of a call that is over. Throws what encoding the work's result threw.
+template <class R>
+void settle_answer(const OperationKeys& keys, OutcomeOf<R>& outcome, const std::exception_ptr& encode_failed) {
+  const bool stored = outcome.kind == Outcome::Kind::replayed || outcome.kind == Outcome::Kind::superseded;
+  if (stored || !outcome.has_result()) {
+    outcome.answer.reset();
+  } else if (encode_failed) {
+    std::rethrow_exception(encode_failed);
+  }
+  if (!stored || outcome.result.placement == Placement::dropped) return;
+  if constexpr (std::is_same_v<R, Result>) {
+    outcome.answer = outcome.result;
+  } else {
+    try {
+      keys.check_content_type(outcome.result, Codec<R>::content_type);
+      outcome.answer.emplace(Codec<R>::decode(outcome.result.bytes));
+    } catch (const Exception& error) {
+      outcome.kind = Outcome::Kind::error;
+      outcome.error = error.error();
     }
+  }
+}
+
+template <class R>
+OutcomeOf<R> refused_call(const Exception& error) {
+  OutcomeOf<R> outcome;
+  outcome.kind = Outcome::Kind::error;
+  outcome.error = error.error();
+  return outcome;
+}
+
+// Calls fn with the context if it takes one.
+template <class R, class... Args, class Fn>
+R call_with(Fn& fn, Context& context, Args&... args) {
+  constexpr bool with_context = std::is_invocable_r_v<R, Fn&, Context&, Args...>;
+  constexpr bool good = with_context || std::is_invocable_r_v<R, Fn&, Args...>;
+  static_assert(good,
+                "once: the callable must take the arguments of the signature, or once::Context& and them, and give its "
+                "result");
+  if constexpr (with_context) {
+    return fn(context, static_cast<Args&&>(args)...);
+  } else if constexpr (good) {
+    return fn(static_cast<Args&&>(args)...);
+  }
+}
+
+}  // namespace detail
+
+// A callable made idempotent: what idempotent() returns. Copies are cheap, and share the callable.
+//
+//   class Shop {
+//     explicit Shop(once::Engine& engine)
+//         : charge_(engine, {.name = "charge", .key = &Order::id}, [this](const Order& order) { ... }) {}
+//     once::Idempotent<Receipt(const Order&)> charge_;
+//   };
+template <class Signature, std::size_t Argument = 0>
+class Idempotent;
+
+template <class R, class... Args, std::size_t Argument>
+class Idempotent<R(Args...), Argument> {
+ public:
+  // Throws Exception(misuse) for an operation that has neither name nor scope, an expression that cannot be compiled, a
+  // policy out of range, and arguments that the key cannot be taken from.
+  template <class Fn>
+  Idempotent(Engine& engine, Operation<R(Args...), Argument> operation, Fn&& fn)
+      : made_(std::make_shared<Made>(engine, std::move(operation), std::forward<Fn>(fn))) {
+    static_assert(detail::good_result<R>());
   }
 
-  R invoke(Context& context, Args&... args) const {
-    if constexpr (TakesContext) {
-      return fn_(context, static_cast<Args&&>(args)...);
-    } else {
-      return fn_(static_cast<Args&&>(args)...);
+  // Runs fn, or gives the result that is there. See the top of this file.
+  R operator()(Args... args) const { return call(made_->keys.request(args...), args...).value(); }
+
+  // The same as a value: what the other form throws for want of a result is the outcome's kind here, also for
+  // arguments that no key can be taken from (Kind::error, misuse) and stored results that cannot be decoded
+  // (Kind::error, corrupt). What fn throws still passes through.
+  OutcomeOf<R> outcome(Args... args) const {
+    std::optional<Request> request;
+    try {
+      request = made_->keys.request(args...);
+    } catch (const Exception& error) {
+      return detail::refused_call<R>(error);
     }
+    return call(std::move(request), args...);
   }
+
+ private:
+  struct Made {
+    template <class Fn>
+    Made(Engine& its_engine, Operation<R(Args...), Argument>&& operation, Fn&& its_fn)
+        : engine(its_engine),
+          keys(its_engine, std::move(operation)),
+          fn([fn = std::decay_t<Fn>(std::forward<Fn>(its_fn))](Context& context, Args&... args) mutable -> R {
+            return detail::call_with<R, Args...>(fn, context, args...);
+          }) {}
+
+    Engine& engine;
+    detail::CallKeys<Argument, Args...> keys;
+    Callback<R(Context&, Args&...)> fn;
+  };
 
   OutcomeOf<R> call(std::optional<Request>&& request, Args&... args) const {
     OutcomeOf<R> outcome;
     const auto run = [&](auto&& work) {
       if (request) {
-        RunInto::run(*engine_, outcome, std::move(*request), work);
+        detail::RunInto::run(made_->engine, outcome, std::move(*request), work);
       } else {
-        RunInto::run_unprotected(*engine_, outcome, keys_->scope(), work);
+        detail::RunInto::run_unprotected(made_->engine, outcome, made_->keys.operation().scope(), work);
       }
     };
     if constexpr (std::is_void_v<R>) {
-      run([&](Context& context) { invoke(context, args...); });
+      run([&](Context& context) { made_->fn(context, args...); });
     } else {
       std::exception_ptr encode_failed;
       run([&](Context& context) -> Result {
-        outcome.answer.emplace(invoke(context, args...));
-        if (!context.is_protected()) return {};  // Nothing will be kept.
-        if constexpr (std::is_same_v<R, Result>) {
-          return *outcome.answer;
-        } else {
-          return encode_or_drop<R>(*outcome.answer, encode_failed);
-        }
+        outcome.answer.emplace(made_->fn(context, args...));
+        return detail::kept_of(outcome, context, encode_failed);
       });
-      if (outcome.kind == Outcome::Kind::replayed || outcome.kind == Outcome::Kind::superseded) {
-        outcome.answer.reset();
-        if (outcome.result.placement != Placement::dropped) decode(outcome);
-      } else if (!outcome.has_result()) {
-        outcome.answer.reset();
-      } else if (encode_failed) {
-        std::rethrow_exception(encode_failed);
-      }
+      detail::settle_answer(made_->keys.operation(), outcome, encode_failed);
     }
     return outcome;
   }
 
-  void decode(OutcomeOf<R>& outcome) const {
-    if constexpr (std::is_same_v<R, Result>) {
-      outcome.answer = outcome.result;
-    } else {
-      try {
-        keys_->check_content_type(outcome.result, Codec<R>::content_type);
-        outcome.answer.emplace(Codec<R>::decode(outcome.result.bytes));
-      } catch (const Exception& error) {
-        outcome.kind = Outcome::Kind::error;
-        outcome.error = error.error();
-      }
-    }
-  }
-
-  static OutcomeOf<R> failure(const Exception& error) {
-    OutcomeOf<R> outcome;
-    outcome.kind = Outcome::Kind::error;
-    outcome.error = error.error();
-    return outcome;
-  }
-
-  Engine* engine_;
-  std::shared_ptr<const OperationKeys> keys_;
-  mutable Fn fn_;  // Called through const, as std::function does.
-  KeyFn key_fn_;
+  std::shared_ptr<Made> made_;
 };
 
-template <std::size_t Argument, class Fn, class KeyFn>
-auto make_idempotent(Engine& engine, Operation operation, Fn&& fn, KeyFn&& key_fn) {
-  using Function = std::decay_t<Fn>;
-  using Key = std::decay_t<KeyFn>;
-  static_assert(HasSignature<Function>,
-                "once: idempotent() needs a callable with one signature; wrap an overloaded or generic one, or a "
-                "member function, in a lambda with plain parameter types");
-  if constexpr (HasSignature<Function>) {
-    using Call = CallOf<Function>;
-    using R = std::remove_cv_t<typename Call::Result>;
-    using Arguments = typename Call::Arguments;
-    constexpr bool good = []<class... A>(Types<A...>) {
-      constexpr std::size_t count = sizeof...(A);
-      static_assert(Argument == 0 || Argument < count,
-                    "once: idempotent<N>: the callable has no argument N; they count from 0, without once::Context&");
-      static_assert(!std::is_reference_v<R>,
-                    "once: the result must not be a reference: a replay has no object to refer to; return a value");
-      static_assert(std::is_reference_v<R> || result_is_codable<R>,
-                    "once: no once::Codec for the result; return a string, a number or void, include "
-                    "<once/codec_json.hpp>, or specialise once::Codec");
-      if constexpr (std::is_same_v<Key, NoKeyFunction>) {
-        if constexpr (Argument < count) {
-          static_assert(KeyMaterial<std::remove_cvref_t<std::tuple_element_t<Argument, std::tuple<A...>>>>,
-                        "once: no once::Codec for the argument that the key is taken from; include "
-                        "<once/codec_json.hpp>, specialise once::Codec, choose another with idempotent<N>, or give a "
-                        "key function");
-        }
-        return !std::is_reference_v<R> && result_is_codable<R>;
-      } else {
-        constexpr bool callable = std::is_invocable_v<const Key&, const std::remove_cvref_t<A>&...>;
-        static_assert(callable, "once: the key function must be callable with the callable's arguments, as constants");
-        if constexpr (callable) {
-          static_assert(
-              IsKey<std::remove_cvref_t<std::invoke_result_t<const Key&, const std::remove_cvref_t<A>&...>>>::value,
-              "once: the key function must return a string, an integer, or a std::optional of one of them");
-        }
-        return callable && !std::is_reference_v<R> && result_is_codable<R>;
-      }
-    }(Arguments{});
-    if constexpr (good) {
-      return Idempotent<Argument, Function, Key, Call::context, R, Arguments>(
-          engine, std::move(operation), std::forward<Fn>(fn), std::forward<KeyFn>(key_fn));
-    }
-  }
-}
+namespace detail {
+
+// R(A...) of a callable, without the Context& that may come first. What has no one signature is taken for void().
+template <class F>
+struct SignatureOf {
+  using type = void();
+};
+template <class R, class... A>
+using Signature = std::remove_cv_t<R>(A...);
+template <class F>
+  requires HasSignature<F>
+struct SignatureOf<F> {
+  template <class... A>
+  static auto of(Types<A...>) -> std::type_identity<Signature<typename CallOf<F>::Result, A...>>;
+  using type = typename decltype(of(typename CallOf<F>::Arguments{}))::type;
+};
+
+// Nothing is deduced from it, so that an operation can be written as a list in braces, in front of the callable.
+template <class Fn, std::size_t Argument>
+struct OperationFor {
+  using Signature = typename SignatureOf<std::decay_t<Fn>>::type;
+  using type = Operation<Signature, Argument>;
+};
 
 }  // namespace detail
 
@@ -440,24 +618,17 @@ R OutcomeOf<R>::value() && {
   return std::move(*answer);
 }
 
-// The key by JMESPath over argument `Argument`, or by the digest of all arguments: see the top of this file. Throws
-// Exception(misuse) for an operation that has neither name nor scope, an expression that cannot be compiled, and
-// arguments that the key cannot be taken from.
-//
-// The digest is the SHA-256 of the one argument's text, or of several arguments' texts with their lengths; JSON in
-// its canonical form (RFC 8785), strings as they are. Without arguments there is one key altogether.
+// Makes `fn` idempotent: see the top of this file, and Idempotent for what is thrown. Expressions read argument
+// `Argument`.
 template <std::size_t Argument = 0, class Fn>
-auto idempotent(Engine& engine, Operation operation, Fn&& fn) {
-  return detail::make_idempotent<Argument>(engine, std::move(operation), std::forward<Fn>(fn), detail::NoKeyFunction{});
-}
-
-// The key by a function of the arguments: std::invoke(key_fn, args...), so that a member pointer will do. It returns
-// the key's name (text or an integer) or an optional of it; empty is no key. Operation::key stays empty;
-// Operation::fingerprint reads argument `Argument`.
-template <std::size_t Argument = 0, class Fn, class KeyFn>
-auto idempotent(Engine& engine, Operation operation, Fn&& fn, KeyFn&& key_fn) {
-  return detail::make_idempotent<Argument>(engine, std::move(operation), std::forward<Fn>(fn),
-                                           std::forward<KeyFn>(key_fn));
+auto idempotent(Engine& engine, typename detail::OperationFor<Fn, Argument>::type operation, Fn&& fn) {
+  static_assert(detail::HasSignature<std::decay_t<Fn>>,
+                "once: idempotent() needs a callable with one signature; wrap an overloaded or generic one, or a "
+                "member function, in a lambda with plain parameter types");
+  if constexpr (detail::HasSignature<std::decay_t<Fn>>) {
+    return Idempotent<typename detail::OperationFor<Fn, Argument>::Signature, Argument>(engine, std::move(operation),
+                                                                                        std::forward<Fn>(fn));
+  }
 }
 
 }  // namespace once

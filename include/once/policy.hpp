@@ -43,36 +43,36 @@ enum class OnMissingKey : std::uint8_t {
 //   once::Engine engine({.store = store, .policy = {.retention = std::chrono::hours(72)}});
 //   once::idempotent(engine, {.name = "report", .policy = {.lease = std::chrono::minutes(5)}}, report);  // Kept 72 h.
 struct Policy {
-  std::optional<Millis> lease;      // How long a claim is respected without renewal. 10 ms to 24 h.
-  std::optional<Millis> retention;  // How long a result is replayed. 1 ms to 10 years.
-  std::optional<Millis> wait;       // OnConflict::wait: how long at most; then it is a conflict. 0 to 24 h.
+  std::optional<Millis> lease = {};      // How long a claim is respected without renewal. 10 ms to 24 h.
+  std::optional<Millis> retention = {};  // How long a result is replayed. 1 ms to 10 years.
+  std::optional<Millis> wait = {};       // OnConflict::wait: how long at most; then it is a conflict. 0 to 24 h.
   // How far two machines' views of the store's time may differ. 0 to 1 h. Where the engine says nothing either:
   // Capabilities::default_skew of its store.
-  std::optional<Millis> skew;
+  std::optional<Millis> skew = {};
 
   // Where nobody says anything, HTTP, Lambda and SQS have `fail`, as there somebody else asks again.
-  std::optional<OnConflict> on_conflict;
+  std::optional<OnConflict> on_conflict = {};
   // For what has no key, and for what has one but nothing to compare where a comparison is asked for. Where nobody says
   // anything, the dialects of Powertools have run_unprotected, as those libraries do.
-  std::optional<OnMissingKey> on_missing_key;
+  std::optional<OnMissingKey> on_missing_key = {};
 
-  std::optional<OnLapse> on_lapse;
-  std::optional<OnThrow> on_throw;
-  std::optional<OnStoredFailure> on_stored_failure;
-  std::optional<OnUnrecorded> on_unrecorded;
-  std::optional<OnStoreDown> on_store_down;
+  std::optional<OnLapse> on_lapse = {};
+  std::optional<OnThrow> on_throw = {};
+  std::optional<OnStoredFailure> on_stored_failure = {};
+  std::optional<OnUnrecorded> on_unrecorded = {};
+  std::optional<OnStoreDown> on_store_down = {};
 
   // Results longer than this go to the offload port; without one they are dropped, and a replay is an error that says
   // so. Never more than the store's own limit. Bytes.
-  std::optional<std::size_t> max_inline_bytes;
+  std::optional<std::size_t> max_inline_bytes = {};
 
   // Results longer than this are compressed in the record, if that makes them at least a tenth smaller and the store
   // keeps such (Capabilities::keeps_compressed). Those still too long after that are offloaded, as they were. Where
   // nobody says anything: 1 KiB in a durable store; never in one that is only memory, where it would cost more than it
   // saves. Bytes.
-  std::optional<std::size_t> compress_over_bytes;
+  std::optional<std::size_t> compress_over_bytes = {};
 
-  std::optional<bool> heartbeat;  // Renew the lease at a third of it while the work runs.
+  std::optional<bool> heartbeat = {};  // Renew the lease at a third of it while the work runs.
 
   // The lease that a claim begins with is all that it gets: neither heartbeats nor steps prolong it, and what the
   // caller waited for somebody else's claim is taken off it (10 ms are left at least). For work that is ended from
@@ -80,7 +80,7 @@ struct Policy {
   // once the work has returned, a finish that cannot be written is tried for up to 2 s, or a quarter of what is left of
   // the lease, before it is told as unrecorded. A store that does not answer at all holds it up for as long as that
   // store waits (DynamoDbOptions::operation_timeout).
-  std::optional<bool> fixed_lease;
+  std::optional<bool> fixed_lease = {};
 
   friend bool operator==(const Policy&, const Policy&) = default;
 };

@@ -12,7 +12,7 @@ namespace {
 
 [[noreturn]] void misuse(const std::string& text) { throw Exception(ErrorKind::misuse, text); }
 
-std::string scope_of(const Engine& engine, const Operation& operation) {
+std::string scope_of(const Engine& engine, const OperationKeys::Shape& operation) {
   if (operation.name.empty() == operation.scope.empty()) {
     misuse(
         "idempotent() needs either Operation::name, which keeps this operation's keys apart from others', or the "
@@ -40,7 +40,32 @@ std::vector<std::string> list_of(std::string_view names) {
   return list;
 }
 
+void append_escaped(std::string& to, std::string_view part) {
+  for (const char c : part) {
+    switch (c) {
+      case '/':
+        to += "%2F";
+        break;
+      case '%':
+        to += "%25";
+        break;
+      default:
+        to += c;
+    }
+  }
+}
+
 }  // namespace
+
+std::optional<std::string> join_key(std::span<const std::optional<std::string>> parts) {
+  std::string joined;
+  for (const std::optional<std::string>& part : parts) {
+    if (!part || part->empty()) return std::nullopt;
+    if (!joined.empty()) joined += '/';
+    append_escaped(joined, *part);
+  }
+  return joined;
+}
 
 struct OperationKeys::Parts {
   // What a deriver says of its events, as this operation's.
@@ -55,42 +80,27 @@ struct OperationKeys::Parts {
 
   std::string title;  // For messages: "operation 'payments/charge'".
   std::string scope;
-  std::optional<Policy> policy;
+  std::optional<Policy> policy;  // Empty: it says nothing.
   bool refuses_missing = true;
   std::optional<keys::KeyDeriver> deriver;
 };
 
-OperationKeys::OperationKeys(const Engine& engine, Operation operation, const Shape& shape) {
+OperationKeys::OperationKeys(const Engine& engine, Shape shape) : source_(shape.source) {
   auto parts = std::make_unique<Parts>();
-  parts->scope = scope_of(engine, operation);
+  parts->scope = scope_of(engine, shape);
   parts->title = "operation '" + parts->scope + "'";
-  if (operation.policy) check(*operation.policy);
-  const Policy& usual = engine.options().policy;
+  check(shape.policy);
   parts->refuses_missing =
-      fill_in(operation.policy.value_or(usual), usual).on_missing_key != OnMissingKey::run_unprotected;
-  compares_ = !operation.fingerprint.empty();
+      fill_in(shape.policy, engine.options().policy).on_missing_key != OnMissingKey::run_unprotected;
+  compares_ = !shape.fingerprint.empty();
 
-  if (shape.has_function) {
-    source_ = Source::function;
-    if (!operation.key.empty()) {
-      misuse(parts->title + " has both a key function and the key expression '" + operation.key + "': leave one out");
-    }
-  } else if (!operation.key.empty()) {
-    source_ = Source::expression;
-  } else {
-    source_ = Source::arguments;
-    if (compares_) {
-      misuse(parts->title +
-             " compares payloads, but all arguments are its key, so that they can never differ: set Operation::key or "
-             "give a key function");
-    }
-    if (!shape.all_encodable) {
-      misuse(parts->title +
-             " has all arguments as its key, but not each has a once::Codec: set Operation::key, give a key function, "
-             "or include <once/codec_json.hpp>");
-    }
+  if (source_ == Source::expression && shape.expression.empty()) {
+    misuse(parts->title + " has an empty expression as its key: leave Operation::key out if all arguments are the key");
   }
-
+  if (source_ == Source::arguments && compares_) {
+    misuse(parts->title +
+           " compares payloads, but all arguments are its key, so that they can never differ: set Operation::key");
+  }
   if (source_ == Source::expression || compares_) {
     const std::string argument = "argument " + std::to_string(shape.argument);
     if (shape.argument >= shape.arguments) {
@@ -106,8 +116,8 @@ OperationKeys::OperationKeys(const Engine& engine, Operation operation, const Sh
     }
     keys::Recipe recipe;
     recipe.scope = parts->scope;
-    recipe.expression = operation.key;
-    recipe.fingerprint = operation.fingerprint;
+    recipe.expression = std::move(shape.expression);
+    recipe.fingerprint = std::move(shape.fingerprint);
     recipe.require_key = parts->refuses_missing;
     recipe.names = list_of(shape.argument_names);
     try {
@@ -116,7 +126,7 @@ OperationKeys::OperationKeys(const Engine& engine, Operation operation, const Sh
       misuse(parts->title + ": " + error.what());
     }
   }
-  parts->policy = std::move(operation.policy);
+  if (shape.policy != Policy{}) parts->policy = shape.policy;
   parts_ = std::move(parts);
 }
 
@@ -159,7 +169,7 @@ void OperationKeys::check_content_type(const Result& result, std::string_view ex
 std::optional<Request> OperationKeys::missing() const {
   if (!parts_->refuses_missing) return std::nullopt;
   misuse(parts_->title +
-         " was not run: the key function gives no key for these arguments. If that may be, "
+         " was not run: these arguments have no key. If that may be, "
          "OnMissingKey::run_unprotected lets it run unprotected");
 }
 

@@ -161,15 +161,15 @@ TEST_F(IdempotentTest, AStringArgumentIsTakenAsTheJsonItHolds) {
 }
 
 TEST_F(IdempotentTest, AFunctionOfTheArgumentsGivesTheKey) {
-  const auto by_member = once::idempotent(
-      engine, {.name = "charge"}, [&](const Order&) { return ++runs; }, &Order::id);
+  const auto by_member =
+      once::idempotent(engine, {.name = "charge", .key = &Order::id}, [&](const Order&) { return ++runs; });
   EXPECT_EQ(by_member({"17", 1}), 1);
   EXPECT_EQ(by_member({"17", 2}), 1);
   EXPECT_EQ(records().at(0).key, "payments/charge#17") << "a key that people can read";
 
   const auto by_number = once::idempotent(
-      engine, {.name = "refund"}, [&](const Order&, int) { return ++runs; },
-      [](const Order& order, int part) { return order.cents + part; });
+      engine, {.name = "refund", .key = [](const Order& order, int part) { return order.cents + part; }},
+      [&](const Order&, int) { return ++runs; });
   EXPECT_EQ(by_number({"17", 10}, 5), 2);
   EXPECT_EQ(by_number({"18", 9}, 6), 2);
   EXPECT_EQ(by_number({"17", 10}, 6), 3);
@@ -209,20 +209,17 @@ TEST_F(IdempotentTest, ValidationCatchesAKeyThatIsUsedForSomethingElse) {
   EXPECT_THROW(charge({"17", 900}), once::Mismatch);
   EXPECT_EQ(charge({"17", 500}), 1);
 
-  const auto by_function = once::idempotent(
-      engine, {.name = "refund", .fingerprint = "cents"}, [&](const Order&) { return ++runs; }, &Order::id);
+  const auto by_function = once::idempotent(engine, {.name = "refund", .key = &Order::id, .fingerprint = "cents"},
+                                            [&](const Order&) { return ++runs; });
   EXPECT_EQ(by_function({"17", 500}), 2);
   EXPECT_THROW(by_function({"17", 900}), once::Mismatch);
   EXPECT_EQ(by_function.outcome({"17", 900}).kind, once::Outcome::Kind::mismatch);
 }
 
 TEST_F(IdempotentTest, OperationsOfOneEngineAreKeptApart) {
-  const auto charge = once::idempotent(
-      engine, {.name = "charge"}, [](const Order&) { return 1; }, &Order::id);
-  const auto refund = once::idempotent(
-      engine, {.name = "refund"}, [](const Order&) { return 2; }, &Order::id);
-  const auto other = once::idempotent(
-      engine, {.scope = "legacy"}, [](const Order&) { return 3; }, &Order::id);
+  const auto charge = once::idempotent(engine, {.name = "charge", .key = &Order::id}, [](const Order&) { return 1; });
+  const auto refund = once::idempotent(engine, {.name = "refund", .key = &Order::id}, [](const Order&) { return 2; });
+  const auto other = once::idempotent(engine, {.key = &Order::id, .scope = "legacy"}, [](const Order&) { return 3; });
   EXPECT_EQ(charge({"17", 1}), 1);
   EXPECT_EQ(refund({"17", 1}), 2);
   EXPECT_EQ(other({"17", 1}), 3);
@@ -239,9 +236,9 @@ TEST_F(IdempotentTest, AResultMayBeNothing) {
 }
 
 TEST_F(IdempotentTest, ResultsAndArgumentsMayBeMoveOnly) {
-  const auto book = once::idempotent(
-      engine, {.name = "book"}, [&](std::unique_ptr<int> seat) { return Ticket{std::move(seat)}; },
-      [](const std::unique_ptr<int>& seat) { return *seat; });
+  const auto book =
+      once::idempotent(engine, {.name = "book", .key = [](const std::unique_ptr<int>& seat) { return *seat; }},
+                       [&](std::unique_ptr<int> seat) { return Ticket{std::move(seat)}; });
   EXPECT_EQ(*book(std::make_unique<int>(4)).seat, 4);
   EXPECT_EQ(*book(std::make_unique<int>(4)).seat, 4) << "replayed";
   once::OutcomeOf<Ticket> outcome = book.outcome(std::make_unique<int>(4));
@@ -312,18 +309,18 @@ TEST_F(IdempotentTest, WithoutAKeyItIsRefusedOrRunsUnprotectedIfThatIsChosen) {
   EXPECT_TRUE(records().empty());
 
   const auto of_order = [](const Order& order) { return order.id.empty() ? std::nullopt : std::optional(order.id); };
-  const auto refusing = once::idempotent(
-      engine, {.name = "refusing"}, [&](const Order&) { return ++runs; }, of_order);
+  const auto refusing =
+      once::idempotent(engine, {.name = "refusing", .key = of_order}, [&](const Order&) { return ++runs; });
   EXPECT_THAT(misuse([&] {
                 refusing({"", 1});
               }),
-              HasSubstr("operation 'payments/refusing' was not run: the key function gives no key"));
+              HasSubstr("operation 'payments/refusing' was not run: these arguments have no key"));
   EXPECT_EQ(refusing.outcome({"", 1}).kind, once::Outcome::Kind::error);
   EXPECT_EQ(runs, 3);
   EXPECT_EQ(refusing({"17", 1}), 4);
 
-  const auto by_function = once::idempotent(
-      engine, {.name = "by function", .policy = chosen}, [&](const Order&) { return ++runs; }, of_order);
+  const auto by_function = once::idempotent(engine, {.name = "by function", .key = of_order, .policy = chosen},
+                                            [&](const Order&) { return ++runs; });
   EXPECT_EQ(by_function.outcome({"", 1}).kind, once::Outcome::Kind::unprotected);
 }
 
@@ -337,7 +334,8 @@ TEST_F(IdempotentTest, ATypoInAnExpressionIsRefusedWhenItIsCalled) {
   const auto compares =
       once::idempotent(engine, {.name = "compares", .key = "id", .fingerprint = "[cent, total]"}, charge);
   EXPECT_THAT(misuse([&] { compares({"17", 1}); }), HasSubstr("nothing to compare"));
-  const auto by_function = once::idempotent(engine, {.name = "by function", .fingerprint = "cent"}, charge, &Order::id);
+  const auto by_function =
+      once::idempotent(engine, {.name = "by function", .key = &Order::id, .fingerprint = "cent"}, charge);
   EXPECT_THAT(misuse([&] { by_function({"17", 1}); }), HasSubstr("nothing to compare"));
   EXPECT_EQ(runs, 0);
   EXPECT_TRUE(records().empty());
@@ -425,9 +423,9 @@ TEST_F(IdempotentTest, WhatTheCallableThrowsPassesThroughAndARetryRuns) {
 }
 
 TEST_F(IdempotentTest, ALiveClaimOfSomebodyElseIsAConflict) {
-  const auto charge = once::idempotent(
-      engine, {.name = "charge", .policy = once::Policy{.on_conflict = once::OnConflict::fail}},
-      [&](const Order&) { return ++runs; }, &Order::id);
+  const auto charge =
+      once::idempotent(engine, {.name = "charge", .key = &Order::id, .policy = {.on_conflict = once::OnConflict::fail}},
+                       [&](const Order&) { return ++runs; });
   once::Begin other = engine.begin({.key = once::Key("payments/charge", "17"), .fingerprint = {}});
   ASSERT_EQ(other.kind, once::Begin::Kind::claimed);
   EXPECT_THROW(charge({"17", 1}), once::Conflict);
@@ -482,21 +480,87 @@ TEST_F(IdempotentTest, AnOperationThatCannotWorkIsRefusedWhenItIsMade) {
   EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .key = "id["}, charge); }), HasSubstr("id["));
   EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .fingerprint = "cents"}, charge); }),
               HasSubstr("never differ"));
-  EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .key = "id"}, charge, &Order::id); }),
-              HasSubstr("leave one out"));
+  EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .key = ""}, charge); }), HasSubstr("empty"));
   EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .key = "id"}, [] {}); }), HasSubstr("no arguments"));
-  EXPECT_THAT(misuse([&] { once::idempotent<1>(engine, {.name = "a"}, [](Database&, const Order&) {}); }),
-              HasSubstr("not each has a once::Codec"));
   EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .key = "id"}, [](const Image&) {}); }),
               HasSubstr("image/png"));
   EXPECT_THAT(misuse([&] {
-                once::idempotent(
-                    engine, {.name = "a", .fingerprint = "id"}, [](Database&) {}, [](const Database&) { return 1; });
+                once::idempotent(engine, {.name = "a", .key = [](const Database&) { return 1; }, .fingerprint = "id"},
+                                 [](Database&) {});
               }),
               HasSubstr("which has no once::Codec"));
   once::Policy policy;
   policy.lease = once::Millis(1);
   EXPECT_THAT(misuse([&] { once::idempotent(engine, {.name = "a", .policy = policy}, charge); }), HasSubstr("lease"));
+}
+
+TEST_F(IdempotentTest, SeveralMembersAreOneKeyAndAreKeptApart) {
+  struct Item {
+    std::string tenant;
+    std::optional<std::string> id;
+    int line = 0;
+  };
+  const auto charge =
+      once::idempotent(engine, {.name = "charge", .key = once::key(&Item::tenant, &Item::id, &Item::line)},
+                       [&](Database&, const Item&) { return ++runs; });
+  Database database;
+  EXPECT_EQ(charge(database, {"acme", "17", 1}), 1);
+  EXPECT_EQ(records().at(0).key, "payments/charge#acme/17/1") << "a key that people can read";
+  EXPECT_EQ(charge(database, {"acme", "17", 1}), 1);
+  EXPECT_EQ(charge(database, {"acme", "1", 71}), 2);
+  EXPECT_EQ(charge(database, {"acme/1", "7", 1}), 3);
+  EXPECT_EQ(charge(database, {"acme", "1/7", 1}), 4);
+  EXPECT_EQ(charge(database, {"acme%2F1", "7", 1}), 5) << "what stands for '/' is itself kept apart";
+  EXPECT_EQ(charge.outcome(database, {"", "17", 1}).kind, once::Outcome::Kind::error) << "a part is missing";
+  EXPECT_EQ(charge.outcome(database, {"acme", std::nullopt, 1}).kind, once::Outcome::Kind::error);
+
+  const auto mixed = once::idempotent(
+      engine, {.name = "mixed", .key = once::key(&Item::tenant, [](const Item& item) { return item.line / 10; })},
+      [&](const Item&) { return ++runs; });
+  EXPECT_EQ(mixed({"acme", "17", 10}), 6);
+  EXPECT_EQ(mixed({"acme", "18", 19}), 6);
+  EXPECT_EQ(mixed({"acme", "17", 20}), 7);
+}
+
+// A class that has an idempotent operation as a member.
+class Shop {
+ public:
+  explicit Shop(once::Engine& engine)
+      : charge_(engine, {.name = "charge", .key = &Order::id},
+                [this](const auto& order) { return charge_card(order); }),
+        refund_(once::idempotent(engine, {.name = "refund", .key = &Order::id}, [this](const Order&) { ++charges_; })) {
+  }
+  Receipt charge(const Order& order) { return charge_(order); }
+  void refund(const Order& order) const { refund_(order); }
+
+ private:
+  Receipt charge_card(const Order& order) { return {"ch_" + std::to_string(++charges_), order.cents}; }
+
+  int charges_ = 0;
+  once::Idempotent<Receipt(const Order&)> charge_;
+  once::Idempotent<void(const Order&)> refund_;
+};
+
+TEST_F(IdempotentTest, ItsTypeHasANameForMembersAndParameters) {
+  Shop shop(engine);
+  EXPECT_EQ(shop.charge({"17", 500}), (Receipt{"ch_1", 500}));
+  EXPECT_EQ(shop.charge({"17", 500}), (Receipt{"ch_1", 500}));
+  shop.refund({"17", 500});
+  shop.refund({"17", 500});
+  EXPECT_EQ(shop.charge({"18", 1}), (Receipt{"ch_3", 1}));
+
+  once::Idempotent<int(Database&, const Order&), 1> count(engine, {.name = "count", .key = "id"},
+                                                          [](once::Context& context, Database& database, const Order&) {
+                                                            EXPECT_EQ(context.attempt(), 1U);
+                                                            return ++database.writes;
+                                                          });
+  const auto other = once::idempotent<1>(engine, {.name = "other", .key = "id"},
+                                         [](Database& database, const Order&) { return 10 + ++database.writes; });
+  Database database;
+  EXPECT_EQ(count(database, {"17", 1}), 1);
+  EXPECT_EQ(count(database, {"17", 1}), 1);
+  count = other;
+  EXPECT_EQ(count(database, {"17", 1}), 12);
 }
 
 TEST_F(IdempotentTest, APolicyOfOneOperationChangesWhatItNamesAndInheritsTheRest) {
@@ -505,13 +569,12 @@ TEST_F(IdempotentTest, APolicyOfOneOperationChangesWhatItNamesAndInheritsTheRest
                        .policy = {.retention = hours(72),
                                   .on_missing_key = once::OnMissingKey::run_unprotected,
                                   .on_throw = once::OnThrow::store}});
-  const auto report = once::idempotent(
-      strict, {.name = "report", .policy = once::Policy{.lease = std::chrono::minutes(5)}},
-      [](const Order& order) {
-        if (order.cents < 0) throw std::runtime_error("no such report");
-        return order.cents;
-      },
-      &Order::id);
+  const auto report =
+      once::idempotent(strict, {.name = "report", .key = &Order::id, .policy = {.lease = std::chrono::minutes(5)}},
+                       [](const Order& order) {
+                         if (order.cents < 0) throw std::runtime_error("no such report");
+                         return order.cents;
+                       });
   EXPECT_EQ(report({"17", 1}), 1);
   const once::Record kept = records().at(0);
   EXPECT_EQ(kept.expires_at - kept.finished_at, hours(72)) << "the engine's retention";

@@ -11,6 +11,6 @@ void use(once::Engine& engine) {
 #ifdef WRONG
   once::idempotent(engine, {.name = "charge", .key = "id"}, charge);
 #else
-  once::idempotent(engine, {.name = "charge"}, charge, &Order::id);
+  once::idempotent(engine, {.name = "charge", .key = &Order::id}, charge);
 #endif
 }

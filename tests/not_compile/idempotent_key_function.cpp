@@ -1,5 +1,5 @@
-// A key function that gives something else than a key.
-// Expect: the key function must return a string, an integer
+// A key of a type that is no name.
+// Expect: the key must be a string, an integer
 #include <string>
 
 #include <once/idempotent.hpp>
@@ -12,8 +12,8 @@ struct Order {
 void use(once::Engine& engine) {
   const auto charge = [](const Order&) {};
 #ifdef WRONG
-  once::idempotent(engine, {.name = "charge"}, charge, &Order::price);
+  once::idempotent(engine, {.name = "charge", .key = &Order::price}, charge);
 #else
-  once::idempotent(engine, {.name = "charge"}, charge, &Order::id);
+  once::idempotent(engine, {.name = "charge", .key = &Order::id}, charge);
 #endif
 }
