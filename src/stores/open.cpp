@@ -1,7 +1,5 @@
 #include <once/stores/open.hpp>
 
-#include <algorithm>
-#include <limits>
 #include <utility>
 
 #include <once/offload/directory.hpp>
@@ -12,7 +10,7 @@
 #include "stores/open_aws.hpp"
 #endif
 #if ONCE_SQLITE
-#include <once/stores/sqlite.hpp>
+#include "stores/open_sqlite.hpp"
 #endif
 
 namespace once {
@@ -28,23 +26,7 @@ std::unique_ptr<Store> open_memory(Url& url) {
 }
 
 #if ONCE_SQLITE
-std::unique_ptr<Store> open_sqlite(Url& url) {
-  stores::SqliteOptions options;
-  options.path = url.path();
-  options.create = url.take_flag("create").value_or(options.create);
-  options.create_directories = url.take_flag("create_directories").value_or(options.create_directories);
-  options.allow_hard_links = url.take_flag("allow_hard_links").value_or(options.allow_hard_links);
-  options.busy_timeout = url.take_duration("busy_timeout").value_or(options.busy_timeout);
-  if (const auto pages = url.take_number("checkpoint_pages")) {
-    // Beyond the range of the option: any value that is refused there.
-    options.checkpoint_pages =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(*pages, std::numeric_limits<std::uint32_t>::max()));
-  }
-  url.refuse_rest("create, create_directories, allow_hard_links, busy_timeout, checkpoint_pages");
-  if (options.path.empty()) url.refuse("the path of the file is missing, as in sqlite:/var/lib/once/once.db");
-  if (options.path.starts_with("//")) url.refuse("write one slash: sqlite:/path/to/file.db");
-  return stores::make_sqlite_store(std::move(options));
-}
+std::unique_ptr<Store> open_sqlite(Url& url) { return stores::make_sqlite_store(stores::sqlite_options(url)); }
 #endif
 
 std::shared_ptr<Offload> open_directory(Url& url) {

@@ -67,7 +67,8 @@ TEST_F(OpenStore, OpensARelativePathFromWhereTheProgramIs) {
 
 TEST_F(OpenStore, TakesEveryParameter) {
   open_store("sqlite:" + directory_ +
-             "/deep/er/c.db?create=1&create_directories=1&busy_timeout=250ms&checkpoint_pages=100");
+             "/deep/er/c.db?create=1&create_directories=1&busy_timeout=250ms&checkpoint_pages=100&cache_bytes=1048576"
+             "&recent_keys=1&allow_hard_links=1");
   EXPECT_TRUE(std::filesystem::exists(directory_ + "/deep/er/c.db"));
 }
 
@@ -91,6 +92,8 @@ TEST_F(OpenStore, ParametersReachTheStore) {
   EXPECT_THAT(refusal("sqlite:" + directory_ + "/x.db?checkpoint_pages=1"), HasSubstr("checkpoint_pages must be 100"));
   EXPECT_THAT(refusal("sqlite:" + directory_ + "/x.db?checkpoint_pages=99999999999999"),
               HasSubstr("checkpoint_pages must be 100"));
+  EXPECT_THAT(refusal("sqlite:" + directory_ + "/x.db?cache_bytes=1"), HasSubstr("cache_bytes must be 1 MiB"));
+  EXPECT_THAT(refusal("sqlite:" + directory_ + "/x.db?recent_keys=0"), HasSubstr("recent_keys must be 1"));
   EXPECT_THAT(refusal("sqlite:" + directory_ + "/x.db?busy_timeout=1h"), HasSubstr("busy_timeout must be 0 to 10 min"));
 }
 

@@ -24,6 +24,8 @@ namespace once {
 //   allow_hard_links=0|1     open a file that has more names (hard links); default 0
 //   busy_timeout=5s          how long a write waits for other programs; a number and ms, s, m or h; 0ms to 10m
 //   checkpoint_pages=4000    pages of 4 KiB that the log grows by between two copies into the file; 100 to 1000000
+//   cache_bytes=8388608      what the writer keeps of the file in memory; 1048576 to 4294967296
+//   recent_keys=32768        keys that gather in memory before they are indexed together; 1 to 1000000
 //
 // dynamodb: takes, each the option of DynamoDbOptions with its name and its default,
 //
