@@ -50,8 +50,28 @@ TEST(ProxySettings, MethodsAreInCapitals) {
                           "9.1), so write POST"));
 }
 
+TEST(ProxySettings, TheEnvironmentCountsWhereNothingElseSaysMore) {
+  setenv("ONCE_LEASE", "5m", 1);
+  setenv("ONCE_RETENTION", "72h", 1);
+  setenv("ONCE_WAIT", "", 1);
+  const Given given = merged(given_by_environment(), with("lease", {"7m"}));
+  const Policy policy = *settled(given).rules.otherwise.policy;
+  EXPECT_EQ(policy.lease, Millis{420'000}) << "a flag or a file says more";
+  EXPECT_EQ(policy.retention, Millis{259'200'000});
+  EXPECT_FALSE(policy.wait);
+  EXPECT_EQ(told_variables(given), "ONCE_RETENTION=72h");
+  setenv("ONCE_RETENTION", "long", 1);
+  EXPECT_THAT(complaints_about(merged(given_by_environment(), least)),
+              ::testing::Contains(StartsWith("ONCE_RETENTION: retention is 'long'; write a whole number")));
+  unsetenv("ONCE_LEASE");
+  unsetenv("ONCE_RETENTION");
+  unsetenv("ONCE_WAIT");
+}
+
 TEST(ProxySettings, UsualValuesAreTheLibrarys) {
-  const ProxySettings settings = settled(least);
+  ProxySettings settings = settled(least);
+  EXPECT_EQ(effective(*settings.rules.otherwise.policy), EffectivePolicy{});
+  settings.rules.otherwise.policy.emplace();
   http::Options rules{.principal = http::Principal::shared()};
   rules.policy.emplace();
   rules.answer_timeout = proxy::Timeouts().answer;

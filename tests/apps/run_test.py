@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import unittest
+from datetime import datetime
 
 import harness
 from harness import Case, wait_until
@@ -79,6 +80,28 @@ class Environment(Case):
         record = self.show("order-17", "--scope", "pay#1")
         self.assertEqual(names["ONCE_TOKEN"], str(record["token"]))
         self.assertRegex(names["ONCE_DERIVED_KEY"], "^[0-9a-f]{64}$")
+
+    def test_it_says_the_lease_and_the_retention_where_no_flag_does(self):
+        def run(key, *flags, **variables):
+            command = ["run", "-v", "--key", key, *flags, "--", "true"]
+            return self.once(*command, env={**self.env, **variables})
+
+        def kept_s(key):
+            record = self.show(key)
+            expires, finished = (datetime.fromisoformat(record[name].replace("Z", "+00:00"))
+                                 for name in ("expires_at", "finished_at"))
+            return round((expires - finished).total_seconds())
+
+        done = run("a", ONCE_RETENTION="72h", ONCE_LEASE="5m")
+        self.expect(done, 0)
+        self.assertIn(b"the environment says ONCE_LEASE=5m, ONCE_RETENTION=72h", done.stderr)
+        self.assertEqual(kept_s("a"), 72 * 3600)
+        done = run("b", "--retention", "1h", ONCE_RETENTION="72h")
+        self.assertNotIn(b"environment", done.stderr)
+        self.assertEqual(kept_s("b"), 3600)
+        refused = run("c", ONCE_LEASE="long")
+        self.expect(refused, 64)
+        self.assertIn(b"(or ONCE_LEASE) is 'long'", refused.stderr)
 
     def test_derived_key_is_stable_over_attempts_and_differs_by_name(self):
         def derived(key, *more):

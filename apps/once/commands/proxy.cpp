@@ -118,7 +118,7 @@ Reading read_all(const ProxyCommand& command) {
   if (!command.config.empty()) file = read_proxy_file(command.config, reading.complaints);
   // What is missing in a file that could not be read is not worth a word.
   if (file.read) {
-    reading.given = merged(std::move(file.settings), command.flags.given());
+    reading.given = merged(given_by_environment(), merged(std::move(file.settings), command.flags.given()));
     reading.routes = std::move(file.routes);
     reading.settings = settle(reading.given, reading.routes, reading.complaints);
   }
@@ -225,6 +225,7 @@ int run_proxy(const ProxyCommand& command) {
   auto [given, routes, settings, complaints] = read_all(command);
   for (const Complaint& complaint : complaints) say(to_string(complaint));
   if (!complaints.empty()) return exit_usage;
+  if (const std::string told = told_variables(given); !told.empty()) say("the environment says " + told);
   AdminToken token(settings.admin_token_file, "--admin-token-file");
   AdminToken metrics_token(settings.metrics_token_file, "--metrics-token-file");
   AccessLog log(settings.access_log);

@@ -77,11 +77,11 @@ struct RunPlan {
 RunPlan plan_of(const RunOptions& options) {
   const auto is = [](const std::string& word, const char* other) { return word == other; };
   Policy policy;
-  policy.lease = parse_duration(options.lease, "--lease");
-  policy.retention = parse_duration(options.retention, "--retention");
+  policy.lease = parse_duration(options.lease, "--lease (or ONCE_LEASE)");
+  policy.retention = parse_duration(options.retention, "--retention (or ONCE_RETENTION)");
   policy.on_conflict = OnConflict::fail;  // A script says if it wants to wait.
   if (!options.wait.empty()) {
-    policy.wait = parse_duration(options.wait, "--wait");
+    policy.wait = parse_duration(options.wait, "--wait (or ONCE_WAIT)");
     policy.on_conflict = OnConflict::wait;
   }
   policy.on_lapse = is(options.on_lapse, "hold") ? OnLapse::hold : OnLapse::takeover;
@@ -155,6 +155,11 @@ class Run {
       // /var/tmp rather than /tmp, which may be memory.
       input_ = digest_input(STDIN_FILENO, directory != nullptr && *directory != '\0' ? directory : "/var/tmp",
                             plan_.input_limit);
+    }
+    if (options_.verbose) {
+      const std::string told = told_variables(
+          {{"ONCE_LEASE", options_.lease}, {"ONCE_RETENTION", options_.retention}, {"ONCE_WAIT", options_.wait}});
+      if (!told.empty()) say("the environment says " + told);
     }
     Signals signals;
     signals_ = &signals;
@@ -617,9 +622,13 @@ void add_run(CLI::App& app, Invocation& invocation) {
   add_key_options(*run, options->key);
   const auto one_of = [](std::vector<std::string> words) { return CLI::IsMember(std::move(words)); };
   run->add_option("--lease", options->lease, "How long the claim is respected after a crash, 10ms to 24h")
+      ->envname("ONCE_LEASE")
       ->capture_default_str();
-  run->add_option("--retention", options->retention, "How long the result is replayed")->capture_default_str();
-  run->add_option("--wait", options->wait, "Wait this long for somebody else who runs it (default: fail at once)");
+  run->add_option("--retention", options->retention, "How long the result is replayed")
+      ->envname("ONCE_RETENTION")
+      ->capture_default_str();
+  run->add_option("--wait", options->wait, "Wait this long for somebody else who runs it (default: fail at once)")
+      ->envname("ONCE_WAIT");
   run->add_option("--on-failure", options->on_failure,
                   "An exit code that is not 0: store (replay it), release (the next caller runs it again),\n"
                   "hold (unknown) (default: store)")

@@ -257,8 +257,8 @@ class Sqs {
         command_(std::move(command)),
         log_(options.json, options.verbose, parse_duration(options.visibility, "--visibility")) {
     if (!options.stop_within.empty()) stop_within_ = parse_duration(options.stop_within, "--stop-within");
-    policy_.lease = parse_duration(options.lease, "--lease");
-    policy_.retention = parse_duration(options.retention, "--retention");
+    policy_.lease = parse_duration(options.lease, "--lease (or ONCE_LEASE)");
+    policy_.retention = parse_duration(options.retention, "--retention (or ONCE_RETENTION)");
     policy_.on_lapse = options.on_lapse == "hold" ? OnLapse::hold : OnLapse::takeover;
     check(policy_);
   }
@@ -270,6 +270,8 @@ class Sqs {
     const std::uint64_t output_limit = parse_size(options_.output_limit, "--output-limit");
     const Millis grace = parse_duration(options_.grace, "--grace");
     Signals signals;  // Before there are threads.
+    const std::string told = told_variables({{"ONCE_LEASE", options_.lease}, {"ONCE_RETENTION", options_.retention}});
+    if (!told.empty()) log_.note("the environment says " + told);
     const StoreAccess access = open_access(options_.store, Missing::create);
     require_bytes(access.url);
     // The few bytes that a result has beside its output must never be too many.
@@ -496,8 +498,11 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
                   "JMESPath that selects what a duplicate must have in common with the first message");
   sqs->add_option("--parallel", options->parallel, "Messages at work at one time, 1 to 1000")->capture_default_str();
   sqs->add_option("--lease", options->lease, "How long a claim is respected after a crash, 10ms to 24h")
+      ->envname("ONCE_LEASE")
       ->capture_default_str();
-  sqs->add_option("--retention", options->retention, "How long a duplicate is recognised")->capture_default_str();
+  sqs->add_option("--retention", options->retention, "How long a duplicate is recognised")
+      ->envname("ONCE_RETENTION")
+      ->capture_default_str();
   sqs->add_option("--visibility", options->visibility,
                   "How long a message stays hidden after a crash, 3s to 12h; prolonged while its work runs")
       ->capture_default_str();

@@ -157,6 +157,15 @@ std::string partition_of(const stores::DynamoDbOptions& options) {
 }
 #endif
 
+std::string told_variables(std::initializer_list<std::pair<const char*, std::string_view>> counting) {
+  std::string told;
+  for (const auto& [name, value] : counting) {
+    if (value.empty() || variable(name) != value) continue;
+    told += (told.empty() ? "" : ", ") + std::string(name) + "=" + std::string(value);
+  }
+  return told;
+}
+
 StoreAccess open_access(const StoreOptions& options, Missing missing) {
   std::string url = options.url.empty() ? variable("ONCE_STORE") : options.url;
   if (url.empty()) {

@@ -1,8 +1,11 @@
 // Which store a command works on, and how to open it.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include <once/offload.hpp>
 #include <once/store.hpp>
@@ -49,6 +52,9 @@ enum class Missing {
 std::string partition_of(const stores::DynamoDbOptions& options);
 extern const char* const which_partition;
 #endif
+
+// "ONCE_LEASE=5m, ONCE_WAIT=5s": of these variables and the values that count, those that come from the environment.
+std::string told_variables(std::initializer_list<std::pair<const char*, std::string_view>> counting);
 
 // --store, else $ONCE_STORE, else a file in the user's state directory. Throws Exception as open_store() does; with
 // Missing::refuse also if nobody can tell which partition of a table is meant.

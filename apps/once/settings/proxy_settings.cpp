@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <cstdlib>
 #include <ranges>
 #include <type_traits>
 #include <utility>
@@ -483,6 +484,25 @@ std::string to_string(const Complaint& complaint) {
   std::string text = place.file + ":";
   if (place.line != 0) text += std::to_string(place.line) + ":" + std::to_string(place.column) + ":";
   return text + " " + complaint.text;
+}
+
+Given given_by_environment() {
+  Given given;
+  for (const auto& [name, variable] :
+       {std::pair("lease", "ONCE_LEASE"), std::pair("retention", "ONCE_RETENTION"), std::pair("wait", "ONCE_WAIT")}) {
+    const char* const value = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): nothing sets it.
+    if (value != nullptr && *value != '\0') given[name] = {.words = {value}, .place = {.file = variable}};
+  }
+  return given;
+}
+
+std::string told_variables(const Given& given) {
+  std::string told;
+  for (const auto& [name, value] : given) {
+    if (!value.place.file.starts_with("ONCE_")) continue;
+    told += (told.empty() ? "" : ", ") + value.place.file + "=" + value.words.front();
+  }
+  return told;
 }
 
 Given merged(Given below, const Given& above) {

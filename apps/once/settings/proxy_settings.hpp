@@ -70,7 +70,7 @@ struct Setting {
 const std::vector<Setting>& proxy_settings();
 
 struct Place {
-  std::string file;     // Empty: the command line.
+  std::string file;     // Or variable. Empty: the command line.
   unsigned line = 0;    // From 1. 0: the file as a whole.
   unsigned column = 0;  // From 1, in characters.
 
@@ -91,6 +91,11 @@ struct Value {
   Place place = {};
 };
 using Given = std::map<std::string, Value, std::less<>>;
+
+// What ONCE_LEASE, ONCE_RETENTION and ONCE_WAIT say; each is its Place::file.
+Given given_by_environment();
+// Those of them that count: "ONCE_LEASE=5m, ONCE_WAIT=5s".
+std::string told_variables(const Given& given);
 
 // Where both have a setting, what is in `above` counts. Where both say who a client is, only that.
 Given merged(Given below, const Given& above);

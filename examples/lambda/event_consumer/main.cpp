@@ -11,6 +11,7 @@
 #include <once/frontends/lambda/idempotent.hpp>
 #include <once/frontends/lambda/recipes.hpp>
 #include <once/frontends/lambda/runtime.hpp>
+#include <once/platform/environment.hpp>
 #include <once/stores/open.hpp>
 
 // Stands for a mail service.
@@ -31,7 +32,11 @@ static std::string confirm(std::string_view event, once::Context& context) {
 static once::lambda::Handler make_handler() {
   const char* const store = std::getenv("ONCE_STORE");
   if (store == nullptr) throw std::runtime_error("ONCE_STORE is not set: dynamodb://TABLE");
-  static once::Engine engine({.store = once::open_store(store)});
+  // ONCE_RETENTION=72h among the function's variables keeps results for three days. Its log says so at each start.
+  const auto tell = [](std::string_view set) {
+    std::fprintf(stderr, "the environment says %.*s\n", static_cast<int>(set.size()), set.data());
+  };
+  static once::Engine engine({.store = once::open_store(store), .policy = once::policy_from_environment(tell)});
   // By its source and id, which every delivery of an event keeps.
   return once::lambda::idempotent(engine, {.key = std::string(once::lambda::recipes::event_bridge.key)}, confirm);
 }

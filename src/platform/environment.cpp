@@ -1,0 +1,61 @@
+#include <once/platform/environment.hpp>
+
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include <once/error.hpp>
+
+namespace once {
+
+namespace {
+
+std::optional<Millis> time_of(std::string_view text) {
+  std::uint32_t number = 0;
+  const auto [unit, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc()) return std::nullopt;
+  const std::string_view name(unit, static_cast<std::size_t>(text.data() + text.size() - unit));
+  using namespace std::chrono;
+  if (name == "ms") return milliseconds(number);
+  if (name == "s") return seconds(number);
+  if (name == "m") return minutes(number);
+  if (name == "h") return hours(number);
+  if (name == "d") return days(number);
+  return std::nullopt;
+}
+
+}  // namespace
+
+Policy policy_from_environment(const std::function<void(std::string_view)>& tell) {
+  Policy policy;
+  std::string told;
+  const auto read = [&](const std::string& name, std::optional<Millis>& member) {
+    const char* const value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): the header says so.
+    if (value == nullptr || *value == '\0') return;
+    const std::string setting = name + "=" + value;
+    member = time_of(value);
+    if (!member) {
+      throw Exception(ErrorKind::misuse, setting +
+                                             " is no time: write a whole number and a unit, as in 500ms, 30s, 5m, "
+                                             "24h or 7d");
+    }
+    Policy alone;  // So that the complaint is about this one.
+    (&member == &policy.lease ? alone.lease : &member == &policy.retention ? alone.retention : alone.wait) = member;
+    try {
+      check(alone);
+    } catch (const Exception& error) {
+      throw Exception(error.kind(), setting + ": " + error.what());
+    }
+    told += (told.empty() ? "" : ", ") + setting;
+  };
+  read("ONCE_LEASE", policy.lease);
+  read("ONCE_RETENTION", policy.retention);
+  read("ONCE_WAIT", policy.wait);
+  if (policy.wait) policy.on_conflict = *policy.wait > Millis{0} ? OnConflict::wait : OnConflict::fail;
+  if (!told.empty()) tell(told);
+  return policy;
+}
+
+}  // namespace once
