@@ -13,6 +13,7 @@
 #include "aws/credentials_search.hpp"
 #include "aws/service_error.hpp"
 #include "aws/shared_config.hpp"
+#include "text/rfc3339.hpp"
 
 namespace {
 
@@ -75,7 +76,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case '5':
         return require_words(once::aws::parse_sts_answer(text, "here"));
       default:
-        return static_cast<void>(once::aws::parse_time(text));
+        return static_cast<void>(once::text::from_rfc3339(text));
     }
   });
   return 0;

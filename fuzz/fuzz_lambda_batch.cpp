@@ -19,13 +19,12 @@
 #include <once/stores/memory.hpp>
 
 #include "frontends/lambda/batch/event_records.hpp"
-#include "keys/dialects/write.hpp"
 #include "text/json.hpp"
+#include "text/json_write.hpp"
 
 namespace {
 
 namespace json = once::text::json;
-constexpr auto exact = once::keys::Dialect::powertools_python;  // Keeps the text of numbers.
 constexpr json::Rules lenient{.unique_names = false, .exact_numbers = false, .lone_surrogates = true};
 
 void require(bool condition) {
@@ -37,7 +36,7 @@ void taken_apart(std::string_view event) {
   try {
     for (const once::lambda::EventRecord& record : once::lambda::event_records(event, arena, "anything")) {
       const json::Value alone = json::parse(record.text, lenient, arena, "the record");
-      require(once::keys::json_text(alone, exact) == once::keys::json_text(record.lenient, exact));
+      require(json::written(alone) == json::written(record.lenient));
     }
   } catch (const once::lambda::FunctionError& error) {
     require(error.type() == once::lambda::errors::invalid_event);

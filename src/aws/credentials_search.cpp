@@ -11,6 +11,7 @@
 
 #include "aws/read_file.hpp"
 #include "aws/service_error.hpp"
+#include "text/rfc3339.hpp"
 
 namespace once::aws {
 
@@ -154,7 +155,7 @@ Credentials parse_credentials(std::string_view text, std::string_view token, con
   found.session_token = member(json, std::string(token).c_str());
   found.source = place;
   if (const auto expires = json.find("Expiration"); expires != json.end() && !expires->is_null()) {
-    found.expires_at = expires->is_string() ? parse_time(expires->get_ref<const std::string&>()) : std::nullopt;
+    found.expires_at = expires->is_string() ? text::from_rfc3339(expires->get_ref<const std::string&>()) : std::nullopt;
     if (!found.expires_at) refuse("its Expiration is not a time as in 2026-01-01T00:00:00Z");
   }
   return checked(std::move(found));

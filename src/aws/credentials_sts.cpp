@@ -15,6 +15,7 @@
 #include "aws/service_error.hpp"
 #include "aws/signed_client.hpp"
 #include "aws/signer.hpp"
+#include "text/rfc3339.hpp"
 
 namespace once::aws {
 
@@ -93,7 +94,7 @@ Credentials parse_sts_answer(std::string_view xml, const std::string& place) {
   found.access_key_id = xml_text(*inside, "AccessKeyId");
   found.secret_access_key = xml_text(*inside, "SecretAccessKey");
   found.session_token = xml_text(*inside, "SessionToken");
-  found.expires_at = parse_time(xml_text(*inside, "Expiration"));
+  found.expires_at = text::from_rfc3339(xml_text(*inside, "Expiration"));
   found.source = place;
   if (found.access_key_id.empty()) refuse("it has no AccessKeyId");
   if (found.secret_access_key.empty()) refuse("it has no SecretAccessKey");

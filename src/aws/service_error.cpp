@@ -22,24 +22,6 @@ std::string_view plain(std::string_view code) noexcept {
   return hash == std::string_view::npos ? code : code.substr(hash + 1);
 }
 
-// A number of so many digits at the front of `text`, taken away from it.
-std::optional<int> take_number(std::string_view& text, std::size_t digits) noexcept {
-  int value = 0;
-  if (text.size() < digits) return {};
-  for (const char c : text.substr(0, digits)) {
-    if (c < '0' || c > '9') return {};
-    value = 10 * value + (c - '0');
-  }
-  text.remove_prefix(digits);
-  return value;
-}
-
-bool take(std::string_view& text, std::string_view any_of) noexcept {
-  if (text.empty() || any_of.find(text.front()) == std::string_view::npos) return false;
-  text.remove_prefix(1);
-  return true;
-}
-
 // The five entities that every XML has; others do not come up in what is read here.
 std::optional<std::string> unescaped(std::string_view text) {
   constexpr std::pair<std::string_view, char> entities[] = {
@@ -140,40 +122,6 @@ std::optional<Time> parse_http_date(std::string_view text) noexcept {
   if (!date.ok()) return std::nullopt;
   return Time(std::chrono::sys_days(date)) + std::chrono::hours(hour) + std::chrono::minutes(minute) +
          std::chrono::seconds(second);
-}
-
-std::optional<Time> parse_time(std::string_view text) {
-  const auto year = take_number(text, 4);
-  if (!year || !take(text, "-")) return {};
-  const auto month = take_number(text, 2);
-  if (!month || !take(text, "-")) return {};
-  const auto day = take_number(text, 2);
-  if (!day || !take(text, "Tt ")) return {};
-  const auto hour = take_number(text, 2);
-  if (!hour || !take(text, ":")) return {};
-  const auto minute = take_number(text, 2);
-  if (!minute || !take(text, ":")) return {};
-  const auto second = take_number(text, 2);
-  if (!second) return {};
-  const std::chrono::year_month_day date(std::chrono::year(*year), std::chrono::month(static_cast<unsigned>(*month)),
-                                         std::chrono::day(static_cast<unsigned>(*day)));
-  if (!date.ok() || *hour > 23 || *minute > 59 || *second > 60) return {};
-  if (take(text, ".,")) {  // Fractions are dropped: what expires does so a little early.
-    if (text.empty() || text.front() < '0' || text.front() > '9') return {};
-    while (take(text, "0123456789")) {
-    }
-  }
-  Time time = std::chrono::sys_days(date) + std::chrono::hours(*hour) + std::chrono::minutes(*minute) +
-              std::chrono::seconds(*second);
-  if (take(text, "Zz")) return text.empty() ? std::optional(time) : std::nullopt;
-  const bool east = text.starts_with('+');
-  if (!take(text, "+-")) return {};
-  const auto hours = take_number(text, 2);
-  take(text, ":");
-  const auto minutes = take_number(text, 2);
-  if (!hours || !minutes || *hours > 23 || *minutes > 59 || !text.empty()) return {};
-  const Millis offset = std::chrono::hours(*hours) + std::chrono::minutes(*minutes);
-  return east ? time - offset : time + offset;
 }
 
 std::optional<std::string_view> xml_element(std::string_view xml, const std::string& name) {

@@ -15,9 +15,6 @@ namespace once::aws {
 // "Sun, 06 Nov 1994 08:49:37 GMT", the one form that servers may send (RFC 9110, 5.6.7), or nothing.
 std::optional<Time> parse_http_date(std::string_view text) noexcept;
 
-// "2026-01-01T00:00:00Z", with fractions of a second or an offset if need be. Empty if it is not such a time.
-std::optional<Time> parse_time(std::string_view text);
-
 // What stands in the one element of that name without attributes. Empty: there is not exactly one. Not unescaped.
 std::optional<std::string_view> xml_element(std::string_view xml, const std::string& name);
 // The same as text. Empty also if there are other elements in it.

@@ -13,6 +13,8 @@
 #include <once/error.hpp>
 
 #include "text/ascii.hpp"
+#include "text/hex.hpp"
+#include "text/percent.hpp"
 
 namespace once::aws {
 
@@ -128,12 +130,8 @@ constexpr std::array<std::string_view, 6> unsigned_headers = {
 constexpr bool is_space(char c) noexcept { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 void append_hex(std::string& out, const Digest& digest) {
-  constexpr std::string_view digits = "0123456789abcdef";
   std::array<char, 2 * digest_bytes> hex;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
-  for (std::size_t i = 0; i < digest.size(); ++i) {
-    hex[2 * i] = digits[digest[i] >> 4U];
-    hex[2 * i + 1] = digits[digest[i] & 15U];
-  }
+  text::put_hex({reinterpret_cast<const char*>(digest.data()), digest.size()}, hex.data());
   out.append(hex.data(), hex.size());
 }
 
@@ -160,19 +158,7 @@ std::array<char, 16> stamp(Time now) {
 }
 
 void append_encoded(std::string& out, std::string_view bytes, bool keep_slash) {
-  constexpr std::string_view digits = "0123456789ABCDEF";
-  for (const char c : bytes) {
-    const bool plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' ||
-                       c == '.' || c == '_' || c == '~' || (c == '/' && keep_slash);
-    if (plain) {
-      out += c;
-      continue;
-    }
-    const auto byte = static_cast<unsigned char>(c);
-    out += '%';
-    out += digits[byte >> 4U];
-    out += digits[byte & 15U];
-  }
+  text::append_percent_encoded(out, bytes, [&](char c) { return text::is_unreserved(c) || (c == '/' && keep_slash); });
 }
 
 // Without ".", ".." and empty segments; what is left encoded (a second time).

@@ -1,14 +1,13 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <memory>
 
 #include <once/error.hpp>
 #include <once/fingerprint.hpp>
 
 #include "core/digest.hpp"
+#include "text/hex.hpp"
 
 namespace once {
 
@@ -41,23 +40,9 @@ Sha256 sha256_joined(std::initializer_list<std::string_view> parts) {
 
 Sha256 sha256(std::string_view bytes) { return sha256_joined({bytes}); }
 
-char* put_hex(std::string_view bytes, char* out) noexcept {
-  static constexpr auto pairs = [] {
-    constexpr std::string_view digits = "0123456789abcdef";
-    std::array<std::array<char, 2>, 256> table{};
-    for (std::size_t byte = 0; byte < table.size(); ++byte) table[byte] = {digits[byte / 16], digits[byte % 16]};
-    return table;
-  }();
-  for (const char c : bytes) {
-    std::memcpy(out, pairs[static_cast<unsigned char>(c)].data(), 2);
-    out += 2;
-  }
-  return out;
-}
-
 std::string to_hex(std::string_view bytes) {
   std::string out(bytes.size() * 2, '0');
-  put_hex(bytes, out.data());
+  text::put_hex(bytes, out.data());
   return out;
 }
 

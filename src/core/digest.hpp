@@ -1,4 +1,4 @@
-// Digests of what does not lie in one piece, and their digits without a string.
+// Digests of what does not lie in one piece.
 #pragma once
 
 #include <initializer_list>
@@ -10,8 +10,5 @@ namespace once {
 
 // SHA-256 of the parts one after the other. As sha256() otherwise.
 Sha256 sha256_joined(std::initializer_list<std::string_view> parts);
-
-// Writes what to_hex() gives, two digits a byte, and gives the place behind them.
-char* put_hex(std::string_view bytes, char* out) noexcept;
 
 }  // namespace once

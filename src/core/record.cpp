@@ -2,6 +2,8 @@
 
 #include <once/store.hpp>
 
+#include "text/hex.hpp"
+
 namespace once {
 
 std::string_view to_string(State state) noexcept {
@@ -52,17 +54,10 @@ std::string Owner::hex() const { return to_hex({reinterpret_cast<const char*>(by
 std::optional<Owner> Owner::from_hex(std::string_view hex) {
   Owner owner;
   if (hex.size() != 2 * owner.bytes.size()) return std::nullopt;
-  const auto digit = [](char c) -> int {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-  };
   for (std::size_t i = 0; i < owner.bytes.size(); ++i) {
-    const int high = digit(hex[2 * i]);
-    const int low = digit(hex[2 * i + 1]);
-    if (high < 0 || low < 0) return std::nullopt;
-    owner.bytes[i] = static_cast<std::uint8_t>(high * 16 + low);
+    const int byte = text::hex_byte_at(hex, 2 * i);
+    if (byte < 0) return std::nullopt;
+    owner.bytes[i] = static_cast<std::uint8_t>(byte);
   }
   return owner;
 }

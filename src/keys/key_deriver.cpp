@@ -16,6 +16,8 @@
 #include "keys/jmespath/selector.hpp"
 #include "keys/refuse.hpp"
 #include "text/ascii.hpp"
+#include "text/base64.hpp"
+#include "text/hex.hpp"
 #include "text/json.hpp"
 #include "text/number.hpp"
 
@@ -235,7 +237,7 @@ Derived KeyDeriver::derive(std::string_view json_text) const {
   const Hash::Digest digest = parts_->hash(derived.key_text);
   if (native) {
     std::array<char, std::size_t{2} * EVP_MAX_MD_SIZE> digits{};
-    const char* const end = put_hex(digest, digits.data());
+    const char* const end = text::put_hex(digest, digits.data());
     derived.key = Key(recipe.scope, {digits.data(), end});
   } else {
     derived.key = Key::from_stored(recipe.scope + "#" + digest_text(recipe.dialect, digest));
@@ -248,7 +250,7 @@ Derived KeyDeriver::derive(std::string_view json_text) const {
 }
 
 std::string digest_text(Dialect dialect, std::string_view digest) {
-  if (dialect == Dialect::powertools_typescript) return encode_base64(digest);
+  if (dialect == Dialect::powertools_typescript) return text::encode_base64(digest);
   std::string hex = to_hex(digest);
   constexpr std::size_t java_digits = 32;
   if (dialect == Dialect::powertools_java && hex.size() > java_digits) {
@@ -258,15 +260,10 @@ std::string digest_text(Dialect dialect, std::string_view digest) {
 }
 
 std::optional<Fingerprint> digest_from_text(Dialect dialect, std::string_view text) {
-  std::string bytes;
   if (dialect == Dialect::powertools_typescript) {
-    try {
-      const std::string decoded = decode_base64(text, Dialect::native);
-      if (decoded.empty() || decoded.size() > Fingerprint::max_bytes) return std::nullopt;
-      return Fingerprint(decoded);
-    } catch (const Exception&) {
-      return std::nullopt;  // Not Base64: the answer to the question.
-    }
+    const auto decoded = text::decode_base64(text);
+    if (!decoded || decoded->empty() || decoded->size() > Fingerprint::max_bytes) return std::nullopt;
+    return Fingerprint(*decoded);
   }
   std::string hex(text);
   if (dialect == Dialect::powertools_java && hex.size() >= 32) {
@@ -277,25 +274,15 @@ std::optional<Fingerprint> digest_from_text(Dialect dialect, std::string_view te
       break;
     }
   }
-  if (hex.empty() || hex.size() % 2 != 0 || hex.size() > 2 * Fingerprint::max_bytes) return std::nullopt;
-  for (std::size_t i = 0; i < hex.size(); i += 2) {
-    constexpr std::string_view digits = "0123456789abcdef";
-    const auto high = digits.find(hex[i]);
-    const auto low = digits.find(hex[i + 1]);
-    if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
-    bytes += static_cast<char>(high * 16 + low);
-  }
-  return Fingerprint(bytes);
+  const auto bytes = text::from_hex(hex);
+  if (!bytes || bytes->empty() || bytes->size() > Fingerprint::max_bytes || text::lower(hex) != hex)
+    return std::nullopt;
+  return Fingerprint(*bytes);
 }
 
 std::string powertools_scope(Dialect dialect, std::optional<std::string_view> lambda_function,
                              std::string_view function, std::string_view key_prefix) {
-  const auto trim = [](std::string_view text) {
-    constexpr std::string_view blanks = " \t\n\v\f\r";
-    const auto first = text.find_first_not_of(blanks);
-    return first == std::string_view::npos ? std::string_view()
-                                           : text.substr(first, text.find_last_not_of(blanks) - first + 1);
-  };
+  const auto trim = [](std::string_view text) { return text::trim(text, " \t\n\v\f\r"); };
   const auto joined = [&](std::string_view fallback) {
     return std::string(lambda_function.value_or(fallback)) + "." + std::string(function);
   };

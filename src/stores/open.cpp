@@ -8,6 +8,7 @@
 #include "stores/url.hpp"
 #if ONCE_AWS
 #include "stores/open_aws.hpp"
+#include "text/percent.hpp"
 #endif
 #if ONCE_SQLITE
 #include "stores/open_sqlite.hpp"
@@ -101,19 +102,10 @@ std::string known_store_schemes() { return names(stores_by_scheme); }
 std::string known_offload_schemes() { return names(offloads_by_scheme); }
 
 std::string escape_url(std::string_view text) {
-  constexpr std::string_view digits = "0123456789ABCDEF";
-  constexpr std::string_view special = "%?#&";
   std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte > 0x20 && byte < 0x7F && special.find(c) == std::string_view::npos) {
-      out += c;
-    } else {
-      out += '%';
-      out += digits[byte >> 4U];
-      out += digits[byte & 15U];
-    }
-  }
+  text::append_percent_encoded(out, text, [](char c) {
+    return c > 0x20 && c < 0x7F && std::string_view("%?#&").find(c) == std::string_view::npos;
+  });
   return out;
 }
 

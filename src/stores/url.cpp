@@ -6,31 +6,11 @@
 
 #include <once/error.hpp>
 
+#include "text/percent.hpp"
+
 namespace once::stores {
 
 namespace {
-
-int digit(char c) noexcept {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-// Empty if a '%' is not followed by two hexadecimal digits.
-std::optional<std::string> decoded(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      out += text[i];
-      continue;
-    }
-    if (i + 2 >= text.size() || digit(text[i + 1]) < 0 || digit(text[i + 2]) < 0) return std::nullopt;
-    out += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
-    i += 2;
-  }
-  return out;
-}
 
 // A whole number and what follows it; empty if there is none or it is too large.
 std::optional<std::pair<std::uint64_t, std::string_view>> leading_number(std::string_view text) {
@@ -57,7 +37,7 @@ Url::Url(std::string_view text, std::string_view kind) : kind_(kind), text_(text
   const std::string_view rest = text.substr(colon + 1);
   if (rest.find('#') != std::string_view::npos) refuse("a '#' must be written %23");
   const std::size_t mark = rest.find('?');
-  const auto path = decoded(rest.substr(0, mark));
+  const auto path = text::percent_decoded(rest.substr(0, mark));
   if (!path) refuse("a '%' must be followed by two hexadecimal digits; a plain '%' is written %25");
   path_ = *path;
   if (mark == std::string_view::npos) return;
@@ -71,7 +51,7 @@ Url::Url(std::string_view text, std::string_view kind) : kind_(kind), text_(text
     if (name.empty() || equals == std::string_view::npos) {
       refuse("'" + std::string(parameter) + "' is no parameter: expected name=value");
     }
-    const auto value = decoded(parameter.substr(equals + 1));
+    const auto value = text::percent_decoded(parameter.substr(equals + 1));
     if (!value) refuse("the value of '" + name + "' has a '%' without two hexadecimal digits");
     const auto same = [&](const auto& other) { return other.first == name; };
     if (std::any_of(parameters_.begin(), parameters_.end(), same))

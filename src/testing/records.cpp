@@ -9,6 +9,8 @@
 
 #include <once/key.hpp>
 
+#include "text/hex.hpp"
+
 namespace once::testing {
 
 namespace {
@@ -333,14 +335,14 @@ std::string describe(const Answer& answer) {
 }
 
 std::string quote(std::string_view bytes, std::size_t most) {
-  static constexpr std::string_view digits = "0123456789abcdef";
   std::string out = "\"";
   for (const char c : bytes.substr(0, most)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte >= 0x20 && byte < 0x7F && c != '"' && c != '\\') {
       out += c;
     } else {
-      out.append("\\x").append(1, digits[byte >> 4U]).append(1, digits[byte & 15U]);
+      out += "\\x";
+      text::append_hex(out, c);
     }
   }
   out += '"';

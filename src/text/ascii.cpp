@@ -1,5 +1,7 @@
 #include "text/ascii.hpp"
 
+#include "text/hex.hpp"
+
 namespace once::text {
 
 std::string quoted(std::string_view text) {
@@ -12,14 +14,26 @@ std::string quoted(std::string_view text) {
     } else if (c >= 0x20 && c < 0x7F) {
       out += c;
     } else {
-      constexpr std::string_view digits = "0123456789abcdef";
       out += "\\x";
-      out += digits[static_cast<unsigned char>(c) >> 4U];
-      out += digits[static_cast<unsigned char>(c) & 15U];
+      append_hex(out, c);
     }
   }
   out += text.size() > most ? "...\"" : "\"";
   return out;
+}
+
+std::string printable(std::string_view text) {
+  constexpr std::size_t most = 200;
+  std::string out;
+  for (const char c : text.substr(0, most)) {
+    if (c >= 0x20 && c < 0x7F && c != '\\') {
+      out += c;
+    } else {
+      out += "\\x";
+      append_hex(out, c);
+    }
+  }
+  return text.size() > most ? out + "..." : out;
 }
 
 }  // namespace once::text

@@ -27,6 +27,8 @@ inline std::string_view trim(std::string_view text, std::string_view blanks = " 
 
 // For messages: in quotes, shortened, printable ASCII only.
 std::string quoted(std::string_view text);
+// For messages: without quotes, at most 200 bytes of it, all but printable ASCII and '\' as \xNN.
+std::string printable(std::string_view text);
 
 // Eight bytes of a text, looked at together: what texts are checked for is seldom in them.
 class EightBytes {

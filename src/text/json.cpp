@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "text/ascii.hpp"
+#include "text/hex.hpp"
 #include "text/number.hpp"
 #include "text/utf8.hpp"
 
@@ -246,7 +247,7 @@ class Parser {
   }
 
   [[noreturn]] static void twice(const char* at, std::string_view name) {
-    fail(at, "the name " + quoted(name) + " occurs twice in one object; which of the two counts is not defined");
+    fail(at, "the name " + text::quoted(name) + " occurs twice in one object; which of the two counts is not defined");
   }
 
   // If the object, whose members begin at `first`, has the name already: gives that member the value, where this is
@@ -440,17 +441,9 @@ class Parser {
     if (end_ - p < 4) fail(at, "expected four hexadecimal digits after \\u");
     std::uint32_t unit = 0;
     for (int i = 0; i < 4; ++i) {
-      const char c = *p++;
-      unit <<= 4U;
-      if (is_digit(c)) {
-        unit += static_cast<std::uint32_t>(c - '0');
-      } else if (c >= 'a' && c <= 'f') {
-        unit += static_cast<std::uint32_t>(c - 'a' + 10);
-      } else if (c >= 'A' && c <= 'F') {
-        unit += static_cast<std::uint32_t>(c - 'A' + 10);
-      } else {
-        fail(at, "expected four hexadecimal digits after \\u");
-      }
+      const int digit = digit_value(*p++);
+      if (digit < 0) fail(at, "expected four hexadecimal digits after \\u");
+      unit = unit << 4U | static_cast<std::uint32_t>(digit);
     }
     return unit;
   }

@@ -55,13 +55,6 @@ TEST(Hex, Pairs) {
   EXPECT_THROW(parse_hex("0g", "x"), Exception);
 }
 
-TEST(Times, Rfc3339) {
-  EXPECT_EQ(rfc3339(Time{}), "1970-01-01T00:00:00.000Z");
-  EXPECT_EQ(rfc3339(Time{Millis{1'709'210'096'789}}), "2024-02-29T12:34:56.789Z");
-  EXPECT_EQ(rfc3339(Time{Millis{-1}}), "1969-12-31T23:59:59.999Z");
-  EXPECT_EQ(rfc3339(never), "9999-12-31T23:59:59.999Z");
-}
-
 TEST(Durations, ForPeople) {
   EXPECT_EQ(show_duration(0ms), "0ms");
   EXPECT_EQ(show_duration(999ms), "999ms");
@@ -86,15 +79,6 @@ TEST(Escaping, NothingSteersATerminal) {
   EXPECT_EQ(escaped("\xC2\x9B"
                     "31m"),
             "\\xC2\\x9B31m");  // U+009B is a control character too.
-}
-
-TEST(Base64, Rfc4648Examples) {  // RFC 4648, section 10.
-  EXPECT_EQ(base64(""), "");
-  EXPECT_EQ(base64("f"), "Zg==");
-  EXPECT_EQ(base64("fo"), "Zm8=");
-  EXPECT_EQ(base64("foo"), "Zm9v");
-  EXPECT_EQ(base64("foob"), "Zm9vYg==");
-  EXPECT_EQ(base64("\xff\xfe"), "//4=");
 }
 
 TEST(Tables, LineUp) {

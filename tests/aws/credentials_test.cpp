@@ -681,28 +681,5 @@ TEST_F(Instance, ThatIsBusyIsAskedAgain) {
   EXPECT_THAT(unavailable(), HasSubstr("(role r) gave none: Failed"));
 }
 
-// ---- Times
-
-TEST(ParseTime, ReadsWhatServicesWrite) {
-  using std::chrono::hours;
-  for (const auto& [text, time] : std::vector<std::pair<std::string, Time>>{
-           {"2026-01-01T00:00:00Z", testing::manual_start},
-           {"2026-01-01t00:00:00z", testing::manual_start},
-           {"2026-01-01T00:00:00.999Z", testing::manual_start},
-           {"2026-01-01T00:00:00+00:00", testing::manual_start},
-           {"2026-01-01T02:00:00+0200", testing::manual_start},
-           {"2025-12-31T19:30:00-04:30", testing::manual_start},
-           {"2024-02-29T23:59:60Z", Time(std::chrono::sys_days(std::chrono::March / 1 / 2024))},
-       }) {
-    EXPECT_EQ(parse_time(text), time) << text;
-  }
-  for (const char* text : {"", "2026", "2026-01-01", "2026-01-01T00:00:00", "2026-13-01T00:00:00Z",
-                           "2026-02-29T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:60:00Z",
-                           "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00Zx", "2026-01-01T00:00:00+1",
-                           "2026-01-01T00:00:00+24:00", "x026-01-01T00:00:00Z", "20260101T000000Z", "1767225600"}) {
-    EXPECT_EQ(parse_time(text), std::nullopt) << text;
-  }
-}
-
 }  // namespace
 }  // namespace once::aws

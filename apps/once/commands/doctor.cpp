@@ -30,6 +30,7 @@
 #include "output/text.hpp"
 #include "platform/wait.hpp"
 #include "settings/access.hpp"
+#include "text/rfc3339.hpp"
 
 namespace once::cli {
 
@@ -155,7 +156,7 @@ class Examination {
       if (!who.credentials) return add(Grade::problem, "credentials", who.error.message);
       const auto ends = who.credentials->expires_at;
       add(Grade::fine, "credentials",
-          who.credentials->source + (ends ? ", until " + rfc3339(*ends) + ", then new ones" : ""));
+          who.credentials->source + (ends ? ", until " + text::rfc3339(*ends) + ", then new ones" : ""));
       const auto transport = stores::make_dynamodb_transport(options);
       const stores::TableReport table = stores::check_table(*transport, options);
       told_ = table.time;

@@ -12,6 +12,7 @@
 #include "output/text.hpp"
 #include "process/exit_codes.hpp"
 #include "settings/read_input.hpp"
+#include "text/utf8.hpp"
 
 namespace once::cli {
 
@@ -35,7 +36,7 @@ int show_key(KeyCommand options) {
                                            "': use native, powertools-python, powertools-typescript, powertools-java "
                                            "or powertools-dotnet");
   }
-  if (!is_utf8(options.recipe.scope)) throw Exception(ErrorKind::misuse, "--scope is not UTF-8");
+  if (!text::valid_utf8(options.recipe.scope)) throw Exception(ErrorKind::misuse, "--scope is not UTF-8");
   options.recipe.dialect = *dialect;
   const keys::KeyDeriver deriver(options.recipe);
   const std::string event = read_input(options.file, keys::max_event_bytes);

@@ -29,6 +29,7 @@
 #include "settings/access.hpp"
 #include "settings/identity.hpp"
 #include "settings/rules.hpp"
+#include "text/rfc3339.hpp"
 
 namespace once::cli {
 
@@ -491,7 +492,7 @@ class Run {
   int replay(const Record& record) {
     if (options_.verbose) {
       say("replayed: " + quoted(plan_.key) + " was run by " + escaped(record.holder) + " and ended at " +
-          rfc3339(record.finished_at) + (record.note.empty() ? "" : " (" + escaped(record.note) + ")"));
+          text::rfc3339(record.finished_at) + (record.note.empty() ? "" : " (" + escaped(record.note) + ")"));
     }
     if (record.result.placement == Placement::dropped) {
       return dropped(

@@ -30,6 +30,7 @@
 #include "process/supervise.hpp"
 #include "settings/access.hpp"
 #include "settings/rules.hpp"
+#include "text/rfc3339.hpp"
 
 namespace once::cli {
 
@@ -184,7 +185,7 @@ class SqsLog {
 
   void note(std::string_view text) const {
     if (!json_) return say(text);
-    write(nlohmann::ordered_json{{"time", rfc3339(system_clock()->now())}, {"event", "note"}, {"why", text}});
+    write(nlohmann::ordered_json{{"time", text::rfc3339(system_clock()->now())}, {"event", "note"}, {"why", text}});
   }
 
  private:
@@ -210,7 +211,7 @@ class SqsLog {
   }
 
   static void write_json(const sqs::PollEvent& event) {
-    nlohmann::ordered_json line{{"time", rfc3339(system_clock()->now())}, {"event", word(event.kind)}};
+    nlohmann::ordered_json line{{"time", text::rfc3339(system_clock()->now())}, {"event", word(event.kind)}};
     if (event.kind == sqs::PollEvent::Kind::pause) {
       line["pause_ms"] = event.pause.count();
     } else if (event.kind != sqs::PollEvent::Kind::abandoned) {

@@ -14,6 +14,7 @@
 #include "output/text.hpp"
 #include "settings/access.hpp"
 #include "settings/filters.hpp"
+#include "text/rfc3339.hpp"
 
 namespace once::cli {
 
@@ -26,7 +27,7 @@ struct StatsOptions {
 };
 
 nlohmann::ordered_json optional_time(const std::optional<Time>& time) {
-  return time ? nlohmann::ordered_json(rfc3339(*time)) : nlohmann::ordered_json(nullptr);
+  return time ? nlohmann::ordered_json(text::rfc3339(*time)) : nlohmann::ordered_json(nullptr);
 }
 
 int stats(const StatsOptions& options) {

@@ -1,5 +1,6 @@
 #include "operators/operators.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "settings/filters.hpp"
+#include "text/percent.hpp"
 
 namespace once::cli {
 
@@ -62,18 +64,12 @@ std::string etag(const Record& record) {
 }
 
 // "%2Fa+b" is "/a b".
-std::string decoded(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      out += text[i] == '+' ? ' ' : text[i];
-      continue;
-    }
-    out += parse_hex(text.substr(i + 1, 2), "what follows % in the query");
-    if (i + 2 >= text.size()) throw wrong("the query ends behind a %");
-    i += 2;
-  }
-  return out;
+std::string decoded(std::string_view part) {
+  std::string blanks(part);
+  std::ranges::replace(blanks, '+', ' ');
+  auto text = text::percent_decoded(blanks);
+  if (!text) throw wrong("a '%' in the query is not followed by two hexadecimal digits");
+  return *std::move(text);
 }
 
 std::size_t page_limit(const std::string& text) {

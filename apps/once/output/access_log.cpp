@@ -16,6 +16,7 @@
 
 #include "output/text.hpp"
 #include "process/supervise.hpp"
+#include "text/rfc3339.hpp"
 
 namespace once::cli {
 
@@ -37,7 +38,7 @@ std::string line_of(const nlohmann::ordered_json& json) {
 
 std::string access_line(const proxy::Served& served) {
   nlohmann::ordered_json json;
-  json["time"] = rfc3339(served.at);
+  json["time"] = text::rfc3339(served.at);
   json["client"] = served.client;
   json["method"] = served.method;
   json["path"] = served.path;
@@ -124,7 +125,7 @@ void AccessLog::run() {
     lock.unlock();
     if (lost != 0) {
       nlohmann::ordered_json json;
-      json["time"] = rfc3339(system_clock()->now());
+      json["time"] = text::rfc3339(system_clock()->now());
       json["lines_lost"] = lost;
       lines += line_of(json);
     }

@@ -8,6 +8,8 @@
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "process/exit_codes.hpp"
+#include "text/base64.hpp"
+#include "text/utf8.hpp"
 
 namespace once::cli {
 
@@ -48,10 +50,10 @@ int LambdaReport::show_json(const LambdaEnd& end) const {
     auto response = nlohmann::ordered_json::parse(outcome.body, nullptr, false);
     if (!response.is_discarded()) {
       json["response"] = std::move(response);
-    } else if (is_utf8(outcome.body)) {
+    } else if (text::valid_utf8(outcome.body)) {
       json["response_text"] = outcome.body;
     } else {
-      json["response_base64"] = base64(outcome.body);
+      json["response_base64"] = text::encode_base64(outcome.body);
     }
   }
   if (!outcome.error_type.empty()) json["error_type"] = escaped(outcome.error_type);

@@ -14,6 +14,9 @@
 #include "output/text.hpp"
 #include "process/run_result.hpp"
 #include "process/supervise.hpp"
+#include "text/base64.hpp"
+#include "text/rfc3339.hpp"
+#include "text/utf8.hpp"
 
 namespace once::cli {
 
@@ -23,12 +26,12 @@ using Json = nlohmann::ordered_json;
 
 // "text" if the bytes are text, else "base64"; both keys are always there.
 void put_bytes(Json& json, const std::string& name, std::string_view bytes) {
-  const bool text = is_utf8(bytes);
+  const bool text = text::valid_utf8(bytes);
   json[name] = text ? Json(bytes) : Json(nullptr);
-  json[name + "_base64"] = text ? Json(nullptr) : Json(base64(bytes));
+  json[name + "_base64"] = text ? Json(nullptr) : Json(text::encode_base64(bytes));
 }
 
-Json time_json(Time time) { return time == never || time == Time{} ? Json(nullptr) : Json(rfc3339(time)); }
+Json time_json(Time time) { return time == never || time == Time{} ? Json(nullptr) : Json(text::rfc3339(time)); }
 
 std::string_view placement_name(Placement placement) {
   switch (placement) {
@@ -99,7 +102,8 @@ void add_line(std::string& out, std::string_view name, std::string_view value) {
 }
 
 std::string when(Time time, Time now) {
-  return time == never || time == Time{} ? relative(time, now) : rfc3339(time) + "  (" + relative(time, now) + ")";
+  return time == never || time == Time{} ? relative(time, now)
+                                         : text::rfc3339(time) + "  (" + relative(time, now) + ")";
 }
 
 std::string indented(std::string_view bytes) {

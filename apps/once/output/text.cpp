@@ -10,6 +10,10 @@
 #include <once/decide.hpp>
 #include <once/error.hpp>
 
+#include "text/base64.hpp"
+#include "text/hex.hpp"
+#include "text/utf8.hpp"
+
 namespace once::cli {
 
 namespace {
@@ -70,22 +74,8 @@ std::uint64_t parse_size(std::string_view text, std::string_view what) {
 }
 
 std::string parse_hex(std::string_view text, std::string_view what) {
-  const auto digit = [](char c) -> int {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-  };
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); i += 2) {
-    const int high = digit(text[i]);
-    const int low = i + 1 < text.size() ? digit(text[i + 1]) : -1;
-    if (high < 0 || low < 0) {
-      throw Exception(ErrorKind::misuse, std::string(what) + " must be pairs of hexadecimal digits, as in 6f72646572");
-    }
-    out += static_cast<char>(high * 16 + low);
-  }
-  return out;
+  if (auto bytes = text::from_hex(text)) return *std::move(bytes);
+  throw Exception(ErrorKind::misuse, std::string(what) + " must be pairs of hexadecimal digits, as in 6f72646572");
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -96,20 +86,6 @@ std::vector<std::string> split(std::string_view text, char separator) {
     if (end == std::string_view::npos) return parts;
     text.remove_prefix(end + 1);
   }
-}
-
-std::string rfc3339(Time time) {
-  using namespace std::chrono;
-  constexpr Time first = sys_days{year{0} / 1 / 1};
-  constexpr Time last = Time{sys_days{year{9999} / 12 / 31}} + days{1} - Millis{1};
-  time = std::clamp(time, first, last);
-  const auto day = floor<days>(time);
-  const year_month_day date{day};
-  const hh_mm_ss<Millis> clock{time - day};
-  return number("%04d-%02u-%02uT%02d:%02d:%02d.%03dZ", static_cast<int>(date.year()),
-                static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
-                static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
-                static_cast<int>(clock.seconds().count()), static_cast<int>(clock.subseconds().count()));
 }
 
 std::string show_duration(Millis span) {
@@ -145,10 +121,8 @@ std::string show_size(std::uint64_t bytes) {
   return number("%.1f %s", value, units.at(unit));
 }
 
-bool is_utf8(std::string_view bytes) { return clean_text(bytes, bytes.size() * 3) == bytes; }
-
 std::string escaped(std::string_view bytes) {
-  const bool text = is_utf8(bytes);
+  const bool text = text::valid_utf8(bytes);
   std::string out;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const char c = bytes[i];
@@ -172,42 +146,9 @@ std::string escaped(std::string_view bytes) {
   return out;
 }
 
-namespace {
-
-constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-}  // namespace
-
 std::string parse_base64(std::string_view text, std::string_view what) {
-  std::string out;
-  std::uint32_t bits = 0;
-  unsigned count = 0;
-  for (const char c : text.substr(0, text.find('='))) {
-    const auto value = letters.find(c);
-    if (value == std::string_view::npos) break;
-    bits = bits << 6 | static_cast<std::uint32_t>(value);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    out += static_cast<char>(bits >> count & 0xFF);
-  }
-  // Whatever else is wrong with it comes out otherwise.
-  if (base64(out) != text) throw Exception(ErrorKind::misuse, std::string(what) + " must be base64 with its padding");
-  return out;
-}
-
-std::string base64(std::string_view bytes) {
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    const std::size_t left = std::min<std::size_t>(3, bytes.size() - i);
-    std::uint32_t group = 0;
-    for (std::size_t j = 0; j < 3; ++j) {
-      group = group << 8 | (j < left ? static_cast<unsigned char>(bytes[i + j]) : 0U);
-    }
-    for (std::size_t j = 0; j < 4; ++j) out += j <= left ? letters[group >> (18 - 6 * j) & 63] : '=';
-  }
-  return out;
+  if (auto bytes = text::decode_base64(text)) return *std::move(bytes);
+  throw Exception(ErrorKind::misuse, std::string(what) + " must be base64 with its padding");
 }
 
 std::string Table::take() {

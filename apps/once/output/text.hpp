@@ -26,22 +26,16 @@ std::uint64_t parse_size(std::string_view text, std::string_view what);
 // Pairs of hexadecimal digits. Throws Exception(misuse) naming `what`.
 std::string parse_hex(std::string_view text, std::string_view what);
 
-// Padded base64 of RFC 4648, section 4, as base64() gives it. Throws Exception(misuse) naming `what`.
+// Padded base64 of RFC 4648, section 4, nothing else. Throws Exception(misuse) naming `what`.
 std::string parse_base64(std::string_view text, std::string_view what);
 
 std::vector<std::string> split(std::string_view text, char separator);
-
-// "2026-05-17T09:30:00.250Z" (RFC 3339, UTC). Years outside 0 to 9999, which RFC 3339 lacks, give the nearest in it.
-std::string rfc3339(Time time);
 
 std::string show_duration(Millis span);      // "4m10s", for people.
 std::string show_size(std::uint64_t bytes);  // "1.5 MiB", for people.
 
 // For a terminal: control characters, backslash and what is not UTF-8 become \n, \t, \\, \xNN.
 std::string escaped(std::string_view bytes);
-
-bool is_utf8(std::string_view bytes);
-std::string base64(std::string_view bytes);
 
 // Columns for people. The first row is the head.
 class Table {

@@ -7,6 +7,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "text/percent.hpp"
+
 namespace once::http {
 
 namespace {
@@ -14,41 +16,6 @@ namespace {
 // Of all readings together: what is over it is an attack.
 constexpr std::size_t most_bytes = std::size_t{32} * 1024;
 constexpr std::size_t most_readings = 64;
-
-bool is_unreserved(char c) noexcept {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-         c == '.' || c == '~';
-}
-
-int hex(char c) noexcept {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-// The byte that the percent sign at `at` stands for; -1: none.
-int escaped_at(std::string_view path, std::size_t at) noexcept {
-  if (at + 2 >= path.size()) return -1;
-  const int high = hex(path[at + 1]);
-  const int low = hex(path[at + 2]);
-  return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
-template <class Wanted>
-std::string decoded(std::string_view path, Wanted wanted) {
-  std::string out;
-  for (std::size_t i = 0; i < path.size(); ++i) {
-    const int byte = path[i] == '%' ? escaped_at(path, i) : -1;
-    if (byte >= 0 && wanted(static_cast<char>(byte))) {
-      out += static_cast<char>(byte);
-      i += 2;
-    } else {
-      out += path[i];
-    }
-  }
-  return out;
-}
 
 // change(segment) for each of them.
 template <class Change>
@@ -64,12 +31,12 @@ std::string by_segment(std::string_view path, Change change) {
 }
 
 std::string decode(std::string_view path) {
-  return decoded(path, [](char) { return true; });
+  return text::percent_decoded(path, [](char) { return true; });
 }
 std::string decode_but_slashes(std::string_view path) {
-  return decoded(path, [](char c) { return c != '/' && c != '\\'; });
+  return text::percent_decoded(path, [](char c) { return c != '/' && c != '\\'; });
 }
-std::string decode_unreserved(std::string_view path) { return decoded(path, is_unreserved); }
+std::string decode_unreserved(std::string_view path) { return text::percent_decoded(path, text::is_unreserved); }
 
 std::string turn_backslashes(std::string_view path) {
   std::string out(path);
@@ -188,14 +155,6 @@ bool is_doubtful(std::string_view path) noexcept {
   return false;
 }
 
-// Has a percent sign that begins nothing. In what was decoded it is itself.
-bool is_broken(std::string_view path) noexcept {
-  for (std::size_t at = path.find('%'); at != std::string_view::npos; at = path.find('%', at + 1)) {
-    if (escaped_at(path, at) < 0) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 bool has_one_reading(std::string_view path) noexcept {
@@ -203,7 +162,7 @@ bool has_one_reading(std::string_view path) noexcept {
   if (!path.starts_with('/')) return false;
   char before = 'x';
   for (const char c : path) {
-    if (c == '/' ? before == '/' : c == '.' || (!is_unreserved(c) && plain.find(c) == std::string_view::npos)) {
+    if (c == '/' ? before == '/' : c == '.' || (!text::is_unreserved(c) && plain.find(c) == std::string_view::npos)) {
       return false;
     }
     before = c;
@@ -215,7 +174,7 @@ std::optional<std::vector<std::string>> readings_of(std::string_view path) {
   std::vector<std::string> readings{std::string(path)};
   std::unordered_set<std::string> known{readings.front()};
   std::size_t bytes = path.size();
-  if (!path.starts_with('/') || is_broken(path) || is_doubtful(path)) return std::nullopt;
+  if (!path.starts_with('/') || text::has_broken_percent(path) || is_doubtful(path)) return std::nullopt;
   for (std::size_t next = 0; next < readings.size(); ++next) {
     for (const auto& step : steps) {
       std::string other = step(readings[next]);

@@ -7,8 +7,8 @@
 #include <once/error.hpp>
 #include <once/frontends/http/message.hpp>
 
-#include "keys/dialects/decode.hpp"
 #include "text/ascii.hpp"
+#include "text/base64.hpp"
 #include "text/json.hpp"
 
 namespace once::http {
@@ -28,19 +28,15 @@ bool is_base64url(char c) noexcept {
 // The header of a JOSE object is a JSON object with the name of an algorithm (RFC 7515, section 4.1.1).
 bool is_jose_header(std::string_view part) {
   if (!part.starts_with("ey")) return false;  // All that begin with {" do so.
-  try {
-    std::pmr::monotonic_buffer_resource arena;
-    text::json::Value value;
-    std::string padded(part);
-    std::ranges::replace(padded, '-', '+');
-    std::ranges::replace(padded, '_', '/');
-    padded.append((4 - padded.size() % 4) % 4, '=');
-    const std::string text = keys::decode_base64(padded, keys::Dialect::native);
-    const text::json::Rules loose{.unique_names = false, .exact_numbers = false};
-    return text::json::try_parse(text, loose, arena, value) && !value.member("alg").is_null();
-  } catch (const Exception&) {  // No Base64.
-    return false;
-  }
+  std::string base64(part);
+  std::ranges::replace(base64, '-', '+');
+  std::ranges::replace(base64, '_', '/');
+  const auto header = text::decode_base64(base64, {.padding = false});
+  if (!header) return false;
+  std::pmr::monotonic_buffer_resource arena;
+  text::json::Value value;
+  const text::json::Rules loose{.unique_names = false, .exact_numbers = false};
+  return text::json::try_parse(*header, loose, arena, value) && !value.member("alg").is_null();
 }
 
 // Three parts (JWS), the signature of which may be empty, or five (JWE).

@@ -12,6 +12,7 @@
 
 #include "frontends/http/problem.hpp"
 #include "text/ascii.hpp"
+#include "text/base64.hpp"
 
 namespace once::proxy {
 
@@ -322,10 +323,8 @@ bool accepts_websocket(const std::vector<HeaderView>& headers, std::string_view 
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int bytes = 0;
   if (EVP_Digest(text.data(), text.size(), digest.data(), &bytes, EVP_sha1(), nullptr) != 1) return false;
-  std::array<unsigned char, 2 * EVP_MAX_MD_SIZE> expected{};
-  const int length = EVP_EncodeBlock(expected.data(), digest.data(), static_cast<int>(bytes));
   return first(headers, "Sec-WebSocket-Accept") ==
-             std::string_view(reinterpret_cast<const char*>(expected.data()), static_cast<std::size_t>(length)) &&
+             text::encode_base64({reinterpret_cast<const char*>(digest.data()), bytes}) &&
          count(headers, "Upgrade") == 1 && same_name(first(headers, "Upgrade"), "websocket") &&
          named_by_connection(headers).contains("Upgrade") && count(headers, "Content-Length") == 0 &&
          count(headers, "Transfer-Encoding") == 0;

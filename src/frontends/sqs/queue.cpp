@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "aws/service_error.hpp"
-#include "keys/dialects/write.hpp"
 #include "text/json.hpp"
+#include "text/json_write.hpp"
 
 namespace once::sqs {
 
@@ -16,14 +16,12 @@ namespace json = text::json;
 using json::Kind;
 using json::Value;
 
-std::string quoted_text(std::string_view text) { return keys::json_text(Value::string(text), keys::Dialect::native); }
-
 // Values are JSON already.
 std::string object_of(std::initializer_list<std::pair<std::string_view, std::string>> members) {
   std::string out = "{";
   for (const auto& [name, value] : members) {
     if (out.size() > 1) out += ',';
-    out += quoted_text(name) + ":" + value;
+    out += json::quoted(name) + ":" + value;
   }
   return out + "}";
 }
@@ -55,14 +53,14 @@ std::string lambda_attributes(const Value& attributes) {
   if (attributes.kind() == Kind::object) {
     for (const json::Member& member : attributes.members()) {
       if (out.size() > 1) out += ',';
-      out += quoted_text(member.name) + ":{";
+      out += json::quoted(member.name) + ":{";
       bool first = true;
       for (const auto& [theirs, lambdas] : {std::pair<std::string_view, std::string_view>{"StringValue", "stringValue"},
                                             {"BinaryValue", "binaryValue"},
                                             {"DataType", "dataType"}}) {
         const Value value = member.value.member(theirs);
         if (value.is_null()) continue;
-        out += (first ? "" : ",") + quoted_text(lambdas) + ":" + keys::json_text(value, keys::Dialect::native);
+        out += (first ? "" : ",") + json::quoted(lambdas) + ":" + json::written(value);
         first = false;
       }
       out += '}';
@@ -74,25 +72,25 @@ std::string lambda_attributes(const Value& attributes) {
 }  // namespace
 
 aws::Call get_queue_url(std::string_view name) {
-  return {.operation = "GetQueueUrl", .body = object_of({{"QueueName", quoted_text(name)}}), .repeatable = true};
+  return {.operation = "GetQueueUrl", .body = object_of({{"QueueName", json::quoted(name)}}), .repeatable = true};
 }
 
 aws::Call get_queue_arn(std::string_view url) {
   return {.operation = "GetQueueAttributes",
-          .body = object_of({{"QueueUrl", quoted_text(url)}, {"AttributeNames", R"(["QueueArn"])"}}),
+          .body = object_of({{"QueueUrl", json::quoted(url)}, {"AttributeNames", R"(["QueueArn"])"}}),
           .repeatable = true};
 }
 
 aws::Call get_backlog(std::string_view url) {
   return {.operation = "GetQueueAttributes",
-          .body = object_of({{"QueueUrl", quoted_text(url)}, {"AttributeNames", R"(["All"])"}}),
+          .body = object_of({{"QueueUrl", json::quoted(url)}, {"AttributeNames", R"(["All"])"}}),
           .repeatable = true};
 }
 
 aws::Call receive(std::string_view url, std::size_t most, Millis wait, Millis visibility) {
   // Not repeatable: what a lost answer had in it is hidden for a while, and asking anew gets the next ones.
   return {.operation = "ReceiveMessage",
-          .body = object_of({{"QueueUrl", quoted_text(url)},
+          .body = object_of({{"QueueUrl", json::quoted(url)},
                              {"MaxNumberOfMessages", std::to_string(most)},
                              {"WaitTimeSeconds", seconds_of(wait)},
                              {"VisibilityTimeout", seconds_of(visibility)},
@@ -105,14 +103,14 @@ aws::Call receive(std::string_view url, std::size_t most, Millis wait, Millis vi
 
 aws::Call delete_message(std::string_view url, std::string_view receipt_handle) {
   return {.operation = "DeleteMessage",
-          .body = object_of({{"QueueUrl", quoted_text(url)}, {"ReceiptHandle", quoted_text(receipt_handle)}}),
+          .body = object_of({{"QueueUrl", json::quoted(url)}, {"ReceiptHandle", json::quoted(receipt_handle)}}),
           .repeatable = true};
 }
 
 aws::Call hide_for(std::string_view url, std::string_view receipt_handle, Millis visibility) {
   return {.operation = "ChangeMessageVisibility",
-          .body = object_of({{"QueueUrl", quoted_text(url)},
-                             {"ReceiptHandle", quoted_text(receipt_handle)},
+          .body = object_of({{"QueueUrl", json::quoted(url)},
+                             {"ReceiptHandle", json::quoted(receipt_handle)},
                              {"VisibilityTimeout", seconds_of(visibility)}}),
           .repeatable = true};
 }
@@ -179,14 +177,13 @@ std::vector<ReceivedMessage> read_messages(const aws::Reply& reply, std::string_
     const Value system = each.member("Attributes");
     ReceivedMessage received{
         .id = text_in(each, "MessageId"), .receipt_handle = text_in(each, "ReceiptHandle"), .record = {}};
-    received.record = object_of(
-        {{"messageId", quoted_text(received.id)},
-         {"receiptHandle", quoted_text(received.receipt_handle)},
-         {"body", keys::json_text(each.member("Body"), keys::Dialect::native)},
-         {"attributes", system.kind() == Kind::object ? keys::json_text(system, keys::Dialect::native) : "{}"},
-         {"messageAttributes", lambda_attributes(each.member("MessageAttributes"))},
-         {"eventSource", R"("aws:sqs")"},
-         {"eventSourceARN", quoted_text(queue_arn)}});
+    received.record = object_of({{"messageId", json::quoted(received.id)},
+                                 {"receiptHandle", json::quoted(received.receipt_handle)},
+                                 {"body", json::written(each.member("Body"))},
+                                 {"attributes", system.kind() == Kind::object ? json::written(system) : "{}"},
+                                 {"messageAttributes", lambda_attributes(each.member("MessageAttributes"))},
+                                 {"eventSource", R"("aws:sqs")"},
+                                 {"eventSourceARN", json::quoted(queue_arn)}});
     out.push_back(std::move(received));
   }
   return out;

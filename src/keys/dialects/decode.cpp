@@ -2,96 +2,39 @@
 
 #include <zlib.h>
 
-#include <algorithm>
 #include <array>
 #include <once/error.hpp>
 
 #include "keys/refuse.hpp"
+#include "text/base64.hpp"
 #include "text/utf8.hpp"
 
 namespace once::keys {
 
 namespace {
 
-constexpr unsigned none = 64;
-constexpr std::string_view base64_characters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-constexpr std::array<std::uint8_t, 256> make_base64_values() {
-  std::array<std::uint8_t, 256> values{};
-  values.fill(none);
-  std::uint8_t next = 0;
-  for (const char c : base64_characters) {
-    values[static_cast<unsigned char>(c)] = next++;
-  }
-  return values;
-}
-constexpr auto base64_values = make_base64_values();
-
-unsigned value_of(char c) { return base64_values[static_cast<unsigned char>(c)]; }
-
-// Collects six bits at a time.
-class Bits {
- public:
-  explicit Bits(std::size_t characters) { out_.reserve(characters / 4 * 3 + 3); }
-  void add(unsigned six) {
-    bits_ = (bits_ << 6U) | six;
-    count_ += 6;
-    if (count_ >= 8) {
-      count_ -= 8;
-      out_ += static_cast<char>((bits_ >> count_) & 0xFFU);
-    }
-  }
-  [[nodiscard]] bool rest_is_zero() const { return (bits_ & ((1U << count_) - 1)) == 0; }
-  std::string take() { return std::move(out_); }
-
- private:
-  std::uint32_t bits_ = 0;
-  unsigned count_ = 0;
-  std::string out_;
-};
-
-std::string decode_python(std::string_view text) {
-  Bits bits(text.size());
-  std::size_t characters = 0;  // Of the alphabet.
-  std::size_t pads = 0;        // Since the last of those.
+// What is outside the alphabet is skipped, and a complete group with its padding ends the data.
+std::string python_data(std::string_view text) {
+  std::string data;
+  std::size_t pads = 0;  // Since the last character.
   for (const char c : text) {
     if (static_cast<unsigned char>(c) >= 0x80) refuse("powertools_base64: a character outside ASCII");
     if (c == '=') {
-      // A complete group ends the data; what follows is not looked at.
-      if (characters % 4 >= 2 && characters % 4 + ++pads >= 4) return bits.take();
-      continue;
+      if (data.size() % 4 >= 2 && data.size() % 4 + ++pads >= 4) return data;
+    } else if (text::is_base64_character(c)) {
+      pads = 0;
+      data += c;
     }
-    const unsigned six = value_of(c);
-    if (six == none) continue;
-    pads = 0;
-    ++characters;
-    bits.add(six);
   }
-  if (characters % 4 != 0) refuse("powertools_base64: not Base64: padding is missing or characters are");
-  return bits.take();
+  if (data.size() % 4 != 0) refuse("powertools_base64: not Base64: padding is missing or characters are");
+  return data;
 }
 
-// Everyone else: the alphabet, then '='.
-std::string decode_strict(std::string_view text, bool padding_required, bool zero_rest) {
-  const auto padding = text.find('=');
-  const std::string_view data = text.substr(0, padding);
-  const std::size_t pads = text.size() - data.size();
-  Bits bits(data.size());
-  for (std::size_t i = 0; i < data.size(); ++i) {
-    const unsigned six = value_of(data[i]);
-    if (six == none) refuse("powertools_base64: not Base64: byte " + std::to_string(i + 1) + " is no character of it");
-    bits.add(six);
-  }
-  const std::size_t wanted = data.size() % 4 == 2 ? 2 : data.size() % 4 == 3 ? 1 : 0;
-  const bool unpadded = pads == 0 && !padding_required;
-  if (data.size() % 4 == 1 || (pads != wanted && !unpadded) ||
-      (pads != 0 && text.find_first_not_of('=', padding) != std::string_view::npos)) {
-    refuse("powertools_base64: not Base64: wrong length or padding");
-  }
-  if (zero_rest && !bits.rest_is_zero()) {
-    refuse("powertools_base64: not Base64: the last character has bits that belong to no byte");
-  }
-  return bits.take();
+std::string decode(std::string_view text, text::Base64Rules rules) {
+  std::string problem;
+  auto bytes = text::decode_base64(text, rules, &problem);
+  if (!bytes) refuse("powertools_base64: not Base64: " + problem);
+  return *std::move(bytes);
 }
 
 class Inflater {
@@ -154,38 +97,23 @@ bool inflate_all(std::string_view bytes, Dialect dialect, std::string& out, std:
 
 }  // namespace
 
-std::string encode_base64(std::string_view bytes) {
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t group = 0;
-    for (std::size_t k = 0; k < 3; ++k) {
-      group = (group << 8U) | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
-    }
-    for (std::size_t k = 0; k < 4; ++k) {
-      out += i + k <= bytes.size() ? base64_characters[(group >> (18 - 6 * k)) & 63U] : '=';
-    }
-  }
-  return out;
-}
-
 std::string decode_base64(std::string_view text, Dialect dialect) {
   switch (dialect) {
     case Dialect::powertools_python:
-      return decode_python(text);
+      return decode(python_data(text), {.padding = false, .zero_rest = false});
     case Dialect::native:
-      return decode_strict(text, true, true);
-    case Dialect::powertools_typescript:
-      return decode_strict(text, true, false);
-    case Dialect::powertools_java:
-      return decode_strict(text, false, false);
-    case Dialect::powertools_dotnet:
       break;
+    case Dialect::powertools_typescript:
+      return decode(text, {.zero_rest = false});
+    case Dialect::powertools_java:
+      return decode(text, {.padding = false, .zero_rest = false});
+    case Dialect::powertools_dotnet: {
+      std::string compact(text);
+      std::erase_if(compact, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; });
+      return decode(compact, {.zero_rest = false});
+    }
   }
-  std::string compact;
-  std::ranges::copy_if(text, std::back_inserter(compact),
-                       [](char c) { return c != ' ' && c != '\t' && c != '\r' && c != '\n'; });
-  return decode_strict(compact, true, false);
+  return decode(text, {});
 }
 
 std::string gunzip(std::string_view bytes, Dialect dialect) {

@@ -7,13 +7,10 @@
 
 namespace once::keys {
 
-// native: RFC 4648 with padding, nothing else between, unused bits zero. Python: what is outside the alphabet is
-// skipped, padding is required. TypeScript: no other characters, length a multiple of 4. Java: no other characters,
-// padding may be left out. .NET: white space is skipped, padding is required.
+// native: as text::decode_base64() has it. Python: what is outside the alphabet is skipped, padding is required.
+// TypeScript: no other characters, length a multiple of 4. Java: no other characters, padding may be left out. .NET:
+// white space is skipped, padding is required.
 std::string decode_base64(std::string_view text, Dialect dialect);
-
-// RFC 4648, with padding.
-std::string encode_base64(std::string_view bytes);
 
 // One or more gzip members (RFC 1952), inflated to at most max_event_bytes. What follows the last member is refused,
 // except as the libraries let it pass: zeros in Python, anything in TypeScript, Java and .NET.

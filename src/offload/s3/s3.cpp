@@ -1,7 +1,5 @@
 #include "offload/s3/s3.hpp"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -17,6 +15,8 @@
 #include "aws/service_error.hpp"
 #include "aws/signed_client.hpp"
 #include "aws/signer.hpp"
+#include "text/base64.hpp"
+#include "text/rfc3339.hpp"
 
 namespace once {
 
@@ -50,12 +50,6 @@ void check_options(const S3Options& options) {
   if (options.max_attempts < 1 || options.max_attempts > 100) refuse("max_attempts must be 1 to 100");
 }
 
-std::string base64(const Sha256& digest) {
-  std::array<unsigned char, 4 * ((sizeof(Sha256) + 2) / 3) + 1> text{};
-  const int length = EVP_EncodeBlock(text.data(), digest.data(), static_cast<int>(digest.size()));
-  return {reinterpret_cast<const char*>(text.data()), static_cast<std::size_t>(length)};
-}
-
 std::string said(int status, std::string_view body) {
   std::string out = "S3 answered " + std::to_string(status);
   for (const char* name : {"Code", "Message"}) {
@@ -74,7 +68,7 @@ aws::Refusal read_refusal(const HttpAnswer& answer) {
     refusal.remedy = aws::Remedy::again;
   }
   if (status == 501) refusal.remedy = aws::Remedy::none;  // A server that does not know If-None-Match.
-  if (refusal.remedy == aws::Remedy::clock) refusal.time = aws::parse_time(aws::xml_text(answer.body, "ServerTime"));
+  if (refusal.remedy == aws::Remedy::clock) refusal.time = text::from_rfc3339(aws::xml_text(answer.body, "ServerTime"));
   return refusal;
 }
 
@@ -117,9 +111,9 @@ class S3Offload final : public Offload, public std::enable_shared_from_this<S3Of
     auto task = new_task(Verb::put, std::move(done));
     task->hint = safe(hint);
     name(*task);
-    aws::SignedCall call{
-        .method = "PUT",
-        .headers = {{"Content-Type", "application/octet-stream"}, {"x-amz-checksum-sha256", base64(sha256(bytes))}}};
+    aws::SignedCall call{.method = "PUT",
+                         .headers = {{"Content-Type", "application/octet-stream"},
+                                     {"x-amz-checksum-sha256", text::encode_base64(Fingerprint::of(bytes).bytes())}}};
     if (conditional_) call.headers.emplace_back(if_none_match, "*");
     call.body = std::move(bytes);
     start(std::move(task), std::move(call));

@@ -14,6 +14,7 @@
 
 #include "stores/dynamodb/pages.hpp"
 #include "stores/dynamodb/writes.hpp"
+#include "text/ascii.hpp"
 
 namespace once::stores {
 
@@ -30,10 +31,10 @@ void check(const DynamoDbOptions& o) {
   if (!o.sort_key.empty()) names.push_back(&o.sort_key);
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (names[i]->empty() || names[i]->size() > 255 || !is_readable_text(*names[i])) {
-      refuse("an attribute's name must have 1 to 255 bytes of UTF-8, not '" + printable(*names[i]) + "'");
+      refuse("an attribute's name must have 1 to 255 bytes of UTF-8, not '" + text::printable(*names[i]) + "'");
     }
     for (std::size_t j = 0; j < i; ++j) {
-      if (*names[i] == *names[j]) refuse("two attributes have the name '" + printable(*names[i]) + "'");
+      if (*names[i] == *names[j]) refuse("two attributes have the name '" + text::printable(*names[i]) + "'");
     }
   }
   if (o.sort_key.empty() && !o.partition_value.empty()) {
@@ -196,7 +197,7 @@ class DynamoDbStore final : public Store {
                                                       const Condition* condition) const {
     const std::size_t most = service_->format().max_record_bytes();
     const auto too_large = [&](std::size_t bytes, std::size_t limit) {
-      return Error{ErrorKind::misuse, "the record of the key '" + printable(record.key) + "' has " +
+      return Error{ErrorKind::misuse, "the record of the key '" + text::printable(record.key) + "' has " +
                                           std::to_string(bytes) + " bytes, over the limit of " + std::to_string(limit)};
     };
     if (record_bytes(record) > most) return too_large(record_bytes(record), most);

@@ -8,39 +8,12 @@
 #include <span>
 #include <tuple>
 
-#include <openssl/evp.h>
-
-#include "text/ascii.hpp"
+#include "text/base64.hpp"
 #include "text/json.hpp"
+#include "text/json_write.hpp"
 #include "text/utf8.hpp"
 
 namespace once::stores::dynamodb {
-
-void append_base64(std::string& out, std::string_view bytes) {
-  if (bytes.empty()) return;
-  const std::size_t before = out.size();
-  const std::size_t size = (bytes.size() + 2) / 3 * 4;
-  out.resize(before + size + 1);  // EVP_EncodeBlock ends with a NUL.
-  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data() + before),
-                  reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-  out.resize(before + size);
-}
-
-std::optional<std::string> bytes_of_base64(std::string_view text) {
-  if (text.empty()) return std::string();
-  const bool shape = text.size() % 4 == 0 && std::all_of(text.begin(), text.end(), [](char c) {
-                       return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' ||
-                              c == '/' || c == '=';
-                     });
-  if (!shape) return std::nullopt;
-  std::string out(text.size() / 4 * 3, '\0');
-  const int size = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                                   reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
-  const std::size_t pads = text.size() - std::min(text.find_last_not_of('=') + 1, text.size());
-  if (size < 0 || pads > 2) return std::nullopt;
-  out.resize(static_cast<std::size_t>(size) - pads);
-  return out;
-}
 
 namespace {
 
@@ -56,7 +29,7 @@ struct BadAnswer {
 };
 
 std::string from_base64(std::string_view text) {
-  auto bytes = bytes_of_base64(text);
+  auto bytes = text::decode_base64(text);
   if (!bytes) throw BadAnswer{"not base64"};
   return *std::move(bytes);
 }
@@ -241,11 +214,6 @@ auto parse(std::string_view json, const char* what, Read read)
   }
 }
 
-bool needs_no_escape(const char* bytes) noexcept {
-  const text::EightBytes eight(bytes);
-  return !eight.any_below_blank() && !eight.any('"') && !eight.any('\\');
-}
-
 std::size_t number_bytes(std::string_view digits) noexcept {
   const std::size_t significant = static_cast<std::size_t>(
       std::count_if(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; }));
@@ -365,44 +333,18 @@ std::string_view to_string(Type type) noexcept {
   return "?";
 }
 
-void append_json_string(std::string& out, std::string_view text) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  out += '"';
-  std::size_t done = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    while (text.size() - i >= text::EightBytes::size && needs_no_escape(text.data() + i)) i += text::EightBytes::size;
-    if (i == text.size()) break;
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte >= 0x20 && byte != '"' && byte != '\\') continue;
-    out.append(text, done, i - done);
-    done = i + 1;
-    out += '\\';
-    if (byte == '\n') {
-      out += 'n';
-    } else if (byte == '"' || byte == '\\') {
-      out += text[i];
-    } else {
-      out += "u00";
-      out += digits[byte >> 4U];
-      out += digits[byte & 15U];
-    }
-  }
-  out.append(text, done);
-  out += '"';
-}
-
 void append_json(std::string& out, const AttributeValue& value) {
   const auto type = to_string(value.type);
   switch (value.type) {
     case Type::s:
     case Type::n:
       out += value.type == Type::s ? R"({"S":)" : R"({"N":)";
-      append_json_string(out, value.text);
+      text::json::append_quoted(out, value.text);
       out += '}';
       return;
     case Type::b:
       out += "{\"B\":\"";
-      append_base64(out, value.text);
+      text::append_base64(out, value.text);
       out += "\"}";
       return;
     case Type::boolean:
@@ -420,11 +362,12 @@ void append_json(std::string& out, const AttributeValue& value) {
       return append_list(out, type, value.list, [&](const AttributeValue& element) { append_json(out, element); });
     case Type::ss:
     case Type::ns:
-      return append_list(out, type, value.set, [&](const std::string& element) { append_json_string(out, element); });
+      return append_list(out, type, value.set,
+                         [&](const std::string& element) { text::json::append_quoted(out, element); });
     case Type::bs:
       return append_list(out, type, value.set, [&](const std::string& element) {
         out += '"';
-        append_base64(out, element);
+        text::append_base64(out, element);
         out += '"';
       });
   }
@@ -435,7 +378,7 @@ void append_json(std::string& out, const Item& item) {
   bool first = true;
   for (const Attribute& attribute : item) {
     if (!std::exchange(first, false)) out += ',';
-    append_json_string(out, attribute.name);
+    text::json::append_quoted(out, attribute.name);
     out += ':';
     append_json(out, attribute.value);
   }
@@ -477,10 +420,8 @@ bool is_readable_text(std::string_view bytes) noexcept {
     const auto byte = static_cast<unsigned char>(c);
     return (byte < 0x20 && c != '\t' && c != '\n' && c != '\r') || byte == 0x7F;
   };
-  return std::none_of(bytes.begin(), bytes.end(), control) && is_utf8(bytes);
+  return std::none_of(bytes.begin(), bytes.end(), control) && text::valid_utf8(bytes);
 }
-
-bool is_utf8(std::string_view bytes) noexcept { return text::valid_utf8(bytes); }
 
 AttributeValue text_or_bytes(std::string bytes) {
   return is_readable_text(bytes) ? AttributeValue::s(std::move(bytes)) : AttributeValue::b(std::move(bytes));

@@ -74,11 +74,8 @@ inline const Attribute* Item::end() const noexcept { return attributes_.data() +
 std::string_view to_string(AttributeValue::Type type) noexcept;  // "S", "BOOL" ...
 
 // Appends JSON. Texts must be UTF-8: what is not makes the service refuse the request.
-void append_json_string(std::string& out, std::string_view text);   // "text"
-void append_base64(std::string& out, std::string_view bytes);       // dGV4dA==
-std::optional<std::string> bytes_of_base64(std::string_view text);  // Nothing: it is none.
-void append_json(std::string& out, const AttributeValue& value);    // {"S":"text"}
-void append_json(std::string& out, const Item& item);               // {"id":{"S":"text"}}
+void append_json(std::string& out, const AttributeValue& value);  // {"S":"text"}
+void append_json(std::string& out, const Item& item);             // {"id":{"S":"text"}}
 
 // One attribute value or item from JSON. corrupt, saying where, if it is malformed or nested deeper than DynamoDB's 32.
 std::variant<AttributeValue, Error> value_from_json(std::string_view json);
@@ -130,7 +127,6 @@ std::variant<ServiceAnswer, Error> answer_from_json(std::string_view json);
 
 // Whether these bytes may be an S that people can read: UTF-8 without control characters but tab and line ends.
 bool is_readable_text(std::string_view bytes) noexcept;
-bool is_utf8(std::string_view bytes) noexcept;
 
 // S if they are readable text, else B. text_of() takes both back; empty for the other types.
 AttributeValue text_or_bytes(std::string bytes);

@@ -72,7 +72,4 @@ std::unique_ptr<ItemFormat> make_powertools_format(const DynamoDbOptions& option
 // All of them, for checks that no two are the same and for sums.
 std::vector<const std::string*> attribute_names(const DynamoDbAttributes& attributes);
 
-// A key as people see it in a message: what is not printable ASCII as \xNN, cut after 200 bytes.
-std::string printable(std::string_view key);
-
 }  // namespace once::stores::dynamodb

@@ -8,6 +8,9 @@
 
 #include "core/netstring.hpp"
 #include "stores/dynamodb/item_format.hpp"
+#include "text/ascii.hpp"
+#include "text/percent.hpp"
+#include "text/utf8.hpp"
 
 namespace once::stores::dynamodb {
 
@@ -37,19 +40,12 @@ constexpr std::int64_t seconds_rounded_up(Time time) noexcept {
 // '%', control characters and what is not UTF-8 as %XX, all else as it is.
 std::string escaped(std::string_view key) {
   if (is_readable_text(key) && key.find_first_of("%\t\n\r") == std::string_view::npos) return std::string(key);
-  constexpr std::string_view digits = "0123456789ABCDEF";
-  const bool utf8 = is_utf8(key);
+  const bool utf8 = text::valid_utf8(key);
   std::string out;
-  for (const char c : key) {
+  text::append_percent_encoded(out, key, [&](char c) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '%' || byte < 0x20 || byte == 0x7F || (byte >= 0x80 && !utf8)) {
-      out += '%';
-      out += digits[byte >> 4U];
-      out += digits[byte & 15U];
-    } else {
-      out += c;
-    }
-  }
+    return c != '%' && byte >= 0x20 && byte != 0x7F && (byte < 0x80 || utf8);
+  });
   return out;
 }
 
@@ -96,7 +92,7 @@ class Reader {
   // The first that was malformed.
   [[nodiscard]] std::optional<Error> error() const {
     if (malformed_.empty()) return std::nullopt;
-    return Error{ErrorKind::corrupt, "the item of the key '" + printable(key_) + "' has " + malformed_ +
+    return Error{ErrorKind::corrupt, "the item of the key '" + text::printable(key_) + "' has " + malformed_ +
                                          ": it is no record of this store; repair or delete it"};
   }
 
@@ -187,8 +183,8 @@ class NativeFormat final : public ItemFormat {
 
   [[nodiscard]] std::variant<std::string, Error> key_of(const Item& item) const override {
     const auto refuse = [&](std::string_view id, const std::string& why) {
-      return Error{ErrorKind::corrupt,
-                   "the item '" + printable(id) + "' " + why + ": it is no record of this store; repair or delete it"};
+      return Error{ErrorKind::corrupt, "the item '" + text::printable(id) + "' " + why +
+                                           ": it is no record of this store; repair or delete it"};
     };
     const std::string& name = sort_key_.empty() ? partition_key_ : sort_key_;
     const AttributeValue* id = item.find(name);
@@ -421,20 +417,6 @@ class NativeFormat final : public ItemFormat {
 
 std::unique_ptr<ItemFormat> make_native_format(const DynamoDbOptions& options) {
   return std::make_unique<NativeFormat>(options);
-}
-
-std::string printable(std::string_view key) {
-  constexpr std::size_t most = 200;
-  std::string out;
-  for (const char c : key.substr(0, most)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7F && c != '\\') {
-      out += c;
-    } else {
-      out += "\\x" + to_hex(std::string_view(&c, 1));
-    }
-  }
-  return key.size() > most ? out + "..." : out;
 }
 
 std::vector<const std::string*> attribute_names(const DynamoDbAttributes& a) {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "text/json_write.hpp"
+
 namespace once::stores::dynamodb {
 
 namespace {
@@ -151,7 +153,7 @@ void list_index(const ServicePtr& service, ListQuery query, std::uint32_t shard,
                 ListDone done) {
   const DynamoDbOptions& options = service->options();
   std::string body = service->table() + ",\"Limit\":" + std::to_string(query.limit) + ",\"IndexName\":";
-  append_json_string(body, options.index);
+  text::json::append_quoted(body, options.index);
   if (from) {
     body += ",\"ExclusiveStartKey\":";
     append_json(body, *from);

@@ -29,6 +29,9 @@
 #include "core/netstring.hpp"
 #include "stores/dynamodb/item_format.hpp"
 #include "stores/dynamodb/powertools_result.hpp"
+#include "text/ascii.hpp"
+#include "text/base64.hpp"
+#include "text/utf8.hpp"
 
 namespace once::stores::dynamodb {
 
@@ -195,7 +198,7 @@ class PowertoolsFormat final : public ItemFormat {
   [[nodiscard]] std::variant<Item, Error> primary_key(std::string_view key) const override {
     // https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
     const std::size_t most = sort_key_.empty() ? 2048 : 1024;
-    if (key.empty() || key.size() > most || !is_utf8(key)) {
+    if (key.empty() || key.size() > most || !text::valid_utf8(key)) {
       return refuse(key, "a key of " + name() + " is UTF-8 of 1 to " + std::to_string(most) + " bytes");
     }
     Item item;
@@ -268,7 +271,7 @@ class PowertoolsFormat final : public ItemFormat {
       record.key = std::get<std::string>(std::move(key));
       return record;
     } catch (const Malformed& malformed) {
-      return Error{ErrorKind::corrupt, "the item of the key '" + printable(std::get<std::string>(key)) +
+      return Error{ErrorKind::corrupt, "the item of the key '" + text::printable(std::get<std::string>(key)) +
                                            "' is no record of " + name() + ": attribute '" + malformed.attribute +
                                            "' " + malformed.why + ". Repair or delete it, or use another dialect"};
     }
@@ -341,7 +344,7 @@ class PowertoolsFormat final : public ItemFormat {
   [[nodiscard]] std::string name() const { return std::string(keys::to_string(dialect_)); }
 
   static Error refuse(std::string_view key, const std::string& why) {
-    return {ErrorKind::misuse, "the record '" + printable(key) + "' cannot be written: " + why};
+    return {ErrorKind::misuse, "the record '" + text::printable(key) + "' cannot be written: " + why};
   }
 
   static std::int64_t seconds_rounded_up(Time time) {
@@ -376,7 +379,7 @@ class PowertoolsFormat final : public ItemFormat {
       if (!result.location.empty()) item.add(a_.location, text_or_bytes(result.location));
       add_number(item, a_.data_bytes, result.size);
       std::string digest;
-      append_base64(digest, {reinterpret_cast<const char*>(result.digest.data()), result.digest.size()});
+      text::append_base64(digest, {reinterpret_cast<const char*>(result.digest.data()), result.digest.size()});
       item.add(a_.data_sha256, AttributeValue::s(std::move(digest)));
       return;
     }
@@ -389,7 +392,7 @@ class PowertoolsFormat final : public ItemFormat {
     if (result.content_type != json_type && !result.content_type.starts_with("application/json;")) {
       throw Exception(
           ErrorKind::misuse,
-          "the result is of type '" + printable(result.content_type) + "', and records of " + name() +
+          "the result is of type '" + text::printable(result.content_type) + "', and records of " + name() +
               " hold JSON: return a type that <once/codec_json.hpp> encodes, or a Result of application/json");
     }
     PowertoolsData data = write_powertools_data(dialect_, result.bytes);
@@ -402,9 +405,9 @@ class PowertoolsFormat final : public ItemFormat {
     std::string out;
     for (const Step& step : steps) {
       if (!out.empty()) out += ' ';
-      append_base64(out, step.name);
+      text::append_base64(out, step.name);
       out += ':';
-      append_base64(out, step.result);
+      text::append_base64(out, step.result);
     }
     return out;
   }
@@ -415,8 +418,8 @@ class PowertoolsFormat final : public ItemFormat {
       const std::string_view one = text.substr(0, text.find(' '));
       text.remove_prefix(std::min(one.size() + 1, text.size()));
       const std::size_t colon = std::min(one.find(':'), one.size());
-      const auto name = bytes_of_base64(one.substr(0, colon));
-      const auto result = bytes_of_base64(one.substr(std::min(colon + 1, one.size())));
+      const auto name = text::decode_base64(one.substr(0, colon));
+      const auto result = text::decode_base64(one.substr(std::min(colon + 1, one.size())));
       if (colon == one.size() || !name || name->empty() || !result) throw Malformed{a_.steps, "is malformed"};
       steps.push_back({*name, *result});
     }
@@ -435,7 +438,7 @@ class PowertoolsFormat final : public ItemFormat {
     const AttributeValue* value = of_type(item, name, Type::n);
     if (value == nullptr) return std::nullopt;
     const auto number = Decimal::parse(value->text);
-    if (!number) throw Malformed{name, "is no time: " + printable(value->text)};
+    if (!number) throw Malformed{name, "is no time: " + text::printable(value->text)};
     return number;
   }
 
@@ -469,7 +472,7 @@ class PowertoolsFormat final : public ItemFormat {
     if (status == nullptr) throw Malformed{a_.status, "is missing"};
     marks.completed = status->text == completed;
     if (!marks.completed && status->text != in_progress) {
-      throw Malformed{a_.status, "is '" + printable(status->text) + "', neither INPROGRESS nor COMPLETED"};
+      throw Malformed{a_.status, "is '" + text::printable(status->text) + "', neither INPROGRESS nor COMPLETED"};
     }
     record.state = marks.completed ? State::completed : State::in_progress;
     marks.expiration = decimal(item, a_.expiration);
@@ -534,7 +537,7 @@ class PowertoolsFormat final : public ItemFormat {
     result.placement = placement == offloaded ? Placement::offloaded : Placement::dropped;
     result.location = text(item, a_.location);
     result.size = number<std::uint64_t>(item, a_.data_bytes);
-    const auto digest = bytes_of_base64(text(item, a_.data_sha256));
+    const auto digest = text::decode_base64(text(item, a_.data_sha256));
     if (!digest || digest->size() != result.digest.size()) throw Malformed{a_.data_sha256, "is no SHA-256"};
     std::copy(digest->begin(), digest->end(), result.digest.begin());
     return record;

@@ -10,7 +10,10 @@
 
 #include "keys/dialects/write.hpp"
 #include "stores/dynamodb/item_format.hpp"
+#include "text/ascii.hpp"
+#include "text/base64.hpp"
 #include "text/json.hpp"
+#include "text/json_write.hpp"
 #include "text/number.hpp"
 
 namespace once::stores::dynamodb {
@@ -128,7 +131,7 @@ void append_number(std::string& out, const std::string& text) {
   Tree tree;
   Value value;
   if (!text::json::try_parse(text, {.exact_numbers = false}, tree.arena(), value) || value.kind() != Kind::number) {
-    unreadable("the number '" + printable(text) + "'");
+    unreadable("the number '" + text::printable(text) + "'");
   }
   out += text;
 }
@@ -145,7 +148,7 @@ void append_unmarshalled(std::string& out, const AttributeValue& value) {
   };
   const auto base64 = [&](const std::string& bytes) {
     out += '"';
-    append_base64(out, bytes);
+    text::append_base64(out, bytes);
     out += '"';
   };
   switch (value.type) {
@@ -156,7 +159,7 @@ void append_unmarshalled(std::string& out, const AttributeValue& value) {
       out += value.flag ? "true" : "false";
       return;
     case Type::s:
-      append_json_string(out, value.text);
+      text::json::append_quoted(out, value.text);
       return;
     case Type::n:
       append_number(out, value.text);
@@ -165,7 +168,7 @@ void append_unmarshalled(std::string& out, const AttributeValue& value) {
       base64(value.text);
       return;
     case Type::ss:
-      set([&](const std::string& element) { append_json_string(out, element); });
+      set([&](const std::string& element) { text::json::append_quoted(out, element); });
       return;
     case Type::ns:
       set([&](const std::string& element) { append_number(out, element); });
@@ -188,7 +191,7 @@ void append_unmarshalled(std::string& out, const AttributeValue& value) {
   bool first = true;
   for (const auto& [name, member] : value.map) {
     if (!std::exchange(first, false)) out += ',';
-    append_json_string(out, name);
+    text::json::append_quoted(out, name);
     out += ':';
     append_unmarshalled(out, member);
   }
@@ -237,7 +240,7 @@ std::string read_powertools_data(Dialect dialect, const AttributeValue* data) {
   if (text::json::try_parse(data->text, rules, tree.arena(), value)) return data->text;
   if (dialect != Dialect::powertools_java) unreadable("it is no JSON");
   std::string quoted;
-  append_json_string(quoted, data->text);
+  text::json::append_quoted(quoted, data->text);
   return quoted;
 }
 

@@ -4,6 +4,9 @@
 #include <utility>
 #include <variant>
 
+#include "text/ascii.hpp"
+#include "text/json_write.hpp"
+
 namespace once::stores::dynamodb {
 
 thread_local const Service::Completing* Service::completing = nullptr;
@@ -73,12 +76,12 @@ void append_conditions(std::string& body,
     body += ",\"";
     body += what;
     body += "\":";
-    append_json_string(body, condition->expression);
+    text::json::append_quoted(body, condition->expression);
     for (const auto& [placeholder, name] : condition->names) {
       if (!names.empty()) names += ',';
-      append_json_string(names, placeholder);
+      text::json::append_quoted(names, placeholder);
       names += ':';
-      append_json_string(names, name);
+      text::json::append_quoted(names, name);
     }
     for (const Attribute& value : condition->values) values.add(value.name, value.value);
   }
@@ -92,7 +95,7 @@ void append_conditions(std::string& body,
 Service::Service(const DynamoDbOptions& options, aws::Transport& transport)
     : options_(options), transport_(transport), format_(make_format(options)), name_("dynamodb:" + options.table) {
   name_only_ = "{\"TableName\":";
-  append_json_string(name_only_, options.table);
+  text::json::append_quoted(name_only_, options.table);
   table_ = name_only_;
   if (options.count_capacity) table_ += ",\"ReturnConsumedCapacity\":\"TOTAL\"";
   absent_ = {.expression = "attribute_not_exists(#c_key)", .names = {{"#c_key", options.partition_key}}, .values = {}};
@@ -193,8 +196,8 @@ void give(const ServicePtr& service, Done& done, Answer::Status status, const st
     answer.record = share(std::get<Record>(std::move(record)));
     if (answer.record->key != key) {
       return fail(service, done,
-                  {ErrorKind::corrupt,
-                   "the item of the key '" + printable(key) + "' holds the record of another: repair or delete it"});
+                  {ErrorKind::corrupt, "the item of the key '" + text::printable(key) +
+                                           "' holds the record of another: repair or delete it"});
     }
   }
   service->complete(done, std::move(answer));

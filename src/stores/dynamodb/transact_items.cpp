@@ -7,6 +7,7 @@
 
 #include "stores/dynamodb/item.hpp"
 #include "stores/dynamodb/item_format.hpp"
+#include "text/ascii.hpp"
 #include "text/json.hpp"
 
 namespace once::stores {
@@ -58,7 +59,7 @@ Parts read(std::string_view kind, std::string_view json) {
   for (const text::json::Member& pair : object.members()) {
     const auto member = known.find(pair.name);
     if (member == known.end()) {
-      throw Wrong{"'" + printable(pair.name) + "' is no member of it"};
+      throw Wrong{"'" + text::printable(pair.name) + "' is no member of it"};
     }
     if (*member == "Item" || *member == "Key" || *member == "ExpressionAttributeValues") {
       const Item item = item_in(pair.value, *member);
@@ -97,7 +98,7 @@ TransactItems& TransactItems::add(std::string_view kind, std::string_view json) 
       throw Wrong{"the writes have " + std::to_string(bytes_ + parts.bytes) + " bytes together; they may have " +
                   std::to_string(max_bytes)};
     }
-    name += " in '" + printable(parts.table) + "')";
+    name += " in '" + text::printable(parts.table) + "')";
     names_.push_back(std::move(name));
     bytes_ += parts.bytes;
   } catch (const Wrong& wrong) {

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "text/ascii.hpp"
+
 namespace once::stores::sqlite {
 
 namespace {
@@ -186,7 +188,7 @@ std::vector<std::string> Reading::check(const HashKey& hash_key, const RecentKey
       for (const std::int64_t id : ids) {
         if (id == row.id || (found && id > row.id) || !row_.read({&id, 1}, row.record.key)) continue;
         const std::string both = std::to_string(std::min(id, row.id)) + ", " + std::to_string(std::max(id, row.id));
-        problems.push_back("the key '" + printable(row.record.key) + "' stands twice, in the rows " + both +
+        problems.push_back("the key '" + text::printable(row.record.key) + "' stands twice, in the rows " + both +
                            ": it was claimed again while it was there, and its work may have run twice. Compare them "
                            "(SELECT * FROM records_readable WHERE id IN (" +
                            both +

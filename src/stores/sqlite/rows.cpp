@@ -9,6 +9,8 @@
 #include <once/fingerprint.hpp>
 
 #include "core/netstring.hpp"
+#include "text/ascii.hpp"
+#include "text/utf8.hpp"
 
 namespace once::stores::sqlite {
 
@@ -178,7 +180,7 @@ class Reader {
 
   [[noreturn]] void fail(const char* column) const {
     throw Exception(ErrorKind::corrupt, "sqlite store " + path_ + ": the row " + std::to_string(s_.integer(c_id)) +
-                                            " of the key '" + printable(s_.bytes(c_key)) + "' has a malformed " +
+                                            " of the key '" + text::printable(s_.bytes(c_key)) + "' has a malformed " +
                                             column + ": repair or delete that row");
   }
   [[nodiscard]] std::optional<std::int64_t> number(int column, const char* name) const {
@@ -216,51 +218,7 @@ const std::string_view row_columns =
     "failure_code, failure_message, on_lapse, expected_until_ms, label, history, input, input_bytes";
 
 bool is_clean_text(std::string_view bytes) noexcept {
-  const auto* at = reinterpret_cast<const unsigned char*>(bytes.data());
-  const auto* const end = at + bytes.size();
-  const auto tail = [&](const unsigned char* p, unsigned low = 0x80, unsigned high = 0xBF) {
-    return p < end && *p >= low && *p <= high;
-  };
-  while (at < end) {
-    if (*at >= 1 && *at < 0x80) {
-      std::uint64_t word = 0;
-      // Eight at once while they are ASCII and not NUL: no byte has its high bit set, nor borrows when 1 is taken off.
-      while (end - at >= 8) {
-        std::memcpy(&word, at, 8);
-        if (((word | (word - 0x0101010101010101U)) & 0x8080808080808080U) != 0) break;
-        at += 8;
-      }
-      if (at < end && *at >= 1 && *at < 0x80) ++at;
-      continue;
-    }
-    // Well-formed sequences only (Unicode 15, table 3-7).
-    const unsigned first = *at;
-    if (first >= 0xC2 && first <= 0xDF && tail(at + 1)) {
-      at += 2;
-    } else if (first >= 0xE0 && first <= 0xEF &&
-               tail(at + 1, first == 0xE0 ? 0xA0 : 0x80, first == 0xED ? 0x9F : 0xBF) && tail(at + 2)) {
-      at += 3;
-    } else if (first >= 0xF0 && first <= 0xF4 &&
-               tail(at + 1, first == 0xF0 ? 0x90 : 0x80, first == 0xF4 ? 0x8F : 0xBF) && tail(at + 2) && tail(at + 3)) {
-      at += 4;
-    } else {
-      return false;
-    }
-  }
-  return true;
-}
-
-std::string printable(std::string_view key) {
-  std::string out;
-  for (const char c : key.substr(0, 200)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7F && c != '\\') {
-      out += c;
-    } else {
-      out += "\\x" + to_hex(std::string_view(&c, 1));
-    }
-  }
-  return key.size() > 200 ? out + "..." : out;
+  return bytes.find('\0') == std::string_view::npos && text::valid_utf8(bytes);
 }
 
 Encoded encode(const HashKey& hash_key, const Record& record) {

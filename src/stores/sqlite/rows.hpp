@@ -35,9 +35,6 @@ Encoded encode(const HashKey& hash_key, const Record& record);
 // Stored as TEXT, which shells print, if it is UTF-8 without NUL; otherwise as BLOB.
 bool is_clean_text(std::string_view bytes) noexcept;
 
-// A key as people see it in a message: what is not printable ASCII becomes \xNN, what is long is cut.
-std::string printable(std::string_view key);
-
 struct Row {
   std::int64_t id = 0;
   Record record;

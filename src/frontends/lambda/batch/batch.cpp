@@ -17,8 +17,8 @@
 
 #include "frontends/lambda/batch/batch_run.hpp"
 #include "frontends/lambda/handler/function.hpp"
-#include "keys/dialects/write.hpp"
 #include "text/json.hpp"
+#include "text/json_write.hpp"
 
 namespace once::lambda {
 
@@ -489,8 +489,7 @@ class Batch::Run {
     for (const Slot& slot : slots_) {
       if (!slot.end.reported || !ids.insert(slot.item.id).second) continue;
       if (ids.size() > 1) out += ',';
-      out += R"({"itemIdentifier":)" + keys::json_text(text::json::Value::string(slot.item.id), keys::Dialect::native) +
-             "}";
+      out += R"({"itemIdentifier":)" + text::json::quoted(slot.item.id) + "}";
     }
     return out + "]}";
   }

@@ -9,7 +9,8 @@
 #include "frontends/lambda/batch/batch_run.hpp"
 #include "frontends/lambda/batch/event_records.hpp"
 #include "frontends/lambda/batch/sqs_message.hpp"
-#include "keys/dialects/decode.hpp"
+#include "text/base64.hpp"
+#include "text/percent.hpp"
 
 namespace once::sqs {
 
@@ -36,15 +37,7 @@ Number number_of(const Value& value) {
 // So that no two pairs give one name.
 std::string escaped_group(std::string_view group) {
   std::string out;
-  for (const char c : group) {
-    if (c == '%') {
-      out += "%25";
-    } else if (c == '/') {
-      out += "%2F";
-    } else {
-      out += c;
-    }
-  }
+  text::append_percent_encoded(out, group, [](char c) { return c != '%' && c != '/'; });
   return out;
 }
 
@@ -75,7 +68,9 @@ Message read_message(std::string_view record) {
                                    .type = std::string(text_of(member.value.member("dataType"))),
                                    .value = std::string(text_of(member.value.member("stringValue")))};
       if (const Value bytes = member.value.member("binaryValue"); bytes.kind() == Kind::string) {
-        attribute.value = keys::decode_base64(bytes.text(), keys::Dialect::native);
+        auto value = text::decode_base64(bytes.text());
+        if (!value) throw Exception(ErrorKind::misuse, "the attribute's value is said to be Base64, and is not");
+        attribute.value = *std::move(value);
       }
       message.attributes.push_back(std::move(attribute));
     }

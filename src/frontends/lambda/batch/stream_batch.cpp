@@ -7,8 +7,9 @@
 
 #include "frontends/lambda/batch/batch_run.hpp"
 #include "frontends/lambda/batch/event_records.hpp"
-#include "keys/dialects/decode.hpp"
-#include "keys/dialects/write.hpp"
+#include "text/base64.hpp"
+#include "text/json.hpp"
+#include "text/json_write.hpp"
 
 namespace once::streams {
 
@@ -46,7 +47,7 @@ Heads heads_of(const Value& tree, std::size_t number) {
     const Value dynamodb = tree.member("dynamodb");
     heads.source = Change::Source::dynamodb;
     heads.sequence_number = string_of(dynamodb.member("SequenceNumber"));
-    heads.order_key = keys::hashed_text(dynamodb.member("Keys"), keys::Dialect::native);
+    heads.order_key = json::written(dynamodb.member("Keys"));
   } else {
     lambda::refuse_batch(stream_service, where + R"( has neither "eventSource":"aws:kinesis" nor "aws:dynamodb")");
   }
@@ -73,7 +74,9 @@ Change read_change(std::string_view record, const Heads& heads) {
     const Value data = tree.member("kinesis").member("data");
     if (data.kind() != Kind::string) throw Exception(ErrorKind::misuse, "the record has no data");
     change.partition_key = heads.order_key;
-    change.data = keys::decode_base64(data.text(), keys::Dialect::native);
+    auto bytes = text::decode_base64(data.text());
+    if (!bytes) throw Exception(ErrorKind::misuse, "the record's data is said to be Base64, and is not");
+    change.data = *std::move(bytes);
   } else {
     const std::string_view item = lambda::member_text(record, "dynamodb");
     change.keys = lambda::member_text(item, "Keys");

@@ -7,8 +7,11 @@
 #include <once/error.hpp>
 
 #include "frontends/lambda/handler/function.hpp"
-#include "keys/dialects/decode.hpp"
-#include "keys/dialects/write.hpp"
+#include "text/base64.hpp"
+#include "text/hex.hpp"
+#include "text/json.hpp"
+#include "text/json_write.hpp"
+#include "text/percent.hpp"
 #include "text/utf8.hpp"
 
 namespace once::lambda {
@@ -62,38 +65,13 @@ void for_each_value(const Value& map, std::string_view name, Use&& use) {
   }
 }
 
-bool is_hexadecimal(char c) noexcept {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
-
-bool is_unreserved(char c) noexcept {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' ||
-         c == '_' || c == '~';
-}
-
-void append_percent(char c, std::string& out) {
-  constexpr std::string_view digits = "0123456789ABCDEF";
-  const auto byte = static_cast<unsigned char>(c);
-  out += '%';
-  out += digits[byte >> 4U];
-  out += digits[byte & 15U];
-}
-
 void append_query_part(std::string_view text, bool encoded, std::string& out) {
-  for (const char c : text) {
-    if (encoded || is_unreserved(c)) {
-      out += c;
-    } else {
-      append_percent(c, out);
-    }
-  }
+  text::append_percent_encoded(out, text, [&](char c) { return encoded || text::is_unreserved(c); });
 }
-
-std::string quoted_json(std::string_view text) { return keys::json_text(Value::string(text), keys::Dialect::native); }
 
 // In an answer's header almost nothing is impossible; in JSON only UTF-8 is possible.
 std::string header_json(std::string_view text) {
-  return quoted_json(text::valid_utf8(text) ? text : std::string_view(text::replace_invalid_utf8(text)));
+  return text::json::quoted(text::valid_utf8(text) ? text : std::string_view(text::replace_invalid_utf8(text)));
 }
 
 struct HeaderLines {
@@ -257,12 +235,13 @@ std::string target_path(std::string_view path) {
   if (!path.starts_with('/')) out += '/';
   for (std::size_t i = 0; i < path.size(); ++i) {
     const char c = path[i];
-    const bool escape = c == '%' && i + 2 < path.size() && is_hexadecimal(path[i + 1]) && is_hexadecimal(path[i + 2]);
     // RFC 3986, section 3.3.
-    if (escape || is_unreserved(c) || std::string_view("/!$&'()*+,;=:@").find(c) != std::string_view::npos) {
+    if (text::percent_byte_at(path, i) >= 0 || text::is_unreserved(c) ||
+        std::string_view("/!$&'()*+,;=:@").find(c) != std::string_view::npos) {
       out += c;
     } else {
-      append_percent(c, out);
+      out += '%';
+      text::append_hex(out, c, text::upper_digits);
     }
   }
   return out;
@@ -332,11 +311,9 @@ void HttpEvent::read_body() {
   request_.body = text_member(root_, "body");
   const Value coded = root_.member("isBase64Encoded");
   if (coded.kind() != Kind::boolean || !coded.truth()) return;
-  try {
-    request_.body = keep(keys::decode_base64(request_.body, keys::Dialect::native));
-  } catch (const Exception&) {  // Its text speaks of expressions.
-    refuse_event("the event's body is said to be Base64, and is not");
-  }
+  auto body = text::decode_base64(request_.body);
+  if (!body) refuse_event("the event's body is said to be Base64, and is not");
+  request_.body = keep(*std::move(body));
 }
 
 std::string HttpEvent::principal(const keys::Selector& expression, bool sessions) {
@@ -385,7 +362,8 @@ std::string HttpEvent::response(const once::http::Answer& answer) const {
     }
   }
   const bool text = text::valid_utf8(answer.body);
-  append_member("body", quoted_json(text ? std::string_view(answer.body) : keys::encode_base64(answer.body)), out);
+  append_member("body", text::json::quoted(text ? std::string_view(answer.body) : text::encode_base64(answer.body)),
+                out);
   append_member("isBase64Encoded", text ? "false" : "true", out);
   return out + "}";
 }

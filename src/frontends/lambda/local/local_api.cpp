@@ -16,6 +16,7 @@
 #include <once/platform/system.hpp>
 
 #include "frontends/lambda/local/impl.hpp"
+#include "text/hex.hpp"
 
 namespace once::lambda {
 
@@ -43,12 +44,10 @@ std::string make_request_id(Random& random) {
   random.fill(bytes);
   bytes[6] = static_cast<std::uint8_t>((bytes[6] & 0x0FU) | 0x40U);  // RFC 9562: version 4 …
   bytes[8] = static_cast<std::uint8_t>((bytes[8] & 0x3FU) | 0x80U);  // … and its variant.
-  static constexpr std::string_view hex = "0123456789abcdef";
   std::string out;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) out += '-';
-    out += hex[bytes.at(i) >> 4U];
-    out += hex[bytes.at(i) & 0xFU];
+    text::append_hex(out, static_cast<char>(bytes.at(i)));
   }
   return out;
 }

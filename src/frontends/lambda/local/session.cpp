@@ -11,7 +11,7 @@
 #include <once/error.hpp>
 
 #include "frontends/lambda/local/impl.hpp"
-#include "keys/dialects/decode.hpp"
+#include "text/base64.hpp"
 #include "text/json.hpp"
 
 namespace once::lambda {
@@ -26,15 +26,6 @@ constexpr std::string_view api_base = "/2018-06-01/runtime/";
 constexpr std::uint32_t request_head_bytes = 2 * 1024 * 1024;
 constexpr std::size_t discard_bytes =
     std::size_t{64} * 1024 * 1024;  // Of a refused body, before the connection is cut.
-
-// Empty if that is no base64.
-std::string decode_trailer(std::string_view text) {
-  try {
-    return keys::decode_base64(text, keys::Dialect::native);
-  } catch (const Exception&) {
-    return {};
-  }
-}
 
 // errorType and errorMessage of {"errorMessage": ..., "errorType": ...}, as far as they are there.
 void read_error(InvocationOutcome& outcome) {
@@ -328,7 +319,7 @@ void LocalApi::Impl::Session::read_trailers(InvocationOutcome& outcome) {
   outcome.error_type = header("Lambda-Runtime-Function-Error-Type");
   if (outcome.error_type.empty()) return;
   outcome.kind = InvocationOutcome::Kind::error;
-  outcome.error_body = decode_trailer(header("Lambda-Runtime-Function-Error-Body"));
+  outcome.error_body = text::decode_base64(header("Lambda-Runtime-Function-Error-Body")).value_or("");
   read_error(outcome);
 }
 

@@ -10,18 +10,14 @@
 
 #include <once/frontends/lambda/invocation.hpp>
 
-#include "keys/dialects/write.hpp"
-#include "text/json.hpp"
+#include "text/json_write.hpp"
 #include "text/utf8.hpp"
 
 namespace once::lambda::runtime {
 
 namespace {
 
-std::string json_string(std::string_view text) {
-  const std::string whole = text::replace_invalid_utf8(text);
-  return keys::json_text(text::json::Value::string(whole), keys::Dialect::native);
-}
+std::string json_string(std::string_view text) { return text::json::quoted(text::replace_invalid_utf8(text)); }
 
 std::string type_name(const std::type_info* type) {
   if (type == nullptr) return "unknown";

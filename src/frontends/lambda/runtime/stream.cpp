@@ -9,7 +9,7 @@
 #include <once/error.hpp>
 
 #include "frontends/lambda/runtime/worker.hpp"
-#include "keys/dialects/decode.hpp"
+#include "text/base64.hpp"
 
 namespace once::lambda::runtime {
 
@@ -56,7 +56,7 @@ class Worker::Stream final : public ResponseStream {
       if (failure) {
         end.append(error_type_header).append(": ").append(failure->header()).append("\r\n");
         end.append(error_body_header).append(": ");
-        end.append(keys::encode_base64(failure->body(max_trailer_message_bytes))).append("\r\n");
+        end.append(text::encode_base64(failure->body(max_trailer_message_bytes))).append("\r\n");
       }
       end += "\r\n";
       if (sent({end})) {

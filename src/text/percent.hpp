@@ -1,0 +1,58 @@
+// Percent-encoding (RFC 3986, section 2.1).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "text/hex.hpp"
+
+namespace once::text {
+
+// Letters, digits and "-._~" (RFC 3986, section 2.3).
+constexpr bool is_unreserved(char c) noexcept {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+         c == '_' || c == '~';
+}
+
+// Everything but what is plain(c) becomes %XX, in upper case.
+template <class Plain>
+void append_percent_encoded(std::string& out, std::string_view text, Plain plain) {
+  for (const char c : text) {
+    if (plain(c)) {
+      out += c;
+    } else {
+      out += '%';
+      append_hex(out, c, upper_digits);
+    }
+  }
+}
+
+// What stands for a byte at `at`, a '%' and two digits: that byte; -1: nothing does.
+constexpr int percent_byte_at(std::string_view text, std::size_t at) noexcept {
+  return text[at] == '%' ? hex_byte_at(text, at + 1) : -1;
+}
+
+// Decodes the escapes of those bytes that are wanted(c). What is no escape stays.
+template <class Wanted>
+std::string percent_decoded(std::string_view text, Wanted wanted) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const int byte = percent_byte_at(text, i);
+    if (byte >= 0 && wanted(static_cast<char>(byte))) {
+      out += static_cast<char>(byte);
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+// Whether it has a '%' that begins no escape.
+bool has_broken_percent(std::string_view text) noexcept;
+
+// All of it decoded; empty if it has a '%' that begins no escape.
+std::optional<std::string> percent_decoded(std::string_view text);
+
+}  // namespace once::text
