@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <optional>
 #include <system_error>
 
@@ -12,6 +11,7 @@
 
 #include "aws/shared_config.hpp"
 #include "text/ascii.hpp"
+#include "text/number.hpp"
 
 namespace once::aws {
 
@@ -117,10 +117,8 @@ Endpoint parse_endpoint(std::string_view url, std::string_view origin) {
     }
   }
   if (port) {
-    const auto [end, error] = std::from_chars(port->data(), port->data() + port->size(), endpoint.port);
-    if (error != std::errc{} || end != port->data() + port->size() || endpoint.port == 0) {
-      refuse("a port is a number from 1 to 65535");
-    }
+    endpoint.port = text::parse_whole<std::uint16_t>(*port).value_or(0);
+    if (endpoint.port == 0) refuse("a port is a number from 1 to 65535");
   }
   return endpoint;
 }

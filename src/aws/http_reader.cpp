@@ -1,12 +1,12 @@
 #include "aws/http_reader.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "text/ascii.hpp"
+#include "text/number.hpp"
 
 namespace once::aws {
 
@@ -29,14 +29,6 @@ bool has_word(std::string_view list, std::string_view word) noexcept {
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
   return false;
-}
-
-template <class Number>
-std::optional<Number> number(std::string_view text, int base) noexcept {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 }  // namespace
@@ -148,7 +140,7 @@ bool HttpReader::read_head(std::string_view head) {
   const std::string_view first = next_line();
   const bool ours = first.size() >= 12 && first.starts_with("HTTP/1.") && (first[7] == '0' || first[7] == '1') &&
                     first[8] == ' ' && (first.size() == 12 || first[12] == ' ');
-  const auto status = ours ? number<unsigned>(first.substr(9, 3), 10) : std::nullopt;
+  const auto status = ours ? text::parse_whole<unsigned>(first.substr(9, 3), 10) : std::nullopt;
   if (!status || *status < 100) return refuse("is not HTTP/1.1");
   answer_.status = static_cast<int>(*status);
   answer_.headers.clear();
@@ -169,7 +161,7 @@ bool HttpReader::read_head(std::string_view head) {
     std::string name = text::lower(line.substr(0, colon));
     const std::string_view value = text::trim(line.substr(colon + 1));
     if (name == "content-length") {
-      const auto told = number<std::uint64_t>(value, 10);
+      const auto told = text::parse_whole<std::uint64_t>(value, 10);
       if (!told || (length && *length != *told)) return refuse("has a malformed Content-Length");
       length = told;
     } else if (name == "transfer-encoding") {
@@ -232,7 +224,7 @@ bool HttpReader::read_line() {
   line.remove_suffix(2);
   switch (stage_) {
     case Stage::chunk_size: {
-      const auto size = number<std::uint64_t>(text::trim(line.substr(0, line.find(';'))), 16);
+      const auto size = text::parse_whole<std::uint64_t>(text::trim(line.substr(0, line.find(';'))), 16);
       if (!size) return refuse("has a malformed chunk");
       left_ = *size;
       stage_ = left_ == 0 ? Stage::trailers : Stage::chunk_data;

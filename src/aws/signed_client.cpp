@@ -3,19 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <limits>
 #include <mutex>
 #include <string_view>
-#include <system_error>
 
 #include <zlib.h>
 #include <once/error.hpp>
 
 #include "aws/pace.hpp"
 #include "aws/signer.hpp"
+#include "text/number.hpp"
 
 namespace once::aws {
 
@@ -45,9 +44,7 @@ std::string damage_of(const HttpAnswer& answer) {
   const std::string_view told = answer.header("x-amz-crc32");
   if (told.empty()) return {};
   const auto sum = ::crc32_z(0, reinterpret_cast<const Bytef*>(answer.body.data()), answer.body.size());
-  std::uint32_t wanted = 0;
-  const auto [end, error] = std::from_chars(told.data(), told.data() + told.size(), wanted);
-  if (error == std::errc{} && end == told.data() + told.size() && wanted == sum) return {};
+  if (text::parse_whole<std::uint32_t>(told) == sum) return {};
   return "the answer was damaged on its way: its x-amz-crc32 is not that of its " + std::to_string(answer.body.size()) +
          " bytes";
 }

@@ -1,7 +1,8 @@
 #include "core/netstring.hpp"
 
-#include <charconv>
 #include <utility>
+
+#include "text/number.hpp"
 
 namespace once {
 
@@ -10,9 +11,9 @@ namespace {
 template <class Number>
 bool take_number(std::string_view& text, Number& number) {
   const auto digits = take_netstring(text);
-  if (!digits) return false;
-  const auto [end, error] = std::from_chars(digits->data(), digits->data() + digits->size(), number);
-  return error == std::errc() && end == digits->data() + digits->size();
+  const auto read = digits ? text::parse_whole<Number>(*digits) : std::nullopt;
+  if (read) number = *read;
+  return read.has_value();
 }
 
 bool take_text(std::string_view& text, std::string& out) {

@@ -74,11 +74,6 @@ struct Digits {
   }
 };
 
-void append_int(int value, std::string& out) {
-  std::array<char, 12> buffer{};
-  out.append(buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr);
-}
-
 // digits with the point so that the first digit has the exponent; without a fraction unless there are digits for it.
 void append_plain(const Digits& d, std::string& out) {
   const auto count = static_cast<int>(d.digits().size());
@@ -95,6 +90,19 @@ void append_plain(const Digits& d, std::string& out) {
     out += '.';
     out += d.digits().substr(whole);
   }
+}
+
+// 1.25e+21, the exponent with at least so many digits.
+void append_scientific(const Digits& d, std::string& out, std::size_t least_digits = 1) {
+  out += d.digits().front();
+  if (d.digits().size() > 1) {
+    out += '.';
+    out += d.digits().substr(1);
+  }
+  const std::string exponent = std::to_string(std::abs(d.exponent));
+  out += d.exponent < 0 ? "e-" : "e+";
+  if (exponent.size() < least_digits) out += '0';
+  out += exponent;
 }
 
 // As much of a big integer as printing needs.
@@ -332,13 +340,7 @@ void append_ecmascript(double value, std::string& out) {
     append_plain(d, out);
     return;
   }
-  out += d.digits().front();
-  if (d.digits().size() > 1) {
-    out += '.';
-    out += d.digits().substr(1);
-  }
-  out += d.exponent < 0 ? "e-" : "e+";
-  append_int(std::abs(d.exponent), out);
+  append_scientific(d, out);
 }
 
 void append_python(double value, std::string& out) {
@@ -357,14 +359,7 @@ void append_python(double value, std::string& out) {
     if (d.exponent + 1 >= static_cast<int>(d.digits().size())) out += ".0";
     return;
   }
-  out += d.digits().front();
-  if (d.digits().size() > 1) {
-    out += '.';
-    out += d.digits().substr(1);
-  }
-  out += d.exponent < 0 ? "e-" : "e+";
-  if (std::abs(d.exponent) < 10) out += '0';
-  append_int(std::abs(d.exponent), out);
+  append_scientific(d, out, 2);
 }
 
 void append_java(double value, std::string& out) {
@@ -399,7 +394,7 @@ void append_java(double value, std::string& out) {
     out += '.';
     out += count > 1 ? d.digits.substr(1) : "0";
     out += 'E';
-    append_int(d.exponent, out);
+    out += std::to_string(d.exponent);
   }
 }
 

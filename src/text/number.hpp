@@ -1,12 +1,23 @@
 // Decimal texts and doubles, as the dialects print them.
 #pragma once
 
+#include <charconv>
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace once::text {
+
+// A whole number: digits and nothing else, but for a '-' before those of a signed one. Empty if it does not fit.
+template <std::integral Number>
+std::optional<Number> parse_whole(std::string_view text, int base = 10) noexcept {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
 
 // The nearest double; infinity beyond the range, 0 below it. Takes what JSON takes, NaN, Infinity and -Infinity.
 double to_double(std::string_view text);

@@ -1,7 +1,6 @@
 #include "operators/operators.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "settings/filters.hpp"
+#include "text/number.hpp"
 #include "text/percent.hpp"
 
 namespace once::cli {
@@ -73,9 +73,8 @@ std::string decoded(std::string_view part) {
 }
 
 std::size_t page_limit(const std::string& text) {
-  std::size_t limit = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
-  if (error != std::errc() || end != text.data() + text.size() || limit < 1 || limit > largest_page) {
+  const std::size_t limit = text::parse_whole<std::size_t>(text).value_or(0);
+  if (limit < 1 || limit > largest_page) {
     throw wrong("limit is '" + escaped(text) + "'; it is a number from 1 to " + std::to_string(largest_page));
   }
   return limit;
@@ -187,13 +186,9 @@ std::optional<Tag> tag_of(std::string_view text) {
   text = text.substr(1, text.size() - 2);
   const auto owner = Owner::from_hex(text.substr(0, owner_digits));
   const std::string_view digits = text.substr(owner_digits + 1);
-  Tag tag;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), tag.revision);
-  if (!owner || text[owner_digits] != '-' || error != std::errc() || end != digits.data() + digits.size()) {
-    return std::nullopt;
-  }
-  tag.owner = *owner;
-  return tag;
+  const auto revision = text::parse_whole<std::uint64_t>(digits);
+  if (!owner || text[owner_digits] != '-' || !revision) return std::nullopt;
+  return Tag{.owner = *owner, .revision = *revision};
 }
 
 const std::string_view* header(const http::Request& request, std::string_view name) {

@@ -22,6 +22,8 @@
 
 #include <once/error.hpp>
 
+#include "text/number.hpp"
+
 // Everything below main's half runs in a process that was forked from one with threads: it calls nothing that takes a
 // lock or allocates.
 
@@ -114,9 +116,7 @@ class GuardLoop {
         dirent64 entry_head;
         std::memcpy(&entry_head, entries.data() + at, offsetof(dirent64, d_name));
         const std::string_view name = entries.data() + at + offsetof(dirent64, d_name);
-        int number = 0;
-        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-        if (error == std::errc() && end == name.data() + name.size()) each(number, name);
+        if (const auto number = text::parse_whole<int>(name)) each(*number, name);
         at += entry_head.d_reclen;
       }
     }

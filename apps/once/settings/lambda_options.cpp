@@ -1,7 +1,6 @@
 #include "settings/lambda_options.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <string_view>
 #include <system_error>
@@ -12,6 +11,7 @@
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "settings/read_input.hpp"
+#include "text/number.hpp"
 
 namespace once::cli {
 
@@ -22,9 +22,8 @@ constexpr std::size_t max_lambda_threads = 1600;
 constexpr std::size_t max_invocations = 1'000'000;
 
 std::size_t parse_count(std::string_view text, std::string_view what) {
-  std::size_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size() || count == 0) {
+  const std::size_t count = text::parse_whole<std::size_t>(text).value_or(0);
+  if (count == 0) {
     misuse(std::string(what) + " must be a number from 1, and not '" + escaped(text) + "'");
   }
   return count;

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdlib>
 #include <ranges>
@@ -12,6 +11,7 @@
 #include <once/error.hpp>
 
 #include "output/text.hpp"
+#include "text/number.hpp"
 
 namespace once::cli {
 
@@ -156,10 +156,12 @@ Setting number(std::string name, std::string usual, std::string help) {
       std::move(name), std::move(usual), std::move(help),
       [](ProxySettings& to, const Words& words, const std::string& what) {
         const std::string& digits = words.front();
-        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), at(to, member));
-        if (digits.empty() || error != std::errc() || end != digits.data() + digits.size()) {
+        auto& number_of = at(to, member);
+        const auto told = text::parse_whole<std::remove_reference_t<decltype(number_of)>>(digits);
+        if (!told) {
           throw Exception(ErrorKind::misuse, what + " must be a whole number, as in 4, and not '" + digits + "'");
         }
+        number_of = *told;
       },
       belongs_to_rules(member));
 }
@@ -184,9 +186,8 @@ void add_fate(http::Options& rules, const std::string& text, const std::string& 
     throw bad();
   }
   for (const std::string& digits : split(text.substr(0, equals), ',')) {
-    unsigned status = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), status);
-    if (error != std::errc() || end != digits.data() + digits.size() || status < 100 || status > 599) throw bad();
+    const unsigned status = text::parse_whole<unsigned>(digits).value_or(0);
+    if (status < 100 || status > 599) throw bad();
     rules.fates[status] = fate;
   }
 }

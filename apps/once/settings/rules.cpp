@@ -1,10 +1,9 @@
 #include "settings/rules.hpp"
 
-#include <charconv>
-
 #include <once/error.hpp>
 
 #include "output/text.hpp"
+#include "text/number.hpp"
 
 namespace once::cli {
 
@@ -23,9 +22,8 @@ CommandFate fate_of_option(std::string_view word, std::string_view option) {
 }
 
 int exit_code_from(std::string_view text, const std::string& rule) {
-  int code = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), code);
-  if (error == std::errc() && end == text.data() + text.size() && code >= 1 && code <= 255) return code;
+  const int code = text::parse_whole<int>(text).value_or(0);
+  if (code >= 1 && code <= 255) return code;
   misuse("--on-exit " + escaped(rule) + ": '" + escaped(text) + "' is no exit code of a failure (1 to 255)");
 }
 

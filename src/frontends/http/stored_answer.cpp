@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include <once/error.hpp>
 
 #include "frontends/http/headers.hpp"
+#include "text/number.hpp"
 
 namespace once::http {
 
@@ -48,12 +48,9 @@ std::string_view take_word(std::string_view& line) {
 
 // A decimal number as std::to_string writes it.
 std::uint64_t number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || (text.size() > 1 && text.front() == '0')) {
-    fail("a number that is none");
-  }
-  return value;
+  const auto value = text::parse_whole<std::uint64_t>(text);
+  if (!value || (text.size() > 1 && text.front() == '0')) fail("a number that is none");
+  return *value;
 }
 
 bool is_stored_value(std::string_view value) noexcept { return is_field_text(value) && trimmed(value) == value; }

@@ -1,10 +1,10 @@
 #include "frontends/proxy/incoming.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <system_error>
 
 #include "frontends/http/headers.hpp"
+#include "text/number.hpp"
 
 namespace once::proxy {
 
@@ -34,14 +34,6 @@ std::optional<HeaderView> field_of(std::string_view line) noexcept {
   return field;
 }
 
-// Digits and nothing else, and not more than fit.
-std::optional<std::uint64_t> number(std::string_view text, int base) noexcept {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // The size in a line before a chunk, "1a2b;name=value" without CR LF.
 std::optional<std::uint64_t> chunk_size(std::string_view line) noexcept {
   const std::string_view digits = line.substr(0, line.find_first_not_of("0123456789abcdefABCDEF"));
@@ -49,7 +41,7 @@ std::optional<std::uint64_t> chunk_size(std::string_view line) noexcept {
   const std::string_view extensions = http::trimmed(line.substr(digits.size()));
   if (digits.size() != line.size() && !extensions.starts_with(';')) return std::nullopt;
   if (!http::is_field_text(extensions)) return std::nullopt;
-  return number(digits, 16);
+  return text::parse_whole<std::uint64_t>(digits, 16);
 }
 
 }  // namespace
@@ -107,7 +99,7 @@ bool Incoming::read_answer(std::string_view head, bool to_head) {
   constexpr std::size_t digits_end = digits_at + 3;
   if (line.size() < digits_end || line[digits_at - 1] != ' ' || !read_version(line.substr(0, digits_at - 1)))
     return false;
-  const auto status = number(line.substr(digits_at, 3), 10);
+  const auto status = text::parse_whole<std::uint64_t>(line.substr(digits_at, 3), 10);
   if (!status || *status < 100) return false;
   status_ = static_cast<unsigned>(*status);
   // A reason may be missing, and its space with it.
@@ -144,7 +136,7 @@ bool Incoming::read_fields(std::string_view lines) {
 bool Incoming::note(const HeaderView& field) {
   if (same_name(field.name, "Content-Length")) {
     ++lengths_;
-    length_ = number(field.value, 10);
+    length_ = text::parse_whole<std::uint64_t>(field.value, 10);
   } else if (same_name(field.name, "Transfer-Encoding")) {
     ++codings_;
     chunked_ = same_name(field.value, "chunked");

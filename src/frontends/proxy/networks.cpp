@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include <once/error.hpp>
 
 #include "frontends/http/headers.hpp"
+#include "text/number.hpp"
 
 namespace once::proxy {
 
@@ -47,8 +47,9 @@ Network parse_network(std::string_view text, std::string_view what) {
   unsigned bits = most;
   if (slash != std::string_view::npos) {
     const std::string_view digits = text.substr(slash + 1);
-    const auto [end, fault] = std::from_chars(digits.data(), digits.data() + digits.size(), bits);
-    if (digits.empty() || fault != std::errc() || end != digits.data() + digits.size() || bits > most) throw bad();
+    const auto told = text::parse_whole<unsigned>(digits);
+    if (!told || *told > most) throw bad();
+    bits = *told;
   }
   const Network network{.address = bytes_of(address), .prefix_bits = bits + (128 - most)};
   // 10.0.0.7/8 is a slip: somebody meant the one address, or the network.

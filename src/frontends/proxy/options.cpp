@@ -1,6 +1,5 @@
 // Options as people write them, and which of them can be.
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <string>
 #include <string_view>
@@ -9,6 +8,8 @@
 
 #include <once/error.hpp>
 #include <once/frontends/proxy.hpp>
+
+#include "text/number.hpp"
 
 namespace once::proxy {
 
@@ -70,10 +71,9 @@ Address parse_address(std::string_view text, std::string_view what) {
   } else if (host.find(':') != std::string_view::npos) {
     throw bad();
   }
-  Address address{.host = std::string(host), .port = 0};
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), address.port);
-  if (host.empty() || error != std::errc() || end != digits.data() + digits.size()) throw bad();
-  return address;
+  const auto port = text::parse_whole<std::uint16_t>(digits);
+  if (host.empty() || !port) throw bad();
+  return {.host = std::string(host), .port = *port};
 }
 
 bool is_loopback(const Address& address) {

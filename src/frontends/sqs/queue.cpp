@@ -1,12 +1,12 @@
 #include "frontends/sqs/queue.hpp"
 
-#include <charconv>
 #include <initializer_list>
 #include <utility>
 
 #include "aws/service_error.hpp"
 #include "text/json.hpp"
 #include "text/json_write.hpp"
+#include "text/number.hpp"
 
 namespace once::sqs {
 
@@ -147,12 +147,9 @@ QueueBacklog read_backlog(const aws::Reply& reply) {
   const Value attributes = parse_reply(reply, arena).member("Attributes");
   const auto number = [&](const char* name) {
     const std::string text = text_in(attributes, name);
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) {
-      throw Exception(ErrorKind::corrupt, std::string("SQS gave no number for ") + name);
-    }
-    return value;
+    const auto value = text::parse_whole<std::uint64_t>(text);
+    if (!value) throw Exception(ErrorKind::corrupt, std::string("SQS gave no number for ") + name);
+    return *value;
   };
   QueueBacklog backlog{.visible = number("ApproximateNumberOfMessages"),
                        .hidden = number("ApproximateNumberOfMessagesNotVisible"),

@@ -1,7 +1,6 @@
 // The project's own format: every field of a record is an attribute of the item. docs/stores/dynamodb.md has the table.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
 
 #include <once/fingerprint.hpp>
@@ -9,6 +8,7 @@
 #include "core/netstring.hpp"
 #include "stores/dynamodb/item_format.hpp"
 #include "text/ascii.hpp"
+#include "text/number.hpp"
 #include "text/percent.hpp"
 #include "text/utf8.hpp"
 
@@ -136,10 +136,8 @@ class Reader {
   std::optional<std::int64_t> number(const std::string& name, std::int64_t low, bool required = false) {
     const AttributeValue* value = find(name, required);
     if (value == nullptr) return std::nullopt;
-    std::int64_t number = 0;
-    const std::string& text = value->text;
-    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (value->type != Type::n || failed != std::errc() || end != text.data() + text.size() || number < low) {
+    const auto number = text::parse_whole<std::int64_t>(value->text);
+    if (value->type != Type::n || !number || *number < low) {
       fail(name, "not a whole number in range");
       return std::nullopt;
     }

@@ -17,7 +17,6 @@
 // we wrote has finished_at, and `expiration` is what follows from our expires_at. Every other item is a foreign one,
 // and what identifies it as seen (its status and both times) is packed into the record's owner and revision.
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <limits>
 #include <tuple>
@@ -31,6 +30,7 @@
 #include "stores/dynamodb/powertools_result.hpp"
 #include "text/ascii.hpp"
 #include "text/base64.hpp"
+#include "text/number.hpp"
 #include "text/utf8.hpp"
 
 namespace once::stores::dynamodb {
@@ -80,8 +80,9 @@ std::optional<Decimal> Decimal::parse(std::string_view text) {
   if (e < text.size()) {
     std::string_view power = text.substr(e + 1);
     if (power.starts_with('+')) power.remove_prefix(1);
-    const auto [end, failed] = std::from_chars(power.data(), power.data() + power.size(), number.exponent);
-    if (failed != std::errc() || end != power.data() + power.size() || std::abs(number.exponent) > 1000) return {};
+    const auto exponent = text::parse_whole<int>(power);
+    if (!exponent || std::abs(*exponent) > 1000) return {};
+    number.exponent = *exponent;
   }
   const std::string_view mantissa = text.substr(0, e);
   const std::size_t point = std::min(mantissa.find('.'), mantissa.size());
@@ -95,8 +96,9 @@ std::optional<Decimal> Decimal::parse(std::string_view text) {
     all.pop_back();
     ++number.exponent;
   }
-  const auto [end, failed] = std::from_chars(all.data(), all.data() + all.size(), number.digits);
-  if (failed != std::errc() || end != all.data() + all.size() || number.digits > most_digits) return {};
+  const auto digits = text::parse_whole<decltype(number.digits)>(all);
+  if (!digits || *digits > most_digits) return {};
+  number.digits = *digits;
   if (number.digits == 0) number.exponent = 0;
   if (number.exponent < least_exponent || number.exponent > most_exponent) return {};
   return number;
@@ -455,12 +457,9 @@ class PowertoolsFormat final : public ItemFormat {
   static Number number(const Item& item, const std::string& name) {
     const AttributeValue* value = of_type(item, name, Type::s);
     if (value == nullptr) return 0;
-    Number number{};
-    const char* const end = value->text.data() + value->text.size();
-    if (const auto read = std::from_chars(value->text.data(), end, number); read.ec != std::errc() || read.ptr != end) {
-      throw Malformed{name, "is no whole number in range"};
-    }
-    return number;
+    const auto number = text::parse_whole<Number>(value->text);
+    if (!number) throw Malformed{name, "is no whole number in range"};
+    return *number;
   }
 
   static Time time(const Item& item, const std::string& name) { return Time(Millis(number<std::int64_t>(item, name))); }

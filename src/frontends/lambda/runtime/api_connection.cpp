@@ -10,7 +10,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -20,6 +19,7 @@
 #include <boost/beast/http/parser.hpp>
 
 #include "frontends/lambda/runtime/stopping.hpp"
+#include "text/number.hpp"
 
 namespace once::lambda::runtime {
 
@@ -50,10 +50,8 @@ std::optional<ApiAddress> parse_api(std::string_view text) {
   } else if (host.find(':') != std::string_view::npos) {
     return std::nullopt;
   }
-  std::uint16_t number = 0;
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (host.empty() || host.find_first_of("/ \r\n") != std::string_view::npos || error != std::errc() ||
-      end != port.data() + port.size() || number == 0) {
+  const auto number = text::parse_whole<std::uint16_t>(port).value_or(0);
+  if (host.empty() || host.find_first_of("/ \r\n") != std::string_view::npos || number == 0) {
     return std::nullopt;
   }
   return ApiAddress{std::string(host), std::string(port)};

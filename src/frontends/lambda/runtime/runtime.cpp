@@ -3,7 +3,6 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <system_error>
@@ -15,6 +14,7 @@
 
 #include "frontends/lambda/runtime/trace_variable.hpp"
 #include "frontends/lambda/runtime/worker.hpp"
+#include "text/number.hpp"
 
 namespace once::lambda {
 
@@ -122,9 +122,8 @@ RuntimeOptions runtime_options_from_environment() {
   options.api = api;
   if (const char* const concurrency = std::getenv("AWS_LAMBDA_MAX_CONCURRENCY"); concurrency != nullptr) {
     const std::string_view text = concurrency;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.concurrency);
-    if (error != std::errc() || end != text.data() + text.size() || options.concurrency < 1 ||
-        options.concurrency > max_concurrency) {
+    options.concurrency = text::parse_whole<decltype(options.concurrency)>(text).value_or(0);
+    if (options.concurrency < 1 || options.concurrency > max_concurrency) {
       throw Exception(ErrorKind::misuse, "AWS_LAMBDA_MAX_CONCURRENCY must be a number from 1 to 1600, and not '" +
                                              printable(text, 100) + "'");
     }

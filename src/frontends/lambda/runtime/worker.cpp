@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "frontends/lambda/runtime/trace_variable.hpp"
+#include "text/number.hpp"
 
 namespace once::lambda::runtime {
 
@@ -40,12 +40,8 @@ Invocation invocation_of(const ApiAnswer& answer) {
   invocation.trace_id = header_of(answer, "Lambda-Runtime-Trace-Id");
   invocation.client_context = header_of(answer, "Lambda-Runtime-Client-Context");
   invocation.cognito_identity = header_of(answer, "Lambda-Runtime-Cognito-Identity");
-  const std::string deadline = header_of(answer, "Lambda-Runtime-Deadline-Ms");
-  std::int64_t deadline_ms = 0;
-  const auto [end, error] = std::from_chars(deadline.data(), deadline.data() + deadline.size(), deadline_ms);
-  if (error == std::errc() && end == deadline.data() + deadline.size() && deadline_ms > 0) {
-    invocation.deadline = Time(Millis{deadline_ms});
-  }
+  const auto deadline_ms = text::parse_whole<std::int64_t>(header_of(answer, "Lambda-Runtime-Deadline-Ms"));
+  if (deadline_ms.value_or(0) > 0) invocation.deadline = Time(Millis{*deadline_ms});
   return invocation;
 }
 
