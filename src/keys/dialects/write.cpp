@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "keys/dialects/java_number.hpp"
 #include "keys/dialects/lower_case.hpp"
 #include "text/ascii.hpp"
 #include "text/hex.hpp"
@@ -35,10 +36,10 @@ void append_java_number(std::string_view text, std::string& out) {
   if (text::is_integer_text(text)) {
     out += text == "-0" ? "0" : text;
   } else if (const double d = text::to_double(text); std::isfinite(d)) {
-    text::append_java(d, out);
+    append_java(d, out);
   } else {
     out += '"';
-    text::append_java(d, out);
+    append_java(d, out);
     out += '"';
   }
 }
@@ -132,7 +133,7 @@ std::string hashed_text(const Value& value, Dialect dialect) {
     if (value.kind() == Kind::string) return bare(value.text(), "?");
     if (value.kind() == Kind::number && !text::is_integer_text(value.text())) {
       std::string out;
-      text::append_java(text::to_double(value.text()), out);  // Infinity has no quotes here.
+      append_java(text::to_double(value.text()), out);  // Infinity has no quotes here.
       return out;
     }
   }
