@@ -97,10 +97,6 @@ Backend open_backend(std::string_view text) {
   return backend;
 }
 
-std::string known_store_schemes() { return names(stores_by_scheme); }
-
-std::string known_offload_schemes() { return names(offloads_by_scheme); }
-
 std::string escape_url(std::string_view text) {
   std::string out;
   text::append_percent_encoded(out, text, [](char c) {

@@ -124,15 +124,15 @@ TEST(Item, MalformedJsonIsAnErrorThatSaysWhere) {
 
 TEST(Item, NestingIsBounded) {
   const auto nested = [](int depth) {
-    std::string json;
+    std::string json = R"({"a":)";
     for (int i = 0; i < depth; ++i) json += R"({"L":[)";
     json += R"({"N":"1"})";
     for (int i = 0; i < depth; ++i) json += "]}";
-    return json;
+    return json + "}";
   };
-  EXPECT_TRUE(std::holds_alternative<Value>(value_from_json(nested(31))));
-  EXPECT_TRUE(std::holds_alternative<Error>(value_from_json(nested(32))));
-  EXPECT_TRUE(std::holds_alternative<Error>(value_from_json(nested(5'000))));
+  EXPECT_TRUE(std::holds_alternative<Item>(item_from_json(nested(31))));
+  EXPECT_TRUE(std::holds_alternative<Error>(item_from_json(nested(32))));
+  EXPECT_TRUE(std::holds_alternative<Error>(item_from_json(nested(5'000))));
 }
 
 // The examples are the service's own words on sizes: names and values, 3 bytes for a container and 1 for each element.

@@ -106,7 +106,6 @@ TEST_F(OpenStore, RefusesWhatItDoesNotKnowByName) {
   EXPECT_THAT(refusal("sqlite:/tmp/x.db?durability=full"),
               AllOf(HasSubstr("unknown parameter 'durability'"),
                     HasSubstr("create, create_directories, allow_hard_links, busy_timeout, checkpoint_pages")));
-  EXPECT_EQ(known_store_schemes(), "memory:, sqlite:, dynamodb:");
 }
 
 TEST_F(OpenStore, RefusesWhatIsMalformedByName) {
@@ -153,7 +152,7 @@ TEST_F(OpenStore, RefusesOffloadsByName) {
     return std::string();
   };
   EXPECT_THAT(refused("gopher://host/x"), HasSubstr("offload URL 'gopher://host/x': unknown scheme 'gopher'"));
-  EXPECT_THAT(refused("gopher://host/x"), HasSubstr(known_offload_schemes()));
+  EXPECT_THAT(refused("gopher://host/x"), HasSubstr("this build knows file:, s3:"));
   EXPECT_THAT(refused(directory_), HasSubstr("must begin with a scheme and a colon"));
   EXPECT_THAT(refused("file:"), HasSubstr("the path of the directory is missing"));
   EXPECT_THAT(refused("file://" + directory_), HasSubstr("write one slash"));

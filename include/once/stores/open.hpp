@@ -78,10 +78,6 @@ struct Backend {
 // open_store() refuses that parameter, because it would lose it.
 Backend open_backend(std::string_view url);
 
-// "memory:, sqlite:, dynamodb:": what this build knows, for messages and help texts.
-std::string known_store_schemes();
-std::string known_offload_schemes();
-
 // A path or value as it is written in a URL: open_store("sqlite:" + escape_url(path)).
 std::string escape_url(std::string_view text);
 

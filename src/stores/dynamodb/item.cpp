@@ -385,10 +385,6 @@ void append_json(std::string& out, const Item& item) {
   out += '}';
 }
 
-std::variant<AttributeValue, Error> value_from_json(std::string_view json) {
-  return parse(json, "the attribute value", [](const JsonValue& document) { return read_value(document, 1); });
-}
-
 std::variant<Item, Error> item_from_json(std::string_view json) {
   return parse(json, "the item", [](const JsonValue& document) { return read_item(document, 1); });
 }

@@ -77,8 +77,7 @@ std::string_view to_string(AttributeValue::Type type) noexcept;  // "S", "BOOL" 
 void append_json(std::string& out, const AttributeValue& value);  // {"S":"text"}
 void append_json(std::string& out, const Item& item);             // {"id":{"S":"text"}}
 
-// One attribute value or item from JSON. corrupt, saying where, if it is malformed or nested deeper than DynamoDB's 32.
-std::variant<AttributeValue, Error> value_from_json(std::string_view json);
+// One item from JSON. corrupt, saying where, if it is malformed or nested deeper than DynamoDB's 32.
 std::variant<Item, Error> item_from_json(std::string_view json);
 std::variant<Item, Error> item_from_json(const text::json::Value& json);
 
