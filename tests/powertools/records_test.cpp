@@ -66,7 +66,7 @@ std::vector<keys::Derived> derived_from(const json& vector) {
   const keys::KeyDeriver deriver(
       {.scope = keys::powertools_scope(dialect_of(vector), "my-func", function, prefix),
        .expression = text(config, "event_key_jmespath", "eventKeyJmesPath"),
-       .validation = text(config, "payload_validation_jmespath", "payloadValidationJmesPath"),
+       .fingerprint = text(config, "payload_validation_jmespath", "payloadValidationJmesPath"),
        .hash = text(config, "hash_function", "hashFunction"),
        .dialect = dialect_of(vector)});
   std::vector<keys::Derived> out;
