@@ -18,11 +18,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   constexpr std::size_t most = 300;
 
   HttpReader whole(most, most);
-  whole.begin(false);
+  whole.begin();
   whole.feed(text);
   whole.end();
   HttpReader pieces(most, most);
-  pieces.begin(false);
+  pieces.begin();
   for (std::size_t at = 0; at < text.size(); at += step) pieces.feed(text.substr(at, step));
   pieces.end();
 

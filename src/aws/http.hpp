@@ -16,7 +16,7 @@
 namespace once::aws {
 
 struct HttpRequest {
-  std::string method;  // "POST"
+  std::string method;  // "POST". Not HEAD: its answer would be waited for.
   bool tls = true;
   std::string host;  // A name or address, without port.
   std::uint16_t port = 443;

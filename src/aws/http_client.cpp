@@ -55,8 +55,7 @@ constexpr std::chrono::seconds addresses_last{5};  // As AWS's own name servers 
 constexpr std::size_t buffer_bytes = 16 * 1024;    // A TLS record.
 
 struct Exchange {
-  std::string wire;  // Head and body, as they are sent.
-  bool to_head = false;
+  std::string wire;      // Head and body, as they are sent.
   bool written = false;  // At least a byte of it.
   Millis timeout{};
   Steady::time_point deadline;
@@ -304,7 +303,7 @@ void Connection::run(std::unique_ptr<Exchange> next) {
   exchange = std::move(next);
   stage = Stage::busy;
   sent_ = 0;
-  reader_.begin(exchange->to_head);
+  reader_.begin();
   std::size_t taken = 0;
   if (tls_ && tls_->write(exchange->wire, taken) != tls::Step::done) return fail_exchange(tls_->error().message);
   flush();
@@ -817,7 +816,6 @@ class AsioHttpClient final : public HttpClient {
                    "do not belong there"));
       return;
     }
-    exchange->to_head = request.method == "HEAD";
     exchange->timeout = request.timeout;
     exchange->deadline = Steady::now() + request.timeout;
     exchange->done = std::move(done);

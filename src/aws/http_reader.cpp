@@ -33,10 +33,9 @@ bool has_word(std::string_view list, std::string_view word) noexcept {
 
 }  // namespace
 
-void HttpReader::begin(bool to_head) {
+void HttpReader::begin() {
   status_ = Status::more;
   stage_ = Stage::head;
-  to_head_ = to_head;
   begun_ = false;
   reusable_ = false;
   left_ = 0;
@@ -179,7 +178,7 @@ bool HttpReader::read_head(std::string_view head) {
     // Another answer follows (RFC 9110, 15.2); nobody asked to switch protocols.
     return *status != 101 || refuse("switches protocols");
   }
-  if (to_head_ || *status == 204 || *status == 304) {
+  if (*status == 204 || *status == 304) {
     finish();
   } else if (encoded) {
     if (!chunked) return refuse("has an encoding other than chunked");

@@ -17,8 +17,8 @@ class HttpReader {
   HttpReader(std::size_t max_head_bytes, std::size_t max_body_bytes) noexcept
       : max_head_bytes_(max_head_bytes), max_body_bytes_(max_body_bytes) {}
 
-  // Before each answer. An answer to HEAD has no body, whatever it says.
-  void begin(bool to_head);
+  // Before each answer.
+  void begin();
 
   // Takes all of `bytes`. Those that come after the end of the answer make it not reusable().
   Status feed(std::string_view bytes);
@@ -48,7 +48,6 @@ class HttpReader {
   const std::size_t max_body_bytes_;
   Status status_ = Status::more;
   Stage stage_ = Stage::head;
-  bool to_head_ = false;
   bool begun_ = false;
   bool reusable_ = false;
   std::uint64_t left_ = 0;         // Of the body, or of the chunk.

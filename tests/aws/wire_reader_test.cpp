@@ -48,7 +48,7 @@ TEST(WireReader, ReadsAnswersHoweverTheyAreCut) {
     for (std::size_t first = 0; first <= text.size(); ++first) {
       for (const std::size_t step : {std::size_t{1}, text.size()}) {
         HttpReader reader = make_reader();
-        reader.begin(false);
+        reader.begin();
         reader.feed(text.substr(0, first));
         for (std::size_t at = first; at < text.size(); at += step) {
           ASSERT_EQ(reader.status(), Status::more) << "at " << at;
@@ -74,7 +74,7 @@ TEST(WireReader, BreaksOffWhereTheAnswerDoes) {
     const std::string_view text = good.text;
     for (std::size_t size = 0; size < text.size(); ++size) {
       HttpReader reader = make_reader();
-      reader.begin(false);
+      reader.begin();
       reader.feed(text.substr(0, size));
       EXPECT_EQ(reader.end(), Status::failed) << text.substr(0, size);
       EXPECT_EQ(reader.begun(), size != 0);
@@ -84,7 +84,7 @@ TEST(WireReader, BreaksOffWhereTheAnswerDoes) {
 
 TEST(WireReader, GivesHeadersInLowerCase) {
   HttpReader reader = make_reader();
-  reader.begin(false);
+  reader.begin();
   ASSERT_EQ(reader.feed("HTTP/1.1 200 OK\r\nDate:  Thu, 01 Jan 1970 00:00:00 GMT \r\nX-Amzn-ErrorType:\r\n"
                         "Content-Length: 0\r\n\r\n"),
             Status::done);
@@ -94,16 +94,9 @@ TEST(WireReader, GivesHeadersInLowerCase) {
   ASSERT_EQ(answer.headers.size(), 3U);
 }
 
-TEST(WireReader, AnAnswerToHeadHasNoBody) {
-  HttpReader reader = make_reader();
-  reader.begin(true);
-  EXPECT_EQ(reader.feed("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"), Status::done);
-  EXPECT_TRUE(reader.reusable());
-}
-
 TEST(WireReader, BytesBehindTheAnswerSpoilTheConnection) {
   HttpReader reader = make_reader();
-  reader.begin(false);
+  reader.begin();
   EXPECT_EQ(reader.feed("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n"), Status::done);
   EXPECT_FALSE(reader.reusable());
   EXPECT_EQ(reader.take().body, "ok");
@@ -113,7 +106,7 @@ TEST(WireReader, OneReaderReadsManyAnswers) {
   HttpReader reader = make_reader();
   for (int round = 0; round < 3; ++round) {
     for (const Good& good : good_ones) {
-      reader.begin(false);
+      reader.begin();
       reader.feed(good.text);
       if (good.ends_by_close) reader.end();
       ASSERT_EQ(reader.status(), Status::done);
@@ -161,12 +154,12 @@ TEST(WireReader, RefusesWhatIsNoAnswer) {
   for (const auto& [text, problem] : bad_ones) {
     SCOPED_TRACE(text.substr(0, 100));
     HttpReader whole = make_reader();
-    whole.begin(false);
+    whole.begin();
     EXPECT_EQ(whole.feed(text), Status::failed);
     EXPECT_EQ(whole.problem(), problem);
     EXPECT_FALSE(whole.reusable());
     HttpReader slowly = make_reader();
-    slowly.begin(false);
+    slowly.begin();
     for (const char c : text) slowly.feed({&c, 1});
     EXPECT_EQ(slowly.status(), Status::failed);
     EXPECT_EQ(slowly.problem(), problem);
