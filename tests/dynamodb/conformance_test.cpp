@@ -26,7 +26,7 @@ class FakeHarness final : public StoreHarness {
   explicit FakeHarness(const Setup& setup)
       : setup_(setup),
         fake_(std::make_shared<FakeDynamoDb>(system_clock())),
-        transport_(make_fake_transport(fake_, {.threads = setup.threads})) {
+        transport_(make_fake_transport(fake_, setup.threads)) {
     options_.table = "records";
     options_.transport = transport_;
     if (setup.composite) {

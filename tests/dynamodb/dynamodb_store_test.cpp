@@ -544,7 +544,7 @@ TEST_F(DynamoDbStore, OptionsOutOfRangeAreRefusedByName) {
 
 TEST_F(DynamoDbStore, MayBeDestroyedInACompletionWhileOthersWait) {
   create_table();
-  options.transport = make_fake_transport(fake, {.threads = 2});
+  options.transport = make_fake_transport(fake, 2);
   fake->set_faults([](const FakeCall& call) {
     FakeFault fault;
     fault.held = call.operation == "GetItem";

@@ -193,7 +193,8 @@ class Program:
     def fill(self):
         """Something to begin with, so that most of what follows finds an item."""
         items = [self.item() | {"pk": {"S": pk}, "sk": {"N": sk}} for pk in "pq" for sk in ("1", "2", "10")]
-        return "batch_write_item", {"RequestItems": {self.table: [{"PutRequest": {"Item": item}} for item in items]}}
+        puts = [{"Put": {"TableName": self.table, "Item": item}} for item in items]
+        return "transact_write_items", {"TransactItems": puts}
 
     def next(self):
         self.start()

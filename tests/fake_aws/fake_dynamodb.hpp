@@ -65,9 +65,9 @@ using FakeFaultPlan = std::function<FakeFault(const FakeCall&)>;
 //
 // Operations: CreateTable, DescribeTable, DeleteTable, ListTables, UpdateTimeToLive, DescribeTimeToLive,
 // UpdateContinuousBackups, DescribeContinuousBackups, PutItem, GetItem, UpdateItem, DeleteItem, Query, Scan,
-// BatchGetItem, BatchWriteItem, TransactGetItems, TransactWriteItems. All expressions, secondary indexes (always up to
-// date), consumed capacity. Sources: the service's developer guide and API reference; tests/fake_aws holds it against
-// another emulator. What differs from the service on purpose:
+// TransactWriteItems. All expressions, secondary indexes (always up to date), consumed capacity. Sources: the service's
+// developer guide and API reference; differential_test.py holds it against another emulator. What differs from the
+// service on purpose:
 //   - A parameter it does not know is refused rather than ignored, so that a misspelt one is found. The parameters from
 //     before expressions (Expected, AttributeUpdates, KeyConditions ...) are among them.
 //   - Tables are there at once, or after as many DescribeTable as set_creation_steps() says.
@@ -118,14 +118,9 @@ class FakeDynamoDb {
   const std::unique_ptr<State> state_;
 };
 
-struct FakeTransportOptions {
-  std::size_t threads = 0;  // 0: calls complete before they return (or in release()). Else on that many threads.
-  bool tells_time = true;   // Whether answers carry the service's time, in whole seconds as the Date header does.
-};
-
 // The fake as what a store needs. What is lost becomes in_doubt, what is unreachable becomes unavailable; throttling
-// and 500 come through as the service's answers, since there is no client between that tries again.
-std::shared_ptr<aws::Transport> make_fake_transport(std::shared_ptr<FakeDynamoDb> fake,
-                                                    FakeTransportOptions options = {});
+// and 500 come through as the service's answers, since there is no client between that tries again. `threads`: 0: calls
+// complete before they return (or in release()). Else on that many threads.
+std::shared_ptr<aws::Transport> make_fake_transport(std::shared_ptr<FakeDynamoDb> fake, std::size_t threads = 0);
 
 }  // namespace once::testing

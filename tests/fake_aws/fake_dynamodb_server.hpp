@@ -62,10 +62,6 @@ class FakeDynamoDbServer {
   // The keys that count from now on.
   void set_keys(std::vector<FakeAccessKey> keys);
 
-  // Closes the connections that wait for a request, as servers do after a while, and those whose answer is being
-  // written, after it. Returns how many.
-  std::size_t close_idle();
-
   struct Counts {
     std::uint64_t connections = 0;  // Accepted so far.
     std::uint64_t open = 0;         // Now.

@@ -19,7 +19,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <future>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -129,7 +128,6 @@ struct FakeDynamoDbServer::State {
   class Connection {
    public:
     virtual ~Connection() = default;
-    virtual bool close_if_idle() = 0;
   };
 
   template <class Stream>
@@ -221,19 +219,10 @@ class FakeDynamoDbServer::State::Session final : public Connection,
     }
   }
 
-  bool close_if_idle() override {
-    if (writing_) return !std::exchange(last_, true);  // The client may have the answer already.
-    if (!waiting_ || !buffer_.empty()) return false;
-    close(false);
-    return true;
-  }
-
  private:
   void read() {
-    waiting_ = true;
     stream_.async_read_some(asio::buffer(chunk_),
                             [self = this->shared_from_this()](error_code error, std::size_t size) {
-                              self->waiting_ = false;
                               if (error) return self->close(false);
                               self->buffer_.append(self->chunk_.data(), size);
                               self->look();
@@ -342,10 +331,8 @@ class FakeDynamoDbServer::State::Session final : public Connection,
 
   void write(std::string text, bool abrupt = false) {
     answer_ = std::move(text);
-    writing_ = true;
     asio::async_write(stream_, asio::buffer(answer_),
                       [self = this->shared_from_this(), abrupt](error_code error, std::size_t) {
-                        self->writing_ = false;
                         if (error || self->last_) return self->close(abrupt);
                         self->buffer_.erase(0, std::exchange(self->consumed_, 0));
                         if (self->buffer_.empty()) return self->read();
@@ -369,8 +356,6 @@ class FakeDynamoDbServer::State::Session final : public Connection,
   std::string buffer_;
   std::size_t consumed_ = 0;
   std::string answer_;
-  bool waiting_ = false;    // For more of a request.
-  bool writing_ = false;    // An answer.
   bool continued_ = false;  // Told to send the body.
   bool last_ = false;       // Closed after the answer.
 };
@@ -411,17 +396,6 @@ std::string FakeDynamoDbServer::ca_file() const { return state_->ca_file; }
 void FakeDynamoDbServer::set_keys(std::vector<FakeAccessKey> keys) {
   const std::lock_guard lock(state_->keys_mutex);
   state_->keys = std::move(keys);
-}
-
-std::size_t FakeDynamoDbServer::close_idle() {
-  std::promise<std::size_t> closed;
-  asio::post(*state_->io, [this, &closed] {
-    std::size_t count = 0;
-    const auto connections = state_->connections;  // A copy: closing takes them out.
-    for (const auto& connection : connections) count += connection->close_if_idle() ? 1 : 0;
-    closed.set_value(count);
-  });
-  return closed.get_future().get();
 }
 
 FakeDynamoDbServer::Counts FakeDynamoDbServer::counts() const {

@@ -55,7 +55,7 @@ class Answers {
   std::map<std::uint64_t, Done> waiting_;
 };
 
-aws::Reply reply_from(const FakeFault& fault, FakeAnswer answer, Time now, bool tells_time) {
+aws::Reply reply_from(const FakeFault& fault, FakeAnswer answer, Time now) {
   using Kind = FakeFault::Kind;
   if (fault.kind == Kind::unreachable) {
     return {.error = Error{ErrorKind::unavailable, "the fake cannot be reached; nothing was sent"}};
@@ -65,18 +65,15 @@ aws::Reply reply_from(const FakeFault& fault, FakeAnswer answer, Time now, bool 
     return {.error = Error{ErrorKind::in_doubt, "the connection was lost before the answer came"}};
   }
   aws::Reply reply{.status = answer.status, .body = std::move(answer.body)};
-  if (tells_time) {
-    const Time second = std::chrono::floor<std::chrono::seconds>(now);
-    reply.time = StoreTime{.now = second + Millis{500}, .error = Millis{500}};
-  }
+  const Time second = std::chrono::floor<std::chrono::seconds>(now);  // As the Date header has it.
+  reply.time = StoreTime{.now = second + Millis{500}, .error = Millis{500}};
   return reply;
 }
 
 class FakeTransport final : public aws::Transport {
  public:
-  FakeTransport(std::shared_ptr<FakeDynamoDb> fake, FakeTransportOptions options)
-      : fake_(std::move(fake)), options_(options) {
-    for (std::size_t i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
+  FakeTransport(std::shared_ptr<FakeDynamoDb> fake, std::size_t threads) : fake_(std::move(fake)) {
+    for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
   }
 
   ~FakeTransport() override {
@@ -102,9 +99,8 @@ class FakeTransport final : public aws::Transport {
  private:
   void send(const aws::Call& call, std::uint64_t number) {
     fake_->receive(call.operation, call.body,
-                   [answers = answers_, number, now = fake_->now(), tells_time = options_.tells_time](
-                       FakeFault fault, FakeAnswer answer) {
-                     answers->complete(number, reply_from(fault, std::move(answer), now, tells_time));
+                   [answers = answers_, number, now = fake_->now()](FakeFault fault, FakeAnswer answer) {
+                     answers->complete(number, reply_from(fault, std::move(answer), now));
                    });
   }
 
@@ -121,7 +117,6 @@ class FakeTransport final : public aws::Transport {
   }
 
   const std::shared_ptr<FakeDynamoDb> fake_;
-  const FakeTransportOptions options_;
   const std::shared_ptr<Answers> answers_ = std::make_shared<Answers>();
   std::mutex mutex_;
   std::condition_variable more_;
@@ -132,8 +127,8 @@ class FakeTransport final : public aws::Transport {
 
 }  // namespace
 
-std::shared_ptr<aws::Transport> make_fake_transport(std::shared_ptr<FakeDynamoDb> fake, FakeTransportOptions options) {
-  return std::make_shared<FakeTransport>(std::move(fake), options);
+std::shared_ptr<aws::Transport> make_fake_transport(std::shared_ptr<FakeDynamoDb> fake, std::size_t threads) {
+  return std::make_shared<FakeTransport>(std::move(fake), threads);
 }
 
 }  // namespace once::testing

@@ -32,7 +32,6 @@ int main(int argc, char** argv) {
   app.add_flag("--tls", options.tls, "HTTPS");
   auto* access_key = app.add_option("--access-key", key.access_key_id, "Check signatures, with this access key");
   app.add_option("--secret", key.secret_access_key, "Secret of the access key")->needs(access_key);
-  app.add_option("--session-token", key.session_token, "Session token of the access key")->needs(access_key);
   app.add_option("--region", options.region, "Refuse signatures for another region");
   app.add_option("--table", tables, "Create a table: name, or name:hash, or name:hash:range (texts; hash is 'id')");
   std::size_t creation_steps = 0;

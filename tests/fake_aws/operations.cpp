@@ -22,8 +22,6 @@ constexpr std::size_t largest_item_bytes = 400 * 1024;
 constexpr std::size_t largest_page_bytes = 1024 * 1024;
 constexpr std::size_t most_in_transaction = 100;
 constexpr std::size_t largest_transaction_bytes = 4 * 1024 * 1024;
-constexpr std::size_t most_in_batch_get = 100;
-constexpr std::size_t most_in_batch_write = 25;
 constexpr std::chrono::minutes token_lifetime{10};
 
 const json* optional_member(const json& request, std::string_view name) {
@@ -213,9 +211,6 @@ json Operations::carry_out(std::string_view operation, const json& request) {
       {"DeleteItem", &Operations::delete_item},
       {"Query", &Operations::query},
       {"Scan", &Operations::scan},
-      {"BatchGetItem", &Operations::batch_get_item},
-      {"BatchWriteItem", &Operations::batch_write_item},
-      {"TransactGetItems", &Operations::transact_get_items},
       {"TransactWriteItems", &Operations::transact_write_items},
   };
   const auto found = handlers.find(operation);
@@ -239,17 +234,13 @@ Table& Operations::any_table(Request request) {
   return found->second;
 }
 
-Table& Operations::usable_table_named(const std::string& name) {
-  const auto found = tables_.find(name);
+Table& Operations::usable_table(Request request) {
+  member(request, "TableName");
+  const auto found = tables_.find(text(request, "TableName", ""));
   if (found == tables_.end() || found->second.creation_steps > 0) {
     refuse("ResourceNotFoundException", "Requested resource not found");
   }
   return found->second;
-}
-
-Table& Operations::usable_table(Request request) {
-  member(request, "TableName");
-  return usable_table_named(text(request, "TableName", ""));
 }
 
 json Operations::create_table(Request request) {
@@ -768,112 +759,7 @@ json Operations::scan(Request request) {
   return read_page(page, request);
 }
 
-// --- Several items
-
-json Operations::batch_get_item(Request request) {
-  refuse_unknown(request, "BatchGetItem", {"RequestItems", "ReturnConsumedCapacity"});
-  const std::string wanted = capacity_wanted(request);
-  const json& tables = member(request, "RequestItems");
-  json responses = json::object();
-  json capacities = json::array();
-  std::size_t count = 0;
-  for (const auto& [name, part] : tables.items()) {
-    refuse_unknown(part, "BatchGetItem",
-                   {"ConsistentRead", "ExpressionAttributeNames", "Keys", "ProjectionExpression"});
-    Placeholders placeholders(part, {});
-    std::vector<Path> projection;
-    if (optional_member(part, "ProjectionExpression") != nullptr) {
-      projection = parse_projection(text(part, "ProjectionExpression", ""), placeholders);
-    }
-    placeholders.check_all_used();
-    const Table& table = usable_table_named(name);
-    std::set<RowKey> seen;
-    json items = json::array();
-    double units = 0;
-    for (const auto& given : member(part, "Keys")) {
-      if (++count > most_in_batch_get) invalid("Too many items requested for the BatchGetItem call");
-      const RowKey key = table.row_key(item_from_json(given, "Key"));
-      if (!seen.insert(key).second) invalid("Provided list of item keys contains duplicates");
-      const auto item = table.get(key);
-      units += read_units(item ? size_bytes(*item) : 0, flag(part, "ConsistentRead"));
-      if (item) items.push_back(to_json(projection.empty() ? *item : project(*item, projection)));
-    }
-    responses[name] = std::move(items);
-    capacities.push_back(capacity(name, units, 0, wanted));
-  }
-  if (count == 0)
-    invalid(
-        "1 validation error detected: Value '{}' at 'requestItems' failed to satisfy constraint: Member must have "
-        "length greater than or equal to 1");
-  json out = {{"Responses", responses}, {"UnprocessedKeys", json::object()}};
-  if (wanted != "NONE") out["ConsumedCapacity"] = capacities;
-  return out;
-}
-
-json Operations::batch_write_item(Request request) {
-  refuse_unknown(request, "BatchWriteItem", {"RequestItems", "ReturnConsumedCapacity", "ReturnItemCollectionMetrics"});
-  const std::string wanted = capacity_wanted(request);
-  std::vector<Write> writes;
-  std::set<std::pair<std::string, RowKey>> seen;
-  for (const auto& [name, part] : member(request, "RequestItems").items()) {
-    for (const auto& entry : part) {
-      if (writes.size() == most_in_batch_write) invalid("Too many items requested for the BatchWriteItem call");
-      const bool is_put = entry.is_object() && entry.size() == 1 && entry.contains("PutRequest");
-      if (!is_put && !(entry.is_object() && entry.size() == 1 && entry.contains("DeleteRequest"))) {
-        invalid("Supplied WriteRequest must contain exactly one of PutRequest and DeleteRequest");
-      }
-      json single = entry.begin().value();
-      refuse_unknown(single, "BatchWriteItem", {is_put ? "Item" : "Key"});
-      single["TableName"] = name;
-      writes.push_back(prepare(single, is_put ? "Put" : "Delete"));
-      if (!seen.emplace(name, writes.back().key).second) invalid("Provided list of item keys contains duplicates");
-    }
-  }
-  if (writes.empty())
-    invalid(
-        "1 validation error detected: Value '{}' at 'requestItems' failed to satisfy constraint: Member must have "
-        "length greater than or equal to 1");
-  std::map<std::string, std::pair<double, double>> units;
-  for (auto& write : writes) {
-    write.outcome();
-    auto& sum = units[write.table->name];
-    sum.first += write.units();
-    sum.second += static_cast<double>(write.commit());
-  }
-  json out = {{"UnprocessedItems", json::object()}};
-  if (wanted != "NONE") {
-    for (const auto& [name, sum] : units)
-      out["ConsumedCapacity"].push_back(capacity(name, sum.first, sum.second, wanted));
-  }
-  return out;
-}
-
-json Operations::transact_get_items(Request request) {
-  refuse_unknown(request, "TransactGetItems", {"ReturnConsumedCapacity", "TransactItems"});
-  const std::string wanted = capacity_wanted(request);
-  const json& parts = member(request, "TransactItems");
-  if (!parts.is_array() || parts.empty() || parts.size() > most_in_transaction) {
-    invalid(
-        "1 validation error detected: Value at 'transactItems' failed to satisfy constraint: Member must have length "
-        "from 1 to 100");
-  }
-  json out = {{"Responses", json::array()}};
-  std::map<std::string, double> units;
-  for (const auto& part : parts) {
-    json single = member(part, "Get");
-    refuse_unknown(single, "Get", {"ExpressionAttributeNames", "Key", "ProjectionExpression", "TableName"});
-    single["ReturnConsumedCapacity"] = "TOTAL";
-    single["ConsistentRead"] = true;
-    json answer = get_item(single);
-    units[single.at("TableName").get<std::string>()] += 2 * answer["ConsumedCapacity"]["CapacityUnits"].get<double>();
-    answer.erase("ConsumedCapacity");
-    out["Responses"].push_back(std::move(answer));
-  }
-  if (wanted != "NONE") {
-    for (const auto& [name, sum] : units) out["ConsumedCapacity"].push_back(capacity(name, sum, 0, wanted));
-  }
-  return out;
-}
+// --- Transactions
 
 json Operations::transact_write_items(Request request) {
   refuse_unknown(request, "TransactWriteItems",

@@ -52,14 +52,10 @@ class Operations {
   nlohmann::json delete_item(Request request);
   nlohmann::json query(Request request);
   nlohmann::json scan(Request request);
-  nlohmann::json batch_get_item(Request request);
-  nlohmann::json batch_write_item(Request request);
-  nlohmann::json transact_get_items(Request request);
   nlohmann::json transact_write_items(Request request);
 
   Table& any_table(Request request);     // Also one that is still being created.
   Table& usable_table(Request request);  // For items.
-  Table& usable_table_named(const std::string& name);
   Write prepare(Request request, std::string_view kind);
   nlohmann::json write_one(Request request, std::string_view kind);
   nlohmann::json read_page(Page& page, Request request);

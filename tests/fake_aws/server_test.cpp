@@ -255,15 +255,6 @@ TEST(FakeServer, AResetIsOne) {
   EXPECT_THAT(raw(wire.server().port(), request, "<>"), ::testing::EndsWith("\r\n\r\n{<closed>"));
 }
 
-TEST(FakeServer, ClosesIdleConnections) {
-  Wire wire;
-  EXPECT_EQ(wire.put("a").status, 200);
-  EXPECT_EQ(wire.server().close_idle(), 1);
-  EXPECT_EQ(wire.server().close_idle(), 0);
-  EXPECT_EQ(wire.put("b").status, 200);
-  EXPECT_EQ(wire.server().counts().connections, 2);
-}
-
 TEST(FakeServer, HoldsAnswers) {
   Wire wire;
   wire.service.fake->set_faults([](const FakeCall&) { return FakeFault{.held = true}; });

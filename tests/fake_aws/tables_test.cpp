@@ -199,19 +199,6 @@ TEST_F(Events, AScanReachesEachItemOnce) {
               HasSubstr("less than parameter TotalSegments"));
 }
 
-TEST_F(Events, AreReadAndWrittenInBatches) {
-  const json write = {
-      {"RequestItems",
-       {{"events",
-         {{{"PutRequest", {{"Item", event_key("c", 1)}}}}, {{"DeleteRequest", {{"Key", event_key("b", 1)}}}}}}}},
-      {"ReturnConsumedCapacity", "TOTAL"}};
-  EXPECT_EQ(service_.good("BatchWriteItem", write)["UnprocessedItems"], json::object());
-  const json read = {{"RequestItems", {{"events", {{"Keys", {event_key("c", 1), event_key("b", 1)}}}}}}};
-  EXPECT_EQ(service_.good("BatchGetItem", read)["Responses"]["events"], json::array({event_key("c", 1)}));
-  const json twice = {{"RequestItems", {{"events", {{"Keys", {event_key("c", 1), event_key("c", 1)}}}}}}};
-  EXPECT_THAT(service_.refusal("BatchGetItem", twice), HasSubstr("duplicates"));
-}
-
 class Transactions : public Events {
  protected:
   [[nodiscard]] static json put_of(std::string_view pk, int sk) {
@@ -285,14 +272,6 @@ TEST_F(Transactions, HaveRoomForFourMegabytes) {
   items.erase(10);
   service_.good("TransactWriteItems", {{"TransactItems", items}});
   EXPECT_TRUE(exists("large", 9));
-}
-
-TEST_F(Transactions, ReadSeveralItemsAtOnce) {
-  const auto get = [](std::string_view pk, int sk) {
-    return json{{"Get", {{"TableName", "events"}, {"Key", event_key(pk, sk)}, {"ProjectionExpression", "sk"}}}};
-  };
-  const json answer = service_.good("TransactGetItems", {{"TransactItems", {get("a", 2), get("a", 3)}}});
-  EXPECT_EQ(answer, json::parse(R"({"Responses":[{"Item":{"sk":{"N":"2"}}},{}]})"));
 }
 
 TEST(FakeTables, AreDescribedAsTheyWereMade) {
