@@ -31,23 +31,10 @@ class BuiltInClient final : public Client {
   BuiltInClient(ClientOptions options, Endpoint endpoint, std::shared_ptr<HttpClient> http)
       : place_(std::make_shared<Place>(Place{.url = endpoint.url(), .region = options.region})),
         target_(endpoint.path.empty() ? "/" : endpoint.path),
-        content_type_(std::move(options.content_type)),
-        target_prefix_(std::move(options.target_prefix)),
-        client_({.service = std::move(options.service),
-                 .region = std::move(options.region),
-                 .endpoint = std::move(endpoint),
-                 .read_refusal = read_json_refusal,
-                 .timeout = options.timeout,
-                 .total_timeout = options.total_timeout,
-                 .max_attempts = options.max_attempts,
-                 .backoff = options.backoff,
-                 .max_backoff = options.max_backoff,
-                 .retry_budget = options.retry_budget,
-                 .http = std::move(http),
-                 .credentials = std::move(options.credentials),
-                 .clock = std::move(options.clock),
-                 .timers = std::move(options.timers),
-                 .random = std::move(options.random)}) {}
+        content_type_(options.content_type),
+        target_prefix_(options.target_prefix),
+        client_(std::move(options), {.endpoint = std::move(endpoint), .read_refusal = read_json_refusal},
+                std::move(http)) {}
 
   void call(Call call, Callback<void(Reply)> done) override {
     SignedCall signed_call{

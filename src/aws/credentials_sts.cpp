@@ -110,13 +110,11 @@ Credentials assume_role(const Search& search, const Role& role, const Credential
   if (!role.external_id.empty()) request.body += "&ExternalId=" + uri_encode(role.external_id);
   SignedClient client({.service = "sts",
                        .region = service.region,
-                       .endpoint = service.endpoint,
-                       .read_refusal = read_refusal,
-                       .tells_doubt = false,
-                       .max_attempts = Search::attempts,
-                       .http = search.ports.http,
                        .credentials = static_credentials(source),
-                       .clock = search.ports.clock});
+                       .max_attempts = Search::attempts,
+                       .clock = search.ports.clock},
+                      {.endpoint = service.endpoint, .read_refusal = read_refusal, .tells_doubt = false},
+                      search.ports.http);
   const HttpAnswer answer = Patience::wait(search.patience, [&](Callback<void(HttpAnswer)> done) {
     client.call({.target = request.target, .headers = request.headers, .body = request.body},
                 [done = std::move(done)](SignedAnswer got) mutable { done(std::move(got.http)); });

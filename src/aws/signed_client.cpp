@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <limits>
 #include <mutex>
 #include <string_view>
 
@@ -52,7 +51,7 @@ std::string damage_of(const HttpAnswer& answer) {
 struct Operation {
   SignedCall call;
   Callback<void(SignedAnswer)> done;
-  Uptime latest = Uptime::max();  // No request after this.
+  Uptime latest{};  // No request after this.
   // These five are written under the core's mutex.
   std::size_t place = 0;
   std::uint32_t attempts = 0;
@@ -74,11 +73,12 @@ using OperationPtr = std::shared_ptr<Operation>;
 // is destroyed.
 class SignedClient::Core : public std::enable_shared_from_this<Core> {
  public:
-  explicit Core(SignedClientOptions given)
-      : options_(std::move(given)),
+  Core(ClientOptions options, ServiceTraits traits, std::shared_ptr<HttpClient> http)
+      : options_(std::move(options)),
+        traits_(std::move(traits)),
         signer_(options_.service, options_.region),
-        budget_(options_.retry_budget ? *options_.retry_budget : std::numeric_limits<double>::infinity()),
-        tokens_(budget_) {}
+        http_(std::move(http)),
+        tokens_(options_.retry_budget) {}
 
   void start(SignedCall call, Callback<void(SignedAnswer)> done) {
     ++calls_;
@@ -86,7 +86,7 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
     operation->attempts = call.attempts_made;
     operation->call = std::move(call);
     operation->done = std::move(done);
-    if (options_.total_timeout) operation->latest = options_.clock->uptime() + *options_.total_timeout;
+    operation->latest = options_.clock->uptime() + options_.total_timeout;
     {
       const std::lock_guard lock(mutex_);
       operation->place = operations_.size();
@@ -103,11 +103,11 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
       const std::lock_guard lock(mutex_);
       left.swap(operations_);
       for (const auto& operation : left) operation->under_way = false;
-      http.swap(options_.http);
+      http.swap(http_);
       credentials.swap(options_.credentials);
     }
     for (const auto& operation : left) {
-      const bool doubtful = options_.tells_doubt && (operation->sent || operation->maybe_executed);
+      const bool doubtful = traits_.tells_doubt && (operation->sent || operation->maybe_executed);
       SignedAnswer answer;  // Not the operation's: another thread may be at it.
       answer.http.error = Error{doubtful ? ErrorKind::in_doubt : ErrorKind::unavailable, "the client was closed"};
       answer.attempts = operation->attempts;
@@ -172,9 +172,9 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
     operation->answer.credentials = std::move(answer.credentials);
     operation->signed_at = options_.clock->now() + Millis{skew_ms_};
     HttpRequest request{.method = call.method,
-                        .tls = options_.endpoint.tls,
-                        .host = options_.endpoint.host,
-                        .port = options_.endpoint.port,
+                        .tls = traits_.endpoint.tls,
+                        .host = traits_.endpoint.host,
+                        .port = traits_.endpoint.port,
                         .target = call.target,
                         .headers = {},
                         .body = call.body,
@@ -193,7 +193,7 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
       operation->sent = true;
       operation->sent_at = options_.clock->uptime();
       if (operation->attempts++ > 0) ++retries_;
-      http = options_.http;
+      http = http_;
     }
     ++requests_;
     http->send(std::move(request),
@@ -219,7 +219,7 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
       return doubtful(operation, damage);
     }
     const std::optional<Time> date = parse_http_date(got.header("date"));
-    const Refusal refusal = got.status < 400 ? Refusal{} : options_.read_refusal(got);
+    const Refusal refusal = got.status < 400 ? Refusal{} : traits_.read_refusal(got);
     switch (refusal.remedy) {
       case Remedy::slow_down: {
         ++throttled_;
@@ -248,7 +248,7 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
     }
     {
       const std::lock_guard lock(mutex_);
-      tokens_ = std::min(budget_, tokens_ + tokens_for_a_success);
+      tokens_ = std::min<double>(options_.retry_budget, tokens_ + tokens_for_a_success);
     }
     if (date) tell_time(*operation, *date);
     finish(operation);
@@ -266,7 +266,7 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
 
   void doubtful(const OperationPtr& operation, const std::string& what) {
     ++in_doubt_;
-    if (!options_.tells_doubt) return again(operation, what);
+    if (!traits_.tells_doubt) return again(operation, what);
     {
       const std::lock_guard lock(mutex_);
       operation->maybe_executed = true;
@@ -365,11 +365,12 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
     operation->done(std::move(operation->answer));
   }
 
-  SignedClientOptions options_;  // `http` and `credentials` under the mutex.
+  ClientOptions options_;  // `credentials` under the mutex.
+  const ServiceTraits traits_;
   Signer signer_;
-  const double budget_;
 
   std::mutex mutex_;
+  std::shared_ptr<HttpClient> http_;
   std::vector<OperationPtr> operations_;  // Under way, in any order.
   Pace pace_;
   double tokens_;  // Of the retry budget.
@@ -379,7 +380,8 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
       clock_corrections_{0}, damaged_{0}, false_times_{0};
 };
 
-SignedClient::SignedClient(SignedClientOptions options) : core_(std::make_shared<Core>(std::move(options))) {}
+SignedClient::SignedClient(ClientOptions options, ServiceTraits traits, std::shared_ptr<HttpClient> http)
+    : core_(std::make_shared<Core>(std::move(options), std::move(traits), std::move(http))) {}
 SignedClient::~SignedClient() { core_->stop(); }
 
 void SignedClient::call(SignedCall call, Callback<void(SignedAnswer)> done) {

@@ -13,7 +13,6 @@
 #include <once/aws/credentials.hpp>
 #include <once/callback.hpp>
 #include <once/clock.hpp>
-#include <once/time.hpp>
 
 #include "aws/endpoint.hpp"
 #include "aws/http.hpp"
@@ -21,28 +20,12 @@
 
 namespace once::aws {
 
-struct SignedClientOptions {
-  std::string service;  // Of signatures, as the region.
-  std::string region;
+// What a service is, beside its ClientOptions.
+struct ServiceTraits {
   Endpoint endpoint;
   Refusal (*read_refusal)(const HttpAnswer& answer) = nullptr;  // Asked for answers with status 400 and above.
-  // Whether a call that failed may have been carried out is of interest. False: every call may be repeated, whatever
-  // became of it, and no error is in_doubt.
+  // False: every call may be repeated, whatever became of it, and no error is in_doubt.
   bool tells_doubt = true;
-
-  Millis timeout{5'000};                // For one request.
-  std::optional<Millis> total_timeout;  // No request of a call begins later than this after the call. Empty: no limit.
-  // As ClientOptions has them.
-  std::uint32_t max_attempts = 5;
-  Millis backoff{25};
-  Millis max_backoff{2'000};
-  std::optional<std::uint32_t> retry_budget;  // Empty: no limit.
-
-  std::shared_ptr<HttpClient> http;
-  std::shared_ptr<CredentialsProvider> credentials;
-  std::shared_ptr<Clock> clock;
-  std::shared_ptr<Timers> timers;  // Empty: no pauses, and nothing is held back.
-  std::shared_ptr<Random> random;  // For the pauses.
 };
 
 struct SignedCall {
@@ -50,8 +33,8 @@ struct SignedCall {
   std::string target;  // Path and query, encoded, with the endpoint's path.
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
-  bool repeatable = false;         // As Call has it.
-  std::uint32_t attempts_made{0};  // Requests of a call before, of which this is the continuation.
+  bool repeatable = false;          // As Call has it.
+  std::uint32_t attempts_made = 0;  // Requests of a call before, of which this is the continuation.
 };
 
 struct SignedAnswer {
@@ -70,7 +53,9 @@ struct SignedAnswer {
 // destructor completes what is under way; it may be called from a completion.
 class SignedClient {
  public:
-  explicit SignedClient(SignedClientOptions options);
+  // Of the options count service, region, credentials, times and limits, and what is for tests; all must be set, but
+  // for `timers` and `random`: without them there are no pauses, and nothing is held back.
+  SignedClient(ClientOptions options, ServiceTraits traits, std::shared_ptr<HttpClient> http);
   ~SignedClient();
   SignedClient(const SignedClient&) = delete;
   SignedClient& operator=(const SignedClient&) = delete;

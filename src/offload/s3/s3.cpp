@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -24,6 +25,7 @@ namespace {
 
 using aws::HttpAnswer;
 
+constexpr Millis no_limit = std::chrono::years(1);
 constexpr std::size_t max_hint_bytes = 100;
 constexpr std::size_t max_prefix_bytes = 512;
 
@@ -94,18 +96,18 @@ class S3Offload final : public Offload, public std::enable_shared_from_this<S3Of
         random_(ports.random),
         client_({.service = "s3",
                  .region = region_,
-                 .endpoint = std::move(endpoint),
-                 .read_refusal = read_refusal,
-                 .tells_doubt = false,
+                 .credentials = std::move(options.credentials),
                  .timeout = options.timeout,
+                 .total_timeout = no_limit,
                  .max_attempts = max_attempts_,
                  .backoff = Millis{50},
                  .max_backoff = Millis{5'000},
-                 .http = std::move(ports.http),
-                 .credentials = std::move(options.credentials),
+                 .retry_budget = std::numeric_limits<std::uint32_t>::max(),
                  .clock = std::move(ports.clock),
                  .timers = std::move(ports.timers),
-                 .random = std::move(ports.random)}) {}
+                 .random = std::move(ports.random)},
+                {.endpoint = std::move(endpoint), .read_refusal = read_refusal, .tells_doubt = false},
+                std::move(ports.http)) {}
 
   void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) override {
     auto task = new_task(Verb::put, std::move(done));
