@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -46,11 +45,6 @@ struct TableOptions {
   bool dry_run = false;
   bool json = false;
 };
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? std::string() : std::string(value);
-}
 
 std::string url_of(const TableOptions& options) {
   std::string url = options.url.empty() ? variable("ONCE_STORE") : options.url;

@@ -22,8 +22,8 @@ namespace {
 
 using http::same_name;
 
-constexpr std::size_t least_bytes = 16;
-constexpr std::size_t most_bytes = 1024;
+constexpr std::size_t least_token_bytes = 16;
+constexpr std::size_t most_token_bytes = 1024;
 
 std::string read_token(const std::string& file) {
   const auto bad = [&](const std::string& why) { return Exception(ErrorKind::misuse, "the token file " + file + why); };
@@ -34,13 +34,13 @@ std::string read_token(const std::string& file) {
     throw bad(" is open to everybody on this host: chmod o-rwx it (in Kubernetes: defaultMode: 0440)");
   }
   std::ifstream stream(file, std::ios::binary);
-  std::string token(most_bytes + 2, '\0');
+  std::string token(most_token_bytes + 2, '\0');
   stream.read(token.data(), static_cast<std::streamsize>(token.size()));
   if (stream.bad() || !stream.eof()) throw bad(" cannot be read, or is longer than 1024 characters");
   token.resize(static_cast<std::size_t>(stream.gcount()));
   while (token.ends_with('\n') || token.ends_with('\r')) token.pop_back();
   const bool visible = std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 0x7F; });
-  if (token.size() < least_bytes || token.size() > most_bytes || !visible) {
+  if (token.size() < least_token_bytes || token.size() > most_token_bytes || !visible) {
     throw bad(" must hold one line of 16 to 1024 visible ASCII characters, as from openssl rand -hex 32");
   }
   return token;

@@ -9,15 +9,14 @@ namespace once::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Kind = Setting::Kind;
 
 Json value_json(const Setting& setting, const Setting::Words& words) {
   switch (setting.kind) {
-    case Kind::toggle:
+    case Setting::Kind::toggle:
       return words.front() == "true";
-    case Kind::list:
+    case Setting::Kind::list:
       return words;
-    case Kind::text:
+    case Setting::Kind::text:
       break;
   }
   return words.front();
@@ -26,7 +25,7 @@ Json value_json(const Setting& setting, const Setting::Words& words) {
 // Null: has none.
 Json effective(const Setting& setting, const Given& given) {
   if (const auto words = words_for(setting, given)) return value_json(setting, *words);
-  if (setting.kind == Kind::toggle) return false;
+  if (setting.kind == Setting::Kind::toggle) return false;
   return nullptr;
 }
 

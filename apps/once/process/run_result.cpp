@@ -17,9 +17,9 @@ void put(std::string& out, std::uint64_t value, int bytes) {
   for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8) out += static_cast<char>(value >> shift & 0xFF);
 }
 
-class Reader {
+class FrameReader {
  public:
-  explicit Reader(std::string_view bytes) : rest_(bytes) {}
+  explicit FrameReader(std::string_view bytes) : rest_(bytes) {}
 
   std::string_view take(std::uint64_t count) {
     if (count > rest_.size()) fail("it ends too early");
@@ -54,8 +54,8 @@ std::string RunResult::of(Stream stream) const {
 }
 
 RunResult decode_run_result(std::string_view bytes) {
-  Reader reader(bytes);
-  if (reader.take(std::min(bytes.size(), magic.size())) != magic) Reader::fail("it begins otherwise");
+  FrameReader reader(bytes);
+  if (reader.take(std::min(bytes.size(), magic.size())) != magic) FrameReader::fail("it begins otherwise");
   RunResult result;
   for (;;) {
     const char kind = reader.take(1).front();
@@ -63,16 +63,16 @@ RunResult decode_run_result(std::string_view bytes) {
       case 'o':
       case 'e': {
         const Stream stream = kind == 'o' ? Stream::output : Stream::error;
-        if (result.dropped) Reader::fail("output after dropped output");
-        if (!result.chunks.empty() && result.chunks.back().stream == stream) Reader::fail("a split frame");
+        if (result.dropped) FrameReader::fail("output after dropped output");
+        if (!result.chunks.empty() && result.chunks.back().stream == stream) FrameReader::fail("a split frame");
         const std::uint64_t length = reader.number(4);
-        if (length == 0) Reader::fail("an empty frame");
+        if (length == 0) FrameReader::fail("an empty frame");
         result.chunks.push_back({stream, reader.take(length)});
         (stream == Stream::output ? result.output_bytes : result.error_bytes) += length;
         break;
       }
       case 'd':
-        if (result.dropped || !result.chunks.empty()) Reader::fail("dropped output after output");
+        if (result.dropped || !result.chunks.empty()) FrameReader::fail("dropped output after output");
         result.dropped = true;
         result.output_bytes = reader.number(8);
         result.error_bytes = reader.number(8);
@@ -82,12 +82,12 @@ RunResult decode_run_result(std::string_view bytes) {
         result.end.signaled = kind == 's';
         result.end.code = static_cast<std::uint8_t>(reader.number(1));
         if (result.end.signaled && (result.end.code == 0 || result.end.code > max_signal)) {
-          Reader::fail("a signal that does not exist");
+          FrameReader::fail("a signal that does not exist");
         }
-        if (!reader.at_end()) Reader::fail("more after its end");
+        if (!reader.at_end()) FrameReader::fail("more after its end");
         return result;
       default:
-        Reader::fail("an unknown frame");
+        FrameReader::fail("an unknown frame");
     }
   }
 }

@@ -28,11 +28,6 @@ namespace once::cli {
 
 namespace {
 
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? std::string() : std::string(value);
-}
-
 // XDG Base Directory Specification 0.8: $XDG_STATE_HOME, if it is an absolute path, else $HOME/.local/state.
 std::string default_path() {
   const std::string state = variable("XDG_STATE_HOME");
@@ -121,6 +116,11 @@ void choose_offload(StoreAccess& access, const std::string& asked, std::shared_p
 }
 
 }  // namespace
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
 
 const char* const store_help =
     "The store's URL, as in sqlite:/var/lib/once/once.db (default: $ONCE_STORE, else a file in\n"

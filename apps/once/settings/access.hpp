@@ -56,6 +56,9 @@ extern const char* const which_partition;
 // "ONCE_LEASE=5m, ONCE_WAIT=5s": of these variables and the values that count, those that come from the environment.
 std::string told_variables(std::initializer_list<std::pair<const char*, std::string_view>> counting);
 
+// A variable of the environment. Empty: it is not set.
+std::string variable(const char* name);
+
 // --store, else $ONCE_STORE, else a file in the user's state directory. Throws Exception as open_store() does; with
 // Missing::refuse also if nobody can tell which partition of a table is meant.
 StoreAccess open_access(const StoreOptions& options, Missing missing);

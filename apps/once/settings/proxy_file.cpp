@@ -28,8 +28,6 @@ namespace once::cli {
 
 namespace {
 
-using Kind = Setting::Kind;
-
 // The parser goes down one call for each bracket and each dot, and keeps no count of the dots. Ours has two of either.
 constexpr std::size_t most_bytes = std::size_t{1024} * 1024;
 constexpr int most_depth = 16;
@@ -225,13 +223,13 @@ class Reader {
   void read_value(const Setting& setting, const toml::node& node, Given& given) {
     Setting::Words words;
     switch (setting.kind) {
-      case Kind::toggle: {
+      case Setting::Kind::toggle: {
         const auto* const on = node.as_boolean();
         if (on == nullptr) return expected(setting, node, "true or false");
         words = {on->get() ? "true" : "false"};
         break;
       }
-      case Kind::text: {
+      case Setting::Kind::text: {
         auto word = word_of(node);
         if (!word) {
           const std::string& usual = setting.usual;
@@ -240,7 +238,7 @@ class Reader {
         words.push_back(std::move(*word));
         break;
       }
-      case Kind::list: {
+      case Setting::Kind::list: {
         if (auto only = word_of(node)) {
           words.push_back(std::move(*only));
           break;

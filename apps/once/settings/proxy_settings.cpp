@@ -17,7 +17,6 @@ namespace once::cli {
 
 namespace {
 
-using Kind = Setting::Kind;
 using Words = Setting::Words;
 
 // Which part of the settings a member belongs to.
@@ -85,7 +84,7 @@ Setting list(std::string name, std::string usual, std::string help) {
       std::move(name), std::move(usual), std::move(help),
       [](ProxySettings& to, const Words& words, const std::string&) { at(to, member) = words; },
       belongs_to_rules(member));
-  made.kind = Kind::list;
+  made.kind = Setting::Kind::list;
   return made;
 }
 
@@ -98,7 +97,7 @@ Setting toggle(std::string name, std::string help) {
         at(to, member) = words.front() == "true" ? on : off;
       },
       belongs_to_rules(member));
-  made.kind = Kind::toggle;
+  made.kind = Setting::Kind::toggle;
   return made;
 }
 
@@ -235,7 +234,7 @@ Setting networks(std::string name, std::string help) {
         for (const std::string& word : words) at(to, member).push_back(proxy::parse_network(word, what));
       },
       false);
-  made.kind = Kind::list;
+  made.kind = Setting::Kind::list;
   made.separator = ',';
   return made;
 }
@@ -291,13 +290,13 @@ Setting saying_who(Setting made) {
 }
 
 Setting as_list(Setting made, char separator = 0) {
-  made.kind = Kind::list;
+  made.kind = Setting::Kind::list;
   made.separator = separator;
   return made;
 }
 
 Setting as_toggle(Setting made) {
-  made.kind = Kind::toggle;
+  made.kind = Setting::Kind::toggle;
   return made;
 }
 
@@ -436,7 +435,7 @@ std::vector<Setting> table() {
 }
 
 Words usual_words(const Setting& setting) {
-  return setting.kind == Kind::list ? split(setting.usual, ' ') : Words{setting.usual};
+  return setting.kind == Setting::Kind::list ? split(setting.usual, ' ') : Words{setting.usual};
 }
 
 void check_whole(const ProxySettings& settings) {
@@ -566,7 +565,7 @@ class SayingWho {
     for (const Setting& setting : proxy_settings()) {
       const auto found = given.find(setting.name);
       if (!setting.is_principal || found == given.end()) continue;
-      if (setting.kind != Kind::toggle || found->second.words.front() == "true") said.push_back(&setting);
+      if (setting.kind != Setting::Kind::toggle || found->second.words.front() == "true") said.push_back(&setting);
     }
     http::Options& rules = settings.rules.otherwise;
     if (said.empty()) {
@@ -647,16 +646,16 @@ ProxyFlags::ProxyFlags(CLI::App& command) {
     flag.setting = &setting;
     const std::string name = "--" + setting.name;
     switch (setting.kind) {
-      case Kind::toggle:
+      case Setting::Kind::toggle:
         flag.option = command.add_flag(name, flag.on, setting.help);
         break;
-      case Kind::list: {
+      case Setting::Kind::list: {
         const std::string usual = setting.usual.empty() ? "" : " (default: " + setting.usual + ")";
         flag.option = command.add_option(name, flag.list, setting.help + usual)->allow_extra_args(false);
         if (setting.separator != 0) flag.option->delimiter(setting.separator);
         break;
       }
-      case Kind::text:
+      case Setting::Kind::text:
         flag.text = setting.usual;
         flag.option = command.add_option(name, flag.text, setting.help);
         if (!setting.usual.empty()) flag.option->capture_default_str();
@@ -672,13 +671,13 @@ Given ProxyFlags::given() const {
     if (flag.option->count() == 0) continue;
     Words& words = given[flag.setting->name].words;
     switch (flag.setting->kind) {
-      case Kind::toggle:
+      case Setting::Kind::toggle:
         words = {flag.on ? "true" : "false"};
         break;
-      case Kind::list:
+      case Setting::Kind::list:
         words = flag.list;
         break;
-      case Kind::text:
+      case Setting::Kind::text:
         words = {flag.text};
         break;
     }
