@@ -51,7 +51,7 @@ void handled(std::string_view event, const Batch& make) {
   once::lambda::BatchOptions options;
   options.scope = "f/batch";
   options.parallel = 1;
-  options.key_source = once::lambda::KeySource::payload;
+  options.key_source = once::queues::KeySource::payload;
   options.key = "id";
   options.fingerprint = "amount";
   options.observer = [&](const once::lambda::RecordEvent& record) {

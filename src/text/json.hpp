@@ -41,6 +41,9 @@ class Value {
   [[nodiscard]] std::string_view text() const noexcept {
     return {static_cast<const char*>(data_), size()};
   }  // number, string
+  [[nodiscard]] std::string_view string_or_empty() const noexcept {
+    return kind() == Kind::string ? text() : std::string_view();
+  }
   [[nodiscard]] std::span<const Value> elements() const noexcept { return {static_cast<const Value*>(data_), size()}; }
   [[nodiscard]] std::span<const Member> members() const noexcept;
 

@@ -159,7 +159,7 @@ class SqsLog {
     const std::string why = event.why.empty() ? "" : ": " + escaped(event.why);
     switch (event.kind) {
       case Kind::ended: {
-        const bool good = event.deleted && !event.held && event.end != lambda::RecordEnd::stored_failure;
+        const bool good = event.deleted && !event.held && event.end != queues::RecordEnd::stored_failure;
         if (good && !verbose_) return;
         const char* const then =
             event.held ? "; kept for a person, and deleted" : (event.deleted ? "; deleted" : "; it stays in the queue");

@@ -13,17 +13,18 @@
 #include <once/engine/exceptions.hpp>
 #include <once/error.hpp>
 
-#include "frontends/lambda/batch/batch_run.hpp"
-#include "frontends/lambda/batch/sqs_message.hpp"
 #include "frontends/sqs/queue.hpp"
 #include "platform/wait.hpp"
+#include "queues/dead_ends.hpp"
+#include "queues/ends.hpp"
+#include "queues/item.hpp"
+#include "queues/message.hpp"
 
 namespace once::sqs {
 
 namespace {
 
-using lambda::BatchItem;
-using lambda::RecordEnd;
+using queues::RecordEnd;
 
 constexpr std::size_t most_at_work = 1'000;
 constexpr Millis least_visibility{3'000};
@@ -61,7 +62,9 @@ Policy poller_policy(const Engine& engine, const PollerOptions& options) {
   Policy policy = options.policy.value_or(Policy{});
   policy.on_missing_key = OnMissingKey::refuse;
   // The queue delivers again, and a message that waits keeps others from their turn.
-  return fill_in(fill_in(policy, engine.options().policy), {.on_conflict = OnConflict::fail});
+  policy = fill_in(fill_in(policy, engine.options().policy), {.on_conflict = OnConflict::fail});
+  check(policy);
+  return policy;
 }
 
 bool is_url(std::string_view queue) noexcept { return queue.find("://") != std::string_view::npos; }
@@ -72,7 +75,7 @@ std::string name_of_queue(std::string_view url) { return std::string(url.substr(
 struct Job {
   std::string record;  // As Lambda has it.
   Message message;
-  BatchItem item;
+  queues::Item item;
 
   bool begun = false;
   bool over = false;       // Its turn is: nobody prolongs it any more.
@@ -103,13 +106,10 @@ class Poller::State : public std::enable_shared_from_this<State> {
         policy_(poller_policy(engine, options_)),
         work_(std::move(work)),
         url_(is_url(options_.queue) ? options_.queue : std::string()),
-        batch_(engine_,
-               lambda::BatchOptions{.scope = options_.scope.empty() ? name_of_queue(options_.queue) : options_.scope,
-                                    .key_source = options_.key_source,
-                                    .key = options_.key,
-                                    .fingerprint = options_.fingerprint,
-                                    .policy = policy_,
-                                    .environment = lambda::Environment{}}) {}
+        keys_({.scope = options_.scope.empty() ? name_of_queue(options_.queue) : options_.scope,
+               .source = options_.key_source,
+               .expression = options_.key,
+               .fingerprint = options_.fingerprint}) {}
 
   void run() {
     find_queue();
@@ -280,15 +280,15 @@ class Poller::State : public std::enable_shared_from_this<State> {
       job->record = std::move(received.record);
       job->message.id = received.id;
       job->message.receipt_handle = received.receipt_handle;
-      BatchItem& item = job->item;
+      queues::Item& item = job->item;
       item.json = job->record;
       item.id = item.name = received.id;
       try {
         job->message = read_message(job->record);
         if (job->message.is_fifo()) item.order = job->message.group_id;
-        batch_.take_key(
-            item, options_.key_source == KeySource::deduplication_id ? deduplication_name(job->message) : item.name,
-            job->record, job->message.body);
+        keys_.take(item,
+                   options_.key_source == KeySource::deduplication_id ? deduplication_name(job->message) : item.name,
+                   job->record, job->message.body);
         if (options_.key_source == KeySource::deduplication_id && job->message.deduplication_id.empty()) {
           item.key.reset();
           item.poison = "the message has no deduplication id: its queue is no FIFO queue";
@@ -553,12 +553,12 @@ class Poller::State : public std::enable_shared_from_this<State> {
         case Begin::Kind::unknown:
           return dead_end(job, RecordEnd::unknown, options_.on_unknown, begin.record->failure.message);
         case Begin::Kind::error: {
-          if (lambda::is_done(begin.record)) {
+          if (queues::is_done(begin.record)) {
             Turn turn = done(RecordEnd::replayed);
             turn.why = begin.error.message;
             return turn;
           }
-          if (lambda::has_failed(begin.record)) {
+          if (queues::has_failed(begin.record)) {
             Turn turn = done(RecordEnd::stored_failure);
             turn.why = begin.error.message;
             return turn;
@@ -635,8 +635,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
 
   Turn dead_end(const Job& job, RecordEnd end, OnDeadEnd what, std::string why) {
     if (what == OnDeadEnd::report) return stays(end, std::move(why));
-    const std::optional<std::string> trouble =
-        batch_.hold(job.item, std::string(to_string(end)) + ": " + why, policy_, job.message.id);
+    const std::optional<std::string> trouble = queues::hold(
+        engine_, keys_.scope(), job.item, std::string(to_string(end)) + ": " + why, policy_, job.message.id);
     if (trouble) return stays(end, why + "; and it could not be kept for a person: " + *trouble);
     Turn turn = done(end);
     turn.held = true;
@@ -652,7 +652,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   const PolledWork work_;
   std::string url_;
   std::string arn_;
-  const lambda::Batch batch_;
+  const queues::ItemKeys keys_;
 
   mutable std::mutex mutex_;  // Of all that follows.
   std::condition_variable changed_;

@@ -26,37 +26,12 @@
 #include <once/frontends/lambda/idempotent.hpp>
 #include <once/frontends/lambda/invocation.hpp>
 #include <once/policy.hpp>
+#include <once/queues/message.hpp>
+#include <once/queues/record.hpp>
 #include <once/result.hpp>
 #include <once/time.hpp>
 
 namespace once::lambda {
-
-// What names the operation of a record.
-enum class KeySource : std::uint8_t {
-  // SQS: the message id. Streams: the event id, with the stream's ARN before it, as two streams can give one id.
-  id,
-  // SQS FIFO queues: queue, group and MessageDeduplicationId, so that what the sender calls one message is one
-  // operation
-  // for as long as results are kept, and not only for the five minutes that the queue remembers it.
-  deduplication_id,
-  // BatchOptions::key is JMESPath over the record, as the event has it: "powertools_json(body).order_id". For SQS it
-  // must not be empty: a record has another receiptHandle and ApproximateReceiveCount with each receipt.
-  record,
-  // BatchOptions::key is JMESPath over what the record carries: the body of an SQS message, the data of a Kinesis
-  // record
-  // (decoded), the member `dynamodb` of a DynamoDB record ("NewImage.order_id.S").
-  payload,
-};
-
-// What becomes of a record that trying again will not mend.
-enum class OnDeadEnd : std::uint8_t {
-  // It comes again until the queue or the stream gives it up: a dead-letter queue then has it.
-  report,
-  // It counts as done, and is kept for a person first: its JSON is the step "record" of a record with outcome unknown,
-  // which never expires, under the record's id in the scope BatchOptions::scope + "/held". `once ls --state unknown`
-  // finds it. A record that cannot be kept, for want of a store or of room, is reported.
-  hold,
-};
 
 // Streams: which records follow each other strictly. Lambda asks again for everything from the first reported record of
 // the batch on, whatever happened to later ones, so that those of other orders are replayed then. One without a key
@@ -67,30 +42,9 @@ enum class Order : std::uint8_t {
   none,
 };
 
-// How it ended with one record.
-enum class RecordEnd : std::uint8_t {
-  executed,        // The work ran, its result is durable.
-  replayed,        // It was done before.
-  duplicate,       // Another record of this batch has the same key, and was done.
-  unrecorded,      // The work ran, its result could not be written. It counts as done.
-  unprotected,     // The work ran without a claim, because policy says so.
-  failed,          // The work threw.
-  stored_failure,  // It failed before, and policy keeps failures.
-  conflict,        // Somebody else is at it now.
-  mismatch,        // Its key was used with another payload.
-  poison,          // It cannot be read, has no key where policy wants one, or the work threw PoisonRecord.
-  unknown,         // It was started before, and nobody knows how that ended.
-  lost,            // The work ran and lost its claim; no result is stored.
-  store_error,     // The store did not answer. Nothing was run.
-  blocked,         // Not begun: a record before it in its order, or with its key, failed. Or see Order.
-  out_of_time,     // Not begun: the invocation ends too soon.
-};
-
-std::string_view to_string(RecordEnd end) noexcept;
-
 // Views are valid during the call.
 struct RecordEvent {
-  RecordEnd end{};
+  queues::RecordEnd end{};
   bool reported = false;  // It is among the batchItemFailures, and comes again.
   bool held = false;      // It is kept for a person.
   std::string_view id;    // Message id or sequence number: what is reported.
@@ -108,7 +62,7 @@ struct BatchOptions {
   std::string function;  // Empty: AWS_LAMBDA_FUNCTION_NAME.
   std::string scope;     // In place of EngineOptions::scope/FUNCTION/NAME.
 
-  KeySource key_source = KeySource::id;
+  queues::KeySource key_source = queues::KeySource::id;
   std::string key;          // With KeySource::payload or record; empty: all of it, but for KeySource::record of SQS.
                             // Otherwise empty.
   std::string fingerprint;  // What a duplicate must have in common with the first, over the payload if that is the key
@@ -119,9 +73,9 @@ struct BatchOptions {
   // No record is begun with less than this left of the invocation: 0 to 15 min. Longer than one record may take.
   Millis margin{1'000};
 
-  OnDeadEnd on_poison = OnDeadEnd::report;
-  OnDeadEnd on_mismatch = OnDeadEnd::report;
-  OnDeadEnd on_unknown = OnDeadEnd::report;
+  queues::OnDeadEnd on_poison = queues::OnDeadEnd::report;
+  queues::OnDeadEnd on_mismatch = queues::OnDeadEnd::report;
+  queues::OnDeadEnd on_unknown = queues::OnDeadEnd::report;
   Order order = Order::key;  // Streams. Messages of a FIFO queue follow each other within their group, others do not.
 
   // What it leaves open is the engine's. What neither says: OnConflict::fail, and OnMissingKey::refuse, so that a
@@ -130,13 +84,6 @@ struct BatchOptions {
   std::optional<Policy> policy;
   std::optional<Environment> environment;  // As in IdempotentOptions. Disabled, all records run unprotected.
   RecordObserver observer;
-};
-
-// Thrown by a handler for a record that no other attempt will mend: BatchOptions::on_poison says what becomes of it.
-// Its claim gets what Policy::on_throw says, as with every exception.
-class PoisonRecord : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
 };
 
 namespace detail {
@@ -171,32 +118,9 @@ Result handled(Handle& handle, const Subject& subject, Context& context) {
 namespace once::sqs {
 
 using lambda::BatchOptions;
-using lambda::KeySource;
-using lambda::OnDeadEnd;
-using PoisonMessage = lambda::PoisonRecord;
-
-// https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
-struct Message {
-  struct Attribute {
-    std::string name;
-    std::string type;   // "String", "Number", "Binary", or one of these with '.' and more.
-    std::string value;  // Binary: the bytes.
-  };
-
-  std::string id;
-  std::string body;
-  std::string receipt_handle;
-  std::string queue_arn;
-  std::string group_id;             // MessageGroupId, or empty. Standard queues may have one, which orders nothing.
-  std::string deduplication_id;     // FIFO queues only.
-  std::uint32_t receive_count = 0;  // How often it was received, from 1; 0 if the event does not tell.
-  Time sent{};                      // The epoch if the event does not tell.
-  std::vector<Attribute> attributes;
-  std::string_view json;  // The record as the event has it. Valid during the call.
-
-  [[nodiscard]] bool is_fifo() const noexcept { return std::string_view(queue_arn).ends_with(".fifo"); }
-  [[nodiscard]] const Attribute* attribute(std::string_view name) const noexcept;  // Null: there is none.
-};
+using queues::KeySource;
+using queues::OnDeadEnd;
+using PoisonMessage = queues::PoisonRecord;
 
 using MessageWork = std::function<Result(const Message&, Context&)>;
 
@@ -228,10 +152,10 @@ lambda::Handler batch(Engine& engine, BatchOptions options, Handle handler) {
 namespace once::streams {
 
 using lambda::BatchOptions;
-using lambda::KeySource;
-using lambda::OnDeadEnd;
 using lambda::Order;
-using PoisonChange = lambda::PoisonRecord;
+using queues::KeySource;
+using queues::OnDeadEnd;
+using PoisonChange = queues::PoisonRecord;
 
 // A record of Kinesis Data Streams or of DynamoDB Streams.
 // https://docs.aws.amazon.com/lambda/latest/dg/with-kinesis.html, with-ddb.html

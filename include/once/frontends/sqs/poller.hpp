@@ -13,12 +13,16 @@
 #include <once/aws/transport.hpp>
 #include <once/engine/claim.hpp>
 #include <once/engine/engine.hpp>
-#include <once/frontends/lambda/batch.hpp>
 #include <once/policy.hpp>
+#include <once/queues/message.hpp>
+#include <once/queues/record.hpp>
 #include <once/result.hpp>
 #include <once/time.hpp>
 
 namespace once::sqs {
+
+using queues::KeySource;
+using queues::OnDeadEnd;
 
 // How the work of a message ended. What is kept is deleted from the queue, all else stays there: it comes again, or the
 // queue moves it to its dead-letter queue.
@@ -54,9 +58,9 @@ struct PollEvent {
                   // its visibility ends.
   };
   Kind kind{};
-  lambda::RecordEnd end{};
+  queues::RecordEnd end{};
   bool deleted = false;  // It is to be deleted, which is asked for next: not_deleted says if that fails.
-  bool held = false;     // It is kept for a person, as lambda::OnDeadEnd says.
+  bool held = false;     // It is kept for a person, as OnDeadEnd says.
   std::string_view id;   // The message's.
   std::string_view key;  // The stored key of its operation. Empty: it has none.
   std::uint32_t receive_count = 0;
@@ -69,7 +73,7 @@ struct PollerOptions {
 
   std::string scope;  // Of the keys. Empty: the queue's name.
   KeySource key_source = KeySource::id;
-  std::string key;  // JMESPath over the message in the form that Lambda has: see lambda::KeySource.
+  std::string key;  // JMESPath over the message in the form that Lambda has: see KeySource.
   std::string fingerprint;
 
   std::size_t parallel = 1;  // Messages at work at one time: 1 to 1000.

@@ -17,10 +17,15 @@
 
 #include "frontends/lambda/batch/batch_run.hpp"
 #include "frontends/lambda/handler/function.hpp"
+#include "queues/dead_ends.hpp"
+#include "queues/ends.hpp"
 #include "text/json.hpp"
 #include "text/json_write.hpp"
 
 namespace once::lambda {
+
+using queues::OnDeadEnd;
+using queues::RecordEnd;
 
 namespace {
 
@@ -31,14 +36,6 @@ constexpr Millis least_lease{10};  // Policy::lease
 [[noreturn]] void refuse_batch_option(const std::string& what) {
   throw Exception(ErrorKind::misuse, "lambda::BatchOptions::" + what);
 }
-
-constexpr std::string_view kept_step = "record";  // OnDeadEnd::hold
-
-bool has_step(const Record& record, std::string_view name) {
-  return std::ranges::any_of(record.steps, [&](const Step& step) { return step.name == name; });
-}
-
-bool reads_expression(KeySource source) noexcept { return source == KeySource::record || source == KeySource::payload; }
 
 // How a record stands with the next one that has its key.
 enum class Bearing : std::uint8_t {
@@ -73,50 +70,6 @@ Bearing bearing_of(RecordEnd end) noexcept {
 
 }  // namespace
 
-bool is_done(const std::shared_ptr<const Record>& record) noexcept {
-  return record != nullptr && record->state == State::completed;
-}
-
-bool has_failed(const std::shared_ptr<const Record>& record) noexcept {
-  return record != nullptr && record->state == State::failed;
-}
-
-std::string_view to_string(RecordEnd end) noexcept {
-  switch (end) {
-    case RecordEnd::executed:
-      return "executed";
-    case RecordEnd::replayed:
-      return "replayed";
-    case RecordEnd::duplicate:
-      return "duplicate";
-    case RecordEnd::unrecorded:
-      return "unrecorded";
-    case RecordEnd::unprotected:
-      return "unprotected";
-    case RecordEnd::failed:
-      return "failed";
-    case RecordEnd::stored_failure:
-      return "stored_failure";
-    case RecordEnd::conflict:
-      return "conflict";
-    case RecordEnd::mismatch:
-      return "mismatch";
-    case RecordEnd::poison:
-      return "poison";
-    case RecordEnd::unknown:
-      return "unknown";
-    case RecordEnd::lost:
-      return "lost";
-    case RecordEnd::store_error:
-      return "store_error";
-    case RecordEnd::blocked:
-      return "blocked";
-    case RecordEnd::out_of_time:
-      return "out_of_time";
-  }
-  return "?";
-}
-
 Batch::Batch(Engine& engine, BatchOptions options) : engine_(engine), options_(std::move(options)) {
   const Environment environment = environment_or_process(options_.environment);
   disabled_ = is_disabled(environment);
@@ -128,83 +81,15 @@ Batch::Batch(Engine& engine, BatchOptions options) : engine_(engine), options_(s
   if (options_.margin < Millis{0} || options_.margin > most_margin) refuse_batch_option("margin is 0 to 15 min");
   policy_ = handler_policy(engine, options_.policy);
   check(policy_);
-  const bool refuses = policy_.on_missing_key == OnMissingKey::refuse;
-  if (reads_expression(options_.key_source)) {
-    deriver_.emplace(keys::Recipe{.scope = options_.scope,
-                                  .expression = options_.key,
-                                  .fingerprint = options_.fingerprint,
-                                  .hash = {},
-                                  .require_key = refuses});
-  } else {
-    if (!options_.key.empty()) refuse_batch_option("key is read with KeySource::record or KeySource::payload only");
-    if (!options_.fingerprint.empty()) {
-      checker_.emplace(
-          keys::Recipe{.scope = options_.scope, .fingerprint = options_.fingerprint, .require_key = refuses});
-    }
-  }
+  keys_.emplace(queues::KeyRule{.scope = options_.scope,
+                                .source = options_.key_source,
+                                .expression = options_.key,
+                                .fingerprint = options_.fingerprint,
+                                .required = policy_.on_missing_key == OnMissingKey::refuse});
 }
 
 void Batch::take_key(BatchItem& item, std::string_view name, std::string_view record, std::string_view payload) const {
-  if (disabled_) return;
-  try {
-    if (deriver_) {
-      keys::Derived derived = deriver_->derive(options_.key_source == KeySource::payload ? payload : record);
-      item.key = std::move(derived.key);
-      item.fingerprint = derived.fingerprint;
-    } else {
-      item.key.emplace(options_.scope, name);
-      if (checker_) item.fingerprint = checker_->fingerprint(record);
-    }
-  } catch (const Exception& error) {
-    item.key.reset();
-    item.poison = error.what();
-  }
-}
-
-std::optional<std::string> Batch::hold(const BatchItem& item, const std::string& why, const Policy& policy,
-                                       const std::string& holder) const {
-  // What a record has beside its step, failure and texts of greatest length included. Over the limit of the store a
-  // finish gives up the steps, and this one is all there is.
-  constexpr std::size_t room_for_the_rest = std::size_t{8} * 1024;
-  const std::size_t most = engine_.options().store->capabilities().max_record_bytes;
-  if (item.json.size() + room_for_the_rest > most) {
-    return "it is too large to keep: " + std::to_string(item.json.size()) + " bytes, in a store for records of " +
-           std::to_string(most);
-  }
-  // Keeping may be tried again, whatever holds for the work: nothing acts here.
-  Policy keeping = policy;
-  keeping.on_lapse = OnLapse::takeover;
-  keeping.on_stored_failure = OnStoredFailure::replay;
-  try {
-    Begin begin = engine_.begin(Request{
-        .key = Key(options_.scope + "/held", item.name), .fingerprint = {}, .policy = keeping, .holder = holder});
-    switch (begin.kind) {
-      case Begin::Kind::claimed:
-        break;
-      case Begin::Kind::replayed:
-      case Begin::Kind::stored_failure:
-      case Begin::Kind::unknown:
-        if (has_step(*begin.record, kept_step)) return std::nullopt;  // Kept before, whatever a person made of it.
-        return "the record of that name in the scope " + options_.scope +
-               "/held does not have it: `once resolve --as released` lets this one be kept";
-      case Begin::Kind::mismatch:
-      case Begin::Kind::conflict:
-        return "somebody else is keeping it now";
-      case Begin::Kind::error:
-        return begin.error.message;
-    }
-    Finish kept;
-    if (!begin.claim.step(kept_step)) kept = begin.claim.add_step(std::string(kept_step), std::string(item.json));
-    if (kept.kind == Finish::Kind::recorded) {
-      kept = begin.claim.hold(why);
-      if (kept.kind == Finish::Kind::recorded) return std::nullopt;
-    } else {
-      begin.claim.release("the record could not be kept");
-    }
-    return kept.error.message.empty() ? "the claim was lost" : kept.error.message;
-  } catch (const Exception& error) {  // A name that makes no key.
-    return error.what();
-  }
+  if (!disabled_) keys_->take(item, name, record, payload);
 }
 
 // One batch. Threads take records that are ready; each record that ends may make two others ready: the next in its
@@ -393,7 +278,7 @@ class Batch::Run {
   End run_one(const BatchItem& item) {
     try {
       return attempt(item);
-    } catch (const PoisonRecord& error) {
+    } catch (const queues::PoisonRecord& error) {
       return dead_end(item, RecordEnd::poison, batch_.options_.on_poison, error.what());
     } catch (const ClaimLost& error) {
       return reported(RecordEnd::lost, error.what());
@@ -452,10 +337,10 @@ class Batch::Run {
       case Outcome::Kind::lost:
         return reported(RecordEnd::lost, outcome.error.message);
       case Outcome::Kind::error:
-        if (is_done(outcome.record)) {
+        if (queues::is_done(outcome.record)) {
           return {.end = RecordEnd::replayed, .reported = false, .held = false, .why = outcome.error.message};
         }
-        if (has_failed(outcome.record)) return reported(RecordEnd::stored_failure, outcome.error.message);
+        if (queues::has_failed(outcome.record)) return reported(RecordEnd::stored_failure, outcome.error.message);
         return reported(RecordEnd::store_error, outcome.error.message);
     }
     return reported(RecordEnd::failed, "an outcome that is not known here");
@@ -465,7 +350,8 @@ class Batch::Run {
     if (what == OnDeadEnd::report) return reported(end, std::move(why));
     std::optional<std::string> trouble;
     try {
-      trouble = batch_.hold(item, std::string(to_string(end)) + ": " + why, policy_now(), invocation_.request_id);
+      trouble = queues::hold(engine(), batch_.options_.scope, item, std::string(to_string(end)) + ": " + why,
+                             policy_now(), invocation_.request_id);
     } catch (const std::exception& error) {  // No time left, for one.
       trouble = error.what();
     }

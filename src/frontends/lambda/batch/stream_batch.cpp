@@ -21,10 +21,6 @@ using json::Value;
 
 constexpr std::string_view stream_service = "Kinesis or DynamoDB stream records";
 
-std::string string_of(const Value& value) {
-  return value.kind() == Kind::string ? std::string(value.text()) : std::string();
-}
-
 // What can be known of a record whatever is wrong with the rest of it.
 struct Heads {
   Change::Source source{};
@@ -36,23 +32,23 @@ struct Heads {
 
 Heads heads_of(const Value& tree, std::size_t number) {
   const std::string where = "record " + std::to_string(number) + " of the event";
-  const std::string service = string_of(tree.member("eventSource"));
+  const std::string_view service = tree.member("eventSource").string_or_empty();
   Heads heads;
   if (service == "aws:kinesis") {
     const Value kinesis = tree.member("kinesis");
     heads.source = Change::Source::kinesis;
-    heads.sequence_number = string_of(kinesis.member("sequenceNumber"));
-    heads.order_key = string_of(kinesis.member("partitionKey"));
+    heads.sequence_number = kinesis.member("sequenceNumber").string_or_empty();
+    heads.order_key = kinesis.member("partitionKey").string_or_empty();
   } else if (service == "aws:dynamodb") {
     const Value dynamodb = tree.member("dynamodb");
     heads.source = Change::Source::dynamodb;
-    heads.sequence_number = string_of(dynamodb.member("SequenceNumber"));
+    heads.sequence_number = dynamodb.member("SequenceNumber").string_or_empty();
     heads.order_key = json::written(dynamodb.member("Keys"));
   } else {
     lambda::refuse_batch(stream_service, where + R"( has neither "eventSource":"aws:kinesis" nor "aws:dynamodb")");
   }
-  heads.event_id = string_of(tree.member("eventID"));
-  heads.stream_arn = string_of(tree.member("eventSourceARN"));
+  heads.event_id = tree.member("eventID").string_or_empty();
+  heads.stream_arn = tree.member("eventSourceARN").string_or_empty();
   if (heads.sequence_number.empty() || heads.event_id.empty()) {
     lambda::refuse_batch(stream_service, where + " has not both an eventID and a sequence number");
   }
@@ -66,7 +62,7 @@ Change read_change(std::string_view record, const Heads& heads) {
   Change change;
   change.source = heads.source;
   change.event_id = heads.event_id;
-  change.event_name = string_of(tree.member("eventName"));
+  change.event_name = tree.member("eventName").string_or_empty();
   change.stream_arn = heads.stream_arn;
   change.sequence_number = heads.sequence_number;
   change.json = record;

@@ -1,10 +1,11 @@
-// An SQS message as Lambda writes it, for all who receive some.
+// An SQS message as Lambda writes it.
 #pragma once
 
 #include <string>
 #include <string_view>
 
-#include <once/frontends/lambda/batch.hpp>
+#include <once/queues/message.hpp>
+#include <once/queues/record.hpp>
 
 namespace once::sqs {
 
@@ -18,6 +19,6 @@ Message read_message(std::string_view record);
 std::string deduplication_name(const Message& message);
 
 // Throws Exception(misuse) for keys that no two receipts of a message have in common: its record tells of the receipt.
-void check_key(KeySource source, std::string_view key);
+void check_key(queues::KeySource source, std::string_view key);
 
 }  // namespace once::sqs

@@ -1,0 +1,36 @@
+// A message of an SQS queue, from Lambda or from the queue itself.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/time.hpp>
+
+namespace once::sqs {
+
+// https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
+struct Message {
+  struct Attribute {
+    std::string name;
+    std::string type;   // "String", "Number", "Binary", or one of these with '.' and more.
+    std::string value;  // Binary: the bytes.
+  };
+
+  std::string id;
+  std::string body;
+  std::string receipt_handle;
+  std::string queue_arn;
+  std::string group_id;             // MessageGroupId, or empty. Standard queues may have one, which orders nothing.
+  std::string deduplication_id;     // FIFO queues only.
+  std::uint32_t receive_count = 0;  // How often it was received, from 1; 0 if the event does not tell.
+  Time sent{};                      // The epoch if the event does not tell.
+  std::vector<Attribute> attributes;
+  std::string_view json;  // The record as a Lambda event has it. Valid during the call.
+
+  [[nodiscard]] bool is_fifo() const noexcept { return std::string_view(queue_arn).ends_with(".fifo"); }
+  [[nodiscard]] const Attribute* attribute(std::string_view name) const noexcept;  // Null: there is none.
+};
+
+}  // namespace once::sqs

@@ -1,0 +1,67 @@
+#include "queues/dead_ends.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+#include <once/error.hpp>
+
+namespace once::queues {
+
+namespace {
+
+constexpr std::string_view kept_step = "record";
+
+bool has_step(const Record& record, std::string_view name) {
+  return std::ranges::any_of(record.steps, [&](const Step& step) { return step.name == name; });
+}
+
+}  // namespace
+
+std::optional<std::string> hold(Engine& engine, const std::string& scope, const Item& item, const std::string& why,
+                                const Policy& policy, const std::string& holder) {
+  // What a record has beside its step, failure and texts of greatest length included. Over the limit of the store a
+  // finish gives up the steps, and this one is all there is.
+  constexpr std::size_t room_for_the_rest = std::size_t{8} * 1024;
+  const std::size_t most = engine.options().store->capabilities().max_record_bytes;
+  if (item.json.size() + room_for_the_rest > most) {
+    return "it is too large to keep: " + std::to_string(item.json.size()) + " bytes, in a store for records of " +
+           std::to_string(most);
+  }
+  // Keeping may be tried again, whatever holds for the work: nothing acts here.
+  Policy keeping = policy;
+  keeping.on_lapse = OnLapse::takeover;
+  keeping.on_stored_failure = OnStoredFailure::replay;
+  try {
+    Begin begin = engine.begin(
+        Request{.key = Key(scope + "/held", item.name), .fingerprint = {}, .policy = keeping, .holder = holder});
+    switch (begin.kind) {
+      case Begin::Kind::claimed:
+        break;
+      case Begin::Kind::replayed:
+      case Begin::Kind::stored_failure:
+      case Begin::Kind::unknown:
+        if (has_step(*begin.record, kept_step)) return std::nullopt;  // Kept before, whatever a person made of it.
+        return "the record of that name in the scope " + scope +
+               "/held does not have it: `once resolve --as released` lets this one be kept";
+      case Begin::Kind::mismatch:
+      case Begin::Kind::conflict:
+        return "somebody else is keeping it now";
+      case Begin::Kind::error:
+        return begin.error.message;
+    }
+    Finish kept;
+    if (!begin.claim.step(kept_step)) kept = begin.claim.add_step(std::string(kept_step), std::string(item.json));
+    if (kept.kind == Finish::Kind::recorded) {
+      kept = begin.claim.hold(why);
+      if (kept.kind == Finish::Kind::recorded) return std::nullopt;
+    } else {
+      begin.claim.release("the record could not be kept");
+    }
+    return kept.error.message.empty() ? "the claim was lost" : kept.error.message;
+  } catch (const Exception& error) {  // A name that makes no key.
+    return error.what();
+  }
+}
+
+}  // namespace once::queues

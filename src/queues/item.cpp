@@ -1,0 +1,43 @@
+#include "queues/item.hpp"
+
+#include <utility>
+
+#include <once/error.hpp>
+
+namespace once::queues {
+
+ItemKeys::ItemKeys(KeyRule rule) : scope_(std::move(rule.scope)), source_(rule.source) {
+  if (source_ == KeySource::record || source_ == KeySource::payload) {
+    deriver_.emplace(keys::Recipe{.scope = scope_,
+                                  .expression = std::move(rule.expression),
+                                  .fingerprint = std::move(rule.fingerprint),
+                                  .hash = {},
+                                  .require_key = rule.required});
+    return;
+  }
+  if (!rule.expression.empty()) {
+    throw Exception(ErrorKind::misuse, "the option `key` is read with KeySource::record or KeySource::payload only");
+  }
+  if (!rule.fingerprint.empty()) {
+    checker_.emplace(
+        keys::Recipe{.scope = scope_, .fingerprint = std::move(rule.fingerprint), .require_key = rule.required});
+  }
+}
+
+void ItemKeys::take(Item& item, std::string_view name, std::string_view record, std::string_view payload) const {
+  try {
+    if (deriver_) {
+      keys::Derived derived = deriver_->derive(source_ == KeySource::payload ? payload : record);
+      item.key = std::move(derived.key);
+      item.fingerprint = derived.fingerprint;
+    } else {
+      item.key.emplace(scope_, name);
+      if (checker_) item.fingerprint = checker_->fingerprint(record);
+    }
+  } catch (const Exception& error) {
+    item.key.reset();
+    item.poison = error.what();
+  }
+}
+
+}  // namespace once::queues

@@ -1,0 +1,52 @@
+// One record as it is claimed: what names it, and its key.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <once/fingerprint.hpp>
+#include <once/key.hpp>
+#include <once/keys/key_deriver.hpp>
+#include <once/queues/record.hpp>
+
+namespace once::queues {
+
+struct Item {
+  std::string id;           // What is reported.
+  std::string name;         // Names the record by itself, wherever its key is taken from.
+  std::string order;        // Records with one order follow each other. Empty: no order.
+  std::optional<Key> key;   // Empty: it has none, or `poison` says why none can be had.
+  Fingerprint fingerprint;  // Empty: not compared.
+  std::string poison;       // Why the record cannot be read. Empty: it can.
+  std::string_view json;    // The record's own text.
+};
+
+// How items get their keys.
+struct KeyRule {
+  std::string scope;
+  KeySource source = KeySource::id;
+  std::string expression;   // With KeySource::record or payload; empty: all of it.
+  std::string fingerprint;  // Empty: nothing is compared.
+  bool required = true;     // An expression that selects nothing makes poison.
+};
+
+class ItemKeys {
+ public:
+  // Throws Exception(misuse) for a rule that cannot be.
+  explicit ItemKeys(KeyRule rule);
+
+  // Fills key, fingerprint and poison. `name` is the key of KeySource::id, or of deduplication_id where the caller
+  // knows it. Thread-safe.
+  void take(Item& item, std::string_view name, std::string_view record, std::string_view payload) const;
+
+  [[nodiscard]] const std::string& scope() const noexcept { return scope_; }
+
+ private:
+  const std::string scope_;
+  const KeySource source_;
+  std::optional<keys::KeyDeriver> deriver_;  // With an expression for the key.
+  std::optional<keys::KeyDeriver> checker_;  // With a fingerprint expression only.
+};
+
+}  // namespace once::queues

@@ -1,0 +1,94 @@
+#include "queues/message.hpp"
+
+#include <array>
+#include <charconv>
+#include <memory_resource>
+
+#include <once/error.hpp>
+
+#include "text/base64.hpp"
+#include "text/json.hpp"
+#include "text/percent.hpp"
+
+namespace once::sqs {
+
+namespace {
+
+namespace json = text::json;
+using json::Kind;
+using json::Value;
+
+template <class Number>
+Number number_of(const Value& value) {
+  const std::string_view text = value.string_or_empty();
+  Number number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+// So that no two pairs give one name.
+std::string escaped_group(std::string_view group) {
+  std::string out;
+  text::append_percent_encoded(out, group, [](char c) { return c != '%' && c != '/'; });
+  return out;
+}
+
+}  // namespace
+
+Message read_message(std::string_view record) {
+  std::array<std::byte, 16384> first;  // NOLINT(cppcoreguidelines-pro-type-member-init): raw room
+  std::pmr::monotonic_buffer_resource arena(first.data(), first.size());
+  const Value tree = json::parse(record, {}, arena, "the record");
+  if (tree.member("body").kind() != Kind::string) {
+    throw Exception(ErrorKind::misuse, "the record has no body");
+  }
+  const Value system = tree.member("attributes");
+  Message message;
+  message.id = tree.member("messageId").string_or_empty();
+  message.body = tree.member("body").text();
+  message.receipt_handle = tree.member("receiptHandle").string_or_empty();
+  message.queue_arn = tree.member("eventSourceARN").string_or_empty();
+  message.group_id = system.member("MessageGroupId").string_or_empty();
+  message.deduplication_id = system.member("MessageDeduplicationId").string_or_empty();
+  message.receive_count = number_of<std::uint32_t>(system.member("ApproximateReceiveCount"));
+  message.sent = Time(Millis(number_of<std::int64_t>(system.member("SentTimestamp"))));
+  message.json = record;
+  const Value own = tree.member("messageAttributes");
+  if (own.kind() == Kind::object) {
+    for (const json::Member& member : own.members()) {
+      Message::Attribute attribute{.name = std::string(member.name),
+                                   .type = std::string(member.value.member("dataType").string_or_empty()),
+                                   .value = std::string(member.value.member("stringValue").string_or_empty())};
+      if (const Value bytes = member.value.member("binaryValue"); bytes.kind() == Kind::string) {
+        auto value = text::decode_base64(bytes.text());
+        if (!value) throw Exception(ErrorKind::misuse, "the attribute's value is said to be Base64, and is not");
+        attribute.value = *std::move(value);
+      }
+      message.attributes.push_back(std::move(attribute));
+    }
+  }
+  return message;
+}
+
+std::string deduplication_name(const Message& message) {
+  const std::string_view arn = message.queue_arn;
+  return std::string(arn.substr(arn.rfind(':') + 1)) + "/" + escaped_group(message.group_id) + "/" +
+         message.deduplication_id;
+}
+
+void check_key(queues::KeySource source, std::string_view key) {
+  if (source == queues::KeySource::record && key.empty()) {
+    throw Exception(ErrorKind::misuse,
+                    "KeySource::record: a message's record has another receipt handle each time: name what identifies "
+                    "it in `key`, or use KeySource::id");
+  }
+}
+
+const Message::Attribute* Message::attribute(std::string_view name) const noexcept {
+  for (const Attribute& each : attributes) {
+    if (each.name == name) return &each;
+  }
+  return nullptr;
+}
+
+}  // namespace once::sqs
