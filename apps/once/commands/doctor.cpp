@@ -79,12 +79,12 @@ class Examination {
     look_at_offload();
     if (options_.probe) probe();
     const int counted = count();
-    return report(counted != exit_ok ? counted : worst_ == Grade::problem ? exit_found_problems : exit_ok);
+    return report(counted != exit_ok ? counted : found_problem_ ? exit_found_problems : exit_ok);
   }
 
  private:
   void add(Grade grade, std::string name, std::string text) {
-    worst_ = std::max(worst_, grade);
+    if (grade == Grade::problem) found_problem_ = true;
     findings_.push_back({grade, std::move(name), std::move(text)});
   }
 
@@ -372,7 +372,7 @@ class Examination {
   bool indexed_ = false;
   operate::Counts counts_;
   std::vector<Finding> findings_;
-  Grade worst_ = Grade::fine;
+  bool found_problem_ = false;
 };
 
 }  // namespace

@@ -123,7 +123,10 @@ struct Outcome {
   Millis retry_after{0};
   Error error;
 
-  [[nodiscard]] bool has_result() const noexcept { return kind <= Kind::unprotected; }
+  [[nodiscard]] bool has_result() const noexcept {
+    return kind == Kind::executed || kind == Kind::replayed || kind == Kind::superseded || kind == Kind::unrecorded ||
+           kind == Kind::unprotected;
+  }
   // The result's bytes. Throws the exception of once/engine/exceptions.hpp that the kind stands for if there is none.
   [[nodiscard]] const std::string& value() const;
 };

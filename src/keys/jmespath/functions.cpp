@@ -85,7 +85,8 @@ const Signature* signature_of(std::string_view name) noexcept {
 std::string_view name_of(Function function) noexcept { return signatures[static_cast<std::size_t>(function)].name; }
 
 bool is_powertools(Function function) noexcept {
-  return function >= Function::powertools_base64 && function <= Function::powertools_json;
+  return function == Function::powertools_base64 || function == Function::powertools_base64_gzip ||
+         function == Function::powertools_json;
 }
 
 std::string_view kind_name(Kind kind) noexcept {

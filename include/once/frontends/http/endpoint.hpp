@@ -117,7 +117,9 @@ struct Opening {
   Execution execution;  // passed, unprotected, claimed.
   Answer answer;        // The others.
 
-  [[nodiscard]] bool runs() const noexcept { return kind <= Kind::claimed; }
+  [[nodiscard]] bool runs() const noexcept {
+    return kind == Kind::passed || kind == Kind::unprotected || kind == Kind::claimed;
+  }
 };
 
 std::string_view to_string(Opening::Kind kind) noexcept;  // For logs and counters.
