@@ -81,6 +81,12 @@ struct History {
   friend bool operator==(const History&, const History&) = default;
 };
 
+// A history as one text, for stores that keep it in one column or attribute. Empty for an empty history. Otherwise the
+// number of entries that fell out, then for each entry: what, who, why, attempt, began_at and at in milliseconds; each
+// as a netstring ("5:hello,").
+std::string history_text(const History& history);
+std::optional<History> history_from_text(std::string_view text);  // Empty if it is malformed.
+
 struct Record {
   std::string key;  // Key::stored(): 1 to max_key_bytes bytes, any values.
   State state = State::in_progress;

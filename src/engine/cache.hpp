@@ -11,7 +11,7 @@
 
 #include <once/record.hpp>
 
-#include "core/hashed_key.hpp"
+#include "platform/hashed_key.hpp"
 
 namespace once {
 

@@ -15,9 +15,9 @@
 #include <once/decide.hpp>
 #include <once/engine/engine.hpp>
 
-#include "core/hashed_key.hpp"
 #include "engine/conversation.hpp"
 #include "engine/heartbeats.hpp"
+#include "platform/hashed_key.hpp"
 
 namespace once {
 

@@ -5,9 +5,9 @@
 
 #include <once/error.hpp>
 
-#include "frontends/http/headers.hpp"
 #include "frontends/http/unstable.hpp"
 #include "text/ascii.hpp"
+#include "text/header.hpp"
 
 namespace once::http {
 
@@ -80,7 +80,7 @@ Who Principal::who(const Request& request) const {
         std::size_t lines = 0;
         for (const HeaderView& header : request.headers) {
           if (!same_name(header.name, name)) continue;
-          const std::string_view value = trimmed(header.value);
+          const std::string_view value = text::trimmed(header.value);
           if (is_unstable(value))
             return {.kind = Who::Kind::unstable, .name = {}, .why = why_unstable, .challenge = {}};
           if (value.empty()) continue;

@@ -1,4 +1,4 @@
-#include "frontends/http/problem.hpp"
+#include <once/frontends/http/problem.hpp>
 
 #include <array>
 #include <cstddef>

@@ -9,16 +9,17 @@
 #include <utility>
 
 #include <once/error.hpp>
+#include <once/frontends/http/problem.hpp>
 #include <once/frontends/http/stored_answer.hpp>
 #include <once/keys/key_deriver.hpp>
 
 #include "core/digest.hpp"
 #include "frontends/http/client_key.hpp"
 #include "frontends/http/headers.hpp"
-#include "frontends/http/problem.hpp"
 #include "frontends/http/target.hpp"
 #include "frontends/http/unstable.hpp"
 #include "text/ascii.hpp"
+#include "text/header.hpp"
 
 namespace once::http {
 
@@ -41,7 +42,7 @@ std::string in_capitals(std::string text) {
 
 void check_names(const std::vector<std::string>& names, const char* member) {
   for (const std::string& name : names) {
-    if (!is_token(name))
+    if (!text::is_token(name))
       refuse_option(std::string(member) + " has a name that no header or method can have: '" + name + "'");
   }
 }
@@ -59,7 +60,7 @@ void check(const Options& options) {
                     "that stays the same, or a verified claim (jwt_principal)");
     }
   }
-  if (!is_field_text(options.challenge)) refuse_option("challenge has a character that no header can have");
+  if (!text::is_field_text(options.challenge)) refuse_option("challenge has a character that no header can have");
   check_names(options.fingerprint_headers, "fingerprint_headers");
   check_names(options.never_store, "never_store");
   for (const std::string& method : options.methods) {
@@ -71,7 +72,7 @@ void check(const Options& options) {
       refuse_option("methods has one that is longer than 32 bytes: '" + method + "'");
   }
   if (options.methods.empty()) refuse_option("methods is empty, so nothing would be protected");
-  if (options.key_field.empty() && !is_token(options.key_header)) {
+  if (options.key_field.empty() && !text::is_token(options.key_header)) {
     refuse_option("key_header is no name of a header: '" + options.key_header + "'");
   }
   if (options.route.size() > max_route_bytes) refuse_option("route is longer than 128 bytes");
@@ -124,7 +125,7 @@ class Joined {
     const auto is_named = [&](const HeaderView& header) { return same_name(header.name, name); };
     add(static_cast<std::uint64_t>(std::ranges::count_if(request.headers, is_named)));
     for (const HeaderView& header : request.headers) {
-      if (is_named(header)) add(trimmed(header.value));
+      if (is_named(header)) add(text::trimmed(header.value));
     }
   }
   [[nodiscard]] std::string_view bytes() const noexcept { return bytes_; }
@@ -162,7 +163,8 @@ std::string host_of(const Request& request) {
   }
   std::string hosts;
   for (const HeaderView& header : request.headers) {
-    if (same_name(header.name, "Host")) (hosts += hosts.empty() ? "" : ", ") += without_port(trimmed(header.value));
+    if (same_name(header.name, "Host"))
+      (hosts += hosts.empty() ? "" : ", ") += without_port(text::trimmed(header.value));
   }
   return hosts;
 }
@@ -170,7 +172,7 @@ std::string host_of(const Request& request) {
 std::optional<std::uint64_t> content_length(const Request& request) noexcept {
   for (const HeaderView& header : request.headers) {
     if (!same_name(header.name, "Content-Length")) continue;
-    const std::string_view text = trimmed(header.value);
+    const std::string_view text = text::trimmed(header.value);
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc::result_out_of_range) return ~std::uint64_t{0};
@@ -453,7 +455,7 @@ Answer Rules::replay(const Record& record) const {
   if (result.placement == Placement::dropped) return marked(problem(Problem::answer_not_kept));
   if (result.content_type != answer_content_type) {
     Answer answer;
-    if (!result.content_type.empty() && is_field_text(result.content_type)) {
+    if (!result.content_type.empty() && text::is_field_text(result.content_type)) {
       answer.headers.push_back({"Content-Type", result.content_type});
     }
     answer.body = result.bytes;

@@ -7,6 +7,7 @@
 #include <once/error.hpp>
 
 #include "frontends/http/headers.hpp"
+#include "text/header.hpp"
 #include "text/number.hpp"
 
 namespace once::http {
@@ -53,14 +54,16 @@ std::uint64_t number(std::string_view text) {
   return *value;
 }
 
-bool is_stored_value(std::string_view value) noexcept { return is_field_text(value) && trimmed(value) == value; }
+bool is_stored_value(std::string_view value) noexcept {
+  return text::is_field_text(value) && text::trimmed(value) == value;
+}
 
 // "Date, ?, Set-Cookie": one or more names, each a token or '?'.
 bool is_name_list(std::string_view text) noexcept {
   for (;;) {
     const auto comma = text.find(", ");
     const std::string_view name = text.substr(0, comma);
-    if (name != "?" && !is_token(name)) return false;
+    if (name != "?" && !text::is_token(name)) return false;
     if (comma == std::string_view::npos) return true;
     text.remove_prefix(comma + 2);
   }
@@ -119,7 +122,7 @@ Head head_of(const Answer& answer, Storable& lines) {
     throw Exception(ErrorKind::misuse, "an answer's status is 100 to 599, not " + std::to_string(answer.status));
   }
   return {.status = answer.status,
-          .reason = is_field_text(answer.reason) ? trimmed(answer.reason) : std::string_view(),
+          .reason = text::is_field_text(answer.reason) ? text::trimmed(answer.reason) : std::string_view(),
           .headers = std::move(lines.headers),
           .not_stored = lines.not_stored};
 }
@@ -186,7 +189,7 @@ StoredAnswer decode_answer(std::string_view bytes) {
     if (colon == std::string_view::npos) fail("a header without a value");
     const std::string_view name = line.substr(0, colon);
     const std::string_view value = line.substr(colon + 2);
-    if (!is_token(name) || !is_stored_value(value)) fail("a header that is none");
+    if (!text::is_token(name) || !is_stored_value(value)) fail("a header that is none");
     stored.answer.headers.push_back({std::string(name), std::string(value)});
   }
   if (kind == "dropped") {

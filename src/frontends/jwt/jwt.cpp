@@ -23,7 +23,7 @@
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
 
-#include "frontends/http/headers.hpp"
+#include "text/header.hpp"
 
 namespace once::http {
 
@@ -222,13 +222,13 @@ class Verifier {
     std::size_t lines = 0;
     for (const HeaderView& header : request.headers) {
       if (!same_name(header.name, options_.header)) continue;
-      value = trimmed(header.value);
+      value = text::trimmed(header.value);
       ++lines;
     }
     if (lines > 1) return invalid_token(why_malformed);
     constexpr std::string_view scheme = "Bearer ";
     const bool is_bearer = same_name(value.substr(0, scheme.size()), scheme);
-    if (is_bearer) value = trimmed(value.substr(scheme.size()));
+    if (is_bearer) value = text::trimmed(value.substr(scheme.size()));
     // Other schemes in Authorization are credentials of another kind.
     if (value.empty() || (!is_bearer && same_name(options_.header, "Authorization"))) {
       return {.kind = Who::Kind::missing, .name = {}, .why = {}, .challenge = challenge};
@@ -312,7 +312,7 @@ class Verifier {
 
 Principal jwt_principal(const JwtOptions& options) {
   if (options.claim.empty()) refuse_member("claim is empty: the claim that names the client, such as sub");
-  if (!is_token(options.header)) refuse_member("header is no name of a header: '" + options.header + "'");
+  if (!text::is_token(options.header)) refuse_member("header is no name of a header: '" + options.header + "'");
   for (const std::string_view anew : {"jti", "iat", "exp", "nbf", "sid"}) {
     if (options.claim == anew) {
       refuse_member("claim is " + options.claim + ", which a new token has anew, so that a retry would run twice: sub");

@@ -10,7 +10,8 @@
 
 #include <boost/beast/http/status.hpp>
 
-#include "frontends/http/problem.hpp"
+#include <once/frontends/http/problem.hpp>
+
 #include "text/ascii.hpp"
 #include "text/base64.hpp"
 
@@ -25,16 +26,16 @@ namespace {
 constexpr std::array<std::string_view, 8> of_connection{
     "Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length"};
 
-http::NameSet named_by_connection(const std::vector<HeaderView>& headers) {
+text::NameSet named_by_connection(const std::vector<HeaderView>& headers) {
   std::vector<std::string_view> names;  // Of most messages empty, which costs nothing.
   for (const HeaderView& header : headers) {
     if (!same_name(header.name, "Connection")) continue;
-    const auto members = http::list_members(header.value);
+    const auto members = text::list_members(header.value);
     names.insert(names.end(), members.begin(), members.end());
   }
   // Host and what frames the message are not a client's to remove.
   std::erase_if(names, [](std::string_view name) { return same_name(name, "Host"); });
-  return http::NameSet(std::move(names));
+  return text::NameSet(std::move(names));
 }
 
 bool contains(const auto& names, std::string_view name) {
@@ -48,7 +49,7 @@ std::size_t count(const std::vector<HeaderView>& headers, std::string_view name)
 
 std::string_view first(const std::vector<HeaderView>& headers, std::string_view name) {
   const auto at = std::ranges::find_if(headers, [&](const HeaderView& header) { return same_name(header.name, name); });
-  return at == headers.end() ? std::string_view() : http::trimmed(at->value);
+  return at == headers.end() ? std::string_view() : text::trimmed(at->value);
 }
 
 bool has_prefix(std::string_view name, std::string_view prefix) {
@@ -267,7 +268,7 @@ std::vector<std::string> announced_trailers(const std::vector<HeaderView>& heade
   std::vector<std::string_view> present;
   present.reserve(headers.size());
   for (const HeaderView& header : headers) present.push_back(header.name);
-  const http::NameSet in_head(std::move(present));
+  const text::NameSet in_head(std::move(present));
   const auto says_whose = [&](std::string_view name) {
     return rules != nullptr && (same_name(name, rules->key_header) || contains(rules->principal.reads(), name) ||
                                 contains(rules->fingerprint_headers, name));
@@ -275,8 +276,8 @@ std::vector<std::string> announced_trailers(const std::vector<HeaderView>& heade
   std::vector<std::string> names;
   for (const HeaderView& header : headers) {
     if (!same_name(header.name, "Trailer")) continue;
-    for (const std::string_view name : http::list_members(header.value)) {
-      const bool good = http::is_token(name) && !contains(of_connection, name) && !contains(only_in_heads, name) &&
+    for (const std::string_view name : text::list_members(header.value)) {
+      const bool good = text::is_token(name) && !contains(of_connection, name) && !contains(only_in_heads, name) &&
                         !has_prefix(name, "X-Forwarded-") && !same_name(name, "Idempotency-Key") && !says_whose(name) &&
                         !in_head.contains(name);
       if (good) names.emplace_back(name);
@@ -293,7 +294,7 @@ std::string joined(const std::vector<std::string>& names) {
 
 std::string trailer_lines(const http::Headers& trailers, const std::vector<std::string>& announced) {
   std::string out;
-  const http::NameSet names({announced.begin(), announced.end()});
+  const text::NameSet names({announced.begin(), announced.end()});
   for (const http::Header& field : trailers) {
     if (names.contains(field.name)) append(out, field.name, field.value);
   }
@@ -302,7 +303,7 @@ std::string trailer_lines(const http::Headers& trailers, const std::vector<std::
 
 bool takes_trailers(const std::vector<HeaderView>& headers) {
   return std::ranges::any_of(headers, [](const HeaderView& header) {
-    return same_name(header.name, "TE") && contains(http::list_members(header.value), "trailers");
+    return same_name(header.name, "TE") && contains(text::list_members(header.value), "trailers");
   });
 }
 

@@ -11,8 +11,8 @@
 #include <once/frontends/http/message.hpp>
 #include <once/frontends/http/rules.hpp>
 
-#include "frontends/http/headers.hpp"
 #include "frontends/proxy/incoming.hpp"
+#include "text/header.hpp"
 
 namespace once::proxy {
 
@@ -59,7 +59,7 @@ class Forwarding {
   [[nodiscard]] bool takes(const http::HeaderView& header) const;
 
  private:
-  http::NameSet named_;  // By Connection.
+  text::NameSet named_;  // By Connection.
 };
 std::vector<http::HeaderView> forwarded(const std::vector<http::HeaderView>& headers);
 

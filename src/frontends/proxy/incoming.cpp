@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
-#include "frontends/http/headers.hpp"
+#include "text/header.hpp"
 #include "text/number.hpp"
 
 namespace once::proxy {
@@ -29,8 +29,8 @@ std::string_view take_line(std::string_view& text) noexcept {
 std::optional<HeaderView> field_of(std::string_view line) noexcept {
   const auto colon = line.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
-  const HeaderView field{line.substr(0, colon), http::trimmed(line.substr(colon + 1))};
-  if (!http::is_token(field.name) || !http::is_field_text(field.value)) return std::nullopt;
+  const HeaderView field{line.substr(0, colon), text::trimmed(line.substr(colon + 1))};
+  if (!text::is_token(field.name) || !text::is_field_text(field.value)) return std::nullopt;
   return field;
 }
 
@@ -38,9 +38,9 @@ std::optional<HeaderView> field_of(std::string_view line) noexcept {
 std::optional<std::uint64_t> chunk_size(std::string_view line) noexcept {
   const std::string_view digits = line.substr(0, line.find_first_not_of("0123456789abcdefABCDEF"));
   if (digits.empty() || digits.size() > most_size_digits) return std::nullopt;
-  const std::string_view extensions = http::trimmed(line.substr(digits.size()));
+  const std::string_view extensions = text::trimmed(line.substr(digits.size()));
   if (digits.size() != line.size() && !extensions.starts_with(';')) return std::nullopt;
-  if (!http::is_field_text(extensions)) return std::nullopt;
+  if (!text::is_field_text(extensions)) return std::nullopt;
   return text::parse_whole<std::uint64_t>(digits, 16);
 }
 
@@ -79,7 +79,7 @@ bool Incoming::read_request(std::string_view head) {
   // One space on either side: none is left in the target.
   const bool plain =
       std::ranges::all_of(target_, [](char c) { return static_cast<unsigned char>(c) > 0x20 && c != 0x7F; });
-  if (!http::is_token(method_) || target_.empty() || !plain) return false;
+  if (!text::is_token(method_) || target_.empty() || !plain) return false;
   if (!read_version(line.substr(last + 1)) || !read_fields(rest)) return false;
   settle_framing();
   if (chunked_) {
@@ -105,7 +105,7 @@ bool Incoming::read_answer(std::string_view head, bool to_head) {
   // A reason may be missing, and its space with it.
   if (line.size() > digits_end && line[digits_end] != ' ') return false;
   reason_ = line.substr(std::min(line.size(), digits_end + 1));
-  if (!http::is_field_text(reason_) || !read_fields(rest)) return false;
+  if (!text::is_field_text(reason_) || !read_fields(rest)) return false;
   settle_framing();
   if (to_head || status_ < 200 || status_ == 204 || status_ == 304) return true;
   if (chunked_) {
@@ -141,15 +141,15 @@ bool Incoming::note(const HeaderView& field) {
     ++codings_;
     chunked_ = same_name(field.value, "chunked");
   } else if (same_name(field.name, "Connection") || same_name(field.name, "Proxy-Connection")) {
-    const auto members = http::list_members(field.value);
+    const auto members = text::list_members(field.value);
     options_ += members.size();
     for (const std::string_view option : members) {
-      if (!http::is_token(option)) return false;
+      if (!text::is_token(option)) return false;
       says_close_ = says_close_ || same_name(option, "close");
       says_keep_alive_ = says_keep_alive_ || same_name(option, "keep-alive");
     }
   } else if (same_name(field.name, "Trailer")) {
-    announced_ += http::list_members(field.value).size();
+    announced_ += text::list_members(field.value).size();
   }
   return true;
 }

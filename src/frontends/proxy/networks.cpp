@@ -5,7 +5,7 @@
 
 #include <once/error.hpp>
 
-#include "frontends/http/headers.hpp"
+#include "text/header.hpp"
 #include "text/number.hpp"
 
 namespace once::proxy {
@@ -83,7 +83,7 @@ net::ip::address client_behind(const std::vector<http::HeaderView>& headers, con
   if (!contains(trusted, peer)) return client;
   for (auto header = headers.rbegin(); header != headers.rend(); ++header) {
     if (!http::same_name(header->name, "X-Forwarded-For")) continue;
-    const auto members = http::list_members(header->value);
+    const auto members = text::list_members(header->value);
     for (auto member = members.rbegin(); member != members.rend(); ++member) {
       error_code error;
       const auto address = net::ip::make_address(*member, error);

@@ -5,7 +5,6 @@
 
 #include <once/fingerprint.hpp>
 
-#include "core/netstring.hpp"
 #include "stores/dynamodb/item_format.hpp"
 #include "text/ascii.hpp"
 #include "text/number.hpp"

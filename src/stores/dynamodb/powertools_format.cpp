@@ -25,7 +25,6 @@
 #include <once/fingerprint.hpp>
 #include <once/keys/key_deriver.hpp>
 
-#include "core/netstring.hpp"
 #include "stores/dynamodb/item_format.hpp"
 #include "stores/dynamodb/powertools_result.hpp"
 #include "text/ascii.hpp"

@@ -9,7 +9,7 @@
 
 #include <boost/unordered/unordered_flat_set.hpp>
 
-#include "core/hashed_key.hpp"
+#include "platform/hashed_key.hpp"
 
 namespace once::stores {
 

@@ -8,8 +8,8 @@
 
 #include <once/fingerprint.hpp>
 
-#include "core/netstring.hpp"
 #include "text/ascii.hpp"
+#include "text/netstring.hpp"
 #include "text/utf8.hpp"
 
 namespace once::stores::sqlite {
@@ -229,8 +229,8 @@ Encoded encode(const HashKey& hash_key, const Record& record) {
   encoded.note_is_text = is_clean_text(record.note);
   encoded.result_is_text = is_clean_text(record.result.bytes);
   for (const Step& step : record.steps) {
-    append_netstring(encoded.steps, step.name);
-    append_netstring(encoded.steps, step.result);
+    text::append_netstring(encoded.steps, step.name);
+    text::append_netstring(encoded.steps, step.result);
   }
   encoded.steps_are_text = is_clean_text(encoded.steps);
   encoded.history = history_text(record.history);
@@ -269,8 +269,8 @@ Row read_row(const Statement& s, const std::string& path) {
   record.note = reader.bytes(c_note, "note");
   std::string_view steps = reader.bytes(c_steps, "steps");
   while (!steps.empty()) {
-    const auto name = take_netstring(steps);
-    const auto result = name ? take_netstring(steps) : std::nullopt;
+    const auto name = text::take_netstring(steps);
+    const auto result = name ? text::take_netstring(steps) : std::nullopt;
     if (!result) reader.fail("steps");
     record.steps.push_back({std::string(*name), std::string(*result)});
   }

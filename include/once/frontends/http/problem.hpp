@@ -1,4 +1,4 @@
-// Problem details (RFC 9457) as answers.
+// Problem details (RFC 9457) as answers, for whoever refuses requests beside an Endpoint and wants to look like it.
 #pragma once
 
 #include <string>
@@ -10,12 +10,13 @@ namespace once::http {
 
 // Plain ASCII without quotes and backslashes: it goes into JSON as it is.
 struct ProblemText {
-  std::string_view name;
-  unsigned status;
+  std::string_view name;  // The end of `type`: "key-missing".
+  unsigned status;        // 400 to 599.
   std::string_view title;
   std::string_view detail;
 };
 
+// `docs_url`: the page that `type` links to, with the name behind '#'. Empty: "urn:once:problem:" and the name.
 // `members`: further ones, as JSON with a comma before each: ,"a":1
 Answer problem_answer(const ProblemText& text, std::string_view docs_url, std::string_view members = {});
 

@@ -1,0 +1,78 @@
+#include "text/header.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "text/ascii.hpp"
+
+namespace once::text {
+
+namespace {
+
+// Each line of each message is looked at through these.
+constexpr std::array<bool, 256> token_characters = [] {
+  std::array<bool, 256> table{};
+  for (unsigned c = 0; c < table.size(); ++c) {
+    table[c] = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+               (c != 0 && std::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) != std::string_view::npos);
+  }
+  return table;
+}();
+
+bool is_token_character(char c) noexcept { return token_characters[static_cast<unsigned char>(c)]; }
+
+bool is_field_character(char c) noexcept {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte == '\t' || (byte >= 0x20 && byte != 0x7F);
+}
+
+// Whether all eight bytes are visible or blanks: none is below 0x20, none is 0x7F. A tab is not, and looked at alone.
+bool is_plain(const char* bytes) noexcept {
+  const text::EightBytes eight(bytes);
+  return !eight.any_below_blank() && !eight.any('\x7f');
+}
+
+// In what order is all the same, as long as names that differ in case only are equal.
+bool is_before(std::string_view a, std::string_view b) noexcept {
+  if (a.size() != b.size()) return a.size() < b.size();
+  return std::ranges::lexicographical_compare(a, b, [](char x, char y) { return text::lower(x) < text::lower(y); });
+}
+
+bool is_blank(char c) noexcept { return c == ' ' || c == '\t'; }
+
+}  // namespace
+
+bool is_token(std::string_view text) noexcept { return !text.empty() && std::ranges::all_of(text, is_token_character); }
+
+bool is_field_text(std::string_view text) noexcept {
+  while (text.size() >= EightBytes::size && is_plain(text.data())) text.remove_prefix(EightBytes::size);
+  return std::ranges::all_of(text, is_field_character);
+}
+
+std::string_view trimmed(std::string_view text) noexcept {
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+std::vector<std::string_view> list_members(std::string_view value) {
+  std::vector<std::string_view> members;
+  for (;;) {
+    const auto comma = value.find(',');
+    const std::string_view member = trimmed(value.substr(0, comma));
+    if (!member.empty()) members.push_back(member);
+    if (comma == std::string_view::npos) return members;
+    value.remove_prefix(comma + 1);
+  }
+}
+
+NameSet::NameSet(std::vector<std::string_view> names) : names_(std::move(names)) {
+  std::ranges::sort(names_, is_before);
+}
+
+bool NameSet::contains(std::string_view name) const noexcept {
+  return std::ranges::binary_search(names_, name, is_before);
+}
+
+}  // namespace once::text
