@@ -82,12 +82,15 @@ Plan plan_release(const Record& seen, const Resolution& resolution, const Reason
 
 // Prolongs a claim that is in progress, lapsed ones too, by `by` from the end of its lease or from now, whichever is
 // later; the owner stays, so that its holder goes on. For a completed or failed record: keeps the result longer by
-// `by`. `by`: 1 ms to 10 years.
-Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stamp);
+// `by`. `by`: 1 ms to 10 years. What is left of a claim's retention after its lease stays as long as it was, and at
+// least `skew`, the store's default_skew: others respect the lease for so long.
+Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stamp, Millis skew);
 
 // Changes what becomes of a claim in progress when its lease lapses. Only an operator takes `hold` back. The owner
-// stays, so that its holder goes on. `retention`: how long after its lease a claim without hold is kept.
-Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const Reason& reason, Stamp stamp);
+// stays, so that its holder goes on. `retention`: how long from now a claim without hold is kept, unless its lease and
+// the `skew` (see plan_extend) end later.
+Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const Reason& reason, Stamp stamp,
+                   Millis skew);
 
 struct Applied {
   enum class Kind : std::uint8_t {

@@ -60,8 +60,8 @@ std::string objection(Standing now) {
 }
 
 // Throws Exception(misuse) if the retention is out of range.
-EffectivePolicy policy_with(Millis retention) {
-  const Policy policy{.retention = retention};
+EffectivePolicy policy_with(Millis retention, Millis skew = {}) {
+  const Policy policy{.retention = retention, .skew = skew};
   check(policy);
   return effective(policy);
 }
@@ -133,7 +133,7 @@ Plan plan_release(const Record& seen, const Resolution& resolution, const Reason
   return plan_resolve(seen, released, reason, fresh, stamp);
 }
 
-Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stamp) {
+Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stamp, Millis skew) {
   if (auto refused = without_reason(reason)) return std::move(*refused);
   if (by < Millis{1} || by > most_extension) {
     return refuse("it can be extended by 1 ms to 10 years, not by " + std::to_string(by.count()) + " ms");
@@ -143,7 +143,8 @@ Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stam
     case Standing::running:
     case Standing::lapsed: {
       next.lease_until = later_by(std::max(seen.lease_until, stamp.now), by);
-      next.expires_at = std::max(seen.expires_at, next.lease_until);
+      // Other callers respect the lease for the skew.
+      next.expires_at = later_by(next.lease_until, std::max(seen.expires_at - seen.lease_until, skew));
       next.note = note_of("lease extended", reason);
       break;
     }
@@ -163,14 +164,15 @@ Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stam
   return {.next = std::move(next), .refusal = {}};
 }
 
-Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const Reason& reason, Stamp stamp) {
+Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const Reason& reason, Stamp stamp,
+                   Millis skew) {
   if (auto refused = without_reason(reason)) return std::move(*refused);
   const Standing was = standing(seen, stamp.now);
   if (was != Standing::running && was != Standing::lapsed && was != Standing::released) {
     return refuse("it is " + std::string(to_string(was)) + ": only a claim in progress has a lease that can lapse");
   }
   if (seen.on_lapse == on_lapse) return refuse("it says " + std::string(to_string(on_lapse)) + " already");
-  const EffectivePolicy policy = policy_with(retention);
+  const EffectivePolicy policy = policy_with(retention, skew);
   Record next = seen;
   next.on_lapse = on_lapse;
   // A released record expires all the same: see release().

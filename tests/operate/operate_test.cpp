@@ -29,6 +29,7 @@ using namespace std::chrono_literals;
 
 constexpr Time now{Millis{1'000'000}};
 const Stamp stamp(now, 0xA5A5A);
+constexpr Millis skew{2'000};
 const Reason reason{.by = "alice@desk", .text = "checked"};
 
 Owner owner(std::uint8_t byte) {
@@ -143,43 +144,49 @@ TEST(Release, TheNextCallerTakesItOverWithItsSteps) {
 
 TEST(Extend, KeepsTheOwnerSoThatItsHolderGoesOn) {
   const Record live = running();
-  const Record longer = plan_extend(live, 1h, reason, stamp).next.value();
+  const Record longer = plan_extend(live, 1h, reason, stamp, skew).next.value();
   EXPECT_EQ(longer.owner, live.owner);
   EXPECT_EQ(longer.revision, next_revision(live.revision, stamp.random));
   EXPECT_EQ(longer.lease_until, live.lease_until + 1h);
-  EXPECT_GE(longer.expires_at, longer.lease_until);
+  EXPECT_EQ(longer.expires_at, live.expires_at + 1h) << "what was left of its retention stays";
+  Record brief = live;
+  brief.expires_at = brief.lease_until + 1ms;
+  EXPECT_EQ(plan_extend(brief, 1h, reason, stamp, skew).next->expires_at, brief.lease_until + 1h + skew);
+  Record held = live;
+  held.expires_at = never;
+  EXPECT_EQ(plan_extend(held, 1h, reason, stamp, skew).next->expires_at, never);
   const Record lapsed = in_standing(Standing::lapsed);
-  EXPECT_EQ(plan_extend(lapsed, 1h, reason, Stamp(now + 5s, 7)).next->lease_until, now + 5s + 1h);
+  EXPECT_EQ(plan_extend(lapsed, 1h, reason, Stamp(now + 5s, 7), skew).next->lease_until, now + 5s + 1h);
   const Record done = in_standing(Standing::completed);
-  EXPECT_EQ(plan_extend(done, 1h, reason, stamp).next->expires_at, done.expires_at + 1h);
+  EXPECT_EQ(plan_extend(done, 1h, reason, stamp, skew).next->expires_at, done.expires_at + 1h);
 }
 
 TEST(Extend, Refusals) {
   for (const Standing from : {Standing::released, Standing::unknown, Standing::expired}) {
-    EXPECT_FALSE(plan_extend(in_standing(from), 1h, reason, stamp).next) << to_string(from);
+    EXPECT_FALSE(plan_extend(in_standing(from), 1h, reason, stamp, skew).next) << to_string(from);
   }
-  EXPECT_FALSE(plan_extend(running(), 0ms, reason, stamp).next);
-  EXPECT_FALSE(plan_extend(running(), -1ms, reason, stamp).next);
-  EXPECT_FALSE(plan_extend(running(), 24h * 3654, reason, stamp).next);
+  EXPECT_FALSE(plan_extend(running(), 0ms, reason, stamp, skew).next);
+  EXPECT_FALSE(plan_extend(running(), -1ms, reason, stamp, skew).next);
+  EXPECT_FALSE(plan_extend(running(), 24h * 3654, reason, stamp, skew).next);
 }
 
 TEST(Extend, NeverPassesTheEndOfTime) {
   Record record = running();
   record.lease_until = never - 1ms;
   record.expires_at = never;
-  EXPECT_EQ(plan_extend(record, 1h, reason, stamp).next->lease_until, never);
+  EXPECT_EQ(plan_extend(record, 1h, reason, stamp, skew).next->lease_until, never);
 }
 
 TEST(Reasons, AreAskedFor) {
   for (const Reason& bad :
        {Reason{.by = "", .text = "x"}, Reason{.by = "x", .text = ""}, Reason{.by = "x", .text = " \n"}}) {
-    EXPECT_FALSE(plan_extend(running(), 1h, bad, stamp).next);
+    EXPECT_FALSE(plan_extend(running(), 1h, bad, stamp, skew).next);
     EXPECT_FALSE(plan_resolve(in_standing(Standing::unknown), {}, bad, owner(2), stamp).next);
     EXPECT_FALSE(
         plan_release(in_standing(Standing::unknown), {.retention = 1h, .force = false}, bad, owner(2), stamp).next);
   }
   const Reason longest{.by = "x", .text = std::string(5000, 'y')};
-  EXPECT_EQ(plan_extend(running(), 1h, longest, stamp).next->note.size(), Record::max_text_bytes);
+  EXPECT_EQ(plan_extend(running(), 1h, longest, stamp, skew).next->note.size(), Record::max_text_bytes);
 }
 
 // A store that fails as it is told, before or after it has done what it was asked.
@@ -259,19 +266,19 @@ TEST(PlanOnLapse, OnlyAnOperatorTakesHoldBack) {
   Record held = running();
   held.on_lapse = OnLapse::hold;
   held.expires_at = never;
-  const Record free = plan_on_lapse(held, OnLapse::takeover, 1h, reason, stamp).next.value();
+  const Record free = plan_on_lapse(held, OnLapse::takeover, 1h, reason, stamp, skew).next.value();
   EXPECT_EQ(free.on_lapse, OnLapse::takeover);
   EXPECT_EQ(free.owner, held.owner) << "its holder goes on";
   EXPECT_EQ(free.lease_until, held.lease_until);
   EXPECT_EQ(free.expires_at, now + 1h) << "without hold it expires again";
   EXPECT_EQ(free.revision, next_revision(held.revision, stamp.random));
   EXPECT_NE(free.note.find("on lapse takeover"), std::string::npos);
-  EXPECT_EQ(plan_on_lapse(free, OnLapse::hold, 1h, reason, stamp).next->expires_at, never);
-  EXPECT_EQ(plan_on_lapse(held, OnLapse::takeover, 1ms, reason, stamp).next->expires_at, held.lease_until);
-  EXPECT_FALSE(plan_on_lapse(held, OnLapse::hold, 1h, reason, stamp).next);
-  EXPECT_FALSE(plan_on_lapse(held, OnLapse::takeover, 1h, {.by = "", .text = "x"}, stamp).next);
+  EXPECT_EQ(plan_on_lapse(free, OnLapse::hold, 1h, reason, stamp, skew).next->expires_at, never);
+  EXPECT_EQ(plan_on_lapse(held, OnLapse::takeover, 1ms, reason, stamp, skew).next->expires_at, held.lease_until + skew);
+  EXPECT_FALSE(plan_on_lapse(held, OnLapse::hold, 1h, reason, stamp, skew).next);
+  EXPECT_FALSE(plan_on_lapse(held, OnLapse::takeover, 1h, {.by = "", .text = "x"}, stamp, skew).next);
   for (const Standing from : {Standing::completed, Standing::failed, Standing::unknown, Standing::expired}) {
-    EXPECT_FALSE(plan_on_lapse(in_standing(from), OnLapse::hold, 1h, reason, stamp).next) << to_string(from);
+    EXPECT_FALSE(plan_on_lapse(in_standing(from), OnLapse::hold, 1h, reason, stamp, skew).next) << to_string(from);
   }
 }
 

@@ -547,10 +547,10 @@ class Simulation {
       plan = operate::plan_release(seen, {.retention = config_.retention, .force = world_.chance(500)}, reason, fresh,
                                    stamp);
     } else if (what == 1) {
-      plan = operate::plan_extend(seen, config_.lease * 2, reason, stamp);
+      plan = operate::plan_extend(seen, config_.lease * 2, reason, stamp, config_.skew);
     } else if (what == 4) {
       const OnLapse on_lapse = world_.chance(500) ? OnLapse::hold : OnLapse::takeover;
-      plan = operate::plan_on_lapse(seen, on_lapse, config_.retention, reason, stamp);
+      plan = operate::plan_on_lapse(seen, on_lapse, config_.retention, reason, stamp, config_.skew);
     } else {
       operate::Resolution resolution;
       resolution.as = what == 2 ? operate::As::completed : operate::As::failed;

@@ -40,9 +40,9 @@ void add_extend(CLI::App& app, Invocation& invocation) {
       if (!on_lapse && options->by_time.empty()) misuse("say how much longer with --by, or --on-lapse");
       const Millis by = on_lapse ? Millis{0} : parse_duration(options->by_time, "--by");
       const Millis retention = parse_duration(options->retention, "--retention");
-      return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp) {
-        return on_lapse ? operate::plan_on_lapse(seen, *on_lapse, retention, reason, stamp)
-                        : operate::plan_extend(seen, by, reason, stamp);
+      return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis skew) {
+        return on_lapse ? operate::plan_on_lapse(seen, *on_lapse, retention, reason, stamp, skew)
+                        : operate::plan_extend(seen, by, reason, stamp, skew);
       });
     };
   });

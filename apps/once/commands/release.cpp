@@ -39,7 +39,7 @@ void add_release(CLI::App& app, Invocation& invocation) {
                                            .retention = parse_duration(options->retention, "--retention"),
                                            .any_payload = options->any_payload,
                                            .force = options->force};
-      return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp) {
+      return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
         return operate::plan_release(seen, resolution, reason, fresh_owner(), stamp);
       });
     };

@@ -158,7 +158,7 @@ void add_resolve(CLI::App& app, Invocation& invocation) {
   resolve->callback([options, &invocation] {
     invocation.action = [options] {
       const operate::Resolution resolution = wanted_by(*options);
-      return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp) {
+      return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
         return operate::plan_resolve(seen, resolution, reason, fresh_owner(), stamp);
       });
     };

@@ -68,7 +68,8 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
     return end(Changed::Kind::other,
                "refused: the record of " + name + " has another owner than that. Look at what it says now:");
   }
-  operate::Plan plan = planner(record, request.reason, fresh_stamp(changed.now));
+  operate::Plan plan =
+      planner(record, request.reason, fresh_stamp(changed.now), access.store->capabilities().default_skew);
   if (!plan.next) return end(Changed::Kind::refused, "refused: " + name + ": " + plan.refusal);
   if (request.dry_run) {
     changed.record = share(std::move(*plan.next));

@@ -33,7 +33,9 @@ struct ChangeOptions {
 
 void add_change_options(CLI::App& command, ChangeOptions& options);
 
-using Planner = std::function<operate::Plan(const Record& seen, const operate::Reason& reason, Stamp stamp)>;
+// `skew`: the store's.
+using Planner =
+    std::function<operate::Plan(const Record& seen, const operate::Reason& reason, Stamp stamp, Millis skew)>;
 
 // One change of one record, whoever asks for it.
 struct ChangeRequest {

@@ -299,7 +299,7 @@ Answer change(const StoreAccess& access, const http::Request& request, std::stri
   resolution.retention = parse_duration(members.text("retention").value_or("24h"), "retention");
   members.end();
   const Changed changed =
-      change_record(access, wanted, [&](const Record& record, const operate::Reason& reason, Stamp stamp) {
+      change_record(access, wanted, [&](const Record& record, const operate::Reason& reason, Stamp stamp, Millis) {
         return resolves ? operate::plan_resolve(record, resolution, reason, fresh_owner(), stamp)
                         : operate::plan_release(record, resolution, reason, fresh_owner(), stamp);
       });
