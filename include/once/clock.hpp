@@ -50,7 +50,7 @@ struct StoreTime {
 // The store's time through what is learnt from its answers: pure arithmetic on intervals. Not thread-safe.
 // Each answer bounds (store time - uptime) by the moments its request left and its answer came; bounds are
 // intersected, and widened with age for clocks that drift apart. An answer that contradicts what is known may be false,
-// or the store's clock was set: it counts when two more in a row agree with it.
+// or the store's clock was set: it counts when two more in a row agree with it. Until that is known, at() admits both.
 class StoreClock {
  public:
   // A poor quartz on either side, 100 ppm each: one against the other that is (1 + 10^-4) / (1 - 10^-4), 200.02 ppm.
@@ -60,7 +60,8 @@ class StoreClock {
 
   void learn(StoreTime told, Uptime sent, Uptime received) noexcept;
 
-  // Empty until something was learnt. `error` is half the width of what is possible.
+  // Empty until something was learnt. `now - error` to `now + error` covers all that is possible. An answer that
+  // contradicts the others moves only the error.
   [[nodiscard]] std::optional<StoreTime> at(Uptime uptime) const noexcept;
 
  private:

@@ -57,7 +57,13 @@ std::optional<StoreTime> StoreClock::at(Uptime uptime) const noexcept {
   if (!known_) return std::nullopt;
   const std::int64_t half = (bounds_.high_ns - bounds_.low_ns) / 2;
   const std::int64_t now_ns = uptime.count() + bounds_.low_ns + half;
-  const std::int64_t error_ns = half + drift_ns(bounds_.learnt_at, uptime);
+  std::int64_t error_ns = half + drift_ns(bounds_.learnt_at, uptime);
+  if (contradictions_ > 0) {
+    const std::int64_t drift = drift_ns(contradicting_.learnt_at, uptime);
+    const std::int64_t middle_ns = bounds_.low_ns + half;
+    error_ns =
+        std::max({error_ns, middle_ns - contradicting_.low_ns + drift, contradicting_.high_ns - middle_ns + drift});
+  }
   return StoreTime{Time(std::chrono::floor<Millis>(std::chrono::nanoseconds(now_ns))),
                    std::chrono::ceil<Millis>(std::chrono::nanoseconds(error_ns))};
 }

@@ -14,6 +14,9 @@ namespace once {
 namespace {
 
 constexpr unsigned foreground_tries = 4;  // Then the caller is told `unrecorded`, and the engine goes on alone.
+// Renewals in a row that ask for the store's time: the first that differs, those that outweigh all before, and the one
+// that is counted on what they say.
+constexpr unsigned most_unsettled = StoreClock::outweighing + 1;
 constexpr Millis first_backoff{10};
 constexpr Millis most_backoff{1'000};
 constexpr Millis most_patience{2'000};  // Of a caller under a fixed lease.
@@ -441,7 +444,7 @@ void ClaimState::on_written(std::unique_lock<std::mutex> lock, Sent&& sent, std:
   if (place != 0) place_ = place;
   record_ = std::move(sent.next);
   if (!is_finish(op) || op == Op::fence) {
-    if (!policy.fixed_lease) trusted_until_ = EngineCore::trusted_until(policy, sent.counted_at, sent.error);
+    if (!policy.fixed_lease) trust(sent);
     overdue_ = overdue_ && core_->uptime() >= trusted_until_;
     if (op == Op::fence) {
       Error error = std::move(current_->together->declined);
@@ -463,6 +466,21 @@ void ClaimState::on_written(std::unique_lock<std::mutex> lock, Sent&& sent, std:
   if (op == Op::complete) core_->cache.put(record);
   core_->flights.ended(*this, record, removed);
   if (done) done({.kind = Finish::Kind::recorded, .record = std::move(record), .error = {}});
+}
+
+// A lease was written, and the answer may have shown that what was known of the store's time is doubtful, or wrong. The
+// next answers settle that: they are asked for at once, if no heartbeat would come in time.
+void ClaimState::trust(const Sent& sent) {
+  const EngineCore::Moment moment = core_->moment();
+  Millis error = std::max(sent.error, moment.error);
+  if (moment.told) {
+    const Millis late = std::max(EngineCore::short_by(policy, *record_, sent.counted_at, moment), Millis{0});
+    if (std::max(error, late) > EngineCore::tolerance(policy)) error = late + moment.error;
+  }
+  trusted_until_ = EngineCore::trusted_until(policy, sent.counted_at, error);
+  const bool settled = !heartbeats() || trusted_until_ >= sent.counted_at + renew_interval();
+  unsettled_ = settled ? 0 : unsettled_ + 1;
+  if (!settled && unsettled_ <= most_unsettled && queue_.empty()) queue_.emplace_back();
 }
 
 // Steps and notes that came while the write was under way are still to be written.

@@ -116,6 +116,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void on_written(std::unique_lock<std::mutex> lock, Sent&& sent, std::uint64_t place);
   void on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<const Record> seen, std::uint64_t place,
                   Sent&& sent);
+  void trust(const Sent& sent);
   void forget_written(const Record& stored);
   void on_failed(std::unique_lock<std::mutex> lock, Answer&& answer, Sent&& sent);
   void on_declined(std::unique_lock<std::mutex> lock, Error error);
@@ -146,9 +147,10 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   bool finish_queued_ = false;  // … and what it writes is ready.
   bool dropped_ = false;        // The handle is gone.
   std::atomic<bool> ended_{
-      false};             // Finished, abandoned or given up: nothing more is written. Set with the mutex held.
-  bool lost_ = false;     // Somebody else has it.
-  bool overdue_ = false;  // Our own measure of the lease has run out.
+      false};               // Finished, abandoned or given up: nothing more is written. Set with the mutex held.
+  bool lost_ = false;       // Somebody else has it.
+  bool overdue_ = false;    // Our own measure of the lease has run out.
+  unsigned unsettled_ = 0;  // Leases in a row that cannot be trusted until the next heartbeat.
 };
 
 }  // namespace once

@@ -171,25 +171,23 @@ void Conversation::fail(Error error) {
 }
 
 void Conversation::won(Self self, std::uint64_t place) {
-  const Millis tolerance = std::max(policy_.skew / 2, policy_.lease / 8);
-  if (!told_ || error_ > tolerance) {
-    // The lease was counted on this host's clock, or on too vague a notion of the store's. If the answer shows it to be
-    // wrong, count again before anything runs: a lease that looks short would be taken over early, one that looks
-    // long would lock the key.
-    const EngineCore::Moment moment = core_->moment();
-    if (moment.told) {
-      const Time meant = moment.now + policy_.lease - std::chrono::floor<Millis>(core_->uptime() - written_at_);
-      const Millis off = std::chrono::abs(written_->lease_until - meant);
-      if (off > std::max(tolerance, moment.error)) return correct(std::move(self), place);
-      told_ = true;
-      error_ = off + moment.error;
-    }
+  const Millis tolerance = EngineCore::tolerance(policy_);
+  const EngineCore::Moment moment = core_->moment();
+  // The answer may have shown that what was known is doubtful.
+  error_ = std::max(error_, moment.error);
+  if (moment.told) {
+    // The lease was counted on this host's clock, on too vague a notion of the store's, or on one that was wrong. If it
+    // is known to be off by now, count again before anything runs: a lease that looks short would be taken over early,
+    // one that looks long would lock the key.
+    const Millis off = std::chrono::abs(EngineCore::short_by(policy_, *written_, written_at_, moment));
+    if (off > std::max(tolerance, moment.error)) return correct(std::move(self), place);
+    if (!told_ || error_ > tolerance) error_ = off + moment.error;
+    told_ = true;
   }
   // The answer may have taken longer than the lease, or this process may have been stopped meanwhile: then somebody
   // else may have the claim by now, and only another write can tell.
   const Uptime trusted_until = EngineCore::trusted_until(policy_, written_at_, error_);
-  const Uptime now = core_->uptime();
-  if (now >= trusted_until) return correct(std::move(self), place);
+  if (moment.uptime >= trusted_until) return correct(std::move(self), place);
   End claim;
   claim.kind = End::Kind::claimed;
   claim.verdict = verdict_;
@@ -197,7 +195,7 @@ void Conversation::won(Self self, std::uint64_t place) {
   claim.place = place;
   claim.core = std::move(core_);
   claim.leased_at = written_at_;
-  claim.claimed_at = now;
+  claim.claimed_at = moment.uptime;
   claim.trusted_until = trusted_until;
   end(std::move(claim));
 }

@@ -49,6 +49,12 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // was known up to `error`. Before that no other claim can have been made, whoever makes it: they wait for the skew
   // too, so that a part of a short lease is margin enough on this side.
   [[nodiscard]] static Uptime trusted_until(const EffectivePolicy& policy, Uptime sent, Millis error) noexcept;
+  // How far off the store's time may be before a lease has to be looked at again, or counted anew.
+  [[nodiscard]] static Millis tolerance(const EffectivePolicy& policy) noexcept;
+  // How much later the end of a lease that was counted at `counted_at` would lie by what is known at `moment`. Less
+  // than 0: earlier.
+  [[nodiscard]] static Millis short_by(const EffectivePolicy& policy, const Record& written, Uptime counted_at,
+                                       const Moment& moment) noexcept;
 
   // Are the bytes elsewhere, or compressed?
   [[nodiscard]] static bool must_fetch(const Result& result) noexcept {

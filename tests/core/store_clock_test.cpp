@@ -1,4 +1,6 @@
 // The store's time through its answers: the truth must always lie within what StoreClock says.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include <once/clock.hpp>
@@ -123,6 +125,23 @@ TEST(StoreClock, a_store_that_was_set_is_learnt_anew) {
     EXPECT_LE(told->now - told->error, testing::manual_start + by);
     EXPECT_GE(told->now + told->error, testing::manual_start + by);
     EXPECT_LE(told->error, Millis{3});
+  }
+}
+
+// Whoever decides meanwhile must not be surer of the time than the clock is.
+TEST(StoreClock, covers_both_times_while_two_answers_contradict_each_other) {
+  for (const auto by : {std::chrono::hours(1), std::chrono::hours(-1)}) {
+    StoreClock clock;
+    clock.learn({testing::manual_start, Millis{1}}, Uptime{0}, Uptime{ms});
+    clock.learn({testing::manual_start + by, Millis{1}}, Uptime{2 * ms}, Uptime{3 * ms});
+    for (const Uptime later : {Uptime{3 * ms}, Uptime{std::chrono::hours(2)}}) {
+      const Millis since = std::chrono::floor<Millis>(later);
+      const auto told = clock.at(later);
+      EXPECT_LE(told->now - told->error, testing::manual_start + since + std::min<Millis>(by, Millis{0}));
+      EXPECT_GE(told->now + told->error, testing::manual_start + since + std::max<Millis>(by, Millis{0}));
+    }
+    clock.learn({testing::manual_start, Millis{1}}, Uptime{4 * ms}, Uptime{5 * ms});
+    EXPECT_LE(clock.at(Uptime{5 * ms})->error, Millis{3}) << "the other one was false";
   }
 }
 

@@ -293,6 +293,115 @@ INSTANTIATE_TEST_SUITE_P(Offsets, WrongClock,
                                   std::to_string(std::abs(test.param.count())) + "ms";
                          });
 
+// The store's own clock is set while engines run: by hand, or because another machine took over its work.
+class SetClock : public ClaimTest, public ::testing::WithParamInterface<Millis> {
+ protected:
+  SetClock() { store->tells = ScriptStore::Tells::in_answers; }
+  Process warm_process() {
+    auto p = process();
+    auto begun = begin(p, "warm");
+    complete(begun->claim, "the store's time is known now");
+    return p;
+  }
+};
+
+TEST_P(SetClock, ANewClaimIsCountedAnewBeforeAnythingRuns) {
+  auto p = warm_process();
+  store->told_off = GetParam();
+  auto begun = begin(p, "a");
+  ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+  EXPECT_EQ(stored("a")->lease_until, clock->now() + GetParam() + 9s);
+  EXPECT_TRUE(begun->claim.is_ours());
+}
+
+// Another claim's answers tell of it while this one is on its way.
+TEST_P(SetClock, AClaimUnderWayIsCountedAnewAsWell) {
+  auto p = warm_process();
+  store->script({Next::block});
+  auto begun = begin(p, "a");
+  store->told_off = GetParam();
+  auto second = begin(p, "b");
+  store->script({Next::block});
+  second->claim.heartbeat();
+  for (const char* const key : {"c", "d", "e"}) begin(p, key);
+  store->answer_stalled();
+  ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+  for (const char* const key : {"a", "b"}) {
+    EXPECT_GE(stored(key)->lease_until, clock->now() + GetParam() + 9s) << key;
+  }
+  EXPECT_TRUE(begun->claim.is_ours());
+  EXPECT_TRUE(second->claim.is_ours());
+}
+
+TEST_P(SetClock, AHeldClaimIsCountedAnewByItsNextRenewal) {
+  auto p = warm_process();
+  auto held = begin(p, "a");
+  store->told_off = GetParam();
+  timers->advance(3s);
+  EXPECT_GE(stored("a")->lease_until, clock->now() + GetParam() + 9s);
+  EXPECT_GT(held->claim.deadline(), clock->uptime() + 8s);
+  timers->advance(1min);
+  EXPECT_EQ(p.events->count(EventKind::renewal_lost), 0U);
+  EXPECT_EQ(complete(held->claim, "done")->kind, Finish::Kind::recorded);
+}
+
+TEST_P(SetClock, OneFalseAnswerStopsNoWork) {
+  auto p = warm_process();
+  auto held = begin(p, "a");
+  store->before_next_write([this](Store&) {
+    store->told_off = GetParam();
+    store->before_next_write([this](Store&) { store->told_off = Millis{0}; });
+  });
+  timers->advance(3s);
+  EXPECT_TRUE(held->claim.is_ours());
+  EXPECT_GT(held->claim.deadline(), clock->uptime() + 8s);
+  timers->advance(1min);
+  EXPECT_EQ(p.events->count(EventKind::renewal_lost), 0U);
+}
+
+// Answers that agree with nothing, least of all with each other, must not make it write without end.
+TEST_P(SetClock, AStoreThatNeverAgreesWithItselfIsNotAskedWithoutEnd) {
+  auto p = warm_process();
+  auto held = begin(p, "a");
+  std::function<void(Store&)> set = [this, &set](Store&) {
+    store->told_off = store->told_off * 2 + GetParam();
+    store->before_next_write(set);
+  };
+  set(*store);
+  store->forget_calls();
+  timers->advance(3s);
+  EXPECT_LE(store->calls().size(), 6U);
+  store->before_next_write(nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(Offsets, SetClock, ::testing::Values(Millis{20'000}, Millis{-20'000}, Millis{3'600'000}),
+                         [](const auto& test) {
+                           return (test.param.count() < 0 ? "back" : "forward") +
+                                  std::to_string(std::abs(test.param.count())) + "ms";
+                         });
+
+// Between reading the time and sending what was counted from it this process may be stopped: here by the random bits.
+TEST_F(ClaimTest, ATakeoversLeaseIsTrustedFromWhenItsTimesWereRead) {
+  auto p = process();
+  Policy without = policy();
+  without.heartbeat = false;
+  auto first = begin(p, "a", without);
+  clock->advance(9s);
+  struct Stopping final : Random {
+    explicit Stopping(ManualClock& by) : clock(by) {}
+    void fill(std::span<std::uint8_t> out) noexcept override {
+      inner.fill(out);
+      if (out.size() == sizeof(Stamp::random)) clock.advance(2s);
+    }
+    ManualClock& clock;
+    SeededRandom inner{7};
+  };
+  auto other = process([&](EngineOptions& o) { o.random = std::make_shared<Stopping>(*clock); });
+  auto taken = begin(other, "a", without);
+  ASSERT_EQ(taken->verdict, Verdict::take_over);
+  EXPECT_LE(taken->claim.deadline() - clock->uptime(), stored("a")->lease_until - clock->now());
+}
+
 TEST_F(ClaimTest, SkewKeepsATakeoverAwayAndStopsTheHolderEarlier) {
   store->default_skew = 2s;
   auto p = process();

@@ -70,6 +70,7 @@ class ScriptStore final : public Store {
 
   Tells tells = Tells::by_call;
   Millis told_error{0};
+  Millis told_off{0};  // How far off the time is that answers tell.
   std::optional<std::size_t> max_record_bytes;
   Millis default_skew{0};
   bool durable = false;
@@ -174,7 +175,7 @@ class ScriptStore final : public Store {
   }
 
   Answer timed(Answer answer) const {
-    if (tells != Tells::never) answer.time = StoreTime{inner_->time()->now, told_error};
+    if (tells != Tells::never) answer.time = StoreTime{inner_->time()->now + told_off, told_error};
     return answer;
   }
 
