@@ -505,6 +505,12 @@ void ClaimState::on_refused(std::unique_lock<std::mutex> lock, std::shared_ptr<c
     // Still ours under a later revision: a renewal of ours whose answer was lost, or an operator prolonged it. Adopt it
     // and try again. An earlier revision is our first write, sent twice by the network and landed again after the
     // record was removed: what we have written since is gone.
+    if (current_->op == Op::release && record_->on_lapse == OnLapse::takeover && seen->on_lapse == OnLapse::hold) {
+      // Whoever chose to release did not know yet that an operator asks for hold. The stricter wins.
+      current_->op = Op::hold;
+      current_->text->message.insert(0,
+                                     "given up by its holder, who did not know yet that an operator asked for hold: ");
+    }
     forget_written(*seen);
     doubtful_ = {};
     record_ = std::move(seen);

@@ -92,6 +92,47 @@ TEST_F(FinishTest, AReleaseUnderHoldLeavesTheHold) {
   EXPECT_EQ(stored("a")->on_lapse, OnLapse::hold);
 }
 
+// Whoever releases says that others may run. With `hold` it would perhaps have said that nobody knows, but it had not
+// seen that yet when it chose: the stricter wins.
+TEST_F(FinishTest, AReleaseThatDidNotKnowOfAnOperatorsHoldIsHeld) {
+  for (const bool with_step : {false, true}) {
+    const std::string key = with_step ? "with a step" : "without";
+    auto p = process();
+    auto begun = begin(p, key);
+    if (with_step) step(begun->claim, "charge", "17");
+    operate(key, [](Record r) {
+      r.on_lapse = OnLapse::hold;
+      r.expires_at = never;
+      r.revision = next_revision(r.revision, 0);
+      return r;
+    });
+    auto finish = release(begun->claim, "exit 1");
+    ASSERT_EQ(finish->kind, Finish::Kind::recorded);
+    ASSERT_NE(finish->record, nullptr);
+    EXPECT_EQ(finish->record->state, State::unknown);
+    EXPECT_THAT(p.events->names(), ::testing::Contains("held"));
+    EXPECT_THAT(stored(key)->failure.message, HasSubstr("exit 1"));
+    EXPECT_EQ(stored(key)->steps.size(), with_step ? 1U : 0U);
+    auto other = process();
+    EXPECT_EQ(begin(other, key)->kind, Begin::Kind::unknown);
+  }
+}
+
+TEST_F(FinishTest, AReleaseThatKnewOfAnOperatorsHoldIsARelease) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  operate("a", [](Record r) {
+    r.on_lapse = OnLapse::hold;
+    r.expires_at = never;
+    r.revision = next_revision(r.revision, 0);
+    return r;
+  });
+  timers->advance(3s);
+  ASSERT_EQ(begun->claim.record().on_lapse, OnLapse::hold) << "its renewal has adopted it";
+  EXPECT_EQ(release(begun->claim, "nothing was sent")->kind, Finish::Kind::recorded);
+  EXPECT_TRUE(is_released(*stored("a")));
+}
+
 TEST_F(FinishTest, AReleaseWithStepsKeepsThem) {
   auto p = process();
   auto begun = begin(p, "a");

@@ -14,7 +14,7 @@
 //   lost,
 //                   carried out at "store land")
 //   store down · store up · store land
-//   operator release|extend|complete KEY
+//   operator release|extend|hold|complete KEY
 //   calls           the calls of the store since the last time
 //   show KEY        the record
 //
@@ -214,6 +214,10 @@ class Player {
       complete(next, Result::inlined("by-hand"), {}, Stamp(clock_->now(), 0));
     } else if (what == "extend") {
       next.lease_until += 1h;
+      next.revision = next_revision(next.revision, 0);
+    } else if (what == "hold") {
+      next.on_lapse = OnLapse::hold;
+      next.expires_at = never;
       next.revision = next_revision(next.revision, 0);
     } else {
       throw std::runtime_error("no such act of an operator: " + what);

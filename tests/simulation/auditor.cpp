@@ -189,12 +189,15 @@ void Auditor::check_holder(const std::string& key, const Record& before, const R
         violate("result", key, "what is stored is not how the work failed: " + text_of(next));
       }
       return;
-    case State::unknown:
-      // Under hold its own process may find it lapsed.
-      if (holder.finish != FinishKind::hold && before.lease_until > now_) {
+    case State::unknown: {
+      // Under hold its own process may find it lapsed. A release that learns of an operator's hold only from its
+      // refusal is written as one.
+      const bool learns = holder.finish == FinishKind::release && before.on_lapse == OnLapse::hold && !holder.held;
+      if (holder.finish != FinishKind::hold && !learns && before.lease_until > now_) {
         violate("live", key, "a live claim was marked unknown: " + text_of(next));
       }
       return;
+    }
   }
 }
 

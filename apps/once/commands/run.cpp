@@ -392,7 +392,7 @@ class Run {
   int conclude(Claim& claim, const Supervised& supervised, Recorder& recorder) {
     const CommandEnd end = supervised.end;
     const bool interrupted = supervised.interrupted_by != 0 || supervised.out_of_time;
-    const CommandFate fate = plan_.rules.fate(end, interrupted, claim.record().on_lapse);
+    CommandFate fate = plan_.rules.fate(end, interrupted, claim.record().on_lapse);
     const bool keeps = fate == CommandFate::success || fate == CommandFate::store;
     const bool wrote = !recorder.empty();
     const bool cut_off = supervised.out_of_time && !keeps;  // It was not let come to its end.
@@ -419,6 +419,8 @@ class Run {
           }
         },
         claim);
+    // An operator has asked for that meanwhile.
+    if (finished.record != nullptr && finished.record->state == State::unknown) fate = CommandFate::hold;
     if (options_.verbose) {
       const bool recorded = finished.kind == Finish::Kind::recorded;
       say("the command ended with " + ended + (recorded ? "; " + std::string(words(fate)) : std::string()));
