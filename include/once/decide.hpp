@@ -2,6 +2,7 @@
 // arguments, a decision or the next record comes out. Everything here is thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -76,6 +77,11 @@ void add_step(Record& record, Step step, const EffectivePolicy& policy, Stamp st
 
 // When a record in progress expires: never before its lease ends, and not at all under hold.
 Time in_progress_expiry(OnLapse on_lapse, const EffectivePolicy& policy, Time lease_until, Time now) noexcept;
+
+// How much `record`, in progress, may still grow in record_bytes() before it has ended, whoever ends it: by other texts
+// of the greatest length (holder, note, failure, content type) and one entry of its history. A holder leaves so much
+// room for it in its store, or nobody could end it any more.
+std::size_t room_to_end(const Record& record) noexcept;
 
 // A name for the service downstream: the same for every attempt at this operation, another for every other name or
 // key. 64 hexadecimal digits of SHA-256, so that neither key nor scope can be read from it.

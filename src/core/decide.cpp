@@ -178,6 +178,14 @@ void add_step(Record& record, Step step, const EffectivePolicy& policy, Stamp st
   record.steps.push_back(std::move(step));
 }
 
+std::size_t room_to_end(const Record& record) noexcept {
+  constexpr std::size_t entry = 64 + 3 * HistoryEntry::max_text_bytes;
+  constexpr std::size_t most = 2 * Record::max_text_bytes + Failure::max_code_bytes + Failure::max_message_bytes +
+                               Result::max_content_type_bytes + entry;
+  const std::size_t has = record.holder.size() + record.note.size();
+  return most > has ? most - has : 0;
+}
+
 std::string derived_key(std::string_view stored_key, std::string_view name) {
   // The key's length in front keeps (key, name) apart from every other split of the same bytes.
   std::string text = std::to_string(stored_key.size());

@@ -182,6 +182,15 @@ void ClaimState::add_step(Step step, FinishDone done) {
     lock.unlock();
     return look_up_loss(std::move(done));
   }
+  if (!has_room_for(step)) {
+    lock.unlock();
+    Error error{ErrorKind::misuse, "step '" + step.name + "' of " + std::to_string(step.result.size()) +
+                                       " bytes was not kept: it leaves the record too little room to be ended, in a "
+                                       "store for records of " +
+                                       std::to_string(core_->capabilities.max_record_bytes) + " bytes"};
+    tell(EventKind::unrecorded, nullptr, &error, claimed_at_);
+    return done({.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)});
+  }
   Write write;
   write.op = Op::step;
   write.text = std::make_unique<Failure>(Failure{.code = step.name, .message = {}});
@@ -189,6 +198,12 @@ void ClaimState::add_step(Step step, FinishDone done) {
   unwritten_.push_back(std::move(step));
   queue_.push_back(std::move(write));
   pump(std::move(lock));
+}
+
+bool ClaimState::has_room_for(const Step& step) const noexcept {
+  std::size_t sum = record_bytes(*record_) + room_to_end(*record_) + step.name.size() + step.result.size();
+  for (const Step& other : unwritten_) sum += other.name.size() + other.result.size();
+  return sum <= core_->capabilities.max_record_bytes;
 }
 
 void ClaimState::finish(Write&& write) {

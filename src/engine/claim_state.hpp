@@ -91,6 +91,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   [[nodiscard]] bool heartbeats() const noexcept { return policy.heartbeat && !policy.fixed_lease; }
   static bool is_finish(Op op) noexcept { return op != Op::renew && op != Op::step; }
 
+  [[nodiscard]] bool has_room_for(const Step& step) const noexcept;
   [[nodiscard]] std::size_t inline_limit() const;
   [[nodiscard]] std::size_t compress_over() const noexcept;  // Results longer than this.
   void offload(Write&& write);

@@ -22,7 +22,7 @@ std::optional<std::string> hold(Engine& engine, const std::string& scope, const 
                                 const Policy& policy, const std::string& holder) {
   // What a record has beside its step, failure and texts of greatest length included. Over the limit of the store a
   // finish gives up the steps, and this one is all there is.
-  constexpr std::size_t room_for_the_rest = std::size_t{8} * 1024;
+  constexpr std::size_t room_for_the_rest = std::size_t{9} * 1024;
   const std::size_t most = engine.options().store->capabilities().max_record_bytes;
   if (item.json.size() + room_for_the_rest > most) {
     return "it is too large to keep: " + std::to_string(item.json.size()) + " bytes, in a store for records of " +

@@ -370,13 +370,55 @@ TEST_F(FinishTest, StepsMadeDuringAWriteAreWrittenOneByOne) {
   EXPECT_EQ(complete(begun->claim, "done")->kind, Finish::Kind::recorded);
 }
 
+// What a step leaves free must be enough for whatever the record has to say later, or no caller could ever end it.
+TEST_F(FinishTest, AStepThatLeavesNoRoomToEndTheRecordIsRefused) {
+  store->max_record_bytes = 16 * 1024;
+  bool kept = false;
+  bool refused = false;
+  for (std::size_t room = 0; room < 12'000; room += room < 200 ? 20 : 500) {
+    for (const OnLapse on_lapse : {OnLapse::hold, OnLapse::takeover}) {
+      const std::string key = std::to_string(room) + std::string(to_string(on_lapse));
+      auto p = process();
+      Policy with = quiet();
+      with.on_lapse = on_lapse;
+      auto begun = begin(p, key, with);
+      const std::size_t taken = record_bytes(*stored(key)) + 1;
+      auto big = step(begun->claim, "1", std::string(16 * 1024 - taken - room, 'x'));
+      (big->kind == Finish::Kind::recorded ? kept : refused) = true;
+      if (big->kind != Finish::Kind::recorded) {
+        EXPECT_EQ(big->error.kind, ErrorKind::misuse);
+        EXPECT_EQ(begun->claim.step("1"), std::nullopt) << "not kept at all";
+        EXPECT_EQ(step(begun->claim, "2", "small")->kind, Finish::Kind::recorded);
+      }
+      begun->claim.heartbeat(std::string(Record::max_text_bytes, 'n'));
+      EXPECT_EQ(stored(key)->note.size(), Record::max_text_bytes);
+      begun->claim = Claim();
+      for (int i = 0; i < 2; ++i) {  // Each leaves its name in the record.
+        clock->advance(9s);
+        auto other = process([](EngineOptions& o) { o.holder = std::string(Record::max_text_bytes, 'h'); });
+        auto next = begin(other, key, with);
+        EXPECT_EQ(next->kind, on_lapse == OnLapse::hold ? Begin::Kind::unknown : Begin::Kind::claimed)
+            << room << " bytes left: " << next->error.message;
+      }
+      auto last = process();
+      clock->advance(9s);
+      Policy hold = with;
+      hold.on_lapse = OnLapse::hold;
+      EXPECT_EQ(begin(last, key, hold)->kind, Begin::Kind::unknown) << room << " bytes left";
+      EXPECT_FALSE(stored(key)->steps.empty());
+    }
+  }
+  EXPECT_TRUE(kept);
+  EXPECT_TRUE(refused);
+}
+
 TEST_F(FinishTest, AStepTooLargeTakesNoOtherDownWithIt) {
-  store->max_record_bytes = 2'000;
+  store->max_record_bytes = 16 * 1024;
   auto p = process();
   auto begun = begin(p, "a");
   store->script({Next::stall});
   auto small = step(begun->claim, "small", "1");
-  auto large = step(begun->claim, "large", std::string(5'000, 'x'));
+  auto large = step(begun->claim, "large", std::string(16 * 1024, 'x'));
   auto next = step(begun->claim, "next", "2");
   store->answer_stalled();
   EXPECT_EQ(small->kind, Finish::Kind::recorded);
@@ -476,12 +518,12 @@ TEST_F(FinishTest, AStoreThatRefusesTheSizeGetsTheResultWithoutItsBytes) {
 }
 
 TEST_F(FinishTest, StepsGiveWayToAResult) {
-  store->max_record_bytes = 12'000;
+  store->max_record_bytes = 18'000;
   auto p = process();
   auto begun = begin(p, "a");
   EXPECT_EQ(step(begun->claim, "one", std::string(9'000, 's'))->kind, Finish::Kind::recorded);
-  EXPECT_EQ(complete(begun->claim, std::string(4'000, 'x'))->kind, Finish::Kind::recorded);
-  EXPECT_EQ(stored("a")->result.bytes.size(), 4'000U);
+  EXPECT_EQ(complete(begun->claim, std::string(10'000, 'x'))->kind, Finish::Kind::recorded);
+  EXPECT_EQ(stored("a")->result.bytes.size(), 10'000U);
   EXPECT_TRUE(stored("a")->steps.empty());
 }
 

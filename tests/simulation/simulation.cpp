@@ -601,6 +601,7 @@ class Simulation {
       return leave(by, asking, std::move(answer));
     }
     if (asking.next && record_bytes(*asking.next) > max_record_bytes()) {
+      demand_room(by, asking);
       return leave(by, asking, Answer::cannot_keep("the record is too large"));
     }
     const auto* charge = dynamic_cast<const Charge*>(asking.companion.get());
@@ -636,9 +637,17 @@ class Simulation {
   }
 
  public:
-  [[nodiscard]] std::size_t max_record_bytes() const noexcept { return config_.small ? 6'000 : 1'000'000; }
+  [[nodiscard]] std::size_t max_record_bytes() const noexcept { return config_.small ? 16 * 1024 : 1'000'000; }
 
  private:
+  // Other callers would never get any further with that key.
+  static void demand_room(ProcessId by, const Asking& asking) {
+    if (by == operators || asking.how == Wrote::insert) return;
+    if (asking.next->state == State::unknown || asking.next->owner != asking.seen.owner) {
+      throw Violation("answers: a record of " + asking.key + " has no room to be ended: " + text_of(*asking.next));
+    }
+  }
+
   // Puts the store's time on the answer, and planted faults into it.
   Answer leave(ProcessId by, const Asking& asking, Answer answer) {
     if (config_.tells == Tells::in_answers) {
@@ -795,7 +804,7 @@ class Simulation {
       const std::string name = "step" + std::to_string(work.next_step++);
       if (work.claim.step(name)) continue;  // Done by an attempt before this one.
       std::string result = name + " of call " + std::to_string(id);
-      if (config_.small && world_.chance(200)) result.append(world_.below(1'500), 'x');
+      if (config_.small && world_.chance(200)) result.append(world_.below(9'000), 'x');
       act(work);
       auditor_.step_asked(id, name, result);
       const bool waits = world_.chance(700);
@@ -829,7 +838,7 @@ class Simulation {
       if (work.declined > 0) result.bytes += ", tried " + std::to_string(work.declined) + " times";
     }
     if (work.big && (work.end == FinishKind::complete || work.end == FinishKind::fail)) {
-      result.bytes.append(config_.small ? 300 + world_.below(6'000) : 300, 'x');
+      result.bytes.append(config_.small ? 300 + world_.below(16'000) : 300, 'x');
     }
     const Failure failure =
         work.end == FinishKind::fail ? Failure{.code = "declined", .message = "call " + std::to_string(id)} : Failure{};

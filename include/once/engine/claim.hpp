@@ -76,7 +76,8 @@ class Claim {
   [[nodiscard]] std::optional<std::string> step(std::string_view name) const;
   // Keeps a step's result. Throws Exception(misuse) for an empty, over-long or repeated name.
   // unrecorded: kept in this process, and written with whatever is written next; unless the record would be too large
-  // for its store (misuse), then the step is not kept at all and step() does not find it.
+  // for its store, or have too little room there to be ended, about 8 KB (misuse); then the step is not kept at all and
+  // step() does not find it.
   Finish add_step(std::string name, std::string result);
   void add_step(std::string name, std::string result, FinishDone done);
 
