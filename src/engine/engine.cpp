@@ -254,7 +254,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
         [&](Callback<void(Begin)> done) { begin_attempt(std::move(attempt), policy, std::move(done)); });
   }();
   // This thread may have been stopped since the claim was made. What has not begun can be given up without harm.
-  for (unsigned times = 1; begun.kind == Begin::Kind::claimed && core_->uptime() >= begun.claim.deadline(); ++times) {
+  for (unsigned times = 1; begun.kind == Begin::Kind::claimed && !begun.claim.is_ours(); ++times) {
     auto again = std::make_shared<Attempt>(*begun.claim.state_->attempt);
     again->owner = core_->new_owner();
     begun.claim.release("its lease was over before the work began");

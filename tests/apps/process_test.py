@@ -348,6 +348,27 @@ class Lost(Case):
         process.communicate()
         self.assertEqual(process.returncode, 248)
 
+    def test_once_itself_is_stopped_between_its_claim_and_the_command(self):
+        """It says that the command begins, and waits: nobody reads that. Meanwhile another one does the work."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        with self.assertRaises(BlockingIOError):
+            while True:
+                os.write(writer, b"x" * 4096)
+        os.set_blocking(writer, True)
+        script = ("sh", "-c", "echo $ONCE_ATTEMPT; echo >>ran")
+        process = self.start("run", "--verbose", "--key", "k", "--lease", "1s", "--fingerprint", "none", "--", *script,
+                             stderr=writer)
+        os.close(writer)
+        wait_until(lambda: self.once("show", "--key", "k").returncode == 0, "claimed")
+        process.send_signal(signal.SIGSTOP)
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--wait", "60s", "--", *script), 0, b"2\n")
+        process.send_signal(signal.SIGCONT)
+        with open(reader, "rb") as said:
+            said.read()
+        self.assertEqual((process.stdout.read(), process.wait()), (b"2\n", 0))
+        self.assertEqual(self.runs("ran"), 1)
+
     def test_an_operator_may_prolong_it(self):
         process, _ = self.start_slow()
         self.expect(self.once("extend", "--key", "k", "--by", "1h", "--reason", "slow today"), 0)

@@ -287,6 +287,28 @@ TEST(Endpoint, AnExecutionThatIsDroppedIsAmbiguous) {
   }
 }
 
+// This thread is stopped between the claim's answer and the handler: here by the observer.
+TEST(Endpoint, NoHandlerBeginsOnALeaseThatIsOver) {
+  World* stopped = nullptr;
+  World world([&](EngineOptions& o) {
+    o.policy.heartbeat = false;
+    o.observer = [&stopped](const Event& event) {
+      if (event.kind == EventKind::claimed && stopped != nullptr) std::exchange(stopped, nullptr)->clock->advance(1h);
+    };
+  });
+  stopped = &world;
+  Endpoint endpoint(*world.engine, by_authorization());
+  int runs = 0;
+  const Answer late = run(endpoint, post("k"), runs);
+  EXPECT_EQ(runs, 0);
+  EXPECT_EQ(late.status, 409U);
+  EXPECT_EQ(problem(late), "in-progress");
+  EXPECT_THAT(values(late, "Retry-After"), ElementsAre(::testing::_));
+  EXPECT_TRUE(is_released(world.record())) << "a retry runs";
+  EXPECT_EQ(run(endpoint, post("k"), runs).status, 201U);
+  EXPECT_EQ(runs, 1);
+}
+
 TEST(Endpoint, WhoKnowsBetterNamesTheFate) {
   World world;
   Endpoint endpoint(*world.engine, by_authorization());

@@ -195,6 +195,35 @@ TEST_F(PollerTest, EachMessageIsRunOnceAndDeletedWhenItsResultIsDurable) {
   EXPECT_EQ(poller.counts().stayed, 0U);
 }
 
+// The thread is stopped between the claim's answer and the work: here by the engine's observer.
+TEST_F(PollerTest, NoWorkBeginsOnALeaseThatIsOver) {
+  int stops = 1;
+  EngineOptions with = engine_options(store);
+  with.policy.heartbeat = false;
+  with.observer = [&](const Event& event) {
+    if (event.kind == EventKind::claimed && stops-- > 0) clock->advance(1h);
+  };
+  Engine stopped(std::move(with));
+  queue->send("a");
+  const auto late = [&](PollerOptions& o) { o.visibility = 12h; };
+  Poller poller(stopped, queue, queue, options(late), [&](const Message& message, Claim& claim) -> WorkEnd {
+    EXPECT_TRUE(claim.is_ours());
+    return work()(message, claim);
+  });
+  run(poller);
+  EXPECT_THAT(ran, ElementsAre("a")) << "claimed anew";
+  EXPECT_EQ(queue->left(), 0U);
+
+  stops = 100;
+  queue->send("b");
+  Poller never(stopped, queue, queue, options(late), work());
+  run(never);
+  EXPECT_THAT(ran, ElementsAre("a"));
+  EXPECT_TRUE(was_told("b store_error stays"));
+  EXPECT_THAT(whys, ::testing::Contains(HasSubstr("use a longer lease")));
+  EXPECT_FALSE(stored("b").has_value()) << "given up";
+}
+
 TEST_F(PollerTest, AsManyAreAtWorkAsItSays) {
   std::barrier four(4);
   for (int i = 0; i < 8; ++i) queue->send("m" + std::to_string(i));

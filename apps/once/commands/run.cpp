@@ -101,8 +101,18 @@ RunPlan plan_of(const RunOptions& options) {
   return plan;
 }
 
+constexpr int most_claims = 3;  // Of one run, if their leases are over before the command begins.
+
 // What the engine's threads tell the main thread.
 struct News {
+  // What an earlier claim came to is not about the next one.
+  void forget() {
+    const std::lock_guard lock(mutex);
+    begun.reset();
+    finished.reset();
+    lost = recorded = refused = false;
+  }
+
   Wakeup changed;
   std::mutex mutex;
   std::optional<Begin> begun;  // Guarded by the mutex, like the next.
@@ -184,7 +194,17 @@ class Run {
     engine_options.holder = who() + ":" + std::to_string(getpid()) + " once run " + command_.front();
     engine_options.observer = [news = news_](const Event& event) { observe(*news, event); };
     Engine engine(std::move(engine_options));
-    Begin begin = begin_with(engine);
+    for (int times = 0; times < most_claims; ++times) {
+      if (const std::optional<int> code = call(begin_with(engine))) return *code;
+    }
+    say("the lease of " + options_.lease + " was over " + std::to_string(most_claims) +
+        " times before the command could begin: use a longer --lease. Nothing was run.");
+    return exit_unavailable;
+  }
+
+ private:
+  // Nothing if the claim was over before the command began: it was given up.
+  std::optional<int> call(Begin begin) {
     switch (begin.kind) {
       case Begin::Kind::claimed:
         return execute(std::move(begin.claim));
@@ -209,7 +229,6 @@ class Run {
     return exit_internal;
   }
 
- private:
   static void observe(News& news, const Event& event) {
     switch (event.kind) {
       case EventKind::renewal_lost:
@@ -254,6 +273,7 @@ class Run {
                     .fingerprint = fingerprint_of(plan_.parts, command_, input_.digest),
                     .policy = plan_.policy,
                     .holder = {}};
+    news_->forget();
     engine.begin(std::move(request), [news = news_](Begin begin) {
       const std::lock_guard lock(news->mutex);
       news->begun.emplace(std::move(begin));
@@ -327,9 +347,14 @@ class Run {
     return supervise;
   }
 
-  int execute(Claim claim) {
+  std::optional<int> execute(Claim claim) {
     if (options_.verbose) {
       say("attempt " + std::to_string(claim.attempt()) + " at " + quoted(plan_.key) + " begins");
+    }
+    // This process may have been stopped since. What has not begun can be given up without harm.
+    if (!claim.is_ours()) {
+      give_back(claim, "its lease was over before the command began");
+      return std::nullopt;
     }
     // Only the stop token tells of a lease that ran out unnoticed; renewal_lost comes with it.
     const std::stop_callback on_loss(claim.stop_token(), [news = news_] {

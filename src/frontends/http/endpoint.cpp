@@ -302,6 +302,15 @@ void Execution::finish_thrown(const std::exception_ptr& error, Callback<void(Ans
   State::end_with(std::move(state_), end, std::move(answer), State::answer_only(std::move(done)), text_of(error));
 }
 
+void Execution::finish_unbegun(Callback<void(Answer)> done) {
+  Answer answer = state_->rules().problem(Problem::in_progress);
+  finish(std::move(answer), Fate::release, std::move(done));
+}
+
+Answer Execution::finish_unbegun() {
+  return wait_for<Answer>([&](Callback<void(Answer)> done) { finish_unbegun(std::move(done)); });
+}
+
 Answer Execution::finish(Answer answer) {
   return wait_for<Answer>([&](Callback<void(Answer)> done) { finish(std::move(answer), std::move(done)); });
 }
@@ -371,6 +380,7 @@ Answer Endpoint::run(const Request& request, const std::function<Answer(Executio
 Answer Endpoint::run(Examination examination, const std::function<Answer(Execution&)>& handler) {
   Opening opening = open(std::move(examination));
   if (!opening.runs()) return std::move(opening.answer);
+  if (!opening.execution.may_begin()) return opening.execution.finish_unbegun();
   Answer answer;
   try {
     answer = handler(opening.execution);

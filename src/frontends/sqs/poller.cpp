@@ -32,6 +32,7 @@ constexpr Millis most_wait{20'000};
 constexpr Millis first_pause{250};
 constexpr Millis most_pause{20'000};
 constexpr int drain_tries = 3;
+constexpr unsigned most_claims = 3;    // Of one turn, if their leases are over before its work begins.
 constexpr Millis hide_slack{1'000};    // Of the 12 h, for the way of a request.
 constexpr Millis answer_slack{5'000};  // Of a request, beyond the time that it waits for messages.
 
@@ -533,8 +534,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   Turn take_turn(Job& job) {
     if (!job.item.poison.empty()) return dead_end(job, RecordEnd::poison, options_.on_poison, job.item.poison);
     try {
-      Begin begin = engine_.begin(Request{
-          .key = *job.item.key, .fingerprint = job.item.fingerprint, .policy = policy_, .holder = job.message.id});
+      Begin begin = begin_turn(job);
       switch (begin.kind) {
         case Begin::Kind::claimed:
           return carry_out(job, begin.claim);
@@ -572,6 +572,23 @@ class Poller::State : public std::enable_shared_from_this<State> {
       return stays(RecordEnd::store_error, error.what());
     }
     return stays(RecordEnd::store_error, "an answer of the engine that is not known here");
+  }
+
+  // This thread may have been stopped since a claim was made. What has not begun can be given up without harm.
+  Begin begin_turn(const Job& job) {
+    for (unsigned times = 1;; ++times) {
+      Begin begin = engine_.begin(Request{
+          .key = *job.item.key, .fingerprint = job.item.fingerprint, .policy = policy_, .holder = job.message.id});
+      if (begin.kind != Begin::Kind::claimed || begin.claim.is_ours()) return begin;
+      begin.claim.release("its lease was over before the work began");
+      if (times < most_claims) continue;
+      Begin never;
+      never.error = {ErrorKind::unavailable, "the lease of " + std::to_string(policy_.lease.count()) + " ms was over " +
+                                                 std::to_string(times) +
+                                                 " times before the work could begin, and nothing was run: use a "
+                                                 "longer lease"};
+      return never;
+    }
   }
 
   Turn carry_out(Job& job, Claim& claim) {

@@ -144,6 +144,9 @@ struct BeastServe {
       if (!opening.runs()) return serving->answer(std::move(opening.answer));
       serving->execution = std::move(opening.execution);
       net::post(executor, [serving = std::move(serving), message, handler = std::move(handler)]() mutable {
+        if (!serving->execution.may_begin()) {
+          return serving->execution.finish_unbegun([serving](Answer answer) { serving->answer(std::move(answer)); });
+        }
         try {
           handler(*message, serving->execution, Callback<void(BeastResponse)>([serving](BeastResponse response) {
             serving->reply(std::move(response));

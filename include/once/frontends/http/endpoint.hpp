@@ -73,7 +73,7 @@ class Execution {
     return once::detail::run_step(claim(), name, std::forward<F>(fn));
   }
   // Whether nobody else can have begun it, at this moment: look just before the first thing that acts, and if it is
-  // false, do nothing and finish with Fate::release. Always, if unprotected.
+  // false, do nothing and finish_unbegun(). Always, if unprotected.
   [[nodiscard]] bool may_begin() const noexcept;
   // Set when the claim was lost, or may have been: somebody else may run it now. Never, if unprotected.
   [[nodiscard]] std::stop_token stop_token() const;
@@ -91,6 +91,11 @@ class Execution {
   // a tombstone. `body_bytes`: 0 if not known. `done` gets what is to be sent instead, if something is.
   void finish_streamed(const Answer& head, std::uint64_t body_bytes, Callback<void(std::optional<Answer>)> done);
   [[nodiscard]] std::optional<Answer> finish_streamed(const Answer& head, std::uint64_t body_bytes);
+
+  // Nothing was done, as may_begin() was false: gives the claim up. Gives the answer that another has stored by now, or
+  // a problem, 409 in-progress.
+  void finish_unbegun(Callback<void(Answer)> done);
+  [[nodiscard]] Answer finish_unbegun();
 
   // The handler threw: see Options::on_throw. Gives a problem, 500.
   void finish_thrown(const std::exception_ptr& error, Callback<void(Answer)> done);
@@ -141,8 +146,9 @@ class Endpoint {
   [[nodiscard]] Opening open(Examination examination);
 
   // The whole life of a request, for servers whose handlers block: opens it, calls the handler on this thread if it is
-  // to run, and gives what the client is to be sent. What the handler throws passes through, after finish_thrown(); but
-  // for the ClaimLost of a step that came too late, which is the answer that counts by then, or 409 claim-lost.
+  // to run and its lease is not over by then, and gives what the client is to be sent. What the handler throws passes
+  // through, after finish_thrown(); but for the ClaimLost of a step that came too late, which is the answer that counts
+  // by then, or 409 claim-lost.
   [[nodiscard]] Answer run(const Request& request, const std::function<Answer(Execution&)>& handler);
   // For those who have called Rules::examine() themselves, and changed the operation's policy, say.
   [[nodiscard]] Answer run(Examination examination, const std::function<Answer(Execution&)>& handler);

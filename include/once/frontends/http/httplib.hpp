@@ -95,6 +95,7 @@ inline httplib::Server::Handler wrap(Endpoint& endpoint, HttplibHandler handler,
     Opening opening = endpoint.open(to_request(message, parts, principal));
     if (!opening.runs()) return put_answer(std::move(opening.answer), response);
     Execution& execution = opening.execution;
+    if (!execution.may_begin()) return put_answer(execution.finish_unbegun(), response);
     try {
       handler(message, response, execution);
     } catch (...) {  // Whatever it is, it goes on to the server.
