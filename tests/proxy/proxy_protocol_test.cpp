@@ -83,6 +83,26 @@ TEST(ProxyProtocol, Version2) {
   }
 }
 
+// Computed beside this program, by the bits of CRC-32C (RFC 9260, appendix A).
+TEST(ProxyProtocol, AHeaderThatWasDamagedIsSeenByItsChecksum) {
+  const std::string authority(
+      "\x02\x00\x01"
+      "a",
+      4);
+  const auto with = [&](const std::string& checksum) { return version_2(0x21, 0x11, four + checksum + authority); };
+  const std::string whole = with(std::string("\x03\x00\x04\xA8\x57\x3A\x5F", 7));
+  EXPECT_EQ(read(whole).client.value().to_string(), "192.0.2.1");
+  for (std::size_t at = 16; at < 16 + four.size(); ++at) {  // Elsewhere it may be no header any more.
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    EXPECT_EQ(read(damaged).kind, Kind::malformed) << at;
+  }
+  for (const std::string& bad : {std::string("\x03\x00\x04\x5F\x3A\x57\xA8", 7),
+                                 std::string("\x03\x00\x03\xA8\x57\x3A", 6), std::string("\x03\x00\x00", 3)}) {
+    EXPECT_EQ(read(with(bad)).kind, Kind::malformed);
+  }
+}
+
 TEST(ProxyProtocol, WhatIsNoneIsSeen) {
   for (const std::string& bad : {std::string("GET / HTTP/1.1\r\n"),
                                  std::string("POST / HTTP/1.1\r\n"),

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <boost/crc.hpp>
+
 namespace once::proxy {
 
 namespace {
@@ -62,8 +64,22 @@ ProxyHeader read_version_1(std::string_view bytes) {
   return read_line(bytes.substr(signature_1.size(), end - 1 - signature_1.size()));
 }
 
-// What follows the addresses: type, length in two bytes, value. False: they do not add up.
-bool read_extras(std::string_view rest, ProxyHeader& header) {
+// CRC-32C (RFC 9260, appendix A) of the header, with zeros in place of `checksum`, which is a part of it.
+bool is_checksum(std::string_view checksum, std::string_view header) {
+  constexpr std::size_t checksum_bytes = 4;
+  if (checksum.size() != checksum_bytes) return false;
+  const auto at = static_cast<std::size_t>(checksum.data() - header.data());
+  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> sum;
+  sum.process_bytes(header.data(), at);
+  sum.process_bytes("\0\0\0", checksum_bytes);
+  sum.process_bytes(header.data() + at + checksum_bytes, header.size() - at - checksum_bytes);
+  return sum.checksum() == two_bytes_at(checksum, 0) * 0x10000 + two_bytes_at(checksum, 2);
+}
+
+// What follows the addresses: type, length in two bytes, value. `all`: the whole header, `rest` at its end. False: they
+// do not add up, or the checksum says that it was damaged.
+bool read_extras(std::string_view rest, std::string_view all, ProxyHeader& header) {
+  constexpr std::size_t type_of_checksum = 0x03;
   constexpr std::size_t type_of_tls = 0x20;
   constexpr std::size_t client_speaks_tls = 0x01;
   while (!rest.empty()) {
@@ -71,6 +87,7 @@ bool read_extras(std::string_view rest, ProxyHeader& header) {
     const std::size_t length = two_bytes_at(rest, 1);
     if (length > rest.size() - 3) return false;
     const std::string_view value = rest.substr(3, length);
+    if (byte_at(rest, 0) == type_of_checksum && !is_checksum(value, all)) return false;
     if (byte_at(rest, 0) == type_of_tls) {
       if (value.size() < 5) return false;
       header.tls = (byte_at(value, 0) & client_speaks_tls) != 0;
@@ -120,7 +137,7 @@ ProxyHeader read_version_2(std::string_view bytes) {
     default:
       return header;  // Of a kind that has no address of a client for us.
   }
-  return read_extras(rest.substr(addresses), header) ? header : malformed();
+  return read_extras(rest.substr(addresses), bytes, header) ? header : malformed();
 }
 
 }  // namespace
