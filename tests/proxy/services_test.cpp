@@ -31,7 +31,7 @@ class ServicesTest : public ::testing::Test {
   // A request that one has, and that is no trial.
   Services::Use use(std::size_t index) {
     ++requests;
-    return {requests, index, false};
+    return {requests, index, false, now};
   }
   // The next `count` choices, one request after the other.
   std::string order(Services& services, int count, const std::vector<std::size_t>& tried = {}) const {
@@ -132,6 +132,29 @@ TEST_F(ServicesTest, ATrialThatDoesNotEndHoldsUpTheNextOneForItsTimeOnly) {
   EXPECT_EQ(order(services, 1), "-");
   now += seconds(1);
   EXPECT_EQ(order(services, 2), "0-");
+}
+
+TEST_F(ServicesTest, LateAnswersCountUnlessOthersWereAnsweredMeanwhile) {
+  Services services = make(1);
+  const auto slow = [&] { return services.choose({}, now); };
+  std::vector<std::optional<Services::Use>> requests_under_way;
+  for (int i = 0; i < 5; ++i) requests_under_way.push_back(slow());
+  now += seconds(1);
+  services.answered(use(0), 500, now);  // An answer all the same.
+  now += seconds(59);
+  for (const auto& use : requests_under_way) services.late(*use, "upstream-timeout", now);
+  EXPECT_THAT(notices, ElementsAre());
+  requests_under_way.clear();
+  for (int i = 0; i < 3; ++i) requests_under_way.push_back(slow());
+  now += seconds(60);
+  services.answered(use(0), 503, now);  // No sign of health.
+  for (const auto& use : requests_under_way) services.late(*use, "upstream-timeout", now);
+  EXPECT_THAT(notices, ElementsAre("upstream s0:80 is put aside for 1 s: upstream-timeout"));
+  now += seconds(1);
+  const auto trial = slow();
+  services.answered(use(0), 200, now + seconds(1));  // From before.
+  services.late(*trial, "upstream-timeout", now);
+  EXPECT_EQ(notices.back(), "upstream s0:80 is put aside for 2 s: upstream-timeout");
 }
 
 // Seen before: it was the quickest to be done, and so it got 938 of 1000 requests.

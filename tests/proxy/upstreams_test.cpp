@@ -117,6 +117,31 @@ TEST_F(UpstreamsTest, AServiceThatKeepsFailingIsSentNothing) {
   EXPECT_EQ(runs(), 3U);
 }
 
+// Seen before: three late answers of one slow report, sent at once, and nobody could pay for a second.
+TEST_F(UpstreamsTest, ASlowPageDoesNotPutAsideAServiceThatAnswersOthersMeanwhile) {
+  options.aside = {.time = std::chrono::hours(1), .most_time = std::chrono::hours(1)};
+  options.timeouts.answer = Millis{2'000};
+  Upstream only([this](Line& line) {
+    while (auto request = line.read_request()) {
+      const bool slow = request->first.starts_with("GET /report");
+      got(std::move(*request));
+      if (slow) return static_cast<void>(line.read_all());
+      line.write(answer_text("201 Created", "paid"));
+    }
+  });
+  options.upstreams = {at(only.port())};
+  start_for(0);
+  std::list<Line> slow;
+  for (int i = 0; i < 3; ++i) {
+    slow.push_back(client());
+    slow.back().write("GET /report HTTP/1.1\r\nHost: a\r\n\r\n");
+  }
+  while (runs() < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // Between two looks.
+  EXPECT_EQ(ask(post("k")).body, "paid");
+  for (Line& line : slow) EXPECT_EQ(line.read_message()->status(), 504U);
+  EXPECT_EQ(ask(post("l")).body, "paid");
+}
+
 TEST_F(UpstreamsTest, OneThatIsNotWellGetsNothing) {
   options.admin = Address{"127.0.0.1", 0};
   options.health_path = "/healthz";

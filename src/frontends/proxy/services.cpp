@@ -102,7 +102,7 @@ std::optional<Services::Use> Services::choose(const std::vector<std::size_t>& tr
       if (seen > now || !best->aside_until.compare_exchange_strong(seen, until)) continue;  // Another has begun it.
     }
     ++best->in_flight;
-    return Use(best->in_flight, best_index, is_trial);
+    return Use(best->in_flight, best_index, is_trial, now);
   }
 }
 
@@ -165,10 +165,17 @@ void Services::troubled(const Use& use, std::string_view why, Clock::time_point 
   }
 }
 
+void Services::late(const Use& use, std::string_view why, Clock::time_point now) {
+  const One& one = *all_[use.index()];
+  const bool is_slow_page = !one.failing && one.answered_at.load() > use.since();
+  if (!is_slow_page) troubled(use, why, now);
+}
+
 void Services::answered(const Use& use, unsigned status, Clock::time_point now) {
   const auto what = [&] { return "it answers " + std::to_string(status); };
   if (status >= 502 && status <= 504) return troubled(use, what(), now);
   One& one = *all_[use.index()];
+  one.answered_at = now;
   if (status < 500) return good(use);
   one.troubles = 0;
   const unsigned errors = ++one.errors;

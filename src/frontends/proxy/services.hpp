@@ -34,14 +34,18 @@ class Services {
   class Use {
    public:
     Use() = default;
-    Use(std::atomic<int>& in_flight, std::size_t index, bool is_trial)
-        : in_flight_(&in_flight), index_(index), is_trial_(is_trial) {}
+    Use(std::atomic<int>& in_flight, std::size_t index, bool is_trial, Clock::time_point since)
+        : in_flight_(&in_flight), index_(index), is_trial_(is_trial), since_(since) {}
     Use(Use&& other) noexcept
-        : in_flight_(std::exchange(other.in_flight_, nullptr)), index_(other.index_), is_trial_(other.is_trial_) {}
+        : in_flight_(std::exchange(other.in_flight_, nullptr)),
+          index_(other.index_),
+          is_trial_(other.is_trial_),
+          since_(other.since_) {}
     Use& operator=(Use&& other) noexcept {
       std::swap(in_flight_, other.in_flight_);
       std::swap(index_, other.index_);
       std::swap(is_trial_, other.is_trial_);
+      std::swap(since_, other.since_);
       return *this;
     }
     ~Use() {
@@ -51,11 +55,13 @@ class Services {
     Use& operator=(const Use&) = delete;
     [[nodiscard]] std::size_t index() const noexcept { return index_; }
     [[nodiscard]] bool is_trial() const noexcept { return is_trial_; }  // Shows whether a failing one is well again.
+    [[nodiscard]] Clock::time_point since() const noexcept { return since_; }
 
    private:
     std::atomic<int>* in_flight_ = nullptr;
     std::size_t index_ = 0;
     bool is_trial_ = false;
+    Clock::time_point since_{};
   };
 
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
@@ -76,7 +82,9 @@ class Services {
 
   // What became of a request. One that could not be connected to is put aside at once; one that fails, when Aside says.
   void unreachable(const Use& use, std::string_view why, Clock::time_point now);
-  void troubled(const Use& use, std::string_view why, Clock::time_point now);  // No answer, late, no HTTP.
+  void troubled(const Use& use, std::string_view why, Clock::time_point now);  // No answer, no HTTP.
+  // No answer in the time that we gave it. Says nothing of a service that has answered others meanwhile.
+  void late(const Use& use, std::string_view why, Clock::time_point now);
   void answered(const Use& use, unsigned status, Clock::time_point now);
 
   // What a look at its health has shown. Ill after two bad ones, well after a good one, which also ends the time aside
@@ -100,6 +108,7 @@ class Services {
     std::atomic<unsigned> troubles{0};  // In a row: 502 to 504, or no answer.
     std::atomic<unsigned> errors{0};    // In a row: those, and any other 5xx.
     std::atomic<unsigned> times_aside{0};
+    std::atomic<Clock::time_point> answered_at{Clock::time_point::min()};  // Last, and not with 502 to 504.
     unsigned bad_looks = 0;
   };
   void put_aside(const Use& use, bool failing, std::string_view why, Clock::time_point now);

@@ -152,8 +152,12 @@ void Exchange::tell(Trouble trouble) {
     services_.answered(use_, answer().status(), now);
   } else if (trouble == Trouble::no_tls) {
     services_.unreachable(use_, connection_->refusal_of_certificate(), now);
-  } else if (trouble == Trouble::lost || trouble == Trouble::late || trouble == Trouble::bad_answer) {
-    if (!reused_ && !loop_.closing()) services_.troubled(use_, to_string(trouble), now);
+  } else if (reused_ || loop_.closing()) {
+    return;
+  } else if (trouble == Trouble::late) {
+    services_.late(use_, to_string(trouble), now);
+  } else if (trouble == Trouble::lost || trouble == Trouble::bad_answer) {
+    services_.troubled(use_, to_string(trouble), now);
   }
 }
 
