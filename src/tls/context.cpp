@@ -4,9 +4,14 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <ctime>
 #include <filesystem>
+#include <limits>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -52,10 +57,13 @@ const char* variable(const char* name) noexcept {
   return value != nullptr && *value != '\0' ? value : nullptr;
 }
 
+Exception cannot_trust(const std::string& path, const std::string& origin) {
+  return {ErrorKind::misuse, "the certificates to trust cannot be read from '" + path + "' (" + origin +
+                                 "): " + openssl_text() + ". It must be a file of PEM certificates"};
+}
+
 void trust_file(SSL_CTX* context, const std::string& path, const std::string& origin) {
-  if (trust_bundle(context, path)) return;
-  throw Exception(ErrorKind::misuse, "the certificates to trust cannot be read from '" + path + "' (" + origin +
-                                         "): " + openssl_text() + ". It must be a file of PEM certificates");
+  if (!trust_bundle(context, path)) throw cannot_trust(path, origin);
 }
 
 void trust(SSL_CTX* context, const Trust& whom) {
@@ -95,6 +103,40 @@ int choose_protocol(SSL* /*ssl*/, const unsigned char** out, unsigned char* out_
       SSL_select_next_proto(&chosen, out_length, ours, static_cast<unsigned>(only_protocol.size()), in, in_length);
   *out = chosen;
   return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+// OpenSSL verifies no certificate again when a session is resumed, and each resumption gives a new ticket. So a ticket
+// says until when all certificates of the chain are valid that was verified first, in seconds since 1970.
+using ValidUntil = std::int64_t;
+
+ValidUntil valid_until(const STACK_OF(X509) * chain) {
+  ValidUntil earliest = chain == nullptr ? 0 : std::numeric_limits<ValidUntil>::max();
+  for (int i = 0; i < sk_X509_num(chain); ++i) {
+    std::tm end{};
+    const bool known = ASN1_TIME_to_tm(X509_get0_notAfter(sk_X509_value(chain, i)), &end) == 1;
+    earliest = std::min(earliest, known ? ValidUntil{::timegm(&end)} : 0);
+  }
+  return earliest;
+}
+
+int write_ticket(SSL* ssl, void* /*none*/) {
+  if (SSL_session_reused(ssl) == 1) return 1;  // It says so already.
+  const ValidUntil until = valid_until(SSL_get0_verified_chain(ssl));
+  return SSL_SESSION_set1_ticket_appdata(SSL_get_session(ssl), &until, sizeof until);
+}
+
+// Who brings one that is not taken begins anew, and shows the certificate again.
+SSL_TICKET_RETURN read_ticket(SSL* /*ssl*/, SSL_SESSION* session, const unsigned char* /*key*/, std::size_t /*size*/,
+                              SSL_TICKET_STATUS status, void* /*none*/) {
+  if (status != SSL_TICKET_SUCCESS && status != SSL_TICKET_SUCCESS_RENEW) return SSL_TICKET_RETURN_IGNORE_RENEW;
+  void* data = nullptr;
+  std::size_t size = 0;
+  ValidUntil until = 0;
+  if (SSL_SESSION_get0_ticket_appdata(session, &data, &size) == 1 && size == sizeof until) {
+    std::memcpy(&until, data, sizeof until);
+  }
+  if (until < ValidUntil{std::time(nullptr)}) return SSL_TICKET_RETURN_IGNORE_RENEW;
+  return status == SSL_TICKET_SUCCESS ? SSL_TICKET_RETURN_USE : SSL_TICKET_RETURN_USE_RENEW;
 }
 
 // Instead of asking at the terminal.
@@ -157,6 +199,26 @@ ServerContext::ServerContext(const std::string& certificate_file, const std::str
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_alpn_select_cb(context, choose_protocol, nullptr);
   use_certificate(context, certificate_file, key_file);
+}
+
+void ServerContext::require_certificate(const std::string& authorities_file, const std::string& option) {
+  SSL_CTX* const context = context_.get();
+  ERR_clear_error();
+  if (SSL_CTX_load_verify_file(context, authorities_file.c_str()) != 1) throw cannot_trust(authorities_file, option);
+  X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context), X509_V_FLAG_PARTIAL_CHAIN);  // One in between will do.
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  // So that clients with several certificates know which one to show.
+  const STACK_OF(X509_OBJECT)* const authorities = X509_STORE_get0_objects(SSL_CTX_get_cert_store(context));
+  bool good = true;
+  for (int i = 0; i < sk_X509_OBJECT_num(authorities); ++i) {
+    X509* const authority = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(authorities, i));
+    if (authority != nullptr) good = SSL_CTX_add_client_CA(context, authority) == 1 && good;
+  }
+  // Without a name for what sessions are good for, OpenSSL resumes none that has a certificate.
+  constexpr std::array<unsigned char, 4> sessions{'o', 'n', 'c', 'e'};
+  good = SSL_CTX_set_session_id_context(context, sessions.data(), sessions.size()) == 1 && good;
+  good = SSL_CTX_set_session_ticket_cb(context, write_ticket, read_ticket, nullptr) == 1 && good;
+  if (!good) throw Exception(ErrorKind::unavailable, "OpenSSL has no memory for authorities of clients");
 }
 
 }  // namespace once::tls

@@ -57,6 +57,10 @@ class ServerContext {
   // PEM: the certificate with those between it and an authority behind it, and its key, without a password. Throws
   // Exception(misuse) if a file cannot be read, or the key is another certificate's.
   ServerContext(const std::string& certificate_file, const std::string& key_file);
+  // Each client must show a certificate for clients, signed by one in this file: PEM, roots or those in between. The
+  // handshake fails without it. A resumed session has the certificate of its first handshake, and no session outlives
+  // a certificate that it was verified by, or this object. Throws as above; `option`: where the file was named.
+  void require_certificate(const std::string& authorities_file, const std::string& option);
   [[nodiscard]] ssl_ctx_st* get() const noexcept { return context_.get(); }
 
  private:

@@ -53,6 +53,23 @@ const BIO_METHOD* wire_method() {
 
 }  // namespace
 
+bool is_refusal_of_certificate(unsigned long openssl_code) noexcept {
+  if (ERR_GET_LIB(openssl_code) != ERR_LIB_SSL) return false;
+  switch (ERR_GET_REASON(openssl_code) - SSL_AD_REASON_OFFSET) {
+    case SSL_AD_BAD_CERTIFICATE:
+    case SSL_AD_UNSUPPORTED_CERTIFICATE:
+    case SSL_AD_CERTIFICATE_REVOKED:
+    case SSL_AD_CERTIFICATE_EXPIRED:
+    case SSL_AD_CERTIFICATE_UNKNOWN:
+    case SSL_AD_UNKNOWN_CA:
+    case SSL_AD_ACCESS_DENIED:
+    case SSL_AD_CERTIFICATE_REQUIRED:
+      return true;
+    default:
+      return false;
+  }
+}
+
 Stream::Stream(const ClientContext& context, const std::string& host, Ticket& ticket)
     : host_(host),
       option_(context.option()),
@@ -103,22 +120,31 @@ void Stream::close() noexcept {
 
 bool Stream::has_read() const noexcept { return BIO_number_read(SSL_get_rbio(ssl_.get())) != 0; }
 
-bool Stream::was_refused() const noexcept {
-  if (host_.empty() || ERR_GET_LIB(error_code_) != ERR_LIB_SSL) return false;
-  switch (ERR_GET_REASON(error_code_) - SSL_AD_REASON_OFFSET) {
-    case SSL_AD_BAD_CERTIFICATE:
-    case SSL_AD_UNSUPPORTED_CERTIFICATE:
-    case SSL_AD_CERTIFICATE_REVOKED:
-    case SSL_AD_CERTIFICATE_EXPIRED:
-    case SSL_AD_CERTIFICATE_UNKNOWN:
-    case SSL_AD_UNKNOWN_CA:
-    case SSL_AD_ACCESS_DENIED:
-    case SSL_AD_CERTIFICATE_REQUIRED:
-      return true;
-    default:
-      return false;
-  }
+long Stream::verdict() const noexcept { return SSL_get_verify_result(ssl_.get()); }
+
+std::string Stream::certificate() const {
+  const X509* const shown = SSL_get0_peer_certificate(ssl_.get());
+  std::string der;
+  if (shown == nullptr || verdict() != X509_V_OK) return der;
+  const int size = i2d_X509(shown, nullptr);
+  if (size <= 0) return der;
+  der.resize(static_cast<std::size_t>(size));
+  auto* at = reinterpret_cast<unsigned char*>(der.data());
+  i2d_X509(shown, &at);
+  return der;
 }
+
+std::string Stream::subject() const {
+  const X509* const shown = SSL_get0_peer_certificate(ssl_.get());
+  if (shown == nullptr || verdict() != X509_V_OK) return {};
+  const X509_NAME* const name = X509_get_subject_name(shown);
+  const unsigned char* der = nullptr;
+  std::size_t size = 0;
+  if (X509_NAME_entry_count(name) == 0 || X509_NAME_get0_der(name, &der, &size) != 1) return {};
+  return {reinterpret_cast<const char*>(der), size};
+}
+
+bool Stream::was_refused() const noexcept { return !host_.empty() && is_refusal_of_certificate(error_code_); }
 
 Step Stream::outcome(int result) {
   if (result == 1) return Step::done;
@@ -137,12 +163,12 @@ Step Stream::outcome(int result) {
     error_ = {ErrorKind::unavailable, "TLS with a client failed: " + openssl_text()};
     return Step::failed;
   }
-  if (const long verdict = SSL_get_verify_result(ssl_.get()); verdict != X509_V_OK) {
+  if (const long found = verdict(); found != X509_V_OK) {
     std::string text = "the server's certificate is not good for '" + host_ +
-                       "': " + X509_verify_cert_error_string(verdict) + ". Nothing was sent. ";
-    if (verdict == X509_V_ERR_HOSTNAME_MISMATCH || verdict == X509_V_ERR_IP_ADDRESS_MISMATCH) {
+                       "': " + X509_verify_cert_error_string(found) + ". Nothing was sent. ";
+    if (found == X509_V_ERR_HOSTNAME_MISMATCH || found == X509_V_ERR_IP_ADDRESS_MISMATCH) {
       text += "Use the name that the certificate is for";
-    } else if (verdict == X509_V_ERR_CERT_HAS_EXPIRED || verdict == X509_V_ERR_CERT_NOT_YET_VALID) {
+    } else if (found == X509_V_ERR_CERT_HAS_EXPIRED || found == X509_V_ERR_CERT_NOT_YET_VALID) {
       text += "Renew it, or set this machine's clock";
     } else {
       text += "If it should be trusted, name its authority's file in " + option_;
@@ -151,7 +177,6 @@ Step Stream::outcome(int result) {
   } else if (was_refused()) {
     error_ = {ErrorKind::misuse,
               "'" + host_ + "' does not accept who we are: " + openssl_text() + ". Nothing was done"};
-    if (!certificate_option_.empty()) error_.message += ". A certificate can be named in " + certificate_option_;
   } else if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_WRONG_VERSION_NUMBER) {
     error_ = {ErrorKind::misuse, "'" + host_ + "' does not speak TLS at this port: write http:// if that is meant"};
   } else {

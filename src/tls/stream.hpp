@@ -21,6 +21,10 @@ enum class Step : std::uint8_t {
   failed,  // See error(). That includes a connection that ended out of order.
 };
 
+// Whether an error of OpenSSL's is an alert by which the other side refuses our certificate, or wants one (RFC 8446,
+// section 6.2).
+bool is_refusal_of_certificate(unsigned long openssl_code) noexcept;
+
 class Stream {
  public:
   Stream(const Stream&) = delete;
@@ -39,6 +43,13 @@ class Stream {
   // A client's: the server ended it as it wants a certificate, or another one. With TLS 1.3 that comes when the
   // client's handshake is over (RFC 8446, section 4.4.2.4); nothing that was sent by then was read by anybody.
   [[nodiscard]] bool was_refused() const noexcept;
+  // What OpenSSL found wrong with the other side's certificate: X509_V_OK, nothing, or X509_V_ERR_...
+  [[nodiscard]] long verdict() const noexcept;
+  // A server's, after the handshake: the client's certificate in DER, and in it the name of whom it is for, byte for
+  // byte. Text is not the same thing: one text may stand for several names. Both are empty if none was required, and
+  // the name if there is nothing in it.
+  [[nodiscard]] std::string certificate() const;
+  [[nodiscard]] std::string subject() const;
 
  protected:
   // The client's side. `ticket` is tried, and replaced when the server offers a new one; it must stay where it is as

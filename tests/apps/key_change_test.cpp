@@ -37,6 +37,8 @@ TEST(KeyChange, WhatNamesAnOperationIsNoticed) {
   EXPECT_THAT(
       lines(options(), with([](Options& o) { o.principal = Principal::shared(); })),
       ElementsAre("paths without a route: who a client is was header x-api-key, and would be one for all clients"));
+  EXPECT_THAT(lines(options(), with([](Options& o) { o.principal = Principal::given("the certificate"); })),
+              ElementsAre("paths without a route: who a client is was header x-api-key, and would be the certificate"));
   EXPECT_THAT(
       lines(options(), with([](Options& o) { o.key_header = "X-Id"; })),
       ElementsAre("paths without a route: the key's place was header idempotency-key, and would be header x-id"));

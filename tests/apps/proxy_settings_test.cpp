@@ -141,7 +141,8 @@ TEST(ProxySettings, NothingStartsBeforeItIsSaidWhoAClientIs) {
   for (const Given& change : {Given{}, Given{{"no-principal", {{"false"}}}}}) {
     const std::vector<std::string> complaints = about(change);
     ASSERT_THAT(complaints, SizeIs(1));
-    for (const char* const way : {"principal-header NAME", "principal-jwt FILE", "no-principal"}) {
+    for (const char* const way :
+         {"principal-header NAME", "principal-jwt FILE", "principal-certificate", "no-principal"}) {
       EXPECT_THAT(complaints[0], HasSubstr(way));
     }
   }
@@ -229,6 +230,29 @@ TEST(ProxySettings, ACertificateNeedsItsKey) {
   EXPECT_THAT(complaints_about(given), IsEmpty());
   given["admin"].words = {"0.0.0.0:9100"};  // TLS says who we are, not who they are.
   EXPECT_THAT(complaints_about(given), ElementsAre(::testing::HasSubstr("Name a file with a token")));
+}
+
+TEST(ProxySettings, AClientIsKnownByItsCertificateOnlyWhereItMustShowOne) {
+  const Given tls{{"tls-cert", {{"cert.pem"}}}, {"tls-key", {{"key.pem"}}}};
+  const Given asking{{"client-ca", {{"clients.pem"}}}};
+  Given given = least;
+  given.erase("no-principal");
+  given["principal-certificate"].words = {"true"};
+  EXPECT_THAT(complaints_about(given), ElementsAre(HasSubstr("name who signs them (client-ca)")));
+  EXPECT_THAT(complaints_about(merged(given, tls)), ElementsAre(HasSubstr("name who signs them (client-ca)")));
+  EXPECT_THAT(complaints_about(merged(given, asking)), ElementsAre(HasSubstr("clients speak plainly")));
+  EXPECT_THAT(complaints_about(merged(given, merged(tls, asking))), IsEmpty());
+  EXPECT_THAT(complaints_about(merged(least, asking)), ElementsAre(HasSubstr("clients speak plainly")));
+  // A route may know its clients in another way, or be the only one that needs certificates.
+  std::vector<Complaint> complaints;
+  const std::vector<GivenRoute> routes{
+      {.path = "/a", .place = {}, .rules = {{"principal-certificate", {.words = {"true"}, .place = {}}}}}};
+  const ProxySettings settings = settle(merged(least, merged(tls, asking)), routes, complaints);
+  EXPECT_THAT(complaints, IsEmpty());
+  EXPECT_EQ(settings.rules.otherwise.principal, http::Principal::shared());
+  EXPECT_TRUE(settings.rules.routes.at(0).options.principal.is_given());
+  static_cast<void>(settle(least, routes, complaints));
+  EXPECT_THAT(complaints, SizeIs(1));
 }
 
 TEST(ProxySettings, RulesUpstreamsTheLogAndTheDrainChangeWithoutARestart) {

@@ -8,27 +8,22 @@
 #include <openssl/x509v3.h>
 
 #include <cstdint>
-#include <memory>
-
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
-
-#include "tls/free_by.hpp"
 
 namespace once::testing::fake {
 namespace {
 
-using tls::FreeBy;
-using Key = std::unique_ptr<EVP_PKEY, FreeBy<EVP_PKEY_free>>;
-using Certificate = std::unique_ptr<X509, FreeBy<X509_free>>;
-using Extension = std::unique_ptr<X509_EXTENSION, FreeBy<X509_EXTENSION_free>>;
-using Bio = std::unique_ptr<BIO, FreeBy<BIO_free_all>>;
+using Extension = std::unique_ptr<X509_EXTENSION, tls::FreeBy<X509_EXTENSION_free>>;
+using Bio = std::unique_ptr<BIO, tls::FreeBy<BIO_free_all>>;
 
 constexpr long day_s = 24 * 3600;
 
 void need(bool good, const char* what) {
-  if (!good) throw Exception(ErrorKind::misuse, std::string("the test server's certificate: OpenSSL cannot ") + what);
+  if (!good) throw Exception(ErrorKind::misuse, std::string("a test's certificate: OpenSSL cannot ") + what);
 }
+
+}  // namespace
 
 Key make_key() {
   Key key(EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256"));  // EVP_EC_gen() casts const away.
@@ -65,35 +60,41 @@ void sign(X509* certificate, X509* issuer, EVP_PKEY* key) {
        "sign a certificate");
 }
 
-}  // namespace
+std::string pem(X509* certificate) {
+  const Bio out(BIO_new(BIO_s_mem()));
+  need(out != nullptr && PEM_write_bio_X509(out.get(), certificate) == 1, "write a certificate");
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(out.get(), &data);
+  return {data, static_cast<std::size_t>(size)};
+}
+
+Authority::Authority(const char* name)
+    : key(make_key()), certificate(make_certificate(name, key.get(), -10 * day_s, 30 * day_s)) {
+  extend(certificate.get(), certificate.get(), NID_basic_constraints, "critical,CA:TRUE");
+  extend(certificate.get(), certificate.get(), NID_key_usage, "critical,keyCertSign,cRLSign");
+  extend(certificate.get(), certificate.get(), NID_subject_key_identifier, "hash");
+  sign(certificate.get(), certificate.get(), key.get());
+}
 
 std::string equip(SSL_CTX* context, FakeServerOptions::Certificate kind) {
-  const Key authority_key = make_key();
-  const Certificate authority = make_certificate("Authority of a test", authority_key.get(), -10 * day_s, 30 * day_s);
-  extend(authority.get(), authority.get(), NID_basic_constraints, "critical,CA:TRUE");
-  extend(authority.get(), authority.get(), NID_key_usage, "critical,keyCertSign,cRLSign");
-  extend(authority.get(), authority.get(), NID_subject_key_identifier, "hash");
-  sign(authority.get(), authority.get(), authority_key.get());
+  const Authority authority("Authority of a test");
 
   const bool expired = kind == FakeServerOptions::Certificate::expired;
   const bool wrong = kind == FakeServerOptions::Certificate::wrong_name;
   const Key key = make_key();
   const Certificate certificate =
       make_certificate("Server of a test", key.get(), -5 * day_s, expired ? -1 * day_s : 30 * day_s);
-  extend(certificate.get(), authority.get(), NID_basic_constraints, "critical,CA:FALSE");
-  extend(certificate.get(), authority.get(), NID_ext_key_usage, "serverAuth,clientAuth");
-  extend(certificate.get(), authority.get(), NID_authority_key_identifier, "keyid");
-  extend(certificate.get(), authority.get(), NID_subject_alt_name,
+  X509* const issuer = authority.certificate.get();
+  extend(certificate.get(), issuer, NID_basic_constraints, "critical,CA:FALSE");
+  extend(certificate.get(), issuer, NID_ext_key_usage, "serverAuth,clientAuth");
+  extend(certificate.get(), issuer, NID_authority_key_identifier, "keyid");
+  extend(certificate.get(), issuer, NID_subject_alt_name,
          wrong ? "DNS:somebody.else.example" : "IP:127.0.0.1,DNS:localhost");
-  sign(certificate.get(), authority.get(), authority_key.get());
+  sign(certificate.get(), issuer, authority.key.get());
 
   need(SSL_CTX_use_certificate(context, certificate.get()) == 1 && SSL_CTX_use_PrivateKey(context, key.get()) == 1,
        "use the certificate");
-  const Bio out(BIO_new(BIO_s_mem()));
-  need(out != nullptr && PEM_write_bio_X509(out.get(), authority.get()) == 1, "write the authority's certificate");
-  char* data = nullptr;
-  const long size = BIO_get_mem_data(out.get(), &data);
-  return {data, static_cast<std::size_t>(size)};
+  return pem(issuer);
 }
 
 }  // namespace once::testing::fake

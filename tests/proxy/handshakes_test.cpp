@@ -3,6 +3,7 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
 
 #include <string>
 #include <vector>
@@ -65,15 +66,23 @@ TEST_F(HandshakesTest, WhoSaidNothingIsCountedOnly) {
 }
 
 TEST(HandshakeFaults, AreToldByOpenSslsReasons) {
-  EXPECT_EQ(handshake_fault(0), HandshakeFault::closed);
-  EXPECT_EQ(handshake_fault(code(SSL_R_HTTP_REQUEST)), HandshakeFault::plain_http);
-  EXPECT_EQ(handshake_fault(code(SSL_R_WRONG_VERSION_NUMBER)), HandshakeFault::not_tls);
-  EXPECT_EQ(handshake_fault(code(SSL_R_UNSUPPORTED_PROTOCOL)), HandshakeFault::version);
-  EXPECT_EQ(handshake_fault(code(SSL_R_NO_SHARED_CIPHER)), HandshakeFault::cipher);
-  EXPECT_EQ(handshake_fault(code(SSL_R_NO_APPLICATION_PROTOCOL)), HandshakeFault::alpn);
-  EXPECT_EQ(handshake_fault(code(SSL_AD_REASON_OFFSET + SSL_AD_UNKNOWN_CA)), HandshakeFault::certificate);
-  EXPECT_EQ(handshake_fault(code(SSL_AD_REASON_OFFSET + SSL_AD_PROTOCOL_VERSION)), HandshakeFault::alert);
-  EXPECT_EQ(handshake_fault(code(SSL_R_BAD_EXTENSION)), HandshakeFault::other);
+  EXPECT_EQ(handshake_fault(0, X509_V_OK), HandshakeFault::closed);
+  EXPECT_EQ(handshake_fault(code(SSL_R_HTTP_REQUEST), X509_V_OK), HandshakeFault::plain_http);
+  EXPECT_EQ(handshake_fault(code(SSL_R_WRONG_VERSION_NUMBER), X509_V_OK), HandshakeFault::not_tls);
+  EXPECT_EQ(handshake_fault(code(SSL_R_UNSUPPORTED_PROTOCOL), X509_V_OK), HandshakeFault::version);
+  EXPECT_EQ(handshake_fault(code(SSL_R_NO_SHARED_CIPHER), X509_V_OK), HandshakeFault::cipher);
+  EXPECT_EQ(handshake_fault(code(SSL_R_NO_APPLICATION_PROTOCOL), X509_V_OK), HandshakeFault::alpn);
+  EXPECT_EQ(handshake_fault(code(SSL_AD_REASON_OFFSET + SSL_AD_UNKNOWN_CA), X509_V_OK), HandshakeFault::certificate);
+  EXPECT_EQ(handshake_fault(code(SSL_AD_REASON_OFFSET + SSL_AD_PROTOCOL_VERSION), X509_V_OK), HandshakeFault::alert);
+  EXPECT_EQ(handshake_fault(code(SSL_R_BAD_EXTENSION), X509_V_OK), HandshakeFault::other);
+  EXPECT_EQ(handshake_fault(code(SSL_AD_REASON_OFFSET + SSL_AD_CERTIFICATE_REQUIRED), X509_V_OK),
+            HandshakeFault::certificate);
+  EXPECT_EQ(handshake_fault(code(SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE), X509_V_OK),
+            HandshakeFault::client_certificate_missing);
+  const auto refused = [](long verdict) { return handshake_fault(code(SSL_R_CERTIFICATE_VERIFY_FAILED), verdict); };
+  EXPECT_EQ(refused(X509_V_ERR_CERT_NOT_YET_VALID), HandshakeFault::client_certificate_expired);
+  EXPECT_EQ(refused(X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT), HandshakeFault::client_certificate_untrusted);
+  EXPECT_EQ(refused(X509_V_ERR_EE_KEY_TOO_SMALL), HandshakeFault::client_certificate_bad);
 }
 
 }  // namespace

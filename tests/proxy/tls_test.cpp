@@ -1,12 +1,7 @@
 // TLS on either side: who is believed, what an end means, and that nobody waits for a slow handshake.
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <unistd.h>
 
-#include <csignal>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,81 +10,12 @@
 #include <once/frontends/http/endpoint.hpp>
 #include <once/testing/manual_time.hpp>
 
-#include "fake_aws/certificate.hpp"
-#include "proxy_test.hpp"
+#include "tls_test.hpp"
 
 namespace once::proxy {
 namespace {
 
-using once::testing::FakeServerOptions;
 using ::testing::HasSubstr;
-
-using Context = std::shared_ptr<SSL_CTX>;
-using File = std::unique_ptr<std::FILE, decltype([](std::FILE* file) { std::fclose(file); })>;
-
-// A server of the tests, and who vouches for it.
-struct Identity {
-  explicit Identity(FakeServerOptions::Certificate kind = FakeServerOptions::Certificate::good)
-      : context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free),
-        authority(once::testing::fake::equip(context.get(), kind)) {}
-  Context context;
-  std::string authority;
-};
-
-class ProxyTlsTest : public ProxyTest {
- protected:
-  ProxyTlsTest() { std::signal(SIGPIPE, SIG_IGN); }  // The tests' own end writes as OpenSSL does.
-  ~ProxyTlsTest() override { std::filesystem::remove_all(folder_); }
-
-  [[nodiscard]] std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  [[nodiscard]] std::string write_file(const std::string& name, const std::string& text) const {
-    std::ofstream(path(name), std::ios::binary) << text;
-    return path(name);
-  }
-  [[nodiscard]] Certificate write_files(const Identity& identity) const {
-    const File certificate(std::fopen(path("cert.pem").c_str(), "w"));
-    const File key(std::fopen(path("key.pem").c_str(), "w"));
-    PEM_write_X509(certificate.get(), SSL_CTX_get0_certificate(identity.context.get()));
-    PEM_write_PrivateKey(key.get(), SSL_CTX_get0_privatekey(identity.context.get()), nullptr, nullptr, 0, nullptr,
-                         nullptr);
-    return {.file = path("cert.pem"), .key_file = path("key.pem")};
-  }
-  // Believes in this authority and no other.
-  [[nodiscard]] Context believing(const std::string& authority) const {
-    Context context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
-    SSL_CTX_load_verify_file(context.get(), write_file("ca.pem", authority).c_str());
-    SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
-    return context;
-  }
-  // An upstream that speaks TLS before the script begins.
-  [[nodiscard]] Upstream::Script secured(const Identity& identity, Upstream::Script script) {
-    return [context = identity.context, script = std::move(script)](Line& line) {
-      if (line.begin_tls(context.get(), true)) script(line);
-    };
-  }
-  void trust_upstream(const std::string& authority) {
-    upstream_tls = true;
-    options.upstream_ca_file = write_file("upstream-ca.pem", authority);
-    options.on_notice = [this](std::string_view text) {
-      const std::lock_guard lock(mutex);
-      notices += std::string(text) + '\n';
-    };
-  }
-  std::string noticed() {
-    const std::lock_guard lock(mutex);
-    return notices;
-  }
-
-  std::string notices;
-
- private:
-  static std::filesystem::path make_folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "once-tls-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder");
-    return name;
-  }
-  std::filesystem::path folder_ = make_folder();
-};
 
 TEST_F(ProxyTlsTest, ClientsSpeakTls) {
   const Identity identity;
@@ -139,22 +65,8 @@ TEST_F(ProxyTlsTest, HandshakesThatFailAreCountedByWhyAndToldOnce) {
   options.certificate = options.admin_certificate = write_files(identity);
   options.admin = Address{"127.0.0.1", 0};
   options.timeouts.head = Millis{300};
-  options.metrics = std::make_shared<Metrics>();
-  options.on_notice = [this](std::string_view text) {
-    const std::lock_guard lock(mutex);
-    notices += std::string(text) + '\n';
-  };
+  listen_to_notices();
   start(counting());
-  // Until it was counted.
-  const auto counted = [&](const std::string& reason, const std::string& listener = "clients") {
-    const std::string line = "once_proxy_tls_handshake_failures_total{listener=\"" + listener + "\",reason=\"" + reason;
-    const auto until = std::chrono::steady_clock::now() + patience;
-    while (options.metrics->text(0).find(line + "\"} 1\n") == std::string::npos) {
-      if (std::chrono::steady_clock::now() > until) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // Between two looks, not in place of one.
-    }
-    return true;
-  };
   client().close();
   EXPECT_TRUE(counted("closed"));
   EXPECT_EQ(noticed(), "");  // It has said nothing.

@@ -9,12 +9,22 @@ class Tls(ProxyCase):
     def make_certificate(self, name):
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                         "-keyout", self.path(f"{name}.key"), "-out", self.path(f"{name}.pem"), "-days", "2",
-                        "-subj", "/CN=test", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+                        "-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
                        check=True, stderr=subprocess.DEVNULL, timeout=60)
         return self.path(f"{name}.pem"), self.path(f"{name}.key")
 
-    def curl(self, port, certificate):
-        return subprocess.run(["curl", "-sS", "--max-time", "60", "--cacert", certificate, "-d", "cents=500",
+    def make_client(self, authority, name):
+        """A certificate for /CN=name, signed by what make_certificate() made: curl's flags that show it."""
+        request, key, signed = (self.path(f"{authority}-{name}.{end}") for end in ("csr", "key", "pem"))
+        for command in (["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key,
+                         "-subj", f"/CN={name}", "-out", request],
+                        ["x509", "-req", "-in", request, "-CA", self.path(f"{authority}.pem"),
+                         "-CAkey", self.path(f"{authority}.key"), "-CAcreateserial", "-days", "2", "-out", signed]):
+            subprocess.run(["openssl", *command], check=True, stderr=subprocess.DEVNULL, timeout=60)
+        return "--cert", signed, "--key", key
+
+    def curl(self, port, certificate, *arguments):
+        return subprocess.run(["curl", "-sS", "--max-time", "60", "--cacert", certificate, *arguments, "-d", "cents=500",
                                "-H", "Idempotency-Key: k", f"https://localhost:{port}/charges"],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=90)
 
@@ -62,6 +72,59 @@ class Tls(ProxyCase):
         process.send_signal(signal.SIGHUP)
         self.assertEqual(process.stderr.readline(), b"once: reloaded, with 0 routes\n")
         self.assertEqual(ask("/healthz").stdout, b"alive\n")
+
+    def test_clients_are_who_their_certificates_say(self):
+        server, key = self.make_certificate("server")
+        self.make_certificate("clients")
+        alice, bob = (self.make_client("clients", name) for name in ("alice", "bob"))
+        self.make_certificate("others")
+        mallory = self.make_client("others", "alice")
+        process, port = self.start_alone(
+            "--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{self.service.port}", "--store", "memory:",
+            "--access-log", "none", "--tls-cert", server, "--tls-key", key, "--client-ca", self.path("clients.pem"),
+            "--principal-certificate")
+        for client, charge in ((alice, b"charge 1\n"), (bob, b"charge 2\n"), (alice, b"charge 1\n")):
+            done = self.curl(port, server, *client)
+            self.assertEqual(done.stdout, charge, done.stderr)
+        self.assertIn(b"certificate required", self.curl(port, server).stderr)
+        self.assertEqual(process.stderr.readline(),
+                         b"once: no TLS with 127.0.0.1: the client shows no certificate, and must (client-ca) "
+                         b"(peer did not return a certificate)\n")
+        self.assertIn(b"unknown ca", self.curl(port, server, *mallory).stderr)
+        self.path("clients.pem").write_bytes(self.path("others.pem").read_bytes())
+        process.send_signal(signal.SIGHUP)
+        self.assertEqual(process.stderr.readline(), b"once: reloaded, with 0 routes\n")
+        self.assertIn(b"unknown ca", self.curl(port, server, *alice).stderr)
+        self.assertEqual(self.curl(port, server, *mallory).stdout, b"charge 1\n")  # Whoever signs says who it is.
+
+    def test_a_reload_that_changes_who_clients_are_is_told(self):
+        server, key = self.make_certificate("server")
+
+        def write(*lines):
+            self.path("proxy.toml").write_text("\n".join(
+                ['listen = "127.0.0.1:0"', f'upstream = "http://127.0.0.1:{self.service.port}"', 'store = "memory:"',
+                 'access-log = "none"', f'tls-cert = "{server}"', f'tls-key = "{key}"', *lines]))
+
+        def reload(*lines):
+            write(*lines)
+            process.send_signal(signal.SIGHUP)
+            return process.stderr.readline().decode()
+
+        write('principal-header = "X-Api-Key"')
+        process, _ = self.start_alone("--config", "proxy.toml")
+        asking = f'client-ca = "{server}"'
+        certificate = "principal-certificate = true"
+        self.assertIn("name who signs them (client-ca)", reload(certificate))
+        self.assertEqual(process.stderr.readline(), b"once: not reloaded, all stays as it is: the settings are wrong\n")
+        self.assertEqual(reload(asking, certificate),
+                         "once: keys would change, paths without a route: who a client is was header x-api-key, and "
+                         "would be the client certificate's subject\n")
+        word = process.stderr.readline().decode().split('accept-key-change = ')[1].split('"')[1]
+        # No client is asked for a certificate before a restart.
+        self.assertIn("keys change, ", reload(asking, certificate, f'accept-key-change = "{word}"'))
+        process.stderr.readline()
+        self.assertIn(b"not reloaded, the rules stay as they are: who a client is, is to be told by its certificate",
+                      process.stderr.readline())
 
     def test_wrong_files_are_said_at_the_start(self):
         certificate, key = self.make_certificate("own")

@@ -109,8 +109,10 @@ class Line {
   }
 
   // From here on with TLS. False: the handshake failed. `host`: to be in the server's certificate, if it is asked for.
-  bool begin_tls(SSL_CTX* context, bool as_server, const char* host = nullptr) {
+  // `session`: to be resumed.
+  bool begin_tls(SSL_CTX* context, bool as_server, const char* host = nullptr, SSL_SESSION* session = nullptr) {
     tls_.reset(SSL_new(context));
+    if (session != nullptr) SSL_set_session(tls_.get(), session);
     SSL_set_fd(tls_.get(), fd_);
     if (host != nullptr) SSL_set1_host(tls_.get(), host);
     if ((as_server ? SSL_accept(tls_.get()) : SSL_connect(tls_.get())) == 1) return true;

@@ -210,6 +210,12 @@ void set_principal_headers(ProxySettings& to, const Words& words, const std::str
   to.rules.otherwise.principal = http::Principal::headers(words);
 }
 
+// The words are part of each key: others would be other keys.
+void set_principal_certificate(ProxySettings& to, const Words& words, const std::string&) {
+  if (words.front() == "true")
+    to.rules.otherwise.principal = http::Principal::given("the client certificate's subject");
+}
+
 void set_no_principal(ProxySettings& to, const Words& words, const std::string&) {
   if (words.front() == "true") to.rules.otherwise.principal = http::Principal::shared();
 }
@@ -312,6 +318,8 @@ std::vector<Setting> table() {
       certificate<&ProxyOptions::certificate, &Certificate::file>(
           "tls-cert", "PEM file: clients speak TLS 1.2 or later; the server's certificate first"),
       certificate<&ProxyOptions::certificate, &Certificate::key_file>("tls-key", "PEM file with the certificate's key"),
+      in_pair(text<&ProxyOptions::client_ca_file>(
+          "client-ca", {}, "PEM file: clients must show a certificate that one of these has signed")),
       networks<&ProxyOptions::trusted_proxies>(
           "trusted-proxy", "ADDRESS or NETWORK/BITS of proxies in front, whose X-Forwarded-* count; repeatable"),
       networks<&ProxyOptions::proxy_protocol>(
@@ -366,6 +374,9 @@ std::vector<Setting> table() {
                                set_principal_headers, true))),
       saying_who(text<&JwtOptions::key_file>(
           "principal-jwt", {}, "Who a client is: a claim of its JWT, verified with this file (PEM, JWK or JWKS)")),
+      saying_who(as_toggle(entry("principal-certificate", {},
+                                 "Who a client is: the subject of its certificate, which --client-ca asks for",
+                                 set_principal_certificate, true))),
       saying_who(as_toggle(entry("no-principal", {}, "All clients are one: they share their keys and their answers",
                                  set_no_principal, true))),
       text<&JwtOptions::claim>("principal-jwt-claim", "sub", "The claim that names the client"),
@@ -446,6 +457,7 @@ void check_whole(const ProxySettings& settings) {
 // Of settings together.
 void check_together(const ProxySettings& settings) {
   check_whole(settings);
+  proxy::check(settings.rules, settings.proxy);
   const auto& admin = settings.proxy.admin;
   if (admin && settings.admin_token_file.empty() && !proxy::is_loopback(*admin)) {
     throw Exception(ErrorKind::misuse,
@@ -552,7 +564,9 @@ void apply_all(ProxySettings& settings, bool rules_only, const Given& given, con
 
 constexpr std::string_view ways_to_say_who =
     "principal-header NAME (what tells clients apart and stays the same in a retry), principal-jwt FILE (a verified "
-    "claim of a JWT; FILE has the keys), or no-principal (all clients are one, and get one another's answers)";
+    "claim of a JWT; FILE has the keys), principal-certificate (the subject of a client certificate, with client-ca), "
+    "or "
+    "no-principal (all clients are one, and get one another's answers)";
 
 // Who a client is, which is said in one of several ways, or in none, and then nothing starts.
 class SayingWho {

@@ -133,16 +133,20 @@ std::string_view to_string(Listener listener) noexcept;
 
 // Why a client and the proxy could not begin TLS.
 enum class HandshakeFault : std::uint8_t {
-  proxy_header,  // The connection must begin with the PROXY protocol, and does not.
-  timeout,       // It was not over in time.
-  closed,        // The client ended the connection.
-  plain_http,    // It speaks HTTP without TLS.
-  not_tls,       // It speaks neither.
-  version,       // It knows only versions before TLS 1.2.
-  cipher,        // Nothing in common to sign or encrypt with.
-  alpn,          // It offers other protocols than HTTP/1.1.
-  certificate,   // It does not accept ours, and says so.
-  alert,         // It says something else.
+  proxy_header,                  // The connection must begin with the PROXY protocol, and does not.
+  timeout,                       // It was not over in time.
+  closed,                        // The client ended the connection.
+  plain_http,                    // It speaks HTTP without TLS.
+  not_tls,                       // It speaks neither.
+  version,                       // It knows only versions before TLS 1.2.
+  cipher,                        // Nothing in common to sign or encrypt with.
+  alpn,                          // It offers other protocols than HTTP/1.1.
+  certificate,                   // It does not accept ours, and says so.
+  client_certificate_missing,    // It shows none, and must (ProxyOptions::client_ca_file).
+  client_certificate_expired,    // Its own is not valid any more, or not yet.
+  client_certificate_untrusted,  // No authority in that file signed its own.
+  client_certificate_bad,        // Its own is refused for another reason: it is for servers only, its key is too short.
+  alert,                         // It says something else.
   other,
 };
 std::string_view to_string(HandshakeFault fault) noexcept;
@@ -183,6 +187,12 @@ struct Certificate {
 struct ProxyOptions {
   Address listen;
   std::optional<Certificate> certificate;  // Clients speak TLS 1.2 or later. Empty: plainly.
+  // PEM: clients must show a certificate for clients that one of these has signed, directly or by others; else the
+  // handshake fails. Its subject is Request::principal, for http::Principal::given(): in DER, as its bytes are; empty
+  // if no name is in it. Upstreams get the certificate in Client-Cert (RFC 9440). A balancer's counts for neither: that
+  // of a trusted proxy, or where the PROXY protocol says that the client speaks TLS with the balancer. Needs
+  // `certificate`. Empty: no client is asked.
+  std::string client_ca_file;
 
   // Proxies and balancers in front of this one. Of those in trusted_proxies X-Forwarded-Proto, -Host and the like are
   // passed on, and X-Forwarded-For says who the client is; of all others they are dropped, and the client is who
@@ -240,6 +250,9 @@ struct ProxyOptions {
 
 // Throws Exception(misuse) that names what is out of range.
 void check(const ProxyOptions& options);
+// Throws Exception(misuse) if with these options the rules take clients for whom they say they are, or nobody can be
+// known: http::Principal::given() without client_ca_file, the header Client-Cert with it.
+void check(const http::Routes& rules, const ProxyOptions& options);
 
 // What Proxy::set_upstreams() has changed: URLs with their ports, "http://pay:9000".
 struct UpstreamChange {
@@ -267,7 +280,7 @@ class Proxy {
   [[nodiscard]] bool draining() const noexcept;
 
   // Requests whose head was read before keep the rules in force then; all that begin after this has returned get these.
-  // Throws Exception(misuse) for invalid rules, and then changes nothing.
+  // Throws Exception(misuse) for rules that are invalid, alone or with the options, and then changes nothing.
   void set_rules(const http::Routes& rules);
 
   // Other upstreams than ProxyOptions::upstreams, in the same way: requests whose head was read before end where they
@@ -280,8 +293,8 @@ class Proxy {
   // there are none. False: the time was up first. May be called again.
   bool drain(Millis limit);
 
-  // Reads the files of certificates again, for connections that come from now on. Throws Exception(misuse) if one
-  // cannot be used: then nothing changes.
+  // Reads the files of certificates again, client_ca_file too, for connections that come from now on. Earlier sessions
+  // are not resumed. Throws Exception(misuse) if one cannot be used: then nothing changes.
   void reload_certificates();
 
  private:

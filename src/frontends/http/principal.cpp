@@ -37,7 +37,11 @@ Principal Principal::headers(std::vector<std::string> names) {
   return made;
 }
 
-Principal Principal::given() { return Principal(Kind::given); }
+Principal Principal::given(std::string what) {
+  Principal made(Kind::given);
+  made.what_ = std::move(what);
+  return made;
+}
 Principal Principal::shared() { return Principal(Kind::shared); }
 Principal Principal::unsaid() { return Principal(Kind::unsaid); }
 
@@ -103,7 +107,6 @@ std::string Principal::what() const {
     case Kind::shared:
       return "one for all clients";
     case Kind::given:
-      return "what the server says";
     case Kind::source:
       return what_;
     case Kind::headers:

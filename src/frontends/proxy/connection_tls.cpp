@@ -48,7 +48,8 @@ HandshakeFailure Connection::handshake_failure(error_code error) const {
     failure.fault = HandshakeFault::timeout;
   } else {
     failure.openssl_code = tls_->error_code();
-    failure.fault = handshake_fault(failure.openssl_code);
+    failure.verdict = tls_->verdict();
+    failure.fault = handshake_fault(failure.openssl_code, failure.verdict);
   }
   return failure;
 }

@@ -2,40 +2,72 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
 
+#include <array>
+#include <cstddef>
 #include <utility>
+
+#include "tls/stream.hpp"
 
 namespace once::proxy {
 
 namespace {
 
-// What the operator can do about it, if anything.
-std::string_view words_for(HandshakeFault fault) noexcept {
-  switch (fault) {
-    case HandshakeFault::proxy_header:
-      return "it does not begin with the PROXY protocol, which connections from there have to (proxy-protocol)";
-    case HandshakeFault::timeout:
-      return "it was not over in time (head-timeout)";
-    case HandshakeFault::closed:
-      return "the client ended the connection";
-    case HandshakeFault::plain_http:
-      return "the client speaks HTTP without TLS: it must use https://";
-    case HandshakeFault::not_tls:
-      return "what the client speaks is not TLS";
-    case HandshakeFault::version:
-      return "the client knows only versions before TLS 1.2";
-    case HandshakeFault::cipher:
-      return "the client has no cipher or key type that fits the certificate";
-    case HandshakeFault::alpn:
-      return "the client wants other protocols than http/1.1";
-    case HandshakeFault::certificate:
-      return "the client does not accept the certificate";
-    case HandshakeFault::alert:
-      return "the client refused";
-    case HandshakeFault::other:
-      break;
+struct Told {
+  HandshakeFault fault;
+  std::string_view name;
+  std::string_view words;  // With what the operator can do about it, if anything.
+};
+constexpr auto in_words = [] {
+  using enum HandshakeFault;
+  return std::array{
+      Told{proxy_header, "proxy-header",
+           "it does not begin with the PROXY protocol, which connections from there have to (proxy-protocol)"},
+      Told{timeout, "timeout", "it was not over in time (head-timeout)"},
+      Told{closed, "closed", "the client ended the connection"},
+      Told{plain_http, "plain-http", "the client speaks HTTP without TLS: it must use https://"},
+      Told{not_tls, "not-tls", "what the client speaks is not TLS"},
+      Told{version, "version", "the client knows only versions before TLS 1.2"},
+      Told{cipher, "cipher", "the client has no cipher or key type that fits the certificate"},
+      Told{alpn, "alpn", "the client wants other protocols than http/1.1"},
+      Told{certificate, "certificate", "the client does not accept the certificate"},
+      Told{client_certificate_missing, "client-certificate-missing",
+           "the client shows no certificate, and must (client-ca)"},
+      Told{client_certificate_expired, "client-certificate-expired", "the client's certificate is not valid now"},
+      Told{client_certificate_untrusted, "client-certificate-untrusted",
+           "the client's certificate is signed by nobody who is in client-ca"},
+      Told{client_certificate_bad, "client-certificate-bad", "the client's certificate is not good"},
+      Told{alert, "alert", "the client refused"},
+      Told{other, "other", "it failed"},
+  };
+}();
+static_assert([] {
+  std::size_t at = 0;
+  for (const Told& each : in_words) {
+    if (static_cast<std::size_t>(each.fault) != at++) return false;
   }
-  return "it failed";
+  return in_words.back().fault == HandshakeFault::other;
+}());
+
+const Told& told_of(HandshakeFault fault) noexcept { return in_words[static_cast<std::size_t>(fault)]; }
+
+HandshakeFault fault_of_certificate(long verdict) noexcept {
+  switch (verdict) {
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+      return HandshakeFault::client_certificate_expired;
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+    case X509_V_ERR_CERT_SIGNATURE_FAILURE:
+    case X509_V_ERR_CERT_UNTRUSTED:
+      return HandshakeFault::client_certificate_untrusted;
+    default:
+      return HandshakeFault::client_certificate_bad;
+  }
 }
 
 }  // namespace
@@ -44,35 +76,9 @@ std::string_view to_string(Listener listener) noexcept {
   return listener == Listener::clients ? "clients" : "operators";
 }
 
-std::string_view to_string(HandshakeFault fault) noexcept {
-  switch (fault) {
-    case HandshakeFault::proxy_header:
-      return "proxy-header";
-    case HandshakeFault::timeout:
-      return "timeout";
-    case HandshakeFault::closed:
-      return "closed";
-    case HandshakeFault::plain_http:
-      return "plain-http";
-    case HandshakeFault::not_tls:
-      return "not-tls";
-    case HandshakeFault::version:
-      return "version";
-    case HandshakeFault::cipher:
-      return "cipher";
-    case HandshakeFault::alpn:
-      return "alpn";
-    case HandshakeFault::certificate:
-      return "certificate";
-    case HandshakeFault::alert:
-      return "alert";
-    case HandshakeFault::other:
-      break;
-  }
-  return "other";
-}
+std::string_view to_string(HandshakeFault fault) noexcept { return told_of(fault).name; }
 
-HandshakeFault handshake_fault(unsigned long openssl_code) noexcept {
+HandshakeFault handshake_fault(unsigned long openssl_code, long verdict) noexcept {
   if (openssl_code == 0 || ERR_SYSTEM_ERROR(openssl_code)) return HandshakeFault::closed;
   const int reason = ERR_GET_REASON(openssl_code);
   switch (reason) {
@@ -95,22 +101,16 @@ HandshakeFault handshake_fault(unsigned long openssl_code) noexcept {
       return HandshakeFault::cipher;
     case SSL_R_NO_APPLICATION_PROTOCOL:
       return HandshakeFault::alpn;
+    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
+      return HandshakeFault::client_certificate_missing;
+    case SSL_R_CERTIFICATE_VERIFY_FAILED:
+      return fault_of_certificate(verdict);
     default:
       break;
   }
-  // An alert that came (RFC 8446, section 6.2) is its number and this.
-  if (reason < SSL_AD_REASON_OFFSET) return HandshakeFault::other;
-  switch (reason - SSL_AD_REASON_OFFSET) {
-    case SSL_AD_BAD_CERTIFICATE:
-    case SSL_AD_UNSUPPORTED_CERTIFICATE:
-    case SSL_AD_CERTIFICATE_REVOKED:
-    case SSL_AD_CERTIFICATE_EXPIRED:
-    case SSL_AD_CERTIFICATE_UNKNOWN:
-    case SSL_AD_UNKNOWN_CA:
-      return HandshakeFault::certificate;
-    default:
-      return HandshakeFault::alert;
-  }
+  if (tls::is_refusal_of_certificate(openssl_code)) return HandshakeFault::certificate;
+  // An alert that came is its number and this.
+  return reason < SSL_AD_REASON_OFFSET ? HandshakeFault::other : HandshakeFault::alert;
 }
 
 void Handshakes::failed(Listener listener, const HandshakeFailure& failure, std::string_view client,
@@ -132,8 +132,9 @@ void Handshakes::failed(Listener listener, const HandshakeFailure& failure, std:
       (is_tls ? "no TLS with " : "no connection with ") + std::string(client.empty() ? "a client" : client);
   if (listener == Listener::operators) text += " on the operators' port";
   text += ": ";
-  text += words_for(failure.fault);
-  const char* const reason = failure.openssl_code == 0 ? nullptr : ERR_reason_error_string(failure.openssl_code);
+  text += told_of(failure.fault).words;
+  const char* reason = failure.openssl_code == 0 ? nullptr : ERR_reason_error_string(failure.openssl_code);
+  if (failure.verdict != X509_V_OK) reason = X509_verify_cert_error_string(failure.verdict);
   if (reason != nullptr) text += " (" + std::string(reason) + ")";
   std::string since;
   for (std::size_t i = 0; i < faults; ++i) {

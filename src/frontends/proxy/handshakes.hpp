@@ -14,12 +14,14 @@
 
 namespace once::proxy {
 
-// By the first error in OpenSSL's queue. 0: there was none, so the connection ended.
-HandshakeFault handshake_fault(unsigned long openssl_code) noexcept;
+// By the first error in OpenSSL's queue, and what is wrong with the client's certificate (tls::Stream::verdict()). 0:
+// there was none, so the connection ended.
+HandshakeFault handshake_fault(unsigned long openssl_code, long verdict) noexcept;
 
 struct HandshakeFailure {
   HandshakeFault fault = HandshakeFault::other;
   unsigned long openssl_code = 0;
+  long verdict = 0;            // Of the client's certificate: X509_V_OK.
   bool said_something = true;  // A byte came. Else it was no attempt: load balancers look so whether a port is open.
 };
 

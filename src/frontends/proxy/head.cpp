@@ -26,6 +26,10 @@ namespace {
 constexpr std::array<std::string_view, 8> of_connection{
     "Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length"};
 
+// RFC 9440: whom the proxy in front of a service has verified.
+constexpr std::string_view client_cert = "Client-Cert";
+constexpr std::string_view client_cert_chain = "Client-Cert-Chain";
+
 text::NameSet named_by_connection(const std::vector<HeaderView>& headers) {
   std::vector<std::string_view> names;  // Of most messages empty, which costs nothing.
   for (const HeaderView& header : headers) {
@@ -228,14 +232,15 @@ bool expects_continue(const std::vector<HeaderView>& headers) {
 
 bool has_look_alike(const std::vector<HeaderView>& headers, const http::Options& rules) {
   static constexpr std::string_view forwarded_for = "X-Forwarded-";
-  static constexpr std::array<std::string_view, 2> framing{"Content-Length", "Transfer-Encoding"};
+  static constexpr std::array<std::string_view, 4> always{"Content-Length", "Transfer-Encoding", client_cert,
+                                                          client_cert_chain};
   return std::ranges::any_of(headers, [&](const HeaderView& header) {
     const std::string_view name = header.name;
     // Nearly all are told apart by their first letter or their length.
     if (text::lower(name.front()) == 'x' && is_look_alike(name.substr(0, forwarded_for.size()), forwarded_for))
       return true;
     const auto looks_like = [&](std::string_view other) { return is_look_alike(name, other); };
-    if (std::ranges::any_of(framing, looks_like)) return true;
+    if (std::ranges::any_of(always, looks_like)) return true;
     if (!rules.protect) return false;
     return (rules.key_field.empty() && looks_like(rules.key_header)) ||
            std::ranges::any_of(rules.principal.reads(), looks_like) ||
@@ -244,7 +249,9 @@ bool has_look_alike(const std::vector<HeaderView>& headers, const http::Options&
 }
 
 std::vector<std::string> announced_trailers(const std::vector<HeaderView>& headers, const http::Options* rules) {
-  static constexpr std::array<std::string_view, 20> only_in_heads{"Host",
+  static constexpr std::array<std::string_view, 22> only_in_heads{"Host",
+                                                                  client_cert,
+                                                                  client_cert_chain,
                                                                   "Authorization",
                                                                   "Proxy-Authorization",
                                                                   "Proxy-Authenticate",
@@ -365,6 +372,8 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
   }
   // What a client could say of the way that its request took.
   const auto is_hearsay = [&](std::string_view name) {
+    if (!arrival.certificate.empty() && (same_name(name, client_cert) || same_name(name, client_cert_chain)))
+      return true;
     return !arrival.is_trusted && (same_name(name, "Forwarded") || has_prefix(name, "X-Forwarded-"));
   };
   const auto join = [](std::string& list, std::string_view value) {
@@ -388,6 +397,7 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
   append(out, "X-Forwarded-For", clients);
   append(out, forwarded_proto, proto);
   append(out, "Via", via);
+  if (!arrival.certificate.empty()) append(out, client_cert, ':' + text::encode_base64(arrival.certificate) + ':');
   if (arrival.takes_trailers) out += "TE: trailers\r\nConnection: TE\r\n";
   append(out, framing);
   out += "\r\n";

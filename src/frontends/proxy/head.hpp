@@ -100,11 +100,13 @@ struct Arrival {
   bool tls = false;
   bool is_trusted = false;  // Its word about the way that the request took counts.
   bool takes_trailers = false;
+  std::string certificate = {};  // The client's, verified, in DER. Empty: none was required.
 };
 
 // As the upstream gets it: with X-Forwarded-For, to which the address is appended, X-Forwarded-Proto, and Via. Of those
 // who are not trusted, Forwarded and all other X-Forwarded- are dropped; of those who are, they go on, and so does
-// their X-Forwarded-Proto if it is one line with http or https.
+// their X-Forwarded-Proto if it is one line with http or https. A certificate is told in Client-Cert (RFC 9440), and
+// what anybody sends by that name, or as Client-Cert-Chain, is dropped then.
 std::string write_request_head(const RequestHead& head, const Framing& framing, const Arrival& arrival);
 
 // As the client gets it. `version`: the client's. Adds Date if there is none. The lines are http::Headers, or

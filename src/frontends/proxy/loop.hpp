@@ -210,6 +210,10 @@ class Connection {
   Task<error_code> accept_tls(const tls::ServerContext& context, Millis limit);
   // Why that gave an error.
   [[nodiscard]] HandshakeFailure handshake_failure(error_code error) const;
+  void forget_tls() noexcept { tls_.reset(); }  // After that: what comes now is read as it is.
+  // Of a client that had to show one: see tls::Stream. Else empty.
+  [[nodiscard]] std::string certificate() const { return tls_ ? tls_->certificate() : std::string(); }
+  [[nodiscard]] std::string subject() const { return tls_ ? tls_->subject() : std::string(); }
   // `problem`: what to tell the operator if it failed.
   Task<error_code> connect_tls(const std::string& host, std::shared_ptr<tls::Ticket> ticket, Millis limit,
                                std::string& problem);

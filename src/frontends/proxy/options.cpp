@@ -55,6 +55,30 @@ void check(const ProxyOptions& options) {
   if (options.admin_certificate && !options.admin) {
     throw misuse("a certificate for operators needs an address where they connect (admin)");
   }
+  if (!options.client_ca_file.empty() && !options.certificate) {
+    throw misuse(
+        "client certificates are a part of TLS, and clients speak plainly: name the listener's own certificate and its "
+        "key (tls-cert, tls-key) beside client-ca");
+  }
+}
+
+void check(const http::Routes& rules, const ProxyOptions& options) {
+  const auto look = [&](const http::Options& own) {
+    if (!own.protect) return;
+    if (own.principal.is_given() && options.client_ca_file.empty()) {
+      throw misuse(
+          "who a client is, is to be told by its certificate (principal-certificate), and clients are asked for none: "
+          "name who signs them (client-ca), beside the listener's own certificate");
+    }
+    const auto is_ours = [](const std::string& name) { return http::same_name(name, "Client-Cert"); };
+    if (!options.client_ca_file.empty() && std::ranges::any_of(own.principal.reads(), is_ours)) {
+      throw misuse(
+          "the header Client-Cert is the proxy's word to the service, and from clients anything: with client-ca, who a "
+          "client is, is told by principal-certificate");
+    }
+  };
+  look(rules.otherwise);
+  for (const http::Route& route : rules.routes) look(route.options);
 }
 
 Address parse_address(std::string_view text, std::string_view what) {

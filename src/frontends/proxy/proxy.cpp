@@ -92,6 +92,7 @@ class Proxy::Impl {
  public:
   Impl(Engine& engine, const http::Routes& rules, ProxyOptions options)
       : engine_(engine), options_(checked(std::move(options))) {
+    check(rules, options_);
     // A head that is read, and what came behind it in the same piece.
     const std::size_t buffer = options_.max_head_bytes + std::size_t{64} * 1024;
     options_.max_idle_upstream = (options_.max_idle_upstream + options_.threads - 1) / options_.threads;
@@ -180,6 +181,7 @@ class Proxy::Impl {
   }
 
   void set_rules(const http::Routes& rules) {
+    check(rules, options_);
     auto own = for_each_loop(rules);
     const Millis tick = tick_for(options_.timeouts, rules);
     std::latch taken(static_cast<std::ptrdiff_t>(loops_.size()));
@@ -266,7 +268,7 @@ class Proxy::Impl {
   }
 
   struct Contexts {
-    std::shared_ptr<const tls::ServerContext> certificate;
+    std::shared_ptr<tls::ServerContext> certificate;
     std::shared_ptr<const tls::ServerContext> admin_certificate;
     std::shared_ptr<const tls::ClientContext> trusted;
   };
@@ -281,9 +283,11 @@ class Proxy::Impl {
   [[nodiscard]] Contexts load_contexts() {
     Contexts contexts;
     const auto load = [](const std::optional<Certificate>& files) {
-      return files ? std::make_shared<const tls::ServerContext>(files->file, files->key_file) : nullptr;
+      return files ? std::make_shared<tls::ServerContext>(files->file, files->key_file) : nullptr;
     };
     contexts.certificate = load(options_.certificate);
+    const std::string& authorities = options_.client_ca_file;
+    if (!authorities.empty()) contexts.certificate->require_certificate(authorities, "--client-ca");
     contexts.admin_certificate = load(options_.admin_certificate);
     if (services_->any_tls()) contexts.trusted = trusted_ = load_trusted();
     return contexts;

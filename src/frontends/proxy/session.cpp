@@ -94,6 +94,27 @@ Task<bool> Session::read_proxy_protocol() {
   co_return true;
 }
 
+Task<bool> Session::begin_tls() {
+  const auto certificate = loop_.certificate;
+  if (!certificate) co_return true;
+  client_.set_idle(true);  // A drain need not wait for it.
+  const error_code error = co_await client_.accept_tls(*certificate, options_.timeouts.head);
+  client_.set_idle(false);
+  if (!error) {
+    if (has_own_certificate()) subject_ = client_.subject();
+    co_return true;
+  }
+  if (loop_.draining()) co_return false;
+  const HandshakeFailure failure = client_.handshake_failure(error);
+  loop_.handshakes->failed(Listener::clients, failure, peer_name_, Steady::now());
+  // With TLS 1.3 a client has sent its request by then, and would see a reset in place of the alert that says why.
+  if (failure.openssl_code != 0) {
+    client_.forget_tls();
+    co_await linger();
+  }
+  co_return false;
+}
+
 bool Session::hold(std::size_t bytes) {
   if (!held_) held_.emplace(*loop_.clients, sender_);
   return held_->grow_to(bytes);
@@ -108,17 +129,7 @@ void Session::hold_answer(std::size_t bytes) {
 
 Task<void> Session::run() {
   if (!co_await begin()) co_return client_.close();
-  if (const auto certificate = loop_.certificate) {
-    client_.set_idle(true);  // A drain need not wait for it.
-    const error_code error = co_await client_.accept_tls(*certificate, options_.timeouts.head);
-    client_.set_idle(false);
-    if (error) {
-      if (!loop_.draining()) {
-        loop_.handshakes->failed(Listener::clients, client_.handshake_failure(error), peer_name_, Steady::now());
-      }
-      co_return client_.close();
-    }
-  }
+  if (!co_await begin_tls()) co_return client_.close();
   for (Next next = Next::keep; next == Next::keep && !loop_.closing(); first_ = false) {
     served_ = Served();
     path_ = {};
@@ -251,6 +262,7 @@ Task<Session::Next> Session::serve() {
   request_.target = head_.target;
   request_.headers.assign(head_.headers.begin(), head_.headers.end());
   request_.body = {};
+  request_.principal = subject_;
   if (rules_ != loop_.rules) rules_ = loop_.rules;
   if (services_ != loop_.services) services_ = loop_.services;
   endpoint_ = rules_->find(request_);

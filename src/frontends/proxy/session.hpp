@@ -31,6 +31,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   Task<bool> begin();  // Who it is, and that it may be. False: the connection is to be ended.
   Task<bool> read_proxy_protocol();
+  Task<bool> begin_tls();  // The same.
   Task<bool> read_head();  // False: the connection is to be ended.
   Task<Next> serve();      // No coroutine itself: it chooses the one that serves.
   Task<Next> serve_operation();
@@ -54,8 +55,13 @@ class Session : public std::enable_shared_from_this<Session> {
   [[nodiscard]] const Incoming& incoming() const noexcept { return client_.message; }  // The request.
   [[nodiscard]] Framing request_framing() const;
   [[nodiscard]] bool arrived_by_tls() const { return options_.certificate.has_value() || balancer_has_tls_; }
+  // What a balancer shows is its own, and it speaks for many.
+  [[nodiscard]] bool has_own_certificate() const { return !is_trusted_ && !balancer_has_tls_; }
   [[nodiscard]] Arrival arrival() const {
-    return {.address = peer_name_, .tls = arrived_by_tls(), .is_trusted = is_trusted_};
+    return {.address = peer_name_,
+            .tls = arrived_by_tls(),
+            .is_trusted = is_trusted_,
+            .certificate = has_own_certificate() ? client_.certificate() : std::string()};
   }
   // Room for so many bytes of the request's bodies. False: there is none.
   bool hold(std::size_t bytes);
@@ -77,6 +83,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string sender_name_;
   bool is_trusted_ = false;
   bool balancer_has_tls_ = false;
+  std::string subject_;  // Of its own certificate. Empty: none was required, or it names nobody.
   Clients::Connected connected_;
   // Of the request that is served.
   std::shared_ptr<http::Endpoints> rules_;  // A reload meanwhile does not concern it.

@@ -50,7 +50,8 @@ class Principal {
   // Request::principal, which the server sets: the last argument of the adapters (once/frontends/http/beast.hpp,
   // httplib.hpp), a client certificate's subject in `once proxy`, what HttpOptions::principal selects in
   // once::lambda::http().
-  static Principal given();
+  // `what`: for messages, and so that a change of settings is noticed.
+  static Principal given(std::string what = "what the server says");
 
   // All clients share their keys: a client that sends another's key gets the other's answer.
   static Principal shared();
@@ -70,6 +71,7 @@ class Principal {
   [[nodiscard]] bool is_said() const noexcept { return kind_ != Kind::unsaid; }
   // Request::principal is read, or a function may read it.
   [[nodiscard]] bool takes_given() const noexcept { return kind_ == Kind::given || kind_ == Kind::source; }
+  [[nodiscard]] bool is_given() const noexcept { return kind_ == Kind::given; }
   // It takes work to find, such as checking a signature.
   [[nodiscard]] bool is_costly() const noexcept { return kind_ == Kind::source; }
   [[nodiscard]] std::span<const std::string> reads() const noexcept { return names_; }
@@ -86,7 +88,7 @@ class Principal {
 
   Kind kind_;
   std::vector<std::string> names_;  // Of headers.
-  std::string what_;                // Of a source.
+  std::string what_;                // Of a source, and where it is given.
   std::shared_ptr<const Source> source_;
 };
 
