@@ -143,11 +143,11 @@ Uptime EngineCore::trusted_until(const EffectivePolicy& policy, Uptime sent, Mil
   return sent + policy.lease - cut_off - margin - drift;
 }
 
-Millis EngineCore::tolerance(const Policy& policy) noexcept {
-  return std::max(policy.skew.value_or(Millis{0}) / 2, policy.lease / 8);
+Millis EngineCore::tolerance(const EffectivePolicy& policy) noexcept {
+  return std::max(policy.skew / 2, policy.lease / 8);
 }
 
-Millis EngineCore::short_by(const Policy& policy, const Record& written, Uptime counted_at,
+Millis EngineCore::short_by(const EffectivePolicy& policy, const Record& written, Uptime counted_at,
                             const Moment& moment) noexcept {
   const Time meant = moment.now + policy.lease - std::chrono::floor<Millis>(moment.uptime - counted_at);
   return meant - written.lease_until;
