@@ -148,30 +148,40 @@ double capacity_of(const JsonValue& json) {
   return units;
 }
 
-std::string partition_key_of(const JsonValue& object) {
+// The attributes of a KeySchema: partition key, sort key.
+std::pair<std::string, std::string> read_schema(const JsonValue& object) {
+  std::pair<std::string, std::string> names;
   for (const JsonValue& part : elements_of(object.member("KeySchema"))) {
-    if (part.kind() == JsonKind::object && optional_text(part, "KeyType") == "HASH") {
-      return optional_text(part, "AttributeName");
-    }
+    if (part.kind() != JsonKind::object) continue;
+    (optional_text(part, "KeyType") == "RANGE" ? names.second : names.first) = optional_text(part, "AttributeName");
   }
-  return {};
+  return names;
 }
 
-std::vector<ServiceAnswer::Index> read_indexes(const JsonValue& table) {
-  std::vector<ServiceAnswer::Index> indexes;
-  for (const JsonValue& index : elements_of(table.member("GlobalSecondaryIndexes"))) {
-    if (index.kind() != JsonKind::object) continue;
-    indexes.push_back({.name = optional_text(index, "IndexName"),
-                       .partition_key = partition_key_of(index),
-                       .status = optional_text(index, "IndexStatus"),
-                       .projection = optional_text(index.member("Projection"), "ProjectionType")});
+ServiceAnswer::Table read_table(const JsonValue& object) {
+  ServiceAnswer::Table table;
+  std::tie(table.partition_key, table.sort_key) = read_schema(object);
+  table.status = optional_text(object, "TableStatus");
+  for (const JsonValue& definition : elements_of(object.member("AttributeDefinitions"))) {
+    if (definition.kind() != JsonKind::object) continue;
+    const std::string name = optional_text(definition, "AttributeName");
+    if (name == table.partition_key) table.partition_type = optional_text(definition, "AttributeType");
+    if (name == table.sort_key) table.sort_type = optional_text(definition, "AttributeType");
   }
-  return indexes;
+  for (const JsonValue& index : elements_of(object.member("GlobalSecondaryIndexes"))) {
+    if (index.kind() != JsonKind::object) continue;
+    table.indexes.push_back({.name = optional_text(index, "IndexName"),
+                             .partition_key = read_schema(index).first,
+                             .status = optional_text(index, "IndexStatus"),
+                             .projection = optional_text(index.member("Projection"), "ProjectionType")});
+  }
+  return table;
 }
 
 ServiceAnswer read_answer(const JsonValue& object) {
   ServiceAnswer answer;
   answer.item = read_optional_item(object, "Item");
+  answer.attributes = read_optional_item(object, "Attributes");
   answer.last_key = read_optional_item(object, "LastEvaluatedKey");
   const std::string type = optional_text(object, "__type");
   answer.error_type = type.substr(type.rfind('#') + 1);
@@ -185,7 +195,7 @@ ServiceAnswer read_answer(const JsonValue& object) {
   }
   answer.capacity_units = capacity_of(object.member("ConsumedCapacity"));
   if (const JsonValue table = object.member("Table"); table.kind() == JsonKind::object)
-    answer.indexes = read_indexes(table);
+    answer.table = read_table(table);
   return answer;
 }
 

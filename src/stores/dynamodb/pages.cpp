@@ -174,14 +174,14 @@ void find_index(const ServicePtr& service, Callback<void()> then) {
   service->call(service, "DescribeTable", service->name_only(), Access::read, true,
                 [service, then = std::move(then)](const Outcome& outcome, std::optional<StoreTime>) mutable {
                   const DynamoDbOptions& options = service->options();
-                  const auto usable = [&](const ServiceAnswer::Index& index) {
+                  const auto usable = [&](const ServiceAnswer::Table::Index& index) {
                     return index.name == options.index && index.partition_key == options.attributes.open &&
                            (index.status.empty() || index.status == "ACTIVE") &&
                            (index.projection.empty() || index.projection == "ALL");
                   };
-                  const auto& indexes = outcome.answer.indexes;
-                  const bool there = indexes && std::any_of(indexes->begin(), indexes->end(), usable);
-                  const bool answered = indexes || (outcome.error && outcome.error->kind == ErrorKind::misuse);
+                  const auto& table = outcome.answer.table;
+                  const bool there = table && std::any_of(table->indexes.begin(), table->indexes.end(), usable);
+                  const bool answered = table || (outcome.error && outcome.error->kind == ErrorKind::misuse);
                   if (answered) service->index = there ? Service::Index::there : Service::Index::absent;
                   then();
                 });
