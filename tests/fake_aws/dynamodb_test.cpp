@@ -163,7 +163,7 @@ TEST(FakeTransport, FaultsHappenAsPlanned) {
 
 TEST(FakeTransport, AnAnswerWaitsUntilItIsLetGo) {
   const Service service;
-  auto transport = make_fake_transport(service.fake, {.threads = 1});
+  auto transport = make_fake_transport(service.fake, 1);
   service.fake->set_faults([](const FakeCall&) { return FakeFault{.held = true}; });
   std::optional<aws::Reply> first;
   std::optional<aws::Reply> second;

@@ -583,8 +583,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
       begin.claim.release("its lease was over before the work began");
       if (times < most_claims) continue;
       Begin never;
-      never.error = {ErrorKind::unavailable, "the lease of " + std::to_string(policy_.lease.count()) + " ms was over " +
-                                                 std::to_string(times) +
+      never.error = {ErrorKind::unavailable, "the lease of " + std::to_string(effective(policy_).lease.count()) +
+                                                 " ms was over " + std::to_string(times) +
                                                  " times before the work could begin, and nothing was run: use a "
                                                  "longer lease"};
       return never;
@@ -596,7 +596,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     std::optional<std::string> poison;
     try {
       end = work_(job.message, claim);
-    } catch (const PoisonMessage& error) {
+    } catch (const queues::PoisonRecord& error) {
       poison = error.what();
       end = {.kind = WorkEnd::Kind::released, .failure = {.message = error.what()}};
     } catch (const std::exception& error) {
