@@ -96,6 +96,7 @@ STEP(ssize_t, send, (int fd, const void* data, size_t size, int flags), fd, data
 STEP(ssize_t, sendmsg, (int fd, const msghdr* message, int flags), fd, message, flags)
 STEP(ssize_t, write, (int fd, const void* data, size_t size), fd, data, size)
 STEP(ssize_t, writev, (int fd, const iovec* parts, int count), fd, parts, count)
+STEP(ssize_t, pwrite, (int fd, const void* data, size_t size, off_t at), fd, data, size, at)
 STEP(ssize_t, pwrite64, (int fd, const void* data, size_t size, off64_t at), fd, data, size, at)
 STEP(int, fsync, (int fd), fd)
 STEP(int, fdatasync, (int fd), fd)

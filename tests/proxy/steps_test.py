@@ -101,8 +101,11 @@ class Steps(ProxyCase):
         folder.mkdir()
         answer, steps = self.life(folder, name, 0, *arguments)
         self.assertEqual((answer.status, answer.replayed, self.service.effects[name]), (201, False, 1))
-        # It takes the request, syncs the claim, asks the service, syncs the answer, and gives it.
-        self.assertEqual(steps, "recv pwrite64 fdatasync connect sendmsg recv pwrite64 fdatasync sendmsg close".split())
+        # It takes the request, notes in the new lock file how it has found the log, syncs the claim and notes that, asks the
+        # service, does the same with the answer, and gives it.
+        self.assertEqual(
+            steps,
+            "recv pwrite pwrite64 fdatasync pwrite connect sendmsg recv pwrite64 fdatasync pwrite sendmsg close".split())
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             runs = [pool.submit(self.fate, f"{name}-{number}", deaths(number, len(steps)), *arguments)
                     for number in range(1, len(steps) + 1)]
@@ -115,10 +118,10 @@ class Steps(ProxyCase):
     def test_hold(self):
         self.assertEqual(
             self.fates("hold"),
-            [Fate(1, 201, False)] * 2  # The claim was not there yet: the retry ran.
-            + [Fate(0, 409, False)] * 3  # It was, and nothing had gone out: unknown, as nobody can tell.
+            [Fate(1, 201, False)] * 3  # The claim was not there yet: the retry ran.
+            + [Fate(0, 409, False)] * 4  # It was, and nothing had gone out: unknown, as nobody can tell.
             + [Fate(1, 409, False)] * 2  # It had run, and its answer was not stored: unknown.
-            + [Fate(1, 201, True)] * 3)  # Stored: from the moment that it is written, which kill -9 cannot take back.
+            + [Fate(1, 201, True)] * 4)  # Stored: from the moment that it is written, which kill -9 cannot take back.
 
     def test_takeover(self):
         # The service honours the key, which reaches it. A second proxy is killed as well, the third lives.
@@ -130,8 +133,8 @@ class Steps(ProxyCase):
     def test_an_answer_too_large_to_keep(self):
         self.assertEqual(
             self.fates("large", "--answer-limit", "4"),
-            [Fate(1, 201, False)] * 2 + [Fate(0, 409, False)] * 3 + [Fate(1, 409, False)] * 2
-            + [Fate(1, 410, True)] * 3)  # It is recorded before the answer goes out.
+            [Fate(1, 201, False)] * 3 + [Fate(0, 409, False)] * 4 + [Fate(1, 409, False)] * 2
+            + [Fate(1, 410, True)] * 4)  # It is recorded before the answer goes out.
 
 
 if __name__ == "__main__":

@@ -100,6 +100,7 @@ class StoreFaults(ProxyCase):
         # What had an effect while no record of it could be made is unknown when its lease has run out.
         self.assertLessEqual({*load.ends.values(), *again.values()}, {"charged", "outcome-unknown"})
         self.assertEqual([key for key in load.ends if "charged" in (load.ends[key], again[key]) and not effects[key]], [])
+        self.expect(self.once("doctor", "--store", f"sqlite:{folder}/once.db"), 0)  # Each row is found, it alone.
 
     @contextlib.contextmanager
     def locked(self, folder):

@@ -2,7 +2,11 @@
 // so does what anybody was told, by an answer or by a read.
 #include <once/stores/sqlite.hpp>
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -28,6 +32,7 @@
 #include <once/testing/records.hpp>
 
 #include "shadow_disk.hpp"
+#include "sound.hpp"
 
 namespace once::testing {
 namespace {
@@ -222,6 +227,16 @@ class SqliteDisk : public ::testing::Test {
     ++boots_;
   }
 
+  void TearDown() override {
+    disk_.heal();
+    if (!std::filesystem::exists(disk_.file())) return;
+    const int status = disk_.in_a_process([&] {
+      expect_sound(disk_.file());
+      if (HasFailure()) throw std::runtime_error("not sound, see above");
+    });
+    EXPECT_EQ(status, 0);
+  }
+
   ShadowDisk disk_;
   Told told_;
   int boots_ = 0;
@@ -381,6 +396,61 @@ TEST_F(SqliteDiskFault, ALockFileThatIsGoneHasNothingToSayOfTheLog) {
   expect_all_told_is_there();
 }
 
+// As a sqlite3 shell does that is told not to sync: what it has written is told by us, so it is synced by us.
+class SqliteDiskForeign : public SqliteDiskFault, public ::testing::WithParamInterface<std::uint64_t> {
+ protected:
+  void foreign_deletion_is_not_taken_back(const std::string& before) {
+    disk_.seed(GetParam());
+    process([&](Store& store) {
+      put(store, 0);
+      put(store, 1);
+    });
+    disk_.in_a_process([&] {
+      Shell(disk_.file()).run(before + "; PRAGMA synchronous = NORMAL; DELETE FROM records WHERE key = 'k#1'");
+    });
+    const auto is_gone = [](Store& store) { EXPECT_FALSE(blocking::get(store, name_of(1)).record); };
+    process(is_gone);
+    cut_power();
+    process(is_gone);
+  }
+};
+TEST_P(SqliteDiskForeign, ALogThatSomebodyElseBeganAnewIsNotTakenForSynced) {
+  foreign_deletion_is_not_taken_back("PRAGMA wal_checkpoint(TRUNCATE)");
+}
+TEST_P(SqliteDiskForeign, ALogThatSomebodyElseWentOnWithIsNotTakenForSynced) {
+  foreign_deletion_is_not_taken_back("SELECT 1");
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, SqliteDiskForeign, ::testing::Range(std::uint64_t{1}, std::uint64_t{9}));
+
+// 1. A sync fails, and what it was to write stays in memory. 2. The next process makes the log's index of that. 3. The
+// kernel takes the memory for something else: whatever is read from then on is what the disk has.
+class SqliteDiskEviction : public SqliteDiskFault, public ::testing::WithParamInterface<std::uint64_t> {};
+TEST_P(SqliteDiskEviction, WhatTheIndexSaysOfTheLogIsWhatIsWrittenAgain) {
+  process([&](Store& store) {
+    put(store, 0);
+    disk_.script(Synced::log, Fate::fails);
+    EXPECT_EQ(fail(store, 1), ErrorKind::in_doubt);
+  });
+  disk_.evict_before_read(GetParam());
+  const int status = disk_.in_a_process([&] {
+    std::unique_ptr<Store> store;
+    try {
+      store = open();
+    } catch (const Exception& error) {
+      if (error.kind() != ErrorKind::unavailable) told_.wrong(error.what());
+      return;
+    }
+    EXPECT_TRUE(is_there(*store, 0));
+    is_there(*store, 1);
+    put(*store, 2);
+    store.reset();
+    if (::testing::Test::HasFailure()) throw std::runtime_error("see above");
+  });
+  EXPECT_EQ(status, 0);
+  expect_all_told_is_there();
+}
+INSTANTIATE_TEST_SUITE_P(BeforeRead, SqliteDiskEviction, ::testing::Range(std::uint64_t{1}, std::uint64_t{80}));
+
 TEST_F(SqliteDiskFault, AnotherProcessAtTheFileGoesOnWithoutWhatFailed) {
   process([&](Store& one) {
     const auto other = open();
@@ -452,6 +522,47 @@ TEST_F(SqliteDiskFault, NewDirectoriesAreOnTheDiskWithTheFile) {
   });
   EXPECT_EQ(status, 0);
   EXPECT_EQ(told_.wrongs(), 0U) << told_.first_wrong();
+}
+
+// Whoever may write there and not look cannot sync it. root may look anywhere: so as somebody else.
+TEST_F(SqliteDiskFault, ADirectoryThatMayNotBeReadIsSyncedWithItsFileSystem) {
+  const std::string directory = std::filesystem::path(disk_.file()).parent_path();
+  constexpr uid_t nobody = 65534;
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(directory.c_str(), nobody, nobody), 0);
+  }
+  ASSERT_EQ(chmod(directory.c_str(), 0300), 0);
+  const auto as_nobody = [&](const std::function<void()>& work) {
+    return disk_.in_a_process([&] {
+      if (geteuid() == 0 && (setgid(nobody) != 0 || setuid(nobody) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0)) {
+        throw std::runtime_error("setuid");
+      }
+      if (::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC) >= 0) throw std::runtime_error("may be read");
+      work();
+    });
+  };
+  disk_.script(Synced::directory, Fate::fails);
+  EXPECT_EQ(as_nobody([&] {
+              try {
+                const auto store = open();
+                told_.wrong("opened");
+              } catch (const Exception& error) {
+                const std::string text = error.what();
+                if (text.find("cannot sync the directory") == std::string::npos ||
+                    text.find("Input/output error") == std::string::npos)
+                  told_.wrong(text);
+              }
+            }),
+            0);
+  EXPECT_EQ(as_nobody([&] { put(*open(), 0); }), 0);
+  EXPECT_EQ(as_nobody([&] {
+              const auto store = make_sqlite_store({.path = disk_.file("a/b/once.db"), .create_directories = true});
+              if (blocking::insert(*store, plain_record("k#1")).status != Answer::Status::done) told_.wrong("a/b");
+            }),
+            0);
+  ASSERT_EQ(chmod(directory.c_str(), 0700), 0);
+  EXPECT_EQ(told_.wrongs(), 0U) << told_.first_wrong();
+  EXPECT_EQ(told_.acknowledged(), 1U);
 }
 
 // SQLite takes EIO for damage.

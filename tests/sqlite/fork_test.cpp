@@ -24,7 +24,9 @@
 #include <once/stores/sqlite.hpp>
 #include <once/testing/records.hpp>
 
+#include "platform/home.hpp"
 #include "scratch.hpp"
+#include "sound.hpp"
 
 namespace once::testing {
 namespace {
@@ -85,7 +87,7 @@ int in_child(Work&& work) {
 }
 
 TEST(SqliteFork, ChildrenAreToldWhileTheParentWrites) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   auto store = make_sqlite_store({.path = scratch.file(), .busy_timeout = long_wait, .checkpoint_pages = 100});
   std::filesystem::create_symlink("once.db", scratch.file("link.db"));
   std::atomic<bool> stop{false};
@@ -110,7 +112,7 @@ TEST(SqliteFork, ChildrenAreToldWhileTheParentWrites) {
 }
 
 TEST(SqliteFork, AGrandchildIsToldToo) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   auto store = make_sqlite_store({.path = scratch.file(), .busy_timeout = long_wait});
   ASSERT_TRUE(puts(*store, "k#1"));
   std::filesystem::create_symlink("once.db", scratch.file("link.db"));
@@ -120,7 +122,7 @@ TEST(SqliteFork, AGrandchildIsToldToo) {
 
 // The writer's thread is not there in the child, and another one may have its place, and its name in the C library.
 TEST(SqliteFork, AnInheritedStoreIsLeftWhereAThreadHasTakenTheWritersPlace) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   auto store = make_sqlite_store({.path = scratch.file()});
   ASSERT_TRUE(puts(*store, "k#1"));
   EXPECT_EQ(in_child([&] {
@@ -138,7 +140,7 @@ TEST(SqliteFork, AnInheritedStoreIsLeftWhereAThreadHasTakenTheWritersPlace) {
 }
 
 TEST(SqliteFork, AChildOfAProcessThatHasClosedItsStoresMayOpenOne) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   {
     const auto store = make_sqlite_store({.path = scratch.file()});
     ASSERT_TRUE(puts(*store, "k#1"));
@@ -156,7 +158,7 @@ TEST(SqliteFork, AChildOfAProcessThatHasClosedItsStoresMayOpenOne) {
 // A daemon: the process that has opened the store ends, in order or not, and its child goes on.
 TEST(SqliteFork, ADaemonIsToldAndLosesNothingOfWhatItsParentWrote) {
   for (const bool in_order : {true, false}) {
-    const Scratch scratch;
+    const SoundScratch scratch;
     std::filesystem::create_symlink("once.db", scratch.file("link.db"));
     std::array<int, 2> go{};
     std::array<int, 2> result{};
@@ -200,7 +202,7 @@ TEST(SqliteFork, ADaemonIsToldAndLosesNothingOfWhatItsParentWrote) {
 // Completions run inside the lock between processes when the log is copied after them: a child that is made there has
 // the lock's descriptor too, and would keep the lock.
 TEST(SqliteFork, AChildDoesNotKeepTheLockOfAParentThatDied) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   std::array<int, 2> alive{};
   ASSERT_EQ(pipe2(alive.data(), O_CLOEXEC), 0);
   const pid_t parent = fork();
@@ -235,7 +237,7 @@ TEST(SqliteFork, AChildDoesNotKeepTheLockOfAParentThatDied) {
 
 // The child of the writer's own thread has no other one: it does what the completion does, and ends.
 TEST(SqliteFork, ACompletionMayForkAndItsChildWritesNothing) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   auto store = make_sqlite_store({.path = scratch.file(), .checkpoint_pages = 100});
   std::array<int, 2> told{};
   ASSERT_EQ(pipe2(told.data(), O_CLOEXEC), 0);
@@ -271,9 +273,101 @@ TEST(SqliteFork, ACompletionMayForkAndItsChildWritesNothing) {
   EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
 }
 
+// The home of a thread that has ended.
+class Ended final : public Home {
+ public:
+  bool bring(Callback<void()>&) override { return false; }
+};
+
+// Three completions that are due together: the first forks, and the other two, each with a home of its own or none, are
+// the parent's. `begin` starts one, `hinder` has them fail.
+template <class Begin, class Hinder>
+void expect_completed_once(const Scratch& scratch, Store& store, Begin&& begin, Hinder&& hinder) {
+  std::array<int, 2> told{};
+  ASSERT_EQ(pipe2(told.data(), O_CLOEXEC), 0);
+  std::atomic<bool> held{false};
+  std::atomic<bool> go{false};
+  store.insert(share(plain_record("held#1")), [&](const Answer&) {
+    held = true;
+    held.notify_one();
+    go.wait(false);
+  });
+  held.wait(false);
+  std::atomic<pid_t> child{-1};
+  std::atomic<int> completed{0};
+  const auto tell = [&] {
+    const char byte = 'c';
+    if (::write(told[1], &byte, 1) != 1) std::abort();
+    ++completed;
+    completed.notify_one();
+  };
+  {
+    const AtHome at_home(std::make_shared<Ended>());
+    begin("first#1", [&] {
+      child = fork();
+      if (child != 0) return tell();
+      alarm(alarm_s);
+      std::atexit([] { _exit(0); });  // This thread ends, and the process with it.
+    });
+  }
+  {
+    const AtHome at_home(std::make_shared<Ended>());
+    begin("second#1", tell);
+  }
+  begin("third#1", tell);
+  hinder();
+  go = true;
+  go.notify_one();
+  for (int now = completed; now != 3; now = completed) completed.wait(now);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  ::close(told[1]);
+  std::array<char, 8> bytes{};
+  EXPECT_EQ(::read(told[0], bytes.data(), bytes.size()), 3) << "by the parent and its child";
+  ::close(told[0]);
+  if (std::filesystem::exists(scratch.file("away.db"))) {
+    std::filesystem::rename(scratch.file("away.db"), scratch.file());
+  }
+  const Answer answer = blocking::insert(store, plain_record("last#1"));
+  EXPECT_NE(answer.status, Answer::Status::failed) << answer.error.message;
+}
+
+TEST(SqliteFork, WhatIsWrittenTogetherIsCompletedByTheParentOnly) {
+  const SoundScratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  const auto begin = [&](const char* key, auto done) {
+    store->insert(share(plain_record(key)), [done](const Answer& answer) {
+      EXPECT_EQ(answer.status, Answer::Status::done);
+      done();
+    });
+  };
+  expect_completed_once(scratch, *store, begin, [] {});
+}
+
+TEST(SqliteFork, WhatFailsTogetherIsCompletedByTheParentOnly) {
+  const SoundScratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  const auto move_away = [&] { std::filesystem::rename(scratch.file(), scratch.file("away.db")); };
+  const auto insert = [&](const char* key, auto done) {
+    store->insert(share(plain_record(key)), [done](const Answer& answer) {
+      EXPECT_EQ(answer.status, Answer::Status::failed);
+      done();
+    });
+  };
+  expect_completed_once(scratch, *store, insert, move_away);
+  const auto sweep = [&](const char*, auto done) {
+    store->sweep(Time{}, 1, [done](const SweepAnswer& answer) {
+      EXPECT_TRUE(answer.error);
+      done();
+    });
+  };
+  expect_completed_once(scratch, *store, sweep, move_away);
+}
+
 // vfork() and posix_spawn() call no handlers, and need none.
 TEST(SqliteFork, WhatIsExecutedInheritsNoDescriptorAndTheParentGoesOn) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   ASSERT_TRUE(puts(*store, "k#1"));
   ASSERT_TRUE(blocking::get(*store, "k#1").record);  // Opens a connection for reading.

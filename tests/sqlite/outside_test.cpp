@@ -1,7 +1,9 @@
 // What others do to the file under programs that have it open: a shell that puts an older copy back, deletes, vacuums.
 // Whatever it was, a key whose row is there is found, and is not claimed again.
 #include <array>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -17,6 +19,9 @@
 
 #include "scratch.hpp"
 #include "sound.hpp"
+#include "stores/sqlite/connection.hpp"
+#include "stores/sqlite/file_lock.hpp"
+#include "stores/sqlite/outside_writes.hpp"
 
 namespace once::testing {
 namespace {
@@ -159,6 +164,62 @@ TEST_F(SqliteOutside, SpoiledNotesCostTimeOnly) {
   }
   EXPECT_EQ(claim(*one, "k#", 0, 40), 0);
   expect_sound(scratch_.file(), {one.get(), other.get()});
+}
+
+// Whoever reads follows to the lock file that the writer has made in its place.
+TEST_F(SqliteOutside, ReadersFollowALockFileThatIsMadeAnew) {
+  const auto store = open();
+  const std::string lock_file = scratch_.file("once.db-lock");
+  stores::sqlite::FileLock lock(lock_file, scratch_.file());
+  stores::sqlite::Connection writer(scratch_.file(), "", Millis{1000});
+  stores::sqlite::Connection reader(scratch_.file(), "", Millis{1000});
+  stores::sqlite::OutsideWrites outside;
+  stores::sqlite::OutsideWatch watch(lock_file);
+  for (int round = 0; round < 3; ++round) {
+    lock.acquire(Millis{1000});
+    writer.run("BEGIN IMMEDIATE");
+    const std::uint64_t writes = outside.begin(writer, lock);
+    writer.run(("PRAGMA user_version = " + std::to_string(round)).c_str());
+    writer.run("COMMIT");
+    outside.committed(writer, lock, 1, true);
+    lock.release();
+    reader.run("BEGIN; SELECT count(*) FROM records");
+    EXPECT_TRUE(watch.none_since(writes, reader)) << round;
+    reader.run("COMMIT; BEGIN");
+    std::filesystem::remove(lock_file);
+    reader.run("COMMIT");
+  }
+  writer.run("PRAGMA user_version = 1");
+}
+
+// As a backup is put back by whoever does not know that programs have the file open.
+TEST_F(SqliteOutside, AFileThatIsOverwrittenInPlaceIsRefused) {
+  const std::string path = scratch_.file();
+  const std::string copy = scratch_.file("copy.db");
+  { claim(*make_sqlite_store({.path = scratch_.file("other.db")}), "o#", 0, 10); }
+  const auto system = [](const std::string& command) { ASSERT_EQ(std::system(command.c_str()), 0) << command; };
+  for (const std::string how : {"older", "of another store", "empty", "cut off"}) {
+    SCOPED_TRACE(how);
+    for (const char* suffix : {"", "-wal", "-shm", "-lock"}) std::filesystem::remove(path + suffix);
+    const auto one = open();
+    const auto two = open();
+    ASSERT_EQ(claim(*one, "k#", 0, 10), 10);
+    shell(".backup " + copy);
+    ASSERT_EQ(claim(*two, "k#", 10, 300), 290);
+    shell("PRAGMA wal_checkpoint");
+    ASSERT_EQ(claim(*two, "k#", 300, 310), 10);
+    ASSERT_EQ(claim(*one, "k#", 310, 320), 10);
+    if (how == "older") system("cp " + copy + " " + path);
+    if (how == "of another store") system("cp " + scratch_.file("other.db") + " " + path);
+    if (how == "empty") system(": > " + path);
+    if (how == "cut off") system("head -c 50 " + copy + " > " + path);
+    for (Store* const store : {one.get(), two.get(), one.get()}) {
+      const Answer answer = blocking::insert(*store, plain_record("k#400"));
+      EXPECT_EQ(answer.status, Answer::Status::failed);
+      EXPECT_EQ(answer.error.kind, ErrorKind::unavailable);
+      EXPECT_THAT(answer.error.message, HasSubstr("was overwritten while it was open"));
+    }
+  }
 }
 
 // Several programs with different numbers of keys in mind, and a shell that does what shells do, one after the other:

@@ -61,7 +61,8 @@ struct Disk {
   Script script;
   bool reverts = false;
   std::atomic<bool> read_fails{false};
-  std::array<Name, most_files> names{};  // What the platter's directory has.
+  std::atomic<std::uint64_t> reads_to_eviction{0};  // Of logs; 0: none comes.
+  std::array<Name, most_files> names{};             // What the platter's directory has.
   std::array<std::array<char, 256>, 64> synced_directories{};
   std::size_t synced = 0;
   std::array<File, most_files> files;
@@ -159,6 +160,19 @@ void works(File& file, int fd) {
   file.dirty.reset();
 }
 
+// Programs see what the platter has of this page.
+void show_platter(const File& file, int fd, std::size_t page) {
+  const std::uint64_t begin = page * page_bytes;
+  const std::uint64_t end = std::min<std::uint64_t>(begin + page_bytes, size_now(fd));
+  if (begin < end) raw_pwrite(fd, &file.platter.at(begin), end - begin, begin);
+}
+
+void evict(const File& file, int fd) {
+  for (std::size_t page = 0; page < most_pages; ++page) {
+    if (!file.dirty.test(page)) show_platter(file, fd, page);
+  }
+}
+
 void fails(File& file, int fd, bool loses_all) {
   if (!loses_all && draw(2) == 0) set_size(file, std::max(file.size, size_now(fd)));
   const std::uint64_t which = loses_all ? 0 : draw(3);  // All, few or half of the pages are lost.
@@ -167,9 +181,7 @@ void fails(File& file, int fd, bool loses_all) {
     if ((which == 1 && draw(8) != 0) || (which == 2 && draw(2) == 0)) {
       bring(file, fd, page, true);
     } else if (disk->reverts) {
-      const std::uint64_t begin = page * page_bytes;
-      const std::uint64_t end = std::min<std::uint64_t>(begin + page_bytes, size_now(fd));
-      if (begin < end) raw_pwrite(fd, &file.platter.at(begin), end - begin, begin);
+      show_platter(file, fd, page);
     }
   }
   file.dirty.reset();
@@ -289,6 +301,16 @@ int sync_directory(int fd, bool ours) {
   return 0;
 }
 
+// Of a whole file system: tests look only whether it is asked for, and what becomes of its failure.
+int sync_file_system(int fd) {
+  if (disk == nullptr || !disk->is_on) return static_cast<int>(syscall(SYS_syncfs, fd));
+  const std::lock_guard lock(mutex);
+  bool is_scripted = false;
+  if (fate_of(Synced::directory, is_scripted) == Fate::works) return static_cast<int>(syscall(SYS_syncfs, fd));
+  errno = EIO;
+  return -1;
+}
+
 int sync(int fd, long number) {
   struct stat found {};
   if (disk == nullptr || !disk->is_on || fstat(fd, &found) != 0) return static_cast<int>(syscall(number, fd));
@@ -331,11 +353,13 @@ void ShadowDisk::chance(Fate fate, std::uint32_t in_a_thousand) {
 }
 void ShadowDisk::shows_the_platter_after_a_failure(bool reverts) { disk->reverts = reverts; }
 void ShadowDisk::fail_reads(bool failing) { disk->read_fails = failing; }
+void ShadowDisk::evict_before_read(std::uint64_t number) { disk->reads_to_eviction = number; }
 void ShadowDisk::heal() {
   const std::lock_guard lock(mutex);
   disk->chances = {};
   disk->script = {};
   disk->read_fails = false;
+  disk->reads_to_eviction = 0;
 }
 
 void ShadowDisk::cut_power() {
@@ -416,6 +440,11 @@ extern "C" {
       return -1;
     }
   }
+  if (disk != nullptr && disk->reads_to_eviction > 0 && once::testing::name_of(fd).ends_with("-wal") &&
+      --disk->reads_to_eviction == 0) {
+    const std::lock_guard lock(mutex);
+    if (const auto* const file = kept_file(fd)) once::testing::evict(*file, fd);
+  }
   return syscall(SYS_pread64, fd, data, size, at);
 }
 
@@ -443,5 +472,6 @@ extern "C" {
 
 [[gnu::visibility("default")]] int fdatasync(int fd) { return once::testing::sync(fd, SYS_fdatasync); }
 [[gnu::visibility("default")]] int fsync(int fd) { return once::testing::sync(fd, SYS_fsync); }
+[[gnu::visibility("default")]] int syncfs(int fd) noexcept { return once::testing::sync_file_system(fd); }
 
 }  // extern "C"

@@ -1,8 +1,9 @@
 // What a power cut would leave of a directory, kept beside what programs see of it.
 //
-// This program has pwrite(), fdatasync(), fsync(), ftruncate(), unlink() and pread() of its own, which SQLite and the
-// store get as well (shadow_disk.cpp). For each file of the directory they keep a platter: what the disk itself has. A
-// write makes pages dirty, a sync brings the file's dirty pages to the platter, and a directory's sync the names in it.
+// This program has pwrite(), fdatasync(), fsync(), syncfs(), ftruncate(), unlink() and pread() of its own, which SQLite
+// and the store get as well (shadow_disk.cpp). For each file of the directory they keep a platter: what the disk itself
+// has. A write makes pages dirty, a sync brings the file's dirty pages to the platter, and a directory's sync the names
+// in it.
 //
 // A sync that fails does as Linux does: some of the pages have reached the platter, the others are clean all the same.
 // No later sync writes them, unless they are written again. Programs go on seeing what was written (ext4, XFS), or see
@@ -51,7 +52,9 @@ class ShadowDisk {
   void chance(Fate fate, std::uint32_t in_a_thousand);
   void shows_the_platter_after_a_failure(bool reverts);  // As Btrfs. Else programs see what was written.
   void fail_reads(bool failing);                         // EIO, of all files of the directory.
-  void heal();                                           // No more faults.
+  // Before so many more reads of a log its clean pages leave the memory: programs see what the platter has of them.
+  void evict_before_read(std::uint64_t number);
+  void heal();  // No more faults.
 
   // Ends what the programs see, and puts in its place what the platter has. No process may use the directory.
   void cut_power();

@@ -4,6 +4,8 @@
 
 #include <sqlite3.h>
 
+#include <exception>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,5 +52,20 @@ inline void expect_sound(const std::string& path, const std::vector<const Store*
     EXPECT_TRUE(blocking::get(*fresh, key).record) << key;
   }
 }
+
+// A directory whose store is checked when the test has closed it.
+class SoundScratch : public Scratch {
+ public:
+  SoundScratch() = default;
+  ~SoundScratch() {
+    try {
+      if (std::filesystem::exists(file())) expect_sound(file());
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+    }
+  }
+  SoundScratch(const SoundScratch&) = delete;
+  SoundScratch& operator=(const SoundScratch&) = delete;
+};
 
 }  // namespace once::testing

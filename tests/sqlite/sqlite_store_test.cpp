@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -30,6 +31,7 @@
 
 #include "platform/home.hpp"
 #include "scratch.hpp"
+#include "sound.hpp"
 #include "stores/sqlite/schema.hpp"
 
 namespace once::testing {
@@ -77,7 +79,7 @@ TEST(SqliteStore, OptionsOutOfRangeAreRefusedByName) {
 }
 
 TEST(SqliteStore, TheFileIsPrivateAndTheFilesBesideItFollowItsMode) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto mode = [](const std::string& path) {
     struct stat found {};
     EXPECT_EQ(stat(path.c_str(), &found), 0) << path;
@@ -137,7 +139,7 @@ TEST(SqliteStore, WhatIsNoFileIsRefused) {
 }
 
 TEST(SqliteStore, AnEmptyFileBecomesAStore) {  // A crash while it was made leaves one.
-  const Scratch scratch;
+  const SoundScratch scratch;
   write_file(scratch.file(), "");
   const auto store = make_sqlite_store({.path = scratch.file(), .create = false});
   EXPECT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::done);
@@ -182,7 +184,7 @@ TEST(SqliteFormat, AFileFromBeforeTheFirstFormatIsRefused) {
 }
 
 TEST(SqliteFormat, ManyOpenersAtOnceMakeOneStore) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   std::vector<std::thread> openers;
   std::atomic<int> done{0};
   for (int i = 0; i < 8; ++i) {
@@ -200,7 +202,7 @@ TEST(SqliteFormat, ManyOpenersAtOnceMakeOneStore) {
 // --- What people see ---
 
 TEST(SqliteStore, TheStockShellReadsTheFile) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   Record record = full_record("orders#17", State::completed);
   record.lease_until = Time{};
@@ -223,7 +225,7 @@ TEST(SqliteStore, TheStockShellReadsTheFile) {
 }
 
 TEST(SqliteStore, TextIsTextAndBytesAreBlobs) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   const auto type_of = [&](const std::string& result) {
     const std::string key = "t#" + std::to_string(std::hash<std::string>{}(result));
@@ -247,7 +249,7 @@ TEST(SqliteStore, TextIsTextAndBytesAreBlobs) {
 }
 
 TEST(SqliteStore, ListByStateAndByExpiryUseIndexes) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   for (int i = 0; i < 50; ++i) {
     Record record = full_record("k#" + std::to_string(i), i % 10 == 0 ? State::unknown : State::completed);
@@ -269,7 +271,7 @@ TEST(SqliteStore, ListByStateAndByExpiryUseIndexes) {
 }
 
 TEST(SqliteStore, AMalformedCursorOrLimitIsMisuse) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   for (const char* cursor : {"x", "1", "1.", ".1", "1.2x", "1.2.3", "99999999999999999999.1"}) {
     const ListPage page = blocking::list(*store, {.cursor = cursor});
@@ -282,7 +284,7 @@ TEST(SqliteStore, AMalformedCursorOrLimitIsMisuse) {
 }
 
 TEST(SqliteStore, ACompletionThatProlongsTheExpiryIsSweptAtItsOwnTime) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   Record record = plain_record("k#1");
   record.expires_at = Time{Millis{1000}};
@@ -308,7 +310,7 @@ TEST(SqliteStore, ACompletionThatProlongsTheExpiryIsSweptAtItsOwnTime) {
 
 // As of claims that are held for a decision when they lapse.
 TEST(SqliteStore, ACompletionThatMakesARecordExpireIsSwept) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   for (const char* key : {"inserted#", "read#", "refused#", "unknown place#"}) {
     Record record = plain_record(key);
@@ -332,7 +334,7 @@ TEST(SqliteStore, ACompletionThatMakesARecordExpireIsSwept) {
 }
 
 TEST(SqliteStore, ASweepOfThousandsLeavesTheRestAndTellsOfMore) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   std::atomic<int> pending{0};
   for (int i = 0; i < 3000; ++i) {
@@ -355,7 +357,7 @@ TEST(SqliteStore, ASweepOfThousandsLeavesTheRestAndTellsOfMore) {
 }
 
 TEST(SqliteStore, WritersGetTheirTurnDuringASweep) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   for (int i = 0; i < 5000; ++i) {
     Record record = plain_record("k#" + std::to_string(i));
@@ -388,7 +390,7 @@ std::unique_ptr<Store> open_on(const Host& host, const Scratch& scratch) {
 }
 
 TEST(SqliteTime, AJumpOfTheWallClockMovesNothing) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const Host host;
   const auto store = open_on(host, scratch);
   EXPECT_EQ(store->time().value().now, manual_start);
@@ -407,7 +409,7 @@ TEST(SqliteTime, AJumpOfTheWallClockMovesNothing) {
 }
 
 TEST(SqliteTime, ARebootTakesTheWallClockAnew) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   Host host;
   { const auto store = open_on(host, scratch); }
   host.clock->jump(Millis{60'000});
@@ -419,7 +421,7 @@ TEST(SqliteTime, ARebootTakesTheWallClockAnew) {
 }
 
 TEST(SqliteTime, ARebootDoesNotTakeItBackBehindWhatWasSeen) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   Host host;
   {
     const auto store = open_on(host, scratch);
@@ -437,7 +439,7 @@ TEST(SqliteTime, ARebootDoesNotTakeItBackBehindWhatWasSeen) {
 }
 
 TEST(SqliteTime, TheTimeIsNotedEveryTenSecondsOfWriting) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const Host host;
   const auto store = open_on(host, scratch);
   const auto noted = [&] {
@@ -463,8 +465,34 @@ TEST(SqliteTime, TheTimeIsNotedEveryTenSecondsOfWriting) {
   EXPECT_EQ(stores::sqlite_status(*store).value().log_bytes, log);
 }
 
+TEST(SqliteStore, RefusalsWriteNothingBesideTheFileEither) {
+  const SoundScratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  ASSERT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::done);
+  const std::string lock_file = scratch.file("once.db-lock");
+  const auto long_ago = std::filesystem::last_write_time(lock_file) - std::chrono::hours(1);
+  std::filesystem::last_write_time(lock_file, long_ago);
+  EXPECT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::refused);
+  EXPECT_EQ(blocking::replace(*store, plain_record("k#1"), Seen{}).status, Answer::Status::refused);
+  EXPECT_EQ(blocking::remove(*store, "k#1", Seen{}).status, Answer::Status::refused);
+  EXPECT_TRUE(std::filesystem::last_write_time(lock_file) == long_ago);
+}
+
+TEST(SqliteStore, ALogIsCutOffOnCloseByTheLastStoreAtTheFileOnly) {
+  const SoundScratch scratch;
+  auto one = make_sqlite_store({.path = scratch.file()});
+  auto two = make_sqlite_store({.path = scratch.file()});
+  Record record = plain_record("k#1");
+  record.result = Result::inlined(std::string(std::size_t{1} << 20U, 'x'));
+  ASSERT_EQ(blocking::insert(*one, record).status, Answer::Status::done);
+  one.reset();
+  EXPECT_GT(stores::sqlite_status(*two).value().log_bytes, std::size_t{1} << 20U);
+  two.reset();
+  EXPECT_EQ(std::filesystem::file_size(scratch.file("once.db-wal")), 0U);
+}
+
 TEST(SqliteTime, TheKernelsBootIdIsUsedByDefault) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   std::string id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
@@ -475,7 +503,7 @@ TEST(SqliteTime, TheKernelsBootIdIsUsedByDefault) {
 // --- Status and check ---
 
 TEST(SqliteStatus, TellsWhatADoctorAsks) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   ASSERT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::done);
   const auto status = stores::sqlite_status(*store).value();
@@ -512,7 +540,7 @@ TEST(SqliteStore, MayBeDestroyedFromItsOwnCompletion) {
     [[nodiscard]] Time now() const noexcept override { return system_clock()->now(); }
     [[nodiscard]] Uptime uptime() const noexcept override { return system_clock()->uptime(); }
   };
-  const Scratch scratch;
+  const SoundScratch scratch;
   auto clock = std::make_shared<OurClock>();
   const std::weak_ptr<OurClock> held = clock;
   std::shared_ptr<Store> store = make_sqlite_store({.path = scratch.file(), .clock = std::move(clock)});
@@ -559,7 +587,7 @@ class Inbox final : public Home {
 };
 
 TEST(SqliteStore, CompletionsComeHomeInTheOrderOfTheirOperations) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   const auto inbox = std::make_shared<Inbox>();
   const AtHome at_home(inbox);
@@ -582,7 +610,7 @@ TEST(SqliteStore, CompletionsComeHomeInTheOrderOfTheirOperations) {
 }
 
 TEST(SqliteStore, CompletionsWhoseThreadHasEndedComeAllTheSame) {
-  const Scratch scratch;
+  const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   const auto inbox = std::make_shared<Inbox>();
   inbox->close();

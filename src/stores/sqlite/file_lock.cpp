@@ -25,7 +25,6 @@ constexpr std::int64_t ms = 1'000'000;
 constexpr std::int64_t look_again_ns = 20 * ms;  // A holder that was killed wakes nobody.
 constexpr off_t notes_at = 256;                  // Where in the file they are. Before are the hints.
 constexpr std::int64_t polite_ns = 2 * ms;       // How long a busy process lets others go first.
-constexpr off_t note_at = 64;                    // Where in the file note_synced() writes: behind the hints.
 
 std::int64_t now_ns() noexcept {
   timespec spec{};
@@ -172,24 +171,13 @@ void FileLock::release() noexcept {
   syscall(SYS_futex, page_, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-OutsideNotes FileLock::notes_in(int lock_file) noexcept {
-  OutsideNotes notes;
-  return pread(lock_file, &notes, sizeof notes, notes_at) == ssize_t{sizeof notes} ? notes : OutsideNotes{};
+LogNotes FileLock::notes_in(int lock_file) noexcept {
+  LogNotes notes;
+  return pread(lock_file, &notes, sizeof notes, notes_at) == ssize_t{sizeof notes} ? notes : LogNotes{};
 }
 
-void FileLock::note(const OutsideNotes& notes) noexcept {
-  // If it fails, what is there does not fit what is found next.
+void FileLock::note(const LogNotes& notes) noexcept {
   static_cast<void>(pwrite(file_.get(), &notes, sizeof notes, notes_at) == ssize_t{sizeof notes});
-}
-
-bool FileLock::note_synced(std::uint64_t log) noexcept {
-  return pwrite(file_.get(), &log, sizeof log, note_at) == static_cast<ssize_t>(sizeof log);
-}
-
-bool FileLock::is_synced(std::uint64_t log) const noexcept {
-  std::uint64_t noted = 0;
-  return pread(file_.get(), &noted, sizeof noted, note_at) == static_cast<ssize_t>(sizeof noted) && noted != 0 &&
-         noted == log;
 }
 
 }  // namespace once::stores::sqlite

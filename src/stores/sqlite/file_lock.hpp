@@ -11,16 +11,27 @@
 
 namespace once::stores::sqlite {
 
-// What the file keeps for outside_writes.hpp.
-struct OutsideNotes {
+// Up to where everything that can be read of a log is known to be on the disk. All zeros: of none.
+struct SyncedLog {
+  std::uint64_t inode = 0;
+  std::uint64_t salts = 0;  // These and the others: LogState.
+  std::uint64_t frames = 0;
+  std::uint64_t frames_sum = 0;
+  friend bool operator==(const SyncedLog&, const SyncedLog&) = default;
+};
+
+// What the file keeps for outside_writes.hpp, and for whoever comes when all others have died.
+struct LogNotes {
   std::uint64_t log_sum = 0;  // LogState::sum after the last commit of a program of ours.
   std::uint64_t writes = 0;   // A new random number each time that a program of ours finds it to be another.
+  SyncedLog synced;
 };
+static_assert(sizeof(LogNotes) == 48, "several programs share it");
 
 // flock(2) on a side file is the lock: the kernel lets go of it when its holder dies. flock knows neither a time limit
 // nor turns, so the file holds hints: who waits, and a futex to wait on. Wrong hints (left by a process that was
-// killed, or none, because somebody has emptied the file) cost milliseconds, never exclusion. Beside them is a note for
-// whoever comes when all others have died (note_synced).
+// killed, or none, because somebody has emptied the file) cost milliseconds, never exclusion. Beside them are notes on
+// the log.
 //
 // The hints are read and written by system calls, and only the kernel touches the page that is mapped for the futex: it
 // answers EFAULT where the file is too short by now, and a program would die of SIGBUS.
@@ -39,16 +50,11 @@ class FileLock {
   void acquire(Millis limit);
   void release() noexcept;
 
-  // For the holder. Zeros in a new file; anything after somebody has spoiled it.
-  [[nodiscard]] OutsideNotes notes() const noexcept { return notes_in(file_.get()); }
-  static OutsideNotes notes_in(int lock_file) noexcept;  // For anybody, at any time.
-  void note(const OutsideNotes& notes) noexcept;
-
-  // What holders tell each other: that whatever can be read of this log (its inode) is known to be on the disk. 0: of
-  // none, which is also what a new lock file says, and one that was cut off. Outlives its writer. For the holder only.
-  // False: it could not be noted.
-  [[nodiscard]] bool note_synced(std::uint64_t log) noexcept;
-  [[nodiscard]] bool is_synced(std::uint64_t log) const noexcept;
+  // For the holder. They outlive their writer. Zeros in a new file and in one that was cut off; anything after somebody
+  // has spoiled it. What cannot be written is not told: what stays does not fit what is found next.
+  [[nodiscard]] LogNotes notes() const noexcept { return notes_in(file_.get()); }
+  static LogNotes notes_in(int lock_file) noexcept;  // For anybody, at any time.
+  void note(const LogNotes& notes) noexcept;
 
  private:
   struct Hints {

@@ -4,30 +4,13 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <cstddef>
+#include <utility>
 
 namespace once::stores::sqlite {
 
-LogState log_state(Connection& connection) {
-  constexpr int page_bytes = 32 * 1024;
-  constexpr std::uint32_t version = 3'007'000;
-  sqlite3_file* file = nullptr;
-  void volatile* header = nullptr;
-  if (sqlite3_file_control(connection.raw(), "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
-      file->pMethods == nullptr || file->pMethods->iVersion < 2 ||
-      file->pMethods->xShmMap(file, 0, page_bytes, 0, &header) != SQLITE_OK || header == nullptr) {
-    return {};
-  }
-  const auto number = [&](std::size_t at) {
-    return *reinterpret_cast<const volatile std::uint32_t*>(static_cast<const volatile char*>(header) + at);
-  };
-  if (number(0) != version) return {};
-  return {.commits = number(8), .sum = (std::uint64_t{number(40)} << 32U) | number(44)};
-}
-
 std::uint64_t OutsideWrites::begin(Connection& connection, FileLock& lock) {
   begun_ = log_state(connection);
-  OutsideNotes notes = lock.notes();
+  LogNotes notes = lock.notes();
   if (begun_.sum == 0 || begun_.sum != notes.log_sum) {
     sqlite3_randomness(sizeof notes.writes, &notes.writes);
     notes.writes |= 1U;  // Not what a new file has.
@@ -38,26 +21,47 @@ std::uint64_t OutsideWrites::begin(Connection& connection, FileLock& lock) {
   return writes_;
 }
 
-void OutsideWrites::committed(Connection& connection, FileLock& lock, bool wrote) {
+void OutsideWrites::committed(Connection& connection, FileLock& lock, std::uint64_t log, bool wrote) {
+  if (!wrote) return;
   const LogState now = log_state(connection);
-  // Somebody may have written since, or in our place: that is left for the next begin() to find.
-  if (!wrote || now.commits != begun_.commits + 1) return;
-  lock.note({.log_sum = now.sum, .writes = writes_});
+  // Somebody may have written since, or in our place: that is left for the next begin() to find, or the next opener.
+  if (now.commits != begun_.commits + 1) return;
+  lock.note({.log_sum = now.sum, .writes = writes_, .synced = synced_log(log, now)});
 }
 
-OutsideWatch::OutsideWatch(const std::string& lock_path) noexcept
-    : fd_(::open(lock_path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {}
+SyncedLog synced_log(std::uint64_t inode, const LogState& state) noexcept {
+  if (state.salts == 0) return {};  // An empty log may have no name on the disk.
+  return {.inode = inode, .salts = state.salts, .frames = state.frames, .frames_sum = state.frames_sum};
+}
+
+OutsideWatch::OutsideWatch(std::string lock_path) noexcept : path_(std::move(lock_path)) { open(); }
 
 OutsideWatch::~OutsideWatch() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-bool OutsideWatch::none_since(std::uint64_t writes, Connection& connection) const noexcept {
+void OutsideWatch::open() noexcept {
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  identity_ = Identity::of(fd_);
+}
+
+bool OutsideWatch::follow() noexcept {
+  if (Identity::of(path_) == identity_) return false;
+  if (fd_ >= 0) ::close(fd_);
+  open();
+  return true;
+}
+
+bool OutsideWatch::none_since(std::uint64_t writes, Connection& connection) noexcept {
   constexpr int tries = 3;  // A commit and its note are some microseconds apart.
   for (int i = 0; i < tries; ++i) {
     const LogState state = log_state(connection);
-    const OutsideNotes notes = FileLock::notes_in(fd_);
-    if (notes.writes != writes || state.sum == 0) return false;
+    const LogNotes notes = FileLock::notes_in(fd_);
+    if (state.sum == 0) return false;
+    if (notes.writes != writes) {
+      if (!follow()) return false;
+      continue;
+    }
     if (notes.log_sum == state.sum) return true;
     sched_yield();
   }

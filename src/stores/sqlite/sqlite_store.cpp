@@ -28,6 +28,7 @@
 #include "stores/sqlite/group_queue.hpp"
 #include "stores/sqlite/identity.hpp"
 #include "stores/sqlite/key_index.hpp"
+#include "stores/sqlite/log_state.hpp"
 #include "stores/sqlite/outside_writes.hpp"
 #include "stores/sqlite/presence.hpp"
 #include "stores/sqlite/reading.hpp"
@@ -103,11 +104,12 @@ class Writing {
     begin_->reset();
     outside_writes = outside_.begin(connection, lock);
   }
-  void commit(FileLock& lock) {
+  // `log`: its inode.
+  void commit(FileLock& lock, std::uint64_t log) {
     wrote = false;
     commit_->step();
     commit_->reset();
-    outside_.committed(connection, lock, wrote);
+    outside_.committed(connection, lock, log, wrote);
   }
 
   Connection connection;
@@ -138,10 +140,14 @@ void check(const SqliteOptions& options) {
   if (!options.clock) refuse("there is no clock");
 }
 
-// Brings the names in a directory to the disk. SQLite does it too, but does not look whether it works.
-void sync_directory(const std::filesystem::path& directory, const std::string& where) {
-  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool synced = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL);  // EINVAL: nothing to sync (fsync(2)).
+// Brings the names in a directory to the disk. SQLite does it too, but does not look whether it works. Where names may
+// be made and not read, all of the file system that `file` is on, which is there, and can be read.
+void sync_directory(const std::filesystem::path& directory, const std::string& file, const std::string& where) {
+  int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool is_readable = fd >= 0 || errno != EACCES;
+  if (!is_readable) fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const auto sync = is_readable ? fsync : syncfs;
+  const bool synced = fd >= 0 && (sync(fd) == 0 || errno == EINVAL);  // EINVAL: nothing to sync (fsync(2)).
   const int number = errno;
   if (fd >= 0) ::close(fd);
   if (!synced) {
@@ -177,7 +183,7 @@ void prepare_file(const SqliteOptions& options) {
       if (!is_new) continue;
       if (mkdir(made.c_str(), 0700) != 0 && errno != EEXIST)
         refuse("cannot make the directory " + made.string(), errno);
-      sync_directory(directory_of(made.string()), where);
+      sync_directory(directory_of(made.string()), made.string(), where);
     }
   } else if (!S_ISDIR(found.st_mode)) {
     refuse(directory.string() + " is not a directory", 0);
@@ -221,18 +227,14 @@ class SqliteStore final : public Store {
     const std::string boot_id = options_.boot_id.empty() ? kernel_boot_id() : options_.boot_id;
     {
       const Locked locked(*this);
-      const std::string log = options_.path + "-wal";
-      const bool quiet = presence_.is_alone() || is_quiet(log);
-      // One that is not there yet, or empty, may have no name on the disk.
-      const bool is_synced = lock_.is_synced(Identity::of(log).inode) && size_of(log) > 0;
-      forget_synced();
+      const bool quiet = presence_.is_alone() || is_quiet(options_.path + "-wal");
       open_writer();
-      if (!is_synced) make_log_true();
       anchor_ = std::make_unique<Connection>(options_.path, vfs_, options_.busy_timeout);
       anchor_->run("PRAGMA user_version");  // Opens the log.
       hash_key_ = read_hash_key(writing_->connection);
       clock_ = settle_clock(writing_->connection, *options_.clock, boot_id);
-      note_synced();
+      if (!is_log_true()) make_log_true();
+      check_first_page();
       // What a program that was killed had in memory. One that lives writes it before long, and better in its own time.
       index_if_more_than(quiet ? few_keys : 2 * writing_->rows->keys().lot());
     }
@@ -556,13 +558,24 @@ class SqliteStore final : public Store {
   void make_ready() {
     check_identity();
     check_log();  // Before a new connection takes those that lie there now for ours.
-    if (writing_) return;
-    const Identity log = log_;
-    const Identity index = index_;
-    open_writer();
-    log_ = log;
-    index_ = index;
-    check_log();
+    if (!writing_) {
+      const Identity log = log_;
+      const Identity index = index_;
+      open_writer();
+      log_ = log;
+      index_ = index;
+      check_log();
+    }
+    check_first_page();
+  }
+  void check_first_page() {
+    if (first_page_.is_as_before(writing_->connection)) return;
+    throw Exception(
+        ErrorKind::unavailable,
+        "sqlite store " + options_.path +
+            ": the file was overwritten while it was open (as by cp); nothing is written to it any more, as "
+            "its log is of the file before: stop the programs that use it, delete it and its -wal and -shm "
+            "files, and put a whole copy there");
   }
   void check_log() const {
     if (Identity::of(options_.path + "-wal") == log_ && Identity::of(options_.path + "-shm") == index_) return;
@@ -593,9 +606,12 @@ class SqliteStore final : public Store {
     auto opened = std::make_unique<Writing>(options_.path, vfs_, options_.busy_timeout);
     Connection& connection = opened->connection;
     has_tables(connection);  // Before the journal mode writes to a file that is not ours.
+    // A log that grew beyond what is usual, under a reader that did not end, is cut off when it is begun anew.
+    const std::size_t usual_log_bytes = std::size_t{options_.checkpoint_pages} * 2 * 4096;
     connection.run(("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY; "
                     "PRAGMA cache_size = -" +
-                    std::to_string(options_.cache_bytes / 1024))
+                    std::to_string(options_.cache_bytes / 1024) +
+                    "; PRAGMA journal_size_limit = " + std::to_string(usual_log_bytes))
                        .c_str());
     set_wal(connection);
     sqlite3_wal_hook(
@@ -621,11 +637,19 @@ class SqliteStore final : public Store {
 
   // What can be read of the log need not be on the disk: after a sync that failed no later one writes the same pages,
   // and programs see them all the same; a process may have been killed between its write and its sync. So nothing of it
-  // is told to anybody before it was written again and synced, and its name too. Inside the lock.
+  // is told to anybody before it was written again and synced, and its name too, unless it is what was noted after a
+  // sync. Inside the lock.
+  [[nodiscard]] bool is_log_true() {
+    const SyncedLog now = synced_log(log_.inode, log_state(writing_->connection));
+    return now != SyncedLog{} && now == lock_.notes().synced;
+  }
   void make_log_true() {
+    note_synced({});
     Connection& connection = writing_->connection;
+    if (sqlite3_db_readonly(connection.raw(), "main") != 0) throw connection.error(SQLITE_READONLY);
     connection.run("BEGIN IMMEDIATE");
-    const int code = write_log_again(connection.raw());
+    const LogState state = log_state(connection);
+    const int code = write_log_again(connection, state);
     if (code != SQLITE_OK) {
       throw SqlError(ErrorKind::unavailable,
                      "sqlite store " + options_.path +
@@ -634,26 +658,16 @@ class SqliteStore final : public Store {
                      code);
     }
     connection.run("ROLLBACK");
-    sync_directory(directory_of(options_.path), "sqlite store " + options_.path + ": ");
+    sync_directory(directory_of(options_.path), options_.path + "-lock", "sqlite store " + options_.path + ": ");
+    note_synced(synced_log(log_.inode, state));
+  }
+  void note_synced(const SyncedLog& synced) noexcept {
+    LogNotes notes = lock_.notes();
+    notes.synced = synced;
+    lock_.note(notes);
   }
 
-  // Commits, and notes for the time when all who have the file open have died whether the log is on the disk. While one
-  // of them lives, a commit that failed is not in the log's index, and the next one is written in its place.
-  void commit() {
-    const bool was_synced = lock_.is_synced(log_.inode);
-    forget_synced();
-    writing_->commit(lock_);
-    if (writing_->wrote || was_synced) note_synced();
-  }
-  void forget_synced() {
-    if (lock_.note_synced(0)) return;
-    throw SqlError(ErrorKind::unavailable,
-                   "sqlite store " + options_.path + ": its lock file cannot be written (" + std::strerror(errno) +
-                       "): nothing was changed, look at the disk",
-                   SQLITE_IOERR_WRITE);
-  }
-  // Without it the next process only does more than it must.
-  void note_synced() noexcept { static_cast<void>(lock_.note_synced(log_.inode)); }
+  void commit() { writing_->commit(lock_, log_.inode); }
 
   // Writes the entries of keys that this or other programs have gathered in memory, if there may be more than so many.
   // Inside the lock. Nothing depends on it: if it fails, the writes after it say so, and what can be read is read.
@@ -765,6 +779,7 @@ class SqliteStore final : public Store {
         }
         return false;
       default:
+        note_synced({});
         writing_.reset();                                         // A fresh connection may do better.
         return committing && error.code() != SQLITE_IOERR_WRITE;  // As for SQLITE_FULL.
     }
@@ -797,28 +812,30 @@ class SqliteStore final : public Store {
     return Answer::refuse(share(std::move(in_the_way->record)), place.hint());
   }
 
-  static void complete(Group& group) {
-    const unsigned forks_before = forks();
+  // `forks_before`: when they were answered. In the child of a completion that forks none is completed any more: the
+  // parent does that.
+  static void complete(Group& group, unsigned forks_before) {
     for (Pointer& operation : group) {
+      if (forks() != forks_before) return;
       operation->done(std::move(operation->answer));
-      if (forks() != forks_before) return;  // The child of a completion that forked: the parent completes the others.
-      operation.reset();
+      if (forks() == forks_before) operation.reset();
     }
   }
 
   // Whoever has a home gets all that is its own there, by one message; the rest is completed here, after these.
   static void finish(Group& group) {
-    while (!group.empty()) {
+    const unsigned forks_before = forks();
+    while (!group.empty() && forks() == forks_before) {
       const std::shared_ptr<Home> home = first_home(group);
       if (!home) break;
       Group own;
       Group others;
       for (Pointer& operation : group) (operation->home == home ? own : others).push_back(std::move(operation));
       group.swap(others);
-      Callback<void()> work = [own = std::move(own)]() mutable { complete(own); };
+      Callback<void()> work = [own = std::move(own), forks_before]() mutable { complete(own, forks_before); };
       if (!home->bring(work)) work();
     }
-    complete(group);
+    complete(group, forks_before);
     group.clear();
   }
   static std::shared_ptr<Home> first_home(const Group& group) {
@@ -835,9 +852,9 @@ class SqliteStore final : public Store {
     }
     for (const Pointer& operation : group) operation->answer = Answer::fail(kind, message);
     finish(group);
-    if (is_forked()) return;
     std::deque<Pointer> sweeps = std::exchange(sweeps_, {});
     for (const Pointer& operation : sweeps) {
+      if (is_forked()) return;
       operation->sweep_answer.error = Error{kind, message};
       operation->swept(std::move(operation->sweep_answer));
     }
@@ -934,6 +951,7 @@ class SqliteStore final : public Store {
   Identity file_;   // Of the file we opened.
   Identity log_;    // Of its -wal.
   Identity index_;  // Of its -shm.
+  FirstPage first_page_;
   HashKey hash_key_;
   StoredClock clock_;
 

@@ -193,19 +193,4 @@ std::string wal_vfs(const std::string& base) {
   return all.back()->name;
 }
 
-int write_log_again(sqlite3* connection) {
-  sqlite3_file* log = nullptr;
-  int code = sqlite3_file_control(connection, "main", SQLITE_FCNTL_JOURNAL_POINTER, static_cast<void*>(&log));
-  if (code != SQLITE_OK) return code;
-  sqlite3_int64 size = 0;
-  code = log->pMethods->xFileSize(log, &size);
-  std::vector<char> bytes(max_write_bytes);
-  for (sqlite3_int64 at = 0; at < size && code == SQLITE_OK; at += static_cast<sqlite3_int64>(bytes.size())) {
-    const auto part = static_cast<int>(std::min(static_cast<sqlite3_int64>(bytes.size()), size - at));
-    code = log->pMethods->xRead(log, bytes.data(), part, at);
-    if (code == SQLITE_OK) code = log->pMethods->xWrite(log, bytes.data(), part, at);
-  }
-  return code == SQLITE_OK ? log->pMethods->xSync(log, SQLITE_SYNC_NORMAL) : code;
-}
-
 }  // namespace once::stores::sqlite

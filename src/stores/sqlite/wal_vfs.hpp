@@ -1,8 +1,6 @@
 // SQLite's write-ahead log, written in one piece.
 #pragma once
 
-#include <sqlite3.h>
-
 #include <string>
 
 namespace once::stores::sqlite {
@@ -19,9 +17,5 @@ namespace once::stores::sqlite {
 //
 // Registers the VFS with SQLite when it is first asked for. Thread-safe. Throws Exception(misuse) for an unknown base.
 std::string wal_vfs(const std::string& base);
-
-// Writes the whole log of this connection over itself and syncs it: after this the disk has what can be read of it,
-// whatever became of earlier syncs. Inside a write transaction that has written nothing. Returns SQLite's result code.
-int write_log_again(sqlite3* connection);
 
 }  // namespace once::stores::sqlite

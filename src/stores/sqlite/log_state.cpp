@@ -1,0 +1,201 @@
+#include "stores/sqlite/log_state.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+namespace once::stores::sqlite {
+
+namespace {
+
+// Of the log (sqlite.org/walformat.html, "WAL File Format").
+constexpr std::size_t log_header_bytes = 32;
+constexpr std::size_t frame_header_bytes = 24;
+constexpr std::uint32_t magic = 0x377F0682;  // Plus 1: the numbers that are summed up are big-endian.
+
+// SQLite's unix VFS takes the length of a read or write modulo 128 KiB (seekAndRead, seekAndWriteFd in os_unix.c).
+constexpr std::size_t most_bytes = std::size_t{124} * 1024;
+
+std::uint32_t big_endian(const char* at) noexcept {
+  std::uint32_t number = 0;
+  for (int i = 0; i < 4; ++i) number = (number << 8U) | static_cast<unsigned char>(at[i]);
+  return number;
+}
+
+std::uint32_t native(const char* at) noexcept {
+  std::uint32_t number = 0;
+  std::memcpy(&number, at, sizeof number);
+  return number;
+}
+
+std::uint64_t both(std::uint32_t first, std::uint32_t second) noexcept {
+  return (std::uint64_t{first} << 32U) | second;
+}
+
+// SQLite's index of the log, of which the first page is mapped; null: it is not there.
+const volatile char* mapped_index(Connection& connection) {
+  constexpr int page_bytes = 32 * 1024;
+  constexpr std::uint32_t version = 3'007'000;
+  sqlite3_file* file = nullptr;
+  void volatile* header = nullptr;
+  if (sqlite3_file_control(connection.raw(), "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
+      file->pMethods == nullptr || file->pMethods->iVersion < 2 ||
+      file->pMethods->xShmMap(file, 0, page_bytes, 0, &header) != SQLITE_OK || header == nullptr ||
+      *static_cast<const volatile std::uint32_t*>(header) != version) {
+    return nullptr;
+  }
+  return static_cast<const volatile char*>(header);
+}
+std::uint32_t number_at(const volatile char* index, std::size_t at) noexcept {
+  return *reinterpret_cast<const volatile std::uint32_t*>(index + at);
+}
+
+// The log of a connection as SQLite has it open, read in order: its header, then its frames, each with its page.
+class LogReader {
+ public:
+  explicit LogReader(Connection& connection) noexcept {
+    if (sqlite3_file_control(connection.raw(), "main", SQLITE_FCNTL_JOURNAL_POINTER, static_cast<void*>(&file_)) !=
+            SQLITE_OK ||
+        file_ == nullptr || file_->pMethods == nullptr) {
+      file_ = nullptr;
+    }
+  }
+  [[nodiscard]] sqlite3_file* file() const noexcept { return file_; }
+
+  // The header's bytes, and what it says of the frames.
+  int read_header() {
+    const int code = read(header_, 0);
+    page_bytes_ = big_endian(&header_[8]);
+    const bool is_right = page_bytes_ >= 512 && page_bytes_ <= 65'536 && (big_endian(header_.data()) & ~1U) == magic;
+    return code != SQLITE_OK || is_right ? code : SQLITE_IOERR_DATA;
+  }
+  [[nodiscard]] std::span<char> header() noexcept { return header_; }
+  [[nodiscard]] std::size_t frame_bytes() const noexcept { return frame_header_bytes + page_bytes_; }
+  [[nodiscard]] std::int64_t place_of(std::uint64_t frame) const noexcept {  // From 0 on.
+    return static_cast<std::int64_t>(header_.size() + frame * frame_bytes());
+  }
+  int read(std::span<char> bytes, std::int64_t at) const {
+    return file_->pMethods->xRead(file_, bytes.data(), static_cast<int>(bytes.size()), at);
+  }
+  int write(std::span<const char> bytes, std::int64_t at) const {
+    return file_->pMethods->xWrite(file_, bytes.data(), static_cast<int>(bytes.size()), at);
+  }
+
+ private:
+  sqlite3_file* file_ = nullptr;
+  std::array<char, log_header_bytes> header_{};
+  std::size_t page_bytes_ = 0;
+};
+
+// Whether the parts of a log are what its index says, by the rules by which SQLite makes the index.
+class LogCheck {
+ public:
+  explicit LogCheck(std::span<const char> header) noexcept
+      : is_big_endian_((big_endian(header.data()) & 1U) != 0), salts_(&header[16], 8) {
+    add(header.first(24));
+  }
+  // Also in the order of the frames. False: SQLite would end the log before this one.
+  bool take(std::span<const char> frame) noexcept {
+    add(frame.first(8));
+    add(frame.subspan(frame_header_bytes));
+    return std::string_view(&frame[8], 8) == salts_ && both(big_endian(&frame[16]), big_endian(&frame[20])) == sum();
+  }
+  [[nodiscard]] std::uint64_t sum() const noexcept { return both(first_, second_); }
+  [[nodiscard]] std::uint64_t salts() const noexcept { return both(native(&salts_[0]), native(&salts_[4])); }
+
+ private:
+  void add(std::span<const char> bytes) noexcept {
+    for (std::size_t at = 0; at < bytes.size(); at += 8) {
+      first_ += number(&bytes[at]) + second_;
+      second_ += number(&bytes[at + 4]) + first_;
+    }
+  }
+  [[nodiscard]] std::uint32_t number(const char* at) const noexcept {
+    return is_big_endian_ ? big_endian(at) : __builtin_bswap32(big_endian(at));
+  }
+
+  const bool is_big_endian_;
+  const std::string_view salts_;
+  std::uint32_t first_ = 0;
+  std::uint32_t second_ = 0;
+};
+
+}  // namespace
+
+LogState log_state(Connection& connection) {
+  const volatile char* const index = mapped_index(connection);
+  if (index == nullptr) return {};
+  const auto pair = [&](std::size_t at) { return both(number_at(index, at), number_at(index, at + 4)); };
+  return {.commits = number_at(index, 8),
+          .sum = pair(40),
+          .salts = pair(32),
+          .frames = number_at(index, 16),
+          .frames_sum = pair(24)};
+}
+
+int write_log_again(Connection& connection, const LogState& state) {
+  LogReader log(connection);
+  if (log.file() == nullptr || state.sum == 0) return SQLITE_IOERR;
+  if (state.frames > 0) {
+    int code = log.read_header();
+    if (code == SQLITE_OK) code = log.write(log.header(), 0);
+    if (code != SQLITE_OK) return code;
+    LogCheck check(log.header());
+    std::vector<char> bytes(most_bytes / log.frame_bytes() * log.frame_bytes());
+    for (std::uint64_t frame = 0; frame < state.frames;) {
+      const auto count = std::min<std::uint64_t>(bytes.size() / log.frame_bytes(), state.frames - frame);
+      const auto part = std::span(bytes).first(count * log.frame_bytes());
+      code = log.read(part, log.place_of(frame));
+      for (std::size_t at = 0; at < part.size() && code == SQLITE_OK; at += log.frame_bytes()) {
+        if (!check.take(part.subspan(at, log.frame_bytes()))) code = SQLITE_IOERR_DATA;
+      }
+      if (code == SQLITE_OK) code = log.write(part, log.place_of(frame));
+      if (code != SQLITE_OK) return code;
+      frame += count;
+    }
+    if (check.sum() != state.frames_sum || check.salts() != state.salts) return SQLITE_IOERR_DATA;
+  }
+  return log.file()->pMethods->xSync(log.file(), SQLITE_SYNC_NORMAL);
+}
+
+FirstPage::Copies FirstPage::copies(Connection& connection) {
+  const volatile char* const index = mapped_index(connection);
+  if (index == nullptr) return {};
+  return {.salts = log_state(connection).salts, .copied = number_at(index, 96), .begun = number_at(index, 128)};
+}
+
+bool FirstPage::is_as_before(Connection& connection) {
+  sqlite3_file* file = nullptr;
+  if (sqlite3_file_control(connection.raw(), "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK) return true;
+  // In this order: a shell that copies the log meanwhile says so first.
+  const Copies before = copies(connection);
+  Head head{};
+  const int code = file->pMethods->xRead(file, head.data(), static_cast<int>(head.size()), 0);
+  if (code != SQLITE_OK && code != SQLITE_IOERR_SHORT_READ) return true;  // Whoever needs the page meets it.
+  if (is_known_ && head != head_ && copies(connection) == copies_ && !is_in_log(connection, head)) return false;
+  head_ = head;
+  copies_ = before;
+  is_known_ = true;
+  return true;
+}
+
+// A copy that fails, and is tried again, may leave nothing but the page.
+bool FirstPage::is_in_log(Connection& connection, const Head& head) {
+  LogReader log(connection);
+  const std::uint64_t frames = log_state(connection).frames;
+  if (log.file() == nullptr || frames == 0 || log.read_header() != SQLITE_OK) return false;
+  std::array<char, frame_header_bytes + std::tuple_size_v<Head>> begin{};
+  for (std::uint64_t frame = 0; frame < frames; ++frame) {
+    if (log.read(begin, log.place_of(frame)) != SQLITE_OK) return false;
+    if (big_endian(begin.data()) == 1 && std::ranges::equal(std::span(begin).subspan(frame_header_bytes), head)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace once::stores::sqlite
