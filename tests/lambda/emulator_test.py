@@ -198,10 +198,10 @@ class Timeouts(Case):
     """Functions that are stopped before one of their steps, until the emulator kills them at their timeout. The retry runs
     when the lease is over, which is at the deadline, and goes on behind the steps that were finished."""
 
-    # What each does, by the log of the library that stops it: it asks, gets the event, writes and syncs the claim, then each
-    # step and the result. So before its third step nothing is known of it; before the fifth it has acted, and nobody was
-    # told; before the sixth its first step, of two, is on record, and the second has not begun.
-    UNCLAIMED, ACTED, ONE_STEP = 3, 5, 6
+    # What each does, by the log of the library that stops it: it asks, gets the event, writes, syncs and notes the claim, then
+    # each step and the result. So before its fourth step nothing is known of it; before the seventh it has acted, and
+    # nobody was told; before the eighth its first step, of two, is on record, and the second has not begun.
+    UNCLAIMED, ACTED, ONE_STEP = 4, 7, 8
     TIMEOUT_S = 2  # A batch begins nothing in its last second.
 
     def run_into_timeout(self, name, event, before):

@@ -31,9 +31,10 @@ else:
     PROGRAM, FOLDER = os.path.abspath(sys.argv.pop(1)), pathlib.Path(sys.argv.pop(1)).resolve()
     KILL_BEFORE = os.path.abspath(sys.argv.pop(1))
 
-# What a function with two steps does from the moment at which it asks for an event: it gets it, writes and syncs the claim,
-# both steps and the result in the embedded store, and gives its answer, which is confirmed.
-STEPS_OF_TWO = ["sendmsg", "recv"] + ["pwrite64", "fdatasync"] * 4 + ["sendmsg", "recv"]
+# What a function with two steps does from the moment at which it asks for an event: it gets it, notes in the
+# new lock file how it has found the log, writes and syncs the claim, both steps and the result in the embedded store and
+# notes each, and gives its answer, which is confirmed.
+STEPS_OF_TWO = ["sendmsg", "recv", "pwrite"] + ["pwrite64", "fdatasync", "pwrite"] * 4 + ["sendmsg", "recv"]
 Fate = collections.namedtuple("Fate", "charged sent replayed")
 
 
@@ -153,12 +154,12 @@ class Payment(Case):
         fates = self.fates(event_of("payment"), STEPS_OF_TWO)
         self.assertEqual(
             [(fate.charged, fate.sent, fate.replayed) for fate in fates],
-            [(1, 1, False)] * 4  # Nobody knew of it, or of the claim alone.
+            [(1, 1, False)] * 6  # Nobody knew of it, or of the claim alone.
             + [(2, 1, False)]  # Charged, and the step not on record: asked again, with the same key.
-            + [(1, 1, False)]  # The charge is on record: the retry goes on behind it.
+            + [(1, 1, False)] * 2  # The charge is on record: the retry goes on after it.
             + [(1, 2, False)]  # The same for the receipt.
-            + [(1, 1, False)] * 2
-            + [(1, 1, True)] * 3)  # The answer is on record: replayed.
+            + [(1, 1, False)] * 3
+            + [(1, 1, True)] * 4)  # The answer is on record: replayed.
 
     def fates(self, event, steps):
         """Kills the function before each step of its first invocation, and gives the event again until there is no conflict.

@@ -289,7 +289,7 @@ class ProxyLeaseTest : public ProxyTlsTest {
       inner(line);
     });
   }
-  void outlive_the_lease() const { manual->advance(2 * rules.policy->lease); }
+  void outlive_the_lease() const { manual->advance(2 * effective(*rules.policy).lease); }
 
   const Identity identity;
   std::shared_ptr<once::testing::ManualClock> manual = std::make_shared<once::testing::ManualClock>();

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include <once/compiler.hpp>
+
 namespace once::queues {
 
 // What names the operation of a record.
