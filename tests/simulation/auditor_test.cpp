@@ -29,7 +29,7 @@ std::string first_violation(Bug bug, std::uint64_t worlds) {
 
 class PlantedBug : public ::testing::TestWithParam<std::uint8_t> {};
 
-TEST_P(PlantedBug, IsSeen) { EXPECT_NE(first_violation(static_cast<Bug>(GetParam()), 600), ""); }
+TEST_P(PlantedBug, IsSeen) { EXPECT_NE(first_violation(static_cast<Bug>(GetParam()), 3'000), ""); }
 
 INSTANTIATE_TEST_SUITE_P(All, PlantedBug,
                          ::testing::Range(static_cast<std::uint8_t>(1),
