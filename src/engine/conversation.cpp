@@ -35,7 +35,7 @@ Conversation::Conversation(std::shared_ptr<EngineCore> core, const Attempt& atte
     : core_(std::move(core)), attempt_(attempt), policy_(policy), on_end_(std::move(on_end)) {}
 
 void Conversation::insert(Self self) {
-  const EngineCore::Moment moment = core_->moment();
+  const Moment moment = core_->moment();
   ask_ = Ask::insert;
   verdict_ = Verdict::execute;
   told_ = moment.told;
@@ -64,7 +64,7 @@ void Conversation::read(Self self) {
 }
 
 void Conversation::consider(Self self, std::shared_ptr<const Record> record, std::uint64_t place) {
-  const EngineCore::Moment moment = core_->moment();
+  const Moment moment = core_->moment();
   const Decision decision = decide(record.get(), attempt_, policy_, moment.earliest());
   switch (decision.verdict) {
     case Verdict::execute:
@@ -171,22 +171,22 @@ void Conversation::fail(Error error) {
 }
 
 void Conversation::won(Self self, std::uint64_t place) {
-  const Millis tolerance = EngineCore::tolerance(policy_);
-  const EngineCore::Moment moment = core_->moment();
+  const Millis tolerance = tolerance_of(policy_);
+  const Moment moment = core_->moment();
   // The answer may have shown that what was known is doubtful.
   error_ = std::max(error_, moment.error);
   if (moment.told) {
     // The lease was counted on this host's clock, on too vague a notion of the store's, or on one that was wrong. If it
     // is known to be off by now, count again before anything runs: a lease that looks short would be taken over early,
     // one that looks long would lock the key.
-    const Millis off = std::chrono::abs(EngineCore::short_by(policy_, *written_, written_at_, moment));
+    const Millis off = std::chrono::abs(short_by(policy_, *written_, written_at_, moment));
     if (off > std::max(tolerance, moment.error)) return correct(std::move(self), place);
     if (!told_ || error_ > tolerance) error_ = off + moment.error;
     told_ = true;
   }
   // The answer may have taken longer than the lease, or this process may have been stopped meanwhile: then somebody
   // else may have the claim by now, and only another write can tell.
-  const Uptime trusted_until = EngineCore::trusted_until(policy_, written_at_, error_);
+  const Uptime trusted_until = once::trusted_until(policy_, written_at_, error_);
   if (moment.uptime >= trusted_until) return correct(std::move(self), place);
   End claim;
   claim.kind = End::Kind::claimed;
@@ -208,7 +208,7 @@ void Conversation::correct(Self self, std::uint64_t place) {
     core_->tell({.kind = EventKind::store_error, .key = attempt_.key, .error = &error});
     return fail(std::move(error));
   }
-  const EngineCore::Moment moment = core_->moment();
+  const Moment moment = core_->moment();
   told_ = moment.told;
   error_ = moment.error;
   const RecordPtr seen = std::move(written_);

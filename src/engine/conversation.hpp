@@ -40,7 +40,7 @@ class Conversation {
     std::shared_ptr<EngineCore> core;  // claimed: the conversation's, for the claim.
     Uptime leased_at{};                // claimed: when the write that made the lease was sent.
     Uptime claimed_at{};               // claimed: when its answer was there.
-    Uptime trusted_until{};            // claimed: EngineCore::trusted_until of it; later than now.
+    Uptime trusted_until{};            // claimed: once::trusted_until() of it; later than now.
     Error error;
   };
   using OnEnd = Callback<void(End&&)>;

@@ -11,6 +11,7 @@
 #include <once/decide.hpp>
 #include <once/engine/engine.hpp>
 
+#include "core/lease.hpp"
 #include "engine/cache.hpp"
 #include "engine/flights.hpp"
 #include "engine/heartbeats.hpp"
@@ -21,15 +22,6 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
  public:
   explicit EngineCore(EngineOptions engine_options);
 
-  // The store's time as well as it is known. `told` is false while it is only this host's belief.
-  struct Moment {
-    Uptime uptime{};
-    Time now{};
-    Millis error{0};
-    bool told = false;
-    // For decisions: the earliest it can be, so that an uncertain clock finds claims alive rather than lapsed.
-    [[nodiscard]] Time earliest() const noexcept { return now - error; }
-  };
   [[nodiscard]] Moment moment() const;
   void learn(const Answer& answer, Uptime sent);
   // For one write at `now`.
@@ -44,17 +36,6 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // Work of `operation` runs without a claim: the observer is told, each time. Without one standard error is, once for
   // each operation: the one place where a library prints.
   void tell_unprotected(std::string_view operation, std::string_view key);
-
-  // Until when a holder may trust a lease, if the request that wrote it was sent at `sent` and counted on a clock that
-  // was known up to `error`. Before that no other claim can have been made, whoever makes it: they wait for the skew
-  // too, so that a part of a short lease is margin enough on this side.
-  [[nodiscard]] static Uptime trusted_until(const EffectivePolicy& policy, Uptime sent, Millis error) noexcept;
-  // How far off the store's time may be before a lease has to be looked at again, or counted anew.
-  [[nodiscard]] static Millis tolerance(const EffectivePolicy& policy) noexcept;
-  // How much later the end of a lease that was counted at `counted_at` would lie by what is known at `moment`. Less
-  // than 0: earlier.
-  [[nodiscard]] static Millis short_by(const EffectivePolicy& policy, const Record& written, Uptime counted_at,
-                                       const Moment& moment) noexcept;
 
   // Are the bytes elsewhere, or compressed?
   [[nodiscard]] static bool must_fetch(const Result& result) noexcept {

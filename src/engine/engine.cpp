@@ -92,7 +92,7 @@ EngineCore::EngineCore(EngineOptions engine_options)
       cache(options.cache_records, options.cache_bytes),
       flights(*this) {}
 
-EngineCore::Moment EngineCore::moment() const {
+Moment EngineCore::moment() const {
   const Uptime at = uptime();
   if (const auto told = options.store->time_at(*options.clock, at)) return {at, told->now, told->error, true};
   {
@@ -134,23 +134,6 @@ EffectivePolicy EngineCore::policy_of(const Request& request) const {
   if (!request.policy) return usual_policy;
   check(*request.policy);
   return effective(fill_in(*request.policy, options.policy));
-}
-
-Uptime EngineCore::trusted_until(const EffectivePolicy& policy, Uptime sent, Millis error) noexcept {
-  const Millis margin = std::min(policy.skew, policy.lease / 4) + std::max(error - policy.skew, Millis{0});
-  const std::chrono::nanoseconds drift = std::chrono::nanoseconds(policy.lease) / 1'000'000 * StoreClock::drift_ppm;
-  constexpr Millis cut_off{1};  // The lease counts from a whole millisecond: up to one before this moment.
-  return sent + policy.lease - cut_off - margin - drift;
-}
-
-Millis EngineCore::tolerance(const EffectivePolicy& policy) noexcept {
-  return std::max(policy.skew / 2, policy.lease / 8);
-}
-
-Millis EngineCore::short_by(const EffectivePolicy& policy, const Record& written, Uptime counted_at,
-                            const Moment& moment) noexcept {
-  const Time meant = moment.now + policy.lease - std::chrono::floor<Millis>(moment.uptime - counted_at);
-  return meant - written.lease_until;
 }
 
 void EngineCore::fetch(std::shared_ptr<const Record> record, Fetched done) {

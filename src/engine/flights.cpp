@@ -55,7 +55,7 @@ std::optional<Begin> Flights::cached(const Request& request, const EffectivePoli
   Attempt attempt;
   attempt.fingerprint = request.fingerprint;
   // The latest it can be: a cached record is given up rather early than late.
-  const EngineCore::Moment moment = core_.moment();
+  const Moment moment = core_.moment();
   const Decision decision = decide(record.get(), attempt, policy, moment.now + moment.error);
   if (decision.verdict != Verdict::replay && decision.verdict != Verdict::mismatch) {
     core_.cache.remove(key);

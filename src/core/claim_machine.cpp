@@ -1,0 +1,621 @@
+#include "core/claim_machine.hpp"
+
+#include <algorithm>
+
+#include <once/clock.hpp>
+#include <once/error.hpp>
+
+namespace once {
+
+namespace {
+
+using Op = ClaimMachine::Op;
+using Notice = ClaimMachine::Notice;
+
+constexpr unsigned foreground_tries = 4;  // Then the caller is told `unrecorded`, and the engine goes on alone.
+// Renewals in a row that ask for the store's time: the first that differs, those that outweigh all before, and the one
+// that is counted on what they say.
+constexpr unsigned most_unsettled = StoreClock::outweighing + 1;
+constexpr Millis most_patience{2'000};  // Of a caller under a fixed lease.
+
+bool passing(ErrorKind kind) noexcept { return kind == ErrorKind::unavailable || kind == ErrorKind::in_doubt; }
+
+// Is what stands in the store what we meant to write, so that only the answer was lost? Owner and revision alone do not
+// tell: an operator who prolongs a claim keeps its owner.
+bool same_write(const Record& stored, const Record& meant) noexcept {
+  if (!(stored.owner == meant.owner) || stored.state != meant.state) return false;
+  if (stored.state != State::in_progress) return stored.result == meant.result && stored.failure == meant.failure;
+  return stored.revision == meant.revision && stored.lease_until == meant.lease_until &&
+         stored.steps.size() == meant.steps.size();
+}
+
+// In the record, where they take room.
+bool has_bytes(const Result& result) noexcept {
+  return !result.bytes.empty() && (result.placement == Placement::inlined || result.placement == Placement::compressed);
+}
+
+// A release leaves nothing behind, unless there is something to keep: finished steps, or that nobody may take it over.
+bool is_removal(Op op, const Record& next) noexcept {
+  return op == Op::release && next.steps.empty() && next.on_lapse == OnLapse::takeover;
+}
+
+Notice notice_of(Op op) noexcept {
+  switch (op) {
+    case Op::renew:
+    case Op::fence:
+      return Notice::renewed;
+    case Op::step:
+      return Notice::step_recorded;
+    case Op::complete:
+      return Notice::completed;
+    case Op::fail:
+      return Notice::failed;
+    case Op::hold:
+      return Notice::held;
+    case Op::release:
+      return Notice::released;
+  }
+  return Notice::renewed;
+}
+
+Notice notice_of(State state) noexcept {
+  switch (state) {
+    case State::completed:
+      return Notice::completed;
+    case State::failed:
+      return Notice::failed;
+    case State::in_progress:
+    case State::unknown:
+      break;
+  }
+  return Notice::held;
+}
+
+}  // namespace
+
+std::string drop_bytes(Result& result) {
+  std::string bytes = std::exchange(result.bytes, {});
+  if (result.placement == Placement::inlined) {
+    result.size = bytes.size();
+    result.digest = sha256(bytes);
+  }
+  result.placement = Placement::dropped;
+  return bytes;
+}
+
+ClaimMachine::ClaimMachine(const Attempt& attempt, const EffectivePolicy& policy, Setting setting, RecordPtr record,
+                           std::uint64_t place, Uptime leased_at, Uptime claimed_at, Uptime until)
+    : attempt_(attempt),
+      policy_(policy),
+      setting_(setting),
+      leased_at_(leased_at),
+      claimed_at_(claimed_at),
+      record_(std::move(record)),
+      place_(place),
+      trusted_until_(until) {}
+
+// ---- events of the caller
+
+void ClaimMachine::beat(Uptime now, Actions& out) {
+  if (ended_ || lost_ || finish_queued_) return;
+  if (now >= trusted_until_ && !overdue_) {
+    // Whether the renewal failed, hangs, or was not to be made: somebody else may have the claim from now on.
+    overdue_ = true;
+    out.add(StopWork{});
+    tell(Notice::renewal_lost, leased_at_, out);
+  }
+  if (!heartbeats()) return;
+  const Uptime next = now + renew_interval();
+  out.add(BeatAt{now < trusted_until_ ? std::min(next, trusted_until_) : next});
+  if (!current_) start({}, out);
+}
+
+void ClaimMachine::note(std::string_view text, Actions& out) {
+  if (ended_ || lost_ || finishing_) return;
+  if (!text.empty()) unwritten_note_ = clean_text(text);
+  if (queue_.empty()) queue_.emplace_back();
+  pump(out);
+}
+
+void ClaimMachine::step(Step step, FinishDone done, Actions& out) {
+  if (step.name.empty() || step.name.size() > Step::max_name_bytes) {
+    throw Exception(ErrorKind::misuse, "a step's name has 1 to 255 bytes, not " + std::to_string(step.name.size()));
+  }
+  if (find_step(step.name) != nullptr) {
+    throw Exception(ErrorKind::misuse, "step '" + step.name + "' is finished already; a step's name is used once");
+  }
+  if (finishing_ || ended_) throw Exception(ErrorKind::misuse, "step '" + step.name + "' comes after the finish");
+  if (lost_) return out.add(LookUp{.done = std::move(done), .is_seen = false, .seen = nullptr});
+  if (!has_room_for(step)) {
+    Error error{ErrorKind::misuse, "step '" + step.name + "' of " + std::to_string(step.result.size()) +
+                                       " bytes was not kept: it leaves the record too little room to be ended, in a "
+                                       "store for records of " +
+                                       std::to_string(setting_.max_record_bytes) + " bytes"};
+    tell(Notice::unrecorded, claimed_at_, out, nullptr, error);
+    return out.add(
+        Reply{std::move(done), {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)}});
+  }
+  Write write;
+  write.op = Op::step;
+  write.text = std::make_unique<Failure>(Failure{.code = step.name, .message = {}});
+  write.done = std::move(done);
+  unwritten_.push_back(std::move(step));
+  queue_.push_back(std::move(write));
+  pump(out);
+}
+
+void ClaimMachine::ask_finish() {
+  if (finishing_) throw Exception(ErrorKind::misuse, "the claim was finished already");
+  finishing_ = true;
+}
+
+void ClaimMachine::finish(Write&& write, Actions& out) {
+  finish_queued_ = true;
+  if (lost_) {
+    ended_ = true;
+    return meet_loss(std::move(write), out);
+  }
+  if (!current_ && queue_.empty()) return start(std::move(write), out);
+  queue_.push_back(std::move(write));
+  pump(out);
+}
+
+void ClaimMachine::abandon(Actions& out) {
+  dropped_ = true;
+  if (finishing_) return;
+  finishing_ = true;
+  finish_queued_ = true;
+  // A renewal that waits to be tried again is not wanted any more; a write under way (a step) is let end.
+  if (current_ && current_->op == Op::renew && phase_ != Phase::sent) drop_current(out);
+  if (!current_) ended_ = true;
+  tell(Notice::abandoned, claimed_at_, out);
+  out.add(Ended{.record = nullptr, .gone = false});
+}
+
+void ClaimMachine::hand_out(FinishDone done, Actions& out) {
+  const auto is_step = [](const Write& write) { return write.op == Op::step; };
+  if ((current_ && is_step(*current_)) || std::any_of(queue_.begin(), queue_.end(), is_step)) {
+    throw Exception(ErrorKind::misuse, "a step is still being written: wait for it, then hand the finish out");
+  }
+  ask_finish();
+  if (lost_) {
+    finish_queued_ = ended_ = true;
+    return meet_loss(Write{.op = Op::complete, .done = std::move(done)}, out);
+  }
+  handed_out_ = true;
+  handed_done_ = std::move(done);
+}
+
+void ClaimMachine::handed_back(Outcome outcome, Actions& out) {
+  if (!handed_out_) return;  // A renewal has found out.
+  outcome_ = outcome;
+  if (outcome != Outcome::rolled_back) return out.add(Read{});
+  end_handed_out({ErrorKind::unavailable, "the transaction that was to finish the claim was rolled back"}, out);
+}
+
+void ClaimMachine::read(Answer&& answer, Actions& out) {
+  if (!handed_out_) return;
+  if (answer.status == Answer::Status::failed) {
+    tell(Notice::store_error, claimed_at_, out, nullptr, answer.error);
+    if (outcome_ == Outcome::committed) return find_handed_out(nullptr, out);
+    return leave_handed_out(std::move(answer.error), out);
+  }
+  RecordPtr seen = std::move(answer.record);
+  const bool ours = seen != nullptr && seen->owner == attempt_.owner && !is_released(*seen);
+  if (ours && seen->state != State::in_progress) return find_handed_out(std::move(seen), out);
+  if (!ours) return lose_handed_out(std::move(seen), out);
+  if (outcome_ == Outcome::committed) {
+    return end_handed_out({ErrorKind::misuse, "the transaction was committed, but it did not finish the claim"}, out);
+  }
+  leave_handed_out({ErrorKind::unavailable, "the transaction that was to finish the claim is not committed yet"}, out);
+}
+
+// ---- writes and their answers
+
+void ClaimMachine::retry(std::uint64_t turn, Actions& out) {
+  if (!waits(turn)) return;
+  phase_ = Phase::ready;
+  out.add(Send{});
+}
+
+void ClaimMachine::start(Write&& write, Actions& out) {
+  current_.emplace(std::move(write));
+  phase_ = Phase::ready;
+  doubtful_ = {};
+  out.add(Send{});
+}
+
+void ClaimMachine::pump(Actions& out) {
+  if (queue_.empty() || ended_) return;
+  if (current_) {
+    // A write that waits to be tried again makes way for one that the caller asked for; a doubtful renewal
+    // shows itself by the refusal of the next write.
+    if (phase_ != Phase::waits || current_->op != Op::renew) return;
+    drop_current(out);
+  }
+  Write next = std::move(queue_.front());
+  queue_.erase(queue_.begin());
+  start(std::move(next), out);
+}
+
+void ClaimMachine::drop_current(Actions& out) {
+  if (phase_ == Phase::waits) {
+    ++turn_;
+    out.add(DropRetry{});
+  }
+  current_.reset();
+}
+
+std::optional<ClaimMachine::Transmit> ClaimMachine::transmit(const Moment& moment, std::uint32_t random) {
+  if (!current_ || phase_ != Phase::ready) return std::nullopt;
+  if (current_->op == Op::renew && !queue_.empty()) {  // Asked for since: whatever is written renews as well.
+    current_ = std::move(queue_.front());
+    queue_.erase(queue_.begin());
+    doubtful_ = {};
+  }
+  phase_ = Phase::sent;
+  Transmit out;
+  out.sent = doubtful_;
+  out.sent.at = moment.uptime;
+  if (!out.sent.next) {
+    out.sent.next = build(*current_, {moment.now, random});
+    out.sent.counted_at = moment.uptime;
+    out.sent.error = moment.error;
+  }
+  out.seen = {.owner = record_->owner, .revision = record_->revision, .place = place_};
+  out.removes = is_removal(current_->op, *out.sent.next);
+  if (current_->op == Op::complete && current_->together) out.companion = current_->together->companion;
+  return out;
+}
+
+RecordPtr ClaimMachine::build(Write& write, Stamp stamp) const {
+  auto built = std::make_shared<Record>(*record_);
+  Record& next = *built;
+  // Steps still in the queue have writes of their own: one that is too large must not take others down with it.
+  const auto queued = std::count_if(queue_.begin(), queue_.end(), [](const Write& w) { return w.op == Op::step; });
+  next.steps.insert(next.steps.end(), unwritten_.begin(), unwritten_.end() - queued);
+  if (!unwritten_note_.empty()) next.note = unwritten_note_;
+  switch (write.op) {
+    case Op::renew:
+    case Op::fence:
+    case Op::step:
+      renew(next, policy_, stamp);  // The step is among the unwritten ones.
+      return built;
+    case Op::complete:
+      complete(next, std::move(write.result), policy_, stamp);
+      break;
+    case Op::fail:
+      fail(next, *write.text, std::move(write.result), policy_, stamp);
+      break;
+    case Op::hold:
+      mark_unknown(next, write.text->message, stamp);
+      break;
+    case Op::release:
+      release(next, write.text->message, policy_, stamp);
+      return built;
+  }
+  fit(next);
+  return built;
+}
+
+// A finish must not fail for its size, or the work would run again: the input, steps, and then the result, give way.
+void ClaimMachine::fit(Record& next) const {
+  const std::size_t limit = setting_.max_record_bytes;
+  if (record_bytes(next) <= limit) return;
+  next.input.clear();
+  if (record_bytes(next) > limit) next.steps.clear();
+  if (record_bytes(next) > limit && has_bytes(next.result)) drop_bytes(next.result);
+}
+
+bool ClaimMachine::looks_at_time(const Answer& answer) const noexcept {
+  return answer.status != Answer::Status::done || !current_ || !is_finish(current_->op) || current_->op == Op::fence;
+}
+
+void ClaimMachine::answered(Answer&& answer, Sent&& sent, const Moment& moment, Actions& out) {
+  if (ended_ && current_->op == Op::renew) return current_.reset();  // What was handed out has ended meanwhile.
+  // A try that came to nothing gives back what it took.
+  const bool took_result = current_->op == Op::complete || current_->op == Op::fail;
+  if (took_result && answer.status != Answer::Status::done) current_->result = sent.next->result;
+  switch (answer.status) {
+    case Answer::Status::done:
+      return on_written(std::move(sent), answer.place, moment, out);
+    case Answer::Status::refused:
+      return on_refused(std::move(answer.record), answer.place, std::move(sent), moment, out);
+    case Answer::Status::failed:
+      return on_failed(std::move(answer), std::move(sent), moment, out);
+  }
+}
+
+void ClaimMachine::on_written(Sent&& sent, std::uint64_t place, const Moment& moment, Actions& out) {
+  const Op op = current_->op;
+  const bool removed = is_removal(op, *sent.next);
+  forget_written(*sent.next);
+  if (place != 0) place_ = place;
+  record_ = std::move(sent.next);
+  if (is_finish(op) && op != Op::fence) {
+    ended_ = true;
+    RecordPtr record = removed ? nullptr : record_;
+    FinishDone done = std::move(current_->done);
+    current_.reset();
+    tell(notice_of(op), claimed_at_, out, record);
+    out.add(Ended{.record = record, .gone = removed});
+    if (done)
+      out.add(Reply{std::move(done), {.kind = Finish::Kind::recorded, .record = std::move(record), .error = {}}});
+    return;
+  }
+  if (!policy_.fixed_lease) trust(sent, moment);
+  overdue_ = overdue_ && moment.uptime >= trusted_until_;
+  if (op == Op::fence) return tell_declined(std::move(current_->together->declined), moment, out);
+  out.add(BeatAt{heartbeats() ? sent.counted_at + renew_interval() : trusted_until_});
+  tell(notice_of(op), sent.at, out);
+  end_write({}, out);
+}
+
+// A lease was written, and the answer may have shown that what was known of the store's time is doubtful, or wrong. The
+// next answers settle that: they are asked for at once, if no heartbeat would come in time.
+void ClaimMachine::trust(const Sent& sent, const Moment& moment) {
+  Millis error = std::max(sent.error, moment.error);
+  if (moment.told) {
+    const Millis late = std::max(short_by(policy_, *record_, sent.counted_at, moment), Millis{0});
+    if (std::max(error, late) > tolerance_of(policy_)) error = late + moment.error;
+  }
+  trusted_until_ = trusted_until(policy_, sent.counted_at, error);
+  const bool settled = !heartbeats() || trusted_until_ >= sent.counted_at + renew_interval();
+  unsettled_ = settled ? 0 : unsettled_ + 1;
+  if (!settled && unsettled_ <= most_unsettled && queue_.empty()) queue_.emplace_back();
+}
+
+// Steps and notes that came while the write was under way are still to be written.
+void ClaimMachine::forget_written(const Record& stored) {
+  const std::size_t before = record_->steps.size();
+  const std::size_t more = stored.steps.size() > before ? stored.steps.size() - before : 0;
+  unwritten_.erase(unwritten_.begin(),
+                   unwritten_.begin() + static_cast<std::ptrdiff_t>(std::min(more, unwritten_.size())));
+  if (stored.note == unwritten_note_) unwritten_note_.clear();
+}
+
+void ClaimMachine::on_refused(RecordPtr seen, std::uint64_t place, Sent&& sent, const Moment& moment, Actions& out) {
+  const bool removes = is_removal(current_->op, *sent.next);
+  if (seen == nullptr && removes) return on_written(std::move(sent), place, moment, out);  // Gone, as was meant.
+  if (seen != nullptr && same_write(*seen, *sent.next)) {
+    sent.next = std::move(seen);
+    return on_written(std::move(sent), place, moment, out);
+  }
+  const bool ours = seen != nullptr && seen->owner == attempt_.owner;
+  if (ours && seen->state == State::in_progress && !is_released(*seen) &&
+      revision_count(seen->revision) > revision_count(record_->revision)) {
+    // Still ours under a later revision: a renewal of ours whose answer was lost, or an operator prolonged it. Adopt it
+    // and try again. An earlier revision is our first write, sent twice by the network and landed again after the
+    // record was removed: what we have written since is gone.
+    return adopt(std::move(seen), place, out);
+  }
+  if (ours && handed_out_ && seen->state != State::in_progress) {
+    current_.reset();
+    return find_handed_out(std::move(seen), out);
+  }
+  lose(std::move(seen), sent.at, out);
+}
+
+void ClaimMachine::adopt(RecordPtr seen, std::uint64_t place, Actions& out) {
+  if (current_->op == Op::release && record_->on_lapse == OnLapse::takeover && seen->on_lapse == OnLapse::hold) {
+    // Whoever chose to release did not know yet that an operator asks for hold. The stricter wins.
+    current_->op = Op::hold;
+    current_->text->message.insert(0, "given up by its holder, who did not know yet that an operator asked for hold: ");
+  }
+  forget_written(*seen);
+  doubtful_ = {};
+  record_ = std::move(seen);
+  if (place != 0) place_ = place;
+  phase_ = Phase::ready;
+  out.add(Send{});
+}
+
+// Somebody else has it, or it is gone. Whoever waits for current_ is told what stands there.
+void ClaimMachine::lose(RecordPtr seen, Uptime since, Actions& out) {
+  const bool finish = is_finish(current_->op);
+  const bool told = overdue_ && !finish;  // The work was told to stop already.
+  lost_ = true;
+  ended_ = ended_ || finish;
+  out.add(StopWork{});
+  if (!told) tell(finish ? Notice::finish_refused : Notice::renewal_lost, since, out, seen);
+  FinishDone done = std::move(current_->done);
+  discard(*current_, seen.get(), out);
+  out.add(Ended{.record = nullptr, .gone = false});
+  if (done) out.add(LookUp{.done = std::move(done), .is_seen = true, .seen = std::move(seen)});
+  end_write({}, out);
+}
+
+void ClaimMachine::on_failed(Answer&& answer, Sent&& sent, const Moment& moment, Actions& out) {
+  Write& write = *current_;
+  Error& error = answer.error;
+  const Uptime now = moment.uptime;
+  const Uptime deadline = trusted_until_;
+  const bool finish = is_finish(write.op);
+  if (write.op == Op::step && answer.unfit) {
+    // It must not take later writes down with it.
+    std::erase_if(unwritten_, [&](const Step& step) { return step.name == write.text->code; });
+  }
+  if (finish && write.op != Op::fence && answer.unfit && has_bytes(write.result)) {
+    // What must never happen is that the work runs again for a result that cannot be kept.
+    drop_bytes(write.result);
+    doubtful_ = {};
+    phase_ = Phase::ready;
+    tell(Notice::store_error, now, out, nullptr, std::move(error));
+    return out.add(Send{});
+  }
+  if (write.together && write.op == Op::complete && (answer.declined || answer.unfit)) {
+    return on_declined(std::move(error), moment, out);
+  }
+  const Uptime sent_at = sent.at;
+  if (error.kind == ErrorKind::in_doubt) doubtful_ = std::move(sent);
+  ++write.tries;
+  // A finish is worth waiting for whoever puts right what is wrong with the store.
+  const bool may_pass = passing(error.kind) || (finish && error.kind == ErrorKind::misuse && !answer.unfit);
+  const bool again = may_pass && now < deadline && (write.op != Op::step || write.tries < foreground_tries) && !lost_;
+  if (write.tries == 1 && policy_.fixed_lease && now < deadline) {
+    write.patient_until = sent_at + std::min<Uptime>(most_patience, (deadline - sent_at) / 4);
+  }
+  if (!again) {
+    const bool tells = write.op == Op::step || (finish && write.done);
+    ended_ = ended_ || finish;
+    tell(Notice::store_error, now, out, nullptr, error);
+    if (tells) tell(Notice::unrecorded, claimed_at_, out, nullptr, error);
+    if (finish) out.add(Ended{.record = nullptr, .gone = false});
+    return end_write({.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)}, out);
+  }
+  const bool tells =
+      finish && write.done && (write.tries >= foreground_tries || policy_.fixed_lease) && now >= write.patient_until;
+  phase_ = Phase::waits;
+  out.add(RetryAt{.from = now, .latest = deadline, .tries = write.tries, .turn = ++turn_});
+  tell(Notice::store_error, now, out, nullptr, error);
+  if (tells) {
+    tell(Notice::unrecorded, claimed_at_, out, nullptr, error);
+    out.add(Reply{std::exchange(write.done, nullptr),
+                  {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)}});
+  }
+  pump(out);  // A caller may have asked for more while this write was under way.
+}
+
+void ClaimMachine::on_declined(Error error, const Moment& moment, Actions& out) {
+  if (!doubtful_.next) return tell_declined(std::move(error), moment, out);
+  // A try before this one may still be on its way to the store, and find its conditions true by then. Under another
+  // revision it never will: only then is it certain that nothing was written.
+  doubtful_ = {};
+  current_->op = Op::fence;
+  current_->tries = 0;
+  current_->together->declined = std::move(error);
+  phase_ = Phase::ready;
+  out.add(Send{});
+}
+
+// Nothing was written: the claim goes on as before, if there is anybody to finish it.
+void ClaimMachine::tell_declined(Error error, const Moment& moment, Actions& out) {
+  const bool forgotten = dropped_ || !current_->done;
+  discard(*current_, nullptr, out);
+  tell(Notice::declined, claimed_at_, out, nullptr, error);
+  if (forgotten) {
+    ended_ = true;
+    tell(Notice::abandoned, claimed_at_, out);
+    out.add(Ended{.record = nullptr, .gone = false});
+  } else {
+    finishing_ = false;
+    finish_queued_ = false;
+    // No renewals were made while the finish was under way.
+    out.add(BeatAt{heartbeats() ? std::max(moment.uptime, trusted_until_ - 2 * renew_interval()) : trusted_until_});
+  }
+  end_write({.kind = Finish::Kind::declined, .record = nullptr, .error = std::move(error)}, out);
+}
+
+void ClaimMachine::end_write(Finish finish, Actions& out) {
+  FinishDone done = std::move(current_->done);
+  current_.reset();
+  if (done) out.add(Reply{std::move(done), std::move(finish)});
+  if (!lost_ || ended_) return pump(out);
+  // What is still queued meets the loss as well, one by one.
+  for (Write& write : std::exchange(queue_, {})) {
+    if (is_finish(write.op)) ended_ = true;
+    meet_loss(std::move(write), out);
+  }
+}
+
+void ClaimMachine::meet_loss(Write&& write, Actions& out) {
+  if (is_finish(write.op)) {
+    tell(Notice::finish_refused, claimed_at_, out);
+    discard(write, nullptr, out);
+  }
+  if (write.done) out.add(LookUp{.done = std::move(write.done), .is_seen = false, .seen = nullptr});
+}
+
+// Another attempt's result may be what is stored; where ours lies nobody will ever look.
+void ClaimMachine::discard(const Write& write, const Record* stored, Actions& out) const {
+  if (!write.offloaded || (stored != nullptr && stored->result.location == write.result.location)) return;
+  out.add(Discard{write.result.location});
+}
+
+// ---- handed out
+
+// The transaction has finished the claim. `record`: as it did; null: not known.
+void ClaimMachine::find_handed_out(RecordPtr record, Actions& out) {
+  handed_out_ = false;
+  finish_queued_ = ended_ = true;
+  if (current_ && phase_ != Phase::sent) drop_current(out);
+  if (record != nullptr) record_ = record;
+  tell(record == nullptr ? Notice::completed : notice_of(record->state), claimed_at_, out, record);
+  out.add(Ended{.record = record, .gone = false});
+  if (handed_done_) {
+    out.add(Reply{std::move(handed_done_), {.kind = Finish::Kind::recorded, .record = std::move(record), .error = {}}});
+  }
+}
+
+void ClaimMachine::lose_handed_out(RecordPtr seen, Actions& out) {
+  handed_out_ = false;
+  lost_ = finish_queued_ = ended_ = true;
+  if (current_ && phase_ != Phase::sent) drop_current(out);
+  out.add(StopWork{});
+  tell(Notice::finish_refused, claimed_at_, out, seen);
+  out.add(Ended{.record = nullptr, .gone = false});
+  if (handed_done_) out.add(LookUp{.done = std::move(handed_done_), .is_seen = true, .seen = std::move(seen)});
+}
+
+// It has not, nor will it: the claim goes on, if there is anybody to finish it.
+void ClaimMachine::end_handed_out(Error error, Actions& out) {
+  handed_out_ = false;
+  FinishDone done = std::move(handed_done_);
+  if (lost_) {
+    finish_queued_ = ended_ = true;
+    return meet_loss(Write{.op = Op::complete, .done = std::move(done)}, out);
+  }
+  finishing_ = false;
+  tell(Notice::declined, claimed_at_, out, nullptr, error);
+  if (dropped_) abandon(out);
+  if (done)
+    out.add(Reply{std::move(done), {.kind = Finish::Kind::declined, .record = nullptr, .error = std::move(error)}});
+}
+
+// Nobody knows yet: a renewal may find out, or somebody tells it again.
+void ClaimMachine::leave_handed_out(Error error, Actions& out) {
+  if (!handed_done_) return;
+  tell(Notice::unrecorded, claimed_at_, out, nullptr, error);
+  out.add(Reply{std::exchange(handed_done_, nullptr),
+                {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)}});
+}
+
+// ---- what is
+
+ClaimMachine::Stage ClaimMachine::stage() const noexcept {
+  if (ended_) return Stage::ended;
+  if (current_) return phase_ == Phase::waits ? Stage::waiting : Stage::writing;
+  if (lost_) return Stage::lost;
+  return handed_out_ ? Stage::handed_out : Stage::idle;
+}
+
+const Step* ClaimMachine::find_step(std::string_view name) const noexcept {
+  for (const auto* steps : {&record_->steps, &unwritten_}) {
+    for (const Step& step : *steps) {
+      if (step.name == name) return &step;
+    }
+  }
+  return nullptr;
+}
+
+bool ClaimMachine::has_room_for(const Step& step) const noexcept {
+  std::size_t sum = record_bytes(*record_) + room_to_end(*record_) + step.name.size() + step.result.size();
+  for (const Step& other : unwritten_) sum += other.name.size() + other.result.size();
+  return sum <= setting_.max_record_bytes;
+}
+
+std::size_t ClaimMachine::inline_limit() const noexcept {
+  const std::size_t most = setting_.max_record_bytes;
+  const std::size_t history = record_->history.entries.size() * (64 + 3 * HistoryEntry::max_text_bytes);
+  const std::size_t rest = 256 + record_->key.size() + record_->holder.size() + record_->label.size() + history +
+                           Record::max_text_bytes + Result::max_content_type_bytes + Failure::max_code_bytes +
+                           Failure::max_message_bytes;
+  return std::min(policy_.max_inline_bytes, most > rest ? most - rest : 0);
+}
+
+void ClaimMachine::tell(Notice notice, Uptime since, Actions& out, RecordPtr record, std::optional<Error> error) const {
+  if (!setting_.is_observed) return;
+  out.add(Tell{.notice = notice, .since = since, .record = std::move(record), .error = std::move(error)});
+}
+
+}  // namespace once
