@@ -18,9 +18,8 @@
 //   deletion    an engine removes a claim only if its work was released, and has no finished step
 //   hold        once an attempt was claimed under hold, its record says so whoever claims it after, and the operation
 //   is
-//               executed once, unless it was released (which is written as unknown by a holder who learns of an operator's
-//               hold only then), failed with a retry allowed, expired as completed, or an
-//               operator decided
+//               executed once, unless it was released (which is written as unknown by a holder who learns of an
+//               operator's hold only then), failed with a retry allowed, expired as completed, or an operator decided
 //   recorded    whoever is told `recorded` finds that write in the store's history; the rule `result` keeps it there
 //   superseded  is what was stored since the work began, of the same payload; `lost` is told only if the claim is no
 //               longer the caller's

@@ -346,9 +346,10 @@ TEST_F(SqliteFaults, AFileThatGoesWhileAGroupIsTriedOneByOneKeepsTheAnswersBefor
   insert_with_too_large_one(group);
   disk_faults().file_sync = true;  // No room can be made by a copy of the log …
   int syncs = 0;
-  disk_faults().at_log_sync = [&] {  // … which begins with a sync. After the next, the first record's, the file is gone.
-    if (++syncs == 2) std::filesystem::rename(scratch_.file(), scratch_.file("kept.db"));
-  };
+  disk_faults().at_log_sync =
+      [&] {  // … which begins with a sync. After the next, the first record's, the file is gone.
+        if (++syncs == 2) std::filesystem::rename(scratch_.file(), scratch_.file("kept.db"));
+      };
   const std::vector<Answer> answers = group.finish();
   disk_faults().heal();
   EXPECT_EQ(syncs, 2);

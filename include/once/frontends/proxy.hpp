@@ -78,9 +78,9 @@ struct Timeouts {
 // When an upstream is put aside (gets no requests) although it can be connected to, and for how long: docs/proxy.md. In
 // brackets, Envoy's names (outlier detection).
 struct Aside {
-  // After this many requests in a row with 502, 503 or 504, no answer, one that is not HTTP, or one that is too late from
-  // a service that gave no other answer meanwhile (consecutive_gateway_failure). It applies even to the last upstream,
-  // because the outcome of such requests is not known. 0: never.
+  // After this many requests in a row with 502, 503 or 504, no answer, one that is not HTTP, or one that is too late
+  // from a service that gave no other answer meanwhile (consecutive_gateway_failure). It applies even to the last
+  // upstream, because the outcome of such requests is not known. 0: never.
   unsigned after_failures = 3;
   // After this many with that or any other 5xx (consecutive_5xx), while other upstreams are left. 0: never.
   unsigned after_5xx = 5;
