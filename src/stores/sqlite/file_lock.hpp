@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include <once/time.hpp>
 
@@ -49,6 +50,21 @@ class FileLock {
   // Waits for at most `limit`, then throws Exception(unavailable) that names the holder's pid.
   void acquire(Millis limit);
   void release() noexcept;
+
+  // Acquired for as long as this lives, or until release().
+  class Turn {
+   public:
+    Turn(FileLock& lock, Millis limit) : lock_(&lock) { lock.acquire(limit); }
+    ~Turn() { release(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    void release() noexcept {
+      if (lock_ != nullptr) std::exchange(lock_, nullptr)->release();
+    }
+
+   private:
+    FileLock* lock_;
+  };
 
   // For the holder. They outlive their writer. Zeros in a new file and in one that was cut off; anything after somebody
   // has spoiled it. What cannot be written is not told: what stays does not fit what is found next.

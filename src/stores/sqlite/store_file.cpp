@@ -1,0 +1,137 @@
+#include "stores/sqlite/store_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include <once/error.hpp>
+
+#include "stores/sqlite/file_names.hpp"
+#include "stores/sqlite/wal_vfs.hpp"
+
+namespace once::stores::sqlite {
+
+namespace {
+
+std::filesystem::path directory_of(const std::string& path) {
+  const std::filesystem::path directory = std::filesystem::path(path).parent_path();
+  return directory.empty() ? "." : directory;
+}
+
+// Where names may be made and not read, all of the file system that `file` is on, which is there, and can be read.
+void sync_names_in(const std::filesystem::path& directory, const std::string& file, const std::string& where) {
+  int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool is_readable = fd >= 0 || errno != EACCES;
+  if (!is_readable) fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const auto sync = is_readable ? fsync : syncfs;
+  const bool synced = fd >= 0 && (sync(fd) == 0 || errno == EINVAL);  // EINVAL: nothing to sync (fsync(2)).
+  const int number = errno;
+  if (fd >= 0) ::close(fd);
+  if (!synced) {
+    throw Exception(ErrorKind::unavailable, where + "cannot sync the directory " + directory.string() + ": " +
+                                                std::strerror(number) + ": nothing is written, look at the disk");
+  }
+}
+
+// Makes the file and its directories where that is asked for. The name of the file is not on the disk then.
+void make_file(const SqliteOptions& options) {
+  const std::string where = "sqlite store " + options.path + ": ";
+  const auto refuse = [&](const std::string& what, int number) {
+    throw Exception(ErrorKind::unavailable,
+                    where + what + (number == 0 ? "" : std::string(": ") + std::strerror(number)));
+  };
+  const std::filesystem::path directory = directory_of(options.path);
+  struct stat found {};
+  if (stat(directory.c_str(), &found) != 0) {
+    if (errno != ENOENT) refuse("cannot look into the directory " + directory.string(), errno);
+    if (!options.create || !options.create_directories) {
+      refuse("the directory " + directory.string() + " does not exist: make it (mkdir -p), or name another file", 0);
+    }
+    std::filesystem::path made;
+    bool is_new = false;  // Also below what another process makes just now.
+    for (const auto& part : directory) {
+      made /= part;
+      is_new = is_new || stat(made.c_str(), &found) != 0;
+      if (!is_new) continue;
+      if (mkdir(made.c_str(), 0700) != 0 && errno != EEXIST)
+        refuse("cannot make the directory " + made.string(), errno);
+      sync_names_in(directory_of(made.string()), made.string(), where);
+    }
+  } else if (!S_ISDIR(found.st_mode)) {
+    refuse(directory.string() + " is not a directory", 0);
+  }
+  if (stat(options.path.c_str(), &found) == 0) {
+    if (!S_ISREG(found.st_mode)) {
+      throw Exception(ErrorKind::misuse, where + "this is not a file: name one, in a directory of your own");
+    }
+    return;
+  }
+  if (errno != ENOENT) refuse("cannot be looked at", errno);
+  if (!options.create) refuse("the file does not exist, and it was asked not to make one (create=0)", 0);
+  // Only if nobody else has made it: no connection of this process can have it open, whose locks a close() would end
+  // (sqlite.org/howtocorrupt.html, 2.2).
+  const int fd = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd >= 0) {
+    ::close(fd);
+  } else if (errno != EEXIST) {
+    refuse("cannot be made", errno);
+  }
+}
+
+// The file is there, by its only name, which is what `path` is from here on.
+SqliteOptions prepared(SqliteOptions options) {
+  options.path = followed(options.path);
+  make_file(options);
+  options.path = real_path(options.path);
+  refuse_other_names(options.path, options.allow_hard_links);
+  return options;
+}
+
+}  // namespace
+
+StoreFile::StoreFile(SqliteOptions options)
+    : asked_(options.path),
+      fork_guard_(asked_),
+      vfs_(wal_vfs(options.vfs)),
+      options_(prepared(std::move(options))),
+      identity_(Identity::of(path())) {}
+
+void StoreFile::sync_directory() const {
+  // The lock's file: closing the database itself would end SQLite's locks.
+  sync_names_in(directory_of(path()), path() + "-lock", "sqlite store " + path() + ": ");
+}
+
+void StoreFile::check_identity() const {
+  check_identity(path());
+  if (asked_ != path()) check_identity(asked_);  // By links, which may lead elsewhere by now.
+}
+
+void StoreFile::check_identity(const std::string& path) const {
+  const Identity now = Identity::of(path);
+  if (now == identity_) return;
+  throw Exception(ErrorKind::unavailable,
+                  "sqlite store " + path + ": the file was " + (now.there ? "replaced" : "deleted") +
+                      " while it was open; nothing is read from or written to the old one any more: put it back, or "
+                      "restart the programs that use it");
+}
+
+void StoreFile::learn(Connection& connection) {
+  hash_key_ = read_hash_key(connection);
+  clock_ = settle_clock(connection, *options_.clock, options_.boot_id.empty() ? kernel_boot_id() : options_.boot_id);
+}
+
+StoreTime StoreFile::time() const noexcept {
+  return {Time(std::chrono::floor<Millis>(options_.clock->uptime()) + clock_.offset), Millis{0}};
+}
+
+std::uint64_t size_of(const std::string& path) noexcept {
+  struct stat found {};
+  return stat(path.c_str(), &found) == 0 ? static_cast<std::uint64_t>(found.st_size) : 0;
+}
+
+}  // namespace once::stores::sqlite

@@ -1,0 +1,250 @@
+#include "stores/sqlite/writable_file.hpp"
+
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include <once/error.hpp>
+
+namespace once::stores::sqlite {
+
+namespace {
+
+constexpr std::size_t leave_log_bytes = 512 * 1024;  // A log up to this size is left to the next opener on close.
+constexpr std::size_t few_keys = 64;                 // To index fewer is not worth a sync …
+constexpr std::size_t many_keys = 1024;              // … and to index more takes some milliseconds.
+constexpr std::chrono::seconds quiet_time{1};        // Busy programs write more often.
+constexpr Millis note_time_every{10'000};
+
+// Whether nobody has written to the file for a while, by the wall clock of both. Also if it is not there.
+bool is_quiet(const std::string& path) noexcept {
+  struct stat found {};
+  timespec now{};
+  if (stat(path.c_str(), &found) != 0 || clock_gettime(CLOCK_REALTIME, &now) != 0) return true;
+  return found.st_mtim.tv_sec + quiet_time.count() < now.tv_sec;
+}
+
+}  // namespace
+
+WritableFile::WritableFile(StoreFile& file, RecentKeys& recent)
+    : file_(file), recent_(recent), lock_(file.path() + "-lock", file.path()), presence_(file.path() + "-lock") {
+  const FileLock::Turn ours = turn();
+  const bool quiet = presence_.is_alone() || is_quiet(file_.path() + "-wal");
+  open();
+  anchor_ = std::make_unique<Connection>(file_.path(), file_.vfs(), file_.options().busy_timeout);
+  anchor_->run("PRAGMA user_version");  // Opens the log.
+  file_.learn(connection_->connection());
+  if (!is_log_true()) make_log_true();
+  check_first_page();
+  // What a program that was killed had in memory. One that lives writes it before long, and better in its own time.
+  index_if_more_than(quiet ? few_keys : 2 * rows().keys().lot());
+}
+
+WritableFile::~WritableFile() {
+  try {
+    tidy_up();
+  } catch (const std::exception&) {  // The log is as good.
+  }
+}
+
+void WritableFile::make_ready() {
+  file_.check_identity();
+  check_log();  // Before a new connection takes those that lie there now for ours.
+  if (!connection_) {
+    const Identity log = log_;
+    const Identity index = index_;
+    open();
+    log_ = log;
+    index_ = index;
+    check_log();
+  }
+  check_first_page();
+}
+
+void WritableFile::open() {
+  auto opened = std::make_unique<WriterConnection>(file_, recent_);
+  log_ = Identity::of(file_.path() + "-wal");
+  index_ = Identity::of(file_.path() + "-shm");
+  connection_ = std::move(opened);
+}
+
+void WritableFile::check_log() const {
+  if (Identity::of(file_.path() + "-wal") == log_ && Identity::of(file_.path() + "-shm") == index_) return;
+  throw Exception(ErrorKind::unavailable,
+                  "sqlite store " + file_.path() +
+                      ": its -wal or -shm file was deleted or replaced while it was open; writing on would lose what "
+                      "is written: restart all programs that use it, and never delete these files");
+}
+
+void WritableFile::check_first_page() {
+  if (first_page_.is_as_before(connection_->connection())) return;
+  throw Exception(ErrorKind::unavailable,
+                  "sqlite store " + file_.path() +
+                      ": the file was overwritten while it was open (as by cp); nothing is written to it any more, as "
+                      "its log is of the file before: stop the programs that use it, delete it and its -wal and -shm "
+                      "files, and put a whole copy there");
+}
+
+// --- What is read is on the disk ---
+
+// What can be read of the log need not be on the disk: after a sync that failed no later one writes the same pages, and
+// programs see them all the same; a process may have been killed between its write and its sync. So nothing of it is
+// told to anybody before it was written again and synced, and its name too, unless it is what was noted after a sync.
+bool WritableFile::is_log_true() {
+  const SyncedLog now = synced_log(log_.inode, log_state(connection_->connection()));
+  return now != SyncedLog{} && now == lock_.notes().synced;
+}
+
+void WritableFile::make_log_true() {
+  note_synced({});
+  Connection& connection = connection_->connection();
+  if (sqlite3_db_readonly(connection.raw(), "main") != 0) throw connection.error(SQLITE_READONLY);
+  connection.run("BEGIN IMMEDIATE");
+  const LogState state = log_state(connection);
+  const int code = write_log_again(connection, state);
+  if (code != SQLITE_OK) {
+    throw SqlError(ErrorKind::unavailable,
+                   "sqlite store " + file_.path() +
+                       ": its log may not be on the disk, and could not be written again (" + sqlite3_errstr(code) +
+                       "): nothing is read from it before that works, look at the disk",
+                   code);
+  }
+  connection.run("ROLLBACK");
+  file_.sync_directory();
+  note_synced(synced_log(log_.inode, state));
+}
+
+void WritableFile::note_synced(const SyncedLog& synced) noexcept {
+  LogNotes notes = lock_.notes();
+  notes.synced = synced;
+  lock_.note(notes);
+}
+
+// --- Transactions ---
+
+void WritableFile::learn_keys() {
+  if (!connection_->learn_keys() || read_hash_key(connection_->connection()) == file_.hash_key()) return;
+  rows().keys().distrust();
+  throw SqlError(ErrorKind::unavailable, other_store(file_.path()), SQLITE_ERROR);
+}
+
+void WritableFile::commit() {
+  committing_ = true;
+  if (connection_->commit(lock_, log_.inode)) log_pages_ = connection_->log_pages();
+  committing_ = false;
+}
+
+void WritableFile::commit_with_keys() {
+  // A group of refusals writes nothing, so its commit costs no sync: a replay in a fresh process is but a read.
+  if (connection_->has_changed()) note_time_if_due();
+  rows().keys().move_some();
+  commit();
+  rows().keys().committed();
+}
+
+bool WritableFile::undo(const SqlError& error) {
+  const bool committing = std::exchange(committing_, false);
+  noted_ = Time{};
+  sqlite3* const db = connection_->connection().raw();
+  // SQLite has undone it by itself in some cases (sqlite.org/lang_transaction.html, "Response To Errors Within A
+  // Transaction").
+  const bool undone = !connection_->connection().in_transaction() ||
+                      sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr) == SQLITE_OK;
+  switch (error.primary()) {
+    case SQLITE_BUSY:
+    case SQLITE_FULL:  // The frame that commits is the last one of the log: it was not written whole.
+    case SQLITE_READONLY:
+      if (undone) {
+        rows().keys().rolled_back();
+      } else {
+        connection_.reset();
+      }
+      return false;
+    default:
+      note_synced({});
+      connection_.reset();                                      // A fresh one may do better.
+      return committing && error.code() != SQLITE_IOERR_WRITE;  // As for SQLITE_FULL.
+  }
+}
+
+void WritableFile::note_time_if_due() {
+  const Time now = file_.time().now;
+  if (noted_ + note_time_every > now) return;
+  note_time(connection_->connection(), now);
+  noted_ = now;
+}
+
+// --- Copies of the log ---
+
+void WritableFile::checkpoint() {
+  if (checkpoint_due()) copy_log();
+}
+
+// True if all of it was copied: the next transaction begins it anew.
+bool WritableFile::copy_log() {
+  if (!connection_) return false;
+  int pages = 0;
+  int copied = 0;
+  Connection& connection = connection_->connection();
+  const int code = sqlite3_wal_checkpoint_v2(connection.raw(), nullptr, SQLITE_CHECKPOINT_PASSIVE, &pages, &copied);
+  // If a reader still needs the log, or the disk is full, the log goes on growing for a while.
+  const bool whole = code == SQLITE_OK && pages == copied;
+  const std::uint32_t often = file_.options().checkpoint_pages;
+  checkpoint_at_ = whole ? often : log_pages_ + often / 4;
+  log_pages_ = whole ? 0 : log_pages_;
+  const std::lock_guard lock(checkpoint_error_mutex_);
+  checkpoint_error_ = code == SQLITE_OK ? std::string() : connection.error(code).what();
+  return whole;
+}
+
+std::string WritableFile::checkpoint_error() const {
+  const std::lock_guard lock(checkpoint_error_mutex_);
+  return checkpoint_error_;
+}
+
+// --- Opening and closing ---
+
+// Writes the entries of keys that this or other programs have gathered in memory, if there may be more than so many.
+// Inside the lock. Nothing depends on it: if it fails, the writes after it say so, and what can be read is read.
+void WritableFile::index_if_more_than(std::size_t few) {
+  try {
+    while (rows().keys().missing() > few) {
+      begin();
+      rows().keys().index_rows();
+      commit();
+      checkpoint();
+    }
+  } catch (const SqlError& error) {
+    undo(error);
+    made_room(error.primary());
+  }
+}
+
+// Many short programs each leave a key; a busy one leaves many. What other busy ones have is left to them.
+bool WritableFile::should_index_on_close() const noexcept {
+  const KeyIndexer& keys = connection_->rows().keys();
+  return keys.all_added() > 0 && keys.known() > few_keys && (keys.all_added() > few_keys || keys.known() <= many_keys);
+}
+
+// Keys are indexed, a long log is copied and cut off, so that the next opener need not read them.
+void WritableFile::tidy_up() {
+  if (!connection_) return;
+  const auto log_is_long = [&] { return size_of(file_.path() + "-wal") > leave_log_bytes; };
+  const bool index = should_index_on_close();
+  if (!index && !log_is_long()) return;
+  const FileLock::Turn ours = turn();
+  make_ready();
+  if (index) index_if_more_than(few_keys);
+  if (!connection_ || !log_is_long()) return;
+  // Others would take the log that was begun anew for a stranger's writes, and read all of the newest rows again.
+  if (!presence_.is_alone()) return;
+  Connection& connection = connection_->connection();
+  sqlite3_busy_timeout(connection.raw(), 0);  // Not for the sake of a reader.
+  sqlite3_wal_checkpoint_v2(connection.raw(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+}
+
+}  // namespace once::stores::sqlite

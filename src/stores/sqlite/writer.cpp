@@ -1,0 +1,219 @@
+#include "stores/sqlite/writer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace once::stores::sqlite {
+
+namespace {
+
+constexpr std::size_t max_group = 1024;                                 // Operations in one transaction …
+constexpr std::size_t max_group_bytes = std::size_t{16} * 1024 * 1024;  // … and about how much of records.
+constexpr int most_dropped = 8;                // Failures of a group's operations in a row, each for itself.
+constexpr std::size_t sweep_slice = 250;       // Rows a sweep looks at before writers get their turn.
+constexpr std::size_t idle_sweep_slice = 500;  // The same while nobody waits.
+
+}  // namespace
+
+void Writer::learn_keys() noexcept {
+  if (!missing_keys_.exchange(true)) queue_.nudge();
+}
+
+void Writer::stop() noexcept {
+  stopping_.store(true);
+  queue_.nudge();
+}
+
+void Writer::run() {
+  for (;;) {
+    if (file_.is_forked()) return;           // A completion has forked: in the child this thread is the only one.
+    const bool stopping = stopping_.load();  // Before it is looked what there is: nothing comes after it.
+    if (backlog_.empty() && sweeps_.empty() && !stopping) queue_.wait();
+    take();
+    if (!backlog_.empty() || !sweeps_.empty() || (missing_keys_.load() && !stopping)) {
+      work();
+    } else if (stopping) {
+      return;
+    }
+  }
+}
+
+void Writer::take() {
+  for (Operation* operation = queue_.take(); operation != nullptr;) {
+    Operation* const next = operation->next;
+    (operation->kind == Operation::Kind::sweep ? sweeps_ : backlog_).emplace_back(operation);
+    operation = next;
+  }
+}
+
+// One group and one slice of a sweep, if there are any.
+void Writer::work() {
+  Group group;
+  const bool missing_keys = missing_keys_.exchange(false);
+  try {
+    FileLock::Turn turn = writing_.turn();
+    take();  // What came while we waited for it.
+    fill(group);
+    writing_.make_ready();
+    if (!group.empty() || missing_keys) write_group(group);
+    if (group.empty() || writing_.checkpoint_due()) {
+      finish(group);
+      return sweep_and_copy();
+    }
+    turn.release();
+    finish(group);
+    if (sweeps_.empty() || file_.is_forked()) return;
+  } catch (const Exception& error) {
+    fail_all(group, error.kind(), error.what());
+    return;
+  }
+  try {
+    const FileLock::Turn turn = writing_.turn();
+    writing_.make_ready();
+    sweep_and_copy();
+  } catch (const Exception& error) {
+    fail_all(group, error.kind(), error.what());
+  }
+}
+
+void Writer::fill(Group& group) {
+  std::size_t bytes = 0;
+  while (!backlog_.empty() && group.size() < max_group && bytes < max_group_bytes) {
+    bytes += record_bytes(*backlog_.front()->record);
+    group.push_back(std::move(backlog_.front()));
+    backlog_.pop_front();
+  }
+}
+
+// Leaves an answer in each operation.
+void Writer::write_group(Group& group) {
+  std::optional<Lost> lost = try_group(group);
+  if (lost && writing_.made_room(lost->code)) lost = try_group(group);
+  if (!lost || lost->in_doubt || lost->code == SQLITE_BUSY || group.size() == 1) return;
+  // The whole transaction was undone, perhaps for the sake of one: now each for itself.
+  int dropped = 0;  // Connections in a row: each is opened anew and reads the newest rows again, while others wait.
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    try {
+      writing_.make_ready();
+    } catch (const Exception& error) {  // The file has gone. Those before this one keep their answers.
+      for (; i < group.size(); ++i) group[i]->answer = Answer::fail(error.kind(), error.what());
+      return;
+    }
+    dropped = try_group({&group[i], 1}) && !writing_.is_ready() ? dropped + 1 : 0;
+    if (dropped < most_dropped) continue;
+    const std::string why = "sqlite store " + file_.path() +
+                            ": not tried, as others before it have failed: " + group[i]->answer.error.message;
+    while (++i < group.size()) group[i]->answer = Answer::fail(ErrorKind::unavailable, why);
+    return;
+  }
+}
+
+// One transaction. Empty if it was committed.
+std::optional<Writer::Lost> Writer::try_group(std::span<OperationPtr> group) {
+  try {
+    writing_.begin();
+    writing_.learn_keys();
+    for (const OperationPtr& operation : group) {
+      try {
+        operation->answer = carry_out(*operation);
+      } catch (const SqlError& error) {
+        if (error.primary() != SQLITE_TOOBIG) throw;  // That one has changed nothing and concerns nobody else.
+        operation->answer = Answer::fail(error.kind(), error.what());
+      } catch (const Exception& error) {  // A malformed row in the way.
+        operation->answer = Answer::fail(error.kind(), error.what());
+      }
+    }
+    writing_.commit_with_keys();
+    const StoreTime now = file_.time();
+    for (const OperationPtr& operation : group) operation->answer.time = now;
+    return std::nullopt;
+  } catch (const SqlError& error) {
+    const Lost lost{error.primary(), writing_.undo(error)};
+    for (const OperationPtr& operation : group) {
+      operation->answer = lost.in_doubt
+                              ? Answer::fail(ErrorKind::in_doubt,
+                                             std::string(error.what()) + " (it may have been written all the same)")
+                              : Answer::fail(error.kind(), error.what());
+    }
+    return lost;
+  }
+}
+
+Answer Writer::carry_out(const Operation& operation) {
+  Rows& rows = writing_.rows();
+  std::int64_t id = 0;
+  std::optional<Row> in_the_way;
+  switch (operation.kind) {
+    case Operation::Kind::insert:
+      in_the_way = rows.insert(*operation.record, operation.encoded, id);
+      if (!in_the_way) return Answer::ok(Place::of(id, *operation.record).hint());
+      break;
+    case Operation::Kind::replace:
+      if (rows.replace(*operation.record, operation.encoded, operation.seen, id)) {
+        return Answer::ok(Place::of(id, *operation.record).hint());
+      }
+      in_the_way = rows.find(operation.record->key, operation.encoded.key_hash);
+      break;
+    case Operation::Kind::remove:
+      if (rows.remove(operation.record->key, operation.encoded.key_hash, operation.seen)) return Answer::ok();
+      in_the_way = rows.find(operation.record->key, operation.encoded.key_hash);
+      break;
+    case Operation::Kind::sweep:
+      break;  // Not in a group.
+  }
+  if (!in_the_way) return Answer::refuse(nullptr);
+  const Place place = Place::of(in_the_way->id, in_the_way->record);
+  return Answer::refuse(share(std::move(in_the_way->record)), place.hint());
+}
+
+// What prevented the transaction prevents everything that waits.
+void Writer::fail_all(Group& group, ErrorKind kind, const std::string& message) {
+  take();
+  while (!backlog_.empty()) {
+    group.push_back(std::move(backlog_.front()));
+    backlog_.pop_front();
+  }
+  for (const OperationPtr& operation : group) operation->answer = Answer::fail(kind, message);
+  finish(group);
+  std::deque<OperationPtr> sweeps = std::exchange(sweeps_, {});
+  for (const OperationPtr& operation : sweeps) {
+    if (file_.is_forked()) return;
+    operation->sweep_answer.error = Error{kind, message};
+    operation->swept(std::move(operation->sweep_answer));
+  }
+}
+
+void Writer::sweep_and_copy() {
+  if (!file_.is_forked()) sweep_slice_once();
+  if (!file_.is_forked()) writing_.checkpoint();
+}
+
+void Writer::sweep_slice_once() {
+  if (sweeps_.empty() || !writing_.is_ready()) return;
+  Operation& operation = *sweeps_.front();
+  SweepAnswer& answer = operation.sweep_answer;
+  const std::size_t slice =
+      std::min(operation.limit - answer.removed, backlog_.empty() ? idle_sweep_slice : sweep_slice);
+  bool over = false;
+  try {
+    writing_.begin();
+    const Rows::Swept swept = writing_.rows().sweep(operation.now, slice);
+    const bool more = swept.looked_at == slice && writing_.rows().has_expired(operation.now);
+    writing_.commit();
+    answer.removed += swept.removed;
+    answer.more = more;
+    over = !more || answer.removed >= operation.limit;
+  } catch (const SqlError& error) {
+    writing_.undo(error);
+    if (!std::exchange(operation.is_second_try, true) && writing_.made_room(error.primary()))
+      return;  // Its next turn comes.
+    answer.error = error.error();
+    over = true;
+  }
+  if (!over) return;
+  const OperationPtr finished = std::move(sweeps_.front());
+  sweeps_.pop_front();
+  finished->swept(std::move(finished->sweep_answer));
+}
+
+}  // namespace once::stores::sqlite

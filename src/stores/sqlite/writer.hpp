@@ -1,0 +1,64 @@
+// All who write: their operations become groups, each of which is one transaction.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <once/error.hpp>
+
+#include "stores/sqlite/group_queue.hpp"
+#include "stores/sqlite/key_index.hpp"
+#include "stores/sqlite/operation.hpp"
+#include "stores/sqlite/store_file.hpp"
+#include "stores/sqlite/writable_file.hpp"
+
+namespace once::stores::sqlite {
+
+class Writer {
+ public:
+  // Opens the file. Throws Exception.
+  Writer(StoreFile& file, RecentKeys& recent) : file_(file), writing_(file, recent) {}
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  // From any thread.
+  void push(OperationPtr operation) noexcept { queue_.push(operation.release()); }
+  void learn_keys() noexcept;  // Soon: what other processes have written.
+  void stop() noexcept;        // run() ends when all that was pushed is done.
+  [[nodiscard]] std::string checkpoint_error() const { return writing_.checkpoint_error(); }
+
+  // On a thread of its own, until stop(), or in the child of a completion that forks.
+  void run();
+
+ private:
+  struct Lost {
+    int code = 0;           // SQLite's primary result code.
+    bool in_doubt = false;  // The commit may have reached the disk.
+  };
+
+  void take();
+  void work();
+  void fill(Group& group);
+  void write_group(Group& group);
+  std::optional<Lost> try_group(std::span<OperationPtr> group);
+  Answer carry_out(const Operation& operation);
+  void fail_all(Group& group, ErrorKind kind, const std::string& message);
+  void sweep_and_copy();
+  void sweep_slice_once();
+
+  StoreFile& file_;
+  GroupQueue<Operation> queue_;
+  std::atomic<bool> missing_keys_{false};
+  std::atomic<bool> stopping_{false};
+
+  // Of its thread.
+  WritableFile writing_;
+  std::deque<OperationPtr> backlog_;  // Taken from the queue, not yet written.
+  std::deque<OperationPtr> sweeps_;
+};
+
+}  // namespace once::stores::sqlite

@@ -1,0 +1,68 @@
+#include "stores/sqlite/writer_connection.hpp"
+
+#include <cstddef>
+#include <string>
+
+#include <once/error.hpp>
+
+#include "stores/sqlite/schema.hpp"
+
+namespace once::stores::sqlite {
+
+namespace {
+
+void set_wal(Connection& connection) {
+  Statement mode(connection, "PRAGMA journal_mode = WAL");
+  if (mode.step() && mode.bytes(0) == "wal") return;
+  throw Exception(ErrorKind::unavailable, "sqlite store " + connection.path() +
+                                              ": no write-ahead log is possible here: use a local file system");
+}
+
+}  // namespace
+
+WriterConnection::WriterConnection(const StoreFile& file, RecentKeys& recent)
+    : connection_(file.path(), file.vfs(), file.options().busy_timeout) {
+  const SqliteOptions& options = file.options();
+  has_tables(connection_);  // Before the journal mode writes to a file that is not ours.
+  // A log that grew beyond what is usual, under a reader that did not end, is cut off when it is begun anew.
+  const std::size_t usual_log_bytes = std::size_t{options.checkpoint_pages} * 2 * 4096;
+  connection_.run(("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY; "
+                   "PRAGMA cache_size = -" +
+                   std::to_string(options.cache_bytes / 1024) +
+                   "; PRAGMA journal_size_limit = " + std::to_string(usual_log_bytes))
+                      .c_str());
+  set_wal(connection_);
+  sqlite3_wal_hook(
+      connection_.raw(),
+      [](void* self, sqlite3*, const char*, int pages) {
+        auto& ours = *static_cast<WriterConnection*>(self);
+        ours.log_pages_ = static_cast<std::uint32_t>(pages);
+        ours.wrote_ = true;
+        return SQLITE_OK;
+      },
+      this);
+  file.check_identity();  // Before another one gets tables.
+  make_tables(connection_);
+  rows_.emplace(connection_, recent, options.recent_keys);
+  begin_.emplace(connection_, "BEGIN IMMEDIATE");
+  commit_.emplace(connection_, "COMMIT");
+}
+
+void WriterConnection::begin(FileLock& lock) {
+  begin_->step();
+  begin_->reset();
+  outside_writes_ = outside_.begin(connection_, lock);
+  changes_ = sqlite3_total_changes(connection_.raw());
+}
+
+bool WriterConnection::has_changed() const noexcept { return sqlite3_total_changes(connection_.raw()) != changes_; }
+
+bool WriterConnection::commit(FileLock& lock, std::uint64_t log) {
+  wrote_ = false;
+  commit_->step();
+  commit_->reset();
+  outside_.committed(connection_, lock, log, wrote_);
+  return wrote_;
+}
+
+}  // namespace once::stores::sqlite

@@ -1,0 +1,47 @@
+// The connection that writes, with its statements.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "stores/sqlite/connection.hpp"
+#include "stores/sqlite/file_lock.hpp"
+#include "stores/sqlite/key_index.hpp"
+#include "stores/sqlite/outside_writes.hpp"
+#include "stores/sqlite/rows.hpp"
+#include "stores/sqlite/store_file.hpp"
+
+namespace once::stores::sqlite {
+
+// Used by one thread, inside the lock between processes. Methods throw SqlError.
+class WriterConnection {
+ public:
+  // Makes the tables if the file has none. Throws Exception.
+  WriterConnection(const StoreFile& file, RecentKeys& recent);
+  WriterConnection(const WriterConnection&) = delete;
+  WriterConnection& operator=(const WriterConnection&) = delete;
+
+  void begin(FileLock& lock);
+  // True if anything was written; then the lock's file notes what is on the disk. `log`: its inode.
+  bool commit(FileLock& lock, std::uint64_t log);
+  // In a transaction: learns of the rows that others have written. True if all that was known was read anew.
+  bool learn_keys() { return rows_->keys().begin(outside_writes_); }
+  [[nodiscard]] bool has_changed() const noexcept;                               // Anything since begin().
+  [[nodiscard]] std::uint32_t log_pages() const noexcept { return log_pages_; }  // After the last commit that wrote.
+
+  [[nodiscard]] Connection& connection() noexcept { return connection_; }
+  [[nodiscard]] Rows& rows() noexcept { return *rows_; }
+
+ private:
+  Connection connection_;
+  std::optional<Rows> rows_;  // And these: when there are tables.
+  std::optional<Statement> begin_;
+  std::optional<Statement> commit_;
+  OutsideWrites outside_;
+  std::uint64_t outside_writes_ = 0;  // At the last begin().
+  int changes_ = 0;                   // The same.
+  bool wrote_ = false;                // The commit, as SQLite tells.
+  std::uint32_t log_pages_ = 0;
+};
+
+}  // namespace once::stores::sqlite
