@@ -20,9 +20,10 @@
 // idempotent<1>(...) reads expressions from argument 1. fn is a function or an object with one operator(), not a
 // template. Its first parameter may be once::Context&, which callers do not pass and which does not count as an
 // argument. Its result is void, a once::Result, or any type that once::Codec can encode and decode (include
-// <once/codec_json.hpp> for those that nlohmann::json converts). Arguments are encoded by once::Codec as well, only
-// those that the key is taken from; strings (std::string, std::string_view, const char*) are taken as they are: for an
-// expression they must hold JSON.
+// <once/codec_json.hpp> for those that nlohmann::json converts), or a boost::asio::awaitable of these: then the call is
+// asynchronous, see <once/idempotent_asio.hpp>. Arguments are encoded by once::Codec as well, only those that the key
+// is taken from; strings (std::string, std::string_view, const char*) are taken as they are: for an expression they
+// must hold JSON.
 //
 // A call throws what fn throws, the exceptions of once/engine/exceptions.hpp where there is no result to return, and
 // Exception(misuse) for arguments that no key can be taken from, and for fn calling for its own key on its thread. fn
@@ -445,7 +446,7 @@ constexpr bool good_result() {
                 "once: the result must not be a reference: a replay has no object to refer to; return a value");
   static_assert(std::is_reference_v<R> || result_is_codable<R>,
                 "once: no once::Codec for the result; return a string, a number or void, include "
-                "<once/codec_json.hpp>, or specialise once::Codec");
+                "<once/codec_json.hpp> (<once/idempotent_asio.hpp> for an awaitable), or specialise once::Codec");
   return true;
 }
 

@@ -17,14 +17,13 @@
 
 #include "engine/claim_state.hpp"
 #include "engine/core.hpp"
+#include "engine/run.hpp"
 #include "engine/running.hpp"
 #include "platform/wait.hpp"
 
 namespace once {
 
 namespace {
-
-constexpr unsigned max_claims = 3;  // Of one call of run(), if their leases are over before its work begins.
 
 EngineOptions with_defaults(EngineOptions options) {
   if (options.store == nullptr) throw Exception(ErrorKind::misuse, "an engine needs a store: set EngineOptions::store");
@@ -35,16 +34,6 @@ EngineOptions with_defaults(EngineOptions options) {
   if (!options.random) options.random = system_random();
   if (!options.timers) options.timers = make_system_timers(options.clock);
   return options;
-}
-
-bool is_claim_lost(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const ClaimLost&) {
-    return true;
-  } catch (...) {  // Any other type: the question was only this one.
-    return false;
-  }
 }
 
 // The type, or the code that it has in its place, and the text of the exception that is being handled.
@@ -67,22 +56,114 @@ Failure failure_of_current_exception() {
   return failure;
 }
 
-// What becomes of the claim of work that threw the exception that is being handled.
-Finish finish_thrown(Claim& claim, const EffectivePolicy& policy, const ThrowRule& rule) {
+}  // namespace
+
+bool is_claim_lost(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const ClaimLost&) {
+    return true;
+  } catch (...) {  // Any other type: the question was only this one.
+    return false;
+  }
+}
+
+void finish_thrown(Claim& claim, const EffectivePolicy& policy, const ThrowRule& rule, FinishDone done) {
   const OnThrow what = rule ? rule(std::current_exception()).value_or(policy.on_throw) : policy.on_throw;
   const Failure failure = failure_of_current_exception();
   switch (what) {
     case OnThrow::release:
       break;
     case OnThrow::store:
-      return claim.fail(failure);
+      return claim.fail(failure, {}, std::move(done));
     case OnThrow::hold:
-      return claim.hold(failure.code + ": " + failure.message);
+      return claim.hold(failure.code + ": " + failure.message, std::move(done));
   }
-  return claim.release(failure.code + ": " + failure.message);
+  claim.release(failure.code + ": " + failure.message, std::move(done));
 }
 
-}  // namespace
+bool is_over(Begin& begun, Outcome& outcome) {
+  outcome.record = std::move(begun.record);
+  outcome.retry_after = begun.retry_after;
+  outcome.error = std::move(begun.error);
+  switch (begun.kind) {
+    case Begin::Kind::claimed:
+      return false;
+    case Begin::Kind::replayed:
+      outcome.kind = Outcome::Kind::replayed;
+      outcome.result = outcome.record->result;
+      break;
+    case Begin::Kind::stored_failure:
+      outcome.kind = Outcome::Kind::stored_failure;
+      break;
+    case Begin::Kind::conflict:
+      outcome.kind = Outcome::Kind::conflict;
+      break;
+    case Begin::Kind::mismatch:
+      outcome.kind = Outcome::Kind::mismatch;
+      break;
+    case Begin::Kind::unknown:
+      outcome.kind = Outcome::Kind::unknown;
+      break;
+    case Begin::Kind::error:
+      outcome.kind = Outcome::Kind::error;
+      break;
+  }
+  return true;
+}
+
+bool runs_unprotected(const Outcome& outcome, const EffectivePolicy& policy) noexcept {
+  const bool down = outcome.error.kind == ErrorKind::unavailable || outcome.error.kind == ErrorKind::in_doubt;
+  return outcome.kind == Outcome::Kind::error && down && outcome.record == nullptr &&
+         policy.on_store_down == OnStoreDown::run_unprotected;
+}
+
+Error no_time_to_begin(const EffectivePolicy& policy) {
+  return {ErrorKind::unavailable, "the lease of " + std::to_string(policy.lease.count()) + " ms was over " +
+                                      std::to_string(max_claims) +
+                                      " times before the work could begin, and nothing was run: use a longer lease, or "
+                                      "try again when this host is less busy"};
+}
+
+void settle_lost(Finish&& finish, Outcome& outcome) {
+  outcome.result = {};
+  outcome.record = std::move(finish.record);
+  outcome.error = std::move(finish.error);
+  outcome.kind = finish.kind == Finish::Kind::superseded ? Outcome::Kind::superseded : Outcome::Kind::lost;
+  if (outcome.kind == Outcome::Kind::superseded) outcome.result = outcome.record->result;
+}
+
+void settle(Finish&& finish, bool companion, const EffectivePolicy& policy, Outcome& outcome) {
+  switch (finish.kind) {
+    case Finish::Kind::recorded:
+      outcome.kind = Outcome::Kind::executed;
+      outcome.record = std::move(finish.record);
+      return;
+    case Finish::Kind::unrecorded:
+      outcome.kind = Outcome::Kind::unrecorded;
+      outcome.error = std::move(finish.error);
+      if (companion) {
+        throw Unrecorded(outcome.error.kind,
+                         "the work ran, but it is not known yet whether its result and its writes were committed, both "
+                         "or neither; ask again for the result: " +
+                             outcome.error.message,
+                         nullptr);
+      }
+      if (policy.on_unrecorded == OnUnrecorded::raise) {
+        throw Unrecorded(outcome.error.kind,
+                         "the work ran, but its result could not be recorded: " + outcome.error.message, nullptr);
+      }
+      return;
+    case Finish::Kind::superseded:
+    case Finish::Kind::lost:
+      return settle_lost(std::move(finish), outcome);
+    case Finish::Kind::declined:
+      throw Declined(finish.error.kind,
+                     "the writes that were to commit with the result were refused, and nothing was written: " +
+                         finish.error.message,
+                     nullptr);
+  }
+}
 
 EngineCore::EngineCore(EngineOptions engine_options)
     : options(with_defaults(std::move(engine_options))),
@@ -242,62 +323,26 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
     again->owner = core_->new_owner();
     begun.claim.release("its lease was over before the work began");
     if (times == max_claims) {
-      begun = Begin();
-      begun.error = {ErrorKind::unavailable, "the lease of " + std::to_string(policy.lease.count()) + " ms was over " +
-                                                 std::to_string(times) +
-                                                 " times before the work could begin, and nothing was run: use a "
-                                                 "longer lease, or try again when this host is less busy"};
-      core_->tell({.kind = EventKind::store_error, .key = again->key, .error = &begun.error});
-      outcome.error = std::move(begun.error);
+      outcome.error = no_time_to_begin(policy);
+      core_->tell({.kind = EventKind::store_error, .key = again->key, .error = &outcome.error});
       outcome.kind = Outcome::Kind::error;
       return;
     }
     begun =
         wait_for<Begin>([&](Callback<void(Begin)> done) { begin_attempt(std::move(again), policy, std::move(done)); });
   }
-  outcome.record = std::move(begun.record);
-  outcome.retry_after = begun.retry_after;
-  outcome.error = std::move(begun.error);
-  switch (begun.kind) {
-    case Begin::Kind::claimed:
-      break;
-    case Begin::Kind::replayed:
-      outcome.kind = Outcome::Kind::replayed;
-      outcome.result = outcome.record->result;
-      return;
-    case Begin::Kind::stored_failure:
-      outcome.kind = Outcome::Kind::stored_failure;
-      return;
-    case Begin::Kind::conflict:
-      outcome.kind = Outcome::Kind::conflict;
-      return;
-    case Begin::Kind::mismatch:
-      outcome.kind = Outcome::Kind::mismatch;
-      return;
-    case Begin::Kind::unknown:
-      outcome.kind = Outcome::Kind::unknown;
-      return;
-    case Begin::Kind::error: {
-      const bool down = outcome.error.kind == ErrorKind::unavailable || outcome.error.kind == ErrorKind::in_doubt;
-      // With a record at hand the store did answer, and running would be a second run.
-      if (down && outcome.record == nullptr && policy.on_store_down == OnStoreDown::run_unprotected) {
-        const std::string& key = kept->key;
-        return run_work_without_claim(work, std::string_view(key).substr(0, key.find('#')), &key, outcome);
-      }
-      outcome.kind = Outcome::Kind::error;
-      return;
-    }
+  if (is_over(begun, outcome)) {
+    if (!runs_unprotected(outcome, policy)) return;
+    const std::string& key = kept->key;
+    return run_work_without_claim(work, std::string_view(key).substr(0, key.find('#')), &key, outcome);
   }
-
-  const auto superseded_or_lost = [&](Finish finish) {
-    outcome.record = std::move(finish.record);
-    outcome.error = std::move(finish.error);
-    outcome.kind = finish.kind == Finish::Kind::superseded ? Outcome::Kind::superseded : Outcome::Kind::lost;
-    if (outcome.kind == Outcome::Kind::superseded) outcome.result = outcome.record->result;
-  };
 
   Claim claim = std::move(begun.claim);
   Context context(*core_, &claim, &claim.key());
+  const auto end_thrown = [&] {
+    return wait_for<Finish>(
+        [&](FinishDone done) { finish_thrown(claim, policy, core_->options.throw_rule, std::move(done)); });
+  };
   try {
     const Running running(*core_, claim.key());
     outcome.result = work(context);
@@ -307,53 +352,21 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
       // Thrown because of this claim. What the work did until then nobody knows, so the claim is left as it is, unless
       // it has gone to somebody who has a result by now.
       Finish finish = wait_for<Finish>([&](FinishDone done) { claim.give_up(std::move(done)); });
-      if (finish.kind == Finish::Kind::superseded) return superseded_or_lost(std::move(finish));
+      if (finish.kind == Finish::Kind::superseded) return settle_lost(std::move(finish), outcome);
       throw;
     }
-    finish_thrown(claim, policy, core_->options.throw_rule);
+    end_thrown();
     throw;
   }
   const std::shared_ptr<const Companion> companion = std::move(context.companion_);  // The work has returned.
-  Finish finish =
-      wait_for<Finish>([&](FinishDone done) { claim.complete(outcome.result, companion, std::move(done)); });
-  switch (finish.kind) {
-    case Finish::Kind::recorded:
-      outcome.kind = Outcome::Kind::executed;
-      outcome.record = std::move(finish.record);
-      return;
-    case Finish::Kind::unrecorded:
-      outcome.kind = Outcome::Kind::unrecorded;
-      outcome.error = std::move(finish.error);
-      if (companion != nullptr) {
-        throw Unrecorded(outcome.error.kind,
-                         "the work ran, but it is not known yet whether its result and its writes were committed, both "
-                         "or neither; ask again for the result: " +
-                             outcome.error.message,
-                         nullptr);
-      }
-      if (policy.on_unrecorded == OnUnrecorded::raise) {
-        throw Unrecorded(outcome.error.kind,
-                         "the work ran, but its result could not be recorded: " + outcome.error.message, nullptr);
-      }
-      return;
-    case Finish::Kind::superseded:
-    case Finish::Kind::lost:
-      outcome.result = {};
-      return superseded_or_lost(std::move(finish));
-    case Finish::Kind::declined:
-      break;
-  }
   try {
-    throw Declined(
-        finish.error.kind,
-        "the writes that were to commit with the result were refused, and nothing was written: " + finish.error.message,
-        nullptr);
+    settle(wait_for<Finish>([&](FinishDone done) { claim.complete(outcome.result, companion, std::move(done)); }),
+           companion != nullptr, policy, outcome);
   } catch (const Declined&) {
-    finish = finish_thrown(claim, policy, core_->options.throw_rule);
+    Finish finish = end_thrown();
     if (finish.kind != Finish::Kind::superseded) throw;
+    settle_lost(std::move(finish), outcome);
   }
-  outcome.result = {};
-  return superseded_or_lost(std::move(finish));
 }
 
 void Engine::tell_unprotected(std::string_view operation, std::string_view key) {
@@ -376,7 +389,10 @@ std::string Context::derived_key(std::string_view name) const {
   return once::derived_key(core_.new_owner().hex(), name);
 }
 
-std::stop_token Context::stop_token() const { return claim_ == nullptr ? std::stop_token() : claim_->stop_token(); }
+std::stop_token Context::stop_token() const {
+  if (stop_ != nullptr) return stop_->get_token();
+  return claim_ == nullptr ? std::stop_token() : claim_->stop_token();
+}
 
 std::optional<Uptime> Context::deadline() const {
   return claim_ == nullptr ? std::nullopt : std::optional(claim_->deadline());

@@ -13,6 +13,10 @@
 
 namespace once {
 
+namespace detail {
+class AsyncRun;
+}
+
 class ClaimState;
 class Companion;  // once/store.hpp
 
@@ -81,6 +85,7 @@ class Claim {
 
  private:
   friend class Engine;
+  friend class detail::AsyncRun;
   void give_up(FinishDone done);
 
   std::shared_ptr<ClaimState> state_;

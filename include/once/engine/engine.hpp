@@ -3,6 +3,8 @@
 //   once::idempotent(engine, options, fn)   a callable made idempotent (once/idempotent.hpp)
 //   engine.run(key, payload, work)          the work gets an execution context
 //   engine.begin(request)                   the handle, blocking or by completion
+//
+// The first two by completion, with co_await for one: once/engine/asio.hpp.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +36,9 @@ class Context;
 class EngineCore;
 
 namespace detail {
+class AsyncRun;
 struct RunInto;
-}
+}  // namespace detail
 
 // Which policy an exception gets; empty: Policy::on_throw. Must not throw.
 using ThrowRule = std::function<std::optional<OnThrow>(const std::exception_ptr&)>;
@@ -195,6 +198,7 @@ class Engine {
   void run_work(Request&& request, ErasedWork work, Outcome& outcome);
   void run_work_without_claim(ErasedWork work, std::string_view operation, const std::string* key, Outcome& outcome);
 
+  friend class detail::AsyncRun;
   friend struct detail::RunInto;
 
   std::shared_ptr<EngineCore> core_;
@@ -217,6 +221,7 @@ class Context {
   template <class F>
   auto step(std::string_view name, F&& fn) -> std::invoke_result_t<F>;
 
+  // Asked to stop when the claim is lost; by completion also when the caller cancels its wait.
   [[nodiscard]] std::stop_token stop_token() const;
   [[nodiscard]] std::optional<Uptime> deadline() const;  // Claim::deadline(); empty if unprotected.
   void heartbeat(std::string_view note = {});
@@ -233,11 +238,13 @@ class Context {
 
  private:
   friend class Engine;
+  friend class detail::AsyncRun;
   Context(EngineCore& core, Claim* claim, const std::string* key) : core_(core), claim_(claim), key_(key) {}
   EngineCore& core_;
-  Claim* claim_;            // Null: unprotected.
-  const std::string* key_;  // Null: there is none.
-  std::mutex mutex_;        // Of what follows.
+  Claim* claim_;                            // Null: unprotected.
+  const std::string* key_;                  // Null: there is none.
+  const std::stop_source* stop_ = nullptr;  // Null: the claim's.
+  std::mutex mutex_;                        // Of what follows.
   std::shared_ptr<const Companion> companion_;
 };
 

@@ -1,0 +1,219 @@
+// Engine::run() for programs on Boost.Asio: by any completion token, so that co_await needs no wrapper.
+//
+//   once::Outcome outcome = co_await once::async_run(engine, engine.request(job, {}), [&](once::Context& context)
+//       -> boost::asio::awaitable<std::string> { co_return co_await ask_the_service(context.derived_key("service"));
+//       });
+//
+// For a callable made idempotent: once/idempotent_asio.hpp. Needs Boost 1.81 or later, headers only, where it is
+// included and nowhere else.
+//
+// The work is work(once::Context&) or work(), and gives a boost::asio::awaitable of what Engine::run() takes, or that
+// itself: then it must not block. It runs, and the call completes, on the executor that goes with the completion token
+// (co_await: the coroutine's), or Asio's system executor, if none does: boost::asio::bind_executor(). Waiting for
+// somebody else's claim holds up no thread. Context::step() blocks for the one write that it makes.
+//
+// Cancelling (boost::asio::bind_cancellation_slot(), the operators of awaitables, co_spawn's slot) ends the wait:
+// - before the work has begun, the call completes with boost::asio::error::operation_aborted, and nothing is run. If it
+//   has the claim it is released, also if it gets it later, so that the next caller runs the work.
+// - while the work runs, Context::stop_token() is asked to stop (not by cancellation_type::total). The work is not cut
+//   off, as it may have acted: it decides, and the call completes as it ends. Its result is kept as ever, and what it
+//   throws is Policy::on_throw's.
+//
+// The engine, and what the work refers to, must live until the call completes. A slot is emitted on the executor, as
+// everywhere in Asio. Work that asks for the key it runs under is noticed only where Engine::begin() notices it; else
+// it is a conflict when its wait is over.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <boost/asio/associated_cancellation_slot.hpp>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/async_result.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/system/system_error.hpp>
+
+#include <once/engine/async_run.hpp>
+#include <once/engine/engine.hpp>
+
+namespace once {
+
+namespace detail {
+
+// What a value of the work is, apart from being awaited.
+template <class T>
+struct Awaited {
+  using Value = T;
+  using Executor = boost::asio::any_io_executor;
+  static constexpr bool is_awaitable = false;
+};
+template <class T, class E>
+struct Awaited<boost::asio::awaitable<T, E>> {
+  using Value = T;
+  using Executor = E;
+  static constexpr bool is_awaitable = true;
+};
+
+// One call with its handler. A Task has
+//   Outcome& outcome(); std::string_view operation(); std::optional<Request> request();  // May throw.
+//   boost::asio::awaitable<Result, Executor> run(Context&);
+//   void complete(Handler&&, std::exception_ptr);
+template <class Task, class Handler>
+class AsioRun final : public AsyncRun {
+ public:
+  AsioRun(Engine& engine, Task task, Handler handler)
+      : AsyncRun(engine),
+        task_(std::move(task)),
+        handler_(std::move(handler)),
+        executor_(boost::asio::get_associated_executor(*handler_)),
+        busy_(executor_) {}
+
+  void begin() {
+    auto slot = boost::asio::get_associated_cancellation_slot(*handler_);
+    if (slot.is_connected()) {
+      auto on_cancel = [weak = std::weak_ptr(self())](boost::asio::cancellation_type type) {
+        using boost::asio::cancellation_type;
+        const bool stop_work =
+            (type & (cancellation_type::terminal | cancellation_type::partial)) != cancellation_type();
+        if (const auto call = weak.lock()) call->cancel(stop_work);
+      };
+      slot.assign(std::move(on_cancel));
+    }
+    std::optional<Request> request;
+    try {
+      request = task_.request();
+    } catch (...) {  // misuse, for the caller.
+      return finished({.error = std::current_exception()});
+    }
+    start(std::move(request), task_.operation(), task_.outcome());
+  }
+
+ private:
+  using Executor = boost::asio::associated_executor_t<Handler>;
+
+  std::shared_ptr<AsioRun> self() { return std::static_pointer_cast<AsioRun>(shared_from_this()); }
+
+  void ready() override {
+    boost::asio::post(executor_, [self = self()] {
+      if (Context* const context = self->begin_work()) self->run(*context);
+    });
+  }
+
+  void run(Context& context) {
+    using Awaitable = decltype(task_.run(context));
+    using Nothing = boost::asio::awaitable<void, typename Awaited<Awaitable>::Executor>;
+    boost::asio::co_spawn(
+        executor_,
+        [self = self(), &context]() -> Nothing {
+          std::exception_ptr thrown;
+          std::optional<Result> result;
+          try {
+            result = co_await self->task_.run(context);
+          } catch (...) {  // The work's: AsyncRun knows what becomes of the claim.
+            thrown = std::current_exception();
+          }
+          if (result) {
+            self->returned(std::move(*result));
+          } else {
+            self->threw(std::move(thrown));
+          }
+        },
+        boost::asio::detached);
+  }
+
+  void finished(End end) override {
+    boost::asio::post(executor_, [self = self(), end = std::move(end)] {
+      boost::asio::get_associated_cancellation_slot(*self->handler_).clear();
+      Handler handler = std::move(*self->handler_);
+      self->handler_.reset();
+      self->busy_.reset();
+      self->task_.complete(std::move(handler), end.cancelled ? aborted() : end.error);
+    });
+  }
+
+  static std::exception_ptr aborted() {
+    return std::make_exception_ptr(boost::system::system_error(boost::asio::error::operation_aborted, "once"));
+  }
+
+  Task task_;
+  std::optional<Handler> handler_;  // Until it is called.
+  Executor executor_;
+  boost::asio::executor_work_guard<Executor> busy_;
+};
+
+template <class Task, class Handler>
+void start_asio_run(Engine& engine, Task task, Handler handler) {
+  std::make_shared<AsioRun<Task, Handler>>(engine, std::move(task), std::move(handler))->begin();
+}
+
+// async_run().
+template <class Work>
+class WorkTask {
+  static constexpr auto call(Work& work, Context& context) {
+    if constexpr (std::is_invocable_v<Work&, Context&>) {
+      return work(context);
+    } else {
+      return work();
+    }
+  }
+  using Given = Awaited<std::remove_cvref_t<decltype(call(std::declval<Work&>(), std::declval<Context&>()))>>;
+
+ public:
+  WorkTask(Request request, Work work) : request_(std::move(request)), work_(std::move(work)) {}
+
+  Outcome& outcome() { return outcome_; }
+  static std::string_view operation() { return {}; }
+  std::optional<Request> request() { return std::move(request_); }
+
+  boost::asio::awaitable<Result, typename Given::Executor> run(Context& context) {
+    if constexpr (!Given::is_awaitable) {
+      co_return call_work(work_, context, encode_failed_);
+    } else if constexpr (std::is_void_v<typename Given::Value>) {
+      co_await call(work_, context);
+      co_return Result();
+    } else if constexpr (std::is_same_v<typename Given::Value, Result>) {
+      co_return co_await call(work_, context);
+    } else {
+      static_assert(Codable<typename Given::Value>,
+                    "once: no once::Codec for the result of the work; return a string, void or a Result, include "
+                    "<once/codec_json.hpp>, or specialise once::Codec");
+      co_return encode_or_drop<typename Given::Value>(co_await call(work_, context), encode_failed_);
+    }
+  }
+
+  template <class Handler>
+  void complete(Handler&& handler, std::exception_ptr error) {
+    std::move(handler)(error ? std::move(error) : encode_failed_, std::move(outcome_));
+  }
+
+ private:
+  Request request_;
+  Work work_;
+  Outcome outcome_;
+  std::exception_ptr encode_failed_;
+};
+
+}  // namespace detail
+
+// Engine::run() by a completion token: void(std::exception_ptr, once::Outcome). The exceptions are those of
+// Engine::run(), and boost::system::system_error for a call that was cancelled: see the top of this file.
+template <class Work, class Token = boost::asio::use_awaitable_t<>>
+auto async_run(Engine& engine, Request request, Work work, Token&& token = Token()) {
+  return boost::asio::async_initiate<Token, void(std::exception_ptr, Outcome)>(
+      [](auto handler, Engine* on, detail::WorkTask<Work> task) {
+        detail::start_asio_run(*on, std::move(task), std::move(handler));
+      },
+      token, &engine, detail::WorkTask<Work>(std::move(request), std::move(work)));
+}
+
+}  // namespace once

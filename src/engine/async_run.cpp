@@ -1,0 +1,202 @@
+#include <once/engine/async_run.hpp>
+
+#include <utility>
+
+#include <once/decide.hpp>
+#include <once/engine/exceptions.hpp>
+
+#include "engine/claim_state.hpp"
+#include "engine/core.hpp"
+#include "engine/run.hpp"
+#include "engine/running.hpp"
+
+namespace once::detail {
+
+AsyncRun::AsyncRun(Engine& engine) : engine_(engine) {}
+AsyncRun::~AsyncRun() = default;
+
+void AsyncRun::start(std::optional<Request> request, std::string_view operation, Outcome& outcome) {
+  outcome_ = &outcome;
+  operation_ = operation;
+  if (!request) {
+    state_ = State::ready;
+    return ready();
+  }
+  EngineCore& core = *engine_.core_;
+  std::optional<Begin> known;
+  try {
+    Running::refuse_here(core, request->key.stored());
+    policy_ = core.policy_of(*request);
+    known = core.flights.cached(*request, policy_);
+  } catch (...) {  // misuse, for the caller.
+    return end({.error = std::current_exception()});
+  }
+  if (known) return begun(std::move(*known));
+  claim(engine_.attempt_of(std::move(*request)));
+}
+
+void AsyncRun::claim(std::shared_ptr<const Attempt> attempt) {
+  attempt_ = attempt;
+  engine_.begin_attempt(std::move(attempt), policy_,
+                        [self = shared_from_this()](Begin begin) { self->begun(std::move(begin)); });
+}
+
+namespace {
+
+// Gives a claim up under which nothing has run, and calls `then` when that is written, or will not be.
+template <class Then>
+void give_back(Claim&& claim, std::string_view why, Then&& then) {
+  auto kept = std::make_shared<Claim>(std::move(claim));
+  kept->release(why, [kept, then = std::forward<Then>(then)](const Finish&) { then(); });
+}
+
+constexpr std::string_view cancelled_before = "its caller cancelled the call before the work began";
+
+}  // namespace
+
+void AsyncRun::begun(Begin begin) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::claiming && begin.kind == Begin::Kind::claimed) {
+      claim_ = std::move(begin.claim);
+      state_ = State::ready;
+    }
+  }
+  if (begin.claim) return give_back(std::move(begin.claim), cancelled_before, [] {});  // Nobody waits for it any more.
+  if (begin.kind == Begin::Kind::claimed) return ready();
+  bool unprotected = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::claiming) return;
+    is_over(begin, *outcome_);
+    unprotected = runs_unprotected(*outcome_, policy_);
+    if (unprotected) state_ = State::ready;
+  }
+  if (unprotected) return ready();
+  end({});
+}
+
+Context* AsyncRun::begin_work() {
+  EngineCore& core = *engine_.core_;
+  Claim late;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::ready) return nullptr;
+    // The claim may have waited for its turn. What has not begun can be given up without harm.
+    if (claim_ && core.uptime() >= claim_.deadline()) {
+      late = std::exchange(claim_, Claim());
+      state_ = State::claiming;
+    } else {
+      state_ = State::working;
+    }
+  }
+  if (late) {
+    auto again = std::make_shared<Attempt>(*attempt_);
+    again->owner = core.new_owner();
+    give_back(std::move(late), "its lease was over before the work began",
+              [self = shared_from_this(), again = std::move(again)] {
+                if (++self->times_ < max_claims) return self->claim(again);
+                self->outcome_->error = no_time_to_begin(self->policy_);
+                self->engine_.core_->tell(
+                    {.kind = EventKind::store_error, .key = again->key, .error = &self->outcome_->error});
+                self->end({});
+              });
+    return nullptr;
+  }
+  const std::string* key = attempt_ == nullptr ? nullptr : &attempt_->key;
+  if (claim_) {
+    lost_.emplace(claim_.stop_token(), [this] { stop_.request_stop(); });
+  } else {
+    if (key != nullptr) operation_ = key->substr(0, key->find('#'));
+    core.tell_unprotected(operation_, key == nullptr ? std::string_view() : std::string_view(*key));
+  }
+  context_.reset(new Context(core, claim_ ? &claim_ : nullptr, key));
+  context_->stop_ = &stop_;
+  return context_.get();
+}
+
+void AsyncRun::returned(Result result) {
+  try {
+    check(result);
+  } catch (...) {  // misuse: as if the work had thrown it.
+    return threw(std::current_exception());
+  }
+  outcome_->result = std::move(result);
+  if (!claim_) {
+    outcome_->error = {};
+    outcome_->kind = Outcome::Kind::unprotected;
+    return end({});
+  }
+  std::shared_ptr<const Companion> companion = std::move(context_->companion_);
+  const bool together = companion != nullptr;
+  claim_.complete(outcome_->result, std::move(companion), [self = shared_from_this(), together](Finish finish) {
+    self->completed(std::move(finish), together);
+  });
+}
+
+void AsyncRun::completed(Finish finish, bool companion) {
+  try {
+    settle(std::move(finish), companion, policy_, *outcome_);
+  } catch (const Declined&) {
+    return end_thrown(std::current_exception(), true);
+  } catch (...) {  // Unrecorded.
+    return end({.error = std::current_exception()});
+  }
+  end({});
+}
+
+void AsyncRun::threw(std::exception_ptr error) {
+  if (!claim_) return end({.error = std::move(error)});
+  if (!is_claim_lost(error) || !claim_.stop_token().stop_requested()) return end_thrown(error, false);
+  // As in run_work(): what a lost attempt did nobody knows, so its claim is left as it is.
+  claim_.give_up([self = shared_from_this(), error](Finish finish) { self->end_with(error, std::move(finish), true); });
+}
+
+void AsyncRun::end_thrown(const std::exception_ptr& error, bool superseded_counts) {
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {  // Whatever it is: finish_thrown() reads it from here.
+    finish_thrown(claim_, policy_, engine_.core_->options.throw_rule,
+                  [self = shared_from_this(), error, superseded_counts](Finish finish) {
+                    self->end_with(error, std::move(finish), superseded_counts);
+                  });
+  }
+}
+
+void AsyncRun::end_with(const std::exception_ptr& error, Finish finish, bool superseded_counts) {
+  if (!superseded_counts || finish.kind != Finish::Kind::superseded) return end({.error = error});
+  settle_lost(std::move(finish), *outcome_);
+  end({});
+}
+
+void AsyncRun::cancel(bool stop_work) {
+  Claim unused;
+  State was{};
+  {
+    const std::lock_guard lock(mutex_);
+    was = state_;
+    if (was == State::claiming || was == State::ready) {
+      state_ = State::over;
+      unused = std::move(claim_);
+    }
+  }
+  if (was == State::working) {
+    if (stop_work) stop_.request_stop();
+  } else if (unused) {
+    give_back(std::move(unused), cancelled_before,
+              [self = shared_from_this()] { self->finished({.cancelled = true}); });
+  } else if (was != State::over) {
+    finished({.cancelled = true});
+  }
+}
+
+void AsyncRun::end(End end) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::over) return;  // Cancelled meanwhile, and told so.
+    state_ = State::over;
+  }
+  finished(std::move(end));
+}
+
+}  // namespace once::detail
