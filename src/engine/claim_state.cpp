@@ -200,7 +200,7 @@ void ClaimState::carry_out(std::unique_lock<std::mutex> lock, Actions& actions) 
   if (machine_.ended()) ended_.store(true, std::memory_order_release);
   if (actions.is_send()) return transmit(std::move(lock));
   lock.unlock();
-  actions.take([this](auto&& action) { act(std::move(action)); });
+  actions.take([this](auto&& action) { act(std::forward<decltype(action)>(action)); });
 }
 
 void ClaimState::transmit(std::unique_lock<std::mutex> lock) {

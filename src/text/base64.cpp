@@ -13,7 +13,9 @@ constexpr std::uint8_t none = 64;
 constexpr auto values = [] {
   std::array<std::uint8_t, 256> table{};
   table.fill(none);
-  for (std::uint8_t i = 0; i < alphabet.size(); ++i) table[static_cast<unsigned char>(alphabet[i])] = i;
+  for (std::size_t i = 0; i < alphabet.size(); ++i) {
+    table[static_cast<unsigned char>(alphabet[i])] = static_cast<std::uint8_t>(i);
+  }
   return table;
 }();
 
