@@ -371,7 +371,10 @@ TEST_F(SqliteKeys, RandomOperationsDoWhatAMapDoes) {
       if (fault == 3) shell.run("COMMIT");
       disk_faults().heal();
       if (answer.status == Answer::Status::failed) {
-        ASSERT_LE(fault, 3U) << answer.error.message;
+        // On a loaded machine another store may keep the lock beyond the busy timeout: then nothing was written.
+        const bool was_busy = answer.error.kind == ErrorKind::unavailable &&
+                              answer.error.message.find("was held by another process") != std::string::npos;
+        ASSERT_TRUE(fault <= 3U || was_busy) << answer.error.message;
         if (fault == 2) {  // In doubt: what is there now counts.
           expected.clear();
           for (Record& record : blocking::list(*stores[0], {.limit = 10'000}).records) {
