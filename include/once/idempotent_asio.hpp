@@ -88,14 +88,14 @@ class CallTask {
       if (!error) error = thrown_by([&] { settle_answer(operation_->keys.operation(), outcome_, encode_failed_); });
     }
     if constexpr (as_outcome) {
-      std::move(handler)(std::move(error), std::move(outcome_));
+      std::forward<Handler>(handler)(std::move(error), std::move(outcome_));
     } else if constexpr (std::is_void_v<R>) {
       if (!error) error = thrown_by([&] { outcome_.value(); });
-      std::move(handler)(std::move(error));
+      std::forward<Handler>(handler)(std::move(error));
     } else {
       std::optional<R> answer;
       if (!error) error = thrown_by([&] { answer.emplace(std::move(outcome_).value()); });
-      std::move(handler)(std::move(error), answer ? *std::move(answer) : R());
+      std::forward<Handler>(handler)(std::move(error), answer ? *std::move(answer) : R());
     }
   }
 

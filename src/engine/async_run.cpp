@@ -76,6 +76,18 @@ void AsyncRun::begun(Begin begin) {
   end({});
 }
 
+void AsyncRun::claim_again(std::shared_ptr<const Attempt> attempt) {
+  if (++times_ < max_claims) return claim(std::move(attempt));
+  const Error error = no_time_to_begin(policy_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::claiming) return;  // Cancelled meanwhile.
+    outcome_->error = error;
+  }
+  engine_.core_->tell({.kind = EventKind::store_error, .key = attempt->key, .error = &error});
+  end({});
+}
+
 Context* AsyncRun::begin_work() {
   EngineCore& core = *engine_.core_;
   Claim late;
@@ -83,7 +95,7 @@ Context* AsyncRun::begin_work() {
     const std::lock_guard lock(mutex_);
     if (state_ != State::ready) return nullptr;
     // The claim may have waited for its turn. What has not begun can be given up without harm.
-    if (claim_ && core.uptime() >= claim_.deadline()) {
+    if (claim_ && !claim_.is_ours()) {
       late = std::exchange(claim_, Claim());
       state_ = State::claiming;
     } else {
@@ -93,14 +105,8 @@ Context* AsyncRun::begin_work() {
   if (late) {
     auto again = std::make_shared<Attempt>(*attempt_);
     again->owner = core.new_owner();
-    give_back(std::move(late), "its lease was over before the work began",
-              [self = shared_from_this(), again = std::move(again)] {
-                if (++self->times_ < max_claims) return self->claim(again);
-                self->outcome_->error = no_time_to_begin(self->policy_);
-                self->engine_.core_->tell(
-                    {.kind = EventKind::store_error, .key = again->key, .error = &self->outcome_->error});
-                self->end({});
-              });
+    give_back(std::move(late), "its claim was lost before the work began",
+              [self = shared_from_this(), again = std::move(again)] { self->claim_again(again); });
     return nullptr;
   }
   const std::string* key = attempt_ == nullptr ? nullptr : &attempt_->key;

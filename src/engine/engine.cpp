@@ -321,7 +321,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   for (unsigned times = 1; begun.kind == Begin::Kind::claimed && !begun.claim.is_ours(); ++times) {
     auto again = std::make_shared<Attempt>(*begun.claim.state_->attempt);
     again->owner = core_->new_owner();
-    begun.claim.release("its lease was over before the work began");
+    begun.claim.release("its claim was lost before the work began");
     if (times == max_claims) {
       outcome.error = no_time_to_begin(policy);
       core_->tell({.kind = EventKind::store_error, .key = again->key, .error = &outcome.error});

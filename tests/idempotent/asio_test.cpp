@@ -27,6 +27,7 @@
 
 #include <once/codec_json.hpp>
 #include <once/idempotent_asio.hpp>
+#include <once/platform/blocking.hpp>
 #include <once/stores/memory.hpp>
 #include <once/testing/manual_time.hpp>
 
@@ -330,6 +331,32 @@ TEST_F(AsioTest, AClaimWhoseLeaseIsOverBeforeTheLoopRunsIsMadeAnew) {
   io.run();
   EXPECT_EQ(ended.value.charge, "17 run 1");
   EXPECT_EQ(std::count(events.begin(), events.end(), once::EventKind::released), 1);
+}
+
+TEST_F(AsioTest, AClaimThatIsLostBeforeTheLoopRunsIsMadeAnew) {
+  const auto charge = charging();
+  Ended<Receipt> ended;
+  charge({"17"}, asio::bind_executor(io, ended.handler()));
+  const once::RecordPtr record = once::blocking::get(*store, once::Key("shop/charge", "17").stored()).record;
+  ASSERT_TRUE(record);
+  once::blocking::remove(*store, record->key, {record->owner, record->revision, 0});
+  timers->advance(std::chrono::seconds(11));  // A heartbeat finds out, long before the lease ends.
+  EXPECT_EQ(events.back(), once::EventKind::renewal_lost);
+  io.run();
+  EXPECT_FALSE(ended.error) << "the work ran under a claim that was known to be lost";
+  EXPECT_EQ(ended.value.charge, "17 run 1");
+}
+
+TEST_F(AsioTest, ACallWithoutAKeyThatIsCancelledTooEndsOnce) {
+  const auto charge = charging();
+  asio::cancellation_signal signal;
+  Ended<Receipt> ended;
+  charge({""}, asio::bind_cancellation_slot(signal.slot(), asio::bind_executor(io, ended.handler())));
+  signal.emit(asio::cancellation_type::terminal);
+  io.run();
+  EXPECT_TRUE(ended.error);
+  EXPECT_FALSE(ended.aborted()) << "it was over before";
+  EXPECT_EQ(runs, 0);
 }
 
 TEST_F(AsioTest, ArgumentsAreKeptForTheCall) {

@@ -93,7 +93,7 @@ class AsioRun final : public AsyncRun {
     try {
       request = task_.request();
     } catch (...) {  // misuse, for the caller.
-      return finished({.error = std::current_exception()});
+      return end({.error = std::current_exception()});
     }
     start(std::move(request), task_.operation(), task_.outcome());
   }
@@ -193,7 +193,7 @@ class WorkTask {
 
   template <class Handler>
   void complete(Handler&& handler, std::exception_ptr error) {
-    std::move(handler)(error ? std::move(error) : encode_failed_, std::move(outcome_));
+    std::forward<Handler>(handler)(error ? std::move(error) : encode_failed_, std::move(outcome_));
   }
 
  private:

@@ -52,6 +52,9 @@ class AsyncRun : public std::enable_shared_from_this<AsyncRun> {
   // this, and is set when finished() is called without an error.
   void start(std::optional<Request> request, std::string_view operation, Outcome& outcome);
 
+  // Calls finished(), unless a cancellation did.
+  void end(End end);
+
  private:
   enum class State : std::uint8_t { claiming, ready, working, over };
 
@@ -59,19 +62,19 @@ class AsyncRun : public std::enable_shared_from_this<AsyncRun> {
   virtual void finished(End end) = 0;  // Once.
 
   void claim(std::shared_ptr<const Attempt> attempt);
+  void claim_again(std::shared_ptr<const Attempt> attempt);  // After a claim that was lost.
   void begun(Begin begin);
   void completed(Finish finish, bool companion);
   // After work that threw, or whose writes were declined. `superseded_counts`: another attempt's result goes before it.
   void end_thrown(const std::exception_ptr& error, bool superseded_counts);
   void end_with(const std::exception_ptr& error, Finish finish, bool superseded_counts);
-  void end(End end);
 
   Engine& engine_;
   Outcome* outcome_ = nullptr;
   EffectivePolicy policy_;
   std::string operation_;                   // For work without a claim.
   std::shared_ptr<const Attempt> attempt_;  // Null: there is no key.
-  unsigned times_ = 0;                      // How often its lease was over before the work could begin.
+  unsigned times_ = 0;                      // How often its claim was lost before the work could begin.
 
   std::mutex mutex_;  // Of state_, and of claim_ until the work begins.
   State state_ = State::claiming;

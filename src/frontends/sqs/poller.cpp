@@ -580,7 +580,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
       Begin begin = engine_.begin(Request{
           .key = *job.item.key, .fingerprint = job.item.fingerprint, .policy = policy_, .holder = job.message.id});
       if (begin.kind != Begin::Kind::claimed || begin.claim.is_ours()) return begin;
-      begin.claim.release("its lease was over before the work began");
+      begin.claim.release("its claim was lost before the work began");
       if (times < most_claims) continue;
       Begin never;
       never.error = {ErrorKind::unavailable, "the lease of " + std::to_string(effective(policy_).lease.count()) +
