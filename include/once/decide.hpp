@@ -1,4 +1,4 @@
-// The decision, and the changes of a record that may follow from it. Pure: time, randomness and records come in as
+// The decision, and the changes to a record that may follow from it. Pure: time, randomness and records come in as
 // arguments, a decision or the next record comes out. Everything here is thread-safe.
 #pragma once
 
@@ -16,78 +16,78 @@ namespace once {
 // One try at claiming a key.
 struct Attempt {
   std::string key;
-  Owner owner;  // Of this attempt alone.
+  Owner owner;  // Random, new for each attempt.
   Fingerprint fingerprint;
   std::string holder;
 };
 
 enum class Verdict : std::uint8_t {
-  execute,         // Nothing there, or expired: a fresh claim.
-  resume,          // The claim is ours already, only the answer was lost.
-  mismatch,        // The key was used for another payload.
-  replay,          // A result is there.
-  replay_failure,  // A failure is there.
-  retry,           // A failure is there and policy says to try again: claim it, keeping its steps.
-  unknown,         // Only a person or a callback decides.
-  conflict,        // A live claim of somebody else.
-  take_over,       // A lapsed or released claim: claim it, keeping its steps.
-  mark_unknown,    // A lapsed claim that nobody may re-run.
+  execute,         // No record, or an expired one: make a fresh claim.
+  resume,          // This attempt has the claim already: the store's answer was lost.
+  mismatch,        // The key was used with another payload.
+  replay,          // A result is stored.
+  replay_failure,  // A failure is stored.
+  retry,           // A failure is stored and the policy says to execute again: claim it, keep its steps.
+  unknown,         // The outcome is not known: an operator or a callback decides.
+  conflict,        // Another attempt has a live claim.
+  take_over,       // A lapsed or released claim: claim it, keep its steps.
+  mark_unknown,    // A lapsed claim under `hold`: nobody may run it again.
 };
 
 std::string_view to_string(Verdict verdict) noexcept;
 
 struct Decision {
   Verdict verdict = Verdict::execute;
-  Millis retry_after{0};  // conflict: what is left of the lease, skew included. More than 0.
+  Millis retry_after{0};  // conflict: what is left of the lease, plus the skew. Never 0.
 
   friend bool operator==(const Decision&, const Decision&) = default;
 };
 
-// `seen` is the record in the way, or null. The table is docs/decision-table.md, printed by a test over every
-// combination.
+// `seen` is the record in the way, or null. A test prints every combination into docs/decision-table.md.
 Decision decide(const Record* seen, const Attempt& attempt, const EffectivePolicy& policy, Time now) noexcept;
 
-// What every write is made with: the time, and random bits for its revision (see next_revision()). One stamp makes one
-// write: a second write needs new bits.
+// What every write needs: the time, and random bits for its revision (next_revision()). Use a stamp for one write only:
+// the next one needs new bits.
 struct Stamp {
   Stamp(Time stamp_now, std::uint32_t stamp_random) noexcept : now(stamp_now), random(stamp_random) {}
   Time now;
   std::uint32_t random;
 };
 
-// What a new claim writes: over nothing (insert; seen is null), or over the record it saw (replace). Verdict is
-// execute, retry or take_over; the last two keep steps, created_at, label, input and history, count the attempt on, and
-// keep `hold` if either the record or the policy says it. token = max(seen token + 1, now in ms).
+// The record that a new claim writes: by insert if `seen` is null, otherwise by replace. The verdict is execute, retry
+// or take_over. The last two keep steps, created_at, label, input and history, and increment the attempt. They keep
+// `hold` if the record or the policy says so. token = max(seen token + 1, now in ms).
 Record claimed(const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen, Verdict verdict);
-// The same into a new record, where it lies.
+// The same, written into `next`, which must be new.
 void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen,
            Verdict verdict);
 
-// Each of these turns `record`, a copy of what is stored, into what a holder or an operator writes over it, under the
-// next revision.
+// Each of these takes `record`, a copy of the stored one, and changes it into the one to write over it, under the next
+// revision.
 void complete(Record& record, Result result, const EffectivePolicy& policy, Stamp stamp);
 void fail(Record& record, Failure failure, Result result, const EffectivePolicy& policy, Stamp stamp);
 void mark_unknown(Record& record, std::string_view reason, Stamp stamp);
 void release(Record& record, std::string_view reason, const EffectivePolicy& policy,
-             Stamp stamp);                                               // Steps kept, lease given up.
-void renew(Record& record, const EffectivePolicy& policy, Stamp stamp);  // Under Policy::fixed_lease only the revision.
-// A claim whose times were counted on a clock that has turned out wrong, counted anew.
+             Stamp stamp);  // Steps kept, lease given up.
+void renew(Record& record, const EffectivePolicy& policy,
+           Stamp stamp);  // With Policy::fixed_lease, changes only the revision.
+// Computes a claim's times again, after its clock turned out to be wrong.
 void retime(Record& record, const EffectivePolicy& policy, Stamp stamp);
-void add_step(Record& record, Step step, const EffectivePolicy& policy, Stamp stamp);  // Renews as well.
+void add_step(Record& record, Step step, const EffectivePolicy& policy, Stamp stamp);  // Also renews.
 
-// When a record in progress expires: never before its lease ends, and not at all under hold.
+// When a record in progress expires: never before its lease ends. Under `hold` it does not expire.
 Time in_progress_expiry(OnLapse on_lapse, const EffectivePolicy& policy, Time lease_until, Time now) noexcept;
 
-// How much `record`, in progress, may still grow in record_bytes() before it has ended, whoever ends it: by other texts
-// of the greatest length (holder, note, failure, content type) and one entry of its history. A holder leaves so much
-// room for it in its store, or nobody could end it any more.
+// How many bytes `record`, in progress, may still grow by until it has ended, whoever ends it. Counts texts of the
+// greatest length (holder, note, failure, content type) and one history entry. A holder leaves this much room in its
+// store: otherwise nobody could end the record.
 std::size_t room_to_end(const Record& record) noexcept;
 
-// A name for the service downstream: the same for every attempt at this operation, another for every other name or
-// key. 64 hexadecimal digits of SHA-256, so that neither key nor scope can be read from it.
+// A key for a service downstream: the same for every attempt at this operation, different for another name or key. 64
+// hexadecimal digits of SHA-256, which reveal neither key nor scope.
 std::string derived_key(std::string_view stored_key, std::string_view name);
 
-// Cuts UTF-8 text to at most `max_bytes`, never inside a character; bytes that are not UTF-8 become U+FFFD.
+// Cuts UTF-8 text to at most `max_bytes`, never inside a character. Bytes that are not UTF-8 become U+FFFD.
 std::string clean_text(std::string_view text, std::size_t max_bytes = Record::max_text_bytes);
 
 }  // namespace once

@@ -1,8 +1,8 @@
-// What a person may do to records: decide an unknown one, give a claim up, prolong, sweep, count. Used by the program
-// `once`; anything else with an operator's face uses the same rules.
+// What an operator may do to records: decide an unknown one, release or extend a claim, sweep, count. The program
+// `once` uses these functions. Any other tool for operators should too.
 //
-// The plan_ functions are pure: the record that was seen goes in, the record to write comes out, or why not. apply()
-// writes it under the condition that nothing has changed since. Every change keeps who did it and why in Record::note.
+// The plan_ functions are pure: they take the record that was seen, and return the record to write or a refusal.
+// apply() writes it on condition that nothing has changed since. Record::note says who made the change, and why.
 #pragma once
 
 #include <array>
@@ -25,17 +25,17 @@
 
 namespace once::operate {
 
-// Who changes a record, and why. Both must hold something other than blanks.
+// Who changes a record, and why. Neither may be blank.
 struct Reason {
   std::string by;    // "alice@host".
-  std::string text;  // Cut to what Record::note holds.
+  std::string text;  // Cut to the length of Record::note.
 };
 
-// How a record looks to an operator: what is stored, and what follows from the time.
+// How a record looks to an operator: its state, and what follows from the time.
 enum class Standing : std::uint8_t {
-  running,    // In progress, its lease lives.
-  lapsed,     // In progress, its lease has run out: the next caller takes it over, or finds it unknown under hold.
-  released,   // In progress, given up: the next caller takes it over.
+  running,    // In progress, with a live lease.
+  lapsed,     // In progress, the lease has ended: the next caller takes it over, or marks it unknown under `hold`.
+  released,   // In progress, but given up: the next caller takes it over.
   completed,  // Its result is replayed.
   failed,     // Its failure is replayed.
   unknown,    // Waits for a decision.
@@ -46,7 +46,7 @@ std::string_view to_string(Standing standing) noexcept;               // "runnin
 std::optional<Standing> standing_from_string(std::string_view name);  // Empty for other words.
 Standing standing(const Record& record, Time now) noexcept;
 
-// The next record, or why there is none: text for people that says what to do instead.
+// The next record, or a refusal: text for people that says what to do instead.
 struct Plan {
   std::optional<Record> next;
   std::string refusal;  // Empty if `next` is set.
@@ -64,38 +64,38 @@ struct Resolution {
   Failure failure;
   Millis retention{86'400'000};  // How long from now the result is replayed, or the released record is kept.
   bool any_payload = false;      // released: the next caller may send another payload. Otherwise the fingerprint stays.
-  // Also for a record whose claim lives (its holder is refused from then on, but what it does meanwhile is done) or
-  // that has a result already (which is lost).
+  // Also change a record with a live claim or a result. The holder's writes are refused from then on, but its work may
+  // go on. A result that is there is lost.
   bool force = false;
 };
 
-// Ends a record that is unknown, lapsed or released. The owner changes to `fresh` (random, of this change alone), so
-// that whatever its holder still writes is refused.
+// Ends a record that is unknown, lapsed or released. The owner becomes `fresh` (random, new for each change), so that
+// later writes of its holder are refused.
 Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason& reason, const Owner& fresh,
                   Stamp stamp);
 
-// Gives the operation free: the next caller runs it, with the steps that are finished. The same as resolving as
-// released, whatever `resolution.as` says, but that a record that is released already is refused, unless `any_payload`
-// takes its fingerprint away.
+// Releases the operation: the next caller runs it, after its finished steps. Ignores `resolution.as`, otherwise like
+// plan_resolve() with As::released. A record that is released already is refused, unless `any_payload` removes its
+// fingerprint.
 Plan plan_release(const Record& seen, const Resolution& resolution, const Reason& reason, const Owner& fresh,
                   Stamp stamp);
 
-// Prolongs a claim that is in progress, lapsed ones too, by `by` from the end of its lease or from now, whichever is
-// later; the owner stays, so that its holder goes on. For a completed or failed record: keeps the result longer by
-// `by`. `by`: 1 ms to 10 years. What is left of a claim's retention after its lease stays as long as it was, and at
-// least `skew`, the store's default_skew: others respect the lease for so long.
+// Extends a claim in progress, also a lapsed one, by `by` from the end of its lease or from now, whichever is later.
+// The owner stays, so that its holder goes on. Extends the retention of a completed or failed record by `by`. Range: 1
+// ms to 10 years. A claim is kept after its lease for as long as before, and at least for `skew`, the store's
+// default_skew: others respect the lease until then.
 Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stamp, Millis skew);
 
-// Changes what becomes of a claim in progress when its lease lapses. Only an operator takes `hold` back. The owner
-// stays, so that its holder goes on. `retention`: how long from now a claim without hold is kept, unless its lease and
-// the `skew` (see plan_extend) end later.
+// Changes what happens to a claim in progress when its lease lapses. Only an operator can take `hold` back. The owner
+// stays, so that its holder goes on. `retention`: how long from now a claim without `hold` is kept, unless its lease
+// and the `skew` (see plan_extend) end later.
 Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const Reason& reason, Stamp stamp,
                    Millis skew);
 
 struct Applied {
   enum class Kind : std::uint8_t {
     done,     // Durable.
-    changed,  // The record is not the one that was seen any more: `record` is what is there, empty for nothing.
+    changed,  // The record changed since it was seen. `record` is the present one, or empty.
     failed,   // See `error`.
   };
   Kind kind = Kind::failed;
@@ -103,58 +103,58 @@ struct Applied {
   Error error;
 };
 
-// Writes `next` over what was seen. A write whose answer is lost is looked for before it is given up as in_doubt. The
-// store must live until `done` is called; see Store for the rules of completions.
+// Writes `next` over the record that was seen. After a lost answer it reads the record, and gives in_doubt only if that
+// fails too. The store must live until `done` is called. Store has the rules for completions.
 void apply(Store& store, const Record& seen, std::uint64_t place, Record next, Callback<void(Applied)> done);
-Applied apply(Store& store, const Record& seen, std::uint64_t place, Record next);  // Waits.
+Applied apply(Store& store, const Record& seen, std::uint64_t place, Record next);  // Blocks.
 
-// Which records are meant. Conditions are combined by "and"; those of the stored key and state are left to the store.
+// Which records to select. Conditions are combined by "and". The store checks those on stored key and state.
 struct Filter {
   std::optional<Standing> standing;
-  bool in_progress = false;  // Only what is running, lapsed or released.
+  bool in_progress = false;  // Only running, lapsed or released records.
   std::string key_prefix;    // Of the stored key; see scope_prefix().
-  // A record that does not say when it was made, as other programs' may be, matches neither of these.
+  // A record without created_at (other programs write such) matches neither of these.
   std::optional<Time> created_before;      // created_at <= this.
   std::optional<Time> created_not_before;  // created_at >= this.
 };
 
 bool matches(const Filter& filter, const Record& record, Time now) noexcept;
 
-// Calls `each` for every matching record until it gives false. Waits; pages of 500. What lies among them and cannot be
-// read does not end it: after all others it gives corrupt, with the first of these and their number.
+// Calls `each` for every matching record until it returns false. Blocks; reads pages of 500. Records that cannot be
+// read do not stop it: after the others it returns corrupt, with the first of them and their number.
 std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
                               const std::function<bool(const Record&)>& each);
 
-// Up to `limit` (1 to 10 000) of the matching records, from `cursor` on, which is empty or ListPage::cursor of the page
-// before. Waits, and looks 20 times at the most: where few records match, a page may have fewer, or none, and yet not
-// be the last, which has no cursor. ListPage::unreadable has what could not be read between them.
+// Up to `limit` (1 to 10 000) matching records from `cursor` on. `cursor` is empty or ListPage::cursor of the page
+// before. Blocks, and reads at most 20 pages of the store. So a page may have fewer records, or none; only the last one
+// has no cursor. ListPage::unreadable has the records that could not be read.
 ListPage page(Store& store, const Filter& filter, Time now, std::string cursor, std::size_t limit);
 
 struct SweepOptions {
-  Time expired_before{};             // Records with expires_at <= this go.
-  std::shared_ptr<Offload> offload;  // Where their results may be kept outside the store. Empty: nowhere.
+  Time expired_before{};                              // Records with expires_at <= this are removed.
+  std::shared_ptr<Offload> offload;                   // Where their offloaded results are. Empty: nowhere.
   std::function<bool(std::size_t removed)> progress;  // Called between slices; false stops. May be empty.
 };
 
 struct Swept {
   std::size_t removed = 0;          // Records.
   std::size_t results_removed = 0;  // Results outside the store that belonged to them.
-  // What stopped it; what was removed stays removed. corrupt: what could not be read, or the first of several; it was
-  // left alone, and where the store can, the sweep went on to the others.
+  // What stopped it; removed records stay removed. corrupt: the first record that could not be read. It was left, and
+  // the sweep went on if the store can continue after it.
   std::optional<Error> error;
 };
 
-// Removes expired records, in slices that do not hold up writers, and the results they kept outside the store. Waits.
+// Removes expired records and their offloaded results, in slices that do not block writers. Blocks.
 Swept sweep(Store& store, const SweepOptions& options);
 
-// What stats and doctor count.
+// What `once stats` and `once doctor` count.
 struct Counts {
   std::uint64_t records = 0;
   std::array<std::uint64_t, 7> by_standing{};  // Indexed by Standing.
   std::uint64_t bytes = 0;                     // record_bytes() of all.
-  std::uint64_t offloaded = 0;                 // Results outside the store …
+  std::uint64_t offloaded = 0;                 // Offloaded results …
   std::uint64_t offloaded_bytes = 0;           // … and their size.
-  std::uint64_t dropped = 0;                   // Results that were kept nowhere.
+  std::uint64_t dropped = 0;                   // Results that were too large to keep.
   std::optional<Time> oldest_created;
   std::optional<Time> oldest_unknown;  // finished_at of the one that has waited longest for a decision.
   std::optional<Time> oldest_lapsed;   // lease_until of the one that lapsed first.
@@ -164,13 +164,13 @@ struct Counts {
 
 void count(const Record& record, Time now, Counts& counts);
 
-// The store's time where it tells, else this host's. For what was just read from the store: some stores, DynamoDB among
-// them, know their time only after their first answer.
+// The store's time if it reports one, otherwise this host's. Call it after reading from the store: some stores, such as
+// DynamoDB, report a time only after their first answer.
 Time now(const Store& store, const Clock& clock) noexcept;
 
-// The same before anything was asked: a store that would tell only with an answer is asked for a key that nobody has.
-// What is decided for good, as a sweep does, is decided by the earliest it can be: now - error. Waits. Throws
-// Exception: why the store does not answer, or unavailable if its answer told no time.
+// The same before anything was read: asks a store that reports its time only with an answer for a key that does not
+// exist. Decide irreversible things, such as a sweep, by the earliest possible time: now - error. Blocks. Throws
+// Exception: the store's error, or unavailable if its answer had no time.
 StoreTime learn_now(Store& store, const Clock& clock);
 
 }  // namespace once::operate

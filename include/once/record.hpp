@@ -1,4 +1,4 @@
-// The record: everything a store keeps about one operation. A store writes and reads it whole and decides nothing.
+// The record: everything a store keeps about one operation. A store writes and reads it whole, and makes no decision.
 #pragma once
 
 #include <array>
@@ -17,12 +17,12 @@
 
 namespace once {
 
-// Expired is derived from expires_at and never stored. The numbers are stored; never renumber them.
+// Expired is not a state: it follows from expires_at. Stores keep the numbers, so never renumber them.
 enum class State : std::uint8_t {
-  in_progress = 0,  // Claimed: an attempt runs it, or did and lapsed.
+  in_progress = 0,  // Claimed: an attempt runs it, or its lease has lapsed.
   completed = 1,    // Has a result, which is replayed.
   failed = 2,       // Has a failure, which is replayed.
-  unknown = 3,      // Was started, outcome not known: only a decision by an operator or a callback ends it.
+  unknown = 3,      // The operation began, its outcome is not known. An operator or a callback must decide.
 };
 
 std::string_view to_string(State state) noexcept;               // "in_progress" …

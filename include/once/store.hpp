@@ -18,12 +18,11 @@
 
 namespace once {
 
-// What a conditional write names: the record as the caller last saw it.
+// What a conditional write names: the record as the caller last saw it. The condition is the owner and the revision.
 struct Seen {
   Owner owner;
   std::uint64_t revision = 0;
-  std::uint64_t place =
-      0;  // Answer::place of that record, or 0. A hint to find it faster, never part of the condition.
+  std::uint64_t place = 0;  // Answer::place of that record, or 0: a hint to find it faster.
 };
 
 // The answer to any of the four operations.
@@ -38,10 +37,10 @@ struct Answer {
   std::optional<StoreTime> time;  // The store's time, if it reports one.
   std::uint64_t place = 0;        // For Seen::place. Never 0 in stores that use it.
   Error error;                    // Meaningful if failed.
-  bool unfit = false;  // failed as misuse, of a write: the store can never keep this record, because it is too large or
-                       // has a form that the store does not know. The engine then drops the result of a finish. Without
-                       // this, misuse is something an operator can fix: a permission, the name of a table.
-  bool declined = false;  // failed, of replace_with() only: see there.
+  bool unfit = false;  // A write failed as misuse because the store can never keep this record: too large, or of a form
+                       // that it does not know. The engine then drops the result of a finish. Without this flag an
+                       // operator can fix the misuse: a permission, a table's name.
+  bool declined = false;  // replace_with() failed because of the companion: see there.
 
   static Answer ok(std::uint64_t place = 0) {
     return {.status = Status::done, .record = {}, .time = {}, .place = place, .error = {}};
@@ -70,26 +69,26 @@ using Done = Callback<void(Answer)>;
 struct ListQuery {
   std::optional<State> state;      // Only this state.
   std::string key_prefix;          // Stored keys that begin with these bytes. Empty: all.
-  std::optional<Time> expired_at;  // Only records that are expired at this moment: is_expired().
-  std::string cursor;       // ListPage::cursor of the page before; empty for the first. Other texts: misuse, or a page.
-  std::size_t limit = 100;  // Most records per page. 1 to 10 000; others are refused as misuse.
+  std::optional<Time> expired_at;  // Only records that have expired at this moment: is_expired().
+  std::string cursor;  // ListPage::cursor of the page before. Empty: the first page. Any other text: misuse, or a page.
+  std::size_t limit = 100;  // Most records per page. 1 to 10 000; otherwise misuse.
 };
 
 struct ListPage {
-  std::vector<Record> records;  // In an order of the store's own. A record that exists from the first page to the last
-                                // is in exactly one.
-  std::string cursor;           // Empty: that was the last page. A page may be empty without being the last.
-  // Items on this page that could not be decoded, each an error of kind corrupt. A store that cannot continue after one
-  // gives `error` instead.
+  std::vector<Record> records;  // In the store's own order. A record that exists from the first page to the last is in
+                                // exactly one page.
+  std::string cursor;           // Empty: this is the last page. Other pages may have no records.
+  // Items on this page that could not be decoded, each as an error of kind corrupt. A store that cannot continue after
+  // one sets `error` instead.
   std::vector<Error> unreadable;
-  std::optional<Error> error;  // Set: the rest is meaningless.
+  std::optional<Error> error;  // If set, ignore the other members.
 };
 
 struct SweepAnswer {
   std::size_t removed = 0;
   bool more = false;           // The limit was reached: call again.
-  std::optional<Error> error;  // Set: `removed` may still have been removed. corrupt, with `more`: an item could not be
-                               // read and was left alone; the next call continues after it.
+  std::optional<Error> error;  // If set, `removed` records were removed all the same. corrupt, with `more`: an item
+                               // could not be read and was left; the next call continues after it.
 };
 
 struct Capabilities {
@@ -98,13 +97,13 @@ struct Capabilities {
   bool shared = false;               // Other processes can see the same records.
   bool tells_time = false;           // time() or its answers report the store's time.
   Millis default_skew{0};            // Policy::skew that fits this store.
-  bool keeps_compressed = false;     // It keeps Placement::compressed. Otherwise it refuses it as unfit, for example
-                                     // because other programs read the records.
+  bool keeps_compressed =
+      false;  // It keeps Placement::compressed. Otherwise it refuses it as unfit: other programs may read its records.
 };
 
-// The user's own writes, which a store commits together with a record. Only that store knows what they are: see
-// stores::TransactItems in once/stores/dynamodb_transaction.hpp. They never change once they are handed over. They may
-// be sent several times, and are written at most once.
+// The user's own writes, which a store commits together with a record. Each store has its own type of them: see
+// stores::TransactItems in once/stores/dynamodb_transaction.hpp. They do not change after they are handed over. They
+// may be sent several times, and are written at most once.
 class Companion {
  public:
   Companion() = default;
@@ -113,16 +112,21 @@ class Companion {
   virtual ~Companion() = default;
 };
 
-// The size of a record, as compared with Capabilities::max_record_bytes: the bytes of its key, texts, input, steps and
-// result, 64 for each entry of its history beside its texts, and 256 for the rest.
+// The size of a record, compared with Capabilities::max_record_bytes: the bytes of its key, texts, input, steps and
+// result, plus 64 for each entry of its history, plus 256.
 std::size_t record_bytes(const Record& record) noexcept;
 
-// Implementations are thread-safe. Each operation calls `done` exactly once: before it returns, or later from a thread
-// of the store, or from one that waits in a blocking call for another answer of it. `done` must not block and must not
-// throw; it may start further operations. The destructor finishes running operations, or fails them (in_doubt), before
-// it returns. It may be called from a completion, because the engine may hold the last reference to the store there;
-// then it may return first. No operation throws, except std::bad_alloc before it has begun. Records are passed as
-// shared pointers, so that they are not copied; those passed in are not null.
+// Implementations are thread-safe.
+//
+// Completions: each operation calls `done` exactly once: before it returns, or later from a thread of the store, or
+// from a thread that waits in another blocking call of this store. `done` must not block and must not throw. It may
+// start further operations.
+//
+// The destructor finishes running operations, or fails them (in_doubt), before it returns. A completion may run it,
+// because the engine may hold the last reference there; then it may return earlier.
+//
+// No operation throws, except std::bad_alloc before it has begun. Records are passed as shared pointers, so that they
+// are not copied. Those passed in are not null.
 class Store {
  public:
   virtual ~Store() = default;
@@ -134,12 +138,12 @@ class Store {
   virtual void replace(RecordPtr record, Seen seen, Done done) = 0;
 
   // replace() together with the writes of `companion`, which is not null: all of them are durable, or none is.
-  // - refused: as replace() is, and nothing of the companion's was written.
-  // - failed with Answer::declined: the companion is the reason. unavailable: one of its conditions did not hold;
-  // misuse: it can never be written, or belongs to another store. Nothing was changed, and after that decision the
-  // record was still as the caller saw it.
-  // - Called again with the same arguments after a lost answer, it is done or refused as replace() would be, and the
-  //   companion's writes have happened once.
+  // - refused: as by replace(); no write of the companion's was made.
+  // - failed with Answer::declined: because of the companion. unavailable: one of its conditions did not hold. misuse:
+  // it can never be written, or belongs to another store. Nothing was changed, and at that moment the record was still
+  // as the caller had seen it.
+  // - Call it again with the same arguments after a lost answer. It is done or refused as replace() would be, and the
+  // companion's writes have happened once.
   virtual void replace_with(RecordPtr /*record*/, Seen /*seen*/, std::shared_ptr<const Companion> /*companion*/,
                             Done done) {
     done(Answer::decline(ErrorKind::misuse,
@@ -150,26 +154,26 @@ class Store {
   // Removes the record under the same condition.
   virtual void remove(std::string key, Seen seen, Done done) = 0;
 
-  // Reads the effect of every acknowledged write (strongly consistent).
+  // Strongly consistent: sees the effect of every acknowledged write.
   virtual void get(std::string key, Done done) = 0;
 
   virtual void list(ListQuery query, Callback<void(ListPage)> done) = 0;
 
-  // Removes up to `limit` records that are expired at `now`, see is_expired(), in slices that do not block writers.
+  // Removes up to `limit` records that have expired at `now` (is_expired()), in slices that do not block writers.
   virtual void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) = 0;
 
   // The store's time now, if it can tell without a round trip.
   [[nodiscard]] virtual std::optional<StoreTime> time() const noexcept { return std::nullopt; }
 
-  // time(), for callers that have just read `uptime` from `clock`: a store that counts on that very clock need not read
-  // it again. Other stores leave the default.
+  // time(), for callers that have just read `uptime` from `clock`. A store that uses the same clock need not read it
+  // again. Other stores keep the default.
   [[nodiscard]] virtual std::optional<StoreTime> time_at(const Clock& /*clock*/, Uptime /*uptime*/) const noexcept {
     return time();
   }
 
   [[nodiscard]] virtual Capabilities capabilities() const noexcept = 0;
 
-  // For people and logs: "sqlite:/var/lib/once/once.db". Never holds a password.
+  // For people and logs: "sqlite:/var/lib/once/once.db". Never contains a password.
   [[nodiscard]] virtual std::string name() const = 0;
 };
 
