@@ -1,4 +1,4 @@
-// Time, timers and randomness, the three things the engine takes from outside, so that a test can be the outside.
+// Time, timers and randomness: the engine takes all three from outside, so that tests can supply them.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace once {
 class Clock {
  public:
   virtual ~Clock() = default;
-  [[nodiscard]] virtual Time now() const noexcept = 0;       // UTC as this host believes it; may jump.
-  [[nodiscard]] virtual Uptime uptime() const noexcept = 0;  // Never jumps back, runs during suspend.
+  [[nodiscard]] virtual Time now() const noexcept = 0;       // UTC as this host knows it; may jump.
+  [[nodiscard]] virtual Uptime uptime() const noexcept = 0;  // Never goes back; runs during suspend.
 };
 
 // Thread-safe.
@@ -32,14 +32,13 @@ class Timers {
  public:
   using Id = std::uint64_t;
   virtual ~Timers() = default;
-  // `fire` is called once, on a thread of the timers, at `at` or soon after; never from inside this call.
+  // Calls `fire` once, on a thread of the timers, at `at` or soon after, never inside this call.
   virtual Id at(Uptime at, Callback<void()> fire) = 0;
-  // True if the timer will not fire any more; false if it has fired, is firing or was unknown. Does not wait.
+  // True if the timer will not fire; false if it has fired, is firing or is unknown. Does not wait.
   virtual bool cancel(Id id) noexcept = 0;
 };
 
-// What a store told about its time: between now - error and now + error when the answer was made, cut off to whole
-// milliseconds.
+// A store's time: between now - error and now + error when its answer was made. Truncated to whole milliseconds.
 struct StoreTime {
   Time now{};
   Millis error{0};
@@ -47,21 +46,21 @@ struct StoreTime {
   friend bool operator==(const StoreTime&, const StoreTime&) = default;
 };
 
-// The store's time through what is learnt from its answers: pure arithmetic on intervals. Not thread-safe.
-// Each answer bounds (store time - uptime) by the moments its request left and its answer came; bounds are
-// intersected, and widened with age for clocks that drift apart. An answer that contradicts what is known may be false,
-// or the store's clock was set: it counts when two more in a row agree with it. Until that is known, at() admits both.
+// Computes the store's time from its answers. Pure arithmetic on intervals. Not thread-safe. Each answer bounds (store
+// time - uptime) by the moments at which its request was sent and its answer received. Bounds are intersected, and
+// widened with age because clocks drift apart. An answer that contradicts the earlier ones may be wrong, or the store's
+// clock was set. It counts once two more in a row agree with it. Until then at() covers both.
 class StoreClock {
  public:
-  // A poor quartz on either side, 100 ppm each: one against the other that is (1 + 10^-4) / (1 - 10^-4), 200.02 ppm.
+  // A poor quartz on both sides, 100 ppm each. Together they drift by (1 + 10^-4) / (1 - 10^-4), which is 200.02 ppm.
   static constexpr std::int64_t drift_ppm = 201;
-  // So many answers in a row, which agree with each other, outweigh all that came before.
+  // This many answers in a row that agree with each other outweigh all earlier ones.
   static constexpr int outweighing = 3;
 
   void learn(StoreTime told, Uptime sent, Uptime received) noexcept;
 
-  // Empty until something was learnt. `now - error` to `now + error` covers all that is possible. An answer that
-  // contradicts the others moves only the error.
+  // Empty before the first answer. now - error to now + error covers every possible time. An answer that contradicts
+  // the others changes only the error.
   [[nodiscard]] std::optional<StoreTime> at(Uptime uptime) const noexcept;
 
  private:
@@ -70,12 +69,12 @@ class StoreClock {
     std::int64_t high_ns = 0;  // … and at most this, as of learnt_at.
     Uptime learnt_at{};
 
-    // Takes over what `other`, which is newer, says more exactly; false, and nothing, if they contradict each other.
+    // Narrows these bounds by `other`, which is newer. False if they contradict each other: then nothing changes.
     bool narrow(const Bounds& other) noexcept;
   };
   bool known_ = false;
   Bounds bounds_;
-  int contradictions_ = 0;  // In a row, and what they say.
+  int contradictions_ = 0;  // In a row; contradicting_ has their bounds.
   Bounds contradicting_;
 };
 

@@ -1,4 +1,4 @@
-// How a value becomes the bytes of a result, and comes back from them.
+// Converts values to the bytes of a result, and back.
 #pragma once
 
 #include <charconv>
@@ -20,15 +20,14 @@ namespace once {
 //   template <>
 //   struct once::Codec<Receipt> {
 //     static constexpr std::string_view content_type = "application/x-receipt";
-//     static std::string encode(const Receipt&);             // Throw Exception(misuse) for what has no encoding.
-//     static Receipt decode(std::string_view bytes);  // Throw Exception(corrupt) for bytes that encode() did not give.
-//     static constexpr std::string_view names = "id, cents";  // Optional, see below.
+//     static std::string encode(const Receipt&); // Throw Exception(misuse) for a value that has no encoding. static
+//     Receipt decode(std::string_view bytes); // Throw Exception(corrupt) for bytes that encode() did not return.
+//     static constexpr std::string_view names = "id, cents"; // Optional, see below.
 //   };
 //
-// `names` are all that the JSON of a value can ever have at its top, whatever the value: an expression of
-// once::Operation that looks there for another one is refused when the idempotent object is made. Leave it out where
-// names depend on the value (maps, variants, members that are left out). What is further inside is found out when it is
-// called.
+// `names` lists all member names that the JSON of any value can have at the top level. An expression of once::Operation
+// with another name there is refused when the idempotent object is made. Leave it out if the names depend on the value
+// (maps, variants, optional members). Names below the top level are checked when it is called.
 //
 // <once/codec_json.hpp> has one for every type that nlohmann::json can convert.
 template <class T>
@@ -93,7 +92,7 @@ struct Codec<T> {
   }
 };
 
-// What an argument needs, from which a key is taken: only the way there.
+// What an argument needs that a key is taken from: only encoding.
 template <class T>
 concept Encodable = requires(const T& value) {
   { Codec<T>::encode(value) } -> std::convertible_to<std::string>;

@@ -1,12 +1,13 @@
-// A once::Codec for every type that nlohmann::json converts: results and arguments of your own types as JSON.
+// A once::Codec for every type that nlohmann::json converts: your own types as JSON.
 //
 //   struct Receipt { std::string id; std::int64_t cents; };
 //   NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Receipt, id, cents)
 //
-// ONCE_JSON(Receipt, id, cents) does that, too, and lets an expression with a mistyped name be refused as soon as the
-// idempotent object is made, rather than when it is called. For a type with a to_json of another kind, a function
+// ONCE_JSON(Receipt, id, cents) does the same, and also lists the names. Then an expression with a mistyped name is
+// refused when the idempotent object is made, not only when it is called. For a type with its own to_json, write a
+// function
 //   constexpr std::string_view once_json_names(std::type_identity<Receipt>) { return "id, cents"; }
-// in its namespace says the same. Without either nothing is known: a to_json may give each value names of its own.
+// in its namespace. Without either, the names are not known: a to_json may give each value other names.
 //
 // Needs nlohmann::json 3.11 or later; the component is once::json. Strings, bytes, bool and numbers keep the codecs of
 // once/codec.hpp. A specialisation of once::Codec for a type of your own is preferred to this one.
@@ -53,7 +54,7 @@ template <detail::ToJson T>
 struct Codec<T> : detail::JsonNames<T> {
   static constexpr std::string_view content_type = "application/json";
 
-  // Throws Exception(misuse) for strings that are not UTF-8, and what to_json throws.
+  // Throws Exception(misuse) for strings that are not UTF-8, and the exceptions of to_json.
   static std::string encode(const T& value) {
     const nlohmann::json json(value);
     try {
@@ -63,7 +64,7 @@ struct Codec<T> : detail::JsonNames<T> {
     }
   }
 
-  // Throws Exception(corrupt) for what is no JSON or does not fit the type.
+  // Throws Exception(corrupt) for bytes that are not JSON or do not fit the type.
   static T decode(std::string_view bytes)
     requires detail::FromJson<T>
   {

@@ -1,4 +1,5 @@
-// What once asks of the compiler. Every public header includes this one, so that a wrong flag is one clear error.
+// What once requires of the compiler. Every public header includes this one, so that a wrong flag gives one clear
+// error.
 #pragma once
 
 #if !defined(__cpp_exceptions)

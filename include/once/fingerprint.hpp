@@ -1,4 +1,4 @@
-// The fingerprint: a digest of the payload that catches a key used for something else.
+// The fingerprint: a digest of the payload. It detects a key that is used with another payload.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace once {
 
 using Sha256 = std::array<std::uint8_t, 32>;
 
-// SHA-256 of the bytes (OpenSSL). Thread-safe. Throws Exception(unavailable) if the crypto library has none.
+// SHA-256 of the bytes (OpenSSL). Thread-safe. Throws Exception(unavailable) if the library does not provide it.
 Sha256 sha256(std::string_view bytes);
 
 std::string to_hex(std::string_view bytes);  // Lower case, two digits a byte.
@@ -22,8 +22,8 @@ inline std::string to_hex(const Sha256& digest) {
   return to_hex({reinterpret_cast<const char*>(digest.data()), digest.size()});
 }
 
-// 0 to 64 bytes, kept inline. Empty means: not checked. Ours are the 32 bytes of a SHA-256; the records of other
-// libraries bring digests of other lengths, some as text, hence the room.
+// 0 to 64 bytes, kept inline. Empty: not checked. once uses the 32 bytes of a SHA-256. Records of other libraries have
+// other digests, some of them as text.
 class Fingerprint {
  public:
   static constexpr std::size_t max_bytes = 64;

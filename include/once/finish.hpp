@@ -13,16 +13,16 @@ namespace once {
 struct Finish {
   enum class Kind : std::uint8_t {
     recorded,    // Durable.
-    superseded,  // The claim was lost and a result is stored: `record` has it, and it is what the caller must be given.
-    lost,        // The claim was lost and no result is stored. `record` is what stands there, if anything does.
+    superseded,  // The claim was lost and another result is stored. Give the caller that one: `record` has it.
+    lost,        // The claim was lost and no result is stored. `record`: the present one, or null.
     unrecorded,  // Not written yet: `error` says why. The engine keeps trying while the lease lives.
-    declined,  // complete() with a companion: `error` says what of the companion was refused. unavailable: a condition
-               // of its did not hold; misuse: it can never be written. Nothing was written, nor will be. The claim is
-               // still ours: finish it otherwise.
+    declined,    // complete() with a companion that was refused. `error`, unavailable: one of its conditions did not
+               // hold; misuse: it can never be written. Nothing was or will be written. The claim is still ours: finish
+               // it otherwise.
   };
   Kind kind = Kind::recorded;
-  // recorded: as written, so that its result may be elsewhere or compressed (expand(), once/engine/compression.hpp);
-  // empty after a release that left nothing.
+  // recorded: the record as written. Its result may be offloaded or compressed (expand(), once/engine/compression.hpp).
+  // Empty after a release that removed the record.
   std::shared_ptr<const Record> record;
   Error error;
 };

@@ -2,14 +2,14 @@
 //
 //   once::Engine engine({.store = once::open_store("sqlite:payments.db")});
 //   auto charge = once::idempotent(engine, {.name = "charge", .key = &Order::id}, charge_card);
-//   Receipt receipt = charge(order);  // charge_card(order) runs once, everybody gets its receipt
+//   Receipt receipt = charge(order); // charge_card(order) runs once, every caller gets its receipt
 //
 // Its type has a name, for members and parameters: once::Idempotent<Receipt(const Order&)>.
 //
-// Who calls while it runs waits for the result, 10 s at most, then it is a Conflict (Policy::on_conflict, wait). A call
-// without a key, or one in which `fingerprint` finds nothing to compare, is refused (Policy::on_missing_key).
+// A call during another waits up to 10 s for its result, then throws Conflict (Policy::on_conflict, wait). A call
+// without a key is refused, and so is one in which `fingerprint` selects nothing (Policy::on_missing_key).
 //
-// The key comes from the arguments, and is named before the work:
+// The key comes from the arguments:
 //
 //   {.name = "charge", .key = &Order::id}                              a member: a typo does not compile
 //   {.name = "charge", .key = once::key(&Order::tenant, &Order::id)}   several members
@@ -17,20 +17,23 @@
 //   {.name = "charge", .key = "order.id"}                              JMESPath over argument 0, as JSON
 //   {.name = "charge"}                                                 the digest of all arguments
 //
-// idempotent<1>(...) reads expressions from argument 1. fn is a function or an object with one operator(), not a
-// template. Its first parameter may be once::Context&, which callers do not pass and which does not count as an
-// argument. Its result is void, a once::Result, or any type that once::Codec can encode and decode (include
-// <once/codec_json.hpp> for those that nlohmann::json converts), or a boost::asio::awaitable of these: then the call is
-// asynchronous, see <once/idempotent_asio.hpp>. Arguments are encoded by once::Codec as well, only those that the key
-// is taken from; strings (std::string, std::string_view, const char*) are taken as they are: for an expression they
-// must hold JSON.
+// idempotent<1>(...) reads expressions from argument 1. fn is a function, or an object with one operator() that is not
+// a template. Its first parameter may be once::Context&: callers do not pass it, and it does not count as an argument.
 //
-// A call throws what fn throws, the exceptions of once/engine/exceptions.hpp where there is no result to return, and
-// Exception(misuse) for arguments that no key can be taken from, and for fn calling for its own key on its thread. fn
-// did not run then. A replay returns the stored
-// result and does nothing else: what fn would have changed through its arguments is not changed again.
+// The result is void, a once::Result, or any type with a once::Codec. <once/codec_json.hpp> has one for all types that
+// nlohmann::json converts. It may also be a boost::asio::awaitable of these: then the call is asynchronous, see
+// <once/idempotent_asio.hpp>. Arguments that the key is taken from are encoded by once::Codec too. Strings
+// (std::string, std::string_view, const char*) are taken as they are: for an expression they must contain JSON.
 //
-// Threads: the object may be called from many at once if fn may. The engine must outlive it.
+// A call throws
+// - what fn throws,
+// - the exceptions of once/engine/exceptions.hpp if there is no result,
+// - Exception(misuse), without running fn, if no key can be taken from the arguments, or if fn calls its own key on its
+// own thread.
+//
+// A replay only returns the stored result. It does not repeat changes that fn made through its arguments.
+//
+// Threads: the object may be called from several at once if fn may. The engine must outlive it.
 #pragma once
 
 #include <array>
@@ -53,13 +56,13 @@
 
 namespace once {
 
-// An Outcome with the result as fn returns it.
+// An Outcome with the result in fn's own type.
 template <class R>
 struct OutcomeOf : Outcome {
-  // Set if has_result(), but for a replay of a result that was too large to keep: Placement::dropped.
+  // Set if has_result(), except for a replay of a result that was too large to keep (Placement::dropped).
   std::optional<R> answer;
 
-  // The result. Throws like Outcome::value(). Once only: it is moved out.
+  // Moves the result out, so call it once. Throws like Outcome::value().
   R value() &&;
 };
 
@@ -78,12 +81,12 @@ struct ArgumentText {
   bool json = false;
 };
 
-// Where keys come from, without the types: the part of idempotent() that is compiled once.
+// Where keys come from: the part of idempotent() that does not depend on types, and is compiled once.
 class OperationKeys {
  public:
   enum class Source : std::uint8_t { expression, function, arguments };
 
-  // What is told of an operation, and known about its arguments at compile time.
+  // An operation's settings, and what is known about its arguments at compile time.
   struct Shape {
     std::string name;
     std::string scope;
@@ -95,7 +98,7 @@ class OperationKeys {
     std::size_t arguments = 0;
     std::size_t argument = 0;                // The one that expressions read.
     std::string_view argument_content_type;  // Of its codec.
-    std::string_view argument_names;         // What its codec says.
+    std::string_view argument_names;         // Codec::names.
     bool argument_encodable = false;
   };
 
@@ -107,13 +110,13 @@ class OperationKeys {
   [[nodiscard]] bool compares() const noexcept { return compares_; }
   [[nodiscard]] const std::string& scope() const noexcept;
 
-  // Empty: there is no key, and policy says to run without one. Each throws Exception(misuse), also for a missing key
-  // that policy refuses.
+  // Empty: there is no key, and the policy says to run without one. Each throws Exception(misuse), also for a missing
+  // key that the policy refuses.
   [[nodiscard]] std::optional<Request> from_expression(std::string_view json) const;
   [[nodiscard]] std::optional<Request> from_name(const std::optional<std::string>& name, std::string_view json) const;
   [[nodiscard]] std::optional<Request> from_arguments(std::span<const ArgumentText> arguments) const;
 
-  // Throws Exception(corrupt) if a stored result is of another content type than expected; empty ones fit all.
+  // Throws Exception(corrupt) if a stored result has another content type than expected. An empty one matches all.
   void check_content_type(const Result& result, std::string_view expected) const;
 
  private:
@@ -221,16 +224,17 @@ std::optional<std::string> key_name(const T& value) {
   }
 }
 
-// "acme/17": '/' and '%' within a part are %2F and %25, so that no two lists of parts give one key. Empty if a part is.
+// "acme/17": '/' and '%' within a part become %2F and %25, so that two different lists of parts never give one key.
+// Empty if a part is empty.
 std::optional<std::string> join_key(std::span<const std::optional<std::string>> parts);
 
-// What once::key() gives.
+// The result of once::key().
 template <class... Parts>
 struct KeyParts {
   std::tuple<Parts...> parts;
 };
 
-// What `part` says of the arguments: the member of the one argument that has it, or what the function gives for all.
+// One part of the key: a member of the one argument that has it, or a function of all arguments.
 template <class Part, class... A>
 std::optional<std::string> key_part(const Part& part, const A&... args) {
   const auto name_of = [](const auto& value) {
@@ -265,7 +269,7 @@ std::optional<std::string> key_part(const Part& part, const A&... args) {
   }
 }
 
-// Where the key of a call with these arguments comes from: Operation::key. Made from what is said there.
+// Operation::key: where the key of a call with these arguments comes from.
 template <std::size_t Argument, class... Args>
 class KeyOf {
  public:
@@ -318,41 +322,41 @@ class KeyOf {
 
 }  // namespace detail
 
-// The key of several parts: members, or functions of the arguments. They are joined so that no two lists give one key:
-// "acme/17". A part that is empty makes the whole key a missing one.
+// A key of several parts, which are members or functions of the arguments: "acme/17". Two different lists of parts
+// never give one key. If a part is empty, the key is missing.
 template <class... Parts>
 detail::KeyParts<Parts...> key(Parts... parts) {
   static_assert(sizeof...(Parts) > 0, "once: a key needs a part");
   return {{std::move(parts)...}};
 }
 
-// What is made idempotent, and what tells one call from another.
+// The operation, and how to distinguish its calls.
 template <class Signature, std::size_t Argument = 0>
 struct Operation;
 
 template <class R, class... Args, std::size_t Argument>
 struct Operation<R(Args...), Argument> {
-  // Names the operation, so that "charge" and "refund" of one order are kept apart: its keys live in the scope
-  // EngineOptions::scope + "/" + name. Without '/', so that no two pairs give the same scope. It is part of every
-  // stored key: do not rename it while records live.
+  // Names the operation, so that "charge" and "refund" of one order are kept apart. The scope of its keys is
+  // EngineOptions::scope + "/" + name. It must not contain '/'. It is part of every stored key: do not rename it while
+  // records exist.
   std::string name = {};
 
-  // What tells two calls apart; see the top of this file. Left out: the SHA-256 of the one argument's text, or of
-  // several arguments' texts with their lengths; JSON in its canonical form (RFC 8785), strings as they are. Without
-  // arguments there is one key altogether.
-  // - A member, or once::key() of several: of the one argument that has it. What is empty is a missing key.
-  // - A function of the arguments, as constants. Both give text or an integer, or an optional of it; empty is no key.
-  // - JMESPath. "@" is the whole argument in canonical JSON, so that blanks and the order of names do not count. A name
-  //   that the argument can never have is refused when the object is made, if its codec knows the names (ONCE_JSON,
-  //   Codec::names).
+  // Distinguishes two calls; see the top of this file. Default: the SHA-256 of the one argument's text, or of several
+  // arguments' texts with their lengths. JSON is used in its canonical form (RFC 8785), strings as they are. Without
+  // arguments there is only one key.
+  // - A member, or once::key() of several. Exactly one argument must have it.
+  // - A function of the arguments, as constants. Both return text, an integer, or an optional of these. Empty: a
+  // missing key.
+  // - JMESPath. "@" is the whole argument in canonical JSON: blanks and the order of names do not matter. If the codec
+  // lists the names (ONCE_JSON, Codec::names), the constructor refuses a name that the argument can never have.
   detail::KeyOf<Argument, Args...> key = {};
 
-  // JMESPath that selects what repeated calls must have in common with the first; otherwise they get Mismatch. Empty:
-  // nothing is compared.
+  // JMESPath that selects what a repeated call must have in common with the first one. Otherwise it throws Mismatch.
+  // Empty: nothing is compared.
   std::string fingerprint = {};
 
-  // The whole scope, in place of the engine's scope and the name; for sharing keys with other programs. Set this or
-  // the name.
+  // The whole scope, instead of the engine's scope and the name. For keys shared with other programs. Set this or the
+  // name.
   std::string scope = {};
 
   Policy policy = {};  // What it leaves open is the engine's.
@@ -376,7 +380,7 @@ class CallKeys {
 
   [[nodiscard]] const OperationKeys& operation() const noexcept { return keys_; }
 
-  // Empty: there is none, and policy says to run without one. Throws Exception(misuse).
+  // Empty: there is no key, and the policy says to run without one. Throws Exception(misuse).
   std::optional<Request> request(const std::remove_cvref_t<Args>&... args) const {
     switch (keys_.source()) {
       case OperationKeys::Source::function: {
@@ -393,7 +397,7 @@ class CallKeys {
       const std::array<ArgumentText, sizeof...(Args)> texts{argument_text(args)...};
       return keys_.from_arguments(texts);
     } else {
-      return std::nullopt;  // KeyOf() does not compile.
+      return std::nullopt;  // Not reached: KeyOf() does not compile then.
     }
   }
 
@@ -450,7 +454,7 @@ constexpr bool good_result() {
   return true;
 }
 
-// The work's result: `answer` has it, and what is kept of it comes back. What the codec throws is left in `failed`.
+// Encodes the work's result, `answer`, for the record. `failed` gets the codec's exception.
 template <class R>
 Result kept_of(OutcomeOf<R>& outcome, const Context& context, std::exception_ptr& failed) {
   if (!context.is_protected()) return {};  // Nothing will be kept.
@@ -461,7 +465,7 @@ Result kept_of(OutcomeOf<R>& outcome, const Context& context, std::exception_ptr
   }
 }
 
-// The answer of a call that is over. Throws what encoding the work's result threw.
+// Sets the answer of a call that has ended. Rethrows the exception of encoding the work's result.
 template <class R>
 void settle_answer(const OperationKeys& keys, OutcomeOf<R>& outcome, const std::exception_ptr& encode_failed) {
   const bool stored = outcome.kind == Outcome::Kind::replayed || outcome.kind == Outcome::Kind::superseded;
@@ -522,20 +526,20 @@ class Idempotent;
 template <class R, class... Args, std::size_t Argument>
 class Idempotent<R(Args...), Argument> {
  public:
-  // Throws Exception(misuse) for an operation that has neither name nor scope, an expression that cannot be compiled, a
-  // policy out of range, and arguments that the key cannot be taken from.
+  // Throws Exception(misuse) for an operation without name and scope, an invalid expression, a policy out of range, or
+  // arguments that the key cannot be taken from.
   template <class Fn>
   Idempotent(Engine& engine, Operation<R(Args...), Argument> operation, Fn&& fn)
       : made_(std::make_shared<Made>(engine, std::move(operation), std::forward<Fn>(fn))) {
     static_assert(detail::good_result<R>());
   }
 
-  // Runs fn, or gives the result that is there. See the top of this file.
+  // Runs fn, or returns the stored result. See the top of this file.
   R operator()(Args... args) const { return call(made_->keys.request(args...), args...).value(); }
 
-  // The same as a value: what the other form throws for want of a result is the outcome's kind here, also for
-  // arguments that no key can be taken from (Kind::error, misuse) and stored results that cannot be decoded
-  // (Kind::error, corrupt). What fn throws still passes through.
+  // The same, with the outcome as a value. Instead of throwing, it sets the outcome's kind if there is no result.
+  // Arguments that no key can be taken from are Kind::error (misuse), stored results that cannot be decoded are
+  // Kind::error (corrupt). Exceptions of fn still pass through.
   OutcomeOf<R> outcome(Args... args) const {
     std::optional<Request> request;
     try {
@@ -588,7 +592,7 @@ class Idempotent<R(Args...), Argument> {
 
 namespace detail {
 
-// R(A...) of a callable, without the Context& that may come first. What has no one signature is taken for void().
+// R(A...) of a callable, without the Context& that may come first. A callable without one signature gives void().
 template <class F>
 struct SignatureOf {
   using type = void();
@@ -603,7 +607,7 @@ struct SignatureOf<F> {
   using type = typename decltype(of(typename CallOf<F>::Arguments{}))::type;
 };
 
-// Nothing is deduced from it, so that an operation can be written as a list in braces, in front of the callable.
+// Not deduced, so that an operation can be written as a list in braces before the callable.
 template <class Fn, std::size_t Argument>
 struct OperationFor {
   using Signature = typename SignatureOf<std::decay_t<Fn>>::type;

@@ -1,13 +1,13 @@
-// A callable made idempotent, for programs on Boost.Asio: include this, and give idempotent() a coroutine.
+// Makes a coroutine idempotent, for programs on Boost.Asio: include this, and pass a coroutine to idempotent().
 //
 //   auto charge = once::idempotent(engine, {.name = "charge", .key = &Order::id},
 //                                  [&](const Order& order) -> boost::asio::awaitable<Receipt> { ... });
 //   Receipt receipt = co_await charge(order);
 //
-// Its type is once::Idempotent<boost::asio::awaitable<Receipt>(const Order&)>, and a call takes any completion token
-// after the arguments: charge(order, boost::asio::use_future). Where it runs, and what cancelling does:
-// once/engine/asio.hpp. Arguments are copied or moved into the call, but those taken by reference to non-const, which
-// must live until it completes, as must the engine; the object itself may go.
+// Its type is once::Idempotent<boost::asio::awaitable<Receipt>(const Order&)>. A call takes any completion token after
+// the arguments: charge(order, boost::asio::use_future). Where it runs, and what cancelling does: once/engine/asio.hpp.
+// Arguments are copied or moved into the call, except non-const references. What those refer to, and the engine, must
+// live until the call completes; the object itself need not.
 #pragma once
 
 #include <exception>
@@ -25,7 +25,7 @@ namespace once {
 
 namespace detail {
 
-// What is shared by an asynchronous operation's copies and calls.
+// Shared by the copies and calls of an asynchronous operation.
 template <class R, class E, std::size_t Argument, class... Args>
 struct AsioOperation {
   using Awaitable = boost::asio::awaitable<R, E>;
@@ -43,7 +43,7 @@ struct AsioOperation {
   Callback<Awaitable(Context&, Args&...)> fn;
 };
 
-// One call. `as_outcome`: it completes with an OutcomeOf<R>, and with an R else.
+// One call. It completes with an OutcomeOf<R> if `as_outcome`, otherwise with an R.
 template <bool as_outcome, class R, class E, std::size_t Argument, class... Args>
 class CallTask {
   template <class T>
@@ -105,7 +105,7 @@ class CallTask {
     try {
       std::forward<F>(f)();
       return nullptr;
-    } catch (...) {  // It goes to the caller.
+    } catch (...) {  // Passed to the caller.
       return std::current_exception();
     }
   }
@@ -114,7 +114,7 @@ class CallTask {
   std::tuple<Kept<Args>...> args_;
   OutcomeOf<R> outcome_;
   std::exception_ptr encode_failed_;
-  std::optional<Error> refused_;  // There was no key to be had.
+  std::optional<Error> refused_;  // Set: no key could be taken.
 };
 
 template <class R>
@@ -134,16 +134,16 @@ struct AnswerSignature<void> {
 template <class R, class E, class... Args, std::size_t Argument>
 class Idempotent<boost::asio::awaitable<R, E>(Args...), Argument> {
  public:
-  // Throws as the other Idempotent does. fn is called on the executor of each call, and may be called for several keys
-  // before the coroutines of others have ended.
+  // Throws as the other Idempotent does. fn is called on the executor of each call. It may be called again, for another
+  // key, while earlier coroutines run.
   template <class Fn>
   Idempotent(Engine& engine, Operation<boost::asio::awaitable<R, E>(Args...), Argument> operation, Fn&& fn)
       : made_(std::make_shared<Made>(engine, std::move(operation), std::forward<Fn>(fn))) {
     static_assert(detail::good_result<R>());
   }
 
-  // Completes with void(std::exception_ptr, R): what the other Idempotent returns or throws, or
-  // boost::system::system_error (operation_aborted) for a call that was cancelled before its work began.
+  // Completes with void(std::exception_ptr, R): the result or exception of the other Idempotent, or
+  // boost::system::system_error (operation_aborted) if the call was cancelled before its work began.
   template <class Token = boost::asio::use_awaitable_t<E>>
   auto operator()(Args... args, Token&& token = Token()) const {
     return initiate<false, typename detail::AnswerSignature<R>::type>(token, args...);

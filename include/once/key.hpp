@@ -1,4 +1,4 @@
-// The idempotency key: names one operation, together with its scope (the namespace).
+// The idempotency key: together with its scope (the namespace) it names one operation.
 #pragma once
 
 #include <cstddef>
@@ -10,23 +10,23 @@
 
 namespace once {
 
-// The longest stored key in bytes, scope and separator included. It is the limit of a DynamoDB sort key, the
-// smallest of the stores' limits (AWS, "Quotas in Amazon DynamoDB": sort key 1 to 1024 bytes), so that a key
-// that works on one store works on all.
+// The longest stored key in bytes, with scope and separator. It is the limit of a DynamoDB sort key, the smallest of
+// all stores (AWS, "Quotas in Amazon DynamoDB": sort key 1 to 1024 bytes). So a key that works in one store works in
+// all.
 inline constexpr std::size_t max_key_bytes = 1024;
 
-// Scope and name, joined into the bytes that a store sees. No two pairs give the same bytes: in the scope
-// '%' and '#' are written %25 and %23, so the first '#' of the stored key is where the scope ends.
+// Scope and name, joined into the bytes that a store sees. Different pairs give different bytes: '%' and '#' in the
+// scope become %25 and %23, so the scope ends at the first '#'.
 //
 //   Key("payments/charge", "order-17").stored() == "payments/charge#order-17"
 //
-// The name is any bytes, NUL and newlines included. Immutable; safe to read from any thread.
+// The name may be any bytes, also NUL and newlines. Immutable; safe to read from any thread.
 class Key {
  public:
   // Throws Exception(misuse) if the name is empty or the stored form is longer than max_key_bytes.
   Key(std::string_view scope, std::string_view name);
 
-  // Takes what stored() gave. Throws Exception(misuse) if it has no '#', no name or is too long.
+  // The reverse of stored(). Throws Exception(misuse) if it has no '#' or no name, or is too long.
   static Key from_stored(std::string_view stored);
 
   [[nodiscard]] const std::string& stored() const& noexcept { return stored_; }

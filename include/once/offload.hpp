@@ -1,5 +1,5 @@
-// Where results go that are too large for a record: the port. Directories are in once/offload/directory.hpp, S3 is in
-// once/offload/s3.hpp, and open_offload() in once/stores/open.hpp takes either as a URL.
+// The port for results that are too large for a record. once/offload/directory.hpp and once/offload/s3.hpp implement
+// it. open_offload() in once/stores/open.hpp opens either by URL.
 #pragma once
 
 #include <optional>
@@ -10,21 +10,21 @@
 
 namespace once {
 
-// What a put or get gave: `text` is the location (put) or the bytes (get).
+// The answer of put() or get(). `text`: the location (put) or the bytes (get).
 struct OffloadAnswer {
   std::string text;
   std::optional<Error> error;
 };
 
-// Thread-safe. Each call completes exactly once, before it returns or later; see Store for the rules of completions.
+// Thread-safe. Each call completes exactly once, before it returns or later. Store has the rules for completions.
 class Offload {
  public:
   virtual ~Offload() = default;
-  // Keeps the bytes durably under a new location. `hint` is a name that tells an operator what it belongs to.
+  // Keeps the bytes durably under a new location. `hint`: a name that shows operators what they belong to.
   virtual void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) = 0;
-  // The bytes at a location that put gave. Missing: corrupt.
+  // The bytes at a location that put() returned. Missing bytes are error corrupt.
   virtual void get(std::string location, Callback<void(OffloadAnswer)> done) = 0;
-  // Removes them. Missing is not an error.
+  // Removes them. Missing bytes are not an error.
   virtual void remove(std::string location, Callback<void(OffloadAnswer)> done) = 0;
 };
 

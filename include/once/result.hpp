@@ -14,8 +14,8 @@ namespace once {
 enum class Placement : std::uint8_t {
   inlined,     // In `bytes`.
   offloaded,   // At `location`, outside the store; `bytes` is empty until they are fetched.
-  dropped,     // Too large to keep, and no place for them: a replay gets a clear error, never a second run.
-  compressed,  // In `bytes`, as one frame of zstd. Only in a store: callers of the engine get it inlined.
+  dropped,     // Too large to keep, and no offload: a replay gets an error, never a second run.
+  compressed,  // In `bytes`, as one zstd frame. Only in a store: callers of the engine get it inlined.
 };
 
 struct Result {
@@ -23,8 +23,8 @@ struct Result {
   std::string content_type;  // A MIME type, or empty for plain bytes. At most max_content_type_bytes.
   Placement placement = Placement::inlined;
   std::string location;    // offloaded: a URL that the offload port understands. At most max_location_bytes.
-  std::uint64_t size = 0;  // offloaded, dropped, compressed: the original bytes' number. Not used when inlined.
-  Sha256 digest{};         // offloaded, dropped, compressed: the original bytes' SHA-256. Zero when inlined.
+  std::uint64_t size = 0;  // offloaded, dropped, compressed: how many bytes the original has. Not used when inlined.
+  Sha256 digest{};         // offloaded, dropped, compressed: the original's SHA-256. Zero when inlined.
 
   static constexpr std::size_t max_content_type_bytes = 255;
   static constexpr std::size_t max_location_bytes = 2048;
@@ -42,7 +42,7 @@ struct Result {
 // Throws Exception(misuse) if the content type or the location is too long.
 void check(const Result& result);
 
-// What a failed operation left, stored for replay.
+// A failure, stored for replay.
 struct Failure {
   std::string code;     // Short and for programs: an exception's type, an exit code. At most 255 bytes, UTF-8.
   std::string message;  // For people. UTF-8, cut to 4096 bytes.

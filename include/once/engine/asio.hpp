@@ -1,27 +1,27 @@
-// Engine::run() for programs on Boost.Asio: by any completion token, so that co_await needs no wrapper.
+// Engine::run() for programs on Boost.Asio, with any completion token: co_await needs no wrapper.
 //
 //   once::Outcome outcome = co_await once::async_run(engine, engine.request(job, {}), [&](once::Context& context)
 //       -> boost::asio::awaitable<std::string> { co_return co_await ask_the_service(context.derived_key("service"));
 //       });
 //
-// For a callable made idempotent: once/idempotent_asio.hpp. Needs Boost 1.81 or later, headers only, where it is
-// included and nowhere else.
+// For a callable made idempotent: once/idempotent_asio.hpp. Needs the headers of Boost 1.81 or later, only where this
+// file is included.
 //
-// The work is work(once::Context&) or work(), and gives a boost::asio::awaitable of what Engine::run() takes, or that
-// itself: then it must not block. It runs, and the call completes, on the executor that goes with the completion token
-// (co_await: the coroutine's), or Asio's system executor, if none does: boost::asio::bind_executor(). Waiting for
-// somebody else's claim holds up no thread. Context::step() blocks for the one write that it makes.
+// The work is work(once::Context&) or work(). It returns a boost::asio::awaitable of a type that Engine::run() takes,
+// or that type itself, and then must not block. The work runs, and the call completes, on the executor associated with
+// the completion token: with co_await the coroutine's. Without one (boost::asio::bind_executor()) it is Asio's system
+// executor. Waiting for another attempt's claim blocks no thread. Context::step() blocks for its one write.
 //
-// Cancelling (boost::asio::bind_cancellation_slot(), the operators of awaitables, co_spawn's slot) ends the wait:
-// - before the work has begun, the call completes with boost::asio::error::operation_aborted, and nothing is run. If it
-//   has the claim it is released, also if it gets it later, so that the next caller runs the work.
-// - while the work runs, Context::stop_token() is asked to stop (not by cancellation_type::total). The work is not cut
-//   off, as it may have acted: it decides, and the call completes as it ends. Its result is kept as ever, and what it
-//   throws is Policy::on_throw's.
+// To cancel a call: boost::asio::bind_cancellation_slot(), the operators of awaitables, co_spawn's slot.
+// - Before the work has begun, the call completes with boost::asio::error::operation_aborted, and the work does not
+// run. A claim that it has, or gets later, is released: the next caller runs the work.
+// - While the work runs, Context::stop_token() is set (not by cancellation_type::total). The work may have acted,
+// so it is not interrupted: it decides, and the call completes when it ends. Its result is stored as usual, and
+// Policy::on_throw decides about its exceptions.
 //
-// The engine, and what the work refers to, must live until the call completes. A slot is emitted on the executor, as
-// everywhere in Asio. Work that asks for the key it runs under is noticed only where Engine::begin() notices it; else
-// it is a conflict when its wait is over.
+// The engine and everything the work refers to must live until the call completes. Emit a slot on the executor, as
+// everywhere in Asio. Work that calls its own key is detected only where Engine::begin() detects it. Otherwise that
+// call ends as a conflict after its wait.
 #pragma once
 
 #include <exception>
@@ -50,7 +50,7 @@ namespace once {
 
 namespace detail {
 
-// What a value of the work is, apart from being awaited.
+// The type that the work returns, without its awaitable.
 template <class T>
 struct Awaited {
   using Value = T;
@@ -119,7 +119,7 @@ class AsioRun final : public AsyncRun {
           std::optional<Result> result;
           try {
             result = co_await self->task_.run(context);
-          } catch (...) {  // The work's: AsyncRun knows what becomes of the claim.
+          } catch (...) {  // The work's exception: AsyncRun decides about the claim.
             thrown = std::current_exception();
           }
           if (result) {
@@ -205,8 +205,8 @@ class WorkTask {
 
 }  // namespace detail
 
-// Engine::run() by a completion token: void(std::exception_ptr, once::Outcome). The exceptions are those of
-// Engine::run(), and boost::system::system_error for a call that was cancelled: see the top of this file.
+// Engine::run() with a completion token: void(std::exception_ptr, once::Outcome). The exceptions are those of
+// Engine::run(), and boost::system::system_error for a cancelled call: see the top of this file.
 template <class Work, class Token = boost::asio::use_awaitable_t<>>
 auto async_run(Engine& engine, Request request, Work work, Token&& token = Token()) {
   return boost::asio::async_initiate<Token, void(std::exception_ptr, Outcome)>(

@@ -1,5 +1,5 @@
-// Engine::run() by completions, without the work's type and without a library for the network: what
-// once/engine/asio.hpp and once/idempotent_asio.hpp stand on.
+// Engine::run() as an asynchronous call, without the work's type and without a network library. once/engine/asio.hpp
+// and once/idempotent_asio.hpp are built on it.
 #pragma once
 
 #include <cstdint>
@@ -16,43 +16,43 @@
 
 namespace once::detail {
 
-// One call. Made by std::make_shared; what is under way keeps it alive. The engine must live until finished() is
+// One call. Made by std::make_shared; running operations keep it alive. The engine must live until finished() is
 // called.
 //
 //   start() ─► ready() ─► begin_work() ─► the work ─► returned() or threw() ─► finished()
 //                            └─ null: ready() or finished() comes later
 //
 // Threads: any. ready() and finished() are called from the store's threads, or before start() or another method
-// returns, and never under a lock; they must not block and must not throw.
+// returns, and never under a lock. They must not block and must not throw.
 class AsyncRun : public std::enable_shared_from_this<AsyncRun> {
  public:
   struct End {
     std::exception_ptr error;  // What the blocking form throws.
-    bool cancelled = false;    // Nothing was run, and the claim, if there was one, is given up.
+    bool cancelled = false;    // The work did not run, and a claim is released.
   };
 
   AsyncRun(const AsyncRun&) = delete;
   AsyncRun& operator=(const AsyncRun&) = delete;
   virtual ~AsyncRun();
 
-  // Where the work is to run, after ready(). Null: it must not run now.
+  // Call it after ready(), where the work is to run. Null: the work must not run.
   [[nodiscard]] Context* begin_work();
-  // How the work ended: one of them.
+  // How the work ended: call one of them.
   void returned(Result result);
   void threw(std::exception_ptr error);
 
-  // The caller waits no more. Before the work has begun: it does not run, and its claim is released. While it runs and
-  // `stop_work`: its stop token is asked to stop.
+  // The caller no longer waits. Before the work has begun: it does not run, and its claim is released. While it runs:
+  // `stop_work` sets its stop token.
   void cancel(bool stop_work);
 
  protected:
   explicit AsyncRun(Engine& engine);
 
-  // Without a request there is no key, and the work runs unprotected, as `operation`. `outcome` must live as long as
-  // this, and is set when finished() is called without an error.
+  // Without a request there is no key, and the work runs unprotected, reported as `operation`. `outcome` must live as
+  // long as this. It is set when finished() is called without an error.
   void start(std::optional<Request> request, std::string_view operation, Outcome& outcome);
 
-  // Calls finished(), unless a cancellation did.
+  // Calls finished(), unless a cancellation has called it.
   void end(End end);
 
  private:
@@ -62,10 +62,11 @@ class AsyncRun : public std::enable_shared_from_this<AsyncRun> {
   virtual void finished(End end) = 0;  // Once.
 
   void claim(std::shared_ptr<const Attempt> attempt);
-  void claim_again(std::shared_ptr<const Attempt> attempt);  // After a claim that was lost.
+  void claim_again(std::shared_ptr<const Attempt> attempt);  // After the claim was lost.
   void begun(Begin begin);
   void completed(Finish finish, bool companion);
-  // After work that threw, or whose writes were declined. `superseded_counts`: another attempt's result goes before it.
+  // After work that threw, or whose writes were declined. `superseded_counts`: another attempt's result replaces the
+  // error.
   void end_thrown(const std::exception_ptr& error, bool superseded_counts);
   void end_with(const std::exception_ptr& error, Finish finish, bool superseded_counts);
 
@@ -76,13 +77,13 @@ class AsyncRun : public std::enable_shared_from_this<AsyncRun> {
   std::shared_ptr<const Attempt> attempt_;  // Null: there is no key.
   unsigned times_ = 0;                      // How often its claim was lost before the work could begin.
 
-  std::mutex mutex_;  // Of state_, and of claim_ until the work begins.
+  std::mutex mutex_;  // Guards state_, and claim_ until the work begins.
   State state_ = State::claiming;
   Claim claim_;  // Empty: unprotected.
 
   std::unique_ptr<Context> context_;
   std::stop_source stop_;
-  std::optional<std::stop_callback<std::function<void()>>> lost_;  // Asks stop_ too.
+  std::optional<std::stop_callback<std::function<void()>>> lost_;  // Sets stop_ too.
 };
 
 }  // namespace once::detail

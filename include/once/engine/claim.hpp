@@ -1,4 +1,4 @@
-// The handle on a claim: who holds it may run the operation, and finishes it.
+// The handle of a claim. Its owner may run the operation, and must finish the claim.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ class AsyncRun;
 class ClaimState;
 class Companion;  // once/store.hpp
 
-// Movable, not copyable; an empty one must only be tested, assigned to or destroyed. Its methods may be called from
-// any thread; steps, heartbeats and the finish take turns on one copy of the record. One finish per claim: a second,
-// unless the first was declined, throws Exception(misuse). Destroyed without a finish, it is left to lapse (the work
-// may have acted, so nothing is deleted) and the engine says so by an event.
+// Movable, not copyable. Only test, assign or destroy an empty one. Its methods may be called from any thread; steps,
+// heartbeats and the finish take turns on one copy of the record. One finish per claim: a second throws
+// Exception(misuse), unless the first was declined. Destroyed without a finish, it lapses: the work may have acted, so
+// nothing is deleted. An event (`abandoned`) reports that.
 //
-// The asynchronous forms complete before they return, or from a thread of the store or of the timers, or from one that
-// is waiting in another blocking call; completions must not block and must not throw.
+// The asynchronous forms complete before they return, or from a thread of the store or the timers, or from a thread
+// that waits in another blocking call. Completions must not block and must not throw.
 class Claim {
  public:
   Claim() = default;
@@ -45,37 +45,36 @@ class Claim {
   [[nodiscard]] Owner owner() const noexcept;
   [[nodiscard]] std::string derived_key(std::string_view name) const;  // Stable over attempts; see once/decide.hpp.
 
-  // Asked to stop when the claim is lost, or its lease may have run out: somebody else may run the operation now.
+  // Set when the claim is lost, or its lease may have ended: another attempt may run the operation now.
   [[nodiscard]] std::stop_token stop_token() const;
-  // When the claim stops being certainly ours unless a renewal succeeds; on Clock::uptime(). Moves with each renewal.
+  // Until when the claim is certainly ours, on Clock::uptime(). Each renewal moves it.
   [[nodiscard]] Uptime deadline() const noexcept;
-  // Certainly ours at this moment. Look at it just before you act: whoever was stopped for longer than its lease lost
-  // its claim without noticing.
+  // Certainly ours at this moment. Check it just before you act: a process that was stopped for longer than its lease
+  // has lost its claim without noticing.
   [[nodiscard]] bool is_ours() const noexcept;
-  // A copy of the record as last written by us.
+  // A copy of the record as this claim last wrote it.
   [[nodiscard]] Record record() const;
 
-  // The result of a step that is finished already, by this attempt or one before it.
+  // The result of a step that this attempt or an earlier one has finished. Empty: not finished.
   [[nodiscard]] std::optional<std::string> step(std::string_view name) const;
-  // Keeps a step's result. Throws Exception(misuse) for an empty, over-long or repeated name.
-  // unrecorded: kept in this process, and written with whatever is written next; unless the record would be too large
-  // for its store, or have too little room there to be ended, about 8 KB (misuse); then the step is not kept at all and
-  // step() does not find it.
+  // Keeps a step's result. Throws Exception(misuse) for a name that is empty, too long or used already. unrecorded:
+  // kept in this process, and written with the next write. Error misuse: the record would be too large for its store,
+  // or leave too little room (about 8 KB) to end it. Then the step is not kept, and step() does not find it.
   Finish add_step(std::string name, std::string result);
   void add_step(std::string name, std::string result, FinishDone done);
 
   // Renews the lease at once and leaves a note in the record for people. Does not wait.
   void heartbeat(std::string_view note = {});
 
-  // A finish throws Exception(misuse) for a second one, or a Result with too long a content type or location.
+  // The finishes. Each throws Exception(misuse) for a second finish, or for a Result whose content type or location is
+  // too long.
   Finish complete(Result result);
-  // The result and the companion's writes are committed together, or neither is: Store::replace_with(). Without one
-  // (null), as above. What is told as unrecorded was perhaps committed, both or neither.
+  // Commits the result and the companion's writes together, or neither: Store::replace_with(). Null: as above.
+  // unrecorded: either both were committed, or neither.
   Finish complete(Result result, std::shared_ptr<const Companion> with);
   Finish fail(Failure failure, Result result = {});
-  Finish release(
-      std::string_view reason = {});     // With finished steps the record stays, open to all; otherwise it goes.
-  Finish hold(std::string_view reason);  // Outcome unknown: nobody runs it until somebody decides.
+  Finish release(std::string_view reason = {});  // Keeps the record if it has steps.
+  Finish hold(std::string_view reason);          // The outcome is unknown: an operator decides.
 
   void complete(Result result, FinishDone done);
   void complete(Result result, std::shared_ptr<const Companion> with, FinishDone done);

@@ -1,10 +1,10 @@
-// The engine: claims, keeps leases alive, runs the work, finishes. Three levels of use:
+// The engine claims keys, keeps leases alive, runs the work and finishes claims. Three levels of use:
 //
 //   once::idempotent(engine, options, fn)   a callable made idempotent (once/idempotent.hpp)
 //   engine.run(key, payload, work)          the work gets an execution context
 //   engine.begin(request)                   the handle, blocking or by completion
 //
-// The first two by completion, with co_await for one: once/engine/asio.hpp.
+// The first two as asynchronous calls, for example with co_await: once/engine/asio.hpp.
 #pragma once
 
 #include <cstddef>
@@ -40,10 +40,10 @@ class AsyncRun;
 struct RunInto;
 }  // namespace detail
 
-// Which policy an exception gets; empty: Policy::on_throw. Must not throw.
+// What to do for an exception. Empty: Policy::on_throw. Must not throw.
 using ThrowRule = std::function<std::optional<OnThrow>(const std::exception_ptr&)>;
 
-// Exceptions of type E (and derived ones) get `what`; chain with `otherwise`.
+// `what` for exceptions of type E and derived ones; `otherwise` decides for all others.
 template <class E>
 ThrowRule on_exception(OnThrow what, ThrowRule otherwise = {}) {
   return [what, otherwise = std::move(otherwise)](const std::exception_ptr& error) -> std::optional<OnThrow> {
@@ -51,7 +51,7 @@ ThrowRule on_exception(OnThrow what, ThrowRule otherwise = {}) {
       std::rethrow_exception(error);
     } catch (const E&) {
       return what;
-    } catch (...) {  // Not E: the question was only the type.
+    } catch (...) {  // Not E. Only the type matters here.
       return otherwise ? otherwise(error) : std::nullopt;
     }
   };
@@ -59,69 +59,69 @@ ThrowRule on_exception(OnThrow what, ThrowRule otherwise = {}) {
 
 struct EngineOptions {
   std::shared_ptr<Store> store;  // Required.
-  Policy policy;                 // For what requests leave open.
-  std::string scope;             // For keys that are given as plain names.
+  Policy policy;                 // The defaults of requests.
+  std::string scope;             // The scope of keys that are plain names.
   std::string holder;            // Record::holder. Empty: "host:pid".
   Observer observer;
   ThrowRule throw_rule;
   std::shared_ptr<Offload> offload;
 
-  // Completed records kept in this process, least recently used out first. A hit costs no round trip, and does not
-  // notice that an operator removed the record from the store. 0: off.
+  // Completed records kept in this process; the least recently used is dropped first. A hit costs no round trip, and
+  // does not notice that an operator removed the record from the store. 0: off.
   std::size_t cache_records = 0;
   std::size_t cache_bytes = 64 * 1024 * 1024;
 
   std::shared_ptr<Clock> clock;    // Empty: the host's.
   std::shared_ptr<Random> random;  // Empty: the host's.
-  std::shared_ptr<Timers> timers;  // Empty: a thread of the engine's own, started when first needed.
+  std::shared_ptr<Timers> timers;  // Empty: the engine's own thread, started when first needed.
 };
 
 // One call of an operation.
 struct Request {
   Key key;
   Fingerprint fingerprint;       // Empty: payloads are not compared.
-  std::optional<Policy> policy;  // What it leaves open is the engine's.
-  std::string holder;            // Added to the engine's: a request id, say.
+  std::optional<Policy> policy;  // Empty members: the engine's.
+  std::string holder;            // Added to the engine's: for example a request id.
 };
 
-// What begin() found or did.
+// The answer of begin().
 struct Begin {
   enum class Kind : std::uint8_t {
-    claimed,   // `claim` is ours: run the operation and finish the claim. If time may have passed since (a queue or a
-               // connection came first), check Claim::deadline() before, and release the claim if it is over.
-    replayed,  // `record` has the result.
+    claimed,         // `claim` is yours: run the operation and finish the claim. If time may have passed (a queue, a
+                     // connection), check Claim::deadline() first. If it has passed, release the claim.
+    replayed,        // `record` has the result.
     stored_failure,  // `record` has a stored failure.
-    conflict,        // `record` is another attempt's live claim; try again after retry_after.
-    mismatch,        // The key was used with another payload: `record` is what it was used for.
-    unknown,         // `record` was started and its outcome is not known: an operator decides.
-    error,  // `error` says what failed. Nothing may be run. A `record` is one that the store had returned before the
-            // failure.
+    conflict,        // `record` is another attempt's live claim: try again after retry_after.
+    mismatch,        // The key was used with another payload: `record` has it.
+    unknown,         // The operation of `record` began, its outcome is not known: an operator decides.
+    error,  // `error` says what failed. Do not run the operation. `record`: what the store had returned before, or
+            // null.
   };
   Kind kind = Kind::error;
   Claim claim;
   Verdict verdict = Verdict::execute;    // claimed: execute, resume, retry or take_over.
-  std::shared_ptr<const Record> record;  // Offloaded result bytes are fetched already.
+  std::shared_ptr<const Record> record;  // An offloaded result is fetched already.
   Millis retry_after{0};
   Error error;
 };
 
-// What run() did. Outcomes are values; value() turns those without a result into exceptions.
+// The answer of run(). value() turns outcomes without a result into exceptions.
 struct Outcome {
   enum class Kind : std::uint8_t {
-    executed,        // The work ran, its result is durable.
+    executed,        // The work ran, and its result is durable.
     replayed,        // An earlier result.
-    superseded,      // The work ran but had lost its claim; this is another attempt's result, stored first.
-    unrecorded,      // The work ran, its result could not be written yet.
+    superseded,      // The work ran but had lost its claim. `result` is another attempt's, stored first.
+    unrecorded,      // The work ran, but its result could not be written yet.
     unprotected,     // The work ran without a claim, because policy says so.
     stored_failure,  // A stored failure, replayed.
-    conflict,        // As in Begin; the same for the rest.
+    conflict,        // This and the next two: as in Begin.
     mismatch,
     unknown,
-    lost,  // The work ran and lost its claim, and no result is stored.
+    lost,  // The work ran but lost its claim, and no result is stored.
     error,
   };
   Kind kind = Kind::error;
-  Result result;                         // Of the first five kinds.
+  Result result;                         // For the first five kinds.
   std::shared_ptr<const Record> record;  // Where there is one.
   Millis retry_after{0};
   Error error;
@@ -130,40 +130,40 @@ struct Outcome {
     return kind == Kind::executed || kind == Kind::replayed || kind == Kind::superseded || kind == Kind::unrecorded ||
            kind == Kind::unprotected;
   }
-  // The result's bytes. Throws the exception of once/engine/exceptions.hpp that the kind stands for if there is none.
+  // The result's bytes. If there is none, throws the kind's exception of once/engine/exceptions.hpp.
   [[nodiscard]] const std::string& value() const;
 };
 
 std::string_view to_string(Outcome::Kind kind) noexcept;
 
-// Thread-safe; one per store and policy in a process is usual, because calls with one key share their store
-// conversation only within one engine. Destroying it while claims live is allowed: they keep what they need and are
-// renewed until they are finished or dropped, and running calls are answered.
+// Thread-safe. Usually a process has one per store and policy: calls with one key share their conversation with the
+// store only within one engine. It may be destroyed while claims live. They are renewed until they are finished or
+// dropped, and running calls are answered.
 class Engine {
  public:
-  // Throws Exception(misuse) without a store or with a policy out of range.
+  // Throws Exception(misuse) if there is no store or the policy is out of range.
   explicit Engine(EngineOptions options);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   ~Engine();
 
-  // Level 3. The asynchronous form completes from any thread, or before it returns; see Claim for completions. If
-  // another attempt's claim is in the way, both wait, unless policy says otherwise: the asynchronous one by timer, so
-  // that it blocks no thread. A caller with a claim from begin() must not block on its key before it is finished. The
-  // engine cannot know whose work that is, and the call ends as a conflict when the wait is over.
+  // Level 3. The asynchronous form completes from any thread, or before it returns; Claim has the rules for
+  // completions. If another attempt's claim is in the way, both forms wait, unless the policy says otherwise. The
+  // asynchronous form waits by timer and blocks no thread. Do not block on a key whose claim you hold: the engine
+  // cannot detect it, and the call ends as a conflict after its wait.
   void begin(Request request, Callback<void(Begin)> done);
   [[nodiscard]] Begin begin(Request request);
   [[nodiscard]] Begin begin(std::string_view key, std::string_view payload = {});
 
-  // Level 2. `work` is called as work(Context&) or work() on this thread if the claim is ours; it returns a Result, or
-  // any type that Codec knows, or void. Its exceptions pass through, after the claim was released, stored or held as
-  // policy says. So do the codec's, but then the work has acted: the operation is completed with its result dropped.
-  // run() itself throws Exception(misuse) for a policy out of range, and for work that calls its own key on its own
-  // thread: it would wait for itself. begin() throws the same. Work that waits for another thread or engine that calls
-  // the key is not detected: it gets a conflict when the wait is over.
+  // Level 2. If the claim is ours, calls work(Context&) or work() on this thread. It returns a Result, void, or any
+  // type with a Codec. Its exceptions pass through after the claim was released, stored or held, as the policy says. An
+  // exception of the codec passes through too, but the work has acted: the operation is completed without its result.
+  // run() and begin() throw Exception(misuse) for a policy out of range, and for work that calls its own key on its own
+  // thread: it would wait for itself. If work waits for another thread or engine that calls the key, that is not
+  // detected: the call ends as a conflict after its wait.
   template <class Work>
   Outcome run(Request request, Work&& work);
-  // The key is a name in EngineOptions::scope; the payload is fingerprinted unless it is empty.
+  // The key is a name in EngineOptions::scope. An empty payload has no fingerprint.
   template <class Work>
   Outcome run(std::string_view key, std::string_view payload, Work&& work) {
     return run(request(key, payload), std::forward<Work>(work));
@@ -172,14 +172,14 @@ class Engine {
   // error once for each `operation`: its name for people.
   template <class Work>
   Outcome run_unprotected(std::string_view operation, Work&& work);
-  // Only reports it: for frontends that run the work themselves. `key`: the stored one, or empty.
+  // Only reports it, for frontends that run the work themselves. `key`: the stored key, or empty.
   void tell_unprotected(std::string_view operation, std::string_view key);
 
   [[nodiscard]] Request request(std::string_view key, std::string_view payload) const;
   [[nodiscard]] const EngineOptions& options() const noexcept;
 
  private:
-  // Work without its type. It is called while run() lasts, so nothing needs to be kept.
+  // Work without its type. Called only during run(), so it holds a reference.
   class ErasedWork {
    public:
     template <class F>
@@ -194,7 +194,7 @@ class Engine {
   [[nodiscard]] std::shared_ptr<const Attempt> attempt_of(Request&& request) const;
   void begin_elsewhere(Request&& request, Callback<void(Begin)> done);
   void begin_attempt(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy, Callback<void(Begin)> done);
-  // These fill an outcome that is as it was made: it has too many members to be moved from hand to hand.
+  // These fill a new outcome in place, because it has many members to move.
   void run_work(Request&& request, ErasedWork work, Outcome& outcome);
   void run_work_without_claim(ErasedWork work, std::string_view operation, const std::string* key, Outcome& outcome);
 
@@ -204,36 +204,35 @@ class Engine {
   std::shared_ptr<EngineCore> core_;
 };
 
-// What the work of Engine::run is given. Belongs to one attempt; its methods may be called from any thread while the
-// work runs.
+// The argument of the work of Engine::run. Belongs to one attempt. Call its methods from any thread, while the work
+// runs.
 class Context {
  public:
   [[nodiscard]] std::uint32_t attempt() const noexcept;  // From 1; 1 if unprotected.
   [[nodiscard]] std::uint64_t token() const noexcept;    // 0 if unprotected.
   [[nodiscard]] bool is_protected() const noexcept { return claim_ != nullptr; }
 
-  // The idempotency key to send to the service downstream: the same for every attempt. Unprotected and without a key it
-  // is random.
+  // The idempotency key to send to a service downstream: the same for every attempt. Random if unprotected without a
+  // key.
   [[nodiscard]] std::string derived_key(std::string_view name) const;
 
-  // Runs fn once per operation: its result is kept in the record, and an attempt that takes over gets it from there.
-  // The result is any type that Codec knows, or void. Throws ClaimLost, before running fn, when the claim is lost.
+  // Runs fn once per operation: its result is kept in the record, and an attempt that takes over reads it there. The
+  // result is void or any type with a Codec. Throws ClaimLost if the claim was lost, before fn runs or after it.
   template <class F>
   auto step(std::string_view name, F&& fn) -> std::invoke_result_t<F>;
 
-  // Asked to stop when the claim is lost; by completion also when the caller cancels its wait.
+  // Set when the claim is lost. In asynchronous calls also when the caller cancels.
   [[nodiscard]] std::stop_token stop_token() const;
   [[nodiscard]] std::optional<Uptime> deadline() const;  // Claim::deadline(); empty if unprotected.
   void heartbeat(std::string_view note = {});
 
-  // The work's own writes in the store's database, which commit together with the result when the work has returned:
-  // all or nothing, whatever dies when, and never those of an attempt that has lost its claim. See
-  // Store::replace_with(), and the store for what it accepts. If the work throws they are not written. run() throws
-  // - Declined if a condition of theirs did not hold or they can never be written. Neither they nor the result were
-  //   written; the policy for exceptions decides about the claim.
-  // - Unrecorded, whatever Policy::on_unrecorded, if it is not known yet whether both were committed.
-  // Throws Exception(misuse) when unprotected, because there is no record to commit them with, for a second call, and
-  // for null.
+  // Adds the work's own writes in the store's database. They commit together with the result when the work has
+  // returned: all or nothing, even if a process dies, and never for an attempt that lost its claim. If the work throws,
+  // they are not written. See Store::replace_with(), and the store for what it accepts. run() throws
+  // - Declined if one of their conditions did not hold, or if they can never be written. Neither they nor the result
+  // were written. The policy for exceptions decides about the claim.
+  // - Unrecorded, for either Policy::on_unrecorded, if it is not known yet whether both were committed.
+  // Throws Exception(misuse) when unprotected (there is no record to commit with), for a second call, and for null.
   void commit_with(std::shared_ptr<const Companion> writes);
 
  private:
@@ -242,21 +241,21 @@ class Context {
   Context(EngineCore& core, Claim* claim, const std::string* key) : core_(core), claim_(claim), key_(key) {}
   EngineCore& core_;
   Claim* claim_;                            // Null: unprotected.
-  const std::string* key_;                  // Null: there is none.
+  const std::string* key_;                  // Null: no key.
   const std::stop_source* stop_ = nullptr;  // Null: the claim's.
-  std::mutex mutex_;                        // Of what follows.
+  std::mutex mutex_;                        // Guards companion_.
   std::shared_ptr<const Companion> companion_;
 };
 
 namespace detail {
 
-// The value as a Result. If its codec throws, the work has acted all the same and must not run again for that: the
-// result is dropped, and what was thrown is left for the caller.
+// The value as a Result. If its codec throws, the work has acted and must not run again. So the result is dropped, and
+// `failed` has the exception for the caller.
 template <class Value, class V>
 Result encode_or_drop(V&& value, std::exception_ptr& failed) {
   try {
     return Result::inlined(Codec<Value>::encode(std::forward<V>(value)), std::string(Codec<Value>::content_type));
-  } catch (...) {  // Any codec's exception; it is thrown on once the record is finished.
+  } catch (...) {  // Any codec's exception; rethrown after the record is finished.
     failed = std::current_exception();
     Result nothing;
     nothing.placement = Placement::dropped;
@@ -264,7 +263,7 @@ Result encode_or_drop(V&& value, std::exception_ptr& failed) {
   }
 }
 
-// Calls the work with the context if it takes one, and gives its result as a Result.
+// Calls the work, with the context if it takes one, and returns its result as a Result.
 template <class Work>
 Result call_work(Work& work, Context& context, std::exception_ptr& encode_failed) {
   const auto call = [&]() -> decltype(auto) {
@@ -289,7 +288,7 @@ Result call_work(Work& work, Context& context, std::exception_ptr& encode_failed
   }
 }
 
-// Engine::run() and run_unprotected() into an outcome that is there, and as it was made.
+// Engine::run() and run_unprotected() into an existing, new outcome.
 struct RunInto {
   template <class Work>
   static void run(Engine& engine, Outcome& outcome, Request&& request, Work& work) {
@@ -325,7 +324,7 @@ Outcome Engine::run_unprotected(std::string_view operation, Work&& work) {
 
 namespace detail {
 
-// The two ends of a step; nothing and no work without a claim. Both throw ClaimLost.
+// The two ends of a step. Without a claim they do nothing. Both throw ClaimLost.
 std::optional<std::string> finished_step(Claim* claim, std::string_view name);
 void keep_step(Claim* claim, std::string_view name, std::string result);
 

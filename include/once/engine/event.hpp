@@ -1,5 +1,4 @@
-// What the engine reports about its work: everything that an operator counts or logs. Delivered to a callback, never
-// printed.
+// Events of the engine, for logs and counters. Delivered to a callback, never printed.
 #pragma once
 
 #include <chrono>
@@ -14,23 +13,23 @@ namespace once {
 
 enum class EventKind : std::uint8_t {
   claimed,         // A fresh claim: the work may run.
-  resumed,         // Our own claim, found after a lost answer: the work may run.
-  took_over,       // A lapsed or released claim, or a stored failure, was claimed: the work may run. took: see below.
-  replayed,        // A result was returned without running anything; `failure` in the record marks a replayed failure.
-  conflict,        // A live claim of another attempt; reported once per caller, after its wait if it has one.
+  resumed,         // This attempt's claim, found after a lost answer: the work may run.
+  took_over,       // A lapsed or released claim, or a stored failure, was claimed: the work may run.
+  replayed,        // A result was returned, nothing ran. A replayed failure has `failure` in the record.
+  conflict,        // Another attempt has a live claim. Reported once per caller, after its wait.
   mismatch,        // The key was used with another payload.
-  unknown,         // A record with unknown outcome was in the way, or was just marked so after a lapse.
+  unknown,         // The outcome is unknown, or the claim lapsed and was marked unknown now.
   step_recorded,   // A step's result is durable.
-  renewed,         // The lease was prolonged.
-  renewal_lost,    // The lease could not be prolonged, or another attempt has the claim: the stop token was set.
+  renewed,         // The lease was renewed.
+  renewal_lost,    // The lease could not be renewed, or another attempt has the claim. The stop token was set.
   completed,       // The result is durable. `took` is the time since the claim.
-  failed,          // The failure is durable. `took` likewise.
-  held,            // The outcome was recorded as unknown. `took` likewise.
-  released,        // The claim was given up. `took` likewise.
-  abandoned,       // A claim was forgotten without a finish: it lapses.
+  failed,          // The failure is durable. `took`: as for completed.
+  held,            // The outcome was recorded as unknown. `took`: as for completed.
+  released,        // The claim was given up. `took`: as for completed.
+  abandoned,       // A claim was dropped without a finish: it lapses.
   finish_refused,  // A finish came too late: another attempt has the claim. Its result was not stored.
-  declined,  // The writes that were to commit with a result were refused, so nothing was written; the claim stays open.
-             // `error` says why. `took` is the time since the claim.
+  declined,     // The writes that were to commit with a result were refused. Nothing was written, the claim stays open.
+                // `error` says why. `took`: as for completed.
   unrecorded,   // A finish could not be written yet. completed (or failed …) follows if it still succeeds.
   unprotected,  // The work ran without a claim, because policy says so: no key, or no store.
   store_error,  // The store failed. `error` says how.
@@ -40,14 +39,14 @@ std::string_view to_string(EventKind kind) noexcept;
 
 struct Event {
   EventKind kind{};
-  std::string_view key;  // Stored key; empty where there is none. Valid during the call only, like every view here.
+  std::string_view key;              // Stored key, or empty. Views are valid during the call only.
   const Record* record = nullptr;    // The record concerned, or null.
   const Error* error = nullptr;      // store_error, declined, unrecorded; otherwise null.
   std::chrono::nanoseconds took{0};  // Of the store conversation, except where the kind says otherwise.
   bool coalesced = false;            // Answered by another call's conversation or from the local cache: no round trip.
 };
 
-// Called from the thread on which it happens, several at once; must not block and must not throw.
+// Called on the thread that causes the event, by several threads at once. Must not block and must not throw.
 using Observer = std::function<void(const Event&)>;
 
 }  // namespace once

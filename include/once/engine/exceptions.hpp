@@ -1,4 +1,4 @@
-// The outcomes without a result, as exceptions: for callers that have only a value to return.
+// Outcomes without a result, as exceptions, for calls that return a plain value.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,7 @@
 
 namespace once {
 
-// A base for exceptions of the work that have a code of their own for Failure::code. Without it that is the name of the
-// exception's C++ type.
+// A base for the work's exceptions that set Failure::code. Otherwise the code is the name of the exception's C++ type.
 class FailureCode {
  public:
   FailureCode() = default;
@@ -22,7 +21,7 @@ class FailureCode {
   [[nodiscard]] virtual const std::string& failure_code() const noexcept = 0;
 };
 
-// Base of those below: the operation was not run, or its result cannot be given. `record` may be empty.
+// Base of the exceptions below: the operation did not run, or its result cannot be given. record() may be null.
 class Rejected : public Exception {
  public:
   Rejected(ErrorKind kind, const std::string& message, std::shared_ptr<const Record> record)
@@ -33,7 +32,7 @@ class Rejected : public Exception {
   std::shared_ptr<const Record> record_;
 };
 
-// Another caller is running it. Try again after retry_after().
+// Another attempt is running the operation. Try again after retry_after().
 class Conflict : public Rejected {
  public:
   Conflict(const std::string& message, std::shared_ptr<const Record> record, Millis retry_after)
@@ -50,7 +49,7 @@ class Mismatch : public Rejected {
   using Rejected::Rejected;
 };
 
-// It was started, and its outcome is not known: an operator or a callback decides.
+// The operation began, and its outcome is not known: an operator or a callback decides.
 class OutcomeUnknown : public Rejected {
  public:
   using Rejected::Rejected;
@@ -75,22 +74,22 @@ class ResultDropped : public Rejected {
   using Rejected::Rejected;
 };
 
-// The store failed. kind() says whether the claim is certainly not there (unavailable) or may be (in_doubt).
+// The store failed. kind(): unavailable if the claim was certainly not written, in_doubt if it may have been.
 class StoreFailed : public Rejected {
  public:
   using Rejected::Rejected;
 };
 
 // The writes that were to commit with the result (Context::commit_with) were refused, so neither is written. kind():
-// unavailable if a condition of theirs did not hold, misuse if they can never be written. Policies treat it as thrown
-// by the work.
+// unavailable if one of their conditions did not hold, misuse if they can never be written. Policies treat it as an
+// exception of the work.
 class Declined : public Rejected {
  public:
   using Rejected::Rejected;
 };
 
-// A finish could not be written, and OnUnrecorded::raise is set or the result was to commit with other writes. The work
-// ran.
+// The work ran, but its finish could not be written. Thrown with OnUnrecorded::raise, or if other writes were to commit
+// with the result.
 class Unrecorded : public Rejected {
  public:
   using Rejected::Rejected;
