@@ -1,4 +1,4 @@
-// A function object that is called at most once or many times, moved but never copied: what completions are made of.
+// A function object that can be moved but not copied: the type of completions.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ namespace once {
 template <class Signature>
 class Callback;
 
-// Holds any callable that can be moved; up to 48 bytes of it inline, so that the usual completion (a shared pointer
-// and a few words) costs no allocation. C++23's std::move_only_function, which g++ 12 in C++20 mode and clang 14 lack.
-// Calling an empty Callback is a bug (undefined). Not thread-safe in itself.
+// Holds any movable callable, up to 48 bytes of it inline. So the usual completion (a shared pointer and a few words)
+// costs no allocation. Like C++23's std::move_only_function, which g++ 12 in C++20 mode and clang 14 lack. Calling an
+// empty Callback is undefined. Not thread-safe.
 template <class R, class... Args>
 class Callback<R(Args...)> {
  public:
@@ -72,7 +72,7 @@ class Callback<R(Args...)> {
     return std::launder(reinterpret_cast<F*>(buffer));
   }
 
-  // A result that the signature has no use for is dropped, as std::invoke_r does it.
+  // With a void signature the result is dropped, as std::invoke_r does.
   template <class F>
   static R invoke(F& f, Args&&... args) {
     if constexpr (std::is_void_v<R>) {

@@ -2,7 +2,7 @@
 //
 //   once::Engine engine({.store = once::open_store("sqlite:payments.db")});
 //   auto charge = once::idempotent(engine, {.name = "charge", .key = &Order::id}, charge_card);
-//   Receipt receipt = charge(order); // charge_card(order) runs once, every caller gets its receipt
+//   Receipt receipt = charge(order);  // charge_card(order) runs once, every caller gets its receipt
 //
 // Its type has a name, for members and parameters: once::Idempotent<Receipt(const Order&)>.
 //
@@ -29,7 +29,7 @@
 // - what fn throws,
 // - the exceptions of once/engine/exceptions.hpp if there is no result,
 // - Exception(misuse), without running fn, if no key can be taken from the arguments, or if fn calls its own key on its
-// own thread.
+//   own thread.
 //
 // A replay only returns the stored result. It does not repeat changes that fn made through its arguments.
 //
@@ -346,9 +346,9 @@ struct Operation<R(Args...), Argument> {
   // arguments there is only one key.
   // - A member, or once::key() of several. Exactly one argument must have it.
   // - A function of the arguments, as constants. Both return text, an integer, or an optional of these. Empty: a
-  // missing key.
+  //   missing key.
   // - JMESPath. "@" is the whole argument in canonical JSON: blanks and the order of names do not matter. If the codec
-  // lists the names (ONCE_JSON, Codec::names), the constructor refuses a name that the argument can never have.
+  //   lists the names (ONCE_JSON, Codec::names), the constructor refuses a name that the argument can never have.
   detail::KeyOf<Argument, Args...> key = {};
 
   // JMESPath that selects what a repeated call must have in common with the first one. Otherwise it throws Mismatch.

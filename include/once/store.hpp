@@ -140,10 +140,10 @@ class Store {
   // replace() together with the writes of `companion`, which is not null: all of them are durable, or none is.
   // - refused: as by replace(); no write of the companion's was made.
   // - failed with Answer::declined: because of the companion. unavailable: one of its conditions did not hold. misuse:
-  // it can never be written, or belongs to another store. Nothing was changed, and at that moment the record was still
-  // as the caller had seen it.
+  //   it can never be written, or belongs to another store. Nothing was changed, and at that moment the record was
+  //   still as the caller had seen it.
   // - Call it again with the same arguments after a lost answer. It is done or refused as replace() would be, and the
-  // companion's writes have happened once.
+  //   companion's writes have happened once.
   virtual void replace_with(RecordPtr /*record*/, Seen /*seen*/, std::shared_ptr<const Companion> /*companion*/,
                             Done done) {
     done(Answer::decline(ErrorKind::misuse,

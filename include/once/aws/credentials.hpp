@@ -1,4 +1,4 @@
-// AWS credentials, found as AWS's own tools find them.
+// AWS credentials, found where AWS's own tools find them.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@ struct CredentialsAnswer {
   Error error;
 };
 
-// Thread-safe; `done` is called exactly once, at once if good credentials are at hand.
+// Thread-safe. `done` is called exactly once; inside get() if valid credentials are cached.
 class CredentialsProvider {
  public:
   virtual ~CredentialsProvider() = default;
@@ -34,24 +34,24 @@ class CredentialsProvider {
   virtual void reject(const Credentials& credentials) = 0;
 };
 
-// These, always.
+// Always returns these.
 std::shared_ptr<CredentialsProvider> static_credentials(Credentials credentials);
 
-// A variable's value, or nothing if it is not set. Thread-safe. Tests pass their own.
+// A variable's value; empty if it is not set. Thread-safe. Tests pass their own function.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 // A copy of the process's own, as it is now.
 Environment process_environment();
 
 struct CredentialsOptions {
-  // Of the shared config and credentials files. Empty: AWS_PROFILE, or else "default". If it is given here, variables
-  // with credentials are ignored.
+  // A profile of the shared config and credentials files. Empty: AWS_PROFILE, otherwise "default". If set, environment
+  // variables with credentials are ignored.
   std::string profile;
-  // Read whenever credentials are searched.
+  // Read each time credentials are searched.
   Environment environment = process_environment();
 };
 
-// The credentials that AWS's own tools would use. The first place that is set up counts, and if it fails, that is the
-// error: a slow service never leads to another identity.
+// The credentials that AWS's own tools would use. Uses the first place that is set up. If that fails, it is an error,
+// so a slow service never leads to another identity.
 //
 //  1. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN.
 //  2. AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN, AWS_ROLE_SESSION_NAME (a service account in EKS), by STS.
@@ -62,9 +62,9 @@ struct CredentialsOptions {
 //     EKS Pod Identity).
 //  5. The instance's metadata (EC2, IMDSv2 only), unless AWS_EC2_METADATA_DISABLED is "true".
 //
-// No file is read before the first get(). Credentials that expire are fetched again 5 to 10 minutes ahead (or at half
-// of what is left, if that is less), once for all callers, on a thread that lives only as long as that takes. Until
-// they expire, callers get the old ones. The destructor drops running requests: `done` gets an error.
+// No file is read before the first get(). Credentials that expire are fetched again 5 to 10 minutes before (or at half
+// of the remaining time, if that is less), once for all callers. The thread that fetches them ends afterwards. Until
+// they expire, callers get the old ones. The destructor drops running requests: their `done` gets an error.
 std::shared_ptr<CredentialsProvider> default_credentials(CredentialsOptions options = {});
 
 }  // namespace once::aws

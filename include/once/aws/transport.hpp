@@ -1,5 +1,5 @@
-// One call of an AWS service's JSON protocol: all that a store needs of a client. make_client() in
-// once/aws/client.hpp is the built-in one; implement this to bring another, such as the AWS SDK's.
+// One call of an AWS service's JSON protocol. A store needs no more from a client. make_client() in once/aws/client.hpp
+// makes the built-in one. Implement this port to use another, such as the AWS SDK's.
 #pragma once
 
 #include <optional>
@@ -14,32 +14,31 @@ namespace once::aws {
 struct Call {
   std::string operation;    // As the service names it: "PutItem".
   std::string body;         // JSON.
-  bool repeatable = false;  // May be sent again although it may have been executed: reads.
+  bool repeatable = false;  // Sending it twice does no harm: reads.
 };
 
-// An answer of the service, whatever it says, or the error if there is none.
+// Any answer of the service, or an error if there is none.
 struct Reply {
   int status = 0;                 // Of HTTP. 0 with an error.
-  std::string body;               // JSON, for errors of the service too.
-  std::optional<StoreTime> time;  // The service's, from the Date header: whole seconds, so half of one either way.
-  bool false_time =
-      false;  // It reported an impossible one, since it accepted a signature of another time: `time` is empty.
-  std::optional<Error> error;  // No answer. unavailable: nothing was executed. in_doubt: it may have been.
-                               // misuse: it cannot work, such as without credentials.
+  std::string body;               // JSON, also for errors of the service.
+  std::optional<StoreTime> time;  // The service's, from the Date header: whole seconds, so an error of half a second.
+  bool false_time = false;        // Its Date contradicts the signature that it accepted; `time` is empty.
+  std::optional<Error> error;  // No answer. unavailable: not executed. in_doubt: perhaps executed. misuse: cannot work,
+                               // for example without credentials.
 };
 
-// Thread-safe. Each call completes exactly once, before it returns or later from a thread of the transport, or one that
-// waits in a blocking call for another answer of it; a completion must not block or throw, and may start further calls.
-// The destructor completes running calls (in_doubt).
+// Thread-safe. Each call completes exactly once: before it returns, or later from a thread of the transport, or from a
+// thread that waits in another blocking call. A completion must not block or throw, and may start further calls. The
+// destructor completes running calls (in_doubt).
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Sends the call, signed. It is sent again only if that is safe: when it certainly was not executed (nothing
-  // written, throttled, clock or credentials corrected), or when it is repeatable.
+  // Signs and sends the call. Retries only where that is safe: the call was certainly not executed (nothing written,
+  // throttled, clock or credentials corrected), or it is repeatable.
   virtual void call(Call call, Callback<void(Reply)> done) = 0;
 
-  // For people: "https://dynamodb.eu-central-1.amazonaws.com". Never holds a secret.
+  // For people: "https://dynamodb.eu-central-1.amazonaws.com". Never contains a secret.
   [[nodiscard]] virtual std::string name() const = 0;
 };
 

@@ -14,10 +14,10 @@
 //
 // To cancel a call: boost::asio::bind_cancellation_slot(), the operators of awaitables, co_spawn's slot.
 // - Before the work has begun, the call completes with boost::asio::error::operation_aborted, and the work does not
-// run. A claim that it has, or gets later, is released: the next caller runs the work.
-// - While the work runs, Context::stop_token() is set (not by cancellation_type::total). The work may have acted,
-// so it is not interrupted: it decides, and the call completes when it ends. Its result is stored as usual, and
-// Policy::on_throw decides about its exceptions.
+//   run. A claim that it has, or gets later, is released: the next caller runs the work.
+// - While the work runs, Context::stop_token() is set (not by cancellation_type::total). The work may have acted, so it
+//   is not interrupted: it decides, and the call completes when it ends. Its result is stored as usual, and
+//   Policy::on_throw decides about its exceptions.
 //
 // The engine and everything the work refers to must live until the call completes. Emit a slot on the executor, as
 // everywhere in Asio. Work that calls its own key is detected only where Engine::begin() detects it. Otherwise that

@@ -149,8 +149,9 @@ class Engine {
 
   // Level 3. The asynchronous form completes from any thread, or before it returns; Claim has the rules for
   // completions. If another attempt's claim is in the way, both forms wait, unless the policy says otherwise. The
-  // asynchronous form waits by timer and blocks no thread. Do not block on a key whose claim you hold: the engine
-  // cannot detect it, and the call ends as a conflict after its wait.
+  // asynchronous form waits by timer and blocks no thread.
+  // Do not block on a key whose claim you hold: the engine cannot detect it, and the call ends as a conflict after its
+  // wait.
   void begin(Request request, Callback<void(Begin)> done);
   [[nodiscard]] Begin begin(Request request);
   [[nodiscard]] Begin begin(std::string_view key, std::string_view payload = {});
@@ -230,7 +231,7 @@ class Context {
   // returned: all or nothing, even if a process dies, and never for an attempt that lost its claim. If the work throws,
   // they are not written. See Store::replace_with(), and the store for what it accepts. run() throws
   // - Declined if one of their conditions did not hold, or if they can never be written. Neither they nor the result
-  // were written. The policy for exceptions decides about the claim.
+  //   were written. The policy for exceptions decides about the claim.
   // - Unrecorded, for either Policy::on_unrecorded, if it is not known yet whether both were committed.
   // Throws Exception(misuse) when unprotected (there is no record to commit with), for a second call, and for null.
   void commit_with(std::shared_ptr<const Companion> writes);

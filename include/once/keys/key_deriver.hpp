@@ -1,12 +1,12 @@
-// Keys out of events: what to take from a JSON event, and how it becomes the key of a record.
+// Keys from events: what to select from a JSON event, and how it becomes the key of a record.
 //
 //   once::keys::KeyDeriver deriver({.scope = "payments/charge", .expression = "powertools_json(body).order_id"});
 //   auto derived = deriver.derive(event_text);
 //   if (derived.key) { ... }          // "payments/charge#" + 64 hex digits; nullopt: the event has no key
 //
-// What counts as one key is decided here and nowhere else. Two rules come before all others: an input that cannot be
-// read is an error, never an event without a key; and two payloads that differ never get one text (except for what RFC
-// 8785 calls the same value: 1.0 and 1, -0 and 0, a fraction and its nearest double).
+// Two rules come before all others. An input that cannot be read is an error, never an event without a key. Two
+// payloads that differ never get one text, except where RFC 8785 has one value: 1.0 and 1, -0 and 0, a fraction and its
+// nearest double.
 #pragma once
 
 #include <cstddef>
@@ -22,18 +22,17 @@
 
 namespace once::keys {
 
-// Whose rules apply.
+// Whose rules apply to keys.
 //
 // native: the text is RFC 8785 (JSON Canonicalization Scheme: no blanks, names in UTF-16 order, ECMAScript numbers,
-// UTF-8), the name is the lower-case hex digest of the text, and Key(scope, name) joins them. Refused, each with its
-// place: names that occur twice in an object; numbers outside double range, and numbers over 2^53-1 that are not
-// written with the value of their shortest double (9007199254740993, which a double cannot hold; 1e30 is fine);
-// invalid UTF-8; lone surrogates.
+// UTF-8). The name is the lower-case hex digest of the text, and Key(scope, name) joins them. Errors, each with its
+// place: a name twice in an object; a number outside double range, or over 2^53-1 with another value than its shortest
+// double (9007199254740993; 1e30 is fine); invalid UTF-8; a lone surrogate.
 //
-// The others give byte for byte the ids and validation hashes of Powertools for AWS Lambda (Python 3.37, TypeScript
-// 2.35, Java 2.10, .NET 1.3), so that a function can move here and keep its table. docs/keys.md has their rules, and
-// the weaknesses that are kept. In one case this refuses what those libraries accept: an expression that fails is an
-// error, even where the library would run the function without protection.
+// The others give the same ids and validation hashes as Powertools for AWS Lambda, byte for byte: Python 3.37,
+// TypeScript 2.35, Java 2.10, .NET 1.3. So a function can move to once and keep its table. docs/keys.md has their rules
+// and the weaknesses that are kept. One difference: an expression that fails is always an error, even where the library
+// would run the function without protection.
 enum class Dialect : std::uint8_t {
   native,
   powertools_python,
@@ -46,13 +45,13 @@ enum class Dialect : std::uint8_t {
 std::string_view to_string(Dialect dialect) noexcept;
 std::optional<Dialect> dialect_from(std::string_view name) noexcept;  // The same names; nullopt for any other.
 
-inline constexpr std::size_t max_event_bytes = std::size_t{1} << 28;         // Also the limit of an inflated part.
-inline constexpr std::size_t max_event_depth = 512;                          // Arrays and objects within each other.
+inline constexpr std::size_t max_event_bytes = std::size_t{1} << 28;         // Also the limit of a decompressed part.
+inline constexpr std::size_t max_event_depth = 512;                          // Nested arrays and objects.
 inline constexpr std::size_t max_expression_bytes = std::size_t{16} * 1024;  // Of one expression.
-inline constexpr std::size_t max_expression_depth = 64;                      // Brackets within each other.
+inline constexpr std::size_t max_expression_depth = 64;                      // Nested brackets.
 
 struct Recipe {
-  // The key's namespace: Key(scope, name) under native rules; in a dialect everything left of '#', unchanged: see
+  // The key's namespace. native: the scope of Key(scope, name). Dialects: everything before '#', unchanged, see
   // powertools_scope().
   std::string scope;
 
@@ -60,67 +59,66 @@ struct Recipe {
   // Empty: the whole event.
   std::string expression;
 
-  // JMESPath that selects what a repeated request must have in common with the first one. Empty: nothing is compared,
-  // Derived::fingerprint is empty. "@" is the whole event.
+  // JMESPath that selects what a repeated request must have in common with the first one. "@" is the whole event.
+  // Empty: nothing is compared, and Derived::fingerprint is empty.
   std::string fingerprint;
 
-  // native: "sha256" or "md5". Dialects: md5, sha1, sha224, sha256, sha384, sha512, or any name that the language's
-  // own setting takes (Python: an attribute of hashlib; TypeScript: a digest of OpenSSL; Java: a MessageDigest, where
-  // an unknown name means MD5, as there). .NET takes none but md5. Empty: sha256 under native rules, md5 in a dialect.
+  // native: "sha256" or "md5". Dialects: md5, sha1, sha224, sha256, sha384, sha512, or any name that the library's
+  // setting accepts. Python: an attribute of hashlib. TypeScript: a digest of OpenSSL. Java: a MessageDigest, where an
+  // unknown name means MD5, as in the library. .NET: only md5. Empty: sha256 for native, md5 for dialects.
   std::string hash;
 
   Dialect dialect = Dialect::native;
 
-  // An event without a key is an error (throw_on_no_key and the like). What counts as missing is the dialect's own:
-  // with this set, TypeScript also refuses "", 0, false and containers of nothing else. Under native rules an event
-  // whose fingerprint expression selects nothing is an error, too: nothing that it selects is of the event and not
-  // null.
+  // An event without a key is an error (the libraries' throw_on_no_key and similar). The dialect defines what is
+  // missing: with this set, TypeScript also refuses "", 0, false and containers of nothing else. native: also an error
+  // if the fingerprint selects nothing of the event except null.
   bool require_key = false;
 
-  // All names that events can ever have at their top, if that is known: an expression that looks there for another one
-  // is refused when the deriver is made. Empty: not known.
+  // All member names that events can have at the top level. The constructor refuses an expression with another name
+  // there. Empty: not known.
   std::vector<std::string> names;
 
-  // Native rules: a number that a double cannot hold is refused only if it is selected, for those who compare the event
-  // byte by byte anyway. Counts with an expression of names and indexes alone (order.id, items[0].id) and without
-  // fingerprint: then nothing can be computed from the others. Else all are refused all the same.
+  // native: refuse a number that a double cannot hold only if it is selected. For callers that also compare the whole
+  // event byte by byte. Works only without fingerprint, and for expressions of names and indexes (order.id,
+  // items[0].id). Otherwise all such numbers are refused.
   bool only_selected_exact = false;
 };
 
 struct Derived {
-  // Nothing: the event has no key. Under native rules that is a selection that is an empty string or holds nothing but
-  // nulls and empty containers, at any depth ("", null, [], {"a": null}, [[], {"a": {}}]), or to which, beside
-  // constants of the expression, the event gave nothing else ("id || 'none'", "['order', id]" without an id);
-  // docs/keys.md has the dialects' rules. Without a key the other members are empty. An expression of constants alone
-  // is a key: all events'.
+  // Empty: the event has no key, and the other members are empty. native: the selection is an empty string, or has only
+  // nulls and empty containers, at any depth ("", null, [], {"a": null}, [[], {"a": {}}]). Or it has constants of the
+  // expression but nothing of the event ("id || 'none'", "['order', id]" without an id). docs/keys.md has the dialects'
+  // rules. An expression of constants only gives one key for all events.
   std::optional<Key> key;
 
-  // The digest of fingerprint_text: SHA-256 under native rules, Recipe::hash in a dialect. Empty without a fingerprint
-  // expression. One that selects nothing is the digest of "null".
+  // The digest of fingerprint_text: SHA-256 for native, Recipe::hash for dialects. If the expression selects nothing,
+  // the digest of "null". Empty without an expression.
   Fingerprint fingerprint;
 
-  std::string key_text;          // What was hashed for the key, exactly. UTF-8.
-  std::string fingerprint_text;  // What was hashed for the fingerprint, exactly. UTF-8.
+  std::string key_text;          // The exact text hashed for the key. UTF-8.
+  std::string fingerprint_text;  // The exact text hashed for the fingerprint. UTF-8.
 };
 
-// Immutable; any number of threads may derive with one deriver at a time. Moves are cheap.
+// Immutable: any number of threads may use one at once. Moves are cheap.
 class KeyDeriver {
  public:
-  // Compiles the expressions. Throws Exception(misuse) for an expression that cannot be compiled, saying where; for a
-  // hash the dialect does not know; under native rules for a fingerprint of constants alone; and in the .NET dialect
-  // for an expression with projections, filters or functions other than powertools_* (their results there depend on
-  // rules that are not reproduced).
+  // Compiles the expressions. Throws Exception(misuse) for an expression that cannot be compiled, with the place, and
+  // for an unknown hash. native: also for a fingerprint of constants only. .NET: also for projections, filters, and
+  // functions other than powertools_*, whose results there depend on rules that are not reproduced.
   explicit KeyDeriver(Recipe recipe);
   KeyDeriver(KeyDeriver&&) noexcept;
   KeyDeriver& operator=(KeyDeriver&&) noexcept;
   ~KeyDeriver();
 
-  // json_text: one JSON value (RFC 8259), UTF-8, of any kind. Throws Exception(misuse) for a text that is no JSON or
-  // breaks the dialect's rules, saying where; for an expression that fails (a powertools function given something else
-  // than a string, a body that is no JSON, bad Base64 ...); and for a missing key if the recipe requires one.
+  // json_text: one JSON value of any type (RFC 8259), UTF-8. Throws Exception(misuse)
+  // - for a text that is not JSON or breaks the dialect's rules, with the place,
+  // - for an expression that fails: a powertools function on a value that is not a string, a body that is not JSON, bad
+  //   Base64,
+  // - for a missing key if the recipe requires one.
   [[nodiscard]] Derived derive(std::string_view json_text) const;
 
-  // Derived::fingerprint alone, for keys that come from elsewhere.
+  // Only Derived::fingerprint, for keys from another source.
   [[nodiscard]] Fingerprint fingerprint(std::string_view json_text) const;
 
   [[nodiscard]] const Recipe& recipe() const noexcept;
@@ -130,15 +128,15 @@ class KeyDeriver {
   std::unique_ptr<const Parts> parts_;
 };
 
-// The text after '#' in an id, or in a record's validation attribute, for a digest of 1 to 64 bytes: Base64 with
-// padding for TypeScript, lower-case hex for all others; Java drops leading zeros of what is longer than 32 digits, so
-// that one SHA-256 in sixteen has 63.
+// The text after '#' in an id, or in a record's validation attribute, for a digest of 1 to 64 bytes. TypeScript: Base64
+// with padding. All others: lower-case hex. Java drops leading zeros beyond 32 digits, so one SHA-256 in sixteen has 63
+// digits.
 std::string digest_text(Dialect dialect, std::string_view digest);
 
-// The digest that digest_text() wrote. nullopt if it is no such text or longer than 64 bytes.
+// The reverse of digest_text(). Empty if it is no such text or longer than 64 bytes.
 std::optional<Fingerprint> digest_from_text(Dialect dialect, std::string_view text);
 
-// What the four libraries put left of '#'.
+// What the four libraries write before '#'.
 //   lambda_function: AWS_LAMBDA_FUNCTION_NAME, nullopt if it is not set.
 //   function: Python "module.qualified_name" ("app.handler"), Java and .NET the method's name; TypeScript ignores it
 //     unless it was given by configure({functionName}), so leave it empty there.
@@ -147,7 +145,7 @@ std::optional<Fingerprint> digest_from_text(Dialect dialect, std::string_view te
 std::string powertools_scope(Dialect dialect, std::optional<std::string_view> lambda_function,
                              std::string_view function, std::string_view key_prefix = {});
 
-// The RFC 8785 text of a JSON text under the native rules above: what a native recipe without an expression hashes.
+// The RFC 8785 text of a JSON text under the native rules above. A native recipe without an expression hashes it.
 // Throws Exception(misuse) as derive() does.
 std::string canonical_text(std::string_view json_text);
 

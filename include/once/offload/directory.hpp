@@ -8,11 +8,11 @@
 
 namespace once {
 
-// Files in a directory, which is created (mode 0700) if missing; locations are "file:<name>", relative to the
-// directory, so that it may be moved. Files are written beside, synced and renamed, so each is whole. A name is never
-// used twice: 16 hexadecimal digits of the hint's digest, '-', 32 random ones; while it is written ".part" is added.
-// Answers before the call returns. A full disk and the like: unavailable, and nothing is left behind. Throws
-// Exception(unavailable) if the directory cannot be used.
+// Keeps files in a directory, which is created (mode 0700) if missing. Locations are "file:<name>", relative to the
+// directory, so it may be moved. Each file is written under another name, synced and renamed, so it is always whole. A
+// name is never used twice: 16 hexadecimal digits of the hint's digest, '-', 32 random ones, and ".part" while it is
+// written. Completes before the call returns. A failed write, for example a full disk, is unavailable and leaves
+// nothing behind. Throws Exception(unavailable) if the directory cannot be used.
 std::shared_ptr<Offload> make_directory_offload(std::string directory);
 
 }  // namespace once

@@ -1,5 +1,5 @@
-// The blocking face of a store, for tools and tests: starts the operation and waits for its completion.
-// Must not be called from a store's completion: it would wait for itself.
+// Blocking calls of a store, for tools and tests: each starts the operation and waits for its completion. Do not call
+// them from a store's completion: they would wait for themselves.
 #pragma once
 
 #include <cstddef>

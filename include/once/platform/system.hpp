@@ -1,4 +1,4 @@
-// The host's own clock, randomness and timers: the only place of the library that reads them.
+// The host's clock, randomness and timers. Only this part of the library reads them.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@ namespace once {
 // CLOCK_REALTIME and CLOCK_BOOTTIME. One for the whole process.
 std::shared_ptr<Clock> system_clock();
 
-// The kernel's generator (getrandom), read in blocks of a thread's own; after a thread's first block OpenSSL's, which
-// it seeds. One for the whole process; safe across fork.
+// Each thread reads its own blocks: the first from the kernel (getrandom), later ones from OpenSSL's generator, which
+// the kernel seeds. One for the whole process; safe across fork.
 std::shared_ptr<Random> system_random();
 
-// One thread, started with the first timer. The destructor waits for a timer that is firing and drops the others;
-// it may run on the timers' own thread.
+// One thread, started with the first timer. The destructor waits for a timer that is firing and drops the others. It
+// may run on the timers' own thread.
 std::shared_ptr<Timers> make_system_timers(std::shared_ptr<Clock> clock = system_clock());
 
 // "host:pid", for Record::holder.

@@ -22,15 +22,15 @@ struct Message {
   std::string body;
   std::string receipt_handle;
   std::string queue_arn;
-  std::string group_id;             // MessageGroupId, or empty. Standard queues may have one, which orders nothing.
+  std::string group_id;             // MessageGroupId, or empty. In standard queues it does not order messages.
   std::string deduplication_id;     // FIFO queues only.
-  std::uint32_t receive_count = 0;  // How often it was received, from 1; 0 if the event does not tell.
-  Time sent{};                      // The epoch if the event does not tell.
+  std::uint32_t receive_count = 0;  // How often it was received, from 1. 0: not known.
+  Time sent{};                      // The epoch: not known.
   std::vector<Attribute> attributes;
   std::string_view json;  // The record as a Lambda event has it. Valid during the call.
 
   [[nodiscard]] bool is_fifo() const noexcept { return std::string_view(queue_arn).ends_with(".fifo"); }
-  [[nodiscard]] const Attribute* attribute(std::string_view name) const noexcept;  // Null: there is none.
+  [[nodiscard]] const Attribute* attribute(std::string_view name) const noexcept;  // Null: no such attribute.
 };
 
 }  // namespace once::sqs

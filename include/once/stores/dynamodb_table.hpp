@@ -1,10 +1,9 @@
-// The table of a DynamoDB store: making it, checking it, deleting it, and the least policy for its users. For tools and
-// for programs that bring their table along; the store itself never changes a table.
+// The table of a DynamoDB store: create it, check it, delete it, and get the least policy for its users. For tools, and
+// for programs that create their own table. The store itself never changes a table.
 //
-// The functions that take a transport wait for its answers and must not be called from a completion. They throw
-// Exception: misuse where the service refuses (no permission, no such table, what it calls invalid), unavailable where
-// it cannot be reached or does not finish in time; each says what to do next. What a failed call has begun stays:
-// create_table() called again continues from there.
+// Functions with a transport block; do not call them from a completion. They throw Exception, whose text says what to
+// do next. misuse: the service refuses (no permission, no such table, an invalid request). unavailable: it cannot be
+// reached, or does not finish in time. A failed call undoes nothing: call create_table() again to continue.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,8 @@
 
 namespace once::stores {
 
-// Whether a table for these options has the index of open records: it does unless the index is turned off, or other
-// libraries write the table too (the Powertools dialects), which know nothing of it.
+// Whether a table for these options has the index of open records. It does not if the index is turned off, or with a
+// Powertools dialect, because those libraries do not write the index.
 bool wants_open_index(const DynamoDbOptions& options) noexcept;
 
 struct TableSetup {
@@ -30,19 +29,19 @@ struct TableSetup {
   std::vector<std::pair<std::string, std::string>> tags;  // At most 50.
 };
 
-// What create_table() sends where there is nothing yet: CreateTable (on-demand billing, primary key, index of open
-// records), then UpdateTimeToLive.
+// What create_table() sends if there is no table: CreateTable (on-demand billing, primary key, index of open records),
+// then UpdateTimeToLive.
 std::vector<aws::Call> create_table_calls(const DynamoDbOptions& options, const TableSetup& setup);
 
-// Called between two checks of a table that is not ready: waits a while, at best a second or so. `doing` is for people:
-// "the table is CREATING". False gives up.
+// Called between two checks of a table that is not ready. Wait there, for about a second. `doing` is for people: "the
+// table is CREATING". Return false to give up.
 using Pause = std::function<bool(std::string_view doing)>;
 
 struct TableFinding {
   enum class Grade : std::uint8_t {
     fine,
-    hint,  // It works; something could be better, or could not be seen.
-    lack,  // Records cannot be kept, or not be removed, or not be listed as they should.
+    hint,  // It works, but something could be better, or could not be read.
+    lack,  // Records cannot be kept, removed or listed correctly.
   };
   Grade grade = Grade::fine;
   std::string name;  // "table", "status", "key", "ttl", "index", "billing", "protection", "recovery"
@@ -53,25 +52,25 @@ struct TableReport {
   bool exists = false;  // False: `findings` says so, and the rest is empty.
   std::string arn;
   std::string status;         // "ACTIVE"
-  std::uint64_t records = 0;  // About: the service counts every six hours.
+  std::uint64_t records = 0;  // Approximate: the service counts every six hours.
   std::uint64_t bytes = 0;    // Likewise.
   bool deletion_protection = false;
   std::vector<TableFinding> findings;  // One for each thing that was checked.
   std::optional<StoreTime> time;       // The service's.
-  bool false_time = false;             // It reported an impossible one: aws::Reply::false_time.
+  bool false_time = false;             // Its time was impossible: aws::Reply::false_time.
 
   [[nodiscard]] bool fits() const noexcept;  // It exists and lacks nothing.
 };
 
-// Reads only: DescribeTable, DescribeTimeToLive, DescribeContinuousBackups. What may not be read, or is unknown to the
-// endpoint, is a hint; only DescribeTable has to work.
+// Only reads: DescribeTable, DescribeTimeToLive, DescribeContinuousBackups. Only DescribeTable must work. If another is
+// not permitted or not known to the endpoint, that is a hint.
 TableReport check_table(aws::Transport& transport, const DynamoDbOptions& options);
 
 enum class Created : std::uint8_t {
   made,          // It is new.
-  completed,     // It existed and fitted except for the TTL, which is on now: an earlier call had stopped before.
+  completed,     // It existed and fits, but its TTL was off (an earlier call had stopped there). Now it is on.
   was_there,     // It existed and fits. Nothing was changed, and `setup` was ignored.
-  does_not_fit,  // It existed, and `report` says what it lacks. Nothing was changed.
+  does_not_fit,  // It existed, and does not fit: see `report`. Nothing was changed.
 };
 
 struct Creation {
@@ -79,21 +78,21 @@ struct Creation {
   TableReport report;  // Empty if `made`.
 };
 
-// Makes the table unless it is there, and waits until it can be used.
+// Creates the table unless it exists, and waits until it can be used.
 Creation create_table(aws::Transport& transport, const DynamoDbOptions& options, const TableSetup& setup,
                       const Pause& pause);
 
-// Deletes the table with all its records and waits until it is gone. misuse if there is none, or deletion protection
-// is on.
+// Deletes the table with all its records, and waits for the end of that. misuse if there is no table, or deletion
+// protection is on.
 void delete_table(aws::Transport& transport, const DynamoDbOptions& options, const Pause& pause);
 
 enum class PolicyFor : std::uint8_t {
   worker,     // Runs operations: claims, renews, finishes, replays.
-  operators,  // That, and what `once ls`, `stats`, `sweep` and `doctor` need: listing, and looking at the table.
+  operators,  // Also what `once ls`, `stats`, `sweep` and `doctor` need: list records, describe the table.
 };
 
-// An IAM policy (a JSON document) that allows exactly what the store does. `arn` is the table's: TableReport::arn, or
-// table_arn(). `results`: where the results are that are too large for the table, "BUCKET/PREFIX" of S3, or empty.
+// An IAM policy (a JSON document) that allows exactly what the store does. `arn`: the table's, from TableReport::arn or
+// table_arn(). `results`: "BUCKET/PREFIX" of S3 for results that are too large for the table, or empty.
 std::string least_policy(const DynamoDbOptions& options, std::string_view arn, PolicyFor whom,
                          std::string_view results = {});
 

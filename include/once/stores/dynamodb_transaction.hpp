@@ -1,5 +1,6 @@
-// A user's own writes to DynamoDB that commit together with a result: with Context::commit_with() or Claim::complete(),
-// both are there or neither is. Whatever dies or gets lost, the items change once for each completed operation.
+// A user's own writes to DynamoDB that commit together with a result, by Context::commit_with() or Claim::complete():
+// both are written, or neither. Even if a process dies or an answer is lost, the items change once per completed
+// operation.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +12,10 @@
 
 namespace once::stores {
 
-// The parts of one TransactWriteItems beside the record
-// (https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html). Any tables of the
-// store's account and region, in any order; no item twice, and not the record itself. A value: not thread-safe while it
-// is being filled, shared freely afterwards.
+// The parts of one TransactWriteItems besides the record
+// (https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html). They may be in any
+// tables of the store's account and region, in any order. No item may occur twice, nor the record itself. Not
+// thread-safe while it is filled; afterwards any thread may use it.
 //
 // Each call adds one write, as the JSON object of the service's API:
 //
@@ -22,16 +23,18 @@ namespace once::stores {
 //                    "ConditionExpression": "pieces >= :one",
 //                    "ExpressionAttributeValues": {":less": {"N": "-1"}, ":one": {"N": "1"}}})");
 //
-// It throws Exception(misuse), which names the write and the place, and adds nothing: for a text that is not a JSON
-// object, for a member that the service does not know there (a misspelt condition would be none), one that is missing,
-// has the wrong type or comes twice, for an item or value that is malformed, and over the limits. The service checks
-// expressions and tables: a refusal is reported as declined (misuse) when the claim is completed.
+// It throws Exception(misuse), which names the write and the place, and then adds nothing:
+// - for a text that is not a JSON object, and for a malformed item or value,
+// - for a member that the service does not know there, because a misspelt condition would be none,
+// - for a member that is missing, has the wrong type or occurs twice,
+// - above the limits.
+// The service checks expressions and tables. If it refuses one, completing the claim reports declined (misuse).
 //
 // Put untrusted values into JSON with a library, not by joining strings.
 class TransactItems final : public Companion {
  public:
   static constexpr std::size_t max_items = 99;  // The record is the hundredth.
-  // Of bytes(), with the record's item.
+  // Of bytes(), including the record's item.
   static constexpr std::size_t max_bytes = std::size_t{4} * 1024 * 1024;
 
   TransactItems& put(std::string_view json);              // TableName, Item
@@ -40,9 +43,10 @@ class TransactItems final : public Companion {
   TransactItems& condition_check(std::string_view json);  // TableName, Key, ConditionExpression
 
   [[nodiscard]] std::size_t size() const noexcept { return names_.size(); }
-  // Of items, keys and values, as the service counts them; it also counts what it reads for an update.
+  // Bytes of items, keys and values, as the service counts them. The service also counts the items that it reads for an
+  // update.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  // {"Put":{…}},{"Update":{…}}: as they are sent.
+  // As sent: {"Put":{…}},{"Update":{…}}.
   [[nodiscard]] const std::string& json() const noexcept { return json_; }
   // "write 2 (Update in 'stock')"; n from 0 and below size().
   [[nodiscard]] const std::string& name(std::size_t n) const { return names_.at(n); }

@@ -1,5 +1,5 @@
-// The store of one process: for tests, for programs of one process, and as the model that other stores are compared
-// with.
+// A store in the memory of one process: for tests, for programs of one process, and as the model that tests compare
+// other stores with.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace once::stores {
 
-// Keeps its records in memory until it is destroyed. Completes every operation before it returns. Its time is the
-// clock's uptime, counted from the clock's UTC when the store was made, so that a jump of the clock moves no lease.
-// Holds records of up to 64 MiB; what it holds altogether is bounded by memory only: sweep it.
+// Keeps its records until it is destroyed. Completes every operation before it returns. Its time is the clock's uptime,
+// starting at the clock's UTC when the store was made. So a jump of the clock moves no lease. Records of up to 64 MiB;
+// their number is limited only by memory, so sweep it.
 std::unique_ptr<Store> make_memory_store(std::shared_ptr<Clock> clock = system_clock());
 
 }  // namespace once::stores

@@ -1,4 +1,4 @@
-// Opening a store, and the place of its large results, by URL: for programs whose users choose it.
+// Opens a store, and the place for its large results, by URL: for programs whose users choose them.
 #pragma once
 
 #include <memory>
@@ -37,16 +37,16 @@ namespace once {
 //   use_index=if_there|always|never  index=open  index_shards=8
 //   consistent_fallback=0|1  read_first_over=4096  count_capacity=0|1
 //
-// %XX stands for a byte, in paths and values: escape_url() writes '%', '?', '#', '&' and unprintable bytes that way. A
-// '#' must be written so. Files have no "//": sqlite:///file is refused.
+// %XX is a byte, in paths and values. escape_url() writes '%', '?', '#', '&' and unprintable bytes that way. A '#' must
+// be escaped. File paths have no "//": sqlite:///file is refused.
 //
-// A build without ONCE_AWS does not know dynamodb: and s3:, one without ONCE_SQLITE does not know sqlite:.
+// A build without ONCE_AWS does not know dynamodb: and s3:. A build without ONCE_SQLITE does not know sqlite:.
 //
-// Throws Exception: misuse, naming what is wrong and what is known, for an unknown scheme, for a parameter that is
-// unknown, given twice or malformed; otherwise what the store's own factory throws. Thread-safe.
+// Throws Exception(misuse) for an unknown scheme, and for a parameter that is unknown, given twice or malformed. The
+// text names the fault and what is known. Also the exceptions of the store's own factory. Thread-safe.
 std::unique_ptr<Store> open_store(std::string_view url);
 
-// Opens the place for results that are too large for a record. By the same rules:
+// Opens the place for results that are too large for a record, by the same rules:
 //
 //   file:/var/lib/pay/results        a directory, made if it is missing (once/offload/directory.hpp)
 //   s3://bucket/prefix               objects in S3 whose names begin with prefix/ (once/offload/s3.hpp)
@@ -62,23 +62,22 @@ std::unique_ptr<Store> open_store(std::string_view url);
 //   timeout=60s           for one request with all its bytes; 1ms to 1h
 std::shared_ptr<Offload> open_offload(std::string_view url);
 
-// A store and the offload that belongs to it, if any. Two members of EngineOptions.
+// A store and its offload, if any: two members of EngineOptions.
 struct Backend {
   std::shared_ptr<Store> store;
   std::shared_ptr<Offload> offload;  // Empty: the URL names none.
 };
 
-// Opens both: the store's URL may have one more parameter, `offload`, whose value is the offload's URL. In it '&', '%'
-// and
-// '#' are escaped once more, as escape_url() does:
+// Opens both. The store's URL may have one more parameter, `offload`: the offload's URL, in which '&', '%' and '#' are
+// escaped again, as escape_url() does:
 //
 //   sqlite:/var/lib/pay/once.db?offload=file:/var/lib/pay/results
 //   dynamodb://table?offload=s3://bucket/prefix?region=eu-central-1%26profile=pay
 //
-// open_store() refuses that parameter, because it would lose it.
+// open_store() refuses that parameter.
 Backend open_backend(std::string_view url);
 
-// A path or value as it is written in a URL: open_store("sqlite:" + escape_url(path)).
+// Escapes a path or value for a URL: open_store("sqlite:" + escape_url(path)).
 std::string escape_url(std::string_view text);
 
 }  // namespace once

@@ -8,11 +8,11 @@
 
 namespace once::stores {
 
-// What open_store() makes of dynamodb://table?… before it opens it; `offload` is left to open_backend(). Throws
-// Exception(misuse) as it does, for other schemes too.
+// The options that open_store() opens for dynamodb://table?…; `offload` is ignored. Throws Exception(misuse) as
+// open_store() does, and for other schemes.
 DynamoDbOptions dynamodb_options(std::string_view url);
 
-// "BUCKET/PREFIX", where open_backend() keeps large results if the URL says that they go to S3. Empty: it does not.
+// "BUCKET/PREFIX" where open_backend() would keep large results in S3. Empty: the URL names no S3.
 std::string dynamodb_results(std::string_view url);
 
 }  // namespace once::stores

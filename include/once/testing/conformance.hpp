@@ -1,5 +1,5 @@
-// The suite that says whether a store is one: round trip, laws, model, race, faults. For authors of stores; how to use
-// it step by step is in docs/writing-a-store.md.
+// The conformance suite of stores: round trip, laws, model, race, faults. For authors of stores.
+// docs/writing-a-store.md explains it step by step.
 //
 //   class MyHarness : public once::testing::StoreHarness { … };
 //
@@ -7,11 +7,11 @@
 //                    [] { return std::make_unique<MyHarness>(); })
 //
 // in a source file of a GoogleTest program that links once::testing and GTest::gtest_main. The tests are named
-// my_store_laws.… and so on. They are registered by a call, not by objects that a linker may leave out of a static
+// my_store_laws.… and so on. A call registers them, because a linker may drop registering objects from a static
 // library.
 //
-// No test waits for a clock or depends on luck to pass. Environment variables:
-//   ONCE_TEST_SEED      where random programs begin; a failure prints the seed that repeats it. Default: a fixed one.
+// No test waits for a clock or passes by chance. Environment variables:
+//   ONCE_TEST_SEED      the seed of random programs; a failure prints its seed. Default: a fixed one.
 //   ONCE_TEST_PROGRAMS  how many random programs the model layer runs. Default 60.
 #pragma once
 
@@ -26,45 +26,46 @@
 
 namespace once::testing {
 
-// What a store and its harness can do. It decides which tests there are: the suite skips none.
+// What a store and its harness can do. The suite registers only the matching tests, and skips none.
 struct StoreTraits {
-  bool shared = false;   // Must equal Capabilities::shared. Two stores open at once have the same records.
-  bool durable = false;  // Must equal Capabilities::durable. A store opened after another was closed has its records.
-  std::size_t foreign_records = 0;   // StoreHarness::plant knows this many kinds.
-  std::vector<std::string> outages;  // What StoreHarness::begin_outage knows, as words of letters, digits and '_'.
-  bool companions = false;           // The store commits what StoreHarness::companion() makes with a record.
-  Millis patience{60'000};           // An answer that takes longer counts as none.
+  bool shared = false;   // Must equal Capabilities::shared. Two open stores see the same records.
+  bool durable = false;  // Must equal Capabilities::durable. A store sees the records of an earlier, closed one.
+  std::size_t foreign_records = 0;   // How many kinds StoreHarness::plant knows.
+  std::vector<std::string> outages;  // The names that StoreHarness::begin_outage knows: letters, digits and '_'.
+  bool companions = false;           // The store commits StoreHarness::companion() together with a record.
+  Millis patience{60'000};           // An answer that takes longer counts as lost.
 };
 
-// One set of records, empty when it is made, gone when it is destroyed. A test makes one, uses it from one thread (its
-// stores from many) and destroys it after all of its stores.
+// One set of records, empty at first, removed by the destructor. A test makes one, uses it from one thread (its stores
+// from many), and destroys it after all of its stores.
 class StoreHarness {
  public:
   virtual ~StoreHarness() = default;
 
-  // A store over this harness's records. Called again while another is open if traits.shared (another connection), and
-  // after the last was closed if traits.durable.
+  // Opens a store of this harness's records. Called while another is open if traits.shared, and after the last was
+  // closed if traits.durable.
   virtual std::unique_ptr<Store> open() = 0;
 
-  // Puts something under `key` that the store cannot read as a record: kind `which` of traits.foreign_records. A store
-  // is open meanwhile. Throws if it cannot.
+  // Writes something under `key` that the store cannot read as a record: kind `which`, below traits.foreign_records. A
+  // store is open during the call. Throws if it fails.
   virtual void plant(std::size_t which, const std::string& key);
 
-  // Makes the store unusable in the named way until what is returned is destroyed: its server gone, its file locked,
-  // its disk full. A store is open meanwhile, and must work again afterwards. Throws if it cannot.
+  // Makes the store unusable in the named way, until the returned object is destroyed: server stopped, file locked,
+  // disk full. A store is open during the call, and must work again afterwards. Throws if it fails.
   virtual std::shared_ptr<void> begin_outage(const std::string& name);
 
-  // If traits.companions: what commits with a record, see Store::replace_with(). Written, it adds one to a number in
-  // the store's database; `declined`, it has a condition that does not hold. A store is open meanwhile.
+  // If traits.companions: writes to commit with a record, see Store::replace_with(). They add one to a number in the
+  // store's database. `declined`: they have a condition that does not hold. A store is open during the call.
   virtual std::shared_ptr<const Companion> companion(bool declined);
 
-  // That number, from 0. No write is under way meanwhile.
+  // That number, from 0. No write runs during the call.
   virtual std::size_t companions_written();
 };
 
 using HarnessFactory = std::function<std::unique_ptr<StoreHarness>()>;
 
-// Adds the tests to GoogleTest's; before RUN_ALL_TESTS(). `name` is of letters, digits and '_'. Returns how many.
+// Adds the tests to GoogleTest. Call it before RUN_ALL_TESTS(). `name`: letters, digits and '_'. Returns how many
+// tests.
 std::size_t register_conformance(const std::string& name, const StoreTraits& traits, const HarnessFactory& factory,
                                  const char* file, int line);
 

@@ -1,5 +1,5 @@
-// A store in front of another that goes wrong as networks and servers do: answers get lost, writes arrive late, twice
-// or not at all. What goes wrong is said by a plan, so that a seed or a script repeats it exactly.
+// A store that wraps another and adds the faults of networks and servers: answers get lost, writes arrive late, twice
+// or never. A plan decides each fault, so a seed or a script repeats it exactly.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace once::testing {
 
-// What is about to be asked of the store.
+// A call of the store, before it is carried out.
 struct StoreCall {
   enum class Operation : std::uint8_t { insert, replace, remove, get, list, sweep };
   Operation operation = Operation::get;
@@ -30,48 +30,47 @@ struct StoreCall {
 
 std::string_view to_string(StoreCall::Operation operation) noexcept;
 
-// What happens to one call.
+// The fault of one call.
 struct Fault {
   enum class Kind : std::uint8_t {
     none,
     unavailable,  // Not carried out; answered with ErrorKind::unavailable.
-    forbidden,    // Not carried out; answered with ErrorKind::misuse, as by a service that the caller may not use.
-    lost_before,  // Not carried out; a write is answered with in_doubt, everything else with unavailable.
+    forbidden,    // Not carried out; answered with ErrorKind::misuse, like a missing permission.
+    lost_before,  // Not carried out; a write is answered with in_doubt, others with unavailable.
     lost_after,   // Carried out; answered as lost_before.
-    resent,       // Carried out twice; answered with the second answer, as a client does that sent again by itself.
-    repeated,     // Carried out twice; answered with the first answer. The second time comes `repeat_after` later.
+    resent,       // Carried out twice; answered with the second answer, like a client that retried.
+    repeated,     // Carried out twice, `repeat_after` apart; answered with the first answer.
   };
   Kind kind = Kind::none;
-  // Calls with different delays overtake each other.
-  Millis request_delay{0};  // From the call to the moment it is carried out.
-  Millis answer_delay{0};   // From then to the answer.
-  Millis repeat_after{0};   // repeated: from the first answer to the second time. 0: at once, before the answer is
-                            // given.
+  // Calls with different delays may overtake each other.
+  Millis request_delay{0};  // From the call to its execution.
+  Millis answer_delay{0};   // From the execution to the answer.
+  Millis repeat_after{0};   // repeated: from the first answer to the second execution. 0: before the answer.
 };
 
 std::string_view to_string(Fault::Kind kind) noexcept;
 
-// Called once for each call, in their order, under a lock of the store: it must not call the store.
+// Called once for each call, in order, under a lock of the store: it must not call the store.
 using FaultPlan = std::function<Fault(const StoreCall&)>;
 
-// How often each fault happens: so many in a thousand. The kinds' sum is at most 1000.
+// How often each fault happens, in a thousand calls. The sum of the kinds is at most 1000.
 struct FaultRates {
   std::uint32_t unavailable = 0;
   std::uint32_t lost_before = 0;
   std::uint32_t lost_after = 0;
   std::uint32_t resent = 0;
   std::uint32_t repeated = 0;
-  std::uint32_t delayed = 0;  // Each of the two delays and repeat_after, drawn one by one.
+  std::uint32_t delayed = 0;  // Applies to both delays and repeat_after, each drawn separately.
   Millis max_delay{0};        // Delays are 1 ms to this. 0: no delays.
 };
 
 FaultPlan random_faults(const FaultRates& rates, std::uint64_t seed);
 FaultPlan no_faults();
 
-// Forwards to `inner` what the plan lets through, and has no thread of its own: without delays everything happens
-// inside the call or inside the inner store's completion. Delays need `clock` and `timers` (both or none): with
-// ManualTimers a whole test runs in virtual time on one thread. Thread-safe. Answers each call exactly once; the
-// destructor answers in_doubt what has not been answered yet, and carries out nothing that has not begun.
+// Forwards to `inner` the calls that the plan allows. It has no thread: without delays everything happens inside the
+// call, or inside the inner store's completion. Delays need `clock` and `timers` (both or neither): with ManualTimers a
+// whole test runs in virtual time on one thread. Thread-safe. Answers each call exactly once. The destructor answers
+// pending calls with in_doubt, and executes no further one.
 class FaultyStore final : public Store {
  public:
   // Throws Exception(misuse) if inner or plan is empty, or only one of clock and timers is given.
@@ -83,7 +82,7 @@ class FaultyStore final : public Store {
 
   void insert(RecordPtr record, Done done) override;
   void replace(RecordPtr record, Seen seen, Done done) override;
-  // A replace to the plan.
+  // The plan sees it as a replace.
   void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override;
   void remove(std::string key, Seen seen, Done done) override;
   void get(std::string key, Done done) override;
@@ -93,7 +92,7 @@ class FaultyStore final : public Store {
   [[nodiscard]] Capabilities capabilities() const noexcept override;
   [[nodiscard]] std::string name() const override;  // "faulty:" and the inner name.
 
-  // For calls from now on. Calls under way keep the fault they were given.
+  // Applies to later calls. Running calls keep their fault.
   void set_plan(FaultPlan plan);
 
   struct Counts {

@@ -1,4 +1,4 @@
-// Time and randomness that a test holds in its hand: nothing moves unless it is told to, and a seed repeats everything.
+// Time and randomness under a test's control: time moves only when the test moves it, and a seed repeats everything.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace once::testing {
 // 2026-01-01T00:00:00Z.
 inline constexpr Time manual_start = Time(Millis{1'767'225'600'000});
 
-// Stands still until it is moved. Thread-safe.
+// Moves only by advance() and jump(). Thread-safe.
 class ManualClock final : public Clock {
  public:
   explicit ManualClock(Time now = manual_start, Uptime uptime = std::chrono::hours(1));
@@ -27,9 +27,9 @@ class ManualClock final : public Clock {
   [[nodiscard]] Time now() const noexcept override;
   [[nodiscard]] Uptime uptime() const noexcept override;
 
-  // Both clocks go on by this much, never back: less than 0 is taken for 0. Fires no timer, see ManualTimers.
+  // Advances UTC and uptime. A negative value counts as 0. Fires no timer: see ManualTimers.
   void advance(std::chrono::nanoseconds by) noexcept;
-  // Only UTC is set, forward or back, as an operator or NTP does it.
+  // Moves only UTC, forward or back, as an operator or NTP does.
   void jump(Millis by) noexcept;
 
  private:
@@ -38,11 +38,11 @@ class ManualClock final : public Clock {
   Uptime uptime_;
 };
 
-// A host whose quartz deviates and whose UTC is set wrong, seen through another clock. Thread-safe.
+// The clock of a host with a drifting quartz and a wrong UTC, derived from another clock. Thread-safe.
 class DriftingClock final : public Clock {
  public:
-  // Runs (1 + drift_ppm / 10^6) times as fast as `base`; drift_ppm is -100 000 to 100 000. Its uptime and its UTC begin
-  // at what `base` shows now, UTC plus `utc_offset`.
+  // Runs (1 + drift_ppm / 10^6) times as fast as `base`; drift_ppm: -100 000 to 100 000. Starts at the uptime of
+  // `base`, and at its UTC plus `utc_offset`.
   DriftingClock(std::shared_ptr<const Clock> base, std::int64_t drift_ppm, Millis utc_offset = Millis{0});
 
   [[nodiscard]] Time now() const noexcept override;
@@ -62,9 +62,9 @@ class DriftingClock final : public Clock {
   std::chrono::nanoseconds utc_start_;
 };
 
-// Timers of a ManualClock. They fire only inside advance(), run_due() and run_next(), on the calling thread, in the
-// order of their moments and, at one moment, in the order in which they were set. A timer may set and cancel others.
-// Thread-safe, but only one thread should do the advancing.
+// Timers of a ManualClock. They fire only inside advance(), run_due() and run_next(), on the calling thread, ordered by
+// time and then by when they were set. A timer may set and cancel others. Thread-safe, but only one thread should
+// advance the clock.
 class ManualTimers final : public Timers {
  public:
   explicit ManualTimers(std::shared_ptr<ManualClock> clock) : clock_(std::move(clock)) {}
@@ -73,15 +73,14 @@ class ManualTimers final : public Timers {
   Id at(Uptime at, Callback<void()> fire) override;
   bool cancel(Id id) noexcept override;
 
-  // Moves the clock on by this much and fires whatever falls due on the way, each with the clock at its moment, timers
-  // included that were set meanwhile.
+  // Advances the clock, and fires each due timer with the clock at its moment, also timers that others set on the way.
   void advance(std::chrono::nanoseconds by);
-  // Fires what is due now. Returns how many.
+  // Fires the timers that are due now. Returns how many.
   std::size_t run_due();
-  // Moves the clock to the next timer, if it is later than now, and fires that one. False if there is none.
+  // Advances the clock to the next timer, and fires it. False if there is none.
   bool run_next();
 
-  [[nodiscard]] std::optional<Uptime> next() const;  // When the next one falls due.
+  [[nodiscard]] std::optional<Uptime> next() const;  // When the next one is due.
   [[nodiscard]] std::size_t pending() const;
 
  private:
@@ -94,7 +93,7 @@ class ManualTimers final : public Timers {
   Id last_id_ = 0;
 };
 
-// Timers of a DriftingClock, carried out by those of its base. Thread-safe. Cancels nothing when it is destroyed.
+// Timers of a DriftingClock, on the timers of its base. Thread-safe. The destructor cancels nothing.
 class DriftingTimers final : public Timers {
  public:
   DriftingTimers(std::shared_ptr<const DriftingClock> clock, std::shared_ptr<Timers> base)
@@ -117,7 +116,7 @@ class SeededRandom final : public Random {
 
   std::uint64_t next() noexcept;
   std::uint64_t below(std::uint64_t bound) noexcept;  // 0 to bound - 1, and 0 for a bound of 0.
-  bool chance(std::uint32_t in_a_thousand) noexcept;  // True that often.
+  bool chance(std::uint32_t in_a_thousand) noexcept;  // True with this probability.
   template <class Container>
   const auto& pick(const Container& from) noexcept {  // `from` is indexed and not empty.
     return from[static_cast<std::size_t>(below(std::size(from)))];
