@@ -1,13 +1,13 @@
-// Batches out of queues and streams: each record is an operation of its own, and only those that failed come again.
+// Batches of queues and streams: each record is its own operation, and only failed ones come again.
 //
 //   once::lambda::run(once::sqs::batch(engine, {.name = "orders"}, [](const once::sqs::Message& message,
 //                                                                     once::Context& context) {
 //     charge(message.body, context.derived_key("card"));
 //   }));
 //
-// The event source mapping must have FunctionResponseTypes ReportBatchItemFailures. Without it the platform does not
-// look at the response, takes every record for done, and those that failed are gone (AWS, "Handling errors for an SQS
-// event source", "Configuring Lambda to process batch records with Kinesis").
+// The event source mapping must have FunctionResponseTypes ReportBatchItemFailures. Without it the platform ignores the
+// response and counts every record as done, so failed records are lost (AWS, "Handling errors for an SQS event source",
+// "Configuring Lambda to process batch records with Kinesis").
 #pragma once
 
 #include <cstddef>
@@ -33,42 +33,42 @@
 
 namespace once::lambda {
 
-// Streams: which records follow each other strictly. Lambda asks again for everything from the first reported record of
-// the batch on, whatever happened to later ones, so that those of other orders are replayed then. One without a key
-// would run again: it is not begun (`blocked`) once a record before it is reported.
+// Streams: which records run strictly in order. Lambda sends everything again from the first reported record of the
+// batch, so later records of other orders are replayed. A record without a key would run again, so it is not begun
+// (`blocked`) after an earlier record is reported.
 enum class Order : std::uint8_t {
-  key,    // Kinesis: the partition key. DynamoDB: the item's key. As the platform itself keeps it.
-  shard,  // The whole batch, one after another.
+  key,    // Kinesis: the partition key. DynamoDB: the item's key. The platform itself keeps this order.
+  shard,  // The whole batch, one by one.
   none,
 };
 
 // Views are valid during the call.
 struct RecordEvent {
   queues::RecordEnd end{};
-  bool reported = false;  // It is among the batchItemFailures, and comes again.
-  bool held = false;      // It is kept for a person.
-  std::string_view id;    // Message id or sequence number: what is reported.
-  std::string_view key;   // The stored key of its operation. Empty: it has none.
-  std::string_view why;   // For people. Empty where the end says all.
+  bool reported = false;  // It is in batchItemFailures, and comes again.
+  bool held = false;      // It is kept for an operator.
+  std::string_view id;    // The reported message id or sequence number.
+  std::string_view key;   // The stored key of its operation, or empty.
+  std::string_view why;   // For people. Empty if `end` is enough.
 };
 
-// Called once a record, from whichever thread, several at once; must not block and must not throw. The engine's
-// observer is told of claims, results and store errors besides.
+// Called once per record, from any thread, by several at once. Must not block and must not throw. Claims, results and
+// store errors are reported to the engine's observer.
 using RecordObserver = std::function<void(const RecordEvent&)>;
 
 struct BatchOptions {
-  // As in IdempotentOptions: what the keys live in.
+  // The scope of the keys, as in IdempotentOptions.
   std::string name;      // Empty: _HANDLER. Without '/'.
   std::string function;  // Empty: AWS_LAMBDA_FUNCTION_NAME.
-  std::string scope;     // In place of EngineOptions::scope/FUNCTION/NAME.
+  std::string scope;     // Instead of EngineOptions::scope/FUNCTION/NAME.
 
   queues::KeySource key_source = queues::KeySource::id;
   std::string key;          // With KeySource::payload or record; empty: all of it, but for KeySource::record of SQS.
                             // Otherwise empty.
-  std::string fingerprint;  // What a duplicate must have in common with the first, over the payload if that is the key
-                            // source, or else over the record. Empty: nothing is compared.
+  std::string fingerprint;  // What a duplicate must have in common with the first one: JMESPath over the payload if
+                            // that is the key source, otherwise over the record. Empty: nothing is compared.
 
-  // Records at work at one time: 1 to 1000. Threads are started as they are needed, and end with the invocation.
+  // Records that run at once: 1 to 1000. Threads start as needed, and end with the invocation.
   std::size_t parallel = 10;
   // No record is begun with less than this left of the invocation: 0 to 15 min. Longer than one record may take.
   Millis margin{1'000};
@@ -76,11 +76,11 @@ struct BatchOptions {
   queues::OnDeadEnd on_poison = queues::OnDeadEnd::report;
   queues::OnDeadEnd on_mismatch = queues::OnDeadEnd::report;
   queues::OnDeadEnd on_unknown = queues::OnDeadEnd::report;
-  Order order = Order::key;  // Streams. Messages of a FIFO queue follow each other within their group, others do not.
+  Order order = Order::key;  // For streams. FIFO queues keep the order within a group, standard queues none.
 
-  // What it leaves open is the engine's. What neither says: OnConflict::fail, and OnMissingKey::refuse, so that a
-  // record without a key, or without anything that `fingerprint` could compare, is poison. Where the invocation has a
-  // deadline the lease is what is left of it: within_deadline(). Nobody is waited for into the margin.
+  // Empty members: the engine's. Default of on_conflict: fail. Default of on_missing_key: refuse, so a record without a
+  // key, or from which `fingerprint` selects nothing, is poison. The lease is the time until the invocation's deadline,
+  // if there is one: within_deadline(). A wait for another attempt ends before the margin.
   std::optional<Policy> policy;
   std::optional<Environment> environment;  // As in IdempotentOptions. Disabled, all records run unprotected.
   RecordObserver observer;
@@ -88,7 +88,7 @@ struct BatchOptions {
 
 namespace detail {
 
-// What a handler gives, as the result that is kept for its operation.
+// The return value of a handler, as the operation's result.
 template <class Handle, class Subject>
 Result handled(Handle& handle, const Subject& subject, Context& context) {
   const auto call = [&]() -> decltype(auto) {
@@ -124,21 +124,21 @@ using PoisonMessage = queues::PoisonRecord;
 
 using MessageWork = std::function<Result(const Message&, Context&)>;
 
-// The same as batch() below for a handler without its type.
+// The same as batch() below, for a handler without its type.
 lambda::Handler batch_of(Engine& engine, BatchOptions options, MessageWork work);
 
-// A handler for the events of a queue. `handler` is called as handler(message) or handler(message, context), returns
-// void or std::string (kept as the operation's result), and is called by several threads at once. What it throws fails
-// its message, and no other.
+// A handler for the events of a queue. `handler` is called as handler(message) or handler(message, context), by several
+// threads at once. It returns void or std::string (stored as the operation's result). An exception fails only its own
+// message.
 //
-// - Records run side by side, up to BatchOptions::parallel. In a FIFO queue those of one group follow each other, and
-//   after a failure the rest of the group is reported without being begun. Records with one key in a batch run once.
-// - Reported, so that they come again: those whose handler threw, which somebody else is at, whose claim was lost, for
-//   which the store did not answer, which could not be begun in time. Not reported: done, now or before.
-// - Without batch items an event gives an empty list. One that is none of SQS, or is no JSON: FunctionError of
-//   errors::invalid_event, before anything is run.
+// - Up to BatchOptions::parallel records run at once. In a FIFO queue the records of a group run in order, and after a
+//   failure the rest of the group is reported without being begun. Records with the same key in a batch run once.
+// - Reported, so that they come again: the handler threw, another attempt runs it, its claim was lost, the store did
+//   not answer, or it could not begin in time. Not reported: done, now or earlier.
+// - An event without records gives an empty list. An event that is not from SQS, or not JSON, throws FunctionError of
+//   errors::invalid_event before anything runs.
 //
-// The engine must outlive the handler. Throws Exception(misuse) for options that do not fit, and without a scope.
+// The engine must outlive the handler. Throws Exception(misuse) for invalid options, and without a scope.
 template <class Handle>
 lambda::Handler batch(Engine& engine, BatchOptions options, Handle handler) {
   return batch_of(engine, std::move(options),
@@ -170,22 +170,22 @@ struct Change {
   std::string partition_key;  // Kinesis.
   std::string data;           // Kinesis: the bytes. Aggregates of the Kinesis Producer Library are one record.
 
-  // DynamoDB: JSON with DynamoDB's types, {"id":{"N":"101"}}. Empty: the stream does not carry it. Views into `json`.
+  // DynamoDB: JSON with DynamoDB's types, {"id":{"N":"101"}}. Empty: not in the stream. Views into `json`.
   std::string_view keys;
   std::string_view new_image;
   std::string_view old_image;
 
-  std::string_view json;  // The record as the event has it. Valid during the call, like the views above.
+  std::string_view json;  // The record as in the event. Valid during the call, like the views above.
 };
 
 using ChangeWork = std::function<Result(const Change&, Context&)>;
 
 lambda::Handler batch_of(Engine& engine, BatchOptions options, ChangeWork work);
 
-// The same as once::sqs::batch() for the events of a stream of Kinesis or DynamoDB: the records of one order
-// (BatchOptions::order) follow each other, and after a failure the rest of it is reported. Set
-// MaximumRetryAttempts or a maximum age and a destination for failures in the event source mapping: a record that fails
-// for ever holds up its shard until then.
+// The same as once::sqs::batch(), for the events of a Kinesis or DynamoDB stream. The records of one order
+// (BatchOptions::order) run in order, and after a failure the rest of it is reported. In the event source mapping set
+// MaximumRetryAttempts or a maximum age, and a destination for failures: a record that always fails blocks its shard
+// until then.
 template <class Handle>
 lambda::Handler batch(Engine& engine, BatchOptions options, Handle handler) {
   return batch_of(engine, std::move(options),

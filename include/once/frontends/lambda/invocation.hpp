@@ -1,5 +1,5 @@
-// What a Lambda function is given and what it gives back: plain values, so that handlers can be called by a test, by
-// once::lambda::run() or by any other runtime.
+// The input and output of a Lambda function as plain values, so that a test, once::lambda::run() or any other runtime
+// can call handlers.
 #pragma once
 
 #include <cstddef>
@@ -14,26 +14,26 @@
 
 namespace once::lambda {
 
-// One invocation, as the platform tells of it (AWS, "Using the Lambda runtime API": headers of the next invocation).
-// Texts are as they came; empty if the platform did not send them.
+// One invocation (AWS, "Using the Lambda runtime API": headers of the next invocation). Texts are unchanged, and empty
+// if the platform did not send them.
 struct Invocation {
   std::string request_id;
   std::string function_arn;      // As invoked, with the version or alias if there was one.
   std::string trace_id;          // AWS X-Ray's header.
   std::string client_context;    // JSON, from the mobile SDKs.
   std::string cognito_identity;  // JSON, from the mobile SDKs.
-  Time deadline = never;         // When the platform ends the invocation. never: it does not.
+  Time deadline = never;         // When the platform ends the invocation. never: no limit.
 };
 
-// Called with the event's bytes (JSON as the service sends it, at most max_event_bytes) and gives the response (JSON).
-// Whatever it throws becomes an error answer. Called by several threads at a time where the runtime does so.
+// Called with the event's bytes (JSON as the service sends it, at most max_event_bytes); returns the response (JSON).
+// Any exception becomes an error answer. Called by several threads at once if the runtime does so.
 using Handler = std::function<std::string(std::string_view event, const Invocation& invocation)>;
 
 // Of a synchronous event or response: 6 MB (AWS, "Lambda quotas").
 inline constexpr std::size_t max_event_bytes = std::size_t{6} * 1024 * 1024;
 
-// An error with a type of its own, for callers that tell errors apart by errorType. Other exceptions go by the name of
-// their C++ type. If it is stored as a failure, its type is what is stored.
+// An error with its own errorType. For other exceptions that is the name of their C++ type. A stored failure keeps the
+// type.
 class FunctionError : public std::runtime_error, public FailureCode {
  public:
   FunctionError(std::string type, const std::string& message) : std::runtime_error(message), type_(std::move(type)) {}

@@ -1,12 +1,12 @@
-// Lambda's Runtime API on a loopback port: runs a function on a laptop, and drives tests of functions and runtimes.
+// Lambda's Runtime API on a local port: to run a function on a laptop, and to test functions and runtimes.
 //
 //   once::lambda::LocalApi api;
 //   std::thread function([&] { once::lambda::run(handler, {.api = api.address(), .stop = stop.get_token()}); });
 //   once::lambda::InvocationOutcome outcome = api.submit(R"({"order": 17})").get();
 //
-// Version 2018-06-01 of the API, with response streaming. `once lambda invoke` is this with a process for the function.
-// What it does not have: extensions, telemetry, the freeze between invocations and the end of the process at a timeout;
-// these are the affair of whoever owns the function's process.
+// Version 2018-06-01 of the API, with response streaming. `once lambda invoke` uses it to run a function's process. Not
+// included: extensions and telemetry. Freezing the process between invocations, and ending it at a timeout, are up to
+// the owner of the function's process.
 #pragma once
 
 #include <chrono>
@@ -28,51 +28,51 @@ namespace once::lambda {
 struct InvocationOutcome {
   enum class Kind : std::uint8_t {
     response,   // `body` is the function's response.
-    error,      // It answered with an error, also at its init; or with what the API refuses.
-    timed_out,  // No answer within SubmitOptions::timeout. One that comes later is refused.
+    error,      // It answered with an error, also at its init, or with an answer that the API refuses.
+    timed_out,  // No answer within SubmitOptions::timeout. A later answer is refused.
     died,       // function_died() was called first.
     dropped,    // The LocalApi was destroyed first.
   };
   Kind kind = Kind::dropped;
   std::string request_id;
-  std::string body;          // response, and what was streamed before an error: the bytes, chunks joined.
+  std::string body;          // The bytes of a response, or those streamed before an error; chunks joined.
   std::string content_type;  // As the function sent it, with the response.
   bool streamed = false;     // In chunks, with Lambda-Runtime-Function-Response-Mode: streaming.
-  bool given = false;        // The function had got the event.
+  bool given = false;        // The function got the event.
   std::string error_type;    // error: from the header, or the body.
   std::string
-      error_message;  // error: errorMessage of the body, if that is such JSON. died: what function_died() was told.
-  std::string error_body;            // error: the body as it was posted (JSON, mostly), or of the trailer.
-  std::chrono::nanoseconds took{0};  // From when the event was given to the end; 0: it never was.
+      error_message;       // error: errorMessage of the body, if there is one. died: the argument of function_died().
+  std::string error_body;  // error: the body as posted (usually JSON), or of the trailer.
+  std::chrono::nanoseconds took{0};  // From giving the event to the end. 0: never given.
 };
 std::string_view to_string(InvocationOutcome::Kind kind) noexcept;  // "response", "timed_out" and so on.
 
-// A UUID (RFC 9562, version 4), as Lambda's own request ids are.
+// A UUID (RFC 9562, version 4), like Lambda's own request ids.
 std::string make_request_id(Random& random);
 
 struct SubmitOptions {
-  std::string request_id;  // Up to 256 letters, digits and -_.; empty: made up, a UUID.
+  std::string request_id;  // Up to 256 letters, digits and -_. Empty: a new UUID.
   std::string function_arn = "arn:aws:lambda:eu-central-1:000000000000:function:function";
-  std::string trace_id;          // This and the next two: empty: not sent. No control characters.
+  std::string trace_id;          // This and the next two: no control characters. Empty: not sent.
   std::string client_context;    //
   std::string cognito_identity;  //
-  Millis timeout{3'000};         // From when the function gets the event. 1 ms to 24 h.
+  Millis timeout{3'000};         // Starts when the function gets the event. 1 ms to 24 h.
 };
 
 // The calls of a Runtime API.
 enum class ApiCall : std::uint8_t { next, response, error, init_error };
 
-// What goes wrong in one call. "Carried out": as without the fault, but for the answer.
+// A fault of one call. "Carried out": as without the fault, except for the answer.
 struct ApiFault {
   enum class Kind : std::uint8_t {
-    reset_before,  // The connection is reset when the request was read; nothing is carried out.
-    reset_after,   // Carried out, then reset in place of an answer. next: the event counts as given.
-    close_before,  // As reset_before, with an orderly end.
-    close_after,   // As reset_after, with an orderly end.
-    half_answer,   // Carried out; half of the answer's bytes, then an orderly end.
-    status,        // Answered with `status`; nothing is carried out.
-    refuse_early,  // Posts: answered with `status` and closed when the head was read, before the body.
-    held,          // Carried out and answered when release() is called.
+    reset_before,  // The connection is reset after the request was read. Not carried out.
+    reset_after,   // Carried out, then reset without an answer. next: the event counts as given.
+    close_before,  // As reset_before, with an orderly close.
+    close_after,   // As reset_after, with an orderly close.
+    half_answer,   // Carried out; sends half of the answer's bytes, then closes.
+    status,        // Answered with `status`. Not carried out.
+    refuse_early,  // Posts: answered with `status` and closed after the head, before the body is read.
+    held,          // Carried out and answered after release().
   };
   ApiCall call = ApiCall::next;
   Kind kind = Kind::status;
@@ -80,34 +80,35 @@ struct ApiFault {
 };
 
 struct LocalApiOptions {
-  std::string host = "127.0.0.1";  // An IP address. Whoever reaches it can see events and give answers.
-  std::uint16_t port = 0;          // 0: one that is free.
+  std::string host = "127.0.0.1";  // An IP address. Any client that reaches it can read events and give answers.
+  std::uint16_t port = 0;          // 0: any free port.
 
   std::size_t max_response_bytes =
-      std::size_t{6} * 1024 * 1024 + 100;                         // More is 413 (as in AWS's emulator, 6 MiB + 100).
+      std::size_t{6} * 1024 * 1024 + 100;  // Larger ones get 413 (as in AWS's emulator: 6 MiB + 100).
   std::size_t max_stream_bytes = std::size_t{200} * 1024 * 1024;  // Of a streamed response: 200 MB on Lambda.
-  std::size_t max_connections = 2'048;                            // More are closed at once.
+  std::size_t max_connections = 2'048;                            // Further ones are closed at once.
 
-  // At which points the function is seen. Called on the API's thread, must not block, throw or destroy the LocalApi.
+  // Points in an invocation at which on_point is called: on the API's thread. It must not block, throw or destroy the
+  // LocalApi.
   enum class Point : std::uint8_t {
-    waiting,    // It asks for an event and there is none.
-    given,      // It has been sent an event.
-    answering,  // Its response or error was read whole and is about to be taken.
-    answered,   // The outcome is known, and the function was told so.
+    waiting,    // The function asks for an event, and there is none.
+    given,      // The function was sent an event.
+    answering,  // Its response or error was read, and will be accepted next.
+    answered,   // The outcome is known, and confirmed to the function.
   };
-  // False, at `answering` only: the answer is not taken and the call stays unanswered, until the function dies or the
-  // invocation times out. Empty: nobody looks.
+  // Returns false, only at `answering`, to ignore the answer: the call stays unanswered until the function dies or the
+  // invocation times out. May be empty.
   std::function<bool(Point point, const std::string& request_id)> on_point;
 
   std::shared_ptr<Clock> clock;    // For Lambda-Runtime-Deadline-Ms. Empty: system_clock().
   std::shared_ptr<Random> random;  // For request ids. Empty: system_random().
 };
 
-// One thread. Methods may be called from any thread but that one, where not said otherwise. Events are given in the
-// order in which they were submitted, one to each GET .../next.
+// Has one thread. Methods may be called from any other thread, unless stated otherwise. Events are given in the order
+// of submit(), one to each GET .../next.
 class LocalApi {
  public:
-  // Throws Exception: misuse for an address that is none, unavailable if it cannot listen.
+  // Throws Exception: misuse for an invalid address, unavailable if it cannot listen.
   explicit LocalApi(LocalApiOptions options = {});
   LocalApi(const LocalApi&) = delete;
   LocalApi& operator=(const LocalApi&) = delete;
@@ -116,24 +117,24 @@ class LocalApi {
   [[nodiscard]] std::string address() const;  // "127.0.0.1:43127", for AWS_LAMBDA_RUNTIME_API.
   [[nodiscard]] std::uint16_t port() const noexcept;
 
-  // Any number may be open at a time; how many run is up to how often the function asks. `done` is called once, on the
-  // API's thread; it may submit, and must not block or throw. Throws Exception(misuse) for options that cannot be.
-  // These and the following may be called on the API's thread.
+  // Any number of invocations may be open; each runs when the function asks for it. `done` is called once, on the API's
+  // thread. It may submit, and must not block or throw. Throws Exception(misuse) for invalid options. These and the
+  // following may be called on the API's thread.
   void submit(std::string event, SubmitOptions options, Callback<void(InvocationOutcome)> done);
   std::future<InvocationOutcome> submit(std::string event, SubmitOptions options = {});
 
-  // The function's process has ended: the invocations that it was given end as `died`, and its connections are closed.
-  // `done` is called when that has happened, as that of submit().
+  // The function's process has ended: its invocations end as `died`, and its connections are closed. `done` is called
+  // after that, on the API's thread.
   enum class Waiting : std::uint8_t {
-    stay,             // Events that it was not given wait for the next process …
-    end,              // … or end so as well …
-    end_if_untouched  // … or that, if it was given none at all since the last call: the next one would do no better.
+    stay,             // Events not given yet wait for the next process …
+    end,              // … or end as `died` too …
+    end_if_untouched  // … or end, if it was given none since the last call: the next process would fail too.
   };
   void function_died(const std::string& how, Waiting waiting = Waiting::stay, Callback<void()> done = nullptr);
 
-  // Faults of a call happen in the order in which they were planned, one at each call.
+  // Faults of a call happen in the planned order, one per call.
   void plan(ApiFault fault);
-  void release();  // Lets go on all that is held now.
+  void release();  // Continues all held calls.
 
   struct Counts {
     std::uint64_t connections = 0;  // Accepted so far.
@@ -149,11 +150,10 @@ class LocalApi {
     std::uint64_t held = 0;     // Calls held by faults, or by on_point, now.
   };
   [[nodiscard]] Counts counts() const;
-  // Waits until `condition` holds; false if it did not within `limit`. Not on the API's thread.
+  // Waits until `condition` holds. False if it does not within `limit`. Not on the API's thread.
   bool wait_until(const std::function<bool(const Counts&)>& condition, Millis limit = Millis{20'000}) const;
 
-  // What the function reported with its last init error, as an InvocationOutcome of Kind::error; `kind` is `dropped` if
-  // it has not.
+  // The function's last init error, as an InvocationOutcome of Kind::error. `kind` is `dropped` if there was none.
   [[nodiscard]] InvocationOutcome init_error() const;
 
  private:
