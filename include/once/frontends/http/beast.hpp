@@ -1,5 +1,5 @@
-// For servers on Boost.Beast: messages translated, and one asynchronous operation that puts an endpoint in front of a
-// handler. Headers only; needs Boost 1.81 or later where it is included, and nothing of it to be linked.
+// For servers on Boost.Beast: converts messages, and has one asynchronous operation that puts an endpoint in front of a
+// handler. Needs only the headers of Boost 1.81 or later, where it is included.
 //
 //   // in a session's coroutine
 //   Response response = co_await once::http::async_serve(endpoint, request, charge, net::use_awaitable);
@@ -66,7 +66,7 @@ inline Answer to_answer(const BeastResponse& message) {
   return answer;
 }
 
-// As the answer to a request of this HTTP version (11 or 10), framed by Content-Length.
+// `version`: the request's HTTP version, 11 or 10. Framed by Content-Length.
 inline BeastResponse to_response(Answer answer, unsigned version, bool keep_alive) {
   BeastResponse message;
   message.version(version);
@@ -85,7 +85,7 @@ inline BeastResponse to_response(Answer answer, unsigned version, bool keep_aliv
 
 namespace detail {
 
-// One request between its opening and its answer. Kept alive by the handler's reply.
+// One request, from its opening to its answer. The handler's reply keeps it alive.
 class BeastServing {
  public:
   BeastServing(Callback<void(BeastResponse)> deliver, unsigned version, bool keep_alive)
@@ -98,10 +98,10 @@ class BeastServing {
 
   void answer(Answer answer) { deliver_(to_response(std::move(answer), version_, keep_alive_)); }
 
-  // Whichever of these comes first counts.
+  // The first call of these two counts.
   void reply(BeastResponse response) {
     if (answered_.test_and_set()) return;
-    // What is not ours goes out as it is.
+    // An unprotected request's response is sent unchanged.
     if (!execution.is_protected()) return deliver_(std::move(response));
     execution.finish(to_answer(response), sender());
   }
@@ -130,7 +130,7 @@ struct BeastServe {
                   const std::string& principal) const {
     namespace net = boost::asio;
     const auto executor = net::get_associated_executor(completion);
-    // The completion comes from a thread of the store's. The guard keeps the executor's loop running until then.
+    // The completion comes from a thread of the store. The guard keeps the executor's loop running until then.
     auto deliver = [completion = std::forward<Completion>(completion),
                     work = net::make_work_guard(executor)](BeastResponse response) mutable {
       net::post(work.get_executor(), [completion = std::move(completion), response = std::move(response)]() mutable {
@@ -151,7 +151,7 @@ struct BeastServe {
           handler(*message, serving->execution, Callback<void(BeastResponse)>([serving](BeastResponse response) {
             serving->reply(std::move(response));
           }));
-        } catch (...) {  // Whatever it is: what becomes of the claim is policy, and the client gets a 500.
+        } catch (...) {  // Any exception: the policy decides about the claim, and the client gets a 500.
           serving->fail(std::current_exception());
         }
       });
@@ -161,14 +161,15 @@ struct BeastServe {
 
 }  // namespace detail
 
-// Completes with the response to send, on the executor that is associated with the completion token; that is also where
-// the handler is called, if it is to run:
+// Completes with the response to send, on the executor associated with the completion token. If the request may run, it
+// calls the handler there:
 //
 //   handler(const BeastRequest& message, Execution& execution, Callback<void(BeastResponse)> reply)
 //
-// It calls `reply` once, from any thread, at once or later; `execution` lives until then. What it throws before, and a
-// reply that it lets go of, are answered with 500 (Options::on_throw). `endpoint` and `message` must live until the
-// completion. `principal`: Request::principal. A client that goes away changes nothing: this cannot be cancelled.
+// The handler calls `reply` once, from any thread, at once or later; `execution` lives until then. If it throws before,
+// or destroys `reply` without a call, the answer is 500 (Options::on_throw). `endpoint` and `message` must live until
+// the completion. `principal`: Request::principal. The operation cannot be cancelled; a disconnected client changes
+// nothing.
 template <class Handler, class Token>
 auto async_serve(Endpoint& endpoint, const BeastRequest& message, Handler handler, Token&& token,
                  std::string_view principal = {}) {

@@ -1,5 +1,5 @@
-// For servers on cpp-httplib, whose handlers block: a handler wrapped into an endpoint. Headers only; needs cpp-httplib
-// 0.11 or later where it is included, compiled and linked as it wants it.
+// For servers on cpp-httplib, whose handlers block: wraps a handler into an endpoint. Needs cpp-httplib 0.11 or later,
+// where it is included.
 //
 //   server.Post("/charges", once::http::wrap(endpoint, [](const httplib::Request& request, httplib::Response& response)
 //   {
@@ -22,16 +22,16 @@
 
 namespace once::http {
 
-// Like httplib::Server::Handler, with what the operation needs to know of its claim.
+// Like httplib::Server::Handler, with the request's Execution.
 using HttplibHandler = std::function<void(const httplib::Request&, httplib::Response&, Execution&)>;
 
-// Who asks: Request::principal. Called before anything else; what it throws passes through.
+// Returns Request::principal. Called before anything else. Its exceptions pass through.
 using HttplibPrincipal = std::function<std::string(const httplib::Request&)>;
 
 namespace detail {
 
-// The server has taken the body of a form apart (multipart/form-data), so it is not there to be compared: the parts
-// are.
+// The server has split the body of a form (multipart/form-data) into parts. So the parts are compared instead of the
+// body.
 inline std::string parts_of(const httplib::Request& message) {
   std::string out;
   const auto add = [&](std::string_view text) {
@@ -50,7 +50,7 @@ inline std::string parts_of(const httplib::Request& message) {
 
 }  // namespace detail
 
-// Views into `message` and `parts`, which must outlive it. `parts` is filled if the message is a form with parts.
+// Views into `message` and `parts`, which must outlive it. `parts` is set if the message is a form with parts.
 inline Request to_request(const httplib::Request& message, std::string& parts, std::string_view principal = {}) {
   if (message.body.empty() && !message.files.empty()) parts = detail::parts_of(message);
   Request request{.method = message.method,
@@ -71,7 +71,7 @@ inline Answer to_answer(const httplib::Response& message) {
   return answer;
 }
 
-// Headers that the server puts into every response stay, unless the answer has them itself.
+// The server's default headers stay, unless the answer has them too.
 inline void put_answer(Answer answer, httplib::Response& message) {
   message.status = static_cast<int>(answer.status);
   message.reason = std::move(answer.reason);
@@ -84,9 +84,9 @@ inline void put_answer(Answer answer, httplib::Response& message) {
   message.content_provider_ = nullptr;
 }
 
-// The handler as one that runs once for each key. What it throws passes through to the server (Options::on_throw says
-// what becomes of the operation). A response with a content provider is sent as it is made, and leaves a tombstone. The
-// endpoint must outlive what is given back.
+// Returns a handler that runs once for each key. Exceptions pass through to the server; Options::on_throw decides about
+// the operation. A response with a content provider is streamed, and leaves a tombstone. The endpoint must outlive the
+// returned handler.
 inline httplib::Server::Handler wrap(Endpoint& endpoint, HttplibHandler handler, HttplibPrincipal principal_of = {}) {
   return [&endpoint, handler = std::move(handler), principal_of = std::move(principal_of)](
              const httplib::Request& message, httplib::Response& response) {
@@ -98,7 +98,7 @@ inline httplib::Server::Handler wrap(Endpoint& endpoint, HttplibHandler handler,
     if (!execution.may_begin()) return put_answer(execution.finish_unbegun(), response);
     try {
       handler(message, response, execution);
-    } catch (...) {  // Whatever it is, it goes on to the server.
+    } catch (...) {  // Any exception is passed to the server.
       static_cast<void>(execution.finish_thrown(std::current_exception()));
       throw;
     }

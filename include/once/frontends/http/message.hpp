@@ -1,4 +1,4 @@
-// HTTP messages as plain values: what the rules of once::http read and write. No socket, no parser, no server's types.
+// HTTP messages as plain values, for the rules of once::http. No socket, no parser, no types of a server.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace once::http {
 
-// One header line. Lines of one name may occur more than once, and their order counts.
+// One header line. A name may occur several times, and the order matters.
 struct Header {
   std::string name;
   std::string value;
@@ -23,19 +23,19 @@ struct HeaderView {
   std::string_view value;
 };
 
-// A request, in views into what the server has read: valid for the call that it is given to, and kept by nobody.
+// A request: views into the server's memory. Valid during the call that gets it; never kept.
 struct Request {
-  std::string_view method;          // As on the request line; upper and lower case differ.
+  std::string_view method;          // As on the request line; case-sensitive.
   std::string_view target;          // As on the request line: "/charges?currency=eur", or an absolute URI.
-  std::vector<HeaderView> headers;  // As they came.
-  std::string_view body;            // Whole, without transfer coding.
+  std::vector<HeaderView> headers;  // As received.
+  std::string_view body;            // The whole body, without transfer coding.
 
-  // Who asks, where the server knows it: the subject of a checked token, of a client's certificate. Any bytes. Counts
-  // where Options::principal is Principal::given().
+  // The client, if the server knows it: for example the subject of a verified token or of a certificate. Any bytes.
+  // Used if Options::principal is Principal::given().
   std::string_view principal;
 };
 
-// An answer. What frames it on the connection (Content-Length, Transfer-Encoding) is up to the server that sends it.
+// An answer. The server that sends it adds the framing (Content-Length, Transfer-Encoding).
 struct Answer {
   unsigned status = 200;  // 100 to 599.
   std::string reason;     // Empty: the server's own.
@@ -47,7 +47,7 @@ struct Answer {
 
 bool same_letters(std::string_view a, std::string_view b) noexcept;
 
-// Names of headers are compared without regard to upper and lower case (RFC 9110, section 5.1). Most differ in length.
+// Compares header names, case-insensitively (RFC 9110, section 5.1). Most differ in length.
 inline bool same_name(std::string_view a, std::string_view b) noexcept {
   return a.size() == b.size() && same_letters(a, b);
 }

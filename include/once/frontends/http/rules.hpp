@@ -1,6 +1,6 @@
-// The rules of idempotent HTTP: which requests are protected, what their key is, which answers are stored, and what a
-// request gets that may not run. Pure: requests, decisions and records come in, answers come out. The part that talks
-// to a store is once/frontends/http/endpoint.hpp.
+// The rules of idempotent HTTP: which requests are protected, what their key is, which answers are stored, and the
+// answer to a request that may not run. Pure: requests, decisions and records come in, answers come out.
+// once/frontends/http/endpoint.hpp uses a store.
 //
 // Follows draft-ietf-httpapi-idempotency-key-header-07 (an expired draft, not an RFC). docs/http.md describes all of it
 // for operators.
@@ -23,14 +23,14 @@
 
 namespace once::http {
 
-// On every answer that is a replay, with the value "true".
+// Every replay has this header, with the value "true".
 inline constexpr std::string_view replayed_header = "Idempotent-Replayed";
 
 inline constexpr std::size_t max_client_key_bytes = 255;
 
-// What happens to the claim when the answer has come.
+// What to do with the claim when the answer is there.
 enum class Fate : std::uint8_t {
-  store,      // It is the operation's answer, and every retry gets it.
+  store,      // Store the answer: every retry gets it.
   release,    // Nothing was done: a retry may run.
   ambiguous,  // Whether something was done is not known: see Options::ambiguous.
 };
@@ -38,82 +38,81 @@ enum class Fate : std::uint8_t {
 std::string_view to_string(Fate fate) noexcept;
 
 struct Options {
-  // Whose a key is. There is no default: see once/frontends/http/principal.hpp. A request with a key but without its
+  // Who the client is. There is no default: see once/frontends/http/principal.hpp. A request with a key but without a
   // principal is 400 principal-missing; 401 with `challenge`.
   Principal principal;
 
-  bool protect = true;  // false: all requests pass through unprotected and untouched, whatever else is said here.
+  bool protect = true;  // false: all requests pass through unprotected and unchanged.
 
-  // Requests with other methods pass through unprotected and untouched. In capitals: upper and lower case differ
-  // (RFC 9110, section 9.1). Because servers differ, one in another case ("patch", as fetch() of browsers sends it on
-  // request) is 400 method-unclear.
+  // Requests with other methods pass through unprotected and unchanged. In capitals: methods are case-sensitive (RFC
+  // 9110, section 9.1). Servers differ, so one of these in another case ("patch", as a browser's fetch() may send it)
+  // is 400 method-unclear.
   std::vector<std::string> methods{"POST", "PATCH"};
 
-  // Names the operation: a key's namespace is scope, method, route and principal. Empty: the path of the request, so
-  // that
-  // "/orders/1/pay" and "/orders/2/pay" are two. No spaces, at most 128 bytes.
+  // Names the operation: a key's namespace is scope, method, route and principal. No spaces, at most 128 bytes. Empty:
+  // the path of the request, so "/orders/1/pay" and "/orders/2/pay" are two.
   std::string route;
 
   std::string scope;  // A prefix of all keys, at most 128 bytes. Empty: EngineOptions::scope.
 
-  // Where the key is. The header: a String of RFC 9651 ("quoted") or the bare key. The field: JMESPath over the body,
-  // which must be JSON then; selects a string or a number; the header is ignored if this is set.
+  // Where the key is. Header: a String of RFC 9651 ("quoted") or the bare key. Field, if set, instead of the header:
+  // JMESPath over the body, which must be JSON; selects a string or a number.
   std::string key_header = "Idempotency-Key";
   std::string key_field;
 
-  // The WWW-Authenticate of a 401: "Bearer realm=\"pay\"". Empty: requests without their principal are 400, except
-  // where the principal has a challenge of its own, as that of a JWT does.
+  // The WWW-Authenticate of a 401: "Bearer realm=\"pay\"". Empty: requests without a principal are 400, unless the
+  // principal has its own challenge, as with a JWT.
   std::string challenge;
 
-  // What a request must have in common with the first one of its key, beside method, route and path. Else 422.
+  // What a request must have in common with the first one of its key, besides method, route and path. Otherwise 422.
   std::vector<std::string> fingerprint_headers;
-  bool fingerprint_host = true;  // That of the target, or of the header Host, without its port, in any case of letters.
+  bool fingerprint_host = true;  // Of the target or the header Host, without port, case-insensitive.
   bool fingerprint_query = true;
   bool fingerprint_body = true;  // Byte by byte.
 
-  std::size_t max_body_bytes = std::size_t{1024} * 1024;    // Of a request with a key. Longer ones: 413.
-  std::size_t max_answer_bytes = std::size_t{1024} * 1024;  // Of an answer's body. A longer one leaves a tombstone.
+  std::size_t max_body_bytes = std::size_t{1024} * 1024;    // Of a request with a key. Longer: 413.
+  std::size_t max_answer_bytes = std::size_t{1024} * 1024;  // Of an answer's body. Longer: a tombstone.
 
-  // What happens to an operation that may or may not have acted: its answer was 502, 503 or 504, its handler threw, the
-  // process died. hold: it is not rerun, and retries get 409 until an operator decides (`once resolve`). takeover: a
-  // retry reruns it once the lease has expired. Overrides Policy::on_lapse, which asks the same.
+  // What to do with an operation that may have acted: its answer was 502, 503 or 504, its handler threw, or the process
+  // died. hold: retries get 409 until an operator decides (`once resolve`). takeover: a retry reruns it when the lease
+  // has lapsed. Overrides Policy::on_lapse.
   OnLapse ambiguous = OnLapse::hold;
 
-  // What happens to it when the handler throws, if you can say more: an exception's type by EngineOptions::throw_rule
-  // comes first, then this. store: the 500 is kept and replayed. Empty: as `ambiguous` says. Policy::on_throw is not
-  // used.
+  // What to do if the handler throws. EngineOptions::throw_rule decides first, by the exception's type. store: the 500
+  // is stored and replayed. Empty: as `ambiguous`. Policy::on_throw is not used.
   std::optional<OnThrow> on_throw;
 
-  // Overrides for single statuses, 100 to 599. Default: 2xx, 3xx and 4xx are stored except 401, 403, 407, 408, 409,
-  // 421, 425 and 429, which release; 500, 501 and 505 are stored; all else is ambiguous. So is 503, which proxies also
-  // send for connections that broke after the request was sent. If a service's own 503 means that nothing was done, say
-  // so here.
+  // Overrides for single statuses, 100 to 599. Defaults:
+  // - store: 2xx, 3xx, other 4xx, 500, 501, 505
+  // - release: 401, 403, 407, 408, 409, 421, 425, 429
+  // - ambiguous: all others, also 503, because proxies send it too for connections that broke after the request.
+  // If your service's 503 means that nothing was done, set it to release.
   std::map<unsigned, Fate> fates;
 
   // Headers that are not stored, in addition to those that never are: see once/frontends/http/stored_answer.hpp.
   std::vector<std::string> never_store;
 
-  // What it leaves open is the engine's. on_missing_key: refuse unless said, which is 400. on_store_down:
-  // run_unprotected fails open. on_conflict: fail unless said; wait holds the duplicates of a running request until its
-  // answer is there. on_unrecorded: raise is 503.
+  // Empty members: the engine's. Default of on_missing_key: refuse (400). on_store_down: run_unprotected fails open.
+  // Default of on_conflict: fail; wait holds duplicates of a running request until its answer is there. on_unrecorded:
+  // raise is 503.
   std::optional<Policy> policy;
 
-  // Retry-After of a conflict is the rest of the lease, but at most this: most operations end long before. The 503 of a
-  // failing store has exactly this. 1 s to 24 h, sent in whole seconds, rounded up.
+  // Retry-After of a conflict is the rest of the lease, but at most this, because most operations end long before. The
+  // 503 of a failing store has exactly this. 1 s to 24 h, rounded up to whole seconds.
   Millis retry_after{5'000};
 
-  // Of a proxy: how long it waits for the head of the service's answer, 1 ms to 24 h. 0: as proxy::Timeouts says.
-  // Adapters, which are the service, ignore it.
+  // For a proxy: how long it waits for the head of the service's answer, 1 ms to 24 h. 0: proxy::Timeouts::answer.
+  // Servers ignore it.
   Millis answer_timeout{0};
 
-  // Where docs/http.md is published; a problem's `type` is this, '#' and the problem's name. Empty: "urn:once:problem:"
-  // and the name. A URI without fragment, quotes or spaces.
+  // Where docs/http.md is published: a URI without fragment, quotes or spaces. A problem's `type` is this, '#' and the
+  // problem's name. Empty: "urn:once:problem:" and the name.
   std::string docs_url;
 
   friend bool operator==(const Options&, const Options&) = default;
 };
 
-// The problems of RFC 9457 that answers without a result are. docs/http.md has a section for each.
+// The problems (RFC 9457) that are the answers without a result. docs/http.md has a section for each.
 enum class Problem : std::uint8_t {
   key_missing,         // 400
   key_invalid,         // 400
@@ -140,49 +139,49 @@ enum class Problem : std::uint8_t {
 std::string_view to_string(Problem problem) noexcept;  // "key-missing" …
 unsigned status_of(Problem problem) noexcept;
 
-// What a request is to the rules.
+// What the rules say about a request.
 struct Examination {
   enum class Kind : std::uint8_t {
-    pass,       // Not one of the methods: not protected.
-    no_key,     // The key is optional and missing: runs unprotected.
-    refuse,     // `answer` says why. Nothing may be run.
-    operation,  // `operation` is what to ask the engine for. By examine_head(): read the body, then examine().
+    pass,       // Not one of the methods: runs unprotected.
+    no_key,     // The optional key is missing: runs unprotected.
+    refuse,     // `answer` says why. Do not run the request.
+    operation,  // `operation` is the request for the engine. From examine_head(): read the body, then call examine().
   };
   Kind kind = Kind::refuse;
   Answer answer;
   std::optional<once::Request> operation;
 };
 
-// The rules for one route, or for many with the same ones. Immutable; for any number of threads at a time.
+// The rules for one route, or for many with the same options. Immutable: any number of threads may use it at once.
 class Rules {
  public:
-  // Throws Exception(misuse) that names the member for options that cannot be: see there.
+  // Throws Exception(misuse), which names the member, for invalid options.
   explicit Rules(Options options);
   Rules(Rules&&) noexcept;
   Rules& operator=(Rules&&) noexcept;
   ~Rules();
 
-  // The whole check, of a request whose body was read.
+  // The whole check, for a request whose body was read.
   [[nodiscard]] Examination examine(const Request& request) const;
 
-  // The checks that need no body: `request.body` is ignored. A body that is longer than announced, or of unknown
-  // length, is found by examine(), so stop reading at one byte over Options::max_body_bytes. Never gives an operation.
-  // A principal that is costly to find is left to examine().
+  // The checks that need no body: ignores `request.body`, and never sets an operation. examine() detects a body that is
+  // longer than announced, so stop reading one byte above Options::max_body_bytes. examine() also finds a costly
+  // principal.
   [[nodiscard]] Examination examine_head(const Request& request) const;
 
   [[nodiscard]] Fate fate_of(unsigned status) const noexcept;
 
-  // For every Begin except a claim.
+  // The answer for every Begin except a claim.
   [[nodiscard]] Answer answer_for(const Begin& begin) const;
 
-  // The answer to a retry that finds a record in state completed or failed. A result that is not a stored answer, as an
-  // operator may have left one, becomes the body of a 200.
+  // The answer to a retry that finds a completed or failed record. A result that is not a stored answer (an operator's)
+  // becomes the body of a 200.
   [[nodiscard]] Answer replay(const Record& record) const;
 
-  // Nothing of a request is ever in it. `retry_after`: for problems that have one; 0: Options::retry_after.
+  // Contains nothing of a request. `retry_after`: for problems that have one. 0: Options::retry_after.
   [[nodiscard]] Answer problem(Problem problem, Millis retry_after = Millis{0}) const;
 
-  // The stored forms, under this route's limits.
+  // The stored forms, with this route's limits.
   [[nodiscard]] Result encode(const Answer& answer) const;
   [[nodiscard]] Result encode_tombstone(const Answer& head, std::uint64_t body_bytes) const;
 
