@@ -254,18 +254,20 @@ std::optional<ClaimMachine::Transmit> ClaimMachine::transmit(const Moment& momen
     doubtful_ = {};
   }
   phase_ = Phase::sent;
-  Transmit out;
-  out.sent = doubtful_;
-  out.sent.at = moment.uptime;
-  if (!out.sent.next) {
-    out.sent.next = build(*current_, {moment.now, random});
-    out.sent.counted_at = moment.uptime;
-    out.sent.error = moment.error;
+  sent_ = doubtful_;
+  sent_.at = moment.uptime;
+  if (!sent_.next) {
+    sent_.next = build(*current_, {moment.now, random});
+    sent_.counted_at = moment.uptime;
+    sent_.error = moment.error;
   }
+  std::optional<Transmit> transmitted(std::in_place);
+  Transmit& out = *transmitted;
+  out.next = sent_.next;
   out.seen = {.owner = record_->owner, .revision = record_->revision, .place = place_};
-  out.removes = is_removal(current_->op, *out.sent.next);
+  out.removes = is_removal(current_->op, *out.next);
   if (current_->op == Op::complete && current_->together) out.companion = current_->together->companion;
-  return out;
+  return transmitted;
 }
 
 RecordPtr ClaimMachine::build(Write& write, Stamp stamp) const {
@@ -311,7 +313,8 @@ bool ClaimMachine::looks_at_time(const Answer& answer) const noexcept {
   return answer.status != Answer::Status::done || !current_ || !is_finish(current_->op) || current_->op == Op::fence;
 }
 
-void ClaimMachine::answered(Answer&& answer, Sent&& sent, const Moment& moment, Actions& out) {
+void ClaimMachine::answered(Answer&& answer, const Moment& moment, Actions& out) {
+  Sent sent = std::exchange(sent_, {});
   if (ended_ && current_->op == Op::renew) return current_.reset();  // What was handed out has ended meanwhile.
   // A try that came to nothing gives back what it took.
   const bool took_result = current_->op == Op::complete || current_->op == Op::fail;
@@ -613,9 +616,10 @@ std::size_t ClaimMachine::inline_limit() const noexcept {
   return std::min(policy_.max_inline_bytes, most > rest ? most - rest : 0);
 }
 
-void ClaimMachine::tell(Notice notice, Uptime since, Actions& out, RecordPtr record, std::optional<Error> error) const {
+void ClaimMachine::tell(Notice notice, Uptime since, Actions& out, const RecordPtr& record,
+                        std::optional<Error> error) const {
   if (!setting_.is_observed) return;
-  out.add(Tell{.notice = notice, .since = since, .record = std::move(record), .error = std::move(error)});
+  out.add(Tell{.notice = notice, .since = since, .record = record, .error = std::move(error)});
 }
 
 }  // namespace once

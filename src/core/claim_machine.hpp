@@ -8,7 +8,6 @@
 // docs/claim-table.md prints what it does in each state; tests/core/claims has transcripts.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,6 +17,8 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include <boost/container/small_vector.hpp>
 
 #include <once/decide.hpp>
 #include <once/finish.hpp>
@@ -48,17 +49,9 @@ class ClaimMachine {
     bool offloaded = false;  // The bytes at result.location are ours to remove if the claim turns out to be lost.
     std::unique_ptr<Together> together;  // complete with a companion, and its fence.
   };
-  // A write on its way: what it wants to leave in the store, when it was sent, when its lease was counted from, and how
-  // well the time was known then.
-  struct Sent {
-    RecordPtr next;
-    Uptime at{};
-    Uptime counted_at{};
-    Millis error{0};
-  };
-  // What goes to the store. Its answer comes back with `sent`.
+  // What goes to the store.
   struct Transmit {
-    Sent sent;
+    RecordPtr next;
     Seen seen;
     bool removes = false;
     std::shared_ptr<const Companion> companion;
@@ -126,26 +119,19 @@ class ClaimMachine {
    public:
     template <class Kind>
     void add(Kind action) {
-      if (count_ < few_.size()) {
-        few_[count_++].emplace(std::in_place_type<Kind>, std::move(action));
-      } else {
-        more_.emplace_back(std::move(action));
-      }
+      all_.emplace_back(std::in_place_type<Kind>, std::move(action));
     }
     // Calls `each` with every action, as an rvalue.
     template <class Each>
     void take(Each&& each) {
-      for (std::size_t i = 0; i < count_; ++i) std::visit(each, std::move(*few_[i]));
-      for (Action& action : more_) std::visit(each, std::move(action));
+      for (Action& action : all_) std::visit(each, std::move(action));
     }
     [[nodiscard]] bool is_send() const noexcept {  // That, and nothing else.
-      return count_ == 1 && more_.empty() && std::holds_alternative<Send>(*few_[0]);
+      return all_.size() == 1 && std::holds_alternative<Send>(all_.front());
     }
 
    private:
-    std::array<std::optional<Action>, 4> few_;
-    std::size_t count_ = 0;
-    std::vector<Action> more_;
+    boost::container::small_vector<Action, 4> all_;
   };
 
   struct Setting {
@@ -170,8 +156,8 @@ class ClaimMachine {
   void retry(std::uint64_t turn, Actions& out);  // What RetryAt asked for.
   // What Send asked for. Nothing if it is not wanted any more. `random`: bits of the new revision.
   [[nodiscard]] std::optional<Transmit> transmit(const Moment& moment, std::uint32_t random);
-  // The store's answer. `moment` counts only if looks_at_time() says so.
-  void answered(Answer&& answer, Sent&& sent, const Moment& moment, Actions& out);
+  // The store's answer to it. `moment` counts only if looks_at_time() says so.
+  void answered(Answer&& answer, const Moment& moment, Actions& out);
   [[nodiscard]] bool looks_at_time(const Answer& answer) const noexcept;
 
   // The finish is left to a transaction of the user's own: it writes conditional on the owner, and the claim is renewed
@@ -219,6 +205,14 @@ class ClaimMachine {
 
  private:
   enum class Phase : std::uint8_t { ready, sent, waits };  // current_ is to be sent, on its way, or tried again later.
+  // A write on its way: what it wants to leave in the store, when it was sent, when its lease was counted from, and how
+  // well the time was known then.
+  struct Sent {
+    RecordPtr next;
+    Uptime at{};
+    Uptime counted_at{};
+    Millis error{0};
+  };
 
   [[nodiscard]] bool heartbeats() const noexcept { return policy_.heartbeat && !policy_.fixed_lease; }
   static bool is_finish(Op op) noexcept { return op != Op::renew && op != Op::step; }
@@ -245,7 +239,7 @@ class ClaimMachine {
   void lose_handed_out(RecordPtr seen, Actions& out);
   void end_handed_out(Error error, Actions& out);
   void leave_handed_out(Error error, Actions& out);
-  void tell(Notice notice, Uptime since, Actions& out, RecordPtr record = nullptr,
+  void tell(Notice notice, Uptime since, Actions& out, const RecordPtr& record = nullptr,
             std::optional<Error> error = std::nullopt) const;
 
   const Attempt& attempt_;
@@ -262,6 +256,7 @@ class ClaimMachine {
   std::vector<Write> queue_;
   std::optional<Write> current_;  // The write under way.
   Phase phase_ = Phase::ready;    // Of current_.
+  Sent sent_;                     // current_, while it is on its way.
   // What current_ sent when an answer was lost. That try may still arrive, so every other one repeats its bytes: two
   // different writes never have the same revision. Empty: no try is in doubt.
   Sent doubtful_;

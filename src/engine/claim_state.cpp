@@ -186,11 +186,11 @@ void ClaimState::enqueue(std::unique_lock<std::mutex> lock, Write&& write) {
   carry_out(std::move(lock), out);
 }
 
-void ClaimState::on_answer(Answer&& answer, ClaimMachine::Sent&& sent) {
-  core_->learn(answer, sent.at);
+void ClaimState::on_answer(Answer&& answer, Uptime sent) {
+  core_->learn(answer, sent);
   on([&](Actions& out) {
     const Moment moment = machine_.looks_at_time(answer) ? core_->moment() : Moment();
-    machine_.answered(std::move(answer), std::move(sent), moment, out);
+    machine_.answered(std::move(answer), moment, out);
   });
 }
 
@@ -208,17 +208,16 @@ void ClaimState::transmit(std::unique_lock<std::mutex> lock) {
   auto write = machine_.transmit(moment, core_->stamp(moment.now).random);
   lock.unlock();
   if (!write) return;
-  RecordPtr next = write->sent.next;
-  Done done = [self = shared_from_this(), sent = std::move(write->sent)](Answer&& answer) mutable {
-    self->on_answer(std::move(answer), std::move(sent));
+  Done done = [self = shared_from_this(), sent = moment.uptime](Answer&& answer) {
+    self->on_answer(std::move(answer), sent);
   };
   Store& store = *core_->options.store;
   if (write->removes) {
     store.remove(key(), write->seen, std::move(done));
   } else if (write->companion != nullptr) {
-    store.replace_with(std::move(next), write->seen, std::move(write->companion), std::move(done));
+    store.replace_with(std::move(write->next), write->seen, std::move(write->companion), std::move(done));
   } else {
-    store.replace(std::move(next), write->seen, std::move(done));
+    store.replace(std::move(write->next), write->seen, std::move(done));
   }
 }
 

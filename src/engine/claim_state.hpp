@@ -82,7 +82,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void on(Event&& event);
   void carry_out(std::unique_lock<std::mutex> lock, Actions& actions);
   void transmit(std::unique_lock<std::mutex> lock);
-  void on_answer(Answer&& answer, ClaimMachine::Sent&& sent);
+  void on_answer(Answer&& answer, Uptime sent);
   void act(ClaimMachine::Send&&);
   void act(ClaimMachine::RetryAt&& retry);
   void act(ClaimMachine::DropRetry&&);

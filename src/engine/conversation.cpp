@@ -22,7 +22,7 @@ void Conversation::start(std::shared_ptr<EngineCore> core, const Attempt& attemp
   Conversation& talk = *self;
   switch (start.kind) {
     case Start::Kind::insert:
-      return talk.insert(std::move(self));
+      return talk.insert(std::move(self), start.now);
     case Start::Kind::read:
       return talk.read(std::move(self));
     case Start::Kind::seen:
@@ -34,8 +34,8 @@ Conversation::Conversation(std::shared_ptr<EngineCore> core, const Attempt& atte
                            OnEnd on_end)
     : core_(std::move(core)), attempt_(attempt), policy_(policy), on_end_(std::move(on_end)) {}
 
-void Conversation::insert(Self self) {
-  const Moment moment = core_->moment();
+void Conversation::insert(Self self, Uptime now) {
+  const Moment moment = now == Uptime() ? core_->moment() : core_->moment_at(now);
   ask_ = Ask::insert;
   verdict_ = Verdict::execute;
   told_ = moment.told;

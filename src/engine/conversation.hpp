@@ -25,6 +25,7 @@ class Conversation {
     Kind kind = Kind::insert;
     std::shared_ptr<const Record> record;
     std::uint64_t place = 0;
+    Uptime now{};  // insert: a moment ago. 0: not known.
   };
 
   struct End {
@@ -58,7 +59,7 @@ class Conversation {
   // This: what keeps it is handed from each function to the next, by way of the store's answer.
   using Self = std::unique_ptr<Conversation>;
 
-  void insert(Self self);
+  void insert(Self self, Uptime now = {});
   void read(Self self);
   void consider(Self self, std::shared_ptr<const Record> record, std::uint64_t place);
   // `counted_at`: when the times in `next` were read.

@@ -22,7 +22,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
  public:
   explicit EngineCore(EngineOptions engine_options);
 
-  [[nodiscard]] Moment moment() const;
+  [[nodiscard]] Moment moment() const { return moment_at(uptime()); }
+  [[nodiscard]] Moment moment_at(Uptime at) const;  // A moment ago.
   void learn(const Answer& answer, Uptime sent);
   // For one write at `now`.
   [[nodiscard]] Stamp stamp(Time now) const;

@@ -173,8 +173,7 @@ EngineCore::EngineCore(EngineOptions engine_options)
       cache(options.cache_records, options.cache_bytes),
       flights(*this) {}
 
-Moment EngineCore::moment() const {
-  const Uptime at = uptime();
+Moment EngineCore::moment_at(Uptime at) const {
   if (const auto told = options.store->time_at(*options.clock, at)) return {at, told->now, told->error, true};
   {
     const std::lock_guard lock(clock_mutex_);
@@ -310,15 +309,18 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   Running::refuse_anywhere(*core_, request.key.stored());
   const EffectivePolicy policy = core_->policy_of(request);
   std::shared_ptr<const Attempt> kept;  // For work that is run without a claim.
+  bool at_once = false;                 // The clock was looked at for the claim a moment ago, by this thread.
   Begin begun = [&] {
     if (auto known = core_->flights.cached(request, policy)) return std::move(*known);
     std::shared_ptr<const Attempt> attempt = attempt_of(std::move(request));
     if (policy.on_store_down == OnStoreDown::run_unprotected) kept = attempt;
     return wait_for<Begin>(
-        [&](Callback<void(Begin)> done) { begin_attempt(std::move(attempt), policy, std::move(done)); });
+        [&](Callback<void(Begin)> done) { begin_attempt(std::move(attempt), policy, std::move(done)); }, &at_once);
   }();
-  // This thread may have been stopped since the claim was made. What has not begun can be given up without harm.
-  for (unsigned times = 1; begun.kind == Begin::Kind::claimed && !begun.claim.is_ours(); ++times) {
+  // This thread may have been stopped, or have run the observer, since the clock was looked at for the claim. What has
+  // not begun can be given up without harm.
+  if (core_->options.observer) at_once = false;
+  for (unsigned times = 1; begun.kind == Begin::Kind::claimed && !at_once && !begun.claim.is_ours(); ++times) {
     auto again = std::make_shared<Attempt>(*begun.claim.state_->attempt);
     again->owner = core_->new_owner();
     begun.claim.release("its claim was lost before the work began");

@@ -36,6 +36,7 @@ void Waiting::end() noexcept {
   if (pthread_equal(thread_, pthread_self()) != 0) {
     // Nobody else writes it while this thread is awake.
     state_.store(state_.load(std::memory_order_relaxed) | over_bit, std::memory_order_relaxed);
+    over_at_once_ = beginning_;
     return;
   }
   const void* const address = &state_;

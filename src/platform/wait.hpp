@@ -35,6 +35,8 @@ class Waiting {
   // The one that this thread made last and has not destroyed yet, or null.
   [[nodiscard]] static const Waiting* innermost() noexcept { return innermost_; }
 
+  // end() was called before wait(), by this thread.
+  [[nodiscard]] bool over_at_once() const noexcept { return over_at_once_; }
   [[nodiscard]] bool over() const noexcept { return (state_.load(std::memory_order_acquire) & over_bit) != 0; }
 
  private:
@@ -70,6 +72,7 @@ class Waiting {
   const pthread_t thread_ = pthread_self();
   Waiting* const outer_;
   bool beginning_ = true;
+  bool over_at_once_ = false;
   // The loop that the operation was given to, first of all. Written by the waiting thread, and not while it runs.
   std::shared_ptr<SharedLoop> loop_;
   // These two are written by the waiting thread, or under the loop's mutex while that is asleep.
@@ -78,8 +81,9 @@ class Waiting {
 };
 
 // start(done) begins an asynchronous operation that calls done(T) exactly once, from any thread, or before it returns.
+// `at_once`, if not null, is set: this thread called done, and has not waited.
 template <class T, class Start>
-T wait_for(Start&& start) {
+T wait_for(Start&& start, bool* at_once = nullptr) {
   std::optional<T> value;
   const AtHome nowhere(nullptr);  // A thread that waits can take no completions at its home.
   Waiting waiting;
@@ -88,6 +92,7 @@ T wait_for(Start&& start) {
     waiting.end();
   }));
   waiting.wait();
+  if (at_once != nullptr) *at_once = waiting.over_at_once();
   return std::move(*value);
 }
 

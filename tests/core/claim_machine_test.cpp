@@ -184,8 +184,7 @@ class Player {
     if (what == "read") return machine_->read(answer_to_read(words), out);
     if (what == "done" || what == "refused" || what == "failed") {
       if (!sent_) throw std::runtime_error("nothing was sent");
-      Machine::Sent sent = *std::exchange(sent_, std::nullopt);
-      return machine_->answered(answer(what, words, sent.next), std::move(sent), moment(), out);
+      return machine_->answered(answer(what, words, std::exchange(sent_, nullptr)), moment(), out);
     }
     Machine::Write write;
     write.done = done("finish");
@@ -273,10 +272,10 @@ class Player {
   void act(Machine::Send&&) {
     auto write = machine_->transmit(moment(), ++random_);
     if (!write) return tell("nothing to send");
-    sent_ = write->sent;
+    sent_ = write->next;
     tell((write->removes                ? std::string("remove")
-          : write->companion != nullptr ? "write with its companion: " + text_of(write->sent.next)
-                                        : "write: " + text_of(write->sent.next)) +
+          : write->companion != nullptr ? "write with its companion: " + text_of(write->next)
+                                        : "write: " + text_of(write->next)) +
          " over " + std::to_string(revision_count(write->seen.revision)));
   }
   void act(Machine::RetryAt&& retry) {
@@ -304,7 +303,7 @@ class Player {
   Attempt attempt_;
   Machine::Setting setting_{.max_record_bytes = 1'000'000, .is_observed = true};
   std::optional<Machine> machine_;
-  std::optional<Machine::Sent> sent_;
+  RecordPtr sent_;
   Millis now_{0};
   std::uint64_t turn_ = 0;
   std::uint32_t random_ = 0;
