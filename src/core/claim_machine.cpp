@@ -12,16 +12,16 @@ namespace {
 using Op = ClaimMachine::Op;
 using Notice = ClaimMachine::Notice;
 
-constexpr unsigned foreground_tries = 4;  // Then the caller is told `unrecorded`, and the engine goes on alone.
-// Renewals in a row that ask for the store's time: the first that differs, those that outweigh all before, and the one
-// that is counted on what they say.
+constexpr unsigned foreground_tries = 4;  // Then the caller gets `unrecorded`, and the engine retries without it.
+// The most renewals in a row that ask for the store's time: the first that differs, those that outweigh all earlier
+// ones, and one whose lease starts at the new time.
 constexpr unsigned most_unsettled = StoreClock::outweighing + 1;
-constexpr Millis most_patience{2'000};  // Of a caller under a fixed lease.
+constexpr Millis most_patience{2'000};  // For callers under a fixed lease.
 
 bool passing(ErrorKind kind) noexcept { return kind == ErrorKind::unavailable || kind == ErrorKind::in_doubt; }
 
-// Is what stands in the store what we meant to write, so that only the answer was lost? Owner and revision alone do not
-// tell: an operator who prolongs a claim keeps its owner.
+// Whether the stored record is the one we wanted to write, so that only the answer was lost. Owner and revision are not
+// enough: an operator who extends a claim keeps its owner.
 bool same_write(const Record& stored, const Record& meant) noexcept {
   if (!(stored.owner == meant.owner) || stored.state != meant.state) return false;
   if (stored.state != State::in_progress) return stored.result == meant.result && stored.failure == meant.failure;
@@ -29,12 +29,12 @@ bool same_write(const Record& stored, const Record& meant) noexcept {
          stored.steps.size() == meant.steps.size();
 }
 
-// In the record, where they take room.
+// Whether its bytes are in the record.
 bool has_bytes(const Result& result) noexcept {
   return !result.bytes.empty() && (result.placement == Placement::inlined || result.placement == Placement::compressed);
 }
 
-// A release leaves nothing behind, unless there is something to keep: finished steps, or that nobody may take it over.
+// A release removes the record, unless it has finished steps or is under `hold`.
 bool is_removal(Op op, const Record& next) noexcept {
   return op == Op::release && next.steps.empty() && next.on_lapse == OnLapse::takeover;
 }
@@ -99,7 +99,7 @@ ClaimMachine::ClaimMachine(const Attempt& attempt, const EffectivePolicy& policy
 void ClaimMachine::beat(Uptime now, Actions& out) {
   if (ended_ || lost_ || finish_queued_) return;
   if (now >= trusted_until_ && !overdue_) {
-    // Whether the renewal failed, hangs, or was not to be made: somebody else may have the claim from now on.
+    // The renewal failed, hangs, or was not due: from now on another attempt may have the claim.
     overdue_ = true;
     out.add(StopWork{});
     tell(Notice::renewal_lost, leased_at_, out);
@@ -165,7 +165,7 @@ void ClaimMachine::abandon(Actions& out) {
   if (finishing_) return;
   finishing_ = true;
   finish_queued_ = true;
-  // A renewal that waits to be tried again is not wanted any more; a write under way (a step) is let end.
+  // A renewal that waits for a retry is no longer needed. A running write (a step) may finish.
   if (current_ && current_->op == Op::renew && phase_ != Phase::sent) drop_current(out);
   if (!current_) ended_ = true;
   tell(Notice::abandoned, claimed_at_, out);
@@ -187,7 +187,7 @@ void ClaimMachine::hand_out(FinishDone done, Actions& out) {
 }
 
 void ClaimMachine::handed_back(Outcome outcome, Actions& out) {
-  if (!handed_out_) return;  // A renewal has found out.
+  if (!handed_out_) return;  // A renewal has found the outcome.
   outcome_ = outcome;
   if (outcome != Outcome::rolled_back) return out.add(Read{});
   end_handed_out({ErrorKind::unavailable, "the transaction that was to finish the claim was rolled back"}, out);
@@ -228,8 +228,8 @@ void ClaimMachine::start(Write&& write, Actions& out) {
 void ClaimMachine::pump(Actions& out) {
   if (queue_.empty() || ended_) return;
   if (current_) {
-    // A write that waits to be tried again makes way for one that the caller asked for; a doubtful renewal
-    // shows itself by the refusal of the next write.
+    // A renewal that waits for a retry is replaced by the caller's write. If it was written after all, the next write's
+    // refusal shows it.
     if (phase_ != Phase::waits || current_->op != Op::renew) return;
     drop_current(out);
   }
@@ -248,7 +248,7 @@ void ClaimMachine::drop_current(Actions& out) {
 
 std::optional<ClaimMachine::Transmit> ClaimMachine::transmit(const Moment& moment, std::uint32_t random) {
   if (!current_ || phase_ != Phase::ready) return std::nullopt;
-  if (current_->op == Op::renew && !queue_.empty()) {  // Asked for since: whatever is written renews as well.
+  if (current_->op == Op::renew && !queue_.empty()) {  // Another write came since. It also renews.
     current_ = std::move(queue_.front());
     queue_.erase(queue_.begin());
     doubtful_ = {};
@@ -273,7 +273,7 @@ std::optional<ClaimMachine::Transmit> ClaimMachine::transmit(const Moment& momen
 RecordPtr ClaimMachine::build(Write& write, Stamp stamp) const {
   auto built = std::make_shared<Record>(*record_);
   Record& next = *built;
-  // Steps still in the queue have writes of their own: one that is too large must not take others down with it.
+  // Steps in the queue have their own writes: one that is too large must not make others fail.
   const auto queued = std::count_if(queue_.begin(), queue_.end(), [](const Write& w) { return w.op == Op::step; });
   next.steps.insert(next.steps.end(), unwritten_.begin(), unwritten_.end() - queued);
   if (!unwritten_note_.empty()) next.note = unwritten_note_;
@@ -281,7 +281,7 @@ RecordPtr ClaimMachine::build(Write& write, Stamp stamp) const {
     case Op::renew:
     case Op::fence:
     case Op::step:
-      renew(next, policy_, stamp);  // The step is among the unwritten ones.
+      renew(next, policy_, stamp);  // The step is in unwritten_.
       return built;
     case Op::complete:
       complete(next, std::move(write.result), policy_, stamp);
@@ -300,7 +300,8 @@ RecordPtr ClaimMachine::build(Write& write, Stamp stamp) const {
   return built;
 }
 
-// A finish must not fail for its size, or the work would run again: the input, steps, and then the result, give way.
+// A finish must not fail because of its size, or the work would run again. So the input is dropped, then the steps,
+// then the result.
 void ClaimMachine::fit(Record& next) const {
   const std::size_t limit = setting_.max_record_bytes;
   if (record_bytes(next) <= limit) return;
@@ -315,8 +316,8 @@ bool ClaimMachine::looks_at_time(const Answer& answer) const noexcept {
 
 void ClaimMachine::answered(Answer&& answer, const Moment& moment, Actions& out) {
   Sent sent = std::exchange(sent_, {});
-  if (ended_ && current_->op == Op::renew) return current_.reset();  // What was handed out has ended meanwhile.
-  // A try that came to nothing gives back what it took.
+  if (ended_ && current_->op == Op::renew) return current_.reset();  // The handed-out finish has ended.
+  // After a failed try the write needs its result again.
   const bool took_result = current_->op == Op::complete || current_->op == Op::fail;
   if (took_result && answer.status != Answer::Status::done) current_->result = sent.next->result;
   switch (answer.status) {
@@ -354,8 +355,8 @@ void ClaimMachine::on_written(Sent&& sent, std::uint64_t place, const Moment& mo
   end_write({}, out);
 }
 
-// A lease was written, and the answer may have shown that what was known of the store's time is doubtful, or wrong. The
-// next answers settle that: they are asked for at once, if no heartbeat would come in time.
+// A lease was written, and its answer may contradict the known store time. The next answers settle that. They are
+// requested at once if no heartbeat would come in time.
 void ClaimMachine::trust(const Sent& sent, const Moment& moment) {
   Millis error = std::max(sent.error, moment.error);
   if (moment.told) {
@@ -368,7 +369,7 @@ void ClaimMachine::trust(const Sent& sent, const Moment& moment) {
   if (!settled && unsettled_ <= most_unsettled && queue_.empty()) queue_.emplace_back();
 }
 
-// Steps and notes that came while the write was under way are still to be written.
+// Steps and notes that came during the write are still to be written.
 void ClaimMachine::forget_written(const Record& stored) {
   const std::size_t before = record_->steps.size();
   const std::size_t more = stored.steps.size() > before ? stored.steps.size() - before : 0;
@@ -379,7 +380,7 @@ void ClaimMachine::forget_written(const Record& stored) {
 
 void ClaimMachine::on_refused(RecordPtr seen, std::uint64_t place, Sent&& sent, const Moment& moment, Actions& out) {
   const bool removes = is_removal(current_->op, *sent.next);
-  if (seen == nullptr && removes) return on_written(std::move(sent), place, moment, out);  // Gone, as was meant.
+  if (seen == nullptr && removes) return on_written(std::move(sent), place, moment, out);  // Removed, as wanted.
   if (seen != nullptr && same_write(*seen, *sent.next)) {
     sent.next = std::move(seen);
     return on_written(std::move(sent), place, moment, out);
@@ -387,9 +388,9 @@ void ClaimMachine::on_refused(RecordPtr seen, std::uint64_t place, Sent&& sent, 
   const bool ours = seen != nullptr && seen->owner == attempt_.owner;
   if (ours && seen->state == State::in_progress && !is_released(*seen) &&
       revision_count(seen->revision) > revision_count(record_->revision)) {
-    // Still ours under a later revision: a renewal of ours whose answer was lost, or an operator prolonged it. Adopt it
-    // and try again. An earlier revision is our first write, sent twice by the network and landed again after the
-    // record was removed: what we have written since is gone.
+    // Still ours under a later revision: the answer to our renewal was lost, or an operator extended the claim. Adopt
+    // the record and try again. An earlier revision is our first write, which the network delivered again after the
+    // record was removed: our later writes are lost.
     return adopt(std::move(seen), place, out);
   }
   if (ours && handed_out_ && seen->state != State::in_progress) {
@@ -401,7 +402,7 @@ void ClaimMachine::on_refused(RecordPtr seen, std::uint64_t place, Sent&& sent, 
 
 void ClaimMachine::adopt(RecordPtr seen, std::uint64_t place, Actions& out) {
   if (current_->op == Op::release && record_->on_lapse == OnLapse::takeover && seen->on_lapse == OnLapse::hold) {
-    // Whoever chose to release did not know yet that an operator asks for hold. The stricter wins.
+    // The holder released without knowing that an operator had set `hold`. The stricter wins.
     current_->op = Op::hold;
     current_->text->message.insert(0, "given up by its holder, who did not know yet that an operator asked for hold: ");
   }
@@ -413,10 +414,10 @@ void ClaimMachine::adopt(RecordPtr seen, std::uint64_t place, Actions& out) {
   out.add(Send{});
 }
 
-// Somebody else has it, or it is gone. Whoever waits for current_ is told what stands there.
+// Another attempt has the claim, or the record was removed. The caller of current_ gets the stored record.
 void ClaimMachine::lose(RecordPtr seen, Uptime since, Actions& out) {
   const bool finish = is_finish(current_->op);
-  const bool told = overdue_ && !finish;  // The work was told to stop already.
+  const bool told = overdue_ && !finish;  // The work was stopped already.
   lost_ = true;
   ended_ = ended_ || finish;
   out.add(StopWork{});
@@ -435,11 +436,11 @@ void ClaimMachine::on_failed(Answer&& answer, Sent&& sent, const Moment& moment,
   const Uptime deadline = trusted_until_;
   const bool finish = is_finish(write.op);
   if (write.op == Op::step && answer.unfit) {
-    // It must not take later writes down with it.
+    // It must not make later writes fail.
     std::erase_if(unwritten_, [&](const Step& step) { return step.name == write.text->code; });
   }
   if (finish && write.op != Op::fence && answer.unfit && has_bytes(write.result)) {
-    // What must never happen is that the work runs again for a result that cannot be kept.
+    // The work must never run again because its result cannot be kept.
     drop_bytes(write.result);
     doubtful_ = {};
     phase_ = Phase::ready;
@@ -452,7 +453,7 @@ void ClaimMachine::on_failed(Answer&& answer, Sent&& sent, const Moment& moment,
   const Uptime sent_at = sent.at;
   if (error.kind == ErrorKind::in_doubt) doubtful_ = std::move(sent);
   ++write.tries;
-  // A finish is worth waiting for whoever puts right what is wrong with the store.
+  // A finish is retried until an operator has repaired the store.
   const bool may_pass = passing(error.kind) || (finish && error.kind == ErrorKind::misuse && !answer.unfit);
   const bool again = may_pass && now < deadline && (write.op != Op::step || write.tries < foreground_tries) && !lost_;
   if (write.tries == 1 && policy_.fixed_lease && now < deadline) {
@@ -476,13 +477,13 @@ void ClaimMachine::on_failed(Answer&& answer, Sent&& sent, const Moment& moment,
     out.add(Reply{std::exchange(write.done, nullptr),
                   {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)}});
   }
-  pump(out);  // A caller may have asked for more while this write was under way.
+  pump(out);  // A caller may have asked for another write.
 }
 
 void ClaimMachine::on_declined(Error error, const Moment& moment, Actions& out) {
   if (!doubtful_.next) return tell_declined(std::move(error), moment, out);
-  // A try before this one may still be on its way to the store, and find its conditions true by then. Under another
-  // revision it never will: only then is it certain that nothing was written.
+  // An earlier try may still reach the store, when its conditions hold. A write under another revision prevents that.
+  // Only after it is it certain that nothing was written.
   doubtful_ = {};
   current_->op = Op::fence;
   current_->tries = 0;
@@ -491,7 +492,7 @@ void ClaimMachine::on_declined(Error error, const Moment& moment, Actions& out) 
   out.add(Send{});
 }
 
-// Nothing was written: the claim goes on as before, if there is anybody to finish it.
+// Nothing was written: the claim continues, if its handle still exists.
 void ClaimMachine::tell_declined(Error error, const Moment& moment, Actions& out) {
   const bool forgotten = dropped_ || !current_->done;
   discard(*current_, nullptr, out);
@@ -503,7 +504,7 @@ void ClaimMachine::tell_declined(Error error, const Moment& moment, Actions& out
   } else {
     finishing_ = false;
     finish_queued_ = false;
-    // No renewals were made while the finish was under way.
+    // There were no renewals during the finish.
     out.add(BeatAt{heartbeats() ? std::max(moment.uptime, trusted_until_ - 2 * renew_interval()) : trusted_until_});
   }
   end_write({.kind = Finish::Kind::declined, .record = nullptr, .error = std::move(error)}, out);
@@ -514,7 +515,7 @@ void ClaimMachine::end_write(Finish finish, Actions& out) {
   current_.reset();
   if (done) out.add(Reply{std::move(done), std::move(finish)});
   if (!lost_ || ended_) return pump(out);
-  // What is still queued meets the loss as well, one by one.
+  // The queued writes fail too, one by one.
   for (Write& write : std::exchange(queue_, {})) {
     if (is_finish(write.op)) ended_ = true;
     meet_loss(std::move(write), out);
@@ -529,7 +530,7 @@ void ClaimMachine::meet_loss(Write&& write, Actions& out) {
   if (write.done) out.add(LookUp{.done = std::move(write.done), .is_seen = false, .seen = nullptr});
 }
 
-// Another attempt's result may be what is stored; where ours lies nobody will ever look.
+// The stored record names another result, so ours would never be found.
 void ClaimMachine::discard(const Write& write, const Record* stored, Actions& out) const {
   if (!write.offloaded || (stored != nullptr && stored->result.location == write.result.location)) return;
   out.add(Discard{write.result.location});
@@ -537,7 +538,7 @@ void ClaimMachine::discard(const Write& write, const Record* stored, Actions& ou
 
 // ---- handed out
 
-// The transaction has finished the claim. `record`: as it did; null: not known.
+// The transaction has finished the claim. `record`: as stored, or null if not known.
 void ClaimMachine::find_handed_out(RecordPtr record, Actions& out) {
   handed_out_ = false;
   finish_queued_ = ended_ = true;
@@ -560,7 +561,7 @@ void ClaimMachine::lose_handed_out(RecordPtr seen, Actions& out) {
   if (handed_done_) out.add(LookUp{.done = std::move(handed_done_), .is_seen = true, .seen = std::move(seen)});
 }
 
-// It has not, nor will it: the claim goes on, if there is anybody to finish it.
+// The transaction did not and will not finish it: the claim continues, if its handle still exists.
 void ClaimMachine::end_handed_out(Error error, Actions& out) {
   handed_out_ = false;
   FinishDone done = std::move(handed_done_);
@@ -575,7 +576,7 @@ void ClaimMachine::end_handed_out(Error error, Actions& out) {
     out.add(Reply{std::move(done), {.kind = Finish::Kind::declined, .record = nullptr, .error = std::move(error)}});
 }
 
-// Nobody knows yet: a renewal may find out, or somebody tells it again.
+// Not known yet: a renewal or another handed_back() may show it.
 void ClaimMachine::leave_handed_out(Error error, Actions& out) {
   if (!handed_done_) return;
   tell(Notice::unrecorded, claimed_at_, out, nullptr, error);
@@ -583,7 +584,7 @@ void ClaimMachine::leave_handed_out(Error error, Actions& out) {
                 {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)}});
 }
 
-// ---- what is
+// ---- state
 
 ClaimMachine::Stage ClaimMachine::stage() const noexcept {
   if (ended_) return Stage::ended;

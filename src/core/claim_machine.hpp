@@ -1,11 +1,20 @@
-// A claim as a machine: events come in, actions go out. It decides what is written when, what an answer means, when the
-// claim is lost and who is told what. It takes no lock and reads no clock: the time comes with the events. The engine's
-// shell (engine/claim_state) guards it, and carries the actions out in their order, without a lock.
+// A claim as a machine: events come in, actions go out. It decides what to write and when, what an answer means, when
+// the claim is lost, and what to report. It takes no lock and reads no clock: the time comes with the events. The
+// engine's shell (engine/claim_state) guards it, and carries the actions out in order, without a lock.
 //
-// 1. The shell calls an event, with its mutex held. 2. It carries out what was added to `out`. 3. Send: it calls
-// transmit(), gives the write to the store, and its answer to answered(). And so on.
+// 1. The shell calls an event, with its mutex held.
+// 2. It carries out the actions added to `out`.
+// 3. For Send it calls transmit(), gives the write to the store, and later the store's answer to answered().
 //
-// docs/claim-table.md prints what it does in each state; tests/core/claims has transcripts.
+// A lost answer:
+//
+// 1. finish() with a result. The machine sends revision 2 over revision 1.
+// 2. The store writes it, but the answer is lost: in_doubt.
+// 3. The machine sends the same bytes again, revision 2 over 1.
+// 4. The store refuses, because it has revision 2. That is the record which the machine wrote, so it is recorded.
+// (The first transcript in tests/core/claims/lost_answers.txt)
+//
+// docs/claim-table.md prints what it does in each state. tests/core/claims has more transcripts.
 #pragma once
 
 #include <cstddef>
@@ -31,25 +40,25 @@ namespace once {
 
 class ClaimMachine {
  public:
-  // What is written. fence: a renewal in place of a completion whose companion was declined, before anybody is told so.
+  // What is written. fence: a renewal after the companion of a completion was declined, before that is reported.
   enum class Op : std::uint8_t { renew, step, complete, fail, hold, release, fence };
   struct Together {
     std::shared_ptr<const Companion> companion;
-    Error declined;  // fence: what is told once it is written.
+    Error declined;  // fence: what to report once it is written.
   };
-  // Moved from its maker to where it is written, for every finish: what only few of them have is one word or none.
+  // Moved for every finish, so members that few of them need are pointers.
   struct Write {
     Op op = Op::renew;
     Result result;
-    // fail: what is stored. hold, release: the message is the reason. step: the code is its name. Null: nothing.
+    // fail: what to store. hold, release: the message is the reason. step: the code is its name. Null: none.
     std::unique_ptr<Failure> text;
-    FinishDone done;  // A passenger. Empty for a renewal, and once the caller was told.
+    FinishDone done;  // Only carried along. Empty for a renewal, and after the caller got its answer.
     unsigned tries = 0;
-    Uptime patient_until{};  // A finish under a fixed lease: until when its caller waits for further tries.
-    bool offloaded = false;  // The bytes at result.location are ours to remove if the claim turns out to be lost.
+    Uptime patient_until{};              // A finish under a fixed lease: how long its caller waits for retries.
+    bool offloaded = false;              // The bytes at result.location must be removed if the claim is lost.
     std::unique_ptr<Together> together;  // complete with a companion, and its fence.
   };
-  // What goes to the store.
+  // A write for the store.
   struct Transmit {
     RecordPtr next;
     Seen seen;
@@ -57,7 +66,7 @@ class ClaimMachine {
     std::shared_ptr<const Companion> companion;
   };
 
-  // What an observer is told; the names are those of once::EventKind.
+  // What is reported to an observer, named as in once::EventKind.
   enum class Notice : std::uint8_t {
     renewed,
     step_recorded,
@@ -74,16 +83,16 @@ class ClaimMachine {
   };
 
   // ---- actions
-  struct Send {};  // Call transmit(), and give what it gives to the store.
-  // Call retry() with `turn` after the backoff of so many `tries` from `from` on, at `latest` at the latest.
+  struct Send {};  // Call transmit(), and give its write to the store.
+  // Call retry() with `turn` after the backoff of `tries`, counted from `from`, but not after `latest`.
   struct RetryAt {
     Uptime from;
     Uptime latest;
     unsigned tries;
     std::uint64_t turn;
   };
-  struct DropRetry {};  // The timer set last is not wanted any more; if it fires all the same, its turn is over.
-  struct BeatAt {       // Call beat() then.
+  struct DropRetry {};  // Cancel the last timer. If it fires anyway, its turn is out of date.
+  struct BeatAt {       // Call beat() at `due`.
     Uptime due;
   };
   struct Tell {
@@ -92,29 +101,29 @@ class ClaimMachine {
     RecordPtr record;
     std::optional<Error> error;
   };
-  struct StopWork {};  // The work must stop: somebody else may have the claim.
+  struct StopWork {};  // The work must stop: another attempt may have the claim.
   struct Reply {
     FinishDone done;
     Finish finish;
   };
-  // The claim was lost: tell `done` what stands under its key, superseded or lost.
+  // The claim was lost: give `done` the record now stored, as superseded or lost.
   struct LookUp {
     FinishDone done;
-    bool is_seen;  // Then `seen` has just been there (null: nothing was). Otherwise it is to be read.
+    bool is_seen;  // `seen` was just read (null: no record). Otherwise read it.
     RecordPtr seen;
   };
-  struct Read {};   // Give read() the record that stands under the key.
-  struct Discard {  // A result outside the store that nobody will look for.
+  struct Read {};   // Read the record, and give it to read().
+  struct Discard {  // Remove a result outside the store that no record names.
     std::string location;
   };
-  // Nothing more will be written: whoever waits for the key may go on.
+  // Nothing more will be written: callers that wait for the key may continue.
   struct Ended {
     RecordPtr record;  // What is stored now. Null: not known …
-    bool gone;         // … or nothing.
+    bool gone;         // … or nothing, if `gone`.
   };
   using Action = std::variant<Send, RetryAt, DropRetry, BeatAt, Tell, StopWork, Reply, LookUp, Read, Discard, Ended>;
 
-  // In the order in which they are carried out. Most events lead to few, which need no room of their own.
+  // In the order of execution. Most events cause only a few, which need no allocation.
   class Actions {
    public:
     template <class Kind>
@@ -126,7 +135,7 @@ class ClaimMachine {
     void take(Each&& each) {
       for (Action& action : all_) std::visit(each, std::move(action));
     }
-    [[nodiscard]] bool is_send() const noexcept {  // That, and nothing else.
+    [[nodiscard]] bool is_send() const noexcept {  // Only a Send.
       return all_.size() == 1 && std::holds_alternative<Send>(all_.front());
     }
 
@@ -136,52 +145,52 @@ class ClaimMachine {
 
   struct Setting {
     std::size_t max_record_bytes = 0;  // Of the store.
-    bool is_observed = false;          // Otherwise there is no Tell.
+    bool is_observed = false;          // Otherwise there are no Tell actions.
   };
-  // `attempt` and `policy` must outlive it. `leased_at`: when the write that made the lease was sent; `claimed_at`:
-  // when its answer was there; `until`: trusted_until() of it.
+  // `attempt` and `policy` must outlive it. `leased_at`: when the claim's write was sent. `claimed_at`: when its answer
+  // came. `until`: its trusted_until().
   ClaimMachine(const Attempt& attempt, const EffectivePolicy& policy, Setting setting, RecordPtr record,
                std::uint64_t place, Uptime leased_at, Uptime claimed_at, Uptime until);
 
   ClaimMachine(const ClaimMachine&) = delete;
   ClaimMachine& operator=(const ClaimMachine&) = delete;
 
-  // ---- events. Those of the caller throw Exception(misuse) for what must not be, and change nothing then.
-  void beat(Uptime now, Actions& out);             // What BeatAt asked for.
+  // ---- events. Those of the caller throw Exception(misuse) for wrong calls, and then change nothing.
+  void beat(Uptime now, Actions& out);             // For BeatAt.
   void note(std::string_view text, Actions& out);  // Renews with a note.
   void step(Step step, FinishDone done, Actions& out);
-  void ask_finish();                             // A finish is being made ready: there will be no other.
-  void finish(Write&& write, Actions& out);      // Its write: complete, fail, hold, release.
-  void abandon(Actions& out);                    // The handle was dropped. Nothing if a finish was asked for.
-  void retry(std::uint64_t turn, Actions& out);  // What RetryAt asked for.
-  // What Send asked for. Nothing if it is not wanted any more. `random`: bits of the new revision.
+  void ask_finish();                             // A finish is being prepared: no other may follow.
+  void finish(Write&& write, Actions& out);      // complete, fail, hold or release.
+  void abandon(Actions& out);                    // The handle was dropped. No effect after ask_finish().
+  void retry(std::uint64_t turn, Actions& out);  // For RetryAt.
+  // For Send. Empty if it is no longer needed. `random`: bits of the new revision.
   [[nodiscard]] std::optional<Transmit> transmit(const Moment& moment, std::uint32_t random);
-  // The store's answer to it. `moment` counts only if looks_at_time() says so.
+  // The store's answer to it. `moment` is used only if looks_at_time().
   void answered(Answer&& answer, const Moment& moment, Actions& out);
   [[nodiscard]] bool looks_at_time(const Answer& answer) const noexcept;
 
-  // The finish is left to a transaction of the user's own: it writes conditional on the owner, and the claim is renewed
-  // until its outcome is told. `done` is told then.
+  // The user's own transaction writes the finish, conditional on the owner. The claim is renewed until handed_back()
+  // gives its outcome; then `done` is called.
   void hand_out(FinishDone done, Actions& out);
   enum class Outcome : std::uint8_t {
     committed,
-    rolled_back,  // Nothing was written, nor will be.
+    rolled_back,  // Nothing was or will be written.
     in_doubt,     // Its answer was lost.
   };
   void handed_back(Outcome outcome, Actions& out);
-  void read(Answer&& answer, Actions& out);  // What Read asked for.
+  void read(Answer&& answer, Actions& out);  // For Read.
 
-  // ---- what is
+  // ---- state
   enum class Stage : std::uint8_t {
-    idle,        // Nothing is written.
-    writing,     // A write is on its way, or about to be.
-    waiting,     // It failed, and is tried again later.
-    handed_out,  // The finish is with the user's transaction, and nothing is written.
-    lost,        // Somebody else has the claim, and no finish was asked for yet.
+    idle,        // No write.
+    writing,     // A write is sent, or about to be.
+    waiting,     // A write failed, and is retried later.
+    handed_out,  // The finish is with the user's transaction; no write.
+    lost,        // Another attempt has the claim, and no finish was asked for.
     ended,
   };
   [[nodiscard]] Stage stage() const noexcept;
-  [[nodiscard]] std::optional<Op> op() const noexcept {  // writing, waiting: what.
+  [[nodiscard]] std::optional<Op> op() const noexcept {  // writing, waiting: its kind.
     return current_ ? std::optional(current_->op) : std::nullopt;
   }
   [[nodiscard]] bool is_handed_out() const noexcept { return handed_out_; }
@@ -190,9 +199,11 @@ class ClaimMachine {
   [[nodiscard]] bool lost() const noexcept { return lost_; }
   [[nodiscard]] bool ended() const noexcept { return ended_; }
   [[nodiscard]] bool must_stop() const noexcept { return lost_ || overdue_; }
-  [[nodiscard]] bool finishing() const noexcept { return finish_queued_; }  // Its finish is written, or about to be.
+  [[nodiscard]] bool finishing() const noexcept {
+    return finish_queued_;
+  }  // The finish is being written, or about to be.
   [[nodiscard]] bool is_ours(Uptime now) const noexcept { return !lost_ && now < trusted_until_; }
-  [[nodiscard]] const Step* find_step(std::string_view name) const noexcept;  // Finished; null: it is not.
+  [[nodiscard]] const Step* find_step(std::string_view name) const noexcept;  // Null: not finished.
   [[nodiscard]] Uptime renew_interval() const noexcept { return std::chrono::nanoseconds(policy_.lease) / 3; }
   [[nodiscard]] Uptime first_beat() const noexcept {
     return heartbeats() ? leased_at_ + renew_interval() : trusted_until_;
@@ -200,13 +211,13 @@ class ClaimMachine {
   [[nodiscard]] bool waits(std::uint64_t turn) const noexcept {  // For retry().
     return current_ && phase_ == Phase::waits && turn == turn_;
   }
-  // What a result in the record may take, beside everything but the input and the steps, which give way to it.
+  // How many bytes a result may have in the record. Input and steps do not count: they are dropped for it.
   [[nodiscard]] std::size_t inline_limit() const noexcept;
 
  private:
-  enum class Phase : std::uint8_t { ready, sent, waits };  // current_ is to be sent, on its way, or tried again later.
-  // A write on its way: what it wants to leave in the store, when it was sent, when its lease was counted from, and how
-  // well the time was known then.
+  enum class Phase : std::uint8_t { ready, sent, waits };  // current_ is to be sent, was sent, or is retried later.
+  // A write that was sent: the record to store, when it was sent, the start of its lease, and the error of the time
+  // then.
   struct Sent {
     RecordPtr next;
     Uptime at{};
@@ -217,11 +228,11 @@ class ClaimMachine {
   [[nodiscard]] bool heartbeats() const noexcept { return policy_.heartbeat && !policy_.fixed_lease; }
   static bool is_finish(Op op) noexcept { return op != Op::renew && op != Op::step; }
   [[nodiscard]] bool has_room_for(const Step& step) const noexcept;
-  [[nodiscard]] RecordPtr build(Write& write, Stamp stamp) const;  // Takes the write's result.
+  [[nodiscard]] RecordPtr build(Write& write, Stamp stamp) const;  // Moves the write's result.
   void fit(Record& next) const;
 
   void start(Write&& write, Actions& out);
-  void pump(Actions& out);  // Starts the next write if none is under way.
+  void pump(Actions& out);  // Starts the next write if none is running.
   void drop_current(Actions& out);
   void on_written(Sent&& sent, std::uint64_t place, const Moment& moment, Actions& out);
   void on_refused(RecordPtr seen, std::uint64_t place, Sent&& sent, const Moment& moment, Actions& out);
@@ -249,31 +260,31 @@ class ClaimMachine {
   const Uptime claimed_at_;
 
   RecordPtr record_;
-  std::uint64_t place_;          // Where the store keeps it.
-  std::vector<Step> unwritten_;  // Steps that finished but could not be written yet: they go with the next write.
+  std::uint64_t place_;          // Answer::place of record_.
+  std::vector<Step> unwritten_;  // Finished steps that are not written yet: the next write has them.
   std::string unwritten_note_;
   Uptime trusted_until_;
   std::vector<Write> queue_;
-  std::optional<Write> current_;  // The write under way.
+  std::optional<Write> current_;  // The running write.
   Phase phase_ = Phase::ready;    // Of current_.
   Sent sent_;                     // current_, while it is on its way.
-  // What current_ sent when an answer was lost. That try may still arrive, so every other one repeats its bytes: two
-  // different writes never have the same revision. Empty: no try is in doubt.
+  // What current_ sent when an answer was lost. That try may still arrive, so every retry repeats its bytes: two
+  // different writes must not have the same revision. Empty: no try is in doubt.
   Sent doubtful_;
-  std::uint64_t turn_ = 0;  // Of the retry that counts.
+  std::uint64_t turn_ = 0;  // Of the current retry.
   FinishDone handed_done_;
-  Outcome outcome_ = Outcome::in_doubt;  // As told last.
+  Outcome outcome_ = Outcome::in_doubt;  // The last handed_back().
   bool handed_out_ = false;
   bool finishing_ = false;      // A finish was asked for …
-  bool finish_queued_ = false;  // … and what it writes is ready.
-  bool dropped_ = false;        // The handle is gone.
-  bool ended_ = false;          // Finished, abandoned or given up: nothing more is written.
-  bool lost_ = false;           // Somebody else has it.
-  bool overdue_ = false;        // Our own measure of the lease has run out.
-  unsigned unsettled_ = 0;      // Leases in a row that cannot be trusted until the next heartbeat.
+  bool finish_queued_ = false;  // … and its write is ready.
+  bool dropped_ = false;        // The handle was destroyed.
+  bool ended_ = false;          // Finished or abandoned: nothing more is written.
+  bool lost_ = false;           // Another attempt has it.
+  bool overdue_ = false;        // The lease has ended by our own clock.
+  unsigned unsettled_ = 0;      // How many leases in a row are not trusted until the next heartbeat.
 };
 
-// Leaves of a result what a replay needs to say what is missing; gives its bytes back.
+// Makes the result a dropped one, with size and digest. Returns its bytes.
 std::string drop_bytes(Result& result);
 
 }  // namespace once

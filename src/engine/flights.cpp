@@ -14,10 +14,10 @@ constexpr Millis first_poll{20};
 constexpr Millis most_poll{1'000};
 constexpr Millis least_lease{10};  // Policy::lease.
 
-// When a claim in the way will have lapsed, from now; a millisecond more, so that it has then.
+// How long until the claim in the way has lapsed; a millisecond more, to be sure.
 Millis lapse_of(const Decision& decision) noexcept { return decision.retry_after + Millis{1}; }
 
-// The one place where a way of getting a claim becomes an event.
+// Maps a verdict to its event; the only place for it.
 EventKind event_of(Verdict verdict) noexcept {
   switch (verdict) {
     case Verdict::resume:
@@ -51,10 +51,10 @@ std::optional<Begin> Flights::cached(const Request& request, const EffectivePoli
   const Uptime since = core_.options.observer ? core_.uptime() : Uptime{};
   RecordPtr record = core_.cache.find(key);
   if (record == nullptr) return std::nullopt;
-  // The owner of an attempt that will not be made does not count: what is cached is finished.
+  // No owner is needed: cached records are finished.
   Attempt attempt;
   attempt.fingerprint = request.fingerprint;
-  // The latest it can be: a cached record is given up rather early than late.
+  // The latest possible time, so that a cached record expires early rather than late.
   const Moment moment = core_.moment();
   const Decision decision = decide(record.get(), attempt, policy, moment.now + moment.error);
   if (decision.verdict != Verdict::replay && decision.verdict != Verdict::mismatch) {
@@ -75,7 +75,7 @@ std::optional<Begin> Flights::cached(const Request& request, const EffectivePoli
 void Flights::join(Caller&& caller) {
   const HashedKey name(caller.attempt->key);
   Shard& shard = shard_of(name);
-  std::shared_ptr<ClaimState> holder;  // Let go without the mutex: it may be the last reference.
+  std::shared_ptr<ClaimState> holder;  // Released without the mutex: it may be the last reference.
   std::unique_lock lock(shard.mutex);
   const auto place = shard.flights.find(name);
   if (place == shard.flights.end()) {
@@ -99,8 +99,7 @@ void Flights::join(Caller&& caller) {
     const Uptime until = caller.wait_until;
     flight.callers.push_back(std::move(caller));
     if (waits) return set_timer(flight, until);
-    // What was seen last is as old as the last poll: somebody who does not wait gets a fresh answer, and with it all
-    // do.
+    // The last poll may be old. A caller that does not wait gets a fresh answer, and all others get it too.
     return ask_again(std::move(lock), flight);
   }
   holder = holder_of(flight);
@@ -118,30 +117,30 @@ void Flights::join(Caller&& caller) {
       return reply(std::move(caller), begin_of(decision, std::move(record)));
     }
   }
-  // Our own claim looks lapsed: the store has to say.
+  // This process's claim looks lapsed: ask the store.
   flight.callers.push_back(std::move(caller));
   ask_again(std::move(lock), flight);
 }
 
 std::shared_ptr<ClaimState> Flights::holder_of(const Flight& flight) {
-  // It cannot have been destroyed: it would have told so here, with the mutex held. But it may be about to be.
+  // The claim exists: its destructor calls forget() under the mutex. But it may be waiting for the mutex there.
   return flight.holder == nullptr ? nullptr : flight.holder->weak_from_this().lock();
 }
 
 void Flights::converse(std::unique_lock<std::mutex> lock, Flight* flight, Conversation::Start start) {
   Caller& leader = flight->callers.front();
   leader.led = true;
-  const Attempt& attempt = *leader.attempt;             // The leader keeps it, and the flight the leader.
-  if (start.kind != Conversation::Start::Kind::seen) {  // That is an older answer, for those who were there for it.
+  const Attempt& attempt = *leader.attempt;             // Owned by the leader, which the flight owns.
+  if (start.kind != Conversation::Start::Kind::seen) {  // `seen` is an older answer: it does not serve late callers.
     for (Caller& caller : flight->callers) caller.late = false;
   }
   EffectivePolicy policy = leader.policy;
-  // What is ended from outside ends then, however long its caller has waited for somebody else's claim.
+  // The work is stopped at a fixed time, so the time spent waiting for another claim is subtracted from its lease.
   if (policy.fixed_lease && policy.on_conflict == OnConflict::wait) {
     policy.lease = std::max(least_lease, policy.lease - std::chrono::floor<Millis>(core_.uptime() - leader.since));
   }
   lock.unlock();
-  // The conversation keeps the core, and with it this, for as long as it may call back.
+  // The conversation keeps the core alive, and so this object, until its last callback.
   Conversation::start(core_.shared_from_this(), attempt, policy, std::move(start),
                       [this, flight](Conversation::End&& end) { on_end(flight, std::move(end)); });
 }
@@ -152,12 +151,12 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   std::unique_lock lock(shard.mutex);
   if (end.kind == Conversation::End::Kind::seen) return go_on(shard, std::move(lock), flight, end.record, end.place);
   if (end.kind == Conversation::End::Kind::failed) {
-    // Everybody asked the same store the same thing.
+    // The error is the answer to all callers.
     Replies replies;
     for (Caller& caller : flight->callers) {
       Begin begin;
       begin.error = end.error;
-      // With a record at hand nobody runs unprotected: the store did answer.
+      // With a record, no caller runs unprotected: the store had answered before.
       begin.record = end.record != nullptr ? end.record : flight->seen != nullptr ? flight->seen : caller.shown;
       replies.emplace_back(std::move(caller), std::move(begin));
     }
@@ -174,11 +173,11 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   const Uptime due = state->first_beat();
   shard.claims.add(*state, due);
   Replies replies;
-  std::shared_ptr<EngineCore> core;  // The claim has the conversation's, and its caller may be done with it at once.
+  std::shared_ptr<EngineCore> core;  // Keeps the core alive: the claim's caller may drop the claim at once.
   if (!flight->callers.empty()) {
     core = core_.shared_from_this();
-    // Over a live claim the others find a conflict or a mismatch. Who finds more is heard when the timer fires.
-    for (Caller& caller : flight->callers) caller.late = false;  // Its finish is not even asked for.
+    // The others find a conflict or a mismatch with the live claim. Any other verdict is handled when the timer fires.
+    for (Caller& caller : flight->callers) caller.late = false;  // Its finish has not begun.
     settle(*flight, state->record(), true, replies);
     if (!flight->callers.empty()) set_timer(*flight, look_at_holder(*flight, state->record()));
   }
@@ -205,7 +204,7 @@ void Flights::erase(Shard& shard, Table::iterator flight) {
   drop_timer(flight->second);
   Table::node_type node = shard.flights.extract(flight);
   if (shard.spare.size() == most_spare || node.mapped().callers.capacity() > 1) return;
-  std::vector<Caller> callers = std::move(node.mapped().callers);  // For its room.
+  std::vector<Caller> callers = std::move(node.mapped().callers);  // Keeps its capacity.
   callers.clear();
   node.mapped() = Flight();
   node.mapped().callers = std::move(callers);
@@ -306,7 +305,7 @@ void Flights::ended(ClaimState& claim, const std::shared_ptr<const Record>& reco
     return erase(shard, found);
   }
   if (record != nullptr || gone) return go_on(shard, std::move(lock), &found->second, record, 0);
-  ask_again(std::move(lock), found->second);  // What stands there now, only the store can tell.
+  ask_again(std::move(lock), found->second);  // Not known what is stored now.
 }
 
 void Flights::beat_at(ClaimState& claim, Uptime due) {
@@ -319,7 +318,8 @@ void Flights::beat_at(ClaimState& claim, Uptime due) {
 }
 
 void Flights::forget(ClaimState& claim) noexcept {
-  if (!claim.live_link.linked.load(std::memory_order_acquire)) return;  // Most claims have ended before they die.
+  if (!claim.live_link.linked.load(std::memory_order_acquire))
+    return;  // Most claims have ended before they are destroyed.
   const HashedKey name(claim.key(), claim.flight_hash);
   Shard& shard = shard_of(name);
   const std::lock_guard lock(shard.mutex);
@@ -337,7 +337,7 @@ Uptime Flights::collect_due(Uptime now, std::vector<std::shared_ptr<ClaimState>>
   return next;
 }
 
-// Cancelled, not only forgotten: a timer keeps the engine, and with it the store, alive until it fires.
+// Cancels the timer too, because it keeps the engine and the store alive until it fires.
 void Flights::drop_timer(Flight& flight) noexcept {
   if (flight.timer) core_.options.timers->cancel(flight.timer_id);
   flight.timer.reset();
@@ -356,7 +356,7 @@ Uptime Flights::next_poll(Flight& flight) const {
   Millis next = core_.backoff(++flight.polls, first_poll, most_poll);
   const Caller& caller = flight.callers.front();
   const Decision decision = decide(flight.seen.get(), *caller.attempt, caller.policy, core_.moment().earliest());
-  // The lease may end before the next poll is due.
+  // The lease may end before the next poll.
   if (decision.verdict == Verdict::conflict) next = std::min(next, lapse_of(decision));
   return core_.uptime() + next;
 }
@@ -382,15 +382,15 @@ void Flights::on_timer(const std::string& key, std::uint64_t turn) {
   if (found == shard.flights.end() || found->second.turn != turn) return;
   Flight& flight = found->second;
   drop_timer(flight);
-  // The answer decides for everybody, those whose time is up included.
+  // The answer serves all callers, also those whose wait has ended.
   if (flight.phase == Phase::polling) return ask_again(std::move(lock), flight);
   if (flight.phase != Phase::held) return;
   holder = holder_of(flight);
-  if (holder == nullptr) return;  // Its end is on its way here.
+  if (holder == nullptr) return;  // ended() will be called.
   Replies replies;
   const std::shared_ptr<const Record> record = holder->record();
   if (settle(flight, record, true, replies) == Rest::talks) {
-    ask_again(std::move(lock), flight);  // It looks lapsed, though its holder may not know.
+    ask_again(std::move(lock), flight);  // It looks lapsed, although its holder may not know.
   } else {
     if (!flight.callers.empty()) set_timer(flight, look_at_holder(flight, record));
     lock.unlock();
@@ -432,9 +432,9 @@ void Flights::reply(Replies replies) {
 }
 
 void Flights::reply(Caller&& caller, Begin&& begin) {
-  // The time is for the observer.
+  // Only for the observer.
   const auto took = core_.options.observer ? core_.uptime() - caller.since : std::chrono::nanoseconds{0};
-  if (begin.kind == Begin::Kind::error) return caller.done(std::move(begin));  // store_error was told already.
+  if (begin.kind == Begin::Kind::error) return caller.done(std::move(begin));  // store_error was reported already.
   if (begin.kind == Begin::Kind::claimed) {
     core_.tell({.kind = event_of(begin.verdict), .key = begin.claim.key(), .took = took});
     return caller.done(std::move(begin));
@@ -462,8 +462,8 @@ void Flights::reply(Caller&& caller, Begin&& begin) {
                                      std::shared_ptr<const Record> whole, std::optional<Error> error) {
     const std::string& location = whole->result.location;
     if (error && error->kind != ErrorKind::unavailable && state->caller.missed != location) {
-      // Whoever found the record expired has claimed the key anew and removed the result, unless it is really lost:
-      // then the record is still there.
+      // Perhaps another attempt found the record expired, claimed the key and removed the result. Then the record is
+      // another now. If it is the same, the result is really lost.
       state->caller.missed = location;
       state->caller.shown = whole;
       return join(std::move(state->caller));

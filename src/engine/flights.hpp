@@ -1,4 +1,13 @@
-// Calls with one key in one process share one conversation with the store: a flight.
+// Calls with the same key in one process share one conversation with the store: a flight.
+//
+// 1. A calls begin(K). K has no flight, so A starts one, leads it and inserts a record (claiming).
+// 2. B calls begin(K), joins the flight and sends nothing.
+// 3. The insert succeeds: A gets the claim (held), B waits.
+// 4. A finishes. B gets A's result, without a request.
+// (SharingTest.AHundredCallersAreOneConversation)
+//
+// If another process has the claim, A's insert is refused in step 3. Then all callers that wait share one series of
+// polls (polling; SharingTest.WaitersShareTheirPolls).
 #pragma once
 
 #include <array>
@@ -31,12 +40,16 @@ struct Caller {
   Callback<void(Begin)> done;
   Uptime since{};
   Uptime wait_until{};  // OnConflict::wait: until when.
-  bool led = false;     // Took part in a conversation with the store itself.
-  // Came when the question under way had been asked. Its answer may have been formed before, and what an operator was
-  // told since then is not in it: this caller's answer has to be that of a later question.
+  bool led = false;     // It has led a conversation with the store.
+  // It joined after the current request was sent, and needs the answer to a later one:
+  // 1. A's request reaches the store, which reads the result "first".
+  // 2. An operator replaces it by "second".
+  // 3. B joins.
+  // 4. A's answer arrives: "first". B must get "second", so one more read serves all late callers.
+  // (SharingTest.NobodySharesAnAnswerThatWasFormedBeforeHeCame)
   bool late = false;
-  std::string missed;                   // Where a result was that could not be fetched, ...
-  std::shared_ptr<const Record> shown;  // ... and the record that said so.
+  std::string missed;                   // The location of a result that could not be fetched, ...
+  std::shared_ptr<const Record> shown;  // ... and its record.
 
   [[nodiscard]] bool waits(Uptime now) const noexcept {
     return policy.on_conflict == OnConflict::wait && now < wait_until;
@@ -47,17 +60,16 @@ class Flights {
  public:
   explicit Flights(EngineCore& core) noexcept : core_(core) {}
 
-  // What the local cache has for this call. Empty: ask by join().
+  // The local cache's answer. Empty: call join().
   [[nodiscard]] std::optional<Begin> cached(const Request& request, const EffectivePolicy& policy);
   void join(Caller&& caller);
 
-  // A claim that a flight led to has ended. `record`: what is stored now; null with `gone`: nothing is;
-  // null without: not known.
+  // A flight's claim has ended. `record`: what is stored now. Null: nothing is stored if `gone`, otherwise not known.
   void ended(ClaimState& claim, const std::shared_ptr<const Record>& record, bool gone);
 
-  // Heartbeats of the claims that flights have led to and that have not ended.
-  void beat_at(ClaimState& claim, Uptime due);  // The next one. Nothing if the claim has ended.
-  void forget(ClaimState& claim) noexcept;      // The claim dies.
+  // Heartbeats of the live claims of flights.
+  void beat_at(ClaimState& claim, Uptime due);  // The next one is due then. No effect if the claim has ended.
+  void forget(ClaimState& claim) noexcept;      // The claim is being destroyed.
   [[nodiscard]] Uptime collect_due(Uptime now,
                                    std::vector<std::shared_ptr<ClaimState>>& due);  // LiveClaims::collect().
 
@@ -65,54 +77,54 @@ class Flights {
   enum class Phase : std::uint8_t {
     claiming,  // A caller talks to the store.
     held,      // A claim of this process is live.
-    polling,   // Somebody else's claim is live, and callers wait for it.
+    polling,   // Another process's claim is live, and callers wait for it.
   };
   struct Flight {
-    std::shared_ptr<const Attempt> first;  // Keeps the key that the flight is filed under.
+    std::shared_ptr<const Attempt> first;  // Owns the flight's key.
     std::size_t hash = 0;                  // Of that key.
     Phase phase = Phase::claiming;
     std::vector<Caller> callers;         // In the order they came. claiming: the first one leads.
-    ClaimState* holder = nullptr;        // held: one of the shard's live claims; null once it is none.
-    std::shared_ptr<const Record> seen;  // polling: what stood in the way last.
+    ClaimState* holder = nullptr;        // held: the claim. Null once it is no longer live.
+    std::shared_ptr<const Record> seen;  // polling: the record that the last poll found.
     unsigned polls = 0;
-    std::optional<Uptime> timer;  // When the timer that counts will fire …
-    Timers::Id timer_id = 0;      // … and its name.
-    std::uint64_t turn = 0;       // Which timer counts: the others find another number and do nothing.
+    std::optional<Uptime> timer;  // When the current timer fires …
+    Timers::Id timer_id = 0;      // … and its id.
+    std::uint64_t turn = 0;       // Number of the current timer. Timers with another number do nothing.
   };
   using Table = std::unordered_map<HashedKey, Flight, HashedKey::Hash>;
   struct Shard {
     std::mutex mutex;
     Table flights;
-    std::vector<Table::node_type> spare;  // Of flights that have ended, for the next ones: a few.
+    std::vector<Table::node_type> spare;  // A few nodes of ended flights, for new ones.
     LiveClaims claims;
   };
   using Replies = std::vector<std::pair<Caller, Begin>>;
-  // What has to be done about the callers that were not answered.
+  // What to do about the callers that got no answer.
   enum class Rest : std::uint8_t {
     waits,  // Nothing, or there are none.
-    asks,   // Somebody needs a later answer: the first one reads.
-    talks,  // The first one has to talk to the store about what was seen.
+    asks,   // A late caller needs a later answer: the first one reads.
+    talks,  // The first one may claim: it talks to the store, from the record seen.
   };
   static constexpr std::size_t shards = 16;
 
   Shard& shard_of(const HashedKey& name) noexcept { return shards_[name.shard(shards)]; }
 
-  // Null unless the flight is held by a claim that somebody still has.
+  // The flight's claim, or null if it is being destroyed.
   [[nodiscard]] static std::shared_ptr<ClaimState> holder_of(const Flight& flight);
-  // The first caller of the flight leads. Until on_end nobody else ends the flight, so the pointer stays good.
+  // The first caller of the flight leads. Only on_end() ends the flight, so the pointer stays valid.
   void converse(std::unique_lock<std::mutex> lock, Flight* flight, Conversation::Start start);
   void on_end(Flight* flight, Conversation::End&& end);
-  // Reads what stands in the store, for all callers of the flight: there is at least one.
+  // Reads the record for all callers of the flight, of which there is at least one.
   void ask_again(std::unique_lock<std::mutex> lock, Flight& flight);
-  // Decides for every caller of the flight over what is stored now. `own`: as this process's own live claim has it,
-  // which is told to everybody.
+  // Decides for every caller of the flight by the stored record. `own`: the record is that of this process's live
+  // claim, so late callers may be answered by it too.
   Rest settle(Flight& flight, const std::shared_ptr<const Record>& record, bool own, Replies& replies);
   static Flight& add(Shard& shard, const HashedKey& name);
   void erase(Shard& shard, Table::iterator flight);
   void go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* flight,
              const std::shared_ptr<const Record>& record, std::uint64_t place);
   void drop_timer(Flight& flight) noexcept;
-  void set_timer(Flight& flight, Uptime at);  // Unless one comes no later.
+  void set_timer(Flight& flight, Uptime at);  // Unless an earlier one is set.
   [[nodiscard]] Uptime next_poll(Flight& flight) const;
   [[nodiscard]] Uptime look_at_holder(const Flight& flight, const std::shared_ptr<const Record>& record) const;
   [[nodiscard]] static Uptime first_deadline(const Flight& flight) noexcept;

@@ -8,8 +8,8 @@ namespace once {
 
 namespace {
 
-constexpr std::chrono::milliseconds slack{1};         // After due(), lest it is looked for a moment too early.
-constexpr std::chrono::milliseconds look_again{100};  // When it was due, somebody had the turn.
+constexpr std::chrono::milliseconds slack{1};         // After due(), so that it is not checked a moment too early.
+constexpr std::chrono::milliseconds look_again{100};  // If another thread had the turn at due().
 
 }  // namespace
 
@@ -94,7 +94,7 @@ void SharedLoop::help(Waiting& waiting) noexcept {
       waiting.has_turn_ = true;
     }
     run(waiting);
-    if (!waiting.over()) leave(waiting);  // The loop was closed. What is not over comes from elsewhere.
+    if (!waiting.over()) leave(waiting);  // The loop was closed. The answer comes from elsewhere.
   }
 }
 
@@ -148,7 +148,7 @@ void SharedLoop::forget(Waiting& waiting) noexcept {
 }
 
 void SharedLoop::work() noexcept {
-  Waiting own;  // It is never over: it says that this thread has the turn.
+  Waiting own;  // Never over: it only marks that this thread has the turn.
   own.beginning_ = false;
   own.loop_ = shared_from_this();
   std::unique_lock lock(mutex_);

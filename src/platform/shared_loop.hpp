@@ -1,19 +1,28 @@
 // One event loop, and the threads that take turns at running it.
 //
-// A loop that only its own thread runs costs a blocking call four meetings of threads: the caller wakes the loop,
-// sleeps, and is woken. So a thread that has nothing better to do than to wait for an answer of the loop runs the loop
-// itself. Who has the turn:
+// If only the loop's own thread ran it, a blocking call would switch threads four times: the caller wakes the loop and
+// sleeps, the loop wakes the caller and sleeps. So a thread that waits for an answer of the loop runs the loop itself.
 //
-// - A blocking call (wait_for) that finds the turn free takes it, as soon as it gives the loop something to do. It runs
-//   the loop until its own answer is there.
-// - Others that wait meanwhile sleep. What they and asynchronous callers want is done by whoever has the turn.
-// - When the one with the turn has its answer and something is still under way, it calls one of those who wait, or else
-//   the loop's own thread. If nothing is, nobody is called: the next caller finds the turn free.
-// - The loop's own thread takes the turn if somebody wants something and nobody waits, and gives it back when nothing
-//   is under way any more. Now and then it looks after what is idle, see due().
+// 1. A calls. The turn is free, so A takes it and runs the loop.
+// 2. B calls. A has the turn, so B nudges A and sleeps. A sends B's request too.
+// 3. A's answer comes. B's request is still running, so A wakes B and gives it the turn.
+// 4. B's answer comes. Nothing is running, so B wakes no thread.
+// 5. The next caller finds the turn free.
+// (SharedLoopTest.TheTurnGoesToAnotherWhoWaits)
 //
-// So completions run on the loop's own thread or on one that waits for an answer, one at a time. Such a thread can have
-// the turn of one loop only. A completion that blocks all the same, in wait_for, goes on running the loop from within.
+// The rules:
+//
+// - A blocking call (wait_for) takes a free turn as soon as it gives the loop work. It runs the loop until its own
+//   answer is there.
+// - Other waiting threads sleep. The thread with the turn does their work, and that of asynchronous callers.
+// - A thread that has its answer gives the turn up. If work is still running, it wakes one waiting thread, or otherwise
+//   the loop's own thread. If not, it wakes none.
+// - The loop's own thread takes the turn if there is work and no thread waits, and gives it up when no work is running.
+//   At due() it also does idle work, such as closing old connections.
+//
+// So completions run one at a time, on the loop's own thread or on one that waits for an answer. A thread can have the
+// turn of only one loop. If a completion blocks in wait_for, which it should not, it continues to run the loop from
+// inside.
 #pragma once
 
 #include <atomic>
@@ -38,63 +47,64 @@ class SharedLoop : public std::enable_shared_from_this<SharedLoop> {
   SharedLoop& operator=(const SharedLoop&) = delete;
   virtual ~SharedLoop() = default;
 
-  // Starts the loop's own thread, which shares in the ownership until close(). Once, before all else. Throws
-  // std::system_error if there is no thread to be had.
+  // Starts the loop's own thread, which shares ownership until close(). Call it once, before anything else. Throws
+  // std::system_error if no thread can be started.
   void start();
 
-  // There is something new to do, which whoever takes the turn will find: from any thread, after it was put where
-  // arrive() looks. True: somebody has the turn already, and has to be nudged.
+  // Announces new work. Call it from any thread, after the work was put where arrive() finds it. True: another thread
+  // has the turn, so call nudge().
   [[nodiscard]] bool want() noexcept;
 
-  // Whether this thread has the turn, or has promised to take it: then it may touch what belongs to the loop.
+  // Whether this thread has the turn, or will take it: then it may use the loop's data.
   [[nodiscard]] bool has_turn() const noexcept;
 
-  // How many threads sleep until they are called, or have their answer. For tests: it is old when it is known.
+  // How many threads sleep until they are woken for the turn or their answer. For tests: it may have changed since.
   [[nodiscard]] std::size_t sleepers();
 
-  // Ends the loop, by shut(), and its thread. Waits for that, unless this thread has the turn: from a completion, say.
-  // Then the thread goes when the turn was given back. Once.
+  // Ends the loop, by shut(), and its thread. Waits for that, unless this thread has the turn (for example in a
+  // completion): then the loop's thread ends after this one gives the turn up. Call it once.
   void close() noexcept;
 
-  // Makes run_one() return soon, and arrive() be called. From any thread; also if nobody has the turn.
+  // Makes run_one() return soon, and arrive() be called. From any thread, also if no thread has the turn.
   virtual void nudge() noexcept = 0;
 
  protected:
-  // What follows is called by the thread that has the turn. Nothing of it throws; completions must not either.
+  // The thread with the turn calls the following. None of them throws, and completions must not.
 
-  // Takes in what want() has told of. Called at the beginning of a turn.
+  // Takes the work that want() announced. Called at the beginning of a turn.
   virtual void arrive() noexcept = 0;
-  // Waits until there is something to do, and does one thing. False: nothing will come any more, after shut().
+  // Waits for work, and does one piece of it. False, after shut(): no more will come.
   virtual bool run_one() noexcept = 0;
-  // Does what there is to do at once.
+  // Does the work that needs no waiting.
   virtual void run_ready() noexcept = 0;
-  // Ends all that is under way: their completions come from within. May be called more than once.
+  // Ends all running work, and calls its completions. May be called more than once.
   virtual void shut() noexcept = 0;
 
   // Called with the turn, or while it is free, and with the loop's mutex held.
 
-  // Is anything under way, or waiting to be taken in, so that somebody must run the loop?
+  // Whether work is running or announced, so that some thread must run the loop.
   [[nodiscard]] virtual bool busy() noexcept = 0;
-  // When there will be something to do although nobody is waiting for it, such as closing what is idle. Empty: never.
+  // When idle work will be due, such as closing old connections. Empty: never.
   [[nodiscard]] virtual std::optional<Steady::time_point> due() noexcept = 0;
 
  private:
   friend class Waiting;
 
-  void help(Waiting& waiting) noexcept;   // Until it is over. By a thread without a turn at any loop.
-  void run(Waiting& waiting) noexcept;    // Until it is over, or closed and nothing is left. With the turn.
-  void leave(Waiting& waiting) noexcept;  // Gives the turn on.
+  void help(Waiting& waiting) noexcept;  // Until `waiting` is over. Called by a thread that has no turn.
+  void run(Waiting& waiting) noexcept;  // Until `waiting` is over, or the loop is closed and has no more work. With the
+                                        // turn.
+  void leave(Waiting& waiting) noexcept;  // Gives the turn up.
   void work() noexcept;                   // The loop's own thread.
-  const void* call_one() noexcept;        // Of those asleep, who are some: he has the turn. As Waiting::call().
+  const void* call_one() noexcept;        // Gives one sleeper the turn. Returns what Waiting::call() does.
   void forget(Waiting& waiting) noexcept;
 
   std::mutex mutex_;
   std::condition_variable wake_;           // The loop's own thread.
-  bool taken_ = false;                     // Somebody has the turn, or has promised to take it.
-  bool wanted_ = false;                    // The loop's own thread is to take a turn.
-  bool resting_ = false;                   // It sleeps without an end.
-  std::optional<Steady::time_point> due_;  // When it wakes, at the latest when it sleeps next.
-  Waiting* asleep_ = nullptr;              // Those who wait for an answer of this loop and can be called: a list.
+  bool taken_ = false;                     // A thread has the turn, or will take it.
+  bool wanted_ = false;                    // The loop's own thread must take the turn.
+  bool resting_ = false;                   // It sleeps without a time limit.
+  std::optional<Steady::time_point> due_;  // When it wakes up, valid from its next sleep.
+  Waiting* asleep_ = nullptr;              // List of the sleeping threads that wait for an answer of this loop.
   std::atomic<bool> closed_{false};
   std::thread thread_;
 };

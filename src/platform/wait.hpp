@@ -1,4 +1,4 @@
-// Waiting for a completion, written once: every blocking call of the library goes through here.
+// Waits for a completion. Every blocking call of the library uses this.
 #pragma once
 
 #include <pthread.h>
@@ -17,9 +17,9 @@ namespace once {
 
 class SharedLoop;
 
-// One thread, and the completion that it waits for. It sleeps until another thread says that it is over, or runs the
-// loop that will bring the answer (platform/shared_loop.hpp) until it has said so itself. Made, used and destroyed by
-// that thread; they nest, where a completion blocks.
+// One thread and the completion that it waits for. It sleeps until another thread calls end(), or runs the loop that
+// brings the answer (platform/shared_loop.hpp) until then. Made, used and destroyed by that thread. They nest if a
+// completion blocks.
 class Waiting {
  public:
   Waiting() noexcept : outer_(innermost_) { innermost_ = this; }
@@ -27,12 +27,12 @@ class Waiting {
   Waiting& operator=(const Waiting&) = delete;
   ~Waiting();
 
-  void wait() noexcept;  // Until end() was called. Once.
+  void wait() noexcept;  // Returns after end(). Call it once.
 
-  // Called once, from any thread. The waiting thread may go, and take this object with it, as soon as it is over.
+  // Called once, from any thread. Afterwards the waiting thread may return and destroy this object at any time.
   void end() noexcept;
 
-  // The one that this thread made last and has not destroyed yet, or null.
+  // This thread's newest one that still exists, or null.
   [[nodiscard]] static const Waiting* innermost() noexcept { return innermost_; }
 
   // end() was called before wait(), by this thread.
@@ -42,28 +42,28 @@ class Waiting {
  private:
   friend class SharedLoop;
 
-  // What a thread that is asleep is woken for: its answer is there, or it is its turn to run the loop.
+  // Why a sleeping thread is woken: its answer is there, or it has the turn to run the loop.
   static constexpr std::uint32_t over_bit = 1;
   static constexpr std::uint32_t turn_bit = 2;
-  // How it waits. Neither: it does not yet.
+  // How it waits. Neither: it does not wait yet.
   static constexpr std::uint32_t asleep_bit = 4;
   static constexpr std::uint32_t running_bit = 8;
 
-  // The call that this thread is beginning and has not come to wait for yet, or null.
+  // The call that this thread has begun but does not wait for yet, or null.
   [[nodiscard]] static Waiting* beginning() noexcept {
     return innermost_ != nullptr && innermost_->beginning_ ? innermost_ : nullptr;
   }
-  // The one whose turn at a loop this thread has, from `at` outwards, or null. A thread has one turn at the most.
+  // The one with the turn of a loop, from `at` outwards, or null. A thread has at most one turn.
   [[nodiscard]] static Waiting* with_turn(Waiting* at) noexcept {
     while (at != nullptr && !at->has_turn_) at = at->outer_;
     return at;
   }
 
-  void sleep() noexcept;  // Until it is over or called.
-  // It has the turn. Gives what to call wake_at() with, when no lock is held any more: null if it is not asleep.
+  void sleep() noexcept;  // Until it is over, or gets the turn.
+  // Gives it the turn. Returns the argument for wake_at(), to be called without a lock; null if it is not asleep.
   [[nodiscard]] const void* call() noexcept;
   static void wake_at(const void* address) noexcept;
-  bool start_running() noexcept;  // False: it is over. From now on end() of other threads nudges loop_.
+  bool start_running() noexcept;  // False: it is over. From now on end() in other threads nudges loop_.
   void stop_running() noexcept { state_.fetch_and(~running_bit, std::memory_order_acq_rel); }
 
   static inline constinit thread_local Waiting* innermost_ = nullptr;
@@ -73,9 +73,9 @@ class Waiting {
   Waiting* const outer_;
   bool beginning_ = true;
   bool over_at_once_ = false;
-  // The loop that the operation was given to, first of all. Written by the waiting thread, and not while it runs.
+  // The first loop that got the operation. Written by the waiting thread, but not while it runs.
   std::shared_ptr<SharedLoop> loop_;
-  // These two are written by the waiting thread, or under the loop's mutex while that is asleep.
+  // These two are written by the waiting thread, or under the loop's mutex while it sleeps.
   bool has_turn_ = false;    // At loop_.
   Waiting* next_ = nullptr;  // Of those asleep.
 };
@@ -85,7 +85,7 @@ class Waiting {
 template <class T, class Start>
 T wait_for(Start&& start, bool* at_once = nullptr) {
   std::optional<T> value;
-  const AtHome nowhere(nullptr);  // A thread that waits can take no completions at its home.
+  const AtHome nowhere(nullptr);  // A waiting thread cannot take completions at its home.
   Waiting waiting;
   start(Callback<void(T)>([&](T&& given) {
     value.emplace(std::move(given));

@@ -22,8 +22,8 @@ namespace once::stores::sqlite {
 namespace {
 
 constexpr std::int64_t ms = 1'000'000;
-constexpr std::int64_t look_again_ns = 20 * ms;  // A holder that was killed wakes nobody.
-constexpr off_t notes_at = 256;                  // Where in the file they are. Before are the hints.
+constexpr std::int64_t look_again_ns = 20 * ms;  // A killed holder wakes no waiter.
+constexpr off_t notes_at = 256;                  // Offset of the notes in the file; the hints are before.
 constexpr std::int64_t polite_ns = 2 * ms;       // How long a busy process lets others go first.
 
 std::int64_t now_ns() noexcept {
@@ -43,7 +43,7 @@ std::int64_t now_ns() noexcept {
 FileLock::FileLock(std::string path, std::string model)
     : path_(std::move(path)),
       model_(std::move(model)),
-      // Tells two locks of one process apart and two processes; a clash costs fairness only.
+      // Distinguishes two locks of one process, and two processes. A clash only costs fairness.
       id_(static_cast<std::uint32_t>(getpid()) ^ static_cast<std::uint32_t>(now_ns()) ^
           static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(this) >> 4U)) {
   open();
@@ -56,7 +56,7 @@ void FileLock::open() {
     struct stat model {};
     const mode_t mode = stat(model_.c_str(), &model) == 0 ? model.st_mode & 0666U : mode_t{0600};
     int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-    // umask may have taken away what the model grants. Failing leaves a stricter file, which others report.
+    // umask may have removed permissions of the model. A failure leaves a stricter file, which others report.
     if (fd >= 0 && fchmod(fd, mode) != 0) {
       const int number = errno;
       ::close(fd);
@@ -69,7 +69,7 @@ void FileLock::open() {
   identity_ = Identity::of(file_.get());
   void* const page = mmap(nullptr, sizeof(Hints), PROT_READ, MAP_SHARED, file_.get(), 0);
   if (page != MAP_FAILED) page_ = page;
-  // The child of a fork would keep the lock by it as by a descriptor.
+  // In the child of a fork it would keep the lock, like a descriptor.
   if (page_ == nullptr || madvise(page_, sizeof(Hints), MADV_DONTFORK) != 0) {
     const int number = errno;
     close();
@@ -88,7 +88,7 @@ bool FileLock::try_lock() {
     if (errno == EWOULDBLOCK) return false;
     if (errno != EINTR) fail(path_, "lock", errno);
   }
-  // Somebody may have deleted the file: then others lock another one by this name.
+  // If the file was deleted, others lock a new one with this name.
   if (identity_.there && identity_ == Identity::of(path_)) return true;
   close();
   return false;
@@ -101,7 +101,7 @@ FileLock::Hints FileLock::read_hints() const noexcept {
 }
 
 void FileLock::write_hint(std::size_t offset, const void* bytes, std::size_t size) const noexcept {
-  // Without it somebody waits for longer than he needs to.
+  // Without it a waiter waits longer than necessary.
   static_cast<void>(pwrite(file_.get(), bytes, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size));
 }
 
@@ -121,7 +121,7 @@ void FileLock::wait(std::uint32_t releases, std::int64_t limit_ns) const noexcep
   const timespec limit{.tv_sec = limit_ns / 1'000'000'000, .tv_nsec = limit_ns % 1'000'000'000};
   if (syscall(SYS_futex, page_, FUTEX_WAIT, releases, &limit, nullptr, 0) == 0) return;
   if (errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR) return;
-  // No hints could be written into the file.
+  // The file has no hints.
   const timespec little{.tv_sec = 0, .tv_nsec = std::min(limit_ns, ms)};
   nanosleep(&little, nullptr);
 }
@@ -132,7 +132,7 @@ void FileLock::acquire(Millis limit) {
   if (std::exchange(others_waited_, false) && file_.get() >= 0) {
     const Hints hints = read_hints();
     if (hints.held_by == id_ && is_wanted(hints, start)) {
-      // We had it last and somebody waits: they go first. Their release wakes us.
+      // We had it last and another waits: it goes first. Its release wakes us.
       want(start);
       wait(hints.releases, polite_ns);
     }
@@ -149,7 +149,7 @@ void FileLock::acquire(Millis limit) {
                                                   ": see whether it is stopped or starved, or raise busy_timeout");
     }
     want(now);
-    // Once more: whoever lets go of it from here on sees that we wait.
+    // Try again: every holder that releases from now on sees that we wait.
     if (try_lock()) break;
     if (file_.get() >= 0) wait(hints.releases, std::min(look_again_ns, end - now));
   }

@@ -1,4 +1,4 @@
-// One process at a time: a lock that is fair, has a time limit, and ends with the process that holds it.
+// A lock between processes: fair, with a time limit, and released when its process dies.
 #pragma once
 
 #include <cstdint>
@@ -12,42 +12,41 @@
 
 namespace once::stores::sqlite {
 
-// Up to where everything that can be read of a log is known to be on the disk. All zeros: of none.
+// The part of a log that is known to be on the disk. All zeros: none.
 struct SyncedLog {
   std::uint64_t inode = 0;
-  std::uint64_t salts = 0;  // These and the others: LogState.
+  std::uint64_t salts = 0;  // This and the next two: see LogState.
   std::uint64_t frames = 0;
   std::uint64_t frames_sum = 0;
   friend bool operator==(const SyncedLog&, const SyncedLog&) = default;
 };
 
-// What the file keeps for outside_writes.hpp, and for whoever comes when all others have died.
+// Notes in the lock file, for outside_writes.hpp, and for the next process to open the file.
 struct LogNotes {
-  std::uint64_t log_sum = 0;  // LogState::sum after the last commit of a program of ours.
-  std::uint64_t writes = 0;   // A new random number each time that a program of ours finds it to be another.
+  std::uint64_t log_sum = 0;  // LogState::sum after the last commit of once.
+  std::uint64_t writes = 0;   // A random number, new whenever once finds another log_sum.
   SyncedLog synced;
 };
 static_assert(sizeof(LogNotes) == 48, "several programs share it");
 
-// flock(2) on a side file is the lock: the kernel lets go of it when its holder dies. flock knows neither a time limit
-// nor turns, so the file holds hints: who waits, and a futex to wait on. Wrong hints (left by a process that was
-// killed, or none, because somebody has emptied the file) cost milliseconds, never exclusion. Beside them are notes on
-// the log.
+// The lock is flock(2) on a side file: the kernel releases it when its holder dies. flock has neither a time limit nor
+// turns, so the file has hints: who waits, and a futex to wait on. Wrong hints (of a killed process, or in an emptied
+// file) cost milliseconds, never exclusion. The file also has notes about the log.
 //
-// The hints are read and written by system calls, and only the kernel touches the page that is mapped for the futex: it
-// answers EFAULT where the file is too short by now, and a program would die of SIGBUS.
+// The hints are read and written by system calls. Only the kernel uses the page that is mapped for the futex: if the
+// file was emptied, it returns EFAULT, where a program would die of SIGBUS.
 //
-// Used by one thread. Two of them on one path exclude each other in one process too. In the child of a fork nothing is
-// held or let go by it.
+// Used by one thread. Two locks on one path exclude each other in one process too. In the child of a fork it holds and
+// releases nothing.
 class FileLock {
  public:
-  // Makes the file, with the permissions of `model`, if it is not there. Throws Exception(unavailable).
+  // Creates the file if it is missing, with the permissions of `model`. Throws Exception(unavailable).
   FileLock(std::string path, std::string model);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
-  // Waits for at most `limit`, then throws Exception(unavailable) that names the holder's pid.
+  // Waits for at most `limit`, then throws Exception(unavailable), which names the holder's pid.
   void acquire(Millis limit);
   void release() noexcept;
 
@@ -66,26 +65,26 @@ class FileLock {
     FileLock* lock_;
   };
 
-  // For the holder. They outlive their writer. Zeros in a new file and in one that was cut off; anything after somebody
-  // has spoiled it. What cannot be written is not told: what stays does not fit what is found next.
+  // For the holder. The notes outlive their writer. Zeros in a new or emptied file; anything if the file was damaged. A
+  // failed write is not reported: the old notes will not match the log.
   [[nodiscard]] LogNotes notes() const noexcept { return notes_in(file_.get()); }
-  static LogNotes notes_in(int lock_file) noexcept;  // For anybody, at any time.
+  static LogNotes notes_in(int lock_file) noexcept;  // For any process, at any time.
   void note(const LogNotes& notes) noexcept;
 
  private:
   struct Hints {
-    std::uint32_t releases = 0;    // Futex. Changed after a release that others wait for.
-    std::uint32_t held_by = 0;     // Who has or had it: FileLock::id_.
-    std::uint32_t holder_pid = 0;  // As that one sees it.
-    std::uint32_t wanted_by = 0;   // Who waited last.
-    std::int64_t wanted_at = 0;    // When: CLOCK_MONOTONIC, ns.
+    std::uint32_t releases = 0;    // Futex. Changed after a release if others wait.
+    std::uint32_t held_by = 0;     // The present or last holder: FileLock::id_.
+    std::uint32_t holder_pid = 0;  // In the holder's own pid namespace.
+    std::uint32_t wanted_by = 0;   // The last waiter.
+    std::int64_t wanted_at = 0;    // When it waited: CLOCK_MONOTONIC, ns.
   };
   static_assert(sizeof(Hints) == 24, "several programs share it");
 
   void open();
   void close() noexcept;
   bool try_lock();
-  [[nodiscard]] Hints read_hints() const noexcept;  // Zeros for what is not there.
+  [[nodiscard]] Hints read_hints() const noexcept;  // Zeros for missing bytes.
   void write_hint(std::size_t offset, const void* bytes, std::size_t size) const noexcept;
   void want(std::int64_t now_ns) const noexcept;
   void wait(std::uint32_t releases, std::int64_t limit_ns) const noexcept;
@@ -94,7 +93,7 @@ class FileLock {
   std::string path_;
   std::string model_;
   OwnDescriptor file_;
-  Identity identity_;  // Of the file that is open.
+  Identity identity_;  // Of the open file.
   void* page_ = nullptr;
   std::uint32_t id_;
   bool others_waited_ = false;  // At our last release.

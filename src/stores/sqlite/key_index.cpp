@@ -153,12 +153,12 @@ KeyIndexer::KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t l
     : index_(connection),
       recent_(recent),
       least_(least),
-      // What other processes have moved is there already.
+      // Other processes may have moved the same entries.
       move_(connection, "INSERT OR IGNORE INTO key_index (hash, id) VALUES (?1, ?2)"),
       move_if_there_(connection,
                      "INSERT OR IGNORE INTO key_index (hash, id) SELECT hash, id FROM records WHERE id = ?2"),
       oldest_(connection, "SELECT min(id) FROM records"),
-      // So many are sorted in memory at once.
+      // The largest number to sort in memory at once.
       million_(connection, "SELECT id FROM records WHERE id > ?1 ORDER BY id LIMIT 1 OFFSET 999999"),
       index_rows_(connection,
                   "INSERT OR IGNORE INTO key_index (hash, id) "
@@ -169,7 +169,8 @@ bool KeyIndexer::begin(std::uint64_t writes) {
   added_.clear();
   const Ends ends = index_.ends(recent_.known());
   const std::int64_t last = ends.last();
-  constexpr std::int64_t highest = std::numeric_limits<std::int64_t>::max() - 1'000'000;  // More than a group's.
+  constexpr std::int64_t highest =
+      std::numeric_limits<std::int64_t>::max() - 1'000'000;  // Leaves room for more than a group.
   if (last > highest) {
     throw SqlError(ErrorKind::corrupt,
                    "sqlite store: a row was given the id " + std::to_string(last) + ": too few can come after it",
@@ -192,7 +193,7 @@ bool KeyIndexer::begin(std::uint64_t writes) {
     }
   }
   const bool due = moving_.empty() && recent_.size() >= lot_;
-  if (due) lot_ = lot();  // Maybe more by now.
+  if (due) lot_ = lot();  // It may have grown.
   if (due && recent_.size() >= lot_) {
     moving_ = recent_.set_apart();
     moving_to_ = last;
@@ -216,8 +217,8 @@ void KeyIndexer::added(const KeyEntry& entry) {
 
 void KeyIndexer::move_some() {
   if (moving_.empty() || added_.empty()) return;
-  // Twice as fast as rows come, from all processes, so that this lot is in the table before the next is there; not a
-  // few at a time, as neighbours share a page, nor so many that others wait for it.
+  // Twice as fast as all processes add rows, so that this lot is moved before the next one is full. Not a few at a
+  // time, because neighbours share a page. Not too many, because others wait.
   constexpr std::size_t for_each_row = 2;
   constexpr std::size_t at_least = 256;
   constexpr std::size_t at_most = 1024;
@@ -229,7 +230,7 @@ void KeyIndexer::move_some() {
   const std::int64_t last_deleted = index_.ends({}).last_deleted;
   for (; moved_now_ < moved_ + now; ++moved_now_) {
     const KeyEntry& entry = moving_[moved_now_];
-    // To ask for the row costs a page at a random place.
+    // Checking that the row exists would read a random page.
     Statement& statement = entry.id > last_deleted ? move_ : move_if_there_;
     const Resetting resetting(statement);
     statement.bind(1, entry.hash);
@@ -243,7 +244,7 @@ void KeyIndexer::committed() {
   if (added_.empty()) return;
   recent_.committed(added_);
   all_added_ += added_.size();
-  added_.clear();  // Nobody may take them back any more, whatever fails next.
+  added_.clear();  // They are committed, so a later failure must not take them back.
   moved_ = moved_now_;
   if (moving_.empty() || moved_ < moving_.size()) return;
   recent_.drop_apart(moving_to_);
@@ -256,11 +257,11 @@ void KeyIndexer::rolled_back() {
 }
 
 std::size_t KeyIndexer::lot() {
-  constexpr std::int64_t part = 40;   // Of the rows: some five entries for each page of the table.
-  constexpr std::size_t at_most = 8;  // Times as many as of a small one: memory, and rows to read after a kill.
+  constexpr std::int64_t part = 40;   // A fortieth of the rows: about five entries for each page of the table.
+  constexpr std::size_t at_most = 8;  // Times `least_`. Limits memory, and the rows to read after a kill.
   const Resetting resetting(oldest_);
   oldest_.step();
-  const std::int64_t rows = index_.ends({}).newest - oldest_.integer(0);  // At most. Sweeps take the oldest.
+  const std::int64_t rows = index_.ends({}).newest - oldest_.integer(0);  // An upper bound: sweeps remove the oldest.
   return std::clamp(static_cast<std::size_t>(std::max<std::int64_t>(rows, 0) / part), least_, at_most * least_);
 }
 

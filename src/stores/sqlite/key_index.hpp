@@ -1,15 +1,36 @@
-// How a key finds its row. The table key_index has an entry, hash and row id, for each row up to the one that once_meta
-// calls indexed_to. Entries of the rows after that one are in memory only, and are read again from the rows when they
-// are not: so a claim does not change a page of the index, at a random place, for itself alone. They are moved to the
-// table in large lots, in the order of their hashes, so that those of a page come together.
+// Finds the row of a key by the hash of the key. The table key_index has an entry (hash, row id) for each row up to
+// indexed_to (in once_meta). Entries of later rows are only in the memory of each process. They move to the table in
+// large lots, sorted by hash, so that one changed page takes several entries. Otherwise each claim would change a
+// random page for its own entry.
 //
-// Ids grow and are never used again, even when the newest row is deleted (once_meta's last_deleted): an entry whose row
-// is gone leads nowhere, and whoever has seen all rows up to one need only look beyond it. An entry names a candidate;
-// its key is compared in the row.
+// 1. A claims K, which becomes row 7. Its entry is in A's memory; the table ends at row 6.
+// 2. Process B, which knows the rows up to 6, claims K too. Its begin() reads the hash of row 7. So B finds K, and is
+//    refused.
+// 3. A has a full lot. Its next commits move the entries to the table, and then set indexed_to to 7.
+// 4. B's next begin() sees that, and drops its entry.
+// (SqliteKeys.OfOtherProgramsAreFoundAtOnce)
 //
-// That holds while only programs of ours write. A sqlite3 shell may put an older copy back, and ids are given again:
-// what is in memory then is of rows that are no more, and hides those that came instead. So each begin compares it with
-// the file (Ends::continue_from), and reads all of it again after anybody else has written (outside_writes.hpp).
+// If A is killed before step 3, the next process reads the hashes of all rows after indexed_to.
+//
+// An entry only names a candidate: the key is compared in the row. So an entry of a deleted row does no harm. But ids
+// must never be used again, even after the newest row is deleted (last_deleted in once_meta):
+//
+// 1. A claims K, which becomes row 7. B has seen it, and knows the rows up to 7.
+// 2. A removes K.
+// 3. A claims L. If that became row 7 again, B would not read it, and would claim L too. So it becomes row 8.
+// (SqliteKeys.AnIdIsNeverUsedAgain)
+//
+// A sqlite3 shell can break that rule:
+//
+// 1. The shell copies the file.
+// 2. A claims 50 keys: rows 11 to 60.
+// 3. The shell restores the copy.
+// 4. B claims 50 other keys: rows 11 to 60 again.
+// 5. A knows the rows up to 60, but has none of B's keys in memory, and would claim them again.
+// (SqliteOutside.AnOlderCopyPutBackIsNoticed)
+//
+// So each begin() compares memory with the file (Ends::continue_from), and reads the rows again after a foreign write
+// (outside_writes.hpp).
 #pragma once
 
 #include <algorithm>
@@ -30,35 +51,36 @@ struct KeyEntry {
   std::int64_t id = 0;
 };
 
-// What the entries in memory are right for.
+// The state of the file that the entries in memory match.
 struct Known {
-  std::int64_t covered = 0;       // They are of the rows up to this one …
-  std::int64_t indexed_to = 0;    // … but those that the table had, up to this one, may be missing.
-  std::int64_t last_deleted = 0;  // As it was.
-  KeyEntry newest;                // A row that was there, the newest. id 0: none was.
-  std::uint64_t writes = 0;       // OutsideWrites: while it is this. 0: it never is.
+  std::int64_t covered = 0;       // They cover the rows up to this one …
+  std::int64_t indexed_to = 0;    // … but entries up to this one may be only in the table.
+  std::int64_t last_deleted = 0;  // Its value then.
+  KeyEntry newest;                // The newest row then. id 0: none.
+  std::uint64_t writes = 0;       // Valid while OutsideWrites gives this number. 0: never.
 };
 
 // Where the rows of the file end.
 struct Ends {
-  std::int64_t newest = 0;                    // The highest id there is; 0 without rows.
-  std::int64_t last_deleted = 0;              // The highest id that was ever deleted.
-  std::int64_t indexed_to = 0;                // 0 as well if somebody deleted it: then all rows are read again.
-  std::optional<std::int64_t> hash_of_known;  // Of the row with the id of Known::newest.
+  std::int64_t newest = 0;                    // The highest id; 0 without rows.
+  std::int64_t last_deleted = 0;              // The highest id ever deleted.
+  std::int64_t indexed_to = 0;                // 0 also if a shell deleted it: then all rows are read again.
+  std::optional<std::int64_t> hash_of_known;  // The hash of the row with the id Known::newest.
 
   [[nodiscard]] std::int64_t last() const noexcept { return std::max(newest, last_deleted); }
-  // False: somebody has changed the file by hand, or put back an older one. What is known is worth nothing.
+  // False: a shell changed the file, or restored an older one. Then `known` is useless.
   [[nodiscard]] bool continue_from(const Known& known) const noexcept;
 };
 
-// The entries in memory, for all connections of a store. Changed by the writer's thread only.
+// The entries in memory, for all connections of a store. Only the writer's thread changes them.
 class RecentKeys {
  public:
   struct Found {
     std::vector<std::int64_t> ids;
     Known known;
   };
-  // From any thread. Good for a transaction that begins afterwards: what is no longer here is in its table.
+  // From any thread. Call it before a transaction begins: entries that are no longer here are in the transaction's
+  // table.
   [[nodiscard]] Found find(std::int64_t hash) const;
   struct All {
     std::vector<KeyEntry> entries;
@@ -69,34 +91,34 @@ class RecentKeys {
   // From the writer's thread.
   [[nodiscard]] const Known& known() const noexcept { return known_; }
   [[nodiscard]] std::size_t size() const noexcept { return newer_.size() + apart_.size(); }
-  void add(const KeyEntry& entry);  // Of a row that is not committed yet: covers nothing.
+  void add(const KeyEntry& entry);  // Of a row that is not committed yet: `covered` stays.
   void take_back(std::span<const KeyEntry> added);
-  void extend(std::span<const KeyEntry> entries, const Ends& ends);                        // In the order of their ids.
+  void extend(std::span<const KeyEntry> entries, const Ends& ends);                        // Sorted by id.
   void assign(std::span<const KeyEntry> entries, const Ends& ends, std::uint64_t writes);  // The same.
-  void distrust();                                                                         // Until it is assigned.
-  void committed(std::span<const KeyEntry> added);  // They were add()ed; the last covers all.
-  void drop_to(std::int64_t id);                    // The table has them. Nothing is set apart any more.
-  // All that is here, by hash, for the table. It is still found.
+  void distrust();                                                                         // Until the next assign().
+  void committed(std::span<const KeyEntry> added);  // These were add()ed, in the order of their ids.
+  void drop_to(std::int64_t id);                    // The table has the entries up to `id`. Ends set_apart().
+  // All entries, sorted by hash, to move to the table. find() still finds them.
   [[nodiscard]] std::vector<KeyEntry> set_apart();
-  void drop_apart(std::int64_t indexed_to);  // The table's entries are committed.
+  void drop_apart(std::int64_t indexed_to);  // They are committed in the table.
 
  private:
   using Entries = std::unordered_multimap<std::int64_t, std::int64_t>;
 
-  mutable std::mutex mutex_;  // Held to change them, and to read them elsewhere.
+  mutable std::mutex mutex_;  // For changes, and for reads by other threads.
   Entries newer_;
   Entries apart_;
   Known known_;
 };
 
-// What one connection needs for looking. Inside a transaction, so that all calls see the same. Throws SqlError.
+// One connection's queries. Call them inside a transaction, so that all see the same state. Throws SqlError.
 class KeyIndex {
  public:
   explicit KeyIndex(Connection& connection);
 
   Ends ends(const Known& known);
-  std::vector<KeyEntry> entries_after(std::int64_t id);  // In the order of their ids.
-  // Appends the ids that the table has for the hash.
+  std::vector<KeyEntry> entries_after(std::int64_t id);  // Sorted by id.
+  // Appends the ids of the hash in the table.
   void find(std::int64_t hash, std::vector<std::int64_t>& ids);
 
  private:
@@ -105,33 +127,33 @@ class KeyIndex {
   Statement find_;
 };
 
-// The writer's part: what it calls in its transactions. Throws SqlError.
+// The writer's part, called in its transactions. Throws SqlError.
 class KeyIndexer {
  public:
   // `least`: lot() of a small table.
   KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t least);
 
-  // First: learns what other processes have written. True if all that was known was read anew. `writes`: of
+  // Call it first: reads what other processes have written. True if everything was read again. `writes`: from
   // OutsideWrites.
   bool begin(std::uint64_t writes);
-  void distrust() { recent_.distrust(); }  // The next begin() reads all anew, and reads do until then.
+  void distrust() { recent_.distrust(); }  // The next begin() reads everything again, and readers do until then.
   [[nodiscard]] std::vector<std::int64_t> find(std::int64_t hash);
   [[nodiscard]] std::int64_t next_id() const noexcept { return next_id_; }
-  void added(const KeyEntry& entry);  // The row with the next id is there.
-  void move_some();                   // Last: moves entries to the table, in proportion to the rows that came.
+  void added(const KeyEntry& entry);  // The row with the next id was inserted.
+  void move_some();                   // Call it last: moves entries to the table, in proportion to the new rows.
   void committed();
   void rolled_back();
 
-  // How many entries gather in memory before they are moved: with the table grows the number of its pages, of which a
-  // lot of the same size changes more and more, each for fewer of its entries.
+  // How many entries are collected in memory before they are moved. It grows with the table: in a table of more pages,
+  // the same lot would change more pages, each for fewer entries.
   [[nodiscard]] std::size_t lot();
 
-  // For a store that is opened or closed: how many rows the table may lack, how many of these are known here, and how
-  // many this one has added.
+  // For the opening and closing of a store: how many rows may be missing in the table, how many of these are in memory,
+  // and how many rows this store has added.
   [[nodiscard]] std::size_t missing();
   [[nodiscard]] std::size_t known() const noexcept { return recent_.size(); }
   [[nodiscard]] std::size_t all_added() const noexcept { return all_added_; }
-  // In a transaction of its own: writes the entries of up to a million rows that the table lacks.
+  // In its own transaction: writes the missing entries of up to a million rows.
   void index_rows();
 
  private:
@@ -140,14 +162,14 @@ class KeyIndexer {
   KeyIndex index_;
   RecentKeys& recent_;
   const std::size_t least_;
-  std::size_t lot_ = least_;  // When it was asked last.
-  bool is_current_ = false;   // recent_ is right for what it says.
+  std::size_t lot_ = least_;  // The last result of lot().
+  bool is_current_ = false;   // recent_ matches its known().
   std::int64_t next_id_ = 1;
   std::vector<KeyEntry> added_;   // In this transaction …
-  std::size_t all_added_ = 0;     // … and how many altogether.
-  std::vector<KeyEntry> moving_;  // What was set apart, all of it committed …
-  std::int64_t moving_to_ = 0;    // … indexed_to, once all are in the table …
-  std::size_t moved_ = 0;         // … how many are, as committed …
+  std::size_t all_added_ = 0;     // … and the total number.
+  std::vector<KeyEntry> moving_;  // The entries set apart, all of committed rows …
+  std::int64_t moving_to_ = 0;    // … the value of indexed_to when all are in the table …
+  std::size_t moved_ = 0;         // … how many are there, as committed …
   std::size_t moved_now_ = 0;     // … and with this transaction.
   Statement move_;
   Statement move_if_there_;

@@ -15,7 +15,7 @@ namespace {
 // Of the log (sqlite.org/walformat.html, "WAL File Format").
 constexpr std::size_t log_header_bytes = 32;
 constexpr std::size_t frame_header_bytes = 24;
-constexpr std::uint32_t magic = 0x377F0682;  // Plus 1: the numbers that are summed up are big-endian.
+constexpr std::uint32_t magic = 0x377F0682;  // Plus 1: the checksum is over big-endian numbers.
 
 // SQLite's unix VFS takes the length of a read or write modulo 128 KiB (seekAndRead, seekAndWriteFd in os_unix.c).
 constexpr std::size_t most_bytes = std::size_t{124} * 1024;
@@ -36,7 +36,7 @@ std::uint64_t both(std::uint32_t first, std::uint32_t second) noexcept {
   return (std::uint64_t{first} << 32U) | second;
 }
 
-// SQLite's index of the log, of which the first page is mapped; null: it is not there.
+// The mapped first page of SQLite's index of the log, or null.
 const volatile char* mapped_index(Connection& connection) {
   constexpr int page_bytes = 32 * 1024;
   constexpr std::uint32_t version = 3'007'000;
@@ -54,7 +54,7 @@ std::uint32_t number_at(const volatile char* index, std::size_t at) noexcept {
   return *reinterpret_cast<const volatile std::uint32_t*>(index + at);
 }
 
-// The log of a connection as SQLite has it open, read in order: its header, then its frames, each with its page.
+// Reads the log through a connection's open file, in order: its header, then its frames, each with a page.
 class LogReader {
  public:
   explicit LogReader(Connection& connection) noexcept {
@@ -66,7 +66,7 @@ class LogReader {
   }
   [[nodiscard]] sqlite3_file* file() const noexcept { return file_; }
 
-  // The header's bytes, and what it says of the frames.
+  // Reads the header, which has the page size.
   int read_header() {
     const int code = read(header_, 0);
     page_bytes_ = big_endian(&header_[8]);
@@ -75,7 +75,7 @@ class LogReader {
   }
   [[nodiscard]] std::span<char> header() noexcept { return header_; }
   [[nodiscard]] std::size_t frame_bytes() const noexcept { return frame_header_bytes + page_bytes_; }
-  [[nodiscard]] std::int64_t place_of(std::uint64_t frame) const noexcept {  // From 0 on.
+  [[nodiscard]] std::int64_t place_of(std::uint64_t frame) const noexcept {  // `frame`: from 0.
     return static_cast<std::int64_t>(header_.size() + frame * frame_bytes());
   }
   int read(std::span<char> bytes, std::int64_t at) const {
@@ -91,14 +91,14 @@ class LogReader {
   std::size_t page_bytes_ = 0;
 };
 
-// Whether the parts of a log are what its index says, by the rules by which SQLite makes the index.
+// Checks the parts of a log against its index, by SQLite's own rules.
 class LogCheck {
  public:
   explicit LogCheck(std::span<const char> header) noexcept
       : is_big_endian_((big_endian(header.data()) & 1U) != 0), salts_(&header[16], 8) {
     add(header.first(24));
   }
-  // Also in the order of the frames. False: SQLite would end the log before this one.
+  // Call it in the order of the frames. False: SQLite would end the log before this frame.
   bool take(std::span<const char> frame) noexcept {
     add(frame.first(8));
     add(frame.subspan(frame_header_bytes));
@@ -171,11 +171,11 @@ FirstPage::Copies FirstPage::copies(Connection& connection) {
 bool FirstPage::is_as_before(Connection& connection) {
   sqlite3_file* file = nullptr;
   if (sqlite3_file_control(connection.raw(), "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK) return true;
-  // In this order: a shell that copies the log meanwhile says so first.
+  // In this order: a shell that copies the log changes `copies` first.
   const Copies before = copies(connection);
   Head head{};
   const int code = file->pMethods->xRead(file, head.data(), static_cast<int>(head.size()), 0);
-  if (code != SQLITE_OK && code != SQLITE_IOERR_SHORT_READ) return true;  // Whoever needs the page meets it.
+  if (code != SQLITE_OK && code != SQLITE_IOERR_SHORT_READ) return true;  // The next reader of the page gets the error.
   if (is_known_ && head != head_ && copies(connection) == copies_ && !is_in_log(connection, head)) return false;
   head_ = head;
   copies_ = before;
@@ -183,7 +183,7 @@ bool FirstPage::is_as_before(Connection& connection) {
   return true;
 }
 
-// A copy that fails, and is tried again, may leave nothing but the page.
+// A failed copy that is retried may leave only the page.
 bool FirstPage::is_in_log(Connection& connection, const Head& head) {
   LogReader log(connection);
   const std::uint64_t frames = log_state(connection).frames;

@@ -1,4 +1,4 @@
-// How SQLite's log stands, as all connections share it, and what has been brought of it to the disk.
+// The state of SQLite's log, as all connections share it, and how much of it is on the disk.
 #pragma once
 
 #include <sqlite3.h>
@@ -12,32 +12,31 @@ namespace once::stores::sqlite {
 
 // From the header of SQLite's index of the log (sqlite.org/walformat.html, "The WAL-Index Header"; since SQLite 3.7.0).
 struct LogState {
-  std::uint32_t commits = 0;  // iChange: counts them, from anything on.
-  std::uint64_t sum = 0;      // aCksum: of the whole header, so each commit changes it. 0: nothing is known.
-  std::uint64_t salts = 0;    // aSalt: other ones each time that the log is begun anew. 0: it is empty.
-  std::uint64_t frames = 0;   // mxFrame: how many are committed …
-  std::uint64_t frames_sum =
-      0;  // … and aFrameCksum, of all of these: unlike `sum` it is the same in an index made anew.
+  std::uint32_t commits = 0;     // iChange: counts commits, from any number.
+  std::uint64_t sum = 0;         // aCksum: of the whole header, so each commit changes it. 0: not known.
+  std::uint64_t salts = 0;       // aSalt: changes when the log is restarted. 0: empty.
+  std::uint64_t frames = 0;      // mxFrame: the committed frames …
+  std::uint64_t frames_sum = 0;  // … and their aFrameCksum. Unlike `sum`, it is the same in a rebuilt index.
 };
-// Inside a transaction that writes nobody changes it. Elsewhere it may be of two states, and then is neither's.
+// Stable only inside a write transaction. Elsewhere it may mix two states.
 LogState log_state(Connection& connection);
 
-// Writes the committed part of the log over itself and syncs it: after this the disk has it, whatever became of earlier
-// syncs. `state`: as it is now, inside a transaction that writes and has written nothing. What is written is compared
-// with it: since the index was made the kernel may have dropped pages that a failed sync had left, and reads others
-// from the disk. Returns SQLite's result code; SQLITE_IOERR_DATA: the log is not what the index says.
+// Writes the committed part of the log over itself and syncs it. Then the disk has it, even if earlier syncs failed.
+// Call it inside a write transaction that has written nothing, with the present `state`. Each frame is compared with
+// the index: after a failed sync the kernel may have dropped pages, and read others from the disk. Returns SQLite's
+// result code. SQLITE_IOERR_DATA: the log does not match the index.
 int write_log_again(Connection& connection, const LogState& state);
 
-// Whether the file was overwritten in place while it was open, as by `cp copy.db once.db`. No lock and no log tells of
-// it; what does is its first page, which changes in no other way than by a copy of the log.
+// Detects that the file was overwritten in place while it was open, as by `cp copy.db once.db`. No lock or log shows
+// that, but the first page does: otherwise it changes only by a copy of the log.
 class FirstPage {
  public:
-  // Inside the lock. False: its head is another than the last time that this was asked, and nobody has copied it there.
+  // Call it inside the lock. False: the page's head has changed since the last call, and not by a copy of the log.
   bool is_as_before(Connection& connection);
 
  private:
-  using Head = std::array<char, 100>;  // With the change counter and the size (sqlite.org/fileformat2.html, 1.3).
-  struct Copies {                      // Another one after each copy of the log that was begun or done.
+  using Head = std::array<char, 100>;  // Has the change counter and the size (sqlite.org/fileformat2.html, 1.3).
+  struct Copies {                      // Changes whenever a copy of the log begins or ends.
     std::uint64_t salts = 0;
     std::uint32_t copied = 0;  // nBackfill.
     std::uint32_t begun = 0;   // nBackfillAttempted.

@@ -1,4 +1,4 @@
-// Whether anybody has written to the file who does not know our lock, such as a sqlite3 shell.
+// Detects writes by programs that do not use our lock, such as a sqlite3 shell.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace once::stores::sqlite {
 
-// For the writer's connection, inside the lock. All programs of ours keep notes beside it (LogNotes); what does not
-// fit, as one of them was killed before it could write them, or somebody has spoiled the file, counts as others'
-// writes. That costs time only.
+// For the writer's connection, inside the lock. Each once process keeps notes in the lock file (LogNotes). If they do
+// not match (a process was killed before it wrote them, or the file was damaged), that counts as a foreign write. It
+// only costs time.
 class OutsideWrites {
  public:
-  // In a transaction that has just begun. A number, not 0, that is another whenever there were any since.
+  // Call it in a new transaction. Returns a number, not 0, which changes after each foreign write.
   std::uint64_t begin(Connection& connection, FileLock& lock);
-  // Right after its commit, which wrote something or not, and has synced that. `log`: the inode.
+  // Call it right after the synced commit. `log`: the log's inode. `wrote`: whether the commit wrote something.
   void committed(Connection& connection, FileLock& lock, std::uint64_t log, bool wrote);
 
  private:
@@ -26,11 +26,11 @@ class OutsideWrites {
   LogState begun_;
 };
 
-// What is noted of a log in this state of which everything is on the disk.
+// The note for a log in this state that is completely on the disk.
 SyncedLog synced_log(std::uint64_t inode, const LogState& state) noexcept;
 
-// For those who read, with a descriptor of the lock's file of their own. When what is there does not fit, they look
-// whether that file was deleted, and another one made.
+// For readers, with their own descriptor of the lock file. If the notes do not match, they check whether the lock file
+// was deleted and created again.
 class OutsideWatch {
  public:
   explicit OutsideWatch(std::string lock_path) noexcept;
@@ -38,13 +38,13 @@ class OutsideWatch {
   OutsideWatch(const OutsideWatch&) = delete;
   OutsideWatch& operator=(const OutsideWatch&) = delete;
 
-  // False if there may have been any since begin() gave this number; also, at times, while a program of ours commits.
-  // Of what a transaction sees, asked for inside it.
+  // False if there may have been foreign writes since begin() returned this number; sometimes also while a once process
+  // commits. Call it inside a transaction, about what that sees.
   bool none_since(std::uint64_t writes, Connection& connection) noexcept;
 
  private:
   void open() noexcept;
-  bool follow() noexcept;  // True: another file has the name by now.
+  bool follow() noexcept;  // True: another file has the name now.
 
   std::string path_;
   int fd_ = -1;

@@ -14,13 +14,13 @@ namespace once::stores::sqlite {
 
 namespace {
 
-constexpr std::size_t leave_log_bytes = 512 * 1024;  // A log up to this size is left to the next opener on close.
-constexpr std::size_t few_keys = 64;                 // To index fewer is not worth a sync …
+constexpr std::size_t leave_log_bytes = 512 * 1024;  // A log up to this size is not copied on close.
+constexpr std::size_t few_keys = 64;                 // To index fewer does not pay for a sync …
 constexpr std::size_t many_keys = 1024;              // … and to index more takes some milliseconds.
 constexpr std::chrono::seconds quiet_time{1};        // Busy programs write more often.
 constexpr Millis note_time_every{10'000};
 
-// Whether nobody has written to the file for a while, by the wall clock of both. Also if it is not there.
+// Whether the file was not written for a while, by the wall clock. Also if it does not exist.
 bool is_quiet(const std::string& path) noexcept {
   struct stat found {};
   timespec now{};
@@ -40,20 +40,20 @@ WritableFile::WritableFile(StoreFile& file, RecentKeys& recent)
   file_.learn(connection_->connection());
   if (!is_log_true()) make_log_true();
   check_first_page();
-  // What a program that was killed had in memory. One that lives writes it before long, and better in its own time.
+  // Entries that a killed program had in memory. A living one will write them itself.
   index_if_more_than(quiet ? few_keys : 2 * rows().keys().lot());
 }
 
 WritableFile::~WritableFile() {
   try {
     tidy_up();
-  } catch (const std::exception&) {  // The log is as good.
+  } catch (const std::exception&) {  // The log has everything.
   }
 }
 
 void WritableFile::make_ready() {
   file_.check_identity();
-  check_log();  // Before a new connection takes those that lie there now for ours.
+  check_log();  // Before a new connection would accept replaced files.
   if (!connection_) {
     const Identity log = log_;
     const Identity index = index_;
@@ -91,9 +91,9 @@ void WritableFile::check_first_page() {
 
 // --- What is read is on the disk ---
 
-// What can be read of the log need not be on the disk: after a sync that failed no later one writes the same pages, and
-// programs see them all the same; a process may have been killed between its write and its sync. So nothing of it is
-// told to anybody before it was written again and synced, and its name too, unless it is what was noted after a sync.
+// The readable log may not be on the disk. After a failed sync no later one writes the same pages, but programs still
+// read them. Or a process was killed between its write and its sync. So unless the log matches the note of the last
+// sync, it is written again and synced, with its name, before anything of it is returned.
 bool WritableFile::is_log_true() {
   const SyncedLog now = synced_log(log_.inode, log_state(connection_->connection()));
   return now != SyncedLog{} && now == lock_.notes().synced;
@@ -139,7 +139,7 @@ void WritableFile::commit() {
 }
 
 void WritableFile::commit_with_keys() {
-  // A group of refusals writes nothing, so its commit costs no sync: a replay in a fresh process is but a read.
+  // A group of refusals writes nothing, so its commit needs no sync: a replay in a new process only reads.
   if (connection_->has_changed()) note_time_if_due();
   rows().keys().move_some();
   commit();
@@ -150,13 +150,13 @@ bool WritableFile::undo(const SqlError& error) {
   const bool committing = std::exchange(committing_, false);
   noted_ = Time{};
   sqlite3* const db = connection_->connection().raw();
-  // SQLite has undone it by itself in some cases (sqlite.org/lang_transaction.html, "Response To Errors Within A
+  // After some errors SQLite has already rolled back (sqlite.org/lang_transaction.html, "Response To Errors Within A
   // Transaction").
   const bool undone = !connection_->connection().in_transaction() ||
                       sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr) == SQLITE_OK;
   switch (error.primary()) {
     case SQLITE_BUSY:
-    case SQLITE_FULL:  // The frame that commits is the last one of the log: it was not written whole.
+    case SQLITE_FULL:  // The commit frame is the last one of the log: it was not written completely.
     case SQLITE_READONLY:
       if (undone) {
         rows().keys().rolled_back();
@@ -166,7 +166,7 @@ bool WritableFile::undo(const SqlError& error) {
       return false;
     default:
       note_synced({});
-      connection_.reset();                                      // A fresh one may do better.
+      connection_.reset();                                      // A new one may work.
       return committing && error.code() != SQLITE_IOERR_WRITE;  // As for SQLITE_FULL.
   }
 }
@@ -184,14 +184,14 @@ void WritableFile::checkpoint() {
   if (checkpoint_due()) copy_log();
 }
 
-// True if all of it was copied: the next transaction begins it anew.
+// True if all of it was copied: then the next transaction restarts the log.
 bool WritableFile::copy_log() {
   if (!connection_) return false;
   int pages = 0;
   int copied = 0;
   Connection& connection = connection_->connection();
   const int code = sqlite3_wal_checkpoint_v2(connection.raw(), nullptr, SQLITE_CHECKPOINT_PASSIVE, &pages, &copied);
-  // If a reader still needs the log, or the disk is full, the log goes on growing for a while.
+  // If a reader still needs the log, or the disk is full, the log continues to grow for a while.
   const bool whole = code == SQLITE_OK && pages == copied;
   const std::uint32_t often = file_.options().checkpoint_pages;
   checkpoint_at_ = whole ? often : log_pages_ + often / 4;
@@ -208,8 +208,8 @@ std::string WritableFile::checkpoint_error() const {
 
 // --- Opening and closing ---
 
-// Writes the entries of keys that this or other programs have gathered in memory, if there may be more than so many.
-// Inside the lock. Nothing depends on it: if it fails, the writes after it say so, and what can be read is read.
+// Writes the entries of keys that programs have in memory, if there may be more than `few`. Inside the lock. If it
+// fails, later writes report that, and reads still work.
 void WritableFile::index_if_more_than(std::size_t few) {
   try {
     while (rows().keys().missing() > few) {
@@ -224,13 +224,13 @@ void WritableFile::index_if_more_than(std::size_t few) {
   }
 }
 
-// Many short programs each leave a key; a busy one leaves many. What other busy ones have is left to them.
+// Many short programs each leave a key, a busy one leaves many. Other busy programs index their own.
 bool WritableFile::should_index_on_close() const noexcept {
   const KeyIndexer& keys = connection_->rows().keys();
   return keys.all_added() > 0 && keys.known() > few_keys && (keys.all_added() > few_keys || keys.known() <= many_keys);
 }
 
-// Keys are indexed, a long log is copied and cut off, so that the next opener need not read them.
+// Indexes keys, and copies and truncates a long log, so that the next opener need not read them.
 void WritableFile::tidy_up() {
   if (!connection_) return;
   const auto log_is_long = [&] { return size_of(file_.path() + "-wal") > leave_log_bytes; };
@@ -240,10 +240,10 @@ void WritableFile::tidy_up() {
   make_ready();
   if (index) index_if_more_than(few_keys);
   if (!connection_ || !log_is_long()) return;
-  // Others would take the log that was begun anew for a stranger's writes, and read all of the newest rows again.
+  // Others would take the restarted log for foreign writes, and read all of the newest rows again.
   if (!presence_.is_alone()) return;
   Connection& connection = connection_->connection();
-  sqlite3_busy_timeout(connection.raw(), 0);  // Not for the sake of a reader.
+  sqlite3_busy_timeout(connection.raw(), 0);  // Do not wait for a reader.
   sqlite3_wal_checkpoint_v2(connection.raw(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
 }
 

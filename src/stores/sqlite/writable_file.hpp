@@ -1,5 +1,12 @@
-// The file as its writer has it: in turns with other processes, by one connection at a time, and so that whatever is
-// read of the log is on the disk (docs/decisions/failed-syncs.md).
+// The writer's side of the file. Processes take turns, and everything that is read of the log is on the disk first
+// (docs/decisions/failed-syncs.md).
+//
+// 1. A writes a commit to the log, and is killed before it syncs it.
+// 2. B opens the file. The kernel still has the pages, so for SQLite the commit is there.
+// 3. If B returned it now, a power cut could remove it afterwards.
+// 4. So B compares the log with the note in the lock file, which A wrote after its last sync. They differ: B writes the
+//    log again, syncs it and its directory, and notes that. Only then does it answer.
+// (SqliteDiskFault.WhatAKilledProcessHasWrittenButNotSyncedIsSyncedBeforeItIsTold)
 #pragma once
 
 #include <cstddef>
@@ -17,44 +24,45 @@
 
 namespace once::stores::sqlite {
 
-// Used by one thread, but for checkpoint_error().
+// Used by one thread, except checkpoint_error().
 class WritableFile {
  public:
-  // Opens the file. All that can be read of it is on the disk then. Throws Exception.
+  // Opens the file. Afterwards everything that can be read of it is on the disk. Throws Exception.
   WritableFile(StoreFile& file, RecentKeys& recent);
-  // Indexes keys and copies the log, where that spares the next opener work. Nothing depends on it.
+  // Indexes keys and copies the log, to save the next opener work. Correctness does not depend on it.
   ~WritableFile();
   WritableFile(const WritableFile&) = delete;
   WritableFile& operator=(const WritableFile&) = delete;
 
-  // Waits for the turn of this process, which lasts as long as what is returned. Throws Exception(unavailable).
+  // Waits for this process's turn, which lasts as long as the returned object. Throws Exception(unavailable).
   [[nodiscard]] FileLock::Turn turn() { return FileLock::Turn(lock_, file_.options().busy_timeout); }
 
-  // All below are for a turn.
+  // Call the functions below only during a turn.
 
-  // First: the file is the one that was opened, and the connection works. Throws Exception(unavailable).
+  // Call it first: checks that the file is the one that was opened, and that the connection works. Throws
+  // Exception(unavailable).
   void make_ready();
-  // False after a failure: there is no connection before the next make_ready().
+  // False after a failure: there is no connection until the next make_ready().
   [[nodiscard]] bool is_ready() const noexcept { return connection_ != nullptr; }
 
-  // A transaction: begin(), for keys learn_keys(), what is done with rows(), then commit(), or for keys
-  // commit_with_keys(). After a SqlError: undo().
+  // A transaction: begin(), changes by rows(), commit(). With keys: learn_keys() after begin(), and commit_with_keys().
+  // After a SqlError: undo().
   void begin() { connection_->begin(lock_); }
   void learn_keys();
   [[nodiscard]] Rows& rows() noexcept { return connection_->rows(); }
   void commit();
   void commit_with_keys();
-  // True if it may have been committed all the same.
+  // True if it may have been committed.
   bool undo(const SqlError& error);
 
-  // Copies the log into the file when it is long: a checkpoint beside another process's write is what the WAL-reset bug
-  // of SQLite up to 3.51.2 takes (sqlite.org/wal.html#walresetbug).
+  // Copies a long log into the file. During a turn, because the WAL-reset bug of SQLite up to 3.51.2 needs a checkpoint
+  // during another process's write (sqlite.org/wal.html#walresetbug).
   [[nodiscard]] bool checkpoint_due() const noexcept { return log_pages_ >= checkpoint_at_; }
   void checkpoint();
-  // After a write that failed with this code: if there was no room for the log to grow, what it holds is copied into
-  // the file, so that its room can be used anew. True if that was done.
+  // After a write that failed with this code. If the log had no room to grow, copies it into the file, so that its room
+  // can be used again. True if that was done.
   bool made_room(int code) { return code == SQLITE_FULL && copy_log(); }
-  // Why the last copy failed; empty if it did not. From any thread.
+  // Why the last copy failed, or empty. From any thread.
   [[nodiscard]] std::string checkpoint_error() const;
 
  private:
@@ -77,8 +85,8 @@ class WritableFile {
   Identity log_;    // Of the -wal.
   Identity index_;  // Of the -shm.
   FirstPage first_page_;
-  // Does nothing but keep the log's index, which says how much of the log is committed, for as long as the store lives:
-  // the next connection would make it anew from what can be read, and so trust what a sync that failed has left.
+  // Only keeps the log's index alive, which says how much of the log is committed. Without it, the next connection
+  // would rebuild the index from what can be read, and so trust data of a failed sync.
   std::unique_ptr<Connection> anchor_;
   std::unique_ptr<WriterConnection> connection_;  // Null after a failure.
   bool committing_ = false;
