@@ -43,7 +43,7 @@ void AsyncRun::claim(std::shared_ptr<const Attempt> attempt) {
 
 namespace {
 
-// Gives a claim up under which nothing has run, and calls `then` when that is written, or will not be.
+// Releases a claim whose work has not run, and calls `then` when that is written or has failed.
 template <class Then>
 void give_back(Claim&& claim, std::string_view why, Then&& then) {
   auto kept = std::make_shared<Claim>(std::move(claim));
@@ -62,7 +62,7 @@ void AsyncRun::begun(Begin begin) {
       state_ = State::ready;
     }
   }
-  if (begin.claim) return give_back(std::move(begin.claim), cancelled_before, [] {});  // Nobody waits for it any more.
+  if (begin.claim) return give_back(std::move(begin.claim), cancelled_before, [] {});  // Its caller no longer waits.
   if (begin.kind == Begin::Kind::claimed) return ready();
   bool unprotected = false;
   {
@@ -94,7 +94,7 @@ Context* AsyncRun::begin_work() {
   {
     const std::lock_guard lock(mutex_);
     if (state_ != State::ready) return nullptr;
-    // The claim may have waited for its turn. What has not begun can be given up without harm.
+    // The claim may have waited for its turn. Work that has not begun can be released safely.
     if (claim_ && !claim_.is_ours()) {
       late = std::exchange(claim_, Claim());
       state_ = State::claiming;
@@ -124,7 +124,7 @@ Context* AsyncRun::begin_work() {
 void AsyncRun::returned(Result result) {
   try {
     check(result);
-  } catch (...) {  // misuse: as if the work had thrown it.
+  } catch (...) {  // misuse: treated as the work's exception.
     return threw(std::current_exception());
   }
   outcome_->result = std::move(result);
@@ -154,14 +154,14 @@ void AsyncRun::completed(Finish finish, bool companion) {
 void AsyncRun::threw(std::exception_ptr error) {
   if (!claim_) return end({.error = std::move(error)});
   if (!is_claim_lost(error) || !claim_.stop_token().stop_requested()) return end_thrown(error, false);
-  // As in run_work(): what a lost attempt did nobody knows, so its claim is left as it is.
+  // As in run_work(): it is not known what a lost attempt did, so its claim is left to lapse.
   claim_.give_up([self = shared_from_this(), error](Finish finish) { self->end_with(error, std::move(finish), true); });
 }
 
 void AsyncRun::end_thrown(const std::exception_ptr& error, bool superseded_counts) {
   try {
     std::rethrow_exception(error);
-  } catch (...) {  // Whatever it is: finish_thrown() reads it from here.
+  } catch (...) {  // Any exception: finish_thrown() reads it from here.
     finish_thrown(claim_, policy_, engine_.core_->options.throw_rule,
                   [self = shared_from_this(), error, superseded_counts](Finish finish) {
                     self->end_with(error, std::move(finish), superseded_counts);
@@ -199,7 +199,7 @@ void AsyncRun::cancel(bool stop_work) {
 void AsyncRun::end(End end) {
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == State::over) return;  // Cancelled meanwhile, and told so.
+    if (state_ == State::over) return;  // Cancelled meanwhile, and reported.
     state_ = State::over;
   }
   finished(std::move(end));

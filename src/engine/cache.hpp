@@ -1,4 +1,4 @@
-// Completed records kept in the process, least recently used out first.
+// Completed records kept in the process; the least recently used is dropped first.
 #pragma once
 
 #include <array>
@@ -17,12 +17,12 @@ namespace once {
 
 class Cache {
  public:
-  // Both bounds are shared out evenly over the shards, each of which holds at least one record.
+  // Both limits are split evenly between the shards. Each shard holds at least one record.
   Cache(std::size_t max_records, std::size_t max_bytes);
 
   [[nodiscard]] bool enabled() const noexcept { return max_records_ > 0; }
   [[nodiscard]] std::shared_ptr<const Record> find(const std::string& key);
-  void put(const std::shared_ptr<const Record>& record);  // Nothing if its bytes are compressed or elsewhere.
+  void put(const std::shared_ptr<const Record>& record);  // No effect if its bytes are compressed or offloaded.
   void remove(const std::string& key);
 
  private:

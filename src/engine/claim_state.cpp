@@ -123,7 +123,7 @@ void ClaimState::add_step(Step step, FinishDone done) {
 }
 
 void ClaimState::abandon() {
-  if (ended_.load(std::memory_order_acquire)) return;  // As most claims have when their handle is dropped.
+  if (ended_.load(std::memory_order_acquire)) return;  // Most claims have ended when their handle is dropped.
   on([&](Actions& out) { machine_.abandon(out); });
 }
 
@@ -163,7 +163,7 @@ std::size_t ClaimState::compress_over() const noexcept {
   return policy.compress_over_bytes.value_or(store.durable ? worth_it : unreachable);
 }
 
-// The heartbeat goes on meanwhile.
+// The heartbeat continues meanwhile.
 void ClaimState::offload(Write&& write) {
   std::string bytes = drop_bytes(write.result);
   if (!core_->options.offload) return enqueue(std::unique_lock(mutex_), std::move(write));
@@ -237,7 +237,7 @@ void ClaimState::act(ClaimMachine::RetryAt&& retry) {
   }
 }
 
-// Cancelled, not only forgotten: a timer keeps the claim, and with it the engine, until it fires.
+// Cancels the timer too, because it keeps the claim and the engine alive until it fires.
 void ClaimState::act(ClaimMachine::DropRetry&&) {
   const std::lock_guard lock(mutex_);
   core_->options.timers->cancel(std::exchange(retry_timer_, 0));
@@ -281,7 +281,7 @@ void ClaimState::act(ClaimMachine::Ended&& ended) {
   core_->flights.ended(*this, ended.record, ended.gone);
 }
 
-// ---- what became of a claim that was lost
+// ---- the result of a lost claim
 
 void ClaimState::look_up_loss(FinishDone done, std::string missed) {
   struct Look {
@@ -298,7 +298,7 @@ void ClaimState::look_up_loss(FinishDone done, std::string missed) {
   });
 }
 
-// What counts now is what a new call would be given: no expired result, and none of another payload.
+// The result that a new call would get: not an expired one, and not one of another payload.
 void ClaimState::tell_loss(FinishDone done, RecordPtr record, std::string missed) {
   if (decide(record.get(), *attempt, policy, core_->moment().earliest()).verdict != Verdict::replay) {
     return done({.kind = Finish::Kind::lost, .record = std::move(record), .error = {}});
@@ -312,7 +312,7 @@ void ClaimState::tell_loss(FinishDone done, RecordPtr record, std::string missed
                [self = shared_from_this(), look](std::shared_ptr<const Record> whole, std::optional<Error> error) {
                  if (!error)
                    return look->done({.kind = Finish::Kind::superseded, .record = std::move(whole), .error = {}});
-                 // As for any caller: the record may have changed meanwhile, and the result gone with it.
+                 // As for any caller: the record may have changed, and its result was removed.
                  if (error->kind != ErrorKind::unavailable && look->missed != whole->result.location) {
                    return self->look_up_loss(std::move(look->done), whole->result.location);
                  }

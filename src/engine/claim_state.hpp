@@ -1,4 +1,4 @@
-// One claim: the machine that decides (core/claim_machine), guarded, and the hands that carry out what it says.
+// One claim: guards the machine that decides (core/claim_machine), and carries out its actions.
 #pragma once
 
 #include <atomic>
@@ -38,30 +38,32 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   ~ClaimState();
 
   // Unchanging parts, readable without a lock.
-  const std::shared_ptr<const Attempt> attempt;  // Its key and owner are the claim's.
+  const std::shared_ptr<const Attempt> attempt;  // Has the claim's key and owner.
   const std::uint64_t token;
   const std::uint32_t number;  // Of the attempt, from 1.
   const EffectivePolicy policy;
 
   [[nodiscard]] const std::string& key() const noexcept { return attempt->key; }
-  [[nodiscard]] Uptime first_beat() const noexcept { return machine_.first_beat(); }  // Before others have the claim.
+  [[nodiscard]] Uptime first_beat() const noexcept {
+    return machine_.first_beat();
+  }  // Call it before others have the claim.
   [[nodiscard]] Uptime renew_interval() const noexcept { return machine_.renew_interval(); }
   [[nodiscard]] RecordPtr record() const;  // As last written.
   [[nodiscard]] std::stop_token stop_token();
   [[nodiscard]] Uptime deadline() const;
   [[nodiscard]] bool finishing() const;  // Its finish is written, or about to be.
-  [[nodiscard]] bool is_ours() const;    // Certainly, now.
+  [[nodiscard]] bool is_ours() const;    // Certainly ours now.
   [[nodiscard]] std::optional<std::string> step(std::string_view name) const;
 
-  void beat();                       // From the heartbeat: renews, or finds that the lease has run out.
+  void beat();                       // From the heartbeat: renews, or finds that the lease has ended.
   void note(std::string_view text);  // Renews with a note.
   void add_step(Step step, FinishDone done);
   void finish(Write&& write);  // complete, fail, hold, release. Throws Exception(misuse) for a second one.
-  void abandon();              // The handle was dropped. Nothing if a finish was asked for.
-  // Abandons the claim and says what stands under its key: superseded or lost.
+  void abandon();              // The handle was dropped. No effect after a finish.
+  // Abandons the claim, and gives the record now stored: superseded or lost.
   void give_up(FinishDone done);
 
-  // For Flights: guarded by the mutex of the key's shard, and never changed.
+  // For Flights. The mutex of the key's shard guards the first; the second never changes.
   LiveClaims::Link live_link;
   std::size_t flight_hash = 0;  // Of the key.
 
@@ -71,13 +73,13 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   [[nodiscard]] std::size_t compress_over() const noexcept;  // Results longer than this.
   void offload(Write&& write);
   void enqueue(std::unique_lock<std::mutex> lock, Write&& write);
-  // What stands under the key of a claim that was lost: superseded or lost. The first reads the store.
-  // `missed`: where a result was that could not be fetched.
+  // Gives the record now stored under a lost claim's key: superseded or lost. The first one reads the store. `missed`:
+  // the location of a result that could not be fetched.
   void look_up_loss(FinishDone done, std::string missed = {});
   void tell_loss(FinishDone done, RecordPtr record, std::string missed = {});
   void tell(EventKind kind, const Record* record, const Error* error, Uptime since) const;
 
-  // Calls an event of the machine, and carries out what it says.
+  // Calls an event of the machine, and carries out its actions.
   template <class Event>
   void on(Event&& event);
   void carry_out(std::unique_lock<std::mutex> lock, Actions& actions);
@@ -99,9 +101,9 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
 
   mutable std::mutex mutex_;
   ClaimMachine machine_;
-  std::optional<std::stop_source> stop_;  // Made when somebody asks for the token.
-  Timers::Id retry_timer_ = 0;            // Not 0: it is set.
-  std::atomic<bool> ended_{false};        // The machine's, for those without the mutex.
+  std::optional<std::stop_source> stop_;  // Made at the first stop_token().
+  Timers::Id retry_timer_ = 0;            // 0: not set.
+  std::atomic<bool> ended_{false};        // The machine's, for reading without the mutex.
 };
 
 }  // namespace once

@@ -11,7 +11,7 @@ namespace once {
 
 namespace {
 
-constexpr int level = 1;  // The quickest: the caller of a finish waits for it.
+constexpr int level = 1;  // The fastest, because the caller of a finish waits for it.
 
 struct FreeContext {
   void operator()(ZSTD_CCtx* context) const noexcept { ZSTD_freeCCtx(context); }
@@ -29,7 +29,7 @@ std::optional<Result> compressed(const Result& result, std::size_t most_bytes) {
   std::string smaller(std::min(bytes.size() - bytes.size() / 10, most_bytes), '\0');
   const std::size_t size =
       ZSTD_compressCCtx(context.get(), smaller.data(), smaller.size(), bytes.data(), bytes.size(), level);
-  if (ZSTD_isError(size) != 0) return std::nullopt;  // No room: it does not get small enough.
+  if (ZSTD_isError(size) != 0) return std::nullopt;  // No room: it is not small enough.
   smaller.resize(size);
   smaller.shrink_to_fit();
   Result out;
@@ -50,7 +50,7 @@ std::optional<Error> expand(Result& result) {
     return corrupt("it claims " + std::to_string(result.size) + " bytes, and there are at most " +
                    std::to_string(max_compressible_bytes));
   }
-  // Before there is memory for it.
+  // Checked before memory is allocated.
   if (ZSTD_getFrameContentSize(result.bytes.data(), result.bytes.size()) != result.size) {
     return corrupt("it does not hold " + std::to_string(result.size) + " bytes of zstd");
   }

@@ -9,8 +9,9 @@ namespace once {
 
 namespace {
 
-constexpr unsigned max_tries = 6;         // Of one doubtful write; with the backoff below about a second.
-constexpr unsigned max_refusals = 1'000;  // Each means that somebody else got on; so many mean a store that is not one.
+constexpr unsigned max_tries = 6;  // For one doubtful write: about a second, with the backoff below.
+constexpr unsigned max_refusals =
+    1'000;  // Each means that another attempt made progress. This many mean a faulty store.
 constexpr Millis first_ask_again{20};
 constexpr Millis most_ask_again{500};
 
@@ -43,8 +44,8 @@ void Conversation::insert(Self self, Uptime now) {
   auto next = std::make_shared<Record>();
   const Stamp stamp = core_->stamp(moment.now);
   claim(*next, attempt_, policy_, stamp, nullptr, verdict_);
-  // If a claim of ours was removed meanwhile, this one must not look like it: somebody's write may still be on its way
-  // that names the old one.
+  // If our earlier claim was removed, the new one must not look like it: another write that names the old one may still
+  // arrive.
   if (written_ != nullptr) next->revision = next_revision(written_->revision, stamp.random);
   written_ = std::move(next);
   written_at_ = moment.uptime;
@@ -86,8 +87,8 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
       return replace(std::move(self), std::move(next), *record, place, Ask::mark, moment.uptime);
     }
     case Verdict::resume: {
-      // Of several writes whose answers were lost, only the last one's lease is known well enough; and an operator may
-      // have changed the record since. Or it is of an earlier conversation of this caller, who has waited meanwhile.
+      // If several answers were lost, only the last write's lease is known well enough. An operator may have changed
+      // the record since. Or it is from this caller's earlier conversation, before its wait.
       const bool last = written_ != nullptr && record->revision == written_->revision;
       verdict_ = Verdict::resume;
       written_ = std::move(record);
@@ -121,10 +122,10 @@ void Conversation::on_answer(Self self, Answer&& answer, Uptime sent) {
                                                                    " conditional writes of one claim in a row"});
       }
       if (answer.record) return consider(std::move(self), std::move(answer.record), answer.place);
-      // Nothing there: it went away in between, or the store could not say what it is.
+      // No record: it was removed meanwhile, or the store could not return it.
       return ask_ == Ask::insert ? read(std::move(self)) : insert(std::move(self));
     case Answer::Status::failed:
-      // A claim of ours that could not be corrected stands in the store as well.
+      // Our claim, which could not be corrected, is also in the store.
       if (answer.error.kind == ErrorKind::in_doubt || ask_ == Ask::correct) in_doubt_ = true;
       return on_failed(std::move(self), std::move(answer.error));
   }
@@ -149,7 +150,7 @@ void Conversation::on_done(Self self, Answer&& answer) {
 void Conversation::on_failed(Self self, Error error) {
   core_->tell({.kind = EventKind::store_error, .key = attempt_.key, .error = &error});
   const bool may_pass = error.kind == ErrorKind::in_doubt || error.kind == ErrorKind::unavailable;
-  // Without a doubtful write there is nothing of ours to clear up, and the caller may as well be told at once.
+  // Without a doubtful write there is nothing to clear up, so the caller gets the error at once.
   if (in_doubt_ && may_pass && ++failures_ < max_tries) {
     core_->options.timers->at(core_->uptime() + core_->backoff(failures_, first_ask_again, most_ask_again),
                               [self = std::move(self)]() mutable {
@@ -173,19 +174,19 @@ void Conversation::fail(Error error) {
 void Conversation::won(Self self, std::uint64_t place) {
   const Millis tolerance = tolerance_of(policy_);
   const Moment moment = core_->moment();
-  // The answer may have shown that what was known is doubtful.
+  // The answer may have shown that the known time is doubtful.
   error_ = std::max(error_, moment.error);
   if (moment.told) {
-    // The lease was counted on this host's clock, on too vague a notion of the store's, or on one that was wrong. If it
-    // is known to be off by now, count again before anything runs: a lease that looks short would be taken over early,
-    // one that looks long would lock the key.
+    // The lease was computed from this host's clock, or from a vague or wrong store time. If it is now known to be
+    // wrong, compute it again before the work runs. Otherwise a lease that looks short is taken over early, and one
+    // that looks long locks the key.
     const Millis off = std::chrono::abs(short_by(policy_, *written_, written_at_, moment));
     if (off > std::max(tolerance, moment.error)) return correct(std::move(self), place);
     if (!told_ || error_ > tolerance) error_ = off + moment.error;
     told_ = true;
   }
-  // The answer may have taken longer than the lease, or this process may have been stopped meanwhile: then somebody
-  // else may have the claim by now, and only another write can tell.
+  // The answer may have taken longer than the lease, or this process was stopped meanwhile. Then another attempt may
+  // have the claim, and only another write can show it.
   const Uptime trusted_until = once::trusted_until(policy_, written_at_, error_);
   if (moment.uptime >= trusted_until) return correct(std::move(self), place);
   End claim;
@@ -217,7 +218,7 @@ void Conversation::correct(Self self, std::uint64_t place) {
   replace(std::move(self), std::move(next), *seen, place, Ask::correct, moment.uptime);
 }
 
-// The result of an expired record, or of a failure that is tried again: nobody will ask for it any more.
+// Removes the result of an expired record, or of a failure that is executed again: no caller will need it.
 void Conversation::remove_orphan() {
   if (orphan_.empty() || !core_->options.offload) return;
   core_->options.offload->remove(std::exchange(orphan_, {}), [core = core_, key = attempt_.key](OffloadAnswer answer) {

@@ -1,4 +1,4 @@
-// One attempt's talk with the store until it holds the claim or knows what stands in the way.
+// One attempt's requests to the store, until it has the claim or knows the record in the way.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,33 @@ class EngineCore;
 
 class Conversation {
  public:
-  // What to begin with.
+  // How to begin.
   struct Start {
     enum class Kind : std::uint8_t {
       insert,  // Nothing is known.
-      read,    // Somebody was there a moment ago: reading is cheaper than a write that will be refused.
-      seen,    // `record` is there.
+      read,    // A record was there a moment ago: a read is cheaper than a refused write.
+      seen,    // `record` is stored.
     };
     Kind kind = Kind::insert;
     std::shared_ptr<const Record> record;
     std::uint64_t place = 0;
-    Uptime now{};  // insert: a moment ago. 0: not known.
+    Uptime now{};  // insert: the uptime a moment ago. 0: not known.
   };
 
   struct End {
     enum class Kind : std::uint8_t {
-      claimed,  // `record` is our claim, `verdict` how we came by it.
-      seen,     // `record` stands in the way.
-      failed,   // `error`; `record`, if not null, stood in the way before.
+      claimed,  // `record` is our claim, `verdict` says how we got it.
+      seen,     // `record` is in the way.
+      failed,   // `error`. `record`: the one that was in the way before, or null.
     };
     Kind kind = Kind::failed;
     Verdict verdict = Verdict::execute;
     std::shared_ptr<const Record> record;
     std::uint64_t place = 0;
-    std::shared_ptr<EngineCore> core;  // claimed: the conversation's, for the claim.
+    std::shared_ptr<EngineCore> core;  // claimed: passed on to the claim.
     Uptime leased_at{};                // claimed: when the write that made the lease was sent.
-    Uptime claimed_at{};               // claimed: when its answer was there.
-    Uptime trusted_until{};            // claimed: once::trusted_until() of it; later than now.
+    Uptime claimed_at{};               // claimed: when its answer came.
+    Uptime trusted_until{};            // claimed: once::trusted_until(), in the future.
     Error error;
   };
   using OnEnd = Callback<void(End&&)>;
@@ -53,10 +53,10 @@ class Conversation {
   Conversation(std::shared_ptr<EngineCore> core, const Attempt& attempt, const EffectivePolicy& policy, OnEnd on_end);
 
  private:
-  // One write (or read) in flight, remembered so that it can be sent again when its answer was lost.
+  // The running write (or read), kept to send it again if its answer is lost.
   enum class Ask : std::uint8_t { insert, claim_over, mark, correct, read };
 
-  // This: what keeps it is handed from each function to the next, by way of the store's answer.
+  // Owns this object. Passed from each function to the next, through the store's answer.
   using Self = std::unique_ptr<Conversation>;
 
   void insert(Self self, Uptime now = {});
@@ -67,7 +67,7 @@ class Conversation {
   void on_answer(Self self, Answer&& answer, Uptime sent);
   void on_done(Self self, Answer&& answer);
   void on_failed(Self self, Error error);
-  // written_ stands in the store and is ours. Ends the conversation, unless its lease has to be counted anew first.
+  // written_ is stored, and is ours. Ends the conversation, unless its lease must be computed again.
   void won(Self self, std::uint64_t place);
   void correct(Self self, std::uint64_t place);
   void remove_orphan();
@@ -81,15 +81,15 @@ class Conversation {
   OnEnd on_end_;
 
   Ask ask_ = Ask::insert;
-  std::shared_ptr<const Record> written_;  // What the write under way writes.
+  std::shared_ptr<const Record> written_;  // The record of the running write.
   Seen seen_;                              // Its condition.
   Verdict verdict_ = Verdict::execute;
-  RecordPtr shown_;        // What stood in the way of a write that is under way.
+  RecordPtr shown_;        // The record in the way of the running write.
   Uptime written_at_{};    // When the last write was sent, or its times were read.
   bool told_ = false;      // The store's time was known when written_ was made …
-  Millis error_{0};        // … up to this.
-  bool in_doubt_ = false;  // The store may hold a claim of ours that we do not know of.
-  std::string orphan_;     // Where the result lies of the record that a claim takes the place of. Empty: nowhere.
+  Millis error_{0};        // … with this error.
+  bool in_doubt_ = false;  // The store may have a claim of ours that we do not know.
+  std::string orphan_;     // The location of the result of the record that the claim replaces, or empty.
   unsigned failures_ = 0;
   unsigned refusals_ = 0;
   unsigned corrections_ = 0;

@@ -1,4 +1,4 @@
-// What the parts of one engine share: ports, the store's time, heartbeats, flights, the cache, the observer.
+// Shared by the parts of one engine: ports, the store's time, heartbeats, flights, the cache, the observer.
 #pragma once
 
 #include <memory>
@@ -30,21 +30,21 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
   [[nodiscard]] Uptime uptime() const noexcept { return options.clock->uptime(); }
   [[nodiscard]] Owner new_owner() const;
-  // A delay that doubles from `first` with each try up to `most`, of which a random part between half and all is taken.
+  // A delay that doubles with each try from `first` to `most`; returns a random part of it, from half to all.
   [[nodiscard]] Millis backoff(unsigned tries, Millis first, Millis most) const;
   [[nodiscard]] EffectivePolicy policy_of(const Request& request) const;  // Throws Exception(misuse) if out of range.
 
-  // Work of `operation` runs without a claim: the observer is told, each time. Without one standard error is, once for
-  // each operation: the one place where a library prints.
+  // Reports that work of `operation` runs without a claim: to the observer each time, otherwise to standard error once
+  // for each operation. No other code of the library prints.
   void tell_unprotected(std::string_view operation, std::string_view key);
 
-  // Are the bytes elsewhere, or compressed?
+  // Whether the bytes are offloaded or compressed.
   [[nodiscard]] static bool must_fetch(const Result& result) noexcept {
     return result.placement == Placement::compressed ||
            (result.placement == Placement::offloaded && result.bytes.empty());
   }
-  // Gives the record with its bytes, decompressed, or fetched from where they were offloaded to, or the error that says
-  // why not. The observer is told by whoever gives up for it.
+  // Gives the record with its bytes decompressed or fetched from the offload, or an error. The caller reports the
+  // error.
   using Fetched = Callback<void(std::shared_ptr<const Record>, std::optional<Error>)>;
   void fetch(std::shared_ptr<const Record> record, Fetched done);
 
@@ -53,7 +53,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   }
 
   EngineOptions options;
-  const EffectivePolicy usual_policy;  // Of requests that bring none, with nothing left open.
+  const EffectivePolicy usual_policy;  // For requests without a policy.
   const Capabilities capabilities;
   Heartbeats heartbeats;
   Cache cache;
@@ -64,7 +64,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   StoreClock store_clock_;
 
   std::mutex told_mutex_;
-  std::set<std::string, std::less<>> told_unprotected_;  // Operations that were told on standard error.
+  std::set<std::string, std::less<>> told_unprotected_;  // Operations reported on standard error.
 };
 
 }  // namespace once

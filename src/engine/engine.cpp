@@ -36,7 +36,7 @@ EngineOptions with_defaults(EngineOptions options) {
   return options;
 }
 
-// The type, or the code that it has in its place, and the text of the exception that is being handled.
+// The current exception's code (FailureCode or its type) and text.
 Failure failure_of_current_exception() {
   Failure failure;
   if (const std::type_info* type = abi::__cxa_current_exception_type()) {
@@ -50,7 +50,7 @@ Failure failure_of_current_exception() {
   } catch (const std::exception& error) {
     failure.message = error.what();
     if (const auto* const coded = dynamic_cast<const FailureCode*>(&error)) failure.code = coded->failure_code();
-  } catch (...) {  // It has no text; its type is all there is to keep.
+  } catch (...) {  // It has no text, only a type.
     failure.message = "an exception that is not a std::exception";
   }
   return failure;
@@ -63,7 +63,7 @@ bool is_claim_lost(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const ClaimLost&) {
     return true;
-  } catch (...) {  // Any other type: the question was only this one.
+  } catch (...) {  // Another type: false.
     return false;
   }
 }
@@ -184,7 +184,7 @@ Moment EngineCore::moment_at(Uptime at) const {
 
 void EngineCore::learn(const Answer& answer, Uptime sent) {
   if (!answer.time) return;
-  // A store that can always tell its time is asked, not remembered.
+  // A store that always knows its time is asked each time.
   if (options.store->time()) return;
   const std::lock_guard lock(clock_mutex_);
   store_clock_.learn(*answer.time, sent, options.clock->uptime());
@@ -281,7 +281,7 @@ void Engine::begin_attempt(std::shared_ptr<const Attempt> attempt, const Effecti
   caller.policy = policy;
   caller.attempt = std::move(attempt);
   caller.done = std::move(done);
-  // Nobody else asks since when.
+  // Only these two need `since`.
   if (core_->options.observer || policy.on_conflict == OnConflict::wait) caller.since = core_->uptime();
   caller.wait_until = caller.since + policy.wait;
   core_->flights.join(std::move(caller));
@@ -308,8 +308,8 @@ Begin Engine::begin(std::string_view key, std::string_view payload) { return beg
 void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   Running::refuse_anywhere(*core_, request.key.stored());
   const EffectivePolicy policy = core_->policy_of(request);
-  std::shared_ptr<const Attempt> kept;  // For work that is run without a claim.
-  bool at_once = false;                 // The clock was looked at for the claim a moment ago, by this thread.
+  std::shared_ptr<const Attempt> kept;  // For work without a claim.
+  bool at_once = false;                 // This thread has read the clock for the claim a moment ago.
   Begin begun = [&] {
     if (auto known = core_->flights.cached(request, policy)) return std::move(*known);
     std::shared_ptr<const Attempt> attempt = attempt_of(std::move(request));
@@ -317,8 +317,8 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
     return wait_for<Begin>(
         [&](Callback<void(Begin)> done) { begin_attempt(std::move(attempt), policy, std::move(done)); }, &at_once);
   }();
-  // This thread may have been stopped, or have run the observer, since the clock was looked at for the claim. What has
-  // not begun can be given up without harm.
+  // Since the clock was read for the claim, this thread may have been stopped, or have run the observer. Work that has
+  // not begun can be released safely.
   if (core_->options.observer) at_once = false;
   for (unsigned times = 1; begun.kind == Begin::Kind::claimed && !at_once && !begun.claim.is_ours(); ++times) {
     auto again = std::make_shared<Attempt>(*begun.claim.state_->attempt);
@@ -349,10 +349,10 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
     const Running running(*core_, claim.key());
     outcome.result = work(context);
     check(outcome.result);
-  } catch (...) {  // Whatever it is, it goes on to the caller; what becomes of the claim is policy.
+  } catch (...) {  // Any exception is passed to the caller. The policy decides about the claim.
     if (is_claim_lost(std::current_exception()) && claim.stop_token().stop_requested()) {
-      // Thrown because of this claim. What the work did until then nobody knows, so the claim is left as it is, unless
-      // it has gone to somebody who has a result by now.
+      // Thrown because of this claim. It is not known what the work did, so the claim is left to lapse, unless another
+      // attempt has stored a result.
       Finish finish = wait_for<Finish>([&](FinishDone done) { claim.give_up(std::move(done)); });
       if (finish.kind == Finish::Kind::superseded) return settle_lost(std::move(finish), outcome);
       throw;

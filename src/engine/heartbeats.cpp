@@ -31,7 +31,7 @@ Uptime LiveClaims::collect(Uptime now, std::vector<std::shared_ptr<ClaimState>>&
   for (ClaimState* claim = first_; claim != nullptr; claim = claim->live_link.next) {
     Link& link = claim->live_link;
     if (link.due <= now) {
-      // Its own answer moves it; until then it is looked at again after a third of its lease.
+      // Its answer sets the next one. Until then it is checked again after a third of its lease.
       if (auto alive = claim->weak_from_this().lock()) due.push_back(std::move(alive));
       link.due = now + claim->renew_interval();
     }
@@ -41,8 +41,8 @@ Uptime LiveClaims::collect(Uptime now, std::vector<std::shared_ptr<ClaimState>>&
 }
 
 void Heartbeats::schedule(Uptime due) {
-  // A timer that fires too early only looks and sleeps again: earlier ones are left alone. A tick that has forgotten
-  // the timer looks at the claims after that, so whoever finds it set here has a claim that will be seen.
+  // An earlier timer is kept: if it fires too early, it only checks and sleeps again. A tick first clears scheduled_,
+  // then checks the claims. So if it is still set here, that tick will see this claim.
   if (scheduled_.load() <= due) return;
   const std::lock_guard lock(mutex_);
   if (scheduled_.load() <= due) return;

@@ -1,5 +1,5 @@
-// Which claims to renew when: they are listed where their flights are, under the mutexes that are taken there anyway,
-// and one timer serves all claims of an engine.
+// When to renew which claim. Claims are listed in the shards of their flights, under mutexes that are locked there
+// anyway. One timer serves all claims of an engine.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ class EngineCore;
 // The live claims of one shard. Not thread-safe: the shard's mutex guards it.
 class LiveClaims {
  public:
-  // Claims are linked into the list itself, so that adding and removing cost no allocation and no search.
+  // An intrusive list: adding and removing cost no allocation and no search.
   struct Link {
     ClaimState* previous = nullptr;
     ClaimState* next = nullptr;
@@ -26,9 +26,9 @@ class LiveClaims {
   };
 
   void add(ClaimState& claim, Uptime due) noexcept;
-  void remove(ClaimState& claim) noexcept;  // Nothing if it is not in the list.
+  void remove(ClaimState& claim) noexcept;  // No effect if it is not in the list.
 
-  // Adds those whose heartbeat is due to `due`, and gives the moment of the next one: Uptime::max() for none.
+  // Adds the claims whose heartbeat is due to `due`. Returns when the next one is due; Uptime::max(): none.
   [[nodiscard]] Uptime collect(Uptime now, std::vector<std::shared_ptr<ClaimState>>& due);
 
  private:
@@ -39,14 +39,14 @@ class Heartbeats {
  public:
   explicit Heartbeats(EngineCore& core) noexcept : core_(core) {}
 
-  // Sees to it that a timer fires at `due` or earlier. After the claim was listed, with no mutex of a shard held.
+  // Makes a timer fire at `due` or earlier. Call it after the claim was listed, without a shard's mutex.
   void schedule(Uptime due);
 
  private:
   void tick();
 
   EngineCore& core_;
-  std::mutex mutex_;                              // Taken to set a timer.
+  std::mutex mutex_;                              // Locked to set a timer.
   std::atomic<Uptime> scheduled_{Uptime::max()};  // When the next timer fires.
 };
 

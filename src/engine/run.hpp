@@ -1,4 +1,4 @@
-// What a run of work does at its two ends, blocking (engine.cpp) or by completion (async_run.cpp).
+// The beginning and the end of a run, blocking (engine.cpp) or asynchronous (async_run.cpp).
 #pragma once
 
 #include <exception>
@@ -7,29 +7,29 @@
 
 namespace once {
 
-constexpr unsigned max_claims = 3;  // Of one run, if their leases are over before its work begins.
+constexpr unsigned max_claims = 3;  // For one run, if each lease ends before its work begins.
 
 // Whether `error` is a ClaimLost.
 bool is_claim_lost(const std::exception_ptr& error);
 
-// What becomes of the claim of work that threw the exception that is being handled.
+// Finishes the claim of work that threw the current exception.
 void finish_thrown(Claim& claim, const EffectivePolicy& policy, const ThrowRule& rule, FinishDone done);
 
-// The outcome of what was begun, but for its claim. False: there is one.
+// Sets the outcome of a begin without a claim. False: there is a claim.
 bool is_over(Begin& begun, Outcome& outcome);
 
-// No store answered, and policy says to run without a claim. With a record at hand the store did answer, and running
-// would be a second run.
+// No store answered, and the policy says to run without a claim. With a record, the store had answered, and the work
+// would run again.
 bool runs_unprotected(const Outcome& outcome, const EffectivePolicy& policy) noexcept;
 
-// The lease was over `max_claims` times.
+// The lease ended `max_claims` times before the work began.
 Error no_time_to_begin(const EffectivePolicy& policy);
 
 // The outcome of a claim that was lost to another attempt.
 void settle_lost(Finish&& finish, Outcome& outcome);
 
-// The outcome of work that returned, whose result is in it already. Throws what the caller gets in place of it:
-// Unrecorded, and Declined, after which the claim is still to be finished. `companion`: it had writes of its own.
+// Sets the outcome of work that returned; its result is there already. Throws Unrecorded, or Declined, after which the
+// claim must still be finished. `companion`: the work had its own writes.
 void settle(Finish&& finish, bool companion, const EffectivePolicy& policy, Outcome& outcome);
 
 }  // namespace once

@@ -1,7 +1,7 @@
 // The keys whose work this thread is running.
 //
-// Work that asks for its own key would wait for the claim that it holds itself. That is known where it asks the engine
-// that runs it on the thread that it runs on, and nowhere else.
+// Work that calls its own key would wait for its own claim. That is detected only for the same engine on the same
+// thread.
 #pragma once
 
 #include <string>
@@ -24,13 +24,13 @@ class Running {
   Running& operator=(const Running&) = delete;
   ~Running() { innermost_ = outer_; }
 
-  // These throw Exception(misuse) if this thread runs the work of `key`.
-  // For who will block: whatever runs further out on this thread cannot go on until then.
+  // Both throw Exception(misuse) if this thread runs the work of `key`. This one is for calls that block: the outer
+  // work on this thread could not continue.
   static void refuse_anywhere(const EngineCore& engine, const std::string& key) {
     for (const Running* running = innermost_; running != nullptr; running = running->outer_)
       running->refuse(engine, key);
   }
-  // For who will not: a thread that waits inside of work runs completions for others, which may well ask for its key.
+  // For calls that do not block: a thread that waits inside work runs completions of others, which may call its key.
   static void refuse_here(const EngineCore& engine, const std::string& key) {
     for (const Running* running = innermost_; running != nullptr; running = running->outer_) {
       if (running->waiting_ != Waiting::innermost()) return;

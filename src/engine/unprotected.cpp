@@ -1,4 +1,4 @@
-// The one place where a library prints: protection that is off is told to somebody, even if nobody observes.
+// No other code of the library prints: missing protection is reported even without an observer.
 #include <cstdio>
 #include <mutex>
 #include <string>
@@ -9,7 +9,7 @@ namespace once {
 
 void EngineCore::tell_unprotected(std::string_view operation, std::string_view key) {
   if (options.observer) return options.observer({.kind = EventKind::unprotected, .key = key});
-  constexpr std::size_t most_told = 1'000;  // Who makes operations without end has been told.
+  constexpr std::size_t most_told = 1'000;  // A limit for programs that make endlessly many operations.
   {
     const std::lock_guard lock(told_mutex_);
     if (told_unprotected_.size() == most_told || !told_unprotected_.emplace(operation).second) return;

@@ -36,7 +36,8 @@ class DirectoryOffload final : public Offload {
     if (access(directory_.c_str(), R_OK | X_OK) != 0) throw Exception(failure("read", directory_));
   }
 
-  // The name is random: two attempts at one operation must not write one file. The first digits are of the key.
+  // The name is random: two attempts at one operation must not write the same file. Its first digits are the key's
+  // digest.
   void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) override {
     std::array<std::uint8_t, 16> random{};
     system_random()->fill(random);
@@ -92,7 +93,7 @@ class DirectoryOffload final : public Offload {
     return {{}, std::move(error)};
   }
 
-  // Names only: a location from a store that others can write must not lead out of the directory.
+  // Only names: others may write the store, and a location must not lead out of the directory.
   bool path_of(const std::string& location, std::string& path) const {
     if (!std::string_view(location).starts_with(scheme)) return false;
     const std::string name = location.substr(scheme.size());
@@ -101,7 +102,7 @@ class DirectoryOffload final : public Offload {
     return true;
   }
 
-  // False with errno set. Durable when true: the file, and then its name.
+  // False: see errno. True: the file and its name are durable.
   bool write(const std::string& beside, const std::string& path, std::string_view bytes) const {
     {
       const File file(open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));

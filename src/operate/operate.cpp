@@ -41,7 +41,7 @@ std::string note_of(std::string_view what, const Reason& reason) {
 
 Time later_by(Time time, Millis by) noexcept { return time > never - by ? never : time + by; }
 
-// Why an operator must not end this record without force; empty if he may.
+// Why an operator must not end this record without force, or empty.
 std::string objection(Standing now) {
   switch (now) {
     case Standing::running:
@@ -143,7 +143,7 @@ Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stam
     case Standing::running:
     case Standing::lapsed: {
       next.lease_until = later_by(std::max(seen.lease_until, stamp.now), by);
-      // Other callers respect the lease for the skew.
+      // Other callers respect the lease for the skew longer.
       next.expires_at = later_by(next.lease_until, std::max(seen.expires_at - seen.lease_until, skew));
       next.note = note_of("lease extended", reason);
       break;
@@ -175,7 +175,7 @@ Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const
   const EffectivePolicy policy = policy_with(retention, skew);
   Record next = seen;
   next.on_lapse = on_lapse;
-  // A released record expires all the same: see release().
+  // A released record expires too: see release().
   if (was != Standing::released) {
     next.expires_at = in_progress_expiry(on_lapse, policy, seen.lease_until, stamp.now);
   }
@@ -186,7 +186,7 @@ Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const
 
 namespace {
 
-// Is this the very record that was meant to be written? The owner alone does not tell: extending keeps it.
+// Whether this is the record that we wanted to write. The owner is not enough: extending keeps it.
 bool is_ours(const Record& stored, const Record& meant) noexcept {
   return stored.owner == meant.owner && stored.revision == meant.revision;
 }
@@ -218,14 +218,14 @@ void write(const std::shared_ptr<Change>& change) {
         return finish(change, Applied::Kind::changed, std::move(answer.record));
       case Answer::Status::failed:
         if (answer.error.kind == ErrorKind::in_doubt) return look(change, std::move(answer.error));
-        // A try before this one may still arrive.
+        // An earlier try may still arrive.
         if (change->doubts > 0) answer.error.kind = ErrorKind::in_doubt;
         return finish(change, Applied::Kind::failed, nullptr, std::move(answer.error));
     }
   });
 }
 
-// The answer was lost. Reading shows whether the write took place; if not, it is made again under the same condition.
+// The answer was lost. A read shows whether the write happened. If not, it is made again under the same condition.
 void look(const std::shared_ptr<Change>& change, Error doubt) {
   if (++change->doubts > doubt_tries) return finish(change, Applied::Kind::failed, nullptr, std::move(doubt));
   change->store.get(change->next->key, [change, doubt = std::move(doubt)](Answer answer) mutable {
@@ -259,7 +259,7 @@ bool matches(const Filter& filter, const Record& record, Time now) noexcept {
   if (filter.in_progress && is != Standing::running && is != Standing::lapsed && is != Standing::released) return false;
   if (!std::string_view(record.key).starts_with(filter.key_prefix)) return false;
   if (!filter.created_before && !filter.created_not_before) return true;
-  if (record.created_at == Time{}) return false;  // Another program's, which does not say.
+  if (record.created_at == Time{}) return false;  // Written by another program without created_at.
   if (filter.created_before && record.created_at > *filter.created_before) return false;
   return !filter.created_not_before || record.created_at >= *filter.created_not_before;
 }
@@ -285,7 +285,7 @@ std::optional<State> state_of(std::optional<Standing> standing) noexcept {
   return std::nullopt;
 }
 
-// What a store can leave out itself; matches() does the rest.
+// The conditions that a store can check; matches() checks the others.
 ListQuery query_of(const Filter& filter, Time now) {
   ListQuery query;
   query.state = filter.in_progress ? State::in_progress : state_of(filter.standing);
@@ -325,7 +325,7 @@ ListPage page(Store& store, const Filter& filter, Time now, std::string cursor, 
   query.cursor = std::move(cursor);
   ListPage found;
   for (unsigned looks = 0; looks < page_looks && found.records.size() < limit; ++looks) {
-    query.limit = limit - found.records.size();  // So that its cursor is ours.
+    query.limit = limit - found.records.size();  // So that its cursor is also ours.
     ListPage part = blocking::list(store, query);
     if (part.error) return part;
     std::copy_if(std::make_move_iterator(part.records.begin()), std::make_move_iterator(part.records.end()),
@@ -342,8 +342,8 @@ Swept sweep(Store& store, const SweepOptions& options) {
   std::optional<Error> unreadable;
   const auto go_on = [&] { return !options.progress || options.progress(swept.removed); };
   if (options.offload) {
-    // Records with results outside the store go one by one, each before its result: the other way round a record
-    // could be left that points nowhere.
+    // Records with offloaded results are removed one by one, each before its result. In the other order a record could
+    // be left whose result is missing.
     ListQuery query;
     query.expired_at = options.expired_before;
     query.limit = page_records;
@@ -358,7 +358,7 @@ Swept sweep(Store& store, const SweepOptions& options) {
       for (Record& record : page.records) {
         if (record.result.placement != Placement::offloaded) continue;
         Answer answer = blocking::remove(store, record.key, {.owner = record.owner, .revision = record.revision});
-        if (answer.status == Answer::Status::refused) continue;  // Somebody uses the key anew.
+        if (answer.status == Answer::Status::refused) continue;  // The key is in use again.
         if (answer.status == Answer::Status::done) {
           swept.removed += 1;
           OffloadAnswer gone = wait_for<OffloadAnswer>([&](Callback<void(OffloadAnswer)> done) {

@@ -41,7 +41,7 @@ Policy policy_from_environment(const std::function<void(std::string_view)>& tell
                                              " is no time: write a whole number and a unit, as in 500ms, 30s, 5m, "
                                              "24h or 7d");
     }
-    Policy alone;  // So that the complaint is about this one.
+    Policy alone;  // So that the error names this member.
     (&member == &policy.lease ? alone.lease : &member == &policy.retention ? alone.retention : alone.wait) = member;
     try {
       check(alone);

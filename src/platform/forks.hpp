@@ -1,10 +1,10 @@
-// What belongs to the parent of a fork: threads are not there in the child, and locks and connections are not its own.
+// Detects a fork: the child has none of the parent's threads, and must not use its locks and connections.
 #pragma once
 
 namespace once {
 
-// How many forks this process has come out of since the first call. Who keeps the number from when he was made knows
-// whether he is in another process now.
+// How many forks led to this process since the first call. An object that keeps the number can tell whether it is in
+// another process now.
 unsigned forks() noexcept;
 
 }  // namespace once

@@ -1,4 +1,4 @@
-// A view of a key with its hash computed once: for the shard of a table, and for the place in it.
+// A view of a key with its hash, computed once for the shard and for the table in it.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ struct HashedKey {
   explicit HashedKey(std::string_view bytes) noexcept : key(bytes), hash(std::hash<std::string_view>{}(bytes)) {}
   HashedKey(std::string_view bytes, std::size_t known_hash) noexcept : key(bytes), hash(known_hash) {}
 
-  // By other bits than the table in the shard goes by.
+  // Uses other bits than the table in the shard.
   [[nodiscard]] std::size_t shard(std::size_t shards) const noexcept { return hash / 64 % shards; }
 
   std::string_view key;

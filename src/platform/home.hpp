@@ -1,5 +1,4 @@
-// Where a thread with an event loop takes completions: what was begun there comes back there, a group of it in one
-// piece.
+// The home of a thread with an event loop: operations begun on the thread complete there, a group of them at once.
 #pragma once
 
 #include <memory>
@@ -8,7 +7,7 @@
 
 namespace once {
 
-// The way to one such thread, from all others. Shared, as it outlives the thread.
+// Brings work to one such thread. Shared, because it outlives the thread.
 class Home {
  public:
   Home() = default;
@@ -16,15 +15,15 @@ class Home {
   Home& operator=(const Home&) = delete;
   virtual ~Home() = default;
 
-  // Runs `work` on the thread, soon and in the order of these calls, or on another one when the thread has ended: never
-  // not at all, and never before this returns. False: the thread has ended, and `work` is as it was. Thread-safe.
+  // Runs `work` exactly once, on the thread, in the order of these calls, and never before this returns; on another
+  // thread if this one ends before. False: the thread has ended, and `work` is unchanged. Thread-safe.
   virtual bool bring(Callback<void()>& work) = 0;
 };
 
-// Of this thread; null: it has none. A store's own thread that completes operations may hand over those that were begun
-// on a thread with a home: then one wake serves all of a group, what follows a completion holds up no other one's, and
-// memory is freed where it was allocated. Such a completion may come when the store is no more. A thread with a home
-// must not sleep until an operation is over that was begun on it; wait_for() begins its own as on a thread without.
+// This thread's home, or null. A store's thread may complete operations of a thread with a home there: one wake serves
+// a group, work after a completion delays no other thread, and memory is freed where it was allocated. Such a
+// completion may come after the store was destroyed. A thread with a home must not sleep until an operation begun on it
+// ends; wait_for() hides the home from its own operation.
 const std::shared_ptr<Home>& home() noexcept;
 
 // Makes it the home of this thread for as long as this object lives, on this thread.

@@ -1,4 +1,4 @@
-// Addresses of names, asked of the system's resolver without a wait.
+// Resolves names with the system's resolver, without blocking.
 #pragma once
 
 #include <link.h>
@@ -19,9 +19,8 @@
 
 namespace once {
 
-// glibc looks names up as /etc/nsswitch.conf says, and loads the libraries that are named there. A program that is
-// linked statically cannot: those are of another glibc than the one in it. It has the two ways in it that all systems
-// have ("files" and "dns" are built in since glibc 2.34), and is told to use no other.
+// glibc resolves names by /etc/nsswitch.conf, and loads the libraries named there. A static program cannot load them,
+// because they need another glibc. So it uses only the two ways that are built in since glibc 2.34: "files" and "dns".
 inline void prepare_lookups() {
 #ifdef __GLIBC__
   static const bool prepared = [] {
@@ -29,7 +28,7 @@ inline void prepare_lookups() {
       for (int i = 0; i < program->dlpi_phnum; ++i) {
         if (program->dlpi_phdr[i].p_type == PT_INTERP) return 2;
       }
-      return 1;  // The program itself comes first, and it has no dynamic linker.
+      return 1;  // The first object is the program itself, which has no dynamic linker.
     };
     if (dl_iterate_phdr(is_static, nullptr) == 1) __nss_configure_lookup("hosts", "files dns");
     return true;
@@ -38,7 +37,7 @@ inline void prepare_lookups() {
 #endif
 }
 
-// What a name stands for: IPv4 and IPv6, in the order in which they are to be tried.
+// Addresses of a name, IPv4 and IPv6, in the order to try them.
 struct NameAddress {
   sockaddr_storage bytes{};
   std::size_t size = 0;
@@ -48,8 +47,8 @@ struct NameAddresses {
   std::string problem;  // If there are none.
 };
 
-// getaddrinfo() cannot be interrupted and takes seconds when name servers are away: so it has a thread of its own that
-// nobody waits for, and that calls back. Throws std::system_error if there is no thread to be had.
+// getaddrinfo() cannot be interrupted, and takes seconds if name servers do not answer. So it runs on its own detached
+// thread, which calls back. Throws std::system_error if no thread can be started.
 inline void look_up(std::string name, std::uint16_t port, Callback<void(NameAddresses)> done) {
   auto run = [name = std::move(name), service = std::to_string(port), done = std::move(done)]() mutable {
     addrinfo hints{};

@@ -33,8 +33,8 @@ class SystemClock final : public Clock {
   [[nodiscard]] Uptime uptime() const noexcept override { return read(CLOCK_BOOTTIME); }
 };
 
-// Fills from a block a thread keeps, so that an owner costs no system call. A fork empties the block: two processes
-// must never draw the same bytes.
+// Each thread keeps a block of random bytes, so an owner costs no system call. A fork empties the block: two processes
+// must never use the same bytes.
 class SystemRandom final : public Random {
  public:
   SystemRandom() {
@@ -59,8 +59,8 @@ class SystemRandom final : public Random {
   static constexpr std::size_t first_bytes = 1024;
   struct Block {
     std::array<std::uint8_t, 4096> bytes;
-    std::size_t left = 0;   // Of their end.
-    bool refilled = false;  // By now this thread is known to draw more than a little.
+    std::size_t left = 0;   // Of its end.
+    bool refilled = false;  // The thread has used its first block.
   };
 
   static Block& block() noexcept {
@@ -68,8 +68,8 @@ class SystemRandom final : public Random {
     return own;
   }
 
-  // The kernel's generator takes 2 ns a byte, OpenSSL's an eighth of that, but half a millisecond to be set up: a short
-  // process never comes to need it. In a child of fork() its locks may be held by threads that are not there.
+  // The kernel's generator takes 2 ns a byte, OpenSSL's an eighth of that, but half a millisecond to start. A short
+  // process never needs it. In a child of fork() OpenSSL's locks may be held by threads that do not exist.
   static void refill(Block& own) noexcept {
     if (std::exchange(own.refilled, true) && !forked.load(std::memory_order_relaxed) &&
         RAND_bytes(own.bytes.data(), static_cast<int>(own.bytes.size())) == 1) {
@@ -104,7 +104,7 @@ class SystemTimers final : public Timers {
     }
     if (!thread_.joinable()) return;
     if (thread_.get_id() == std::this_thread::get_id()) {
-      thread_.detach();  // Destroyed from one of its own timers: the thread leaves with the shared state.
+      thread_.detach();  // Destroyed from one of its own timers: the thread ends later, with the shared state.
     } else {
       thread_.join();
     }
@@ -121,7 +121,7 @@ class SystemTimers final : public Timers {
   }
 
   bool cancel(Id id) noexcept override {
-    Callback<void()> dropped;  // Destroyed outside the lock: it may own what calls back in here.
+    Callback<void()> dropped;  // Destroyed outside the lock: its destructor may call this object.
     const std::lock_guard lock(state_->mutex);
     const auto found = state_->when.find(id);
     if (found == state_->when.end()) return false;
@@ -153,8 +153,7 @@ class SystemTimers final : public Timers {
       const auto first = state.queue.begin();
       const Uptime left = first->first.first - state.clock->uptime();
       if (left > Uptime{0}) {
-        // A condition variable does not count time in suspend; looking again every second bounds how late that makes
-        // us.
+        // A condition variable does not count time in suspend. Checking every second limits the delay.
         state.wake.wait_for(lock, std::min<Uptime>(left, std::chrono::seconds(1)));
         continue;
       }
@@ -162,7 +161,7 @@ class SystemTimers final : public Timers {
       state.when.erase(node.key().second);
       lock.unlock();
       node.mapped()();
-      node.mapped() = nullptr;  // What it holds is let go outside the lock.
+      node.mapped() = nullptr;  // Its content is destroyed outside the lock.
       lock.lock();
     }
   }

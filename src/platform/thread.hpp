@@ -9,8 +9,8 @@
 
 namespace once {
 
-// A thread of ours takes no signals: those are for the threads of the program. Throws std::system_error if there is
-// none to be had.
+// Our threads block all signals: those are for the program's threads. Throws std::system_error if no thread can be
+// started.
 template <class Run>
 std::thread start_thread(Run run) {
   sigset_t all{};
@@ -21,7 +21,7 @@ std::thread start_thread(Run run) {
     std::thread thread(std::move(run));
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return thread;
-  } catch (...) {  // The caller's signals are his again, and he is told.
+  } catch (...) {  // Restores the caller's signals, then rethrows.
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;
   }

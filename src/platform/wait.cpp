@@ -8,8 +8,8 @@
 
 namespace once {
 
-// A futex by itself: a mutex and a condition variable cost the waker and the sleeper a second meeting, at the mutex
-// (futex(2)). The sleeper may be gone already: then what lies there now gets a wake that its owner has to expect.
+// A plain futex: with a mutex and a condition variable, waker and sleeper would also meet at the mutex (futex(2)). The
+// sleeper may have gone already. Then another object at this address gets a spurious wake, which futexes allow.
 void Waiting::wake_at(const void* address) noexcept {
   if (address != nullptr) syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
@@ -23,7 +23,7 @@ void Waiting::wait() noexcept {
   beginning_ = false;
   if (over()) return;
   if (Waiting* const running = with_turn(outer_)) {
-    // This is a completion that blocks: nobody but this thread runs that loop until it is back.
+    // A completion that blocks: only this thread can run that loop until it returns.
     loop_ = running->loop_;
     loop_->run(*this);
   } else if (loop_ != nullptr) {
@@ -34,7 +34,7 @@ void Waiting::wait() noexcept {
 
 void Waiting::end() noexcept {
   if (pthread_equal(thread_, pthread_self()) != 0) {
-    // Nobody else writes it while this thread is awake.
+    // No other thread writes it while this one is awake.
     state_.store(state_.load(std::memory_order_relaxed) | over_bit, std::memory_order_relaxed);
     over_at_once_ = beginning_;
     return;
@@ -42,7 +42,7 @@ void Waiting::end() noexcept {
   const void* const address = &state_;
   std::uint32_t seen = state_.load(std::memory_order_acquire);
   while (true) {
-    // While it is not over the thread cannot go, nor take its loop with it.
+    // Until it is over, the thread and its loop stay alive.
     const std::shared_ptr<SharedLoop> loop = (seen & running_bit) != 0 ? loop_ : nullptr;
     if (!state_.compare_exchange_weak(seen, seen | over_bit, std::memory_order_acq_rel, std::memory_order_acquire)) {
       continue;

@@ -65,7 +65,7 @@ aws::Refusal read_refusal(const HttpAnswer& answer) {
   const std::string code = aws::xml_text(answer.body, "Code");
   const int status = answer.status;
   aws::Refusal refusal{.remedy = aws::remedy_for(code, status), .said = said(status, answer.body), .time = {}};
-  // Pauses are enough: the others need not wait.
+  // A pause is enough: other calls need not wait.
   if (refusal.remedy == aws::Remedy::slow_down || status == 409 || code == "RequestTimeout" || code == "BadDigest") {
     refusal.remedy = aws::Remedy::again;
   }
@@ -149,14 +149,14 @@ class S3Offload final : public Offload, public std::enable_shared_from_this<S3Of
     return out;
   }
 
-  // A new name, which nobody has used.
+  // A new, unused name.
   void name(Task& task) const {
     std::array<std::uint8_t, 16> random{};
     random_->fill(random);
     task.key = prefix_ + task.hint + "-" + to_hex({reinterpret_cast<const char*>(random.data()), random.size()});
   }
 
-  // Only what lies where we put things: a location from a store that others can write must not lead elsewhere.
+  // Only below our prefix: others may write the store, and a location must not lead elsewhere.
   void start_at(const std::string& location, Shared task, aws::SignedCall call) {
     if (!location.starts_with(place_ + prefix_) || location.size() == (place_ + prefix_).size()) {
       return task->done({{},
@@ -202,17 +202,17 @@ class S3Offload final : public Offload, public std::enable_shared_from_this<S3Of
     fail(*task, ErrorKind::misuse, advice(*task, answer, code));
   }
 
-  // A PUT under If-None-Match was refused: once more, if that can help.
+  // A PUT with If-None-Match was refused: retry if that can help.
   void refused_condition(const Shared& task, aws::SignedAnswer answer) {
     aws::SignedCall& call = answer.call;
     const bool first = answer.attempts == call.attempts_made + 1;
     bool again = false;
-    if (answer.http.status == 501) {  // A server that does not know it. The names are random anyway.
+    if (answer.http.status == 501) {  // The server does not know If-None-Match. The names are random anyway.
       conditional_ = false;
       again = std::erase_if(call.headers, [](const auto& header) { return header.first == if_none_match; }) > 0;
-    } else if (!first) {  // An earlier request got there, though its answer did not get here.
+    } else if (!first) {  // An earlier request succeeded, but its answer was lost.
       return succeed(*task, place_ + task->key);
-    } else if (!task->renamed) {  // Somebody else has the name.
+    } else if (!task->renamed) {  // Another object has the name.
       name(*task);
       again = task->renamed = true;
     }
@@ -246,8 +246,8 @@ class S3Offload final : public Offload, public std::enable_shared_from_this<S3Of
   const std::string bucket_;
   const std::string region_;
   const std::string prefix_;
-  const std::string place_;  // What locations begin with.
-  const std::string path_;   // What targets begin with.
+  const std::string place_;  // The prefix of locations.
+  const std::string path_;   // The prefix of request targets.
   const std::uint32_t max_attempts_;
   const std::shared_ptr<Random> random_;
   std::atomic<bool> conditional_ = true;

@@ -1,4 +1,4 @@
-// The S3 offload with everything outside as an argument.
+// The S3 offload, with its network, clock and randomness as arguments.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ struct S3Ports {
   std::shared_ptr<Random> random;
 };
 
-// `options.credentials` must be given.
+// `options.credentials` must be set.
 std::shared_ptr<Offload> make_s3_offload(S3Options options, S3Ports ports);
 
 }  // namespace once
