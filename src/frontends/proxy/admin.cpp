@@ -33,11 +33,11 @@ http::Answer text(unsigned status, std::string body) {
 Task<http::Answer> ready(Loop& loop, const AdminPages& pages) {
   if (pages.draining()) co_return text(503, "draining\n");
   if (!pages.upstream_available()) co_return text(503, "no upstream is available\n");
-  // No request has this key, as a scope of theirs has a method in it; any answer will do.
+  // No request has this key, because their scopes contain a method. Any answer shows that the store works.
   const std::string key = Key("once-proxy", "readiness").stored();
   auto ask = [&](Done done) { pages.engine->options().store->get(key, std::move(done)); };
   const Answer answer = co_await completion<Answer>(loop, ask);
-  // What failed is in the log of whoever runs it, and not for everybody who can connect.
+  // The reason is only for the operator's log, not for every client that can connect.
   if (answer.status == Answer::Status::failed) co_return text(503, "the store does not answer\n");
   co_return text(200, "ready\n");
 }
@@ -57,12 +57,12 @@ Task<http::Answer> page(Loop& loop, const AdminPages& pages, const http::Request
   co_return text(404, "There are /healthz, /readyz and /metrics.\n");
 }
 
-// A request, and what became of reading it.
+// A request, and how reading it ended.
 struct Asked {
   enum class Kind : std::uint8_t {
     whole,
     refused,  // `answer` says why.
-    gone,     // There is nobody to be answered.
+    gone,     // The client has disconnected.
   };
   Kind kind = Kind::whole;
   http::Answer answer;
@@ -75,13 +75,13 @@ struct Asked {
   }
 };
 
-// What is to be done about a read that failed.
+// What to do after a failed read.
 Asked::Kind unread(Asked& asked, error_code error) {
   return error == net::error::timed_out ? asked.refuse(text(408, "The request did not come in time.\n"))
                                         : Asked::Kind::gone;
 }
 
-// However little comes at a time, it has to be there by then.
+// All bytes must be there by `until`.
 Task<error_code> fill_until(Connection& client, Steady::time_point until) {
   const auto left = std::chrono::duration_cast<Millis>(until - Steady::now());
   error_code error = co_await client.fill(std::max(Millis{1}, left));
@@ -147,7 +147,7 @@ Task<http::Answer> respond(Loop& loop, const AdminPages& pages, const Asked& ask
   co_return answer;
 }
 
-// How many there are, for as long as it lives.
+// Counts a connection, for as long as it lives.
 class Counted {
  public:
   explicit Counted(std::size_t& count) : count_(count) { ++count_; }
@@ -159,7 +159,7 @@ class Counted {
   std::size_t& count_;
 };
 
-// One whose request is not there yet, for as long as it lives.
+// Lists a connection without a complete request, for as long as it lives.
 class Reading {
  public:
   Reading(AdminPages& pages, Connection& client) : all_(pages.reading), at_(all_.insert(all_.end(), &client)) {}
@@ -175,17 +175,17 @@ class Reading {
 }  // namespace
 
 Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
-  // Those who connect and keep silent must not stand in the way of a probe.
+  // Silent connections must not block a probe.
   if (pages.connections >= most_connections) {
     if (pages.reading.empty()) co_return;
-    pages.reading.front()->close();  // Its own coroutine finds that out later: until then there is one more.
+    pages.reading.front()->close();  // Its coroutine notices that later: until then there is one connection more.
     pages.reading.splice(pages.reading.end(), pages.reading, pages.reading.begin());
   }
   const Counted counted(pages.connections);
   Connection client(loop, std::move(socket));
   std::optional<Reading> reading(std::in_place, pages, client);
   if (const auto certificate = pages.certificate) {
-    const std::string address = client.remote_address();  // Before it goes.
+    const std::string address = client.remote_address();  // Read before the client disconnects.
     if (const error_code error = co_await client.accept_tls(*certificate, pages.patience)) {
       if (!loop.closing()) {
         loop.handshakes->failed(Listener::operators, client.handshake_failure(error), address, Steady::now());
@@ -193,7 +193,7 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
       co_return;
     }
   }
-  // Not in the frame: g++ 12 then warns of how that is freed (-Wmismatched-new-delete), wrongly.
+  // Not in the frame, for which g++ 12 gives a wrong warning (-Wmismatched-new-delete).
   const auto own = std::make_unique<Asked>();
   Asked& asked = *own;
   asked.kind = co_await read_asked(client, asked, pages.patience);
@@ -206,7 +206,7 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   const std::string_view body = asked.head.method == "HEAD" ? std::string_view() : std::string_view(answer.body);
   const std::array<net::const_buffer, 2> out{net::buffer(lines), net::buffer(body)};
   std::uint64_t written = 0;
-  // Whoever has gone does not need it.
+  // A disconnected client does not need it.
   static_cast<void>(co_await client.write(out, pages.patience, written));
   client.shut_down();
 }

@@ -1,4 +1,4 @@
-// What the proxy answers of its own, and how what happened is called in the log.
+// The proxy's own answers, and the names of outcomes in the log.
 #pragma once
 
 #include <string_view>
@@ -14,7 +14,7 @@ namespace once::proxy {
 Outcome outcome_of(http::Opening::Kind kind) noexcept;
 std::string_view word_of(http::Fate fate) noexcept;
 
-// Status, reason and the headers that go on, to be kept.
+// Status, reason and forwarded headers, to be stored.
 http::Answer head_of(const Incoming& answer);
 
 // To a request that cannot be taken: 400, 431, 501 or 505. `detail` as in Refusal.

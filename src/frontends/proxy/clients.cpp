@@ -39,7 +39,8 @@ void Clients::change(const Name& name, std::int64_t connections, std::int64_t by
 
 bool Clients::Held::grow(std::size_t bytes, bool mind) {
   if (bytes <= bytes_) return true;
-  const std::size_t more = std::max(bytes - bytes_, std::min(bytes_, least_step_bytes));  // Not for every piece.
+  const std::size_t more =
+      std::max(bytes - bytes_, std::min(bytes_, least_step_bytes));  // Grows in larger steps, not for every piece.
   {
     const std::lock_guard lock(all_.mutex_);
     Usage& usage = all_.all_[name_];

@@ -1,5 +1,5 @@
-// What clients hold, all of them together and each address: connections, and bodies that are read whole. Shared by all
-// loops; thread-safe. Of IPv6 a client is a network of 64 bits, as that is the least that one is given.
+// Counts the connections and buffered bodies of all clients and of each address. Shared by all loops; thread-safe. An
+// IPv6 client is a /64 network, because that is the smallest one assigned to a client.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ class Clients {
   using Name = std::array<std::uint8_t, 16>;
   static Name name_of(const net::ip::address& address);
 
-  // A connection, for as long as it lives. Must not outlive its Clients; so do the others.
+  // Counts a connection, for as long as it lives. This and the next must not outlive their Clients.
   class Connected {
    public:
     Connected() = default;
@@ -48,10 +48,10 @@ class Clients {
     Clients* all_ = nullptr;
     Name name_{};
   };
-  // Empty: it has as many as it may have.
+  // Empty: the client has too many.
   [[nodiscard]] Connected connect(const net::ip::address& address);
 
-  // Bytes of bodies that are in memory, for as long as it lives.
+  // Counts bytes of bodies in memory, for as long as it lives.
   class Held {
    public:
     Held(Clients& all, const net::ip::address& address) : all_(all), name_(name_of(address)) {}
@@ -60,9 +60,11 @@ class Clients {
     ~Held() {
       if (bytes_ != 0) all_.change(name_, 0, -static_cast<std::int64_t>(bytes_));
     }
-    // From now on so many, if that is more. False: it would be too many, and nothing has changed.
+    // Raises the count to `bytes`, if that is more. False: too many, and nothing has changed.
     bool grow_to(std::size_t bytes) { return grow(bytes, true); }
-    void grow_anyway(std::size_t bytes) { grow(bytes, false); }  // For what must be kept.
+    void grow_anyway(std::size_t bytes) {
+      grow(bytes, false);
+    }  // The same without a limit, for bodies that must be kept.
 
    private:
     bool grow(std::size_t bytes, bool mind);
@@ -82,7 +84,7 @@ class Clients {
   const std::size_t most_connections_;
   const std::size_t most_bytes_;
   const std::size_t most_bytes_each_;
-  mutable std::mutex mutex_;  // Of what follows.
+  mutable std::mutex mutex_;  // Guards the following members.
   std::map<Name, Usage> all_;
   std::size_t bytes_ = 0;
 };

@@ -1,4 +1,4 @@
-// What a connection does differently when it speaks TLS.
+// The parts of a connection that differ with TLS.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr auto broken_off = net::error::connection_reset;
 
-// The bytes from `at` on that fit into one record: where they lie, if they lie together, or in `scratch`.
+// The bytes from `at` that fit into one record: in place if they are contiguous, otherwise copied to `scratch`.
 std::string_view gather(std::span<const net::const_buffer> buffers, std::size_t at, std::span<char> scratch) {
   std::size_t filled = 0;
   for (const net::const_buffer& buffer : buffers) {
@@ -94,7 +94,7 @@ Task<error_code> Connection::read_tls(std::size_t at_most) {
     if (step == tls::Step::done) co_return error_code();
     if (step == tls::Step::closed) co_return net::error::eof;
     if (step == tls::Step::failed) co_return broken_off;
-    buffer.release();  // It may have to wait for long.
+    buffer.release();  // The wait may be long.
     const error_code error = co_await wait_for(step);
     if (error && read_late_) co_return net::error::timed_out;
     if (error) co_return error;

@@ -17,7 +17,7 @@ namespace {
 struct Told {
   HandshakeFault fault;
   std::string_view name;
-  std::string_view words;  // With what the operator can do about it, if anything.
+  std::string_view words;  // Says what the operator can do about it, if anything.
 };
 constexpr auto in_words = [] {
   using enum HandshakeFault;
@@ -109,7 +109,7 @@ HandshakeFault handshake_fault(unsigned long openssl_code, long verdict) noexcep
       break;
   }
   if (tls::is_refusal_of_certificate(openssl_code)) return HandshakeFault::certificate;
-  // An alert that came is its number and this.
+  // A received alert is its number plus this.
   return reason < SSL_AD_REASON_OFFSET ? HandshakeFault::other : HandshakeFault::alert;
 }
 

@@ -1,4 +1,4 @@
-// TLS handshakes of clients that failed: why, how often, and what the operator is told of them.
+// Failed TLS handshakes of clients: why, how often, and what is reported to the operator.
 #pragma once
 
 #include <array>
@@ -14,19 +14,20 @@
 
 namespace once::proxy {
 
-// By the first error in OpenSSL's queue, and what is wrong with the client's certificate (tls::Stream::verdict()). 0:
-// there was none, so the connection ended.
+// From the first error in OpenSSL's queue and the verdict on the client's certificate (tls::Stream::verdict()). 0: no
+// error, so the connection ended.
 HandshakeFault handshake_fault(unsigned long openssl_code, long verdict) noexcept;
 
 struct HandshakeFailure {
   HandshakeFault fault = HandshakeFault::other;
   unsigned long openssl_code = 0;
-  long verdict = 0;            // Of the client's certificate: X509_V_OK.
-  bool said_something = true;  // A byte came. Else it was no attempt: load balancers look so whether a port is open.
+  long verdict = 0;  // Of the client's certificate: X509_V_OK.
+  bool said_something =
+      true;  // The client sent a byte. Otherwise it was no attempt: load balancers check open ports that way.
 };
 
-// Counts all, and tells of the first at once; then of one in ten seconds at the most, with how many there were since,
-// however many clients ask for it. Those who said nothing are counted only. Thread-safe; the clock is an argument.
+// Counts all failures. Reports the first one at once, then at most one every ten seconds, with the number since. Silent
+// clients are only counted. Thread-safe; the clock is an argument.
 class Handshakes {
  public:
   using Clock = std::chrono::steady_clock;

@@ -22,22 +22,22 @@ using http::same_name;
 
 namespace {
 
-// Of one connection only.
+// Hop-by-hop headers.
 constexpr std::array<std::string_view, 8> of_connection{
     "Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length"};
 
-// RFC 9440: whom the proxy in front of a service has verified.
+// RFC 9440: the client certificate that a proxy has verified.
 constexpr std::string_view client_cert = "Client-Cert";
 constexpr std::string_view client_cert_chain = "Client-Cert-Chain";
 
 text::NameSet named_by_connection(const std::vector<HeaderView>& headers) {
-  std::vector<std::string_view> names;  // Of most messages empty, which costs nothing.
+  std::vector<std::string_view> names;  // Usually empty, which costs nothing.
   for (const HeaderView& header : headers) {
     if (!same_name(header.name, "Connection")) continue;
     const auto members = text::list_members(header.value);
     names.insert(names.end(), members.begin(), members.end());
   }
-  // Host and what frames the message are not a client's to remove.
+  // A client must not remove Host and the framing headers.
   std::erase_if(names, [](std::string_view name) { return same_name(name, "Host"); });
   return text::NameSet(std::move(names));
 }
@@ -60,7 +60,7 @@ bool has_prefix(std::string_view name, std::string_view prefix) {
   return same_name(name.substr(0, prefix.size()), prefix);
 }
 
-// Equal but for characters in the same places that are neither letters nor digits.
+// Equal except for characters that are neither letters nor digits, in the same places.
 bool is_look_alike(std::string_view name, std::string_view of) {
   if (name.size() != of.size()) return false;
   const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
@@ -79,7 +79,7 @@ bool is_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// uri-host [":" port] (RFC 3986, section 3.2.2), and what nginx refuses too: none at all, and two dots in a row.
+// uri-host [":" port] (RFC 3986, section 3.2.2). Like nginx, refuses an empty host and two dots in a row.
 bool is_host(std::string_view text) {
   std::string_view host = text.substr(0, text.find(':'));
   if (text.starts_with('[')) {
@@ -142,7 +142,7 @@ std::string http_date(std::time_t now) {
          " GMT";
 }
 
-// Whether the request line of a complete head is one of another HTTP than 1.x.
+// Whether the request line of a complete head has another HTTP version than 1.x.
 bool is_other_http(std::string_view head) {
   const std::string_view line = head.substr(0, head.find("\r\n"));
   constexpr std::string_view http = " HTTP/";
@@ -152,7 +152,7 @@ bool is_other_http(std::string_view head) {
          version[1] == '.' && is_digits(version.substr(2)) && version[0] != '1';
 }
 
-// Of this second, which many answers have in common.
+// Cached for this second, because many answers use it.
 const std::string& date_of_now() {
   struct Known {
     std::time_t second = -1;
@@ -168,7 +168,7 @@ const std::string& date_of_now() {
 
 HeadScan scan_head(std::string_view bytes, std::size_t from) {
   using Kind = HeadScan::Kind;
-  // Everything before `from` is fine, and it is the beginning of a line or of what ends one.
+  // Everything before `from` is valid; `from` is the beginning of a line or of a line end.
   std::size_t at = from;
   while (at < bytes.size()) {
     const bool begins_line = at >= 2 && bytes[at - 1] == '\n';
@@ -236,7 +236,7 @@ bool has_look_alike(const std::vector<HeaderView>& headers, const http::Options&
                                                           client_cert_chain};
   return std::ranges::any_of(headers, [&](const HeaderView& header) {
     const std::string_view name = header.name;
-    // Nearly all are told apart by their first letter or their length.
+    // The first letter or the length excludes nearly all.
     if (text::lower(name.front()) == 'x' && is_look_alike(name.substr(0, forwarded_for.size()), forwarded_for))
       return true;
     const auto looks_like = [&](std::string_view other) { return is_look_alike(name, other); };
@@ -370,7 +370,7 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
     const std::string_view told = first(head.headers, forwarded_proto);
     if (same_name(told, "http") || same_name(told, "https")) proto = told;
   }
-  // What a client could say of the way that its request took.
+  // Headers in which a client could lie about its address or scheme.
   const auto is_hearsay = [&](std::string_view name) {
     if (!arrival.certificate.empty() && (same_name(name, client_cert) || same_name(name, client_cert_chain)))
       return true;

@@ -1,4 +1,4 @@
-// Heads of messages: what is refused before it is parsed, what is refused after, and how they are written.
+// Heads of messages: checks before and after parsing, and writing.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +16,15 @@
 
 namespace once::proxy {
 
-// Two parsers on the way that disagree about where a message ends are what request smuggling is made of. So the raw
-// bytes of a head are held to the grammar that everybody agrees on (RFC 9112, sections 2.2 and 5): lines end in CR LF,
-// no CR or LF stands alone, no NUL, no line is folded (begins with a blank).
+// Request smuggling needs two parsers that disagree about where a message ends. So the raw bytes of a head must follow
+// the strict grammar (RFC 9112, sections 2.2 and 5): lines end in CR LF, without a single CR or LF, NUL, or folded line
+// (one that begins with a blank).
 struct HeadScan {
   enum class Kind : std::uint8_t { incomplete, complete, malformed };
   Kind kind = Kind::incomplete;
-  std::size_t bytes = 0;  // complete: up to the end of the empty line. incomplete: where to go on.
+  std::size_t bytes = 0;  // complete: up to the end of the empty line. incomplete: where to continue.
 };
-// `from`: what an earlier call for the same head has said, 0 at first.
+// `from`: `bytes` of the earlier call for the same head, 0 at first.
 HeadScan scan_head(std::string_view bytes, std::size_t from = 0);
 
 // What is wrong with a request.
@@ -32,27 +32,27 @@ struct Refusal {
   unsigned status = 400;
   std::string_view detail;  // Plain ASCII without quotes.
 };
-// A request, as it goes on. Views are into the message that was read.
+// A request to forward. Views into the message that was read.
 struct RequestHead {
   std::string_view method;
-  std::string target;  // In origin form, or "*". An absolute URI is made that, and its authority is in `host`.
-  std::string host;    // Empty: as the Host line has it.
+  std::string target;  // In origin form, or "*". An absolute URI is converted; its authority is in `host`.
+  std::string host;    // Empty: use the Host line.
   unsigned version = 11;
   std::vector<http::HeaderView> headers;
 };
-// Begins `message` with a complete head. The one check of requests, for clients' and operators': its lines, how its
-// body ends, whom it is for. 505: it is one of another HTTP than 1.x. `head` is as far as could be read.
+// Begins `message` with a complete head, and checks it, for clients and operators: its lines, its framing, its host.
+// 505: not HTTP/1.x. After a refusal `head` has the parts that could be read.
 std::optional<Refusal> read_request(std::string_view bytes, Incoming& message, RequestHead& head);
 
 bool expects_continue(const std::vector<http::HeaderView>& headers);  // Expect: 100-continue
 
-// Whether there is a header that servers may take for another. Those that make variables of headers (CGI, WSGI, PHP)
-// read "X_Forwarded_Proto" as X-Forwarded-Proto, and a few do so with "X.Forwarded.Proto". It matters for what the
-// proxy says itself (X-Forwarded-*), for what it goes by, and for what frames a message.
+// Whether servers may take one header for another. Those that make variables of headers (CGI, WSGI, PHP) read
+// "X_Forwarded_Proto" as X-Forwarded-Proto, and a few also "X.Forwarded.Proto". Checks headers that the proxy sets
+// (X-Forwarded-*), headers that its rules use, and framing headers.
 bool has_look_alike(const std::vector<http::HeaderView>& headers, const http::Options& rules);
 
-// Which lines go on to the other side: all but those of this connection (RFC 9110, section 7.6.1), and but
-// Content-Length, which whoever writes the message adds.
+// Which lines are forwarded: all except hop-by-hop headers (RFC 9110, section 7.6.1) and Content-Length, which the
+// writer adds.
 class Forwarding {
  public:
   explicit Forwarding(const std::vector<http::HeaderView>& headers);  // Of the message.
@@ -63,63 +63,62 @@ class Forwarding {
 };
 std::vector<http::HeaderView> forwarded(const std::vector<http::HeaderView>& headers);
 
-// How a body is told from what follows it.
+// How the end of a body is found.
 struct Framing {
   enum class Kind : std::uint8_t {
     none,
     length,
     chunked,
     until_close,
-    tunnel,  // What follows is WebSocket, and no HTTP.
+    tunnel,  // WebSocket follows, not HTTP.
   };
   Kind kind = Kind::none;
   std::uint64_t length = 0;
-  std::string trailers = {};  // chunked: the names of fields that may follow the body, for a Trailer line.
+  std::string trailers = {};  // chunked: the names of allowed trailer fields, for a Trailer line.
 };
 
-// Fields behind a chunked body (RFC 9110, section 6.5): the names that the head announces in Trailer and that may go
-// on. Those that frame or route a message, say who asks, or how it is to be read belong into a head and nowhere else;
-// and so do what the head has already, and of a request what its `rules` go by: its key, a principal, what is compared.
+// Trailer fields after a chunked body (RFC 9110, section 6.5): the names that the head announces in Trailer and that
+// may be forwarded. Not allowed: fields for framing, routing, authentication or the content's form, fields that are in
+// the head, and for a request all fields that its `rules` use (key, principal, fingerprint).
 std::vector<std::string> announced_trailers(const std::vector<http::HeaderView>& headers,
                                             const http::Options* rules = nullptr);
 std::string joined(const std::vector<std::string>& names);
-// The lines of those fields, from all that came behind the body.
+// The lines of those fields, from all trailers.
 std::string trailer_lines(const http::Headers& trailers, const std::vector<std::string>& announced);
 bool takes_trailers(const std::vector<http::HeaderView>& headers);  // TE: trailers
 
-// The Sec-WebSocket-Key of a request that asks for a tunnel in the only way that is understood here: a GET of HTTP/1.1
-// without a body, Upgrade: websocket and nothing else, Connection names it (RFC 6455, section 4.1). Empty: it does not,
-// and what it says of an upgrade is dropped.
+// The Sec-WebSocket-Key of a request for a tunnel: a GET of HTTP/1.1 without a body, with only Upgrade: websocket,
+// named in Connection (RFC 6455, section 4.1). Empty: no such request; its upgrade headers are dropped.
 std::string_view websocket_key(const RequestHead& head);
-// Whether a 101 is the answer to that key, and nothing else is in it (section 4.2.2).
+// Whether a 101 answers that key, and nothing else (section 4.2.2).
 bool accepts_websocket(const std::vector<http::HeaderView>& headers, std::string_view key);
 
-// How the request came, for those behind us.
+// How the request came, for the upstream.
 struct Arrival {
-  std::string_view address;  // Of whoever has sent it.
+  std::string_view address;  // The sender's.
   bool tls = false;
-  bool is_trusted = false;  // Its word about the way that the request took counts.
+  bool is_trusted = false;  // A trusted proxy: its forwarding headers are used.
   bool takes_trailers = false;
-  std::string certificate = {};  // The client's, verified, in DER. Empty: none was required.
+  std::string certificate = {};  // The client's verified certificate in DER. Empty: none was required.
 };
 
-// As the upstream gets it: with X-Forwarded-For, to which the address is appended, X-Forwarded-Proto, and Via. Of those
-// who are not trusted, Forwarded and all other X-Forwarded- are dropped; of those who are, they go on, and so does
-// their X-Forwarded-Proto if it is one line with http or https. A certificate is told in Client-Cert (RFC 9440), and
-// what anybody sends by that name, or as Client-Cert-Chain, is dropped then.
+// The head for the upstream, with X-Forwarded-For (the address is appended), X-Forwarded-Proto and Via. From untrusted
+// senders, Forwarded and other X-Forwarded- headers are dropped. From trusted ones they are forwarded, and their
+// X-Forwarded-Proto is kept if it is one line with http or https. A certificate is sent in Client-Cert (RFC 9440); then
+// the sender's own Client-Cert and Client-Cert-Chain are dropped.
 std::string write_request_head(const RequestHead& head, const Framing& framing, const Arrival& arrival);
 
-// As the client gets it. `version`: the client's. Adds Date if there is none. The lines are http::Headers, or
-// std::vector<http::HeaderView> if they were read and go on.
+// The head for the client. `version`: the client's. Adds Date if it is missing. `Lines` is http::Headers, or
+// std::vector<http::HeaderView> for forwarded lines.
 template <class Lines = http::Headers>
 std::string write_answer_head(unsigned status, std::string_view reason, const Lines& headers, const Framing& framing,
                               unsigned version, bool keep_alive);
 std::string write_interim_head(unsigned status, std::string_view reason, const std::vector<http::HeaderView>& headers);
 
-// The line before a chunk. CR LF follow it, and end the body if `bytes` is 0.
+// The line before a chunk, followed by CR LF. `bytes` 0 ends the body.
 std::string chunk_head(std::size_t bytes);
 
-// What the proxy itself answers: application/problem+json. `name` is a heading of docs/proxy.md.
+// The proxy's own answers: application/problem+json. `name` is a heading of docs/proxy.md.
 http::Answer problem(std::string_view name, unsigned status, std::string_view title, std::string_view detail);
 
 }  // namespace once::proxy

@@ -11,7 +11,7 @@ namespace once::proxy {
 
 namespace {
 
-// What is wrong, or nothing.
+// Returns what is wrong, or an empty text.
 Task<std::string> look(Loop& loop, const ProxyOptions& options, const Services& services, std::size_t index,
                        Millis limit) {
   const Service& service = services.at(index);

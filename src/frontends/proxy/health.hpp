@@ -1,4 +1,4 @@
-// Looks at the health of an upstream, for as long as it is one and the loop is not closed.
+// Checks the health of an upstream, until it is removed or the loop is closed.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace once::proxy {
 
-// Asks the one with this id for options.health_path every options.health_interval on a connection of its own, as long
-// as it is among the loop's.
+// Requests options.health_path from the upstream with this id every options.health_interval, on a new connection, while
+// the loop has that upstream.
 Task<void> watch_health(Loop& loop, const ProxyOptions& options, std::uint64_t id);
 
 }  // namespace once::proxy

@@ -13,12 +13,12 @@ using http::same_name;
 
 namespace {
 
-constexpr std::size_t most_chunk_line_bytes = 4 * 1024;  // With its extensions, which are dropped.
-constexpr std::size_t most_trailer_bytes = 16 * 1024;    // All of them.
+constexpr std::size_t most_chunk_line_bytes = 4 * 1024;  // Including its extensions, which are dropped.
+constexpr std::size_t most_trailer_bytes = 16 * 1024;    // All trailers together.
 constexpr std::size_t most_size_digits = 16;             // Of a chunk, in hexadecimal.
 constexpr std::string_view http_1 = "HTTP/1.";
 
-// The first line, without CR LF, off `text`.
+// Takes the first line from `text`, without CR LF.
 std::string_view take_line(std::string_view& text) noexcept {
   const std::string_view line = text.substr(0, text.find('\r'));
   text.remove_prefix(std::min(text.size(), line.size() + 2));
@@ -76,7 +76,7 @@ bool Incoming::read_request(std::string_view head) {
   if (first == std::string_view::npos || first == last) return false;
   method_ = line.substr(0, first);
   target_ = line.substr(first + 1, last - first - 1);
-  // One space on either side: none is left in the target.
+  // One space on each side, so the target has none.
   const bool plain =
       std::ranges::all_of(target_, [](char c) { return static_cast<unsigned char>(c) > 0x20 && c != 0x7F; });
   if (!text::is_token(method_) || target_.empty() || !plain) return false;
@@ -102,7 +102,7 @@ bool Incoming::read_answer(std::string_view head, bool to_head) {
   const auto status = text::parse_whole<std::uint64_t>(line.substr(digits_at, 3), 10);
   if (!status || *status < 100) return false;
   status_ = static_cast<unsigned>(*status);
-  // A reason may be missing, and its space with it.
+  // The reason and its space may be missing.
   if (line.size() > digits_end && line[digits_end] != ' ') return false;
   reason_ = line.substr(std::min(line.size(), digits_end + 1));
   if (!text::is_field_text(reason_) || !read_fields(rest)) return false;
@@ -132,7 +132,7 @@ bool Incoming::read_fields(std::string_view lines) {
   }
 }
 
-// What a field says of the message itself.
+// Reads the fields about the message itself.
 bool Incoming::note(const HeaderView& field) {
   if (same_name(field.name, "Content-Length")) {
     ++lengths_;

@@ -1,6 +1,6 @@
-// A message of HTTP/1.x as it is read: its head, and then its body without what frames it. No socket in it. Heads come
-// from scan_head(), which has held the bytes to the grammar of lines; what is in the lines is held to its grammar here
-// (RFC 9112, sections 3, 4, 5 and 7.1), strictly: who is lenient reads what the next one reads otherwise.
+// Reads an HTTP/1.x message: its head, then its body without the framing. Has no socket. scan_head() has checked the
+// line structure of the head; this checks the contents of the lines strictly (RFC 9112, sections 3, 4, 5 and 7.1). A
+// lenient reader would read something else than the next server.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,16 @@ namespace once::proxy {
 class Incoming {
  public:
   Incoming() = default;
-  Incoming(const Incoming&) = delete;  // Views into itself.
+  Incoming(const Incoming&) = delete;  // It has views into itself.
   Incoming& operator=(const Incoming&) = delete;
 
-  // Begin a message with its head, all of it, of which a copy is kept until the next one. False: it cannot be read.
+  // Begin a message with its complete head, of which a copy is kept until the next one. False: invalid.
   [[nodiscard]] bool read_request(std::string_view head);
-  [[nodiscard]] bool read_answer(std::string_view head, bool to_head);  // `to_head`: no body follows.
+  [[nodiscard]] bool read_answer(std::string_view head,
+                                 bool to_head);  // `to_head`: the answer to a HEAD request, without a body.
 
-  // Why it cannot be read: more than so many lines, or so many names in Connection or in Trailer. nginx has 1000 lines
-  // (max_headers), Node.js 2000, Envoy, Apache and HAProxy about 100.
+  // The limits of lines, and of names in Connection or Trailer; more is invalid. nginx has 1000 lines (max_headers),
+  // Node.js 2000, Envoy, Apache and HAProxy about 100.
   static constexpr std::size_t most_lines = 1'000;
   static constexpr std::size_t most_listed = 100;
   [[nodiscard]] bool has_too_many() const noexcept { return has_too_many_; }
@@ -37,28 +38,28 @@ class Incoming {
   [[nodiscard]] std::string_view reason() const noexcept { return reason_; }
   [[nodiscard]] const std::vector<http::HeaderView>& headers() const noexcept { return headers_; }
 
-  // False: what the head says of its body has more than one reading. Then nothing below means anything.
+  // False: the framing is ambiguous. Then ignore everything below.
   [[nodiscard]] bool is_framed_well() const noexcept { return framing_fault_.empty(); }
   [[nodiscard]] std::string_view framing_fault() const noexcept { return framing_fault_; }  // A sentence, or empty.
   [[nodiscard]] bool chunked() const noexcept { return chunked_; }
   [[nodiscard]] std::optional<std::uint64_t> content_length() const noexcept { return length_; }
-  // May another message follow on the connection, as far as this one and its sender are concerned?
+  // Whether this message and its sender allow another message on the connection.
   [[nodiscard]] bool keep_alive() const noexcept { return keep_alive_; }
 
   [[nodiscard]] bool is_done() const noexcept { return state_ == State::done; }
 
-  // Goes on in the body with the bytes that follow what was taken before. Nothing skipped and no piece: more are
-  // needed, unless it is done.
+  // Continues the body with the bytes after those taken before. Nothing skipped and no piece: it needs more bytes, or
+  // is done.
   struct Step {
-    std::size_t skipped = 0;  // Of `bytes`, what frames the body, before the piece.
+    std::size_t skipped = 0;  // How many of `bytes` are framing, before the piece.
     std::string_view piece;   // Follows them.
     bool malformed = false;
   };
   [[nodiscard]] Step take(std::string_view bytes);
-  // The connection has ended. Is the body over by that?
+  // The connection has ended. True: that completes the body.
   [[nodiscard]] bool end_with_connection() noexcept;
 
-  // Behind a chunked body, when it is done.
+  // After a chunked body, when it is done.
   [[nodiscard]] const http::Headers& trailers() const noexcept { return trailers_; }
 
  private:
@@ -78,7 +79,7 @@ class Incoming {
   std::vector<http::HeaderView> headers_;
   http::Headers trailers_;
   std::optional<std::uint64_t> length_;
-  std::uint64_t left_ = 0;  // Of the body, or of the chunk.
+  std::uint64_t left_ = 0;  // Bytes left of the body or chunk.
   std::size_t trailer_bytes_ = 0;
   unsigned version_ = 11;
   unsigned status_ = 0;

@@ -28,7 +28,7 @@ void Loop::start() { spawn(io, sweep()); }
 void Loop::run() {
   const AtHome at_home(mailbox_);
   io.run();
-  // What is brought from now on is run by who brings it: another loop may still wait for what comes of it.
+  // From now on bring() fails, and its caller runs the work: another loop may wait for its result.
   mailbox_->close();
 }
 
@@ -69,7 +69,7 @@ void Loop::take_up(std::shared_ptr<Services> others) {
 
 std::unique_ptr<Connection> Loop::take_kept(std::uint64_t service) {
   const auto now = about_now();
-  for (std::size_t i = kept_.size(); i-- > 0;) {  // The warmest one first.
+  for (std::size_t i = kept_.size(); i-- > 0;) {  // The most recently used first.
     if (kept_[i].service != service) continue;
     Kept kept = std::move(kept_[i]);
     kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -124,7 +124,7 @@ void Connection::cancel() {
 
 void Connection::close() {
   error_code ignored;
-  if (tls_) tls_->detach();  // The number of the socket may soon be another's.
+  if (tls_) tls_->detach();  // The socket's number may soon be reused.
   socket.close(ignored);
 }
 
@@ -173,7 +173,7 @@ Task<error_code> Connection::write_rest(std::span<const net::const_buffer> buffe
   if (tls_) co_return co_await write_tls(buffers, limit, written);
   std::size_t at = 0;
   while (at < buffers.size() && skip >= buffers[at].size()) skip -= buffers[at++].size();
-  // A head and a body that are small go out in one piece, as there are at most four buffers.
+  // A small head and body are sent in one piece; there are at most four buffers.
   std::array<net::const_buffer, most_buffers> piece;
   while (at < buffers.size() && !error) {
     std::size_t room = write_bytes;
@@ -229,7 +229,7 @@ std::string Connection::remote_address() const {
 bool Connection::is_quiet() {
   if (buffer.size() != 0 || !socket.is_open()) return false;
   char byte = 0;
-  if (tls_) {  // Messages of its own, such as new tickets, are no sign of anything.
+  if (tls_) {  // TLS messages, such as new tickets, do not count as data.
     std::size_t count = 0;
     return tls_->read(&byte, 1, count) == tls::Step::more;
   }

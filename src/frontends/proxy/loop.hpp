@@ -1,5 +1,5 @@
-// One thread of the proxy: its event loop, the connections that live on it, their deadlines, and the connections to
-// the upstream that it keeps. Nothing here is shared with other threads, so nothing is locked.
+// One thread of the proxy: its event loop, its connections and their deadlines, and its kept connections to the
+// upstream. It shares nothing with other threads, so it needs no locks.
 #pragma once
 
 #include <array>
@@ -42,15 +42,15 @@ class Names;
 class Services;
 struct HandshakeFailure;
 
-// How other threads reach a loop. Whoever may have something to say to it later shares its mailbox and not the loop:
-// once the mailbox is closed, what is posted is dropped on the poster's thread.
+// How other threads reach a loop. They share its mailbox, not the loop. After the mailbox was closed, posted handlers
+// are dropped on the posting thread.
 class Mailbox final : public Home {
  public:
   explicit Mailbox(net::io_context& io) : io_(&io) {}
 
-  // What is posted until the loop gets to it, it takes at once.
+  // The loop takes everything that was posted until then at once.
   void post(Callback<void()> handler) { put(handler, true); }
-  // The same for what must not be dropped: close() runs what is left.
+  // The same for work that must not be dropped: close() runs the rest.
   bool bring(Callback<void()>& work) override { return put(work, false); }
 
   void close() {
@@ -64,9 +64,9 @@ class Mailbox final : public Home {
       if (!letter.may_be_dropped) letter.handler();
     }
   }
-  // The caller is the loop's thread.
+  // Whether the caller is the loop's thread.
   [[nodiscard]] bool is_here() {
-    if (home().get() == this) return true;  // It is run only while it is open.
+    if (home().get() == this) return true;  // The loop runs only while its mailbox is open.
     const std::lock_guard lock(mutex_);
     return io_ != nullptr && io_->get_executor().running_in_this_thread();
   }
@@ -78,7 +78,7 @@ class Mailbox final : public Home {
   };
 
   bool put(Callback<void()>& handler, bool may_be_dropped) {
-    const std::lock_guard lock(mutex_);  // Held while it is posted, so that close() waits for whoever is at it.
+    const std::lock_guard lock(mutex_);  // Held while posting, so that close() waits for it.
     if (io_ == nullptr) return false;
     waiting_.push_back({std::move(handler), may_be_dropped});
     if (waiting_.size() == 1) net::post(*io_, [this] { empty(); });
@@ -108,30 +108,30 @@ class Loop {
       : tick_(tick), max_buffer_bytes_(max_buffer_bytes), mailbox_(std::make_shared<Mailbox>(io)), timer_(io) {}
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
-  // Its thread has ended. The mailbox is closed before `io` and the coroutines in it go.
+  // Call it after its thread has ended. Closes the mailbox before `io` and its coroutines are destroyed.
   ~Loop() { mailbox_->close(); }
 
   void start();  // Before the thread runs.
-  void run();    // Is the thread: what is begun on it comes back on it, see Home.
+  void run();    // The thread's body. Operations begun on it complete on it: see Home.
   void set_tick(Millis tick) noexcept { tick_ = tick; }  // On the thread.
-  void close_all();                                      // On the thread: closes every connection, now and from now on.
-  void close_idle();  // On the thread: those between two requests, now and from now on.
+  void close_all();                                      // On the thread: closes every connection, also later ones.
+  void close_idle();  // On the thread: closes idle connections, also when they become idle later.
   [[nodiscard]] bool draining() const noexcept { return draining_; }
   [[nodiscard]] bool closing() const noexcept { return closing_; }
   [[nodiscard]] std::size_t max_buffer_bytes() const noexcept { return max_buffer_bytes_; }
   [[nodiscard]] const std::shared_ptr<Mailbox>& mailbox() const noexcept { return mailbox_; }
 
-  // What connections that are to come have in common. Replaced on the thread only.
+  // Shared by later connections. Replaced on the thread only.
   std::shared_ptr<http::Endpoints> rules;                 // For requests that begin now.
-  std::shared_ptr<const tls::ServerContext> certificate;  // Null: clients speak plainly.
-  std::shared_ptr<const tls::ClientContext> trusted;      // Null: the upstream does.
-  Handshakes* handshakes = nullptr;                       // Of clients that failed.
+  std::shared_ptr<const tls::ServerContext> certificate;  // Null: no TLS with clients.
+  std::shared_ptr<const tls::ClientContext> trusted;      // Null: no TLS with the upstream.
+  Handshakes* handshakes = nullptr;                       // Failed handshakes of clients.
   Clients* clients = nullptr;                             // What they hold.
   std::shared_ptr<Services> services;                     // The upstreams, for requests that begin now.
-  std::shared_ptr<Names> names;                           // Where those are.
-  // Of upstreams with TLS, by their ids. Whoever writes to one shares it, as the upstream may go.
+  std::shared_ptr<Names> names;                           // The addresses of upstreams.
+  // For upstreams with TLS, by id. Writers share a ticket, because the upstream may be removed.
   std::map<std::uint64_t, std::shared_ptr<tls::Ticket>> tickets;
-  // On the thread: `services` are these, and what was kept of those that are not among them goes.
+  // On the thread: replaces `services`, and drops connections and tickets of removed ones.
   void take_up(std::shared_ptr<Services> others);
 
  private:
@@ -139,19 +139,19 @@ class Loop {
   std::unordered_set<Timer*> sleepers_;
 
  public:
-  // With it go the coroutines that are suspended in it: what they use stands before it.
-  // Not BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO: sockets are accepted on the first loop's thread for all of them.
+  // Its destructor destroys suspended coroutines, so the members that they use come before it. Not
+  // BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO, because the first loop's thread accepts sockets for all loops.
   net::io_context io{1};
 
-  // For a moment, between two waits.
+  // Memory for use between two waits.
   [[nodiscard]] std::span<char> scratch() noexcept { return scratch_; }
 
-  // The upstream's kept connections. A connection is given back only between two exchanges.
+  // Kept connections to the upstreams. Give one back only between two exchanges.
   std::unique_ptr<Connection> take_kept(std::uint64_t service);  // By their ids.
   void keep(std::unique_ptr<Connection> connection, std::uint64_t service, Millis limit, std::size_t at_most);
 
-  Task<void> sleep(Millis limit);  // Less, if the loop is closed.
-  Task<void> sleep(Timer& timer);  // Until it ends or somebody cancels it. The same.
+  Task<void> sleep(Millis limit);  // Shorter if the loop is closed.
+  Task<void> sleep(Timer& timer);  // Until the timer ends or is cancelled. The same.
 
  private:
   friend class Connection;
@@ -166,15 +166,15 @@ class Loop {
   Millis tick_;
   const std::size_t max_buffer_bytes_;
   const std::shared_ptr<Mailbox> mailbox_;
-  Timer timer_;  // Of the sweep.
+  Timer timer_;  // For the sweep.
   bool draining_ = false;
   bool closing_ = false;
   std::vector<Kept> kept_;
-  std::array<char, std::size_t{16} * 1024> scratch_{};  // As much as a record of TLS has.
+  std::array<char, std::size_t{16} * 1024> scratch_{};  // The size of a TLS record.
 };
 
-// A socket with what was read from it, and two deadlines. When one passes, what waits on the socket is cancelled and
-// fails with timed_out; the connection itself stays usable, to say so to the other side.
+// A socket with its read buffer and two deadlines. When one passes, the waiting operation fails with timed_out. The
+// connection stays usable, to report that to the other side.
 class Connection {
  public:
   Connection(Loop& loop, Socket socket);
@@ -184,63 +184,63 @@ class Connection {
 
   static constexpr std::size_t piece_bytes = std::size_t{16} * 1024;
 
-  // Reads what there is, at least a byte, behind what is in `buffer`. no_buffer_space: it is full.
+  // Reads at least one byte, and appends it to `buffer`. no_buffer_space: it is full.
   Task<error_code> fill(Millis limit, std::size_t at_most = piece_bytes) {
     set_read_deadline(limit);
     return read_some(at_most, true);
   }
-  // The same with a deadline that somebody else sets meanwhile (set_read_deadline).
+  // The same, with a deadline set by set_read_deadline().
   Task<error_code> fill_without_limit() { return read_some(piece_bytes, false); }
-  // Writes as much as the kernel takes without a wait; with TLS nothing. Errors come with the next write().
+  // Writes as much as the kernel takes at once; with TLS nothing. The next write() reports errors.
   std::size_t write_now(std::span<const net::const_buffer> buffers) noexcept;
-  // Writes all of it, in pieces, each of which has `limit`. `written` grows by what the kernel has taken (with TLS: of
-  // what is sent in place of it). Most of what is written finds room at once.
+  // Writes everything, in pieces, each within `limit`. `written` grows by the bytes that the kernel has taken (with
+  // TLS: encrypted bytes). Usually there is room at once.
   Task<error_code> write(std::span<const net::const_buffer> buffers, Millis limit, std::uint64_t& written) {
     const std::size_t taken = write_now(buffers);
     written += taken;
     return write_rest(buffers, taken, limit, written);
   }
-  // The same when write_now() has taken so many bytes: for those who go on without a coroutine if that is all.
+  // The rest after write_now(), for callers that need no coroutine if write_now() wrote everything.
   Task<error_code> write_rest(std::span<const net::const_buffer> buffers, std::size_t taken, Millis limit,
                               std::uint64_t& written);
   Task<error_code> connect(const tcp::endpoint& endpoint, Millis limit);
 
-  // Begin TLS on a connection that is there. What comes and goes afterwards is what is inside it; the end of the stream
-  // is eof only if the other side said so (RFC 8446, section 6.1), and a reset otherwise.
+  // Begin TLS on an open connection. Afterwards reads and writes are of its contents. The end of the stream is eof only
+  // if the other side announced it (RFC 8446, section 6.1), otherwise a reset.
   Task<error_code> accept_tls(const tls::ServerContext& context, Millis limit);
-  // Why that gave an error.
+  // Why accept_tls() failed.
   [[nodiscard]] HandshakeFailure handshake_failure(error_code error) const;
-  void forget_tls() noexcept { tls_.reset(); }  // After that: what comes now is read as it is.
-  // Of a client that had to show one: see tls::Stream. Else empty.
+  void forget_tls() noexcept { tls_.reset(); }  // After a failed handshake: reads the raw bytes from now on.
+  // The client's certificate, if one was required: see tls::Stream. Otherwise empty.
   [[nodiscard]] std::string certificate() const { return tls_ ? tls_->certificate() : std::string(); }
   [[nodiscard]] std::string subject() const { return tls_ ? tls_->subject() : std::string(); }
-  // `problem`: what to tell the operator if it failed.
+  // `problem`: what to report to the operator if it failed.
   Task<error_code> connect_tls(const std::string& host, std::shared_ptr<tls::Ticket> ticket, Millis limit,
                                std::string& problem);
 
-  // Why the server has ended TLS, if it is for our certificate. Empty: it is not.
+  // Why the server rejected our certificate. Empty: it did not.
   [[nodiscard]] std::string refusal_of_certificate() const {
     return tls_ && tls_->was_refused() ? tls_->error().message : std::string();
   }
 
-  // One that passes while nobody reads fails the next read.
+  // If it passes while no read waits, the next read fails.
   void set_read_deadline(Millis limit) { read_until(about_now() + limit); }
   void clear_read_deadline() noexcept { read_until(no_deadline); }
-  void cancel();  // What waits on it fails.
+  void cancel();  // Waiting operations fail.
   void close();
-  void shut_down();  // Says that nothing more will be sent; what was sent arrives.
+  void shut_down();  // Ends our direction; sent bytes arrive.
   void set_idle(bool idle) noexcept { idle_ = idle; }
 
-  // The other side's IP address; empty if it has gone.
+  // The other side's IP address; empty if it has disconnected.
   [[nodiscard]] std::optional<net::ip::address> remote() const;
   [[nodiscard]] std::string remote_address() const;
 
-  // A kept connection of which the other side has said nothing: not its end, and no byte that nobody asked for.
+  // Whether a kept connection is still open, and has no unexpected byte.
   [[nodiscard]] bool is_quiet();
 
   Socket socket;
   ReadBuffer buffer;
-  Incoming message;  // That is read at present, or was last.
+  Incoming message;  // The present or last message.
 
  private:
   friend class Loop;
@@ -257,8 +257,8 @@ class Connection {
   Task<error_code> wait_for(tls::Step step);
 
   Loop& loop_;
-  std::shared_ptr<tls::Ticket> ticket_;     // That the stream writes to. Null: none.
-  std::unique_ptr<tls::SocketStream> tls_;  // Null: plain. One look at it for each call, and none for each byte.
+  std::shared_ptr<tls::Ticket> ticket_;     // The stream writes it. Null: none.
+  std::unique_ptr<tls::SocketStream> tls_;  // Null: no TLS. Checked once per call, not per byte.
   Steady::time_point read_by_ = no_deadline;
   Steady::time_point write_by_ = no_deadline;
   bool read_late_ = false;  // read_by_ has passed.
@@ -279,21 +279,20 @@ class Event {
 
  private:
   Loop& loop_;
-  std::optional<Timer> timer_;  // Made by whoever has to wait.
+  std::optional<Timer> timer_;  // Made by the waiting coroutine.
   bool set_ = false;
 };
 
-// Starts a coroutine on its own. What escapes from one is a lack of memory or a bug: the process ends, which claims
-// survive as they do kill -9, rather than go on with an exchange that nobody watches any more.
+// Starts a detached coroutine. An exception that escapes it is a lack of memory or a bug. Then the process ends, which
+// claims survive like kill -9, instead of leaving an exchange without its coroutine.
 inline void spawn(net::io_context& io, Task<void> task) {
   net::co_spawn(io, std::move(task), [](const std::exception_ptr& error) {
     if (error) std::terminate();
   });
 }
 
-// What somebody else will call back with, once, on any thread. What its callback holds is safe to be called and to be
-// let go of when the loop is no more; what it points to is this object, which must live until the mailbox is closed or
-// the call has come.
+// Waits for a callback that is called once, on any thread. The callback may be called or destroyed after the loop. It
+// points to this object, which must live until the call has come or the mailbox is closed.
 template <class T>
 class Pending {
  public:
@@ -303,7 +302,7 @@ class Pending {
 
   [[nodiscard]] Callback<void(T)> callback() {
     return [mailbox = loop_.mailbox(), this](T result) {
-      if (mailbox->is_here()) {  // Often before whoever was given it has returned: then nobody waits yet.
+      if (mailbox->is_here()) {  // Often called before the operation has returned: then no coroutine waits yet.
         give(std::move(result));
         return;
       }
@@ -325,7 +324,7 @@ class Pending {
   std::optional<T> value_;
 };
 
-// start(done) is the beginning of something that calls done(T) once, on any thread; gives T, on this one.
+// start(done) begins an operation that calls done(T) once, on any thread. Returns T on this thread.
 template <class T, class Start>
 Task<T> completion(Loop& loop, Start& start) {
   Pending<T> pending(loop);

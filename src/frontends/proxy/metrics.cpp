@@ -18,7 +18,7 @@ constexpr std::array bounds{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.7
 constexpr std::size_t most_label_sets = 2'000;  // Of a histogram (OpenTelemetry, metrics SDK, cardinality limits).
 
 struct Histogram {
-  std::array<std::uint64_t, bounds.size()> buckets{};  // Of each alone; the text adds them up.
+  std::array<std::uint64_t, bounds.size()> buckets{};  // Not cumulative; text() adds them up.
   std::uint64_t count = 0;
   std::chrono::nanoseconds sum{0};
 
@@ -31,7 +31,7 @@ struct Histogram {
   }
 };
 
-// What a client may call a method has no end; a label must have one.
+// Clients may send any method, but a label needs few values.
 constexpr std::array<std::string_view, 10> methods{"GET",    "HEAD",    "POST",    "PUT",   "PATCH",
                                                    "DELETE", "OPTIONS", "CONNECT", "TRACE", "_OTHER"};
 std::size_t index_of(std::string_view method) {
@@ -45,7 +45,7 @@ std::string text_of(double number) {
   return {digits.data(), end};
 }
 
-// Of a histogram. `status` 0: `cause` says what there was in place of one.
+// Of a histogram. `status` 0: `cause` is used instead.
 template <class Text>
 struct Labels {
   std::size_t method = 0;

@@ -9,7 +9,7 @@ namespace once::proxy {
 
 namespace {
 
-constexpr Millis names_last{5'000};  // As short as a service's own name servers say when its addresses may change.
+constexpr Millis names_last{5'000};  // As short as the TTL of services whose addresses change.
 
 void look_up_name(const Address& address, Callback<void(Names::Found)> done) {
   look_up(address.host, address.port, [done = std::move(done)](NameAddresses addresses) mutable {

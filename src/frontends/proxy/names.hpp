@@ -1,4 +1,4 @@
-// What the names of upstreams stand for, as one loop knows it.
+// The addresses of upstreams' names, for one loop.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,19 @@ namespace once::proxy {
 class Names {
  public:
   struct Found {
-    std::vector<tcp::endpoint> endpoints;  // In the order in which they are to be tried. Or none:
+    std::vector<tcp::endpoint> endpoints;  // In the order to try them. If empty:
     std::string problem;                   // why, for the operator.
-    bool late = false;                     // It is not known yet.
+    bool late = false;                     // Not known yet.
   };
   // Calls back once, on any thread. Throws std::system_error if it cannot begin.
   using LookUp = std::function<void(const Address&, Callback<void(Found)>)>;
 
-  // `lasting`: how long what was found counts.
+  // `lasting`: how long a result is used.
   Names(Loop& loop, LookUp look_up, Millis lasting) : loop_(loop), look_up_(std::move(look_up)), lasting_(lasting) {}
   explicit Names(Loop& loop);  // The system's resolver.
 
-  // Each name is looked up once at a time, whoever waits for it, and holds up nobody who asks for another. `limit` is
-  // the caller's alone: what comes later is for those who ask then.
+  // Each name is looked up once at a time, for all callers, and does not delay other names. `limit` is only this
+  // caller's: a later result serves later callers.
   Task<Found> find(const Address& address, Millis limit);
 
  private:

@@ -31,18 +31,18 @@ using Socket = net::basic_stream_socket<tcp, Executor>;
 using Steady = std::chrono::steady_clock;
 using Timer = net::basic_waitable_timer<Steady, net::wait_traits<Steady>, Executor>;
 
-// Now, for deadlines: the same clock as of the kernel's last tick, so some milliseconds ago, and to be had for a tenth
-// (clock_gettime(2), CLOCK_MONOTONIC_COARSE; a steady_clock of libstdc++ and libc++ is CLOCK_MONOTONIC).
+// The time for deadlines: the steady clock at the kernel's last tick, so some milliseconds old, at a tenth of the cost
+// (clock_gettime(2), CLOCK_MONOTONIC_COARSE; steady_clock of libstdc++ and libc++ is CLOCK_MONOTONIC).
 inline Steady::time_point about_now() noexcept {
   timespec now{};
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);  // Cannot fail for this one.
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);  // Cannot fail for this clock.
   return Steady::time_point(std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec));
 }
 
 template <class T>
 using Task = net::awaitable<T, Executor>;
-// How an operation of Asio is awaited: as a coroutine of its own; or in place, which spares that one's frame and gives
-// a tuple with the error_code first.
+// Two ways to await an operation of Asio: as its own coroutine, or in place, which saves that frame and gives a tuple
+// with the error_code first.
 inline constexpr net::use_awaitable_t<Executor> use_task{};
 inline constexpr net::as_tuple_t<net::deferred_t> in_place{net::deferred};
 

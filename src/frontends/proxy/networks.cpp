@@ -14,7 +14,7 @@ namespace {
 
 using Bytes = std::array<std::uint8_t, 16>;
 
-// Those of IPv4 among those of IPv6.
+// IPv4 addresses as IPv6 ones.
 Bytes bytes_of(const net::ip::address& address) {
   const auto wide = address.is_v4() ? net::ip::make_address_v6(net::ip::v4_mapped, address.to_v4()) : address.to_v6();
   return wide.to_bytes();
@@ -52,7 +52,7 @@ Network parse_network(std::string_view text, std::string_view what) {
     bits = *told;
   }
   const Network network{.address = bytes_of(address), .prefix_bits = bits + (128 - most)};
-  // 10.0.0.7/8 is a slip: somebody meant the one address, or the network.
+  // 10.0.0.7/8 is a mistake: either one address or the network was meant.
   const Network whole{.address = {}, .prefix_bits = network.prefix_bits};
   Bytes rest = network.address;
   for (unsigned bit = 0; bit < network.prefix_bits; ++bit) {

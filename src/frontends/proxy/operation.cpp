@@ -1,4 +1,4 @@
-// A request with a key: read whole, claimed, sent once, its answer kept and then given.
+// A request with a key: read completely, claimed, sent once, its answer stored and then sent.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -34,11 +34,11 @@ std::string write_events_head(const Answer& answer, bool is_chunked, unsigned ve
 
 }  // namespace
 
-// A body that came with the head whole, as most do: it lies in the client's buffer, which nobody reads into before the
+// A body that came completely with the head, as most do. It is in the client's buffer, which stays unchanged until the
 // request is over.
 std::optional<std::string_view> Session::body_at_hand() {
   const Framing framing = request_framing();
-  if (framing.kind == Framing::Kind::chunked) return std::nullopt;  // May lie there in pieces.
+  if (framing.kind == Framing::Kind::chunked) return std::nullopt;  // It may be in pieces.
   const std::uint64_t bytes = framing.length;
   if (bytes > client_.buffer.size() || bytes > endpoint_->rules().options().max_body_bytes) return std::nullopt;
   const Piece piece = take_piece(client_);
@@ -55,7 +55,7 @@ Task<bool> Session::read_body(std::string& body) {
     refusal_ = overloaded();
     return false;
   };
-  // Told to be over the limit, it is refused before.
+  // A body announced above the limit is refused before.
   const std::uint64_t told = incoming().content_length().value_or(0);
   if (!hold(static_cast<std::size_t>(std::min<std::uint64_t>(told, limit)))) co_return no_room();
   while (body.size() <= limit) {
@@ -86,7 +86,7 @@ Task<bool> Session::read_body(std::string& body) {
         co_return false;
     }
   }
-  co_return true;  // One byte over the limit or more: for the rules to refuse.
+  co_return true;  // At least one byte above the limit: the rules refuse it.
 }
 
 Task<Session::Next> Session::serve_operation() {
@@ -119,7 +119,7 @@ Task<Session::Next> Session::serve_operation() {
 }
 
 Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view body) {
-  // Its length is known now, whatever it came as.
+  // Its length is known now, also if it came chunked.
   Framing framing = request_framing();
   if (framing.kind == Framing::Kind::chunked) framing = {Framing::Kind::length, body.size()};
   const std::string head = write_request_head(head_, framing, arrival());
@@ -153,7 +153,7 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
     co_return co_await stream_answer(execution, exchange);
   }
   const std::size_t limit = rules.options().max_answer_bytes;
-  // What has no body may tell the length of one all the same (RFC 9110, section 8.6).
+  // An answer without a body may announce a length (RFC 9110, section 8.6).
   const std::uint64_t told = exchange.answer().is_done() ? 0 : exchange.answer().content_length().value_or(0);
   const auto fits = [&] { return told <= limit && answer.body.size() <= limit; };
   Piece piece;
@@ -172,7 +172,7 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
     served_.outcome = Outcome::error;
     served_.cause = to_string(trouble);
     answer = answer_to(trouble);
-  } else if (!fits()) {  // There is more of it than can be kept.
+  } else if (!fits()) {  // It is too large to be stored.
     served_.fate = fate == http::Fate::store ? "tombstone" : word_of(fate);
     const std::string body = std::exchange(answer.body, {});
     auto finish = [&](Callback<void(std::optional<Answer>)> done) {
@@ -193,16 +193,16 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
   co_return co_await send(given.answer, wants_more());
 }
 
-// An answer of events (HTML, section 9.2), on its way to the client and to the store.
+// An answer of server-sent events (HTML, section 9.2), sent to the client and stored.
 struct Session::Events {
   Answer answer;
-  bool is_chunked = true;  // Else it ends with the connection.
+  bool is_chunked = true;  // Otherwise it ends with the connection.
   bool client_is_there = true;
   bool is_kept = true;
   Piece::End trouble = Piece::End::none;
 };
 
-// What the client has to see of it: `bytes`, between what frames them.
+// Sends the client's part: `bytes` with their framing.
 Task<void> Session::send_events(Events& events, std::string_view before, std::string_view bytes) {
   std::string start(before);
   if (events.is_chunked && !bytes.empty()) start += chunk_head(bytes.size());
@@ -218,7 +218,7 @@ Task<void> Session::send_events(Events& events, std::string_view before, std::st
   }
 }
 
-// Up to the end of the answer, or to what went wrong with it.
+// Until the end of the answer, or an error.
 Task<void> Session::relay_events(Execution& execution, Exchange& exchange, Events& events) {
   const std::size_t limit = endpoint_->rules().options().max_answer_bytes;
   while (!exchange.answer().is_done()) {
@@ -231,19 +231,19 @@ Task<void> Session::relay_events(Execution& execution, Exchange& exchange, Event
     events.answer.body.append(piece.bytes);
     hold_answer(events.answer.body.size());
     if (events.answer.body.size() <= limit) continue;
-    // More than can be kept: those who ask again are told so.
+    // Too large to be stored: retries are told so.
     events.is_kept = false;
     events.answer.body.clear();
     served_.fate = "tombstone";
     Pending<std::optional<Answer>> left(loop_);
     execution.finish_streamed(events.answer, 0, left.callback());
     if (!left.is_there()) co_await left.wait();
-    if (left.take()) events.client_is_there = false;  // Its next attempt gets what counts.
+    if (left.take()) events.client_is_there = false;  // The client's retry gets the answer that counts.
   }
 }
 
-// They go to the client as they come, and are kept all the same. The end is sent when they are stored: what looks whole
-// to the client is what those who ask again get. A client that leaves changes nothing.
+// Events are sent to the client as they come, and stored too. The end is sent after they are stored: an answer that
+// looks complete is the one that retries get. A client that disconnects changes nothing.
 Task<Session::Next> Session::stream_answer(Execution& execution, Exchange& exchange) {
   const auto own = std::make_unique<Events>();
   Events& events = *own;
@@ -262,7 +262,7 @@ Task<Session::Next> Session::stream_answer(Execution& execution, Exchange& excha
     const Trouble trouble = trouble_of_answer(events.trouble);
     fate = http::Fate::ambiguous;
     events.answer = answer_to(trouble);
-    events.client_is_there = false;  // It must not look whole.
+    events.client_is_there = false;  // It must not look complete.
     served_.outcome = Outcome::error;
     served_.cause = to_string(trouble);
   }

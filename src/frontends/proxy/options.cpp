@@ -1,4 +1,4 @@
-// Options as people write them, and which of them can be.
+// Parses and checks options.
 #include <algorithm>
 #include <chrono>
 #include <string>

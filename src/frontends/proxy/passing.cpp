@@ -1,4 +1,4 @@
-// What streams through: requests without a key, and answers that are too large to be kept.
+// Streams requests without a key, and answers that are too large to be stored.
 #include <array>
 #include <memory>
 #include <optional>
@@ -18,7 +18,7 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
   if (!body_was_read && waits_for_continue()) co_await send_continue();
   Framing framing = request_framing();
   if (body_was_read && framing.kind == Framing::Kind::chunked) framing = {Framing::Kind::length, body.size()};
-  // With what was a key's, a body is at hand, and there is no tunnel.
+  // If the request had a key, its body was read, and it cannot be a tunnel.
   const std::string_view key = body_was_read || served_.outcome != Outcome::passed ? "" : websocket_key(head_);
   if (!key.empty()) framing.kind = Framing::Kind::tunnel;
   std::vector<std::string> trailers;
@@ -32,15 +32,14 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
   const std::string head = write_request_head(head_, framing, from);
   BodySource source;
   source.bytes = body;
-  // What is there of the body goes out with the head. Nothing is waited for.
+  // Sends the part of the body that is already there with the head, without waiting.
   if (framing.kind == Framing::Kind::length && !incoming().is_done()) source.bytes = take_piece(client_).bytes;
   if (!incoming().is_done()) {
     source.client = &client_;
     source.chunked = framing.kind == Framing::Kind::chunked;
     if (!trailers.empty()) source.trailers = &trailers;
   }
-  // What a client may send again without asking may be sent again by us (RFC 9110, section 9.2.2), if a kept connection
-  // turns out to be a dead one.
+  // If a kept connection is dead, a request that a client may repeat (RFC 9110, section 9.2.2) is sent again.
   const bool repeatable = source.client == nullptr && source.bytes.empty() &&
                           (head_.method == "GET" || is_head() || head_.method == "OPTIONS");
   std::shared_ptr<Exchange> exchange;
@@ -91,13 +90,13 @@ Task<Session::Next> Session::tunnel(Exchange& exchange) {
   co_return Next::vanish;
 }
 
-// The end of the connection is the end of some answers: until that is there, whatever closes it resets it.
+// Some answers end with the connection. Until the end has come, closing the connection must reset it.
 void Session::reset_at_close(bool wanted) {
   error_code ignored;
   client_.socket.set_option(net::socket_base::linger(wanted, 0), ignored);
 }
 
-// The answer goes to the client as it comes, with what was read of its body already.
+// Sends the answer to the client as it comes, beginning with the part of its body already read.
 Task<Session::Next> Session::relay(Exchange& exchange, std::string_view already) {
   const Incoming& answer = exchange.answer();
   const unsigned status = answer.status();
@@ -114,7 +113,7 @@ Task<Session::Next> Session::relay(Exchange& exchange, std::string_view already)
     trailers = announced_trailers(answer.headers());
     framing.trailers = joined(trailers);
   }
-  // Whether all of the request will have been read by then is not known yet; if it is not, the connection is closed.
+  // Not known yet whether all of the request will be read; if not, the connection is closed.
   const bool keep_alive = wants_more() && framing.kind != Framing::Kind::until_close;
   std::string prefix =
       write_answer_head(status, answer.reason(), forwarded(answer.headers()), framing, head_.version, keep_alive);
@@ -128,7 +127,7 @@ Task<Session::Next> Session::relay(Exchange& exchange, std::string_view already)
       if (piece.trouble != Piece::End::none) {
         served_.outcome = Outcome::error;
         served_.cause = to_string(trouble_of_answer(piece.trouble));
-        next = Next::vanish;  // An answer without its end must not look like one that has it.
+        next = Next::vanish;  // An incomplete answer must not look complete.
       }
       body = piece.bytes;
     }

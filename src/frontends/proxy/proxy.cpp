@@ -30,9 +30,9 @@ namespace once::proxy {
 namespace {
 
 constexpr Millis most_tick{100};
-constexpr Millis full_pause{5};  // Between two looks whether a client has gone, when there are as many as may be.
+constexpr Millis full_pause{5};  // Between two checks for a free place, when the maximum of connections is open.
 constexpr Millis most_admin_patience{5'000};
-constexpr Millis no_room_pause{50};  // When there is no file descriptor left for another connection.
+constexpr Millis no_room_pause{50};  // When no file descriptor is left for another connection.
 
 ProxyOptions checked(ProxyOptions options) {
   check(options);
@@ -40,7 +40,7 @@ ProxyOptions checked(ProxyOptions options) {
   return options;
 }
 
-// A deadline is noticed at most an eighth too late, or a tenth of a second.
+// A deadline is noticed at most an eighth, or a tenth of a second, too late.
 Millis tick_for(const Timeouts& t, const http::Routes& rules) {
   Millis shortest = std::min({t.idle, t.head, t.body, t.connect, t.answer, t.tunnel, t.upstream_idle});
   const auto look = [&](const http::Options& own) {
@@ -93,7 +93,7 @@ class Proxy::Impl {
   Impl(Engine& engine, const http::Routes& rules, ProxyOptions options)
       : engine_(engine), options_(checked(std::move(options))) {
     check(rules, options_);
-    // A head that is read, and what came behind it in the same piece.
+    // Room for a head, and for the bytes that came with it.
     const std::size_t buffer = options_.max_head_bytes + std::size_t{64} * 1024;
     options_.max_idle_upstream = (options_.max_idle_upstream + options_.threads - 1) / options_.threads;
     for (unsigned i = 0; i < options_.threads; ++i) {
@@ -145,7 +145,7 @@ class Proxy::Impl {
       for (const auto& loop : loops_) {
         threads_.emplace_back([&loop] { loop->run(); });
       }
-    } catch (...) {  // There is no thread to be had: those that run must not wait for work that never ends.
+    } catch (...) {  // No thread could be started: the running ones must not wait for endless work.
       for (const auto& loop : loops_) loop->io.stop();
       throw;
     }
@@ -163,9 +163,8 @@ class Proxy::Impl {
         loop->close_all();
       });
     }
-    // Each joins when nothing is left to be done on it: no session, and so nothing that a session waits for. An
-    // engine's thread may still be about to leave a callback; what that holds is the loop's mailbox, which ~Loop
-    // closes.
+    // Each thread ends when it has no session left. An engine's thread may still be in a callback, which has only the
+    // loop's mailbox; ~Loop closes that.
     threads_.clear();
   }
 
@@ -239,14 +238,14 @@ class Proxy::Impl {
   }
 
  private:
-  // Each loop has its own, so that threads share nothing that every request counts references of.
+  // Each loop has its own, so that requests on different threads share no reference count.
   [[nodiscard]] std::vector<std::shared_ptr<http::Endpoints>> for_each_loop(const http::Routes& rules) const {
     std::vector<std::shared_ptr<http::Endpoints>> made;
     while (made.size() < loops_.size()) made.push_back(std::make_shared<http::Endpoints>(engine_, rules));
     return made;
   }
 
-  // The same, with a count of references of its own.
+  // The same, with its own reference count.
   static std::shared_ptr<Services> for_one_loop(const std::shared_ptr<Services>& all) {
     return {all.get(), [all](Services*) {}};
   }
@@ -276,7 +275,7 @@ class Proxy::Impl {
   void take_up(Loop& loop, const Contexts& contexts) {
     loop.certificate = contexts.certificate;
     if (contexts.trusted) loop.trusted = contexts.trusted;
-    loop.tickets.clear();  // They were trusted by the rules of before.
+    loop.tickets.clear();  // They were verified with the earlier certificates.
     if (&loop == loops_.front().get()) pages_.certificate = contexts.admin_certificate;
   }
 
@@ -309,7 +308,7 @@ class Proxy::Impl {
     acceptor.close(ignored);
   }
 
-  // False: the acceptor was closed. What has come must not be given up for one that could not be taken.
+  // False: the acceptor was closed. A connection that failed must not end the others.
   static Task<bool> accept_one(Acceptor& acceptor, Socket& socket) {
     Timer pause(acceptor.get_executor());
     while (acceptor.is_open()) {
@@ -323,7 +322,7 @@ class Proxy::Impl {
     co_return false;
   }
 
-  // Connections go round all threads, so that a few busy ones do not meet on one.
+  // Distributes connections round-robin over the threads.
   Task<void> accept() {
     for (std::size_t turn = 0;; ++turn) {
       co_await room();
@@ -344,7 +343,7 @@ class Proxy::Impl {
     ended_.notify_all();
   }
 
-  // Whoever comes meanwhile waits in the kernel's queue.
+  // New clients wait in the kernel's queue meanwhile.
   Task<void> room() {
     Timer pause(acceptor_->get_executor());
     while (connections() >= options_.max_connections && acceptor_->is_open()) {
@@ -354,7 +353,7 @@ class Proxy::Impl {
     }
   }
 
-  // It goes on while the proxy drains.
+  // Continues while the proxy drains.
   Task<void> accept_admin() {
     Loop& loop = *loops_.front();
     for (;;) {
@@ -371,7 +370,8 @@ class Proxy::Impl {
       try {
         co_await session->run();
       } catch (const Exception&) {
-        // Of the rules or the engine, about this request: no exchange is under way then. The connection goes.
+        // An exception of the rules or the engine about this request. No exchange is running, so the connection is
+        // closed.
       }
     }
     const std::lock_guard lock(mutex_);
@@ -381,12 +381,12 @@ class Proxy::Impl {
 
   Engine& engine_;
   ProxyOptions options_;
-  std::mutex changing_;  // Of what follows, which the loops have copies of.
+  std::mutex changing_;  // Guards the following members, of which the loops have copies.
   std::shared_ptr<Services> services_ =
       std::make_shared<Services>(options_.upstreams, options_.aside, options_.on_notice);
   std::shared_ptr<const tls::ClientContext> trusted_;  // Null: not needed yet.
   std::optional<Handshakes> handshakes_;
-  std::optional<Clients> clients_;  // Before the loops, whose sessions are in it.
+  std::optional<Clients> clients_;  // Before the loops, whose sessions use it.
   std::vector<std::unique_ptr<Loop>> loops_;
   std::set<std::uint64_t> watched_;  // Upstreams, by their ids. The first loop's.
   AdminPages pages_;

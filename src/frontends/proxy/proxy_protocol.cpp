@@ -64,7 +64,7 @@ ProxyHeader read_version_1(std::string_view bytes) {
   return read_line(bytes.substr(signature_1.size(), end - 1 - signature_1.size()));
 }
 
-// CRC-32C (RFC 9260, appendix A) of the header, with zeros in place of `checksum`, which is a part of it.
+// CRC-32C (RFC 9260, appendix A) of the header, with zeros instead of `checksum`, which is a part of it.
 bool is_checksum(std::string_view checksum, std::string_view header) {
   constexpr std::size_t checksum_bytes = 4;
   if (checksum.size() != checksum_bytes) return false;
@@ -76,8 +76,8 @@ bool is_checksum(std::string_view checksum, std::string_view header) {
   return sum.checksum() == two_bytes_at(checksum, 0) * 0x10000 + two_bytes_at(checksum, 2);
 }
 
-// What follows the addresses: type, length in two bytes, value. `all`: the whole header, `rest` at its end. False: they
-// do not add up, or the checksum says that it was damaged.
+// Reads the fields after the addresses: type, length in two bytes, value. `all`: the whole header, which ends with
+// `rest`. False: malformed, or a wrong checksum.
 bool read_extras(std::string_view rest, std::string_view all, ProxyHeader& header) {
   constexpr std::size_t type_of_checksum = 0x03;
   constexpr std::size_t type_of_tls = 0x20;
@@ -135,7 +135,7 @@ ProxyHeader read_version_2(std::string_view bytes) {
       header.client = address_at<net::ip::address_v6>(rest);
       break;
     default:
-      return header;  // Of a kind that has no address of a client for us.
+      return header;  // A kind without a client's address.
   }
   return read_extras(rest.substr(addresses), bytes, header) ? header : malformed();
 }

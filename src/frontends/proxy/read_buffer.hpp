@@ -1,4 +1,4 @@
-// What was read from a socket and is not used up yet.
+// Bytes read from a socket, and not consumed yet.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace once::proxy {
 
-// One block of memory. What is consumed stays where it is until the next prepare(), so that a piece of a body can be
-// handed on from here without a copy.
+// One block of memory. Consumed bytes stay in place until the next prepare(), so that a piece of a body can be
+// forwarded without a copy.
 class ReadBuffer {
  public:
   explicit ReadBuffer(std::size_t max_bytes) noexcept : max_(max_bytes) {}
@@ -21,7 +21,7 @@ class ReadBuffer {
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::size_t max_size() const noexcept { return max_; }
 
-  // Room behind what is there, `room` bytes, which must not make it more than max_size().
+  // Room for `room` bytes after the present ones, in total at most max_size().
   std::span<char> prepare(std::size_t room) {
     const std::size_t kept = size();
     if (kept + room > capacity_) {
@@ -46,7 +46,7 @@ class ReadBuffer {
   }
   void clear() noexcept { begin_ = end_ = 0; }
 
-  // Gives the memory back, if nothing is in it.
+  // Frees the memory if it is empty.
   void release() noexcept {
     if (size() != 0) return;
     bytes_.reset();

@@ -50,7 +50,7 @@ Services::Services(std::vector<Service> services, const Aside& aside, std::funct
   }
 }
 
-// Each is taken once, however often it is named.
+// Each is taken once, even if it is named several times.
 std::shared_ptr<Services::One> Services::take(Ones& from, const Service& service) {
   const auto at = std::ranges::find_if(from, [&](const auto& one) { return one->service == service; });
   if (at == from.end()) return nullptr;
@@ -72,7 +72,7 @@ bool Services::any_tls() const noexcept {
 
 std::optional<Services::Use> Services::choose(const std::vector<std::size_t>& tried, Clock::time_point now) {
   const std::size_t first = all_.size() == 1 ? 0 : turn_.fetch_add(1, std::memory_order_relaxed);
-  // Better is: available; if neither is, its time is over sooner; fewer under way.
+  // Better: available; if neither is, the one whose time aside ends first; then fewer running requests.
   const auto better = [&](const One& one, const One& other) {
     const bool can = available(one, now);
     if (can != available(other, now)) return can;
@@ -87,19 +87,20 @@ std::optional<Services::Use> Services::choose(const std::vector<std::size_t>& tr
       const std::size_t index = (first + i) % all_.size();
       One& one = *all_[index];
       if (one.ill || std::ranges::find(tried, index) != tried.end()) continue;
-      if (one.failing && one.aside_until.load() > now) continue;  // What it gets might be done or not.
+      if (one.failing && one.aside_until.load() > now) continue;  // The outcome of its requests might be unknown.
       if (best != nullptr && !better(one, *best)) continue;
       best = &one;
       best_index = index;
     }
-    // A second one that is aside is not asked for the same request.
+    // A request tries at most one upstream that is aside.
     if (best == nullptr || (!tried.empty() && !available(*best, now))) return std::nullopt;
     const bool is_trial = best->failing;
     if (is_trial) {
       Clock::time_point seen = best->aside_until;
       const unsigned times = best->times_aside;
       const auto until = now + time_aside(times == 0 ? 0 : times - 1);
-      if (seen > now || !best->aside_until.compare_exchange_strong(seen, until)) continue;  // Another has begun it.
+      if (seen > now || !best->aside_until.compare_exchange_strong(seen, until))
+        continue;  // Another request has begun the trial.
     }
     ++best->in_flight;
     return Use(best->in_flight, best_index, is_trial, now);
@@ -126,7 +127,7 @@ void Services::put_aside(const Use& use, bool failing, std::string_view why, Clo
   Clock::duration limit{};
   {
     const std::lock_guard lock(one.mutex);
-    if (one.aside_until.load() > now && !use.is_trial()) return;  // Somebody else has seen it as well.
+    if (one.aside_until.load() > now && !use.is_trial()) return;  // Another request has reported it already.
     limit = time_aside(one.times_aside++);
     one.troubles = 0;
     one.errors = 0;
@@ -138,7 +139,7 @@ void Services::put_aside(const Use& use, bool failing, std::string_view why, Clo
   tell(one, "is put aside for " + text + ": " + std::string(why));
 }
 
-// Whether enough others would be left without it: one that answers, and so many may be aside as Aside says.
+// Whether enough others remain without it: at least one that answers, and within Aside::most_percent.
 bool Services::may_go_without(const One& one, Clock::time_point now) const {
   std::size_t aside = 0;
   bool has_other = false;
@@ -182,19 +183,19 @@ void Services::answered(const Use& use, unsigned status, Clock::time_point now) 
   if (aside_.after_5xx != 0 && (use.is_trial() || errors >= aside_.after_5xx) && may_go_without(one, now)) {
     return put_aside(use, true, what(), now);
   }
-  // It is an answer, and there is nobody else to be asked.
+  // It is an answer, and there is no other upstream.
   if (use.is_trial()) good(use);
 }
 
 void Services::good(const Use& use) {
   One& one = *all_[use.index()];
-  if (one.errors == 0 && one.times_aside == 0) return;  // As nearly always.
+  if (one.errors == 0 && one.times_aside == 0) return;  // The usual case.
   bool back = false;
   {
     const std::lock_guard lock(one.mutex);
     one.troubles = 0;
     one.errors = 0;
-    // What was asked before it was put aside says nothing of how it is now.
+    // An answer to an earlier request does not show its present health.
     if (one.failing && !use.is_trial()) return;
     back = one.times_aside != 0;
     one.times_aside = 0;
@@ -227,7 +228,7 @@ bool Services::any_available(Clock::time_point now) const {
 
 std::string Services::metrics_text(Clock::time_point now) const {
   std::string out;
-  // By name: what is there twice is one line, as Prometheus wants it.
+  // By name, because Prometheus wants one line for each.
   std::map<std::string_view, int> availabilities;
   std::map<std::string_view, int> in_flight;
   for (const auto& one : all_) {

@@ -1,5 +1,5 @@
-// The upstreams: who is asked next, and who is left in peace for a while. Shared by all loops; thread-safe. Which there
-// are never changes: when that is to change, another one is made, in which those that stay are the same as before.
+// The upstreams: which one gets the next request, and which are put aside. Shared by all loops; thread-safe. The list
+// never changes: a change makes a new Services, which shares the upstreams that stay.
 #pragma once
 
 #include <atomic>
@@ -23,14 +23,14 @@ class Services {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `before`: of those that are named again, what is known of them is kept, and their requests under way count.
+  // `before`: upstreams that stay keep their state and their running requests.
   Services(std::vector<Service> services, const Aside& aside, std::function<void(std::string_view)> on_notice,
            const Services* before = nullptr);
 
-  // Against those it came from.
+  // Compared with `before`.
   [[nodiscard]] const UpstreamChange& change() const noexcept { return change_; }
 
-  // A request that one of them has under way. The Services must outlive it.
+  // A running request of one upstream. The Services must outlive it.
   class Use {
    public:
     Use() = default;
@@ -54,7 +54,9 @@ class Services {
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
     [[nodiscard]] std::size_t index() const noexcept { return index_; }
-    [[nodiscard]] bool is_trial() const noexcept { return is_trial_; }  // Shows whether a failing one is well again.
+    [[nodiscard]] bool is_trial() const noexcept {
+      return is_trial_;
+    }  // Its answer shows whether a failing upstream has recovered.
     [[nodiscard]] Clock::time_point since() const noexcept { return since_; }
 
    private:
@@ -67,28 +69,29 @@ class Services {
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
   [[nodiscard]] const Service& at(std::size_t index) const noexcept { return all_[index]->service; }
   [[nodiscard]] std::string_view name(std::size_t index) const noexcept { return all_[index]->name; }
-  // The same in all Services that have it, and never another's.
+  // Unique, and the same in all Services that have the upstream.
   [[nodiscard]] std::uint64_t id(std::size_t index) const noexcept { return all_[index]->id; }
   [[nodiscard]] std::optional<std::size_t> find(std::uint64_t id) const noexcept;
   [[nodiscard]] bool any_tls() const noexcept;
 
-  // The one with the fewest requests under way, in turn among equals, of those that are not in `tried`, not aside and
-  // not ill. One that was failing gets one request when its time is over, and no other until that one's answer is good;
-  // one that gives no answer counts as bad after as long again. If all that are left could not be connected to, the one
-  // whose time is over first: it may be back, and nothing is lost by asking. None: it cannot be helped.
+  // The upstream with the fewest running requests, round-robin among equals, that is not in `tried`, aside or ill. A
+  // failing one gets one trial request when its time aside is over, and no other until that answer is good. No answer
+  // within that time again counts as bad. If none of the rest could be connected to, the one whose time ends first,
+  // because trying costs nothing. Empty: none.
   std::optional<Use> choose(const std::vector<std::size_t>& tried, Clock::time_point now);
-  // None was chosen: how long until a failing one may be asked. 0: none is failing.
+  // If none was chosen: how long until a failing one gets a trial. 0: none is failing.
   [[nodiscard]] Millis wait(Clock::time_point now) const noexcept;
 
-  // What became of a request. One that could not be connected to is put aside at once; one that fails, when Aside says.
+  // Report how a request ended. An upstream that could not be connected to is put aside at once, a failing one by the
+  // rules of Aside.
   void unreachable(const Use& use, std::string_view why, Clock::time_point now);
   void troubled(const Use& use, std::string_view why, Clock::time_point now);  // No answer, no HTTP.
-  // No answer in the time that we gave it. Says nothing of a service that has answered others meanwhile.
+  // No answer in time. Ignored if the service has answered others meanwhile.
   void late(const Use& use, std::string_view why, Clock::time_point now);
   void answered(const Use& use, unsigned status, Clock::time_point now);
 
-  // What a look at its health has shown. Ill after two bad ones, well after a good one, which also ends the time aside
-  // of one that could not be connected to. Of one that fails only its answers to requests say that it does not.
+  // Report a health check. Two bad ones in a row make it ill, a good one makes it well, and ends its time aside if it
+  // could not be connected to. A failing one recovers only by an answer to a request.
   void checked(std::size_t index, std::string_view problem);
 
   [[nodiscard]] bool any_available(Clock::time_point now) const;
@@ -103,12 +106,12 @@ class Services {
     std::atomic<int> in_flight{0};
     std::atomic<bool> ill{false};
     std::atomic<Clock::time_point> aside_until{Clock::time_point::min()};
-    std::atomic<bool> failing{false};   // Aside for its answers, until a trial has shown that it is well.
-    std::mutex mutex;                   // Of changes of what follows.
+    std::atomic<bool> failing{false};   // Aside because of its answers, until a trial succeeds.
+    std::mutex mutex;                   // Guards changes of the following members.
     std::atomic<unsigned> troubles{0};  // In a row: 502 to 504, or no answer.
     std::atomic<unsigned> errors{0};    // In a row: those, and any other 5xx.
     std::atomic<unsigned> times_aside{0};
-    std::atomic<Clock::time_point> answered_at{Clock::time_point::min()};  // Last, and not with 502 to 504.
+    std::atomic<Clock::time_point> answered_at{Clock::time_point::min()};  // Its last answer that was not 502 to 504.
     unsigned bad_looks = 0;
   };
   void put_aside(const Use& use, bool failing, std::string_view why, Clock::time_point now);
@@ -124,7 +127,7 @@ class Services {
   static std::shared_ptr<One> take(Ones& from, const Service& service);
 
   Ones all_;
-  Ones leaving_;  // Were in the ones before, and may have requests under way.
+  Ones leaving_;  // Upstreams of `before` that may have running requests.
   UpstreamChange change_;
   std::uint64_t next_id_ = 0;
   const Aside aside_;

@@ -21,11 +21,11 @@ using http::Opening;
 
 namespace {
 
-constexpr std::size_t head_piece_bytes = 4 * 1024;  // All that an idle connection has for a buffer.
+constexpr std::size_t head_piece_bytes = 4 * 1024;  // The buffer size of an idle connection.
 constexpr std::size_t linger_bytes = std::size_t{256} * 1024;
 constexpr Millis linger_limit{1'000};
 
-// Counted as under way for as long as it lives.
+// Counts a running request for as long as it lives.
 class ActiveRequest {
  public:
   ActiveRequest(Metrics& metrics, std::string_view method, bool tls) : metrics_(metrics), method_(method), tls_(tls) {
@@ -51,7 +51,7 @@ Session::Session(Loop& loop, Socket socket, const ProxyOptions& options)
 
 Task<bool> Session::begin() {
   const auto address = client_.remote();
-  // It has gone, and what it has sent is served all the same; unless that could be a balancer's word about another.
+  // It has disconnected. Its request is served, unless a PROXY header may name another client.
   if (!address && !options_.proxy_protocol.empty()) co_return false;
   if (!address) co_return true;
   peer_ = *address;
@@ -59,7 +59,7 @@ Task<bool> Session::begin() {
   peer_name_ = sender_name_ = peer_.to_string();
   sender_ = peer_;
   is_trusted_ = contains(options_.trusted_proxies, peer_);
-  if (is_trusted_) co_return true;  // Many are behind it.
+  if (is_trusted_) co_return true;  // Many clients are behind it.
   connected_ = loop_.clients->connect(peer_);
   if (!connected_) options_.metrics->count_refused_connection();
   co_return static_cast<bool>(connected_);
@@ -107,7 +107,7 @@ Task<bool> Session::begin_tls() {
   if (loop_.draining()) co_return false;
   const HandshakeFailure failure = client_.handshake_failure(error);
   loop_.handshakes->failed(Listener::clients, failure, peer_name_, Steady::now());
-  // With TLS 1.3 a client has sent its request by then, and would see a reset in place of the alert that says why.
+  // With TLS 1.3 a client has sent its request by now, and would see a reset instead of the alert.
   if (failure.openssl_code != 0) {
     client_.forget_tls();
     co_await linger();
@@ -120,7 +120,7 @@ bool Session::hold(std::size_t bytes) {
   return held_->grow_to(bytes);
 }
 
-// What ran is kept, whatever room there is: others are refused in its place.
+// The answer of a request that ran is always kept: others are refused instead.
 void Session::hold_answer(std::size_t bytes) {
   if (bytes <= Connection::piece_bytes) return;
   if (!held_) held_.emplace(*loop_.clients, sender_);
@@ -160,8 +160,8 @@ Task<void> Session::run() {
   client_.close();
 }
 
-// The answer to a request that was not read to its end would be lost if the connection were closed at once: the reset
-// that unread bytes cause overtakes it (RFC 9112, section 9.6).
+// Reads on before closing. If unread bytes remain, the close causes a reset that overtakes the answer (RFC 9112,
+// section 9.6).
 Task<void> Session::linger() {
   client_.shut_down();
   error_code error;
@@ -180,11 +180,11 @@ Task<bool> Session::read_head() {
   Connection& client = client_;
   HeadScan scan;
   bool began = first_;
-  // An idle connection shall cost little.
+  // An idle connection should cost little.
   if (client.buffer.capacity() > head_piece_bytes) client.buffer.release();
   auto until = about_now() + options_.timeouts.head;
   for (;;) {
-    // Empty lines before a request are left out (RFC 9112, section 2.2).
+    // Empty lines before a request are skipped (RFC 9112, section 2.2).
     const std::string_view seen = client.buffer.view();
     if (scan.bytes == 0 && seen.starts_with("\r\n")) {
       client.buffer.consume(2);
@@ -209,7 +209,7 @@ Task<bool> Session::read_head() {
                          "The request line and the headers together are over the limit.");
       co_return false;
     }
-    // Nothing of a request has come: the connection may go at any time.
+    // No byte of a request has come: the connection may be closed at any time.
     const bool idle = seen.empty();
     if (idle && loop_.draining()) co_return false;
     client.set_idle(idle);
@@ -287,7 +287,7 @@ Task<Session::Next> Session::serve() {
       served_.outcome = Outcome::passed;
       break;
     case Examination::Kind::no_key:
-      // Completes at once; it tells the observer.
+      // Completes at once; only for the observer.
       endpoint_->open(std::move(examined), [](Opening) {});
       served_.outcome = Outcome::unprotected;
       break;
@@ -310,7 +310,7 @@ Task<void> Session::send_continue() {
   static constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
   const std::array<net::const_buffer, 1> out{net::buffer(go_on)};
   std::uint64_t written = 0;
-  // That the client has gone is found out by reading on.
+  // The next read shows whether the client has disconnected.
   static_cast<void>(co_await client_.write(out, options_.timeouts.body, written));
 }
 

@@ -1,4 +1,4 @@
-// One connection of a client: its requests one after the other, from the head to the last byte of the answer.
+// One connection of a client, and its requests one after the other.
 #pragma once
 
 #include <memory>
@@ -25,15 +25,15 @@ class Session : public std::enable_shared_from_this<Session> {
  private:
   enum class Next : std::uint8_t {
     keep,    // The connection is ready for another request.
-    close,   // It is not; what was sent must arrive, so end it gently.
-    vanish,  // The client must see that something broke off, or is gone itself.
+    close,   // The connection ends after the sent bytes have arrived.
+    vanish,  // The client must see that the answer broke off, or has disconnected.
   };
 
-  Task<bool> begin();  // Who it is, and that it may be. False: the connection is to be ended.
+  Task<bool> begin();  // Identifies and counts the client. False: end the connection.
   Task<bool> read_proxy_protocol();
   Task<bool> begin_tls();  // The same.
-  Task<bool> read_head();  // False: the connection is to be ended.
-  Task<Next> serve();      // No coroutine itself: it chooses the one that serves.
+  Task<bool> read_head();  // False: end the connection.
+  Task<Next> serve();      // Not a coroutine: it chooses the one that serves the request.
   Task<Next> serve_operation();
   Task<Next> run_claimed(http::Execution& execution, std::string_view body);
   Task<Next> keep_answer(http::Execution& execution, Exchange& exchange);
@@ -47,7 +47,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Task<Next> refuse(http::Answer answer);
   Task<Next> send(const http::Answer& answer, bool keep_alive);
   [[nodiscard]] std::optional<std::string_view> body_at_hand();
-  Task<bool> read_body(std::string& body);  // False: there is none, see refusal_.
+  Task<bool> read_body(std::string& body);  // False: no body, see refusal_.
   [[nodiscard]] bool waits_for_continue() const;
   Task<void> send_continue();
   Task<void> linger();
@@ -55,7 +55,7 @@ class Session : public std::enable_shared_from_this<Session> {
   [[nodiscard]] const Incoming& incoming() const noexcept { return client_.message; }  // The request.
   [[nodiscard]] Framing request_framing() const;
   [[nodiscard]] bool arrived_by_tls() const { return options_.certificate.has_value() || balancer_has_tls_; }
-  // What a balancer shows is its own, and it speaks for many.
+  // A balancer's certificate is its own, not the client's.
   [[nodiscard]] bool has_own_certificate() const { return !is_trusted_ && !balancer_has_tls_; }
   [[nodiscard]] Arrival arrival() const {
     return {.address = peer_name_,
@@ -63,31 +63,31 @@ class Session : public std::enable_shared_from_this<Session> {
             .is_trusted = is_trusted_,
             .certificate = has_own_certificate() ? client_.certificate() : std::string()};
   }
-  // Room for so many bytes of the request's bodies. False: there is none.
+  // Reserves room for the request's bodies. False: no room.
   bool hold(std::size_t bytes);
-  void hold_answer(std::size_t bytes);  // Counts, and always has room.
+  void hold_answer(std::size_t bytes);  // Counts the bytes, without a limit.
   void reset_at_close(bool wanted);
   [[nodiscard]] Millis answer_limit() const;
   [[nodiscard]] bool is_head() const { return head_.method == "HEAD"; }
-  [[nodiscard]] bool wants_more() const;  // May the connection be kept, as far as the client and we are concerned?
+  [[nodiscard]] bool wants_more() const;  // Whether client and proxy allow to keep the connection.
   void tell();
 
   Loop& loop_;
   const ProxyOptions& options_;
   Connection client_;
-  // Who has connected, by its own address or as the PROXY protocol has it; and if that is a trusted proxy, who sent the
-  // request, each time.
+  // The address that connected, or the one from the PROXY protocol. If that is a trusted proxy: the sender of each
+  // request.
   net::ip::address peer_;
   std::string peer_name_;
   net::ip::address sender_;
   std::string sender_name_;
   bool is_trusted_ = false;
   bool balancer_has_tls_ = false;
-  std::string subject_;  // Of its own certificate. Empty: none was required, or it names nobody.
+  std::string subject_;  // Of the client's certificate. Empty: none was required, or it has no name.
   Clients::Connected connected_;
   // Of the request that is served.
-  std::shared_ptr<http::Endpoints> rules_;  // A reload meanwhile does not concern it.
-  std::shared_ptr<Services> services_;      // As little.
+  std::shared_ptr<http::Endpoints> rules_;  // A reload does not change it.
+  std::shared_ptr<Services> services_;      // Likewise.
   http::Endpoint* endpoint_ = nullptr;
   RequestHead head_;
   http::Request request_;                // The same for the rules.

@@ -15,7 +15,7 @@ struct Tunnel {
   TunnelEnd end;
   Event one_is_over;
 
-  // Something was said: both sides have their time again.
+  // A byte was sent: restarts both deadlines.
   void moved() {
     client.set_read_deadline(idle);
     upstream.set_read_deadline(idle);
@@ -58,7 +58,7 @@ Task<TunnelEnd> run_tunnel(Loop& loop, Connection& client, Connection& upstream,
   Task<void> up = carry_up(tunnel);
   spawn(loop.io, std::move(up));
   co_await carry(tunnel, upstream, client, tunnel.end.down_bytes);
-  co_await tunnel.one_is_over.wait();  // It uses what lies here.
+  co_await tunnel.one_is_over.wait();  // It uses this function's variables.
   client.clear_read_deadline();
   upstream.clear_read_deadline();
   co_return tunnel.end;

@@ -1,4 +1,4 @@
-// Two connections made one: bytes both ways, until both have ended or nobody has said anything for long.
+// Joins two connections: copies bytes both ways, until both have ended or neither has sent for long.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,13 @@ struct TunnelEnd {
   std::uint64_t up_bytes = 0;    // From the client.
   std::uint64_t down_bytes = 0;  // To it.
   enum class Kind : std::uint8_t {
-    ended,   // Each side said that it had no more to say.
+    ended,   // Both sides ended their direction.
     idle,    // No byte either way in `idle`.
-    broken,  // One of them broke off, or the proxy ends.
+    broken,  // A connection broke, or the proxy ends.
   } kind = Kind::ended;
 };
 
-// Both connections are closed after it, unless `ended`. What one side says last gets to the other: the end of one
-// direction is passed on, and the other direction goes on.
+// Closes both connections, unless `ended`. The end of one direction is passed on, and the other direction continues.
 Task<TunnelEnd> run_tunnel(Loop& loop, Connection& client, Connection& upstream, Millis idle, Millis write_limit);
 
 }  // namespace once::proxy

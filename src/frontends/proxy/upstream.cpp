@@ -12,7 +12,7 @@ namespace once::proxy {
 
 namespace {
 
-constexpr int max_interim_answers = 1'000;  // Their time is bounded by that of the answer.
+constexpr int max_interim_answers = 1'000;  // Their time is limited by that of the answer.
 
 Trouble of_client(Piece::End end) {
   switch (end) {
@@ -134,7 +134,7 @@ Task<Trouble> open_connection(Loop& loop, const Services& services, std::size_t 
 }
 
 Task<Trouble> Exchange::start(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to) {
-  // Most have a kept connection: one coroutine less.
+  // Most have a kept connection, which saves a coroutine.
   return choose() ? talk(head, body, is_head_method, interim_to)
                   : connect_and_talk(head, body, is_head_method, interim_to);
 }
@@ -173,7 +173,7 @@ bool Exchange::choose() {
   return reused_;
 }
 
-// Another one is asked only as long as nothing went out.
+// Another upstream is tried only while no byte was sent.
 Task<Trouble> Exchange::connect() {
   Trouble trouble = Trouble::unreachable;
   if (!has_service_) {
@@ -194,7 +194,7 @@ Task<Trouble> Exchange::connect() {
 }
 
 Task<Trouble> Exchange::talk(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to) {
-  // Whoever was stopped on the way here may not be the holder any more.
+  // A process that was stopped may have lost the claim.
   if (!may_send()) {
     connection_->close();
     co_return Trouble::lease_over;
@@ -202,7 +202,7 @@ Task<Trouble> Exchange::talk(std::string_view head, BodySource body, bool is_hea
   sending_started_ = true;
   body_ = body;
   body_bytes_ = body.bytes.size();
-  // Most requests find room in the socket, and need nobody who writes while the answer may come.
+  // Most requests fit into the socket, and need no writer coroutine.
   const std::array<net::const_buffer, 2> first{net::buffer(head), net::buffer(body.bytes)};
   written_ = connection_->write_now(first);
   if (body.client == nullptr && written_ == head.size() + body.bytes.size()) {
@@ -233,16 +233,16 @@ Task<Trouble> Exchange::why_no_answer(Trouble trouble, Connection* client) {
   co_await sent_.wait();
   if (sending_ == Trouble::lease_over) co_return sending_;
   if (trouble == Trouble::no_tls) co_return trouble;
-  // Not a byte was taken by the kernel: nobody can have seen it.
+  // The kernel took no byte: the upstream cannot have seen the request.
   if (written_ == 0) co_return Trouble::unreachable;
   if (client_failed_first) co_return sending_;
-  // Out of time while the request was written: that has cancelled the read as well, which knows no reason.
+  // The write timed out. That cancelled the read too, which does not know why.
   if (trouble == Trouble::lost && sending_ == Trouble::late) co_return Trouble::late;
   co_return trouble;
 }
 
 Task<void> Exchange::send(std::shared_ptr<Exchange> self, std::string_view head, BodySource body) {
-  if (self->written_ == 0 && !self->may_send()) {  // As it begins later than talk() has looked.
+  if (self->written_ == 0 && !self->may_send()) {  // Checked again, because it begins later than talk()'s check.
     self->sending_ = Trouble::lease_over;
     self->connection_->close();
     self->sent_.set();
@@ -251,12 +251,12 @@ Task<void> Exchange::send(std::shared_ptr<Exchange> self, std::string_view head,
   const std::array<net::const_buffer, 2> first{net::buffer(head), net::buffer(body.bytes)};
   const error_code error = co_await self->connection_->write(first, self->options_.timeouts.body, self->written_);
   if (error) {
-    // The answer may be there all the same (413, then a close): reading goes on, and tells.
+    // The answer may be there (413, then a close): the reader finds out.
     self->sending_ = error == net::error::timed_out ? Trouble::late : Trouble::lost;
   } else if (body.client != nullptr) {
     self->sending_ = co_await self->send_body(body);
     if (self->sending_ != Trouble::none && self->sending_ != Trouble::lost && self->sending_ != Trouble::late) {
-      self->connection_->close();  // An answer to half a request is none.
+      self->connection_->close();  // An answer to an incomplete request does not count.
     }
   }
   self->sent_.set();
@@ -311,7 +311,7 @@ Task<Trouble> Exchange::read_head(bool is_head_method, Connection* interim_to) {
     const std::string lines = write_interim_head(status, answer.reason(), forwarded(answer.headers()));
     const std::array<net::const_buffer, 1> out{net::buffer(lines)};
     std::uint64_t written = 0;
-    // That the client has gone is found out when it gets the answer; but none may follow half of a head.
+    // The final answer shows whether the client has disconnected. But it must not follow an incomplete head.
     if (co_await interim_to->write(out, options_.timeouts.body, written) && written > 0) interim_to->close();
   }
   co_return Trouble::bad_answer;
@@ -324,7 +324,7 @@ Task<bool> Exchange::wait_until_sent() {
 
 Task<bool> Exchange::join() {
   if (const auto sent = join_now()) co_return *sent;
-  // The answer is over and the request is not: nothing good can follow on either connection.
+  // The answer ended before the request: neither connection can be used again.
   connection_->close();
   if (body_.client != nullptr) body_.client->cancel();
   co_await sent_.wait();
@@ -337,7 +337,7 @@ std::optional<bool> Exchange::join_now() {
   if (sending_ != Trouble::none) return false;
   if (head_read_ && answer().is_done() && answer().keep_alive() && connection_->buffer.size() == 0 &&
       connection_->socket.is_open() && websocket_key_.empty()) {
-    // Not one to an upstream that has gone meanwhile.
+    // Not a connection to an upstream that was removed meanwhile.
     const std::uint64_t service = services_.id(use_.index());
     if (&services_ == loop_.services.get() || loop_.services->find(service)) {
       loop_.keep(std::move(connection_), service, options_.timeouts.upstream_idle, options_.max_idle_upstream);

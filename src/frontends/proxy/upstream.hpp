@@ -1,5 +1,5 @@
-// One exchange with the upstream: a connection, a request that is written while its answer may come already, the
-// answer's head, and its body piece by piece. Nothing is ever sent twice.
+// One exchange with the upstream: a connection, a request, whose answer may come while it is written, the answer's
+// head, and its body in pieces. Nothing is sent twice.
 #pragma once
 
 #include <cstdint>
@@ -21,78 +21,82 @@ namespace once::proxy {
 // Why there is no answer.
 enum class Trouble : std::uint8_t {
   none,
-  unreachable,   // Nothing went out: no connection, or none that took a byte.
-  aside,         // The same: those that there are fail, and are left in peace for a while.
+  unreachable,   // No byte was sent: no connection, or none that took a byte.
+  aside,         // The same: all upstreams are put aside.
   connect_late,  // The same, by the timeout.
   no_tls,        // The same: the handshake failed.
-  lease_over,    // The same: the claim may be another's by now.
-  lost,          // It went out, and the connection ended before the answer did.
-  late,          // It went out, and the answer did not come in time.
-  bad_answer,    // What came is not HTTP, or cannot be framed.
+  lease_over,    // The same: another attempt may have the claim by now.
+  lost,          // It was sent, and the connection ended before the answer.
+  late,          // It was sent, and the answer did not come in time.
+  bad_answer,    // The answer is not HTTP, or its framing is invalid.
   client_gone,   // The client's body ended before its end.
   client_late,   // … came too slowly.
   client_bad,    // … is malformed.
 };
 std::string_view to_string(Trouble trouble) noexcept;
 
-// Certain that the upstream has seen nothing of the request.
+// Whether the upstream certainly has seen nothing of the request.
 [[nodiscard]] constexpr bool nothing_went_out(Trouble trouble) noexcept {
   return trouble == Trouble::unreachable || trouble == Trouble::aside || trouble == Trouble::connect_late ||
          trouble == Trouble::no_tls || trouble == Trouble::lease_over;
 }
 
-// Of the body of a connection's message: where it lies until the connection is read on. Empty and none: it is over.
+// A piece of a message's body, valid until the next read of the connection. Empty, without an error: more must be read,
+// or it is over.
 struct Piece {
   std::string_view bytes;
   enum class End : std::uint8_t { none, gone, late, bad } trouble = End::none;
 
   [[nodiscard]] bool is_to_come() const noexcept { return bytes.empty() && trouble == End::none; }  // Or it is over.
 };
-// What was read already, which needs no coroutine.
+// The part that was read already, which needs no coroutine.
 Piece take_piece(Connection& connection);
-// `limit`: for each step on the way to it. `until`: for all of them.
+// `limit`: for each read. `until`: for all of them.
 Task<Piece> read_piece(Connection& connection, Millis limit, Steady::time_point until = Steady::time_point::max());
 
-// What it means that an answer's body ended so.
+// The trouble of an answer whose body ended so.
 Trouble trouble_of_answer(Piece::End end) noexcept;
 
-// What follows the head: bytes, and then the rest of a client's body as it comes, if there is a client.
+// The request's body: bytes, and then the rest of a client's body as it comes, if there is a client.
 struct BodySource {
   std::string_view bytes;
   Connection* client = nullptr;
   bool chunked = false;
-  const std::vector<std::string>* trailers = nullptr;  // Of a chunked one: what may follow it.
+  const std::vector<std::string>* trailers = nullptr;  // chunked: the allowed trailers.
 };
 
-// A new connection, with TLS if it is to be. Else what is wrong, which is for the operator.
+// A new connection, with TLS if required. Otherwise the problem, for the operator.
 Task<Trouble> open_connection(Loop& loop, const Services& services, std::size_t index, Millis limit,
                               std::unique_ptr<Connection>& connection, std::string& problem);
 
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
-  // `services` must live until join(). `answer_limit` takes the place of Timeouts::answer.
+  // `services` must live until join(). `answer_limit` replaces Timeouts::answer.
   Exchange(Loop& loop, Services& services, const ProxyOptions& options, Millis answer_limit)
       : loop_(loop), options_(options), answer_limit_(answer_limit), services_(services), sent_(loop) {}
 
-  // Up to the answer's head. `head` and what `body` points to must live until join(). Interim answers (1xx) but 100 go
-  // to `interim_to` as they come, unless it is null.
+  // Until the answer's head. `head` and the data of `body` must live until join(). Interim answers (1xx) except 100 are
+  // sent to `interim_to`, unless it is null.
   Task<Trouble> start(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to);
 
-  // Before start(): a 101 that accepts this key is an answer, too. The connection is then for a tunnel, and never kept.
+  // Call it before start(): then a 101 that accepts this key is an answer too. The connection is for a tunnel, and
+  // never kept.
   void ask_for_tunnel(std::string_view websocket_key) { websocket_key_ = websocket_key; }
-  // Before start(): its claim is looked at just before the first byte. Must live until join().
+  // Call it before start(): its claim is checked just before the first byte. `execution` must live until join().
   void send_for(const http::Execution& execution) noexcept { execution_ = &execution; }
-  // Before start(): a kept connection is not to be used.
+  // Call it before start(): no kept connection is used.
   void ask_for_new_connection() noexcept { only_new_ = true; }
   [[nodiscard]] bool has_tunnel() const noexcept { return connection_->message.status() == 101; }
-  // In place of read() and join(), once all of the request is out.
-  Task<bool> wait_until_sent();  // False: it never was.
+  // Instead of read() and join(): waits until all of the request was sent.
+  Task<bool> wait_until_sent();  // False: it was not sent.
   [[nodiscard]] Connection& connection() noexcept { return *connection_; }
 
   // Between start() and join().
   [[nodiscard]] const Incoming& answer() const noexcept { return connection_->message; }
-  [[nodiscard]] std::string_view service() const noexcept { return service_; }  // Which was asked; empty: none.
-  [[nodiscard]] Millis retry_after() const noexcept { return retry_after_; }    // Of Trouble::aside.
+  [[nodiscard]] std::string_view service() const noexcept {
+    return service_;
+  }                                                                           // The upstream that was asked, or empty.
+  [[nodiscard]] Millis retry_after() const noexcept { return retry_after_; }  // Of Trouble::aside.
   [[nodiscard]] bool reused() const noexcept { return reused_; }
   [[nodiscard]] std::uint64_t request_body_bytes() const noexcept { return body_bytes_; }
 
@@ -100,10 +104,10 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   Piece take() { return take_piece(*connection_); }
   Task<Piece> read() { return read_piece(*connection_, options_.timeouts.body); }
 
-  // Ends the exchange: waits for whoever writes, and keeps the connection for the next one if it is clean. Must be
-  // called after start(), whatever it gave. True if all of the request was sent.
+  // Ends the exchange: waits for the writer, and keeps the connection for the next one if it is clean. Always call it
+  // after start(). True if all of the request was sent.
   Task<bool> join();
-  // The same if there is nobody to wait for, which is nearly always. Empty: there is.
+  // The same if there is no writer to wait for, which is the usual case. Empty: there is one.
   std::optional<bool> join_now();
 
  private:
@@ -113,7 +117,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   Task<Trouble> connect_and_talk(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to);
   Task<Trouble> talk(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to);
   Task<Trouble> why_no_answer(Trouble trouble, Connection* client);
-  void tell(Trouble trouble);  // What is known of the service by now.
+  void tell(Trouble trouble);  // Reports what is known of the service.
   Task<Trouble> read_head(bool is_head_method, Connection* interim_to);
   static Task<void> send(std::shared_ptr<Exchange> self, std::string_view head, BodySource body);
   Task<Trouble> send_body(BodySource body);
@@ -122,13 +126,13 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   const ProxyOptions& options_;
   const Millis answer_limit_;
   Services& services_;
-  Services::Use use_;  // Of the service that was chosen.
+  Services::Use use_;  // The use of the chosen service.
   std::vector<std::size_t> tried_;
   Millis retry_after_{0};
   bool has_service_ = false;
   std::string_view service_;
   std::unique_ptr<Connection> connection_;
-  Event sent_;  // Whoever writes is done.
+  Event sent_;  // The writer is done.
   const http::Execution* execution_ = nullptr;
   BodySource body_;
   std::string websocket_key_;
