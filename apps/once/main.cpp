@@ -1,4 +1,4 @@
-// The program `once`: reads the command line, hands over to a subcommand, turns failures into exit codes.
+// The program `once`: parses the command line, runs a subcommand, and turns errors into exit codes.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@
 
 namespace {
 
-// Whoever starts us without one of them must not find our files, or the command's pipes, in its place.
+// If one of them is closed at start, our files or the command's pipes must not get its number.
 void have_standard_streams() {
   for (;;) {
     const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -31,7 +31,7 @@ void have_standard_streams() {
   }
 }
 
-// The subcommand that was asked for, the innermost of several; the program itself if none was.
+// The innermost subcommand of the command line, or the program itself.
 const CLI::App& asked_for(const CLI::App& app) {
   const auto below = app.get_subcommands();
   return below.empty() ? app : asked_for(*below.front());
@@ -43,8 +43,7 @@ std::string full_name(const CLI::App& command) {
   return above == nullptr ? command.get_name() : full_name(*above) + " " + command.get_name();
 }
 
-// What was mistyped, and what was meant. `arguments`: as they were given, up to "--". Empty: nothing that is known
-// here.
+// Reports a mistyped word and the likely one. `arguments`: as given, up to "--". Empty: no suggestion.
 std::string mistake(const CLI::App& app, const std::vector<std::string>& arguments, bool has_command) {
   using once::cli::escaped;
   using once::cli::nearest;
@@ -146,6 +145,6 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     once::cli::say(std::string("internal error: ") + error.what());
   }
-  // Threads of the store may still run: nothing is taken from under them. All output is written already.
+  // Threads of the store may still run, so nothing is destroyed. All output is written already.
   _exit(code);
 }

@@ -1,6 +1,6 @@
-// The subcommands: one file each, one function here each. The function adds the subcommand to the parser and sets
-// Invocation::action in the subcommand's callback; the action does the work and gives the exit code. An action may
-// throw once::Exception: main() prints it and turns its kind into an exit code (process/exit_codes.hpp).
+// The subcommands: each has one file, and one function here. The function adds the subcommand to the parser, and sets
+// Invocation::action in its callback. The action does the work and returns the exit code. It may throw once::Exception:
+// main() prints it and turns its kind into an exit code (process/exit_codes.hpp).
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ class App;
 namespace once::cli {
 
 struct Invocation {
-  std::vector<std::string> command;  // What stood after the first "--", untouched by the parser.
+  std::vector<std::string> command;  // The words after the first "--", which the parser does not read.
   bool has_command = false;          // There was a "--".
   std::function<int()> action;
 };

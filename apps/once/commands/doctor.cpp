@@ -1,4 +1,4 @@
-// once doctor: is the store sound, and what waits for a person?
+// once doctor: is the store sound, and what waits for an operator?
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -88,7 +88,7 @@ class Examination {
     findings_.push_back({grade, std::move(name), std::move(text)});
   }
 
-  // One that must not be, such as a mount of the file alone, was refused when it was opened.
+  // Forbidden names, such as a mount of the file alone, were refused when it was opened.
   void look_at_names(const stores::SqliteStatus& status) {
     if (status.hard_links > 1) {
       add(Grade::note, "names",
@@ -145,7 +145,7 @@ class Examination {
   }
 
 #if ONCE_AWS
-  // Of a store in DynamoDB: who we are there, and what its table is like.
+  // For a store in DynamoDB: our identity there, and the state of its table.
   void look_at_table() {
     if (!access_.url.starts_with("dynamodb:")) return;
     try {
@@ -186,7 +186,7 @@ class Examination {
       return;
     }
     const auto told = told_ ? told_ : access_.store->time();
-    if (!told && access_.store->capabilities().tells_time) return;  // It was not reached, which is said already.
+    if (!told && access_.store->capabilities().tells_time) return;  // It was not reached, which was reported already.
     if (!told) {
       add(Grade::note, "clock", "the store does not tell its time: hosts that share it must agree on theirs");
       return;
@@ -223,7 +223,7 @@ class Examination {
     }
   }
 
-  // Keeps a few bytes, reads them, removes them.
+  // Stores a few bytes, reads them, removes them.
   void probe_offload() {
     const auto wait_for = [](auto&& start) {
       std::promise<OffloadAnswer> promise;
@@ -242,10 +242,10 @@ class Examination {
     add(Grade::fine, "offload", access_.offload_name + ": a small result was kept, read and removed");
   }
 
-  // Writes a record nobody else can mean, reads it, removes it.
+  // Writes a record that no other program uses, reads it, removes it.
   void probe() {
     const Owner owner = fresh_owner();
-    const Time now = operate::now(*access_.store, *system_clock());  // Nobody else decides by it.
+    const Time now = operate::now(*access_.store, *system_clock());  // No other program reads it.
     const Uptime begun = system_clock()->uptime();
     Attempt attempt{.key = Key("once doctor", owner.hex()).stored(),
                     .owner = owner,
@@ -364,10 +364,10 @@ class Examination {
 
   const DoctorOptions& options_;
   StoreAccess access_;
-  std::optional<StoreTime> told_;  // By the table.
-  bool false_time_ = false;        // It told one that cannot be.
-  // With --quick, of a table: how many records it has, and whether those in progress and unknown can be had without
-  // reading it.
+  std::optional<StoreTime> told_;  // The table's time.
+  bool false_time_ = false;        // Its time was impossible.
+  // With --quick, for a table: how many records it has, and whether those in progress and unknown can be listed without
+  // reading all of it.
   std::optional<std::uint64_t> about_;
   bool indexed_ = false;
   operate::Counts counts_;

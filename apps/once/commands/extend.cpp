@@ -1,4 +1,4 @@
-// once extend: prolongs a lease, keeps a result longer, or changes what becomes of a lapsed claim.
+// once extend: extends a lease or a result's retention, or changes what happens to a lapsed claim.
 #include <CLI/CLI.hpp>
 #include <memory>
 

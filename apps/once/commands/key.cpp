@@ -1,4 +1,4 @@
-// once key: which key and fingerprint an event gets, and the exact text that was hashed.
+// once key: shows an event's key and fingerprint, and the exact text that was hashed.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// once lambda invoke: runs a Lambda function on this machine, against a Runtime API of our own.
+// once lambda invoke: runs a Lambda function on this machine, against our own Runtime API.
 #include <fcntl.h>
 #include <poll.h>
 
@@ -41,7 +41,7 @@ using Steady = std::chrono::steady_clock;
 
 constexpr std::string_view killed_as_planned = "killed as planned";
 
-// What happened, from the threads of the Runtime APIs to the main one.
+// An event, sent from the threads of the Runtime APIs to the main one.
 struct LambdaNews {
   enum class Kind : std::uint8_t { ended, waiting, given, kill, buried };
   Kind kind = Kind::waiting;
@@ -132,7 +132,7 @@ class LambdaInvoke {
   lambda::LocalApiOptions api_options(std::size_t environment) {
     lambda::LocalApiOptions options;
     options.on_point = [this, environment](LambdaPoint point, const std::string& request_id) {
-      // On the API's thread: looks only at what does not change any more.
+      // Called on the API's thread, so it reads only data that no longer changes.
       LambdaNews news{.environment = environment, .request_id = request_id};
       const bool target = is_target(request_id);
       switch (point) {
@@ -147,7 +147,7 @@ class LambdaInvoke {
         case LambdaPoint::answering:
           if (!target) break;
           if (kill_.point == KillPlan::Point::answering) kill_soon(environment);
-          // With `given` it was quicker than the signal.
+          // With `given`, the answer came before the signal.
           return kill_.point != KillPlan::Point::answering && kill_.point != KillPlan::Point::given;
         case LambdaPoint::answered:
           if (target && kill_.point == KillPlan::Point::answered) kill_soon(environment);
@@ -168,10 +168,10 @@ class LambdaInvoke {
   // --- what is to be done ---
 
   void dispatch() {
-    for (LambdaEnvironment& environment : environments_) {  // Its process ended just before it would have got them.
+    for (LambdaEnvironment& environment : environments_) {  // Its process ended just before it got them.
       if (!environment.alive() && !environment.dying && !environment.not_given.empty()) start(environment);
     }
-    for (bool given = true; given;) {  // In turns, so that all environments are busy.
+    for (bool given = true; given;) {  // Round-robin, so that all environments are busy.
       given = false;
       for (std::size_t i = 0; i < environments_.size() && next_job_ < jobs_.size() && failed_ == exit_ok; ++i) {
         LambdaEnvironment& environment = environments_[i];
@@ -221,7 +221,7 @@ class LambdaInvoke {
                                                            : "") +
           ". Nothing was run.");
     }
-    // One that takes no event at all must not be started for ever: what waits for it fails.
+    // A process that takes no event must not be restarted forever: the waiting events fail.
     environment.api->function_died(death->how, LocalApi::Waiting::end_if_untouched, [this, index] {
       LambdaNews news;
       news.kind = LambdaNews::Kind::buried;
@@ -295,7 +295,7 @@ class LambdaInvoke {
     }
   }
 
-  // It is about to be, and must get no further event before.
+  // It will be killed, and must get no further event before.
   [[nodiscard]] bool is_killed_when_answered(const InvocationOutcome& outcome) const {
     return kill_.point == KillPlan::Point::answered && is_target(outcome.request_id);
   }
@@ -345,7 +345,7 @@ class LambdaInvoke {
     }
   }
 
-  // Asks for the end as the platform does, then ends.
+  // Asks the function to end as the platform does, then ends it.
   void shut_down() {
     const std::int64_t limit = interrupted_ != 0 ? 0 : LambdaEnvironment::shutdown_limit();
     for (LambdaEnvironment& environment : environments_) {
@@ -410,7 +410,7 @@ class LambdaInvoke {
   Signals* signals_ = nullptr;
   Fd null_;
   LambdaInbox inbox_;
-  std::deque<LambdaEnvironment> environments_;  // Their APIs end before what their callbacks use.
+  std::deque<LambdaEnvironment> environments_;  // Destroyed before the members that their callbacks use.
   std::size_t next_job_ = 0;
   std::size_t ended_ = 0;
   std::size_t starts_ = 0;

@@ -79,7 +79,7 @@ int list(const LsOptions& options) {
   });
   if (written != exit_ok) return written;
   if (options.json) {
-    // An array without its end says that records are missing; what cannot be read is none of them.
+    // An array without its end shows that records are missing. Unreadable records do not count as missing.
     if (!error || error->kind == ErrorKind::corrupt) text += count == 0 ? "]\n" : "\n]\n";
     written = print(text);
   } else if (count > 0) {

@@ -1,4 +1,4 @@
-// once proxy: endpoints of a service that is reached through it run once for each key.
+// once proxy: a reverse proxy that makes a service's endpoints run once for each key.
 #include <malloc.h>
 #include <sys/resource.h>
 
@@ -37,8 +37,8 @@ namespace once::cli {
 
 namespace {
 
-// Without a place for what is large, the record is that place, as far as the store lets it: with a head, which is
-// stored in less than it was sent in, and the first line.
+// Without an offload, answers must fit into the record, up to the store's limit: with a head, which takes less room
+// stored than sent, and the first line.
 http::Routes with_records_for(http::Routes rules, bool has_offload, std::size_t max_head_bytes) {
   const auto keep = [&](http::Options& options) {
     constexpr std::size_t first_line = 64;
@@ -50,10 +50,10 @@ http::Routes with_records_for(http::Routes rules, bool has_offload, std::size_t 
   return rules;
 }
 
-// Signals that end the program, and SIGHUP, for sigwait(): blocked before any thread is there, so that none of them
-// gets one.
+// Blocks the signals that end the program, and SIGHUP, for sigwait(). Done before any thread starts, so that no other
+// thread gets one.
 sigset_t take_signals() {
-  std::signal(SIGPIPE, SIG_IGN);  // A reader of the access log that goes away is not our end.
+  std::signal(SIGPIPE, SIG_IGN);  // The program must not end when the reader of the access log does.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -63,7 +63,7 @@ sigset_t take_signals() {
   return signals;
 }
 
-// False: the time was up, or another signal to end came.
+// False: the time was over, or another signal to end came.
 bool drain(proxy::Proxy& proxy, Millis limit, const sigset_t& signals) {
   constexpr Millis glance{50};
   const auto until = std::chrono::steady_clock::now() + limit;
@@ -76,8 +76,8 @@ bool drain(proxy::Proxy& proxy, Millis limit, const sigset_t& signals) {
   return true;
 }
 
-// A proxy asks for much the same memory again and again. glibc gives it back to the system in between, from threads
-// from 128 KiB on, which costs a tenth of all time.
+// A proxy allocates similar memory again and again. glibc returns it to the system in between (in threads from 128 KiB
+// on), which costs a tenth of all time.
 void keep_memory() {
 #ifdef __GLIBC__
   constexpr int mib = 1 << 20;
@@ -86,8 +86,8 @@ void keep_memory() {
 #endif
 }
 
-// How many files this process may open: as many as it may ask for. The usual limit is lower for the sake of programs
-// that use select(), which this one does not.
+// Raises the limit of open files to its maximum, and returns it. The default is lower only for programs that use
+// select(), which this one does not.
 std::uint64_t raise_file_limit() {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return RLIM_INFINITY;
@@ -104,7 +104,7 @@ struct ProxyCommand {
   ProxyFlags flags;
 };
 
-// What the file and the flags come to.
+// The combined settings of the file and the flags.
 struct Reading {
   Given given;
   std::vector<GivenRoute> routes;
@@ -116,7 +116,7 @@ Reading read_all(const ProxyCommand& command) {
   Reading reading;
   ProxyFile file;
   if (!command.config.empty()) file = read_proxy_file(command.config, reading.complaints);
-  // What is missing in a file that could not be read is not worth a word.
+  // Missing settings of an unreadable file are not reported.
   if (file.read) {
     reading.given = merged(given_by_environment(), merged(std::move(file.settings), command.flags.given()));
     reading.routes = std::move(file.routes);
@@ -134,11 +134,11 @@ int check_settings(const ProxyCommand& command) {
   return code == exit_ok ? print(settings_text(reading.given, reading.routes)) : code;
 }
 
-// SIGHUP: settings that are wrong change nothing. A file that they name and that cannot be read keeps what came of it
-// before, and the rules too, which come last.
+// SIGHUP: wrong settings change nothing. If a file that they name cannot be read, its earlier contents stay, and so do
+// the rules, which change last.
 class Reloading {
  public:
-  // `rules`: that count now. `complete`: what is done to them before they are used.
+  // `rules`: the present ones. `complete`: applied to rules before they are used.
   Reloading(const ProxyCommand& command, Given given, http::Routes rules, proxy::Proxy& proxy,
             std::vector<AdminToken*> tokens, AccessLog& log, std::function<http::Routes(http::Routes)> complete)
       : command_(command),
@@ -163,7 +163,7 @@ class Reloading {
     say(text + " " + std::to_string(change.kept) + " kept");
   }
 
-  // False, when it has said why.
+  // False: it has reported why.
   bool reload(Millis& drain_limit) {
     const Reading reading = read_all(command_);
     if (!reading.complaints.empty()) {
@@ -193,7 +193,7 @@ class Reloading {
   }
 
  private:
-  // Under another key, a retry of what ran before the reload runs again. Tells each part that differs.
+  // If keys change, a retry of a request from before the reload runs again. Reports each part that differs.
   static bool accepts_keys(const KeyChange& change, const std::string& accepted) {
     if (change.lines.empty()) return true;
     const bool accepts = accepted == change.word;
@@ -209,8 +209,8 @@ class Reloading {
   }
 
   const ProxyCommand& command_;
-  const Given given_;   // That it was started with.
-  http::Routes rules_;  // That count now, as they were read.
+  const Given given_;   // The settings that it was started with.
+  http::Routes rules_;  // The present rules, as read.
   proxy::Proxy& proxy_;
   const std::vector<AdminToken*> tokens_;
   AccessLog& log_;
@@ -253,7 +253,7 @@ int run_proxy(const ProxyCommand& command) {
   auto proxy = std::make_unique<proxy::Proxy>(engine, complete(settings.rules), std::move(settings.proxy));
   say("listening on port " + std::to_string(proxy->port()) + ", for " + settings.upstream_urls);
   if (proxy->admin_port() != 0) say("operators on port " + std::to_string(proxy->admin_port()));
-  if (clients > files / 2) {  // Each has another connection, at the service.
+  if (clients > files / 2) {  // Each has a second connection, to the service.
     say("--max-connections is " + std::to_string(clients) + ", and the " + std::to_string(files) +
         " files that this process may open (ulimit -Hn) are enough for " + std::to_string(files / 2) +
         " at most: raise that, or lower it");

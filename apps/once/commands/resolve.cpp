@@ -1,4 +1,4 @@
-// once resolve: says how an operation ended whose outcome is unknown.
+// once resolve: sets how an operation with unknown outcome ended.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// once run: a command that is run once for its key, by whoever asks first.
+// once run: runs a command once for its key.
 #include <poll.h>
 #include <unistd.h>
 
@@ -62,7 +62,7 @@ struct RunOptions {
   bool unshared_store = false;
 };
 
-// The same with every word understood.
+// The same, parsed and checked.
 struct RunPlan {
   Key key;
   Policy policy;
@@ -80,7 +80,7 @@ RunPlan plan_of(const RunOptions& options) {
   Policy policy;
   policy.lease = parse_duration(options.lease, "--lease (or ONCE_LEASE)");
   policy.retention = parse_duration(options.retention, "--retention (or ONCE_RETENTION)");
-  policy.on_conflict = OnConflict::fail;  // A script says if it wants to wait.
+  policy.on_conflict = OnConflict::fail;  // Waiting must be asked for.
   if (!options.wait.empty()) {
     policy.wait = parse_duration(options.wait, "--wait (or ONCE_WAIT)");
     policy.on_conflict = OnConflict::wait;
@@ -101,11 +101,11 @@ RunPlan plan_of(const RunOptions& options) {
   return plan;
 }
 
-constexpr int most_claims = 3;  // Of one run, if their leases are over before the command begins.
+constexpr int most_claims = 3;  // For one run, if each lease ends before the command begins.
 
-// What the engine's threads tell the main thread.
+// Messages of the engine's threads to the main thread.
 struct News {
-  // What an earlier claim came to is not about the next one.
+  // Drops the messages about an earlier claim.
   void forget() {
     const std::lock_guard lock(mutex);
     begun.reset();
@@ -117,9 +117,9 @@ struct News {
   std::mutex mutex;
   std::optional<Begin> begun;  // Guarded by the mutex, like the next.
   std::optional<Finish> finished;
-  std::string trouble;  // What the store or the place for large results said last when it failed.
+  std::string trouble;  // The last error of the store or the offload.
   std::atomic<bool> lost{false};
-  std::atomic<bool> recorded{false};  // A finish was written, whatever its caller was told before.
+  std::atomic<bool> recorded{false};  // A finish was written, perhaps after its caller got `unrecorded`.
   std::atomic<bool> refused{false};
 };
 
@@ -128,7 +128,7 @@ class Desk {
  public:
   Desk(News& news, Signals& signals) : news_(news), signals_(signals) {}
 
-  // Until `done` or the deadline; `on_signal` is told signals that end us and says whether to go on.
+  // Until `done` or the deadline. `on_signal` gets signals that end the program, and returns whether to continue.
   template <class Done, class OnSignal>
   void wait(std::optional<Uptime> until, Done&& done, OnSignal&& on_signal) {
     for (;;) {
@@ -160,7 +160,7 @@ class Run {
       : options_(options), command_(std::move(command)), plan_(plan_of(options)) {}
 
   int run() {
-    // Before signals are taken over: whoever waits for us to read standard input can interrupt that.
+    // Before signals are taken over, so that reading standard input can be interrupted.
     if (plan_.parts.input) {
       const char* const directory = std::getenv("TMPDIR");
       // /var/tmp rather than /tmp, which may be memory.
@@ -203,7 +203,7 @@ class Run {
   }
 
  private:
-  // Nothing if the claim was over before the command began: it was given up.
+  // Empty if the lease ended before the command began: the claim was released.
   std::optional<int> call(Begin begin) {
     switch (begin.kind) {
       case Begin::Kind::claimed:
@@ -257,13 +257,13 @@ class Run {
     news.changed.set();
   }
 
-  // What the store and the offload can keep decides where output goes.
+  // The limits of the store and the offload decide where output is kept.
   void choose_limits() {
     constexpr std::size_t room_for_the_rest = std::size_t{64} * 1024;  // Key, texts and steps of the record.
     const std::size_t most = access_.store->capabilities().max_record_bytes;
     const std::size_t usable = most > 2 * room_for_the_rest ? most - room_for_the_rest : most / 2;
     inline_limit_ = std::min<std::uint64_t>(plan_.output_limit, usable);
-    // The few bytes that a result has beside its output must never be too many.
+    // Leaves room for the few bytes that a result has besides its output.
     plan_.policy.max_inline_bytes = std::max<std::size_t>(inline_limit_ + 64, 256);
     record_limit_ = access_.offload ? std::max(plan_.offload_limit, inline_limit_) : inline_limit_;
   }
@@ -290,7 +290,7 @@ class Run {
       return false;
     });
     if (signal != 0) {
-      // A claim may be on its way: it is given back if it comes soon, or else lapses. Nothing was run.
+      // A claim may still come. It is released if it comes soon, otherwise it lapses. Nothing was run.
       constexpr Millis patience{250};
       desk.wait(system_clock()->uptime() + patience, begun, [](int) { return true; });
       if (begun() && news_->begun->kind == Begin::Kind::claimed) give_back(news_->begun->claim, "interrupted");
@@ -300,7 +300,7 @@ class Run {
     return std::move(*news_->begun);
   }
 
-  // Nothing ran, or what ran may run again.
+  // Nothing ran, or the command may run again.
   Finish give_back(Claim& claim, const std::string& why) {
     return finish([&](FinishDone done) { claim.release(why, std::move(done)); }, claim);
   }
@@ -351,12 +351,12 @@ class Run {
     if (options_.verbose) {
       say("attempt " + std::to_string(claim.attempt()) + " at " + quoted(plan_.key) + " begins");
     }
-    // This process may have been stopped since. What has not begun can be given up without harm.
+    // This process may have been stopped since. A command that has not begun can be released safely.
     if (!claim.is_ours()) {
       give_back(claim, "its lease was over before the command began");
       return std::nullopt;
     }
-    // Only the stop token tells of a lease that ran out unnoticed; renewal_lost comes with it.
+    // Only the stop token reports a lease that ended unnoticed; renewal_lost comes with it.
     const std::stop_callback on_loss(claim.stop_token(), [news = news_] {
       news->lost = true;
       news->changed.set();
@@ -374,7 +374,7 @@ class Run {
     Supervised supervised;
     try {
       supervised = supervise(supervise_with, *signals_, recorder);
-    } catch (const CommandUnwatched& error) {  // It may have acted: the claim's policy for a lapse decides.
+    } catch (const CommandUnwatched& error) {  // The command may have acted: the claim's on_lapse decides.
       return fail_with(error.error());
     } catch (const Exception& error) {
       if (recorder.empty()) give_back(claim, error.what());
@@ -385,7 +385,7 @@ class Run {
       return not_started(supervised.error);
     }
     if (supervised.kind == Supervised::Kind::guard_died) {
-      // Not released, whatever --on-signal says: that would let the next attempt run beside what is left of this one.
+      // Not released, for any --on-signal: the next attempt would run beside the rest of this one.
       return guard_died("what the command had started may still be at work, so the claim lapses; whoever asks then " +
                         after_lapse(claim));
     }
@@ -401,7 +401,7 @@ class Run {
     return claim.record().on_lapse == OnLapse::hold ? "finds it unknown" : "runs it again";
   }
 
-  // The command's own code, unless its output was lost on the way.
+  // The command's own code, unless its output was lost.
   static int exit_code_with_output(const Supervised& supervised) {
     const int code = supervised.end.exit_code();
     if (supervised.output_error == 0) return code;
@@ -420,7 +420,7 @@ class Run {
     CommandFate fate = plan_.rules.fate(end, interrupted, claim.record().on_lapse);
     const bool keeps = fate == CommandFate::success || fate == CommandFate::store;
     const bool wrote = !recorder.empty();
-    const bool cut_off = supervised.out_of_time && !keeps;  // It was not let come to its end.
+    const bool cut_off = supervised.out_of_time && !keeps;  // It was stopped before its end.
     std::string kept_bytes;
     Result result;
     if (keeps) {
@@ -444,7 +444,7 @@ class Run {
           }
         },
         claim);
-    // An operator has asked for that meanwhile.
+    // An operator has asked for `hold` meanwhile.
     if (finished.record != nullptr && finished.record->state == State::unknown) fate = CommandFate::hold;
     if (options_.verbose) {
       const bool recorded = finished.kind == Finish::Kind::recorded;
@@ -471,7 +471,7 @@ class Run {
       case Finish::Kind::superseded:
       case Finish::Kind::lost:
         return lost(finished, wrote, kept_bytes);
-      case Finish::Kind::declined:  // Nothing commits with a command.
+      case Finish::Kind::declined:  // No other writes commit with a command.
       case Finish::Kind::unrecorded:
         if (cut_off) {
           say("the claim could not be renewed, so the command was ended: " + finished.error.message);
@@ -497,7 +497,7 @@ class Run {
     return {};
   }
 
-  // The claim was lost while the command ran: another attempt counts.
+  // The claim was lost while the command ran: another attempt's result counts.
   int lost(const Finish& finished, bool wrote, const std::string& ours) {
     const Record* const record = finished.record.get();
     if (record == nullptr || (record->state != State::completed && record->state != State::failed)) {
@@ -508,7 +508,7 @@ class Run {
       return exit_lost;
     }
     if (!ours.empty() && record->result.placement == Placement::inlined && record->result.bytes == ours) {
-      return decode_run_result(ours).end.exit_code();  // The same to the last byte.
+      return decode_run_result(ours).end.exit_code();  // The results are equal to the last byte.
     }
     if (!wrote && record->result.placement == Placement::inlined) return replay(*record);
     say("the claim on " + quoted(plan_.key) + " was lost while the command ran, and another result is stored (" +
@@ -541,14 +541,14 @@ class Run {
       bool& open = writable[output ? 0 : 1];
       if (!open || write_all(output ? STDOUT_FILENO : STDERR_FILENO, chunk.bytes)) continue;
       open = false;
-      if (errno == EPIPE) continue;  // Whoever asked has gone away.
+      if (errno == EPIPE) continue;  // The reader has disconnected.
       say(std::string("cannot write the replayed output: ") + std::strerror(errno));
       if (code == 0) code = exit_output;
     }
     return code;
   }
 
-  // A result that somebody else stored: the library, or a person with `once resolve`.
+  // A result stored by the library, or by an operator with `once resolve`.
   static int replay_foreign(const Record& record) {
     const int printed = print(record.result.bytes);
     if (record.state == State::completed) return printed;
@@ -580,7 +580,7 @@ class Run {
     return exit_unknown;
   }
 
-  // `answered`: the store had told of a record before something failed, so running would be a second run.
+  // `answered`: the store had returned a record before the failure, so a run would be a second one.
   int store_failed(const Error& error, bool answered) {
     const bool down = !answered && (error.kind == ErrorKind::unavailable || error.kind == ErrorKind::in_doubt);
     if (!down || options_.on_store_down != "run") {

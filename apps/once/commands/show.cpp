@@ -1,4 +1,4 @@
-// once show: one record with everything that is kept in it.
+// once show: one record with everything in it.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// once sqs: a command, or a request to a URL, once for each message of a queue.
+// once sqs: runs a command, or posts to a URL, once for each message of a queue.
 #include <poll.h>
 #include <unistd.h>
 
@@ -118,7 +118,7 @@ sqs::PollerOptions poller_options(const SqsOptions& options) {
   return out;
 }
 
-// Where the queue is, if its URL is given: https://sqs.eu-central-1.amazonaws.com/123456789012/orders.
+// The queue's region and endpoint, if its URL is given: https://sqs.eu-central-1.amazonaws.com/123456789012/orders.
 void locate(const SqsOptions& options, aws::ClientOptions& client) {
   client.region = options.region;
   client.endpoint = options.endpoint;
@@ -147,7 +147,7 @@ std::shared_ptr<aws::Client> sqs_client(const SqsOptions& options, Millis waits)
   return aws::make_client(std::move(client));
 }
 
-// A line of the log: everything as JSON, or what needs somebody's attention in words.
+// Writes the log: everything as JSON, or only what needs attention as text.
 class SqsLog {
  public:
   SqsLog(bool json, bool verbose, Millis visibility) : json_(json), verbose_(verbose), visibility_(visibility) {}
@@ -229,7 +229,7 @@ class SqsLog {
   }
 
   static void write(const nlohmann::ordered_json& line) {
-    // One write for each line: several threads have the same standard error.
+    // One write for each line, because several threads write to standard error.
     const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
     [[maybe_unused]] const bool written = write_all(STDERR_FILENO, text);
   }
@@ -239,7 +239,7 @@ class SqsLog {
   const Millis visibility_;
 };
 
-// One more, for as long as this lives.
+// Adds one, for as long as this lives.
 class Counted {
  public:
   explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
@@ -287,7 +287,7 @@ class Sqs {
       std::mutex mutex;
       int exit_code = exit_ok;
       std::string why;
-    } hopeless;  // No message can be worked off, whichever it is.
+    } hopeless;  // Set if no message can be run.
     const auto give_up = [&](int exit_code, std::string why) {
       {
         const std::lock_guard lock(hopeless.mutex);
@@ -297,7 +297,7 @@ class Sqs {
       if (sqs::Poller* const ours = running) ours->stop();
     };
     std::atomic<int> posting{0};
-    std::shared_ptr<Commands> commands;  // The engine's threads may know it for longer than this.
+    std::shared_ptr<Commands> commands;  // Shared, because the engine's threads may use it longer.
     sqs::PolledWork work;
     if (options_.post.empty()) {
       commands = std::make_shared<Commands>(
@@ -346,7 +346,7 @@ class Sqs {
     std::thread thread([&] {
       try {
         the_poller.run();
-      } catch (...) {  // For the main thread, which says it.
+      } catch (...) {  // The main thread reports it.
         failed = std::current_exception();
       }
       over.set();
@@ -365,13 +365,13 @@ class Sqs {
                 ", left in the queue " + std::to_string(options_.drain ? counts.left : counts.stayed));
     }
     if (!options_.drain) return exit_ok;
-    // Nothing is visible any more; what others have in hand, what comes later and what was given up is work left too.
+    // No message is visible. Messages that others have, delayed ones and given-up ones also count as left.
     const bool empty = interrupted || is_empty(the_poller, signals);
     return counts.left > 0 || !empty ? exit_found_problems : exit_ok;
   }
 
  private:
-  // Says what the queue still holds. SQS counts late: what was deleted just now may be counted a little longer.
+  // Reports what the queue still has. SQS counts late: just deleted messages may be counted a little longer.
   bool is_empty(const sqs::Poller& poller, const Signals& signals) const {
     constexpr int most_looks = 10;
     constexpr int pause_ms = 500;
@@ -397,8 +397,7 @@ class Sqs {
     return left.visible + left.hidden + left.delayed + left.dead == 0;
   }
 
-  // A failure leaves the message to the queue, which knows what to do with it: deliver again, and give up after a
-  // while.
+  // A failed message stays in the queue, which delivers it again, and gives up after a while.
   [[nodiscard]] Rules the_rules() const {
     return {options_.on_failure, options_.on_signal, options_.on_exit, CommandFate::release};
   }
@@ -406,10 +405,10 @@ class Sqs {
   // Whether a signal ended it.
   bool wait(Signals& signals, const Wakeup& over, sqs::Poller& poller, Commands* commands,
             const std::atomic<int>& posting) const {
-    int asked = 0;  // The signal that did first.
+    int asked = 0;  // The first signal.
     std::optional<Uptime> end_at;
     const auto end_it = [&](int signal) {
-      // What was posted cannot be taken back: its claim lapses, and its message comes again.
+      // A posted message cannot be taken back: its claim lapses, and the message comes again.
       if (posting > 0) Signals::die_of(signal);
       poller.abandon();
       if (commands != nullptr) commands->end_all();
@@ -427,7 +426,7 @@ class Sqs {
           continue;
         }
         asked = signal->number;
-        poller.stop();  // First: who reads the line may rely on it.
+        poller.stop();  // Before the line is written, so that readers may rely on it.
         log_.note("ending: what runs is let finish, nothing else is begun. " +
                   (stop_within_ ? "In " + show_duration(*stop_within_) + ", or when asked once more, it ends."
                                 : std::string("Once more ends it.")));
@@ -435,7 +434,7 @@ class Sqs {
       }
       if (end_at && system_clock()->uptime() >= *end_at) {
         end_it(asked);
-        end_at = system_clock()->uptime() + std::chrono::seconds(1);  // For what was about to be posted.
+        end_at = system_clock()->uptime() + std::chrono::seconds(1);  // Time for messages that are just being posted.
       }
     }
   }

@@ -1,4 +1,4 @@
-// once stats: how many records there are, in which state, and what waits for a person.
+// once stats: how many records are in which state, and what waits for an operator.
 #include <CLI/CLI.hpp>
 #include <array>
 #include <memory>

@@ -1,4 +1,4 @@
-// once sweep: removes expired records, and the results that belong to them.
+// once sweep: removes expired records and their results.
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
@@ -28,18 +28,18 @@ struct SweepCommand {
   bool json = false;
 };
 
-// A name that the offload directory gives, or one that it is writing (once/offload/directory.hpp). Nothing else is
-// touched, should somebody name the wrong directory.
+// A name that the offload directory makes, also while it writes (once/offload/directory.hpp). Other files are left, in
+// case the directory is the wrong one.
 bool is_result_file(const std::string& name) {
   static const std::regex names("[0-9a-f]{16}-[0-9a-f]{32}(\\.part)?");
   return std::regex_match(name, names);
 }
 
-// Files of the offload directory that no record names: of processes that died before they wrote their record, and of
-// records that went without their files. Removes them unless `dry_run`, and gives their number.
+// Removes files of the offload directory that no record names, unless `dry_run`; returns their number. They are left by
+// processes that died before they wrote their record, and by records that were removed without their files.
 std::uint64_t sweep_orphans(const StoreAccess& access, Time now, Millis age, bool dry_run) {
   namespace fs = std::filesystem;
-  // A result is kept before its record is written, and that may be tried as long as the lease lives.
+  // A result is stored before its record, which may be retried as long as the lease lives.
   if (age < std::chrono::hours(24)) {
     throw Exception(ErrorKind::misuse, "--orphans must be 24h or more: the record of a younger file may be on its way");
   }
@@ -47,12 +47,12 @@ std::uint64_t sweep_orphans(const StoreAccess& access, Time now, Millis age, boo
     throw Exception(ErrorKind::misuse,
                     "--orphans needs a directory: name it with --offload DIR (S3 does this by a lifecycle rule)");
   }
-  // First the files, then the records: what is kept meanwhile is not among them.
+  // First lists the files, then the records, so that files written meanwhile are not removed.
   std::set<std::string> files;
   std::error_code failed;
   const auto youngest = fs::file_time_type::clock::now() - age;
   for (fs::directory_iterator at(access.offload_directory, failed), end; !failed && at != end; at.increment(failed)) {
-    std::error_code gone;  // Between the two looks.
+    std::error_code gone;  // Removed since the listing.
     const std::string name = at->path().filename();
     if (is_result_file(name) && at->is_regular_file(gone) && at->last_write_time(gone) < youngest && !gone)
       files.insert(name);
@@ -78,7 +78,7 @@ std::uint64_t sweep_orphans(const StoreAccess& access, Time now, Millis age, boo
 int sweep(const SweepCommand& options) {
   const StoreAccess access = open_to_look(options.store);
   const StoreTime moment = operate::learn_now(*access.store, *system_clock());
-  const Time now = moment.now - moment.error;  // Rather later than a live claim.
+  const Time now = moment.now - moment.error;  // The earliest possible time, so that no live record is removed.
   const Millis for_long =
       options.expired_for.empty() ? Millis{0} : parse_duration(options.expired_for, "--expired-for");
   const Time expired_before = now - for_long;
@@ -91,7 +91,7 @@ int sweep(const SweepCommand& options) {
   if (options.dry_run) {
     operate::Filter filter;
     filter.standing = operate::Standing::expired;
-    // Seen from that time on, what has expired for less long has not expired yet.
+    // At that time, later expiries have not come yet.
     swept.error = operate::for_each(*access.store, filter, expired_before, [&](const Record& record) {
       swept.removed += 1;
       if (record.result.placement == Placement::offloaded) swept.results_removed += 1;

@@ -1,4 +1,4 @@
-// once table: makes, checks and deletes the table of a DynamoDB store.
+// once table: creates, checks and deletes the table of a DynamoDB store.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -62,7 +62,7 @@ DynamoDbOptions table_of(const TableOptions& options) {
   return stores::dynamodb_options(url);
 }
 
-// Waits between two looks at a table, a little longer each time, and after two seconds says so.
+// Waits between two checks of a table, longer each time, and reports it after two seconds.
 class Wait {
  public:
   explicit Wait(Millis most) : most_(most) {}
@@ -80,7 +80,7 @@ class Wait {
   }
 
  private:
-  // On a terminal one line that changes, elsewhere a line for each new thing.
+  // On a terminal one changing line, elsewhere a line for each change.
   void tell(std::string_view doing, Millis waited) {
     if (on_terminal_) {
       write_all(STDERR_FILENO, "\r\x1b[Konce: " + std::string(doing) + " (" +
@@ -221,7 +221,7 @@ int check(const TableOptions& options) {
 
 // --- delete
 
-// Whether whoever is at standard input typed the table's name.
+// Whether the user typed the table's name.
 bool confirmed(const std::string& name) {
   if (isatty(STDIN_FILENO) == 1) write_all(STDERR_FILENO, "Type the table's name to delete it: ");
   std::string line;

@@ -54,7 +54,7 @@ std::vector<std::string_view> values(const http::Request& request, std::string_v
   return found;
 }
 
-// "127.0.0.1:9100", "localhost", "[::1]:9100": what no other page's name leads to.
+// "127.0.0.1:9100", "localhost", "[::1]:9100": hosts that no web page can have.
 bool is_loopback_host(std::string_view host) {
   if (host.starts_with("[::1]")) return host.size() == 5 || host[5] == ':';
   host = host.substr(0, host.find(':'));
@@ -71,7 +71,7 @@ bool bears(const http::Request& request, const Sha256& digest) {
   }
   std::string_view token = lines[0].substr(scheme.size());
   token.remove_prefix(std::min(token.find_first_not_of(' '), token.size()));
-  const Sha256 theirs = sha256(token);  // So that neither length nor content shows in the time it takes.
+  const Sha256 theirs = sha256(token);  // Compares digests, so that the time reveals neither length nor content.
   return CRYPTO_memcmp(theirs.data(), digest.data(), digest.size()) == 0;
 }
 

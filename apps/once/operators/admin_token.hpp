@@ -1,4 +1,4 @@
-// Who may ask the operators' API, or for the metrics: whoever knows the token, or, without one, programs of this host.
+// Who may use the operators' API and the metrics: clients with the token or, without one, programs on this host.
 #pragma once
 
 #include <memory>
@@ -14,16 +14,16 @@ namespace once::cli {
 // Thread-safe.
 class AdminToken {
  public:
-  // Reads the token: a line of 16 to 1024 visible ASCII characters in a file that not everybody on the host can read.
-  // Throws Exception(misuse) that says what is wrong. Empty: there is none. `flag`: what named it.
+  // Reads the token: a line of 16 to 1024 visible ASCII characters, in a file that is not readable for all users.
+  // Throws Exception(misuse), which says what is wrong. Empty: no token. `flag`: the flag that named the file.
   AdminToken(std::string file, std::string flag);
 
-  void reload();  // The same. If it throws, the token stays what it was.
+  void reload();  // Reads it again. If it throws, the token is unchanged.
   [[nodiscard]] bool is_set() const noexcept { return !file_.empty(); }
 
-  // The answer that refuses the request. Empty: it may go on. With a token, the request must bear it. Without, it must
-  // not come from a browser, where pages of others can make one send requests here: neither with an Origin, nor under a
-  // host name that may be theirs (DNS rebinding).
+  // An answer that refuses the request, or empty to allow it. With a token, the request must have it. Without one, it
+  // must not come from a browser, because web pages can make it send requests here: no Origin, and no host name that
+  // may be theirs (DNS rebinding).
   [[nodiscard]] std::optional<http::Answer> refuse(const http::Request& request) const;
 
  private:

@@ -37,7 +37,7 @@ Stamp fresh_stamp(Time now) {
   return {now, std::bit_cast<std::uint32_t>(bytes)};
 }
 
-// A caller who comes with a corrected command must know why it is refused.
+// Explains to a caller with a corrected command why it is refused.
 static std::string what_follows(const Record& record) {
   if (!is_released(record)) return {};
   if (record.fingerprint.empty()) return "; the next caller runs it, with any payload";
@@ -82,7 +82,7 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
     case operate::Applied::Kind::done:
       if (old.placement == Placement::offloaded && changed.record->result.placement != Placement::offloaded &&
           access.offload) {
-        // Nothing points there any more. What cannot be removed costs room and no more: say so.
+        // No record names it any more. If it cannot be removed, it only costs room: report that.
         std::promise<OffloadAnswer> removed;
         access.offload->remove(old.location,
                                [&removed](OffloadAnswer answer) { removed.set_value(std::move(answer)); });

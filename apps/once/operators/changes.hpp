@@ -1,4 +1,4 @@
-// What resolve, release and extend have in common: find the record, plan, show, write under condition.
+// Shared by resolve, release and extend: find the record, plan, show, write conditionally.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ void add_change_options(CLI::App& command, ChangeOptions& options);
 using Planner =
     std::function<operate::Plan(const Record& seen, const operate::Reason& reason, Stamp stamp, Millis skew)>;
 
-// One change of one record, whoever asks for it.
+// One change of one record, by command or API.
 struct ChangeRequest {
   std::string stored_key;
   operate::Reason reason;
@@ -48,31 +48,31 @@ struct ChangeRequest {
 struct Changed {
   enum class Kind : std::uint8_t {
     written,
-    planned,    // It would have been written, but for dry_run.
-    no_record,  // There is none.
-    other,      // Not the revision or owner that was asked for.
+    planned,    // Not written because of dry_run.
+    no_record,  // No such record.
+    other,      // Another revision or owner than requested.
     refused,    // The plan says no.
-    raced,      // Somebody else changed it meanwhile.
+    raced,      // It was changed meanwhile.
     failed,     // See `error`.
   };
   Kind kind = Kind::failed;
-  RecordPtr record;  // As it is now, or would be. Null: there is none.
+  RecordPtr record;  // As it is now, or would be. Null: no record.
   std::string text;  // For people.
   Error error;
-  std::string remark;  // What went wrong after it was written, which costs room and no more. Usually empty.
+  std::string remark;  // A failure after the write, which only costs room. Usually empty.
   Time now{};
 };
 
-// Finds the record, plans, and writes under condition. Waits.
+// Finds the record, plans, and writes conditionally. Blocks.
 Changed change_record(const StoreAccess& access, const ChangeRequest& request, const Planner& planner);
 nlohmann::ordered_json change_json(const Changed& changed, bool dry_run);
 
-// The same for a command: says what came of it, and gives the exit code: 0 done, exit_no_record, exit_conflict when the
-// plan refuses or the record has changed.
+// The same for a command: prints the result and returns the exit code. 0: done. exit_no_record. exit_conflict: the plan
+// refuses, or the record has changed.
 int change(const ChangeOptions& options, const Planner& planner);
 
-// What resolve writes. `as`: completed, failed or released, which keeps neither result nor failure. Throws
-// Exception(misuse) for what does not go together; `dashes` stands before what it calls by its name.
+// What resolve writes. `as`: completed, failed or released, which has neither result nor failure. Throws
+// Exception(misuse) for contradicting options; `dashes` is the prefix of option names in its text.
 operate::Resolution resolution_of(const std::string& as, std::optional<Result> result, Failure failure,
                                   std::string_view dashes = "--");
 

@@ -118,7 +118,7 @@ Page page_of(std::string_view query) {
   return page;
 }
 
-// The members of a body, each of which must be of the right type and known.
+// The members of a body; checks their types and names.
 class Members {
  public:
   explicit Members(std::string_view body) : json_(Json::parse(body, nullptr, false)) {
@@ -144,7 +144,7 @@ class Members {
     if (value == nullptr) return std::nullopt;
     return Members(*value, std::string(name) + ".");
   }
-  // A word that means nothing here was meant to mean something.
+  // Refuses unknown members.
   void end() const {
     for (const auto& [name, value] : json_.items()) {
       if (!known_.contains(name)) throw wrong("there is no member '" + escaped(where_ + name) + "'");
@@ -179,7 +179,7 @@ struct Tag {
   std::uint64_t revision = 0;
 };
 
-// As it was given out. Empty for all else, weak ones and lists too.
+// A tag as this API returns it. Empty for anything else, also for weak tags and lists.
 std::optional<Tag> tag_of(std::string_view text) {
   constexpr std::size_t owner_digits = 32;
   if (text.size() < owner_digits + 4 || !text.starts_with('"') || !text.ends_with('"')) return std::nullopt;
@@ -255,7 +255,7 @@ Answer answer_of(const Changed& changed, const std::string& key, bool dry_run) {
     case Changed::Kind::failed:
       return error_answer(changed.error);
   }
-  // A dry run leaves what is there, whose tag is the one that was sent.
+  // A dry run changes nothing: the tag is the one that was sent.
   if (changed.record && changed.kind != Changed::Kind::planned)
     answer.headers.push_back({"ETag", etag(*changed.record)});
   return answer;
@@ -345,7 +345,7 @@ Answer operators_problem(std::string_view name, unsigned status, std::string_vie
   return json_answer(status, problem_json(name, status, title, detail), "application/problem+json");
 }
 
-// A request of its own, as the one that came is gone when its turn has come.
+// A copy of the request, because the original is gone when its turn comes.
 struct Operators::Waiting {
   std::string method;
   std::string target;
@@ -375,7 +375,8 @@ Answer Operators::answer(const http::Request& request) const {
 }
 
 void Operators::answer_later(const http::Request& request, Callback<void(Answer)> done) {
-  if (auto refused = token_.refuse(request)) return done(std::move(*refused));  // They must not keep others waiting.
+  if (auto refused = token_.refuse(request))
+    return done(std::move(*refused));  // Refused requests must not delay others.
   Waiting waiting{.method = std::string(request.method),
                   .target = std::string(request.target),
                   .headers = {},

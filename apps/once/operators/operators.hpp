@@ -23,13 +23,13 @@ class Operators {
   Operators(StoreAccess access, const AdminToken& token);
   Operators(const Operators&) = delete;
   Operators& operator=(const Operators&) = delete;
-  ~Operators();  // Answers what is waiting.
+  ~Operators();  // Answers waiting requests.
 
-  // Waits for the store. From any thread.
+  // Blocks for the store. From any thread.
   [[nodiscard]] http::Answer answer(const http::Request& request) const;
 
-  // The same on a thread of its own, one request after the other: does not wait. `request` is copied. With 16 requests
-  // before it, it is answered with 503.
+  // The same on its own thread, one request after the other; does not block. `request` is copied. With 16 requests
+  // before it, the answer is 503.
   void answer_later(const http::Request& request, Callback<void(http::Answer)> done);
 
  private:
@@ -38,7 +38,7 @@ class Operators {
 
   const StoreAccess access_;
   const AdminToken& token_;
-  std::mutex mutex_;  // Of what follows.
+  std::mutex mutex_;  // Guards the following members.
   std::condition_variable news_;
   std::deque<Waiting> waiting_;
   bool ending_ = false;

@@ -24,13 +24,13 @@ namespace {
 
 constexpr std::size_t most_waiting_bytes = std::size_t{4} * 1024 * 1024;
 
-// With three digits behind the point.
+// With three decimals.
 double milliseconds(std::chrono::nanoseconds span) {
   return std::round(static_cast<double>(span.count()) / 1'000.0) / 1'000.0;
 }
 
 std::string line_of(const nlohmann::ordered_json& json) {
-  // What a client calls a path need not be UTF-8.
+  // A client's path may not be UTF-8.
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -129,7 +129,7 @@ void AccessLog::run() {
       json["lines_lost"] = lost;
       lines += line_of(json);
     }
-    static_cast<void>(write_all(fd, lines));  // There is nobody to tell.
+    static_cast<void>(write_all(fd, lines));  // An error cannot be reported.
     lock.lock();
   }
 }

@@ -16,20 +16,20 @@ namespace once::cli {
 // The line for a request, with a newline at its end. Never a key, a query or a body.
 std::string access_line(const proxy::Served& served);
 
-// Written by a thread of its own, so that a full pipe or a slow disk holds up nobody. When it cannot keep up, lines are
-// left out, and a line says how many: {"time":…,"lines_lost":3}.
+// Written by its own thread, so that a full pipe or a slow disk blocks no request. If it cannot keep up, lines are
+// dropped, and a line says how many: {"time":…,"lines_lost":3}.
 class AccessLog {
  public:
-  // "none", "-" for standard error, or a file, which is appended to. Throws Exception(unavailable).
+  // `name`: "none", "-" for standard error, or a file to append to. Throws Exception(unavailable).
   explicit AccessLog(const std::string& name);
-  ~AccessLog();  // Writes what is there.
+  ~AccessLog();  // Writes the remaining lines.
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
 
-  void write(const proxy::Served& served);  // From any thread. Does not wait.
+  void write(const proxy::Served& served);  // From any thread. Does not block.
 
-  // Lines from now on go to this one, which may be the same file under its name of before: a new one is made then, if
-  // it was moved away. Throws as the constructor does, and changes nothing then.
+  // Later lines go to `name`. The same name again creates a new file if the old one was moved away. Throws as the
+  // constructor does, and then changes nothing.
   void reopen(const std::string& name);
 
  private:
@@ -43,7 +43,7 @@ class AccessLog {
   std::atomic<bool> on_;
   std::mutex mutex_;  // Of what follows.
   Sink sink_;
-  std::optional<Sink> next_;  // In place of it, before anything more is written.
+  std::optional<Sink> next_;  // Replaces the present one before the next write.
   std::condition_variable news_;
   std::string waiting_;
   std::uint64_t lost_ = 0;

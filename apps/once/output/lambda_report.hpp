@@ -1,4 +1,4 @@
-// What `once lambda invoke` tells of its invocations.
+// The report of `once lambda invoke` about its invocations.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace once::cli {
 
-// One invocation that has come to its end. `word` is what it is called: response, error, timed_out, died or killed.
+// One ended invocation. `word`: response, error, timed_out, died or killed.
 struct LambdaEnd {
   std::string_view word;
   const std::string& event;  // The file's name.
@@ -23,7 +23,7 @@ class LambdaReport {
  public:
   LambdaReport(bool json, Millis timeout) : json_(json), timeout_(timeout) {}
 
-  int show(const LambdaEnd& end);  // exit_ok, or what a failure to write ends the program with.
+  int show(const LambdaEnd& end);  // exit_ok, or the exit code of a failed write.
 
   // To standard error, if there was more than one invocation.
   void sum_up(std::size_t starts, Millis took) const;

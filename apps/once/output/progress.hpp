@@ -19,7 +19,7 @@ class Progress {
   explicit Progress(std::string what) : what_(std::move(what)), on_(isatty(STDERR_FILENO) == 1) {}
 
   void tell(std::uint64_t records) {
-    constexpr std::uint64_t look_every = 256;  // The clock costs more than a record.
+    constexpr std::uint64_t look_every = 256;  // Reading the clock costs more than a record.
     if (!on_ || ++calls_ % look_every != 1) return;
     const Uptime now = system_clock()->uptime();
     if (now < next_) return;

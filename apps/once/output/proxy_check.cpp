@@ -35,7 +35,7 @@ std::string settings_text(const Given& given, const std::vector<GivenRoute>& rou
   std::string text;
   for (const Setting& setting : proxy_settings()) {
     const Json value = effective(setting, given);
-    // Strings, arrays of them and booleans are written alike in JSON and in TOML.
+    // Strings, arrays of strings and booleans are the same in JSON and in TOML.
     if (!value.is_null()) text += setting.key() + " = " + value.dump() + "\n";
   }
   for (const GivenRoute& route : routes) {

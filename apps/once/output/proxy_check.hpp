@@ -1,4 +1,4 @@
-// once proxy --check: what the settings come to, without a proxy.
+// once proxy --check: prints the effective settings, and starts no proxy.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace once::cli {
 
-// A file with the same effect: settings that were given, and the usual values of the others.
+// A file with the same effect: given settings, and the defaults of the others.
 std::string settings_text(const Given& given, const std::vector<GivenRoute>& routes);
 
-// {"valid": true, "settings": {...}, "routes": [...]}; {"valid": false, "complaints": [...]} if there are any. Routes
-// have all their rules, also those from outside.
+// {"valid": true, "settings": {...}, "routes": [...]}, or {"valid": false, "complaints": [...]}. Routes have all their
+// rules, also inherited ones.
 std::string settings_json(const Given& given, const std::vector<GivenRoute>& routes,
                           const std::vector<Complaint>& complaints);
 

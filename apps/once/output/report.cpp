@@ -47,7 +47,7 @@ std::string_view placement_name(Placement placement) {
   return "?";
 }
 
-// What the bytes of a result hold, if they are at hand and `once run` wrote them.
+// The result of `once run` in these bytes, if they are available and its own.
 std::optional<RunResult> run_of(const Result& result) {
   if (result.content_type != run_content_type || result.bytes.empty()) return std::nullopt;
   return decode_run_result(result.bytes);
@@ -258,7 +258,7 @@ nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads
 }
 
 std::string json_text(const nlohmann::ordered_json& json) {
-  // Texts come from other programs' records too: what is not UTF-8 there must not keep the rest from being shown.
+  // Other programs' records may have invalid UTF-8, which must not prevent showing the rest.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

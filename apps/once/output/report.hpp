@@ -1,4 +1,4 @@
-// What the commands say to people and to programs.
+// The output of commands, for people and for programs.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,23 +15,23 @@
 
 namespace once::cli {
 
-// "once: <text>" on standard error. Failing to write it changes nothing.
+// Writes "once: <text>" to standard error. A failed write is ignored.
 void say(std::string_view text);
 
-// The exit code that stands for a kind of failure.
+// The exit code of a kind of failure.
 ExitCode exit_code_of(ErrorKind kind) noexcept;
 
-// Says the error and gives its exit code.
+// Prints the error and returns its exit code.
 int fail_with(const Error& error);
 
-// Writes to standard output; exit_output after saying why, if that fails. A reader that has gone is no failure.
+// Writes to standard output. If that fails, prints why and returns exit_output. A closed pipe is not a failure.
 int print(std::string_view text, int exit_code = exit_ok);
 
 // "'order-17'" or "'order-17' in scope 'payments'", for messages.
 std::string quoted(const Key& key);
 std::string quoted_stored(std::string_view stored);
 
-// The scope and name of a stored key; one without '#', from other programs, is all name.
+// The scope and name of a stored key. Another program's key without '#' is only a name.
 struct KeyParts {
   std::string scope;
   std::string name;
@@ -47,10 +47,10 @@ std::string json_text(const nlohmann::ordered_json& json);
 // The same for people.
 std::string record_text(const Record& record, Time now);
 
-// "3m12s ago", "in 4h"; "unknown" for the epoch, which stands for no time.
+// "3m12s ago", "in 4h"; "unknown" for the epoch, which means no time.
 std::string relative(Time time, Time now);
 
-// "alice@host": who runs this program.
+// "alice@host": the user of this program.
 std::string who();
 
 }  // namespace once::cli

@@ -1,4 +1,4 @@
-// Why the store fails, for people: clients are told only that it does.
+// Reports why the store fails, to people. Clients only see that it fails.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace once::cli {
 
-// Says the first error of a store at once, and then one at most in half a minute, with the number of those in between:
-// a store that fails does so with every request. For any number of threads.
+// Reports the first error of a store at once, then at most one every half minute, with the number of those in between:
+// a failing store fails with every request. Thread-safe.
 class StoreNotices {
  public:
-  using Say = std::function<void(std::string_view)>;  // Called from all of them, one at a time.
+  using Say = std::function<void(std::string_view)>;  // Called from any thread, one call at a time.
   StoreNotices(std::shared_ptr<const Clock> clock, Say say);
 
   void tell(const Event& event);  // Of any kind.

@@ -134,7 +134,8 @@ std::string escaped(std::string_view bytes) {
       out += "\\t";
     } else if (c == '\\') {
       out += "\\\\";
-    } else if (text && byte == 0xC2 && next >= 0x80 && next <= 0x9F) {  // U+0080 to U+009F steer terminals too.
+    } else if (text && byte == 0xC2 && next >= 0x80 &&
+               next <= 0x9F) {  // U+0080 to U+009F are control characters of terminals too.
       out += number("\\x%02X\\x%02X", static_cast<unsigned>(byte), static_cast<unsigned>(next));
       ++i;
     } else if (byte < 0x20 || byte == 0x7F || (byte >= 0x80 && !text)) {

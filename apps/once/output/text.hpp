@@ -13,7 +13,7 @@
 
 namespace once::cli {
 
-// What was given cannot be.
+// Throws Exception(misuse).
 [[noreturn]] inline void misuse(const std::string& text) { throw Exception(ErrorKind::misuse, text); }
 
 // "500ms", "30s", "5m", "24h", "7d": a whole number and its unit, nothing else. Throws Exception(misuse) naming `what`,
@@ -34,7 +34,7 @@ std::vector<std::string> split(std::string_view text, char separator);
 std::string show_duration(Millis span);      // "4m10s", for people.
 std::string show_size(std::uint64_t bytes);  // "1.5 MiB", for people.
 
-// For a terminal: control characters, backslash and what is not UTF-8 become \n, \t, \\, \xNN.
+// For a terminal: control characters, backslashes and invalid UTF-8 become \n, \t, \\, \xNN.
 std::string escaped(std::string_view bytes);
 
 // Columns for people. The first row is the head.
@@ -42,7 +42,7 @@ class Table {
  public:
   explicit Table(std::vector<std::string> head) { rows_.push_back(std::move(head)); }
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-  [[nodiscard]] std::size_t rows() const noexcept { return rows_.size(); }  // That take() would give.
+  [[nodiscard]] std::size_t rows() const noexcept { return rows_.size(); }  // How many rows take() would return.
   // The rows since the last call. A column is never narrower than it was before.
   std::string take();
 

@@ -24,8 +24,7 @@
 
 #include "text/number.hpp"
 
-// Everything below main's half runs in a process that was forked from one with threads: it calls nothing that takes a
-// lock or allocates.
+// Everything below main's half runs in the fork of a process with threads: it calls nothing that locks or allocates.
 
 namespace once::cli {
 
@@ -67,7 +66,7 @@ class GuardLoop {
   [[noreturn]] void run() noexcept {
     prctl(PR_SET_NAME, "once-guard");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    // Killed by `once` falling silent, not by its death: what the command started must go first.
+    // Not killed by the death of `once`: the command's processes must be ended first.
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -83,11 +82,11 @@ class GuardLoop {
   }
 
  private:
-  // The store's files above all: a lock on one of them would live as long as the guard. What the caller of `once`
-  // passes on to the command on purpose has no FD_CLOEXEC.
+  // Closes above all the store's files: a lock on one would live as long as the guard. Descriptors that the caller of
+  // `once` passes to the command have no FD_CLOEXEC.
   void close_what_is_not_ours() const noexcept {
     const int directory = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory < 0) {  // No /proc: look at every number.
+    if (directory < 0) {  // No /proc: try every number.
       constexpr int most = 4096;
       for (int fd = 3; fd < most; ++fd) close_if_not_ours(fd);
       return;
@@ -144,7 +143,7 @@ class GuardLoop {
     _exit(0);
   }
 
-  // So that nobody who waits for the end of a pipe waits for the guard.
+  // So that a reader of a pipe does not wait for the guard.
   void leave_standard_streams() const noexcept {
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; fd < 3; ++fd) {
@@ -159,7 +158,7 @@ class GuardLoop {
   }
 
   void report(const GuardReport& what) const noexcept {
-    // Nobody to hear it: then `once` is dead, and the loop will see that.
+    // No receiver: `once` is dead, and the loop will see that.
     if (send(socket_, &what, sizeof what, MSG_NOSIGNAL) < 0 && errno != EPIPE && errno != ECONNRESET) _exit(1);
   }
 
@@ -216,7 +215,7 @@ class GuardLoop {
     }
   }
 
-  // Does what the time asks for, and sets the timer for what it will ask for next.
+  // Does what is due now, and sets the timer for the next deadline.
   void act() noexcept {
     const std::int64_t now = boottime();
     if (now >= kill_at_) {
@@ -230,7 +229,7 @@ class GuardLoop {
     if (next == no_moment)
       next = 0;  // Off.
     else if (next <= now)
-      next = now + 10'000'000;  // Again soon, for whoever was forked meanwhile.
+      next = now + 10'000'000;  // Again soon, for processes forked meanwhile.
     itimerspec when{};
     when.it_value = {.tv_sec = next / 1'000'000'000, .tv_nsec = next % 1'000'000'000};
     timerfd_settime(timer_, TFD_TIMER_ABSTIME, &when, nullptr);
@@ -260,7 +259,7 @@ class GuardLoop {
       return act();
     }
     if (ending_ && !none_left_) {
-      // Orphans of the command are ours now: the next in line.
+      // The command's orphans are our children now: end them next.
       signal_tree(boottime() >= kill_at_ ? SIGKILL : SIGTERM);
       return;
     }
@@ -272,8 +271,8 @@ class GuardLoop {
     return WIFSIGNALED(status_) || (interrupted_ && WEXITSTATUS(status_) != 0);
   }
 
-  // The command and its orphans, or all our children: those that are further down come up when these are gone.
-  // Found by their parent in /proc, as not every kernel has /proc/<pid>/task/<tid>/children (CONFIG_PROC_CHILDREN).
+  // Signals the command and its orphans, or all our children. Their children become ours when they end. Finds them in
+  // /proc by their parent, because not every kernel has /proc/<pid>/task/<tid>/children (CONFIG_PROC_CHILDREN).
   void signal_tree(int signal) const noexcept {
     if (command_ > 0) kill(command_, signal);
     const int directory = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -284,7 +283,8 @@ class GuardLoop {
     close(directory);
   }
 
-  // proc(5), /proc/<pid>/stat: number, (name), state, number of the parent. A name may hold anything, ')' too. 0: gone.
+  // proc(5), /proc/<pid>/stat: number, (name), state, number of the parent. A name may contain anything, also ')'. 0:
+  // no such process.
   static pid_t parent_of(int directory, std::string_view process) noexcept {
     std::array<char, 512> text;
     constexpr std::string_view file_name = "/stat";
@@ -306,7 +306,7 @@ class GuardLoop {
     return parent;
   }
 
-  // Nobody reads the command's output any more. It is read here, so that the command does not die of it.
+  // `once` no longer reads the command's output. It is read here, so that the command does not die of SIGPIPE.
   [[noreturn]] void swallow_output() noexcept {
     std::array<pollfd, 2> waits{};
     waits[0] = {.fd = options_.output_reader, .events = POLLIN, .revents = 0};
@@ -332,10 +332,10 @@ class GuardLoop {
   std::int64_t term_at_ = no_moment;
   std::int64_t kill_at_ = no_moment;
   bool ending_ = false;
-  bool clearing_ = false;  // The command is gone, and what it left behind is being ended.
+  bool clearing_ = false;  // The command has ended, and its remaining processes are being ended.
   bool interrupted_ = false;
   bool alone_ = false;      // `once` is gone.
-  bool none_left_ = false;  // No child at all is left.
+  bool none_left_ = false;  // No child is left.
 };
 
 }  // namespace

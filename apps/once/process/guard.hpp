@@ -1,15 +1,16 @@
-// The guard: a small process between `once` and the command. It is what makes three promises hold that `once` alone
-// cannot keep: whoever kills `once` with SIGKILL takes the command with it, and all that the command has started; a
-// command whose claim is lost is ended together with all that it has started; and it is ended in time even if `once`
-// itself is stopped or stuck. The guard does nothing but wait, so that nothing can go wrong with it.
-// What lives on behind a command that was killed, or asked to end and failed, is ended too: that command counts as one
-// that may run again, beside nothing of its last attempt. A command that ends by itself may leave processes running.
+// The guard: a small process between `once` and the command. It keeps three promises that `once` alone cannot keep:
+// - If `once` is killed with SIGKILL, the command and all its processes are killed too.
+// - If the claim is lost, the command and all its processes are ended.
+// - They are ended in time even if `once` itself is stopped or stuck.
+// The guard only waits, so little can go wrong with it. If a command was killed, or asked to end and failed, its
+// remaining processes are ended too: it may run again, and must not meet them. A command that ends by itself may leave
+// processes running.
 //
 //   once ── guard ── command ── what the command starts
 //
-// The guard is the parent of the command, adopts what loses its parent below it (PR_SET_CHILD_SUBREAPER), and the
-// command is killed if the guard dies (PR_SET_PDEATHSIG). All of them are in the process group of `once`, as with env,
-// nice or flock, so that the terminal's signals reach the command by themselves.
+// The guard is the parent of the command, and adopts its orphans (PR_SET_CHILD_SUBREAPER). If the guard dies, the
+// command is killed (PR_SET_PDEATHSIG). All of them are in the process group of `once`, as with env, nice or flock, so
+// the command gets the terminal's signals directly.
 #pragma once
 
 #include <sys/types.h>
@@ -29,7 +30,7 @@ struct GuardOptions {
   int input = 0;                       // Becomes the command's standard input …
   int output = 1;                      // … standard output …
   int error = 2;                       // … and standard error.
-  int output_reader = -1;              // The other ends of the last two: a survivor's output is read from them.
+  int output_reader = -1;              // The other ends of the last two, to read a survivor's output.
   int error_reader = -1;
   sigset_t signal_mask{};        // What the command starts with …
   struct sigaction on_pipe {};   // … for SIGPIPE …
@@ -41,8 +42,8 @@ struct GuardOptions {
 // What `once` tells the guard.
 struct GuardOrder {
   enum class Kind : std::uint32_t {
-    signal,       // Pass signal `value` on to the command.
-    interrupted,  // Somebody asked for an end. From the terminal, or with a `signal` of its own.
+    signal,       // Send signal `value` to the command.
+    interrupted,  // The command was asked to end, by the terminal or by a `signal` order.
     lease,  // End the command at `value` (nanoseconds of CLOCK_BOOTTIME), kill it at `limit`. Replaces the last one.
     end,    // End the command now, kill it at `limit`.
   };
@@ -65,11 +66,11 @@ struct GuardReport {
 
 struct Guard {
   pid_t pid = -1;
-  int socket = -1;  // SOCK_SEQPACKET; each packet is one GuardOrder or GuardReport. Closing it kills the command.
+  int socket = -1;  // SOCK_SEQPACKET; each packet is a GuardOrder or a GuardReport. Closing it kills the command.
 };
 
-// Forks the guard and lets it start the command. Must be called on the main thread: the guard dies with the thread that
-// made it. Signals should be blocked. Throws Exception(unavailable) if there is no process to be had.
+// Forks the guard, which starts the command. Call it on the main thread: the guard dies with the thread that made it.
+// Signals should be blocked. Throws Exception(unavailable) if no process can be started.
 Guard start_guard(const GuardOptions& options);
 
 }  // namespace once::cli

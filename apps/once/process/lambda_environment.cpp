@@ -73,7 +73,7 @@ void LambdaEnvironment::start(const InvokeOptions& options, const Fd& null, cons
 }
 
 void LambdaEnvironment::order(const GuardOrder& what) const {
-  // A guard that is gone shows itself when its end is read.
+  // If the guard is gone, reading its end shows that.
   if (alive()) send(socket.get(), &what, sizeof what, MSG_NOSIGNAL);
 }
 
@@ -98,7 +98,7 @@ std::int64_t LambdaEnvironment::shutdown_limit() {
 std::optional<LambdaEnvironment::Death> LambdaEnvironment::read_report() {
   GuardReport report;
   const ssize_t count = recv(socket.get(), &report, sizeof report, MSG_DONTWAIT);
-  // ECONNRESET: it ended before it read our last order. It is told once, and before what it has said.
+  // ECONNRESET: it ended before it read our last order. Returned once, before the guard's own reports.
   if (count < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) return std::nullopt;
   Death death{.how = "its guard process was killed, and it with it"};
   if (count == static_cast<ssize_t>(sizeof report)) {

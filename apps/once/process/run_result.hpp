@@ -36,7 +36,7 @@ struct RunResult {
     std::string_view bytes;  // A view into what was decoded.
   };
   std::vector<Chunk> chunks;
-  bool dropped = false;  // There was output, and it was too much to keep. `chunks` is empty.
+  bool dropped = false;  // The output was too large to keep. `chunks` is empty.
   std::uint64_t output_bytes = 0;
   std::uint64_t error_bytes = 0;
   CommandEnd end;
@@ -50,7 +50,7 @@ RunResult decode_run_result(std::string_view bytes);
 // Collects a command's output in encoded form.
 class Recorder {
  public:
-  // More than `limit` bytes of encoded output are given up, and only counted from then on.
+  // Above `limit` bytes of encoded output, all is dropped, and only counted.
   explicit Recorder(std::uint64_t limit);
 
   void add(Stream stream, std::string_view bytes);
@@ -58,9 +58,9 @@ class Recorder {
   [[nodiscard]] bool empty() const noexcept { return output_bytes_ == 0 && error_bytes_ == 0; }
   [[nodiscard]] std::uint64_t total_bytes() const noexcept { return output_bytes_ + error_bytes_; }
 
-  // The encoded result. The recorder is spent.
+  // The encoded result. Call it once.
   [[nodiscard]] std::string finish(CommandEnd end);
-  // The same with the output given up, whatever the limit.
+  // The same with the output dropped.
   [[nodiscard]] std::string finish_without_output(CommandEnd end);
 
  private:

@@ -27,10 +27,10 @@ namespace once::cli {
 
 namespace {
 
-// A single string of the environment is at most 128 KiB (execve(2)), and all of it shares the room with the arguments.
+// One string of the environment is at most 128 KiB (execve(2)), and all share the room with the arguments.
 constexpr std::size_t most_variable_bytes = std::size_t{16} * 1024;
 
-// The body as a file that is in no folder.
+// The body as an unlinked file.
 Fd body_file(const std::string& body) {
   Fd file(memfd_create("once-message", MFD_CLOEXEC));
   if (!file || !write_all(file.get(), body) || lseek(file.get(), 0, SEEK_SET) != 0) {
@@ -59,7 +59,7 @@ struct Commands::Running {
   std::atomic<bool> lost{false};
 };
 
-// Who watches which lease.
+// Which command has which lease.
 class Commands::Register {
  public:
   std::shared_ptr<Running> add(const std::string& key) {
@@ -217,10 +217,10 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
 
 CommandFate fate_of_answer(int status, bool arrived, CommandFate on_failure, OnLapse on_lapse) {
   if (status >= 200 && status < 300) return CommandFate::success;
-  // The service says, or the network shows, that nothing was done.
+  // Nothing was done, by the status or by the network error.
   const bool nothing = status == 408 || status == 409 || status == 425 || status == 429;
   if (nothing || (status == 0 && !arrived)) return CommandFate::release;
-  // Nobody knows; asked again with the same key, a service that looks at it acts once.
+  // Not known. A service that uses the key acts once when asked again.
   if (status == 502 || status == 503 || status == 504 || status == 0) {
     return on_lapse == OnLapse::hold ? CommandFate::hold : CommandFate::release;
   }

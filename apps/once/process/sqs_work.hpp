@@ -1,4 +1,4 @@
-// The work of a message for `once sqs`: a command that gets it on standard input, or a URL that it is posted to.
+// The work of a message for `once sqs`: a command with the message as standard input, or a POST to a URL.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +29,14 @@ struct CommandWork {
 // Commands under claims, several at a time. Thread-safe.
 class Commands {
  public:
-  // `cannot_run` is told, with the errno, that the command itself can never be executed: no message is to blame.
+  // `cannot_run` is called with the errno if the command can never be executed, for any message.
   Commands(CommandWork work, Signals& signals, std::function<void(int)> cannot_run);
   ~Commands();
 
   sqs::WorkEnd run(const sqs::Message& message, Claim& claim);
-  // For the engine's observer: tells whoever watches the lease of a command.
+  // For the engine's observer: wakes the supervisor of the command's lease.
   void on_event(const Event& event);
-  // Ends what runs: SIGTERM, and SIGKILL after the grace.
+  // Ends running commands: SIGTERM, and SIGKILL after the grace.
   void end_all();
 
  private:
@@ -49,12 +49,12 @@ class Commands {
   const std::unique_ptr<Register> register_;
 };
 
-// Will executing the command fail for every message, as long as nobody mends it? Others pass by: too many processes or
-// open files, no memory, a program that is just being written. Or they are one message's doing: too large an
-// environment.
+// Whether executing the command fails for every message until an operator fixes it. Other errors pass (too many
+// processes or open files, no memory, a program just being written), or are due to one message (too large an
+// environment).
 bool cannot_ever_run(int exec_errno) noexcept;
 
-// ONCE_SQS_MESSAGE_ID and what else a command finds in its environment of a message.
+// ONCE_SQS_MESSAGE_ID and the other variables of a message for its command.
 std::vector<std::pair<std::string, std::string>> message_environment(const sqs::Message& message);
 
 struct PostWork {
@@ -66,14 +66,14 @@ struct PostWork {
   std::size_t parallel = 1;  // As PollerOptions has it.
 };
 
-// Throws Exception(misuse) for a URL or a content type that cannot be. `cannot_post` is told, as Commands' `cannot_run`
-// is, why no message can be posted: the service's certificate is not good, say.
+// Throws Exception(misuse) for an invalid URL or content type. `cannot_post` is called with the reason if no message
+// can be posted, for example an invalid certificate of the service.
 sqs::PolledWork post_work(PostWork work, std::function<void(const std::string&)> cannot_post);
 
-// What an answer of the service means. `status` 0: none came, and `arrived` says whether the request may have.
-// `on_lapse`: the record's. Pure.
+// What an answer of the service means. `status` 0: no answer; `arrived`: the request may have arrived. `on_lapse`: the
+// record's. Pure.
 CommandFate fate_of_answer(int status, bool arrived, CommandFate on_failure, OnLapse on_lapse);
-// Does it say that the service is down, and would answer nobody else better? Pure.
+// Whether the service is down for all messages. Pure.
 bool is_down(int status, bool arrived) noexcept;
 
 }  // namespace once::cli

@@ -31,7 +31,7 @@ namespace {
 constexpr std::array taken_signals = {SIGHUP,  SIGINT,  SIGQUIT,  SIGTERM, SIGUSR1,
                                       SIGUSR2, SIGALRM, SIGWINCH, SIGCONT, SIGTSTP};
 constexpr std::size_t chunk_bytes = 65536;
-constexpr std::size_t blocking_write_bytes = 4096;  // PIPE_BUF: what poll() promises room for in a pipe.
+constexpr std::size_t blocking_write_bytes = 4096;  // PIPE_BUF: the room in a pipe that poll() promises.
 
 [[noreturn]] void fail(const char* what) {
   throw Exception(ErrorKind::unavailable, std::string("cannot ") + what + ": " + std::strerror(errno));
@@ -39,7 +39,7 @@ constexpr std::size_t blocking_write_bytes = 4096;  // PIPE_BUF: what poll() pro
 
 Uptime boottime_left(Uptime until) { return std::max(until - system_clock()->uptime(), Uptime{0}); }
 
-// One stream of the command, from its pipe to the recorder and to ours.
+// One stream of the command: copies its pipe to the recorder and to our own stream.
 class Pump {
  public:
   Pump(Stream stream, int target) : stream_(stream), target_(target), buffer_(chunk_bytes, '\0') {
@@ -50,12 +50,12 @@ class Pump {
     if (fcntl(reader_.get(), F_SETFL, O_NONBLOCK) != 0) fail("set up a pipe");
     struct stat kind {};
     if (fstat(target, &kind) != 0) {
-      broken_ = true;  // We were started without this stream: there is nowhere to write to.
+      broken_ = true;  // The program was started without this stream.
     } else if (S_ISREG(kind.st_mode)) {
       write_bytes_ = chunk_bytes;
     } else if (S_ISFIFO(kind.st_mode)) {
-      // O_NONBLOCK belongs to whoever else has this pipe as well, so we open it for ourselves. Where that is not
-      // allowed, small writes do.
+      // O_NONBLOCK would apply to all processes that share the pipe, so we open it again. If that is not allowed, small
+      // writes are enough.
       own_.reset(open(("/proc/self/fd/" + std::to_string(target)).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
       if (own_) {
         target_ = own_.get();
@@ -83,7 +83,7 @@ class Pump {
     return {.fd = pending() ? target_ : -1, .events = POLLOUT, .revents = 0};
   }
 
-  // Takes what is there, up to a buffer full. False when nothing was.
+  // Reads up to one buffer. False if there was nothing.
   bool take(Recorder& recorder) {
     if (!reader_ || pending()) return false;
     const ssize_t count = read(reader_.get(), buffer_.data(), buffer_.size());
@@ -99,7 +99,7 @@ class Pump {
     return true;
   }
 
-  // Passes on what the target takes now.
+  // Writes as much as the target takes now.
   void pass() {
     while (pending()) {
       const std::size_t wanted = std::min(to_ - from_, write_bytes_);
@@ -108,7 +108,7 @@ class Pump {
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && errno == EAGAIN) return;
       if (count < 0) {
-        // Whoever reads us has gone: the command is not told, its output is kept for those who ask later.
+        // Our reader is gone. The command does not notice, and its output is kept for replays.
         if (errno != EPIPE) error_ = errno;
         give_up();
         return;
@@ -123,7 +123,7 @@ class Pump {
     from_ = to_ = 0;
   }
 
-  // What is in the pipe now, and no more: whoever still holds it might write for ever.
+  // Only the present contents of the pipe: a process that still has it might write forever.
   void take_rest(Recorder& recorder) {
     int left = 0;
     if (!reader_ || ioctl(reader_.get(), FIONREAD, &left) != 0) left = 0;
@@ -178,7 +178,7 @@ class Supervision {
   Supervision(const Supervision&) = delete;
   Supervision& operator=(const Supervision&) = delete;
   ~Supervision() {
-    // Who survives us is not waited for.
+    // A surviving command is not waited for.
     if (guard_ > 0 && !options_.survive) end_guard();
   }
 
@@ -222,7 +222,7 @@ class Supervision {
     error_.started();
   }
 
-  // Closing the socket lets it end what is left of the command.
+  // Closing the socket makes it end the rest of the command.
   void end_guard() {
     guard_socket_.reset();
     int status = 0;
@@ -267,7 +267,7 @@ class Supervision {
     }
     if (waits[1].revents != 0) on_report();
     if (command_over_ && !output_.ending() && boottime_left(drain_until_) == Uptime{0}) {
-      if (result_.interrupted_by != 0) give_up_output();  // The signal may have come just before we knew of the end.
+      if (result_.interrupted_by != 0) give_up_output();  // The signal may have come just before the end was known.
       output_.take_rest(recorder_);
       error_.take_rest(recorder_);
     }
@@ -278,14 +278,14 @@ class Supervision {
       if (Signals::asks_for_end(signal->number)) {
         result_.interrupted_by = signal->number;
         order({.kind = GuardOrder::Kind::interrupted});
-        if (command_over_) give_up_output();  // It is only that which is being waited for.
+        if (command_over_) give_up_output();  // Only the output is still waited for.
       }
       if (signal->sent) order({.kind = GuardOrder::Kind::signal, .value = signal->number});
       if (signal->number == SIGTSTP) Signals::stop_ourselves();
     }
   }
 
-  // What comes still is kept, but waits for no reader any more.
+  // Later output is kept, but does not wait for a reader.
   void give_up_output() {
     output_.give_up();
     error_.give_up();
@@ -294,7 +294,7 @@ class Supervision {
   void on_report() {
     GuardReport report;
     const ssize_t count = recv(guard_socket_.get(), &report, sizeof report, MSG_DONTWAIT);
-    // ECONNRESET: the guard ended before it read our last order. It is told once, and before what the guard has said.
+    // ECONNRESET: the guard ended before it read our last order. Returned once, before the guard's own reports.
     if (count < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) return;
     if (count != static_cast<ssize_t>(sizeof report)) {
       result_.kind = Supervised::Kind::guard_died;
@@ -322,7 +322,7 @@ class Supervision {
   }
 
   void order(const GuardOrder& what) {
-    // A guard that is gone shows itself in on_report().
+    // If the guard is gone, on_report() sees it.
     if (guard_socket_ && send(guard_socket_.get(), &what, sizeof what, MSG_NOSIGNAL) < 0 && errno != EPIPE &&
         errno != ECONNRESET) {
       fail("talk to the guard process");
@@ -337,8 +337,8 @@ class Supervision {
     }
     const std::optional<Uptime> deadline = options_.deadline ? options_.deadline() : std::nullopt;
     if (!deadline) return;
-    // Dead before anybody else may begin; asked to end so early that a renewal that is late is not mistaken for one
-    // that fails.
+    // Killed before another attempt may begin. Asked to end shortly before that, so that a late renewal does not end
+    // it.
     const Uptime early = std::min<Uptime>(options_.grace, Uptime(options_.lease) / 6);
     order({.kind = GuardOrder::Kind::lease, .value = (*deadline - early).count(), .limit = deadline->count()});
   }
@@ -373,7 +373,7 @@ Signals::Signals() {
   ignore.sa_handler = SIG_IGN;
   if (sigaction(SIGPIPE, &ignore, &old_pipe_) != 0) fail("ignore SIGPIPE");
   struct sigaction standard {};
-  standard.sa_handler = SIG_DFL;  // A caller who ignores it would keep us from learning how the command ended.
+  standard.sa_handler = SIG_DFL;  // If the caller ignores it, we could not learn how the command ended.
   if (sigaction(SIGCHLD, &standard, &old_child_) != 0) fail("set up SIGCHLD");
   fd_.reset(signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_) fail("make a signal descriptor");
@@ -405,14 +405,14 @@ void Signals::die_of(int signal) {
   _exit(128 + signal);  // It does not end a process.
 }
 
-// By the signal that was meant, not by SIGSTOP: where the kernel lets SIGTSTP stop nobody, as nobody would wake the
-// process group again (setpgid(2), "orphaned"), the command goes on, and so must we.
+// With the original signal, not SIGSTOP. In an orphaned process group (setpgid(2)) SIGTSTP stops no process, so the
+// command continues, and so must we.
 void Signals::stop_ourselves() {
   sigset_t stop;
   sigemptyset(&stop);
   sigaddset(&stop, SIGTSTP);
   raise(SIGTSTP);
-  pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);  // Here we stand, until somebody continues us.
+  pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);  // Stopped here, until SIGCONT.
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
 }
 
@@ -422,7 +422,7 @@ Wakeup::Wakeup() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
 
 void Wakeup::set() const noexcept {
   const std::uint64_t one = 1;
-  // It can fail only when it is set already, 2^64 - 2 times over.
+  // It fails only if it was set 2^64 - 2 times already.
   [[maybe_unused]] const ssize_t count = write(fd_.get(), &one, sizeof one);
 }
 
@@ -444,7 +444,7 @@ std::vector<std::string> environment_with(const std::vector<std::pair<std::strin
     if (!replaced) out.emplace_back(text);
   }
   for (const auto& [name, value] : ours) {
-    // The environment cannot hold a NUL byte; such a key is left out rather than cut short.
+    // The environment cannot contain NUL: such a value is left out, not cut.
     if (value.find('\0') == std::string::npos) out.push_back(name + "=" + value);
   }
   return out;
@@ -458,7 +458,7 @@ bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = write(fd, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) {  // Somebody else made it non-blocking.
+    if (count < 0 && errno == EAGAIN) {  // Another process made it non-blocking.
       pollfd wait{.fd = fd, .events = POLLOUT, .revents = 0};
       if (poll(&wait, 1, -1) < 0 && errno != EINTR) return false;
       continue;

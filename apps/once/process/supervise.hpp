@@ -1,5 +1,4 @@
-// Runs the command to its end: passes its output on as it comes and records it, passes signals on, ends it when its
-// claim is lost.
+// Runs the command to its end: copies and records its output, forwards signals, ends it when its claim is lost.
 #pragma once
 
 #include <chrono>
@@ -42,8 +41,8 @@ class Fd {
   int fd_ = -1;
 };
 
-// Signals that would end or stop `once` are taken here instead, from the moment this is made, for the whole process:
-// make it on the main thread, before any other thread. What was ignored before stays ignored.
+// Takes the signals that would end or stop `once`, for the whole process, while it exists. Make it on the main thread,
+// before any other thread. Ignored signals stay ignored.
 class Signals {
  public:
   Signals();
@@ -53,18 +52,19 @@ class Signals {
 
   struct Signal {
     int number = 0;
-    bool sent = false;  // By a process, to us: the command has not got it. Otherwise by the terminal, to all of us.
+    bool sent = false;  // Sent by a process, only to us: the command did not get it. Otherwise by the terminal, to the
+                        // whole group.
   };
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
-  std::optional<Signal> next();  // Does not wait.
+  std::optional<Signal> next();  // Does not block.
 
   [[nodiscard]] const sigset_t& old_mask() const noexcept { return old_mask_; }
   [[nodiscard]] const struct sigaction& old_pipe() const noexcept { return old_pipe_; }
   [[nodiscard]] const struct sigaction& old_child() const noexcept { return old_child_; }
 
-  static bool asks_for_end(int signal) noexcept;  // HUP, INT, QUIT, TERM: somebody wants an end.
+  static bool asks_for_end(int signal) noexcept;  // HUP, INT, QUIT, TERM.
   static bool ends_us(int signal) noexcept;       // Those, and all others whose default is to end a process.
-  [[noreturn]] static void die_of(int signal);    // As if it had never been blocked.
+  [[noreturn]] static void die_of(int signal);    // Dies of the signal, as if it had never been blocked.
   static void stop_ourselves();                   // Until SIGCONT.
 
  private:
@@ -91,9 +91,9 @@ struct SuperviseOptions {
   std::vector<std::string> environment;  // "NAME=value", all of it.
   int input = 0;
   bool survive = false;       // See GuardOptions.
-  bool take_signals = true;   // Take them from `signals` and pass them on. Not if somebody else does: then several
-                              // commands may be supervised at a time, each on a thread that lives as long as it.
-  bool end_when_lost = true;  // End the command when its claim is lost, or in time before it may be.
+  bool take_signals = true;   // Take signals from `signals` and forward them. If false, several commands may be
+                              // supervised at once, each on a thread that lives as long as its command.
+  bool end_when_lost = true;  // End the command when its claim is lost, or in time before.
   Millis grace{5'000};        // Between SIGTERM and SIGKILL then, and for what a killed command leaves behind.
   Millis drain{1'000};        // How long after the command's end its output is waited for, if others hold it open.
 
@@ -108,36 +108,36 @@ struct Supervised {
   enum class Kind {
     ended,        // `end` says how.
     not_started,  // It could not be executed: `error` is the errno. Nothing was run.
-    guard_died,   // Somebody killed the guard, and the command with it: how far it got is not known, and what it had
-                  // started may still be at work.
+    guard_died,   // The guard was killed, and the command with it. How far it got is not known, and its processes may
+                  // still run.
   };
   Kind kind = Kind::ended;
   CommandEnd end;
   int error = 0;
-  bool out_of_time = false;  // It was ended because its claim was lost, or about to be.
-  int interrupted_by = 0;    // The last signal of Signals::asks_for_end() that came meanwhile.
+  bool out_of_time = false;  // Ended because its claim was lost, or about to be.
+  int interrupted_by = 0;    // The last signal that asks for an end (Signals::asks_for_end()).
   int output_error = 0;      // errno of a write to standard output or error that failed, other than EPIPE.
 };
 
-// The command was started, and then it could not be watched any more. It has been ended with all that it started,
-// unless SuperviseOptions::survive says otherwise; how far it got is not known.
+// The command was started, but could no longer be watched. It was ended with all its processes, unless
+// SuperviseOptions::survive. How far it got is not known.
 class CommandUnwatched : public Exception {
  public:
   using Exception::Exception;
 };
 
-// Throws Exception(unavailable) if nothing could be started, and CommandUnwatched. Taking signals, it must be called on
-// the main thread.
+// Throws Exception(unavailable) if nothing could be started, and CommandUnwatched. With take_signals, call it on the
+// main thread.
 Supervised supervise(const SuperviseOptions& options, Signals& signals, Recorder& recorder);
 
-// Our environment with these variables in place of others of their names. One whose value has a NUL byte, which no
-// environment can hold, is left out rather than cut short.
+// Our environment with these variables instead of those of the same names. A value with NUL, which an environment
+// cannot contain, is left out, not cut.
 std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& ours);
 
-// For poll(), which takes milliseconds in an int: at most a minute, after which one looks again.
+// For poll(), which takes milliseconds in an int: at most a minute, then check again.
 int poll_timeout(std::chrono::nanoseconds left);
 
-// All of it, on a descriptor that may be anything. False with errno set.
+// Writes everything, to any kind of descriptor. False: see errno.
 bool write_all(int fd, std::string_view bytes);
 
 }  // namespace once::cli

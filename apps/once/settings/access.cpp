@@ -39,7 +39,7 @@ std::string default_path() {
   return home + "/.local/state/once/once.db";
 }
 
-// A directory that is made when something is put into it for the first time.
+// A directory that is created at the first put().
 class LateDirectory final : public Offload {
  public:
   explicit LateDirectory(std::string directory) : directory_(std::move(directory)) {}
@@ -82,8 +82,8 @@ class LateDirectory final : public Offload {
   std::shared_ptr<Offload> inner_;
 };
 
-// Never destroyed: the engine's last completion may still be on one of their own threads when we are done, and they
-// must not be destroyed there. What a store acknowledged is durable, and main() ends the process at once.
+// Never destroyed: the engine's last completion may still run on one of their threads, and must not destroy them there.
+// Acknowledged writes are durable, and main() ends the process at once.
 void keep_for_ever(const StoreAccess& access) {
   static auto& kept = *new std::vector<StoreAccess>;
   kept.push_back(access);
@@ -93,7 +93,7 @@ bool is_offload_url(const std::string& text) {
   return text.starts_with("file:") || text.find("://") != std::string::npos;
 }
 
-// `asked`: --offload. `of_store`: what the store's URL says.
+// `asked`: --offload. `of_store`: from the store's URL.
 void choose_offload(StoreAccess& access, const std::string& asked, std::shared_ptr<Offload> of_store) {
   if (is_offload_url(asked)) {
     access.offload_name = asked;
@@ -207,7 +207,7 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
 StoreAccess open_to_look(const StoreOptions& options) {
   StoreAccess access = open_access(options, Missing::refuse);
   try {
-    operate::learn_now(*access.store, *system_clock());  // The first answer tells whether the table is there.
+    operate::learn_now(*access.store, *system_clock());  // The first answer shows whether the table exists.
   } catch (const Exception& error) {
     if (error.kind() != ErrorKind::misuse) throw;
     throw Exception(ErrorKind::unavailable, error.what());

@@ -50,7 +50,7 @@ operate::Filter filter_of(const FilterOptions& options, Time now, bool raw_scope
     }
     filter.standing = operate::Standing::expired;
   }
-  // A prefix of a name is one of the stored key only behind a scope.
+  // A prefix of a name needs the scope, to become a prefix of stored keys.
   if (options.has_scope || !options.prefix.empty()) {
     filter.key_prefix = (raw_scopes ? options.scope + "#" : scope_prefix(options.scope)) + options.prefix;
   }

@@ -1,4 +1,4 @@
-// Which records are meant: flags of ls and stats.
+// Which records to select: flags of ls and stats.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ struct FilterOptions {
 void add_filter_options(CLI::App& command, FilterOptions& options);
 bool is_empty(const FilterOptions& options) noexcept;
 
-// Throws Exception(misuse) for words that mean nothing; `dashes` stands before what it calls by its name.
+// Throws Exception(misuse) for unknown words; `dashes` is the prefix of option names in its text.
 operate::Filter filter_of(const FilterOptions& options, Time now, bool raw_scopes, std::string_view dashes = "--");
 
 }  // namespace once::cli

@@ -71,7 +71,7 @@ void check_limit(std::uint64_t size, std::uint64_t limit) {
   }
 }
 
-// A name apart, and lengths before the parts, so that no two lists of parts give the same text.
+// A kind, and lengths before the parts, so that two different lists of parts never give the same text.
 void append_part(std::string& text, std::string_view kind, std::string_view value) {
   text.append(kind).append(" ").append(std::to_string(value.size())).append(":").append(value).append("\n");
 }

@@ -1,4 +1,4 @@
-// What names an operation on the command line: its key, and the fingerprint of what it is asked to do.
+// An operation's key and fingerprint on the command line.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,16 @@ struct KeyOptions {
   bool has_text = false;
   bool has_hex = false;
   bool has_file = false;
-  std::string stored_hex;  // Of commands on a record that is there.
+  std::string stored_hex;  // For commands on an existing record.
 };
 
 void add_key_options(CLI::App& command, KeyOptions& options);
 
-// Throws Exception(misuse) unless exactly one key is given, or if it cannot be one.
+// Throws Exception(misuse) unless exactly one valid key is given.
 Key key_of(const KeyOptions& options);
 
-// The same for a record that is there. What is wrong with it is said before a store is opened, and only the store tells
-// which of the two its key is: StoreAccess::raw_scopes.
+// The same for an existing record. Errors are reported before a store is opened. Only the store shows which of the two
+// is its key: StoreAccess::raw_scopes.
 struct RecordName {
   std::string stored;
   std::string raw;
@@ -43,7 +43,7 @@ struct RecordName {
 void add_stored_key_options(CLI::App& command, KeyOptions& options);
 RecordName name_of(const KeyOptions& options);
 
-// What `--fingerprint` asks for.
+// The parts of `--fingerprint`.
 struct FingerprintParts {
   bool arguments = false;
   bool input = false;
@@ -56,15 +56,14 @@ FingerprintParts parse_fingerprint(std::string_view text);
 // Standard input, read to its end and digested.
 struct Input {
   Sha256 digest{};
-  Fd spool;  // The same bytes for the command, from their beginning. Empty: standard input itself, untouched.
+  Fd spool;  // The same bytes for the command, from the beginning. Empty: use standard input itself.
 };
 
-// A file that is redirected to us is read in place; everything else goes to an unlinked file in `directory`, so that
-// its size costs disk and not memory. Throws Exception: misuse over `limit` bytes, unavailable if it cannot be read or
-// kept.
+// A redirected file is read in place. Everything else is copied to an unlinked file in `directory`, so that it needs
+// disk, not memory. Throws Exception: misuse above `limit` bytes, unavailable if it cannot be read or copied.
 Input digest_input(int fd, const std::string& directory, std::uint64_t limit);
 
-// Empty for parts that ask for nothing.
+// Empty without parts.
 Fingerprint fingerprint_of(const FingerprintParts& parts, const std::vector<std::string>& command, const Sha256& input);
 
 }  // namespace once::cli

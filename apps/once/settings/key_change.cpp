@@ -42,7 +42,7 @@ std::vector<Pattern> patterns_of(const http::Routes& rules) {
   return patterns;
 }
 
-// A path that both match, if there is one: where other rules hold for the one before and the other after.
+// A path that both match, if any: it has one rule before and another after.
 std::optional<std::string> common_path(const Pattern& a, const Pattern& b) {
   const Pattern& longer = a.segments.size() >= b.segments.size() ? a : b;
   const Pattern& shorter = &longer == &a ? b : a;
@@ -68,7 +68,7 @@ bool protects(const http::Options& options, const std::string& method) {
   return options.protect && std::ranges::find(options.methods, method) != options.methods.end();
 }
 
-// What a key is made of, as settings call it.
+// The parts of a key, by their settings' names.
 std::vector<std::pair<std::string, std::string>> parts_of(const http::Options& options) {
   const auto quoted = [](const std::string& text, const char* none) { return text.empty() ? none : "'" + text + "'"; };
   return {{"scope", quoted(options.scope, "empty")},
@@ -90,7 +90,7 @@ class Comparison {
     for (const std::string& method : methods_) {
       const auto old_index = old_router_.find(method, path);
       const auto new_index = new_router_.find(method, path);
-      if (!old_index || !new_index) continue;  // Neither ran there.
+      if (!old_index || !new_index) continue;  // No rule applied there.
       const http::Options& was = options_of(before_, *old_index);
       if (!protects(was, method)) continue;
       const std::string where =

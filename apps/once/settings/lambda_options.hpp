@@ -1,4 +1,4 @@
-// What `once lambda invoke` is asked to do.
+// The options of `once lambda invoke`.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ struct KillPlan {
 
 KillPlan parse_kill_plan(const std::string& text);
 
-// Whether the function's store, as far as its environment names one, ends with its process.
+// Whether the function's store, if its environment names one, ends with its process.
 bool store_ends_with_function(const InvokeOptions& options);
 
 // Throw Exception(misuse).

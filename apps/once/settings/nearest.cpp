@@ -9,7 +9,7 @@ namespace once::cli {
 
 namespace {
 
-// How many letters have to be changed, added or left out (Levenshtein).
+// How many letters must be changed, added or removed (Levenshtein).
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

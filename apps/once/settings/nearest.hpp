@@ -1,4 +1,4 @@
-// The word that somebody who mistyped may have meant.
+// Suggests the word that a user may have meant.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace once::cli {
 
-// What is the likeliest to have been meant by `word`; empty if nothing is near.
+// The most likely correction of `word`, or empty.
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
 }  // namespace once::cli

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-// toml++ 3.3 asserts what bad input breaks ("[1, }"), and relies on it where NDEBUG is set. Here it is an error.
+// toml++ 3.3 has assertions that bad input breaks ("[1, }"), and is undefined there with NDEBUG. Here it is an error.
 namespace {
 struct BrokenAssertion {};
 [[noreturn]] void break_off() { throw BrokenAssertion(); }
@@ -28,11 +28,11 @@ namespace once::cli {
 
 namespace {
 
-// The parser goes down one call for each bracket and each dot, and keeps no count of the dots. Ours has two of either.
+// The parser recurses for each bracket and each dot, and does not limit the dots. Our files have two of each.
 constexpr std::size_t most_bytes = std::size_t{1024} * 1024;
 constexpr int most_depth = 16;
 
-// Walks over what is in quotes and behind '#', where brackets and dots mean nothing.
+// Skips quoted text and comments, where brackets and dots mean nothing.
 class Outline {
  public:
   explicit Outline(std::string& text) : text_(text) {}
@@ -41,9 +41,8 @@ class Outline {
     unsigned line = 0;
     std::string text;
   };
-  // toml++ 3.3 asks of letters from U+00A1 on whether they are blanks, and has no answer for most: what it does then is
-  // undefined. Where it asks depends on what it has found wrong before, so there must be none: they are blotted out in
-  // comments, and refused elsewhere.
+  // toml++ 3.3 tests letters from U+00A1 on for blanks, which is undefined for most of them. Where it does so depends
+  // on earlier errors, so there must be none: they are overwritten in comments, and refused elsewhere.
   std::optional<Fault> fault() {
     while (at_ < text_.size()) {
       const char c = text_[at_];
@@ -88,7 +87,7 @@ class Outline {
         at_ += is_long ? 3 : 1;
         return;
       }
-      // A line's end closes it too: for the parser it is an error there, which must not hide what follows from us.
+      // A line end closes it too. The parser reports an error there, which must not hide the rest from us.
       if (text_[at_] == '\n' && !is_long) return;
       if (text_[at_] == '\\' && quote == '"') ++at_;
       if (at_ < text_.size() && text_[at_] == '\n') ++line_;

@@ -9,12 +9,12 @@
 namespace once::cli {
 
 struct ProxyFile {
-  bool read = true;  // False: it is not TOML, or cannot be read at all.
+  bool read = true;  // False: not TOML, or unreadable.
   Given settings;
   std::vector<GivenRoute> routes;
 };
 
-// All that is wrong with it goes to `complaints`; what it gives then must not be used. `name`: for them.
+// Adds all errors to `complaints`; then do not use the result. `name`: for their texts.
 ProxyFile parse_proxy_file(const std::string& name, std::string text, std::vector<Complaint>& complaints);
 ProxyFile read_proxy_file(const std::string& name, std::vector<Complaint>& complaints);
 

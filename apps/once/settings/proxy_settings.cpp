@@ -58,7 +58,7 @@ constexpr bool belongs_to_rules(T Part::*) {
   return std::is_same_v<Part, http::Options> || std::is_same_v<Part, http::JwtOptions> || std::is_same_v<Part, Policy>;
 }
 
-// An entry that is read by a function of its own.
+// An entry with its own reading function.
 Setting entry(std::string name, std::string usual, std::string help,
               std::function<void(ProxySettings&, const Words&, const std::string&)> apply, bool is_rule) {
   return {.name = std::move(name),
@@ -68,7 +68,7 @@ Setting entry(std::string name, std::string usual, std::string help,
           .is_rule = is_rule};
 }
 
-// Those below write what they are given into `member`.
+// Those below write their value into `member`.
 
 template <auto member>
 Setting text(std::string name, std::string usual, std::string help) {
@@ -88,7 +88,7 @@ Setting list(std::string name, std::string usual, std::string help) {
   return made;
 }
 
-// `on`: what the member is when the flag stands there; it is `off` else.
+// `on`: the member's value if the flag is given, otherwise `off`.
 template <auto member, auto on, auto off>
 Setting toggle(std::string name, std::string help) {
   Setting made = entry(
@@ -101,7 +101,7 @@ Setting toggle(std::string name, std::string help) {
   return made;
 }
 
-// The first of them is the usual one.
+// The first is the default.
 template <auto member, class Value>
 Setting choice(std::string name, std::vector<std::pair<std::string, Value>> values, std::string help) {
   Words choices;
@@ -210,7 +210,7 @@ void set_principal_headers(ProxySettings& to, const Words& words, const std::str
   to.rules.otherwise.principal = http::Principal::headers(words);
 }
 
-// The words are part of each key: others would be other keys.
+// The words are part of each key: changing them changes the keys.
 void set_principal_certificate(ProxySettings& to, const Words& words, const std::string&) {
   if (words.front() == "true")
     to.rules.otherwise.principal = http::Principal::given("the client certificate's subject");
@@ -250,7 +250,7 @@ Setting in_pair(Setting made) {
   return made;
 }
 
-// Half of a certificate: the file that it is in, or its key's.
+// Half of a certificate: its file, or its key's file.
 template <auto Which, auto File>
 Setting certificate(std::string name, std::string help) {
   return in_pair(entry(
@@ -262,7 +262,7 @@ Setting certificate(std::string name, std::string help) {
       false));
 }
 
-// A port alone is one that only this host reaches.
+// A port alone is reachable only from this host.
 void set_admin(ProxySettings& to, const Words& words, const std::string& what) {
   const std::string& address = words.front();
   const bool is_port = address.find_first_not_of("0123456789") == std::string::npos;
@@ -454,7 +454,7 @@ void check_whole(const ProxySettings& settings) {
   static_cast<void>(http::Rules(settings.rules.otherwise));
 }
 
-// Of settings together.
+// Checks combinations of settings.
 void check_together(const ProxySettings& settings) {
   check_whole(settings);
   proxy::check(settings.rules, settings.proxy);
@@ -466,7 +466,7 @@ void check_together(const ProxySettings& settings) {
   }
 }
 
-// What the library says of one setting, with the usual ones beside it: so that the complaint is about this one.
+// Checks one setting with the defaults of all others, so that the error is about this one.
 void check_alone(const Setting& setting, const Words& words, const std::string& what) {
   ProxySettings alone;
   alone.rules.otherwise.principal = http::Principal::shared();

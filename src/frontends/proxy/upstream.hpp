@@ -41,13 +41,15 @@ std::string_view to_string(Trouble trouble) noexcept;
          trouble == Trouble::no_tls || trouble == Trouble::lease_over;
 }
 
-// A piece of a message's body, valid until the next read of the connection. Empty, without an error: more must be read,
-// or it is over.
+// A piece of a message's body, valid until the next read of the connection. Empty with End::none, from read_piece():
+// the body is over.
 struct Piece {
   std::string_view bytes;
   enum class End : std::uint8_t { none, gone, late, bad } trouble = End::none;
 
-  [[nodiscard]] bool is_to_come() const noexcept { return bytes.empty() && trouble == End::none; }  // Or it is over.
+  [[nodiscard]] bool is_to_come() const noexcept {
+    return bytes.empty() && trouble == End::none;
+  }  // From take_piece(): more must be read, or the body is over.
 };
 // The part that was read already, which needs no coroutine.
 Piece take_piece(Connection& connection);
