@@ -75,7 +75,7 @@ class BuiltInClient final : public Client {
     return reply;
   }
 
-  const std::shared_ptr<const Place> place_;  // For answers, which may outlive this.
+  const std::shared_ptr<const Place> place_;  // For answers, which may outlive the client.
   const std::string target_;
   const std::string content_type_;
   const std::string target_prefix_;

@@ -1,4 +1,4 @@
-// make_client() over a given network, for tests and for those who share one.
+// make_client() over a given network, for tests and for sharing one.
 #pragma once
 
 #include <memory>

@@ -52,9 +52,9 @@ std::shared_ptr<CredentialsProvider> static_credentials(Credentials credentials)
 std::shared_ptr<CredentialsProvider> make_credentials(CredentialsOptions options, CredentialsPorts ports) {
   Search here{.options = options, .ports = ports, .patience = nullptr};
   try {
-    // These are the same for ever, and need no thread.
+    // These never change, and need no thread.
     if (auto found = from_environment(here)) return static_credentials(checked(std::move(*found)));
-  } catch (const Exception&) {  // It is thrown again, and told, by the search.
+  } catch (const Exception&) {  // The search throws it again and reports it.
   }
   std::shared_ptr<Clock> clock = ports.clock;
   std::shared_ptr<Random> random = ports.random;

@@ -1,4 +1,4 @@
-// Finding credentials: what the built-in client uses, with everything outside as an argument.
+// Finds credentials for the built-in client, with network, clock and randomness as arguments.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 namespace once::aws {
 
 struct CredentialsPorts {
-  std::shared_ptr<HttpClient> http;  // For STS, containers and instances. Kept as long as the provider lives.
+  std::shared_ptr<HttpClient> http;  // For STS, containers and instances. Owned while the provider lives.
   std::shared_ptr<Clock> clock;      // When credentials expire.
   std::shared_ptr<Random> random;    // So that not all processes of a host refresh at once.
 };

@@ -1,4 +1,4 @@
-// Credentials from an endpoint beside the program: containers and instances.
+// Credentials from a local endpoint: containers and instances.
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -35,13 +35,13 @@ std::string what_came(const HttpAnswer& answer) {
   return answer.error ? answer.error->message : "HTTP status " + std::to_string(answer.status);
 }
 
-// For the errors of an endpoint that is there.
+// For errors of a reachable endpoint.
 ErrorKind kind_of(const HttpAnswer& answer) {
   if (answer.error) return answer.error->kind == ErrorKind::misuse ? ErrorKind::misuse : ErrorKind::unavailable;
   return answer.status == 429 || answer.status >= 500 ? ErrorKind::unavailable : ErrorKind::misuse;
 }
 
-// A token goes over plain HTTP only to this host, or to where ECS and EKS have their agents:
+// A token is sent over plain HTTP only to this host, or to the agents of ECS and EKS:
 // https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html
 bool is_near(const std::string& host) {
   if (host == "localhost" || host == "169.254.170.2" || host == "169.254.170.23") return true;
@@ -118,7 +118,7 @@ std::optional<Credentials> from_instance(Search& search) {
     return {};
   };
 
-  // Asked once: where there is no such service, most often nothing answers at all, and that is waited for.
+  // Asked once: without such a service usually nothing answers, and that takes the whole timeout.
   HttpRequest ask = request_to(endpoint, "PUT", endpoint.path + "/latest/api/token", Millis(1'000));
   ask.headers.emplace_back("X-aws-ec2-metadata-token-ttl-seconds", "21600");
   HttpAnswer token = Patience::exchange(search.patience, *search.ports.http, ask);

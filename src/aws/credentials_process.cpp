@@ -27,9 +27,9 @@ namespace once::aws {
 namespace {
 
 constexpr std::size_t max_output_bytes = std::size_t{64} << 10U;
-constexpr int nap_ms = 20;  // How late the end of patience or of the command may be seen.
+constexpr int nap_ms = 20;  // How late the end of patience or of the command may be noticed.
 
-// The words of a POSIX shell's command line, without expansions and operators. Empty: a quote is left open.
+// The words of a POSIX shell's command line, without expansions and operators. Empty: an open quote.
 std::optional<std::vector<std::string>> split(std::string_view command) {
   std::vector<std::string> words;
   bool in_word = false;
@@ -81,7 +81,7 @@ class Child {
     }
   }
 
-  // Its exit status, 128 + a signal's number, or 0 if somebody else in this process takes all exit statuses (as with
+  // Its exit status, 128 + a signal's number, or 0 if other code of this process takes all exit statuses (as with
   // SIGCHLD ignored: waitpid(2)). Empty: it runs.
   std::optional<int> status() noexcept {
     int raw = 0;
@@ -109,7 +109,7 @@ int spawn(const std::vector<std::string>& words, int out, pid_t& pid) {
   posix_spawnattr_init(&attributes);
   posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  // What this process ignores or blocks is no business of the command's.
+  // The command must not inherit ignored or blocked signals.
   sigset_t none;
   sigset_t usual;
   sigemptyset(&none);
@@ -127,7 +127,7 @@ int spawn(const std::vector<std::string>& words, int out, pid_t& pid) {
 
 Credentials from_process(const Search& search, std::string_view command, const std::string& place) {
   const auto fail = [&](ErrorKind kind, const std::string& what) {
-    // Not the command: its arguments may be secret.
+    // Without the command, whose arguments may be secret.
     throw Exception(kind, place + " " + what);
   };
   const auto words = split(command);
@@ -147,7 +147,7 @@ Credentials from_process(const Search& search, std::string_view command, const s
   Child child(pid);
 
   const Uptime end = system_clock()->uptime() + search.process_limit;
-  // Waits a little on the pipe, or just waits.
+  // Waits for the pipe, or a short time.
   const auto nap = [&](int fd) {
     if (search.patience->ended()) fail(ErrorKind::unavailable, "was given up, as nobody waits for it any more");
     if (system_clock()->uptime() >= end) {

@@ -18,7 +18,7 @@ class Profiles {
  public:
   Profiles(Search& search, SharedConfig config) : search_(search), config_(std::move(config)) {}
 
-  // Nothing: the profile has none. Throws Exception.
+  // Empty: the profile has none. Throws Exception.
   std::optional<Credentials> resolve(const std::string& name) {
     const std::string place = "profile " + name;
     path_.push_back(name);
@@ -29,7 +29,7 @@ class Profiles {
  private:
   std::string get(const std::string& profile, std::string_view setting) const { return config_.get(profile, setting); }
 
-  // What stands in the profile itself, without a role to assume.
+  // The profile's own credentials, without a role to assume.
   std::optional<Credentials> own(const std::string& name, const std::string& place) {
     Credentials found;
     found.access_key_id = get(name, "aws_access_key_id");
@@ -130,7 +130,7 @@ class Profiles {
 
   Search& search_;
   const SharedConfig config_;
-  std::vector<std::string> path_;  // The profiles on the way.
+  std::vector<std::string> path_;  // The chain of profiles.
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ using Done = Callback<void(CredentialsAnswer)>;
 using std::chrono::minutes;
 using std::chrono::seconds;
 
-constexpr Millis least_lead = minutes(5);  // What instances have new ones ahead of the old ones' end.
+constexpr Millis least_lead = minutes(5);  // How long before the old ones expire instances have new ones.
 constexpr Millis most_lead = minutes(10);
 constexpr Millis retry_after = seconds(30);
 
@@ -37,13 +37,13 @@ struct State {
   std::mutex mutex;
   std::shared_ptr<const Credentials> current;  // Null: none, or refused by the service.
   Time refresh_at = never;                     // When there are some.
-  Credentials rejected;                        // Most recently,
-  std::uint64_t rejections = 0;                // of so many.
+  Credentials rejected;                        // The last rejected ones,
+  std::uint64_t rejections = 0;                // and how many there were.
   bool found_before = false;
   std::vector<Done> waiting;
-  bool wanted = false;  // A look is due although nobody waits.
+  bool wanted = false;  // A search is due although no caller waits.
   bool looking = false;
-  bool running = false;  // There is a thread, and it will look at `waiting` and `wanted` again before it goes.
+  bool running = false;  // A thread runs, and will check `waiting` and `wanted` again before it ends.
   bool stopping = false;
 };
 
@@ -76,7 +76,7 @@ CredentialsAnswer look_once(const State& state) {
                                      " have expired already: get new ones, and see that this host's clock is right"}};
   } catch (const Exception& failure) {
     return {nullptr, failure.error()};
-  } catch (const std::exception& failure) {  // Such as for want of memory. Those who wait must be told.
+  } catch (const std::exception& failure) {  // For example no memory. Waiting callers must get an error.
     return {nullptr, {ErrorKind::unavailable, std::string("cannot look for AWS credentials: ") + failure.what()}};
   }
 }
@@ -102,7 +102,7 @@ void run(State& state) {
     state.looking = false;
     if (found.credentials != nullptr && state.rejections != rejections &&
         are_same(*found.credentials, state.rejected)) {
-      state.wanted = true;  // They were refused meanwhile. There may be newer ones by now.
+      state.wanted = true;  // They were refused meanwhile. There may be newer ones.
       continue;
     }
     if (found.credentials != nullptr) {
@@ -110,7 +110,7 @@ void run(State& state) {
       state.current = found.credentials;
       state.refresh_at = next_refresh(state, *found.credentials, now);
     } else {
-      // What worked before was set up well.
+      // It worked before, so the setup is right.
       if (state.found_before && found.error.kind == ErrorKind::misuse) found.error.kind = ErrorKind::unavailable;
       if (state.current != nullptr && state.current->expires_at) {
         const Millis left = *state.current->expires_at - now;
@@ -143,7 +143,7 @@ class RefreshingProvider final : public CredentialsProvider {
     state_->patience->end();
     if (!thread_.joinable()) return;
     if (thread_.get_id() == std::this_thread::get_id()) {
-      thread_.detach();  // Destroyed by one of those that it answered: the thread leaves with the shared state.
+      thread_.detach();  // Destroyed by a completion: the thread ends later, with the shared state.
     } else {
       thread_.join();
     }
@@ -181,7 +181,7 @@ class RefreshingProvider final : public CredentialsProvider {
   }
 
  private:
-  // Under the lock. The thread before has done its work: it takes the lock no more.
+  // Call it under the lock. The previous thread has ended its work, and does not lock again.
   bool start(Error& error) {
     if (thread_.joinable()) thread_.join();
     try {

@@ -1,4 +1,4 @@
-// Credentials that are looked for again before they expire.
+// Credentials that are fetched again before they expire.
 #pragma once
 
 #include <functional>
@@ -11,11 +11,10 @@
 
 namespace once::aws {
 
-// May block; throws Exception. Called on a thread of its own, one call at a time. It should come to an end soon when
-// patience ends.
+// May block; throws Exception. Called on its own thread, one call at a time. It should return soon after patience ends.
 using Look = std::function<Credentials(const std::shared_ptr<Patience>& patience)>;
 
-// Keeps what `look` gave until shortly before it expires, as default_credentials() says.
+// Keeps the result of `look` until shortly before it expires: see default_credentials().
 std::shared_ptr<CredentialsProvider> refreshing_credentials(Look look, std::shared_ptr<Clock> clock,
                                                             std::shared_ptr<Random> random);
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t max_token_bytes = std::size_t{64} << 10U;
 
-// What may stand in a header, with nothing that ends it or stands between words.
+// Whether a text is one word that may be in a header.
 bool is_word(std::string_view text) noexcept {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7F'; });
 }
@@ -50,7 +50,7 @@ bool Patience::ended() const noexcept {
 
 HttpAnswer Patience::wait(const std::shared_ptr<Patience>& patience,
                           const std::function<void(Callback<void(HttpAnswer)>)>& start) {
-  auto slot = std::make_shared<std::optional<HttpAnswer>>();  // Under the mutex; may outlive this call.
+  auto slot = std::make_shared<std::optional<HttpAnswer>>();  // Guarded by the mutex; may outlive this call.
   start([patience, slot](HttpAnswer answer) {
     const std::lock_guard lock(patience->mutex_);
     slot->emplace(std::move(answer));
@@ -139,7 +139,7 @@ std::optional<Credentials> from_web_identity(Search& search) {
 
 Credentials parse_credentials(std::string_view text, std::string_view token, const std::string& place) {
   const auto refuse = [&](const std::string& what) {
-    // Nothing of the text: it holds secrets, wherever they may stand.
+    // Without the text, because it has secrets.
     throw Exception(ErrorKind::misuse, place + " gave an answer that is not to be understood: " + what);
   };
   const auto json = nlohmann::json::parse(text, nullptr, false);

@@ -1,4 +1,4 @@
-// The places where credentials may be, each looked at by plain blocking code on the thread that refreshes them.
+// The places of credentials. Each is read by blocking code on the thread that refreshes them.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@
 
 namespace once::aws {
 
-// Says to a search that nobody waits for it any more. Thread-safe.
+// Cancels a search that no caller waits for. Thread-safe.
 class Patience {
  public:
   void end() noexcept;
@@ -42,28 +42,29 @@ class Patience {
   bool ended_ = false;
 };
 
-// One look for credentials.
+// One search for credentials.
 struct Search {
   const CredentialsOptions& options;
   const CredentialsPorts& ports;
   std::shared_ptr<Patience> patience;
-  Millis process_limit{60'000};      // For a credential_process.
-  std::vector<std::string> tried{};  // What gave nothing, and why: "environment (AWS_ACCESS_KEY_ID is not set)".
+  Millis process_limit{60'000};  // For a credential_process.
+  std::vector<std::string>
+      tried{};  // The places without credentials, and why: "environment (AWS_ACCESS_KEY_ID is not set)".
 
-  // A variable that is set to something.
+  // A variable's value, or empty.
   [[nodiscard]] std::string variable(const std::string& name) const;
 
   static constexpr std::uint32_t attempts = 3;
 
-  // Sends up to so many times while there is no answer, or 429 or 5xx. The last answer.
+  // Retries while there is no answer, or 429 or 5xx. Returns the last answer.
   HttpAnswer fetch(const HttpRequest& request) const;
 };
 
-// All places, in the order of default_credentials(). Throws Exception with what was tried.
+// Searches all places, in the order of default_credentials(). Throws Exception with the tried places.
 Credentials search(Search& search);
 
-// Each of these gives nothing, with a line in `tried`, if its place is not set up, and throws Exception if it is set up
-// but gives no credentials: misuse if somebody must change something, unavailable if it may work later.
+// Each of these returns nothing, and adds a line to `tried`, if its place is not set up. It throws Exception if the
+// place is set up but has no credentials. misuse: the setup must be changed. unavailable: it may work later.
 std::optional<Credentials> from_environment(Search& search);
 std::optional<Credentials> from_web_identity(Search& search);
 std::optional<Credentials> from_profile(Search& search);
@@ -72,14 +73,14 @@ std::optional<Credentials> from_instance(Search& search);
 
 // Runs a command and reads the JSON that it prints:
 // https://docs.aws.amazon.com/sdkref/latest/guide/feature-process-credentials.html
-// No shell: blanks separate the arguments, quotes and backslashes work as in a POSIX shell, nothing is expanded. Its
-// standard input is empty, its standard error ours. It is killed after `search.process_limit`.
+// Uses no shell: blanks separate the arguments, quotes and backslashes work as in a POSIX shell, nothing is expanded.
+// Its standard input is empty, its standard error is ours. It is killed after `search.process_limit`.
 Credentials from_process(const Search& search, std::string_view command, const std::string& place);
 
 // A role's credentials from STS.
 struct Role {
   std::string arn;
-  std::string session_name;  // Empty: made up.
+  std::string session_name;  // Empty: a generated one.
   std::string external_id;
   std::string duration_seconds;
 };
@@ -88,17 +89,17 @@ Credentials assume_role(const Search& search, const Role& role, const Credential
 Credentials assume_role_with_token(const Search& search, const Role& role, const std::string& token_file,
                                    std::string_view profile, const std::string& place);
 
-// The JSON of containers, instances and processes; `token` is what it calls the session token. Throws Exception(misuse)
-// that repeats nothing of the text. `place` becomes Credentials::source.
+// Parses the JSON of containers, instances and processes. `token`: the name of the session token in it. Throws
+// Exception(misuse), without any of the text. `place` becomes Credentials::source.
 Credentials parse_credentials(std::string_view json, std::string_view token, const std::string& place);
 
-// The XML of STS: the four elements in the one <Credentials>. Throws as above.
+// Parses the XML of STS: the four elements of its one <Credentials>. Throws as above.
 Credentials parse_sts_answer(std::string_view xml, const std::string& place);
 
-// What stands in a small file, without white space at its ends. Throws Exception(misuse): it names the file.
+// The contents of a small file, without white space at its ends. Throws Exception(misuse), which names the file.
 std::string read_token(const std::string& file, std::string_view origin);
 
-// Throws Exception(misuse) for keys that cannot be keys, such as one with a line break. Returns them.
+// Returns the credentials. Throws Exception(misuse) for invalid keys, such as one with a line break.
 Credentials checked(Credentials credentials);
 
 }  // namespace once::aws

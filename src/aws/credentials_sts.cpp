@@ -1,4 +1,4 @@
-// The two calls of the Security Token Service that give a role's credentials:
+// The two calls of the Security Token Service that return a role's credentials:
 // https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html, API_AssumeRoleWithWebIdentity.html
 #include <algorithm>
 #include <chrono>
@@ -26,7 +26,7 @@ struct Service {
   std::string region;  // Of signatures.
 };
 
-// STS is in every region; without one there is the first, which answers for all: its own name, us-east-1's signatures.
+// STS is in every region. Without a region, uses the global endpoint with signatures for us-east-1.
 Service find_service(const Search& search, std::string_view profile) {
   std::string region = search.variable("AWS_REGION");
   if (region.empty()) region = search.variable("AWS_DEFAULT_REGION");
@@ -55,7 +55,7 @@ HttpRequest make_request(const Service& service, const Search& search, const Rol
   return request;
 }
 
-// Mended is only the clock. All else is for people to read, at last.
+// Only the clock is corrected. Every other error is for people.
 Refusal read_refusal(const HttpAnswer& answer) {
   Remedy remedy = remedy_for(xml_text(answer.body, "Code"), answer.status);
   if (remedy != Remedy::clock && remedy != Remedy::signature) {

@@ -21,7 +21,7 @@ bool is_letter_or_digit(char c) noexcept {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// A name of labels as RFC 1123 has them, with the underscores that people use in local networks.
+// A name of labels as in RFC 1123, also with underscores, which local networks use.
 bool is_host_name(std::string_view host) noexcept {
   if (host.empty() || host.size() > 253) return false;
   while (!host.empty()) {
@@ -47,7 +47,7 @@ std::string effective_profile(const Environment& environment, std::string_view p
 
 std::optional<std::string> variable(const Environment& environment, const std::string& name) {
   auto value = environment(name);
-  if (value && value->empty()) value.reset();  // As AWS's tools see it: set to nothing is not set.
+  if (value && value->empty()) value.reset();  // As in AWS's tools: empty is not set.
   return value;
 }
 
@@ -65,7 +65,7 @@ std::string Endpoint::url() const {
 
 Endpoint parse_endpoint(std::string_view url, std::string_view origin) {
   const auto refuse = [&](std::string_view what) {
-    // A password in front of an '@' is not repeated.
+    // Hides a password before an '@'.
     const auto at = url.rfind('@');
     std::string shown(at == std::string_view::npos ? url : "…" + std::string(url.substr(at)));
     std::replace_if(
@@ -159,7 +159,7 @@ Endpoint find_endpoint(std::string_view service, std::string_view region, const 
   if (!ignore || text::lower(*ignore) != "true") {
     std::string name = "AWS_ENDPOINT_URL_";
     for (const char c : service) {
-      // The service's identifier in upper case, with '_' for what a variable cannot have.
+      // The service's identifier in upper case, with '_' for characters that a variable cannot have.
       name += is_letter_or_digit(c) ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : '_';
     }
     for (const std::string& each : {name, std::string("AWS_ENDPOINT_URL")}) {

@@ -1,4 +1,4 @@
-// Where a service is: region and endpoint, found as AWS's own tools find them.
+// Where a service is: region and endpoint, found where AWS's own tools find them.
 // https://docs.aws.amazon.com/sdkref/latest/guide/feature-ss-endpoints.html, feature-region.html
 #pragma once
 
@@ -16,20 +16,20 @@ struct Endpoint {
   std::uint16_t port = 443;
   std::string path;  // Before every target: "/base", or empty.
 
-  [[nodiscard]] std::string url() const;  // "https://[::1]:8443/base"; without the port that is the scheme's own.
+  [[nodiscard]] std::string url() const;  // "https://[::1]:8443/base", without the scheme's default port.
 
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
-// "http://127.0.0.1:8000". `origin` is for the error: "AWS_ENDPOINT_URL". Throws Exception(misuse); the text is quoted
-// without what stands before an '@', which may be a password.
+// "http://127.0.0.1:8000". `origin` is for the error: "AWS_ENDPOINT_URL". Throws Exception(misuse), which quotes the
+// text without the part before an '@', which may be a password.
 Endpoint parse_endpoint(std::string_view url, std::string_view origin);
 
-// AWS_REGION, AWS_DEFAULT_REGION, or `region` of the profile (empty: the one that counts). Reads the shared config if
-// it comes to that. Throws Exception(misuse) if there is none, or one that cannot be.
+// AWS_REGION, AWS_DEFAULT_REGION, or `region` of the profile (empty: the default one). Reads the shared config if
+// needed. Throws Exception(misuse) if the region is missing or invalid.
 std::string find_region(const Environment& environment, std::string_view profile = {});
 
-// Throws Exception(misuse) unless it is of the form of a region: lower case letters, digits and '-'.
+// Throws Exception(misuse) unless it looks like a region: lower case letters, digits and '-'.
 void check_region(std::string_view region, std::string_view origin);
 
 // AWS_ENDPOINT_URL_<SERVICE>, AWS_ENDPOINT_URL, the profile's endpoint_url for the service, or the service's own in the

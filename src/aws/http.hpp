@@ -16,7 +16,7 @@
 namespace once::aws {
 
 struct HttpRequest {
-  std::string method;  // "POST". Not HEAD: its answer would be waited for.
+  std::string method;  // "POST". Not HEAD, whose answer has no body.
   bool tls = true;
   std::string host;  // A name or address, without port.
   std::uint16_t port = 443;
@@ -30,8 +30,8 @@ struct HttpAnswer {
   int status = 0;
   std::vector<std::pair<std::string, std::string>> headers;  // Names in lower case.
   std::string body;
-  std::optional<Error> error;  // unavailable: not a byte of the request was written. in_doubt: it may have arrived.
-                               // misuse: it cannot work: the server's certificate is not good, the name is malformed.
+  std::optional<Error> error;  // unavailable: no byte of the request was written. in_doubt: it may have arrived.
+                               // misuse: it cannot work (invalid certificate, malformed name).
 
   // The first header of that name (in lower case), or empty.
   [[nodiscard]] std::string_view header(std::string_view name) const noexcept {
@@ -43,7 +43,7 @@ struct HttpAnswer {
 };
 
 // Thread-safe. `done` is called exactly once: before send() returns, or from a thread of the client, or from one that
-// waits for an answer of it (platform/wait.hpp).
+// waits for its answer (platform/wait.hpp).
 class HttpClient {
  public:
   virtual ~HttpClient() = default;

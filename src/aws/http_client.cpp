@@ -46,17 +46,17 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using Steady = std::chrono::steady_clock;
 using Address = asio::ip::tcp::endpoint;
-// The executors by their own types: the type-erased default costs an allocation now and then.
+// Concrete executor types: the type-erased default sometimes allocates.
 using Socket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::executor_type>;
 using Timer = asio::basic_waitable_timer<Steady, asio::wait_traits<Steady>, asio::io_context::executor_type>;
 
 constexpr Millis busy_tick{25};                    // How late a timeout may be noticed.
-constexpr std::chrono::seconds addresses_last{5};  // As AWS's own name servers say for its endpoints.
+constexpr std::chrono::seconds addresses_last{5};  // The TTL of AWS's own endpoints.
 constexpr std::size_t buffer_bytes = 16 * 1024;    // A TLS record.
 
 struct Exchange {
   std::string wire;      // Head and body, as they are sent.
-  bool written = false;  // At least a byte of it.
+  bool written = false;  // At least one byte of it.
   Millis timeout{};
   Steady::time_point deadline;
   Callback<void(HttpAnswer)> done;
@@ -76,7 +76,7 @@ HttpAnswer failure(ErrorKind kind, std::string message) {
 class Host;
 class Io;
 
-// One connection and what happens on it. Everything here runs on the thread that has the loop's turn.
+// One connection. Everything here runs on the thread with the loop's turn.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   enum class Stage : std::uint8_t {
@@ -91,12 +91,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(Io& io, Host& host);
 
   void connect();  // To the host's next address.
-  // Idle before. Busy after, or closed with the exchange failed.
+  // Must be idle. Afterwards busy, or closed, with a failed exchange.
   void run(std::unique_ptr<Exchange> next);
   // Whether an idle connection is still open at the other end.
   [[nodiscard]] bool alive();
-  void expired();                        // The time is over for what it is at.
-  void fail_exchange(std::string what);  // And closes.
+  void expired();                        // The deadline of its present stage has passed.
+  void fail_exchange(std::string what);  // Also closes.
   void close() noexcept;
 
   Stage stage = Stage::waiting;
@@ -120,13 +120,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Socket socket_;
   std::optional<tls::BufferedStream> tls_;
   HttpReader reader_;
-  std::unique_ptr<char[]> buffer_;  // What the network brought.
+  std::unique_ptr<char[]> buffer_;  // Bytes from the network.
   std::size_t next_address_ = 0;
   std::size_t sent_ = 0;  // Of exchange->wire. Without TLS only.
   bool waiting_to_write_ = false;
 };
 
-// The connections to one place, and who waits for one.
+// The connections to one host, and the waiting exchanges.
 class Host {
  public:
   Host(Io& io, const HttpRequest& request);
@@ -135,9 +135,9 @@ class Host {
     return port == request.port && tls == request.tls && name == request.host;
   }
   void add(std::unique_ptr<Exchange> exchange);
-  void pump();                           // Gives those who wait to connections that are free, or makes new ones.
-  void release(Connection& connection);  // Is set up, or free again.
-  void drop(Connection& connection);     // Is closed.
+  void pump();                           // Gives waiting exchanges to idle connections, or makes new ones.
+  void release(Connection& connection);  // It is set up, or idle again.
+  void drop(Connection& connection);     // It is closed.
   void could_not_connect(Connection& connection, const Error& error);
   void resolved(std::vector<Address> found, const std::string& problem);
   void sweep(Steady::time_point now);
@@ -153,20 +153,20 @@ class Host {
   once::tls::Ticket ticket;
 
  private:
-  bool resolve();  // False: they will come.
+  bool resolve();  // False: the addresses will come later.
   [[nodiscard]] std::size_t count(std::initializer_list<Connection::Stage> stages) const noexcept;
 
   Io& io_;
   std::deque<std::unique_ptr<Exchange>> queue_;
   std::vector<std::shared_ptr<Connection>> connections_;
-  std::vector<Connection*> idle_;  // The last one used is taken first, so that those not needed grow old.
+  std::vector<Connection*> idle_;  // The last used one is taken first, so that unneeded ones time out.
   bool literal_ = false;           // `name` is an address.
   bool resolving_ = false;
   std::optional<Steady::time_point> resolved_at_;
 };
 
-// The loop's side of the client. It belongs to the client, to the loop's own thread and to those who wait for an
-// answer; whoever is last destroys it.
+// The loop's side of the client. Shared by the client, the loop's own thread and waiting callers; the last owner
+// destroys it.
 class Io final : public SharedLoop {
  public:
   explicit Io(HttpClientOptions given) : options(std::move(given)), timer_(context), work_(context.get_executor()) {}
@@ -177,19 +177,19 @@ class Io final : public SharedLoop {
     asio::post(context, [this] { arrive(); });
   }
 
-  // The rest with the turn.
+  // The following functions are called with the turn.
   void finish(std::unique_ptr<Exchange> exchange, HttpAnswer answer) {
     finished_.push_back({std::move(exchange->done), std::move(answer)});
   }
-  // Calls back. The last thing that each handler does, with nothing of ours half done: it may destroy the client, or
-  // block, and go on running the loop from within.
+  // Calls the completions. Each handler does this last, in a consistent state: a completion may destroy the client, or
+  // block and run the loop from inside.
   void flush();
   const tls::ClientContext& trusted();  // Throws Exception.
   [[nodiscard]] std::shared_ptr<Io> shared() { return std::static_pointer_cast<Io>(shared_from_this()); }
 
   asio::io_context context;
   const HttpClientOptions options;
-  std::array<char, buffer_bytes> scratch{};  // Bytes on their way from TLS to a reader.
+  std::array<char, buffer_bytes> scratch{};  // Bytes between TLS and a reader.
 
  private:
   struct Arrival {
@@ -213,7 +213,7 @@ class Io final : public SharedLoop {
   std::vector<Arrival> arrivals_;
   bool stopped_ = false;
 
-  std::vector<Host*> known_;  // hosts_, for who has the turn.
+  std::vector<Host*> known_;  // hosts_, for the thread with the turn.
   std::vector<Arrival> taken_;
   std::deque<Finished> finished_;
   std::optional<tls::ClientContext> tls_;
@@ -237,7 +237,7 @@ void Connection::connect() {
   stage = Stage::connecting;
   deadline = Steady::now() + io_.options.connect_timeout;
   const Address address = host_.addresses[next_address_++];
-  // Asio's own open() leaves sockets to the programs that this one starts.
+  // Sockets of Asio's open() would be inherited by started programs.
   const int made = ::socket(address.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
   if (made < 0)
     return could_not_connect({ErrorKind::unavailable, error_code(errno, asio::error::get_system_category()).message()});
@@ -249,7 +249,7 @@ void Connection::connect() {
     return could_not_connect({ErrorKind::unavailable, error.message()});
   }
   socket_.async_connect(address, [self = shared_from_this(), attempt = next_address_](const error_code& result) {
-    // One that was given up comes back as well.
+    // Abandoned attempts complete too.
     if (self->stage == Stage::connecting && self->next_address_ == attempt) self->on_connected(result);
     self->io_.flush();
   });
@@ -273,7 +273,7 @@ void Connection::on_connected(error_code error) {
 void Connection::shake_hands() {
   const tls::Step step = tls_->handshake();
   const Error error = tls_->error();
-  flush();  // If it failed, that is an alert that says why.
+  flush();  // After a failure this sends an alert that says why.
   if (stage != Stage::handshake) return;
   if (step == tls::Step::done) {
     host_.release(*this);
@@ -310,7 +310,7 @@ void Connection::run(std::unique_ptr<Exchange> next) {
   if (stage == Stage::busy) start_read();
 }
 
-// Sends what there is to send, as far as the network takes it.
+// Sends as much as the network takes.
 void Connection::flush() {
   while (!waiting_to_write_) {
     std::string_view bytes;
@@ -380,7 +380,7 @@ void Connection::decrypt() {
         break;
       case tls::Step::more:
       case tls::Step::room:
-        return flush();  // TLS may have something of its own to say.
+        return flush();  // TLS may have its own bytes to send.
       case tls::Step::closed:
         reader_.end();
         return;
@@ -390,13 +390,13 @@ void Connection::decrypt() {
   }
 }
 
-// The answer is complete, or will never be.
+// The answer is complete, or has failed.
 void Connection::conclude() {
   if (reader_.status() == HttpReader::Status::failed) {
     return fail_exchange(reader_.begun() ? "the answer " + reader_.problem()
                                          : "the server closed the connection without an answer");
   }
-  // An answer may overtake a request that is too large for the server: then something is left to be sent.
+  // A server may answer before a too large request was sent completely.
   const bool all_sent = tls_ ? tls_->outgoing().empty() : sent_ == exchange->wire.size();
   const bool keep = all_sent && reader_.reusable();
   io_.finish(std::move(exchange), reader_.take());
@@ -427,8 +427,8 @@ bool Connection::alive() {
   while (true) {
     const ssize_t peeked = ::recv(socket_.native_handle(), buffer_.get(), buffer_bytes, MSG_PEEK | MSG_DONTWAIT);
     if (peeked < 0) return errno == EAGAIN;
-    if (peeked == 0 || !tls_) return false;  // Closed, or bytes that nobody asked for.
-    // TLS has messages of its own, such as new session tickets; a goodbye is one, too.
+    if (peeked == 0 || !tls_) return false;  // Closed, or unexpected bytes.
+    // TLS has its own messages, such as new session tickets, or close_notify.
     const ssize_t count = ::recv(socket_.native_handle(), buffer_.get(), buffer_bytes, MSG_DONTWAIT);
     if (count <= 0) return false;
     tls_->incoming({buffer_.get(), static_cast<std::size_t>(count)});
@@ -441,7 +441,7 @@ void Connection::close() noexcept {
   if (stage == Stage::closed) return;
   error_code ignored;
   if ((stage == Stage::idle || stage == Stage::busy) && tls_) {
-    tls_->close();  // Without a goodbye its session would count as broken, and not be resumed.
+    tls_->close();  // Without close_notify its session would not be resumed.
     const std::string_view goodbye = tls_->outgoing();
     socket_.write_some(asio::buffer(goodbye.data(), goodbye.size()), ignored);
   }
@@ -494,8 +494,8 @@ void Host::pump() {
          queue_.size() > count({Stage::waiting, Stage::connecting, Stage::handshake})) {
     const auto connection = connections_.emplace_back(std::make_shared<Connection>(io_, *this));
     if (resolve()) connection->connect();
-    // Failed at once, as for want of file descriptors: the next would, too. Those who wait get a connection that is
-    // busy now, or run out of time.
+    // Failed at once, for example without file descriptors: the next would fail too. Waiting exchanges get a busy
+    // connection later, or time out.
     if (connection->stage == Stage::closed) break;
   }
 }
@@ -515,9 +515,9 @@ void Host::drop(Connection& connection) {
 void Host::could_not_connect(Connection& connection, const Error& error) {
   using Stage = Connection::Stage;
   drop(connection);
-  resolved_at_.reset();  // The name may mean another place by now.
-  // Who waits can still be served by connections that work. If none works and others are being tried, this failure is
-  // one request's; if it was the last, everybody's.
+  resolved_at_.reset();  // The name may have another address now.
+  // Working connections can still serve the waiting exchanges. If none works, this failure ends one request while
+  // others are being tried, or all if it was the last.
   if (count({Stage::idle, Stage::busy}) > 0) return;
   const bool last = connections_.empty();
   while (!queue_.empty()) {
@@ -640,7 +640,7 @@ void Io::submit(const HttpRequest& request, std::unique_ptr<Exchange> exchange) 
   const bool first = arrivals_.empty();
   arrivals_.push_back({found->get(), std::move(exchange)});
   lock.unlock();
-  // Where there are others already, somebody has been told of them.
+  // If there are others already, want() was called for them.
   if (want() && first) nudge();
 }
 
@@ -797,7 +797,8 @@ class AsioHttpClient final : public HttpClient {
     if (!is_forked()) {
       (*io_)->close();
     } else {
-      static_cast<void>(io_.release());  // The connections are the parent's, and the thread is not here.
+      static_cast<void>(
+          io_.release());  // In the child of a fork: the connections are the parent's, and the thread does not exist.
     }
   }
 
@@ -825,7 +826,7 @@ class AsioHttpClient final : public HttpClient {
  private:
   [[nodiscard]] bool is_forked() const noexcept { return forks() != forks_; }
 
-  std::unique_ptr<std::shared_ptr<Io>> io_;  // By a pointer, to be left as it is after a fork.
+  std::unique_ptr<std::shared_ptr<Io>> io_;  // A pointer, so that it can be left after a fork.
   const unsigned forks_ = forks();
 };
 

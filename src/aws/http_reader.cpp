@@ -12,7 +12,7 @@ namespace once::aws {
 
 namespace {
 
-constexpr std::size_t reserve_at_most = std::size_t{1} << 20U;  // A length is only what the server says.
+constexpr std::size_t reserve_at_most = std::size_t{1} << 20U;  // The server's length may be wrong.
 
 bool is_visible(char c) noexcept { return c > ' ' && c < 0x7f; }
 
@@ -21,7 +21,7 @@ bool equals(std::string_view text, std::string_view lower_case) noexcept {
                     [](char a, char b) { return text::lower(a) == b; });
 }
 
-// Whether a list of words divided by commas has this one.
+// Whether a comma-separated list has this word.
 bool has_word(std::string_view list, std::string_view word) noexcept {
   while (!list.empty()) {
     const auto comma = std::min(list.find(','), list.size());
@@ -67,7 +67,7 @@ HttpReader::Status HttpReader::feed(std::string_view bytes) {
   while (!bytes.empty() && status_ == Status::more) {
     switch (stage_) {
       case Stage::head: {
-        // Mostly the whole head comes at once and is read where it lies.
+        // Usually the whole head comes at once, and is read in place.
         const std::size_t before = line_.size();
         std::string_view seen = bytes;
         if (before != 0) {
@@ -75,7 +75,7 @@ HttpReader::Status HttpReader::feed(std::string_view bytes) {
           seen = line_;
         }
         const auto end = seen.find("\r\n\r\n", before < 3 ? 0 : before - 3);
-        // Three bytes of the end may be there already.
+        // Up to three bytes of the end may be there already.
         if ((end == std::string_view::npos ? seen.size() - std::min<std::size_t>(seen.size(), 3) : end) >
             max_head_bytes_) {
           return fail("has a head of more than " + std::to_string(max_head_bytes_) + " bytes");
@@ -182,7 +182,7 @@ bool HttpReader::read_head(std::string_view head) {
     finish();
   } else if (encoded) {
     if (!chunked) return refuse("has an encoding other than chunked");
-    // Both at once is how requests are smuggled (RFC 9112, 6.3).
+    // Both together are used for request smuggling (RFC 9112, 6.3).
     if (length) return refuse("has both a length and chunks");
     stage_ = Stage::chunk_size;
   } else if (length) {
@@ -233,7 +233,7 @@ bool HttpReader::read_line() {
       if (!line.empty()) return refuse("has a malformed chunk");
       stage_ = Stage::chunk_size;
       return true;
-    default:  // A trailer, which is not for us, or the line that ends them.
+    default:  // A trailer, which is ignored, or the line that ends them.
       if (line.empty()) {
         finish();
         return true;

@@ -17,20 +17,20 @@ class HttpReader {
   HttpReader(std::size_t max_head_bytes, std::size_t max_body_bytes) noexcept
       : max_head_bytes_(max_head_bytes), max_body_bytes_(max_body_bytes) {}
 
-  // Before each answer.
+  // Call it before each answer.
   void begin();
 
-  // Takes all of `bytes`. Those that come after the end of the answer make it not reusable().
+  // Takes all of `bytes`. Bytes after the end of the answer make it not reusable().
   Status feed(std::string_view bytes);
 
-  // The server has closed the connection in order, which may be the end of the answer.
+  // The server has closed the connection, which may be the end of the answer.
   Status end();
 
   [[nodiscard]] Status status() const noexcept { return status_; }
   HttpAnswer take() { return std::move(answer_); }  // After done.
   [[nodiscard]] bool reusable() const noexcept { return reusable_; }
-  [[nodiscard]] bool begun() const noexcept { return begun_; }  // At least a byte was fed.
-  // After failed: what is wrong, to go behind "the answer ".
+  [[nodiscard]] bool begun() const noexcept { return begun_; }  // At least one byte was fed.
+  // After failed: the text that follows "the answer ".
   [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
 
  private:

@@ -12,9 +12,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr Uptime window = seconds(1);
-constexpr Uptime least_window = milliseconds(100);  // A rate measured over less says nothing.
+constexpr Uptime least_window = milliseconds(100);  // The shortest time for a useful rate.
 constexpr Uptime recovery = seconds(20);
-// Answers to what was sent before the last cut say nothing about it.
+// Answers to requests from before the last cut do not count.
 constexpr Uptime between_cuts = milliseconds(500);
 constexpr double least_rate = 1;
 constexpr double cut = 0.7;
@@ -49,7 +49,7 @@ std::optional<Uptime> Pace::reserve(Uptime now, Uptime latest) noexcept {
 void Pace::throttled(Uptime now) noexcept {
   if (cut_at_ && now - *cut_at_ < between_cuts) return;
   double rate = std::max(last_rate_, in_window_ / seconds_of(std::max(now - window_, least_window)));
-  if (cut_at_) rate = std::min(rate, limit(now));  // What waits in line was not sent that fast.
+  if (cut_at_) rate = std::min(rate, limit(now));  // Waiting requests were not sent that fast.
   cut_rate_ = std::max(rate, least_rate);
   cut_at_ = now;
 }

@@ -8,11 +8,11 @@
 
 namespace once::aws {
 
-// No limit until the service throttles. Then 0.7 of the rate at which it did, 0.05 of that rate more each second, and
-// none again after 20 seconds without being throttled.
+// No limit until the service throttles. Then 0.7 of the present rate, growing by 0.05 of it each second, and no limit
+// again after 20 seconds without throttling.
 class Pace {
  public:
-  // When the next request may go, at the earliest `now`. Nothing if that would be later than `latest`.
+  // When the next request may be sent, at the earliest `now`. Empty if that would be after `latest`.
   std::optional<Uptime> reserve(Uptime now, Uptime latest) noexcept;
 
   void throttled(Uptime now) noexcept;
@@ -27,7 +27,7 @@ class Pace {
 
   std::optional<Uptime> cut_at_;  // Empty: no limit.
   double cut_rate_ = 0;           // The rate at which it throttled.
-  Uptime slot_{};                 // The next request may not go before.
+  Uptime slot_{};                 // The next request may not be sent before.
 };
 
 }  // namespace once::aws

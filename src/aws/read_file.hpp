@@ -1,4 +1,4 @@
-// Small files, whole.
+// Reads small files.
 #pragma once
 
 #include <cstddef>

@@ -22,7 +22,7 @@ std::string_view plain(std::string_view code) noexcept {
   return hash == std::string_view::npos ? code : code.substr(hash + 1);
 }
 
-// The five entities that every XML has; others do not come up in what is read here.
+// The five entities of every XML; others do not occur here.
 std::optional<std::string> unescaped(std::string_view text) {
   constexpr std::pair<std::string_view, char> entities[] = {
       {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}};
@@ -148,7 +148,7 @@ ServiceError read_service_error(const HttpAnswer& answer) {
   std::array<std::byte, 4 * 1024> room;  // NOLINT(*-member-init): written before it is read.
   std::pmr::monotonic_buffer_resource arena(room.data(), room.size());
   text::json::Value body;
-  // A body that is no object (a proxy's page) leaves the rest empty.
+  // A body that is not an object (a proxy's page) leaves the rest empty.
   if (!text::json::try_parse(answer.body, {.unique_names = false, .exact_numbers = false}, arena, body)) return error;
   const auto text = [&](std::string_view name) {
     const text::json::Value found = body.member(name);

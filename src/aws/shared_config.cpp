@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t max_file_bytes = std::size_t{1} << 20U;
 constexpr std::string_view blanks = " \t\r\v\f";
 
-// A value ends where white space and then '#' or ';' stand.
+// A value ends before white space followed by '#' or ';'.
 std::string_view without_comment(std::string_view value) noexcept {
   for (std::size_t i = 0; i < value.size(); ++i) {
     const bool mark = value[i] == '#' || value[i] == ';';
@@ -32,13 +32,13 @@ std::string_view without_quotes(std::string_view name) noexcept {
   return quoted ? name.substr(1, name.size() - 2) : name;
 }
 
-using Sections = std::map<std::string, Section, std::less<>>;  // By what stands between the brackets.
+using Sections = std::map<std::string, Section, std::less<>>;  // By the text between the brackets.
 
-// Throws what the files' readers throw, with the line's number.
+// Throws Exception(misuse) with the line's number.
 Sections parse_file(std::string_view text, std::string_view file) {
   Sections sections;
   Section* section = nullptr;
-  std::string* value = nullptr;  // Of the setting that more indented lines belong to.
+  std::string* value = nullptr;  // Of the setting that further indented lines belong to.
   std::string name;
   std::size_t indent = 0;
   std::size_t line_number = 0;
@@ -48,7 +48,7 @@ Sections parse_file(std::string_view text, std::string_view file) {
                                            "makes of the file");
   };
 
-  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // What some editors begin UTF-8 with.
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // The byte order mark of some editors.
   while (!text.empty()) {
     ++line_number;
     const std::string_view line = text.substr(0, text.find('\n'));
@@ -112,7 +112,7 @@ std::string text_of(const Place& place) {
   std::string text;
   if (place.path.empty()) return text;
   const int error = read_file(place.path, max_file_bytes, text);
-  // A service whose HOME belongs to somebody else has no files; one that was sent to a file should be able to read it.
+  // A service whose HOME belongs to another user has no files. But a file named by a variable must be readable.
   const bool missing = error == ENOENT || error == ENOTDIR || (error == EACCES && !place.asked_for);
   if (error == 0 || missing) return text;
   throw Exception(ErrorKind::misuse, "cannot read " + place.path + ": " +
@@ -140,13 +140,13 @@ SharedConfig SharedConfig::parse(std::string_view config, std::string_view crede
   Sections in_config = parse_file(config, config_name);
   for (const auto& [title, section] : in_config) {
     const std::size_t blank = title.find_first_of(blanks);
-    if (title == "default" || blank == std::string::npos) continue;  // Other sections of one word are nobody's.
+    if (title == "default" || blank == std::string::npos) continue;  // Other one-word sections are ignored.
     const std::string_view kind = std::string_view(title).substr(0, blank);
     const std::string name(without_quotes(text::trim(std::string_view(title).substr(blank), blanks)));
     if (kind == "profile") merge(out.profiles_[name], section);
     if (kind == "services") merge(out.services_[name], section);
   }
-  // [profile default], if it is there, makes [default] void.
+  // [profile default] overrides [default].
   if (const auto found = in_config.find("default"); found != in_config.end()) {
     out.profiles_.try_emplace("default", std::move(found->second));
   }

@@ -15,12 +15,12 @@ namespace once::aws {
 // Settings by name, in lower case. A nested one has both names: "s3.max_concurrent_requests".
 using Section = std::map<std::string, std::string, std::less<>>;
 
-// What both files say, merged: the credentials file wins over the config file, a later line over an earlier one.
+// Both files, merged: the credentials file overrides the config file, a later line an earlier one.
 class SharedConfig {
  public:
   // Reads AWS_CONFIG_FILE (or ~/.aws/config) and AWS_SHARED_CREDENTIALS_FILE (or ~/.aws/credentials); "~" is HOME. A
-  // file that is not there is an empty one. Blocks. Throws Exception(misuse) for a file that cannot be read, is larger
-  // than 1 MiB or is malformed: with the place, and without a word of its contents, which may be secret.
+  // missing file counts as empty. Blocks. Throws Exception(misuse) for a file that is unreadable, larger than 1 MiB or
+  // malformed, with the place, but without its contents, which may be secret.
   static SharedConfig read(const Environment& environment);
 
   // The same from the files' texts. The names are for the errors.
@@ -33,11 +33,11 @@ class SharedConfig {
   // A setting of a profile, or empty.
   [[nodiscard]] std::string get(std::string_view profile, std::string_view setting) const;
 
-  // Where a profile wants a service to be ("dynamodb", "s3", "sts"): `endpoint_url` of that service in the section that
-  // its `services` names, or else the profile's own. Empty: nowhere in particular.
+  // A profile's endpoint of a service ("dynamodb", "s3", "sts"): `endpoint_url` of that service in the section that its
+  // `services` names, otherwise the profile's own. Empty: none.
   [[nodiscard]] std::string endpoint_url(std::string_view profile, std::string_view service) const;
 
-  // For people: "~/.aws/config and ~/.aws/credentials", as they were looked for.
+  // For people: "~/.aws/config and ~/.aws/credentials", the paths that were tried.
   [[nodiscard]] const std::string& places() const noexcept { return places_; }
 
  private:
@@ -46,7 +46,7 @@ class SharedConfig {
   std::string places_;
 };
 
-// The profile that counts: AWS_PROFILE, or "default".
+// The profile to use: AWS_PROFILE, or "default".
 std::string profile_name(const Environment& environment);
 
 }  // namespace once::aws

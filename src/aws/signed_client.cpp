@@ -19,26 +19,27 @@ namespace once::aws {
 
 namespace {
 
-// How far the time of a signature may be from the service's clock for the service to accept it:
+// How far a signature's time may be from the service's clock:
 // https://docs.aws.amazon.com/IAM/latest/UserGuide/signing-elements.html
 constexpr Millis accepted_skew = std::chrono::minutes(5);
 
-// Up to here a signature's time is certainly not what is wrong with it; the service allows five minutes.
+// Up to here a signature's time is certainly right; the service allows five minutes.
 constexpr Millis tolerable_skew = std::chrono::minutes(1);
 
 constexpr double tokens_for_a_success = 0.1;
 
-// Can a clock that took a signature of this time, at most `since` ago, show this date? Both are whole seconds, cut off.
+// Whether a clock that accepted a signature of this time, at most `since` ago, can show this date. Both are truncated
+// to seconds.
 constexpr bool may_show(Time date, Time signed_at, Millis since) noexcept {
   constexpr Millis cut_off = std::chrono::seconds(1);
   return date >= signed_at - accepted_skew - 2 * cut_off && date <= signed_at + accepted_skew + since + cut_off;
 }
 
-// The Date header tells whole seconds, cut off.
+// The Date header is truncated to seconds.
 constexpr StoreTime store_time(Time date) noexcept { return {date + Millis{500}, Millis{500}}; }
 
-// What is wrong with the bytes of an answer, or empty. Not every service tells their checksum. (A compressed answer's
-// is of its compressed bytes, but none is asked for.)
+// What is wrong with the bytes of an answer, or empty. Not every service sends a checksum. (For a compressed answer it
+// is of the compressed bytes, but we request none.)
 std::string damage_of(const HttpAnswer& answer) {
   const std::string_view told = answer.header("x-amz-crc32");
   if (told.empty()) return {};
@@ -57,7 +58,7 @@ struct Operation {
   std::uint32_t attempts = 0;
   bool under_way = true;        // Not answered yet.
   bool sent = false;            // A request is on its way.
-  bool maybe_executed = false;  // By a request before.
+  bool maybe_executed = false;  // By an earlier request.
   bool clock_corrected = false;
   bool credentials_renewed = false;
   SignedAnswer answer;
@@ -69,8 +70,7 @@ using OperationPtr = std::shared_ptr<Operation>;
 
 }  // namespace
 
-// What the calls under way share, and hold on to. The client takes away what calls back (network, credentials) when it
-// is destroyed.
+// Shared and owned by running calls. The client's destructor removes network and credentials, which call back.
 class SignedClient::Core : public std::enable_shared_from_this<Core> {
  public:
   Core(ClientOptions options, ServiceTraits traits, std::shared_ptr<HttpClient> http)
@@ -108,13 +108,13 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
     }
     for (const auto& operation : left) {
       const bool doubtful = traits_.tells_doubt && (operation->sent || operation->maybe_executed);
-      SignedAnswer answer;  // Not the operation's: another thread may be at it.
+      SignedAnswer answer;  // A copy, because another thread may use the operation.
       answer.http.error = Error{doubtful ? ErrorKind::in_doubt : ErrorKind::unavailable, "the client was closed"};
       answer.attempts = operation->attempts;
       operation->done(std::move(answer));
     }
     credentials.reset();
-    http.reset();  // Waits for the network's thread, unless this is it.
+    http.reset();  // Waits for the network's thread, unless called on it.
   }
 
   [[nodiscard]] ClientCounts counts() const noexcept {
@@ -131,7 +131,7 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
   }
 
  private:
-  // The way of a request: its turn, its credentials, its signature, its answer, and perhaps the same again.
+  // The steps of a request: its turn, credentials, signature, answer, and perhaps a retry.
   void begin(const OperationPtr& operation) {
     const Uptime now = options_.clock->uptime();
     std::optional<Uptime> turn;
@@ -179,7 +179,7 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
                         .headers = {},
                         .body = call.body,
                         .timeout = options_.timeout};
-    request.headers.reserve(call.headers.size() + 5);  // What the signer adds.
+    request.headers.reserve(call.headers.size() + 5);  // Room for the signer's headers.
     request.headers = call.headers;
     try {
       signer_.sign(request, *operation->answer.credentials, operation->signed_at);
@@ -275,7 +275,7 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
     fail(operation, ErrorKind::in_doubt, what);
   }
 
-  // After a pause, if there is a time for it.
+  // Retries after a pause, if there is time.
   void again(const OperationPtr& operation, const std::string& what) {
     if (operation->attempts >= options_.max_attempts) return fail(operation, ErrorKind::unavailable, what);
     const Uptime now = options_.clock->uptime();
@@ -318,7 +318,7 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
     authorize(operation);
   }
 
-  // `kind`: of the failure, if there are no others.
+  // `kind`: of the error if there are no other credentials.
   void renew_credentials(const OperationPtr& operation, const std::string& said, ErrorKind kind) {
     const auto provider = credentials_for(operation);
     if (!provider) return;
@@ -365,7 +365,7 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
     operation->done(std::move(operation->answer));
   }
 
-  ClientOptions options_;  // `credentials` under the mutex.
+  ClientOptions options_;  // Its `credentials` are guarded by the mutex.
   const ServiceTraits traits_;
   Signer signer_;
 
@@ -375,7 +375,7 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
   Pace pace_;
   double tokens_;  // Of the retry budget.
 
-  std::atomic<Millis::rep> skew_ms_{0};  // The service's time minus ours, once it minded.
+  std::atomic<Millis::rep> skew_ms_{0};  // The service's time minus ours, after it refused ours.
   std::atomic<std::uint64_t> calls_{0}, requests_{0}, retries_{0}, throttled_{0}, in_doubt_{0}, given_up_{0}, paced_{0},
       clock_corrections_{0}, damaged_{0}, false_times_{0};
 };
@@ -385,7 +385,7 @@ SignedClient::SignedClient(ClientOptions options, ServiceTraits traits, std::sha
 SignedClient::~SignedClient() { core_->stop(); }
 
 void SignedClient::call(SignedCall call, Callback<void(SignedAnswer)> done) {
-  const auto core = core_;  // The completion may destroy this client before start() is back.
+  const auto core = core_;  // The completion may destroy this client before start() returns.
   core->start(std::move(call), std::move(done));
 }
 

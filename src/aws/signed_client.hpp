@@ -1,5 +1,5 @@
-// Signed exchanges with one service: the credentials, the clock, the signature, and sending again what may be sent
-// again. In what services differ, it is told: how they word a refusal, how long to go on, what may be in doubt.
+// Signed exchanges with one service: credentials, clock, signature and retries. ServiceTraits has the differences
+// between services: how to read a refusal, how long to retry, what may be in doubt.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@
 
 namespace once::aws {
 
-// What a service is, beside its ClientOptions.
+// The properties of a service, besides its ClientOptions.
 struct ServiceTraits {
   Endpoint endpoint;
-  Refusal (*read_refusal)(const HttpAnswer& answer) = nullptr;  // Asked for answers with status 400 and above.
-  // False: every call may be repeated, whatever became of it, and no error is in_doubt.
+  Refusal (*read_refusal)(const HttpAnswer& answer) = nullptr;  // Called for answers with status 400 and above.
+  // False: every call may be repeated after any failure, and no error is in_doubt.
   bool tells_doubt = true;
 };
 
@@ -33,28 +33,28 @@ struct SignedCall {
   std::string target;  // Path and query, encoded, with the endpoint's path.
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
-  bool repeatable = false;          // As Call has it.
-  std::uint32_t attempts_made = 0;  // Requests of a call before, of which this is the continuation.
+  bool repeatable = false;          // As in Call.
+  std::uint32_t attempts_made = 0;  // Requests of the earlier call that this one continues.
 };
 
 struct SignedAnswer {
-  // The service's last answer, if there was one. With `error` none came that could be used; the service's words are in
-  // it, and nothing of the call. Its kinds are those of Client.
+  // The service's last answer, if any. `error`: no usable answer came. It has the service's text, and nothing of the
+  // call; its kinds are those of Client.
   HttpAnswer http;
-  SignedCall call;                                 // Given back.
-  bool refused = false;                            // With `error`: the signature, or who signed.
+  SignedCall call;                                 // The request's call, returned.
+  bool refused = false;                            // With `error`: the signature or the credentials were refused.
   std::uint32_t attempts = 0;                      // Requests so far.
   std::shared_ptr<const Credentials> credentials;  // Of the last request; null if there was none.
-  std::optional<StoreTime> time;                   // As Reply has them.
+  std::optional<StoreTime> time;                   // As in Reply.
   bool false_time = false;
 };
 
-// What is repeated, and when, is said of Client (once/aws/client.hpp). Thread-safe; `done` is called exactly once. The
-// destructor completes what is under way; it may be called from a completion.
+// Client (once/aws/client.hpp) says what is retried, and when. Thread-safe; `done` is called exactly once. The
+// destructor completes running calls; a completion may call it.
 class SignedClient {
  public:
-  // Of the options count service, region, credentials, times and limits, and what is for tests; all must be set, but
-  // for `timers` and `random`: without them there are no pauses, and nothing is held back.
+  // Used options: service, region, credentials, times and limits, and those for tests. All must be set, except `timers`
+  // and `random`: without them there are no pauses and no rate limit.
   SignedClient(ClientOptions options, ServiceTraits traits, std::shared_ptr<HttpClient> http);
   ~SignedClient();
   SignedClient(const SignedClient&) = delete;

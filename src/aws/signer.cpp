@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view algorithm = "AWS4-HMAC-SHA256";
 constexpr std::size_t digest_bytes = 32;
-constexpr std::size_t block_bytes = 64;  // What SHA-256 takes at once, so the length of an HMAC's padded key.
+constexpr std::size_t block_bytes = 64;  // The block of SHA-256, so the length of an HMAC's padded key.
 
 using Digest = std::array<unsigned char, digest_bytes>;
 
@@ -48,7 +48,7 @@ const EVP_MD* sha256() {
   return md.get();
 }
 
-// So does making a context.
+// Making a context too.
 EVP_MD_CTX* scratch() {
   thread_local const Context context(EVP_MD_CTX_new());
   must(context != nullptr);
@@ -69,7 +69,7 @@ Digest hash(std::string_view bytes) {
   return finish(context);
 }
 
-// An HMAC-SHA256 whose key is already hashed in (RFC 2104): each use saves two of four compressions.
+// An HMAC-SHA256 with its key hashed in advance (RFC 2104), which saves two of four compressions.
 class Hmac {
  public:
   // A key of any length.
@@ -85,7 +85,7 @@ class Hmac {
     begin(outer_.get(), block, 0x5c);
   }
 
-  // Any number of threads at once: the saved states are only copied from.
+  // For any number of threads at once: it only copies the saved states.
   [[nodiscard]] Digest operator()(std::string_view text) const {
     EVP_MD_CTX* const context = scratch();
     must(EVP_MD_CTX_copy_ex(context, inner_.get()) == 1 && EVP_DigestUpdate(context, text.data(), text.size()) == 1);
@@ -161,7 +161,7 @@ void append_encoded(std::string& out, std::string_view bytes, bool keep_slash) {
   text::append_percent_encoded(out, bytes, [&](char c) { return text::is_unreserved(c) || (c == '/' && keep_slash); });
 }
 
-// Without ".", ".." and empty segments; what is left encoded (a second time).
+// Without ".", ".." and empty segments; the rest is encoded (a second time).
 void append_normalised(std::string& out, std::string_view path) {
   const std::size_t begin = out.size();
   const bool slash_at_end = path.ends_with('/');
@@ -341,7 +341,7 @@ void Signer::sign(HttpRequest& request, const Credentials& credentials, Time now
   if (!credentials.session_token.empty()) headers.emplace_back("X-Amz-Security-Token", credentials.session_token);
   if (s3_) headers.emplace_back("X-Amz-Content-Sha256", payload_hash);
 
-  thread_local std::vector<Pair> sorted;  // Kept for its memory, as the texts here.
+  thread_local std::vector<Pair> sorted;  // Kept for its capacity, like the texts here.
   sorted_headers(request, sorted);
 
   std::string authorization;

@@ -26,11 +26,11 @@ using File = std::unique_ptr<BIO, FreeBy<BIO_free_all>>;
 struct Listed {
   Name subject;
   std::string der;
-  bool with_trust = false;  // In OpenSSL's own form, which says what the certificate is good for.
+  bool with_trust = false;  // In OpenSSL's own form, which has the certificate's allowed uses.
 };
 using Bundle = std::vector<Listed>;
 
-// Reads DER from its begin; what is wrong is in OpenSSL's queue.
+// Reads DER from its beginning; errors are in OpenSSL's queue.
 class Der {
  public:
   explicit Der(std::string_view bytes)
@@ -77,7 +77,7 @@ Name subject_of(std::string_view certificate) {
   return der.name();
 }
 
-// Empty: it cannot be read, or has none.
+// Empty: unreadable, or no certificate.
 Bundle read_bundle(const std::string& path) {
   Bundle bundle;
   const File file(BIO_new_file(path.c_str(), "r"));
@@ -111,8 +111,8 @@ Certificate decode(const Listed& listed) {
   return Certificate(listed.with_trust ? d2i_X509_AUX(nullptr, &at, size) : d2i_X509(nullptr, &at, size));
 }
 
-// X509_LOOKUP_METHOD: adds the certificates for that name to the store, and gives one of them; the store looks at the
-// others by itself.
+// X509_LOOKUP_METHOD: adds the certificates of that name to the store, and returns one of them. The store finds the
+// others itself.
 int find(X509_LOOKUP* lookup, X509_LOOKUP_TYPE type, const X509_NAME* name, X509_OBJECT* found) {
   if (type != X509_LU_X509) return 0;
   const auto* const bundle = static_cast<const Bundle*>(X509_LOOKUP_get_method_data(lookup));
@@ -124,19 +124,19 @@ int find(X509_LOOKUP* lookup, X509_LOOKUP_TYPE type, const X509_NAME* name, X509
     added = (certificate && X509_STORE_add_cert(store, certificate.get()) == 1) || added;
   }
   if (!added) return 0;
-  // That of the store, not ours: another handshake may have added its like before.
+  // The store's object, not ours: another handshake may have added an equal one before.
   X509_STORE_lock(store);
   X509_OBJECT* const kept = X509_OBJECT_retrieve_by_subject(X509_STORE_get0_objects(store), type, name);
   X509* const certificate = kept == nullptr ? nullptr : X509_OBJECT_get0_X509(kept);
   X509_STORE_unlock(store);
   if (certificate == nullptr || X509_OBJECT_set1_X509(found, certificate) != 1) return 0;
-  X509_free(certificate);  // The caller takes a reference of its own; the store's one lasts.
+  X509_free(certificate);  // The caller takes its own reference; the store keeps one.
   return 1;
 }
 
 void drop(X509_LOOKUP* lookup) { delete static_cast<Bundle*>(X509_LOOKUP_get_method_data(lookup)); }
 
-// Made once, and there for as long as the process is. Null: no memory.
+// Made once, and never freed. Null: no memory.
 X509_LOOKUP_METHOD* bundle_method() {
   static X509_LOOKUP_METHOD* const method = [] {
     X509_LOOKUP_METHOD* const made = X509_LOOKUP_meth_new("once");

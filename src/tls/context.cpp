@@ -24,7 +24,7 @@ namespace once::tls {
 
 namespace {
 
-constexpr std::string_view only_protocol = "\x08http/1.1";  // As ALPN has it: with its length.
+constexpr std::string_view only_protocol = "\x08http/1.1";  // In ALPN's form: with its length.
 
 std::unique_ptr<ssl_ctx_st, Free> make(const SSL_METHOD* method) {
   std::unique_ptr<ssl_ctx_st, Free> context(SSL_CTX_new(method));
@@ -35,7 +35,7 @@ std::unique_ptr<ssl_ctx_st, Free> make(const SSL_METHOD* method) {
     throw Exception(ErrorKind::unavailable, "OpenSSL has none of the ciphers that are to be used: " + openssl_text());
   }
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION);
-  SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS);  // An idle connection shall cost little.
+  SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS);  // An idle connection should cost little.
   return context;
 }
 
@@ -71,13 +71,13 @@ void trust(SSL_CTX* context, const Trust& whom) {
   const char* const file = variable("SSL_CERT_FILE");
   const char* const directory = variable("SSL_CERT_DIR");
   if (file != nullptr) trust_file(context, file, "SSL_CERT_FILE");
-  if (directory != nullptr) SSL_CTX_load_verify_dir(context, directory);  // May hold nothing, as for OpenSSL itself.
+  if (directory != nullptr) SSL_CTX_load_verify_dir(context, directory);  // It may be empty, as with OpenSSL itself.
   if (file != nullptr || directory != nullptr) return;
 
   for (const char* place : {X509_get_default_cert_dir(), "/etc/ssl/certs"}) {
     if (is_hashed_directory(place) && SSL_CTX_load_verify_dir(context, place) == 1) return;
   }
-  // Systems without the hashes have one file: OpenSSL's own place, Debian's, Red Hat's.
+  // Systems without hashed links have one file: OpenSSL's own, Debian's, Red Hat's.
   for (const char* place :
        {X509_get_default_cert_file(), "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"}) {
     std::error_code error;
@@ -105,8 +105,8 @@ int choose_protocol(SSL* /*ssl*/, const unsigned char** out, unsigned char* out_
   return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-// OpenSSL verifies no certificate again when a session is resumed, and each resumption gives a new ticket. So a ticket
-// says until when all certificates of the chain are valid that was verified first, in seconds since 1970.
+// OpenSSL does not verify certificates again when a session is resumed, and each resumption gives a new ticket. So a
+// ticket contains until when all certificates of the first verified chain are valid, in seconds since 1970.
 using ValidUntil = std::int64_t;
 
 ValidUntil valid_until(const STACK_OF(X509) * chain) {
@@ -120,12 +120,12 @@ ValidUntil valid_until(const STACK_OF(X509) * chain) {
 }
 
 int write_ticket(SSL* ssl, void* /*none*/) {
-  if (SSL_session_reused(ssl) == 1) return 1;  // It says so already.
+  if (SSL_session_reused(ssl) == 1) return 1;  // It contains the time already.
   const ValidUntil until = valid_until(SSL_get0_verified_chain(ssl));
   return SSL_SESSION_set1_ticket_appdata(SSL_get_session(ssl), &until, sizeof until);
 }
 
-// Who brings one that is not taken begins anew, and shows the certificate again.
+// A client whose ticket is refused makes a full handshake, and shows its certificate again.
 SSL_TICKET_RETURN read_ticket(SSL* /*ssl*/, SSL_SESSION* session, const unsigned char* /*key*/, std::size_t /*size*/,
                               SSL_TICKET_STATUS status, void* /*none*/) {
   if (status != SSL_TICKET_SUCCESS && status != SSL_TICKET_SUCCESS_RENEW) return SSL_TICKET_RETURN_IGNORE_RENEW;
@@ -205,7 +205,8 @@ void ServerContext::require_certificate(const std::string& authorities_file, con
   SSL_CTX* const context = context_.get();
   ERR_clear_error();
   if (SSL_CTX_load_verify_file(context, authorities_file.c_str()) != 1) throw cannot_trust(authorities_file, option);
-  X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context), X509_V_FLAG_PARTIAL_CHAIN);  // One in between will do.
+  X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context),
+                              X509_V_FLAG_PARTIAL_CHAIN);  // An intermediate certificate is enough.
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   // So that clients with several certificates know which one to show.
   const STACK_OF(X509_OBJECT)* const authorities = X509_STORE_get0_objects(SSL_CTX_get_cert_store(context));
@@ -214,7 +215,7 @@ void ServerContext::require_certificate(const std::string& authorities_file, con
     X509* const authority = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(authorities, i));
     if (authority != nullptr) good = SSL_CTX_add_client_CA(context, authority) == 1 && good;
   }
-  // Without a name for what sessions are good for, OpenSSL resumes none that has a certificate.
+  // Without a session id context, OpenSSL resumes no session with a client certificate.
   constexpr std::array<unsigned char, 4> sessions{'o', 'n', 'c', 'e'};
   good = SSL_CTX_set_session_id_context(context, sessions.data(), sessions.size()) == 1 && good;
   good = SSL_CTX_set_session_ticket_cb(context, write_ticket, read_ticket, nullptr) == 1 && good;

@@ -1,4 +1,4 @@
-// What connections with TLS have in common: whom a client trusts, who a server is. TLS 1.2 or later, no renegotiation.
+// Shared by TLS connections: whom a client trusts, and who a server is. TLS 1.2 or later, no renegotiation.
 #pragma once
 
 #include <memory>
@@ -16,28 +16,28 @@ struct Free {
   void operator()(ssl_session_st* session) const noexcept;
 };
 
-// What lets the next connection to the same host begin with fewer steps.
+// Lets the next connection to the same host resume the session.
 using Ticket = std::unique_ptr<ssl_session_st, Free>;
 
-// How an error speaks of the first bytes on the wire: what OpenSSL says of the last thing that went wrong.
+// OpenSSL's text for the last error.
 std::string openssl_text();
 
 struct Trust {
   std::string file;    // PEM, the certificates to trust. Empty: SSL_CERT_FILE and SSL_CERT_DIR, or the system's.
   std::string origin;  // Where `file` was named, for errors: "the option ca_file".
-  std::string option;  // Where a file can be named: "AWS_CA_BUNDLE", "--upstream-ca".
-  std::string certificate_option = {};  // Where a certificate of the client's can be. Empty: nowhere.
+  std::string option;  // The option that can name a file: "AWS_CA_BUNDLE", "--upstream-ca".
+  std::string certificate_option = {};  // The option for a client certificate. Empty: none.
 };
 
-// The server's certificate is checked. The system's certificates are looked up one by one, in its hashed directory or
-// its one file (bundle.hpp), as decoding them all takes 27 ms. Thread-safe once it is made.
+// Verifies the server's certificate. The system's certificates are looked up one by one, in its hashed directory or its
+// file (bundle.hpp), because decoding them all takes 27 ms. Thread-safe after construction.
 class ClientContext {
  public:
-  // Throws Exception: misuse for a file that cannot be read, or if there is nothing to trust; unavailable if OpenSSL
-  // cannot begin.
+  // Throws Exception: misuse for an unreadable file, or if there are no trusted certificates; unavailable if OpenSSL
+  // cannot start.
   explicit ClientContext(Trust trust);
   void offer_http_1_1();  // By ALPN (RFC 7301).
-  // For servers that ask who the client is. As ServerContext has its own.
+  // For servers that ask for a client certificate. Files as for ServerContext.
   void show_certificate(const std::string& certificate_file, const std::string& key_file);
 
   [[nodiscard]] ssl_ctx_st* get() const noexcept { return context_.get(); }
@@ -50,16 +50,16 @@ class ClientContext {
   std::string certificate_option_;
 };
 
-// Speaks HTTP/1.1 and nothing else, by ALPN: a client that offers only others is told so (RFC 7301, section 3.2), one
-// that offers nothing is served. Sessions are resumed by tickets; nothing is kept here. Thread-safe once it is made.
+// Speaks only HTTP/1.1, by ALPN: a client that offers only others gets an alert (RFC 7301, section 3.2), one that
+// offers nothing is served. Sessions are resumed by tickets; nothing is stored here. Thread-safe after construction.
 class ServerContext {
  public:
-  // PEM: the certificate with those between it and an authority behind it, and its key, without a password. Throws
-  // Exception(misuse) if a file cannot be read, or the key is another certificate's.
+  // PEM: the certificate followed by its intermediate ones, and its key without a password. Throws Exception(misuse) if
+  // a file cannot be read, or the key belongs to another certificate.
   ServerContext(const std::string& certificate_file, const std::string& key_file);
-  // Each client must show a certificate for clients, signed by one in this file: PEM, roots or those in between. The
-  // handshake fails without it. A resumed session has the certificate of its first handshake, and no session outlives
-  // a certificate that it was verified by, or this object. Throws as above; `option`: where the file was named.
+  // Each client must show a client certificate signed by one in this file (PEM, roots or intermediates); otherwise the
+  // handshake fails. A resumed session has the certificate of its first handshake. No session outlives this object, or
+  // a certificate of the verified chain. Throws as above. `option`: where the file was named.
   void require_certificate(const std::string& authorities_file, const std::string& option);
   [[nodiscard]] ssl_ctx_st* get() const noexcept { return context_.get(); }
 

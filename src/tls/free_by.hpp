@@ -1,4 +1,4 @@
-// What OpenSSL makes, as something that a std::unique_ptr frees: std::unique_ptr<X509, FreeBy<X509_free>>.
+// A deleter for OpenSSL's objects: std::unique_ptr<X509, FreeBy<X509_free>>.
 #pragma once
 
 namespace once::tls {

@@ -16,7 +16,7 @@ namespace {
 
 Exception no_memory() { return {ErrorKind::unavailable, "OpenSSL has no memory for a connection"}; }
 
-// OpenSSL's own way to a socket writes with write(), which raises SIGPIPE.
+// OpenSSL's own socket BIO uses write(), which raises SIGPIPE.
 int wire_write(BIO* bio, const char* bytes, int count) {
   auto* const wire = static_cast<SocketStream::Wire*>(BIO_get_data(bio));
   BIO_clear_retry_flags(bio);
@@ -38,7 +38,7 @@ long wire_control(BIO* /*bio*/, int command, long /*number*/, void* /*pointer*/)
   return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
-// Made once, and there for as long as the process is.
+// Made once, and never freed.
 const BIO_METHOD* wire_method() {
   static const BIO_METHOD* const method = [] {
     BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "once");
@@ -85,7 +85,7 @@ Stream::Stream(const ClientContext& context, const std::string& host, Ticket& ti
   } else {
     SSL_set_hostflags(ssl_.get(), X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
     good = SSL_set1_host(ssl_.get(), host.c_str()) == 1 &&
-           // SSL_set_tlsext_host_name() as it is defined, without its cast.
+           // SSL_set_tlsext_host_name() without its cast.
            SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
                     const_cast<char*>(host.c_str())) == 1;
   }
@@ -182,7 +182,7 @@ Step Stream::outcome(int result) {
   } else {
     error_ = {ErrorKind::unavailable, "TLS with '" + host_ + "' failed: " + openssl_text()};
   }
-  // With TLS 1.2 nothing more is said of a certificate that is missing (RFC 5246, section 7.4.6).
+  // With TLS 1.2 a missing certificate has no own alert (RFC 5246, section 7.4.6).
   const bool may_be_that = was_refused() || ERR_GET_REASON(error_code_) == SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE;
   if (may_be_that && !certificate_option_.empty()) {
     error_.message += ". If it asks for a certificate, name one in " + certificate_option_;
@@ -203,7 +203,7 @@ BufferedStream::BufferedStream(const ClientContext& context, const std::string& 
 }
 
 void BufferedStream::incoming(std::string_view bytes) {
-  // A memory BIO takes all there is, or has no memory, which shows as a stream that breaks off.
+  // A memory BIO takes everything, or has no memory, which then looks like a broken stream.
   BIO_write(SSL_get_rbio(ssl()), bytes.data(), static_cast<int>(bytes.size()));
 }
 

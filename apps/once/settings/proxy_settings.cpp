@@ -538,7 +538,7 @@ std::optional<Words> words_for(const Setting& setting, const Given& given) {
 
 namespace {
 
-// Applies what `given` has of them to `settings`, and checks what stands in `own`.
+// Applies the given settings to `settings`, and checks those in `own`.
 void apply_all(ProxySettings& settings, bool rules_only, const Given& given, const Given& own,
                std::vector<Complaint>& complaints) {
   for (const Setting& setting : proxy_settings()) {
@@ -556,7 +556,7 @@ void apply_all(ProxySettings& settings, bool rules_only, const Given& given, con
       if (found != own.end() && !setting.in_pair) check_alone(setting, *words, what);
     } catch (const Exception& error) {
       if (error.kind() != ErrorKind::misuse) throw;
-      // What a route has from outside was said there.
+      // Errors of inherited settings were reported there.
       if (!rules_only || found != own.end()) complaints.push_back({place, error.what()});
     }
   }
@@ -568,12 +568,12 @@ constexpr std::string_view ways_to_say_who =
     "or "
     "no-principal (all clients are one, and get one another's answers)";
 
-// Who a client is, which is said in one of several ways, or in none, and then nothing starts.
+// The principal, which must be set in exactly one of several ways.
 class SayingWho {
  public:
   explicit SayingWho(std::vector<Complaint>& complaints) : complaints_(complaints) {}
 
-  // `place`: of what lacks it. `given`: with what comes from outside; `own`: what stands there.
+  // `place`: where it is missing. `given`: including inherited settings. `own`: the settings there.
   void settle(ProxySettings& settings, const Given& given, const Given& own, const Place& place) {
     std::vector<const Setting*> said;
     for (const Setting& setting : proxy_settings()) {

@@ -1,4 +1,4 @@
-// The settings of `once proxy`: one table, from which its flags come, and whatever else names them.
+// The settings of `once proxy`: one table, from which flags, file keys and help are made.
 #pragma once
 
 #include <compare>
@@ -25,13 +25,13 @@ class Option;
 
 namespace once::cli {
 
-// What they all come to.
+// The combined settings.
 struct ProxySettings {
   StoreOptions store;
   proxy::ProxyOptions proxy;
   http::Routes rules{http::Options{.principal = http::Principal::unsaid()}};  // With policies.
-  http::JwtOptions jwt;       // With a file: what `rules.otherwise` has as its principal.
-  std::string upstream_urls;  // As they were given.
+  http::JwtOptions jwt;       // With a key file: the principal of `rules.otherwise`.
+  std::string upstream_urls;  // As given.
   std::string access_log;
   std::string accepted_key_change;  // KeyChange::word
   std::string admin_token_file;
@@ -43,30 +43,30 @@ struct Setting {
   enum class Kind : std::uint8_t {
     text,
     list,    // Of texts.
-    toggle,  // "true" or "false", which is the usual one.
+    toggle,  // "true" or "false", the default.
   };
-  using Words = std::vector<std::string>;  // One, if it is no list.
+  using Words = std::vector<std::string>;  // One word, unless it is a list.
 
   std::string name;  // "idle-timeout": the flag is --idle-timeout, and so is the key in a file.
   Kind kind = Kind::text;
-  std::string usual;  // Of a list: its words with blanks between them. Empty: nothing is done when it is not given.
+  std::string usual;  // The default; for a list, its words with blanks between them. Empty: no default.
   std::string help;
-  // Throws Exception(misuse) that begins with `what`, as the user knows the setting.
+  // Throws Exception(misuse), which begins with `what`, the user's name of the setting.
   std::function<void(ProxySettings&, const Words&, const std::string& what)> apply;
   bool required = false;
-  bool is_rule = false;       // Of http::Options, so that it may differ from route to route.
+  bool is_rule = false;       // Of http::Options, so routes may have different values.
   Words choices = {};         // Empty: any text.
   bool is_flag = true;        // false: only a file has it.
-  bool can_change = false;    // Without a restart. Rules can.
-  bool in_pair = false;       // Only right together with another one.
-  bool is_principal = false;  // One of those of which exactly one counts: it takes the place of others from outside.
+  bool can_change = false;    // Can change without a restart. Rules can.
+  bool in_pair = false;       // Valid only together with another one.
+  bool is_principal = false;  // One of the settings of which exactly one is used: it replaces inherited ones.
   char separator = 0;         // Of a list that may be written as one flag. 0: none.
   std::string file_key = {};  // In a file, if it is not `name`.
 
   [[nodiscard]] const std::string& key() const noexcept { return file_key.empty() ? name : file_key; }
 };
 
-// In the order in which they are shown and applied.
+// In the order of display and application.
 const std::vector<Setting>& proxy_settings();
 
 struct Place {
@@ -85,42 +85,42 @@ struct Complaint {
 };
 std::string to_string(const Complaint& complaint);  // "proxy.toml:3:9: lease must be ..."
 
-// What settings were given, by their names.
+// The given settings, by name.
 struct Value {
   Setting::Words words;
   Place place = {};
 };
 using Given = std::map<std::string, Value, std::less<>>;
 
-// What ONCE_LEASE, ONCE_RETENTION and ONCE_WAIT say; each is its Place::file.
+// The settings of ONCE_LEASE, ONCE_RETENTION and ONCE_WAIT; Place::file is the variable.
 Given given_by_environment();
-// Those of them that count: "ONCE_LEASE=5m, ONCE_WAIT=5s".
+// Those that are used: "ONCE_LEASE=5m, ONCE_WAIT=5s".
 std::string told_variables(const Given& given);
 
-// Where both have a setting, what is in `above` counts. Where both say who a client is, only that.
+// `above` overrides `below`. If both set a principal, only that of `above` is used.
 Given merged(Given below, const Given& above);
 
-// The words that count for a setting: what was given, else the usual ones. Null: none.
+// The words of a setting: given, otherwise the default. Empty: none.
 std::optional<Setting::Words> words_for(const Setting& setting, const Given& given);
 
-// A [[route]] of a file: rules, over those that hold for all.
+// A [[route]] of a file: rules that override the common ones.
 struct GivenRoute {
   std::string path;
   Place place;
   Given rules;
 };
 
-// All that is wrong goes to `complaints`; what it gives then must not be used.
+// Adds all errors to `complaints`; then do not use the result.
 ProxySettings settle(const Given& given, const std::vector<GivenRoute>& routes, std::vector<Complaint>& complaints);
 
-// Settings that only a restart would change from `before` to `after`, by their names.
+// The names of settings that differ and need a restart.
 std::vector<std::string> needing_restart(const Given& before, const Given& after);
 
 // The flags. Lives as long as the parser.
 class ProxyFlags {
  public:
   explicit ProxyFlags(CLI::App& command);
-  [[nodiscard]] Given given() const;  // Those that stood on the command line.
+  [[nodiscard]] Given given() const;  // The flags of the command line.
 
  private:
   struct Flag {

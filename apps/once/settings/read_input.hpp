@@ -1,4 +1,4 @@
-// A file or standard input, whole.
+// Reads a whole file or standard input.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace once::cli {
 
-// All of the file, or of standard input for "-". Reads little more than `limit` bytes: whoever gets more than that has
-// to refuse it. Throws Exception(misuse) if it cannot be read.
+// Reads the file, or standard input for "-", but little more than `limit` bytes: refuse a longer result. Throws
+// Exception(misuse) if it cannot be read.
 std::string read_input(const std::string& name, std::size_t limit);
 
 }  // namespace once::cli

@@ -36,7 +36,7 @@ Rules::Rules(std::string_view on_failure, std::string_view on_signal, const std:
   if (!on_signal.empty())
     on_signal_ = fate_of_option(on_signal, "--on-signal");
   else if (!on_failure.empty())
-    on_signal_ = on_failure_;  // Whoever says what a failure means, says it for this one as well.
+    on_signal_ = on_failure_;  // --on-failure applies to signals too.
   for (const std::string& rule : on_exit) {
     const auto equals = rule.find('=');
     if (equals == std::string::npos) misuse("--on-exit " + escaped(rule) + ": write CODES=WHAT, as in 75=release");
@@ -55,7 +55,7 @@ Rules::Rules(std::string_view on_failure, std::string_view on_signal, const std:
 }
 
 CommandFate Rules::fate(CommandEnd end, bool interrupted, OnLapse on_lapse) const {
-  // A command that was killed counts as a crash, just as if `once` had been killed with it.
+  // A killed command counts as a crash, as if `once` had been killed too.
   const CommandFate killed = on_signal_.value_or(on_lapse == OnLapse::hold ? CommandFate::hold : CommandFate::release);
   if (end.signaled) return killed;
   if (end.code == 0) return CommandFate::success;
