@@ -17,7 +17,7 @@ namespace {
 
 using Attributes = DynamoDbAttributes;
 
-// What stands behind "attribute." in a parameter's name.
+// The part of a parameter's name after "attribute.".
 constexpr std::array<std::pair<std::string_view, std::string Attributes::*>, 33> attributes_by_name{{
     {"status", &Attributes::status},
     {"owner", &Attributes::owner},
@@ -103,7 +103,7 @@ DynamoDbOptions take_dynamodb(Url& url) {
   o.use_index = take_word(url, "use_index", index_uses, o.use_index);
   text("index", o.index);
   if (const auto shards = url.take_number("index_shards")) {
-    // Beyond the range of the option: any value that is refused there.
+    // Out of the option's range: any value that it refuses.
     o.index_shards =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(*shards, std::numeric_limits<std::uint32_t>::max()));
   }

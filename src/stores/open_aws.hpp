@@ -1,4 +1,4 @@
-// The schemes of what AWS offers; left out of a build without ONCE_AWS.
+// The schemes of AWS's services; not in a build without ONCE_AWS.
 #pragma once
 
 #include <memory>

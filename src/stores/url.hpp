@@ -12,7 +12,7 @@
 
 namespace once::stores {
 
-// scheme:path?name=value&name=value. Every method throws Exception(misuse) that names what is malformed.
+// scheme:path?name=value&name=value. Every method throws Exception(misuse), which names the malformed part.
 class Url {
  public:
   // `kind` is what messages call it: "store URL".
@@ -22,13 +22,13 @@ class Url {
   [[nodiscard]] const std::string& scheme() const noexcept { return scheme_; }  // Without the colon.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }      // Decoded.
 
-  // Each takes the parameter out; empty if it was not given.
+  // Each removes and returns the parameter; empty if it was not given.
   std::optional<std::string> take_text(std::string_view name);
   std::optional<bool> take_flag(std::string_view name);
   std::optional<Millis> take_duration(std::string_view name);
   std::optional<std::uint64_t> take_number(std::string_view name);
 
-  // Called when all known parameters were taken: refuses what is left. `known`: "create, busy_timeout", or empty.
+  // Called after all known parameters were taken: refuses the rest. `known`: "create, busy_timeout", or empty.
   void refuse_rest(std::string_view known) const;
 
   // Throws Exception(misuse) that begins with the URL.

@@ -40,8 +40,7 @@ void check(const DynamoDbOptions& o) {
   if (o.sort_key.empty() && !o.partition_value.empty()) {
     refuse("a partition value is for tables with a sort key: name the sort key as well");
   }
-  // 2048 bytes are DynamoDB's limit of a partition key. The index of open records has "#" and a shard's number behind
-  // it.
+  // A partition key has at most 2048 bytes. The index of open records appends "#" and a shard's number.
   if (o.partition_value.size() > 2045 || !is_readable_text(o.partition_value)) {
     refuse("the partition value must be at most 2045 bytes of UTF-8");
   }
@@ -79,7 +78,8 @@ class DynamoDbStore final : public Store {
       service_->wait();
       return;
     }
-    // This may be a thread of the transport, which cannot wait for itself. Without another thread it is left alone.
+    // This may be a thread of the transport, which cannot wait for itself, so another thread destroys it. If none can
+    // be started, it is leaked.
     auto kept = std::make_unique<std::shared_ptr<aws::Transport>>(std::move(transport_));
     try {
       std::thread([service = service_, transport = kept.get()] {
@@ -118,8 +118,8 @@ class DynamoDbStore final : public Store {
                                           ", together over the limit of " + std::to_string(TransactItems::max_bytes)});
     }
     const std::string writes = "[{\"Put\":" + own.text + "}}," + items->json() + "]";
-    // The service takes a text that it has carried out within ten minutes for a repetition. Made of the text itself,
-    // the token can never come with another one, which it would refuse.
+    // The service treats a token that it has executed within ten minutes as a repetition, and refuses it with another
+    // text. Derived from the text, a token never comes with another one.
     std::string body = R"({"ClientRequestToken":")" + to_hex(sha256(writes)).substr(0, 36) + '"';
     if (service_->options().count_capacity) body += R"(,"ReturnConsumedCapacity":"TOTAL")";
     body += ",\"TransactItems\":" + writes;
@@ -192,7 +192,7 @@ class DynamoDbStore final : public Store {
     std::size_t item_bytes = 0;
   };
 
-  // What puts the record under this condition, or under that of an insert if it is null.
+  // The request that puts the record under this condition, or under that of an insert if it is null.
   [[nodiscard]] std::variant<PutText, Error> put_text(const std::string& beginning, const Record& record,
                                                       const Condition* condition) const {
     const std::size_t most = service_->format().max_record_bytes();
@@ -207,7 +207,7 @@ class DynamoDbStore final : public Store {
     if (record.key.empty()) return empty_key();
     auto item = service_->format().encode(record);
     if (Error* error = std::get_if<Error>(&item)) return std::move(*error);
-    // Only with very many steps: the room beside the largest result has been used up.
+    // Only with very many steps, which used up the room reserved for them.
     PutText put{.text = {}, .item_bytes = item_bytes(std::get<Item>(item))};
     if (put.item_bytes > max_item_bytes) return too_large(put.item_bytes, max_item_bytes);
     put.text.reserve(beginning.size() + put.item_bytes + put.item_bytes / 2 + 512);
@@ -239,7 +239,7 @@ class DynamoDbStore final : public Store {
 std::unique_ptr<Store> make_dynamodb_store(DynamoDbOptions options) {
   options = completed(std::move(options));
   auto transport = make_dynamodb_transport(options);
-  // From here on the store alone holds them: a completion must not be the last to let go of them.
+  // From now on only the store owns them: a completion must not destroy them.
   options.transport.reset();
   options.credentials.reset();
   return std::make_unique<DynamoDbStore>(options, std::move(transport));

@@ -23,7 +23,7 @@ using JsonValue = text::json::Value;
 
 constexpr int max_depth = 32;
 
-// What is malformed, and where: thrown and caught within this file only.
+// What is malformed, and where. Thrown and caught only in this file.
 struct BadAnswer {
   std::string what;
 };
@@ -52,7 +52,7 @@ std::string_view text_in(const JsonValue& json, const char* what) {
   return json.text();
 }
 
-// Empty if it is no array.
+// Empty if it is not an array.
 std::span<const JsonValue> elements_of(const JsonValue& json) noexcept {
   return json.kind() == JsonKind::array ? json.elements() : std::span<const JsonValue>();
 }
@@ -202,7 +202,7 @@ ServiceAnswer read_answer(const JsonValue& object) {
 template <class Read>
 auto parse(std::string_view json, const char* what, Read read)
     -> std::variant<decltype(read(std::declval<const JsonValue&>())), Error> {
-  // The tree of a usual answer: what it is read into is what costs.
+  // Room for the tree of a usual answer, because allocations are the main cost.
   std::array<std::byte, 8 * 1024> room;  // NOLINT(*-member-init): written before it is read.
   std::pmr::monotonic_buffer_resource arena(room.data(), room.size());
   try {

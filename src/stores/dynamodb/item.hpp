@@ -1,4 +1,4 @@
-// DynamoDB's items and what the service answers, and their JSON on the wire ("DynamoDB JSON",
+// DynamoDB's items and answers, and their JSON ("DynamoDB JSON",
 // https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_AttributeValue.html).
 #pragma once
 
@@ -20,11 +20,11 @@ namespace once::stores::dynamodb {
 struct Attribute;
 struct AttributeValue;
 
-// Attributes by name, in the order they were added. Names are unique; nobody checks that on adding.
+// Attributes by name, in the order of adding. Names must be unique; that is not checked.
 class Item {
  public:
   void add(std::string name, AttributeValue value);
-  [[nodiscard]] const AttributeValue* find(std::string_view name) const noexcept;  // Null: there is none.
+  [[nodiscard]] const AttributeValue* find(std::string_view name) const noexcept;  // Null: no such attribute.
 
   [[nodiscard]] bool empty() const noexcept;
   [[nodiscard]] std::size_t size() const noexcept;
@@ -44,9 +44,9 @@ struct AttributeValue {
   enum class Type : std::uint8_t { s, n, b, boolean, null, m, l, ss, ns, bs };
 
   Type type = Type::null;
-  bool flag = false;             // boolean
-  std::string text;              // s: UTF-8. n: a number as text, as it came. b: any bytes (base64 only on the wire).
-  std::vector<std::string> set;  // ss, ns, bs: like text.
+  bool flag = false;                 // boolean
+  std::string text;                  // s: UTF-8. n: a number as unchanged text. b: any bytes (base64 only in JSON).
+  std::vector<std::string> set;      // ss, ns, bs: like text.
   std::vector<AttributeValue> list;  // l
   Item map;                          // m
 
@@ -73,27 +73,27 @@ inline const Attribute* Item::end() const noexcept { return attributes_.data() +
 
 std::string_view to_string(AttributeValue::Type type) noexcept;  // "S", "BOOL" ...
 
-// Appends JSON. Texts must be UTF-8: what is not makes the service refuse the request.
+// Appends JSON. Texts must be UTF-8, otherwise the service refuses the request.
 void append_json(std::string& out, const AttributeValue& value);  // {"S":"text"}
 void append_json(std::string& out, const Item& item);             // {"id":{"S":"text"}}
 
-// One item from JSON. corrupt, saying where, if it is malformed or nested deeper than DynamoDB's 32.
+// One item from JSON. corrupt, with the place, if it is malformed or nested deeper than DynamoDB's 32 levels.
 std::variant<Item, Error> item_from_json(std::string_view json);
 std::variant<Item, Error> item_from_json(const text::json::Value& json);
 
-// The bytes that the service counts against the 400 KiB of an item: names in UTF-8 and values, a number as half its
-// digits and a byte or two, 3 bytes for a list or map and 1 for each of their elements
+// An item's size as the service counts it, of at most 400 KiB: names in UTF-8 and values; a number as half its digits
+// and a byte or two; 3 bytes for a list or map and 1 for each element
 // (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html).
 std::size_t item_bytes(const Item& item) noexcept;
 inline constexpr std::size_t max_item_bytes = std::size_t{400} * 1024;
 
-// What a store reads of the service's answers, whatever the operation.
+// The parts of the service's answers that a store reads, for all operations.
 struct ServiceAnswer {
   std::optional<Item> item;        // "Item": of GetItem, and of a failed condition.
   std::optional<Item> attributes;  // "Attributes": of ReturnValues.
   std::vector<Item> items;         // "Items": of Query and Scan.
   std::optional<Item> last_key;    // "LastEvaluatedKey".
-  std::string error_type;          // "__type" behind its '#': "ConditionalCheckFailedException". Empty: none.
+  std::string error_type;          // "__type" after its '#': "ConditionalCheckFailedException". Empty: none.
   std::string message;             // "message" or "Message".
   double capacity_units = 0;       // "ConsumedCapacity", summed up.
 
@@ -112,7 +112,7 @@ struct ServiceAnswer {
     struct Index {
       std::string name;
       std::string partition_key;
-      std::string status;      // "ACTIVE" …; empty where an endpoint does not tell.
+      std::string status;      // "ACTIVE" …; empty if the endpoint does not report it.
       std::string projection;  // "ALL" …
     };
     std::vector<Index> indexes;  // Global ones.
@@ -124,10 +124,10 @@ struct ServiceAnswer {
 // corrupt if the body is not a JSON object, or an item in it is malformed. An empty body is an empty answer.
 std::variant<ServiceAnswer, Error> answer_from_json(std::string_view json);
 
-// Whether these bytes may be an S that people can read: UTF-8 without control characters but tab and line ends.
+// Whether these bytes can be a readable S: UTF-8 without control characters except tab and line ends.
 bool is_readable_text(std::string_view bytes) noexcept;
 
-// S if they are readable text, else B. text_of() takes both back; empty for the other types.
+// S if they are readable text, otherwise B. text_of() reads both; empty for other types.
 AttributeValue text_or_bytes(std::string bytes);
 const std::string* text_of(const AttributeValue& value) noexcept;
 

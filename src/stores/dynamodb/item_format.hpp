@@ -1,4 +1,4 @@
-// How a record is written as an item: the project's own way, and the ways of other libraries.
+// How a record is written as an item: in once's format, or in those of other libraries.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ struct Condition {
   Item values;                                             // ":owner" …
 };
 
-// Pure and thread-safe. Errors are values: misuse for what cannot be written, corrupt for what cannot be read.
+// Pure and thread-safe. Errors are values: misuse if it cannot be written, corrupt if it cannot be read.
 class ItemFormat {
  public:
   virtual ~ItemFormat() = default;
@@ -34,8 +34,8 @@ class ItemFormat {
   // format has none for it.
   [[nodiscard]] virtual std::variant<Item, Error> primary_key(std::string_view key) const = 0;
 
-  // The key of the record that an item with this primary key holds; corrupt if none can have it. The rest of the item
-  // may be anything.
+  // The key of the record in an item with this primary key; corrupt if no record can have it. Ignores the rest of the
+  // item.
   [[nodiscard]] virtual std::variant<std::string, Error> key_of(const Item& item) const = 0;
 
   // The whole item, primary key included. The caller checks its size.
@@ -44,32 +44,32 @@ class ItemFormat {
   // corrupt, naming the key and the attribute, if the item is not one of this format.
   [[nodiscard]] virtual std::variant<Record, Error> decode(const Item& item) const = 0;
 
-  // Holds exactly while the item is as it was seen. Names begin with "#c", values with ":c".
+  // Holds exactly as long as the item is unchanged since it was seen. Names begin with "#c", values with ":c".
   [[nodiscard]] virtual Condition unchanged(const Seen& seen) const = 0;
 
-  // Leaves out, on the server, what the query does not want; it may leave too much in. Empty: nothing to leave out.
-  // Names begin with "#f", values with ":f".
+  // A filter on the server for the query; it may return too much. Empty: no filter. Names begin with "#f", values with
+  // ":f".
   [[nodiscard]] virtual std::optional<Condition> filter(const ListQuery& query) const = 0;
 
-  // What the attribute of the index of open records has for this shard; empty if not every open record in the table
-  // has that attribute, because others write the same table.
+  // The attribute of the index of open records for this shard. Empty if other libraries write the table, because then
+  // not every open record has the attribute.
   [[nodiscard]] virtual std::optional<std::string> open_partition(std::uint32_t /*shard*/) const {
     return std::nullopt;
   }
 
-  // Whether a result may be written compressed: not where others read the table, who know nothing of it.
+  // Whether a result may be written compressed: not if other libraries read the table.
   [[nodiscard]] virtual bool keeps_compressed() const noexcept { return false; }
 
   // See Capabilities::max_record_bytes.
   [[nodiscard]] virtual std::size_t max_record_bytes() const noexcept = 0;
 };
 
-// Both throw Exception(misuse) for options that make no sense to them. DynamoDbOptions::partition_value is not empty
-// where there is a sort key.
+// Both throw Exception(misuse) for invalid options. With a sort key, DynamoDbOptions::partition_value must not be
+// empty.
 std::unique_ptr<ItemFormat> make_native_format(const DynamoDbOptions& options);
 std::unique_ptr<ItemFormat> make_powertools_format(const DynamoDbOptions& options);  // powertools_format.cpp
 
-// All of them, for checks that no two are the same and for sums.
+// All of them, to check that they differ and to add their lengths.
 std::vector<const std::string*> attribute_names(const DynamoDbAttributes& attributes);
 
 }  // namespace once::stores::dynamodb

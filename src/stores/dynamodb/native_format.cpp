@@ -1,4 +1,4 @@
-// The project's own format: every field of a record is an attribute of the item. docs/stores/dynamodb.md has the table.
+// once's own format: every field of a record is an attribute of the item. docs/stores/dynamodb.md has the table.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -21,11 +21,11 @@ using Type = AttributeValue::Type;
 constexpr std::size_t max_partition_key_bytes = 2048;
 constexpr std::size_t max_sort_key_bytes = 1024;
 
-// Of a key that is too long, this much stays readable before its digest.
+// How much of a too long key stays readable before its digest.
 constexpr std::size_t readable_bytes = 128;
 constexpr std::string_view digest_mark = "%sha256:";  // No escape: 's' is no hexadecimal digit.
 
-// By number of the placement. Where the bytes are as they came there is no attribute.
+// By number of the placement. Inlined bytes need no attribute.
 constexpr std::array<std::string_view, 4> placements{"", "offloaded", "dropped", "compressed"};
 constexpr std::string_view step_name = "name";
 constexpr std::string_view step_result = "result";
@@ -36,7 +36,7 @@ constexpr std::int64_t seconds_rounded_up(Time time) noexcept {
   return unix_ms(time) % 1000 > 0 ? whole + 1 : whole;
 }
 
-// '%', control characters and what is not UTF-8 as %XX, all else as it is.
+// Writes '%', control characters and invalid UTF-8 as %XX, everything else unchanged.
 std::string escaped(std::string_view key) {
   if (is_readable_text(key) && key.find_first_of("%\t\n\r") == std::string_view::npos) return std::string(key);
   const bool utf8 = text::valid_utf8(key);
@@ -48,8 +48,8 @@ std::string escaped(std::string_view key) {
   return out;
 }
 
-// The value of the primary key for a record's key: escaped, or, where that is too long, its beginning and the key's
-// SHA-256. No two keys have the same, as long as nobody finds two texts with one SHA-256.
+// The value of the primary key for a record's key: escaped, or, if that is too long, its beginning and the key's
+// SHA-256. Different keys have different values, unless SHA-256 collides.
 std::string id_of(std::string_view key, std::size_t limit) {
   std::string id = escaped(key);
   if (id.size() <= limit) return id;
@@ -83,7 +83,7 @@ std::optional<std::string> unescaped(std::string_view id) {
   return out;
 }
 
-// Reads attributes and says which one is malformed.
+// Reads attributes, and reports which one is malformed.
 class Reader {
  public:
   Reader(const Item& item, std::string_view key) : item_(item), key_(key) {}
@@ -105,7 +105,7 @@ class Reader {
     return value;
   }
 
-  // S or B; empty if it is not there.
+  // S or B; empty if it is missing.
   std::string text(const std::string& name) {
     const AttributeValue* value = find(name);
     if (value == nullptr) return {};
@@ -131,7 +131,7 @@ class Reader {
     return value->text;
   }
 
-  // Empty if it is not there.
+  // Empty if it is missing.
   std::optional<std::int64_t> number(const std::string& name, std::int64_t low, bool required = false) {
     const AttributeValue* value = find(name, required);
     if (value == nullptr) return std::nullopt;
@@ -167,8 +167,7 @@ class NativeFormat final : public ItemFormat {
     std::size_t names = partition_key_.size() + sort_key_.size();
     if (!sort_key_.empty()) names += partition_value_.size();
     for (const std::string* name : attribute_names(a_)) names += name->size();
-    // The item beside the record's own bytes: names, the key once more where it is escaped or digested, and for steps
-    // 16 bytes each, which 256 of them may use up here.
+    // The item's overhead: names, the key again if it is escaped or digested, and 16 bytes for each of 256 steps.
     max_record_bytes_ = max_item_bytes - names - max_partition_key_bytes - std::size_t{256} * 16;
   }
 
@@ -353,7 +352,7 @@ class NativeFormat final : public ItemFormat {
   }
 
   [[nodiscard]] std::optional<std::string> open_partition(std::uint32_t shard) const override {
-    // Several stores in one table are apart by their partition values, in the index as well.
+    // Several stores in one table differ in their partition values, also in the index.
     return (sort_key_.empty() ? std::string() : partition_value_ + "#") + std::to_string(shard);
   }
   [[nodiscard]] bool keeps_compressed() const noexcept override { return true; }
@@ -377,8 +376,7 @@ class NativeFormat final : public ItemFormat {
     if (!text.empty()) item.add(name, text_or_bytes(text));
   }
 
-  // FNV-1a: the same on every machine, and nothing but the key goes in, so that a record stays in its place of the
-  // index for as long as it is open.
+  // FNV-1a of only the key: the same on every machine, so a record keeps its shard of the index while it is open.
   [[nodiscard]] std::uint32_t shard_of(std::string_view id) const {
     std::uint64_t hash = 14695981039346656037U;
     for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;

@@ -14,7 +14,7 @@ namespace once::stores::dynamodb {
 namespace {
 
 constexpr std::size_t max_page = 10'000;
-// A sweep looks at so many items a request, deletes so many at a time, and makes so many requests a call.
+// How many items a sweep reads per request, how many it deletes at a time, and how many requests it makes per call.
 constexpr std::size_t sweep_page = 1'000;
 constexpr std::size_t sweep_deletes = 16;
 constexpr int sweep_pages = 50;
@@ -39,7 +39,7 @@ void scan(const ServicePtr& service, const std::optional<Condition>& filter, std
       [then = std::move(then)](Outcome outcome, std::optional<StoreTime>) mutable { then(std::move(outcome)); });
 }
 
-// The primary key of an item, for going on behind it.
+// The primary key of an item, to continue after it.
 Item primary_key_of(const DynamoDbOptions& options, const Item& item) {
   Item key;
   for (const std::string* name : {&options.partition_key, &options.sort_key}) {
@@ -49,8 +49,8 @@ Item primary_key_of(const DynamoDbOptions& options, const Item& item) {
   return key;
 }
 
-// A place in a list: "t" and the key of the last item in the table, or "i", the shard of the index, ':' and that key or
-// nothing.
+// A place in a list: "t" and the key of the last item of the table, or "i", the shard of the index, ':' and that key,
+// if any.
 struct Cursor {
   std::optional<std::uint32_t> shard;
   std::optional<Item> key;
@@ -169,7 +169,7 @@ void list_index(const ServicePtr& service, ListQuery query, std::uint32_t shard,
                 });
 }
 
-// Asks whether the table has the index; a table that may not be described is one without.
+// Asks whether the table has the index. A table that may not be described counts as one without.
 void find_index(const ServicePtr& service, Callback<void()> then) {
   service->call(service, "DescribeTable", service->name_only(), Access::read, true,
                 [service, then = std::move(then)](const Outcome& outcome, std::optional<StoreTime>) mutable {
@@ -187,7 +187,7 @@ void find_index(const ServicePtr& service, Callback<void()> then) {
                 });
 }
 
-// One call of sweep(). Everything of it happens in one completion after the other.
+// One call of sweep(). It runs in one completion after the other.
 class Sweep : public std::enable_shared_from_this<Sweep> {
  public:
   Sweep(ServicePtr service, Time now, std::size_t limit, Callback<void(SweepAnswer)> done)
@@ -237,7 +237,7 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
       const Item& item = items_[next_++];
       auto read = service_->format().decode(item);
       if (Error* error = std::get_if<Error>(&read)) {
-        if (!answer_.error) answer_.error = service_->named(std::move(*error));  // And on to the others.
+        if (!answer_.error) answer_.error = service_->named(std::move(*error));  // Continue with the others.
         continue;
       }
       Record& record = std::get<Record>(read);
@@ -293,7 +293,7 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
       lap_ = {};
       return finish();
     }
-    // It began in the middle: what has expired before that since the last sweep is still there.
+    // It began in the middle: items before that may have expired since the last sweep.
     whole_ = true;
     read();
   }
@@ -311,13 +311,13 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
   const std::size_t limit_;
   Callback<void(SweepAnswer)> done_;
   Service::Lap lap_;
-  bool whole_ = false;  // This lap began at the beginning.
+  bool whole_ = false;  // This lap began at the table's beginning.
   int pages_ = 0;
   std::vector<Item> items_;
   std::optional<Item> end_;
   std::size_t next_ = 0;
 
-  std::mutex mutex_;  // The deletes under way end on several threads; all else happens when none is.
+  std::mutex mutex_;  // Running deletes end on several threads; everything else happens when none runs.
   std::size_t waiting_ = 0;
   bool failed_ = false;
   SweepAnswer answer_;

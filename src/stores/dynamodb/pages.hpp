@@ -7,7 +7,7 @@
 
 namespace once::stores::dynamodb {
 
-// Operations that have begun; `done` is called with a page, or with what a sweep removed.
+// Operations that have begun; `done` is called with a page, or with a sweep's answer.
 void list(const ServicePtr& service, ListQuery query, Callback<void(ListPage)> done);
 void sweep(const ServicePtr& service, Time now, std::size_t limit, Callback<void(SweepAnswer)> done);
 

@@ -48,8 +48,8 @@ constexpr std::string_view dropped = "dropped";
 // The end of the year 9999: `never`, where a number must stand. JavaScript reads it exactly, in milliseconds too.
 constexpr std::int64_t last_second = 253'402'300'799;
 
-// A number of an item: digits * 10^exponent, without zeros at the end of the digits. At most 17 digits, which is what a
-// double needs: older versions for TypeScript wrote fractions (powertools-lambda-typescript, issue 2298).
+// A number of an item: digits * 10^exponent, without trailing zeros. At most 17 digits, as a double needs: older
+// versions for TypeScript wrote fractions (powertools-lambda-typescript, issue 2298).
 struct Decimal {
   std::uint64_t digits = 0;
   int exponent = 0;
@@ -58,10 +58,12 @@ struct Decimal {
   static constexpr int most_exponent = 31;
   static constexpr std::uint64_t most_digits = 99'999'999'999'999'999;  // Less than 2^57.
 
-  static std::optional<Decimal> parse(std::string_view text);  // Nothing for what does not fit, and negative numbers.
+  static std::optional<Decimal> parse(
+      std::string_view text);  // Empty for numbers that do not fit, and for negative ones.
 
   [[nodiscard]] std::string text() const;
-  [[nodiscard]] std::int64_t times_power(int power) const;  // * 10^power, rounded down; the most there is beyond it.
+  [[nodiscard]] std::int64_t times_power(
+      int power) const;  // This * 10^power, rounded down; the maximum if it is too large.
 
   [[nodiscard]] std::uint64_t packed() const {
     return static_cast<std::uint64_t>(exponent - least_exponent) << 57U | digits;
@@ -122,18 +124,18 @@ std::int64_t Decimal::times_power(int power) const {
   return static_cast<std::int64_t>(value);
 }
 
-// What a foreign item is recognised by.
+// The values that identify a foreign item.
 struct ForeignMarks {
   bool completed = false;
   std::optional<Decimal> expiration;
   std::optional<Decimal> lease;  // in_progress_expiration
-  bool ours_below = false;       // It has our owner: a library has completed over a record of ours.
-  bool finished_below = false;   // It has our finished_at as well.
+  bool ours_below = false;       // It has our owner: a library has completed our record.
+  bool finished_below = false;   // It also has our finished_at.
 
-  // Both times fill the owner. The revision has the flags in place of a counter, and no random bits. One of ours that
-  // took such an item over counts on from there, and never reaches the next multiple of 2^47.
+  // Both times fill the owner. The revision has the flags instead of a counter, and no random bits. A record of ours
+  // that takes such an item over counts from there, and never reaches the next multiple of 2^47.
   [[nodiscard]] std::pair<Owner, std::uint64_t> packed() const;
-  static std::optional<ForeignMarks> unpack(const Owner& owner, std::uint64_t revision);  // Nothing: one of ours.
+  static std::optional<ForeignMarks> unpack(const Owner& owner, std::uint64_t revision);  // Empty: our own item.
 
  private:
   static constexpr std::uint64_t foreign = std::uint64_t{1} << 52U;
@@ -165,7 +167,7 @@ std::optional<ForeignMarks> ForeignMarks::unpack(const Owner& owner, std::uint64
   return marks;
 }
 
-// What is wrong with an item: thrown and caught in this file only.
+// What is wrong with an item. Thrown and caught only in this file.
 struct Malformed {
   std::string attribute;
   std::string why;
@@ -316,12 +318,13 @@ class PowertoolsFormat final : public ItemFormat {
   }
 
   [[nodiscard]] std::optional<Condition> filter(const ListQuery& query) const override {
-    // The table may hold other items: none of them has a status.
+    // The table may have other items, which have no status.
     Condition condition{.expression = "attribute_exists(#f_status)", .names = {{"#f_status", a_.status}}, .values = {}};
     if (query.state) {
       const bool done = query.state == State::completed;
       if (!done && query.state != State::in_progress) {
-        condition.expression = "attribute_not_exists(#f_status) AND attribute_exists(#f_status)";  // There are none.
+        condition.expression =
+            "attribute_not_exists(#f_status) AND attribute_exists(#f_status)";  // There are no such records.
         return condition;
       }
       condition.expression = "#f_status = :f_status";
@@ -336,8 +339,8 @@ class PowertoolsFormat final : public ItemFormat {
   }
 
   [[nodiscard]] std::size_t max_record_bytes() const noexcept override {
-    // What does not fit all the same, because its text grows (escapes in Python, small numbers in TypeScript), is
-    // refused when it is written.
+    // A result whose text grows too much (escapes in Python, small numbers in TypeScript) is refused when it is
+    // written.
     return max_item_bytes - std::size_t{8} * 1024;
   }
 
@@ -352,7 +355,7 @@ class PowertoolsFormat final : public ItemFormat {
     return unix_ms(time) / 1000 + (unix_ms(time) % 1000 > 0 ? 1 : 0);
   }
 
-  // As the libraries round, and never so that one of them takes a live claim for an expired record.
+  // Rounded like the libraries, but so that none of them takes a live claim for an expired record.
   [[nodiscard]] std::int64_t expiration_of(const Record& record) const {
     const std::int64_t at = std::clamp<std::int64_t>(unix_ms(record.expires_at), 0, last_second * 1000);
     const std::int64_t seconds = (dialect_ == Dialect::powertools_typescript ? at + 500 : at) / 1000;
@@ -385,7 +388,7 @@ class PowertoolsFormat final : public ItemFormat {
       return;
     }
     if (result.bytes.empty()) {
-      // Nothing, as of a function that returns nothing. TypeScript leaves the attribute out (undefined).
+      // No result, as of a function that returns none. TypeScript leaves the attribute out (undefined).
       if (dialect_ != Dialect::powertools_typescript) item.add(a_.data, AttributeValue::s("null"));
       item.add(a_.result, AttributeValue::s(""));
       return;
@@ -401,7 +404,7 @@ class PowertoolsFormat final : public ItemFormat {
     if (!data.exact) item.add(a_.result, AttributeValue::s(result.bytes));
   }
 
-  // Name and result of each step in base64, which is S whatever the bytes.
+  // Name and result of each step in base64, so that any bytes are an S.
   static std::string steps_text(const std::vector<Step>& steps) {
     std::string out;
     for (const Step& step : steps) {
@@ -451,7 +454,7 @@ class PowertoolsFormat final : public ItemFormat {
     return *text;
   }
 
-  // One of our own numbers, in an S. 0 if it is not there.
+  // One of our own numbers, in an S. 0 if it is missing.
   template <class Number>
   static Number number(const Item& item, const std::string& name) {
     const AttributeValue* value = of_type(item, name, Type::s);
@@ -474,7 +477,7 @@ class PowertoolsFormat final : public ItemFormat {
     }
     record.state = marks.completed ? State::completed : State::in_progress;
     marks.expiration = decimal(item, a_.expiration);
-    // TypeScript takes such a record for one that does not expire; the others raise.
+    // TypeScript treats such a record as one that does not expire; the others raise an error.
     if (!marks.expiration && dialect_ != Dialect::powertools_typescript) throw Malformed{a_.expiration, "is missing"};
     marks.lease = decimal(item, a_.in_progress_expiration);
     const AttributeValue* owner = of_type(item, a_.owner, Type::s);
@@ -549,7 +552,7 @@ class PowertoolsFormat final : public ItemFormat {
       record.result = Result::inlined(data_in(item), std::string(json_type));
       return record;
     }
-    // Without a lease of its own a claim lives as long as its record; and no record expires under a live claim.
+    // Without its own lease a claim lives as long as its record. No record expires during a live claim.
     record.lease_until = marks.lease ? Time(Millis(marks.lease->times_power(0))) : record.expires_at;
     record.expires_at = std::max(record.expires_at, record.lease_until);
     return record;
@@ -563,7 +566,7 @@ class PowertoolsFormat final : public ItemFormat {
     }
   }
 
-  // What is no digest is still something that no payload's digest equals.
+  // A text that is not a digest still differs from every payload's digest.
   [[nodiscard]] Fingerprint fingerprint(const std::string& text) const {
     if (text.empty()) return {};
     if (auto digest = keys::digest_from_text(dialect_, text)) return *digest;

@@ -45,7 +45,7 @@ class Tree {
   std::pmr::monotonic_buffer_resource arena_{first_.data(), first_.size()};
 };
 
-// Every reader takes such a number for a double.
+// Every reader reads such a number as a double.
 double number_of(const Value& value) {
   const double number = text::to_double(value.text());
   const std::string_view mantissa = value.text().substr(0, value.text().find_first_of("eE"));
@@ -136,7 +136,7 @@ void append_number(std::string& out, const std::string& text) {
   out += text;
 }
 
-// unmarshall(), and then JSON.stringify() where that has a result of its own.
+// unmarshall(), and then JSON.stringify() where that changes the result.
 void append_unmarshalled(std::string& out, const AttributeValue& value) {
   const auto set = [&](const auto& append) {
     out += '[';
@@ -203,7 +203,7 @@ void append_unmarshalled(std::string& out, const AttributeValue& value) {
 PowertoolsData write_powertools_data(Dialect dialect, std::string_view json) {
   const bool python = dialect == Dialect::powertools_python;
   Tree tree;
-  // A lone surrogate is an escape in Python's text, and nothing that UTF-8 can hold in the others.
+  // A lone surrogate is an escape in Python's text. In the others UTF-8 cannot represent it.
   const Rules rules{.unique_names = false, .exact_numbers = false, .lone_surrogates = python};
   const Value value = text::json::parse(json, rules, tree.arena(), "the result");
   if (dialect == Dialect::powertools_typescript) return {.value = marshalled(value, 0)};

@@ -23,16 +23,16 @@ namespace once::stores::dynamodb {
 
 struct PowertoolsData {
   AttributeValue value;
-  bool exact = true;  // False: read_powertools_data() gives something else than what was written.
+  bool exact = true;  // False: read_powertools_data() returns something else than was written.
 };
 
-// Throws Exception(misuse), saying why, for what is no JSON or cannot be held. Not for native.
+// Throws Exception(misuse), with the reason, for a result that is not JSON or cannot be represented. Not for native.
 PowertoolsData write_powertools_data(keys::Dialect dialect, std::string_view json);
 
-// JSON. Null: there is no such attribute. Throws Exception(corrupt), saying why.
+// Returns JSON. `data` null: no such attribute. Throws Exception(corrupt), with the reason.
 std::string read_powertools_data(keys::Dialect dialect, const AttributeValue* data);
 
-// A value that makes the library's replay fail rather than return something, for a result that is not in the record.
+// For a result that is not in the record: a value that makes the library's replay fail.
 AttributeValue unreadable_powertools_data(keys::Dialect dialect);
 
 }  // namespace once::stores::dynamodb

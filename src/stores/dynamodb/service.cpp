@@ -17,7 +17,7 @@ std::unique_ptr<ItemFormat> make_format(const DynamoDbOptions& options) {
   return options.dialect == DynamoDbDialect::native ? make_native_format(options) : make_powertools_format(options);
 }
 
-// What people can do about a refusal by the service. The kinds are about what the caller can do.
+// Adds to a refusal of the service what people can do. The kind says what the caller can do.
 Error error_of(const ServiceAnswer& answer, int status, Access access, const std::string& table) {
   const std::string& type = answer.error_type;
   const auto is = [&](std::initializer_list<std::string_view> types) {
@@ -38,7 +38,8 @@ Error error_of(const ServiceAnswer& answer, int status, Access access, const std
       status == 429) {
     return {ErrorKind::unavailable, said("")};
   }
-  if (type == "TransactionInProgressException") return {ErrorKind::in_doubt, said("")};  // An earlier try of the same.
+  if (type == "TransactionInProgressException")
+    return {ErrorKind::in_doubt, said("")};  // An earlier try of the same transaction.
   if (is({"ExpiredTokenException", "RequestExpired"})) return {ErrorKind::unavailable, said("renew the credentials")};
   if (status >= 500) return {access == Access::write ? ErrorKind::in_doubt : ErrorKind::unavailable, said("")};
   if (type == "ResourceNotFoundException") {
@@ -56,7 +57,7 @@ Error error_of(const ServiceAnswer& answer, int status, Access access, const std
   return {ErrorKind::misuse, said("")};
 }
 
-// What came is not DynamoDB's, or was damaged on the way.
+// The answer is not DynamoDB's, or was damaged.
 Outcome unreadable(const aws::Reply& reply, Access access, const std::string& why) {
   Outcome outcome;
   outcome.error = Error{access == Access::write ? ErrorKind::in_doubt : ErrorKind::unavailable,

@@ -1,4 +1,4 @@
-// What the parts of the store share: its calls of the service, and the answers that its operations end with.
+// Shared by the parts of the store: calls of the service, and the answers of operations.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ struct Outcome {
 
 enum class Access : std::uint8_t { read, write };
 
-// What completions need: it outlives the store if that is destroyed in one of them.
+// Used by completions: it outlives the store if one of them destroys that.
 class Service {
  public:
   Service(const DynamoDbOptions& options, aws::Transport& transport);
@@ -43,9 +43,9 @@ class Service {
   [[nodiscard]] const ItemFormat& format() const noexcept { return *format_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] const Condition& absent() const noexcept { return absent_; }
-  // The beginning of every request: an open brace, the table, whether to tell the capacity.
+  // The beginning of every request: an open brace, the table, whether to report the capacity.
   [[nodiscard]] const std::string& table() const noexcept { return table_; }
-  // Of those that consume none.
+  // For requests that consume no capacity.
   [[nodiscard]] const std::string& name_only() const noexcept { return name_only_; }
 
   [[nodiscard]] Error named(Error error) const {
@@ -58,7 +58,7 @@ class Service {
     return store_clock_.at(options_.clock->uptime());
   }
 
-  // Operations under way, and the completion that this thread is in.
+  // Running operations, and whether this thread is in a completion.
   void begin() noexcept {
     const std::lock_guard lock(mutex_);
     ++under_way_;
@@ -81,30 +81,30 @@ class Service {
       done(std::move(value));
       completing = here.outer;
     }
-    done = nullptr;  // What it holds may be a reference to the store.
+    done = nullptr;  // It may own a reference to the store.
     end();
   }
 
-  // Sends one call. `then` is called with what came of it; the body of a good answer is read if it is wanted.
+  // Sends one call, and calls `then` with the outcome. The body of a good answer is parsed on request.
   void call(std::shared_ptr<Service> self, std::string_view operation, std::string body, Access access, bool wanted,
             Callback<void(Outcome, std::optional<StoreTime>)> then);
 
-  // Whether an insert should read first: see DynamoDbOptions::read_first_over. One is taken from what is saved.
+  // Whether an insert should read first: see DynamoDbOptions::read_first_over. Uses up one of the saved reads.
   bool reads_first() noexcept {
     std::uint32_t left = reads_first_.load(std::memory_order_relaxed);
     while (left > 0 && !reads_first_.compare_exchange_weak(left, left - 1, std::memory_order_relaxed)) {
     }
     return left > 0;
   }
-  // An insert met this item.
+  // This item was in the way of an insert.
   void met(const Item& item) noexcept;
 
-  // Whether the index of open records is there, once that is known.
+  // Whether the table has the index of open records.
   enum class Index : std::uint8_t { not_asked, there, absent };
   std::atomic<Index> index{Index::not_asked};
 
-  // Where the last sweep stopped; empty: at the end or never begun. If it was for the number of pages, its lap over the
-  // table is done in several calls, which all have the same `now`.
+  // Where the last sweep stopped. Empty: at the end, or never begun. If the number of pages stopped it, its lap over
+  // the table takes several calls, all with the same `now`.
   struct Lap {
     std::optional<Item> position;
     bool goes_on = false;
@@ -130,7 +130,7 @@ class Service {
   Outcome outcome_of(const aws::Reply& reply, Access access, bool wanted);
 
   const DynamoDbOptions options_;
-  aws::Transport& transport_;  // The store's, which waits for the operations under way.
+  aws::Transport& transport_;  // The store's, which waits for running operations.
   const std::unique_ptr<ItemFormat> format_;
   const std::string name_;
   std::string table_;
@@ -147,20 +147,20 @@ class Service {
   std::condition_variable none_under_way_;
   std::size_t under_way_ = 0;
 
-  std::atomic<std::uint32_t> reads_first_{0};  // So many of the next inserts.
+  std::atomic<std::uint32_t> reads_first_{0};  // How many of the next inserts read first.
 };
 
 using ServicePtr = std::shared_ptr<Service>;
 
-// Each ends an operation: with an error that says whose it is, …
+// Each ends an operation: with an error that names the table, …
 void fail(const ServicePtr& service, Done& done, Error error);
 // … for a record that this store can never keep, …
 void cannot_keep(const ServicePtr& service, Done& done, Error error);
-// … with the record in an item that was asked for by `key`, as an answer of this status.
+// … with the record in the item of `key`, as an answer of this status.
 void give(const ServicePtr& service, Done& done, Answer::Status status, const std::string& key,
           const std::optional<Item>& item, std::optional<StoreTime> time);
 
-// GetItem. `then` gets the item, or nothing.
+// GetItem. `then` gets the item, or empty.
 void read_item(const ServicePtr& service, const Item& primary_key,
                Callback<void(Outcome, std::optional<StoreTime>)> then);
 

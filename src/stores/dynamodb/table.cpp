@@ -15,16 +15,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Grade = TableFinding::Grade;
 
-// The permissions that the store's calls need, by what they are on. A test holds them against the calls in its sources.
+// The permissions of the store's calls, by resource. A test compares them with the calls in the sources.
 constexpr std::array worker_actions{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:DeleteItem"};
 constexpr std::array look_actions{"dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive",
                                   "dynamodb:DescribeContinuousBackups"};
 constexpr std::array results_actions{"s3:GetObject", "s3:PutObject", "s3:DeleteObject"};
 
-// What one call came to.
+// The answer of one call.
 struct Answer {
-  Json json;               // An object. Of an error of the service too.
-  std::string error_type;  // "ResourceNotFoundException". Empty: it went well.
+  Json json;               // An object, also for an error of the service.
+  std::string error_type;  // "ResourceNotFoundException". Empty: success.
   std::string message;
   std::optional<StoreTime> time;
   bool false_time = false;
@@ -60,7 +60,7 @@ std::string place(const aws::Transport& transport, const DynamoDbOptions& option
 
 bool means_absent(const Answer& answer) { return answer.error_type == "ResourceNotFoundException"; }
 
-// The call is not known there, as some emulators do not know of the TTL or of backups.
+// The endpoint does not know the call: some emulators have no TTL or backups.
 bool means_unknown(const Answer& answer) { return answer.error_type == "UnknownOperationException"; }
 
 bool means_denied(const Answer& answer) {
@@ -69,7 +69,7 @@ bool means_denied(const Answer& answer) {
 
 Answer call(aws::Transport& transport, const DynamoDbOptions& options, aws::Call call) {
   const std::string what = call.operation + " of " + place(transport, options) + ": ";
-  // What a transport says names its endpoint and the operation.
+  // A transport's errors name its endpoint and the operation.
   const std::string table = "table '" + options.table + "': ";
   const auto reply =
       wait_for<aws::Reply>([&](Callback<void(aws::Reply)> done) { transport.call(std::move(call), std::move(done)); });
@@ -98,7 +98,7 @@ Answer call(aws::Transport& transport, const DynamoDbOptions& options, aws::Call
   return answer;
 }
 
-// For what the caller has no answer to.
+// Throws the service's refusal.
 [[noreturn]] void refuse(const aws::Transport& transport, const DynamoDbOptions& options, const char* operation,
                          const Answer& answer) {
   const std::string what = std::string(operation) + " of " + place(transport, options) + ": ";
@@ -119,7 +119,7 @@ Answer call(aws::Transport& transport, const DynamoDbOptions& options, aws::Call
   throw Exception(ErrorKind::misuse, what + answer.error_type + ": " + answer.message);
 }
 
-// The primary key and an index's, as CreateTable and DescribeTable have it: "id" or "pk, sk".
+// A primary key or an index's key, as in CreateTable and DescribeTable: "id" or "pk, sk".
 std::string schema_text(const Json& schema) {
   std::string out;
   for (const char* const kind : {"HASH", "RANGE"}) {
@@ -228,7 +228,7 @@ class TableCheck {
             : "deletion protection is off: whoever may delete the table makes every operation run again");
   }
 
-  // Whether it is off and nothing speaks against turning it on.
+  // Whether it is off and can be turned on.
   bool look_at_ttl(const Answer& answer) {
     if (could_not_see(answer, "ttl", "dynamodb:DescribeTimeToLive")) return false;
     const Json& ttl = member(answer.json, "TimeToLiveDescription");
@@ -279,7 +279,7 @@ class TableCheck {
   TableReport& report_;
 };
 
-// A look at what may be hidden from us, or unknown there: misuse is an answer as well.
+// A call that may be forbidden or unknown: misuse is also an answer.
 Answer try_to_look(aws::Transport& transport, const DynamoDbOptions& options, const char* operation) {
   try {
     return call(transport, options, {operation, body_of(options), true});
@@ -299,7 +299,7 @@ Answer describe(aws::Transport& transport, const DynamoDbOptions& options) {
 void wait_until_active(aws::Transport& transport, const DynamoDbOptions& options, const Pause& pause) {
   for (;;) {
     const Answer answer = describe(transport, options);
-    std::string status = "not there yet";  // What follows a CreateTable may take a moment to be seen.
+    std::string status = "not there yet";  // A new table may be visible only after a moment.
     if (!means_absent(answer)) {
       const Json& table = member(answer.json, "Table");
       status = text_at(table, "TableStatus");
@@ -322,7 +322,7 @@ void wait_until_active(aws::Transport& transport, const DynamoDbOptions& options
 
 void turn_on_ttl(aws::Transport& transport, const DynamoDbOptions& options) {
   Answer answer = call(transport, options, create_table_calls(options, {}).back());
-  // Another `create` was quicker: what was asked for is so.
+  // Another `create` was faster: the result is the same.
   const bool is_on =
       answer.error_type == "ValidationException" && answer.message.find("already enabled") != std::string::npos;
   if (!answer.error_type.empty() && !is_on && !means_unknown(answer)) {
@@ -332,7 +332,7 @@ void turn_on_ttl(aws::Transport& transport, const DynamoDbOptions& options) {
 
 struct Look {
   TableReport report;
-  bool ttl_is_off = false;  // And can be turned on: it is not on for another attribute.
+  bool ttl_is_off = false;  // And can be turned on, because no other attribute has it.
 };
 
 Look look_at(aws::Transport& transport, const DynamoDbOptions& options) {
@@ -388,7 +388,7 @@ std::vector<aws::Call> create_table_calls(const DynamoDbOptions& options, const 
   for (const auto& [key, value] : setup.tags) create["Tags"].push_back({{"Key", key}, {"Value", value}});
   const Json ttl{{"TableName", options.table},
                  {"TimeToLiveSpecification", {{"AttributeName", options.attributes.expiration}, {"Enabled", true}}}};
-  // Not repeatable: the answer to the second of two would be an error.
+  // Not repeatable: the second answer would be an error.
   return {{"CreateTable", create.dump(), false}, {"UpdateTimeToLive", ttl.dump(), false}};
 }
 
@@ -407,7 +407,7 @@ Creation create_table(aws::Transport& transport, const DynamoDbOptions& options,
   if (means_absent(describe(transport, options))) {
     const Answer answer = call(transport, options, create_table_calls(options, setup).front());
     made = answer.error_type.empty();
-    // In use: somebody else is making it at this moment.
+    // In use: another process is creating it now.
     if (!made && answer.error_type != "ResourceInUseException") refuse(transport, options, "CreateTable", answer);
   }
   wait_until_active(transport, options, pause);
@@ -451,7 +451,7 @@ std::string least_policy(const DynamoDbOptions& options, std::string_view arn, P
         {{"Sid", sid}, {"Effect", "Allow"}, {"Action", std::move(actions)}, {"Resource", std::move(resource)}});
     return &statements.back();
   };
-  // Calls that name no key, such as DescribeTable, are not held back by it.
+  // It does not restrict calls without a key, such as DescribeTable.
   const auto keep_to_partition = [&](Json* statement) {
     if (!composite || options.partition_value.empty()) return;
     (*statement)["Condition"] = {{"ForAllValues:StringEquals", {{"dynamodb:LeadingKeys", {options.partition_value}}}}};

@@ -9,7 +9,7 @@ namespace {
 
 void send(const ServicePtr& service, Write write, int tries);
 
-// The condition did not hold, but the answer has no item: it is looked for.
+// The condition did not hold, but the answer has no item: read it.
 void look_for_item(const ServicePtr& service, Write write, int tries) {
   const auto primary_key = service->format().primary_key(write.key);
   if (const Error* error = std::get_if<Error>(&primary_key)) return fail(service, write.done, *error);
@@ -19,7 +19,7 @@ void look_for_item(const ServicePtr& service, Write write, int tries) {
               if (outcome.answer.item || !write.is_insert) {
                 return give(service, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
               }
-              // It was removed in between, and nothing is never in an insert's way.
+              // It was removed meanwhile, so the insert may succeed now.
               constexpr int most_tries = 10;
               if (tries == most_tries) {
                 return fail(service, write.done, {ErrorKind::unavailable, "what is in the way comes and goes"});
@@ -34,7 +34,7 @@ void send(const ServicePtr& service, Write write, int tries) {
   service->call(service, operation, std::move(body), Access::write, false,
                 [service, tries, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
                   if (outcome.error) {
-                    // Its own measure is stricter, so this is a limit that the service has changed.
+                    // The store's own check is stricter, so the service has changed its limit.
                     const bool too_large = outcome.answer.error_type == "ValidationException" &&
                                            outcome.answer.message.find("Item size") != std::string::npos;
                     return (too_large ? cannot_keep : fail)(service, write.done, *std::move(outcome.error));
@@ -57,9 +57,9 @@ void send(const ServicePtr& service, Write write, int tries) {
                 });
 }
 
-// The user's writes were refused. That the record would have been refused as well need not show in the answer, as the
-// service says nowhere that it looks at every condition: the record is read, so that a lost claim is not told as a
-// refused write, nor a transaction that had happened before as one that has not.
+// The user's writes were refused. The answer may not show whether the record was refused too, because the service does
+// not promise to check every condition. So the record is read: a lost claim must not be reported as a declined write,
+// nor an earlier success as a failure.
 void decline(const ServicePtr& service, Transaction transaction, Error why) {
   const auto primary_key = service->format().primary_key(transaction.key);
   if (const Error* error = std::get_if<Error>(&primary_key)) return fail(service, transaction.done, *error);
@@ -85,7 +85,7 @@ void decline(const ServicePtr& service, Transaction transaction, Error why) {
             });
 }
 
-// Nothing was written: because of the record, which comes first, or of one of the writes behind it.
+// Nothing was written: because of the record, which comes first, or of one of the writes after it.
 void end_cancelled(const ServicePtr& service, Transaction transaction, ServiceAnswer answer,
                    std::optional<StoreTime> time) {
   using Reason = ServiceAnswer::Reason;
@@ -120,7 +120,7 @@ void end_cancelled(const ServicePtr& service, Transaction transaction, ServiceAn
       passing = &reason;
       continue;
     }
-    // A condition may hold another time, all else is wrong with the write itself.
+    // A condition may hold later; all other reasons are faults of the write.
     const ErrorKind kind = reason.code == "ConditionalCheckFailed" ? ErrorKind::unavailable : ErrorKind::misuse;
     Error why{kind, transaction.items->name(i - 1) + ": " + said(reason)};
     return decline(service, std::move(transaction), std::move(why));
@@ -160,7 +160,7 @@ void transact(const ServicePtr& service, Transaction transaction) {
         if (!outcome.error) {
           return give(service, transaction.done, Answer::Status::done, transaction.key, std::nullopt, time);
         }
-        // The record alone was good enough to be inserted: it is for what comes with it.
+        // The record alone could be inserted, so the reason is the companion.
         if (outcome.error->kind == ErrorKind::misuse) {
           return decline(service, std::move(transaction), *std::move(outcome.error));
         }

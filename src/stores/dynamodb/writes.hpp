@@ -1,4 +1,4 @@
-// The writes of the store: a record under its condition, alone or together with writes of the user's.
+// The writes of the store: a record under its condition, alone or with the user's writes.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct Write {
 
 void send(const ServicePtr& service, Write write);
 
-// The condition of a write, and that a refusal tells the item.
+// The condition of a write, and that a refusal returns the item.
 void append_write_condition(std::string& body, const Condition& condition);
 
 // TransactWriteItems of a record and the user's own writes.

@@ -36,8 +36,8 @@ class MemoryStore final : public Store {
 
   void replace(RecordPtr record, Seen seen, Done done) override {
     if (too_large(*record)) return done(refuse_size(*record));
-    // The place of a record is its key's hash, which need not be computed again. Who was given none, or another
-    // store's, is looked for by the key.
+    // The place of a record is its key's hash, which saves computing it. Without a place, or with another store's, the
+    // record is found by its key.
     const HashedKey name = seen.place == 0 ? HashedKey(record->key) : HashedKey(record->key, seen.place);
     Shard& shard = shard_of(name);
     std::unique_lock lock(shard.mutex);
@@ -78,8 +78,7 @@ class MemoryStore final : public Store {
     done(std::move(answer));
   }
 
-  // In the order of the keys; the cursor is the last key of the page, with one byte before it so that it is never
-  // empty.
+  // In the order of the keys. The cursor is the last key of the page, with one byte before it, so it is never empty.
   void list(ListQuery query, Callback<void(ListPage)> done) override {
     std::map<std::string_view, const Record*> found;
     ListPage page;
@@ -152,11 +151,11 @@ class MemoryStore final : public Store {
  private:
   struct Entry {
     std::size_t hash;
-    mutable RecordPtr record;  // Replaced by records of the same key only.
+    mutable RecordPtr record;  // Replaced only by records of the same key.
   };
   struct EntryHash {
     using is_transparent = void;
-    using is_avalanching = void;  // Mixed well enough already.
+    using is_avalanching = void;  // The hash is mixed well enough.
     std::size_t operator()(const Entry& entry) const noexcept { return entry.hash; }
     std::size_t operator()(const HashedKey& name) const noexcept { return name.hash; }
   };
@@ -169,7 +168,7 @@ class MemoryStore final : public Store {
       return a.hash == b.hash && a.key == b.record->key;
     }
   };
-  // All in one block: a chain of nodes would be a walk through memory that is far from the processor.
+  // Stored in one block: a chain of nodes would cause cache misses.
   using Records = boost::unordered_flat_set<Entry, EntryHash, EntryEqual>;
   struct Shard {
     mutable std::mutex mutex;

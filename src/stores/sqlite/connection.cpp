@@ -15,7 +15,7 @@ std::string system_reason(sqlite3* db) {
 }  // namespace
 
 Connection::Connection(const std::string& path, const std::string& vfs, Millis busy_timeout) : path_(path) {
-  // The path has no symbolic link: SQLite would follow it, and have its log elsewhere than we look.
+  // The path has no symbolic link: SQLite would follow it, and have its log in another place.
   constexpr int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW;
   const int code = sqlite3_open_v2(path.c_str(), &db_, flags, vfs.empty() ? nullptr : vfs.c_str());
   if (code != SQLITE_OK) {
@@ -24,7 +24,7 @@ Connection::Connection(const std::string& path, const std::string& vfs, Millis b
     throw failure;
   }
   sqlite3_busy_timeout(db_, static_cast<int>(busy_timeout.count()));
-  // The last connection would copy the log on close, without our lock. We do that ourselves.
+  // Otherwise the last connection would copy the log on close, without our lock.
   sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   sqlite3_db_config(db_, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
 }
@@ -106,7 +106,8 @@ bool Statement::step() {
 }
 
 std::string_view Statement::bytes(int column) const noexcept {
-  const void* data = sqlite3_column_blob(statement_, column);  // First: it may convert, and so change the size.
+  const void* data = sqlite3_column_blob(
+      statement_, column);  // Called first, because it may convert the value and so change its size.
   if (data == nullptr) return {};
   return {static_cast<const char*>(data), static_cast<std::size_t>(sqlite3_column_bytes(statement_, column))};
 }

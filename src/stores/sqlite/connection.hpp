@@ -1,4 +1,4 @@
-// SQLite's handles, owned; its result codes, as kinds of failure.
+// Owns SQLite's handles, and maps its result codes to kinds of failure.
 #pragma once
 
 #include <sqlite3.h>
@@ -41,7 +41,7 @@ class Connection {
   [[nodiscard]] bool in_transaction() const noexcept { return sqlite3_get_autocommit(db_) == 0; }
   [[nodiscard]] std::int64_t changes() const noexcept { return sqlite3_changes(db_); }
 
-  // The failure that `code`, just returned for this connection, stands for.
+  // The failure of `code`, which this connection just returned.
   [[nodiscard]] SqlError error(int code) const;
 
  private:
@@ -84,7 +84,7 @@ class Statement {
   sqlite3_stmt* statement_ = nullptr;
 };
 
-// Resets the statement at the end of a block, so that no row stays locked and nothing stays bound.
+// Resets the statement at the end of a block, so that no lock and no binding stays.
 class Resetting {
  public:
   explicit Resetting(Statement& statement) noexcept : statement_(statement) {}

@@ -12,7 +12,7 @@ namespace once::stores::sqlite {
 
 namespace {
 
-constexpr int most_links = 40;  // As the kernel follows (path_resolution(7)).
+constexpr int most_links = 40;  // The kernel's limit (path_resolution(7)).
 
 }  // namespace
 
@@ -22,7 +22,7 @@ std::string followed(const std::string& path) {
     std::error_code is_no_link;
     const auto target = std::filesystem::read_symlink(now, is_no_link);
     if (is_no_link) return now.string();
-    now = now.parent_path() / target;  // An absolute target replaces all.
+    now = now.parent_path() / target;  // An absolute target replaces the whole path.
   }
   throw Exception(ErrorKind::unavailable,
                   "sqlite store " + path + ": this symbolic link leads in a circle: have it point at the file");

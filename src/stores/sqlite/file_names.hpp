@@ -1,4 +1,4 @@
-// SQLite finds the log, its index and our lock by the file's name. Programs that open one file by two names have two of
+// The log, its index and our lock are found by the file's name. Programs that open one file by two names have two of
 // each, do not see each other's claims, and damage the file.
 #pragma once
 
@@ -19,7 +19,7 @@ struct Names {
   std::uint32_t links = 1;        // Hard links.
   bool is_link = false;           // A symbolic one.
   bool is_mounted = false;        // The file itself, not a directory above it.
-  bool are_mounts_known = false;  // Linux tells since 5.8.
+  bool are_mounts_known = false;  // Linux reports it since 5.8.
 };
 std::optional<Names> names_of(const std::string& path) noexcept;  // Empty: there is no such file.
 

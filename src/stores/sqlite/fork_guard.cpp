@@ -12,9 +12,9 @@ namespace once::stores::sqlite {
 namespace {
 
 std::atomic<unsigned> open_stores{0};
-std::atomic<bool> inherited{false};  // The process that we are a child of had a store open.
+std::atomic<bool> inherited{false};  // The parent process had a store open.
 
-// Never destroyed: a store may be a static object too.
+// Never destroyed, because a store may be a static object.
 std::vector<OwnDescriptor*>& own_descriptors() {
   static auto& all = *new std::vector<OwnDescriptor*>;
   return all;

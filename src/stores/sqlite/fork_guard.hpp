@@ -1,6 +1,6 @@
-// What fork() makes of a process that has a store open. The child inherits SQLite's state, which says of each open file
-// that it is locked, while the locks are the parent's; and SQLite's mutexes, as threads held them that are not there.
-// So nothing may be opened in the child, not even another file: of 300 children of a busy process 21 hung there.
+// Detects fork() in a process with an open store. The child inherits SQLite's state, which says that each open file is
+// locked, although the locks are the parent's. It also inherits SQLite's mutexes, locked by threads that do not exist.
+// So the child must open nothing, not even another file: of 300 children of a busy process 21 hung.
 #pragma once
 
 #include <mutex>
@@ -13,7 +13,7 @@
 
 namespace once::stores::sqlite {
 
-// Held by a store for longer than anything of SQLite's.
+// A store owns it longer than all objects of SQLite.
 class ForkGuard {
  public:
   // Throws Exception(misuse) in the child, or grandchild, of a process that had a store open.
@@ -22,18 +22,18 @@ class ForkGuard {
   ForkGuard(const ForkGuard&) = delete;
   ForkGuard& operator=(const ForkGuard&) = delete;
 
-  // Whether this process is another one than that which opened the store. No system call.
+  // Whether this process is a child of the one that opened the store. No system call.
   [[nodiscard]] bool is_forked() const noexcept { return forks() != forks_; }
 
-  // What every use of the store is told then.
+  // The error of every use of the store then.
   [[nodiscard]] static Error error(const std::string& path);
 
  private:
   const unsigned forks_;
 };
 
-// A file's descriptor that the child of a fork closes at once: a flock() is held for as long as any process has the
-// descriptor that it was taken on.
+// A file descriptor that the child of a fork closes at once, because a flock() lasts as long as any process has its
+// descriptor.
 class OwnDescriptor {
  public:
   OwnDescriptor();
@@ -41,8 +41,8 @@ class OwnDescriptor {
   OwnDescriptor(const OwnDescriptor&) = delete;
   OwnDescriptor& operator=(const OwnDescriptor&) = delete;
 
-  [[nodiscard]] int get() const noexcept { return descriptor_; }  // -1: there is none.
-  // Takes the descriptor that `make` returns, if there is none. No fork happens meanwhile.
+  [[nodiscard]] int get() const noexcept { return descriptor_; }  // -1: none.
+  // Takes the descriptor that `make` returns, if it has none. Prevents a fork meanwhile.
   template <class Make>
   void open(Make&& make) {
     const std::lock_guard lock(mutex());

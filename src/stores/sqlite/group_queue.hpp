@@ -1,4 +1,4 @@
-// A queue from many threads to one that takes everything that is there at once.
+// A queue from many threads to one, which takes all nodes at once.
 #pragma once
 
 #include <linux/futex.h>
@@ -20,16 +20,16 @@ class GroupQueue {
     do {
       node->next = head;
     } while (!head_.compare_exchange_weak(head, node));
-    if (head == nullptr) wake();  // Whoever pushes first wakes; the others come along.
+    if (head == nullptr) wake();  // The first push wakes the thread, which takes later ones too.
   }
 
-  // Makes wait() return without anything to take, once. From any thread.
+  // Makes wait() return once without a node. From any thread.
   void nudge() noexcept {
     nudged_.store(true);
     wake();
   }
 
-  // From the one thread only: sleeps until something is there or nudge() was called.
+  // Only from the taking thread: sleeps until there is a node, or nudge() was called.
   void wait() noexcept {
     for (;;) {
       if (head_.load() != nullptr || nudged_.exchange(false)) return;
@@ -41,7 +41,7 @@ class GroupQueue {
     }
   }
 
-  // From the one thread only: everything that is there, oldest first; null if nothing.
+  // Only from the taking thread: all nodes, oldest first; null if none.
   Node* take() noexcept {
     Node* newest = head_.exchange(nullptr);
     Node* oldest = nullptr;

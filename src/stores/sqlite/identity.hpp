@@ -20,8 +20,8 @@ struct Identity {
   friend bool operator==(const Identity&, const Identity&) = default;
 
  private:
-  // Asks for no times, as stat() would: since Linux 6.13 the next write to a file whose times were seen stores a new
-  // one (docs.kernel.org/filesystems/multigrain-ts.html), and some file systems then write the inode in each
+  // Unlike stat(), does not ask for times. Since Linux 6.13 the next write to a file whose times were read stores a new
+  // time (docs.kernel.org/filesystems/multigrain-ts.html), and some file systems then write the inode in each
   // fdatasync().
   static Identity of(int directory, const char* path, int flags) noexcept {
     struct statx found {};

@@ -1,4 +1,4 @@
-// What callers ask the writer for, and how they get their answers.
+// Operations for the writer, and how callers get the answers.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct Operation {
   Encoded encoded;
   Seen seen;
   Done done;
-  std::shared_ptr<Home> home;  // Where it is completed; null: on the writer's thread.
+  std::shared_ptr<Home> home;  // Where it completes. Null: on the writer's thread.
   Answer answer;
 
   // sweep
@@ -35,9 +35,8 @@ struct Operation {
 using OperationPtr = std::unique_ptr<Operation>;
 using Group = std::vector<OperationPtr>;
 
-// Gives the answers that are in the operations, and leaves the group empty. Whoever has a home gets all that is its own
-// there, by one message; the rest is completed here, after these. In the child of a completion that forks none is
-// completed any more: the parent does that.
+// Completes the operations with their answers, and empties the group. Each home gets its operations in one message; the
+// others complete here, after these. If a completion forks, the child completes none: the parent does.
 void finish(Group& group);
 
 }  // namespace once::stores::sqlite

@@ -13,7 +13,7 @@ std::uint64_t OutsideWrites::begin(Connection& connection, FileLock& lock) {
   LogNotes notes = lock.notes();
   if (begun_.sum == 0 || begun_.sum != notes.log_sum) {
     sqlite3_randomness(sizeof notes.writes, &notes.writes);
-    notes.writes |= 1U;  // Not what a new file has.
+    notes.writes |= 1U;  // Never 0, as in a new file.
     notes.log_sum = begun_.sum;
     lock.note(notes);
   }
@@ -24,7 +24,7 @@ std::uint64_t OutsideWrites::begin(Connection& connection, FileLock& lock) {
 void OutsideWrites::committed(Connection& connection, FileLock& lock, std::uint64_t log, bool wrote) {
   if (!wrote) return;
   const LogState now = log_state(connection);
-  // Somebody may have written since, or in our place: that is left for the next begin() to find, or the next opener.
+  // A foreign write may have come after ours, or instead of it: the next begin() or opener will find it.
   if (now.commits != begun_.commits + 1) return;
   lock.note({.log_sum = now.sum, .writes = writes_, .synced = synced_log(log, now)});
 }

@@ -10,7 +10,7 @@ struct flock byte_as(short type) noexcept {
   struct flock range {};
   range.l_type = type;
   range.l_whence = SEEK_SET;
-  range.l_start = 512;  // Behind what is written there; a lock needs no bytes.
+  range.l_start = 512;  // After the file's contents; a lock needs no bytes.
   range.l_len = 1;
   return range;
 }

@@ -1,4 +1,4 @@
-// Whether any other program has the store open.
+// Whether another program has the store open.
 #pragma once
 
 #include <string>
@@ -7,9 +7,8 @@
 
 namespace once::stores::sqlite {
 
-// A shared lock on a byte of the lock's file, for as long as this lives (fcntl(2), open file description locks). It
-// ends with its process, whatever children that one has. Wrong after somebody has deleted that file: so nothing but
-// time may depend on it.
+// Holds a shared lock on a byte of the lock file (fcntl(2), open file description locks). It ends with its process,
+// even if that has children. Wrong after the lock file was deleted, so only speed may depend on it.
 class Presence {
  public:
   explicit Presence(const std::string& lock_path);

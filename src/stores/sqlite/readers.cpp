@@ -12,7 +12,7 @@ constexpr std::size_t kept_readers = 16;  // Connections that are kept open.
 
 }  // namespace
 
-// A connection, for as long as this lives.
+// Lends a connection for as long as this lives.
 class Readers::Lent {
  public:
   explicit Lent(Readers& readers) : readers_(readers) {
@@ -27,7 +27,7 @@ class Readers::Lent {
     if (!reading_) reading_ = std::make_unique<Reading>(file.path(), file.vfs(), file.options().busy_timeout);
   }
   ~Lent() {
-    // After a failure it is not used again: a fresh one may do better.
+    // After a failure it is not used again: a new one may work.
     if (std::uncaught_exceptions() != exceptions_) return;
     const std::lock_guard lock(readers_.mutex_);
     if (readers_.free_.size() < kept_readers) readers_.free_.push_back(std::move(reading_));

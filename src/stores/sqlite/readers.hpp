@@ -1,4 +1,4 @@
-// All who read, each on a connection that nobody else uses meanwhile.
+// All readers, each on its own connection.
 #pragma once
 
 #include <memory>

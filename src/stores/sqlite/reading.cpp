@@ -23,8 +23,7 @@ constexpr int expires_column = 6;
 constexpr int key_column = 11;
 constexpr int last_column = 28;
 
-// Where a page begins: "<sweep_at_ms>.<id>", the row that the page before has ended with. In the order of insertion
-// the first number is 0.
+// Where a page begins: "<sweep_at_ms>.<id>", the last row of the page before. In insertion order the first number is 0.
 struct Cursor {
   std::int64_t sweep_at = std::numeric_limits<std::int64_t>::min();
   std::int64_t id = std::numeric_limits<std::int64_t>::min();
@@ -59,14 +58,14 @@ Reading::Reading(const std::string& path, const std::string& vfs, Millis busy_ti
 
 Reading::Found Reading::find(std::string_view key, const HashKey& hash_key, const RecentKeys& recent) {
   const std::int64_t key_hash = hash_of(hash_key, key);
-  RecentKeys::Found known = recent.find(key_hash);  // Before the transaction, as it says there.
+  RecentKeys::Found known = recent.find(key_hash);  // Before the transaction: see RecentKeys::find().
   begin_.step();
   begin_.reset();
   keys_.find(key_hash, known.ids);
   Found found;
   found.row = row_.read(known.ids, key);
   if (!found.row) {
-    // What other processes have written of late.
+    // Rows that other processes have just written.
     const Ends ends = keys_.ends(known.known);
     const bool right = is_right(known.known, ends);
     if (!right && read_hash_key(connection_) != hash_key) {
@@ -150,7 +149,7 @@ std::vector<std::string> Reading::check(const HashKey& hash_key, const RecentKey
     }
   }
 
-  RecentKeys::All known = recent.all();  // Before the transaction, as find() does, and then as that does.
+  RecentKeys::All known = recent.all();  // Before the transaction, as in find().
   begin_.step();
   begin_.reset();
   const Ends ends = keys_.ends(known.known);

@@ -1,4 +1,4 @@
-// What is read on a connection of its own, beside the writer.
+// Reads on a separate connection, concurrently with the writer.
 #pragma once
 
 #include <cstddef>
@@ -21,22 +21,22 @@
 namespace once::stores::sqlite {
 
 // A connection with its statements, used by one thread at a time. Each method throws SqlError, or Exception(corrupt)
-// for a malformed row; the connection is not to be used again then.
+// for a malformed row. After that, do not use the connection again.
 class Reading {
  public:
   Reading(const std::string& path, const std::string& vfs, Millis busy_timeout);
 
   struct Found {
     std::optional<Row> row;
-    std::size_t looked_through = 0;  // Rows that are not in the table, nor surely covered by `recent`.
+    std::size_t looked_through = 0;  // Rows read because neither the table nor `recent` surely covers them.
   };
   Found find(std::string_view key, const HashKey& hash_key, const RecentKeys& recent);
 
-  // Throws Exception(misuse) too: a limit out of range, no cursor of ours.
+  // Also throws Exception(misuse): a limit out of range, a foreign cursor.
   ListPage list(const ListQuery& query);
 
-  // What is wrong with the file and with `recent`, a sentence or two each, up to about 100: whether each row is found,
-  // it alone, as find() would. Malformed rows are among it and throw nothing.
+  // The faults of the file and of `recent`, a sentence or two each, up to about 100. Checks that find() would find each
+  // row, and only it. Malformed rows are listed, not thrown.
   std::vector<std::string> check(const HashKey& hash_key, const RecentKeys& recent, SqliteCheck how);
 
  private:

@@ -16,7 +16,7 @@ namespace once::stores::sqlite {
 
 namespace {
 
-// Parameter numbers of the statements below; those of a record are the same in all.
+// Parameter numbers of the statements below; a record's are the same in all.
 enum Parameter : int {
   p_hash = 1,
   p_state,
@@ -123,7 +123,7 @@ void bind_text(Statement& statement, int at, std::string_view bytes) {
 }
 
 void bind_key(Statement& statement, int at, std::string_view key, bool is_text) {
-  // Empty keys are refused before; a NULL here would match nothing.
+  // Empty keys are refused earlier; a NULL would match no row.
   if (is_text) {
     statement.bind_text(at, key);
   } else {
@@ -132,7 +132,7 @@ void bind_key(Statement& statement, int at, std::string_view key, bool is_text) 
 }
 
 void bind_record(Statement& s, const Record& record, const Encoded& encoded) {
-  // What is not bound is NULL: clear() leaves it so.
+  // Unbound parameters are NULL.
   s.bind(p_state, static_cast<std::int64_t>(record.state));
   s.bind(p_revision, static_cast<std::int64_t>(record.revision));
   s.bind(p_attempt, record.attempt);
@@ -166,14 +166,14 @@ void bind_record(Statement& s, const Record& record, const Encoded& encoded) {
   if (record.input_bytes != 0) s.bind(p_input_bytes, static_cast<std::int64_t>(record.input_bytes));
 }
 
-// A row that grows on completion splits its page, and most claims are completed: so a claim takes the room that results
-// have lately needed. It is a guess for speed only.
+// A row that grows on completion splits its page, and most claims are completed. So a claim reserves the room that
+// recent results needed. A guess, only for speed.
 std::size_t growth(const Record& record) noexcept {
   return record.result.bytes.size() + record.result.content_type.size() + record.result.location.size() +
          record.failure.code.size() + record.failure.message.size();
 }
 
-// Reads columns and says which one is malformed.
+// Reads columns, and reports which one is malformed.
 class Reader {
  public:
   Reader(const Statement& statement, const std::string& path) : s_(statement), path_(path) {}
@@ -350,7 +350,7 @@ std::optional<Row> Rows::insert(const Record& record, const Encoded& encoded, st
 }
 
 void Rows::bind_reserve(Statement& statement, const Record& record) {
-  constexpr std::size_t most = 1024;  // More than that has pages of its own before long.
+  constexpr std::size_t most = 1024;  // Larger results get their own pages anyway.
   if (record.state == State::in_progress) {
     statement.bind_zeros(p_reserve, reserve_);
   } else {
@@ -375,7 +375,7 @@ bool Rows::replace(const Record& record, const Encoded& encoded, const Seen& see
   const Place place = Place::from(seen.place);
   id = place.id;
   if (id != 0) {
-    // A claim that does not expire gets its place in the index when it is completed, and finish_ would refuse it.
+    // A claim that does not expire is indexed when it is completed, which finish_ does not do.
     Statement& statement = place.never_swept && record.expires_at != never ? replace_ : finish_;
     if (update(statement, record, encoded, seen, id)) return true;
   }

@@ -1,4 +1,4 @@
-// The one encoder: a record to the columns of a row and back, and the statements that work on rows.
+// The only encoder of records to columns and back, and the statements on rows.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace once::stores::sqlite {
 
-// What is computed of a record before it is queued, in the caller's thread: the writer's time is everybody's.
+// Parts of a record encoded on the caller's thread, because all callers wait for the writer.
 struct Encoded {
   std::int64_t key_hash = 0;
   std::string steps;  // Netstrings.
@@ -40,7 +40,7 @@ struct Row {
   Record record;
 };
 
-// What Answer::place tells of a row, in one number that is never 0.
+// Answer::place of a row: one number, never 0.
 struct Place {
   std::int64_t id = 0;  // 0: not known.
   bool never_swept = false;
@@ -60,7 +60,7 @@ Row read_row(const Statement& statement, const std::string& path);
 class RowReader {
  public:
   explicit RowReader(Connection& connection);
-  // The one of the candidates that has the key.
+  // Returns the candidate with this key.
   std::optional<Row> read(std::span<const std::int64_t> candidates, std::string_view key);
 
  private:
@@ -73,12 +73,12 @@ class Rows {
  public:
   Rows(Connection& connection, RecentKeys& recent, std::size_t most_recent);
 
-  // To be told of each transaction in which keys are looked for.
+  // Must be called in each transaction that looks for keys.
   [[nodiscard]] KeyIndexer& keys() noexcept { return keys_; }
 
-  // Gives back the row with its key if there is one, otherwise adds it.
+  // Returns the row with its key if there is one, otherwise adds it.
   std::optional<Row> insert(const Record& record, const Encoded& encoded, std::int64_t& id);
-  // False if there is none with its key, this owner and this revision. `id` is what it was then.
+  // False if no row has its key, this owner and this revision. `id`: the row's id when it was seen.
   bool replace(const Record& record, const Encoded& encoded, const Seen& seen, std::int64_t& id);
   bool remove(std::string_view key, std::int64_t key_hash, const Seen& seen);
   std::optional<Row> find(std::string_view key, std::int64_t key_hash);
@@ -87,7 +87,7 @@ class Rows {
     std::size_t removed = 0;
     std::size_t looked_at = 0;
   };
-  // Looks at no more than `limit` rows whose sweep_at_ms has come.
+  // Reads at most `limit` rows whose sweep_at_ms has passed.
   Swept sweep(Time now, std::size_t limit);
   bool has_expired(Time now);
 
@@ -98,9 +98,9 @@ class Rows {
   Connection& connection_;
   KeyIndexer keys_;
   RowReader reader_;
-  std::size_t reserve_ = 96;  // Bytes that results have lately needed.
+  std::size_t reserve_ = 96;  // Bytes that recent results needed.
   Statement insert_;
-  Statement finish_;  // Leaves sweep_at_ms, and so its index, alone.
+  Statement finish_;  // Does not change sweep_at_ms, nor its index.
   Statement replace_;
   Statement remove_;
   Statement sweep_look_;

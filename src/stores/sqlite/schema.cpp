@@ -15,11 +15,11 @@ namespace {
 // Times are UTC milliseconds. NULL stands for what is empty, never or not yet.
 //
 // A claim adds a row at the end of the table; the key itself is compared in the row. key_index has an entry for each
-// row up to indexed_to; those of later rows are in memory (key_index.hpp). Deleting a row, by whomever, deletes its
-// entry and is noted in last_deleted, the highest id that was ever deleted.
+// row up to indexed_to; those of later rows are in memory (key_index.hpp). Deleting a row, by any program, deletes its
+// entry, and updates last_deleted, the highest id ever deleted.
 //
-// sweep_at_ms is never later than expires_at_ms and follows it lazily: a completion that prolongs the expiry, as most
-// do, leaves the index alone, and the sweep looks at both.
+// sweep_at_ms is never later than expires_at_ms, and follows it lazily: most completions extend the expiry without
+// changing the index, and the sweep checks both.
 constexpr const char* tables = R"sql(
 CREATE TABLE records (
   id             INTEGER PRIMARY KEY, -- in the order of insertion
@@ -179,7 +179,7 @@ bool has_tables(Connection& connection) {
 void make_tables(Connection& connection) {
   if (has_tables(connection)) return;
   Transaction transaction(connection);
-  if (has_tables(connection)) return;  // Somebody else made them meanwhile; now nobody does.
+  if (has_tables(connection)) return;  // Another process may have made them meanwhile; now none can.
   connection.run(tables);
   connection.run(("PRAGMA application_id = " + std::to_string(application_id)).c_str());
   connection.run(("PRAGMA user_version = " + std::to_string(format_version)).c_str());

@@ -1,4 +1,4 @@
-// The tables, how a file gets them, and what the file remembers besides its records.
+// The tables, how a file gets them, and the file's other data.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace once::stores::sqlite {
 
-// PRAGMA application_id of our files: "ONCE" in ASCII. file(1) shows it. Files from before the first format have the
-// other one, "once".
+// PRAGMA application_id of our files: "ONCE" in ASCII, shown by file(1). Files from before the first format have
+// "once".
 inline constexpr std::int64_t application_id = 0x4F4E4345;
 inline constexpr std::int64_t unreleased_application_id = 0x6F6E6365;
 
@@ -26,7 +26,7 @@ bool has_tables(Connection& connection);
 // Makes the tables in one transaction, unless they are there. Throws as has_tables() does.
 void make_tables(Connection& connection);
 
-// Random bytes of the file that its key hashes depend on, so that nobody who only chooses keys can make them collide.
+// The file's random key of its hashes, so that clients cannot choose keys that collide.
 struct HashKey {
   std::uint64_t first = 0;
   std::uint64_t second = 0;
@@ -34,23 +34,23 @@ struct HashKey {
 };
 HashKey read_hash_key(Connection& connection);
 
-// What to say when it has become another.
+// The error text when the file's hash key has changed.
 std::string other_store(const std::string& path);
 
 // SipHash-1-3 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012) of the bytes.
 std::int64_t hash_of(const HashKey& key, std::string_view bytes) noexcept;
 
-// The store's clock as the file keeps it. Time = uptime + offset.
+// The store's clock in the file. Time = uptime + offset.
 struct StoredClock {
   std::string boot_id;
   Millis offset{0};
   Time set_at{};  // The wall clock at that time.
 };
 
-// Reads it, or sets it if the host was booted since. Inside the lock.
+// Reads it, or sets it after a boot of the host. Inside the lock.
 StoredClock settle_clock(Connection& connection, const Clock& clock, const std::string& boot_id);
 
-// Notes that the store's time has come this far. Inside a transaction.
+// Stores that the store's time has reached `now`. Inside a transaction.
 void note_time(Connection& connection, Time now);
 
 // The kernel's name for this boot of the host. Throws Exception(unavailable).

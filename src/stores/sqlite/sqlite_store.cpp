@@ -30,7 +30,7 @@ namespace sqlite {
 namespace {
 
 constexpr std::size_t max_bytes = std::size_t{64} * 1024 * 1024;
-constexpr std::size_t most_unknown_keys = 256;  // Of other processes, that a read looks through each time.
+constexpr std::size_t most_unknown_keys = 256;  // The most keys of other processes that each read scans.
 
 void check(const SqliteOptions& options) {
   const auto refuse = [](const std::string& what) { throw Exception(ErrorKind::misuse, "sqlite store: " + what); };
@@ -49,7 +49,7 @@ void check(const SqliteOptions& options) {
   if (!options.clock) refuse("there is no clock");
 }
 
-// Turns what `work` throws into an answer.
+// Turns an exception of `work` into an answer.
 template <class Work>
 Answer answered(Work&& work) {
   try {
@@ -74,12 +74,12 @@ class SqliteStore final : public Store {
     pthread_setname_np(thread_.native_handle(), "once-sqlite");  // For top and gdb; failing does not matter.
   }
 
-  // Ends the store. From a completion, which the writer's thread cannot wait for, the thread does it when it is done.
-  // In the child of a fork nothing of it may be touched, not even to free it: the thread is gone, what is open is the
-  // parent's, and what is queued is done there.
+  // Ends the store. In a completion, the writer's thread does it later, because it cannot wait for itself. In the child
+  // of a fork the store is leaked: its thread does not exist, open files are the parent's, and the parent completes
+  // queued operations.
   static void end(std::unique_ptr<SqliteStore> store) noexcept {
     if (store->file_.is_forked()) {
-      static std::atomic<SqliteStore*> left{nullptr};  // Where leak checkers find them.
+      static std::atomic<SqliteStore*> left{nullptr};  // So that leak checkers find them.
       SqliteStore* const ours = store.release();
       ours->left_before_ = left.exchange(ours);
       return;
@@ -221,11 +221,12 @@ class SqliteStore final : public Store {
   Writer writer_;
   Readers readers_;
   bool orphaned_ = false;               // Ended from a completion: the thread deletes the store.
-  SqliteStore* left_before_ = nullptr;  // In the child of a fork.
+  SqliteStore* left_before_ = nullptr;  // For the child of a fork.
   std::thread thread_;                  // The writer's. Last: it uses the others.
 };
 
-// What callers have. The engine's last reference may go in a completion, on the thread that the store would wait for.
+// The callers' object. The engine's last reference may be dropped in a completion, on the thread that the store would
+// wait for.
 class SqliteHandle final : public Store {
  public:
   explicit SqliteHandle(SqliteOptions options) : store_(std::make_unique<SqliteStore>(std::move(options))) {}
@@ -260,7 +261,7 @@ class SqliteHandle final : public Store {
 
 std::unique_ptr<Store> make_sqlite_store(SqliteOptions options) {
   sqlite::check(options);
-  // Relative to where the program is now, not to where it goes later. "link/.." is not the directory of the link.
+  // Resolved against the present working directory. "link/.." is not the directory of the link.
   std::error_code failed;
   const auto absolute = std::filesystem::absolute(options.path, failed);
   if (failed) throw Exception(ErrorKind::unavailable, "sqlite store: no working directory: " + failed.message());

@@ -23,7 +23,7 @@ std::filesystem::path directory_of(const std::string& path) {
   return directory.empty() ? "." : directory;
 }
 
-// Where names may be made and not read, all of the file system that `file` is on, which is there, and can be read.
+// If the directory may be written but not read, syncs the whole file system, through `file`, which can be read.
 void sync_names_in(const std::filesystem::path& directory, const std::string& file, const std::string& where) {
   int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const bool is_readable = fd >= 0 || errno != EACCES;
@@ -38,7 +38,7 @@ void sync_names_in(const std::filesystem::path& directory, const std::string& fi
   }
 }
 
-// Makes the file and its directories where that is asked for. The name of the file is not on the disk then.
+// Creates the file and its directories if the options say so. The file's name is not synced yet.
 void make_file(const SqliteOptions& options) {
   const std::string where = "sqlite store " + options.path + ": ";
   const auto refuse = [&](const std::string& what, int number) {
@@ -53,7 +53,7 @@ void make_file(const SqliteOptions& options) {
       refuse("the directory " + directory.string() + " does not exist: make it (mkdir -p), or name another file", 0);
     }
     std::filesystem::path made;
-    bool is_new = false;  // Also below what another process makes just now.
+    bool is_new = false;  // Also below a directory that another process just makes.
     for (const auto& part : directory) {
       made /= part;
       is_new = is_new || stat(made.c_str(), &found) != 0;
@@ -73,7 +73,7 @@ void make_file(const SqliteOptions& options) {
   }
   if (errno != ENOENT) refuse("cannot be looked at", errno);
   if (!options.create) refuse("the file does not exist, and it was asked not to make one (create=0)", 0);
-  // Only if nobody else has made it: no connection of this process can have it open, whose locks a close() would end
+  // Only if the file is new: then no connection of this process has it open, whose locks a close() would end
   // (sqlite.org/howtocorrupt.html, 2.2).
   const int fd = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd >= 0) {
@@ -83,7 +83,7 @@ void make_file(const SqliteOptions& options) {
   }
 }
 
-// The file is there, by its only name, which is what `path` is from here on.
+// Creates the file if needed, and sets `path` to its only name.
 SqliteOptions prepared(SqliteOptions options) {
   options.path = followed(options.path);
   make_file(options);
@@ -102,13 +102,13 @@ StoreFile::StoreFile(SqliteOptions options)
       identity_(Identity::of(path())) {}
 
 void StoreFile::sync_directory() const {
-  // The lock's file: closing the database itself would end SQLite's locks.
+  // Through the lock file: closing the database itself would end SQLite's locks.
   sync_names_in(directory_of(path()), path() + "-lock", "sqlite store " + path() + ": ");
 }
 
 void StoreFile::check_identity() const {
   check_identity(path());
-  if (asked_ != path()) check_identity(asked_);  // By links, which may lead elsewhere by now.
+  if (asked_ != path()) check_identity(asked_);  // Through links, which may lead elsewhere now.
 }
 
 void StoreFile::check_identity(const std::string& path) const {

@@ -1,4 +1,4 @@
-// The file of a store: found or made, and what the store, its writer and its readers know of it.
+// The file of a store, and what the store, its writer and its readers know about it.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace once::stores::sqlite {
 
-std::uint64_t size_of(const std::string& path) noexcept;  // 0: it is not there.
+std::uint64_t size_of(const std::string& path) noexcept;  // 0: missing.
 
-// Nothing of it changes once the store is open, so all threads read it. Outlives all that SQLite has open.
+// Constant after the store was opened, so all threads may read it. Outlives all objects of SQLite.
 class StoreFile {
  public:
-  // Makes the file and its directories where that is asked for; the file's name is not on the disk then. Throws
-  // Exception: unavailable, or misuse for what is no file, or one with several names.
+  // Creates the file and its directories if the options say so; the file's name is not synced yet. Throws Exception:
+  // unavailable; misuse if it is not a file, or has several names.
   explicit StoreFile(SqliteOptions options);
 
   [[nodiscard]] const SqliteOptions& options() const noexcept { return options_; }  // With the file's real path.
@@ -31,11 +31,10 @@ class StoreFile {
   // Throws Exception(unavailable) if it was deleted or replaced since.
   void check_identity() const;
 
-  // Brings the names in its directory to the disk. SQLite does it too, but does not look whether it works. Throws
-  // Exception(unavailable).
+  // Syncs the names in its directory. SQLite does it too, but ignores errors. Throws Exception(unavailable).
   void sync_directory() const;
 
-  // For whoever opens it: reads what it says of its keys and of the store's time, which may write. Inside the lock.
+  // Called after opening: reads the hash key and the store's clock, which may write. Inside the lock.
   void learn(Connection& connection);
   [[nodiscard]] const HashKey& hash_key() const noexcept { return hash_key_; }
   [[nodiscard]] const StoredClock& clock() const noexcept { return clock_; }

@@ -28,17 +28,17 @@ constexpr std::size_t aligned(std::size_t bytes) noexcept {
   return (bytes + alignof(std::max_align_t) - 1) / alignof(std::max_align_t) * alignof(std::max_align_t);
 }
 
-// Lies behind the base's own file structure, whose first member, the table of methods, is exchanged for `methods`:
-// what is not overridden goes to the base without a detour.
-// The log's is in use for all of it, the database's for reads.
+// Placed after the base's own file structure, whose first member, the table of methods, is replaced by `methods`.
+// Methods that are not overridden go directly to the base. For the log all overrides are used, for the database only
+// reads.
 struct Log {
   sqlite3_io_methods methods{};
   const sqlite3_io_methods* base = nullptr;
   std::vector<char> collected;
-  sqlite3_int64 begin = 0;  // Where in the file `collected` belongs.
+  sqlite3_int64 begin = 0;  // The offset of `collected` in the file.
 };
 
-// The table of methods is Log's first member, so the file leads to its Log.
+// The table of methods is Log's first member, so the file finds its Log.
 static_assert(offsetof(Log, methods) == 0);
 Log& log_of(sqlite3_file* file) noexcept {
   return *std::launder(reinterpret_cast<Log*>(const_cast<sqlite3_io_methods*>(file->pMethods)));
@@ -53,7 +53,7 @@ int write_out(sqlite3_file* file) noexcept {
     code = log.base->xWrite(file, log.collected.data() + at, static_cast<int>(bytes),
                             log.begin + static_cast<sqlite3_int64>(at));
   }
-  // Dropped on failure too: SQLite gives the transaction up and writes its place anew.
+  // Dropped on failure too: SQLite rolls back, and writes this part again.
   log.collected.clear();
   return code;
 }
@@ -107,7 +107,7 @@ int log_sync(sqlite3_file* file, int flags) noexcept {
 
 int log_close(sqlite3_file* file) noexcept {
   Log& log = log_of(file);
-  // Never synced, so never committed: nobody may know of it.
+  // Never synced, so never committed: it is dropped.
   const sqlite3_io_methods* const base = log.base;
   log.~Log();
   file->pMethods = base;

@@ -9,9 +9,9 @@ namespace {
 
 constexpr std::size_t max_group = 1024;                                 // Operations in one transaction …
 constexpr std::size_t max_group_bytes = std::size_t{16} * 1024 * 1024;  // … and about how much of records.
-constexpr int most_dropped = 8;                // Failures of a group's operations in a row, each for itself.
-constexpr std::size_t sweep_slice = 250;       // Rows a sweep looks at before writers get their turn.
-constexpr std::size_t idle_sweep_slice = 500;  // The same while nobody waits.
+constexpr int most_dropped = 8;                // How many operations of a group may fail in a row, each alone.
+constexpr std::size_t sweep_slice = 250;       // Rows that a sweep reads before writers get their turn.
+constexpr std::size_t idle_sweep_slice = 500;  // The same while no writer waits.
 
 }  // namespace
 
@@ -27,7 +27,7 @@ void Writer::stop() noexcept {
 void Writer::run() {
   for (;;) {
     if (file_.is_forked()) return;           // A completion has forked: in the child this thread is the only one.
-    const bool stopping = stopping_.load();  // Before it is looked what there is: nothing comes after it.
+    const bool stopping = stopping_.load();  // Read before the queue: nothing is pushed after stop().
     if (backlog_.empty() && sweeps_.empty() && !stopping) queue_.wait();
     take();
     if (!backlog_.empty() || !sweeps_.empty() || (missing_keys_.load() && !stopping)) {
@@ -52,7 +52,7 @@ void Writer::work() {
   const bool missing_keys = missing_keys_.exchange(false);
   try {
     FileLock::Turn turn = writing_.turn();
-    take();  // What came while we waited for it.
+    take();  // Operations that came during the wait.
     fill(group);
     writing_.make_ready();
     if (!group.empty() || missing_keys) write_group(group);
@@ -90,12 +90,12 @@ void Writer::write_group(Group& group) {
   std::optional<Lost> lost = try_group(group);
   if (lost && writing_.made_room(lost->code)) lost = try_group(group);
   if (!lost || lost->in_doubt || lost->code == SQLITE_BUSY || group.size() == 1) return;
-  // The whole transaction was undone, perhaps for the sake of one: now each for itself.
-  int dropped = 0;  // Connections in a row: each is opened anew and reads the newest rows again, while others wait.
+  // The whole transaction was rolled back, perhaps because of one operation: now each alone.
+  int dropped = 0;  // Dropped connections in a row: each new one reads the newest rows again, while others wait.
   for (std::size_t i = 0; i < group.size(); ++i) {
     try {
       writing_.make_ready();
-    } catch (const Exception& error) {  // The file has gone. Those before this one keep their answers.
+    } catch (const Exception& error) {  // The file was removed. Earlier operations keep their answers.
       for (; i < group.size(); ++i) group[i]->answer = Answer::fail(error.kind(), error.what());
       return;
     }
@@ -117,7 +117,7 @@ std::optional<Writer::Lost> Writer::try_group(std::span<OperationPtr> group) {
       try {
         operation->answer = carry_out(*operation);
       } catch (const SqlError& error) {
-        if (error.primary() != SQLITE_TOOBIG) throw;  // That one has changed nothing and concerns nobody else.
+        if (error.primary() != SQLITE_TOOBIG) throw;  // It changed nothing, and affects no other operation.
         operation->answer = Answer::fail(error.kind(), error.what());
       } catch (const Exception& error) {  // A malformed row in the way.
         operation->answer = Answer::fail(error.kind(), error.what());
@@ -166,7 +166,7 @@ Answer Writer::carry_out(const Operation& operation) {
   return Answer::refuse(share(std::move(in_the_way->record)), place.hint());
 }
 
-// What prevented the transaction prevents everything that waits.
+// The cause of the failure affects all waiting operations.
 void Writer::fail_all(Group& group, ErrorKind kind, const std::string& message) {
   take();
   while (!backlog_.empty()) {
@@ -206,7 +206,7 @@ void Writer::sweep_slice_once() {
   } catch (const SqlError& error) {
     writing_.undo(error);
     if (!std::exchange(operation.is_second_try, true) && writing_.made_room(error.primary()))
-      return;  // Its next turn comes.
+      return;  // It gets another turn.
     answer.error = error.error();
     over = true;
   }

@@ -1,4 +1,4 @@
-// All who write: their operations become groups, each of which is one transaction.
+// The writer: collects operations into groups, each of which is one transaction.
 #pragma once
 
 #include <atomic>
@@ -27,11 +27,11 @@ class Writer {
 
   // From any thread.
   void push(OperationPtr operation) noexcept { queue_.push(operation.release()); }
-  void learn_keys() noexcept;  // Soon: what other processes have written.
-  void stop() noexcept;        // run() ends when all that was pushed is done.
+  void learn_keys() noexcept;  // Reads soon what other processes have written.
+  void stop() noexcept;        // run() returns after all pushed operations.
   [[nodiscard]] std::string checkpoint_error() const { return writing_.checkpoint_error(); }
 
-  // On a thread of its own, until stop(), or in the child of a completion that forks.
+  // Call it on its own thread. Returns after stop(), or in the child of a completion that forks.
   void run();
 
  private:

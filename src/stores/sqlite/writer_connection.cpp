@@ -23,8 +23,8 @@ void set_wal(Connection& connection) {
 WriterConnection::WriterConnection(const StoreFile& file, RecentKeys& recent)
     : connection_(file.path(), file.vfs(), file.options().busy_timeout) {
   const SqliteOptions& options = file.options();
-  has_tables(connection_);  // Before the journal mode writes to a file that is not ours.
-  // A log that grew beyond what is usual, under a reader that did not end, is cut off when it is begun anew.
+  has_tables(connection_);  // Checked before the journal mode writes to a foreign file.
+  // A log that grew too large, because of a long reader, is truncated when it is restarted.
   const std::size_t usual_log_bytes = std::size_t{options.checkpoint_pages} * 2 * 4096;
   connection_.run(("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY; "
                    "PRAGMA cache_size = -" +
@@ -41,7 +41,7 @@ WriterConnection::WriterConnection(const StoreFile& file, RecentKeys& recent)
         return SQLITE_OK;
       },
       this);
-  file.check_identity();  // Before another one gets tables.
+  file.check_identity();  // Checked before a replaced file gets tables.
   make_tables(connection_);
   rows_.emplace(connection_, recent, options.recent_keys);
   begin_.emplace(connection_, "BEGIN IMMEDIATE");

@@ -22,11 +22,11 @@ class WriterConnection {
   WriterConnection& operator=(const WriterConnection&) = delete;
 
   void begin(FileLock& lock);
-  // True if anything was written; then the lock's file notes what is on the disk. `log`: its inode.
+  // True if anything was written; then the lock file notes what is on the disk. `log`: the log's inode.
   bool commit(FileLock& lock, std::uint64_t log);
-  // In a transaction: learns of the rows that others have written. True if all that was known was read anew.
+  // In a transaction: reads rows that others have written. True if everything was read again.
   bool learn_keys() { return rows_->keys().begin(outside_writes_); }
-  [[nodiscard]] bool has_changed() const noexcept;                               // Anything since begin().
+  [[nodiscard]] bool has_changed() const noexcept;  // Whether anything changed since begin().
   [[nodiscard]] std::uint32_t log_pages() const noexcept { return log_pages_; }  // After the last commit that wrote.
 
   [[nodiscard]] Connection& connection() noexcept { return connection_; }
@@ -34,13 +34,13 @@ class WriterConnection {
 
  private:
   Connection connection_;
-  std::optional<Rows> rows_;  // And these: when there are tables.
+  std::optional<Rows> rows_;  // Made when there are tables.
   std::optional<Statement> begin_;
   std::optional<Statement> commit_;
   OutsideWrites outside_;
   std::uint64_t outside_writes_ = 0;  // At the last begin().
   int changes_ = 0;                   // The same.
-  bool wrote_ = false;                // The commit, as SQLite tells.
+  bool wrote_ = false;                // Whether the commit wrote, as SQLite reports it.
   std::uint32_t log_pages_ = 0;
 };
 
