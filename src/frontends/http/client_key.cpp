@@ -53,8 +53,7 @@ class Line {
     return taken;
   }
 
-  // RFC 9651, section 4.2.5. At the opening quotation mark. Characters are left to checked(), so that the client is
-  // told what is wrong with them.
+  // RFC 9651, section 4.2.5, from the opening quotation mark. checked() tests the characters, for a better error.
   std::optional<std::string> string() {
     std::string out;
     rest_.remove_prefix(1);
@@ -72,7 +71,7 @@ class Line {
     return std::nullopt;
   }
 
-  // RFC 9651, section 4.2.3.2; what a parameter's value may be is read loosely.
+  // RFC 9651, section 4.2.3.2, lenient about parameters' values.
   bool skip_parameters() {
     while (skip(';')) {
       while (skip(' ')) {
@@ -138,7 +137,7 @@ ClientKey key_from_json(std::string_view json) {
   if (json.empty()) return invalid(why_json);
   if (json.front() == '-' || (json.front() >= '0' && json.front() <= '9')) return checked(std::string(json));
   if (json.front() != '"') return invalid(why_json);
-  // Canonical JSON escapes quotation marks, backslashes, and control characters, which no key may have.
+  // Canonical JSON escapes quotation marks, backslashes and control characters, which a key must not have.
   json = json.substr(1, json.size() - 2);
   std::string key;
   for (std::size_t i = 0; i < json.size(); ++i) {

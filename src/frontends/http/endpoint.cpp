@@ -13,7 +13,7 @@ namespace once::http {
 
 namespace {
 
-// What is done with the claim, once it is known which way the ambiguous ones go.
+// What to do with the claim, after ambiguous ones were decided.
 enum class End : std::uint8_t { store, release, hold, lapse };
 
 Options with_engine_defaults(Options options, const EngineOptions& engine) {
@@ -22,7 +22,7 @@ Options with_engine_defaults(Options options, const EngineOptions& engine) {
   return options;
 }
 
-// For people: what runs unprotected.
+// For people: the operation that runs unprotected.
 std::string title_of(const Options& options) {
   const std::string title = options.scope + (options.scope.empty() || options.route.empty() ? "" : " ") + options.route;
   return title.empty() ? "HTTP requests" : title;
@@ -83,7 +83,7 @@ std::string_view to_string(Opening::Kind kind) noexcept {
   return "?";
 }
 
-// What the completions of one request have in common: they hold this, and so need no room of their own.
+// Shared by the completions of one request: they own this, and need no allocation.
 class Execution::State {
  public:
   // Without a claim. `key`: empty if there is none.
@@ -94,7 +94,7 @@ class Execution::State {
 
   [[nodiscard]] std::string derived_key(std::string_view name) const {
     if (!key_.empty()) return once::derived_key(key_, name);
-    Owner random;  // Nothing can be stable without a key.
+    Owner random;  // Without a key nothing is the same in a retry.
     engine_.options().random->fill(random.bytes);
     return once::derived_key(random.hex(), name);
   }
@@ -133,7 +133,7 @@ class Execution::State {
 
   [[nodiscard]] const Rules& rules() const noexcept { return *rules_; }
 
-  // Opens `self` by the operation: gives it to `done`, with its claim if there is one.
+  // Opens the operation, and passes `self` to `done`, with its claim if there is one.
   static void open(std::unique_ptr<State> self, once::Request operation, Callback<void(Opening)> done) {
     self->opened_ = std::move(done);
     Engine& engine = self->engine_;
@@ -146,7 +146,7 @@ class Execution::State {
         out.execution = Execution(std::move(self));
         return opened(std::move(out));
       }
-      // With a record at hand the store did answer, and running would be a second run.
+      // With a record, the store had answered, and the request would run again.
       const bool down = begin.kind == Begin::Kind::error && begin.record == nullptr &&
                         (begin.error.kind == ErrorKind::unavailable || begin.error.kind == ErrorKind::in_doubt);
       if (down && self->rules().options().policy->on_store_down == OnStoreDown::run_unprotected) {
@@ -161,17 +161,17 @@ class Execution::State {
   }
 
   struct Ended {
-    std::optional<Answer> instead;  // What the client gets in place of the answer that was finished with.
-    bool dropped = false;           // No record had room for that.
+    std::optional<Answer> instead;  // The answer for the client, instead of the one passed to the finish.
+    bool dropped = false;           // The record had no room for it.
   };
 
-  // Ends `self`, and calls its complete(). The completion has it then, and may be over before the claim's method
-  // returns: the claim stays here. `status`: what was answered, for a reason; or `thrown` is one.
+  // Ends `self`, and calls its complete(). The completion owns it then, and may end before the claim's method returns,
+  // so the claim stays here. `status` or `thrown`: for the reason in the record.
   static void end(std::unique_ptr<State> self, End end, Result result, unsigned status, std::string thrown) {
     if (!self->claim_) return self->complete({});
     Claim claim = std::move(self->claim_);
     if (end == End::lapse) {
-      claim = Claim();  // Whoever comes when the lease has run out takes it over.
+      claim = Claim();  // The next request after the lease takes it over.
       return self->complete({});
     }
     auto on_end = [self = std::move(self), end](Finish finish) mutable {
@@ -185,7 +185,7 @@ class Execution::State {
     claim.hold(reason, std::move(on_end));
   }
 
-  // finish() with an answer that is at hand.
+  // finish() with a complete answer.
   static void end_with(std::unique_ptr<State> self, End end, Answer answer, Callback<void(Finished)> done,
                        std::string thrown = {}) {
     Result result;
@@ -207,7 +207,7 @@ class Execution::State {
     State::end(std::move(self), end, std::move(result), head.status, {});
   }
 
-  // For those who want the answer alone.
+  // For callers that need only the answer.
   static Callback<void(Finished)> answer_only(Callback<void(Answer)> done) {
     return [done = std::move(done)](Finished finished) mutable { done(std::move(finished.answer)); };
   }
@@ -220,7 +220,7 @@ class Execution::State {
     finished_({is_another ? std::move(*ended.instead) : std::move(answer_), is_tombstone, is_another});
   }
 
-  // What the client gets in place of the answer that was finished with.
+  // The answer for the client, instead of the one passed to the finish.
   [[nodiscard]] std::optional<Answer> instead(End end, Finish finish) const {
     switch (finish.kind) {
       case Finish::Kind::recorded:
@@ -228,7 +228,7 @@ class Execution::State {
       case Finish::Kind::superseded:
         return rules_->replay(*finish.record);
       case Finish::Kind::lost:
-        // Without an answer to store there is none to be lost.
+        // Without an answer to store, none can be lost.
         if (end != End::store) return std::nullopt;
         return rules_->problem(finish.record != nullptr && finish.record->state == ::once::State::unknown
                                    ? Problem::outcome_unknown
@@ -236,7 +236,7 @@ class Execution::State {
       case Finish::Kind::unrecorded:
         if (end != End::store || rules_->options().policy->on_unrecorded != OnUnrecorded::raise) return std::nullopt;
         return rules_->problem(Problem::not_recorded);
-      case Finish::Kind::declined:  // Only with a companion, and there is none.
+      case Finish::Kind::declined:  // Only with a companion, which a request never has.
         return rules_->problem(Problem::not_recorded);
     }
     return std::nullopt;
@@ -245,12 +245,12 @@ class Execution::State {
   Engine& engine_;
   const std::shared_ptr<const Rules> rules_;
   Claim claim_;      // Empty: unprotected.
-  std::string key_;  // Stored form; empty: there is none.
+  std::string key_;  // Stored form; empty: no key.
   // Until they are called.
   Callback<void(Opening)> opened_;
   Callback<void(Finished)> finished_;
   Callback<void(std::optional<Answer>)> streamed_;
-  // Of what finished_ gets.
+  // For finished_.
   Answer answer_;
   bool is_over_ = false;  // Its body is over the limit.
 };
@@ -385,13 +385,13 @@ Answer Endpoint::run(Examination examination, const std::function<Answer(Executi
   try {
     answer = handler(opening.execution);
   } catch (const ClaimLost&) {
-    if (!opening.execution.stop_token().stop_requested()) {  // It is not about this claim.
+    if (!opening.execution.stop_token().stop_requested()) {  // It is about another claim.
       static_cast<void>(opening.execution.finish_thrown(std::current_exception()));
       throw;
     }
-    // No handler's fault: the client gets the answer that counts, if it is there by now.
+    // Not the handler's fault: the client gets the stored answer, if there is one.
     return opening.execution.finish(rules_->problem(Problem::claim_lost), Fate::ambiguous);
-  } catch (...) {  // Whatever it is, it goes on to the caller; what becomes of the claim is policy.
+  } catch (...) {  // Any exception is passed to the caller. The policy decides about the claim.
     static_cast<void>(opening.execution.finish_thrown(std::current_exception()));
     throw;
   }

@@ -14,7 +14,7 @@ namespace once::http {
 
 namespace {
 
-// Idempotent-Replayed says how this answer came about, not what it is: a service behind several layers may send it.
+// Idempotent-Replayed is not part of the answer; a service behind several layers may send it.
 constexpr std::array<std::string_view, 13> never_stored{
     "Connection",   "Keep-Alive", "Proxy-Connection", "TE",         "Trailer",          "Transfer-Encoding",
     "Upgrade",      "Date",       "Server",           "Set-Cookie", "WWW-Authenticate", "Proxy-Authenticate",
@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 13> never_stored{
 }  // namespace
 
 bool same_letters(std::string_view a, std::string_view b) noexcept {
-  if (a == b) return true;  // Nearly everybody writes the names that are asked for here as they are written here.
+  if (a == b) return true;  // Nearly all clients write these names in this form.
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](char x, char y) { return x == y || text::lower(x) == text::lower(y); });
 }
@@ -76,7 +76,7 @@ void mark_replayed(Headers& headers) {
       if (same_name(name, replayed_header)) return;
     }
   }
-  // "*" stands for all only where no credentials are sent, so the name is added to it as well.
+  // "*" means all headers only without credentials, so the name is added to it too.
   if (last == nullptr) {
     headers.push_back({std::string(expose), std::string(replayed_header)});
   } else {

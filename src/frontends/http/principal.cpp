@@ -92,7 +92,7 @@ Who Principal::who(const Request& request) const {
           ++lines;
         }
         if (lines == 0) return {};
-        who.name += ';';  // No length begins with it, so the headers are kept apart.
+        who.name += ';';  // No length begins with it, so it separates the headers.
       }
       who.kind = Who::Kind::known;
       break;

@@ -70,9 +70,8 @@ constexpr std::array<ProblemText, 20> texts{{
 
 const ProblemText& text_of(Problem problem) noexcept { return texts[static_cast<std::size_t>(problem)]; }
 
-// In the words of Stripe's API (stripe.com/docs/api/errors). Its clients, and those of services made after it, take an
-// answer for an error by a member `error` alone, whatever its status: without one, they would take a refused charge for
-// a charge.
+// The error types of Stripe's API (stripe.com/docs/api/errors). Clients of it, and of similar services, detect an error
+// only by a member `error`, not by the status. Without it they would take a refused charge for a charge.
 std::string_view error_type(unsigned status) noexcept {
   if (status >= 500) return "api_error";
   return status == 409 || status == 422 ? "idempotency_error" : "invalid_request_error";

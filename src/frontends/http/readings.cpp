@@ -13,7 +13,7 @@ namespace once::http {
 
 namespace {
 
-// Of all readings together: what is over it is an attack.
+// Of all readings together: more is an attack.
 constexpr std::size_t most_bytes = std::size_t{32} * 1024;
 constexpr std::size_t most_readings = 64;
 
@@ -61,7 +61,7 @@ std::string join_slashes(std::string_view path) {
 // RFC 3986, section 5.2.4. An empty segment is one.
 std::string resolve_dots(std::string_view path) {
   std::vector<std::string_view> kept;
-  bool at_folder = false;  // It ends with a slash then.
+  bool at_folder = false;  // Then it ends with a slash.
   for (std::size_t at = path.starts_with('/') ? 1 : 0; at <= path.size();) {
     const std::size_t slash = std::min(path.find('/', at), path.size());
     const std::string_view segment = path.substr(at, slash - at);
@@ -85,7 +85,7 @@ std::string drop_parameters(std::string_view path) {
 std::string cut_at_semicolon(std::string_view path) { return std::string(path.substr(0, path.find(';'))); }
 std::string cut_at_query(std::string_view path) { return std::string(path.substr(0, path.find_first_of("?#"))); }
 
-// Windows drops them at the end, others blanks on both sides. What is dots only is left to resolve_dots().
+// Windows drops dots and blanks at the end, others blanks on both sides. resolve_dots() handles segments of only dots.
 std::string trim_segments(std::string_view path) {
   return by_segment(path, [](std::string_view segment) {
     const auto first = segment.find_first_not_of(' ');
@@ -97,7 +97,7 @@ std::string trim_segments(std::string_view path) {
   });
 }
 
-// "/charges.json" is "/charges" for frameworks in which a path's ending asks for a format.
+// "/charges.json" is "/charges" for frameworks where the extension selects a format.
 std::string drop_extension(std::string_view path) {
   const auto last = path.find_last_of('/');
   const auto dot = path.find_last_of('.');
@@ -113,7 +113,7 @@ struct Range {
   std::uint32_t first;
   std::uint32_t last;
 };
-// What is normalised (NFKC), or replaced by what fits best, to something with one of / \ . ; ? # % in it.
+// Characters that normalisation (NFKC) or a best fit turns into one of / \ . ; ? # %.
 constexpr std::array look_alikes{
     Range{0x037E, 0x037E},   Range{0x066A, 0x066A}, Range{0x2024, 0x2026}, Range{0x2044, 0x2044}, Range{0x2047, 0x2049},
     Range{0x2100, 0x2101},   Range{0x2105, 0x2106}, Range{0x2215, 0x2216}, Range{0x2488, 0x249B}, Range{0x29F5, 0x29F9},
@@ -127,8 +127,8 @@ std::uint32_t byte_at(std::string_view text, std::size_t at) noexcept {
   return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U;
 }
 
-// What some take for something else: control characters, three dots (a way up, once), UTF-8 that is longer than it must
-// be (some decode it all the same), look-alikes. Latin-1 and the like are only themselves.
+// Characters that some servers read differently: control characters, three dots (once "up"), overlong UTF-8 (some
+// decode it), look-alikes. Latin-1 and similar encodings have one reading.
 bool is_doubtful(std::string_view path) noexcept {
   for (std::size_t i = 0; i < path.size(); ++i) {
     const std::uint32_t lead = byte_at(path, i);

@@ -1,4 +1,4 @@
-// All that servers may take a path for.
+// All ways in which servers may read a path.
 #pragma once
 
 #include <optional>
@@ -8,14 +8,14 @@
 
 namespace once::http {
 
-// Whether every server takes it for what it is.
+// Whether every server reads the path in the same way.
 bool has_one_reading(std::string_view path) noexcept;
 
-// Every path that comes of `path` by what servers and proxies do to one, in any order and as often as they like:
-// decoding (once, twice, all or some of it), backslashes made slashes, slashes joined, dot segments resolved,
-// parameters cut off, dots and blanks at a segment's end, an extension, what follows a decoded '?' or '#'. `path`
-// itself is the first. Nothing: there is no telling, as with control characters, broken percent signs, characters that
-// are made slashes and dots when Unicode is normalised, or more readings than anyone needs.
+// Every path that servers and proxies may make of `path`, which is the first. They decode it (once, twice, all or a
+// part), turn backslashes into slashes, join slashes and resolve dot segments. They cut off parameters, dots and blanks
+// at a segment's end, an extension, and everything after a decoded '?' or '#'. Any order and repetition is covered.
+// Empty: not certain, because of control characters, broken percent signs, characters that Unicode normalisation turns
+// into slashes and dots, or too many readings.
 std::optional<std::vector<std::string>> readings_of(std::string_view path);
 
 }  // namespace once::http

@@ -17,9 +17,9 @@ namespace once::http {
 
 namespace {
 
-constexpr std::size_t most_routes = 1'000;  // Each is compared with each.
+constexpr std::size_t most_routes = 1'000;  // Every pair is compared.
 constexpr std::size_t most_path_bytes = 1024;
-constexpr char foreign = '\x80';  // In a segment that is looked up: characters that are not ASCII.
+constexpr char foreign = '\x80';  // Stands for non-ASCII characters in a segment.
 
 struct Pattern {
   std::vector<std::string> segments;  // Lower case. Empty: any.
@@ -33,7 +33,7 @@ std::vector<std::string_view> split(std::string_view path) {
     segments.push_back(path.substr(at, slash - at));
     at = slash + 1;
   }
-  return segments;  // Without what a slash at the end leaves.
+  return segments;  // Without the empty segment after a final slash.
 }
 
 bool is_letter_or_digit(char c) noexcept {
@@ -41,7 +41,7 @@ bool is_letter_or_digit(char c) noexcept {
   return (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9');
 }
 
-// What is wrong with the path goes to `why`.
+// `why` gets the fault of the path.
 std::optional<Pattern> pattern_of(std::string_view path, std::string& why) {
   const auto bad = [&](const std::string& text) {
     why = "the path '" + std::string(path) + "' " + text;
@@ -81,11 +81,11 @@ std::optional<Pattern> pattern_of(std::string_view path, std::string& why) {
   return pattern;
 }
 
-// How the sets of paths of two patterns lie, of which "/*" needs at least one segment here.
+// How the sets of paths of two patterns relate. Here "/*" needs at least one segment.
 enum class Relation : std::uint8_t { apart, equal, nested, crossed };
 
 Relation relation(const Pattern& a, const Pattern& b) {
-  bool narrower = false;  // Than b, somewhere.
+  bool narrower = false;  // a is narrower than b in some segment.
   bool wider = false;
   const std::size_t common = std::min(a.segments.size(), b.segments.size());
   for (std::size_t i = 0; i < common; ++i) {
@@ -119,7 +119,7 @@ std::string common_path(const Pattern& a, const Pattern& b) {
   return longer.has_tail ? path + "/x" : path;
 }
 
-// "/v1/*" is "/v1", and what is below. "/v1" alone is more specific than the first of the two.
+// "/v1/*" is "/v1" and all paths below it.
 std::optional<std::string> crossing(const Pattern& a, const Pattern& b) {
   const auto halves = [](const Pattern& whole) {
     std::vector<Pattern> parts{{.segments = whole.segments, .has_tail = false}};
@@ -139,14 +139,14 @@ bool shares_a_method(const Options& a, const Options& b) {
          std::ranges::any_of(a.methods, [&](const std::string& method) { return names_contain(b.methods, method); });
 }
 
-// Whether `literal` may be what `segment` is, if each run of foreign characters in it may be anything.
+// Whether `segment` may be `literal`, if each run of foreign characters in it may be anything.
 bool may_be(std::string_view segment, std::string_view literal) {
   const auto mark = segment.find(foreign);
   if (mark == std::string_view::npos) return segment == literal;
   if (!literal.starts_with(segment.substr(0, mark))) return false;
   literal.remove_prefix(mark);
   segment.remove_prefix(mark + 1);
-  // What stands between two runs is found at the first place where it can be, what stands last at the end.
+  // Finds the text between two runs at its first place, and the last text at the end.
   for (auto next = segment.find(foreign); next != std::string_view::npos; next = segment.find(foreign)) {
     const auto at = literal.find(segment.substr(0, next));
     if (at == std::string_view::npos) return false;
@@ -156,7 +156,7 @@ bool may_be(std::string_view segment, std::string_view literal) {
   return literal.ends_with(segment);
 }
 
-// As it is looked up.
+// The form for look-ups.
 std::string folded(std::string_view path) {
   std::string out;
   for (const char c : path) {
@@ -195,14 +195,14 @@ class Router::Impl {
   [[nodiscard]] std::optional<std::size_t> find(std::string_view method, std::string_view target) const {
     if (routes_.routes.empty()) return 0;  // The same rules for all.
     const std::string_view path = path_of(target);
-    // "*" is the server as a whole. What else has no slash is no path to anybody.
+    // "*" is the whole server. Anything else without a slash is not a path.
     if (!path.starts_with('/')) return path == "*" || is_uniform_ ? std::optional(routes_.routes.size()) : std::nullopt;
     const std::string written = folded(path);
     Search search{.impl = *this, .method = method, .found = {}};
     search.look_up(written);
     const std::size_t first = search.found.front();
     if (is_uniform_) return first;
-    // Some servers know no fragments: to them it is of the path.
+    // Some servers know no fragments: for them it is part of the path.
     const bool has_fragment = target.find('#') != std::string_view::npos;
     if (search.found.size() == 1 && !has_fragment && (has_one_reading(path) || is_literal(first, written)))
       return first;
@@ -234,13 +234,13 @@ class Router::Impl {
     std::string_view method;
     std::vector<std::size_t> found;
 
-    // Adds what the path may lead to: the most specific route first, where that is certain.
+    // Adds the routes that the path may match, the most specific first if that is certain.
     void look_up(std::string_view path) {
       const auto segments = split(path);
       if (!descend(impl.root_, segments, 0)) add({impl.routes_.routes.size()});
     }
 
-    // True: whatever foreign characters mean, there is a route.
+    // True: a route matches for every meaning of the foreign characters.
     bool descend(const Node& node, const std::vector<std::string_view>& segments, std::size_t at) {
       if (at == segments.size() && !node.here.empty()) {
         add(node.here);
@@ -263,7 +263,8 @@ class Router::Impl {
       return true;
     }
 
-    // Of several with one path the one that has the method. If none has, it passes through by any.
+    // Of several routes with one path, adds the one with the method. If none has it, the request passes through by any
+    // of them.
     void add(const std::vector<std::size_t>& routes) {
       const auto own = std::ranges::find_if(routes, [&](std::size_t i) { return !impl.passes(i, method); });
       const std::size_t index = own == routes.end() ? routes.front() : *own;
@@ -287,15 +288,15 @@ class Router::Impl {
 
   [[nodiscard]] bool passes(std::size_t index, std::string_view method) const {
     const Options& own = options(index);
-    return !own.protect || !names_contain(own.methods, method);  // Rules refuse those that differ in case only.
+    return !own.protect || !names_contain(own.methods, method);  // Rules refuses methods that differ only in case.
   }
 
-  // Equal for rules that do the same to a request with this method.
+  // Equal for rules that treat a request with this method in the same way.
   [[nodiscard]] std::size_t effective(std::size_t index, std::string_view method) const {
     return passes(index, method) ? kinds_.size() : kinds_[index];
   }
 
-  // Whoever wrote it into a pattern, letter by letter, has said what it is.
+  // If a pattern contains the path literally, its meaning is certain.
   [[nodiscard]] bool is_literal(std::size_t index, const std::string& written) const {
     if (index == routes_.routes.size()) return false;
     const std::string& path = routes_.routes[index].path;

@@ -26,7 +26,7 @@ namespace once::http {
 namespace {
 
 constexpr std::size_t max_route_bytes = 128;
-constexpr std::size_t max_scope_bytes = 128;  // As stored. With these a key always fits into max_key_bytes.
+constexpr std::size_t max_scope_bytes = 128;  // In stored form. With these limits a key always fits into max_key_bytes.
 constexpr std::size_t max_method_bytes = 32;
 constexpr std::size_t cut_route_bytes = 64;
 constexpr std::size_t digest_digits = 64;
@@ -97,13 +97,13 @@ void check(const Options& options) {
   once::check(options.policy.value_or(Policy{}));
 }
 
-// For a text that is gone soon: most of them take no memory but this.
+// Room for a short-lived text: most need no allocation.
 struct Room {
   std::array<char, 512> bytes;
   std::pmr::monotonic_buffer_resource memory{bytes.data(), bytes.size()};
 };
 
-// Lengths keep what is joined apart.
+// Joins texts with their lengths, so that different lists differ.
 class Joined {
  public:
   explicit Joined(std::string_view tag) {
@@ -136,8 +136,8 @@ class Joined {
   std::pmr::string bytes_{&room_.memory};
 };
 
-// A path as a part of a key: readable, without spaces, not too long. What is cut is longer than what is not, so the two
-// are never the same.
+// A path as a part of a key: readable, without spaces, not too long. A cut path is longer than any uncut one, so the
+// two never collide.
 std::string route_of_path(std::string_view path) {
   std::string route;
   if (path.size() <= max_route_bytes) {
@@ -145,18 +145,18 @@ std::string route_of_path(std::string_view path) {
   } else {
     route = std::string(path.substr(0, cut_route_bytes)) + "~" + to_hex(sha256(path));
   }
-  std::ranges::replace(route, ' ', '+');  // No parser lets one through; what is compared is the path as it is.
+  std::ranges::replace(route, ' ', '+');  // No parser accepts a space. The fingerprint has the unchanged path.
   return route;
 }
 
-// "shop.example" of "Shop.Example:8080": one service may be reached through several ports.
+// "shop.example" of "Shop.Example:8080": a service may have several ports.
 std::string without_port(std::string_view authority) {
   const auto digits = authority.find_last_not_of("0123456789");
   if (digits != std::string_view::npos && authority[digits] == ':') authority = authority.substr(0, digits);
   return text::lower(authority);
 }
 
-// What the request is for: in the target, or in Host (RFC 9112, section 3.2.2).
+// The request's host: in the target, or in Host (RFC 9112, section 3.2.2).
 std::string host_of(const Request& request) {
   if (const std::string_view authority = authority_of(request.target); !authority.empty()) {
     return without_port(authority);
@@ -183,7 +183,7 @@ std::optional<std::uint64_t> content_length(const Request& request) noexcept {
 
 Fate default_fate(unsigned status) noexcept {
   switch (status) {
-    case 401:  // These four: the credentials, or the connection, must be others.
+    case 401:  // These four: the client needs other credentials, or another connection.
     case 403:
     case 407:
     case 421:
@@ -218,13 +218,13 @@ std::string_view to_string(Fate fate) noexcept {
 struct Rules::Parts {
   explicit Parts(Options given) : options(std::move(given)) {
     check(options);
-    // A client asks again by itself, and need not be waited for in its place.
+    // Clients retry themselves, so a conflict need not wait.
     policy = fill_in(options.policy.value_or(Policy{}),
                      {.on_conflict = OnConflict::fail, .on_missing_key = OnMissingKey::refuse});
     policy.on_lapse = options.ambiguous;
     if (!options.key_field.empty()) {
-      // The scope does not matter: only the text of the key is taken.
-      // And the body is compared as it is, so what else is in it is nobody's business.
+      // Only the key's text is used, so the scope does not matter. The body is compared byte by byte, so its other
+      // numbers need not be exact.
       field.emplace(keys::Recipe{.scope = "http", .expression = options.key_field, .only_selected_exact = true});
     }
   }
@@ -242,10 +242,10 @@ struct Rules::Parts {
     return out;
   }
 
-  // What is to be said of a request for its method alone. Nothing: it is one of those that are protected.
+  // The verdict by the method alone. Empty: a protected method.
   [[nodiscard]] std::optional<Examination> verdict(std::string_view method) const {
     if (options.protect && std::ranges::find(options.methods, method) != options.methods.end()) return std::nullopt;
-    // To some servers "patch" is PATCH, and to others it is nothing.
+    // For some servers "patch" is PATCH, for others an unknown method.
     if (options.protect && names_contain(options.methods, method)) return refused(Problem::method_unclear);
     Examination out;
     out.kind = Examination::Kind::pass;
@@ -264,7 +264,7 @@ struct Rules::Parts {
     return key_from_lines(lines);
   }
 
-  // Nothing: an operation so far.
+  // Empty: an operation so far.
   [[nodiscard]] std::optional<Examination> verdict(const ClientKey& key) const {
     switch (key.kind) {
       case ClientKey::Kind::missing:
@@ -279,7 +279,7 @@ struct Rules::Parts {
     return std::nullopt;
   }
 
-  // Nothing: it is known.
+  // Empty: the principal is known.
   [[nodiscard]] std::optional<Examination> verdict(const Who& who) const {
     std::string_view challenge = who.challenge;
     Problem which = Problem::principal_unstable;
@@ -306,7 +306,7 @@ struct Rules::Parts {
     Joined principal("once-http-principal");
     principal.add(told_by);
     principal.add(who.name);
-    // Read from the right nothing of it is ambiguous: the digest has one length, the route no space, the method no '/'.
+    // Unambiguous when read from the right: the digest has a fixed length, the route no space, the method no '/'.
     Room room;
     std::pmr::string scope(&room.memory);
     scope.reserve(options.scope.size() + request.method.size() + route.size() + digest_digits + 3);
@@ -328,7 +328,7 @@ struct Rules::Parts {
     if (options.fingerprint_host) what.add(host_of(request));
     if (options.fingerprint_query) what.add(query_of(request.target));
     for (const std::string& header : options.fingerprint_headers) what.add_values(request, header);
-    // Last, so that nothing has to be told from it but its length.
+    // Last, so that it needs no separator after it.
     const std::string_view body = options.fingerprint_body ? request.body : std::string_view();
     what.add(body.size());
     return Fingerprint(sha256_joined({what.bytes(), body}));
@@ -337,7 +337,8 @@ struct Rules::Parts {
   Options options;
   Policy policy;
   std::optional<keys::KeyDeriver> field;
-  std::string told_by = options.principal.what();  // Keeps clients apart whose names were told in different ways.
+  std::string told_by =
+      options.principal.what();  // Distinguishes clients with the same name from different kinds of principal.
 };
 
 Rules::Rules(Options options) : parts_(std::make_unique<const Parts>(std::move(options))) {}
@@ -375,7 +376,7 @@ Examination Rules::examine(const Request& request) const {
         const keys::Derived derived = parts.field->derive(request.body);
         if (derived.key) key = key_from_json(derived.key_text);
       } catch (const Exception& error) {
-        // No JSON, or the expression fails on it. Anything else is not the client's doing.
+        // Not JSON, or the expression fails on it. All other errors are not the client's.
         if (error.kind() != ErrorKind::misuse) throw;
         return parts.refused(Problem::body_unreadable);
       }
@@ -437,8 +438,8 @@ Answer Rules::answer_for(const Begin& begin) const {
     case Begin::Kind::error:
       break;
   }
-  // A store that refuses (whose credentials may not, that has no table) told nothing of this key, and a retry may run
-  // when an operator has put that right.
+  // A store that refuses (no permission, no table) said nothing about this key. A retry may run after an operator has
+  // fixed that.
   const bool unreadable =
       begin.error.kind == ErrorKind::corrupt || (begin.error.kind == ErrorKind::misuse && begin.record != nullptr);
   return problem(unreadable ? Problem::record_unreadable : Problem::store_unavailable);
@@ -467,7 +468,7 @@ Answer Rules::replay(const Record& record) const {
     std::string members = ",\"original_status\":" + std::to_string(stored.answer.status);
     if (*stored.dropped_bytes != 0) members += ",\"original_bytes\":" + std::to_string(*stored.dropped_bytes);
     Answer answer = problem_answer(Problem::answer_not_kept, docs_url, {}, members);
-    // What tells the client where the thing is that it made, or that its script may read this.
+    // Headers with the location of the created resource, and those for CORS.
     for (Header& header : stored.answer.headers) {
       if (same_name(header.name, "Location") || same_name(header.name, "Access-Control-Allow-Origin") ||
           same_name(header.name, "Access-Control-Allow-Credentials") ||
@@ -476,7 +477,7 @@ Answer Rules::replay(const Record& record) const {
       }
     }
     return marked(std::move(answer));
-  } catch (const Exception&) {  // Corrupt. The client can do nothing with what it says; it is for the operator.
+  } catch (const Exception&) {  // Corrupt. The reason is for the operator, not for the client.
     return problem(Problem::record_unreadable);
   }
 }

@@ -69,7 +69,7 @@ bool is_name_list(std::string_view text) noexcept {
   }
 }
 
-// What is written of an answer but its body.
+// The written answer without its body.
 struct Head {
   unsigned status = 200;
   std::string_view reason;
@@ -82,7 +82,7 @@ void append_number(std::string& out, std::uint64_t number) {
   out.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr);
 }
 
-// The head alone, with room for `room` bytes behind it and not much more: it is kept.
+// The head, with room for `room` bytes after it, and little more, because it is kept.
 std::string head_bytes(const Head& head, bool dropped, std::uint64_t body_bytes, std::size_t room) {
   constexpr std::size_t first_line = 64;  // Without its reason, and with the empty line at the end.
   std::size_t bytes = first_line + head.reason.size() + room;
@@ -116,7 +116,7 @@ std::string head_bytes(const Head& head, bool dropped, std::uint64_t body_bytes,
   return out;
 }
 
-// With the lines of `lines`, of which it has views.
+// With views of `lines`.
 Head head_of(const Answer& answer, Storable& lines) {
   if (answer.status < 100 || answer.status > 599) {
     throw Exception(ErrorKind::misuse, "an answer's status is 100 to 599, not " + std::to_string(answer.status));

@@ -1,4 +1,4 @@
-// The writing half of the stored form, without the rules of what goes into it.
+// Writes the stored form, without the rules about its contents.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace once::http {
 
-// What decode_answer() reads; gives back the very bytes that it was given.
+// The reverse of decode_answer(): returns exactly the bytes that it was given.
 std::string to_bytes(const StoredAnswer& stored);
 
 }  // namespace once::http

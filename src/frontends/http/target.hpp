@@ -1,4 +1,4 @@
-// What a request line asks for.
+// The parts of a request target.
 #pragma once
 
 #include <string_view>

@@ -15,8 +15,8 @@ namespace once::http {
 
 namespace {
 
-// The schemes of IANA's registry of HTTP authentication schemes that are made for each request, and what is in use
-// beside them. Of vendors' own most have HMAC in their names (AWS4-HMAC-SHA256, HMAC, EG1-HMAC-SHA256).
+// Authentication schemes that are made for each request, from IANA's registry and others in use. Most vendors' schemes
+// have HMAC in their names (AWS4-HMAC-SHA256, HMAC, EG1-HMAC-SHA256).
 constexpr std::array<std::string_view, 14> made_anew{
     "AWS",   "AWS4-ECDSA-P256-SHA256", "Digest",    "DPoP",          "GNAP",     "Hawk", "HOBA", "Negotiate", "NTLM",
     "OAuth", "PrivateToken",           "SharedKey", "SharedKeyLite", "Signature"};
@@ -59,7 +59,7 @@ bool is_unstable(std::string_view value) {
                                        }))) {
     return true;
   }
-  // Every word of it: a token may stand behind a scheme, in a cookie or in a parameter.
+  // Checks every word: a token may follow a scheme, or be in a cookie or a parameter.
   const auto in_word = [](char c) { return is_base64url(c) || c == '.'; };
   for (auto at = value.begin(); at != value.end();) {
     const auto end = std::find_if_not(at, value.end(), in_word);

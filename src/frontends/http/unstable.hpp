@@ -1,4 +1,4 @@
-// Values by which a client cannot be known again, because it sends another one with its retry.
+// Values that cannot identify a client, because its retry has another one.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@ namespace once::http {
 // A JWT somewhere in it (RFC 7519), or credentials of a scheme that signs each request or answers a challenge.
 bool is_unstable(std::string_view header_value);
 
-// Of a header that is made for such values.
+// Whether a header is made for such values.
 bool is_unstable_name(std::string_view header_name) noexcept;
 
 }  // namespace once::http

@@ -66,14 +66,14 @@ using Owned = std::unique_ptr<T, Release>;
 struct JwtKey {
   Owned<cjose_jwk_t> key;
   std::string id;         // Empty: none.
-  std::string algorithm;  // The only one that it is for. Empty: all of its kind.
+  std::string algorithm;  // The only algorithm that it is for. Empty: all of its type.
 };
 
 std::string_view family_of(std::string_view algorithm) noexcept {
   return algorithm.size() == 5 ? algorithm.substr(0, 2) : std::string_view();
 }
 
-// What a token says of its algorithm counts only where the key is made for it.
+// A token's algorithm is accepted only if the key is made for it.
 bool is_for(const JwtKey& key, std::string_view algorithm) {
   if (!key.algorithm.empty() && key.algorithm != algorithm) return false;
   const std::string_view family = family_of(algorithm);
@@ -107,7 +107,7 @@ std::vector<std::uint8_t> number_of(const EVP_PKEY* key, const char* parameter) 
   return bytes;
 }
 
-// Null: it is of a kind that is not known here.
+// Null: an unknown type.
 Owned<cjose_jwk_t> key_of_pem(const std::string& text) {
   const Owned<BIO> bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
   const Owned<EVP_PKEY> read(bio ? PEM_read_bio_PUBKEY(bio.get(), nullptr, nullptr, nullptr) : nullptr);
@@ -229,7 +229,7 @@ class Verifier {
     constexpr std::string_view scheme = "Bearer ";
     const bool is_bearer = same_name(value.substr(0, scheme.size()), scheme);
     if (is_bearer) value = text::trimmed(value.substr(scheme.size()));
-    // Other schemes in Authorization are credentials of another kind.
+    // Other schemes in Authorization are other credentials.
     if (value.empty() || (!is_bearer && same_name(options_.header, "Authorization"))) {
       return {.kind = Who::Kind::missing, .name = {}, .why = {}, .challenge = challenge};
     }
@@ -268,7 +268,7 @@ class Verifier {
       const char* const text = cjose_header_get(header, name, &error);
       return std::string(text == nullptr ? "" : text);
     };
-    // Extensions that must be understood (RFC 7515, section 4.1.11): none is.
+    // Extensions that must be understood (RFC 7515, section 4.1.11): none are supported.
     if (char* const critical = cjose_header_get_raw(header, "crit", &error); critical != nullptr) {
       cjose_get_dealloc()(critical);
       return false;

@@ -32,9 +32,9 @@ constexpr Millis most_wait{20'000};
 constexpr Millis first_pause{250};
 constexpr Millis most_pause{20'000};
 constexpr int drain_tries = 3;
-constexpr unsigned most_claims = 3;    // Of one turn, if their leases are over before its work begins.
-constexpr Millis hide_slack{1'000};    // Of the 12 h, for the way of a request.
-constexpr Millis answer_slack{5'000};  // Of a request, beyond the time that it waits for messages.
+constexpr unsigned most_claims = 3;    // For one turn, if each lease ends before the work begins.
+constexpr Millis hide_slack{1'000};    // Subtracted from the 12 h, for the time of a request.
+constexpr Millis answer_slack{5'000};  // For a request, added to the time that it waits for messages.
 
 [[noreturn]] void refuse_option(const std::string& what) {
   throw Exception(ErrorKind::misuse, "once::sqs::PollerOptions: " + what);
@@ -62,7 +62,7 @@ PollerOptions checked_options(PollerOptions options) {
 Policy poller_policy(const Engine& engine, const PollerOptions& options) {
   Policy policy = options.policy.value_or(Policy{});
   policy.on_missing_key = OnMissingKey::refuse;
-  // The queue delivers again, and a message that waits keeps others from their turn.
+  // The queue delivers again, and a waiting message would block others.
   policy = fill_in(fill_in(policy, engine.options().policy), {.on_conflict = OnConflict::fail});
   check(policy);
   return policy;
@@ -72,26 +72,26 @@ bool is_url(std::string_view queue) noexcept { return queue.find("://") != std::
 
 std::string name_of_queue(std::string_view url) { return std::string(url.substr(url.rfind('/') + 1)); }
 
-// One message in hand. Guarded by the poller's mutex, but for what is set when it is made.
+// One received message. Guarded by the poller's mutex, except for constant members.
 struct Job {
-  std::string record;  // As Lambda has it.
+  std::string record;  // In Lambda's form.
   Message message;
   queues::Item item;
 
   bool begun = false;
-  bool over = false;       // Its turn is: nobody prolongs it any more.
-  bool extending = false;  // A request for it is on its way, which must not be overtaken.
+  bool over = false;       // Its turn is over: its visibility is no longer extended.
+  bool extending = false;  // A request for it is running, which must not be overtaken.
   bool overdue = false;
-  Uptime received_at{};  // When it was asked for: SQS counts from no earlier.
+  Uptime received_at{};  // When it was requested: SQS counts from then or later.
   Timers::Id timer = 0;
-  Callback<void()> then;  // Once that request is answered.
+  Callback<void()> then;  // Called after that request.
 };
 using JobPtr = std::shared_ptr<Job>;
 
-// What is done with a message whose turn is over.
+// What to do with a message after its turn.
 struct Leave {
   bool remove = false;
-  std::optional<Millis> hide;  // Visible again after that. Neither: as it is.
+  std::optional<Millis> hide;  // Visible again after this time. Neither: unchanged.
 };
 
 }  // namespace
@@ -124,7 +124,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
             threads.emplace_back([this] { work(); });
           } catch (const std::system_error&) {
             if (threads.empty()) throw;
-            break;  // Those there are do the rest.
+            break;  // The existing threads do the rest.
           }
         }
         if (!stopping_ && !receiving_ && !pausing_ && jobs_.size() < options_.parallel) {
@@ -156,7 +156,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     changed_.notify_all();
   }
 
-  // No answer that comes later does anything.
+  // Later answers have no effect.
   void close() {
     std::shared_ptr<aws::Transport> receiver;
     std::shared_ptr<aws::Transport> transport;
@@ -218,7 +218,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     arn_ = read_queue_arn(ask(get_queue_arn(url_)));
   }
 
-  // Before there is anything to do: waits.
+  // Blocks; used before the poller works.
   aws::Reply ask(const aws::Call& call) {
     aws::Reply reply =
         wait_for<aws::Reply>([&](Callback<void(aws::Reply)> done) { transport_->call(call, std::move(done)); });
@@ -227,7 +227,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   }
 
   [[nodiscard]] bool ended() const {
-    // What the queue hands to a request that nobody waits for any more stays hidden.
+    // Messages of an abandoned request stay hidden.
     if (!jobs_.empty() || (receiving_ && !abandoned_)) return false;
     return stopping_ || (options_.drain && drained_);
   }
@@ -261,7 +261,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     if (problem) return on_problem(std::move(lock), std::move(*problem));
     failures_ = 0;
     counts_.received += jobs.size();
-    // What was in hand when the queue was asked may have come back since.
+    // Messages that were being worked on during the request may have come back since.
     drained_ = jobs.empty() && asked_idle_;
     if (jobs.empty() && options_.wait == Millis{0}) rest(first_pause);
     for (const JobPtr& job : jobs) {
@@ -312,9 +312,9 @@ class Poller::State : public std::enable_shared_from_this<State> {
     pause(std::move(lock), problem.message);
   }
 
-  // Nothing is received for a while, longer each time in a row.
+  // Receives nothing for a while, longer after each failure in a row.
   void pause(std::unique_lock<std::mutex> lock, const std::string& why) {
-    if (stopping_ || uptime() < trouble_until_) return;  // What went wrong together is one time.
+    if (stopping_ || uptime() < trouble_until_) return;  // Simultaneous failures count once.
     const int row = std::max({failures_, turn_failures_, 1});
     const Millis span = std::min(most_pause, first_pause * (1 << std::min(row - 1, 10)));
     trouble_until_ = uptime() + span;
@@ -332,7 +332,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     pause_timer_ = timers().at(until, [self = shared_from_this(), until] {
       {
         const std::lock_guard guard(self->mutex_);
-        if (self->pause_until_ != until) return;  // It is longer by now.
+        if (self->pause_until_ != until) return;  // The pause was extended.
         self->pausing_ = false;
       }
       self->changed_.notify_all();
@@ -357,8 +357,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
         timers().at(uptime() + options_.visibility / 3, [self = shared_from_this(), job] { self->extend(job); });
   }
 
-  // For how long a message can still be hidden, of what is wanted. SQS refuses what ends more than 12 h after the
-  // receipt: InvalidParameterValue, "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]".
+  // The wanted time, limited to what SQS allows: at most 12 h after the receipt, otherwise InvalidParameterValue,
+  // "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]".
   [[nodiscard]] Millis hideable(const Job& job, Millis wanted) const {
     const auto left = most_visibility - (uptime() - job.received_at) - hide_slack;
     return std::clamp<Millis>(std::chrono::floor<std::chrono::seconds>(left), Millis{0}, wanted);
@@ -386,8 +386,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     std::unique_lock lock(mutex_);
     job->extending = false;
     Callback<void()> then = std::move(job->then);
-    // What was refused will be refused again: the message was deleted, or it is 12 h since its receipt. What was not
-    // answered is asked again with the next timer.
+    // A refusal is final: the message was deleted, or received 12 h ago. Without an answer, the next timer tries again.
     if (problem && problem->kind == ErrorKind::misuse) job->overdue = true;
     const bool tells = job->overdue && !job->over;
     if (!job->over && !job->overdue && !closed_) set_timer(job);
@@ -396,7 +395,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     if (then) then();
   }
 
-  // Ends the turn of a message: removes it from the queue, shows it again, or lets it be.
+  // Ends the turn of a message: deletes it, changes its visibility, or leaves it.
   void leave(std::unique_lock<std::mutex>& lock, const JobPtr& job, Leave how) {
     job->over = true;
     if (job->timer != 0) timers().cancel(job->timer);
@@ -436,7 +435,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
       const std::lock_guard lock(mutex_);
       jobs_.remove(job);
       ++(deleted ? counts_.deleted : counts_.stayed);
-      if (options_.drain) {  // Otherwise they would be too many to remember.
+      if (options_.drain) {  // Only with `drain`, because otherwise there would be too many.
         if (deleted) {
           left_.erase(job->message.id);
         } else {
@@ -448,7 +447,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     changed_.notify_all();
   }
 
-  // What has not been begun, in the reverse of its order: a group comes back as it was.
+  // Gives back messages that were not begun, in reverse order, so that a group keeps its order.
   template <class Which>
   void give_back(std::unique_lock<std::mutex>& lock, Which which, std::string_view why) {
     std::vector<JobPtr> back;
@@ -478,7 +477,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
       lock.unlock();
       Turn turn = take_turn(*job);
       lock.lock();
-      if (stopping_ && turn.released) turn.leave.hide = Millis{0};  // Others need not wait for it.
+      if (stopping_ && turn.released) turn.leave.hide = Millis{0};  // Other consumers need not wait for it.
       if (!turn.leave.remove && !job->item.order.empty()) {
         give_back(
             lock, [&](const Job& other) { return other.item.order == job->item.order; },
@@ -502,7 +501,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     }
   }
 
-  // The first that follows nobody of its group and nobody with its key.
+  // The first one with no earlier message of its group or key.
   JobPtr next() const {
     for (auto at = jobs_.begin(); at != jobs_.end(); ++at) {
       const Job& job = **at;
@@ -521,7 +520,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     Leave leave;
     bool held = false;
     bool released = false;  // It may begin at once.
-    bool pauses = false;    // The store or the service does not answer: nobody's turn would end better.
+    bool pauses = false;    // The store or the service does not answer: no other turn would succeed.
     std::string why;
   };
 
@@ -568,13 +567,13 @@ class Poller::State : public std::enable_shared_from_this<State> {
           return turn;
         }
       }
-    } catch (const Exception& error) {  // A key that the store cannot have, say.
+    } catch (const Exception& error) {  // For example a key that the store cannot keep.
       return stays(RecordEnd::store_error, error.what());
     }
     return stays(RecordEnd::store_error, "an answer of the engine that is not known here");
   }
 
-  // This thread may have been stopped since a claim was made. What has not begun can be given up without harm.
+  // This thread may have been stopped since the claim. Work that has not begun can be released safely.
   Begin begin_turn(const Job& job) {
     for (unsigned times = 1;; ++times) {
       Begin begin = engine_.begin(Request{
@@ -601,7 +600,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
       end = {.kind = WorkEnd::Kind::released, .failure = {.message = error.what()}};
     } catch (const std::exception& error) {
       end = {.kind = WorkEnd::Kind::released, .failure = {.message = error.what()}};
-    } catch (...) {  // It has no text; that it was thrown is told all the same.
+    } catch (...) {  // It has no text, but is reported too.
       end = {.kind = WorkEnd::Kind::released, .failure = {.message = "an exception that is not a std::exception"}};
     }
     const std::string why = end.failure.message;
@@ -639,7 +638,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
         break;
       case Finish::Kind::unrecorded:
       case Finish::Kind::declined:
-        // Not deleted: when it comes again, its result is stored by then, or it has to run again.
+        // Not deleted: when it comes again, its result is stored, or it must run again.
         return stays(RecordEnd::unrecorded, finish.error.message);
       case Finish::Kind::lost:
         return stays(RecordEnd::lost, "the claim was lost while the work ran");
@@ -671,7 +670,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   std::string arn_;
   const queues::ItemKeys keys_;
 
-  mutable std::mutex mutex_;  // Of all that follows.
+  mutable std::mutex mutex_;  // Guards all following members.
   std::condition_variable changed_;
   std::list<JobPtr> jobs_;  // In the order in which they came.
   bool receiving_ = false;
@@ -681,7 +680,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   bool abandoned_ = false;
   bool closed_ = false;
   bool drained_ = false;
-  bool asked_idle_ = false;  // Nothing was in hand when the queue was asked last.
+  bool asked_idle_ = false;  // No message was being worked on at the last request.
   int failures_ = 0;         // Of receiving, in a row.
   int turn_failures_ = 0;    // Turns in a row that ended with Turn::pauses.
   Timers::Id pause_timer_ = 0;

@@ -88,13 +88,13 @@ aws::Call get_backlog(std::string_view url) {
 }
 
 aws::Call receive(std::string_view url, std::size_t most, Millis wait, Millis visibility) {
-  // Not repeatable: what a lost answer had in it is hidden for a while, and asking anew gets the next ones.
+  // Not repeatable: messages of a lost answer are hidden for a while, and a new request gets the next ones.
   return {.operation = "ReceiveMessage",
           .body = object_of({{"QueueUrl", json::quoted(url)},
                              {"MaxNumberOfMessages", std::to_string(most)},
                              {"WaitTimeSeconds", seconds_of(wait)},
                              {"VisibilityTimeout", seconds_of(visibility)},
-                             // The one name of old, the other of now.
+                             // The old and the present name.
                              {"AttributeNames", R"(["All"])"},
                              {"MessageSystemAttributeNames", R"(["All"])"},
                              {"MessageAttributeNames", R"(["All"])"}}),

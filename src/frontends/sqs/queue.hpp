@@ -1,4 +1,4 @@
-// SQS's JSON protocol, as far as a poller speaks it.
+// The part of SQS's JSON protocol that a poller uses.
 // https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_Operations.html
 #pragma once
 
@@ -26,23 +26,23 @@ aws::Call receive(std::string_view url, std::size_t most, Millis wait, Millis vi
 aws::Call delete_message(std::string_view url, std::string_view receipt_handle);
 aws::Call hide_for(std::string_view url, std::string_view receipt_handle, Millis visibility);
 
-// Nothing if the service did what it was asked for. misuse: asking again does not help.
+// Empty: success. misuse: a retry does not help.
 std::optional<Error> problem_of(const aws::Reply& reply, std::string_view queue);
 
-// Of good replies. Throw Exception(corrupt).
+// Read successful replies. Throw Exception(corrupt).
 std::string read_queue_url(const aws::Reply& reply);
 std::string read_queue_arn(const aws::Reply& reply);
 struct QueueBacklog {
   std::uint64_t visible = 0;
-  std::uint64_t hidden = 0;  // Received by somebody and not deleted yet.
+  std::uint64_t hidden = 0;  // Received, and not deleted yet.
   std::uint64_t delayed = 0;
-  std::string dead_letter_queue;  // Its name. Empty: there is none.
+  std::string dead_letter_queue;  // Its name, or empty.
 };
 QueueBacklog read_backlog(const aws::Reply& reply);
 struct ReceivedMessage {
   std::string id;
   std::string receipt_handle;
-  std::string record;  // As Lambda's event has it, JSON.
+  std::string record;  // As in Lambda's event, JSON.
 };
 std::vector<ReceivedMessage> read_messages(const aws::Reply& reply, std::string_view queue_arn);
 

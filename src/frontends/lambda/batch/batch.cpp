@@ -37,11 +37,11 @@ constexpr Millis least_lease{10};  // Policy::lease
   throw Exception(ErrorKind::misuse, "lambda::BatchOptions::" + what);
 }
 
-// How a record stands with the next one that has its key.
+// What a record's end means for the next record with its key.
 enum class Bearing : std::uint8_t {
-  done,    // Whoever has the same payload is done, too.
-  failed,  // What failed is the operation: trying at once again is not what was asked for.
-  own,     // It concerns this record only.
+  done,    // A record with the same payload is done too.
+  failed,  // The operation failed: it must not be retried at once.
+  own,     // It affects only this record.
 };
 
 Bearing bearing_of(RecordEnd end) noexcept {
@@ -92,8 +92,8 @@ void Batch::take_key(BatchItem& item, std::string_view name, std::string_view re
   if (!disabled_) keys_->take(item, name, record, payload);
 }
 
-// One batch. Threads take records that are ready; each record that ends may make two others ready: the next in its
-// order, and the next with its key.
+// One batch. Threads take records that are ready. A record that ends may make two others ready: the next in its order,
+// and the next with its key.
 class Batch::Run {
  public:
   Run(const Batch& batch, std::vector<BatchItem> items, const Invocation& invocation)
@@ -124,7 +124,7 @@ class Batch::Run {
 
   std::string run() {
     {
-      // This thread works as well, and alone if no other can be had.
+      // This thread works too, and alone if no other can be started.
       const std::lock_guard lock(mutex_);
       start_threads();
     }
@@ -141,7 +141,7 @@ class Batch::Run {
     bool reported = false;
     bool held = false;
     std::string why;
-    bool by_twin = false;  // blocked: by a record with its key, so that it is the operation that failed.
+    bool by_twin = false;  // blocked: by a record with its key, so the operation failed.
   };
 
   struct Slot {
@@ -150,20 +150,20 @@ class Batch::Run {
     std::size_t next_in_order = none;
     std::size_t before_with_key = none;
     std::size_t next_with_key = none;
-    int waits = 0;  // For how many of the two before it.
+    int waits = 0;  // How many of its two predecessors it waits for.
     End end;
   };
 
   [[nodiscard]] Engine& engine() const noexcept { return batch_.engine_; }
 
-  // Threads for what is ready, beyond those that look for work already.
+  // Starts threads for ready records, if not enough threads look for work.
   void start_threads() {
     while (ready_.size() > idle_ && threads_.size() + 1 < batch_.options_.parallel && may_start_threads_) {
       try {
         threads_.emplace_back([this] { work(); });
         ++idle_;
       } catch (const std::system_error&) {
-        may_start_threads_ = false;  // The limit of the process (Lambda: 1024 threads). Those there are do the rest.
+        may_start_threads_ = false;  // The limit of the process (Lambda: 1024 threads). The existing ones do the rest.
       }
     }
   }
@@ -194,7 +194,7 @@ class Batch::Run {
     }
   }
 
-  // Ends a record, and those that end with it. Gives all of them.
+  // Ends a record, and those that end with it. Returns all of them.
   std::vector<std::size_t> settle(std::size_t first, End end) {
     slots_[first].end = std::move(end);
     std::vector<std::size_t> ended{first};
@@ -214,7 +214,7 @@ class Batch::Run {
     return ended;
   }
 
-  // Nothing would keep it from running again with a record before it that has failed already.
+  // Without a claim it would run again, because an earlier record has failed.
   [[nodiscard]] std::optional<End> left_unprotected(std::size_t i) const {
     const BatchItem& item = slots_[i].item;
     if (!item.streamed || item.key || !item.poison.empty()) return std::nullopt;
@@ -228,7 +228,7 @@ class Batch::Run {
     return std::nullopt;
   }
 
-  // What follows from the records before it, if it does.
+  // The end that follows from earlier records, if any.
   [[nodiscard]] std::optional<End> without_running(const Slot& slot) const {
     if (slot.before_in_order != none && slots_[slot.before_in_order].end.reported) {
       return End{.end = RecordEnd::blocked,
@@ -260,7 +260,7 @@ class Batch::Run {
     return std::nullopt;
   }
 
-  // What is left of the invocation, or nothing if it has no end.
+  // The time left of the invocation, or empty without a deadline.
   [[nodiscard]] std::optional<Millis> left() const {
     if (invocation_.deadline == never) return std::nullopt;
     return std::chrono::duration_cast<Millis>(invocation_.deadline - engine().options().clock->now());
@@ -274,7 +274,7 @@ class Batch::Run {
     return policy;
   }
 
-  // Throws nothing: it is called by threads that end with what they throw.
+  // Throws nothing, because an exception would end its thread and the process.
   End run_one(const BatchItem& item) {
     try {
       return attempt(item);
@@ -284,7 +284,7 @@ class Batch::Run {
       return reported(RecordEnd::lost, error.what());
     } catch (const std::exception& error) {
       return reported(RecordEnd::failed, error.what());
-    } catch (...) {  // Any other type has no text; that it was thrown is told all the same.
+    } catch (...) {  // Other types have no text, but are reported too.
       return reported(RecordEnd::failed, "an exception that is not a std::exception");
     }
   }
@@ -298,7 +298,7 @@ class Batch::Run {
     Policy policy;
     try {
       policy = policy_now();
-    } catch (const FunctionError& error) {  // No time left, since the look above.
+    } catch (const FunctionError& error) {  // No time left since the check above.
       return reported(RecordEnd::out_of_time, error.what());
     }
     return end_of(item, engine().run(Request{.key = *item.key,
@@ -352,7 +352,7 @@ class Batch::Run {
     try {
       trouble = queues::hold(engine(), batch_.options_.scope, item, std::string(to_string(end)) + ": " + why,
                              policy_now(), invocation_.request_id);
-    } catch (const std::exception& error) {  // No time left, for one.
+    } catch (const std::exception& error) {  // For example no time left.
       trouble = error.what();
     }
     if (trouble) return reported(end, why + "; and it could not be kept for a person: " + *trouble);
@@ -382,12 +382,12 @@ class Batch::Run {
 
   const Batch& batch_;
   const Invocation& invocation_;
-  std::mutex mutex_;  // Of what follows; a record that is at work belongs to its thread.
+  std::mutex mutex_;  // Guards the following members; a running record belongs to its thread.
   std::condition_variable changed_;
   std::vector<Slot> slots_;
   std::deque<std::size_t> ready_;
   std::size_t open_ = 0;
-  std::size_t idle_ = 1;  // Threads that look for work, this one included.
+  std::size_t idle_ = 1;  // Threads that look for work, including this one.
   bool may_start_threads_ = true;
   std::vector<std::jthread> threads_;
 };

@@ -1,4 +1,4 @@
-// What batches of all sources share: options made good, keys, and the run of one batch.
+// Shared by batches of all sources: completed options, keys, and the run of one batch.
 #pragma once
 
 #include <functional>
@@ -17,19 +17,19 @@ namespace once::lambda {
 
 // One record, ready to be run.
 struct BatchItem : queues::Item {
-  bool streamed = false;  // It comes again, done or not, if one before it is reported.
+  bool streamed = false;  // It comes again, even if done, if an earlier one is reported.
   std::function<Result(Context&)> work;
 };
 
 class Batch {
  public:
-  // Throws Exception(misuse) for options that do not fit.
+  // Throws Exception(misuse) for invalid options.
   Batch(Engine& engine, BatchOptions options);
 
   // As ItemKeys::take(), if anything is claimed.
   void take_key(BatchItem& item, std::string_view name, std::string_view record, std::string_view payload) const;
 
-  // Runs the items and gives the response.
+  // Runs the items and returns the response.
   [[nodiscard]] std::string run(std::vector<BatchItem> items, const Invocation& invocation) const;
 
   [[nodiscard]] const BatchOptions& options() const noexcept { return options_; }
@@ -40,7 +40,7 @@ class Batch {
   Engine& engine_;
   BatchOptions options_;
   Policy policy_;
-  bool disabled_ = false;  // ONCE_DISABLED: everything is run, and nothing claimed.
+  bool disabled_ = false;  // ONCE_DISABLED: everything runs, nothing is claimed.
   std::optional<queues::ItemKeys> keys_;
 };
 

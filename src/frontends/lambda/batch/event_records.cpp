@@ -9,7 +9,7 @@ namespace once::lambda {
 
 namespace {
 
-// Passes over a text that is known to be JSON.
+// Walks over a text that is known to be valid JSON.
 class TextWalk {
  public:
   explicit TextWalk(std::string_view text) : text_(text) {}
@@ -115,7 +115,7 @@ std::vector<EventRecord> event_records(std::string_view event, std::pmr::memory_
   namespace json = text::json;
   json::Value tree;
   try {
-    // One record with a fault must not take the others with it: each is read strictly, by itself, later.
+    // Lenient, because one faulty record must not make the others fail: each is read strictly later.
     tree = json::parse(event, {.unique_names = false, .exact_numbers = false, .lone_surrogates = true}, arena,
                        "the event");
   } catch (const Exception& error) {

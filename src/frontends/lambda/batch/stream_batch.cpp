@@ -21,7 +21,7 @@ using json::Value;
 
 constexpr std::string_view stream_service = "Kinesis or DynamoDB stream records";
 
-// What can be known of a record whatever is wrong with the rest of it.
+// The parts of a record that are known even if the rest is invalid.
 struct Heads {
   Change::Source source{};
   std::string sequence_number;
@@ -87,7 +87,7 @@ std::string order_of(Order order, const Heads& heads) {
     case Order::key:
       return "k" + heads.order_key;
     case Order::shard:
-      return "s";  // The records of an event are all of one shard.
+      return "s";  // All records of an event are of one shard.
     case Order::none:
       break;
   }

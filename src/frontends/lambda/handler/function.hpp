@@ -1,4 +1,4 @@
-// What the handlers of this component share: the function's name, the switch, and errors with a type.
+// Shared by the handlers of this component: the function's name, the switch, and typed errors.
 #pragma once
 
 #include <string>
@@ -8,23 +8,22 @@
 
 namespace once::lambda {
 
-// The environment that was given, or the process's.
+// The given environment, or the process's.
 Environment environment_or_process(const std::optional<Environment>& given);
 
 // ONCE_DISABLED. Throws Exception(misuse) for a word that is neither.
 bool is_disabled(const Environment& environment);
 
-// Those that are not empty, with '/' between them.
+// Joins the parts that are not empty with '/'.
 std::string join_scope(std::string_view engine, std::string_view function, std::string_view name);
 
 // The scope of a handler's keys: the engine's, the function and the handler. Empty ones are taken from the environment.
-// `options` is what the errors call the options. Throws Exception(misuse) without either, and for a name with '/'.
+// `options`: the options' name in errors. Throws Exception(misuse) if a part is missing, and for a name with '/'.
 std::string handler_scope(std::string_view engine, const std::string& function, const std::string& name,
                           const Environment& environment, const std::string& options);
 
-// A handler's policy, with nothing left open but the skew. What neither it nor the engine says is as this frontend has
-// it: a duplicate fails at once, since whoever invoked the function asks again, and a waiting one would be paid for; an
-// event without a key is refused, but in the dialects of Powertools.
+// A handler's policy, complete except for the skew. This frontend's defaults: a duplicate fails at once, because the
+// caller retries and waiting costs money. An event without a key is refused, except in the Powertools dialects.
 Policy handler_policy(const Engine& engine, const std::optional<Policy>& own,
                       keys::Dialect dialect = keys::Dialect::native);
 

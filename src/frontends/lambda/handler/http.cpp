@@ -54,7 +54,7 @@ class HttpHandler {
     Examination examination = endpoint->rules().examine(request);
     if (disabled_ && examination.kind != Examination::Kind::pass) {
       examination = {};
-      examination.kind = Examination::Kind::no_key;  // Whoever observes is told so.
+      examination.kind = Examination::Kind::no_key;  // Reported to the observer.
     }
     if (examination.operation) {
       once::Request& operation = *examination.operation;

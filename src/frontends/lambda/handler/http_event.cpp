@@ -24,7 +24,7 @@ using text::json::Value;
 
 Value parse_event(std::string_view event, text::json::Arena& arena) {
   try {
-    // What a client sent is not ours to judge: it is compared byte by byte, not as JSON.
+    // A client's body is compared byte by byte, not as JSON, so it need not follow our rules.
     return text::json::parse(event, {.exact_numbers = false, .lone_surrogates = true}, arena, "the event");
   } catch (const Exception& error) {
     refuse_event(error.what());
@@ -51,7 +51,7 @@ std::string_view text_of(const Value& value, std::string_view name) {
 
 std::string_view text_member(const Value& object, std::string_view name) { return text_of(object.member(name), name); }
 
-// Calls back for each pair of an object of strings, or of an object of arrays of strings. Null is an empty one.
+// Calls back for each pair of an object of strings, or of arrays of strings. Null counts as empty.
 template <class Use>
 void for_each_value(const Value& map, std::string_view name, Use&& use) {
   if (map.is_null()) return;
@@ -69,7 +69,7 @@ void append_query_part(std::string_view text, bool encoded, std::string& out) {
   text::append_percent_encoded(out, text, [&](char c) { return encoded || text::is_unreserved(c); });
 }
 
-// In an answer's header almost nothing is impossible; in JSON only UTF-8 is possible.
+// A header may have almost any bytes, but JSON only UTF-8.
 std::string header_json(std::string_view text) {
   return text::json::quoted(text::valid_utf8(text) ? text : std::string_view(text::replace_invalid_utf8(text)));
 }
@@ -79,7 +79,7 @@ struct HeaderLines {
   std::vector<std::string_view> values;
 };
 
-// Lines of one name together, in the order of their first ones. What frames the message is left out.
+// Groups lines by name, in the order of the first ones, without framing headers.
 std::vector<HeaderLines> grouped(const once::http::Headers& headers) {
   std::vector<HeaderLines> out;
   for (const once::http::Header& header : headers) {
@@ -105,7 +105,7 @@ std::string joined_values(const std::vector<std::string_view>& values) {
   return out;
 }
 
-// The name with its letters in other cases, another for each number: names that a JSON object takes for different ones.
+// The name with other letter cases for each number, so that they are different names in a JSON object.
 std::string recased(std::string_view name, std::size_t number) {
   std::string out(name);
   for (char& c : out) {
@@ -174,7 +174,7 @@ std::string multi_value_headers(const once::http::Headers& headers) {
   return out + "}";
 }
 
-// {"Name":"a, b"}. Cookies cannot be joined (RFC 6265, section 3): they are apart, or under names of their own.
+// {"Name":"a, b"}. Cookies cannot be joined (RFC 6265, section 3): they are listed apart, or get different names.
 std::string single_headers(const once::http::Headers& headers, bool cookies_apart) {
   std::string out = "{";
   for (const HeaderLines& lines : grouped(headers)) {
@@ -208,7 +208,7 @@ std::string_view without_session(std::string_view text) noexcept {
   return text.substr(0, text.find('/', role + assumed.size()));
 }
 
-// Texts, with their lengths, of what was selected. False: it was null.
+// Appends the selected texts with their lengths. False: null.
 bool append_principal(const Value& value, bool sessions, std::string& out) {
   switch (value.kind()) {
     case Kind::null:
@@ -274,9 +274,9 @@ void HttpEvent::read_target() {
   std::vector<std::pair<std::string_view, std::string_view>> query;
   for_each_value(multiple.is_null() ? root_.member("queryStringParameters") : multiple, "query string",
                  [&](std::string_view name, std::string_view value) { query.emplace_back(name, value); });
-  // The order of names is lost on the way here, and need not be the same the next time; that of a name's values is not.
+  // The order of names is lost, and may differ in a retry. The order of a name's values is kept.
   std::ranges::stable_sort(query, {}, &std::pair<std::string_view, std::string_view>::first);
-  const bool encoded = form_ != Form::rest;  // A load balancer leaves them as they came.
+  const bool encoded = form_ != Form::rest;  // A load balancer does not decode them.
   char separator = '?';
   for (const auto& [name, value] : query) {
     target += std::exchange(separator, '&');
@@ -325,7 +325,7 @@ std::string HttpEvent::principal(const keys::Selector& expression, bool sessions
   }
   if (selected.is_null()) return {};
   if (selected.kind() == Kind::string) return std::string(selected.text());
-  std::string out(1, '\0');  // Kept apart from every string that could be selected.
+  std::string out(1, '\0');  // Differs from every string that could be selected.
   bool any = false;
   if (selected.kind() == Kind::array) {
     for (const Value& value : selected.elements()) any = append_principal(value, sessions, out) || any;

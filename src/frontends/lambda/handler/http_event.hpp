@@ -1,4 +1,4 @@
-// An HTTP event as a request, and an answer in the form that goes with it.
+// An HTTP event as a request, and an answer in the matching form.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ class HttpEvent {
     alb_multi_value,  // … whose target group has multi-value headers.
   };
 
-  // Views into `event`, which must outlive it. Throws FunctionError(invalid_event), saying why.
+  // Views into `event`, which must outlive it. Throws FunctionError(invalid_event), with the reason.
   explicit HttpEvent(std::string_view event);
   HttpEvent(const HttpEvent&) = delete;
   HttpEvent& operator=(const HttpEvent&) = delete;
@@ -35,8 +35,8 @@ class HttpEvent {
   [[nodiscard]] const text::json::Value& root() const noexcept { return root_; }
   [[nodiscard]] const once::http::Request& request() const noexcept { return request_; }
 
-  // What the expression gives: "" for nothing but nulls. `sessions`: whether those of an assumed role are told apart,
-  // if it gives a list. Throws FunctionError(invalid_event) if it fails, or gives objects.
+  // The expression's value; "" if only nulls. `sessions`: whether to distinguish sessions of an assumed role, in a
+  // list. Throws FunctionError(invalid_event) if it fails or selects objects.
   [[nodiscard]] std::string principal(const keys::Selector& expression, bool sessions);
 
   [[nodiscard]] std::string response(const once::http::Answer& answer) const;
@@ -52,11 +52,11 @@ class HttpEvent {
   std::pmr::monotonic_buffer_resource arena_;
   text::json::Value root_;
   Form form_ = Form::rest;
-  std::deque<std::string> texts_;  // What the event does not have in one piece.
+  std::deque<std::string> texts_;  // Texts that are not in the event as such.
   once::http::Request request_;
 };
 
-// A path as it may stand in a request's target: what may not is percent-encoded.
+// A path for a request's target: other characters are percent-encoded.
 std::string target_path(std::string_view path);
 
 }  // namespace once::lambda

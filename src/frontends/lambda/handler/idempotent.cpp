@@ -50,7 +50,7 @@ keys::Recipe recipe_of(const Engine& engine, const IdempotentOptions& options, b
   return recipe;
 }
 
-// Throws the engine's exception that is being handled as an error with a type of its own; others as they are.
+// Rethrows the current exception: one of the engine's as a typed error, others unchanged.
 [[noreturn]] void throw_typed() {
   const auto typed = [](std::string_view type, const Exception& error) {
     return FunctionError(std::string(type), error.what());
@@ -82,7 +82,7 @@ keys::Recipe recipe_of(const Engine& engine, const IdempotentOptions& options, b
 
 class IdempotentHandler {
  public:
-  // With its environment.
+  // `environment` must be set.
   IdempotentHandler(Engine& engine, IdempotentOptions&& options, detail::Work&& work)
       : engine_(engine),
         policy_(handler_policy(engine, options.policy, options.dialect)),
@@ -91,7 +91,7 @@ class IdempotentHandler {
         on_replay_(std::move(options.on_replay)),
         work_(std::move(work)) {
     check(policy_);
-    static_cast<void>(Key(keys_.recipe().scope, std::string(longest_name, '0')));  // Throws if no key would fit.
+    static_cast<void>(Key(keys_.recipe().scope, std::string(longest_name, '0')));  // Throws if no key can fit.
     if (refuses_missing()) {
       keys::Recipe lenient = keys_.recipe();
       lenient.require_key = false;
@@ -108,20 +108,20 @@ class IdempotentHandler {
                     .policy = within_deadline(engine_, policy_, invocation),
                     .holder = invocation.request_id};
     Outcome outcome;
-    bool of_work = false;  // It may use engines of its own, and their exceptions say nothing of this operation.
+    bool of_work = false;  // The work may use other engines, whose exceptions are not about this operation.
     try {
       outcome = engine_.run(std::move(request), [&](Context& context) {
         try {
           return Result::inlined(work_(event, invocation, context), "application/json");
-        } catch (const ClaimLost&) {  // By a step of this very context, as a rule.
+        } catch (const ClaimLost&) {  // Usually from a step of this context.
           throw;
-        } catch (...) {  // It is only noted whose it is.
+        } catch (...) {  // Only marks it as the work's.
           of_work = true;
           throw;
         }
       });
-      static_cast<void>(outcome.value());  // Throws if there is none.
-    } catch (...) {                        // Thrown on, whatever it is.
+      static_cast<void>(outcome.value());  // Throws if there is no result.
+    } catch (...) {                        // Any exception, rethrown.
       if (of_work) throw;
       throw_typed();
     }
@@ -145,13 +145,13 @@ class IdempotentHandler {
     }
   }
 
-  // An event that fails only because a key is required.
+  // Whether an event fails only because its key is missing.
   [[nodiscard]] bool is_readable(std::string_view event) const {
     if (!lenient_) return false;
     try {
       static_cast<void>(lenient_->derive(event));
       return true;
-    } catch (const Exception&) {  // It has been told already what is wrong with it.
+    } catch (const Exception&) {  // Its error was reported already.
       return false;
     }
   }

@@ -1,4 +1,4 @@
-// The Runtime API on loopback: what it keeps and gives (local_api.cpp), and its connections (session.cpp).
+// The Runtime API on loopback: its invocations (local_api.cpp), and its connections (session.cpp).
 #pragma once
 
 #include <chrono>
@@ -47,13 +47,13 @@ struct LocalInvocation {
 };
 using InvocationPtr = std::shared_ptr<LocalInvocation>;
 
-// What a request asks for.
+// The route of a request.
 struct ApiRoute {
   ApiCall call = ApiCall::next;
   std::string id;
 };
 
-// All but the counts belongs to the thread of `io`.
+// Everything except the counts belongs to the thread of `io`.
 class LocalApi::Impl {
  public:
   class Session;
@@ -112,7 +112,7 @@ class LocalApi::Impl {
   std::map<ApiCall, std::deque<ApiFault>> faults;
   std::vector<Callback<void()>> held;
   std::size_t stuck = 0;
-  bool touched = false;  // Something was given since the function died.
+  bool touched = false;  // An event was given since the function died.
   bool stopped = false;
 
   mutable std::mutex mutex;
@@ -130,7 +130,7 @@ class LocalApi::Impl::Session : public std::enable_shared_from_this<Session> {
   void start();
   void close(bool reset = false);
 
-  // While an event is waited for: does the client leave?
+  // Notices a client that disconnects while it waits for an event.
   void watch();
   void send_event(const InvocationPtr& invocation, const std::optional<ApiFault>& fault, const std::string& head);
   void send(unsigned status, std::string body, Callback<void()> sent = nullptr);
@@ -140,24 +140,23 @@ class LocalApi::Impl::Session : public std::enable_shared_from_this<Session> {
   void next_request();
   void read();
 
-  // Reads no more of the request than is needed to be heard.
+  // Reads only as much of the request as needed for the answer to arrive.
   void refuse(unsigned status, std::string_view type, std::string_view message);
   void on_head();
   void too_large();
 
-  // The connection ended within a body. Of a streamed response the caller has the first part by now; of any other,
-  // nothing has happened.
+  // The connection ended in a body. The caller has the first part of a streamed response; any other is ignored.
   void cut_off();
   void count_call();
   void on_request();
   void carry_out();
   void read_trailers(InvocationOutcome& outcome);
 
-  // The invocation that waits longest fails with it, as on the platform.
+  // The longest waiting invocation fails with it, as on the platform.
   void take_init_error(InvocationOutcome& outcome);
   [[nodiscard]] std::string header(const char* name) const;
 
-  // So that a client that still sends gets to read the answer, and no reset before it.
+  // Reads the rest, so that a client that still sends gets the answer and not a reset.
   void discard(std::size_t left);
 
   Impl& server_;
@@ -168,8 +167,8 @@ class LocalApi::Impl::Session : public std::enable_shared_from_this<Session> {
   ApiRoute route_;
   std::size_t limit_ = 0;
   bool streamed_ = false;
-  bool discard_ = false;  // The rest of the request is not read; the connection ends after the answer.
-  bool stuck_ = false;    // Not taken, by on_point.
+  bool discard_ = false;  // The rest of the request is dropped; the connection ends after the answer.
+  bool stuck_ = false;    // on_point refused its answer.
   std::string answer_head_;
   std::vector<char> discarded_;
 };

@@ -22,7 +22,7 @@ namespace once::lambda {
 
 namespace {
 
-constexpr Millis no_room_pause{50};  // When there is no file descriptor left for another connection.
+constexpr Millis no_room_pause{50};  // When no file descriptor is left for another connection.
 
 bool plain_id(std::string_view id) {
   return id.size() <= 256 && std::all_of(id.begin(), id.end(), [](char c) {
@@ -75,7 +75,7 @@ LocalApi::Impl::Impl(LocalApiOptions the_options) : options(std::move(the_option
   const auto host = asio::ip::make_address(options.host, error);
   if (error) throw Exception(ErrorKind::misuse, "'" + options.host + "' is no IP address to listen on");
   const tcp::endpoint endpoint(host, options.port);
-  // Asio's own sockets are inherited by processes that are started meanwhile; a function's must not have them.
+  // Asio's own sockets would be inherited by the function's processes.
   const int listener = ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
   if (listener < 0) {
     throw Exception(ErrorKind::unavailable, std::string("cannot make a socket: ") + std::strerror(errno));
@@ -115,7 +115,7 @@ void LocalApi::Impl::accept() {
   });
 }
 
-// Whoever wants to connect waits in the kernel's queue, and would be reported again at once.
+// Waits before the next accept: the client is still in the kernel's queue, and accept would fail again at once.
 void LocalApi::Impl::accept_later() {
   no_room.expires_after(no_room_pause);
   no_room.async_wait([this](error_code) {
@@ -169,7 +169,7 @@ void LocalApi::Impl::give(const SessionPtr& session, const InvocationPtr& invoca
   session->send_event(invocation, fault, head);
 }
 
-// The client has left at that very moment: another one gets it.
+// The client has just disconnected: another one gets the event.
 void LocalApi::Impl::not_delivered(const InvocationPtr& invocation) {
   if (running.erase(invocation->options.request_id) == 0) return;
   invocation->given = false;
@@ -178,7 +178,7 @@ void LocalApi::Impl::not_delivered(const InvocationPtr& invocation) {
   match();
 }
 
-// By value: whoever calls may have it from a list that it is taken from here.
+// By value: the caller's pointer may be in a list from which it is removed here.
 void LocalApi::Impl::finish(InvocationPtr invocation,
                             InvocationOutcome outcome) {  // NOLINT(performance-unnecessary-value-param)
   const std::string& id = invocation->options.request_id;
@@ -225,7 +225,7 @@ std::optional<ApiFault> LocalApi::Impl::take_fault(ApiCall call) {
   return fault;
 }
 
-// The thread ends by itself when nothing is left to wait for; what was submitted before that is ended, too.
+// The thread ends when it has no more work; invocations submitted before that are ended too.
 void LocalApi::Impl::stop() {
   asio::post(io, [this] {
     stopped = true;

@@ -25,9 +25,9 @@ constexpr std::string_view api_base = "/2018-06-01/runtime/";
 // Lambda-Runtime-Function-XRay-Error-Cause alone may have 1 MiB (AWS, "Using the Lambda runtime API").
 constexpr std::uint32_t request_head_bytes = 2 * 1024 * 1024;
 constexpr std::size_t discard_bytes =
-    std::size_t{64} * 1024 * 1024;  // Of a refused body, before the connection is cut.
+    std::size_t{64} * 1024 * 1024;  // How much of a refused body is read before the connection is cut.
 
-// errorType and errorMessage of {"errorMessage": ..., "errorType": ...}, as far as they are there.
+// Reads errorType and errorMessage of {"errorMessage": ..., "errorType": ...}, if present.
 void read_error(InvocationOutcome& outcome) {
   std::pmr::monotonic_buffer_resource arena;
   text::json::Value value;
@@ -160,7 +160,7 @@ void LocalApi::Impl::Session::next_request() {
 void LocalApi::Impl::Session::read() {
   parser_.emplace();
   parser_->header_limit(request_head_bytes);
-  parser_->body_limit(boost::none);  // Until it is known what it is.
+  parser_->body_limit(boost::none);  // Until the request's kind is known.
   discard_ = false;
   fault_.reset();
   lhttp::async_read_header(socket_, buffer_, *parser_, [self = shared_from_this()](error_code error, std::size_t) {

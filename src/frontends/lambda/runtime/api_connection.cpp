@@ -70,7 +70,7 @@ bool ApiConnection::connect_if_needed() {
     char byte = 0;
     const ssize_t count = recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-    disconnect();  // Closed, or it says what nobody asked for.
+    disconnect();  // Closed, or unexpected bytes.
   }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -164,7 +164,7 @@ Trouble ApiConnection::read_answer(ApiAnswer& answer, std::size_t body_limit, co
 bool ApiConnection::connect_to(const addrinfo& to) const {
   if (connect(fd_, to.ai_addr, to.ai_addrlen) == 0) return true;
   if (errno != EINTR) return false;
-  // Interrupted by a signal, it goes on by itself (connect(2)).
+  // Interrupted by a signal, it continues asynchronously (connect(2)).
   pollfd wait{.fd = fd_, .events = POLLOUT, .revents = 0};
   while (poll(&wait, 1, -1) < 0) {
     if (errno != EINTR) return false;
@@ -190,7 +190,7 @@ Trouble ApiConnection::wait_readable(const StopFlag& stop) {
     fail("cannot wait: " + system_error_text(errno));
     return Trouble::lost;
   }
-  if (waits[0].revents != 0) return Trouble::none;  // An event that came is handled.
+  if (waits[0].revents != 0) return Trouble::none;  // An event that has come is still handled.
   disconnect();
   return Trouble::stopped;
 }

@@ -27,18 +27,18 @@ struct ApiAddress {
   [[nodiscard]] std::string text() const;  // For the header Host.
 };
 
-// HOST:PORT, with IPv6 in brackets. Nothing if it is not that.
+// HOST:PORT, with IPv6 in brackets. Empty otherwise.
 std::optional<ApiAddress> parse_api(std::string_view text);
 
-// What may happen to an exchange.
+// How an exchange may end.
 enum class Trouble : std::uint8_t {
   none,
-  stopped,    // Told to, while waiting.
+  stopped,    // Stopped while waiting.
   lost,       // Could not connect, or the connection ended: see problem().
-  too_large,  // The head of the answer is there, its body is over the limit.
+  too_large,  // The answer's head came, its body is over the limit.
 };
 
-// Blocking. Nothing of it throws for what the other side does.
+// Blocking. No error of the other side throws.
 class ApiConnection {
  public:
   explicit ApiConnection(const ApiAddress& address) : address_(address) {}
@@ -50,14 +50,13 @@ class ApiConnection {
 
   void disconnect() noexcept;
 
-  // A connection that the other side has closed meanwhile is replaced: what is posted must not be lost for that.
+  // Replaces a connection that the other side has closed, so that no post is lost because of that.
   bool connect_if_needed();
 
-  // All of it, up to four parts, or false: then an answer may be there all the same, by which the other side refused
-  // the rest.
+  // Sends everything, up to four parts. False: the other side may have refused the rest, with an answer.
   bool send_all(std::span<const std::string_view> parts);
 
-  // Reads an answer. With `stop` its first byte is waited for only until that is set. too_large: `answer` has the head.
+  // Reads an answer. `stop` ends the wait for its first byte. too_large: `answer` has the head.
   Trouble read_answer(ApiAnswer& answer, std::size_t body_limit, const StopFlag* stop);
 
  private:
@@ -70,7 +69,7 @@ class ApiConnection {
 
   const ApiAddress& address_;
   int fd_ = -1;
-  bool broken_ = false;  // Nothing can be sent any more.
+  bool broken_ = false;  // No more bytes can be sent.
   boost::beast::flat_buffer buffer_;
   std::string problem_;
 };

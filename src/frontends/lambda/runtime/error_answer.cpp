@@ -52,7 +52,7 @@ ErrorAnswer describe_exception() {
     const char* const what = error.what();
     return {type_name(&typeid(error)), what == nullptr ? "" : what};
   } catch (...) {
-    // Anything can be thrown, an int too: all that is known of it is its type.
+    // Anything can be thrown, also an int: only its type is known.
     std::string type = type_name(abi::__cxa_current_exception_type());
     std::string message = "an exception of type " + type + ", which tells no more";
     return {std::move(type), std::move(message)};

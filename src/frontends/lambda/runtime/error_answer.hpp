@@ -1,4 +1,4 @@
-// What a caller gets in place of a response.
+// The error answer of an invocation.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ inline constexpr std::size_t max_type_bytes = 256;
 inline constexpr std::size_t max_message_bytes = 32'768;
 inline constexpr std::size_t max_trailer_message_bytes = 4'096;  // Trailers are headers, which servers limit.
 
-// For a header, or a line of a log: ASCII, with '?' for what is not.
+// For a header or a log line: ASCII, with '?' for other characters.
 std::string printable(std::string_view text, std::size_t limit);
 
 struct ErrorAnswer {
@@ -22,7 +22,7 @@ struct ErrorAnswer {
   [[nodiscard]] std::string body(std::size_t limit = max_message_bytes) const;  // JSON.
 };
 
-// Of the exception that is being handled.
+// Describes the current exception.
 ErrorAnswer describe_exception();
 
 }  // namespace once::lambda::runtime

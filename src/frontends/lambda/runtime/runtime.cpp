@@ -28,7 +28,7 @@ using ProblemKind = RuntimeProblem::Kind;
 constexpr unsigned max_concurrency = 1600;
 constexpr unsigned max_attempts = 100;
 
-// What is wrong with them, or nothing.
+// What is wrong with the options, or empty.
 std::string wrong_with(const RuntimeOptions& options) {
   if (!runtime::parse_api(options.api)) {
     return "the address of the Runtime API must be HOST:PORT, as in 127.0.0.1:9001, and not '" +
@@ -51,7 +51,7 @@ void report_init(const RuntimeOptions& options, const std::string& message) {
   options.on_problem({.kind = ProblemKind::init_failed, .request_id = {}, .message = printable(message, 1000)});
 }
 
-// Tells the platform as well, if it can be reached.
+// Also reports to the platform, if it can be reached.
 int fail_init(const RuntimeOptions& options, const ErrorAnswer& failure, const std::string& message) {
   report_init(options, message);
   if (auto address = runtime::parse_api(options.api)) {
@@ -107,7 +107,7 @@ void log_problem(const RuntimeProblem& problem) {
   std::string line = "once: " + std::string(to_string(problem.kind)) + ": " + problem.message;
   if (!problem.request_id.empty()) line += " (request " + printable(problem.request_id, 256) + ")";
   line += '\n';
-  // A log that takes nothing is nothing that anybody could be told of.
+  // A failed write to the log cannot be reported.
   [[maybe_unused]] const ssize_t count = write(STDERR_FILENO, line.data(), line.size());
 }
 
@@ -160,9 +160,9 @@ int run(Function function, const RuntimeOptions& options) {
       handler = std::get<std::function<StreamingHandler()>>(function)();
     }
   } catch (const abi::__forced_unwind&) {
-    throw;  // Somebody ends this thread, which must not be kept from it.
+    throw;  // The thread is being cancelled, which must not be prevented.
   } catch (...) {
-    // Whatever making it throws is an init error, which the platform shows to who invokes.
+    // An exception of the factory is an init error, which the platform shows to the caller.
     const ErrorAnswer failure = runtime::describe_exception();
     return fail_init(options, failure, "the handler could not be made: " + failure.header() + ": " + failure.message);
   }

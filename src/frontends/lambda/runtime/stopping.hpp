@@ -1,4 +1,4 @@
-// How a runtime is told to end.
+// Stops a runtime.
 #pragma once
 
 #include <csignal>
@@ -7,7 +7,7 @@
 
 namespace once::lambda::runtime {
 
-// Set once; every thread that waits sees it. Throws std::system_error when it cannot be made.
+// Set once; every waiting thread sees it. Throws std::system_error if it cannot be made.
 class StopFlag {
  public:
   StopFlag();
@@ -19,13 +19,13 @@ class StopFlag {
   void set() const noexcept { set(fd_); }
   static void set(int fd) noexcept;  // Also in a signal's handler.
   [[nodiscard]] bool is_set() const noexcept { return wait(Millis{0}); }
-  [[nodiscard]] bool wait(Millis limit) const noexcept;  // Is it set by then?
+  [[nodiscard]] bool wait(Millis limit) const noexcept;  // Waits at most `limit`. True: it is set.
 
  private:
   const int fd_;
 };
 
-// While it lives SIGTERM sets the flag, unless the program handles or ignores that signal itself. One at a time.
+// While it lives, SIGTERM sets the flag, unless the program handles or ignores that signal itself. Only one may exist.
 class SigtermWatch {
  public:
   SigtermWatch(bool wanted, const StopFlag& flag);

@@ -34,7 +34,7 @@ class Worker::Stream final : public ResponseStream {
   void http_head(std::string_view json) override {
     require_unstarted("http_head()");
     type_ = "application/vnd.awslambda.http-integration-response";
-    prelude_.assign(json).append(8, '\0');  // What divides it from the body.
+    prelude_.assign(json).append(8, '\0');  // Separates it from the body.
   }
 
   void write(std::string_view bytes) override {
@@ -48,7 +48,7 @@ class Worker::Stream final : public ResponseStream {
 
   [[nodiscard]] bool started() const noexcept { return started_; }
 
-  // After the handler, whatever it did.
+  // Called after the handler, also if it threw.
   void finish(const std::optional<ErrorAnswer>& failure) {
     if (!broken_) {
       std::string end = started_ ? std::string() : start();
@@ -92,7 +92,7 @@ class Worker::Stream final : public ResponseStream {
     return std::string(hex.data(), end) + "\r\n";
   }
 
-  // Its head, which is still to be sent. Empty: there is no connection that could take it.
+  // The head, which must still be sent. Empty: no connection.
   std::string start() {
     started_ = worker_.connection_.connect_if_needed();
     broken_ = !started_;
@@ -110,7 +110,7 @@ class Worker::Stream final : public ResponseStream {
     if (broken_) return false;
     if (worker_.connection_.send_all({parts.begin(), parts.size()})) return true;
     broken_ = true;
-    ApiAnswer answer;  // Perhaps it says why.
+    ApiAnswer answer;  // The answer may say why.
     if (worker_.connection_.read_answer(answer, max_answer_bytes, nullptr) == Trouble::none) {
       answer_ = std::move(answer);
     }
@@ -134,9 +134,9 @@ void Worker::handle(const StreamingHandler& handler, const NextEvent& event) {
   try {
     handler(event.body, event.invocation, stream);
   } catch (const abi::__forced_unwind&) {
-    throw;  // Somebody ends this thread, which must not be kept from it.
+    throw;  // The thread is being cancelled, which must not be prevented.
   } catch (...) {
-    // Whatever it throws is told to its caller, before or behind what was sent.
+    // Any exception is reported to its caller, before or after the sent bytes.
     failure = describe_exception();
   }
   if (failure && !stream.started()) return answer_failure(id, *failure);

@@ -9,8 +9,8 @@
 
 namespace once::lambda::runtime {
 
-// _X_AMZN_TRACE_ID, in memory of our own that is entered into the environment once. setenv() would move the table of
-// the environment at each invocation, under the eyes of any other thread's getenv().
+// _X_AMZN_TRACE_ID, in our own memory, which is entered into the environment once. setenv() might move the
+// environment's table at each invocation, while another thread calls getenv().
 class TraceVariable {
  public:
   static void enter() {

@@ -19,7 +19,7 @@ using ProblemKind = RuntimeProblem::Kind;
 namespace {
 
 constexpr std::string_view base_path = "/2018-06-01/runtime/";
-constexpr std::string_view too_large_type = "Function.ResponseSizeTooLarge";  // As the platform names it.
+constexpr std::string_view too_large_type = "Function.ResponseSizeTooLarge";  // The platform's name for it.
 
 bool fit_for_path(std::string_view id) {
   return !id.empty() && id.size() <= 256 && std::all_of(id.begin(), id.end(), [](char c) {
@@ -52,8 +52,8 @@ std::string failure_headers(const ErrorAnswer& failure) {
 
 }  // namespace
 
-// The platform's word for it: {"errorMessage":"...","errorType":"InvalidStateTransition"}. Nothing else of the body is
-// told: who knows what is in it.
+// The platform's error type: {"errorMessage":"...","errorType":"InvalidStateTransition"}. Nothing else of the body is
+// reported, because it may contain anything.
 std::string said(const ApiAnswer& answer) {
   std::string out = "status " + std::to_string(answer.result_int());
   const std::string_view body = answer.body();
@@ -159,9 +159,9 @@ void Worker::handle(const Handler& handler, const NextEvent& event) {
   try {
     response = handler(event.body, event.invocation);
   } catch (const abi::__forced_unwind&) {
-    throw;  // Somebody ends this thread, which must not be kept from it.
+    throw;  // The thread is being cancelled, which must not be prevented.
   } catch (...) {
-    // Whatever a handler throws is an answer to its caller, and the process lives on.
+    // Any exception of a handler becomes an answer to its caller, and the process continues.
     return answer_failure(id, describe_exception());
   }
   const std::size_t limit = shared_.options.max_response_bytes;
@@ -213,14 +213,14 @@ void Worker::judge_response(const std::string& id, const ApiAnswer& answer, std:
   if (answer.result_int() != 413)
     return shared_.report(ProblemKind::response_refused, id, what + "; its caller sees a failure");
   shared_.report(ProblemKind::response_refused, id, what + ", it is too large; its caller gets an error answer");
-  // AWS has told the caller so by itself and refuses this; others may not have.
+  // AWS has reported this to the caller itself, and refuses the post; other platforms may not.
   const ErrorAnswer failure{std::string(too_large_type),
                             "the response of " + std::to_string(size) + " bytes is too large"};
   ApiAnswer ignored;
   post("invocation/" + id + "/error", failure_headers(failure), failure.body(), id, ignored);
 }
 
-// The caller has a part of it already; what the platform does with the rest is its affair.
+// The caller has a part of it already, so only the operator gets a report.
 void Worker::judge_stream(const std::string& id, const ApiAnswer& answer, std::size_t size) {
   if (answer.result_int() / 100 == 2) return;
   shared_.report(ProblemKind::response_refused, id,
@@ -255,7 +255,7 @@ bool Worker::post(const std::string& path, const std::string& headers, std::stri
                          (may_have_arrived ? "; whether it arrived is not known" : "; it did not arrive"));
       return false;
     }
-    std::this_thread::sleep_for(pause_after(attempt));  // Also when told to stop: the answer is there.
+    std::this_thread::sleep_for(pause_after(attempt));  // Also after a stop, because the answer is there.
   }
 }
 

@@ -1,4 +1,4 @@
-// A thread of the runtime: it asks for an event, calls the handler, posts what that gave, and so on.
+// A thread of the runtime: asks for an event, calls the handler, posts the response, and repeats.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace once::lambda::runtime {
 
 using AnyHandler = std::variant<Handler, StreamingHandler>;
 
-// What the threads share.
+// Shared by the threads.
 struct Shared {
   Shared(const RuntimeOptions& the_options, ApiAddress the_address)
       : options(the_options), address(std::move(the_address)) {}
@@ -37,7 +37,7 @@ class Worker {
  public:
   explicit Worker(Shared& shared) : shared_(shared), connection_(shared.address) {}
 
-  void serve(const AnyHandler& handler);  // Until it is told to stop, or the runtime ends.
+  void serve(const AnyHandler& handler);  // Until it is stopped, or the runtime ends.
   void post_init_error(const ErrorAnswer& failure) { post_failure("", failure); }
 
  private:
@@ -47,14 +47,14 @@ class Worker {
   };
   class Stream;
 
-  // Nothing: it is told to stop, or there is no asking any more.
+  // Empty: it is stopped, or asking has failed for good.
   std::optional<NextEvent> ask();
   void refuse_event(const std::string& id);
 
   void handle(const Handler& handler, const NextEvent& event);
   void handle(const StreamingHandler& handler, const NextEvent& event);  // In stream.cpp.
 
-  // Each tells the operator and the caller.
+  // Both report to the operator and the caller.
   void answer_failure(const std::string& id, const ErrorAnswer& failure);
   void answer_too_large(const std::string& id, std::size_t size);
   void answer_unsent(const std::string& id);
@@ -62,8 +62,8 @@ class Worker {
   void post_response(const std::string& id, std::string_view response);
   void post_failure(const std::string& id, const ErrorAnswer& failure);  // `id` empty: at init.
 
-  // A post may be sent again: its path names the invocation, of which the platform takes one answer and refuses any
-  // other. False: there is no answer to judge, and whoever has to know was told.
+  // Retries a post: its path names the invocation, for which the platform accepts only one answer. False: no answer
+  // came, which was reported.
   bool post(const std::string& path, const std::string& headers, std::string_view body, const std::string& id,
             ApiAnswer& answer);
   [[nodiscard]] std::string post_head(std::string_view path, std::string_view headers) const;
@@ -79,10 +79,10 @@ class Worker {
   ApiConnection connection_;
 };
 
-inline constexpr std::size_t max_answer_bytes = 65'536;  // Of a post; what it says is a sentence.
+inline constexpr std::size_t max_answer_bytes = 65'536;  // Of the answer to a post, which is a sentence.
 inline constexpr std::string_view error_type_header = "Lambda-Runtime-Function-Error-Type";
 
-// What the platform says in it, for the operator: its status, and the type of an error.
+// The platform's status and error type, for the operator.
 std::string said(const ApiAnswer& answer);
 
 }  // namespace once::lambda::runtime
