@@ -9,7 +9,7 @@ namespace once {
 
 namespace {
 
-// Stops at `never`: a time that was set there, by a person say, must not come round to the past.
+// Stops at `never`: a time near it, perhaps set by an operator, must not overflow into the past.
 Time later(Time time, Millis by) noexcept { return time > never - by ? never : time + by; }
 
 std::uint64_t next_token(const Record* seen, Time now) noexcept {
@@ -118,7 +118,7 @@ void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, 
     next.input = seen->input;
     next.input_bytes = seen->input_bytes;
     next.steps = seen->steps;
-    // An attempt that does not check payloads must not switch the check off for those that do.
+    // An attempt without a fingerprint must not switch the check off for others.
     if (next.fingerprint.empty()) next.fingerprint = seen->fingerprint;
   }
   next.expires_at = in_progress_expiry(next.on_lapse, policy, next.lease_until, now);
@@ -158,7 +158,7 @@ void release(Record& record, std::string_view reason, const EffectivePolicy& pol
 void renew(Record& record, const EffectivePolicy& policy, Stamp stamp) {
   raise_revision(record, stamp);
   if (policy.fixed_lease) return;
-  // An operator may have prolonged it further than a heartbeat would.
+  // An operator may have extended it further than a heartbeat would.
   record.lease_until = std::max(record.lease_until, later(stamp.now, policy.lease));
   record.expires_at =
       std::max(record.expires_at, in_progress_expiry(record.on_lapse, policy, record.lease_until, stamp.now));
@@ -169,7 +169,7 @@ void retime(Record& record, const EffectivePolicy& policy, Stamp stamp) {
   record.lease_until = later(stamp.now, policy.lease);
   record.expires_at = in_progress_expiry(record.on_lapse, policy, record.lease_until, stamp.now);
   if (record.attempt == 1) record.created_at = stamp.now;
-  // The second write is over an insert: its token came from that clock, too.
+  // The second write follows an insert, whose token came from that clock too.
   if (revision_count(record.revision) == 2) record.token = next_token(nullptr, stamp.now);
 }
 
@@ -187,7 +187,7 @@ std::size_t room_to_end(const Record& record) noexcept {
 }
 
 std::string derived_key(std::string_view stored_key, std::string_view name) {
-  // The key's length in front keeps (key, name) apart from every other split of the same bytes.
+  // The key's length distinguishes (key, name) from every other split of the same bytes.
   std::string text = std::to_string(stored_key.size());
   text.append(":").append(stored_key).append(name);
   return to_hex(sha256(text));
@@ -205,7 +205,7 @@ void check(const Result& result) {
 
 namespace {
 
-// Visits each pair of members that mean the same: of a Policy, and of another one or of an EffectivePolicy.
+// Visits each pair of corresponding members, of a Policy and another one or an EffectivePolicy.
 template <class From, class Into, class Visit>
 void with_each(const From& from, Into& into, Visit&& visit) {
   visit(from.lease, into.lease);

@@ -23,7 +23,8 @@ struct FreeContext {
 }  // namespace
 
 Sha256 sha256_joined(std::initializer_list<std::string_view> parts) {
-  // Fetching an algorithm and making a context cost more than a short digest: once a process, once a thread.
+  // Fetching an algorithm and making a context cost more than a short digest. So the first is done once per process,
+  // the second once per thread.
   static const std::unique_ptr<EVP_MD, FreeMd> algorithm(EVP_MD_fetch(nullptr, "SHA256", nullptr));
   thread_local const std::unique_ptr<EVP_MD_CTX, FreeContext> context(EVP_MD_CTX_new());
   Sha256 digest;

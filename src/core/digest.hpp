@@ -1,4 +1,4 @@
-// Digests of what does not lie in one piece.
+// Digests of several parts.
 #pragma once
 
 #include <initializer_list>
@@ -8,7 +8,7 @@
 
 namespace once {
 
-// SHA-256 of the parts one after the other. As sha256() otherwise.
+// SHA-256 of the concatenated parts. Otherwise as sha256().
 Sha256 sha256_joined(std::initializer_list<std::string_view> parts);
 
 }  // namespace once

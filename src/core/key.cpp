@@ -17,7 +17,7 @@ void check_size(std::size_t bytes) {
 
 void append_scope(std::string& out, std::string_view scope) {
   while (true) {
-    const std::size_t special = std::min(scope.find('%'), scope.find('#'));  // npos is the greatest.
+    const std::size_t special = std::min(scope.find('%'), scope.find('#'));  // npos is the largest value.
     out += scope.substr(0, special);
     if (special == std::string_view::npos) break;
     out += scope[special] == '%' ? "%25" : "%23";
@@ -36,7 +36,7 @@ std::string scope_prefix(std::string_view scope) {
 
 Key::Key(std::string_view scope, std::string_view name) {
   if (name.empty()) throw Exception(ErrorKind::misuse, "the key is empty");
-  check_size(scope.size() + 1 + name.size());  // Before anything of that size is copied.
+  check_size(scope.size() + 1 + name.size());  // Checked before anything is copied.
   stored_.reserve(scope.size() + 1 + name.size());
   append_scope(stored_, scope);
   stored_ += name;

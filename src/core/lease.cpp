@@ -9,7 +9,7 @@ namespace once {
 Uptime trusted_until(const EffectivePolicy& policy, Uptime sent, Millis error) noexcept {
   const Millis margin = std::min(policy.skew, policy.lease / 4) + std::max(error - policy.skew, Millis{0});
   const std::chrono::nanoseconds drift = std::chrono::nanoseconds(policy.lease) / 1'000'000 * StoreClock::drift_ppm;
-  constexpr Millis cut_off{1};  // The lease counts from a whole millisecond: up to one before this moment.
+  constexpr Millis cut_off{1};  // The lease starts at a whole millisecond: up to one before this moment.
   return sent + policy.lease - cut_off - margin - drift;
 }
 

@@ -13,12 +13,12 @@ std::int64_t drift_ns(Uptime from, Uptime to) noexcept {
   return span / million * StoreClock::drift_ppm + (span % million * StoreClock::drift_ppm + million - 1) / million;
 }
 
-// A store may tell anything: no more than fits, with room for the arithmetic. 8e12 ms are the year 2223.
+// A store may report any number: limits it, with room for the arithmetic. 8e12 ms are the year 2223.
 std::int64_t ns(Millis span, std::int64_t most_ms) noexcept {
   return std::chrono::nanoseconds(Millis{std::clamp<std::int64_t>(span.count(), 0, most_ms)}).count();
 }
 
-// Time is in whole milliseconds: what a store tells lies up to this much behind what its clock shows.
+// Time is truncated to milliseconds: a reported time may be this much before the store's clock.
 constexpr std::int64_t cut_off_ns = 999'999;
 
 }  // namespace
@@ -36,7 +36,7 @@ void StoreClock::learn(StoreTime told, Uptime sent, Uptime received) noexcept {
   // The answer was made at some moment between sent and received.
   const std::int64_t told_ns = ns(told.now.time_since_epoch(), 8'000'000'000'000);
   const std::int64_t error_ns = ns(told.error, 100'000'000'000);
-  // If it was made at once, the clocks have drifted apart since.
+  // If it was made at `sent`, the clocks have drifted apart since.
   const Bounds bounds{.low_ns = told_ns - error_ns - received.count(),
                       .high_ns = told_ns + cut_off_ns + error_ns - sent.count() + drift_ns(sent, received),
                       .learnt_at = received};

@@ -68,7 +68,7 @@ std::optional<std::string> join_key(std::span<const std::optional<std::string>> 
 }
 
 struct OperationKeys::Parts {
-  // What a deriver says of its events, as this operation's.
+  // Adds the operation's name to a deriver's errors.
   template <class Read>
   auto read(Read&& from) const {
     try {
@@ -80,7 +80,7 @@ struct OperationKeys::Parts {
 
   std::string title;  // For messages: "operation 'payments/charge'".
   std::string scope;
-  std::optional<Policy> policy;  // Empty: it says nothing.
+  std::optional<Policy> policy;  // Empty: no own policy.
   bool refuses_missing = true;
   std::optional<keys::KeyDeriver> deriver;
 };
@@ -150,7 +150,7 @@ std::optional<Request> OperationKeys::from_arguments(std::span<const ArgumentTex
   for (const ArgumentText& argument : arguments) {
     const std::string canonical = argument.json ? keys::canonical_text(argument.text) : std::string();
     const std::string& part = argument.json ? canonical : argument.text;
-    // The lengths keep ("ab", "c") and ("a", "bc") apart.
+    // The lengths distinguish ("ab", "c") and ("a", "bc").
     if (arguments.size() > 1) text.append(std::to_string(part.size())).append(":");
     text.append(part);
   }

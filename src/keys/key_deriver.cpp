@@ -44,7 +44,7 @@ bool nothing_but_nulls(const Value& v) {
   }
 }
 
-// Nulls, and what holds nothing else; empty containers say something.
+// Null, or a container of only such values; an empty container does not count.
 bool only_nulls(const Value& v) {
   switch (v.kind()) {
     case Kind::null:
@@ -62,7 +62,7 @@ bool all_null(std::span<const Value> values) {
   return std::ranges::all_of(values, [](const Value& v) { return v.is_null(); });
 }
 
-// isMissingIdempotencyKey of TypeScript, which asks whether anything in it is truthy for JavaScript.
+// isMissingIdempotencyKey of TypeScript, which checks whether anything in it is truthy in JavaScript.
 bool falsy(const Value& v) {
   switch (v.kind()) {
     case Kind::null:
@@ -106,13 +106,13 @@ bool is_missing(const Value& v, const Recipe& recipe) {
       if (v.kind() == Kind::object) return has_only_nulls(v.members());
       return v.is_null();
     case Dialect::powertools_dotnet:
-      // Nothing is missing there but for the setting that throws.
+      // In TypeScript keys are missing only with the setting that throws.
       return recipe.require_key && (v.is_null() || (v.kind() == Kind::string && v.text().empty()));
   }
   return true;
 }
 
-// Without a filter, function or literal, which would compute something.
+// Only names and indexes: no filter, function or literal.
 bool is_path(std::string_view expression) {
   return !expression.empty() && std::ranges::all_of(expression, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -174,7 +174,7 @@ struct KeyDeriver::Parts {
     if (checks_selection) rules.exact_numbers = false;
   }
 
-  // The text that is compared. Throws for a recipe that requires one, if there is none.
+  // The text to compare. Throws if the recipe requires one and there is none.
   [[nodiscard]] std::string text_to_compare(const Value& event, json::Arena& arena) const;
   [[nodiscard]] Fingerprint fingerprint(std::string_view text) const;
 
@@ -183,7 +183,7 @@ struct KeyDeriver::Parts {
   std::optional<Selector> expression;
   std::optional<Selector> compared;
   json::Rules rules = rules_of(recipe.dialect);
-  bool checks_selection = false;  // For the numbers in it, which `rules` let pass.
+  bool checks_selection = false;  // Checks the selected numbers, because `rules` accepts all.
 };
 
 KeyDeriver::KeyDeriver(Recipe recipe) : parts_(std::make_unique<const Parts>(std::move(recipe))) {}
@@ -267,7 +267,7 @@ std::optional<Fingerprint> digest_from_text(Dialect dialect, std::string_view te
   }
   std::string hex(text);
   if (dialect == Dialect::powertools_java && hex.size() >= 32) {
-    // The zeros that were dropped belong to a digest of one of these lengths.
+    // The digest had one of these lengths before its zeros were dropped.
     for (const std::size_t digits : {32U, 40U, 48U, 56U, 64U, 96U, 128U}) {
       if (hex.size() > digits) continue;
       hex.insert(0, digits - hex.size(), '0');

@@ -1,4 +1,4 @@
-// How everything here says that a key cannot be had.
+// The error of everything here: no key can be derived.
 #pragma once
 
 #include <string>

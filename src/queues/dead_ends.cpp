@@ -20,15 +20,15 @@ bool has_step(const Record& record, std::string_view name) {
 
 std::optional<std::string> hold(Engine& engine, const std::string& scope, const Item& item, const std::string& why,
                                 const Policy& policy, const std::string& holder) {
-  // What a record has beside its step, failure and texts of greatest length included. Over the limit of the store a
-  // finish gives up the steps, and this one is all there is.
+  // The size of a record without its step, with failure and texts of greatest length. Above the store's limit a finish
+  // drops the steps, and this step is all that matters.
   constexpr std::size_t room_for_the_rest = std::size_t{9} * 1024;
   const std::size_t most = engine.options().store->capabilities().max_record_bytes;
   if (item.json.size() + room_for_the_rest > most) {
     return "it is too large to keep: " + std::to_string(item.json.size()) + " bytes, in a store for records of " +
            std::to_string(most);
   }
-  // Keeping may be tried again, whatever holds for the work: nothing acts here.
+  // Keeping may be retried under any policy, because it does not act.
   Policy keeping = policy;
   keeping.on_lapse = OnLapse::takeover;
   keeping.on_stored_failure = OnStoredFailure::replay;
@@ -41,7 +41,7 @@ std::optional<std::string> hold(Engine& engine, const std::string& scope, const 
       case Begin::Kind::replayed:
       case Begin::Kind::stored_failure:
       case Begin::Kind::unknown:
-        if (has_step(*begin.record, kept_step)) return std::nullopt;  // Kept before, whatever a person made of it.
+        if (has_step(*begin.record, kept_step)) return std::nullopt;  // Kept before, perhaps decided since.
         return "the record of that name in the scope " + scope +
                "/held does not have it: `once resolve --as released` lets this one be kept";
       case Begin::Kind::mismatch:
@@ -59,7 +59,7 @@ std::optional<std::string> hold(Engine& engine, const std::string& scope, const 
       begin.claim.release("the record could not be kept");
     }
     return kept.error.message.empty() ? "the claim was lost" : kept.error.message;
-  } catch (const Exception& error) {  // A name that makes no key.
+  } catch (const Exception& error) {  // The name makes no valid key.
     return error.what();
   }
 }

@@ -1,4 +1,4 @@
-// OnDeadEnd::hold: a record is kept for a person.
+// OnDeadEnd::hold: keeps a record for an operator.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace once::queues {
 
-// Keeps the record under its own name, in `scope` + "/held": its key may be another record's, or not to be had. Waits.
-// Gives what went wrong; the record must come again then.
+// Keeps the record under its own name, in `scope` + "/held", because its key may be another record's, or missing.
+// Blocks. Returns an error if it fails; then the record must come again.
 std::optional<std::string> hold(Engine& engine, const std::string& scope, const Item& item, const std::string& why,
                                 const Policy& policy, const std::string& holder);
 

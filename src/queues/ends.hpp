@@ -1,12 +1,12 @@
-// What a stored record says of how its operation ended.
+// How an operation ended, by its stored record.
 #pragma once
 
 #include <once/record.hpp>
 
 namespace once::queues {
 
-// Of Begin or Outcome with the kind `error`: only the result could not be fetched from where it was offloaded, and a
-// queue does not need it.
+// For Begin or Outcome of kind `error`: true if only the offloaded result could not be fetched, which a queue does not
+// need.
 inline bool is_done(const RecordPtr& record) noexcept { return record != nullptr && record->state == State::completed; }
 inline bool has_failed(const RecordPtr& record) noexcept { return record != nullptr && record->state == State::failed; }
 

@@ -1,4 +1,4 @@
-// One record as it is claimed: what names it, and its key.
+// One record to claim: its name and its key.
 #pragma once
 
 #include <optional>
@@ -13,12 +13,12 @@
 namespace once::queues {
 
 struct Item {
-  std::string id;           // What is reported.
-  std::string name;         // Names the record by itself, wherever its key is taken from.
-  std::string order;        // Records with one order follow each other. Empty: no order.
-  std::optional<Key> key;   // Empty: it has none, or `poison` says why none can be had.
+  std::string id;           // The reported id.
+  std::string name;         // Names the record, independent of its key.
+  std::string order;        // Records with the same order run one after another. Empty: no order.
+  std::optional<Key> key;   // Empty: no key, or see `poison`.
   Fingerprint fingerprint;  // Empty: not compared.
-  std::string poison;       // Why the record cannot be read. Empty: it can.
+  std::string poison;       // Why the record cannot be read, or empty.
   std::string_view json;    // The record's own text.
 };
 
@@ -33,11 +33,11 @@ struct KeyRule {
 
 class ItemKeys {
  public:
-  // Throws Exception(misuse) for a rule that cannot be.
+  // Throws Exception(misuse) for an invalid rule.
   explicit ItemKeys(KeyRule rule);
 
-  // Fills key, fingerprint and poison. `name` is the key of KeySource::id, or of deduplication_id where the caller
-  // knows it. Thread-safe.
+  // Sets key, fingerprint and poison. `name`: the key of KeySource::id, or of deduplication_id if the caller has it.
+  // Thread-safe.
   void take(Item& item, std::string_view name, std::string_view record, std::string_view payload) const;
 
   [[nodiscard]] const std::string& scope() const noexcept { return scope_; }

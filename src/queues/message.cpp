@@ -26,7 +26,7 @@ Number number_of(const Value& value) {
   return number;
 }
 
-// So that no two pairs give one name.
+// Escaped, so that different pairs give different names.
 std::string escaped_group(std::string_view group) {
   std::string out;
   text::append_percent_encoded(out, group, [](char c) { return c != '%' && c != '/'; });

@@ -9,16 +9,16 @@
 
 namespace once::sqs {
 
-// Throws Exception(misuse) for a record that cannot be read strictly: names that occur twice, a body that is no string.
-// Message::json is `record`.
+// Throws Exception(misuse) for a record that cannot be read strictly: names that occur twice, a body that is not a
+// string. Message::json is `record`.
 Message read_message(std::string_view record);
 
-// The name of KeySource::deduplication_id: the queue's name, the group and the deduplication id, joined so that no two
-// groups with their ids give one. The group is in it as a queue may deduplicate by group (DeduplicationScope), of which
-// the message says nothing; a sender that repeats a message repeats its group.
+// The name of KeySource::deduplication_id: the queue's name, the group and the deduplication id, joined without
+// collisions. The group is in it because a queue may deduplicate by group (DeduplicationScope), which the message does
+// not show. A sender that repeats a message repeats its group.
 std::string deduplication_name(const Message& message);
 
-// Throws Exception(misuse) for keys that no two receipts of a message have in common: its record tells of the receipt.
+// Throws Exception(misuse) for keys that differ for each receipt of a message, because the record contains the receipt.
 void check_key(queues::KeySource source, std::string_view key);
 
 }  // namespace once::sqs

@@ -19,7 +19,7 @@ std::string lost(const StoreCall::Operation operation) {
          " was lost: read, or write again under the same condition";
 }
 
-// The answer that stands for a failure, in each of the three forms.
+// Sets a failure in each of the three answer types.
 void put_error(Answer& answer, Error error) { answer = Answer::fail(error.kind, std::move(error.message)); }
 void put_error(ListPage& page, Error error) { page.error = std::move(error); }
 void put_error(SweepAnswer& answer, Error error) { answer.error = std::move(error); }
@@ -104,7 +104,7 @@ FaultPlan random_faults(const FaultRates& rates, std::uint64_t seed) {
   };
 }
 
-// What outlives the store for as long as timers and the inner store may still call.
+// Outlives the store while timers and the inner store may still call.
 class FaultyStore::State : public std::enable_shared_from_this<State> {
  public:
   State(std::shared_ptr<Store> inner, FaultPlan plan, std::shared_ptr<Clock> clock, std::shared_ptr<Timers> timers)
@@ -158,7 +158,7 @@ class FaultyStore::State : public std::enable_shared_from_this<State> {
       left = under_way_;
     }
     for (const auto& [number, operation] : left) operation->abandon(*this);
-    // Completions that other threads are in the middle of belong to "before it returns"; our own caller's does not.
+    // The destructor waits for completions on other threads, but not for one on this thread.
     std::unique_lock lock(mutex_);
     idle_.wait(lock, [this] {
       return std::all_of(completing_.begin(), completing_.end(),
@@ -194,7 +194,7 @@ class FaultyStore::State : public std::enable_shared_from_this<State> {
     timers_->at(clock_->uptime() + delay, std::move(run));
   }
 
-  // Whoever is first answers; later ones find nothing to answer.
+  // The first answer counts; later ones are dropped.
   template <class T>
   void answer(Operation<T>& operation, T answer) {
     {
@@ -247,7 +247,7 @@ class FaultyStore::State : public std::enable_shared_from_this<State> {
         return operation->carry(*inner_, [self, operation](T first) {
           if (operation->fault.repeat_after > Millis{0}) {
             self->after(operation->fault.repeat_after, [self, operation] {
-              if (!self->is_closed()) operation->carry(*self->inner_, [](T) {});  // Nobody listens any more.
+              if (!self->is_closed()) operation->carry(*self->inner_, [](T) {});  // The caller has its answer already.
             });
             return self->answer_later(operation, std::move(first));
           }

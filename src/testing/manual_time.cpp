@@ -87,7 +87,7 @@ Timers::Id ManualTimers::at(Uptime at, Callback<void()> fire) {
 }
 
 bool ManualTimers::cancel(Id id) noexcept {
-  Callback<void()> dropped;  // Destroyed outside the lock: what it owns may call back in here.
+  Callback<void()> dropped;  // Destroyed outside the lock: its destructor may call this object.
   const std::lock_guard lock(mutex_);
   const auto found = when_.find(id);
   if (found == when_.end()) return false;

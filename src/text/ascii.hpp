@@ -1,4 +1,4 @@
-// Text of protocols and configuration files, where only ASCII counts.
+// Text of protocols and configuration files, where only ASCII matters.
 #pragma once
 
 #include <algorithm>
@@ -27,10 +27,10 @@ inline std::string_view trim(std::string_view text, std::string_view blanks = " 
 
 // For messages: in quotes, shortened, printable ASCII only.
 std::string quoted(std::string_view text);
-// For messages: without quotes, at most 200 bytes of it, all but printable ASCII and '\' as \xNN.
+// For messages: without quotes, at most 200 bytes; everything except printable ASCII, and '\', as \xNN.
 std::string printable(std::string_view text);
 
-// Eight bytes of a text, looked at together: what texts are checked for is seldom in them.
+// Tests eight bytes of a text at once, because most have nothing special.
 class EightBytes {
  public:
   static constexpr std::size_t size = sizeof(std::uint64_t);

@@ -63,7 +63,7 @@ std::optional<std::string> decode_base64(std::string_view text, Base64Rules rule
   std::string out(data.size() * 3 / 4, '\0');
   char* next = out.data();
   std::uint32_t bits = 0;
-  unsigned count = 0;  // Of the bits that are in no byte yet.
+  unsigned count = 0;  // Number of bits that are not in a byte yet.
   for (const char c : data) {
     bits = bits << 6U | value_of(c);
     count += 6;

@@ -7,19 +7,19 @@
 
 namespace once::text {
 
-bool is_base64_character(char c) noexcept;  // Of the alphabet, which has no '='.
+bool is_base64_character(char c) noexcept;  // Whether it is in the alphabet, which has no '='.
 
 // With padding.
 void append_base64(std::string& out, std::string_view bytes);
 std::string encode_base64(std::string_view bytes);
 
-// By default what encode_base64() gives and nothing else.
+// Default: only the form of encode_base64().
 struct Base64Rules {
-  bool padding = true;    // It has to be there; otherwise it may be, as a whole.
-  bool zero_rest = true;  // The last character's bits that belong to no byte have to be zero.
+  bool padding = true;    // Required; otherwise optional, but complete.
+  bool zero_rest = true;  // The unused bits of the last character must be zero.
 };
 
-// Empty if it is no Base64; `problem` then says why.
+// Empty if it is not Base64; then `problem` says why.
 std::optional<std::string> decode_base64(std::string_view text, Base64Rules rules = {}, std::string* problem = nullptr);
 
 }  // namespace once::text

@@ -10,7 +10,7 @@ namespace once::text {
 
 namespace {
 
-// Each line of each message is looked at through these.
+// Tables, because each line of each message is checked.
 constexpr std::array<bool, 256> token_characters = [] {
   std::array<bool, 256> table{};
   for (unsigned c = 0; c < table.size(); ++c) {
@@ -27,13 +27,13 @@ bool is_field_character(char c) noexcept {
   return byte == '\t' || (byte >= 0x20 && byte != 0x7F);
 }
 
-// Whether all eight bytes are visible or blanks: none is below 0x20, none is 0x7F. A tab is not, and looked at alone.
+// Whether all eight bytes are visible or blank: none below 0x20, none 0x7F. A tab is tested alone.
 bool is_plain(const char* bytes) noexcept {
   const text::EightBytes eight(bytes);
   return !eight.any_below_blank() && !eight.any('\x7f');
 }
 
-// In what order is all the same, as long as names that differ in case only are equal.
+// Any order in which names that differ only in case are equal.
 bool is_before(std::string_view a, std::string_view b) noexcept {
   if (a.size() != b.size()) return a.size() < b.size();
   return std::ranges::lexicographical_compare(a, b, [](char x, char y) { return text::lower(x) < text::lower(y); });

@@ -43,8 +43,8 @@ std::span<const T> copy_to(std::span<const T> items, Arena& arena) {
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// A bit for each special byte among those of a step: quotes, backslashes, control characters, and what is outside
-// ASCII. Between them a string is plain.
+// A bit for each special byte of a step: quotes, backslashes, control characters and non-ASCII. Between them a string
+// is plain.
 #ifdef __SSE2__
 constexpr std::ptrdiff_t step_bytes = 16;
 constexpr int bits_per_byte = 1;
@@ -52,7 +52,7 @@ using Mask = std::uint32_t;
 
 Mask specials(const char* bytes) {
   const __m128i step = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
-  // Compared as signed numbers, what is outside ASCII is below a blank as well.
+  // As signed numbers, non-ASCII bytes are below a blank too.
   const __m128i found = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(step, _mm_set1_epi8('"')),  //
                                                   _mm_cmpeq_epi8(step, _mm_set1_epi8('\\'))),
                                      _mm_cmplt_epi8(step, _mm_set1_epi8(' ')));
@@ -68,7 +68,7 @@ Mask specials(const char* bytes) {
   constexpr std::uint64_t low = ones * 0x7FU;
   std::uint64_t step = 0;
   for (unsigned i = 0; i < step_bytes; ++i) step |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-  // The high bit of each byte that is not 0: no byte carries into its neighbour.
+  // Sets the high bit of each byte that is not 0; no byte carries into its neighbour.
   const auto others = [&](std::uint64_t v) { return ((v & low) + low) | v; };
   const std::uint64_t plain = others(step ^ ones * '"') & others(step ^ ones * '\\') & others(step & ones * 0xE0U);
   return (~plain | step) & ~low;
@@ -83,7 +83,7 @@ struct Failure {
   std::string problem;
 };
 
-// What follows the backslash of a short escape, as what it stands for; NUL: it is none.
+// The value of a short escape, by the character after the backslash; NUL: not a short escape.
 constexpr auto short_escapes = [] {
   std::array<char, 256> table{};
   table['"'] = '"';
@@ -97,7 +97,7 @@ constexpr auto short_escapes = [] {
   return table;
 }();
 
-// Its functions are given where to read and give where they ended, so that the place stays in a register.
+// Its functions take and return the reading place, so that it stays in a register.
 class Parser {
  public:
   Parser(std::string_view text, const Rules& rules, Arena& arena)
@@ -116,7 +116,7 @@ class Parser {
   [[noreturn]] static void fail(const char* at, std::string problem) { throw Failure{at, std::move(problem)}; }
 
   [[nodiscard]] const char* skip_blanks(const char* p) const {
-    if (p != end_ && *p > ' ') return p;  // Most often there are none.
+    if (p != end_ && *p > ' ') return p;  // Usually there are none.
     while (p != end_ && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) ++p;
     return p;
   }
@@ -125,7 +125,7 @@ class Parser {
     return static_cast<std::size_t>(end_ - p) >= word.size() && std::memcmp(p, word.data(), word.size()) == 0;
   }
 
-  // A number or null by its name, which is there or not.
+  // Reads a literal name.
   [[nodiscard]] const char* word(const char* p, std::string_view expected, Value meaning, Value& out) const {
     if (!has(p, expected)) fail(p, "expected a value");
     out = meaning;
@@ -237,7 +237,7 @@ class Parser {
     return p;
   }
 
-  // Up to this many members are compared with each other as they come; more are sorted when the object ends.
+  // Up to this many members are compared as they come; more are sorted at the object's end.
   static constexpr std::size_t few = 16;
 
   static std::uint64_t bit_of(std::string_view name) noexcept {
@@ -250,11 +250,10 @@ class Parser {
     fail(at, "the name " + text::quoted(name) + " occurs twice in one object; which of the two counts is not defined");
   }
 
-  // If the object, whose members begin at `first`, has the name already: gives that member the value, where this is
-  // allowed.
+  // If the object, whose members begin at `first`, has the name already, replaces its value, if allowed.
   bool replaces(std::size_t first, std::string_view name, Value value, const char* at) {
     const std::span<Member> earlier = std::span(open_).subspan(first);
-    if (earlier.size() >= few) return false;  // Seen to at the end.
+    if (earlier.size() >= few) return false;  // Handled at the end.
     for (Member& other : earlier) {
       if (other.name != name) continue;
       if (rules_.unique_names) twice(at, name);
@@ -271,7 +270,7 @@ class Parser {
       const int c = members[a].name.compare(members[b].name);
       return c != 0 ? c < 0 : a < b;
     });
-    // Equal names stand side by side, in the order of the text.
+    // Equal names are adjacent, in the order of the text.
     std::pmr::vector<bool> dropped(members.size(), false, &arena_);
     bool any_dropped = false;
     for (std::size_t i = 0; i + 1 < order.size();) {
@@ -326,7 +325,7 @@ class Parser {
   // From its opening quote.
   const char* string(const char* p, std::string_view& out) {
     ++p;
-    if (end_ - p >= step_bytes) {  // Most strings end within the first step.
+    if (end_ - p >= step_bytes) {  // Most strings end in the first step.
       const std::ptrdiff_t plain = plain_before(specials(p));
       if (plain < step_bytes && p[plain] == '"') {
         out = {p, static_cast<std::size_t>(plain)};
@@ -349,7 +348,7 @@ class Parser {
     return p + 1;
   }
 
-  // specials() where the text may end earlier than the step does; its end counts as special.
+  // specials() near the end of the text, which counts as special.
   [[nodiscard]] Mask specials_from(const char* p) const {
     if (end_ - p >= step_bytes) return specials(p);
     std::array<char, step_bytes> rest{};
@@ -371,14 +370,14 @@ class Parser {
 
   // The string that begins at `start` and has its first backslash at `p`.
   const char* escaped_string(const char* start, const char* p, std::string_view& out) {
-    // What an escape stands for is never longer than the escape. So each string has its own place in room of the
-    // text's size, and may write a step too far: into what comes after it.
+    // A decoded escape is never longer than the escape. So each string has its own place in a buffer of the text's
+    // size, and may write up to a step too far, into unused room.
     if (unescaped_ == nullptr) {
       unescaped_ = static_cast<char*>(arena_.allocate(static_cast<std::size_t>(end_ - begin_ + step_bytes), 1));
     }
     char* const first = unescaped_ + (start - begin_);
     char* o = std::copy(start, p, first);
-    // Each step is examined once, however many escapes are in it.
+    // Each step is examined once, for any number of escapes.
     const char* step = p;
     Mask mask = specials_from(step);
     for (;;) {
@@ -412,7 +411,7 @@ class Parser {
     return p + 1;
   }
 
-  // Writes what the escape at p stands for.
+  // Writes the value of the escape at p.
   const char* escape(const char* p, char*& o) const {
     const char* const at = p++;
     if (p == end_) fail(p, "ends inside a string");
@@ -453,7 +452,7 @@ class Parser {
   const Rules& rules_;
   Arena& arena_;
   char* unescaped_ = nullptr;      // Room for strings with escapes, made for the first of them.
-  std::pmr::vector<Member> open_;  // The children of all containers that have not ended yet.
+  std::pmr::vector<Member> open_;  // The children of all open containers.
 };
 
 }  // namespace

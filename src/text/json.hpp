@@ -1,5 +1,5 @@
-// A JSON text as a tree, with everything that keys depend on kept: the text of numbers, the order of members, and
-// lone surrogates where a dialect allows them.
+// A JSON text as a tree that keeps everything keys depend on: the text of numbers, the order of members, and lone
+// surrogates where a dialect allows them.
 #pragma once
 
 #include <cstddef>
@@ -10,25 +10,25 @@
 
 namespace once::text::json {
 
-// Of a text that is parsed.
+// Of a parsed text.
 inline constexpr std::size_t max_bytes = std::size_t{1} << 28;
-inline constexpr std::size_t max_depth = 512;  // Arrays and objects within each other.
+inline constexpr std::size_t max_depth = 512;  // Nested arrays and objects.
 
-using Arena = std::pmr::memory_resource;  // Owns whatever a tree points to, but for the input text itself.
+using Arena = std::pmr::memory_resource;  // Owns everything that a tree points to, except the input text.
 
 enum class Kind : std::uint8_t { null, boolean, number, string, array, object };
 
 struct Member;
 
-// Trivially copied; points into the arena or the input. Two words, each written and read as a whole: of a word that was
-// written in pieces the processor has to wait for the last of them when it is read.
+// Trivially copyable; points into the arena or the input. Two words, each written and read as a whole, because the
+// processor stalls when it reads a word that was written in pieces.
 class Value {
  public:
   Value() = default;
   static Value boolean(bool value) noexcept { return {Kind::boolean, value ? 1U : 0U, nullptr}; }
-  // The text as JSON has it, or NaN, Infinity, -Infinity.
+  // The text of a JSON number, or NaN, Infinity, -Infinity.
   static Value number(std::string_view text) noexcept { return {Kind::number, text.size(), text.data()}; }
-  // UTF-8; lone surrogates as the three bytes that UTF-8 would give them.
+  // UTF-8; lone surrogates as the three bytes that UTF-8 would have for them.
   static Value string(std::string_view bytes) noexcept { return {Kind::string, bytes.size(), bytes.data()}; }
   static Value array(std::span<const Value> elements) noexcept {
     return {Kind::array, elements.size(), elements.data()};
@@ -47,7 +47,7 @@ class Value {
   [[nodiscard]] std::span<const Value> elements() const noexcept { return {static_cast<const Value*>(data_), size()}; }
   [[nodiscard]] std::span<const Member> members() const noexcept;
 
-  // The member of that name; a null value if there is none or this is no object.
+  // The member of that name; a null value if there is none or this is not an object.
   [[nodiscard]] Value member(std::string_view name) const noexcept;
 
  private:
@@ -70,7 +70,7 @@ inline Value Value::object(std::span<const Member> members) noexcept {
 inline std::span<const Member> Value::members() const noexcept { return {static_cast<const Member*>(data_), size()}; }
 
 struct Rules {
-  bool unique_names = true;      // Otherwise the last of two members counts, in the place of the first.
+  bool unique_names = true;      // Otherwise the last of two members is used, in the place of the first.
   bool exact_numbers = true;     // Numbers that a double would change are refused: see check_exact() in number.hpp.
   bool lone_surrogates = false;  // Allowed as \ud800 escapes.
   bool nan_and_infinity = false;
@@ -83,7 +83,7 @@ Value parse(std::string_view text, const Rules& rules, Arena& arena, std::string
 // False instead of an exception, for asking whether a text is JSON.
 bool try_parse(std::string_view text, const Rules& rules, Arena& arena, Value& value);
 
-// Does to a new object what Rules::index_names_first does to a parsed one.
+// Applies Rules::index_names_first to a new object.
 void index_names_first(std::span<Member> members);
 
 // A copy in the arena.

@@ -11,26 +11,26 @@
 
 namespace once::text::json {
 
-// As RFC 8785 has it (JSON Canonicalization Scheme), with null for a number that is none or infinite.
+// As in RFC 8785 (JSON Canonicalization Scheme), with null for NaN and infinities.
 void append_number(std::string_view text, std::string& out);
 // By name, in the order of UTF-16.
 std::span<const Member*> sort_members(std::span<const Member*> members);
 
-// What others write otherwise. The default is RFC 8785.
+// Differences of other formats. The default is RFC 8785.
 struct Style {
   std::string_view digits = lower_digits;  // Of \uXXXX.
   std::string_view also;                   // ASCII characters that are written as \uXXXX.
   bool ascii = false;                      // Everything else outside 0x20 to 0x7E too.
   bool short_quote = true;                 // \" rather than \u0022.
-  std::string_view surrogate;              // What a lone surrogate becomes; empty: its escape.
-  bool spaced = false;                     // A blank behind each ',' and ':'.
+  std::string_view surrogate;              // Replaces a lone surrogate; empty: its escape.
+  bool spaced = false;                     // A blank after each ',' and ':'.
   void (*number)(std::string_view text, std::string& out) = append_number;
-  // Sorts an object's members and gives those that are written. Null: all, as they come.
+  // Sorts an object's members, and returns those to write. Null: all, unsorted.
   std::span<const Member*> (*order)(std::span<const Member*> members) = sort_members;
 
-  // Eight bytes are looked at together: only quotes, backslashes, control characters and surrogates are special.
+  // Tests eight bytes at once: only quotes, backslashes, control characters and surrogates are special.
   bool by_eight = !ascii && also.empty();
-  // The bytes that are copied without a look at their neighbours.
+  // The bytes that are copied unchanged.
   std::array<bool, 256> plain = plain_bytes(also, ascii);
 
   static constexpr std::array<bool, 256> plain_bytes(std::string_view also, bool ascii) {

@@ -32,7 +32,7 @@ Decimal decimal_of(std::string_view text) {
     std::string_view part = text.substr(e + 1);
     const bool minus = part.front() == '-';
     if (minus || part.front() == '+') part.remove_prefix(1);
-    constexpr long far = 1'000'000'000'000;  // Beyond any double, and sums of it still fit.
+    constexpr long far = 1'000'000'000'000;  // Beyond any double; sums of it still fit.
     if (std::from_chars(part.data(), part.data() + part.size(), exponent).ec != std::errc() || exponent > far) {
       exponent = far;
     }
@@ -67,12 +67,12 @@ struct Digits {
     const char* number = begin + e + 1;
     if (*number == '+') ++number;
     std::from_chars(number, result.ptr, exponent);
-    for (std::size_t i = 2; i < e; ++i) buffer[count++] = text[i];  // Over the point.
+    for (std::size_t i = 2; i < e; ++i) buffer[count++] = text[i];  // Skips the point.
     while (count > 1 && buffer[count - 1] == '0') --count;
   }
 };
 
-// digits with the point so that the first digit has the exponent; without a fraction unless there are digits for it.
+// The digits with the point by the exponent; a fraction only if there are digits for it.
 void append_plain(const Digits& d, std::string& out) {
   const auto count = static_cast<int>(d.digits().size());
   if (d.exponent < 0) {
@@ -90,7 +90,7 @@ void append_plain(const Digits& d, std::string& out) {
   }
 }
 
-// 1.25e+21, the exponent with at least so many digits.
+// 1.25e+21; the exponent has at least `least` digits.
 void append_scientific(const Digits& d, std::string& out, std::size_t least_digits = 1) {
   out += d.digits().front();
   if (d.digits().size() > 1) {

@@ -15,7 +15,7 @@ constexpr bool is_unreserved(char c) noexcept {
          c == '_' || c == '~';
 }
 
-// Everything but what is plain(c) becomes %XX, in upper case.
+// Every character except plain(c) becomes %XX, in upper case.
 template <class Plain>
 void append_percent_encoded(std::string& out, std::string_view text, Plain plain) {
   for (const char c : text) {
@@ -28,12 +28,12 @@ void append_percent_encoded(std::string& out, std::string_view text, Plain plain
   }
 }
 
-// What stands for a byte at `at`, a '%' and two digits: that byte; -1: nothing does.
+// The byte of the escape at `at`, a '%' and two digits; -1: no escape.
 constexpr int percent_byte_at(std::string_view text, std::size_t at) noexcept {
   return text[at] == '%' ? hex_byte_at(text, at + 1) : -1;
 }
 
-// Decodes the escapes of those bytes that are wanted(c). What is no escape stays.
+// Decodes the escapes of bytes that are wanted(c). Everything else stays.
 template <class Wanted>
 std::string percent_decoded(std::string_view text, Wanted wanted) {
   std::string out;
@@ -49,10 +49,10 @@ std::string percent_decoded(std::string_view text, Wanted wanted) {
   return out;
 }
 
-// Whether it has a '%' that begins no escape.
+// Whether it has a '%' without two digits.
 bool has_broken_percent(std::string_view text) noexcept;
 
-// All of it decoded; empty if it has a '%' that begins no escape.
+// Decodes all escapes; empty if it has a '%' without two digits.
 std::optional<std::string> percent_decoded(std::string_view text);
 
 }  // namespace once::text

@@ -6,7 +6,7 @@ namespace once::text {
 
 namespace {
 
-// A number of so many digits at the front of `text`, taken away from it.
+// Takes a number of `digits` digits from the front of `text`.
 std::optional<int> take_number(std::string_view& text, std::size_t digits) noexcept {
   int value = 0;
   if (text.size() < digits) return {};

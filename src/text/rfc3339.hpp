@@ -9,11 +9,11 @@
 
 namespace once::text {
 
-// "2026-05-17T09:30:00.250Z". Years outside 0 to 9999, which RFC 3339 lacks, give the nearest in it.
+// "2026-05-17T09:30:00.250Z". RFC 3339 has the years 0 to 9999; others give the nearest time.
 std::string rfc3339(Time time);
 
-// "2026-01-01T00:00:00Z", with fractions of a second, which are dropped, or an offset if need be. Empty if it is not
-// such a time.
+// "2026-01-01T00:00:00Z", optionally with an offset, and with a fraction of a second, which is dropped. Empty if it is
+// not such a time.
 std::optional<Time> from_rfc3339(std::string_view text);
 
 }  // namespace once::text

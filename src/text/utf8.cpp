@@ -10,9 +10,9 @@ namespace {
 
 constexpr bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
 
-// UTF-16 order, from a place where both texts are at the beginning of a sequence.
+// UTF-16 order, from where both texts begin a sequence.
 bool utf16_less_from(const char* a, const char* a_end, const char* b, const char* b_end) {
-  std::uint32_t a_low = 0;  // The second unit of a pair, waiting; 0 if there is none.
+  std::uint32_t a_low = 0;  // The second unit of a pair, still to be compared; 0: none.
   std::uint32_t b_low = 0;
   const auto unit = [](const char*& p, std::uint32_t& low) -> std::uint32_t {
     if (low != 0) return std::exchange(low, 0U);

@@ -1,6 +1,6 @@
 // Characters: UTF-8, and the order of UTF-16.
 //
-// "UTF-8" in here may hold lone surrogates in the form that UTF-8 would give them (three bytes, ED A0 80 to ED BF BF).
+// "UTF-8" in here may have lone surrogates in the form that UTF-8 would give them (three bytes, ED A0 80 to ED BF BF).
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,20 @@ namespace once::text {
 // The length of the valid UTF-8 sequence (RFC 3629, so no surrogates) that begins at p; 0 if there is none.
 std::size_t utf8_sequence(const char* p, const char* end) noexcept;
 
-// Reads one code point, surrogates included, from text that is known to be well-formed; moves p behind it.
+// Reads one code point, also a surrogate, from well-formed text; moves p after it.
 char32_t next_code_point(const char*& p) noexcept;
 
-// Writes 1 to 4 bytes and gives the place behind them.
+// Writes 1 to 4 bytes, and returns the place after them.
 char* put_utf8(std::uint32_t code_point, char* out) noexcept;
 void append_utf8(std::uint32_t code_point, std::string& out);
 
 bool valid_utf8(std::string_view text) noexcept;
 
-// Whatever is no UTF-8 becomes U+FFFD, one for each maximal part of a sequence (WHATWG Encoding, "UTF-8 decoder";
+// Replaces invalid UTF-8 by U+FFFD, one for each maximal part of a sequence (WHATWG Encoding, "UTF-8 decoder";
 // String.toWellFormed does the same to lone surrogates).
 std::string replace_invalid_utf8(std::string_view bytes);
 
-// Does a come before b when both are compared by UTF-16 code units? Differs from the order of the bytes for characters
-// outside the basic plane.
+// Whether a comes before b by UTF-16 code units. Differs from byte order for characters outside the basic plane.
 bool utf16_less(std::string_view a, std::string_view b) noexcept;
 
 std::size_t utf16_length(std::string_view text) noexcept;

@@ -13,7 +13,7 @@ namespace once::keys {
 
 namespace {
 
-// What is outside the alphabet is skipped, and a complete group with its padding ends the data.
+// Other characters are skipped, and a complete group with its padding ends the data.
 std::string python_data(std::string_view text) {
   std::string data;
   std::size_t pads = 0;  // Since the last character.
@@ -46,10 +46,10 @@ class Inflater {
   Inflater& operator=(const Inflater&) = delete;
   ~Inflater() { inflateEnd(&stream_); }
 
-  // One member from the front of `bytes`; false and a message if there is none. Appends to out.
+  // Decompresses one member from the front of `bytes`, and appends it to `out`. False: see `problem`.
   bool member(std::string_view& bytes, std::string& out, std::string& problem) {
     inflateReset(&stream_);
-    // zlib does not write through it.
+    // zlib does not write to its input.
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));  // NOLINT
     stream_.avail_in = static_cast<uInt>(bytes.size());
     std::array<char, 16384> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by zlib

@@ -20,7 +20,7 @@ constexpr std::array<Names, 6> common{{{"md5", "MD5"},
                                        {"sha384", "SHA384"},
                                        {"sha512", "SHA512"}}};
 
-// hashlib.algorithms_guaranteed, but for shake_128 and shake_256, whose hexdigest() wants a length.
+// hashlib.algorithms_guaranteed, except shake_128 and shake_256, whose hexdigest() needs a length.
 constexpr std::array<Names, 6> python_names{{{"sha3_224", "SHA3-224"},
                                              {"sha3_256", "SHA3-256"},
                                              {"sha3_384", "SHA3-384"},
@@ -28,7 +28,7 @@ constexpr std::array<Names, 6> python_names{{{"sha3_224", "SHA3-224"},
                                              {"blake2b", "BLAKE2B-512"},
                                              {"blake2s", "BLAKE2S-256"}}};
 
-// What MessageDigest.getInstance() finds in the JDK, in lower case. MD2 is left out: OpenSSL has none.
+// The algorithms of MessageDigest.getInstance() in the JDK, in lower case. Without MD2, which OpenSSL does not have.
 constexpr std::array<Names, 14> java{{{"md5", "MD5"},
                                       {"sha", "SHA1"},
                                       {"sha1", "SHA1"},
@@ -69,7 +69,7 @@ std::string openssl_name(Dialect dialect, std::string_view name) {
     case Dialect::powertools_typescript:
       if (name.empty()) return "MD5";
       if (const char* found = find(common, name)) return found;
-      // OpenSSL's table of names knows aliases such as RSA-SHA256; what it does not know may still be fetched.
+      // OpenSSL's table of names has aliases such as RSA-SHA256; other names may still be fetched.
       if (const EVP_MD* known = EVP_get_digestbyname(std::string(name).c_str())) return EVP_MD_get0_name(known);
       return std::string(name);
     case Dialect::powertools_java:
@@ -87,7 +87,7 @@ std::string openssl_name(Dialect dialect, std::string_view name) {
 
 Hash::Hash(Dialect dialect, std::string_view name)
     : algorithm_(EVP_MD_fetch(nullptr, openssl_name(dialect, name).c_str(), nullptr)) {
-  // An extendable-output function has no length of its own.
+  // An extendable-output function has no fixed length.
   const bool usable = algorithm_ && EVP_MD_get_size(algorithm_.get()) > 0 &&
                       (EVP_MD_get_flags(algorithm_.get()) & EVP_MD_FLAG_XOF) == 0;
   if (!usable) refuse_hash(name, dialect, "OpenSSL does not have it here; use md5 or sha256");

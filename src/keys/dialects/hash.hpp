@@ -1,4 +1,4 @@
-// Hash functions by the names that the dialects have for them.
+// Hash functions by the dialects' names.
 #pragma once
 
 #include <openssl/evp.h>

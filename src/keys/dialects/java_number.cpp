@@ -11,7 +11,7 @@ namespace once::keys {
 
 namespace {
 
-// As much of a big integer as printing needs.
+// The operations of a big integer that printing needs.
 class Natural {
  public:
   explicit Natural(std::uint64_t value)
@@ -37,7 +37,7 @@ class Natural {
     multiply(1U << static_cast<unsigned>(bits % 32));
   }
 
-  // The remainder of a division whose quotient, the answer, is a digit.
+  // Divides; the quotient must be a digit and is returned, the remainder stays.
   int divide_by(const Natural& divisor) {
     int quotient = 0;
     for (; compare(*this, divisor) >= 0; ++quotient) subtract(divisor);
@@ -103,9 +103,9 @@ void round_up(JavaDigits& d) {
   }
 }
 
-// The digits that Java printed before JDK 19, by their rules: integers below 2^63 are printed whole, but for the digits
-// that lie below half the distance to the next double; all others digit by digit until what is left is nearer than that
-// half distance (a quarter of it for powers of two), and at least two digits where the result has an exponent.
+// The digits that Java printed before JDK 19, by its rules. Integers below 2^63 are printed completely, except digits
+// below half the distance to the next double. All others are printed digit by digit until the rest is below that half
+// distance (a quarter of it for powers of two). A result with an exponent has at least two digits.
 JavaDigits java_digits(double value) {
   constexpr int precision = 53;
   int exponent = 0;
@@ -128,8 +128,8 @@ JavaDigits java_digits(double value) {
     return d;
   }
 
-  // The first digit's exponent, or one more than it: a line through the logarithm. The numbers matter, because where
-  // the estimate is one too high there is a first digit 0 that decides about the second.
+  // The first digit's exponent, or one more: a linear estimate of the logarithm. The exact constants matter: if the
+  // estimate is one too high, the first digit is 0 and affects the second.
   const double estimate = (fraction * 2 - 1.5) * 0.289529654 + 0.176091259 + binary_exponent * 0.301029995663981;
   JavaDigits d;
   d.exponent = static_cast<int>(std::floor(estimate));
@@ -160,12 +160,12 @@ JavaDigits java_digits(double value) {
   Natural ten_scales = scale;
   ten_scales.multiply(10);
 
-  // Small enough cases were computed in int or long, where the sum below may overflow and then counts as negative.
+  // Java computed small cases in int or long, where the sum below may overflow to a negative number.
   const int bits = std::max(rest.bits(), ten_scales.bits());
   const int word = bits < 32 ? 31 : bits < 64 ? 63 : std::numeric_limits<int>::max();
 
-  bool low = false;   // What is left may be dropped,
-  bool high = false;  // or the last digit made one more.
+  bool low = false;   // The rest may be dropped,
+  bool high = false;  // or the last digit rounded up.
   const auto next = [&] {
     const int digit = rest.divide_by(scale);
     rest.multiply(10);

@@ -49,7 +49,7 @@ std::string to_lower(std::string_view text) {
   out.reserve(text.size());
   const char* p = text.data();
   const char* const end = p + text.size();
-  bool behind_cased = false;  // A cased letter came before, with nothing but case-ignorable ones since.
+  bool behind_cased = false;  // A cased letter came before, followed only by case-ignorable ones.
   while (p != end) {
     const char32_t c = next_code_point(p);
     if (c < 0x80) {

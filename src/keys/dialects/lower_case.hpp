@@ -1,4 +1,4 @@
-// The case of letters as TypeScript has it, for names that are sorted by it.
+// Lower case as in TypeScript, for sorting names.
 #pragma once
 
 #include <string>

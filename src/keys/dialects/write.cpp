@@ -52,8 +52,8 @@ Members sort_python(Members members) {
   return members;
 }
 
-// By lower-cased name, equal ones as they came; then what ECMAScript does to any object: array indices first, by
-// number, and an assignment to __proto__ makes no member.
+// By lower-cased name, stable; then as in any ECMAScript object: array indices first, by number, and __proto__ makes no
+// member.
 Members sort_typescript(Members members) {
   const auto ascii = [](const Member* m) {
     return std::ranges::all_of(m->name, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
@@ -84,7 +84,7 @@ constexpr Style python_style{.ascii = true, .spaced = true, .number = append_pyt
 constexpr Style typescript_style{.order = sort_typescript};
 constexpr Style java_style{
     .digits = text::upper_digits, .surrogate = "?", .number = append_java_number, .order = nullptr};
-// JavaScriptEncoder.Default of System.Text.Json, which lets through only what is safe inside HTML.
+// JavaScriptEncoder.Default of System.Text.Json, which keeps only characters that are safe inside HTML.
 constexpr Style dotnet_style{.digits = text::upper_digits,
                              .also = "&'+<>`",
                              .ascii = true,
@@ -109,7 +109,7 @@ const Style& style_of(Dialect dialect) {
   return json::canonical_style;
 }
 
-// A string that is hashed as it is, without quotes.
+// A string that is hashed unchanged, without quotes.
 std::string bare(std::string_view text, std::string_view surrogate) {
   std::string out;
   const char* p = text.data();

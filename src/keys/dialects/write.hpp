@@ -10,11 +10,11 @@ namespace once::keys {
 
 namespace json = text::json;
 
-// Always valid UTF-8, except that under native rules what came in comes out.
+// Always valid UTF-8, except that native strings are unchanged.
 std::string hashed_text(const json::Value& value, Dialect dialect);
 
-// The same as JSON in every case: what hashed_text() gives for a member of an array. Used for to_string() of JMESPath.
-// In Python it is the compact form that to_string() has there.
+// The same, but always JSON, as hashed_text() writes an array's element. Used for to_string() of JMESPath. In Python it
+// is the compact form of to_string().
 std::string json_text(const json::Value& value, Dialect dialect);
 
 }  // namespace once::keys

@@ -20,7 +20,7 @@ bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; 
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// What Python's str.lstrip() leaves.
+// The text after Python's str.lstrip().
 std::string_view without_leading_blanks(std::string_view text) {
   static constexpr std::array<std::string_view, 29> blanks{
       " ",      "\t",     "\n",     "\v",     "\f",     "\r",     "\x1c",   "\x1d",   "\x1e",   "\x1f",
@@ -37,7 +37,7 @@ class Reader {
  public:
   Reader(std::string_view text, Dialect dialect, std::string_view what)
       : text_(text), dialect_(dialect), rules_(rules_of(dialect)), what_(what) {
-    rules_.exact_numbers = false;  // They are the author's, not a caller's.
+    rules_.exact_numbers = false;  // Literals are the author's, not a caller's.
   }
 
   Expression read() {
@@ -55,7 +55,7 @@ class Reader {
  private:
   static NodePtr make(Node node) { return std::make_unique<const Node>(std::move(node)); }
 
-  // A node of the kind that .NET is not followed in.
+  // A node of a kind whose .NET results are not reproduced.
   NodePtr rich(Node node) {
     out_.plain = false;
     return make(std::move(node));
@@ -76,7 +76,7 @@ class Reader {
     fail_whole("is no JMESPath: at column " + std::to_string(at_ + 1) + ": " + problem);
   }
 
-  // The next character that is no blank; NUL at the end (and for a NUL, which nothing accepts).
+  // The next character that is not blank; NUL at the end (and for a NUL, which is never valid).
   char peek() {
     while (at_ < text_.size() && is_blank(text_[at_])) ++at_;
     return at_ < text_.size() ? text_[at_] : '\0';
@@ -112,7 +112,7 @@ class Reader {
 
   NodePtr pipe() {
     std::vector<NodePtr> parts;
-    do parts.push_back(either());  // It has taken every "||".
+    do parts.push_back(either());  // either() has taken every "||".
     while (take("|"));
     return joined(Op::chain, std::move(parts));
   }
@@ -159,7 +159,7 @@ class Reader {
     return make({.op = Op::chain, .children = list_of(std::move(left), std::move(right))});
   }
 
-  // All that hangs on `left`; inside of a projection only up to the next "[]".
+  // Everything linked to `left`; inside a projection only up to the next "[]".
   NodePtr links(NodePtr left, bool in_projection) {
     for (;;) {
       const char c = peek();
@@ -180,13 +180,13 @@ class Reader {
     }
   }
 
-  // What a projection does to each element.
+  // The expression that a projection applies to each element.
   NodePtr projected() {
     const Deeper deeper(*this);
     if (peek() == '.') {
       const std::size_t start = at_++;
       const char next = peek();
-      // As in jmespath.py: what follows a list or hash right behind the projection is done to all of the result.
+      // As in jmespath.py: after a list or hash right after the projection, the rest applies to the whole result.
       if (next == '[' || next == '{') return link_behind_point();
       at_ = start;
     }
@@ -198,7 +198,7 @@ class Reader {
     return rich({.op = Op::members, .children = list_of(std::move(left), std::move(right))});
   }
 
-  // The character behind the "[" that comes next, and where.
+  // The character after the next "[", and its place.
   char behind_bracket(std::size_t& place) const {
     place = text_.find_first_not_of(" \t\r\n", at_ + 1);
     return place == std::string_view::npos ? '\0' : text_[place];
@@ -302,7 +302,7 @@ class Reader {
     return is_powertools(known->function) ? make(std::move(node)) : rich(std::move(node));
   }
 
-  // A JSON string; gives what it stands for.
+  // Reads a JSON string; returns its value.
   std::string quoted_name() {
     const std::size_t start = at_++;
     while (at_ < text_.size() && text_[at_] != '"') at_ += text_[at_] == '\\' ? 2 : 1;
@@ -319,8 +319,8 @@ class Reader {
                        std::string(of) + " in " + std::string(what_));
   }
 
-  // What stands before the next `end`. A backslash goes with the character behind it, and is taken away only before an
-  // `end`; in Powertools for TypeScript only the first one is.
+  // The text before the next `end`. A backslash escapes the character after it, and is removed only before an `end`; in
+  // Powertools for TypeScript only the first one is removed.
   std::string until(char end, const std::string& what) {
     const std::size_t start = at_++;
     std::string text;
@@ -355,7 +355,7 @@ class Reader {
     return rich({.op = Op::literal, .value = json_in(text, "the literal")});
   }
 
-  // jmespath.py takes what is no JSON for a string without its quotation marks. (What is nested too deep is refused.)
+  // jmespath.py reads text that is not JSON as a string without quotation marks. (Too deep nesting is refused.)
   bool is_bare_text(std::string_view text) {
     json::Value value;
     const auto brackets = std::ranges::count_if(text, [](char c) { return c == '[' || c == '{'; });

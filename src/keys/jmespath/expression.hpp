@@ -2,7 +2,7 @@
 // (selector.hpp).
 //
 // Precedence is that of the reference implementation, jmespath.py, from weak to strong: | || && comparators [] the rest
-// of the projections, ".", "!", "[". So "!a.b" is "(!a).b" and "a[*].b[]" flattens all of what stands left of "[]".
+// of the projections, ".", "!", "[". So "!a.b" is "(!a).b", and "a[*].b[]" flattens everything left of "[]".
 #pragma once
 
 #include <memory>
@@ -36,7 +36,7 @@ struct Node {
     both,        // &&
     negation,    // !
     comparison,  // text is the operator
-    // Projections: children[0] gives the elements, children[1] is done to each, nulls are left out.
+    // Projections: children[0] gives the elements, children[1] is applied to each, nulls are omitted.
     elements,  // [*]
     members,   // *
     flatten,   // []
@@ -56,9 +56,10 @@ struct Node {
 };
 
 struct Expression {
-  std::unique_ptr<std::pmr::monotonic_buffer_resource> arena;  // What literals point into.
+  std::unique_ptr<std::pmr::monotonic_buffer_resource> arena;  // Owns the literals.
   NodePtr root;
-  bool plain = true;  // Without projections, filters, comparisons, literals in ``, and functions but powertools_*.
+  bool plain =
+      true;  // Without projections, filters, comparisons, literals in ``, and functions other than powertools_*.
 };
 
 // Throws Exception(misuse) with the place; `what` names the expression ("the key expression").

@@ -50,7 +50,7 @@ std::string text_of(const std::string& bytes, Function function, Dialect dialect
   switch (dialect) {
     case Dialect::powertools_typescript: {
       std::string text = text::replace_invalid_utf8(bytes);
-      // TextDecoder takes a byte order mark off; Buffer.toString, which the gzip function uses, does not.
+      // TextDecoder removes a byte order mark; Buffer.toString, which the gzip function uses, does not.
       if (function == Function::powertools_base64 && text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
       return text;
     }

@@ -1,4 +1,4 @@
-// The functions of JMESPath by name, the powertools_* ones themselves, and what a dialect accepts as JSON.
+// The functions of JMESPath by name, the implementation of powertools_*, and the dialects' rules for JSON.
 #pragma once
 
 #include <once/keys/key_deriver.hpp>
@@ -51,21 +51,20 @@ struct Signature {
   Function function;
   std::size_t least = 1;  // Arguments.
   std::size_t most = 1;
-  std::size_t reference = none;  // Which argument is an expression behind '&'.
+  std::size_t reference = none;  // Which argument is an expression after '&'.
 };
 
 const Signature* signature_of(std::string_view name) noexcept;  // Null: no such function.
 std::string_view name_of(Function function) noexcept;
 bool is_powertools(Function function) noexcept;
 
-// One of powertools_*. Throws Exception(misuse) if the argument is not what the function reads. The answer may point
-// into the argument.
+// Calls one of powertools_*. Throws Exception(misuse) for an invalid argument. The result may point into the argument.
 json::Value call_powertools(Function function, const json::Value& argument, Dialect dialect, json::Arena& arena);
 
 // "a string", "null (is the field missing?)" ... for messages.
 std::string_view kind_name(json::Kind kind) noexcept;
 
-// What .NET makes of a member that is read by its name: if it is a string with JSON in it, that JSON.
+// .NET's value of a member that is read by name: if it is a string that contains JSON, that JSON.
 json::Value dotnet_member(const json::Value& member, json::Arena& arena);
 
 }  // namespace once::keys

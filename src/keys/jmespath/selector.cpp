@@ -62,7 +62,7 @@ bool all_digits(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Digits, with a point and an exponent if need be; digits may be missing on one side of the point. Without sign.
+// Digits, with an optional point and exponent; digits may be missing on one side of the point. Without sign.
 bool is_decimal(std::string_view text) {
   if (const auto e = text.find_first_of("eE"); e != std::string_view::npos) {
     std::string_view exponent = text.substr(e + 1);
@@ -95,7 +95,7 @@ class Evaluation {
       case Op::call:
         return call(node, current);
       case Op::reference:
-        break;  // Only as an argument, which call() looks into itself.
+        break;  // Only as an argument, which call() evaluates itself.
       case Op::list:
         return current.is_null() ? Value() : array(arguments(node, current));
       case Op::hash:
@@ -136,7 +136,7 @@ class Evaluation {
     return {};
   }
 
-  // Whether the event had a part in what was evaluated: see Selector::Selection.
+  // Whether the event contributed to the result: see Selector::Selection.
   [[nodiscard]] bool found() const noexcept { return found_; }
 
  private:
@@ -195,8 +195,8 @@ class Evaluation {
     return value;
   }
 
-  // What is left out of a projection has no part in its result, but for what a condition looked at; and if there is
-  // nothing to project, that is what the event says.
+  // Elements left out of a projection do not contribute, but those that a condition read do. An empty projection also
+  // comes from the event.
   Value projected(const Node& node, const Value& base) {
     Values elements;
     if (node.op == Op::members) {
@@ -293,8 +293,8 @@ class Evaluation {
     return units ? text::utf16_less(a.text(), b.text()) : a.text() < b.text();
   }
 
-  // In Python False is 0 and True is 1 wherever the language itself compares: inside of arrays and objects, and in
-  // contains(). jmespath.py keeps them apart only at the top of == and !=.
+  // In Python False is 0 and True is 1 where the language itself compares: inside arrays and objects, and in
+  // contains(). jmespath.py distinguishes them only at the top of == and !=.
   [[nodiscard]] bool equal_inside(const Value& a, const Value& b) const {
     if (dialect_ == Dialect::powertools_python) {
       if (a.kind() == Kind::boolean && is_number(b)) return equal(Value::number(a.truth() ? "1" : "0"), b);
@@ -336,7 +336,7 @@ class Evaluation {
   [[nodiscard]] Value comparison(std::string_view symbol, const Value& a, const Value& b) const {
     if (symbol == "==") return Value::boolean(equal(a, b));
     if (symbol == "!=") return Value::boolean(!equal(a, b));
-    // jmespath.py orders strings too, and leaves a number beside a string to Python, which raises.
+    // jmespath.py orders strings too. Comparing a number with a string raises in Python.
     const bool python = dialect_ == Dialect::powertools_python;
     if (python && ((is_number(a) && is_string(b)) || (is_string(a) && is_number(b)))) {
       refuse("'" + std::string(symbol) + "' compares a number with a string");
@@ -360,11 +360,11 @@ class Evaluation {
     if (dialect_ == Dialect::native && !std::isfinite(d))
       refuse("the expression computes a number outside double range");
     std::string digits;
-    text::append_python(d, digits);  // Marks what is no integer.
+    text::append_python(d, digits);  // Marks a number that is not an integer.
     return number_text(digits);
   }
 
-  // What `value || null` is in JavaScript.
+  // `value || null` in JavaScript.
   [[nodiscard]] Value or_null(const Value& v) const {
     if (dialect_ != Dialect::powertools_typescript) return v;
     if (is_number(v)) {
@@ -523,7 +523,7 @@ class Evaluation {
     return number_text(std::to_string(static_cast<long long>(whole)));
   }
 
-  // Python's integers have no end; beyond 64 bits this ends in an error, not in another number.
+  // Python's integers have no limit; beyond 64 bits this is an error, not another number.
   static std::optional<long long> integer_sum(std::span<const Value> numbers) {
     long long sum = 0;
     for (const Value& v : numbers) {
@@ -571,7 +571,7 @@ class Evaluation {
       return Value::boolean(in.text().find(string_of(Function::contains, what)) != std::string_view::npos);
     }
     if (in.kind() != Kind::array) bad(Function::contains, "an array or a string", in);
-    // JavaScript compares arrays and objects by identity, and what was selected twice may or may not be one.
+    // JavaScript compares arrays and objects by identity, which is not known here.
     const bool container = what.kind() == Kind::array || what.kind() == Kind::object;
     if (dialect_ == Dialect::powertools_typescript && container) {
       refuse("contains(): looks for arrays and objects by identity in TypeScript, which is not reproduced");
@@ -672,7 +672,7 @@ class Evaluation {
     return text(backward);
   }
 
-  // Strings that are numbers in plain decimal. What only one language reads (0x10, 1_000, names of infinities) is null.
+  // Strings that are plain decimal numbers. Forms of only one language (0x10, 1_000, names of infinities) are null.
   Value to_number(const Value& v) {
     if (is_number(v)) return v;
     if (!is_string(v)) return {};
@@ -713,8 +713,8 @@ class Evaluation {
 
   Dialect dialect_;
   Arena& arena_;
-  bool of_event_ = true;  // The value that is current comes from the event.
-  bool found_ = false;    // What was evaluated so far, in what it will be part of, has something of the event.
+  bool of_event_ = true;  // The current value comes from the event.
+  bool found_ = false;    // The result so far contains something of the event.
 };
 
 bool reads(const Node& node) {
@@ -722,7 +722,7 @@ bool reads(const Node& node) {
          std::ranges::any_of(node.children, [](const NodePtr& child) { return reads(*child); });
 }
 
-// The names that `node` looks for in what it is given.
+// The names that `node` looks for in its input.
 void add_top_names(const Node& node, std::vector<std::string>& names) {
   switch (node.op) {
     case Op::field:
@@ -731,7 +731,7 @@ void add_top_names(const Node& node, std::vector<std::string>& names) {
     case Op::chain:
       for (const NodePtr& child : node.children) {
         add_top_names(*child, names);
-        if (child->op != Op::current) return;  // What follows looks into something else.
+        if (child->op != Op::current) return;  // The rest has another input.
       }
       return;
     case Op::reference:
@@ -747,7 +747,7 @@ void add_top_names(const Node& node, std::vector<std::string>& names) {
   }
 }
 
-// A name with a dot in it, as only quotes make one.
+// A name with a dot, which only quotes allow.
 const std::string* dotted_name(const Node& node) {
   if (node.op == Op::field && node.text.find('.') != std::string::npos) return &node.text;
   for (const NodePtr& child : node.children) {

@@ -1,4 +1,4 @@
-// What commits with a record: laws, races and outages of Store::replace_with().
+// Companions of a record: laws, races and outages of Store::replace_with().
 #include <gtest/gtest.h>
 
 #include <array>
@@ -62,7 +62,7 @@ void a_refused_record_takes_its_companion_along(Subject& subject) {
   const Record theirs = taken_over(claim);
   subject.put(claim);
   expect_done(subject.replace(theirs, seen_of(claim)), "takeover");
-  // Whatever the companion would have said: the record comes first.
+  // For every companion the record's condition comes first.
   for (const bool declined : {false, true}) {
     expect_refused(subject.replace_with(completed(claim), seen_of(claim), subject.harness().companion(declined)),
                    theirs, "the displaced owner with a companion");
@@ -101,7 +101,7 @@ void a_record_that_is_too_large_is_not_the_companions_fault(Subject& subject) {
   EXPECT_EQ(subject.harness().companions_written(), 0U);
 }
 
-// The same record and companion, asked for again: by a caller, or by the network.
+// The same record and companion again, from a caller or the network.
 void asked_again_a_companion_is_written_once(Subject& subject) {
   std::size_t written = 0;
   for (const Fault::Kind kind :
@@ -142,7 +142,7 @@ void one_companion_wins(Subject& subject) {
     on_threads(threads, [&](std::size_t thread) {
       Record next = taken_over(claim);
       next.owner = owner_of(static_cast<std::uint8_t>(thread + 10));
-      // Those who meet another's transaction may be told to come again.
+      // A write that meets another's transaction may have to be retried.
       for (int tries = 0; tries < 1'000; ++tries) {
         const Answer answer =
             subject.replace_with(*stores[thread % stores.size()], next, seen_of(claim), companions[thread]);

@@ -1,4 +1,4 @@
-// Registration: which tests there are for which traits.
+// Registers the tests for the traits.
 #include <once/testing/conformance.hpp>
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class ConformanceTest final : public ::testing::Test {
     try {
       body_(subject);
     } catch (...) {
-      subject.abandon();  // A store that is broken in this way may hang in its destructor.
+      subject.abandon();  // Such a broken store may hang in its destructor.
       throw;
     }
     subject.close();

@@ -1,4 +1,4 @@
-// Layer 5: answers that get lost, writes that come late or twice, stores that go away, bytes that are no record.
+// Layer 5: lost answers, writes that come late or twice, stores that stop, bytes that are not a record.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,15 +17,15 @@ namespace {
 // The store under test, lent to a FaultyStore: the subject keeps it.
 std::shared_ptr<Store> lent(Store& store) { return {std::shared_ptr<void>(), &store}; }
 
-// What one client did to one key, told by the steps that it left in the record.
+// One client's writes to one key, as steps in the record.
 struct Ledger {
   std::set<std::string> acknowledged;  // These must be in the record, once.
   std::set<std::string> not_done;      // These must not.
   std::size_t in_doubt = 0;
 };
 
-// Adds a step to the record of `key`, as a holder does it: conditional on what it saw, and after a lost answer it looks
-// for its own owner and revision.
+// Adds a step to the record of `key`, as a holder does: conditional on what it saw. After a lost answer it checks for
+// its own owner and revision.
 class Client {
  public:
   Client(Subject& subject, Store& store, std::uint8_t number) : subject_(subject), store_(store), number_(number) {}
@@ -43,7 +43,7 @@ class Client {
         ledger.acknowledged.insert(mark);
         return;
       case Answer::Status::refused:
-        // Sent twice by something on the way: what stands in the way is the write itself.
+        // Sent twice by the network: the record in the way is the write itself.
         (answer.record && answer.record->owner == next.owner ? ledger.acknowledged : ledger.not_done).insert(mark);
         return;
       case Answer::Status::failed:
@@ -115,7 +115,7 @@ void lost_and_doubled_answers_lose_nothing(Subject& subject) {
   }
 }
 
-// Requests and answers that overtake each other, in virtual time: at most one winner, and everybody is answered.
+// Requests and answers that overtake each other, in virtual time: at most one winner, and every call is answered.
 void late_and_reordered_answers(Subject& subject) {
   const std::uint64_t seed = test_seed();
   const auto clock = std::make_shared<ManualClock>();
@@ -133,7 +133,7 @@ void late_and_reordered_answers(Subject& subject) {
       calls[i].push_back(subject.start_insert(faulty, record));
     }
   }
-  // The store under test may answer from threads of its own, and so set further timers, after we looked.
+  // The store under test may answer from its own threads, and so set further timers, after the check.
   const auto rest = [&] { return faulty.counts().under_way; };
   const auto give_up = std::chrono::steady_clock::now() + subject.traits().patience;
   while (rest() != 0 || timers->pending() != 0) {
@@ -159,7 +159,7 @@ void late_and_reordered_answers(Subject& subject) {
   }
 }
 
-// Closing a store answers all that is under way, and what it acknowledged it keeps.
+// Closing a store answers all running calls, and keeps what it acknowledged.
 void closing_answers_what_is_under_way(Subject& subject) {
   for (int round = 0; round < 3; ++round) {
     std::vector<std::shared_ptr<Pending<Answer>>> calls;
@@ -214,7 +214,7 @@ void foreign_record(Subject& subject, std::size_t which) {
   subject.harness().plant(which, foreign);
   for (int round = 0; round < (subject.traits().durable ? 2 : 1); ++round) {
     expect_corrupt(subject.get(foreign), "get of foreign bytes");
-    // It is somebody's: never overwritten, never taken for nothing.
+    // A foreign record: never overwritten, never treated as missing.
     expect_corrupt(subject.insert(plain_record(foreign)), "insert over foreign bytes");
     expect_corrupt(subject.replace(plain_record(foreign), {.owner = owner_of(1), .revision = 1}),
                    "replace of foreign bytes");
@@ -225,14 +225,14 @@ void foreign_record(Subject& subject, std::size_t which) {
     ASSERT_TRUE(page.error || !page.unreadable.empty()) << "list hides foreign bytes";
     const Error& told = page.error ? *page.error : page.unreadable.front();
     EXPECT_EQ(told.kind, ErrorKind::corrupt) << told.message;
-    // And it disturbs nobody else.
+    // It does not affect other records.
     expect_record(healthy, subject.read(healthy.key), "the record beside foreign bytes");
     EXPECT_EQ(subject.list_all({.key_prefix = "healthy#"}).size(), 1U);
     Record next = healthy;
     next.revision += 1;
     expect_done(subject.replace(next, seen_of(healthy)), "replace beside foreign bytes");
     expect_done(subject.replace(healthy, seen_of(next)), "replace beside foreign bytes");
-    subject.sweep(manual_start, 10);  // May or may not be able to; must not take the healthy one.
+    subject.sweep(manual_start, 10);  // May fail, but must not remove the healthy one.
     expect_record(healthy, subject.read(healthy.key), "the record beside foreign bytes after a sweep");
     if (subject.traits().durable) subject.close();
   }
@@ -285,7 +285,7 @@ void outage(Subject& subject, const std::string& name) {
     }
     EXPECT_GT(failures, 0U) << "this is no outage: every write succeeded";
   }
-  // Over: what was acknowledged is there, what was unavailable is not, the rest is one or the other.
+  // After the outage: acknowledged writes are there, unavailable ones are not, the rest may be either.
   const auto expect_either = [&](const Answer& answer, const std::optional<Record>& old_one,
                                  const std::optional<Record>& new_one, const std::string& key, const char* what) {
     const std::optional<Record> there = subject.read(key);

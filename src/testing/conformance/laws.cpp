@@ -25,7 +25,7 @@ void nothing_is_there_at_first(Subject& subject) {
   expect_refused(subject.replace(plain_record("nothing#1"), {.owner = owner_of(1), .revision = 1}), std::nullopt,
                  "replace of nothing");
   expect_refused(subject.remove("nothing#1", {.owner = owner_of(1), .revision = 1}), std::nullopt, "remove of nothing");
-  // The zero owner and revision 0 mean nobody, not "whatever is there".
+  // The zero owner and revision 0 match no record.
   expect_refused(subject.replace(plain_record("nothing#1"), {}), std::nullopt, "replace of nothing, nobody seen");
   expect_record(std::nullopt, subject.read("nothing#1"), "get after refused writes");
   EXPECT_TRUE(subject.list_all({}).empty());
@@ -152,14 +152,14 @@ void only_the_right_owner_and_revision_write(Subject& subject) {
   }
 }
 
-// The place of a record that was removed may be given to another one.
+// The place of a removed record may be reused.
 void a_stale_place_lets_nothing_through(Subject& subject) {
   const Record gone = plain_record("gone#1");
   const std::uint64_t place = subject.put(gone);
   expect_done(subject.remove(gone.key, seen_of(gone, place)), "remove");
   std::vector<Record> successors;
   for (int i = 0; i < 20; ++i) {
-    Record record = plain_record("new#" + std::to_string(i));  // Same owner and revision as the one that is gone.
+    Record record = plain_record("new#" + std::to_string(i));  // Same owner and revision as the removed one.
     subject.put(record);
     successors.push_back(record);
   }
@@ -214,13 +214,13 @@ void refused_writes_change_nothing(Subject& subject) {
     expect_record(neighbour, subject.read(neighbour.key), "the neighbour after refused writes");
   }
   EXPECT_EQ(subject.list_all({}).size(), 2U);
-  // And the record is still its owner's to write.
+  // The owner can still write the record.
   Record next = record;
   next.revision += 1;
   expect_done(subject.replace(next, seen_of(record)), "replace by the owner after refused writes");
 }
 
-// The store has no opinion: whatever the record says, the owner and the revision alone decide.
+// The store decides only by owner and revision, whatever else is in the record.
 void records_are_stored_as_given(Subject& subject) {
   Record record = plain_record("given#1");
   record.revision = revision_of(10);
@@ -282,7 +282,7 @@ void a_shorter_record_leaves_nothing_of_a_longer(Subject& subject) {
   expect_record(small, subject.read(small.key), "insert where a longer record was");
 }
 
-// Completions may start further operations: each of these does, on the thread and in the moment it was called.
+// Completions may start further operations: each of these does, inside the completion.
 void completions_may_start_operations(Subject& subject) {
   struct Chain {
     Store& store;
@@ -317,7 +317,7 @@ void completions_may_start_operations(Subject& subject) {
       });
     });
   };
-  // A store that completes under its own lock hangs in here for good: on a thread that can be left behind.
+  // A store that completes under its own lock hangs here forever, so this thread can be abandoned.
   std::thread thread(begin);
   try {
     EXPECT_EQ(subject.wait(chain->end), "");

@@ -151,7 +151,7 @@ void a_cursor_can_be_used_again(Subject& subject) {
   ASSERT_FALSE(first.cursor.empty());
   const ListPage second = subject.list({.cursor = first.cursor, .limit = 15});
   ASSERT_FALSE(second.error);
-  // On any connection, and again.
+  // On each connection, and again.
   for (std::size_t i = 0; i < subject.connections(); ++i) {
     const ListPage again = subject.list(subject.store(i), {.cursor = first.cursor, .limit = 15});
     ASSERT_FALSE(again.error);
@@ -160,7 +160,7 @@ void a_cursor_can_be_used_again(Subject& subject) {
   }
 }
 
-// What is there all the while is listed exactly once, whatever comes and goes between the pages.
+// A record that exists all the time is listed exactly once, whatever is added or removed between the pages.
 void changes_between_pages_hide_nothing(Subject& subject) {
   std::map<std::string, Record> all = fill(subject);
   Keys staying = [&] {
@@ -179,7 +179,7 @@ void changes_between_pages_hide_nothing(Subject& subject) {
     }
     if (page.cursor.empty()) break;
     query.cursor = page.cursor;
-    // Removes two that were listed already (one of them the page's last), adds some on either side of everything.
+    // Removes two listed ones (one of them the page's last), adds some at both ends.
     for (const std::size_t which : {std::size_t{0}, page.records.size() - 1}) {
       if (which >= page.records.size()) continue;
       const Record& record = page.records[which];
@@ -190,7 +190,7 @@ void changes_between_pages_hide_nothing(Subject& subject) {
       all.erase(found);
     }
     for (const std::string name : {"a new#", "zz new#"}) subject.put(plain_record(name + std::to_string(pages)));
-    if (!all.empty()) {  // And a record that stays is written over.
+    if (!all.empty()) {  // Overwrites a record that stays.
       Record& record = std::prev(all.end())->second;
       const Seen seen = seen_of(record);
       record.revision += 1;
@@ -210,7 +210,7 @@ void bad_limits_are_misuse(Subject& subject) {
   }
 }
 
-// Cursors come from command lines too: a wrong one is an error, or a page like any other.
+// Cursors also come from command lines: a wrong one is an error, or an ordinary page.
 void strange_cursors_do_no_harm(Subject& subject) {
   using namespace std::string_literals;
   const std::map<std::string, Record> all = fill(subject);
@@ -248,7 +248,7 @@ void list_sees_what_was_just_written(Subject& subject) {
   }
 }
 
-// Sweeps until there is no more. Gives how many were removed.
+// Sweeps until there is no more. Returns how many were removed.
 std::size_t sweep_all(Subject& subject, Time now, std::size_t limit) {
   std::size_t removed = 0;
   for (int calls = 0; calls < 1000; ++calls) {
@@ -326,7 +326,7 @@ void sweep_stops_at_its_limit(Subject& subject) {
   EXPECT_FALSE(last.more);
 }
 
-// A sweep looks at the expiry that is stored now, not at an earlier one.
+// A sweep uses the present expiry, not an earlier one.
 void sweep_follows_the_latest_expiry(Subject& subject) {
   Record longer = plain_record("longer#1");
   longer.expires_at = manual_start;
@@ -345,7 +345,7 @@ void sweep_follows_the_latest_expiry(Subject& subject) {
   EXPECT_EQ(sweep_all(subject, manual_start, 10), 1U);
   expect_record(next, subject.read(next.key), "prolonged");
   expect_record(std::nullopt, subject.read(soon.key), "shortened");
-  // And what was swept can be claimed anew.
+  // A swept key can be claimed again.
   expect_done(subject.insert(shorter), "insert after the sweep");
 }
 

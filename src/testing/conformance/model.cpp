@@ -59,7 +59,7 @@ class Program {
     keys_ = {"a#1"s, "a#2"s, "a#"s + '\0', "a#\xFF"s, "b#1"s, "A#1"s, "a#1 "s, std::string(max_key_bytes, 'k')};
   }
 
-  // False as soon as the store and the model differ; log() is the program so far.
+  // False if the store and the model differ; then log() is the program so far.
   bool run(int steps) {
     for (int i = 0; i < steps; ++i) {
       if (!step()) return false;
@@ -176,7 +176,7 @@ class Program {
       log_ << "  failed: " << answer.error->message << "\n";
       return false;
     }
-    // Which of the expired ones go is the store's choice: look, and let the model follow.
+    // The store chooses which expired records to remove: read them, and update the model.
     std::size_t removed = 0;
     std::size_t left = 0;
     for (auto it = model_.records().begin(); it != model_.records().end();) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t thread_count = 8;
 
-// A thread that leaves a round by an exception must not keep the others waiting for it.
+// If a thread leaves a round by an exception, the others must not wait for it.
 class Lane {
  public:
   explicit Lane(std::barrier<>& barrier) : barrier_(barrier) {}
@@ -42,7 +42,7 @@ std::vector<Store*> connections_of(Subject& subject) {
   return out;
 }
 
-// Each round every thread writes on one key at once. Gives the winner of each round.
+// In each round all threads write to one key at once. Checks that there is one winner.
 void one_winner_a_round(Subject& subject, int rounds, const std::function<std::string(int)>& prepare,
                         const std::function<Answer(Store&, std::size_t thread, int round)>& write) {
   const std::vector<Store*> stores = connections_of(subject);
@@ -102,7 +102,7 @@ void one_takeover_wins(Subject& subject) {
       });
 }
 
-// Not one at a time, but all under way at once from one thread.
+// All at once from one thread.
 void one_insert_wins_of_many_under_way(Subject& subject) {
   const std::vector<Store*> stores = connections_of(subject);
   for (int round = 0; round < 5; ++round) {
@@ -127,8 +127,8 @@ void one_insert_wins_of_many_under_way(Subject& subject) {
   }
 }
 
-// A holder renews while others try to take over what they saw. Whoever is refused sees a revision that is newer than
-// the one it named, and every revision has one writer.
+// A holder renews while others try to take over. A refused writer sees a newer revision than the one it named, and
+// every revision has one writer.
 void renewals_against_takeovers(Subject& subject) {
   const std::vector<Store*> stores = connections_of(subject);
   std::mutex mutex;
@@ -146,7 +146,7 @@ void renewals_against_takeovers(Subject& subject) {
       for (int i = 0; i < 25; ++i) {
         Record next = view;
         next.revision += 1;
-        // A holder goes on, everybody else takes over.
+        // The holder renews, all others take over.
         if (!(view.owner == claim_of("", thread).owner)) {
           next.owner = claim_of("", thread).owner;
           next.token += 1;
@@ -158,7 +158,7 @@ void renewals_against_takeovers(Subject& subject) {
           ++written[{next.key, next.revision}];
           view = next;
         } else if (answer.status == Answer::Status::refused && answer.record) {
-          // The same revision may stand there under another owner: never an older one.
+          // The same revision may be there under another owner, but never an older one.
           if (answer.record->revision <= view.revision) went_back = true;
           view = *answer.record;
         } else {
@@ -218,7 +218,7 @@ void no_update_is_lost(Subject& subject) {
   }
 }
 
-// Claims are inserted and removed by all threads: successes must alternate.
+// All threads insert and remove claims: successes must alternate.
 void inserts_and_removes_alternate(Subject& subject) {
   const std::vector<Store*> stores = connections_of(subject);
   const std::array<std::string, 3> keys = {"turn#1", "turn#2", "turn#3"};
@@ -231,10 +231,10 @@ void inserts_and_removes_alternate(Subject& subject) {
       const Record mine = claim_of(keys.at(which), thread);
       const Answer inserted = subject.insert(store, mine);
       if (inserted.status == Answer::Status::failed) throw Broken("insert " + describe(inserted));
-      // A key is free when it is refused with nothing in the way, which an insert never is.
+      // An insert is never refused without a record in the way.
       if (inserted.status == Answer::Status::refused && !inserted.record) broken = true;
       if (inserted.status != Answer::Status::done) continue;
-      // Between insert and remove nobody else can have it.
+      // Between insert and remove no other thread can have it.
       if (there.at(which).fetch_add(1) != 0) broken = true;
       const Answer got = subject.get(store, mine.key);
       if (!got.record || !(*got.record == mine)) broken = true;
@@ -247,7 +247,7 @@ void inserts_and_removes_alternate(Subject& subject) {
   EXPECT_TRUE(subject.list_all({}).empty());
 }
 
-// A sweep removes what is expired at that moment, while others claim it anew: no live claim may go with it.
+// A sweep removes records that others claim again at the same time: it must not remove a live claim.
 void sweeps_spare_what_was_claimed_anew(Subject& subject) {
   const std::vector<Store*> stores = connections_of(subject);
   constexpr std::size_t claimers = 4;

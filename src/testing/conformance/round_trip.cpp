@@ -1,4 +1,4 @@
-// Layer 1: what is written comes back, field by field and byte by byte.
+// Layer 1: written records come back, field by field and byte by byte.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -150,13 +150,13 @@ void owners_and_digests_of_any_bytes(Subject& subject) {
 void many_steps(Subject& subject) {
   Record record = plain_record("steps#1");
   for (int i = 0; i < 1000; ++i) {
-    // Names in no order, so that a store that sorts them is noticed.
+    // Unsorted names, to detect a store that sorts them.
     record.steps.push_back({"step " + std::to_string(i * 7919 % 1000), "result " + std::to_string(i)});
   }
   expect_round_trip(subject, record, "1000 steps");
 }
 
-// Keys that some databases take for one: by case, padding, Unicode form, an embedded end, a wildcard.
+// Keys that some databases treat as equal: by case, padding, Unicode form, an embedded NUL, a wildcard.
 void keys_that_look_alike_are_apart(Subject& subject) {
   using namespace std::string_literals;
   const std::vector<std::string> keys = {

@@ -12,7 +12,7 @@ namespace once::testing {
 
 namespace {
 
-// Stores that did not answer may hang in their destructor: they are kept to the end of the process instead.
+// Stores that did not answer may hang in their destructor, so they are kept until the process ends.
 struct Left {
   std::unique_ptr<StoreHarness> harness;
   std::vector<std::unique_ptr<Store>> stores;
@@ -182,7 +182,7 @@ void on_threads(std::size_t count, const std::function<void(std::size_t)>& body)
       try {
         start.arrive_and_wait();
         body(i);
-      } catch (...) {  // Handed to the test's own thread, which throws it again.
+      } catch (...) {  // Passed to the test's thread, which rethrows it.
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();
       }

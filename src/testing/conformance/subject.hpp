@@ -1,4 +1,4 @@
-// What the bodies of the suite work with: the store under test, calls that wait, and a watch over every completion.
+// For the suite's test bodies: the store under test, blocking calls, and a check of every completion.
 #pragma once
 
 #include <condition_variable>
@@ -32,7 +32,7 @@ class WatchedCall {
   [[nodiscard]] virtual std::size_t answers() const = 0;
 };
 
-// One call under way, kept until its store is closed so that a second completion is noticed whenever it comes.
+// One running call, kept until its store is closed, so that a second completion is always noticed.
 template <class T>
 class Pending final : public WatchedCall {
  public:
@@ -87,7 +87,7 @@ class Subject {
   Store& store(std::size_t connection = 0);
   // Closes every connection and checks that each call was answered exactly once.
   void close();
-  // As close(), but leaves behind what may hang: after a call that was not answered.
+  // As close(), but abandons stores that may hang, after an unanswered call.
   void abandon() noexcept;
 
   // Start a call on `store`, any thread. It is watched until close().
@@ -126,10 +126,10 @@ class Subject {
     return pending->wait(traits_.patience);
   }
 
-  // With checks: what is there (get must succeed); written, or the test ends; every page.
+  // With checks: read() must succeed; put() must write; all pages are read.
   std::optional<Record> read(const std::string& key) { return read(store(), key); }
   std::optional<Record> read(Store& store, const std::string& key);
-  std::uint64_t put(Record record);  // Inserts; gives the answer's place.
+  std::uint64_t put(Record record);  // Inserts; returns the answer's place.
   std::vector<Record> list_all(ListQuery query) { return list_all(store(), std::move(query)); }
   std::vector<Record> list_all(Store& store, ListQuery query);
 
@@ -141,7 +141,7 @@ class Subject {
   std::vector<std::shared_ptr<WatchedCall>> calls_;
 };
 
-// One test of the suite. `needs` says for which traits it exists.
+// One test of the suite. `needs`: the traits for which it exists.
 struct Test {
   const char* name;
   void (*body)(Subject&);
@@ -160,7 +160,7 @@ void foreign_record(Subject& subject, std::size_t which);
 void outage(Subject& subject, const std::string& name);
 void outage_with_companion(Subject& subject, const std::string& name);
 
-// Checks that say what is wrong. `what` names the situation.
+// Checks with messages. `what` names the situation.
 void expect_done(const Answer& answer, std::string_view what);
 // Refused, with exactly this record in the way (none: nothing there).
 void expect_refused(const Answer& answer, const std::optional<Record>& in_the_way, std::string_view what);
@@ -170,7 +170,7 @@ void expect_unfit(const Answer& answer, std::string_view what);
 
 std::uint64_t test_seed();
 
-// Runs body(0) … body(count - 1), each on a thread of its own, all at once. Throws the first exception that left one.
+// Runs body(0) … body(count - 1) at once, each on its own thread. Throws the first exception of one.
 void on_threads(std::size_t count, const std::function<void(std::size_t)>& body);
 
 }  // namespace once::testing
