@@ -78,9 +78,9 @@ void add_step(Record& record, Step step, const EffectivePolicy& policy, Stamp st
 // When a record in progress expires: never before its lease ends. Under `hold` it does not expire.
 Time in_progress_expiry(OnLapse on_lapse, const EffectivePolicy& policy, Time lease_until, Time now) noexcept;
 
-// How many bytes `record`, in progress, may still grow by until it has ended, whoever ends it. Counts texts of the
-// greatest length (holder, note, failure, content type) and one history entry. A holder leaves this much room in its
-// store: otherwise nobody could end the record.
+// How many bytes `record`, in progress, may still grow by until it has ended. Counts texts of the greatest length
+// (holder, note, failure, content type) and one history entry. A holder leaves this much room in its store: otherwise
+// nobody could end the record.
 std::size_t room_to_end(const Record& record) noexcept;
 
 // A key for a service downstream: the same for every attempt at this operation, different for another name or key. 64

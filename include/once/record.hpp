@@ -143,7 +143,7 @@ constexpr bool is_revision(std::uint64_t revision) noexcept {
   return revision_count(revision) != 0 && revision >> 53U == 0;
 }
 
-// An in_progress record that was given up: the next attempt takes it over, whatever its policy for lapsed leases.
+// An in_progress record that was given up: the next attempt takes it over, under any on_lapse.
 inline bool is_released(const Record& record) noexcept {
   return record.state == State::in_progress && record.lease_until == Time{};
 }

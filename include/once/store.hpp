@@ -87,8 +87,8 @@ struct ListPage {
 struct SweepAnswer {
   std::size_t removed = 0;
   bool more = false;           // The limit was reached: call again.
-  std::optional<Error> error;  // If set, `removed` records were removed all the same. corrupt, with `more`: an item
-                               // could not be read and was left; the next call continues after it.
+  std::optional<Error> error;  // If set, `removed` is still valid. corrupt, with `more`: an item could not be read and
+                               // was left; the next call continues after it.
 };
 
 struct Capabilities {

@@ -175,7 +175,7 @@ bool HttpReader::read_head(std::string_view head) {
   reusable_ = keep_alive && !close;
 
   if (*status < 200) {
-    // Another answer follows (RFC 9110, 15.2); nobody asked to switch protocols.
+    // Another answer follows (RFC 9110, 15.2); switching protocols was not requested.
     return *status != 101 || refuse("switches protocols");
   }
   if (*status == 204 || *status == 304) {

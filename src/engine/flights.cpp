@@ -82,7 +82,8 @@ void Flights::join(Caller&& caller) {
     Flight& flight = add(shard, name);
     flight.first = caller.attempt;
     flight.hash = name.hash;
-    // Its lease is counted from when the caller came: earlier than it is sent is safe, and saves a look at the clock.
+    // Its lease starts when the caller came. That is before the request is sent, which is safe, and saves reading the
+    // clock.
     const Uptime now = caller.since;
     flight.callers.push_back(std::move(caller));
     return converse(std::move(lock), &flight, {.now = now});

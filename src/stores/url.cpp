@@ -12,7 +12,7 @@ namespace once::stores {
 
 namespace {
 
-// A whole number and what follows it; empty if there is none or it is too large.
+// A whole number and the text after it; empty without a number, or if it is too large.
 std::optional<std::pair<std::uint64_t, std::string_view>> leading_number(std::string_view text) {
   std::uint64_t value = 0;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -36,7 +36,7 @@ class Der {
   explicit Der(std::string_view bytes)
       : at_(reinterpret_cast<const unsigned char*>(bytes.data())), size_(length(bytes)) {}
 
-  // The header of the next element, which `length` bytes of content follow. False: there is none.
+  // The header of the next element, which `length` bytes of content follow. False: no element.
   bool header() {
     const unsigned char* const before = at_;
     if ((ASN1_get_object(&at_, &length_, &tag_, &class_, size_) & 0x81) != 0) return false;  // 1: no length.

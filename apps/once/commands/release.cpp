@@ -1,4 +1,4 @@
-// once release: gives a claim up, so that the next caller runs the operation.
+// once release: releases a claim, so that the next caller runs the operation.
 #include <CLI/CLI.hpp>
 #include <memory>
 

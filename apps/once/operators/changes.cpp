@@ -82,7 +82,7 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
     case operate::Applied::Kind::done:
       if (old.placement == Placement::offloaded && changed.record->result.placement != Placement::offloaded &&
           access.offload) {
-        // No record names it any more. If it cannot be removed, it only costs room: report that.
+        // No record names it now. If it cannot be removed, it only costs room: report that.
         std::promise<OffloadAnswer> removed;
         access.offload->remove(old.location,
                                [&removed](OffloadAnswer answer) { removed.set_value(std::move(answer)); });

@@ -35,11 +35,11 @@ struct GuardOptions {
   sigset_t signal_mask{};        // What the command starts with …
   struct sigaction on_pipe {};   // … for SIGPIPE …
   struct sigaction on_child {};  // … and SIGCHLD.
-  bool survive = false;          // The command goes on when `once` is killed.
-  std::int64_t grace_ns = 0;     // Between SIGTERM and SIGKILL for what a killed command leaves behind.
+  bool survive = false;          // The command continues when `once` is killed.
+  std::int64_t grace_ns = 0;     // Between SIGTERM and SIGKILL, for the processes of a killed command.
 };
 
-// What `once` tells the guard.
+// A message of `once` to the guard.
 struct GuardOrder {
   enum class Kind : std::uint32_t {
     signal,       // Send signal `value` to the command.
@@ -52,7 +52,7 @@ struct GuardOrder {
   std::int64_t limit = 0;
 };
 
-// What the guard tells `once`.
+// A message of the guard to `once`.
 struct GuardReport {
   enum class Kind : std::uint32_t {
     started,      // The command runs; `value` is its process id.

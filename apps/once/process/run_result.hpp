@@ -33,7 +33,7 @@ struct CommandEnd {
 struct RunResult {
   struct Chunk {
     Stream stream;
-    std::string_view bytes;  // A view into what was decoded.
+    std::string_view bytes;  // A view into the decoded bytes.
   };
   std::vector<Chunk> chunks;
   bool dropped = false;  // The output was too large to keep. `chunks` is empty.

@@ -153,7 +153,7 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
     const std::string& key;
     ~Leaving() { all.remove(key); }
   } const leaving{*register_, key};
-  // Only the stop token tells of a lease that ran out unnoticed; renewal_lost comes with it.
+  // Only the stop token reports a lease that ended unnoticed; renewal_lost comes with it.
   const std::stop_callback on_loss(claim.stop_token(), [running] {
     running->lost = true;
     running->changed.set();

@@ -94,7 +94,7 @@ struct SuperviseOptions {
   bool take_signals = true;   // Take signals from `signals` and forward them. If false, several commands may be
                               // supervised at once, each on a thread that lives as long as its command.
   bool end_when_lost = true;  // End the command when its claim is lost, or in time before.
-  Millis grace{5'000};        // Between SIGTERM and SIGKILL then, and for what a killed command leaves behind.
+  Millis grace{5'000};        // Between SIGTERM and SIGKILL then, and for the processes of a killed command.
   Millis drain{1'000};        // How long after the command's end its output is waited for, if others hold it open.
 
   // For a command under a claim; empty without one.

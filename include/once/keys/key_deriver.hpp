@@ -89,7 +89,7 @@ struct Derived {
   // Empty: the event has no key, and the other members are empty. native: the selection is an empty string, or has only
   // nulls and empty containers, at any depth ("", null, [], {"a": null}, [[], {"a": {}}]). Or it has constants of the
   // expression but nothing of the event ("id || 'none'", "['order', id]" without an id). docs/keys.md has the dialects'
-  // rules. An expression of constants only gives one key for all events.
+  // rules. An expression of constants gives the same key for all events.
   std::optional<Key> key;
 
   // The digest of fingerprint_text: SHA-256 for native, Recipe::hash for dialects. If the expression selects nothing,

@@ -14,7 +14,7 @@ bool names_contain(std::span<const std::string> names, std::string_view name) no
 
 // The stored and the omitted lines of an answer: see once/frontends/http/stored_answer.hpp.
 struct Storable {
-  std::vector<HeaderView> headers;  // Of those that were given.
+  std::vector<HeaderView> headers;  // Views into the given headers.
   std::string not_stored;
 };
 Storable storable(const Headers& headers, std::span<const std::string> never);

@@ -130,7 +130,7 @@ Task<Asked::Kind> read_asked(Connection& client, Asked& asked, Millis patience) 
   co_return Asked::Kind::whole;
 }
 
-// The answer to what was read.
+// The answer to the request.
 Task<http::Answer> respond(Loop& loop, const AdminPages& pages, const Asked& asked) {
   const RequestHead& head = asked.head;
   const http::Request request{

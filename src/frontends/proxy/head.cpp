@@ -129,7 +129,7 @@ void append_status_line(std::string& out, unsigned status, std::string_view reas
   out += "\r\n";
 }
 
-// RFC 9110, section 5.6.7. English whatever the locale.
+// RFC 9110, section 5.6.7. In English, in every locale.
 std::string http_date(std::time_t now) {
   static constexpr const char* days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
   static constexpr const char* months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",

@@ -60,7 +60,7 @@ std::shared_ptr<Names::Lookup> Names::begin(const Address& address) {
   };
   try {
     look_up_(address, std::move(done));
-  } catch (const std::system_error& error) {  // No thread to be had.
+  } catch (const std::system_error& error) {  // No thread could be started.
     finish(*lookup, {.endpoints = {}, .problem = error.what()});
   }
   return lookup;

@@ -1,5 +1,5 @@
-// Short names for what the proxy uses of Boost.Asio. Executors are concrete types: the type-erased
-// default costs a virtual call and an allocation for each operation.
+// Short names for the parts of Boost.Asio that the proxy uses. Executors are concrete types: the type-erased default
+// costs a virtual call and an allocation for each operation.
 //
 // A rule for every coroutine here: no lambda with captures and no aggregate is made inside a co_await expression. g++
 // 12 destroys it twice (GCC bugs 98401, 99576). Name it first.

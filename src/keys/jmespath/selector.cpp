@@ -258,7 +258,7 @@ class Evaluation {
 
   static int compare_numbers(const Value& a, const Value& b) {
     if (is_integer(a) && is_integer(b)) {
-      // Exact, whatever their size: JSON integers have no leading zeros.
+      // Exact for any size: JSON integers have no leading zeros.
       const auto split = [](std::string_view text) {
         const bool negative = text.starts_with('-') && text != "-0";
         return std::pair(negative, text.starts_with('-') ? text.substr(1) : text);

@@ -18,7 +18,7 @@
 
 namespace once::stores::dynamodb {
 
-// A ConditionExpression or FilterExpression and what it refers to.
+// A ConditionExpression or FilterExpression, with its names and values.
 struct Condition {
   std::string expression;                                  // "#owner = :owner AND #revision = :revision"
   std::vector<std::pair<std::string, std::string>> names;  // {"#owner", "owner"} …

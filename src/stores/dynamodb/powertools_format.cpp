@@ -1,5 +1,5 @@
 // The records of Powertools for AWS Lambda (Python 3, TypeScript 2, Java 2, .NET 1 and later), as its idempotency
-// utilities write and read them, with what this project needs beside it in attributes of type S that they ignore.
+// utilities write and read them. once's own fields are in attributes of type S that they ignore.
 //
 //   partition and sort key   S   the record's key as it is: "<prefix>#<digest>"
 //   expiration               N   seconds
@@ -12,10 +12,10 @@
 //   input, input_bytes, content_type, result; placement, location, data_bytes, data_sha256 for a result that lies
 //   elsewhere; steps
 //
-// The libraries take over by replacing an item, which removes our attributes, but they complete by changing three of
-// them, unconditionally, and then ours stay. So an item is one of ours only if it is as we wrote it: a COMPLETED that
-// we wrote has finished_at, and `expiration` is what follows from our expires_at. Every other item is a foreign one,
-// and what identifies it as seen (its status and both times) is packed into the record's owner and revision.
+// The libraries take over by replacing an item, which removes our attributes. But they complete by changing three
+// attributes, unconditionally, and then ours stay. So an item is ours only if it is as we wrote it: a COMPLETED has
+// finished_at, and `expiration` follows from our expires_at. Every other item is a foreign one. Its status and both
+// times, which identify it, are packed into the record's owner and revision.
 #include <algorithm>
 #include <cstdlib>
 #include <limits>

@@ -1,14 +1,14 @@
 // Results as the four Powertools libraries keep them in an item's data attribute, and back.
 //
 //                  written                                   read
-//   Python         S: json.dumps(sort_keys=True); what is    S: JSON as it is (NaN and Infinity too, which JSON lacks);
-//                  false for Python (0, "", [], {}) as null  none or empty: null
-//   TypeScript     the value itself: M, L, S, N, BOOL, NULL  the same; B as base64, sets as arrays; none: null
-//   Java           S: JSON; a string as it is, unquoted      S: JSON, and what is none as a string; none: null
-//   .NET           S: JSON                                   S: JSON; none: null
+//   Python         S: json.dumps(sort_keys=True); values     S: JSON as it is (NaN and Infinity too, which JSON lacks);
+//                  false in Python (0, "", [], {}) are null  missing or empty: null
+//   TypeScript     the value itself: M, L, S, N, BOOL, NULL  the same; B as base64, sets as arrays; missing: null
+//   Java           S: JSON; a string as it is, unquoted      S: JSON, other text as a string; missing: null
+//   .NET           S: JSON                                   S: JSON; missing: null
 //
-// A TypeScript reader cannot take numbers over 2^53-1 nor the name __proto__, DynamoDB none under 1e-130 nor more than
-// 32 levels, and none of them what a double cannot hold: such a result is refused.
+// These results are refused: numbers that a double cannot represent; for TypeScript numbers over 2^53-1 and the name
+// __proto__; for DynamoDB numbers under 1e-130 and more than 32 levels.
 #pragma once
 
 #include <optional>

@@ -12,7 +12,7 @@ namespace once::stores::sqlite {
 
 namespace {
 
-// Times are UTC milliseconds. NULL stands for what is empty, never or not yet.
+// Times are UTC milliseconds. NULL means empty, never or not yet.
 //
 // A claim adds a row at the end of the table; the key itself is compared in the row. key_index has an entry for each
 // row up to indexed_to; those of later rows are in memory (key_index.hpp). Deleting a row, by any program, deletes its

@@ -220,7 +220,7 @@ void refused_writes_change_nothing(Subject& subject) {
   expect_done(subject.replace(next, seen_of(record)), "replace by the owner after refused writes");
 }
 
-// The store decides only by owner and revision, whatever else is in the record.
+// The store decides only by owner and revision, for all contents of the record.
 void records_are_stored_as_given(Subject& subject) {
   Record record = plain_record("given#1");
   record.revision = revision_of(10);

@@ -160,7 +160,7 @@ void a_cursor_can_be_used_again(Subject& subject) {
   }
 }
 
-// A record that exists all the time is listed exactly once, whatever is added or removed between the pages.
+// A record that exists all the time is listed exactly once, even if others are added or removed between the pages.
 void changes_between_pages_hide_nothing(Subject& subject) {
   std::map<std::string, Record> all = fill(subject);
   Keys staying = [&] {

@@ -63,8 +63,8 @@ struct BatchOptions {
   std::string scope;     // Instead of EngineOptions::scope/FUNCTION/NAME.
 
   queues::KeySource key_source = queues::KeySource::id;
-  std::string key;          // With KeySource::payload or record; empty: all of it, but for KeySource::record of SQS.
-                            // Otherwise empty.
+  std::string key;  // JMESPath, with KeySource::payload or record. Empty: all of it, which KeySource::record of SQS
+                    // does not allow.
   std::string fingerprint;  // What a duplicate must have in common with the first one: JMESPath over the payload if
                             // that is the key source, otherwise over the record. Empty: nothing is compared.
 
