@@ -804,7 +804,7 @@ class Simulation {
       const std::string name = "step" + std::to_string(work.next_step++);
       if (work.claim.step(name)) continue;  // Done by an attempt before this one.
       std::string result = name + " of call " + std::to_string(id);
-      if (config_.small && world_.chance(200)) result.append(world_.below(9'000), 'x');
+      if (config_.small && world_.chance(200)) result.append(length_of_step(work), 'x');
       act(work);
       auditor_.step_asked(id, name, result);
       const bool waits = world_.chance(700);
@@ -817,6 +817,13 @@ class Simulation {
       if (waits) return;
     }
     finish(process, work);
+  }
+
+  // Of one that is meant to be long. Half of them leave the record little room to be ended, or none.
+  std::size_t length_of_step(const Work& work) {
+    if (world_.chance(500)) return world_.below(9'000);
+    const std::size_t taken = record_bytes(work.claim.record());
+    return max_record_bytes() - std::min(max_record_bytes(), taken + world_.below(3'000));
   }
 
   void act(const Work& work) {
