@@ -1,4 +1,4 @@
-// What DynamoDB costs this process, against a server in another one that always says the same:
+// What DynamoDB costs this process, against a server in another process with constant answers:
 //
 //   bench_dynamodb [calls]
 //
@@ -101,7 +101,7 @@ long of_this_process(std::string_view name) {
   return 0;
 }
 
-// Keeps `in_flight` operations under way until all have been made.
+// Keeps `in_flight` operations running until all are done.
 void measure(const std::string& name, int operations, int in_flight, const Start& start) {
   for (const bool warm_up : {true, false}) {
     const double cpu = cpu_us();
@@ -225,7 +225,7 @@ void measure_all(bool tls, int calls) {
               of_this_process("VmRSS:") / 1024);
 }
 
-// A process of its own: opens the store, runs one operation, says how much memory it had at the most, ends.
+// In another process: opens the store, runs one operation, prints its peak memory, ends.
 int run_one(const char* endpoint, const char* ca_file) {
   once::Engine engine({.store = store_of(client_of(endpoint, ca_file)), .scope = "bench"});
   const auto outcome = engine.run("first", {}, [] { return std::string("done"); });
@@ -242,7 +242,8 @@ void measure_start(const char* program) {
   char* const arguments[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), nullptr};
   std::vector<double> took;
   long most_kib = 0;
-  int memory[2];  // What the process says. Its rusage would count this one's memory, too (getrusage(2), ru_maxrss).
+  int memory[2];  // Read from the process, because its rusage would include this one's memory (getrusage(2),
+                  // ru_maxrss).
   posix_spawn_file_actions_t actions;
   if (pipe(memory) != 0 || posix_spawn_file_actions_init(&actions) != 0) std::abort();
   posix_spawn_file_actions_adddup2(&actions, memory[1], STDOUT_FILENO);

@@ -142,7 +142,7 @@ struct Powertools {
     Cost fresh;
     Cost replay;
   };
-  Way object;  // Handed the parsed event.
+  Way object;  // Gets the parsed event.
   Way text;    // Parses it first.
   std::string node;
 };
@@ -187,7 +187,7 @@ int main(int argc, char** argv) {
     }
   }
 
-  // As in a process that has run for a while: memory that was freed is used again, not given back and fetched anew.
+  // As in a long-running process: freed memory is reused, not returned to the system.
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
 

@@ -1,5 +1,5 @@
-// What `once run -- true` adds to `true`: a new key each time, and a replay, as wall time of the whole process, against
-// two durable syncs (4 KiB appended and fdatasync, twice), which a claim and a result cannot be cheaper than.
+// What `once run -- true` adds to `true`: a new key each time, and a replay, as wall time of the whole process. The
+// lower bound of a claim and a result is two durable syncs (4 KiB appended and fdatasync, twice).
 //
 //   bench_run [rounds]
 #include <fcntl.h>

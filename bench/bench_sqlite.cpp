@@ -134,7 +134,7 @@ double cpu_seconds() {
   return double(spec.tv_sec) + 1e-9 * double(spec.tv_nsec);
 }
 
-// What the store's writer thread has used so far: the part that no second core takes over (proc(5), schedstat).
+// Processor time of the store's writer thread, which a second core cannot take over (proc(5), schedstat).
 double writer_seconds() {
   double sum = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -147,7 +147,7 @@ double writer_seconds() {
   return sum;
 }
 
-// What this process has handed to write() and the like (proc(5), /proc/pid/io).
+// The bytes that this process has written (proc(5), /proc/pid/io).
 double written_bytes() {
   std::ifstream file("/proc/self/io");
   for (std::string name; file >> name;) {
@@ -212,7 +212,7 @@ Load cycles(once::Store& store, unsigned threads, Seconds how_long) {
           at(0.99)};
 }
 
-// Adds finished records with random keys, some thousand under way at once.
+// Adds finished records with random keys, about a thousand at once.
 void fill(once::Store& store, std::uint64_t count) {
   std::counting_semaphore<4096> room(4096);
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -258,7 +258,7 @@ struct Options {
   bool quick = false;
   std::uint32_t checkpoint_pages = once::stores::SqliteOptions{}.checkpoint_pages;
   std::string only;
-  std::string worker;  // A store's file: this process is one of two at it.
+  std::string worker;  // A store's file that two processes use; this is one of them.
   unsigned threads = 64;
 };
 
@@ -384,7 +384,7 @@ class Bench {
         {.path = directory_ + "/" + name, .checkpoint_pages = options_.checkpoint_pages});
   }
 
-  // The floor and the store in turns, so that what else the machine does hits both.
+  // The floor and the store in turns, so that other load affects both.
   void measure(const std::string& name, unsigned threads, once::Store& store, double target) {
     Line line{.name = name, .target = target};
     std::vector<double> floors;

@@ -1,4 +1,4 @@
-// Heads of requests that are made to be dear, and what all the work on one costs: for the benchmark and the fuzzer.
+// Costly heads of requests, and the cost of all work on one: for the benchmark and the fuzzer.
 #pragma once
 
 #include <time.h>
@@ -19,7 +19,7 @@
 
 namespace once::proxy {
 
-// What a session does to a head before anything is waited for. False: it is refused.
+// The work of a session on a head before its first wait. False: refused.
 class HeadWork {
  public:
   bool run(std::string_view bytes) {
@@ -41,7 +41,7 @@ class HeadWork {
     return !write_request_head(head_, framing, arrival).empty() || !websocket.empty();
   }
 
-  // Of this thread's processor time, per byte, the least of so many times.
+  // This thread's processor time per byte, the least of `times` runs.
   double ns_per_byte(std::string_view bytes, int times) {
     double least = 0;
     for (int i = 0; i < times; ++i) {

@@ -1,4 +1,4 @@
-// What several benchmarks measure with: processor time, and operations of which so many are under way all the time.
+// Shared by benchmarks: processor time, and running a constant number of operations at once.
 #pragma once
 
 #include <sys/resource.h>
@@ -20,11 +20,10 @@ inline double cpu_us() {
   return us(usage.ru_utime) + us(usage.ru_stime);
 }
 
-// Starts the operation with this number (from 0) and calls back when it is over, from any thread, with whether it went
-// well.
+// Starts the operation with this number (from 0), and calls back when it is over, from any thread, with its success.
 using Start = std::function<void(int, std::function<void(bool)>)>;
 
-// Keeps `in_flight` operations under way until all have been made. Returns how many failed.
+// Keeps `in_flight` operations running until all are done. Returns how many failed.
 inline int keep_in_flight(int operations, int in_flight, const Start& start) {
   struct Loop {
     const Start& start;

@@ -1,5 +1,5 @@
 // With Boost.Asio: an idempotent operation that is a coroutine, and is awaited. Two hundred requests for ten orders on
-// one thread; each order is charged once, and those who come while it is being charged wait without a thread.
+// one thread; each order is charged once, and requests that come meanwhile wait without a thread.
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -47,6 +47,6 @@ int main() {
   // [/coroutines]
   std::printf("charged %d, answered %d\n", charged, answered);
 
-  // From code without coroutines. The work runs on Asio's own threads, as no executor is named.
+  // From code without coroutines. The work runs on Asio's own threads, because no executor is named.
   std::printf("receipt %s\n", charge(Order{"order-7"}, asio::use_future).get().c_str());
 }

@@ -77,7 +77,7 @@ net::awaitable<void> accept(tcp::acceptor& acceptor, Service& service) {
   for (;;) {
     tcp::socket socket = co_await acceptor.async_accept(net::use_awaitable);
     auto session = service.session(std::move(socket));
-    // A session ends by an error of its connection: its client has gone.
+    // A session ends with an error of its connection: its client has disconnected.
     auto ended = [](const std::exception_ptr&) {};
     net::co_spawn(acceptor.get_executor(), std::move(session), std::move(ended));
   }
@@ -105,7 +105,7 @@ BeastResponse post_until_answered(tcp::endpoint server, const std::string& key, 
   for (;;) {
     BeastResponse response = post(server, key, body);
     if (response.result() != http::status::conflict) return response;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // Retry-After says how long it may take at most.
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // Retry-After is only the longest time to wait.
   }
 }
 

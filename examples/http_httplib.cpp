@@ -1,5 +1,5 @@
-// A payments service on cpp-httplib whose POST /charges charges once for each Idempotency-Key, whatever its clients do.
-// Without arguments it plays some clients against itself; with a port it serves 127.0.0.1 until it is stopped.
+// A payments service on cpp-httplib whose POST /charges charges once for each Idempotency-Key, however often clients
+// retry. Without arguments it plays some clients against itself; with a port it serves 127.0.0.1 until it is stopped.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
   const std::jthread serving([&] { server.listen_after_bind(); });
   httplib::Client client("127.0.0.1", port);
   show(client, "order-17", "{\"cents\":500}");
-  show(client, "order-17", "{\"cents\":500}");  // The answer got lost, say, so the client retries.
+  show(client, "order-17", "{\"cents\":500}");  // For example the answer got lost, so the client retries.
   show(client, "order-17", "{\"cents\":900}");
   show(client, "", "{\"cents\":500}");
 

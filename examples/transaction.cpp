@@ -27,7 +27,7 @@ static std::string sell(once::Context& context, const std::string& order, const 
                      {"ConditionExpression", "pieces >= :one"},
                      {"ExpressionAttributeValues", {{":less", {{"N", "-1"}}}, {":one", {{"N", "1"}}}}}}
                     .dump());
-  context.commit_with(items);  // With what is returned here: all of it is written, or nothing.
+  context.commit_with(items);  // Commits with the returned result: all of it is written, or nothing.
   return "sold one " + sku;
 }
 // [/transaction]

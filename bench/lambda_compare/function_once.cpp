@@ -1,4 +1,4 @@
-// once's function for compare.py. BENCH_MODE says what it is: bare (the handler alone), idempotent, batch.
+// once's function for compare.py. BENCH_MODE: bare (the handler alone), idempotent, batch.
 #include <cstdlib>
 #include <stdexcept>
 #include <string>

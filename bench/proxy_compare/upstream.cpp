@@ -135,7 +135,7 @@ class Upstream {
 
   static void say(int fd) {
     if (::send(fd, answer.data(), answer.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(answer.size())) {
-      std::fputs("upstream: an answer did not go out\n", stderr);  // Whoever asked has gone.
+      std::fputs("upstream: an answer did not go out\n", stderr);  // The client has disconnected.
     }
   }
 

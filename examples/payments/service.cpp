@@ -1,5 +1,5 @@
-// A payments service that knows nothing of idempotency: each POST /charges takes money, and nothing takes it back. It
-// stands for any service in any language; the proxy in front of it keeps it from charging twice.
+// A payments service without idempotency: each POST /charges takes money, and nothing takes it back. It stands for any
+// service in any language; the proxy in front of it keeps it from charging twice.
 //
 //   payments_service PORT LEDGER
 //
@@ -91,7 +91,7 @@ class Ledger {
     const std::string text = line + "\n";
     if (::write(file_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
       std::perror("payments_service: the ledger cannot be written");
-      std::_Exit(1);  // A charge that is in no ledger must not be answered.
+      std::_Exit(1);  // A charge that is not in the ledger must not be answered.
     }
   }
 
@@ -100,7 +100,7 @@ class Ledger {
   std::vector<std::string> charges_;  // The order of each, from number 1.
 };
 
-// Throws std::exception for what is no charge.
+// Throws std::exception if it is not a charge.
 Charge read_charge(const std::string& body) {
   const Json json = Json::parse(body);
   Charge charge{json.at("order"), json.at("cents"), json.value("card", "")};
@@ -148,7 +148,7 @@ class Service {
     const std::lock_guard lock(mutex_);
     return sent_away_.insert(order).second;
   }
-  // As long as a bank takes.
+  // As slow as a bank.
   void pause(bool slow) {
     milliseconds time(500);
     if (!slow) {
@@ -159,7 +159,7 @@ class Service {
   }
 
   Ledger ledger_;
-  std::mutex mutex_;  // Of what follows.
+  std::mutex mutex_;  // Guards the following members.
   std::set<std::string> sent_away_;
   std::mt19937_64 random_{std::random_device{}()};
 };
@@ -167,7 +167,7 @@ class Service {
 int run(int port, const std::string& ledger_path) {
   Service service(ledger_path);
   httplib::Server server;
-  // A thread for each connection, as the library has it: the proxies keep some of theirs.
+  // The library uses a thread for each connection, and the proxies keep some open.
   server.new_task_queue = [] { return new httplib::ThreadPool(64); };
   server.set_keep_alive_max_count(1'000'000);
   // Not SO_REUSEPORT, which is the library's default: two services on one port would share the requests.

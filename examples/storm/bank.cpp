@@ -96,7 +96,7 @@ void run_bank(const BankDoor& door, const std::string& ledger_path, std::uint64_
     std::vector<Client> alive;
     for (std::size_t i = 0; i < clients.size(); ++i) {
       Client& client = clients[i];
-      if (watched[i + 1].revents != 0 && !serve(client)) continue;  // It died; what it was charged for stays charged.
+      if (watched[i + 1].revents != 0 && !serve(client)) continue;  // The client died; its charge stays.
       if (client.answer_at && *client.answer_at <= Clock::now()) {
         client.answer_at.reset();
         if (!client.socket.send(client.answer)) continue;

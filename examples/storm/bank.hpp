@@ -11,7 +11,7 @@
 
 namespace storm {
 
-// Listens on a name of its own (an abstract socket of Linux: no file is left behind).
+// Listens on its own name (an abstract socket of Linux, which leaves no file).
 class BankDoor {
  public:
   BankDoor();
@@ -23,8 +23,8 @@ class BankDoor {
   Socket listener_;
 };
 
-// The bank's process: serves until it is killed. Takes the money at once and answers 15 to 45 ms later, so that a
-// client that dies meanwhile leaves a charge whose answer nobody got.
+// The bank's process: serves until it is killed. Takes the money at once, and answers 15 to 45 ms later. So a client
+// that dies meanwhile leaves a charge without an answer.
 [[noreturn]] void run_bank(const BankDoor& door, const std::string& ledger_path, std::uint64_t seed);
 
 struct Account {
@@ -33,7 +33,7 @@ struct Account {
   std::int64_t cents = 0;
 };
 
-// What the ledger says, by order.
+// The ledger, by order.
 std::map<std::uint32_t, Account> read_ledger(const std::string& path);
 
 }  // namespace storm

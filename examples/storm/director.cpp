@@ -31,7 +31,7 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds longest{120};  // Then something is wrong.
 
-// Runs `body` in a process of its own, which dies with this one.
+// Runs `body` in another process, which dies with this one.
 template <class Body>
 pid_t start_process(Body&& body) {
   std::cout << std::flush;
@@ -58,10 +58,10 @@ void reap(pid_t child) {
 struct Worker {
   pid_t pid = 0;
   Socket socket;
-  std::optional<Job> job;  // What it was asked and has not answered.
+  std::optional<Job> job;  // Its open job.
   std::optional<Moment> kill_at;
   std::optional<Moment> frozen_since;
-  bool late = false;  // It wrote when it had lost its claim.
+  bool late = false;  // It wrote after it had lost its claim.
 };
 
 struct Waiting {
@@ -118,7 +118,7 @@ class Director {
   }
 
  private:
-  // Who asks for what and when, and who will have bad luck: all from the seed.
+  // Draws all requests, crashes and freezes from the seed.
   void write_script() {
     orders_.resize(static_cast<std::size_t>(options_.orders));
     std::vector<std::uint32_t> numbers;
@@ -132,7 +132,7 @@ class Director {
     for (int i = 0; i < options_.freezes; ++i) {
       orders_[numbers[unlucky++]].freeze = i % 2 == 0 ? Freeze::before_the_answer : Freeze::after_the_charge;
     }
-    // Every order is asked for once, and the rest are duplicates: most come soon after, as from an impatient client or
+    // Every order is requested once, and the rest are duplicates. Most come soon after, as from an impatient client or
     // a queue that delivers twice, the others at any time.
     std::uniform_real_distribution<double> anywhere(0, options_.seconds);
     std::exponential_distribution<double> soon(1 / 0.08);
@@ -171,7 +171,7 @@ class Director {
     return std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.frozen_since.has_value(); });
   }
 
-  // Kills whose time has come, and lets frozen workers go on once somebody else has answered for them.
+  // Kills workers whose time has come, and continues frozen workers after another has answered for them.
   void strike(Moment now) {
     for (Worker& worker : workers_) {
       if (worker.frozen_since) {
@@ -185,7 +185,7 @@ class Director {
     }
   }
 
-  // What it said last still counts. Its client, if it has no answer, asks again.
+  // Its last messages still count. A client without an answer asks again.
   void bury(Worker& worker) {
     reap(worker.pid);
     Note note;
@@ -253,7 +253,7 @@ class Director {
         worker.frozen_since = Clock::now();
         order.freeze = Freeze::no;
         summary_.freezes += 1;
-        repeat(worker.job->order, milliseconds(50));  // Its client has lost patience, and asks elsewhere.
+        repeat(worker.job->order, milliseconds(50));  // Its client has lost patience, and asks another worker.
         return;
       case Note::Kind::answer:
         summary_.answered += worker.frozen_since ? 0 : 1;  // A frozen one's client is counted where it asked again.
@@ -295,7 +295,7 @@ class Director {
         summary_.conflicts += 1;
         break;
       case once::EventKind::finish_refused:
-      case once::EventKind::renewal_lost:  // This is what a refused step is told as.
+      case once::EventKind::renewal_lost:  // A refused step is reported as this.
         summary_.late_refused += worker.late ? 0 : 1;
         worker.late = true;
         break;
@@ -304,7 +304,7 @@ class Director {
     }
   }
 
-  // It holds the claim now and is about to charge: it dies at some moment from here on, charged or not.
+  // It has the claim now and will charge: it dies at some later moment, before or after the charge.
   void plan_crash(Worker& worker) {
     if (!worker.job || !orders_[worker.job->order].crash) return;
     orders_[worker.job->order].crash = false;

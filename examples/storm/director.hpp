@@ -1,4 +1,4 @@
-// The director of the storm: plays the impatient clients, and the bad luck.
+// The director of the storm: plays the impatient clients, and causes crashes and freezes.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct Options {
   int workers = 6;
   int crashes = 8;     // Workers that are killed (kill -9) while they charge.
   int freezes = 2;     // Workers that are stopped while they charge, for longer than their lease.
-  double seconds = 6;  // Over which the requests are spread.
+  double seconds = 6;  // The requests are spread over this time.
   std::int64_t lease_ms = 800;
   bool without_once = false;
   bool json = false;
@@ -38,11 +38,12 @@ struct Summary {
   int freezes = 0;
   int late_refused = 0;  // Owners whose step or finish came after they had lost their claim.
 
-  std::vector<std::string> problems;          // Of which there must be none.
+  std::vector<std::string> problems;          // Must be empty.
   std::map<std::uint32_t, Account> accounts;  // The bank's ledger.
 };
 
-// Plays it to the end; every process it starts is gone when it returns. `store_path` and `ledger_path` are made anew.
+// Plays it to the end; all started processes have ended when it returns. Creates new files at `store_path` and
+// `ledger_path`.
 Summary play(const Options& options, const std::string& store_path, const std::string& ledger_path);
 
 }  // namespace storm

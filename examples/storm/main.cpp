@@ -4,8 +4,8 @@
 //   storm [--seed N] [--orders N] [--requests N] [--workers N] [--crashes N] [--freezes N] [--seconds S]
 //         [--directory DIR] [--json] [--without-once]
 //
-// Exit code 0: every order was charged exactly once, and all callers of an order got one answer. 1: not so. 2: usage.
-// With --without-once the same storm runs unprotected, to show what happens then (and ends with 0).
+// Exit code 0: every order was charged exactly once, and all callers of an order got one answer. 1: otherwise. 2:
+// usage. With --without-once the same storm runs unprotected, to show what happens then (and ends with 0).
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// What the processes of the storm tell each other: plain structs in packets of local sockets (SOCK_SEQPACKET).
+// The messages of the storm's processes: plain structs in packets of local sockets (SOCK_SEQPACKET).
 #pragma once
 
 #include <sys/socket.h>
@@ -28,7 +28,7 @@ struct Text {
   [[nodiscard]] std::string str() const { return bytes.data(); }
 };
 
-// Where a frozen owner stops: its lease runs out meanwhile.
+// Where a frozen owner stops: its lease ends meanwhile.
 enum class Freeze : std::uint8_t { no, after_the_charge, before_the_answer };
 
 // Director to worker: charge this order. The next one comes when this one is answered.
@@ -44,7 +44,7 @@ struct Note {
     event,     // One of the engine's: `event` is a once::EventKind.
     freezing,  // About to stop itself.
     answer,    // The receipt is in `text`.
-    repeat,    // Nothing to answer with (a conflict, a lost claim): ask again.
+    repeat,    // No answer (a conflict, a lost claim): ask again.
     broken,    // Something that must not happen; `text` says what.
   };
   Kind kind = Kind::event;
@@ -75,7 +75,7 @@ class Socket {
   }
   [[nodiscard]] int fd() const noexcept { return fd_; }
 
-  // False: the other side is gone.
+  // False: the other side has ended.
   template <class Packet>
   [[nodiscard]] bool send(const Packet& packet) const {
     static_assert(std::is_trivially_copyable_v<Packet>);

@@ -20,7 +20,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Order, id, cents)
 struct Receipt {
   std::string order;
   std::uint32_t charge = 0;
-  std::uint64_t serial = 0;  // Another one for each receipt that is written: two callers must see the same.
+  std::uint64_t serial = 0;  // Different for each written receipt: all callers must see the same one.
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Receipt, order, charge, serial)
 
@@ -93,7 +93,7 @@ class Worker {
     return {order.id, charge, random_()};
   }
 
-  // As if the machine paused: nothing runs here any more, heartbeats neither, until the director goes on with it.
+  // As if the machine paused: nothing runs, not even heartbeats, until the director continues it.
   void freeze(Freeze where) {
     if (job_.freeze != where) return;
     job_.freeze = Freeze::no;
@@ -103,7 +103,7 @@ class Worker {
 
   // From any thread: events come from those of the engine.
   void tell(const Note& note) {
-    if (!director_.send(note)) _exit(0);  // The director is gone, so is the storm.
+    if (!director_.send(note)) _exit(0);  // Without the director, the storm ends.
   }
 
   const Socket& director_;

@@ -1,5 +1,5 @@
-// One of the processes that take payments: any of them may be asked for any order, any number of times, and may die or
-// freeze at any moment.
+// One of the processes that take payments. Any of them may get any order, any number of times, and may die or freeze at
+// any moment.
 #pragma once
 
 #include <cstdint>

@@ -82,8 +82,8 @@ struct History {
 };
 
 // A history as one text, for stores that keep it in one column or attribute. Empty for an empty history. Otherwise the
-// number of entries that fell out, then for each entry: what, who, why, attempt, began_at and at in milliseconds; each
-// as a netstring ("5:hello,").
+// number of dropped entries, then for each entry: what, who, why, attempt, began_at and at in milliseconds; each as a
+// netstring ("5:hello,").
 std::string history_text(const History& history);
 std::optional<History> history_from_text(std::string_view text);  // Empty if it is malformed.
 
@@ -128,10 +128,10 @@ struct Record {
 };
 
 // A revision is a counter of the record's writes above 20 random bits. So it grows with every write, and two different
-// writes over the same record have different revisions. Example: 1. A inserts, revision (1, r). The network delivers
-// the insert twice, the second time after the record was swept. 2. The ghost is marked unknown: (2, s). 3. A late
-// takeover that saw the old record at (2, t) is refused, because s is not t. A write that is sent again keeps its
-// revision.
+// writes over the same record have different revisions. A write that is sent again keeps its revision. Example:
+// 1. A inserts, revision (1, r). The network delivers the insert twice, the second time after the record was swept.
+// 2. The ghost is marked unknown: (2, s).
+// 3. A late takeover that saw the old record at (2, t) is refused, because s is not t.
 inline constexpr unsigned revision_random_bits = 20;
 // After `before`; 0: the first. Only the low 20 bits of `random` count.
 std::uint64_t next_revision(std::uint64_t before, std::uint32_t random) noexcept;

@@ -15,7 +15,7 @@
 
 using namespace aws::lambda_runtime;
 
-// What the function does. The event is JSON, and so is the response.
+// The function's work. The event is JSON, and so is the response.
 static std::string handle(std::string_view event, once::Context& context) {
   std::fprintf(stderr, "handled %zu bytes, attempt %u\n", event.size(), context.attempt());
   return R"({"status":"done"})";
@@ -42,7 +42,7 @@ int main() {
         .function_arn = request.function_arn,
         .trace_id = request.xray_trace_id,
         .deadline = std::chrono::floor<once::Millis>(request.deadline)};  // The lease lasts until then.
-    // aws-lambda-cpp does not outlive an exception.
+    // aws-lambda-cpp does not survive an exception.
     try {
       return invocation_response::success(handler(request.payload, invocation), "application/json");
     } catch (const once::lambda::FunctionError& error) {
