@@ -1,8 +1,7 @@
-// Any bytes as what the AWS client reads besides answers of the service: the shared files (1, 2, 3), the JSON of
-// containers and processes (4), the XML of STS (5); the first byte says as which.
+// Any bytes as the other inputs of the AWS client, besides answers of the service: the shared files (1, 2, 3), the JSON
+// of containers and processes (4), the XML of STS (5); the first byte says as which.
 //
-// Besides not crashing: what is refused is refused as misuse, in a short text whatever was read; what is accepted as
-// credentials can stand in a header.
+// Checks, besides no crash: refused input is misuse, with a short text; accepted credentials can be in a header.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

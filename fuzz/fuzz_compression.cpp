@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (auto kept = once::compressed(whole, bytes.size())) {
     if (kept->bytes.size() > size - size / 10 || once::expand(*kept) || !(*kept == whole)) std::abort();
   }
-  // Two bytes of the size that it claims to have, and what is kept.
+  // Two bytes of its claimed size, and the stored bytes.
   if (size < 2) return 0;
   once::Result claimed = once::Result::inlined(bytes.substr(2));
   claimed.placement = once::Placement::compressed;

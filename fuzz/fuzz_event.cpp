@@ -1,7 +1,7 @@
 // Any bytes as an event, under every dialect's rules.
 //
-// Besides not crashing: a text that is accepted has a canonical form that is accepted, is its own canonical form, and
-// gives the same key; what is refused is refused as misuse.
+// Checks, besides no crash: an accepted text has a canonical form that is accepted, is its own canonical form, and
+// gives the same key. Refused texts are misuse.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// An HTTP answer from anybody, in one piece and in many: read the same way, within its limits, and never crashing. What
-// it says about an error is read, too.
+// Any HTTP answer, in one piece and in many: read the same way, within its limits, without a crash. What it says about
+// an error is read, too.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The file of `once proxy`, as anybody may have written it.
+// Any file of `once proxy`.
 // - It is read, or complaints say where; no place is outside the text.
 // - What it comes to, printed and read again, comes to the same.
 #include <algorithm>

@@ -1,9 +1,9 @@
-// What the proxy does with the head of a request, from the first byte to what goes on to the upstream.
+// The proxy's handling of a request's head, from the first byte to the head for the upstream.
 // - Looking at the bytes piece by piece comes to what looking at all of them at once does.
 // - What is taken has one reading: the head that is written is taken as well, has the same framing, one Host, and no
 //   line that is of a connection; writing that again changes nothing but what is appended.
 // - What follows the head is the same body, however it comes in pieces.
-// - No head costs more than so many nanoseconds per byte. Those that are known as dear are tried at the start.
+// - No head costs more than a limit of nanoseconds per byte. Those that are known as dear are tried at the start.
 // - Boost.Beast's parser, if it takes a message as well, reads the same: it ends at the same byte, and has the same
 //   lines and the same body.
 #include <algorithm>
@@ -129,7 +129,7 @@ void compare_with_beast(std::string_view bytes, const Taken& taken, const Body& 
 }
 
 // With the sanitizers linear work takes some 30 ns a byte; the square of the length took 3500 without them. Readings of
-// a path have a bound of their own, which is reached by short ones.
+// a path have a separate limit, which short paths reach.
 constexpr double most_ns_per_byte = 2'000;
 constexpr double most_ns_for_path = 20'000'000;
 
@@ -159,7 +159,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Taken again;
     expect(take(bytes, again));
     const Body pieces = read_body(again.message, behind, step);
-    // What was malformed may be told before the whole of it is there.
+    // A malformed head may be refused before it is complete.
     expect(pieces.malformed == whole.malformed && (whole.malformed || pieces == whole));
   }
   if (lines_named(first.head, "Host") == 0 && first.head.host.empty()) first.head.host = "upstream";

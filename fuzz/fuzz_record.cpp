@@ -1,5 +1,5 @@
-// A row of the SQLite store's table as somebody's hand or a bad disk may leave it: reading it either gives a record or
-// says corrupt, for get and for list alike.
+// A row of the SQLite store's table after a manual edit or a disk error: reading it gives a record or corrupt, by get
+// and by list.
 #include <sqlite3.h>
 #include <unistd.h>
 

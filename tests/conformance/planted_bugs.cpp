@@ -1,5 +1,5 @@
-// Shows that the conformance suite catches what it is for: runs it on a small right store, which must pass, and on the
-// same store with one bug planted at a time, each of which must fail. Prints which test caught which bug.
+// Shows that the conformance suite finds bugs: runs it on a small correct store, which must pass, and on the same store
+// with one planted bug at a time, which must fail. Prints which test caught which bug.
 //
 //   planted_bugs          the table; fails if a bug got away or the right store was blamed
 //   planted_bugs NAME     one bug, with everything that the suite says about it

@@ -83,7 +83,7 @@ std::string text_of(const RecordPtr& record) {
 class Player {
  public:
   Player() = default;
-  Player(const Player&) = delete;  // The machine refers to what is in here.
+  Player(const Player&) = delete;  // The machine refers to these members.
   Player& operator=(const Player&) = delete;
   void play(const std::string& line) {
     std::istringstream in(line);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr Time now = testing::manual_start;
 
-// The facts, as words: what the table is made of, and what records are made from.
+// The facts, as words: for the table, and to make records.
 enum class There { nothing, in_progress, released, completed, failed, unknown };
 enum class Whose { ours, somebodys };
 enum class Payload { same, another, seen_unchecked, ours_unchecked, both_unchecked };

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// A store and a client whose quartzes deviate by up to 100 ppm each, told in nanoseconds of true time.
+// A store and a client whose quartzes deviate by up to 100 ppm each, in nanoseconds of true time.
 struct World {
   std::int64_t store_ppm = 0;
   std::int64_t client_ppm = 0;
@@ -157,7 +157,7 @@ TEST(StoreClock, false_answers_among_true_ones_change_nothing) {
     learn(off);
 }
 
-// Whatever a store tells, arithmetic stays defined (the sanitizers look).
+// For every reported time the arithmetic stays defined (the sanitizers check).
 TEST(StoreClock, takes_any_numbers) {
   for (const Time told : {Time::min(), Time{}, Time{Millis{-1}}, never}) {
     for (const Millis error : {Millis::min(), Millis{0}, Millis::max()}) {

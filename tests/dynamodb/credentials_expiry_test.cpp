@@ -44,7 +44,7 @@ class Agent {
 
   [[nodiscard]] std::string url() const { return "http://127.0.0.1:" + std::to_string(server_.port()); }
 
-  // The service ends all credentials that were issued, whatever was said about their lives.
+  // The service ends all issued credentials, before their announced expiry.
   void end_early() {
     const std::lock_guard lock(mutex_);
     for (auto& key : keys_) key.expires_at = std::min(*key.expires_at, world_.time.clock->now());

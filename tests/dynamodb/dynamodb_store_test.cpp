@@ -1,4 +1,4 @@
-// What the DynamoDB store asks of the service, and what it makes of the answers.
+// The DynamoDB store's requests, and its reading of the answers.
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -418,7 +418,7 @@ TEST_F(DynamoDbStore, ASweepDeletesOnlyWhatItSaw) {
   std::optional<SweepAnswer> swept;
   store->sweep(manual_start, 10, [&](SweepAnswer answer) { swept = std::move(answer); });
   ASSERT_EQ(fake->held(), 1U);
-  // Somebody claims it anew between the scan and the deletion.
+  // Another attempt claims it between the scan and the deletion.
   Record next = record;
   next.revision = testing::revision_of(2);
   next.expires_at = never;
@@ -493,7 +493,7 @@ TEST_F(DynamoDbStore, AnInsertThatReadsFirstIsAnInsert) {
   EXPECT_EQ(*met.record, record);
   EXPECT_EQ(fake->round_trips(), (Trips{{"GetItem", 1}}));
 
-  // Between reading and writing somebody else may come: the write is as conditional as ever.
+  // Another write may come between reading and writing, so the write is conditional.
   fake->reset_round_trips();
   Record other = plain_record("b");
   other.owner.bytes[0] ^= 1;

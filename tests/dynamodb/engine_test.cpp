@@ -37,7 +37,7 @@ class DynamoDbEngine : public ::testing::Test {
     EXPECT_EQ(timers->pending(), 0U);
   }
 
-  // A process on a host of its own, whose UTC is off by this much. It has heard nothing from the service yet.
+  // A process on its own host, whose UTC is wrong by this much. It has heard nothing from the service yet.
   std::unique_ptr<Engine> process(Millis off = 0ms) {
     const auto host = std::make_shared<DriftingClock>(clock, 0, off);
     EngineOptions o;
@@ -248,7 +248,7 @@ class History {
     worked_[key].insert(work);
   }
   void ended(const std::string& key) { running_[key].clear(); }
-  // Somebody was told that this is the result.
+  // A caller got this result.
   void told(const std::string& key, const std::string& result) {
     EXPECT_TRUE(worked_[key].contains(result)) << key << ": nobody worked on " << result;
     const auto [known, first] = results_.emplace(key, result);

@@ -39,7 +39,7 @@ FlowingTime::FlowingTime()
     : thread_([this](const std::stop_token& stop) {
         while (!stop.stop_requested()) {
           timers->advance(Millis(speed));
-          std::this_thread::sleep_for(1ms);  // The pace of this time; nobody waits for anything by it.
+          std::this_thread::sleep_for(1ms);  // The speed of this time; no test waits by it.
         }
       }) {}
 
@@ -149,7 +149,7 @@ WireCall Ledgered::read(const FakeCall& call) const {
   const char* const place = body.contains("Item") ? "Item" : "Key";
   const auto item = std::get<Item>(stores::dynamodb::item_from_json(body.at(place).dump()));
   if (body.at("TableName") != table || item.find("id") == nullptr) {
-    out.write = false;  // By somebody who is set up wrongly.
+    out.write = false;  // By a worker with a wrong setup.
     return out;
   }
   out.key = std::get<std::string>(format_->key_of(item));
@@ -367,7 +367,7 @@ void Ledgered::check() {
 
     const Fingerprint result = shadow->result.placement == Placement::inlined ? Fingerprint::of(shadow->result.bytes)
                                                                               : Fingerprint(shadow->result.digest);
-    // One effect; every other is that of somebody who was told that his does not count, or may not.
+    // One effect; every other worker was told that its effect does not count, or may not.
     std::set<simulation::CallId> uncounted;
     for (const Told& told : told_[key]) {
       if (told.how == How::recorded || told.how == How::replayed || told.how == How::superseded) {

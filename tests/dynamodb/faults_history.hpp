@@ -31,8 +31,8 @@ namespace once::testing {
 
 using namespace std::chrono_literals;
 
-// A ManualClock that a thread of its own moves on. Threads that get no processor for a while miss little of this time,
-// and leases of half a minute lapse in a moment when the test wants it.
+// A ManualClock that its own thread advances. Threads that get no processor for a while miss little of this time, and
+// leases of half a minute lapse in a moment when the test wants it.
 class FlowingTime {
  public:
   FlowingTime();
@@ -60,11 +60,11 @@ struct Worker {
 
 struct WorkerOptions {
   Millis clock_off{0};                                   // How far its host's UTC is off.
-  std::function<void(aws::ClientOptions&)> client = {};  // Changes what it is set up with.
+  std::function<void(aws::ClientOptions&)> client = {};  // Changes its setup.
   std::function<void(stores::DynamoDbOptions&)> store = {};
 };
 
-// What somebody who asked was told in the end.
+// The final answer of a caller.
 struct Told {
   enum class How : std::uint8_t { recorded, replayed, superseded, unrecorded, lost, error };
   How how = How::error;
@@ -76,7 +76,7 @@ struct Told {
   Error error;
 };
 
-// An entry of the ledger: what the work has done to the world.
+// An entry of the ledger: an effect of the work.
 struct Charge {
   simulation::CallId call = 0;
   std::string worker;
@@ -129,7 +129,7 @@ class Ledgered {
   // Two threads for each of these workers settle each of the keys, each in an order of its own.
   void crowd(const std::vector<Worker*>& workers, const std::vector<std::string>& keys);
 
-  // An item that is none of ours lies under this key.
+  // A foreign item is stored under this key.
   void plant(std::size_t which, const std::string& key);
 
   // Whether the engines' guarantees held; failures of the test if not. Everything has to have come to rest.
@@ -141,7 +141,7 @@ class Ledgered {
     std::uint64_t calls = 0;         // At the service.
     std::uint64_t faults = 0;        // Of those, that went wrong.
     std::uint64_t faulty_reads = 0;  // Of those, that may be sent again whatever happened.
-    std::uint64_t late_refused = 0;  // Writes of those who had lost their claim.
+    std::uint64_t late_refused = 0;  // Writes of workers that had lost their claim.
     std::uint64_t sent_twice = 0;    // First writes of one claim that came more than once.
     std::uint64_t asked = 0, charges = 0, doubled = 0, errors = 0, unrecorded = 0, took_over = 0, resumed = 0;
     aws::ClientCounts clients;  // Summed up.

@@ -65,7 +65,7 @@ class FaultsHistory : public ::testing::TestWithParam<Row> {
   std::vector<Worker*> workers;
 };
 
-// Everybody wants everything, and two of three requests go wrong, though of one key no more than two in a row.
+// All workers want all keys, and two of three requests fail, but for one key at most two in a row.
 TEST_P(FaultsHistory, ACrowd) {
   const Row& row = GetParam();
   SeededRandom random(20'261'121);
@@ -92,7 +92,7 @@ TEST_P(FaultsHistory, ACrowd) {
   if (row.did == Row::Did::nothing) {
     EXPECT_EQ(counts.clients.retries > 0, row.client_repeats);
   } else {
-    // Writes are not sent again by clients, whatever happened to them; the engine looks first.
+    // Clients do not retry writes after any failure; the engine reads first.
     EXPECT_LE(counts.clients.retries, counts.faulty_reads);
     EXPECT_EQ(counts.sent_twice, 0U);
     EXPECT_GE(counts.clients.in_doubt, counts.faults);
@@ -125,7 +125,7 @@ TEST_P(FaultsHistory, OneWorkerIsCutOffForLongerThanItsLease) {
   world.time.speed = 100;
   ASSERT_TRUE(wait_until([&] { return stop.stop_requested(); })) << "the work was not told";
   const Millis until_lapsed =
-      world.policy.lease.value() + world.store_skew() + 2s;  // And what the service's time is vague.
+      world.policy.lease.value() + world.store_skew() + 2s;  // And how uncertain the service's time is.
   if (!lands) {
     ASSERT_TRUE(wait_until([&] { return world.time.clock->now() >= cut + until_lapsed; }));
   }
@@ -161,8 +161,8 @@ TEST_P(FaultsHistory, OneWorkerIsCutOffForLongerThanItsLease) {
 INSTANTIATE_TEST_SUITE_P(Rows, FaultsHistory, ::testing::ValuesIn(rows),
                          [](const auto& row) { return std::string(row.param.name); });
 
-// One worker of three is set up wrongly. It runs nothing and is told why; the others do not notice. A name that cannot
-// be resolved is in partition_test.py, where no name server can be asked.
+// One worker of three is set up wrongly. It runs nothing and gets the reason; the others do not notice. A name that
+// cannot be resolved is in partition_test.py, where no name server can be asked.
 struct Wrong {
   const char* name;
   WorkerOptions options;
@@ -262,7 +262,7 @@ TEST(FaultsOfTheClock, AHostThatIsFiveMinutesOffIsCorrected) {
   }
 }
 
-// Items that are no records: everybody is told, nobody runs anything, nothing is written over.
+// Items that are not records: every caller gets an error, nothing runs, nothing is overwritten.
 TEST(FaultsOfTheTable, ForeignItemsStayAsTheyAre) {
   Ledgered world;
   std::vector<std::string> foreign;

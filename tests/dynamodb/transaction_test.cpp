@@ -1,4 +1,4 @@
-// A record and the user's items in one transaction: what is asked of the service, and what is made of its answers.
+// A record and the user's items in one transaction: the requests, and the reading of the answers.
 #include <chrono>
 #include <map>
 #include <memory>
@@ -166,7 +166,7 @@ TEST_P(TransactionForm, BothAreWrittenOrNeither) {
   EXPECT_EQ(stored->state, State::completed);
   EXPECT_EQ(stored->result.bytes, done(seen).result.bytes);
 
-  // The claim is somebody else's by now.
+  // Another attempt has the claim.
   const Answer refused = replace_with(done(seen), as(seen), sale("o2"));
   ASSERT_EQ(refused.status, Answer::Status::refused);
   EXPECT_EQ(*refused.record, *stored);

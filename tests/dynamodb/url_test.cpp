@@ -1,4 +1,4 @@
-// dynamodb:// URLs and what they stand for.
+// dynamodb:// URLs and their options.
 #include <chrono>
 #include <string>
 

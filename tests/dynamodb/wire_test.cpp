@@ -118,7 +118,7 @@ TEST(DynamoDbWire, ReadsAreRepeatedAndWritesAreNot) {
   service().fake->set_faults([](const FakeCall&) { return FakeFault{}; });
 }
 
-// A program of its own on the table.
+// Another program on the table.
 struct Program {
   explicit Program(const stores::DynamoDbOptions& options)
       : store(stores::make_dynamodb_store(options)),
@@ -188,7 +188,7 @@ TEST(DynamoDbWire, OneFalseDateAmongTrueOnesTakesNobodysClaim) {
   }
 }
 
-// What came is not what was sent, so nothing in it counts.
+// The answer was damaged, so nothing in it counts.
 TEST(DynamoDbWire, ADamagedAnswerIsALostOne) {
   const auto options = options_for("damaged");
   service().fake->create_table("damaged", "id");

@@ -194,7 +194,7 @@ TEST_F(ClaimTest, ALeaseShorterThanEveryAnswerIsAnErrorThatSaysSo) {
   EXPECT_THAT(begun->error.message, HasSubstr("use a longer lease"));
 }
 
-// An operator gave the claim up while its answer was lost: it may be somebody else's at any moment.
+// An operator released the claim while its answer was lost: another attempt may have it at any moment.
 TEST_F(ClaimTest, AResumedClaimThatAnOperatorReleasedIsLeasedAnew) {
   auto p = process();
   store->script({Next::lose});

@@ -92,8 +92,8 @@ TEST_F(FinishTest, AReleaseUnderHoldLeavesTheHold) {
   EXPECT_EQ(stored("a")->on_lapse, OnLapse::hold);
 }
 
-// Whoever releases says that others may run. With `hold` it would perhaps have said that nobody knows, but it had not
-// seen that yet when it chose: the stricter wins.
+// Whoever releases says that others may run. Under `hold` it might have chosen unknown, but it had not seen that yet:
+// the stricter wins.
 TEST_F(FinishTest, AReleaseThatDidNotKnowOfAnOperatorsHoldIsHeld) {
   for (const bool with_step : {false, true}) {
     const std::string key = with_step ? "with a step" : "without";
@@ -370,7 +370,7 @@ TEST_F(FinishTest, StepsMadeDuringAWriteAreWrittenOneByOne) {
   EXPECT_EQ(complete(begun->claim, "done")->kind, Finish::Kind::recorded);
 }
 
-// What a step leaves free must be enough for whatever the record has to say later, or no caller could ever end it.
+// A step must leave enough room for all later texts of the record, or no caller could end it.
 TEST_F(FinishTest, AStepThatLeavesNoRoomToEndTheRecordIsRefused) {
   store->max_record_bytes = 16 * 1024;
   bool kept = false;

@@ -1,4 +1,4 @@
-// A store that passes everything on to another: the base of those that do something else here and there.
+// A store that forwards everything to another: a base for stores that override a part.
 #pragma once
 
 #include <cstddef>

@@ -26,7 +26,7 @@ class LedgerStore final : public ForwardingStore {
  public:
   explicit LedgerStore(std::shared_ptr<Clock> clock) : ForwardingStore(stores::make_memory_store(std::move(clock))) {}
 
-  // Guarded by nothing: tests look when nothing is under way.
+  // Not guarded: tests read it when no operation runs.
   int balance = 0;
   std::vector<RecordPtr> asked;  // Each record of replace_with(), in their order.
 

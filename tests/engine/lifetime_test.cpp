@@ -1,4 +1,4 @@
-// Who may go when: engines, claims and stores in every order, with calls under way. And many threads at once.
+// Lifetimes: engines, claims and stores are destroyed in every order, with running calls. And many threads at once.
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -173,7 +173,7 @@ TEST(EngineThreads, AStoreMayGoOnItsOwnThread) {
           changed.notify_one();
         });
       });
-    }  // The engine is gone; what is under way has the only references.
+    }  // The engine was destroyed; running operations have the only references.
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return done; });
   }

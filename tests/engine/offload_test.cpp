@@ -26,7 +26,7 @@ struct MapOffload final : Offload {
     done({});
   }
   bool fails = false;
-  std::function<void()> before_get;  // Runs once, when a result is asked for: somebody else is quicker.
+  std::function<void()> before_get;  // Runs once, when a result is requested: another attempt is faster.
   std::map<std::string, std::string> kept;
 };
 
@@ -140,7 +140,7 @@ TEST_F(OffloadTest, AResultWhoseRecordIsClaimedAnewIsRemoved) {
   EXPECT_THAT(offload->kept, IsEmpty());
 }
 
-// 1. A finds the result. 2. It expires, B claims the key anew and removes it. 3. A fetches it.
+// 1. A finds the result. 2. It expires, B claims the key again and removes it. 3. A fetches it.
 TEST_F(OffloadTest, WhoeverFetchesAResultThatIsRemovedMeanwhileLooksAgain) {
   auto p = offloading();
   auto begun = begin(p, "a", small());

@@ -196,7 +196,7 @@ TEST_F(RunTest, FailClosedRunsNothingAndFailOpenRunsUnprotected) {
   EXPECT_EQ(derived, derived_key(Key("test", "a").stored(), "stripe")) << "what a protected run would have sent";
 }
 
-// The store did answer, with a claim that nobody may run again, and failed only then.
+// The store had answered, with a claim under `hold`, and failed only then.
 TEST_F(RunTest, FailOpenRunsNothingBesideARecordThatWasSeen) {
   auto holder = process();
   Policy held = policy();

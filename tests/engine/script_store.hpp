@@ -28,7 +28,7 @@ class ScriptStore final : public Store {
     stall,   // Carried out, answered by answer_stalled().
     block,   // Neither, until answer_stalled().
     bad,     // Not carried out: the record can never be kept.
-    denied,  // Not carried out: misuse that somebody may put right.
+    denied,  // Not carried out: misuse that an operator may fix.
   };
   enum class Tells { by_call, in_answers, never };
 
@@ -44,7 +44,7 @@ class ScriptStore final : public Store {
     const std::lock_guard lock(mutex_);
     otherwise_ = next;
   }
-  // Runs once, before the next write is carried out: somebody else is quicker.
+  // Runs once, before the next write is carried out: another attempt is faster.
   void before_next_write(std::function<void(Store&)> act) {
     const std::lock_guard lock(mutex_);
     before_ = std::move(act);
@@ -55,7 +55,7 @@ class ScriptStore final : public Store {
     const std::lock_guard lock(mutex_);
     return stalled_.size();
   }
-  void answer_stalled() { run(stalled_); }  // In their order; those that come meanwhile are answered next time.
+  void answer_stalled() { run(stalled_); }  // In their order; calls that come meanwhile are answered next time.
   void land() { run(late_); }
 
   // The calls so far: "insert", "replace", "replace_with", "remove", "get".

@@ -1,4 +1,4 @@
-// Callers with one key in one process share what is asked of the store; waiting; the local cache.
+// Callers with one key in one process share requests to the store; waiting; the local cache.
 #include <atomic>
 #include <barrier>
 #include <thread>
@@ -103,7 +103,7 @@ TEST_F(SharingTest, WaitersShareTheirPolls) {
   EXPECT_LE(gets(), alone + 2);
 }
 
-// The store told of a live claim before it went away: to fail open would be to run beside it.
+// The store had reported a live claim before it failed: failing open would run beside it.
 TEST_F(SharingTest, AWaiterWhoSawAClaimDoesNotFailOpen) {
   auto holder = process();
   auto held = begin(holder, "a");
@@ -209,7 +209,7 @@ TEST_F(SharingTest, WhoDoesNotWaitGetsAFreshAnswerAndWakesTheOthers) {
   EXPECT_THAT(store->calls(), ElementsAre("get"));
 }
 
-// 1. A asks, and the store forms its answer. 2. An operator replaces the result, and is told so. 3. B asks.
+// 1. A asks, and the store forms its answer. 2. An operator replaces the result, which is confirmed. 3. B asks.
 TEST_F(SharingTest, NobodySharesAnAnswerThatWasFormedBeforeHeCame) {
   auto writer = process();
   auto held = begin(writer, "a");
@@ -251,7 +251,7 @@ TEST_F(SharingTest, WhoComesAfterAFinishWasSentAsksTheStore) {
   EXPECT_EQ(after->record->result.bytes, "second");
 }
 
-// A timer that nobody waits for any more would keep the engine and its store alive until it fires.
+// A timer without a waiting caller would keep the engine and its store alive until it fires.
 TEST_F(SharingTest, NoTimerIsLeftWhenNobodyWaits) {
   auto holder = process();
   auto p = process();
@@ -267,7 +267,7 @@ TEST_F(SharingTest, NoTimerIsLeftWhenNobodyWaits) {
   EXPECT_EQ(timers->pending(), 0U);
 }
 
-// A first claim that lands again, or late, while its caller has been told to wait.
+// A first claim that is written again, or late, while its caller waits.
 TEST_F(SharingTest, AWaiterFindsItsOwnLateClaim) {
   auto holder = process();
   auto held = begin(holder, "a");

@@ -1,4 +1,5 @@
-// Completions that commit together with writes of the user's own: both or neither, whatever is lost, refused or late.
+// Completions that commit together with the user's own writes: both or neither, even if something is lost, refused or
+// late.
 #include <map>
 
 #include "engine_test.hpp"

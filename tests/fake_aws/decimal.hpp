@@ -13,7 +13,7 @@ inline bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 // 0.d1d2d3… x 10^exponent. Zero has no digits.
 class Decimal {
  public:
-  // Throws Refusal (ValidationException) for what is no number, too long, too large or too small.
+  // Throws Refusal (ValidationException) for text that is not a number, or is too long, too large or too small.
   static Decimal parse(std::string_view text);
 
   // As the service writes it: plain digits, never an exponent.

@@ -72,7 +72,7 @@ using FakeFaultPlan = std::function<FakeFault(const FakeCall&)>;
 //     before expressions (Expected, AttributeUpdates, KeyConditions ...) are among them.
 //   - Tables are there at once, or after as many DescribeTable as set_creation_steps() says.
 //   - Expired items stay until expire_now().
-//   - Nothing is throttled, nobody is denied, no transactions conflict, unless the faults say so.
+//   - No throttling, no denied access, no conflict of transactions, unless the faults say so.
 //   - Arithmetic with more than 38 digits is refused, where the service may round.
 // Thread-safe: each operation is atomic, and they happen one after another.
 class FakeDynamoDb {

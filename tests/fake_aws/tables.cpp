@@ -42,7 +42,7 @@ std::string key_bytes_of(const KeyPart& part, const Item& item, bool is_range) {
   return *std::move(bytes);
 }
 
-// Where an item stands in an index; empty if it lacks the index's key. `item` was checked.
+// An item's place in an index; empty if it lacks the index's key. `item` was checked.
 std::optional<RowKey> index_key(const Index& index, const Item& item, const RowKey& key) {
   const auto part = [&item](const KeyPart& wanted) -> std::optional<std::string> {
     const auto found = item.find(wanted.name);

@@ -44,7 +44,7 @@ struct Value {
   friend bool operator==(const Value&, const Value&);
 };
 
-// Throw Refusal for what the service refuses.
+// Throw Refusal where the service refuses.
 Value value_from_json(const nlohmann::json& json);
 Item item_from_json(const nlohmann::json& json, std::string_view what);
 nlohmann::json to_json(const Value& value);

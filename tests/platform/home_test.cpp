@@ -34,7 +34,7 @@ TEST(Home, IsAThreadsOwnUntilItLeaves) {
   EXPECT_EQ(outer.use_count(), 1);
 }
 
-// Or what it waits for would be brought to the thread that waits.
+// Otherwise its answer would be brought to the waiting thread.
 TEST(Home, IsNoneForWhatAThreadSleepsFor) {
   const auto here = std::make_shared<NoBody>();
   const AtHome at_home(here);

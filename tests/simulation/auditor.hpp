@@ -109,7 +109,7 @@ class Auditor {
   void told(ProcessId by, EventKind kind) { ++event_count_[by].at(static_cast<std::size_t>(kind)); }
 
   void died(ProcessId process);
-  // Everything has come to rest: nobody may be waiting any more.
+  // No operation runs: no caller may still be waiting.
   void end();
 
   struct Totals {
@@ -117,7 +117,7 @@ class Auditor {
                   takeovers = 0, recorded = 0, superseded = 0, lost = 0, unrecorded = 0, writes = 0;
   };
   [[nodiscard]] const Totals& totals() const noexcept { return totals_; }
-  // What stands under a key by the auditor's own account.
+  // The record of a key by the auditor's own account.
   [[nodiscard]] const Record* shadow(const std::string& key) const;
 
  private:
@@ -155,7 +155,7 @@ class Auditor {
     Time expires_at{};
     std::uint64_t until = present;  // The change that ended it.
   };
-  struct Stood {  // What a caller may have been told of a key.
+  struct Stood {  // The answers that a caller may get for a key.
     Owner owner;
     State state{};
     bool released = false;

@@ -1,4 +1,4 @@
-// Shows that the auditor sees what it is there to see: planted bugs in whole runs, and short bad histories.
+// Shows that the auditor finds faults: planted bugs in whole runs, and short bad histories.
 #include <sstream>
 #include <string>
 

@@ -2,9 +2,9 @@
 //
 //   simulation [--seed N | --fresh | --worlds N,N…] [--operations M] [--world W] [--bug NAME] [--verbose]
 //
-// From seed N on, worlds of W operations each until M operations were made. --fresh draws a seed that nobody tried and
-// prints it. --worlds plays these seeds, a world of W operations each. --bug plants one of simulation.hpp's. A
-// violation prints the command that repeats the one world it happened in, with everything that happens there.
+// From seed N on, worlds of W operations each until M operations were made. --fresh draws a new seed and prints it.
+// --worlds plays these seeds, a world of W operations each. --bug plants one of simulation.hpp's. A violation prints
+// the command that repeats the one world it happened in, with everything that happens there.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

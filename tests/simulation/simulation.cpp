@@ -262,7 +262,7 @@ class Simulation {
 
   // The network: a request of a process, its fate, its answer.
   void ask(Host& host, std::uint64_t life, ProcessId id, Asking asking, Done done) {
-    if (host.life() != life) return;  // It is dead; nobody waits for the answer.
+    if (host.life() != life) return;  // The process is dead; no caller waits for the answer.
     plant_in_request(asking);
     auditor_.at(world_.utc());
     const bool talk = asking.reads || asking.how == Wrote::insert;
@@ -433,7 +433,7 @@ class Simulation {
     });
   }
 
-  // No more trouble: everybody must get an answer now.
+  // No more faults: every caller must get an answer now.
   void become_calm() {
     calm_ = true;
     down_until_ = Instant{0};
@@ -857,7 +857,7 @@ class Simulation {
       if (finish.kind == Finish::Kind::declined) {
         trace(process.id, "call " + std::to_string(id), "finish", [&] { return describe(finish); });
         auditor_.finish_answered(id, kind, finish);
-        if (mine == process.works.end()) return;  // Nobody has it any more; it lapses.
+        if (mine == process.works.end()) return;  // Its handle was dropped; it lapses.
         Work& declined = *mine->second;
         declined.charges = ++declined.declined < 3 && world_.chance(500);
         if (world_.chance(300)) declined.end = FinishKind::release;

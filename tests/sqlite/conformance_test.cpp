@@ -40,7 +40,7 @@ class SqliteHarness final : public StoreHarness {
                                       .vfs = faulty_vfs()});
   }
 
-  // A row that somebody has spoiled by hand. The store computes the key's hash, so it writes the row first.
+  // A row that was edited by hand. The store computes the key's hash, so it writes the row first.
   void plant(std::size_t which, const std::string& key) override {
     static constexpr const char* spoils[] = {"state = 9",           "owner = x'00'",        "revision = 'two'",
                                              "steps = '5:abc,'",    "token = 'x'",          "expires_at_ms = 'soon'",

@@ -1,5 +1,5 @@
-// The SQLite store on a disk that fails syncs and loses its power (shadow_disk.hpp): what was acknowledged stays, and
-// so does what anybody was told, by an answer or by a read.
+// The SQLite store on a disk that fails syncs and loses its power (shadow_disk.hpp): acknowledged writes stay, and so
+// does everything that an answer or a read has returned.
 #include <once/stores/sqlite.hpp>
 
 #include <fcntl.h>
@@ -46,7 +46,7 @@ struct Key {
   std::size_t doubts = 0;
 };
 
-// Who was told what, in memory that outlives the processes that were told.
+// What each process was told, in memory that outlives the processes.
 class Told {
  public:
   static constexpr std::size_t how_many = 24;
@@ -266,7 +266,7 @@ class SqliteDiskFault : public SqliteDisk {
     told_.read(key, number_of(answer.record), "a read");
     return answer.record != nullptr;
   }
-  // In a process of its own, which must come to its end.
+  // In another process, which must end by itself.
   void process(const std::function<void(Store&)>& work) {
     const int status = disk_.in_a_process([&] {
       auto store = open();

@@ -185,7 +185,7 @@ TEST_F(SqliteFaults, ASweepOnADiskThatStaysFullEnds) {
   EXPECT_THAT(swept.error->message, HasSubstr("no space left"));
 }
 
-// Not a shim but the kernel: a limit on the size of files, in a process of its own.
+// A real limit of the kernel on the size of files, in another process.
 TEST_F(SqliteFaults, AFileSizeLimitRefusesWritesAndLosesNothing) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -404,7 +404,7 @@ TEST_F(SqliteFaults, ALockFileDeletedUnderneathIsMadeAnew) {
   put(*store, "k#4");
 }
 
-// As "> once.db-lock" does, by whoever has read that it holds no data.
+// As "> once.db-lock" does, by a user who has read that it holds no data.
 TEST_F(SqliteFaults, ALockFileThatIsEmptiedStopsNobody) {
   constexpr int writes = 200;
   const auto open_patient = [&] { return make_sqlite_store({.path = scratch_.file()}); };

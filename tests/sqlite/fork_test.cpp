@@ -1,4 +1,4 @@
-// fork() with a store open: in a program of its own, because the thread sanitizer allows no thread in the child then.
+// fork() with an open store: a separate program, because the thread sanitizer allows no thread in the child then.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,7 +56,7 @@ bool cannot_be_opened(const std::string& path) {
   }
 }
 
-// What the child of a process with a store open meets: 0, or the number of what was not as it should be.
+// Checks the child of a process with an open store. Returns 0, or the number of the failed check.
 int meets(std::unique_ptr<Store>& store, const Scratch& scratch) {
   if (!is_told(blocking::insert(*store, plain_record("child#1")).error)) return 1;
   if (!is_told(blocking::replace(*store, plain_record("k#1"), Seen{}).error)) return 2;
@@ -155,7 +155,7 @@ TEST(SqliteFork, AChildOfAProcessThatHasClosedItsStoresMayOpenOne) {
   EXPECT_TRUE(blocking::get(*make_sqlite_store({.path = scratch.file()}), "k#2").record);
 }
 
-// A daemon: the process that has opened the store ends, in order or not, and its child goes on.
+// A daemon: the process that has opened the store ends, in order or not, and its child continues.
 TEST(SqliteFork, ADaemonIsToldAndLosesNothingOfWhatItsParentWrote) {
   for (const bool in_order : {true, false}) {
     const SoundScratch scratch;

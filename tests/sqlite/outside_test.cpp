@@ -63,8 +63,8 @@ class SqliteOutside : public ::testing::Test {
   const Scratch scratch_;
 };
 
-// 1. A copy is made. 2. A program claims keys. 3. The copy is put back: ids are given anew. 4. Another program claims
-// as many others. 5. The first still has all the same ids in mind, of other keys.
+// 1. A copy is made. 2. A program claims keys. 3. The copy is restored: ids are used again. 4. Another program claims
+// as many other keys. 5. The first still has the same ids in memory, of its own keys.
 TEST_F(SqliteOutside, AnOlderCopyPutBackIsNoticed) {
   const auto first = open();
   const auto second = open();
@@ -192,7 +192,7 @@ TEST_F(SqliteOutside, ReadersFollowALockFileThatIsMadeAnew) {
   writer.run("PRAGMA user_version = 1");
 }
 
-// As a backup is put back by whoever does not know that programs have the file open.
+// As a backup is restored by a user who does not know that programs have the file open.
 TEST_F(SqliteOutside, AFileThatIsOverwrittenInPlaceIsRefused) {
   const std::string path = scratch_.file();
   const std::string copy = scratch_.file("copy.db");

@@ -1,4 +1,4 @@
-// What the tests of the SQLite store share: a directory of their own, a look into the file from outside.
+// Shared by the tests of the SQLite store: a temporary directory, and access to the file from outside.
 #pragma once
 
 #include <sqlite3.h>

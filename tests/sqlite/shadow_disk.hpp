@@ -56,10 +56,10 @@ class ShadowDisk {
   void evict_before_read(std::uint64_t number);
   void heal();  // No more faults.
 
-  // Ends what the programs see, and puts in its place what the platter has. No process may use the directory.
+  // Replaces what programs see by the platter's contents. No process may use the directory.
   void cut_power();
 
-  // Runs `work` in a process of its own. Its exit status: 0 if `work` came to its end, cut_status, 128 + a signal.
+  // Runs `work` in another process. Its exit status: 0 if `work` came to its end, cut_status, 128 + a signal.
   int in_a_process(const std::function<void()>& work);
 
   [[nodiscard]] bool has_name(const std::string& name) const;         // The platter's directory has it.

@@ -549,7 +549,7 @@ TEST(SqliteStore, MayBeDestroyedFromItsOwnCompletion) {
   record.owner.bytes[0] = 1;
   record.token = record.attempt = 1;
   record.revision = next_revision(0, 0);
-  std::atomic<bool> alone{false};  // Nobody else has the store any more.
+  std::atomic<bool> alone{false};  // No other object has the store now.
   store->insert(share(std::move(record)), [&alone, last = store](const Answer& answer) mutable {
     EXPECT_EQ(answer.status, Answer::Status::done);
     while (!alone.load()) std::this_thread::yield();
