@@ -1,4 +1,4 @@
-// The operators' API: what it shows, what it changes, what it refuses, and whom.
+// The operators' API: what it shows, changes and refuses, and which clients it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// What `once proxy` is told, and what comes of it.
+// The settings of `once proxy`, and their effects.
 #include "settings/proxy_settings.hpp"
 
 #include <gmock/gmock.h>

@@ -46,7 +46,7 @@ TEST(SqsWork, AnAnswerSaysWhatBecomesOfTheMessage) {
     };
     for (const int status : {200, 201, 204, 299}) EXPECT_EQ(fate(status), CommandFate::success);
     for (const int status : {301, 400, 404, 422, 500, 501}) EXPECT_EQ(fate(status), on_failure);
-    // Nothing was done, whatever a failure means.
+    // Nothing was done, for every meaning of a failure.
     for (const int status : {408, 409, 425, 429}) EXPECT_EQ(fate(status), CommandFate::release);
     EXPECT_EQ(fate(0, false), CommandFate::release);
   }

@@ -1,4 +1,4 @@
-// What an operator is told of a store that fails.
+// The reports to an operator about a failing store.
 #include "output/store_notices.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Keeping credentials: who looks when, and who is told what.
+// Keeping credentials: when they are searched, and what callers get.
 #include "aws/credentials_refresh.hpp"
 
 #include <gmock/gmock.h>
@@ -258,7 +258,7 @@ TEST_F(Refresh, MayBeDestroyedFromItsAnswer) {
   EXPECT_EQ(looks_, 1);
 }
 
-// Answers when it is told to.
+// Answers when the test says so.
 class LateHttp final : public HttpClient {
  public:
   void send(HttpRequest, Callback<void(HttpAnswer)> done) override {

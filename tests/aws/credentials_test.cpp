@@ -64,7 +64,7 @@ class Places : public ::testing::Test {
     return with_search([](Search& all) { return search(all); });
   }
 
-  // That there are none, and why. No secret may be told.
+  // That there are none, and why. No secret may be shown.
   Error fail() {
     try {
       static_cast<void>(look());

@@ -1,4 +1,4 @@
-// fork() with a client open: in a program of its own, because the thread sanitizer allows no thread in the child then.
+// fork() with an open client: a separate program, because the thread sanitizer allows no thread in the child then.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -444,7 +444,7 @@ TEST(WireClient, ASignatureThatIsWrongAnywayIsNotSentForEver) {
     world.expect_no_repetition();
   }
   {
-    World world;  // It tells no time.
+    World world;  // It reports no time.
     world.call();
     world.net->answer(service_error(400, "RequestTimeTooSkewed"));
     world.expect_error(ErrorKind::misuse, "RequestTimeTooSkewed");
@@ -475,7 +475,7 @@ TEST(WireClient, ExpiredCredentialsAreRenewedOnce) {
   }
 }
 
-// Nothing else is to be had now, and that may change.
+// There are no other credentials now, which may change.
 TEST(WireClient, ExpiredCredentialsWithoutOthersAreNoMisuse) {
   for (const bool has_the_old_ones : {true, false}) {
     World world;

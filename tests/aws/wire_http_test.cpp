@@ -121,7 +121,7 @@ TEST(WireHttp, LeavesNoSocketsToProgramsThatAreStarted) {
   Server server(echo);
   const auto client = make_http_client();
   EXPECT_EQ(exchange(*client, post(server, "x")).body, "x");
-  // Which sockets does a shell have, beside what it is given on purpose?
+  // Which sockets does a shell have, besides those given on purpose?
   std::FILE* const shell =
       popen("for f in /proc/$$/fd/*; do case ${f##*/} in 0|1|2) ;; *) readlink $f;; esac; done | grep -c socket:", "r");
   ASSERT_NE(shell, nullptr);
@@ -228,7 +228,7 @@ TEST(WireHttp, ClosesConnectionsThatNobodyUses) {
   EXPECT_TRUE(closed.get_future().get());
 }
 
-// Never sent again, whatever happens after the request went out: the server counts.
+// Never sent again after the request was sent, for every fault: the server counts.
 TEST(WireHttp, WhatMayHaveArrivedIsInDoubtAndNotSentAgain) {
   struct Case {
     const char* name;
@@ -448,7 +448,7 @@ TEST(WireHttp, TlsWithAGoodCertificate) {
   }
   EXPECT_EQ(server.connections(), 2U);
   EXPECT_EQ(resumed, 0);
-  // The next connection goes on from the session of the last.
+  // The next connection resumes the session of the last.
   EXPECT_EQ(tls_exchange(*client, post(server, "and close")).body, "and close");
   EXPECT_EQ(tls_exchange(*client, post(server, "again")).body, "again");
   EXPECT_EQ(server.connections(), 3U);

@@ -235,7 +235,7 @@ void Server::accept() {
 
 std::uint16_t closed_port() {
   static std::uint16_t port = 0;
-  static const int kept = bind_to_loopback(port);  // Until the end, or somebody else might come to listen there.
+  static const int kept = bind_to_loopback(port);  // Until the end, or another program might listen there.
   (void)kept;
   return port;
 }

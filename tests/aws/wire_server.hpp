@@ -1,4 +1,4 @@
-// A server on 127.0.0.1 that does what a test tells it to, with plain sockets and a thread for each connection.
+// A server on 127.0.0.1 under a test's control, with plain sockets and a thread for each connection.
 #pragma once
 
 #include <atomic>
@@ -94,7 +94,7 @@ class Server {
   std::thread acceptor_;
 };
 
-// A port on 127.0.0.1 that is this program's own, and where nobody listens.
+// A port on 127.0.0.1 that this program owns, and where none listens.
 std::uint16_t closed_port();
 
 }  // namespace once::aws::testing

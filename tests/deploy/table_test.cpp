@@ -23,7 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Grade = TableFinding::Grade;
 
-// Answers each operation with what was planned for it, the last plan again and again, and keeps what was asked.
+// Answers each operation by its plan, repeating the last one, and records the requests.
 class Service final : public aws::Transport {
  public:
   void plan(const std::string& operation, json body, int status = 200) {
@@ -65,7 +65,7 @@ DynamoDbOptions options_of(std::string table = "once") {
   return options;
 }
 
-// A table as create_table() makes it and DescribeTable tells it.
+// A table as create_table() makes it and DescribeTable reports it.
 json good_table() {
   return {{"TableName", "once"},
           {"TableArn", "arn:aws:dynamodb:eu-central-1:123456789012:table/once"},
@@ -285,7 +285,7 @@ TEST(CheckTable, SaysThatThereIsNone) {
   EXPECT_THAT(text_of(report, "table"), HasSubstr("once table create"));
 }
 
-// A change of a good table, and what is said about it.
+// A change of a good table, and its finding.
 struct Fault {
   const char* name;
   void (*change)(json& table);

@@ -454,7 +454,7 @@ TEST(Endpoint, AnAnswerThatCannotBeRecordedIsGivenOrNot) {
       EXPECT_EQ(answer->status, 503U);
       EXPECT_EQ(problem(*answer), "not-recorded");
     }
-    world.heal();  // The engine goes on trying while the lease lives.
+    world.heal();  // The engine keeps trying while the lease lives.
     for (int i = 0; i < 100 && world.told(EventKind::completed) == 0 && world.timers->run_next(); ++i) {
     }
     EXPECT_EQ(endpoint.open(post("k")).answer.body, "ch_1");

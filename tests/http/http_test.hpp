@@ -37,7 +37,7 @@ inline void PrintTo(const Answer& answer, std::ostream* out) {
   *out << '\n' << answer.body;
 }
 
-// Options whose clients are told apart by what post() sends.
+// Options that identify clients by the headers of post().
 inline Options by_authorization() { return {.principal = Principal::header("Authorization")}; }
 
 // A POST of /charges by alice, with a key unless it is empty.
@@ -64,7 +64,7 @@ inline bool is_replay(const Answer& answer) {
   return values(answer, replayed_header) == std::vector<std::string>{"true"};
 }
 
-// An engine over a memory store that can be made to fail, on a clock and timers of its own.
+// An engine over a memory store that can fail, with its own clock and timers.
 class World {
  public:
   explicit World(Policy policy = {}) : World([&](EngineOptions& o) { o.policy = policy; }) {}

@@ -1,4 +1,4 @@
-// Whose a key is: nobody gets another's answer, and nobody becomes another with a retry.
+// Principals: no client gets another's answer, and no client becomes another with a retry.
 #include <once/frontends/http/principal.hpp>
 
 #include <string>
@@ -37,8 +37,8 @@ std::string problem_of(const Answer& answer) {
   return answer.status < 400 ? "" : nlohmann::json::parse(answer.body).at("error").at("code").get<std::string>();
 }
 
-// Each has the same key for the same charge, and what tells them apart is no Authorization: as soon as that was what
-// principals were made of, Bob got Alice's answer.
+// Both have the same key for the same charge, and Authorization does not distinguish them. When principals were made of
+// it, Bob got Alice's answer.
 TEST(Principal, NobodyGetsTheAnswerOfAnother) {
   World world;
   Endpoint endpoint(*world.engine, {.principal = Principal::header("X-Api-Key")});

@@ -170,7 +170,7 @@ TEST(Router, APathWithMoreThanOneReadingIsUnclearWhereRulesDiffer) {
   EXPECT_EQ(found(router, "/files/a%20b.pdf"), "/files/{name}");
   EXPECT_EQ(found(router, "/files/caf\xe9"), "/files/{name}");
   EXPECT_EQ(found(router, "/files/100%25"), "/files/{name}");
-  EXPECT_EQ(found(router, "/a.b"), "/a.b");  // Written so by whoever wrote the routes.
+  EXPECT_EQ(found(router, "/a.b"), "/a.b");  // Written so in the routes.
   EXPECT_EQ(found(router, "/else/x.json"), "-");
   // Rules that are the same need no decision.
   for (Route& each : all) each.options = {.principal = Principal::shared()};

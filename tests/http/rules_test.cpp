@@ -1,4 +1,4 @@
-// The rules alone: who is protected, under which key, and what the answers look like.
+// The rules alone: which requests are protected, under which key, and the form of answers.
 #include <once/frontends/http/rules.hpp>
 
 #include <fstream>
@@ -579,7 +579,7 @@ TEST(Rules, TheAnswerToEachBegin) {
   expect_problem(answer(Begin::Kind::error, ErrorKind::corrupt), 500, "record-unreadable");
   expect_problem(answer(Begin::Kind::error, ErrorKind::misuse), 503, "store-unavailable");
   EXPECT_THAT(values(answer(Begin::Kind::error, ErrorKind::misuse), "Retry-After"), ElementsAre("5"));
-  Begin begin;  // Its result lies where it cannot be had.
+  Begin begin;  // Its result cannot be fetched.
   begin.kind = Begin::Kind::error;
   begin.error.kind = ErrorKind::misuse;
   begin.record = std::make_shared<const Record>();

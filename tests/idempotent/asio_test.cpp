@@ -115,7 +115,7 @@ class AsioTest : public testing::Test {
     return other;
   }
 
-  // Lets timers fire and the loop run until nothing happens any more.
+  // Fires timers and runs the loop until there is no more work.
   void settle() {
     for (int i = 0; i < 100; ++i) {
       timers->advance(once::Millis{100});

@@ -54,7 +54,7 @@ struct InsuredParcel : Parcel {
   json["insured"] = parcel.insured;
 }
 
-// A result that can be moved only, with a codec of its own.
+// A move-only result with its own codec.
 struct Ticket {
   std::unique_ptr<int> seat;
 };

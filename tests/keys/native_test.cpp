@@ -1,4 +1,4 @@
-// The native rules: RFC 8785, what is refused, what counts as missing, and what goes into key and fingerprint.
+// The native rules: RFC 8785, refusals, missing keys, and the text of key and fingerprint.
 #include <gtest/gtest.h>
 
 #include <bit>

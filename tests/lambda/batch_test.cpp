@@ -1,4 +1,4 @@
-// Batches of SQS: who is run, who is reported, who is kept.
+// Batches of SQS: which records run, are reported, are kept.
 #include "batch_test.hpp"
 
 #include <atomic>
@@ -134,7 +134,7 @@ TEST_F(SqsBatchTest, OneOfTenThatThrowsIsReportedAloneAndRunAgainWhenItComesAgai
   EXPECT_EQ(ends.of("m5"), "executed");
   ends.clear();
 
-  // The queue may deliver all of it again, whatever it was told.
+  // The queue may deliver everything again after any response.
   EXPECT_EQ(batch(sqs_event(messages), invocation()), failures({"m4"}));
   EXPECT_EQ(ends.of("m5"), "replayed");
   EXPECT_EQ(effects.count("m4"), 2U);

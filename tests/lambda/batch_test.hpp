@@ -67,7 +67,7 @@ struct Sent {
   std::string body = "{}";
   std::string group;
   std::string deduplication_id;
-  std::string more;  // Members of the record, each with a comma behind it.
+  std::string more;  // Members of the record, each followed by a comma.
 };
 
 // As in https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
@@ -98,7 +98,7 @@ inline std::vector<Sent> ten_messages() {
   return out;
 }
 
-// What the observer was told. Thread-safe.
+// The events of the observer. Thread-safe.
 struct Ends {
   struct One {
     RecordEnd end{};
@@ -154,7 +154,7 @@ struct Effects {
   std::vector<std::string> all;
 };
 
-// Answers nothing until it is told to.
+// Answers nothing until the test says so.
 class HeldStore final : public ForwardingStore {
  public:
   using ForwardingStore::ForwardingStore;

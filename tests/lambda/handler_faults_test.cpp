@@ -22,7 +22,7 @@ using ::testing::Each;
 
 constexpr std::string_view order = R"({"id":"order-17","cents":500})";
 
-// A card and those who charge it. The bank knows no idempotency keys: it charges as often as it is asked.
+// A card and its charges. The bank knows no idempotency keys: it charges as often as it is asked.
 class HandlerFaults : public HandlerTest {
  protected:
   Handler payment(Process& in, const IdempotentOptions& with, std::function<void(Context&)> between = {}) {
@@ -40,8 +40,8 @@ class HandlerFaults : public HandlerTest {
     return made;
   }
 
-  // The platform kills the environment at the deadline, in the middle of the work: what it sends from then on arrives
-  // nowhere, and its response goes to nobody.
+  // The platform kills the environment at the deadline, in the middle of the work: later requests do not arrive, and
+  // its response is lost.
   void time_out(Process& dying, const IdempotentOptions& options, Millis timeout) {
     const auto dies = [&](Context&) {
       dying.cut();

@@ -1,4 +1,4 @@
-// The local Runtime API against clients that do what they like.
+// The local Runtime API against arbitrary clients.
 #include "once/frontends/lambda/local_api.hpp"
 
 #include <arpa/inet.h>

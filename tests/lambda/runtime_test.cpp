@@ -1,4 +1,4 @@
-// The runtime against the local Runtime API: what it tells of an invocation, every kind of answer, and every fault.
+// The runtime against the local Runtime API: the data of an invocation, every kind of answer, and every fault.
 #include "once/frontends/lambda/runtime.hpp"
 
 #include <arpa/inet.h>
@@ -50,7 +50,7 @@ using Fault = ApiFault::Kind;
 
 constexpr std::chrono::seconds patience{20};
 
-// Opened once; whoever waits goes on.
+// Opened once; waiting threads continue.
 class Gate {
  public:
   void open() { promise_.set_value(); }
@@ -368,7 +368,7 @@ TEST_P(LostConnection, WhileAnEventIsAskedFor) {
   api.plan({.call = ApiCall::next, .kind = GetParam()});
   Running function(api, echo);
   const bool given = GetParam() != Fault::reset_before && GetParam() != Fault::close_before;
-  if (given) {  // The events are lost on the way; nobody can know.
+  if (given) {  // The events are lost, which cannot be detected.
     EXPECT_EQ(get(api.submit("1", {.timeout = Millis{20}})).kind, Kind::timed_out);
     EXPECT_EQ(get(api.submit("2", {.timeout = Millis{20}})).kind, Kind::timed_out);
   }
@@ -548,7 +548,7 @@ TEST(Runtime, KnowsThatAResponseDidNotArriveWithoutAConnection) {
   EXPECT_THAT(function.told(), HasSubstr("/response failed 5 times: cannot connect: Connection refused; it did not "));
 }
 
-// A server that says one thing to everybody.
+// A server with one answer for all.
 class RawServer {
  public:
   explicit RawServer(std::string answer) : answer_(std::move(answer)), fd_(::socket(AF_INET, SOCK_STREAM, 0)) {

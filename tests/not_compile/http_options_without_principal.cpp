@@ -1,4 +1,4 @@
-// Nothing can guess what tells clients apart, and clients that share a principal get one another's answers.
+// The library cannot guess what distinguishes clients, and clients that share a principal get each other's answers.
 // Expect: Principal
 #include <once/frontends/http/rules.hpp>
 

@@ -1,5 +1,4 @@
-// An expression reads JSON, and nobody has said how this argument becomes JSON.
-// Expect: no once::Codec for the argument
+// An expression reads JSON, but this argument has no codec for JSON. Expect: no once::Codec for the argument
 #include <once/idempotent.hpp>
 
 struct Order {

@@ -1,4 +1,4 @@
-// The S3 offload over a bucket in memory that fails as told.
+// The S3 offload over a bucket in memory that fails as planned.
 #include <algorithm>
 #include <deque>
 #include <functional>

@@ -189,7 +189,7 @@ TEST(Reasons, AreAskedFor) {
   EXPECT_EQ(plan_extend(running(), 1h, longest, stamp, skew).next->note.size(), Record::max_text_bytes);
 }
 
-// A store that fails as it is told, before or after it has done what it was asked.
+// A store that fails as planned, before or after it has carried out the operation.
 class Troubled final : public testing::ForwardingStore {
  public:
   enum class Trouble { none, before, after, always_before };

@@ -1,4 +1,4 @@
-// The C++ side of cross_test.py: a program that does with one table what it is told, one JSON object a line.
+// The C++ side of cross_test.py: carries out commands on one table, one JSON object per line.
 //
 //   driver TABLE OPTIONS      OPTIONS: {"dialect": "powertools-python", "sort_key": "", "partition_value": "",
 //                             "attributes": {"status": "st", ...}, "scope": "my-func.app.handler", "expression": "",

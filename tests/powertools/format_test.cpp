@@ -1,5 +1,5 @@
-// The rules of the Powertools formats: what is written, what is read, what is refused, and that a condition holds for
-// the item that was seen and for no other. The libraries' own requests are carried out by a fake DynamoDB.
+// The rules of the Powertools formats: writing, reading, refusals, and that a condition holds only for the item that
+// was seen. The libraries' own requests are carried out by a fake DynamoDB.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -152,7 +152,7 @@ TEST(PowertoolsResult, JavaWritesStringsUnquoted) {
   const Held plain = held(java, R"("say \"hi\"")");
   EXPECT_EQ(plain.data, s(R"(say "hi")"));
   EXPECT_EQ(plain.theirs, R"("say \"hi\"")");
-  // Without anything of ours nobody can tell the string 123 from the number; ours can.
+  // Without our attributes the string 123 and the number are the same; with them they differ.
   const Held number = held(java, R"("123")");
   EXPECT_EQ(number.data, s("123"));
   EXPECT_EQ(number.theirs, "123");

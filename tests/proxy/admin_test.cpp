@@ -155,7 +155,7 @@ TEST_F(AdminTest, CountsByRouteAndNotByPath) {
 
 class OperatorsApi : public AdminTest {
  protected:
-  // Keeps what was asked, and answers from a thread of its own.
+  // Records requests, and answers from its own thread.
   OperatorsApi() {
     options.operators = [this](const http::Request& request, Callback<void(http::Answer)> done) {
       std::string seen =

@@ -37,7 +37,7 @@ TEST_F(BalancersTest, TheWordOfThoseWhoAreTrustedGoesOn) {
   EXPECT_EQ(request.header("X-Forwarded-Port"), "443");
   EXPECT_EQ(request.header("Forwarded"), "for=1.2.3.4");
   EXPECT_EQ(logged_client(), "198.51.100.7");
-  // What is none of the two schemes, or told twice, is not passed on.
+  // Other schemes, or two of them, are not passed on.
   EXPECT_EQ(seen("X-Forwarded-Proto: ftp\r\n").header("X-Forwarded-Proto"), "http");
   EXPECT_EQ(seen("X-Forwarded-Proto: https\r\nX-Forwarded-Proto: http\r\n").header("X-Forwarded-Proto"), "http");
   EXPECT_EQ(logged_client(), "127.0.0.1");

@@ -1,4 +1,4 @@
-// Clients that must show a certificate: who is let in, that each is itself and nobody else, and for how long.
+// Clients that must show a certificate: which are accepted, as whom, and for how long.
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
@@ -70,7 +70,7 @@ class ClientCertificateTest : public ProxyTlsTest {
     if (shown != nullptr) shown->show_in(context.get());
     return context;
   }
-  // One request on a connection of its own. Empty: it was not let in.
+  // One request on a new connection. Empty: it was not let in.
   std::string ask_as(const Shown* shown, const std::string& request, int version = TLS1_3_VERSION) {
     Line line = client();
     if (!line.begin_tls(showing(shown, version).get(), false)) return {};

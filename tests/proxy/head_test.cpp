@@ -1,4 +1,4 @@
-// Heads: what is taken, what is refused, how they are written.
+// Heads: which are accepted or refused, and how they are written.
 #include "frontends/proxy/head.hpp"
 
 #include <string>

@@ -1,4 +1,4 @@
-// Names of upstreams that are looked up: by whom, how often, and who waits how long.
+// Looking up names of upstreams: how often, and how long callers wait.
 #include "frontends/proxy/names.hpp"
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Networks as people write them, and who is behind proxies of theirs.
+// Networks as text, and clients behind trusted proxies.
 #include "frontends/proxy/networks.hpp"
 
 #include <string>

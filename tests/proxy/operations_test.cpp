@@ -1,4 +1,4 @@
-// Requests with keys: who runs, what the others get, and what is left when somebody goes away.
+// Requests with keys: which runs, what the others get, and what happens when a client or the service disconnects.
 #include "proxy_test.hpp"
 
 namespace once::proxy {
@@ -259,7 +259,7 @@ TEST_F(ProxyTest, AnAnswerThatNoRecordHasRoomForLeavesATombstone) {
   EXPECT_EQ(runs(), 1U);
 }
 
-// 304 tells the length of what it is not (RFC 9110, section 15.4.5).
+// 304 has the length of another answer's body (RFC 9110, section 15.4.5).
 TEST_F(ProxyTest, AnAnswerWithoutABodyIsNotTooLarge) {
   rules.max_answer_bytes = 2'000;
   start([&](Line& line) {

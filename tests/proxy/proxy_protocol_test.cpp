@@ -1,4 +1,4 @@
-// The PROXY protocol, byte by byte: nothing behind the header is read, and what is no header is seen at once.
+// The PROXY protocol, byte by byte: nothing after the header is read, and invalid bytes are detected at once.
 #include "frontends/proxy/proxy_protocol.hpp"
 
 #include <algorithm>

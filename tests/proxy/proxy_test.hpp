@@ -23,7 +23,7 @@ namespace once::proxy {
 
 inline void PrintTo(Outcome outcome, std::ostream* out) { *out << to_string(outcome); }
 
-// What the access log is told, in order.
+// The entries of the access log, in order.
 struct LogLine {
   Outcome outcome;
   unsigned status;
@@ -52,7 +52,7 @@ class ProxyTest : public ::testing::Test {
     upstream.reset();
   }
 
-  // Answers each request with 201 and its number, and keeps what it got.
+  // Answers each request with 201 and its number, and records it.
   [[nodiscard]] Upstream::Script counting() {
     return [this](Line& line) {
       while (auto request = line.read_request()) {
@@ -133,7 +133,7 @@ class ProxyTest : public ::testing::Test {
            (key.empty() ? std::string() : "Idempotency-Key: " + key + "\r\n") + lines +
            "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
   }
-  // One request on a connection of its own; over when it is in the log, so that the log is in the order of these.
+  // One request on a new connection. Ends when it is in the log, so that the log has the order of these calls.
   Message ask(const std::string& request, bool bodiless = false) {
     const std::size_t before = lines();
     Line line = client();
@@ -144,7 +144,7 @@ class ProxyTest : public ::testing::Test {
     logged(before);
     return *answer;
   }
-  // Again, while a request with this key is under way.
+  // Again, while a request with this key is running.
   Message ask_until_decided(const std::string& request) {
     const auto until = std::chrono::steady_clock::now() + patience;
     for (;;) {

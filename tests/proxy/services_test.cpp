@@ -97,7 +97,8 @@ TEST_F(ServicesTest, ThreeTroublesInARowPutAside) {
   EXPECT_THAT(services.metrics_text(now), HasSubstr("once_proxy_upstream_available{upstream=\"s1:80\"} 0\n"));
 }
 
-// What a failing service was sent, nobody knows: so it is sent nothing, and one request shows whether it is back.
+// The outcome of requests to a failing service is not known, so it gets none, except one that shows whether it has
+// recovered.
 TEST_F(ServicesTest, OneThatFailsGetsOneRequestAtATimeUntilThatIsGood) {
   Services services = make(1);
   for (int i = 0; i < 3; ++i) services.answered(use(0), 503, now);

@@ -1,4 +1,4 @@
-// TLS on either side: who is believed, what an end means, and that nobody waits for a slow handshake.
+// TLS on both sides: which certificates are trusted, how connections end, and that a slow handshake delays no other.
 #include <openssl/ssl.h>
 
 #include <filesystem>
@@ -182,7 +182,7 @@ TEST_F(ProxyTlsTest, OperatorsSpeakTlsWithACertificateOfTheirOwn) {
   Line plain = Line::to(proxy->admin_port());
   plain.write("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_THAT(plain.read_all(), ::testing::Not(HasSubstr("alive")));
-  EXPECT_EQ(ask(post("k")).status(), 201U);  // Clients speak plainly all the same.
+  EXPECT_EQ(ask(post("k")).status(), 201U);  // Clients still use no TLS.
   const Identity second;
   static_cast<void>(write_files(second));
   EXPECT_EQ(page(second, "/healthz"), "no TLS");

@@ -1,4 +1,4 @@
-// Fields behind a chunked body: passed on where both sides have said that they know them, and never into a head.
+// Fields after a chunked body: passed on only if both sides announced support, and never into a head.
 #include "proxy_test.hpp"
 
 namespace once::proxy {

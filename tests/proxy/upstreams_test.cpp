@@ -1,4 +1,4 @@
-// Several upstreams: who is asked, and that nobody is asked twice.
+// Several upstreams: which one gets a request, and that no request is sent twice.
 #include <list>
 #include <thread>
 
@@ -95,7 +95,7 @@ TEST_F(UpstreamsTest, IfAllAreDownItIs503AndTheClaimIsReleased) {
   EXPECT_EQ(page("/readyz").status(), 200U);
 }
 
-// An outage leaves as many unknowns as it takes to see it, and what comes then is released.
+// An outage leaves as many unknown records as are needed to detect it; later requests are released.
 TEST_F(UpstreamsTest, AServiceThatKeepsFailingIsSentNothing) {
   options.aside = {.time = std::chrono::hours(1), .most_time = std::chrono::hours(1)};
   const auto failing = [this](Line& line) {
@@ -117,7 +117,7 @@ TEST_F(UpstreamsTest, AServiceThatKeepsFailingIsSentNothing) {
   EXPECT_EQ(runs(), 3U);
 }
 
-// Seen before: three late answers of one slow report, sent at once, and nobody could pay for a second.
+// An earlier fault: three simultaneous late answers of one slow report stopped all payments for a second.
 TEST_F(UpstreamsTest, ASlowPageDoesNotPutAsideAServiceThatAnswersOthersMeanwhile) {
   options.aside = {.time = std::chrono::hours(1), .most_time = std::chrono::hours(1)};
   options.timeouts.answer = Millis{2'000};
@@ -261,7 +261,7 @@ TEST_F(UpstreamsTest, AListThatCannotBeChangesNothing) {
   EXPECT_EQ(ask(post("k")).body, "run 1");
 }
 
-// Under load, for the thread sanitizer too: no request fails, whoever comes and goes.
+// Under load, for the thread sanitizer too: no request fails while upstreams change.
 TEST_F(UpstreamsTest, ChangesUnderLoadLoseNothing) {
   options.health_path = "/healthz";
   options.health_interval = Millis{1};

@@ -31,7 +31,7 @@ namespace once::proxy {
 
 inline constexpr std::chrono::seconds patience{20};
 
-// Opened once; whoever waits goes on.
+// Opened once; waiting threads continue.
 class Gate {
  public:
   void open() {
@@ -238,7 +238,7 @@ inline std::string answer_text(const std::string& status, const std::string& bod
   return "HTTP/1.1 " + status + "\r\n" + lines + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
-// A port of 127.0.0.1 that is this test's own, and where nobody listens: who connects is refused.
+// A port of 127.0.0.1 that this test owns, and where none listens: connections are refused.
 class Port {
  public:
   Port() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -263,7 +263,7 @@ class Port {
   std::uint16_t number_ = 0;
 };
 
-// Every connection is given to the script, on a thread of its own; when the script returns, it is closed.
+// Every connection is passed to the script, on its own thread. When the script returns, it is closed.
 class Upstream {
  public:
   using Script = std::function<void(Line&)>;

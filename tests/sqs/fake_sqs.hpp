@@ -1,4 +1,5 @@
-// A queue in this process, on a clock that the test holds: what is hidden until when, in which order, and how often.
+// A queue in this process, on the test's clock: which messages are hidden until when, in which order, and how often
+// received.
 #pragma once
 
 #include <algorithm>

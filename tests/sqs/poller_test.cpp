@@ -1,4 +1,4 @@
-// The poller of SQS: what is run, deleted, left, given back, in which order; and what it asks the queue for.
+// The poller of SQS: which messages are run, deleted, left, given back, in which order; and its requests to the queue.
 #include <atomic>
 #include <barrier>
 #include <latch>
@@ -108,7 +108,7 @@ class PollerTest : public VirtualTimeTest {
     return std::find(told.begin(), told.end(), line) != told.end();
   }
 
-  // A poller at work on a thread of its own, while the test lets time pass.
+  // A poller that works on its own thread, while the test advances time.
   class Running {
    public:
     explicit Running(Poller& poller)
@@ -151,7 +151,7 @@ class PollerTest : public VirtualTimeTest {
       std::this_thread::yield();
     }
   }
-  // Until the next timer, but not that of somebody else's lease, which is hours away.
+  // Until the next timer, but not that of another attempt's lease, which is hours away.
   void let_pass() {
     if (const auto next = timers->next(); next && *next < clock->uptime() + 1min) timers->run_next();
   }
