@@ -18,7 +18,7 @@ bool has_step(const Record& record, std::string_view name) {
 
 }  // namespace
 
-std::optional<std::string> hold(Engine& engine, const std::string& scope, const Item& item, const std::string& why,
+std::optional<std::string> park(Engine& engine, const std::string& scope, const Item& item, const std::string& why,
                                 const Policy& policy, const std::string& holder) {
   // The size of a record without its step, with failure and texts of greatest length. Above the store's limit a finish
   // drops the steps, and this step is all that matters.
@@ -34,7 +34,7 @@ std::optional<std::string> hold(Engine& engine, const std::string& scope, const 
   keeping.on_stored_failure = OnStoredFailure::replay;
   try {
     Begin begin = engine.begin(
-        Request{.key = Key(scope + "/held", item.name), .fingerprint = {}, .policy = keeping, .holder = holder});
+        Request{.key = Key(scope + "/parked", item.name), .fingerprint = {}, .policy = keeping, .holder = holder});
     switch (begin.kind) {
       case Begin::Kind::claimed:
         break;
@@ -43,10 +43,10 @@ std::optional<std::string> hold(Engine& engine, const std::string& scope, const 
       case Begin::Kind::unknown:
         if (has_step(*begin.record, kept_step)) return std::nullopt;  // Kept before, perhaps decided since.
         return "the record of that name in the scope " + scope +
-               "/held does not have it: `once resolve --as released` lets this one be kept";
+               "/parked does not have it: `once resolve --as released` lets this one be parked";
       case Begin::Kind::mismatch:
       case Begin::Kind::conflict:
-        return "somebody else is keeping it now";
+        return "another attempt is parking it now";
       case Begin::Kind::error:
         return begin.error.message;
     }
@@ -56,7 +56,7 @@ std::optional<std::string> hold(Engine& engine, const std::string& scope, const 
       kept = begin.claim.hold(why);
       if (kept.kind == Finish::Kind::recorded) return std::nullopt;
     } else {
-      begin.claim.release("the record could not be kept");
+      begin.claim.release("the record could not be parked");
     }
     return kept.error.message.empty() ? "the claim was lost" : kept.error.message;
   } catch (const Exception& error) {  // The name makes no valid key.

@@ -1,4 +1,4 @@
-// OnDeadEnd::hold: keeps a record for an operator.
+// OnDeadEnd::park: keeps a record for an operator.
 #pragma once
 
 #include <optional>
@@ -11,9 +11,9 @@
 
 namespace once::queues {
 
-// Keeps the record under its own name, in `scope` + "/held", because its key may be another record's, or missing.
+// Keeps the record under its own name, in `scope` + "/parked", because its key may be another record's, or missing.
 // Blocks. Returns an error if it fails; then the record must come again.
-std::optional<std::string> hold(Engine& engine, const std::string& scope, const Item& item, const std::string& why,
+std::optional<std::string> park(Engine& engine, const std::string& scope, const Item& item, const std::string& why,
                                 const Policy& policy, const std::string& holder);
 
 }  // namespace once::queues

@@ -346,20 +346,20 @@ class Sqs(Queues):
         self.assertFalse(harness.alive(pid))
         self.assertEqual(self.left(url), (1, 0), "released, and visible again")
 
-    def test_what_has_no_key_is_left_or_kept_for_a_person(self):
+    def test_what_has_no_key_is_left_or_parked(self):
         url = self.make_queue()
         sent = self.send(url, "no JSON")
         flags = ["--key-from", "body", "--key", "order"]
-        done = self.drain(*flags, "--retry-after", "0s", "--visibility", "3s", "--on-poison", "hold", "--",
+        done = self.drain(*flags, "--retry-after", "0s", "--visibility", "3s", "--on-poison", "park", "--",
                           "sh", "-c", "echo x >>ran")
         self.expect(done, 0)
         self.assertEqual(self.left(url), (0, 0))
         self.assertEqual(self.runs(), 0)
-        record = self.show(sent, "--scope", self.queue + "/held")
+        record = self.show(sent, "--scope", self.queue + "/parked")
         self.assertEqual(record["state"], "unknown")
-        listed = json.loads(self.once("ls", "--state", "unknown", "--scope", self.queue + "/held", "--json").stdout)
+        listed = json.loads(self.once("ls", "--state", "unknown", "--scope", self.queue + "/parked", "--json").stdout)
         self.assertEqual(len(listed), 1)
-        self.expect(self.once("resolve", "--scope", self.queue + "/held", "--key", sent, "--as", "completed",
+        self.expect(self.once("resolve", "--scope", self.queue + "/parked", "--key", sent, "--as", "completed",
                               "--reason", "done by hand"), 0)
 
     def test_the_records_may_be_in_dynamodb(self):

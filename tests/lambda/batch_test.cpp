@@ -290,7 +290,7 @@ TEST_F(SqsBatchTest, GroupsOfAStandardQueueOrderNothing) {
 
 TEST_F(SqsBatchTest, WhatWasHeldDoesNotStopItsGroup) {
   const std::vector<Sent> messages = {{.id = "a1", .body = "hopeless", .group = "a"}, {.id = "a2", .group = "a"}};
-  const auto batch = sqs::batch(engine, options([](BatchOptions& o) { o.on_poison = OnDeadEnd::hold; }), handler());
+  const auto batch = sqs::batch(engine, options([](BatchOptions& o) { o.on_poison = OnDeadEnd::park; }), handler());
   EXPECT_EQ(batch(sqs_event(messages, "orders.fifo"), invocation()), nothing_failed);
   EXPECT_THAT(effects.list(), ElementsAre("a1", "a2"));
 }
@@ -488,7 +488,7 @@ TEST_F(SqsBatchTest, OptionsThatDoNotFitAreRefusedBeforeAnythingIsRun) {
 
 class DeadEndTest : public SqsBatchTest {
  protected:
-  static constexpr const char* held = "f/batch/held";
+  static constexpr const char* parked = "f/batch/parked";
 
   BatchOptions by_order(OnDeadEnd what) {
     return options([&](BatchOptions& o) {
@@ -501,7 +501,7 @@ class DeadEndTest : public SqsBatchTest {
 };
 
 TEST_F(DeadEndTest, ABodyThatCannotBeReadIsReported) {
-  const auto batch = sqs::batch(engine, by_order(OnDeadEnd::report), handler());
+  const auto batch = sqs::batch(engine, by_order(OnDeadEnd::leave), handler());
   EXPECT_EQ(batch(sqs_event({{.id = "a", .body = R"({"order":1)"}, {.id = "b", .body = R"({"order":2,"cents":1})"}}),
                   invocation()),
             failures({"a"}));
@@ -511,11 +511,11 @@ TEST_F(DeadEndTest, ABodyThatCannotBeReadIsReported) {
 }
 
 TEST_F(DeadEndTest, ABodyThatCannotBeReadIsKeptWholeForAPerson) {
-  const auto batch = sqs::batch(engine, by_order(OnDeadEnd::hold), handler());
+  const auto batch = sqs::batch(engine, by_order(OnDeadEnd::park), handler());
   const std::string event = sqs_event({{.id = "a", .body = R"({"order":1)"}});
   EXPECT_EQ(batch(event, invocation()), nothing_failed);
-  EXPECT_TRUE(ends.whole("a").held);
-  const Record record = stored("a", held).value();
+  EXPECT_TRUE(ends.whole("a").parked);
+  const Record record = stored("a", parked).value();
   EXPECT_EQ(record.state, State::unknown);
   EXPECT_EQ(record.expires_at, never);
   EXPECT_THAT(record.failure.message, HasSubstr("poison: "));
@@ -525,8 +525,8 @@ TEST_F(DeadEndTest, ABodyThatCannotBeReadIsKeptWholeForAPerson) {
   // The response was lost, so that it comes again.
   clock->advance(1h);
   EXPECT_EQ(batch(event, invocation()), nothing_failed);
-  EXPECT_TRUE(ends.whole("a").held);
-  EXPECT_EQ(stored("a", held), record);
+  EXPECT_TRUE(ends.whole("a").parked);
+  EXPECT_EQ(stored("a", parked), record);
   EXPECT_THAT(effects.list(), IsEmpty());
 }
 
@@ -536,71 +536,71 @@ TEST_F(DeadEndTest, WhatCannotBeKeptComesAgain) {
                      call.operation == StoreCall::Operation::replace ? Fault::Kind::unavailable : Fault::Kind::none};
   });
   Engine unlucky(engine_options(faulty));
-  const auto batch = sqs::batch(unlucky, by_order(OnDeadEnd::hold), handler());
+  const auto batch = sqs::batch(unlucky, by_order(OnDeadEnd::park), handler());
   EXPECT_EQ(while_time_passes([&] { return batch(sqs_event({{.id = "a", .body = "no JSON"}}), {}); }), failures({"a"}));
-  EXPECT_THAT(ends.whole("a").why, HasSubstr("could not be kept"));
-  EXPECT_FALSE(ends.whole("a").held);
+  EXPECT_THAT(ends.whole("a").why, HasSubstr("could not be parked"));
+  EXPECT_FALSE(ends.whole("a").parked);
 }
 
 TEST_F(DeadEndTest, WhatWasBegunToBeKeptIsKeptWhenItComesAgainWhateverALapseMeans) {
-  BatchOptions holding = by_order(OnDeadEnd::hold);
-  holding.policy.emplace();
-  holding.policy->on_lapse = OnLapse::hold;
+  BatchOptions parking = by_order(OnDeadEnd::park);
+  parking.policy.emplace();
+  parking.policy->on_lapse = OnLapse::hold;
   const std::string event = sqs_event({{.id = "a", .body = "no JSON"}});
   {
     Engine dead(engine_options(store));  // Ends between the claim and the step.
-    Claim claim = claimed(dead, held, "a");
+    Claim claim = claimed(dead, parked, "a");
   }
   clock->advance(1h);
-  const auto batch = sqs::batch(engine, holding, handler());
+  const auto batch = sqs::batch(engine, parking, handler());
   EXPECT_EQ(batch(event, invocation()), nothing_failed);
-  EXPECT_TRUE(ends.whole("a").held);
-  EXPECT_THAT(step(stored("a", held).value(), "record"), HasSubstr("no JSON"));
+  EXPECT_TRUE(ends.whole("a").parked);
+  EXPECT_THAT(step(stored("a", parked).value(), "record"), HasSubstr("no JSON"));
 }
 
 TEST_F(DeadEndTest, ARecordOfItsNameThatDoesNotHaveItDoesNotCountAsKept) {
-  Claim claim = claimed(engine, held, "a");
+  Claim claim = claimed(engine, parked, "a");
   ASSERT_EQ(claim.hold("an empty one").kind, Finish::Kind::recorded);
-  const auto batch = sqs::batch(engine, by_order(OnDeadEnd::hold), handler());
+  const auto batch = sqs::batch(engine, by_order(OnDeadEnd::park), handler());
   EXPECT_EQ(batch(sqs_event({{.id = "a", .body = "no JSON"}}), invocation()), failures({"a"}));
-  EXPECT_FALSE(ends.whole("a").held);
+  EXPECT_FALSE(ends.whole("a").parked);
   EXPECT_THAT(ends.whole("a").why, HasSubstr("once resolve"));
 }
 
 TEST_F(DeadEndTest, WhatIsTooLargeToBeKeptWithItsReasonIsReportedAndNotClaimed) {
   const auto small = std::make_shared<SmallStore>(store, 20'000);
   Engine cramped(engine_options(small));
-  const auto batch = sqs::batch(cramped, by_order(OnDeadEnd::hold), handler());
+  const auto batch = sqs::batch(cramped, by_order(OnDeadEnd::park), handler());
   const std::string fits(10'000, 'x');
   const std::string fits_alone(18'000, 'x');
   EXPECT_EQ(batch(sqs_event({{.id = "a", .body = fits}, {.id = "b", .body = fits_alone}}), invocation()),
             failures({"b"}));
-  EXPECT_THAT(step(stored("a", held).value(), "record"), HasSubstr(fits));
+  EXPECT_THAT(step(stored("a", parked).value(), "record"), HasSubstr(fits));
   EXPECT_THAT(ends.whole("b").why, HasSubstr("too large to keep"));
-  EXPECT_FALSE(stored("b", held).has_value());
+  EXPECT_FALSE(stored("b", parked).has_value());
 }
 
 TEST_F(DeadEndTest, WithoutTimeToKeepARecordItIsReported) {
-  BatchOptions holding = by_order(OnDeadEnd::hold);
-  holding.margin = 0ms;
-  holding.parallel = 2;
-  const auto batch = sqs::batch(engine, holding, [&](const Message&) {
+  BatchOptions parking = by_order(OnDeadEnd::park);
+  parking.margin = 0ms;
+  parking.parallel = 2;
+  const auto batch = sqs::batch(engine, parking, [&](const Message&) {
     clock->advance(30s);
     throw sqs::PoisonMessage("hopeless");
   });
   EXPECT_EQ(batch(sqs_event({{.id = "a", .body = R"({"order":1,"cents":1})"}}), invocation(30s)), failures({"a"}));
   EXPECT_EQ(ends.of("a"), "poison");
-  EXPECT_THAT(ends.whole("a").why, HasSubstr("could not be kept"));
+  EXPECT_THAT(ends.whole("a").why, HasSubstr("could not be parked"));
 }
 
 TEST_F(DeadEndTest, AMessageThatTheHandlerGivesUpIsReportedOrKept) {
   const std::string event = sqs_event({{.id = "a", .body = R"({"order":1,"cents":1,"what":"hopeless"})"}});
-  EXPECT_EQ(sqs::batch(engine, by_order(OnDeadEnd::report), handler())(event, invocation()), failures({"a"}));
+  EXPECT_EQ(sqs::batch(engine, by_order(OnDeadEnd::leave), handler())(event, invocation()), failures({"a"}));
   EXPECT_EQ(ends.of("a"), "poison");
   ends.clear();
-  EXPECT_EQ(sqs::batch(engine, by_order(OnDeadEnd::hold), handler())(event, invocation()), nothing_failed);
-  EXPECT_EQ(stored("a", held)->state, State::unknown);
-  EXPECT_THAT(stored("a", held)->failure.message, HasSubstr("hopeless"));
+  EXPECT_EQ(sqs::batch(engine, by_order(OnDeadEnd::park), handler())(event, invocation()), nothing_failed);
+  EXPECT_EQ(stored("a", parked)->state, State::unknown);
+  EXPECT_THAT(stored("a", parked)->failure.message, HasSubstr("hopeless"));
   EXPECT_EQ(effects.count("a"), 2U);
   EXPECT_EQ(records(), 1U) << "the claim was released, as Policy::on_throw says";
 }
@@ -608,19 +608,19 @@ TEST_F(DeadEndTest, AMessageThatTheHandlerGivesUpIsReportedOrKept) {
 TEST_F(DeadEndTest, AMismatchIsReportedOrKept) {
   const std::string first = sqs_event({{.id = "a", .body = R"({"order":1,"cents":100})"}});
   const std::string other = sqs_event({{.id = "b", .body = R"({"order":1,"cents":999})"}});
-  const auto reports = sqs::batch(engine, by_order(OnDeadEnd::report), handler());
+  const auto reports = sqs::batch(engine, by_order(OnDeadEnd::leave), handler());
   EXPECT_EQ(reports(first, invocation()), nothing_failed);
   EXPECT_EQ(reports(other, invocation()), failures({"b"}));
   EXPECT_EQ(ends.of("b"), "mismatch");
   ends.clear();
-  EXPECT_EQ(sqs::batch(engine, by_order(OnDeadEnd::hold), handler())(other, invocation()), nothing_failed);
+  EXPECT_EQ(sqs::batch(engine, by_order(OnDeadEnd::park), handler())(other, invocation()), nothing_failed);
   EXPECT_EQ(ends.of("b"), "mismatch");
-  EXPECT_THAT(step(stored("b", held).value(), "record"), HasSubstr("999"));
+  EXPECT_THAT(step(stored("b", parked).value(), "record"), HasSubstr("999"));
   EXPECT_THAT(effects.list(), ElementsAre("a"));
 }
 
 TEST_F(DeadEndTest, AMismatchWithinOneBatchIsFoundToo) {
-  const auto batch = sqs::batch(engine, by_order(OnDeadEnd::report), handler());
+  const auto batch = sqs::batch(engine, by_order(OnDeadEnd::leave), handler());
   EXPECT_EQ(batch(sqs_event({{.id = "a", .body = R"({"order":1,"cents":100})"},
                              {.id = "b", .body = R"({"order":1,"cents":999})"},
                              {.id = "c", .body = R"({"order":1,"cents":100})"}}),
@@ -632,19 +632,19 @@ TEST_F(DeadEndTest, AMismatchWithinOneBatchIsFoundToo) {
 }
 
 TEST_F(DeadEndTest, AnUnknownOutcomeIsReportedOrKept) {
-  BatchOptions holding = by_order(OnDeadEnd::report);
-  holding.policy.emplace();
-  holding.policy->on_throw = OnThrow::hold;
+  BatchOptions parking = by_order(OnDeadEnd::leave);
+  parking.policy.emplace();
+  parking.policy->on_throw = OnThrow::hold;
   const std::string event = sqs_event({{.id = "a", .body = R"({"order":1,"cents":1,"what":"boom"})"}});
-  const auto reports = sqs::batch(engine, holding, handler());
+  const auto reports = sqs::batch(engine, parking, handler());
   EXPECT_EQ(reports(event, invocation()), failures({"a"})) << "it threw";
   ends.clear();
   EXPECT_EQ(reports(event, invocation()), failures({"a"}));
   EXPECT_EQ(ends.of("a"), "unknown");
   ends.clear();
-  EXPECT_EQ(sqs::batch(engine, by_order(OnDeadEnd::hold), handler())(event, invocation()), nothing_failed);
-  EXPECT_TRUE(ends.whole("a").held);
-  EXPECT_THAT(step(stored("a", held).value(), "record"), HasSubstr("boom"));
+  EXPECT_EQ(sqs::batch(engine, by_order(OnDeadEnd::park), handler())(event, invocation()), nothing_failed);
+  EXPECT_TRUE(ends.whole("a").parked);
+  EXPECT_THAT(step(stored("a", parked).value(), "record"), HasSubstr("boom"));
   EXPECT_EQ(effects.count("a"), 1U);
 }
 
@@ -694,7 +694,7 @@ TEST_F(SqsBatchTest, WhereTimeRunsOutJustBeforeTheClaimNothingIsBegun) {
   Engine slow_engine(std::move(slow));
   const auto batch = sqs::batch(slow_engine, options([](BatchOptions& o) {
                                   o.margin = 0ms;
-                                  o.on_poison = OnDeadEnd::hold;
+                                  o.on_poison = OnDeadEnd::park;
                                 }),
                                 handler());
   EXPECT_EQ(batch(sqs_event({{.id = "a"}}), invocation(12ms)), failures({"a"}));

@@ -103,14 +103,14 @@ struct Ends {
   struct One {
     RecordEnd end{};
     bool reported = false;
-    bool held = false;
+    bool parked = false;
     std::string key;
     std::string why;
   };
   void add(const RecordEvent& event) {
     const std::lock_guard lock(mutex);
     EXPECT_EQ(told.count(std::string(event.id)), 0U) << event.id << " is told twice";
-    told[std::string(event.id)] = {event.end, event.reported, event.held, std::string(event.key),
+    told[std::string(event.id)] = {event.end, event.reported, event.parked, std::string(event.key),
                                    std::string(event.why)};
   }
   [[nodiscard]] std::string of(const std::string& id) {

@@ -191,11 +191,11 @@ TEST_F(StreamBatchTest, ImagesAreGivenAsTheEventHasThem) {
   EXPECT_EQ(ends.of("3"), "mismatch");
 }
 
-TEST_F(StreamBatchTest, WhatCannotBeReadIsKeptForAPerson) {
-  const auto batch = streams::batch(engine, options([](BatchOptions& o) { o.on_poison = OnDeadEnd::hold; }), handler());
+TEST_F(StreamBatchTest, WhatCannotBeReadIsParked) {
+  const auto batch = streams::batch(engine, options([](BatchOptions& o) { o.on_poison = OnDeadEnd::park; }), handler());
   EXPECT_EQ(batch(kinesis_event({{"1", "a", "!"}, {"2", "a"}}), invocation()), nothing_failed);
   const std::optional<Record> record =
-      stored("arn:aws:kinesis:us-east-2:123456789012:stream/orders/shardId-000000000006:1", "f/batch/held");
+      stored("arn:aws:kinesis:us-east-2:123456789012:stream/orders/shardId-000000000006:1", "f/batch/parked");
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->state, State::unknown);
   EXPECT_THAT(step(*record, "record"), HasSubstr(R"("data":"!")"));

@@ -47,7 +47,7 @@ class PollerTest : public VirtualTimeTest {
       switch (event.kind) {
         case PollEvent::Kind::ended:
           line += " " + std::string(to_string(event.end)) + (event.deleted ? " deleted" : " stays") +
-                  (event.held ? " held" : "");
+                  (event.parked ? " parked" : "");
           break;
         case PollEvent::Kind::given_back:
           line += " given back";
@@ -782,7 +782,7 @@ TEST_F(PollerTest, WhatIsThrownReleasesTheMessage) {
   EXPECT_THAT(whys, ::testing::Contains("the disk is full"));
 }
 
-TEST_F(PollerTest, DeadEndsAreLeftOrKeptForAPerson) {
+TEST_F(PollerTest, DeadEndsAreLeftOrParked) {
   const auto with = [&](sqs::OnDeadEnd what) {
     return options([&](PollerOptions& o) {
       o.key_source = sqs::KeySource::payload;
@@ -796,21 +796,21 @@ TEST_F(PollerTest, DeadEndsAreLeftOrKeptForAPerson) {
   queue->send("mismatch", R"({"order":1,"cents":999})");
   queue->send("no-json", "{");
   queue->send("no-key", "{}");
-  run(with(sqs::OnDeadEnd::report));
+  run(with(sqs::OnDeadEnd::leave));
   EXPECT_THAT(ran, ElementsAre("a"));
   EXPECT_EQ(queue->left(), 3U);
   EXPECT_TRUE(was_told("mismatch mismatch stays"));
   EXPECT_TRUE(was_told("no-json poison stays"));
   EXPECT_TRUE(was_told("no-key poison stays"));
   clock->advance(1h);
-  run(with(sqs::OnDeadEnd::hold));
+  run(with(sqs::OnDeadEnd::park));
   EXPECT_EQ(queue->left(), 0U);
   for (const char* id : {"mismatch", "no-json", "no-key"}) {
-    const std::optional<Record> held = stored(id, "orders/held");
-    ASSERT_TRUE(held.has_value()) << id;
-    EXPECT_EQ(held->state, State::unknown);
-    ASSERT_EQ(held->steps.size(), 1U);
-    EXPECT_EQ(nlohmann::json::parse(held->steps[0].result).at("messageId"), id);
+    const std::optional<Record> parked = stored(id, "orders/parked");
+    ASSERT_TRUE(parked.has_value()) << id;
+    EXPECT_EQ(parked->state, State::unknown);
+    ASSERT_EQ(parked->steps.size(), 1U);
+    EXPECT_EQ(nlohmann::json::parse(parked->steps[0].result).at("messageId"), id);
   }
   EXPECT_THAT(ran, ElementsAre("a"));
 }
@@ -818,21 +818,21 @@ TEST_F(PollerTest, DeadEndsAreLeftOrKeptForAPerson) {
 TEST_F(PollerTest, WhatWasBegunToBeKeptIsKeptWhenItComesAgainWhateverALapseMeans) {
   {
     Engine dead(engine_options(store));  // Ends between the claim and the step.
-    Claim claim = claimed(dead, "orders/held", "a");
+    Claim claim = claimed(dead, "orders/parked", "a");
   }
   clock->advance(1h);
   queue->send("a", "no JSON");
   run(options([](PollerOptions& o) {
     o.key_source = sqs::KeySource::payload;
     o.key = "order";
-    o.on_poison = sqs::OnDeadEnd::hold;
+    o.on_poison = sqs::OnDeadEnd::park;
     o.policy.emplace();
     o.policy->on_lapse = OnLapse::hold;
   }));
   EXPECT_EQ(queue->left(), 0U);
-  const Record held = stored("a", "orders/held").value();
-  ASSERT_THAT(held.steps, SizeIs(1));
-  EXPECT_EQ(nlohmann::json::parse(held.steps[0].result).at("messageId"), "a");
+  const Record parked = stored("a", "orders/parked").value();
+  ASSERT_THAT(parked.steps, SizeIs(1));
+  EXPECT_EQ(nlohmann::json::parse(parked.steps[0].result).at("messageId"), "a");
 }
 
 TEST_F(PollerTest, AnUnknownOutcomeIsLeftOrKept) {
@@ -847,10 +847,10 @@ TEST_F(PollerTest, AnUnknownOutcomeIsLeftOrKept) {
   EXPECT_EQ(queue->left(), 1U);
   EXPECT_EQ(stored("a")->state, State::unknown);
   clock->advance(1min);
-  run(options([](PollerOptions& o) { o.on_unknown = sqs::OnDeadEnd::hold; }));
+  run(options([](PollerOptions& o) { o.on_unknown = sqs::OnDeadEnd::park; }));
   EXPECT_THAT(ran, IsEmpty());
   EXPECT_EQ(queue->left(), 0U);
-  EXPECT_EQ(stored("a", "orders/held")->state, State::unknown);
+  EXPECT_EQ(stored("a", "orders/parked")->state, State::unknown);
 }
 
 TEST_F(PollerTest, AMessageThatIsNoTextKeepsNoOtherBack) {

@@ -72,7 +72,7 @@ struct SqsOptions {
 };
 
 sqs::OnDeadEnd sqs_dead_end(const std::string& word) {
-  return word == "hold" ? sqs::OnDeadEnd::hold : sqs::OnDeadEnd::report;
+  return word == "park" ? sqs::OnDeadEnd::park : sqs::OnDeadEnd::leave;
 }
 
 sqs::KeySource sqs_key_source(const SqsOptions& options) {
@@ -159,10 +159,10 @@ class SqsLog {
     const std::string why = event.why.empty() ? "" : ": " + escaped(event.why);
     switch (event.kind) {
       case Kind::ended: {
-        const bool good = event.deleted && !event.held && event.end != queues::RecordEnd::stored_failure;
+        const bool good = event.deleted && !event.parked && event.end != queues::RecordEnd::stored_failure;
         if (good && !verbose_) return;
-        const char* const then =
-            event.held ? "; kept for a person, and deleted" : (event.deleted ? "; deleted" : "; it stays in the queue");
+        const char* const then = event.parked ? "; parked for an operator, and deleted"
+                                              : (event.deleted ? "; deleted" : "; it stays in the queue");
         return say(message + " (receipt " + std::to_string(event.receive_count) +
                    "): " + std::string(to_string(event.end)) + why + then);
       }
@@ -222,7 +222,7 @@ class SqsLog {
     if (event.kind == sqs::PollEvent::Kind::ended) {
       line["end"] = to_string(event.end);
       line["deleted"] = event.deleted;
-      line["held"] = event.held;
+      line["parked"] = event.parked;
     }
     if (!event.why.empty()) line["why"] = event.why;
     write(line);
@@ -530,17 +530,16 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
                   "A claim whose holder died: takeover (run it again) or hold (unknown: at most once)")
       ->check(one_of({"takeover", "hold"}))
       ->capture_default_str();
-  sqs->add_option(
-         "--on-poison", options->on_poison,
-         "A message that no key can be taken from: leave it to the queue, or hold (keep it in the store for a\n"
-         "person, and delete it)")
-      ->check(one_of({"leave", "hold"}))
+  sqs->add_option("--on-poison", options->on_poison,
+                  "A message that no key can be taken from: leave it to the queue, or park it (keep it in the store\n"
+                  "for an operator, and delete it)")
+      ->check(one_of({"leave", "park"}))
       ->capture_default_str();
   sqs->add_option("--on-mismatch", options->on_mismatch, "The same for a key that was used for something else")
-      ->check(one_of({"leave", "hold"}))
+      ->check(one_of({"leave", "park"}))
       ->capture_default_str();
   sqs->add_option("--on-unknown", options->on_unknown, "The same for an operation that nobody knows the outcome of")
-      ->check(one_of({"leave", "hold"}))
+      ->check(one_of({"leave", "park"}))
       ->capture_default_str();
   sqs->add_option("--post-timeout", options->post_timeout, "How long an answer is waited for")->capture_default_str();
   sqs->add_option("--content-type", options->content_type, "Of what is posted")->capture_default_str();

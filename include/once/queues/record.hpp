@@ -27,11 +27,11 @@ enum class KeySource : std::uint8_t {
 // What to do with a record that no retry can help.
 enum class OnDeadEnd : std::uint8_t {
   // It comes again until the queue or the stream moves it to its dead-letter queue.
-  report,
+  leave,
   // Keep it for an operator, then count it as done. Its JSON becomes the step "record" of an unknown record, which does
-  // not expire. The key is the record's id, in the scope of its keys + "/held". `once ls --state unknown` finds it. If
-  // it cannot be kept (no store, no room), it is reported.
-  hold,
+  // not expire. The key is the record's id, in the scope of its keys + "/parked". `once ls --state unknown` finds it.
+  // If it cannot be kept (no store, no room), it is left.
+  park,
 };
 
 // How one record ended.

@@ -492,7 +492,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
       PollEvent event = about(*job, PollEvent::Kind::ended);
       event.end = turn.end;
       event.deleted = turn.leave.remove;
-      event.held = turn.held;
+      event.parked = turn.parked;
       event.why = turn.why;
       tell(event);
       if (turn.pauses) pause(std::unique_lock(mutex_), turn.why);
@@ -518,7 +518,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   struct Turn {
     RecordEnd end = RecordEnd::executed;
     Leave leave;
-    bool held = false;
+    bool parked = false;
     bool released = false;  // It may begin at once.
     bool pauses = false;    // The store or the service does not answer: no other turn would succeed.
     std::string why;
@@ -650,12 +650,12 @@ class Poller::State : public std::enable_shared_from_this<State> {
   }
 
   Turn dead_end(const Job& job, RecordEnd end, OnDeadEnd what, std::string why) {
-    if (what == OnDeadEnd::report) return stays(end, std::move(why));
-    const std::optional<std::string> trouble = queues::hold(
+    if (what == OnDeadEnd::leave) return stays(end, std::move(why));
+    const std::optional<std::string> trouble = queues::park(
         engine_, keys_.scope(), job.item, std::string(to_string(end)) + ": " + why, policy_, job.message.id);
-    if (trouble) return stays(end, why + "; and it could not be kept for a person: " + *trouble);
+    if (trouble) return stays(end, why + "; and it could not be parked: " + *trouble);
     Turn turn = done(end);
-    turn.held = true;
+    turn.parked = true;
     turn.why = std::move(why);
     return turn;
   }

@@ -46,7 +46,7 @@ enum class Order : std::uint8_t {
 struct RecordEvent {
   queues::RecordEnd end{};
   bool reported = false;  // It is in batchItemFailures, and comes again.
-  bool held = false;      // It is kept for an operator.
+  bool parked = false;    // It is kept for an operator: see OnDeadEnd::park.
   std::string_view id;    // The reported message id or sequence number.
   std::string_view key;   // The stored key of its operation, or empty.
   std::string_view why;   // For people. Empty if `end` is enough.
@@ -73,9 +73,9 @@ struct BatchOptions {
   // No record is begun with less than this left of the invocation: 0 to 15 min. Longer than one record may take.
   Millis margin{1'000};
 
-  queues::OnDeadEnd on_poison = queues::OnDeadEnd::report;
-  queues::OnDeadEnd on_mismatch = queues::OnDeadEnd::report;
-  queues::OnDeadEnd on_unknown = queues::OnDeadEnd::report;
+  queues::OnDeadEnd on_poison = queues::OnDeadEnd::leave;
+  queues::OnDeadEnd on_mismatch = queues::OnDeadEnd::leave;
+  queues::OnDeadEnd on_unknown = queues::OnDeadEnd::leave;
   Order order = Order::key;  // For streams. FIFO queues keep the order within a group, standard queues none.
 
   // Empty members: the engine's. Default of on_conflict: fail. Default of on_missing_key: refuse, so a record without a

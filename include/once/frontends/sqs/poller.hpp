@@ -60,7 +60,7 @@ struct PollEvent {
   Kind kind{};
   queues::RecordEnd end{};
   bool deleted = false;  // The message will be deleted next; not_deleted reports a failure of that.
-  bool held = false;     // It is kept for an operator: see OnDeadEnd::hold.
+  bool parked = false;   // It is kept for an operator: see OnDeadEnd::park.
   std::string_view id;   // The message's.
   std::string_view key;  // The stored key of its operation, or empty.
   std::uint32_t receive_count = 0;
@@ -91,9 +91,9 @@ struct PollerOptions {
   // message whose work was released is visible at once, because the work was stopped and did not fail.
   std::optional<Millis> retry_after;
 
-  OnDeadEnd on_poison = OnDeadEnd::report;  // report: it stays. hold: kept for an operator, and deleted.
-  OnDeadEnd on_mismatch = OnDeadEnd::report;
-  OnDeadEnd on_unknown = OnDeadEnd::report;
+  OnDeadEnd on_poison = OnDeadEnd::leave;  // leave: it stays. park: kept for an operator, and deleted.
+  OnDeadEnd on_mismatch = OnDeadEnd::leave;
+  OnDeadEnd on_unknown = OnDeadEnd::leave;
 
   // Empty members: the engine's. Ignored: on_missing_key and on_store_down, because no work runs without a claim;
   // on_throw, because an exception releases the claim. Default of on_conflict: fail.

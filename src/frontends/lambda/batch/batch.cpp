@@ -139,7 +139,7 @@ class Batch::Run {
   struct End {
     RecordEnd end = RecordEnd::executed;
     bool reported = false;
-    bool held = false;
+    bool parked = false;
     std::string why;
     bool by_twin = false;  // blocked: by a record with its key, so the operation failed.
   };
@@ -222,7 +222,7 @@ class Batch::Run {
       if (!slots_[before].end.reported) continue;
       return End{.end = RecordEnd::blocked,
                  .reported = true,
-                 .held = false,
+                 .parked = false,
                  .why = "it has no key, and would run again with " + slots_[before].item.id + ", which failed"};
     }
     return std::nullopt;
@@ -233,7 +233,7 @@ class Batch::Run {
     if (slot.before_in_order != none && slots_[slot.before_in_order].end.reported) {
       return End{.end = RecordEnd::blocked,
                  .reported = true,
-                 .held = false,
+                 .parked = false,
                  .why = "it follows " + slots_[slot.before_in_order].item.id + ", which failed"};
     }
     if (slot.before_with_key == none) return std::nullopt;
@@ -245,13 +245,13 @@ class Batch::Run {
         if (!ours.empty() && !theirs.empty() && !(ours == theirs)) return std::nullopt;
         return End{.end = RecordEnd::duplicate,
                    .reported = false,
-                   .held = false,
+                   .parked = false,
                    .why = "the key is that of " + other.item.id};
       }
       case Bearing::failed:
         return End{.end = RecordEnd::blocked,
                    .reported = true,
-                   .held = false,
+                   .parked = false,
                    .why = "the key is that of " + other.item.id + ", which failed",
                    .by_twin = true};
       case Bearing::own:
@@ -309,21 +309,21 @@ class Batch::Run {
   }
 
   static End reported(RecordEnd end, std::string why) {
-    return {.end = end, .reported = true, .held = false, .why = std::move(why)};
+    return {.end = end, .reported = true, .parked = false, .why = std::move(why)};
   }
 
   End end_of(const BatchItem& item, const Outcome& outcome) {
     const BatchOptions& options = batch_.options_;
     switch (outcome.kind) {
       case Outcome::Kind::executed:
-        return {.end = RecordEnd::executed, .reported = false, .held = false, .why = {}};
+        return {.end = RecordEnd::executed, .reported = false, .parked = false, .why = {}};
       case Outcome::Kind::replayed:
       case Outcome::Kind::superseded:
-        return {.end = RecordEnd::replayed, .reported = false, .held = false, .why = {}};
+        return {.end = RecordEnd::replayed, .reported = false, .parked = false, .why = {}};
       case Outcome::Kind::unrecorded:
-        return {.end = RecordEnd::unrecorded, .reported = false, .held = false, .why = outcome.error.message};
+        return {.end = RecordEnd::unrecorded, .reported = false, .parked = false, .why = outcome.error.message};
       case Outcome::Kind::unprotected:
-        return {.end = RecordEnd::unprotected, .reported = false, .held = false, .why = {}};
+        return {.end = RecordEnd::unprotected, .reported = false, .parked = false, .why = {}};
       case Outcome::Kind::stored_failure:
         return reported(RecordEnd::stored_failure,
                         outcome.record->failure.code + ": " + outcome.record->failure.message);
@@ -338,7 +338,7 @@ class Batch::Run {
         return reported(RecordEnd::lost, outcome.error.message);
       case Outcome::Kind::error:
         if (queues::is_done(outcome.record)) {
-          return {.end = RecordEnd::replayed, .reported = false, .held = false, .why = outcome.error.message};
+          return {.end = RecordEnd::replayed, .reported = false, .parked = false, .why = outcome.error.message};
         }
         if (queues::has_failed(outcome.record)) return reported(RecordEnd::stored_failure, outcome.error.message);
         return reported(RecordEnd::store_error, outcome.error.message);
@@ -347,23 +347,23 @@ class Batch::Run {
   }
 
   End dead_end(const BatchItem& item, RecordEnd end, OnDeadEnd what, std::string why) {
-    if (what == OnDeadEnd::report) return reported(end, std::move(why));
+    if (what == OnDeadEnd::leave) return reported(end, std::move(why));
     std::optional<std::string> trouble;
     try {
-      trouble = queues::hold(engine(), batch_.options_.scope, item, std::string(to_string(end)) + ": " + why,
+      trouble = queues::park(engine(), batch_.options_.scope, item, std::string(to_string(end)) + ": " + why,
                              policy_now(), invocation_.request_id);
     } catch (const std::exception& error) {  // For example no time left.
       trouble = error.what();
     }
-    if (trouble) return reported(end, why + "; and it could not be kept for a person: " + *trouble);
-    return {.end = end, .reported = false, .held = true, .why = std::move(why)};
+    if (trouble) return reported(end, why + "; and it could not be parked: " + *trouble);
+    return {.end = end, .reported = false, .parked = true, .why = std::move(why)};
   }
 
   void tell(const Slot& slot) const {
     if (!batch_.options_.observer) return;
     batch_.options_.observer({.end = slot.end.end,
                               .reported = slot.end.reported,
-                              .held = slot.end.held,
+                              .parked = slot.end.parked,
                               .id = slot.item.id,
                               .key = slot.item.key ? std::string_view(slot.item.key->stored()) : std::string_view(),
                               .why = slot.end.why});
