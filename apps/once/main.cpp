@@ -67,10 +67,10 @@ std::string mistake(const CLI::App& app, const std::vector<std::string>& argumen
   for (const CLI::App* const below : command.get_subcommands({})) known.push_back(below->get_name());
   if (!known.empty()) return with_hint("there is no command `" + full_name(command) + " " + escaped(word) + "`", known);
   if (!has_command && (command.get_name() == "run" || command.get_name() == "sqs")) {
-    return "'" + escaped(word) + "' is no option. Put -- before the command that is to be run, as in `" +
-           full_name(command) + " ... -- " + escaped(word) + "`.";
+    return "'" + escaped(word) + "' is not an option. Put -- before the command, as in `" + full_name(command) +
+           " ... -- " + escaped(word) + "`.";
   }
-  return "`" + full_name(command) + "` does not know what to do with '" + escaped(word) + "'.";
+  return "`" + full_name(command) + "` does not take the argument '" + escaped(word) + "'.";
 }
 
 int once_main(int argc, char** argv) {
@@ -84,11 +84,11 @@ int once_main(int argc, char** argv) {
     arguments.erase(dashes, arguments.end());
   }
 
-  CLI::App app("Runs an operation once, and gives everybody its result.", "once");
+  CLI::App app("Runs an operation once and gives every caller its result.", "once");
   app.get_formatter()->column_width(30);
   app.set_version_flag("--version", "once " ONCE_VERSION);
   app.require_subcommand(1);
-  app.footer("`once COMMAND --help` tells more, with examples and exit codes.");
+  app.footer("Run `once COMMAND --help` for options, examples and exit codes.");
   add_run(app, invocation);
 #if ONCE_AWS
   add_sqs(app, invocation);
@@ -127,7 +127,7 @@ int once_main(int argc, char** argv) {
   }
   const std::string& asked = app.get_subcommands().front()->get_name();
   if (invocation.has_command && asked != "run" && asked != "sqs") {
-    say("only `once run` and `once sqs` take a command after --");
+    say("only `once run` and `once sqs` take a command after --. Nothing was run.");
     return exit_usage;
   }
   return invocation.action();

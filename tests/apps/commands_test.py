@@ -76,7 +76,7 @@ class Mistakes(Case):
                                 (["run", "--xyzzy", "--key", "k", "--", "touch", "ran"], "no option --xyzzy."),
                                 (["table", "crate"], "no command `once table crate`. Did you mean create?"),
                                 (["ls", "--sate", "unknown"], "Did you mean --state?"),
-                                (["ls", "unknown"], "does not know what to do with 'unknown'"),
+                                (["ls", "unknown"], "does not take the argument 'unknown'"),
                                 (["ls", "--limit", "-1"], "--limit"),
                                 (["ls", "--limit", "0"], "--limit")):
             with self.subTest(arguments=arguments):

@@ -93,7 +93,7 @@ class Killed(Case):
         self.open_gate("go")  # The child holds the output open.
         out, err = process.communicate()
         self.assertEqual((process.returncode, out[:4]), (137, b"out\n"), err)
-        self.assertIn(b"the claim lapses", err)
+        self.assertIn(b"the claim is not released", err)
         self.assertEqual(self.show("k")["state"], "in_progress")
 
     def test_neither_the_guard_nor_the_command_keeps_the_lock_of_the_store(self):
@@ -519,7 +519,7 @@ class Large(Case):
         command = ["run", "--key", "k", "--offload", "blocked/x", "--", "sh", "-c",
                    "echo x >>ran; head -c 2000000 /dev/urandom"]
         self.expect(self.once(*command), 0, stderr=b"could not be kept")
-        self.expect(self.once(*command), 246, b"", b"the place for it failed")
+        self.expect(self.once(*command), 246, b"", b"could not be written outside the store")
         self.assertEqual(self.runs(), 1)
         failing = ["run", "--key", "f", "--offload", "blocked/x", "--", "sh", "-c", "head -c 2000000 /dev/urandom; exit 3"]
         self.expect(self.once(*failing), 3)

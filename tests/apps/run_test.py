@@ -94,7 +94,7 @@ class Environment(Case):
 
         done = run("a", ONCE_RETENTION="72h", ONCE_LEASE="5m")
         self.expect(done, 0)
-        self.assertIn(b"the environment says ONCE_LEASE=5m, ONCE_RETENTION=72h", done.stderr)
+        self.assertIn(b"from the environment: ONCE_LEASE=5m, ONCE_RETENTION=72h", done.stderr)
         self.assertEqual(kept_s("a"), 72 * 3600)
         done = run("b", "--retention", "1h", ONCE_RETENTION="72h")
         self.assertNotIn(b"environment", done.stderr)
@@ -147,7 +147,7 @@ class Failures(Case):
         self.assertEqual(self.runs(), 3)
 
     def test_kept_is_said_of_what_was_kept(self):
-        self.expect(self.once("run", "-v", "--key", "kept", "--", "true"), 0, b"", b"exit 0; its result is kept")
+        self.expect(self.once("run", "-v", "--key", "kept", "--", "true"), 0, b"", b"exit 0; its result is stored")
         script = '"$ONCE" release --key k --force --reason test >&2'
         done = self.once("run", "-v", "--key", "k", "--on-lost", "continue", "--", "sh", "-c", script,
                          env=dict(self.env, ONCE=str(harness.PROGRAM)))
@@ -416,11 +416,11 @@ class StoreDown(Case):
 class Usage(Case):
     def test_wrong_calls(self):
         for arguments, said in (
-                ([], b""), (["nothing"], b""), (["run"], b"no command"), (["run", "--", "true"], b"no key"),
+                ([], b""), (["nothing"], b""), (["run"], b"no command"), (["run", "--", "true"], b"the key is missing"),
                 (["run", "--key", "k"], b"no command"), (["run", "--key", "k", "--"], b"no command"),
                 (["run", "--key", "k", "true"], b""), (["run", "--key", "k", "--colour", "--", "true"], b"colour"),
                 (["run", "--key", "a", "--key", "b", "--", "true"], b"--key"),
-                (["run", "--key", "a", "--key-hex", "61", "--", "true"], b"several keys"),
+                (["run", "--key", "a", "--key-hex", "61", "--", "true"], b"only one of --key"),
                 (["run", "--key-hex", "6", "--", "true"], b"hexadecimal"),
                 (["run", "--key", "k", "--lease", "30", "--", "true"], b"--lease"),
                 (["run", "--key", "k", "--lease", "1ms", "--", "true"], b"lease"),
@@ -436,7 +436,7 @@ class Usage(Case):
                 (["run", "--key", "k", "--fingerprint", "environment", "--", "true"], b"--fingerprint"),
                 (["run", "--key", "k", "--output-limit", "1XB", "--", "true"], b"--output-limit"),
                 (["ls", "--", "true"], b"only `once run`"), (["ls", "--state", "odd"], b"--state"),
-                (["show"], b"no key"), (["release", "--key", "k"], b"--reason"),
+                (["show"], b"the key is missing"), (["release", "--key", "k"], b"--reason"),
                 (["sweep", "--expired-for", "long"], b"--expired-for")):
             with self.subTest(arguments=arguments):
                 self.expect(self.once("run", "--key", "there", "--", "true"), 0)

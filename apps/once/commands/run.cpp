@@ -170,7 +170,7 @@ class Run {
     if (options_.verbose) {
       const std::string told = told_variables(
           {{"ONCE_LEASE", options_.lease}, {"ONCE_RETENTION", options_.retention}, {"ONCE_WAIT", options_.wait}});
-      if (!told.empty()) say("the environment says " + told);
+      if (!told.empty()) say("from the environment: " + told);
     }
     Signals signals;
     signals_ = &signals;
@@ -179,8 +179,8 @@ class Run {
       require_bytes(access_.url);
       if (!options_.unshared_store && !access_.store->capabilities().shared) {
         misuse(access_.store->name() +
-               " is seen by this process alone, so the next call would run the command again: name a file, as in "
-               "--store sqlite:once.db, or add --unshared-store if that is meant");
+               " exists only in this process, so the next call would run the command again: use a file, as in "
+               "--store sqlite:once.db, or add --unshared-store if you mean it");
       }
     } catch (const Exception& error) {
       return store_failed(error.error(), false);
@@ -197,8 +197,8 @@ class Run {
     for (int times = 0; times < most_claims; ++times) {
       if (const std::optional<int> code = call(begin_with(engine))) return *code;
     }
-    say("the lease of " + options_.lease + " was over " + std::to_string(most_claims) +
-        " times before the command could begin: use a longer --lease. Nothing was run.");
+    say("the lease of " + options_.lease + " expired " + std::to_string(most_claims) +
+        " times before the command could begin. Nothing was run. Use a longer --lease.");
     return exit_unavailable;
   }
 
@@ -214,12 +214,11 @@ class Run {
       case Begin::Kind::conflict:
         return conflict(*begin.record, begin.retry_after);
       case Begin::Kind::mismatch:
-        say("key " + quoted(plan_.key) + " was used for something else before (by " + escaped(begin.record->holder) +
-            "): use another key, or see --fingerprint for what is compared. " +
-            (is_released(*begin.record) ? "It was released for the same command; `once release --any-payload` allows "
-                                          "another one. "
-                                        : "") +
-            "Nothing was run.");
+        say("key " + quoted(plan_.key) + " was already used for something else (by " + escaped(begin.record->holder) +
+            "). Nothing was run. Use another key, or see --fingerprint for what a retry must repeat." +
+            (is_released(*begin.record) ? " The key was released for the same command only; `once release "
+                                          "--any-payload` allows another one."
+                                        : ""));
         return exit_mismatch;
       case Begin::Kind::unknown:
         return unknown(*begin.record);
@@ -325,7 +324,7 @@ class Run {
     if (finish.kind != Finish::Kind::unrecorded || news_->recorded) return finish;
     const Uptime deadline = claim.deadline();
     if (deadline > system_clock()->uptime()) {
-      say("the result is not stored yet, trying on: " + finish.error.message);
+      say("result not stored yet, retrying: " + finish.error.message);
       desk.wait(
           deadline, [&] { return news_->recorded.load() || news_->refused.load(); },
           [](int number) { return !Signals::asks_for_end(number); });
@@ -349,11 +348,11 @@ class Run {
 
   std::optional<int> execute(Claim claim) {
     if (options_.verbose) {
-      say("attempt " + std::to_string(claim.attempt()) + " at " + quoted(plan_.key) + " begins");
+      say("attempt " + std::to_string(claim.attempt()) + " for " + quoted(plan_.key) + " begins");
     }
     // This process may have been stopped since. A command that has not begun can be released safely.
     if (!claim.is_ours()) {
-      give_back(claim, "its lease was over before the command began");
+      give_back(claim, "the lease expired before the command began");
       return std::nullopt;
     }
     // Only the stop token reports a lease that ended unnoticed; renewal_lost comes with it.
@@ -386,26 +385,28 @@ class Run {
     }
     if (supervised.kind == Supervised::Kind::guard_died) {
       // Not released, for any --on-signal: the next attempt would run beside the rest of this one.
-      return guard_died("what the command had started may still be at work, so the claim lapses; whoever asks then " +
+      return guard_died("What the command had started may still run, so the claim is not released. " +
                         after_lapse(claim));
     }
     return conclude(claim, supervised, recorder);
   }
 
   static int guard_died(const std::string& then) {
-    say("the process that guarded the command was killed, and the command with it: " + then);
+    say("the process that guarded the command was killed, and the command with it. " + then);
     return CommandEnd{.signaled = true, .code = SIGKILL}.exit_code();
   }
 
   static std::string after_lapse(const Claim& claim) {
-    return claim.record().on_lapse == OnLapse::hold ? "finds it unknown" : "runs it again";
+    return claim.record().on_lapse == OnLapse::hold
+               ? "After the lease expires, the outcome is unknown and nothing runs until an operator decides."
+               : "After the lease expires, the next call runs the command again.";
   }
 
   // The command's own code, unless its output was lost.
   static int exit_code_with_output(const Supervised& supervised) {
     const int code = supervised.end.exit_code();
     if (supervised.output_error == 0) return code;
-    say(std::string("cannot pass the command's output on: ") + std::strerror(supervised.output_error));
+    say(std::string("cannot pass on the command's output: ") + std::strerror(supervised.output_error));
     return code == 0 ? static_cast<int>(exit_output) : code;
   }
 
@@ -452,19 +453,19 @@ class Run {
     }
     if (keeps && recorder.dropped() && !options_.no_output) {
       say("the output of " + show_size(recorder.total_bytes()) +
-          " is too large to keep: later callers are told so, and nothing is run for them");
+          " is too large to keep. Later callers get an error that says so, and nothing is run for them.");
     }
     const int code = exit_code_with_output(supervised);
     if (keeps && finished.record != nullptr && finished.record->result.placement == Placement::dropped) {
       const std::lock_guard lock(news_->mutex);
       say("the output of " + show_size(recorder.total_bytes()) +
-          " could not be kept: later callers are told so, and nothing is run for them. " +
-          (news_->trouble.empty() ? "There is no place for it outside the store (--offload)." : news_->trouble));
+          " could not be kept. Later callers get an error that says so, and nothing is run for them. " +
+          (news_->trouble.empty() ? "No place outside the store is configured; see --offload." : news_->trouble));
     }
     switch (finished.kind) {
       case Finish::Kind::recorded:
         if (cut_off) {
-          say("the claim could not be renewed in time, so the command was ended; " + std::string(words(fate)));
+          say("the claim could not be renewed in time, so once stopped the command; " + std::string(words(fate)));
           return exit_lost;
         }
         return code;
@@ -474,11 +475,11 @@ class Run {
       case Finish::Kind::declined:  // No other writes commit with a command.
       case Finish::Kind::unrecorded:
         if (cut_off) {
-          say("the claim could not be renewed, so the command was ended: " + finished.error.message);
+          say("the claim could not be renewed, so once stopped the command: " + finished.error.message);
           return exit_lost;
         }
-        say("the command ran, but the store did not take its result: " + finished.error.message +
-            ". The claim lapses; whoever asks then " + after_lapse(claim));
+        say("the command ran, but its result could not be stored: " + finished.error.message + ". " +
+            after_lapse(claim));
         return options_.on_unrecorded == "fail" ? exit_unrecorded : code;
     }
     return exit_internal;
@@ -488,11 +489,11 @@ class Run {
     switch (fate) {
       case CommandFate::success:
       case CommandFate::store:
-        return "its result is kept";
+        return "its result is stored";
       case CommandFate::release:
-        return "the claim is given up, whoever asks next runs it";
+        return "claim released: the next call runs the command";
       case CommandFate::hold:
-        return "its outcome counts as unknown";
+        return "its outcome is unknown, so nothing runs until an operator decides";
     }
     return {};
   }
@@ -502,17 +503,19 @@ class Run {
     const Record* const record = finished.record.get();
     if (record == nullptr || (record->state != State::completed && record->state != State::failed)) {
       say("the claim on " + quoted(plan_.key) + " was lost while the command ran, and its result is not stored" +
-          (record == nullptr ? std::string(": the record is gone")
-                             : "; now it is " + std::string(to_string(record->state)) + " (" + escaped(record->holder) +
-                                   (record->note.empty() ? "" : "; " + escaped(record->note)) + ")"));
+          (record == nullptr
+               ? std::string(": the record is gone")
+               : "; the record is now " + std::string(to_string(record->state)) + " (" + escaped(record->holder) +
+                     (record->note.empty() ? "" : "; " + escaped(record->note)) + ")"));
       return exit_lost;
     }
     if (!ours.empty() && record->result.placement == Placement::inlined && record->result.bytes == ours) {
       return decode_run_result(ours).end.exit_code();  // The results are equal to the last byte.
     }
     if (!wrote && record->result.placement == Placement::inlined) return replay(*record);
-    say("the claim on " + quoted(plan_.key) + " was lost while the command ran, and another result is stored (" +
-        escaped(record->holder) + "). What was written here does not count; run this again to get what does.");
+    say("the claim on " + quoted(plan_.key) +
+        " was lost while the command ran, and another attempt's result is stored (" + escaped(record->holder) +
+        "). The output above does not count; repeat the call to get the stored result.");
     return exit_superseded;
   }
 
@@ -525,7 +528,7 @@ class Run {
       return dropped(
           (record.state == State::failed ? "it ended with " + escaped(record.failure.code) + ", but its" : "its") +
               " result of " + show_size(record.result.size),
-          "was not kept: it was too large, or the place for it failed then");
+          "was not kept, because it was too large or could not be written outside the store");
     }
     if (record.result.content_type != run_content_type) return replay_foreign(record);
     const RunResult run = decode_run_result(record.result.bytes);
@@ -559,23 +562,24 @@ class Run {
 
   int dropped(const std::string& what, const char* became) const {
     say(quoted(plan_.key) + " was run before: " + what + " " + became +
-        ". It is not run again. (--output-limit, --offload-limit, --offload and --no-output change that for later "
-        "keys.)");
+        ". Nothing was run. For later keys, --output-limit, --offload-limit, --offload and --no-output change what is "
+        "kept.");
     return exit_dropped;
   }
 
   int conflict(const Record& record, Millis retry_after) const {
     say(quoted(plan_.key) + " is being run by " + escaped(record.holder) + " (attempt " +
-        std::to_string(record.attempt) + "); its lease ends in " + show_duration(retry_after) +
+        std::to_string(record.attempt) + "); the lease expires in " + show_duration(retry_after) +
         " unless it is renewed. Nothing was run. " +
-        (options_.wait.empty() ? "--wait 10s waits for its result." : "It did not end within " + options_.wait + "."));
+        (options_.wait.empty() ? "To wait for the result, add --wait 10s."
+                               : "It did not finish within " + options_.wait + "."));
     return exit_conflict;
   }
 
   int unknown(const Record& record) const {
-    say("nobody knows how " + quoted(plan_.key) + " ended: " + escaped(record.failure.message) + " (" +
+    say("the outcome of " + quoted(plan_.key) + " is unknown: " + escaped(record.failure.message) + " (" +
         escaped(record.holder) +
-        "). Nothing was run. Find out, then say so with `once resolve --as "
+        "). Nothing was run. Find out what happened, then record it with `once resolve --as "
         "completed|failed|released`.");
     return exit_unknown;
   }
@@ -587,7 +591,7 @@ class Run {
       say(error.message + ". Nothing was run.");
       return exit_code_of(error.kind);
     }
-    say(error.message + ". The command is run without protection, as --on-store-down run says.");
+    say(error.message + ". The command runs without protection, because of --on-store-down run.");
     SuperviseOptions supervise_with = supervise_options();
     supervise_with.environment =
         environment_with({{"ONCE_KEY", std::string(plan_.key.name())},
@@ -598,7 +602,7 @@ class Run {
     Recorder recorder(0);
     const Supervised supervised = supervise(supervise_with, *signals_, recorder);
     if (supervised.kind == Supervised::Kind::not_started) return not_started(supervised.error);
-    if (supervised.kind == Supervised::Kind::guard_died) return guard_died("it ran without a claim");
+    if (supervised.kind == Supervised::Kind::guard_died) return guard_died("It ran without a claim.");
     return exit_code_with_output(supervised);
   }
 
@@ -618,18 +622,18 @@ constexpr const char* footer = R"(Examples:
   once run --key order-17 --scope payments --wait 30s -- ./charge 17
   once run --key report --on-failure release --on-exit 2=store -- ./report
 
-Whoever asks first runs the command; everybody later gets the same output and
-exit code. The command finds ONCE_KEY, ONCE_SCOPE, ONCE_ATTEMPT, ONCE_TOKEN and
+The first caller runs the command; later callers get the same output and exit
+code. The command finds ONCE_KEY, ONCE_SCOPE, ONCE_ATTEMPT, ONCE_TOKEN and
 ONCE_DERIVED_KEY in its environment.
 
 Exit codes of once itself (all others are the command's):
-   64  usage: wrong flags, an impossible key          243  the store cannot be used
-   74  the output could not be written                244  the store holds what cannot be read
+   64  usage: wrong flags or an invalid key           243  the store cannot be used
+   74  the output could not be written                244  the record cannot be read
   126  the command cannot be executed                 245  the claim was lost, no result is stored
-  127  the command was not found                      246  run before, its output was not kept
-  240  conflict: somebody else runs it now            247  run, but not stored (--on-unrecorded fail)
-  241  mismatch: the key was used for something else  248  run too late: another result counts
-  242  unknown: nobody knows how it ended             249  a fault of once)";
+  127  the command was not found                      246  it ran before, its output was not kept
+  240  conflict: another caller runs it now           247  it ran, not stored (--on-unrecorded fail)
+  241  mismatch: the key was used for something else  248  it ran too late: another result counts
+  242  unknown: it started, its outcome is not known  249  an internal error of once)";
 
 class RunFormatter final : public CLI::Formatter {
  public:
@@ -643,74 +647,75 @@ class RunFormatter final : public CLI::Formatter {
 
 void add_run(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<RunOptions>();
-  CLI::App* const run = app.add_subcommand("run", "Run a command once for its key, and replay it to everybody later");
+  CLI::App* const run = app.add_subcommand("run", "Run a command once per key, and replay its result to later callers");
   run->formatter(std::make_shared<RunFormatter>());
   run->footer(footer);
   add_store_options(*run, options->store);
   add_key_options(*run, options->key);
   const auto one_of = [](std::vector<std::string> words) { return CLI::IsMember(std::move(words)); };
-  run->add_option("--lease", options->lease, "How long the claim is respected after a crash, 10ms to 24h")
+  run->add_option("--lease", options->lease, "How long a claim blocks other callers after a crash, 10ms to 24h")
       ->envname("ONCE_LEASE")
       ->capture_default_str();
-  run->add_option("--retention", options->retention, "How long the result is replayed")
+  run->add_option("--retention", options->retention, "How long the result is replayed before it expires")
       ->envname("ONCE_RETENTION")
       ->capture_default_str();
-  run->add_option("--wait", options->wait, "Wait this long for somebody else who runs it (default: fail at once)")
+  run->add_option("--wait", options->wait,
+                  "How long to wait for another caller that runs the command (default: not at all, exit 240)")
       ->envname("ONCE_WAIT");
   run->add_option("--on-failure", options->on_failure,
-                  "An exit code that is not 0: store (replay it), release (the next caller runs it again),\n"
-                  "hold (unknown) (default: store)")
+                  "When the command exits with a code other than 0: store (replay the failure), release (the next\n"
+                  "caller runs the command again), hold (unknown, an operator decides) (default: store)")
       ->check(one_of({"store", "release", "hold"}));
   run->add_option("--on-exit", options->on_exit,
-                  "The same for single exit codes, as in 75=release, 2,3=store, 10-19=hold, 1=success; repeatable")
+                  "The same for the exit codes listed, as in 75=release, 2,3=store, 10-19=hold, 1=success; repeatable")
       ->allow_extra_args(false);
   run->add_option("--on-signal", options->on_signal,
-                  "The same for a command that was killed or interrupted (default: as --on-failure if that is\n"
-                  "given, else release, or hold with --on-lapse hold)")
+                  "The same for a command that was killed or interrupted (default: --on-failure if you set it;\n"
+                  "otherwise release, or hold with --on-lapse hold)")
       ->check(one_of({"store", "release", "hold"}));
   run->add_option("--on-lapse", options->on_lapse,
-                  "A claim whose holder died: takeover (run it again) or hold (unknown: at most once)")
+                  "When a holder dies and its lease expires: takeover (the next caller runs the command again) or\n"
+                  "hold (unknown, an operator decides: the command runs at most once)")
       ->check(one_of({"takeover", "hold"}))
       ->capture_default_str();
   run->add_option("--on-stored-failure", options->on_stored_failure,
-                  "A failure that was kept: replay it, or execute the command again")
+                  "When the stored result is a failure: replay it, or execute the command again")
       ->check(one_of({"replay", "execute"}))
       ->capture_default_str();
   run->add_option("--on-store-down", options->on_store_down,
-                  "The store does not answer: refuse to run, or run without protection")
+                  "When the store does not answer: refuse to run the command, or run it without protection")
       ->check(one_of({"refuse", "run"}))
       ->capture_default_str();
   run->add_option("--on-lost", options->on_lost,
-                  "The claim is lost while the command runs: kill the command, or let it continue")
+                  "When the claim is lost while the command runs: kill the command, or let it continue")
       ->check(one_of({"kill", "continue"}))
       ->capture_default_str();
   run->add_option("--on-unrecorded", options->on_unrecorded,
-                  "The result cannot be stored: warn and give the command's exit code, or fail with 247")
+                  "When the result cannot be stored: warn and exit with the command's code, or fail with 247")
       ->check(one_of({"warn", "fail"}))
       ->capture_default_str();
   run->add_option("--fingerprint", options->fingerprint,
-                  "What a repeated call must have in common with the first: a list of args, stdin and env:NAME,\n"
-                  "or none")
+                  "What a retry must repeat: a list of args, stdin and env:NAME, as in args,env:USER; or none")
       ->capture_default_str();
-  run->add_option("--output-limit", options->output_limit, "Output up to this size is kept in the store")
+  run->add_option("--output-limit", options->output_limit, "Keep output up to this size in the store")
       ->capture_default_str();
   run->add_option("--offload-limit", options->offload_limit,
-                  "Output up to this size is kept outside the store; more is not kept at all")
+                  "Keep output up to this size outside the store; larger output is not kept")
       ->capture_default_str();
-  run->add_option("--input-limit", options->input_limit, "With --fingerprint stdin: the most that is read")
+  run->add_option("--input-limit", options->input_limit, "With --fingerprint stdin: the largest standard input to read")
       ->capture_default_str();
-  run->add_flag("--no-output", options->no_output, "Keep the exit code only: a replay writes nothing");
-  run->add_option("--grace", options->grace, "Between SIGTERM and SIGKILL when the command is ended")
+  run->add_flag("--no-output", options->no_output, "Keep the exit code only: a replay prints nothing");
+  run->add_option("--grace", options->grace, "Time between SIGTERM and SIGKILL when once stops the command")
       ->capture_default_str();
-  run->add_option("--drain", options->drain,
-                  "How long to wait for output that others hold open after the command has ended")
+  run->add_option("--drain", options->drain, "How long to wait for more output from processes that outlive the command")
       ->capture_default_str();
-  run->add_option("--derive-name", options->derive_name, "The name that ONCE_DERIVED_KEY is derived with")
+  run->add_option("--derive-name", options->derive_name,
+                  "A name that makes ONCE_DERIVED_KEY differ from keys derived with other names")
       ->capture_default_str();
-  run->add_flag("--survive", options->survive, "Let the command live on when once is killed with SIGKILL");
+  run->add_flag("--survive", options->survive, "Let the command keep running if once is killed with SIGKILL");
   run->add_flag("--unshared-store", options->unshared_store,
-                "Accept a store that only this process sees, as memory: is. It protects nobody");
-  run->add_flag("-v,--verbose", options->verbose, "Say on standard error what happens");
+                "Accept a store that only this process sees, such as memory:. It prevents no duplicates");
+  run->add_flag("-v,--verbose", options->verbose, "Report what happens on standard error");
   run->callback([options, &invocation] {
     invocation.action = [options, &invocation] {
       if (!invocation.has_command || invocation.command.empty()) {

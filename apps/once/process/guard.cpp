@@ -343,7 +343,7 @@ class GuardLoop {
 Guard start_guard(const GuardOptions& options) {
   int sockets[2] = {-1, -1};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
-    throw Exception(ErrorKind::unavailable, std::string("cannot make a socket pair: ") + std::strerror(errno));
+    throw Exception(ErrorKind::unavailable, std::string("cannot create a socket pair: ") + std::strerror(errno));
   }
   const pid_t pid = fork();
   if (pid == 0) {

@@ -22,7 +22,7 @@ class FrameReader {
   explicit FrameReader(std::string_view bytes) : rest_(bytes) {}
 
   std::string_view take(std::uint64_t count) {
-    if (count > rest_.size()) fail("it ends too early");
+    if (count > rest_.size()) fail("it is cut off");
     const std::string_view taken = rest_.substr(0, count);
     rest_.remove_prefix(count);
     return taken;
@@ -36,7 +36,7 @@ class FrameReader {
 
   [[noreturn]] static void fail(const char* why) {
     throw Exception(ErrorKind::corrupt,
-                    std::string("the stored result is not one that `once run` of this version wrote: ") + why);
+                    std::string("the stored result was not written by this version of `once run`: ") + why);
   }
 
  private:
@@ -55,7 +55,7 @@ std::string RunResult::of(Stream stream) const {
 
 RunResult decode_run_result(std::string_view bytes) {
   FrameReader reader(bytes);
-  if (reader.take(std::min(bytes.size(), magic.size())) != magic) FrameReader::fail("it begins otherwise");
+  if (reader.take(std::min(bytes.size(), magic.size())) != magic) FrameReader::fail("it begins with other bytes");
   RunResult result;
   for (;;) {
     const char kind = reader.take(1).front();
@@ -84,7 +84,7 @@ RunResult decode_run_result(std::string_view bytes) {
         if (result.end.signaled && (result.end.code == 0 || result.end.code > max_signal)) {
           FrameReader::fail("a signal that does not exist");
         }
-        if (!reader.at_end()) FrameReader::fail("more after its end");
+        if (!reader.at_end()) FrameReader::fail("bytes after its end");
         return result;
       default:
         FrameReader::fail("an unknown frame");

@@ -44,7 +44,7 @@ class Pump {
  public:
   Pump(Stream stream, int target) : stream_(stream), target_(target), buffer_(chunk_bytes, '\0') {
     int ends[2] = {-1, -1};
-    if (pipe2(ends, O_CLOEXEC) != 0) fail("make a pipe");
+    if (pipe2(ends, O_CLOEXEC) != 0) fail("create a pipe");
     reader_.reset(ends[0]);
     writer_.reset(ends[1]);
     if (fcntl(reader_.get(), F_SETFL, O_NONBLOCK) != 0) fail("set up a pipe");
@@ -191,7 +191,7 @@ class Supervision {
       }
     } catch (const std::exception& error) {
       throw CommandUnwatched(ErrorKind::unavailable,
-                             std::string("the command was ended, as it could not be watched: ") + error.what());
+                             std::string("the command was stopped, because once could not watch it: ") + error.what());
     }
     end_guard();
     result_.output_error = output_.error() != 0 ? output_.error() : error_.error();
@@ -376,7 +376,7 @@ Signals::Signals() {
   standard.sa_handler = SIG_DFL;  // If the caller ignores it, we could not learn how the command ended.
   if (sigaction(SIGCHLD, &standard, &old_child_) != 0) fail("set up SIGCHLD");
   fd_.reset(signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd_) fail("make a signal descriptor");
+  if (!fd_) fail("create a signal descriptor");
 }
 
 std::optional<Signals::Signal> Signals::next() {
@@ -417,7 +417,7 @@ void Signals::stop_ourselves() {
 }
 
 Wakeup::Wakeup() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!fd_) fail("make an event descriptor");
+  if (!fd_) fail("create an event descriptor");
 }
 
 void Wakeup::set() const noexcept {

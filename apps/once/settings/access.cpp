@@ -34,7 +34,8 @@ std::string default_path() {
   if (state.starts_with('/')) return state + "/once/once.db";
   const std::string home = variable("HOME");
   if (!home.starts_with('/')) {
-    throw Exception(ErrorKind::misuse, "HOME is not set: name the store with --store or ONCE_STORE");
+    throw Exception(ErrorKind::misuse,
+                    "HOME is not set, so there is no default store: name one with --store or ONCE_STORE");
   }
   return home + "/.local/state/once/once.db";
 }
@@ -50,7 +51,7 @@ class LateDirectory final : public Offload {
   }
   void get(std::string location, Callback<void(OffloadAnswer)> done) override {
     if (missing()) {
-      return done({{}, Error{ErrorKind::corrupt, "the result was kept in " + directory_ + ", which is gone"}});
+      return done({{}, Error{ErrorKind::corrupt, "the result was kept in " + directory_ + ", which no longer exists"}});
     }
     if (auto error = open()) return done({{}, std::move(error)});
     inner_->get(std::move(location), std::move(done));
@@ -126,8 +127,8 @@ const char* const store_help =
     "The store's URL, as in sqlite:/var/lib/once/once.db (default: $ONCE_STORE, else a file in\n"
     "$XDG_STATE_HOME/once or ~/.local/state/once)";
 const char* const offload_help =
-    "Where results lie that are too large for the store: a directory, s3://BUCKET/PREFIX, or none\n"
-    "(default: offload=... in the store's URL, else beside a store that is a file, as <file>.results)";
+    "Where to keep results that are too large for the store: a directory, s3://BUCKET/PREFIX, or none\n"
+    "(default: offload=... in the store's URL, else the directory <file>.results if the store is a file)";
 
 void add_store_options(CLI::App& command, StoreOptions& options) {
   command.add_option("--store", options.url, store_help);
@@ -139,16 +140,16 @@ void require_bytes([[maybe_unused]] const std::string& url) {
   if (!url.starts_with("dynamodb:")) return;
   if (stores::dynamodb_options(url).dialect != stores::DynamoDbDialect::native) {
     throw Exception(ErrorKind::misuse,
-                    "the records of a Powertools dialect hold JSON, not the output of commands: leave 'dialect' out of "
-                    "the store's URL, with a table of its own");
+                    "records of a Powertools dialect hold JSON, not the output of commands: use a table of its own, "
+                    "without 'dialect' in the store's URL");
   }
 #endif
 }
 
 #if ONCE_AWS
 const char* const which_partition =
-    "each function has its own, after its name. Say whose: set AWS_LAMBDA_FUNCTION_NAME, or write "
-    "partition_value=idempotency%23FUNCTION into the store's URL; without FUNCTION it is that of all other programs";
+    "each function has its own, named after it. Say which one: set AWS_LAMBDA_FUNCTION_NAME, or write "
+    "partition_value=idempotency%23FUNCTION into the store's URL (without FUNCTION: the one of all other programs)";
 
 std::string partition_of(const stores::DynamoDbOptions& options) {
   if (options.sort_key.empty() || !options.partition_value.empty()) return options.partition_value;
@@ -173,8 +174,8 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
     struct stat kind {};
     if (missing == Missing::refuse && stat(path.c_str(), &kind) != 0 && errno == ENOENT) {
       throw Exception(ErrorKind::unavailable, "there is no store yet: " + path +
-                                                  " does not exist. `once run` makes it; --store or ONCE_STORE names "
-                                                  "another one");
+                                                  " does not exist. `once run` creates it; --store or ONCE_STORE names "
+                                                  "another store");
     }
     url = "sqlite:" + escape_url(path) + "?create_directories=1";
   }
@@ -192,7 +193,8 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
     const stores::DynamoDbOptions table = stores::dynamodb_options(url);
     access.raw_scopes = table.dialect != stores::DynamoDbDialect::native;
     if (missing == Missing::refuse && !table.sort_key.empty() && partition_of(table).empty()) {
-      throw Exception(ErrorKind::misuse, "the table has a sort key, and partitions: " + std::string(which_partition));
+      throw Exception(ErrorKind::misuse,
+                      "the table has a sort key, and so partitions: " + std::string(which_partition));
     }
   }
 #endif

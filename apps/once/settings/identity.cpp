@@ -84,23 +84,23 @@ void add_key_options(CLI::App& command, KeyOptions& options) {
       "The key that names the operation");
   command.add_option_function<std::string>(
       "--key-hex", [&options](const std::string& text) { options.hex = text, options.has_hex = true; },
-      "The key as hexadecimal digits, for keys that are not text");
+      "The key in hexadecimal, for keys that are not text");
   command.add_option_function<std::string>(
       "--key-file", [&options](const std::string& text) { options.file = text, options.has_file = true; },
-      "A file whose bytes are the key, every one of them; - is standard input");
-  command.add_option("-s,--scope", options.scope, "The scope that the key lives in (default: none)");
+      "A file whose whole content is the key, including a final line end; - is standard input");
+  command.add_option("-s,--scope", options.scope, "The key's namespace (default: none)");
 }
 
 Key key_of(const KeyOptions& options) {
   const int given = int{options.has_text} + int{options.has_hex} + int{options.has_file};
-  if (given == 0) misuse("there is no key: give --key KEY, --key-hex HEX or --key-file FILE");
-  if (given > 1) misuse("there are several keys: give one of --key, --key-hex and --key-file");
+  if (given == 0) misuse("the key is missing: give --key KEY, --key-hex HEX or --key-file FILE");
+  if (given > 1) misuse("give only one of --key, --key-hex and --key-file");
   if (options.has_hex) return {options.scope, parse_hex(options.hex, "--key-hex")};
   if (options.has_file) {
     const std::string name = read_key_file(options.file);
     if (name.size() > max_key_bytes) {
       misuse("the key in " + escaped(options.file) + " is longer than " + std::to_string(max_key_bytes) +
-             " bytes: use a digest of it instead, as sha256sum prints it");
+             " bytes: use its digest instead, as sha256sum prints it");
     }
     return {options.scope, name};
   }
@@ -110,7 +110,7 @@ Key key_of(const KeyOptions& options) {
 void add_stored_key_options(CLI::App& command, KeyOptions& options) {
   add_key_options(command, options);
   command.add_option("--stored-key-hex", options.stored_hex,
-                     "Scope and key in one, as `once ls --json` gives them: stored_key_hex");
+                     "Scope and key in one: the stored_key_hex that `once ls --json` prints");
 }
 
 RecordName name_of(const KeyOptions& options) {
@@ -119,7 +119,7 @@ RecordName name_of(const KeyOptions& options) {
     return {.stored = key.stored(), .raw = options.scope + "#" + std::string(key.name())};
   }
   if (options.has_text || options.has_hex || options.has_file || !options.scope.empty()) {
-    misuse("--stored-key-hex is scope and key: leave out --scope, --key, --key-hex and --key-file");
+    misuse("--stored-key-hex names both scope and key: leave out --scope, --key, --key-hex and --key-file");
   }
   std::string stored = parse_hex(options.stored_hex, "--stored-key-hex");
   if (stored.size() > max_key_bytes) misuse("--stored-key-hex is longer than any key");
@@ -153,7 +153,7 @@ Input digest_input(int fd, const std::string& directory, std::uint64_t limit) {
   struct stat kind {};
   if (fstat(fd, &kind) == 0 && S_ISREG(kind.st_mode)) {
     off_t at = lseek(fd, 0, SEEK_CUR);
-    if (at < 0) unavailable("cannot tell the position in standard input");
+    if (at < 0) unavailable("cannot read the position in standard input");
     std::uint64_t size = 0;
     for (;;) {
       const ssize_t count = pread(fd, block.data(), block.size(), at);
@@ -172,7 +172,9 @@ Input digest_input(int fd, const std::string& directory, std::uint64_t limit) {
   if (!spool) {  // A file system without O_TMPFILE.
     std::string name = directory + "/once-input-XXXXXX";
     spool.reset(mkostemp(name.data(), O_CLOEXEC));
-    if (!spool) unavailable("cannot make a file for standard input in " + escaped(directory) + " (set TMPDIR)");
+    if (!spool)
+      unavailable("cannot create a file for standard input in " + escaped(directory) +
+                  ": set TMPDIR to another directory");
     unlink(name.c_str());
   }
   std::uint64_t size = 0;

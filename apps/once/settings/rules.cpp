@@ -24,7 +24,7 @@ CommandFate fate_of_option(std::string_view word, std::string_view option) {
 int exit_code_from(std::string_view text, const std::string& rule) {
   const int code = text::parse_whole<int>(text).value_or(0);
   if (code >= 1 && code <= 255) return code;
-  misuse("--on-exit " + escaped(rule) + ": '" + escaped(text) + "' is no exit code of a failure (1 to 255)");
+  misuse("--on-exit " + escaped(rule) + ": '" + escaped(text) + "' is not the exit code of a failure (1 to 255)");
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ Rules::Rules(std::string_view on_failure, std::string_view on_signal, const std:
     if (equals == std::string::npos) misuse("--on-exit " + escaped(rule) + ": write CODES=WHAT, as in 75=release");
     const std::string_view what = std::string_view(rule).substr(equals + 1);
     const std::optional<CommandFate> fate = what == "success" ? CommandFate::success : fate_from(what);
-    if (!fate) misuse("--on-exit " + escaped(rule) + ": what is done is success, store, release or hold");
+    if (!fate) misuse("--on-exit " + escaped(rule) + ": after the = write success, store, release or hold");
     for (const std::string& part : split(std::string_view(rule).substr(0, equals), ',')) {
       const auto dash = part.find('-');
       const int first = exit_code_from(std::string_view(part).substr(0, dash), rule);
