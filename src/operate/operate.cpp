@@ -30,8 +30,8 @@ bool blank(std::string_view text) noexcept { return text.find_first_not_of(" \t\
 Plan refuse(std::string text) { return {.next = std::nullopt, .refusal = std::move(text)}; }
 
 std::optional<Plan> without_reason(const Reason& reason) {
-  if (blank(reason.by)) return refuse("who makes the change is not said");
-  if (blank(reason.text)) return refuse("the reason is empty: say why, it is kept in the record");
+  if (blank(reason.by)) return refuse("the author of the change is empty");
+  if (blank(reason.text)) return refuse("the reason is empty: say why; the reason is kept in the record");
   return std::nullopt;
 }
 
@@ -45,11 +45,11 @@ Time later_by(Time time, Millis by) noexcept { return time > never - by ? never 
 std::string objection(Standing now) {
   switch (now) {
     case Standing::running:
-      return "its claim is alive: the holder may be at work. Wait until the lease ends, or force it";
+      return "its claim is live: the holder may be at work. Wait until the lease expires, or force the change";
     case Standing::completed:
     case Standing::failed:
-      return "it has ended already (" + std::string(to_string(now)) +
-             "), and its result would be lost. Force it to do so";
+      return "it has already ended (" + std::string(to_string(now)) +
+             "), and its result would be lost. Force the change if you want that";
     case Standing::lapsed:
     case Standing::released:
     case Standing::unknown:
@@ -97,7 +97,7 @@ Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason
   if (auto refused = without_reason(reason)) return std::move(*refused);
   const Standing was = standing(seen, stamp.now);
   if (was == Standing::expired) {
-    return refuse("it has expired: it counts as gone, and the next caller runs the operation anew");
+    return refuse("it has expired, so the next caller runs the operation again anyway");
   }
   if (std::string why = objection(was); !why.empty() && !resolution.force) return refuse(std::move(why));
   const EffectivePolicy policy = policy_with(resolution.retention);
@@ -126,7 +126,7 @@ Plan plan_release(const Record& seen, const Resolution& resolution, const Reason
                   Stamp stamp) {
   const bool changes = resolution.any_payload && !seen.fingerprint.empty();
   if (standing(seen, stamp.now) == Standing::released && !changes) {
-    return refuse("it is released already: the next caller runs the operation");
+    return refuse("it is already released: the next caller runs the operation");
   }
   Resolution released = resolution;
   released.as = As::released;
@@ -154,11 +154,11 @@ Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stam
       next.note = note_of("retention extended", reason);
       break;
     case Standing::released:
-      return refuse("it is released: nobody holds a claim that could be extended");
+      return refuse("it is released: there is no claim to extend");
     case Standing::unknown:
-      return refuse("its outcome is unknown: it does not expire, but waits for a decision (resolve it)");
+      return refuse("its outcome is unknown: it does not expire until an operator resolves it");
     case Standing::expired:
-      return refuse("it has expired: it counts as gone, and the next caller runs the operation anew");
+      return refuse("it has expired, so the next caller runs the operation again anyway");
   }
   next.revision = next_revision(seen.revision, stamp.random);
   return {.next = std::move(next), .refusal = {}};
@@ -171,7 +171,7 @@ Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const
   if (was != Standing::running && was != Standing::lapsed && was != Standing::released) {
     return refuse("it is " + std::string(to_string(was)) + ": only a claim in progress has a lease that can lapse");
   }
-  if (seen.on_lapse == on_lapse) return refuse("it says " + std::string(to_string(on_lapse)) + " already");
+  if (seen.on_lapse == on_lapse) return refuse("it already says " + std::string(to_string(on_lapse)));
   const EffectivePolicy policy = policy_with(retention, skew);
   Record next = seen;
   next.on_lapse = on_lapse;
@@ -421,9 +421,8 @@ StoreTime learn_now(Store& store, const Clock& clock) {
   if (answer.time) return *answer.time;
   throw Exception(ErrorKind::unavailable,
                   store.name() +
-                      " answered without a time that can be its own, which decides what lives and "
-                      "what has expired: is there a proxy in between that drops the Date header, or "
-                      "writes it?");
+                      " answered without a believable time, which is needed to tell what has expired. Look for a "
+                      "proxy in between that drops or writes the Date header");
 }
 
 }  // namespace once::operate

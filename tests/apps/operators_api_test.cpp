@@ -116,7 +116,7 @@ TEST_F(OperatorsTest, ListsInPages) {
 
 TEST_F(OperatorsTest, RefusesWhatItDoesNotKnow) {
   unknown("k");
-  expect_problem(get("/v1/records?status=unknown"), 400, "bad-request", "no parameter 'status'");
+  expect_problem(get("/v1/records?status=unknown"), 400, "bad-request", "unknown parameter 'status'");
   expect_problem(get("/v1/records?state=lost"), 400, "bad-request", "state is 'lost'; it is one of");
   expect_problem(get("/v1/records?limit=0"), 400, "bad-request", "1 to 500");
   expect_problem(get("/v1/records?limit=501"), 400, "bad-request", "1 to 500");
@@ -196,13 +196,13 @@ TEST_F(OperatorsTest, ResolvesAsFailedAndAsReleased) {
   const Record other = unknown("o");
   EXPECT_EQ(post(other, "release", {{"reason", "r"}}).status, 200U);
   EXPECT_TRUE(is_released(stored(other)));
-  expect_problem(post(stored(other), "release", {{"reason", "r"}}), 409, "refused", "released already");
+  expect_problem(post(stored(other), "release", {{"reason", "r"}}), 409, "refused", "already released");
 }
 
 TEST_F(OperatorsTest, RefusesWhatTheCommandsRefuse) {
   const Record record = running("k");
   const http::Answer refused = post(record, "release", {{"reason", "r"}});
-  expect_problem(refused, 409, "refused", "its claim is alive");
+  expect_problem(refused, 409, "refused", "its claim is live");
   EXPECT_EQ(read(refused)["record"]["standing"], "running");
   EXPECT_EQ(*http::find_header(refused.headers, "ETag"), tag_of(record));
   EXPECT_EQ(stored(record), record);
@@ -235,21 +235,22 @@ TEST_F(OperatorsTest, ReadsBodiesStrictly) {
   const auto refuses = [&](const std::string& action, const json& body, const std::string& detail) {
     expect_problem(post(record, action, body), 400, "bad-request", detail);
   };
-  refuses("release", json::object(), "reason must say why");
-  refuses("release", {{"reason", " \n"}}, "reason must say why");
+  refuses("release", json::object(), "reason is empty");
+  refuses("release", {{"reason", " \n"}}, "reason is empty");
   refuses("release", {{"reason", 1}}, "reason must be a string");
   refuses("release", {{"reason", "r"}, {"who", " "}}, "who");
-  refuses("release", {{"reason", "r"}, {"forse", true}}, "no member 'forse'");
-  refuses("release", {{"reason", "r"}, {"as", "completed"}}, "no member 'as'");
+  refuses("release", {{"reason", "r"}, {"forse", true}}, "unknown member 'forse'");
+  refuses("release", {{"reason", "r"}, {"as", "completed"}}, "unknown member 'as'");
   refuses("release", {{"reason", "r"}, {"force", "yes"}}, "true or false");
   refuses("release", {{"reason", "r"}, {"retention", "soon"}}, "retention");
-  refuses("release", json::array(), "no JSON object");
+  refuses("release", json::array(), "not a JSON object");
   refuses("resolve", {{"reason", "r"}}, "as must be");
-  refuses("resolve", {{"reason", "r"}, {"as", "gone"}}, "as is completed, failed or released");
+  refuses("resolve", {{"reason", "r"}, {"as", "gone"}}, "as must be completed, failed or released");
   refuses("resolve", {{"reason", "r"}, {"as", "completed"}, {"code", "c"}}, "as failed");
   refuses("resolve", {{"reason", "r"}, {"as", "released"}, {"result", json::object()}}, "neither a result");
-  refuses("resolve", {{"reason", "r"}, {"as", "completed"}, {"result", "text"}}, "result. is no JSON object");
-  refuses("resolve", {{"reason", "r"}, {"as", "completed"}, {"result", {{"bytes", ""}}}}, "no member 'result.bytes'");
+  refuses("resolve", {{"reason", "r"}, {"as", "completed"}, {"result", "text"}}, "result. is not a JSON object");
+  refuses("resolve", {{"reason", "r"}, {"as", "completed"}, {"result", {{"bytes", ""}}}},
+          "unknown member 'result.bytes'");
   for (const char* const wrong : {"AP8", "AP8=\n", "A", "AQ==AQ==", "A*8=", "AR=="}) {
     refuses("resolve", {{"reason", "r"}, {"as", "completed"}, {"result", {{"text_base64", wrong}}}}, "base64");
   }
@@ -258,7 +259,7 @@ TEST_F(OperatorsTest, ReadsBodiesStrictly) {
   const std::string path = path_of(record) + "/release";
   expect_problem(
       ask("POST", path, "{\"reason\":", {{"Content-Type", "application/json"}, {"If-Match", tag_of(record)}}), 400,
-      "bad-request", "no JSON object");
+      "bad-request", "not a JSON object");
   // A form of a page somewhere can send this without being asked.
   expect_problem(ask("POST", path, "{}", {{"Content-Type", "text/plain"}, {"If-Match", tag_of(record)}}), 415,
                  "unsupported-media-type");
@@ -387,7 +388,7 @@ TEST_F(TokenFile, HasOneTokenThatNotEverybodyCanRead) {
   write(std::string(5000, 'a'));
   EXPECT_THAT(complaint(), HasSubstr("1024"));
   write("0123456789abcdef", 0644);
-  EXPECT_THAT(complaint(), HasSubstr("open to everybody"));
+  EXPECT_THAT(complaint(), HasSubstr("every user of this host"));
   EXPECT_THAT(complaint(), Not(HasSubstr("0123456789abcdef")));
   for (const mode_t mode : {0600, 0440, 0640}) {
     write("0123456789abcdef\n", mode);

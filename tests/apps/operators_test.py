@@ -245,7 +245,7 @@ class Deciding(Operators):
 
     def test_release(self):
         process = self.running("k")
-        self.assertIn("alive", self.change("release", "--key", "k", "--reason", "r", code=240)["message"])
+        self.assertIn("claim is live", self.change("release", "--key", "k", "--reason", "r", code=240)["message"])
         self.change("release", "--key", "k", "--reason", "stuck", "--force")
         self.assertEqual(process.wait(), 245)
         self.change("release", "--key", "k", "--reason", "again", code=240)  # It is released already.
@@ -346,7 +346,7 @@ class Doctor(Operators):
 class Memory(Case):
     def test_a_store_of_its_own_process(self):
         self.expect(self.once("run", "--store", "memory:", "--key", "k", "--", "echo", "out"), 64, b"",
-                    b"seen by this process alone")
+                    b"exists only in this process")
         self.expect(self.once("run", "--store", "memory:", "--unshared-store", "--key", "k", "--", "echo", "out"), 0,
                     b"out\n")
         self.expect(self.once("ls", "--store", "memory:"), 0, b"", b"no records")

@@ -106,7 +106,7 @@ class Operators(ProxyCase):
 
         path.write_text("short")
         process.send_signal(signal.SIGHUP)
-        self.assertIn(b"not reloaded, the rules stay as they are: ", process.stderr.readline())
+        self.assertIn(b"not reloaded, the old rules stay in force: ", process.stderr.readline())
         self.assertEqual(self.api("/v1/records", "-H", "Authorization: Bearer 0123456789abcdef")[0], 200)
         path.write_text("fedcba9876543210")
         process.send_signal(signal.SIGHUP)
@@ -125,7 +125,7 @@ class Operators(ProxyCase):
         path = self.path("token")
         path.write_text("0123456789abcdef")
         path.chmod(0o644)
-        self.expect(self.once(*common, "--admin-token-file", path), 64, stderr=b"open to everybody")
+        self.expect(self.once(*common, "--admin-token-file", path), 64, stderr=b"every user of this host")
         self.expect(self.once(*common, "--admin-token-file", self.path("none")), 64, stderr=b"cannot be read")
 
     def test_the_page_names_every_problem(self):

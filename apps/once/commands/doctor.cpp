@@ -68,8 +68,7 @@ class Examination {
             (can.shared ? ", shared by all processes" : ", of this process only") + ", records of up to " +
             show_size(can.max_record_bytes));
     if (!can.durable) {
-      add(Grade::note, "durable",
-          "what this store holds is gone when its process ends: it protects nobody but that one");
+      add(Grade::note, "durable", "in memory: exit loses every record, and other processes do not see them");
     }
     look_at_file();
 #if ONCE_AWS
@@ -93,13 +92,12 @@ class Examination {
     if (status.hard_links > 1) {
       add(Grade::note, "names",
           "the file has " + std::to_string(status.hard_links) +
-              " names (hard links): claims are safe only as long as all programs use this one (find / -xdev "
-              "-samefile " +
-              status.path + ")");
+              " names (hard links): claims are safe only if all programs use this one. To find the others: find / "
+              "-xdev -samefile " +
+              status.path);
     } else if (!status.mounts_known) {
       add(Grade::note, "names",
-          "this kernel does not tell whether the file is mounted by itself: mount the directory it is in, not the "
-          "file");
+          "this kernel does not report whether the file is mounted by itself: mount its directory, not the file");
     } else {
       add(Grade::fine, "names",
           status.asked_path == status.path ? "one" : "one: " + status.asked_path + " leads to " + status.path);
@@ -115,18 +113,19 @@ class Examination {
     look_at_names(*status);
     if (!status->checkpoint_error.empty()) {
       add(Grade::problem, "checkpoint",
-          "the log could not be copied into the file: " + status->checkpoint_error + ". It grows until that works");
+          "the log could not be copied into the file: " + status->checkpoint_error +
+              ". The log grows until someone fixes it");
     }
     struct stat kind {};
     if (stat(status->path.c_str(), &kind) == 0) {
       const unsigned open_to = kind.st_mode & 0077U;
       if ((open_to & 07U) != 0) {
         add(Grade::problem, "permissions",
-            "everybody on this host may use the file, and read the results in it: chmod o= " + status->path);
+            "every user of this host can open the file and read its results: chmod o= " + status->path);
       } else if (kind.st_uid != geteuid() && geteuid() != 0) {
         add(Grade::note, "permissions", "the file belongs to uid " + std::to_string(kind.st_uid) + ", not to you");
       } else {
-        add(Grade::fine, "permissions", open_to == 0 ? "yours alone" : "yours and your group's");
+        add(Grade::fine, "permissions", open_to == 0 ? "only you can open it" : "only you and your group can open it");
       }
     }
     try {
@@ -136,8 +135,8 @@ class Examination {
       if (faults.empty()) {
         add(Grade::fine, "integrity",
             options_.quick
-                ? "the newest 20000 records can be read, each is found by its key, no key stands twice"
-                : "the file is sound, every record can be read and is found by its key, no key stands twice");
+                ? "the newest 20000 records can be read, each is found by its key, and no key is stored twice"
+                : "the file is sound, every record can be read and is found by its key, and no key is stored twice");
       }
     } catch (const Exception& error) {
       add(Grade::problem, "integrity", error.what());
@@ -179,16 +178,15 @@ class Examination {
     constexpr Millis most{1'000};
     if (false_time_) {
       add(Grade::problem, "clock",
-          "the store's answers have a Date that is not believed: over five minutes from the time of the signature that "
-          "the store accepted with it. Something on the way writes it, or the store checks no signatures, and its "
-          "clock or "
-          "this host's is wrong. Leases are counted on this host's clock meanwhile");
+          "the Date of the store's answers is ignored: it is over five minutes from the signature that the store "
+          "accepted. Either a proxy writes the Date, or the store checks no signatures and one of the two clocks is "
+          "wrong. Until someone fixes it, leases are counted by this host's clock");
       return;
     }
     const auto told = told_ ? told_ : access_.store->time();
     if (!told && access_.store->capabilities().tells_time) return;  // It was not reached, which was reported already.
     if (!told) {
-      add(Grade::note, "clock", "the store does not tell its time: hosts that share it must agree on theirs");
+      add(Grade::note, "clock", "the store does not report its time: the clocks of all hosts that share it must agree");
       return;
     }
     const Millis ahead = told->now - system_clock()->now();
@@ -197,7 +195,7 @@ class Examination {
                              (told->error > Millis{0} ? ", give or take " + show_duration(told->error) : "");
     if (std::chrono::abs(ahead) > most) {
       add(Grade::note, "clock",
-          text + ". Leases are counted on the store's time and are not touched by it; times that are shown are");
+          text + ". Leases are safe, because they are counted by the store's time, but the times shown here are off");
     } else {
       add(Grade::fine, "clock", text);
     }
@@ -205,7 +203,7 @@ class Examination {
 
   void look_at_offload() {
     if (!access_.offload) {
-      add(Grade::note, "offload", "no place for large results: what is too large for the store is not kept");
+      add(Grade::note, "offload", "no place for large results: a result too large for the store is not kept");
       return;
     }
     if (options_.probe) return probe_offload();
@@ -214,7 +212,7 @@ class Examination {
     }
     struct stat kind {};
     if (stat(access_.offload_directory.c_str(), &kind) != 0) {
-      add(Grade::fine, "offload", access_.offload_directory + " is made when the first large result comes");
+      add(Grade::fine, "offload", access_.offload_directory + " will be created for the first large result");
     } else if (!S_ISDIR(kind.st_mode) || access(access_.offload_directory.c_str(), R_OK | W_OK | X_OK) != 0) {
       add(Grade::problem, "offload",
           access_.offload_directory + " is not a directory that you can read and write: large results are lost");
@@ -237,9 +235,9 @@ class Examination {
     const OffloadAnswer got = wait_for([&](auto done) { offload.get(put.text, std::move(done)); });
     const OffloadAnswer removed = wait_for([&](auto done) { offload.remove(put.text, std::move(done)); });
     if (got.error) return add(Grade::problem, "offload", got.error->message);
-    if (got.text != bytes) return add(Grade::problem, "offload", put.text + " gave back other bytes than were put");
+    if (got.text != bytes) return add(Grade::problem, "offload", put.text + " returned other bytes than were written");
     if (removed.error) return add(Grade::problem, "offload", removed.error->message);
-    add(Grade::fine, "offload", access_.offload_name + ": a small result was kept, read and removed");
+    add(Grade::fine, "offload", access_.offload_name + ": a small result was written, read and removed");
   }
 
   // Writes a record that no other program uses, reads it, removes it.
@@ -285,12 +283,12 @@ class Examination {
     std::vector<operate::Filter> wanted(1);
     if (about_) {
       const std::string about = "about " + std::to_string(*about_) +
-                                " in the table, as the service counts them every "
+                                " in the table, as DynamoDB counts them every "
                                 "six hours";
       add(Grade::fine, "records", about);
       if (!indexed_) {
         add(Grade::note, "waiting",
-            "not counted: without an index the whole table would have to be read, which --quick leaves out");
+            "not counted: without an index that needs a read of the whole table, which --quick avoids");
         return exit_ok;
       }
       wanted = {{.standing = std::nullopt, .in_progress = true}, {.standing = operate::Standing::unknown}};
@@ -315,16 +313,16 @@ class Examination {
         std::to_string(counts_.records) + ", " + std::to_string(number(operate::Standing::running)) + " running");
     if (const auto unknown = number(operate::Standing::unknown); unknown > 0) {
       add(Grade::problem, "unknown",
-          std::to_string(unknown) + " wait for a decision, the first since " + relative(*counts_.oldest_unknown, now) +
-              ": once ls --state unknown, then once resolve");
+          std::to_string(unknown) + " waiting for your decision, the oldest since " +
+              relative(*counts_.oldest_unknown, now) + ": see once ls --state unknown, then use once resolve");
     }
     if (const auto lapsed = number(operate::Standing::lapsed); lapsed > 0) {
       add(Grade::note, "lapsed",
-          std::to_string(lapsed) + " were begun and not ended, the first lapsed " +
-              relative(*counts_.oldest_lapsed, now) + ": their next caller takes them over (once ls --state lapsed)");
+          std::to_string(lapsed) + " started and not finished, the oldest lapsed " +
+              relative(*counts_.oldest_lapsed, now) + ": the next caller takes each over (see once ls --state lapsed)");
     }
     if (const auto expired = number(operate::Standing::expired); expired > 0) {
-      add(Grade::note, "expired", std::to_string(expired) + " only take room: once sweep");
+      add(Grade::note, "expired", std::to_string(expired) + " still take room: remove them with once sweep");
     }
     return error ? exit_corrupt : exit_ok;
   }
@@ -379,15 +377,15 @@ class Examination {
 
 void add_doctor(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<DoctorOptions>();
-  CLI::App* const command = app.add_subcommand("doctor", "Examine a store, and say what waits for a person");
+  CLI::App* const command = app.add_subcommand("doctor", "Check a store, and list what needs an operator");
   add_store_options(*command, options->store);
   command->add_flag("--probe", options->probe, "Also write, read and remove a record of its own");
   command->add_flag("--quick", options->quick,
-                    "Of a file check only the newest 20000 records; of a table in DynamoDB count only what is\n"
-                    "in progress or unknown, by its index");
+                    "In a file, check only the newest 20000 records; in a DynamoDB table, count only records in\n"
+                    "progress or unknown, by the index");
   command->add_flag("--json", options->json, "Write JSON");
   command->footer(
-      "Changes nothing but with --probe. Exits with 1 if something needs a person.\n\n"
+      "Changes nothing without --probe. Exits with 1 if something needs an operator.\n\n"
       "Examples:\n"
       "  once doctor --probe");
   command->callback([options, &invocation] { invocation.action = [options] { return Examination(*options).run(); }; });

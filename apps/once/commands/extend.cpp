@@ -22,10 +22,10 @@ struct ExtendOptions {
 void add_extend(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<ExtendOptions>();
   CLI::App* const extend =
-      app.add_subcommand("extend", "Prolong a claim's lease, keep a result longer, or change --on-lapse");
+      app.add_subcommand("extend", "Extend a claim's lease or a result's retention, or change --on-lapse");
   add_change_options(*extend, options->change);
   extend->add_option("--by", options->by_time, "How much longer, as in 10m");
-  extend->add_option("--on-lapse", options->on_lapse, "Instead: takeover or hold, for the claim as it is now")
+  extend->add_option("--on-lapse", options->on_lapse, "Instead: change the running claim to takeover or hold")
       ->excludes("--by")
       ->check(CLI::IsMember({"takeover", "hold"}));
   extend->add_option("--retention", options->retention, "With --on-lapse takeover: how long the record is kept")
@@ -33,11 +33,11 @@ void add_extend(CLI::App& app, Invocation& invocation) {
   extend->footer(
       "Examples:\n"
       "  once extend --key import-5 --by 2h --reason 'the import is slow today'\n"
-      "  once extend --key import-5 --on-lapse takeover --reason 'the importer skips what is there'");
+      "  once extend --key import-5 --on-lapse takeover --reason 'the importer skips finished rows'");
   extend->callback([options, &invocation] {
     invocation.action = [options] {
       const auto on_lapse = on_lapse_from_string(options->on_lapse);
-      if (!on_lapse && options->by_time.empty()) misuse("say how much longer with --by, or --on-lapse");
+      if (!on_lapse && options->by_time.empty()) misuse("give --by, as in --by 10m, or --on-lapse");
       const Millis by = on_lapse ? Millis{0} : parse_duration(options->by_time, "--by");
       const Millis retention = parse_duration(options->retention, "--retention");
       return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis skew) {

@@ -79,19 +79,20 @@ void add_key(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<KeyCommand>();
   CLI::App* const command = app.add_subcommand("key", "Show the key and fingerprint that an event gets");
   command->add_option("--scope", options->recipe.scope,
-                      "What the key lives in; in a dialect all that stands left of '#', such as my-func.app.handler");
+                      "The key's namespace; in a dialect, everything left of '#', as in my-func.app.handler");
   command->add_option("--expression", options->recipe.expression,
                       "JMESPath that selects the key (default: the whole event)");
   command->add_option("--fingerprint", options->recipe.fingerprint,
-                      "JMESPath that selects what the fingerprint is made of (default: no fingerprint)");
-  command->add_option("--hash", options->recipe.hash,
-                      "sha256 or md5, in a dialect also what its library takes (default: sha256, in a dialect md5)");
+                      "JMESPath that selects what a retry must repeat (default: no fingerprint)");
+  command->add_option(
+      "--hash", options->recipe.hash,
+      "sha256 or md5; a dialect also takes the hashes of its library (default: sha256; md5 in a dialect)");
   command->add_option(
       "--dialect", options->dialect,
       "native, powertools-python, powertools-typescript, powertools-java or powertools-dotnet (default: "
       "native)");
   command->add_flag("--require-key", options->recipe.require_key,
-                    "Fail if the event has no key, or --fingerprint nothing to compare (exit code 65)");
+                    "Fail with exit code 65 if the expression or --fingerprint selects nothing");
   command->add_flag("--json", options->json, "Write JSON");
   command->add_option("FILE", options->file, "The event, a JSON text; - is standard input")->required();
   command->footer(
@@ -99,13 +100,12 @@ void add_key(CLI::App& app, Invocation& invocation) {
       "  once key --scope payments --expression 'powertools_json(body).order_id' event.json\n"
       "  echo '{\"a\":1,\"b\":\"x\"}' | once key --dialect powertools-python --scope my-func.app.handler --json -\n"
       "\n"
-      "With --json: {\"key\", \"fingerprint\", \"text\"}; text is what was hashed for the key. All are null if the "
-      "event has\n"
-      "no key. fingerprint is \"\" without --fingerprint; with it, fingerprint_text is what was hashed for it.\n"
+      "--json writes {\"key\", \"fingerprint\", \"text\"}; text is what was hashed for the key. All three are null if\n"
+      "the event has no key. Without --fingerprint, fingerprint is \"\"; with it, fingerprint_text is what was "
+      "hashed.\n"
       "\n"
-      "Exit codes: 0 also if there is no key, 64 wrong flags or expression, 65 an event that cannot be read or on "
-      "which\n"
-      "the expression fails, or with --require-key one that has no key.");
+      "Exit codes: 0 done, even if the event has no key; 64 wrong flags or expression; 65 the event cannot be read,\n"
+      "the expression fails on it, or with --require-key it has no key.");
   command->callback([options, &invocation] { invocation.action = [options] { return show_key(*options); }; });
 }
 

@@ -85,7 +85,7 @@ int list(const LsOptions& options) {
   } else if (count > 0) {
     written = print(table.take());
   } else if (!error) {
-    say("no records" + std::string(is_empty(options.filter) ? "" : " of this kind"));
+    say("no records" + std::string(is_empty(options.filter) ? "" : " match"));
   }
   return error ? fail_with(*error) : written;
 }
@@ -97,7 +97,7 @@ void add_ls(CLI::App& app, Invocation& invocation) {
   CLI::App* const ls = app.add_subcommand("ls", "List records");
   add_store_options(*ls, options->store);
   add_filter_options(*ls, options->filter);
-  ls->add_option("--limit", options->limit, "At most so many records, from 1 (default: all)")
+  ls->add_option("--limit", options->limit, "List at most this many records, from 1 (default: all)")
       ->check(CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()));
   ls->add_flag("--json", options->json, "Write a JSON array of records, without their results");
   ls->footer(

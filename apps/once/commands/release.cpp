@@ -21,18 +21,19 @@ struct ReleaseOptions {
 
 void add_release(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<ReleaseOptions>();
-  CLI::App* const release = app.add_subcommand("release", "Give a claim up: the next caller runs the operation");
+  CLI::App* const release =
+      app.add_subcommand("release", "Release a claim, so that the next caller runs the operation");
   add_change_options(*release, options->change);
-  release->add_option("--retention", options->retention, "How long the released record, with its steps, is kept")
+  release->add_option("--retention", options->retention, "How long to keep the released record and its steps")
       ->capture_default_str();
   release->add_flag("--any-payload", options->any_payload,
-                    "The next caller may send another payload (a corrected command). Otherwise it must be the same");
+                    "Let the next caller send another payload, such as a corrected command (default: the same only)");
   release->add_flag("--force", options->force,
-                    "Also a claim whose holder is at work (it is refused from then on, but what it does is done),\n"
-                    "and a record that has a result (which is lost)");
+                    "Also release a live claim (its holder's writes are refused from then on, but its work goes on),\n"
+                    "and a record with a result (which is lost)");
   release->footer(
       "Examples:\n"
-      "  once release --key order-17 --scope payments --reason 'not charged, checked in the ledger'");
+      "  once release --key order-17 --scope payments --reason 'not in the ledger'");
   release->callback([options, &invocation] {
     invocation.action = [options] {
       const operate::Resolution resolution{.as = operate::As::released,

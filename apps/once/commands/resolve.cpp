@@ -61,7 +61,7 @@ std::string read_file(const std::string& path, std::string_view option) {
 
 // In the form of `once run`, which then replays it like any other.
 Result run_result_of(const ResolveOptions& options, const std::string& output) {
-  if (*options.exit_code < 0 || *options.exit_code > 255) misuse("--exit-code is 0 to 255");
+  if (*options.exit_code < 0 || *options.exit_code > 255) misuse("--exit-code must be 0 to 255");
   if (!options.content_type.empty()) misuse("--exit-code makes a result of once run: leave out --content-type");
   Recorder recorder(2 * max_file_bytes + 64);
   recorder.add(Stream::output, output);
@@ -72,8 +72,8 @@ Result run_result_of(const ResolveOptions& options, const std::string& output) {
 
 // In the form of `once proxy` and the library's HTTP adapters.
 Result http_answer_of(const ResolveOptions& options, std::string body) {
-  if (*options.status < 100 || *options.status > 599) misuse("--status is 100 to 599");
-  if (options.exit_code) misuse("a result has --status or --exit-code, not both");
+  if (*options.status < 100 || *options.status > 599) misuse("--status must be 100 to 599");
+  if (options.exit_code) misuse("give --status or --exit-code, not both");
   if (!options.content_type.empty()) misuse("with --status write --header 'Content-Type: ...', not --content-type");
   http::Answer answer{.status = *options.status, .headers = {}, .body = std::move(body)};
   for (const std::string& line : options.headers) {
@@ -84,7 +84,7 @@ Result http_answer_of(const ResolveOptions& options, std::string body) {
   }
   Result result = http::encode_answer(answer, max_file_bytes);
   if (const auto kept = http::decode_answer(result.bytes); !kept.not_stored.empty()) {
-    misuse("--header: " + kept.not_stored + " cannot be kept in a stored answer");
+    misuse("--header: " + kept.not_stored + " cannot be part of a stored answer");
   }
   return result;
 }
@@ -122,33 +122,33 @@ operate::Resolution wanted_by(const ResolveOptions& options) {
 
 void add_resolve(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<ResolveOptions>();
-  CLI::App* const resolve = app.add_subcommand("resolve", "Say how an operation ended whose outcome is unknown");
+  CLI::App* const resolve = app.add_subcommand("resolve", "Decide how an operation ended whose outcome is unknown");
   add_change_options(*resolve, options->change);
   resolve
       ->add_option("--as", options->as,
-                   "completed (its result is replayed from now on), failed (its failure is), or released (it did not\n"
-                   "take place: the next caller runs it)")
+                   "completed (replay this result from now on), failed (replay this failure), or released (it did\n"
+                   "not happen: the next caller runs it)")
       ->required()
       ->check(CLI::IsMember({"completed", "failed", "released"}));
   resolve->add_option("--result", options->result_file,
-                      "A file with the result; with --exit-code: with the standard output; - is standard input");
-  resolve->add_option("--exit-code", options->exit_code, "For once run: the exit code that is replayed");
+                      "A file with the result (with --exit-code: the standard output); - is standard input");
+  resolve->add_option("--exit-code", options->exit_code, "For once run: the exit code to replay");
   resolve->add_option("--stderr", options->error_file, "With --exit-code: a file with the standard error");
   resolve->add_option("--status", options->status,
-                      "For once proxy and other HTTP operations: the status that is replayed, with --result as body");
+                      "For once proxy and other HTTP operations: the status to replay, with --result as the body");
   resolve
       ->add_option("--header", options->headers,
                    "With --status: a header, as in 'Content-Type: text/plain'; repeatable")
       ->allow_extra_args(false);
   resolve->add_flag("--any-payload", options->any_payload,
-                    "With --as released: the next caller may send another payload. Otherwise it must be the same");
-  resolve->add_option("--content-type", options->content_type, "The result's MIME type (default: plain bytes)");
+                    "With --as released: let the next caller send another payload (default: the same only)");
+  resolve->add_option("--content-type", options->content_type, "The result's MIME type (default: none)");
   resolve->add_option("--code", options->code, "With --as failed: the failure's code, for programs");
   resolve->add_option("--message", options->message, "With --as failed: the failure's message, for people");
   resolve->add_option("--retention", options->retention, "How long the result is replayed")->capture_default_str();
   resolve->add_flag("--force", options->force,
-                    "Also a claim whose holder is at work (it is refused from then on, but what it does is done),\n"
-                    "and a record that has a result already (which is lost)");
+                    "Also resolve a live claim (its holder's writes are refused from then on, but its work goes on),\n"
+                    "and a record with a result (which is lost)");
   resolve->footer(
       "Examples:\n"
       "  once resolve --key order-17 --as completed --exit-code 0 --result receipt.txt --reason 'seen in the ledger'\n"

@@ -29,7 +29,7 @@ int show(const ShowOptions& options) {
   Answer answer = blocking::get(*access.store, key);
   if (answer.status == Answer::Status::failed) return fail_with(answer.error);
   if (!answer.record) {
-    say("there is no record of " + quoted_stored(key));
+    say("there is no record for " + quoted_stored(key));
     return exit_no_record;
   }
   Record record = *answer.record;
@@ -42,10 +42,10 @@ int show(const ShowOptions& options) {
 
 void add_show(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<ShowOptions>();
-  CLI::App* const command = app.add_subcommand("show", "Show one record with its result");
+  CLI::App* const command = app.add_subcommand("show", "Show one record and its result");
   add_store_options(*command, options->store);
   add_stored_key_options(*command, options->key);
-  command->add_flag("--json", options->json, "Write JSON, with all bytes of result and steps");
+  command->add_flag("--json", options->json, "Write JSON, with every byte of the result and the steps");
   command->footer(
       "Examples:\n"
       "  once show --key order-17 --scope payments\n"

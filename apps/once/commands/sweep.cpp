@@ -41,11 +41,11 @@ std::uint64_t sweep_orphans(const StoreAccess& access, Time now, Millis age, boo
   namespace fs = std::filesystem;
   // A result is stored before its record, which may be retried as long as the lease lives.
   if (age < std::chrono::hours(24)) {
-    throw Exception(ErrorKind::misuse, "--orphans must be 24h or more: the record of a younger file may be on its way");
+    throw Exception(ErrorKind::misuse, "--orphans must be 24h or more: a younger file's record may not be written yet");
   }
   if (access.offload_directory.empty()) {
     throw Exception(ErrorKind::misuse,
-                    "--orphans needs a directory: name it with --offload DIR (S3 does this by a lifecycle rule)");
+                    "--orphans needs a directory: name it with --offload DIR (for S3, use a lifecycle rule)");
   }
   // First lists the files, then the records, so that files written meanwhile are not removed.
   std::set<std::string> files;
@@ -109,8 +109,8 @@ int sweep(const SweepCommand& options) {
   progress.end();
   if (swept.error) {
     if (swept.removed > 0) {
-      say(std::to_string(swept.removed) +
-          (options.dry_run ? " records would be removed, but:" : " records were removed, but:"));
+      say(std::to_string(swept.removed) + (options.dry_run ? " records would be removed before this failure:"
+                                                           : " records were removed before this failure:"));
     }
     return fail_with(*swept.error);
   }
@@ -134,11 +134,12 @@ void add_sweep(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<SweepCommand>();
   CLI::App* const command = app.add_subcommand("sweep", "Remove expired records and their results");
   add_store_options(*command, options->store);
-  command->add_option("--expired-for", options->expired_for, "Only those that expired at least so long ago, as in 7d");
+  command->add_option("--expired-for", options->expired_for,
+                      "Only records that expired at least this long ago, as in 7d");
   command->add_option("--orphans", options->orphans,
-                      "Also files of the offload directory that no record names and that are so old, as in 2d (at\n"
-                      "least 24h). The directory must be this store's alone");
-  command->add_flag("-n,--dry-run", options->dry_run, "Count them, and remove nothing");
+                      "Also remove files of the offload directory that no record names and that are at least this\n"
+                      "old, as in 2d (at least 24h). Only this store may use the directory");
+  command->add_flag("-n,--dry-run", options->dry_run, "Count the records, and remove nothing");
   command->add_flag("--json", options->json, "Write JSON");
   command->footer(
       "Examples:\n"

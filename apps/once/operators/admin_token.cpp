@@ -29,9 +29,9 @@ std::string read_token(const std::string& file) {
   const auto bad = [&](const std::string& why) { return Exception(ErrorKind::misuse, "the token file " + file + why); };
   struct stat kind {};
   if (stat(file.c_str(), &kind) != 0) throw bad(std::string(" cannot be read: ") + std::strerror(errno));
-  if (!S_ISREG(kind.st_mode)) throw bad(" is no file");
+  if (!S_ISREG(kind.st_mode)) throw bad(" is not a regular file");
   if ((kind.st_mode & (S_IROTH | S_IWOTH)) != 0) {
-    throw bad(" is open to everybody on this host: chmod o-rwx it (in Kubernetes: defaultMode: 0440)");
+    throw bad(" can be opened by every user of this host: chmod o-rwx it (in Kubernetes: defaultMode: 0440)");
   }
   std::ifstream stream(file, std::ios::binary);
   std::string token(most_token_bytes + 2, '\0');
@@ -95,8 +95,9 @@ std::optional<http::Answer> AdminToken::refuse(const http::Request& request) con
   }();
   if (digest) {
     if (bears(request, *digest)) return std::nullopt;
-    http::Answer answer = operators_problem("unauthorized", 401, "The token is missing or wrong",
-                                            "Send Authorization: Bearer, and what is in the file of " + flag_ + ".");
+    http::Answer answer =
+        operators_problem("unauthorized", 401, "The token is missing or wrong",
+                          "Send Authorization: Bearer with the token from the file of " + flag_ + ".");
     answer.headers.push_back({"WWW-Authenticate", "Bearer realm=\"once\""});
     return answer;
   }
@@ -105,8 +106,8 @@ std::optional<http::Answer> AdminToken::refuse(const http::Request& request) con
   if (!from_page && hosts.size() == 1 && is_loopback_host(hosts[0])) return std::nullopt;
   return operators_problem("forbidden", 403, "Not for browsers",
                            "Without " + flag_ +
-                               " only programs of this host are answered, under localhost or a "
-                               "loopback address, and no pages in browsers.");
+                               ", only programs on this host are answered, under localhost or a "
+                               "loopback address, and never pages in browsers.");
 }
 
 }  // namespace once::cli

@@ -18,10 +18,10 @@ namespace once::cli {
 void add_change_options(CLI::App& command, ChangeOptions& options) {
   add_store_options(command, options.store);
   add_stored_key_options(command, options.key);
-  command.add_option("--reason", options.reason, "Why; it is kept in the record")->required();
-  command.add_option("--who", options.by, "Who; it is kept in the record (default: USER@HOST)");
-  command.add_option("--if-revision", options.if_revision, "Refuse unless the record has this revision");
-  command.add_flag("-n,--dry-run", options.dry_run, "Show what would be written, and write nothing");
+  command.add_option("--reason", options.reason, "Why you change it; kept in the record")->required();
+  command.add_option("--who", options.by, "Who changes it; kept in the record (default: USER@HOST)");
+  command.add_option("--if-revision", options.if_revision, "Fail unless the record has this revision");
+  command.add_flag("-n,--dry-run", options.dry_run, "Show what would be written, but write nothing");
   command.add_flag("--json", options.json, "Write JSON");
 }
 
@@ -57,23 +57,23 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
     changed.error = seen.error;
     return changed;
   }
-  if (!seen.record) return end(Changed::Kind::no_record, "there is no record of " + name);
+  if (!seen.record) return end(Changed::Kind::no_record, "there is no record for " + name);
   const Record& record = *seen.record;
   if (request.if_revision && *request.if_revision != record.revision) {
-    return end(Changed::Kind::other, "refused: the record of " + name + " has revision " +
+    return end(Changed::Kind::other, "refused: the record for " + name + " has revision " +
                                          std::to_string(record.revision) + ", not " +
-                                         std::to_string(*request.if_revision) + ". Look at what it says now:");
+                                         std::to_string(*request.if_revision) + ". Nothing was changed. It is now:");
   }
   if (request.if_owner && *request.if_owner != record.owner) {
-    return end(Changed::Kind::other,
-               "refused: the record of " + name + " has another owner than that. Look at what it says now:");
+    return end(Changed::Kind::other, "refused: the record for " + name +
+                                         " has another owner than the one you gave. Nothing was changed. It is now:");
   }
   operate::Plan plan =
       planner(record, request.reason, fresh_stamp(changed.now), access.store->capabilities().default_skew);
   if (!plan.next) return end(Changed::Kind::refused, "refused: " + name + ": " + plan.refusal);
   if (request.dry_run) {
     changed.record = share(std::move(*plan.next));
-    return end(Changed::Kind::planned, "would be written, but for --dry-run:");
+    return end(Changed::Kind::planned, "dry run, this would be written:");
   }
   const Result old = record.result;
   operate::Applied applied = operate::apply(*access.store, record, seen.place, std::move(*plan.next));
@@ -90,9 +90,9 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
       }
       return end(Changed::Kind::written, "written" + what_follows(*changed.record) + ":");
     case operate::Applied::Kind::changed:
-      return end(Changed::Kind::raced, "refused: the record of " + name +
-                                           " was changed by somebody else meanwhile, and " +
-                                           (changed.record ? "is now:" : "is gone"));
+      return end(Changed::Kind::raced, "refused: the record for " + name +
+                                           " changed since it was read. Your change was not written. " +
+                                           (changed.record ? "It is now:" : "The record no longer exists."));
     case operate::Applied::Kind::failed:
       changed.error = std::move(applied.error);
   }
@@ -147,11 +147,11 @@ operate::Resolution resolution_of(const std::string& as, std::optional<Result> r
   const auto misuse = [&](const std::string& text) { return Exception(ErrorKind::misuse, std::string(dashes) + text); };
   operate::Resolution resolution;
   if (as == "released") {
-    if (result || failure != Failure{}) throw misuse("as released keeps neither a result nor a failure");
+    if (result || failure != Failure{}) throw misuse("as released takes neither a result nor a failure");
     resolution.as = operate::As::released;
     return resolution;
   }
-  if (as != "completed" && as != "failed") throw misuse("as is completed, failed or released");
+  if (as != "completed" && as != "failed") throw misuse("as must be completed, failed or released");
   if (result) {
     if (result->content_type.size() > Result::max_content_type_bytes) throw misuse("content-type is too long");
     resolution.result = std::move(*result);

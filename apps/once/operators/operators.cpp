@@ -49,7 +49,7 @@ Json problem_json(std::string_view name, unsigned status, std::string_view title
 Answer error_answer(const Error& error) {
   switch (error.kind) {
     case ErrorKind::misuse:
-      return operators_problem("bad-request", 400, "Not a request that can be carried out", error.message);
+      return operators_problem("bad-request", 400, "The request is not valid", error.message);
     case ErrorKind::corrupt:
       return operators_problem("record-unreadable", 500, "The record cannot be read", error.message);
     case ErrorKind::unavailable:
@@ -75,7 +75,7 @@ std::string decoded(std::string_view part) {
 std::size_t page_limit(const std::string& text) {
   const std::size_t limit = text::parse_whole<std::size_t>(text).value_or(0);
   if (limit < 1 || limit > largest_page) {
-    throw wrong("limit is '" + escaped(text) + "'; it is a number from 1 to " + std::to_string(largest_page));
+    throw wrong("limit is '" + escaped(text) + "'; it must be a number from 1 to " + std::to_string(largest_page));
   }
   return limit;
 }
@@ -94,7 +94,7 @@ Page page_of(std::string_view query) {
     const auto equals = part.find('=');
     const std::string name = decoded(part.substr(0, equals));
     std::string value = equals == std::string::npos ? std::string() : decoded(part.substr(equals + 1));
-    if (!seen.insert(name).second) throw wrong(escaped(name) + " is there more than once");
+    if (!seen.insert(name).second) throw wrong(escaped(name) + " is given more than once");
     if (name == "state") {
       page.filter.state = std::move(value);
     } else if (name == "scope") {
@@ -111,8 +111,8 @@ Page page_of(std::string_view query) {
     } else if (name == "after") {
       page.cursor = parse_hex(value, "after");
     } else {
-      throw wrong("there is no parameter '" + escaped(name) +
-                  "', but state, scope, prefix, older-than, newer-than, limit and after");
+      throw wrong("unknown parameter '" + escaped(name) +
+                  "'; the parameters are state, scope, prefix, older-than, newer-than, limit and after");
     }
   }
   return page;
@@ -122,10 +122,10 @@ Page page_of(std::string_view query) {
 class Members {
  public:
   explicit Members(std::string_view body) : json_(Json::parse(body, nullptr, false)) {
-    if (!json_.is_object()) throw wrong("the body is no JSON object");
+    if (!json_.is_object()) throw wrong("the body is not a JSON object");
   }
   explicit Members(Json json, std::string where) : json_(std::move(json)), where_(std::move(where)) {
-    if (!json_.is_object()) throw wrong(where_ + " is no JSON object");
+    if (!json_.is_object()) throw wrong(where_ + " is not a JSON object");
   }
 
   std::optional<std::string> text(const char* name) {
@@ -147,7 +147,7 @@ class Members {
   // Refuses unknown members.
   void end() const {
     for (const auto& [name, value] : json_.items()) {
-      if (!known_.contains(name)) throw wrong("there is no member '" + escaped(where_ + name) + "'");
+      if (!known_.contains(name)) throw wrong("unknown member '" + escaped(where_ + name) + "'");
     }
   }
 
@@ -170,7 +170,7 @@ std::optional<Result> result_of(Members& members) {
   const auto bytes = result->text("text_base64");
   const std::string type = result->text("content_type").value_or("");
   result->end();
-  if (text && bytes) throw wrong("result has text or text_base64, not both");
+  if (text && bytes) throw wrong("give text or text_base64 in result, not both");
   return Result::inlined(bytes ? parse_base64(*bytes, "result.text_base64") : text.value_or(""), type);
 }
 
@@ -212,7 +212,7 @@ Answer list(const StoreAccess& access, std::string_view query) {
 }
 
 Answer no_record(const std::string& key) {
-  return operators_problem("no-record", 404, "There is no such record", "there is no record of " + quoted_stored(key));
+  return operators_problem("no-record", 404, "There is no such record", "there is no record for " + quoted_stored(key));
 }
 
 Answer show(const StoreAccess& access, const std::string& key) {
@@ -246,11 +246,11 @@ Answer answer_of(const Changed& changed, const std::string& key, bool dry_run) {
     case Changed::Kind::no_record:
       return no_record(key);
     case Changed::Kind::refused:
-      answer = refusal("refused", 409, "The record must not be changed so");
+      answer = refusal("refused", 409, "This change is not allowed in the record's state");
       break;
     case Changed::Kind::other:
     case Changed::Kind::raced:
-      answer = refusal("record-changed", 412, "The record is not the one that was seen");
+      answer = refusal("record-changed", 412, "The record changed since you read it");
       break;
     case Changed::Kind::failed:
       return error_answer(changed.error);
@@ -266,17 +266,18 @@ bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n"
 Answer change(const StoreAccess& access, const http::Request& request, std::string key, bool resolves) {
   const std::string_view* const type = header(request, "Content-Type");
   if (type == nullptr || !http::same_name(type->substr(0, type->find_first_of("; ")), "application/json")) {
-    return operators_problem("unsupported-media-type", 415, "Not JSON", "Send Content-Type: application/json.");
+    return operators_problem("unsupported-media-type", 415, "The body must be JSON",
+                             "Send Content-Type: application/json.");
   }
   const std::string_view* const condition = header(request, "If-Match");
   if (condition == nullptr) {
     return operators_problem(
-        "precondition-required", 428, "Say which record you saw",
-        "Send If-Match with the ETag that GET gave: a record that has changed since is not touched.");
+        "precondition-required", 428, "The request needs If-Match",
+        "Send If-Match with the ETag from GET: then a record that changed since you read it stays as it is.");
   }
   const std::optional<Tag> seen = tag_of(*condition);
   if (!seen) {
-    throw wrong("If-Match must be an ETag as GET gives it: \"<owner>-<revision>\", with the quotation marks");
+    throw wrong("If-Match must be an ETag from GET: \"<owner>-<revision>\", with the quotation marks");
   }
   Members members(request.body);
   ChangeRequest wanted{
@@ -285,8 +286,9 @@ Answer change(const StoreAccess& access, const http::Request& request, std::stri
       .if_revision = seen->revision,
       .if_owner = seen->owner,
       .dry_run = members.flag("dry_run")};
-  if (is_blank(wanted.reason.text)) throw wrong("reason must say why; it is kept in the record");
-  if (is_blank(wanted.reason.by)) throw wrong("who must say who, or be left out");
+  if (is_blank(wanted.reason.text))
+    throw wrong("reason is empty: say why you change the record; the reason is kept in it");
+  if (is_blank(wanted.reason.by)) throw wrong("who is empty: say who changes the record, or leave it out");
   operate::Resolution resolution;
   if (resolves) {
     const auto as = members.text("as");
@@ -307,15 +309,16 @@ Answer change(const StoreAccess& access, const http::Request& request, std::stri
 }
 
 Answer not_allowed(const char* allowed) {
-  Answer answer = operators_problem("method-not-allowed", 405, "Not this method", std::string("Allowed: ") + allowed);
+  Answer answer =
+      operators_problem("method-not-allowed", 405, "Method not allowed", std::string("Allowed: ") + allowed);
   answer.headers.push_back({"Allow", allowed});
   return answer;
 }
 
 Answer not_found() {
   return operators_problem(
-      "not-found", 404, "There is nothing here",
-      "There are /v1/records, /v1/records/KEY, /v1/records/KEY/resolve and /v1/records/KEY/release, "
+      "not-found", 404, "There is nothing at this path",
+      "The paths are /v1/records, /v1/records/KEY, /v1/records/KEY/resolve and /v1/records/KEY/release, "
       "where KEY is stored_key_hex.");
 }
 
@@ -331,9 +334,9 @@ Answer route(const StoreAccess& access, const http::Request& request) {
   const auto slash = path.find('/');
   const std::string_view action = slash == std::string_view::npos ? std::string_view() : path.substr(slash + 1);
   if (slash != std::string_view::npos && action != "resolve" && action != "release") return not_found();
-  if (!query.empty()) throw wrong("a record has no query");
+  if (!query.empty()) throw wrong("the path of a record takes no query");
   std::string key = parse_hex(path.substr(0, slash), "the key in the path");
-  if (key.empty() || key.size() > max_key_bytes) throw wrong("the key in the path must be stored_key_hex of a record");
+  if (key.empty() || key.size() > max_key_bytes) throw wrong("the key in the path must be a record's stored_key_hex");
   if (slash == std::string_view::npos) return reads ? show(access, key) : not_allowed("GET, HEAD");
   if (request.method != "POST") return not_allowed("POST");
   return change(access, request, std::move(key), action == "resolve");
@@ -393,7 +396,7 @@ void Operators::answer_later(const http::Request& request, Callback<void(Answer)
       return;
     }
   }
-  Answer busy = operators_problem("busy", 503, "Too many requests are waiting", "Ask again in a moment.");
+  Answer busy = operators_problem("busy", 503, "Too many requests are waiting", "Retry in a second.");
   busy.headers.push_back({"Retry-After", "1"});
   waiting.done(std::move(busy));
 }

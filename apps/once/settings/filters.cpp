@@ -16,14 +16,16 @@ constexpr const char* states = "in_progress, running, lapsed, released, complete
 }  // namespace
 
 void add_filter_options(CLI::App& command, FilterOptions& options) {
-  command.add_option("--state", options.state,
-                     std::string("Only this state: ") + states + "\n(in_progress: running, lapsed or released)");
+  command.add_option(
+      "--state", options.state,
+      std::string("Only records in this state: ") + states + "\n(in_progress: running, lapsed or released)");
   command.add_option_function<std::string>(
       "-s,--scope", [&options](const std::string& scope) { options.scope = scope, options.has_scope = true; },
-      "Only this scope");
-  command.add_option("--prefix", options.prefix, "Only keys that begin so (within --scope; \"\" is the empty scope)");
-  command.add_option("--older-than", options.older_than, "Only records made at least so long ago, as in 24h");
-  command.add_option("--newer-than", options.newer_than, "Only records made at most so long ago");
+      "Only keys in this scope");
+  command.add_option("--prefix", options.prefix,
+                     "Only keys that start with TEXT, in the scope of --scope (default: the empty scope)");
+  command.add_option("--older-than", options.older_than, "Only records created at least this long ago, as in 24h");
+  command.add_option("--newer-than", options.newer_than, "Only records created at most this long ago, as in 24h");
   command.add_flag("--expired", options.expired, "Only expired records: the same as --state expired");
 }
 
@@ -46,7 +48,7 @@ operate::Filter filter_of(const FilterOptions& options, Time now, bool raw_scope
   }
   if (options.expired) {
     if (!options.state.empty() && options.state != "expired") {
-      throw Exception(ErrorKind::misuse, "--expired and --state " + options.state + " exclude each other");
+      throw Exception(ErrorKind::misuse, "--expired cannot be combined with --state " + options.state);
     }
     filter.standing = operate::Standing::expired;
   }
