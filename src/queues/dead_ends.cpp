@@ -43,7 +43,7 @@ std::optional<std::string> park(Engine& engine, const std::string& scope, const 
       case Begin::Kind::unknown:
         if (has_step(*begin.record, kept_step)) return std::nullopt;  // Kept before, perhaps decided since.
         return "the record of that name in the scope " + scope +
-               "/parked does not have it: `once resolve --as released` lets this one be parked";
+               "/parked does not hold it: after `once resolve --as released` this one can be parked";
       case Begin::Kind::mismatch:
       case Begin::Kind::conflict:
         return "another attempt is parking it now";

@@ -16,7 +16,7 @@ ItemKeys::ItemKeys(KeyRule rule) : scope_(std::move(rule.scope)), source_(rule.s
     return;
   }
   if (!rule.expression.empty()) {
-    throw Exception(ErrorKind::misuse, "the option `key` is read with KeySource::record or KeySource::payload only");
+    throw Exception(ErrorKind::misuse, "the option `key` needs KeySource::record or KeySource::payload");
   }
   if (!rule.fingerprint.empty()) {
     checker_.emplace(

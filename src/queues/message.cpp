@@ -61,7 +61,7 @@ Message read_message(std::string_view record) {
                                    .value = std::string(member.value.member("stringValue").string_or_empty())};
       if (const Value bytes = member.value.member("binaryValue"); bytes.kind() == Kind::string) {
         auto value = text::decode_base64(bytes.text());
-        if (!value) throw Exception(ErrorKind::misuse, "the attribute's value is said to be Base64, and is not");
+        if (!value) throw Exception(ErrorKind::misuse, "the attribute's value should be Base64, but is not");
         attribute.value = *std::move(value);
       }
       message.attributes.push_back(std::move(attribute));
@@ -79,8 +79,8 @@ std::string deduplication_name(const Message& message) {
 void check_key(queues::KeySource source, std::string_view key) {
   if (source == queues::KeySource::record && key.empty()) {
     throw Exception(ErrorKind::misuse,
-                    "KeySource::record: a message's record has another receipt handle each time: name what identifies "
-                    "it in `key`, or use KeySource::id");
+                    "KeySource::record: a message's record has a new receipt handle at each delivery: select what "
+                    "identifies it with `key`, or use KeySource::id");
   }
 }
 

@@ -168,7 +168,7 @@ class Queues(harness.Case):
         _, said = poller.communicate(timeout=harness.DEADLINE_S)
         return poller.returncode, said.decode()
 
-    UNANSWERED = "once: an answer of the queue is not waited for; messages that it gives with it are hidden for 40s\n"
+    UNANSWERED = "once: stopped waiting for the queue's answer; messages in it stay hidden for 40s\n"
 
 
 class Sqs(Queues):
@@ -310,11 +310,11 @@ class Sqs(Queues):
     def test_an_idle_poller_gives_back_what_comes_when_it_stops(self):
         poller, queue = self.start_idle("-v", "--", "sh", "-c", "echo x >>ran")
         poller.send_signal(signal.SIGTERM)
-        self.assertIn(b"ending: what runs is let finish", poller.stderr.readline())
+        self.assertIn(b"ending: running work is allowed to finish", poller.stderr.readline())
         queue.answer.set()
         code, said = self.end_of(poller)
         self.assertEqual((code, queue.shown, self.runs()), (0, ["r-1"], 0))
-        self.assertIn("message m-1 is given back: the poller stops", said)
+        self.assertIn("message m-1 is returned to the queue: the poller is stopping", said)
         self.assertNotIn(self.UNANSWERED, said)
 
     def test_a_second_sigterm_ends_an_idle_poller_at_once(self):
@@ -322,7 +322,7 @@ class Sqs(Queues):
             with self.subTest(work=work):
                 poller, queue = self.start_idle("--receive-wait", "20s", *work)
                 poller.send_signal(signal.SIGTERM)
-                self.assertIn(b"Once more ends it", poller.stderr.readline())
+                self.assertIn(b"A second signal ends it", poller.stderr.readline())
                 poller.send_signal(signal.SIGTERM)
                 self.assertEqual(self.end_of(poller), (0, self.UNANSWERED))
                 self.assertFalse(queue.answer.is_set())
@@ -333,7 +333,7 @@ class Sqs(Queues):
         code, said = self.end_of(poller)
         note, abandoned = [json.loads(line) for line in said.splitlines()]
         self.assertEqual((code, note["event"], abandoned["event"]), (0, "note", "abandoned"))
-        self.assertIn("In 100ms, or when asked once more, it ends.", note["why"])
+        self.assertIn("After 100ms, or at a second signal, it is ended.", note["why"])
 
     def test_stop_within_ends_what_runs(self):
         url = self.make_queue()
@@ -456,11 +456,11 @@ class Sqs(Queues):
         self.expect(self.drain(*run, queue="http://127.0.0.1:1/0/orders/"), 64, stderr=b"--queue http://127.0.0.1:1/0/orders/")
         self.expect(self.drain("--stop-within", "soon", *run), 64, stderr=b"--stop-within")
         self.expect(self.drain("--key", "nonsense(", *run), 64, stderr=b"nonsense(")
-        self.expect(self.drain("--key-from", "record", *run), 64, stderr=b"another receipt handle each time")
+        self.expect(self.drain("--key-from", "record", *run), 64, stderr=b"a new receipt handle at each delivery")
         url = self.make_queue()
         self.send(url, "1")
         self.expect(self.drain("--", "./no-such-program"), 127,
-                    stderr=b"That message, and what was not begun, stay in the queue: 1 were received, 0 deleted.")
+                    stderr=b"That message and all that were not started stay in the queue: 1 were received, 0 deleted.")
         self.assertEqual(self.runs(), 0)
         bare = {name: value for name, value in self.env.items() if not name.startswith("AWS_")}
         bare |= {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/dev/null",
@@ -487,7 +487,7 @@ class WithoutDescriptors(Queues):
         ended = json.loads(poller.stderr.readline())
         resource.prlimit(poller.pid, resource.RLIMIT_NOFILE, limits)
         self.assertEqual((ended["event"], ended["end"], ended["deleted"]), ("ended", "failed", False))
-        self.assertIn("it could not be watched: cannot wait for the command", ended["why"])
+        self.assertIn("once could not watch it: cannot wait for the command", ended["why"])
         self.assertFalse(harness.alive(pid))
         children = [task.joinpath("children").read_text() for task in pathlib.Path(f"/proc/{poller.pid}/task").iterdir()]
         self.assertEqual("".join(children), "", "no zombie")

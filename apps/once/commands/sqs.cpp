@@ -81,8 +81,9 @@ sqs::KeySource sqs_key_source(const SqsOptions& options) {
   if (options.key_from == "record") {
     if (!expression) {
       misuse(
-          "--key-from record: a message's record has another receipt handle each time, and would be a new operation "
-          "with each receipt: say with --key what identifies it, or leave --key-from out");
+          "--key-from record needs --key: a message's record has a new receipt handle at each delivery, so each "
+          "delivery "
+          "would be a new operation. Select what identifies the message with --key, or leave out --key-from");
     }
     return sqs::KeySource::record;
   }
@@ -107,8 +108,8 @@ sqs::PollerOptions poller_options(const SqsOptions& options) {
   }
   if (options.drain && out.wait == Millis{0}) {
     misuse(
-        "--drain with --receive-wait 0s: such a request asks only some of SQS's servers, so that one without messages "
-        "does not show that the queue is empty: leave --receive-wait out, or write 1s");
+        "--drain does not work with --receive-wait 0s: such a request asks only some of SQS's servers, so an empty "
+        "answer does not show that the queue is empty. Leave out --receive-wait, or write 1s");
   }
   out.drain = options.drain;
   if (!options.retry_after.empty()) out.retry_after = parse_duration(options.retry_after, "--retry-after");
@@ -127,7 +128,7 @@ void locate(const SqsOptions& options, aws::ClientOptions& client) {
   if (authority == std::string::npos) return;
   const std::size_t path = options.queue.find('/', authority + 3);
   if (path == std::string::npos || options.queue.ends_with('/')) {
-    misuse("--queue " + escaped(options.queue) + " does not end with a queue's name: that is no queue's URL");
+    misuse("--queue " + escaped(options.queue) + " is not a queue's URL: it does not end with the queue's name");
   }
   if (client.endpoint.empty()) client.endpoint = options.queue.substr(0, path);
   const std::vector<std::string> labels = split(options.queue.substr(authority + 3, path - authority - 3), '.');
@@ -167,18 +168,19 @@ class SqsLog {
                    "): " + std::string(to_string(event.end)) + why + then);
       }
       case Kind::given_back:
-        if (verbose_) say(message + " is given back" + why);
+        if (verbose_) say(message + " is returned to the queue" + why);
         return;
       case Kind::overdue:
-        return say(message + " could not be hidden for longer, others may receive it" + why);
+        return say(message + " could not be hidden for longer, so other consumers may receive it" + why);
       case Kind::not_hidden:
-        return say(message + " could not be hidden as it should be; it comes when its visibility ends" + why);
+        return say(message +
+                   "'s visibility could not be changed; it is delivered again when its visibility timeout ends" + why);
       case Kind::not_deleted:
-        return say(message + " is done and could not be deleted; it will be when it comes again" + why);
+        return say(message + " is done, but not deleted: the next delivery deletes it" + why);
       case Kind::pause:
-        return say("nothing is received for " + show_duration(event.pause) + why);
+        return say("receiving pauses for " + show_duration(event.pause) + why);
       case Kind::abandoned:
-        return say("an answer of the queue is not waited for; messages that it gives with it are hidden for " +
+        return say("stopped waiting for the queue's answer; messages in it stay hidden for " +
                    show_duration(visibility_));
     }
   }
@@ -272,7 +274,7 @@ class Sqs {
     const Millis grace = parse_duration(options_.grace, "--grace");
     Signals signals;  // Before there are threads.
     const std::string told = told_variables({{"ONCE_LEASE", options_.lease}, {"ONCE_RETENTION", options_.retention}});
-    if (!told.empty()) log_.note("the environment says " + told);
+    if (!told.empty()) log_.note("from the environment: " + told);
     const StoreAccess access = open_access(options_.store, Missing::create);
     require_bytes(access.url);
     // The few bytes that a result has beside its output must never be too many.
@@ -355,7 +357,7 @@ class Sqs {
     thread.join();
     const sqs::PollCounts counts = the_poller.counts();
     if (hopeless.exit_code != exit_ok) {
-      say(hopeless.why + ". That message, and what was not begun, stay in the queue: " +
+      say(hopeless.why + ". That message and all that were not started stay in the queue: " +
           std::to_string(counts.received) + " were received, " + std::to_string(counts.deleted) + " deleted.");
       return hopeless.exit_code;
     }
@@ -383,15 +385,15 @@ class Sqs {
     }
     if (left.visible + left.hidden + left.delayed > 0) {
       log_.note("the queue is not empty: " + std::to_string(left.visible) + " messages can be received, " +
-                std::to_string(left.hidden) + " are hidden as another consumer has them, " +
-                std::to_string(left.delayed) + " are delayed. Drain it again later.");
+                std::to_string(left.hidden) + " are hidden because another consumer has them, " +
+                std::to_string(left.delayed) + " are delayed. Run once sqs --drain again later.");
     }
     if (left.dead > 0) {
       log_.note("the dead-letter queue " + escaped(left.dead_letter_queue) + " holds " + std::to_string(left.dead) +
-                " messages that nobody works off: look at them, and redrive or delete them.");
+                " messages that no consumer receives: inspect them, then redrive or delete them.");
     }
     if (left.dead_unknown) {
-      log_.note("cannot look into the dead-letter queue " + escaped(left.dead_letter_queue) + ": " +
+      log_.note("cannot read the dead-letter queue " + escaped(left.dead_letter_queue) + ": " +
                 left.dead_unknown->message);
     }
     return left.visible + left.hidden + left.delayed + left.dead == 0;
@@ -427,9 +429,9 @@ class Sqs {
         }
         asked = signal->number;
         poller.stop();  // Before the line is written, so that readers may rely on it.
-        log_.note("ending: what runs is let finish, nothing else is begun. " +
-                  (stop_within_ ? "In " + show_duration(*stop_within_) + ", or when asked once more, it ends."
-                                : std::string("Once more ends it.")));
+        log_.note("ending: running work is allowed to finish, and nothing else starts. " +
+                  (stop_within_ ? "After " + show_duration(*stop_within_) + ", or at a second signal, it is ended."
+                                : std::string("A second signal ends it.")));
         if (stop_within_) end_at = system_clock()->uptime() + *stop_within_;
       }
       if (end_at && system_clock()->uptime() >= *end_at) {
@@ -452,22 +454,22 @@ constexpr const char* sqs_footer = R"(Examples:
     --key-from body --key order_id --fingerprint cents --parallel 8 -- ./charge
   once sqs --queue mails --post http://127.0.0.1:8080/send --drain
 
-A message is deleted when its result is durable; one that was done before is
-deleted without being run. The command gets the body on standard input and finds
+once deletes a message when its result is durable, and a duplicate without
+running it. The command gets the body on standard input and finds
 ONCE_KEY, ONCE_SCOPE, ONCE_ATTEMPT, ONCE_TOKEN, ONCE_DERIVED_KEY,
 ONCE_SQS_MESSAGE_ID, _RECEIVE_COUNT, _SENT_MS, _QUEUE_ARN, _GROUP_ID,
-_DEDUPLICATION_ID and _ATTRIBUTE_NAME in its environment. A command that fails
-leaves its message to the queue, which delivers it again, or moves it to its
-dead-letter queue. SIGTERM lets finish what runs, and waits for an answer of the
-queue that is under way (--receive-wait); a second one, or --stop-within, ends
-both.
+_DEDUPLICATION_ID and _ATTRIBUTE_NAME in its environment. If the command fails,
+its message stays in the queue, which delivers it again or moves it to its
+dead-letter queue. After SIGTERM, running work is allowed to finish, and once
+waits for the queue's last answer (--receive-wait). A second SIGTERM, or
+--stop-within, ends both.
 
 Exit codes:
     0  ended by a signal, or the queue is empty    126  the command cannot be executed
-    1  --drain: some messages are still there      127  the command was not found
+    1  --drain: messages are left                  127  the command was not found
    64  usage; no such queue, credentials or        243  the store or the queue cannot be used
        permission                                  244  an answer that cannot be read
-  249  a fault of once)";
+  249  an internal error of once)";
 
 class SqsFormatter final : public CLI::Formatter {
  public:
@@ -481,85 +483,91 @@ class SqsFormatter final : public CLI::Formatter {
 
 void add_sqs(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<SqsOptions>();
-  CLI::App* const sqs = app.add_subcommand("sqs", "Run a command, or ask a URL, once for each message of an SQS queue");
+  CLI::App* const sqs =
+      app.add_subcommand("sqs", "Run a command, or post to a URL, once for each message of an SQS queue");
   sqs->formatter(std::make_shared<SqsFormatter>());
   sqs->footer(sqs_footer);
   const auto one_of = [](std::vector<std::string> words) { return CLI::IsMember(std::move(words)); };
-  sqs->add_option("--queue", options->queue, "URL of the queue, or its name")->required();
+  sqs->add_option("--queue", options->queue, "The queue's URL, or its name")->required();
   sqs->add_option("--post", options->post, "Post each message to this URL, with the header Idempotency-Key");
   add_store_options(*sqs, options->store);
-  sqs->add_option("--scope", options->scope, "What the keys live in (default: the queue's name)");
+  sqs->add_option("--scope", options->scope, "The keys' namespace (default: the queue's name)");
   sqs->add_option("--key-from", options->key_from,
-                  "What names an operation: the message's id, the deduplication-id of a FIFO queue, or --key over\n"
-                  "the record as Lambda has it, or over its body, which is JSON then (default: id, with --key record)")
+                  "Where the key comes from: the message's id, the deduplication-id of a FIFO queue, or --key over\n"
+                  "the record as Lambda gets it, or over the JSON body (default: id; with --key: record)")
       ->check(one_of({"id", "deduplication-id", "record", "body"}));
   sqs->add_option("--key", options->key, "JMESPath that selects the key, as in powertools_json(body).order_id");
   sqs->add_option("--fingerprint", options->fingerprint,
-                  "JMESPath that selects what a duplicate must have in common with the first message");
-  sqs->add_option("--parallel", options->parallel, "Messages at work at one time, 1 to 1000")->capture_default_str();
-  sqs->add_option("--lease", options->lease, "How long a claim is respected after a crash, 10ms to 24h")
+                  "JMESPath that selects what a duplicate must repeat of the first message");
+  sqs->add_option("--parallel", options->parallel, "How many messages to process at the same time, 1 to 1000")
+      ->capture_default_str();
+  sqs->add_option("--lease", options->lease, "How long a claim blocks other callers after a crash, 10ms to 24h")
       ->envname("ONCE_LEASE")
       ->capture_default_str();
-  sqs->add_option("--retention", options->retention, "How long a duplicate is recognised")
+  sqs->add_option("--retention", options->retention, "How long duplicates are recognised; then the record expires")
       ->envname("ONCE_RETENTION")
       ->capture_default_str();
   sqs->add_option("--visibility", options->visibility,
-                  "How long a message stays hidden after a crash, 3s to 12h; prolonged while its work runs")
+                  "How long a message stays hidden after a crash, 3s to 12h; extended while its work runs")
       ->capture_default_str();
   sqs->add_option("--retry-after", options->retry_after,
-                  "When a message that failed comes again, 0s to 12h (default: when its visibility ends)");
+                  "When a failed message is delivered again, 0s to 12h (default: when its visibility timeout ends)");
   sqs->add_option(
       "--receive-wait", options->receive_wait,
-      "How long one request waits for messages, 0s to 20s; an idle poller may take as long to stop (default: 5s,\n"
-      "with --drain 1s)");
+      "How long one request waits for messages, 0s to 20s; stopping an idle poller may take as long (default: 5s;\n"
+      "with --drain: 1s)");
   sqs->add_option("--stop-within", options->stop_within,
-                  "End what still runs so long after SIGTERM, as a second one would (default: let it finish)");
+                  "After SIGTERM, end running work after this time, as a second SIGTERM does (default: let it finish)");
   sqs->add_flag("--drain,--once", options->drain, "End when the queue is empty");
-  sqs->add_option("--on-failure", options->on_failure,
-                  "An exit code that is not 0, or an answer that says no: release (the message stays), store (final,\n"
-                  "and deleted), hold (unknown) (default: release)")
+  sqs->add_option(
+         "--on-failure", options->on_failure,
+         "When the command exits with a code other than 0, or the URL refuses the message: release (the message\n"
+         "stays), store (a final failure; delete it), hold (unknown, an operator decides) (default: release)")
       ->check(one_of({"store", "release", "hold"}));
   sqs->add_option("--on-exit", options->on_exit,
-                  "The same for single exit codes, as in 75=release, 2,3=store, 10-19=hold, 1=success; repeatable")
+                  "The same for the exit codes listed, as in 75=release, 2,3=store, 10-19=hold, 1=success; repeatable")
       ->allow_extra_args(false);
   sqs->add_option("--on-signal", options->on_signal,
-                  "The same for a command that was killed (default: as --on-failure if that is given, else release,\n"
-                  "or hold with --on-lapse hold)")
+                  "The same for a command that was killed (default: --on-failure if you set it; otherwise release, or\n"
+                  "hold with --on-lapse hold)")
       ->check(one_of({"store", "release", "hold"}));
   sqs->add_option("--on-lapse", options->on_lapse,
-                  "A claim whose holder died: takeover (run it again) or hold (unknown: at most once)")
+                  "When a holder dies and its lease expires: takeover (run the message again) or hold (unknown, an\n"
+                  "operator decides: it runs at most once)")
       ->check(one_of({"takeover", "hold"}))
       ->capture_default_str();
   sqs->add_option("--on-poison", options->on_poison,
-                  "A message that no key can be taken from: leave it to the queue, or park it (keep it in the store\n"
-                  "for an operator, and delete it)")
+                  "When a message has no readable key: leave it in the queue, or park it (keep it in the store for an\n"
+                  "operator, and delete it)")
       ->check(one_of({"leave", "park"}))
       ->capture_default_str();
-  sqs->add_option("--on-mismatch", options->on_mismatch, "The same for a key that was used for something else")
+  sqs->add_option("--on-mismatch", options->on_mismatch, "The same for a key that was used with another payload")
       ->check(one_of({"leave", "park"}))
       ->capture_default_str();
-  sqs->add_option("--on-unknown", options->on_unknown, "The same for an operation that nobody knows the outcome of")
+  sqs->add_option("--on-unknown", options->on_unknown, "The same for an operation whose outcome is unknown")
       ->check(one_of({"leave", "park"}))
       ->capture_default_str();
-  sqs->add_option("--post-timeout", options->post_timeout, "How long an answer is waited for")->capture_default_str();
-  sqs->add_option("--content-type", options->content_type, "Of what is posted")->capture_default_str();
-  sqs->add_option("--output-limit", options->output_limit, "Output or answers up to this size are kept in the store")
+  sqs->add_option("--post-timeout", options->post_timeout, "How long to wait for the answer to a post")
       ->capture_default_str();
-  sqs->add_option("--grace", options->grace, "Between SIGTERM and SIGKILL when a command is ended")
+  sqs->add_option("--content-type", options->content_type, "The Content-Type of posts")->capture_default_str();
+  sqs->add_option("--output-limit", options->output_limit, "Keep output or answers up to this size in the store")
+      ->capture_default_str();
+  sqs->add_option("--grace", options->grace, "Time between SIGTERM and SIGKILL when once stops a command")
       ->capture_default_str();
   sqs->add_option("--derive-name", options->derive_name,
-                  "The name that ONCE_DERIVED_KEY or the header is derived with (default: command, or post)");
-  sqs->add_option("--region", options->region, "Of the queue (default: from its URL, or as AWS's tools find it)");
-  sqs->add_option("--endpoint", options->endpoint, "URL of the service (default: from the queue's URL, or AWS's)");
-  sqs->add_option("--profile", options->profile, "Of the shared AWS config files");
-  sqs->add_flag("--json", options->json, "Write a line of JSON to standard error for everything that happens");
-  sqs->add_flag("-v,--verbose", options->verbose, "Say also what went well");
+                  "A name that makes the derived key differ from others, in ONCE_DERIVED_KEY or the header\n"
+                  "(default: command, or post)");
+  sqs->add_option("--region", options->region, "The queue's region (default: from its URL, or as AWS's tools find it)");
+  sqs->add_option("--endpoint", options->endpoint, "The URL of SQS (default: from the queue's URL, or AWS's)");
+  sqs->add_option("--profile", options->profile, "A profile of the shared AWS config files");
+  sqs->add_flag("--json", options->json, "Write a line of JSON to standard error for each event");
+  sqs->add_flag("-v,--verbose", options->verbose, "Report successes too");
   sqs->callback([options, &invocation] {
     invocation.action = [options, &invocation] {
       const bool command = invocation.has_command && !invocation.command.empty();
       if (command == !options->post.empty()) {
-        say("say what to do with a message: either a command after --, as in `once sqs --queue orders -- ./charge`, or "
-            "--post URL");
+        say("give either a command after --, as in `once sqs --queue orders -- ./charge`, or --post URL. Nothing was "
+            "run.");
         return static_cast<int>(exit_usage);
       }
       return Sqs(*options, invocation.command).run();

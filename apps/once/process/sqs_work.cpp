@@ -35,7 +35,7 @@ Fd body_file(const std::string& body) {
   Fd file(memfd_create("once-message", MFD_CLOEXEC));
   if (!file || !write_all(file.get(), body) || lseek(file.get(), 0, SEEK_SET) != 0) {
     throw Exception(ErrorKind::unavailable,
-                    std::string("cannot keep the message for the command: ") + std::strerror(errno));
+                    std::string("cannot pass the message to the command: ") + std::strerror(errno));
   }
   return file;
 }
@@ -195,12 +195,12 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
   }
   if (supervised.kind == Supervised::Kind::guard_died) {
     return {.kind = Kind::lapses,
-            .failure = {.message = "the process that guarded the command was killed, and the command with it"}};
+            .failure = {.message = "the process that guarded the command was killed, and so was the command"}};
   }
   const CommandEnd end = supervised.end;
   const std::string ended = (end.signaled ? "signal " : "exit ") + std::to_string(end.code);
   std::string why = "the command ended with " + ended;
-  if (supervised.out_of_time) why += ", as it was asked to: its claim was lost, or once is ending";
+  if (supervised.out_of_time) why += ", because once stopped it: the claim was lost, or once is ending";
   const auto result = [&] { return Result::inlined(recorder.finish(end), std::string(run_content_type)); };
   switch (work_.rules.fate(end, supervised.out_of_time, claim.record().on_lapse)) {
     case CommandFate::success:
@@ -240,11 +240,11 @@ sqs::PolledWork post_work(PostWork work, std::function<void(const std::string&)>
   std::string target(path == std::string_view::npos ? "/" : url.substr(path));
   if (target.front() == '?') target.insert(0, "/");
   if (std::any_of(target.begin(), target.end(), [](char c) { return c <= 0x20 || c == 0x7f; })) {
-    misuse("--post " + escaped(url) + ": its path has characters that are not encoded");
+    misuse("--post " + escaped(url) + ": its path has characters that must be percent-encoded");
   }
   if (std::any_of(work.content_type.begin(), work.content_type.end(),
                   [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; })) {
-    misuse("--content-type " + escaped(work.content_type) + ": it has characters that no header can have");
+    misuse("--content-type " + escaped(work.content_type) + ": it has control characters, which no header can have");
   }
   constexpr std::size_t least_connections = 64;
   const std::shared_ptr<aws::HttpClient> client =

@@ -44,16 +44,16 @@ PollerOptions checked_options(PollerOptions options) {
   const auto whole = [](Millis span) { return span.count() % 1'000 == 0; };
   if (options.queue.empty()) refuse_option("`queue` is missing: give its URL or its name");
   if (options.queue.ends_with('/')) refuse_option("`queue` ends with '/', where its name should be: " + options.queue);
-  if (options.parallel < 1 || options.parallel > most_at_work) refuse_option("`parallel` is 1 to 1000");
+  if (options.parallel < 1 || options.parallel > most_at_work) refuse_option("`parallel` must be 1 to 1000");
   if (options.visibility < least_visibility || options.visibility > most_visibility || !whole(options.visibility)) {
-    refuse_option("`visibility` is 3 s to 12 h, in whole seconds");
+    refuse_option("`visibility` must be 3 s to 12 h, in whole seconds");
   }
   if (options.wait < Millis{0} || options.wait > most_wait || !whole(options.wait)) {
-    refuse_option("`wait` is 0 to 20 s, in whole seconds");
+    refuse_option("`wait` must be 0 to 20 s, in whole seconds");
   }
   if (options.retry_after &&
       (*options.retry_after < Millis{0} || *options.retry_after > most_visibility || !whole(*options.retry_after))) {
-    refuse_option("`retry_after` is 0 to 12 h, in whole seconds");
+    refuse_option("`retry_after` must be 0 to 12 h, in whole seconds");
   }
   check_key(options.key_source, options.key);
   return options;
@@ -292,7 +292,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
                    job->record, job->message.body);
         if (options_.key_source == KeySource::deduplication_id && job->message.deduplication_id.empty()) {
           item.key.reset();
-          item.poison = "the message has no deduplication id: its queue is no FIFO queue";
+          item.poison = "the message has no deduplication id: its queue is not a FIFO queue";
         }
       } catch (const Exception& error) {
         item.poison = error.what();
@@ -342,7 +342,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   void stop_now(std::unique_lock<std::mutex>& lock) {
     stopping_ = true;
     give_back(
-        lock, [](const Job&) { return true; }, "the poller stops");
+        lock, [](const Job&) { return true; }, "the poller is stopping");
     if (receiving_ && abandon_timer_ == 0) {
       abandon_timer_ =
           timers().at(uptime() + options_.wait + answer_slack, [self = shared_from_this()] { self->abandon(); });
@@ -372,7 +372,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
     if (span == Millis{0}) {
       job->overdue = true;
       lock.unlock();
-      return tell_about(*job, PollEvent::Kind::overdue, "it is 12 h since its receipt, and SQS hides none for longer");
+      return tell_about(*job, PollEvent::Kind::overdue,
+                        "it was received 12 h ago, and SQS hides no message for longer");
     }
     job->extending = true;
     const std::shared_ptr<aws::Transport> transport = transport_;
@@ -481,7 +482,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
       if (!turn.leave.remove && !job->item.order.empty()) {
         give_back(
             lock, [&](const Job& other) { return other.item.order == job->item.order; },
-            "it follows " + job->message.id + ", which stays");
+            "it follows " + job->message.id + ", which stays in the queue");
       }
       if (!turn.pauses) {
         turn_failures_ = 0;
@@ -570,7 +571,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     } catch (const Exception& error) {  // For example a key that the store cannot keep.
       return stays(RecordEnd::store_error, error.what());
     }
-    return stays(RecordEnd::store_error, "an answer of the engine that is not known here");
+    return stays(RecordEnd::store_error, "the engine gave an unknown answer");
   }
 
   // This thread may have been stopped since the claim. Work that has not begun can be released safely.
@@ -579,11 +580,11 @@ class Poller::State : public std::enable_shared_from_this<State> {
       Begin begin = engine_.begin(Request{
           .key = *job.item.key, .fingerprint = job.item.fingerprint, .policy = policy_, .holder = job.message.id});
       if (begin.kind != Begin::Kind::claimed || begin.claim.is_ours()) return begin;
-      begin.claim.release("its claim was lost before the work began");
+      begin.claim.release("the claim was lost before the work began");
       if (times < most_claims) continue;
       Begin never;
       never.error = {ErrorKind::unavailable, "the lease of " + std::to_string(effective(policy_).lease.count()) +
-                                                 " ms was over " + std::to_string(times) +
+                                                 " ms expired " + std::to_string(times) +
                                                  " times before the work could begin, and nothing was run: use a "
                                                  "longer lease"};
       return never;

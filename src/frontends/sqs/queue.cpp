@@ -34,15 +34,15 @@ Value parse_reply(const aws::Reply& reply, std::pmr::memory_resource& arena) {
                                    arena, "the answer");
     if (tree.kind() == Kind::object) return tree;
   } catch (const Exception& error) {
-    throw Exception(ErrorKind::corrupt, std::string("SQS answered what cannot be read: ") + error.what());
+    throw Exception(ErrorKind::corrupt, std::string("the answer of SQS cannot be read: ") + error.what());
   }
-  throw Exception(ErrorKind::corrupt, "SQS answered something else than a JSON object");
+  throw Exception(ErrorKind::corrupt, "the answer of SQS is not a JSON object");
 }
 
 std::string text_in(const Value& object, std::string_view name) {
   const Value value = object.member(name);
   if (value.kind() != Kind::string || value.text().empty()) {
-    throw Exception(ErrorKind::corrupt, "SQS answered without '" + std::string(name) + "'");
+    throw Exception(ErrorKind::corrupt, "the answer of SQS has no '" + std::string(name) + "'");
   }
   return std::string(value.text());
 }
@@ -124,7 +124,7 @@ std::optional<Error> problem_of(const aws::Reply& reply, std::string_view queue)
                            std::string(queue) + "'";
   // The names of the JSON protocol, and those of the query protocol that some servers keep.
   if (told.code == "QueueDoesNotExist" || told.code == "AWS.SimpleQueueService.NonExistentQueue") {
-    return Error{ErrorKind::misuse, what + ". Is it the right name, region and account? It may have been deleted."};
+    return Error{ErrorKind::misuse, what + ". Check the name, region and account; the queue may have been deleted."};
   }
   if (told.code == "OverLimit" || told.code == "KmsThrottled" || told.code == "RequestThrottled") {
     return Error{ErrorKind::unavailable, what};
@@ -148,7 +148,7 @@ QueueBacklog read_backlog(const aws::Reply& reply) {
   const auto number = [&](const char* name) {
     const std::string text = text_in(attributes, name);
     const auto value = text::parse_whole<std::uint64_t>(text);
-    if (!value) throw Exception(ErrorKind::corrupt, std::string("SQS gave no number for ") + name);
+    if (!value) throw Exception(ErrorKind::corrupt, std::string("the answer of SQS has no number for ") + name);
     return *value;
   };
   QueueBacklog backlog{.visible = number("ApproximateNumberOfMessages"),

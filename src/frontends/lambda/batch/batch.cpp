@@ -77,8 +77,8 @@ Batch::Batch(Engine& engine, BatchOptions options) : engine_(engine), options_(s
     options_.scope =
         handler_scope(engine.options().scope, options_.function, options_.name, environment, "lambda::BatchOptions");
   }
-  if (options_.parallel < 1 || options_.parallel > most_parallel) refuse_batch_option("parallel is 1 to 1000");
-  if (options_.margin < Millis{0} || options_.margin > most_margin) refuse_batch_option("margin is 0 to 15 min");
+  if (options_.parallel < 1 || options_.parallel > most_parallel) refuse_batch_option("parallel must be 1 to 1000");
+  if (options_.margin < Millis{0} || options_.margin > most_margin) refuse_batch_option("margin must be 0 to 15 min");
   policy_ = handler_policy(engine, options_.policy);
   check(policy_);
   keys_.emplace(queues::KeyRule{.scope = options_.scope,
@@ -343,7 +343,7 @@ class Batch::Run {
         if (queues::has_failed(outcome.record)) return reported(RecordEnd::stored_failure, outcome.error.message);
         return reported(RecordEnd::store_error, outcome.error.message);
     }
-    return reported(RecordEnd::failed, "an outcome that is not known here");
+    return reported(RecordEnd::failed, "the engine gave an unknown outcome");
   }
 
   End dead_end(const BatchItem& item, RecordEnd end, OnDeadEnd what, std::string why) {

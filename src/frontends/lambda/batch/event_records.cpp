@@ -99,7 +99,7 @@ class TextWalk {
 void refuse_batch(std::string_view service, std::string_view why) {
   throw FunctionError(std::string(errors::invalid_event),
                       "this function takes batches of " + std::string(service) + ": " + std::string(why) +
-                          ". Look at the event source mapping, or at who invokes it.");
+                          ". Check the event source mapping, or who invokes the function.");
 }
 
 std::string_view member_text(std::string_view object, std::string_view name) {
@@ -132,7 +132,7 @@ std::vector<EventRecord> event_records(std::string_view event, std::pmr::memory_
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i].lenient = records.elements()[i];
     if (out[i].lenient.kind() != json::Kind::object) {
-      refuse_batch(service, "record " + std::to_string(i) + " of the event is no object");
+      refuse_batch(service, "record " + std::to_string(i) + " of the event is not an object");
     }
   }
   return out;

@@ -34,7 +34,7 @@ lambda::Handler batch_of(Engine& engine, BatchOptions options, MessageWork work)
       if (tree.member("eventSource").string_or_empty() != "aws:sqs" ||
           tree.member("messageId").string_or_empty().empty()) {
         lambda::refuse_batch(sqs_service, "record " + std::to_string(i) +
-                                              R"( of the event has not both "eventSource":"aws:sqs" and a messageId)");
+                                              R"( of the event must have "eventSource":"aws:sqs" and a messageId)");
       }
       lambda::BatchItem& item = items[i];
       item.id = tree.member("messageId").string_or_empty();
@@ -43,7 +43,7 @@ lambda::Handler batch_of(Engine& engine, BatchOptions options, MessageWork work)
       const bool fifo = tree.member("eventSourceARN").string_or_empty().ends_with(".fifo");
       const bool deduplicates = maker->batch.options().key_source == KeySource::deduplication_id;
       if (deduplicates && !fifo) {
-        lambda::refuse_batch(sqs_service, "KeySource::deduplication_id wants a FIFO queue, and this is '" +
+        lambda::refuse_batch(sqs_service, "KeySource::deduplication_id needs a FIFO queue, and this is '" +
                                               std::string(tree.member("eventSourceARN").string_or_empty()) + "'");
       }
       if (fifo) item.order = "g" + std::string(tree.member("attributes").member("MessageGroupId").string_or_empty());

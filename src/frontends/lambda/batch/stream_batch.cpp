@@ -50,7 +50,7 @@ Heads heads_of(const Value& tree, std::size_t number) {
   heads.event_id = tree.member("eventID").string_or_empty();
   heads.stream_arn = tree.member("eventSourceARN").string_or_empty();
   if (heads.sequence_number.empty() || heads.event_id.empty()) {
-    lambda::refuse_batch(stream_service, where + " has not both an eventID and a sequence number");
+    lambda::refuse_batch(stream_service, where + " must have an eventID and a sequence number");
   }
   return heads;
 }
@@ -71,7 +71,7 @@ Change read_change(std::string_view record, const Heads& heads) {
     if (data.kind() != Kind::string) throw Exception(ErrorKind::misuse, "the record has no data");
     change.partition_key = heads.order_key;
     auto bytes = text::decode_base64(data.text());
-    if (!bytes) throw Exception(ErrorKind::misuse, "the record's data is said to be Base64, and is not");
+    if (!bytes) throw Exception(ErrorKind::misuse, "the record's data should be Base64, but is not");
     change.data = *std::move(bytes);
   } else {
     const std::string_view item = lambda::member_text(record, "dynamodb");
