@@ -218,7 +218,7 @@ TEST_F(Jwt, EachKindOfKeyVerifiesItsOwnAlgorithmsOnly) {
   }
   const Who foreign = ask_with(jwt_principal(options(Signer::rsa().pem())), rs);
   EXPECT_EQ(foreign.kind, Who::Kind::invalid);
-  EXPECT_THAT(std::string(foreign.why), HasSubstr("No key"));
+  EXPECT_THAT(std::string(foreign.why), HasSubstr("not signed with a known key"));
   // What was signed, and nothing else.
   std::string changed = rs;
   changed.replace(changed.find('.') + 1, changed.rfind('.') - changed.find('.') - 1, base64url(R"({"sub":"bob"})"));
@@ -310,15 +310,15 @@ TEST_F(Jwt, KeysThatCannotBeAreSaid) {
   EXPECT_THAT(refusal({}), HasSubstr("key_file is empty"));
   EXPECT_THAT(refusal({.key_file = dir + "/none"}), HasSubstr("cannot be read: No such file"));
   EXPECT_THAT(refusal(options("hello")), HasSubstr("neither PEM nor a JSON object"));
-  EXPECT_THAT(refusal(options("{}")), HasSubstr("has no key that can be used"));
-  EXPECT_THAT(refusal(options(R"({"keys":[{"kty":"OKP"},7]})")), HasSubstr("has no key that can be used"));
+  EXPECT_THAT(refusal(options("{}")), HasSubstr("has no usable key"));
+  EXPECT_THAT(refusal(options(R"({"keys":[{"kty":"OKP"},7]})")), HasSubstr("has no usable key"));
   EXPECT_THAT(refusal(options("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")),
-              HasSubstr("has no key that can be used"));
+              HasSubstr("has no usable key"));
   EXPECT_THAT(refusal(options(Signer::rsa(1024).pem())), HasSubstr("1024 bits"));
   EXPECT_THAT(refusal(options(json{{"kty", "oct"}, {"k", base64url("secret")}}.dump())), HasSubstr("6 bytes"));
   JwtOptions anew = options(alice_idp.pem());
   anew.claim = "jti";
-  EXPECT_THAT(refusal(anew), HasSubstr("anew"));
+  EXPECT_THAT(refusal(anew), HasSubstr("new token"));
   anew.claim = "sub";
   anew.leeway = Millis{300'001};
   EXPECT_THAT(refusal(anew), HasSubstr("leeway"));

@@ -611,7 +611,7 @@ TEST(Rules, OptionsThatCannotBeAreRefusedByName) {
                                          {[](Options& o) { o.key_field = "a["; }, "expression"},
                                          {[](Options& o) { o.principal = Principal::header("a b"); }, "principal"},
                                          {[](Options& o) { o.principal = Principal::unsaid(); }, "principal"},
-                                         {[](Options& o) { o.principal = Principal::header("dpop"); }, "made anew"},
+                                         {[](Options& o) { o.principal = Principal::header("dpop"); }, "new in each"},
                                          {[](Options& o) { o.challenge = "Bearer\r\nX: y"; }, "challenge"},
                                          {[](Options& o) { o.fingerprint_headers = {""}; }, "fingerprint_headers"},
                                          {[](Options& o) { o.never_store = {"\n"}; }, "never_store"},

@@ -16,8 +16,8 @@ constexpr std::string_view why_empty = "The idempotency key is empty.";
 constexpr std::string_view why_long = "The idempotency key is longer than 255 characters.";
 constexpr std::string_view why_character = "The idempotency key has characters that are not printable ASCII.";
 constexpr std::string_view why_quotes =
-    "The idempotency key is quoted in the wrong way: it begins and ends with a quotation mark, with a backslash before "
-    "each quotation mark and backslash in it; or it is sent without any quotation mark.";
+    "The quotation marks of the idempotency key are wrong. Put one at each end, and a backslash before each quotation "
+    "mark and backslash inside; or send no quotation marks.";
 constexpr std::string_view why_json = "The idempotency key in the body is neither a string nor a number.";
 
 bool is_printable(char c) noexcept { return c >= 0x20 && c <= 0x7E; }

@@ -53,7 +53,7 @@ std::string text_of(const std::exception_ptr& error) {
   } catch (const std::exception& thrown) {
     return std::string("the handler threw: ") + thrown.what();
   } catch (...) {  // It has no text.
-    return "the handler threw something that is no std::exception";
+    return "the handler threw something that is not a std::exception";
   }
 }
 
@@ -359,7 +359,7 @@ void Endpoint::open(Examination examination, Callback<void(Opening)> done) {
       break;
   }
   if (!examination.operation) {
-    throw Exception(ErrorKind::misuse, "only the head was examined: read the body and call Rules::examine()");
+    throw Exception(ErrorKind::misuse, "only the head was examined: read the body, then call Rules::examine()");
   }
   auto state = std::make_unique<Execution::State>(engine_, rules_, examination.operation->key.stored());
   Execution::State::open(std::move(state), std::move(*examination.operation), std::move(done));

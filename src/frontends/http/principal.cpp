@@ -20,8 +20,8 @@ void append_part(std::string& out, std::string_view part) {
 }
 
 constexpr std::string_view why_unstable =
-    "The header that says who the client is has a token or a signature that another request has anew, so that a retry "
-    "would run a second time. Nothing was carried out. Whoever runs the service: take a verified claim of the token "
+    "The header that says who the client is holds a token or a signature that is new in each request, so a retry would "
+    "run a second time. Nothing was carried out. The service's operator should use a verified claim of the token "
     "(principal-jwt), or a header that stays the same.";
 
 }  // namespace
@@ -29,8 +29,8 @@ constexpr std::string_view why_unstable =
 Principal Principal::headers(std::vector<std::string> names) {
   if (names.empty()) {
     throw Exception(ErrorKind::misuse,
-                    "http::Principal::headers() without a header: all clients would be one. If that "
-                    "is what you mean, say Principal::shared()");
+                    "http::Principal::headers() needs a header: without one, all clients would be one. If you mean "
+                    "that, use Principal::shared()");
   }
   Principal made(Kind::headers);
   made.names_ = std::move(names);

@@ -10,62 +10,61 @@ namespace {
 // In the order of Problem.
 constexpr std::array<ProblemText, 20> texts{{
     {"key-missing", 400, "Idempotency key is missing",
-     "This operation needs an idempotency key. Send one that is new for each operation, such as a UUID, and the same "
-     "one "
-     "with every retry."},
+     "This operation needs an idempotency key. Send a new one for each operation, such as a UUID, and the same one "
+     "with "
+     "every retry. Nothing was carried out."},
     {"key-invalid", 400, "Idempotency key is malformed", ""},
     {"keys-differ", 400, "More than one idempotency key",
-     "The request has two different idempotency keys. Send one; a key with a comma in it must be quoted."},
+     "The request has two different idempotency keys. Send one; a key that contains a comma must be quoted."},
     {"body-unreadable", 400, "Request body cannot be read",
-     "The idempotency key is to be taken from the body, and cannot: the body is no JSON, has a name twice in an "
-     "object, "
-     "or the key is a number over 9007199254740991, which not all programs can hold and which must be sent as a "
-     "string."},
+     "The service takes the idempotency key from the body, but cannot read it. The body is not JSON, has a name twice "
+     "in "
+     "an object, or the key is a number over 9007199254740991. Send such a number as a string. Nothing was carried "
+     "out."},
     {"body-too-large", 413, "Request body is too large",
-     "A request with an idempotency key is limited in size here, and this one is over it. It was not carried out."},
+     "The body is larger than this service allows with an idempotency key. The request was not carried out."},
     {"key-reused", 422, "Idempotency key is already used",
-     "The key was used with another request. A key belongs to one request and its exact repetitions: send a new key "
-     "with a new request."},
+     "The key was used with another request. This request was not carried out. Retry the first request unchanged, or "
+     "send this one with a new key."},
     {"in-progress", 409, "A request with this idempotency key is in progress",
-     "It was sent before and has no answer yet. Send the same request again after the time in Retry-After."},
+     "It was sent before and has no answer yet. Retry after the time in Retry-After to get that answer."},
     {"outcome-unknown", 409, "The outcome of the operation is unknown",
-     "It was started, and whether it took effect is not known. It is not carried out again until somebody has decided; "
-     "contact the service with the idempotency key."},
-    {"store-unavailable", 503, "Requests cannot be protected at the moment",
+     "The operation started, and it is not known whether it took effect. It does not run again until an operator "
+     "decides. Contact the service, and name the idempotency key."},
+    {"store-unavailable", 503, "Requests cannot be protected now",
      "The store of idempotency keys cannot be used, so nothing was carried out. Send the same request again after the "
      "time in Retry-After."},
     {"record-unreadable", 500, "The record of this idempotency key cannot be read",
-     "Nothing was carried out by this request. Contact the service with the idempotency key."},
+     "This request was not carried out. Contact the service, and name the idempotency key."},
     {"answer-not-kept", 410, "The answer was too large to keep",
-     "The operation was carried out earlier, and is not carried out again. Its answer was given to the request that "
-     "ran "
-     "it, and is not available any more."},
+     "The operation was carried out earlier and does not run again. The first request got the answer, which is no "
+     "longer available."},
     {"operation-failed", 500, "The operation has failed",
-     "It was carried out earlier, is recorded as failed, and is not carried out again with this idempotency key."},
-    {"handler-failed", 500, "The operation ended with an internal error", "Whether it took effect is not known."},
-    {"claim-lost", 409, "Another request took this operation over",
-     "This request ran for longer than it was entitled to, and its answer was not kept. Send the same request again "
-     "after the time in Retry-After, for the answer that counts."},
+     "It ran earlier and is recorded as failed. It does not run again with this idempotency key."},
+    {"handler-failed", 500, "The operation ended with an internal error", "It is not known whether it took effect."},
+    {"claim-lost", 409, "Another request took over this operation",
+     "This request lost its claim while it ran, and its answer was not kept. Send it again after the time in "
+     "Retry-After "
+     "to get the answer that counts."},
     {"not-recorded", 503, "The answer could not be recorded",
      "The operation was carried out, but its answer could not be recorded. Send the same request again after the time "
      "in "
      "Retry-After."},
     {"path-unclear", 400, "The path can be read in more than one way",
-     "Servers differ in what they take it for, and different rules hold for that here. Write it without dot segments, "
-     "empty segments, semicolons, backslashes and needless percent-encoding."},
+     "Servers read this path differently, and different rules apply to the readings. Nothing was carried out. Write it "
+     "without dot segments, empty segments, semicolons, backslashes and needless percent-encoding."},
     {"method-unclear", 400, "The method is not written in capitals",
-     "Upper and lower case differ in methods, and servers differ in whether they mind, so nothing was carried out. "
-     "Write it in capitals, as in PATCH."},
+     "Methods are case-sensitive, but not all servers treat them so. Nothing was carried out. Write the method in "
+     "capitals, as in PATCH."},
     {"principal-missing", 400, "The request does not say who its client is",
-     "An idempotency key belongs to one client, and the request lacks what tells clients apart here. Nothing was "
-     "carried "
+     "An idempotency key belongs to one client, and this request does not identify its client. Nothing was carried "
      "out. Send the request with your credentials."},
     {"principal-invalid", 401, "The credentials are not valid",
-     "What the request says of its client is not true, or not any more. Nothing was carried out. Send the same request "
-     "again with new credentials."},
-    {"principal-unstable", 400, "The client cannot be known again",
-     "What the request says of its client is made anew for each request, so that a retry would run a second time. "
-     "Nothing was carried out."},
+     "The client's credentials are wrong or have expired. Nothing was carried out. Send the same request again with "
+     "new "
+     "credentials."},
+    {"principal-unstable", 400, "The client cannot be recognised in a retry",
+     "The client's credentials are new in each request, so a retry would run a second time. Nothing was carried out."},
 }};
 
 const ProblemText& text_of(Problem problem) noexcept { return texts[static_cast<std::size_t>(problem)]; }

@@ -48,7 +48,7 @@ std::optional<Pattern> pattern_of(std::string_view path, std::string& why) {
     return std::nullopt;
   };
   if (path.size() > most_path_bytes) {
-    why = "a path is at most 1024 bytes long";
+    why = "a path must be at most 1024 bytes long";
     return std::nullopt;
   }
   if (!path.starts_with('/')) return bad("must begin with a slash, as in /charges or /v1/*");
@@ -73,7 +73,7 @@ std::optional<Pattern> pattern_of(std::string_view path, std::string& why) {
         segment, [&](char c) { return !is_letter_or_digit(c) && others.find(c) == std::string_view::npos; });
     if (strange != segment.end()) {
       return bad("has a segment '" + std::string(segment) +
-                 "', which is neither {name} nor *, nor of letters, digits and " + std::string(others));
+                 "', which is neither {name} nor * nor made of letters, digits and " + std::string(others));
     }
     if (segment.ends_with('.')) return bad("has a segment that ends with a dot, which some servers drop");
     pattern.segments.push_back(text::lower(segment));
@@ -339,7 +339,7 @@ std::vector<Router::Fault> Router::faults(const std::vector<Route>& routes) {
       } else if (relation(*pattern, its) == Relation::equal &&
                  shares_a_method(routes[i].options, routes[other].options)) {
         found.push_back({i, "the path '" + routes[i].path + "' is the same as '" + path +
-                                "', which is there already: two routes of one path need methods of their own"});
+                                "', an earlier route: two routes with one path need different methods"});
       } else {
         continue;
       }

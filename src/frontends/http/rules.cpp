@@ -43,21 +43,21 @@ std::string in_capitals(std::string text) {
 void check_names(const std::vector<std::string>& names, const char* member) {
   for (const std::string& name : names) {
     if (!text::is_token(name))
-      refuse_option(std::string(member) + " has a name that no header or method can have: '" + name + "'");
+      refuse_option(std::string(member) + " has an invalid name of a header or method: '" + name + "'");
   }
 }
 
 void check(const Options& options) {
   check_names(options.methods, "methods");
   if (options.protect && !options.principal.is_said()) {
-    refuse_option("principal is not said: what tells clients apart, or Principal::shared()");
+    refuse_option("principal is missing: say what tells clients apart, or use Principal::shared()");
   }
   check_names({options.principal.reads().begin(), options.principal.reads().end()}, "principal");
   for (const std::string& name : options.principal.reads()) {
     if (is_unstable_name(name)) {
       refuse_option("principal has '" + name +
-                    "', which is made anew for each request, so that a retry would run a second time: take a header "
-                    "that stays the same, or a verified claim (jwt_principal)");
+                    "', which is new in each request, so a retry would run again: use a header that stays "
+                    "the same, or a verified claim (jwt_principal)");
     }
   }
   if (!text::is_field_text(options.challenge)) refuse_option("challenge has a character that no header can have");
@@ -65,34 +65,34 @@ void check(const Options& options) {
   check_names(options.never_store, "never_store");
   for (const std::string& method : options.methods) {
     if (const std::string capitals = in_capitals(method); capitals != method) {
-      refuse_option("methods has '" + method +
-                    "': upper and lower case differ in methods (RFC 9110, section 9.1), so " + "write " + capitals);
+      refuse_option("methods has '" + method + "': methods are case-sensitive (RFC 9110, section 9.1): write " +
+                    capitals);
     }
-    if (method.size() > max_method_bytes)
-      refuse_option("methods has one that is longer than 32 bytes: '" + method + "'");
+    if (method.size() > max_method_bytes) refuse_option("methods has a method longer than 32 bytes: '" + method + "'");
   }
   if (options.methods.empty()) refuse_option("methods is empty, so nothing would be protected");
   if (options.key_field.empty() && !text::is_token(options.key_header)) {
-    refuse_option("key_header is no name of a header: '" + options.key_header + "'");
+    refuse_option("key_header is not a valid header name: '" + options.key_header + "'");
   }
   if (options.route.size() > max_route_bytes) refuse_option("route is longer than 128 bytes");
-  if (options.route.find(' ') != std::string::npos) refuse_option("route has a space in it");
+  if (options.route.find(' ') != std::string::npos) refuse_option("route contains a space");
   if (scope_prefix(options.scope).size() > max_scope_bytes + 1) {
     refuse_option("scope (or EngineOptions::scope) is longer than 128 bytes, with '%' and '#' counted three times");
   }
   for (const auto& [status, fate] : options.fates) {
-    if (status < 100 || status > 599) refuse_option("fates has the status " + std::to_string(status) + ": 100 to 599");
+    if (status < 100 || status > 599)
+      refuse_option("fates has the status " + std::to_string(status) + ", but a status is 100 to 599");
   }
   if (options.retry_after < Millis{1'000} || options.retry_after > std::chrono::hours(24)) {
-    refuse_option("retry_after is 1 s to 24 h");
+    refuse_option("retry_after must be 1 s to 24 h");
   }
   if (options.answer_timeout != Millis{0} &&
       (options.answer_timeout < Millis{1} || options.answer_timeout > std::chrono::hours(24))) {
-    refuse_option("answer_timeout is 1 ms to 24 h");
+    refuse_option("answer_timeout must be 1 ms to 24 h");
   }
   if (!std::ranges::all_of(options.docs_url,
                            [](char c) { return c > 0x20 && c < 0x7F && c != '"' && c != '\\' && c != '#'; })) {
-    refuse_option("docs_url is a URI without fragment, quotes and spaces");
+    refuse_option("docs_url must be a URI without fragment, quotes and spaces");
   }
   once::check(options.policy.value_or(Policy{}));
 }

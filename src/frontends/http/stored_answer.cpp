@@ -20,7 +20,7 @@ constexpr std::string_view not_stored_ends = ")";
 
 [[noreturn]] void fail(const char* why) {
   throw Exception(ErrorKind::corrupt,
-                  std::string("the stored result is no HTTP answer that this version wrote: ") + why);
+                  std::string("the stored result is not an HTTP answer that this version wrote: ") + why);
 }
 
 // Reads the head line by line and word by word.
@@ -50,7 +50,7 @@ std::string_view take_word(std::string_view& line) {
 // A decimal number as std::to_string writes it.
 std::uint64_t number(std::string_view text) {
   const auto value = text::parse_whole<std::uint64_t>(text);
-  if (!value || (text.size() > 1 && text.front() == '0')) fail("a number that is none");
+  if (!value || (text.size() > 1 && text.front() == '0')) fail("an invalid number");
   return *value;
 }
 
@@ -119,7 +119,7 @@ std::string head_bytes(const Head& head, bool dropped, std::uint64_t body_bytes,
 // With views of `lines`.
 Head head_of(const Answer& answer, Storable& lines) {
   if (answer.status < 100 || answer.status > 599) {
-    throw Exception(ErrorKind::misuse, "an answer's status is 100 to 599, not " + std::to_string(answer.status));
+    throw Exception(ErrorKind::misuse, "an answer's status must be 100 to 599, not " + std::to_string(answer.status));
   }
   return {.status = answer.status,
           .reason = text::is_field_text(answer.reason) ? text::trimmed(answer.reason) : std::string_view(),
@@ -160,11 +160,11 @@ Result encode_tombstone(const Answer& head, std::uint64_t body_bytes, std::span<
 StoredAnswer decode_answer(std::string_view bytes) {
   Reader reader(bytes);
   std::string_view first = reader.line();
-  if (!first.starts_with(magic)) fail("it begins otherwise");
+  if (!first.starts_with(magic)) fail("it begins with other bytes");
   first.remove_prefix(magic.size());
   StoredAnswer stored;
   const std::string_view status = take_word(first);
-  if (status.size() != 3 || status.front() < '1' || status.front() > '5') fail("its status is none");
+  if (status.size() != 3 || status.front() < '1' || status.front() > '5') fail("an invalid status");
   stored.answer.status = static_cast<unsigned>(number(status));
   const std::string_view kind = take_word(first);
   if (kind != "body" && kind != "dropped") fail("neither a body nor a dropped one");
@@ -172,7 +172,7 @@ StoredAnswer decode_answer(std::string_view bytes) {
   const std::uint64_t size = number(first.substr(0, space));
   if (space != std::string_view::npos) {
     stored.answer.reason = first.substr(space + 1);
-    if (stored.answer.reason.empty() || !is_stored_value(stored.answer.reason)) fail("its reason is none");
+    if (stored.answer.reason.empty() || !is_stored_value(stored.answer.reason)) fail("an invalid reason");
   }
   for (;;) {
     std::string_view line = reader.line();
@@ -181,7 +181,7 @@ StoredAnswer decode_answer(std::string_view bytes) {
     if (line.starts_with(not_stored_begins) && line.ends_with(not_stored_ends)) {
       line.remove_prefix(not_stored_begins.size());
       line.remove_suffix(not_stored_ends.size());
-      if (!is_name_list(line)) fail("a list of names that is none");
+      if (!is_name_list(line)) fail("an invalid list of names");
       stored.not_stored = line;
       continue;
     }
@@ -189,11 +189,11 @@ StoredAnswer decode_answer(std::string_view bytes) {
     if (colon == std::string_view::npos) fail("a header without a value");
     const std::string_view name = line.substr(0, colon);
     const std::string_view value = line.substr(colon + 2);
-    if (!text::is_token(name) || !is_stored_value(value)) fail("a header that is none");
+    if (!text::is_token(name) || !is_stored_value(value)) fail("an invalid header");
     stored.answer.headers.push_back({std::string(name), std::string(value)});
   }
   if (kind == "dropped") {
-    if (!reader.rest().empty()) fail("a body that was dropped, and is there");
+    if (!reader.rest().empty()) fail("a body after a mark that it was dropped");
     stored.dropped_bytes = size;
   } else {
     if (reader.rest().size() != size) fail("its body has another length");

@@ -39,15 +39,15 @@ constexpr std::string_view challenge = "Bearer";
 constexpr std::string_view invalid_challenge = "Bearer error=\"invalid_token\"";
 
 constexpr std::string_view why_malformed =
-    "The token is not a signed JWT that could be checked. Nothing was carried out.";
-constexpr std::string_view why_signature = "No key that is known here has signed the token. Nothing was carried out.";
+    "The token is not a signed JWT that can be verified. Nothing was carried out.";
+constexpr std::string_view why_signature = "The token is not signed with a known key. Nothing was carried out.";
 constexpr std::string_view why_time =
     "The token has expired, or is not valid yet. Nothing was carried out. Send the same request again with a new "
     "token.";
 constexpr std::string_view why_foreign =
     "The token is from another issuer, or for another audience. Nothing was carried out.";
 constexpr std::string_view why_claim =
-    "The token does not say in the claim that is asked for here who the client is. Nothing was carried out.";
+    "The token lacks the claim that says who the client is. Nothing was carried out.";
 
 [[noreturn]] void refuse_member(const std::string& what) {
   throw Exception(ErrorKind::misuse, "http::JwtOptions::" + what);
@@ -162,15 +162,17 @@ void refuse_weak(const JwtKey& key, const std::string& file) {
   const std::size_t bits = cjose_jwk_get_keysize(key.key.get(), &error);
   const cjose_jwk_kty_t kind = cjose_jwk_get_kty(key.key.get(), &error);
   if (kind == CJOSE_JWK_KTY_RSA && bits < least_rsa_bits) {
-    refuse_member("key_file " + file + " has an RSA key of " + std::to_string(bits) + " bits: at least 2048");
+    refuse_member("key_file " + file + " has an RSA key of " + std::to_string(bits) +
+                  " bits; it must have at least 2048");
   }
   if (kind == CJOSE_JWK_KTY_OCT && bits < least_secret_bits) {
-    refuse_member("key_file " + file + " has a secret of " + std::to_string(bits / 8) + " bytes: at least 32");
+    refuse_member("key_file " + file + " has a secret of " + std::to_string(bits / 8) +
+                  " bytes; it must have at least 32");
   }
 }
 
 std::vector<JwtKey> keys_of(const std::string& file) {
-  if (file.empty()) refuse_member("key_file is empty: a file with a public key (PEM), a JWK or a JWKS");
+  if (file.empty()) refuse_member("key_file is empty: name a file with a public key (PEM), a JWK or a JWKS");
   errno = 0;
   std::ifstream in(file, std::ios::binary);
   std::string text(most_bytes + 1, '\0');
@@ -203,7 +205,7 @@ std::vector<JwtKey> keys_of(const std::string& file) {
   for (const JwtKey& key : keys) refuse_weak(key, file);
   if (keys.empty()) {
     refuse_member("key_file " + file +
-                  " has no key that can be used: a public RSA key, one on P-256, P-384 or P-521, or a secret in a JWK");
+                  " has no usable key: a public RSA key, one on P-256, P-384 or P-521, or a secret in a JWK");
   }
   return keys;
 }
@@ -311,14 +313,16 @@ class Verifier {
 }  // namespace
 
 Principal jwt_principal(const JwtOptions& options) {
-  if (options.claim.empty()) refuse_member("claim is empty: the claim that names the client, such as sub");
-  if (!text::is_token(options.header)) refuse_member("header is no name of a header: '" + options.header + "'");
+  if (options.claim.empty()) refuse_member("claim is empty: name the claim that says who the client is, such as sub");
+  if (!text::is_token(options.header)) refuse_member("header is not a valid header name: '" + options.header + "'");
   for (const std::string_view anew : {"jti", "iat", "exp", "nbf", "sid"}) {
     if (options.claim == anew) {
-      refuse_member("claim is " + options.claim + ", which a new token has anew, so that a retry would run twice: sub");
+      refuse_member("claim is " + options.claim +
+                    ", which differs in every new token, so that a retry would run twice: use sub");
     }
   }
-  if (options.leeway < Millis{0} || options.leeway > std::chrono::minutes(5)) refuse_member("leeway is 0 to 5 min");
+  if (options.leeway < Millis{0} || options.leeway > std::chrono::minutes(5))
+    refuse_member("leeway must be 0 to 5 min");
   auto verifier = std::make_shared<const Verifier>(options);
   return Principal::source("claim " + options.claim + " of the JWT in " + options.header, {options.header},
                            [verifier = std::move(verifier)](const Request& request) { return verifier->who(request); });
