@@ -87,12 +87,12 @@ TEST(ProxyFile, EveryComplaintHasItsPlaceAndTheyComeAtOnce) {
                                        "optional-key = 'yes'\n"
                                        "scope = 5.5\n"
                                        "retention = '1 day'\n"),
-              UnorderedElementsAre("p.toml:3:11: lease must be a string, as in \"30s\", and not a boolean",
+              UnorderedElementsAre("p.toml:3:11: lease must be a string, as in \"30s\", not a boolean",
                                    "p.toml:4:13: threads: threads must be at most 256",
-                                   "p.toml:5:1: there is no setting 'leese': did you mean 'lease'?",
-                                   "p.toml:6:23: methods must be an array of strings, and not a boolean",
-                                   "p.toml:7:16: optional-key must be true or false, and not a string",
-                                   "p.toml:8:9: scope must be a string, and not a number with a point",
+                                   "p.toml:5:1: unknown setting 'leese': did you mean 'lease'?",
+                                   "p.toml:6:23: methods must be an array of strings, not a boolean",
+                                   "p.toml:7:16: optional-key must be true or false, not a string",
+                                   "p.toml:8:9: scope must be a string, not a number with a point",
                                    StartsWith("p.toml:9:13: retention is '1 day'; write a whole number and a unit")));
   EXPECT_THAT(complaints_about("listen = '127.0.0.1:0'\n"), ElementsAre(StartsWith("--upstream is required")));
   // Where the value in the array begins.
@@ -101,29 +101,29 @@ TEST(ProxyFile, EveryComplaintHasItsPlaceAndTheyComeAtOnce) {
 
 TEST(ProxyFile, UnknownNames) {
   const auto complaint = [](const std::string& line) { return complaints_about(least + line + "\n").at(0); };
-  const std::string there_is_no = "p.toml:3:1: there is no setting ";
+  const std::string there_is_no = "p.toml:3:1: unknown setting ";
   EXPECT_EQ(complaint("idle_timeout = '5s'"), there_is_no + "'idle_timeout': did you mean 'idle-timeout'?");
   EXPECT_EQ(complaint("Lease = '5s'"), there_is_no + "'Lease': did you mean 'lease'?");
   EXPECT_EQ(complaint("key_headr = 'X'"), there_is_no + "'key_headr': did you mean 'key-header'?");
   EXPECT_EQ(complaint("completely-else = 1"), there_is_no + "'completely-else'");
-  EXPECT_EQ(complaint("[timeouts]\nidle = '5s'"), "p.toml:3:2: there is no setting 'timeouts'");
+  EXPECT_EQ(complaint("[timeouts]\nidle = '5s'"), "p.toml:3:2: unknown setting 'timeouts'");
   EXPECT_EQ(nearest(std::string(100'000, 'x'), {"lease"}), "");
 }
 
 TEST(ProxyFile, WhatIsNoToml) {
   EXPECT_THAT(complaints_about("methods = ['POST', }"),
-              ElementsAre("p.toml: is no TOML: a bracket or a comma is where a value must be"));
+              ElementsAre("p.toml: the file is not TOML: a bracket or a comma stands in place of a value"));
   EXPECT_THAT(complaints_about("listen = '127.0.0.1:0\nx"), ElementsAre(StartsWith("p.toml:1:22: ")));
   EXPECT_THAT(complaints_about(least + "lease = '5m'\nlease = '6m'\n"), ElementsAre(StartsWith("p.toml:4:")));
   EXPECT_THAT(complaints_about("listen = '\xff'\n"), ElementsAre(StartsWith("p.toml:1:")));
   EXPECT_THAT(complaints_about(std::string(2'000'000, '\n')),
-              ElementsAre("p.toml: a file of settings is at most 1 MiB long"));
+              ElementsAre("p.toml: the file is larger than 1 MiB, the limit for settings"));
 }
 
 // The parser calls itself for each of them, and some of its versions have no limit.
 TEST(ProxyFile, WhatGoesDeepIsRefusedBeforeItIsParsed) {
   const auto deep = [](const std::string& text) { return complaints_about(text).at(0); };
-  const std::string too_deep = "more than 16 brackets or dots in one another";
+  const std::string too_deep = "more than 16 nested brackets or dots";
   const std::string brackets(1'000'000, '[');
   EXPECT_EQ(deep("a = " + brackets), "p.toml:1:1: " + too_deep);
   EXPECT_EQ(deep("\n\na = ['x', # ]]]\n \"]]\\\"]]\", '''\n]]''', " + brackets), "p.toml:5:1: " + too_deep);
@@ -134,9 +134,9 @@ TEST(ProxyFile, WhatGoesDeepIsRefusedBeforeItIsParsed) {
   for (int i = 0; i < 100'000; ++i) dotted += ".a";
   EXPECT_EQ(deep(dotted + " = 1"), "p.toml:1:1: " + too_deep);
   EXPECT_EQ(deep("[" + dotted + "]"), "p.toml:1:1: " + too_deep);
-  EXPECT_EQ(deep("\n\u034B = 1"), "p.toml:2:1: a character that is not ASCII: write it in quotes as \\u00E9");
+  EXPECT_EQ(deep("\n\u034B = 1"), "p.toml:2:1: a character that is not ASCII: write it in quotes, as in \"\\u00E9\"");
   EXPECT_EQ(deep("# \u034B\na = '#' # \u034B\nb = '# \u034B'"),
-            "p.toml:3:1: a character that is not ASCII: write it in quotes as \\u00E9");
+            "p.toml:3:1: a character that is not ASCII: write it in quotes, as in \"\\u00E9\"");
   // Quotes and comments may have as many as they like.
   EXPECT_THAT(complaints_about(least + "key-field = '" + std::string(40, '.') + "' # " + brackets),
               ElementsAre(StartsWith("p.toml:3:13: key-field")));
@@ -202,16 +202,16 @@ TEST(ProxyFile, WhatIsWrongWithRoutes) {
                                        "path = '/A/*'\n"
                                        "body-limit = '2GiB'\n"),
               UnorderedElementsAre(StartsWith("p.toml:3:9: lease is '1'"),
-                                   "p.toml:6:1: threads is for the whole proxy, and not for a route",
-                                   "p.toml:7:1: there is no setting 'leese': did you mean 'lease'?",
+                                   "p.toml:6:1: threads is a setting of the whole proxy, not of a route",
+                                   "p.toml:7:1: unknown setting 'leese': did you mean 'lease'?",
                                    StartsWith("p.toml:8:13: retention must be a string"),
                                    "p.toml:9:1: a route needs a path, as in path = \"/v1/*\"",
                                    StartsWith("p.toml:12:8: the paths '/{x}/b' and '/a/*' both match /a/b"),
                                    StartsWith("p.toml:14:8: the path 'c' must begin with a slash"),
-                                   "p.toml:16:8: path must be a string, as in \"/v1/*\", and not a whole number",
+                                   "p.toml:16:8: path must be a string, as in \"/v1/*\", not a whole number",
                                    StartsWith("p.toml:18:8: the path"), "p.toml:19:14: body-limit must be 1 to 1GiB"));
   for (const char* const text : {"route = 'pay'\n", "route = ['pay']\n", "[route]\npath = '/'\n"}) {
-    EXPECT_THAT(complaints_about(least + text), ElementsAre(HasSubstr("routes are tables, each under a [[route]]")))
+    EXPECT_THAT(complaints_about(least + text), ElementsAre(HasSubstr("routes are tables, each under [[route]]")))
         << text;
   }
 }

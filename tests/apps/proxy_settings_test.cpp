@@ -46,8 +46,8 @@ std::vector<std::string> complaints_about(const Given& given) {
 
 TEST(ProxySettings, MethodsAreInCapitals) {
   EXPECT_THAT(complaints_about(with("methods", {"PUT", "post"})),
-              ElementsAre("--methods: methods has 'post': upper and lower case differ in methods (RFC 9110, section "
-                          "9.1), so write POST"));
+              ElementsAre("--methods: methods has 'post': methods are case-sensitive (RFC 9110, section 9.1): "
+                          "write POST"));
 }
 
 TEST(ProxySettings, TheEnvironmentCountsWhereNothingElseSaysMore) {
@@ -128,9 +128,9 @@ TEST(ProxySettings, AllComplaintsComeAtOnce) {
                                 {"threads", {{"many"}}}}),
               SizeIs(6));
   EXPECT_THAT(complaints_about(with("threads", {"-1"})),
-              ElementsAre("--threads must be a whole number, as in 4, and not '-1'"));
+              ElementsAre("--threads must be a whole number, as in 4, not '-1'"));
   EXPECT_THAT(complaints_about(with("on-ambiguous", {"maybe"})),
-              ElementsAre("--on-ambiguous must be hold or takeover, and not 'maybe'"));
+              ElementsAre("--on-ambiguous must be hold or takeover, not 'maybe'"));
 }
 
 // Without a word, all clients were one, and got one another's answers.
@@ -148,10 +148,10 @@ TEST(ProxySettings, NothingStartsBeforeItIsSaidWhoAClientIs) {
   }
   EXPECT_THAT(about({{"principal-header", {{"X-Api-Key"}}}}), IsEmpty());
   EXPECT_THAT(about({{"principal-header", {{"X-Api-Key"}}}, {"no-principal", {{"true"}}}}),
-              ElementsAre("who a client is, is said in two ways: principal-header and no-principal"));
-  EXPECT_THAT(about({{"principal-header", {.words = {}, .place = {}}}}), ElementsAre(HasSubstr("without a header")));
+              ElementsAre("only one setting may say who a client is, not two: principal-header and no-principal"));
+  EXPECT_THAT(about({{"principal-header", {.words = {}, .place = {}}}}), ElementsAre(HasSubstr("needs a header")));
   EXPECT_THAT(about({{"principal-header", {{"DPoP"}}}}),
-              ElementsAre(StartsWith("--principal-header: principal has 'DPoP', which is made anew")));
+              ElementsAre(StartsWith("--principal-header: principal has 'DPoP', which is new in each request")));
   EXPECT_THAT(about({{"principal-jwt", {{"/nowhere/keys"}}}}),
               ElementsAre(HasSubstr("key_file /nowhere/keys cannot be read: No such file")));
   // What passes through unprotected belongs to nobody.
@@ -199,7 +199,7 @@ TEST(ProxySettings, WhatTheLibraryRefusesIsSaidOfTheSetting) {
   EXPECT_THAT(complaints_about(with("idle-timeout", {"25h"})),
               ElementsAre("--idle-timeout: a timeout must be 1ms to 24h"));
   EXPECT_THAT(complaints_about(with("key-field", {"a["})), ElementsAre(StartsWith("--key-field: ")));
-  EXPECT_THAT(complaints_about(with("route", {"a b"})), ElementsAre("--route: route has a space in it"));
+  EXPECT_THAT(complaints_about(with("route", {"a b"})), ElementsAre("--route: route contains a space"));
 }
 
 TEST(ProxySettings, ARouteHasATimeForAnswersOfItsOwn) {
@@ -238,11 +238,12 @@ TEST(ProxySettings, AClientIsKnownByItsCertificateOnlyWhereItMustShowOne) {
   Given given = least;
   given.erase("no-principal");
   given["principal-certificate"].words = {"true"};
-  EXPECT_THAT(complaints_about(given), ElementsAre(HasSubstr("name who signs them (client-ca)")));
-  EXPECT_THAT(complaints_about(merged(given, tls)), ElementsAre(HasSubstr("name who signs them (client-ca)")));
-  EXPECT_THAT(complaints_about(merged(given, asking)), ElementsAre(HasSubstr("clients speak plainly")));
+  EXPECT_THAT(complaints_about(given), ElementsAre(HasSubstr("name the authorities that sign them (client-ca)")));
+  EXPECT_THAT(complaints_about(merged(given, tls)),
+              ElementsAre(HasSubstr("name the authorities that sign them (client-ca)")));
+  EXPECT_THAT(complaints_about(merged(given, asking)), ElementsAre(HasSubstr("client-ca needs TLS")));
   EXPECT_THAT(complaints_about(merged(given, merged(tls, asking))), IsEmpty());
-  EXPECT_THAT(complaints_about(merged(least, asking)), ElementsAre(HasSubstr("clients speak plainly")));
+  EXPECT_THAT(complaints_about(merged(least, asking)), ElementsAre(HasSubstr("client-ca needs TLS")));
   // A route may know its clients in another way, or be the only one that needs certificates.
   std::vector<Complaint> complaints;
   const std::vector<GivenRoute> routes{

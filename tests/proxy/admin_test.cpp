@@ -209,12 +209,12 @@ TEST_F(OperatorsApi, GetsNothingThatIsNoRequest) {
   EXPECT_EQ(send(head + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").status(), 400U);
   EXPECT_EQ(send(head + "Content-Length: 4\r\nContent-Length: 4\r\n\r\nbody").status(), 400U);
   EXPECT_EQ(send(head + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n").status(), 400U);
-  EXPECT_EQ(send("POST /v1/records HTTP/1.1\r\n\r\n").body, "There must be one Host line.\n");
+  EXPECT_EQ(send("POST /v1/records HTTP/1.1\r\n\r\n").body, "The request must have exactly one Host header.\n");
   EXPECT_EQ(send("POST /v1/records HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").status(), 400U);
   EXPECT_EQ(send("POST /v1/records HTTP/2.0\r\nHost: a\r\n\r\n").status(), 505U);
   EXPECT_EQ(send("CONNECT /v1/records HTTP/1.1\r\nHost: a\r\n\r\n").status(), 501U);
   EXPECT_EQ(send("GET ftp://a/v1/records HTTP/1.1\r\nHost: a\r\n\r\n").status(), 400U);
-  EXPECT_EQ(send(head + "Content-Length: +4\r\n\r\nbody").body, "Content-Length is no number.\n");
+  EXPECT_EQ(send(head + "Content-Length: +4\r\n\r\nbody").body, "Content-Length is not a number.\n");
   EXPECT_EQ(send(head + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n").status(), 400U);
   EXPECT_EQ(send(head + "Transfer-Encoding: chunked\r\n\r\n200001\r\n" + std::string(2'097'153, 'a')).status(), 413U);
   EXPECT_EQ(send("POST /v1/records HTTP/1.1\nHost: a\n\n").status(), 400U);

@@ -96,11 +96,11 @@ TEST_F(ClientCertificateTest, WhoeverHasNoGoodOneIsNotLetInAndBothSidesAreToldWh
     std::string told;
   };
   const std::vector<Case> cases{
-      {nullptr, "missing", SSL_AD_CERTIFICATE_REQUIRED, "shows no certificate, and must (client-ca)"},
+      {nullptr, "missing", SSL_AD_CERTIFICATE_REQUIRED, "showed no certificate, but must (client-ca)"},
       {&stranger, "untrusted", SSL_AD_UNKNOWN_CA,
-       "signed by nobody who is in client-ca (unable to get local issuer certificate)"},
+       "no authority in client-ca signed the client's certificate (unable to get local issuer certificate)"},
       {&expired, "expired", SSL_AD_CERTIFICATE_EXPIRED, "is not valid now (certificate has expired)"},
-      {&not_for_clients, "bad", SSL_AD_UNSUPPORTED_CERTIFICATE, "is not good (unsuitable certificate purpose)"}};
+      {&not_for_clients, "bad", SSL_AD_UNSUPPORTED_CERTIFICATE, "is invalid (unsuitable certificate purpose)"}};
   for (const Case& one : cases) {
     notices.clear();
     start_asking();
@@ -353,14 +353,14 @@ TEST_F(ClientCertificateTest, WhatCannotBeVerifiedDoesNotStart) {
     return "no problem";
   };
   rules.principal = http::Principal::given();
-  EXPECT_THAT(problem(), HasSubstr("clients are asked for none: name who signs them (client-ca)"));
+  EXPECT_THAT(problem(), HasSubstr("name the authorities that sign them (client-ca)"));
   options.client_ca_file = write_file("clients.pem", "no certificate");
-  EXPECT_THAT(problem(), HasSubstr("clients speak plainly: name the listener's own certificate"));
+  EXPECT_THAT(problem(), HasSubstr("client-ca needs TLS: name the listener's own certificate"));
   options.certificate = write_files(server);
   EXPECT_THAT(problem(), HasSubstr("cannot be read from '" + options.client_ca_file + "' (--client-ca)"));
   static_cast<void>(write_file("clients.pem", fake::pem(authority.certificate.get())));
   rules.principal = http::Principal::header("client-cert");
-  EXPECT_THAT(problem(), HasSubstr("from clients anything"));
+  EXPECT_THAT(problem(), HasSubstr("a client could send anything"));
   rules.principal = http::Principal::given();
   EXPECT_EQ(problem(), "no problem");
   // The same for rules that come later.

@@ -35,20 +35,19 @@ class HandshakesTest : public ::testing::Test {
 
 TEST_F(HandshakesTest, OneLineInTenSecondsHowManyThereAre) {
   for (int i = 0; i < 1'000; ++i) fail(i % 4 == 0 ? HandshakeFault::timeout : HandshakeFault::closed);
-  EXPECT_THAT(notices, ElementsAre("no TLS with 10.0.0.5: it was not over in time (head-timeout)"));
+  EXPECT_THAT(notices, ElementsAre("no TLS with 10.0.0.5: it took too long (head-timeout)"));
   notices.clear();
   now += seconds(10) - std::chrono::milliseconds(1);
   fail(HandshakeFault::alpn);
   EXPECT_THAT(notices, IsEmpty());
   now += std::chrono::milliseconds(1);
   fail(HandshakeFault::not_tls, Listener::operators);
-  EXPECT_THAT(notices,
-              ElementsAre("no TLS with 10.0.0.5 on the operators' port: what the client speaks is not TLS; since "
-                          "the last such line: timeout 249, closed 750, alpn 1"));
+  EXPECT_THAT(notices, ElementsAre("no TLS with 10.0.0.5 on the operators' port: the client did not send TLS; since "
+                                   "the last line like this: timeout 249, closed 750, alpn 1"));
   notices.clear();
   now += seconds(60);
   fail(HandshakeFault::closed);
-  EXPECT_THAT(notices, ElementsAre("no TLS with 10.0.0.5: the client ended the connection"));
+  EXPECT_THAT(notices, ElementsAre("no TLS with 10.0.0.5: the client closed the connection"));
   const std::string name = "once_proxy_tls_handshake_failures_total{listener=";
   const std::string text = metrics->text(0);
   EXPECT_THAT(text, HasSubstr(name + "\"clients\",reason=\"timeout\"} 250\n"));

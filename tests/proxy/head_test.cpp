@@ -83,21 +83,21 @@ TEST_F(ReadRequest, SaysWhatIsWrong) {
   const std::string host = "Host: a\r\n";
   const std::string length = "Content-Length: 1\r\n";
   const std::string chunked = "Transfer-Encoding: chunked\r\n";
-  EXPECT_EQ(fault(post, length), "400 There must be one Host line.");
-  EXPECT_EQ(fault(post, host + host), "400 There must be one Host line.");
+  EXPECT_EQ(fault(post, length), "400 The request must have exactly one Host header.");
+  EXPECT_EQ(fault(post, host + host), "400 The request must have exactly one Host header.");
   EXPECT_EQ(fault("POST / HTTP/1.0", ""), "");
-  EXPECT_EQ(fault(post, host + length + length), "400 There is more than one Content-Length.");
-  EXPECT_EQ(fault(post, host + "Content-Length: 1a\r\n"), "400 Content-Length is no number.");
-  EXPECT_EQ(fault(post, host + "Content-Length: 99999999999999999999\r\n"), "400 Content-Length is no number.");
-  EXPECT_EQ(fault(post, host + length + chunked), "400 Content-Length and Transfer-Encoding exclude each other.");
+  EXPECT_EQ(fault(post, host + length + length), "400 The request has more than one Content-Length.");
+  EXPECT_EQ(fault(post, host + "Content-Length: 1a\r\n"), "400 Content-Length is not a number.");
+  EXPECT_EQ(fault(post, host + "Content-Length: 99999999999999999999\r\n"), "400 Content-Length is not a number.");
+  EXPECT_EQ(fault(post, host + length + chunked), "400 The request has both Content-Length and Transfer-Encoding.");
   EXPECT_EQ(fault("POST / HTTP/1.0", host + chunked), "400 HTTP/1.0 has no Transfer-Encoding.");
   for (const std::string& codings : {chunked + chunked, std::string("Transfer-Encoding: gzip, chunked\r\n"),
                                      chunked + "Transfer-Encoding: gzip\r\n"}) {
-    EXPECT_EQ(fault(post, host + codings), "400 The only Transfer-Encoding that is understood here is chunked, once.");
+    EXPECT_EQ(fault(post, host + codings), "400 The only supported Transfer-Encoding is chunked, once.");
   }
-  EXPECT_EQ(fault("CONNECT a:1 HTTP/1.1"), "501 CONNECT is not supported here.");
+  EXPECT_EQ(fault("CONNECT a:1 HTTP/1.1"), "501 CONNECT is not supported.");
   EXPECT_EQ(head.method, "CONNECT");
-  EXPECT_EQ(fault("POST / HTTP/2.0"), "505 Only HTTP/1.0 and HTTP/1.1 are understood here.");
+  EXPECT_EQ(fault("POST / HTTP/2.0"), "505 Only HTTP/1.0 and HTTP/1.1 are supported.");
   EXPECT_EQ(fault("POST /"), "400 The request line or a header cannot be read.");
   EXPECT_EQ(fault(post, host + "A b: c\r\n"), "400 The request line or a header cannot be read.");
   // Nothing is left of the one before.
@@ -116,10 +116,12 @@ TEST_F(ReadRequest, HostsAreHosts) {
   for (const char* const bad : {"",    ".",     "..",    "a..b", "a/b", "a\\b",   "a b", "a\tb", ":80",
                                 "a:b", "a:1:2", "a:80/", "[::1", "[]",  "[::1]a", "[g]", "u@a",  "a?b",
                                 "a#b", "a,b c", "\"a\"", "<a>",  "a|b", "a^b",    "{a}", "a`b",  "\xc3\xa4"}) {
-    EXPECT_EQ(fault("GET / HTTP/1.1", "Host: " + std::string(bad) + "\r\n"), "400 The Host line names no host.") << bad;
+    EXPECT_EQ(fault("GET / HTTP/1.1", "Host: " + std::string(bad) + "\r\n"),
+              "400 The Host header does not name a host.")
+        << bad;
   }
   EXPECT_THAT(fault("GET http://a..b/ HTTP/1.1"), HasSubstr("400 The request target has no host"));
-  EXPECT_THAT(fault("GET /x HTTP/1.0", "Host: a/b\r\n"), HasSubstr("400 The Host line"));
+  EXPECT_THAT(fault("GET /x HTTP/1.0", "Host: a/b\r\n"), HasSubstr("400 The Host header"));
 }
 
 std::string repeated(std::string_view text, std::size_t times) {
@@ -132,7 +134,8 @@ TEST_F(ReadRequest, LinesAndNamesHaveABound) {
   const std::string get = "GET / HTTP/1.1";
   const std::string host = "Host: a\r\n";
   EXPECT_EQ(fault(get, host + repeated("a:\r\n", Incoming::most_lines - 1)), "");
-  EXPECT_THAT(fault(get, host + repeated("a:\r\n", Incoming::most_lines)), HasSubstr("431 It has too many lines"));
+  EXPECT_THAT(fault(get, host + repeated("a:\r\n", Incoming::most_lines)),
+              HasSubstr("431 The request has too many headers"));
   for (const std::string name : {"Connection", "Trailer"}) {
     EXPECT_EQ(fault(get, host + name + ": a" + repeated(", b,", Incoming::most_listed - 1) + "\r\n"), "");
     EXPECT_THAT(fault(get, host + name + ": a" + repeated(",b", Incoming::most_listed) + "\r\n"), HasSubstr("431 "));

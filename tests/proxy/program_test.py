@@ -52,8 +52,8 @@ class Program(ProxyCase):
         self.assertEqual(process.stderr.readline()[:13], b"once: ending:")
         process = self.proxy("--max-connections", "201", preexec_fn=limit_to(64, 400))
         self.assertEqual(process.stderr.readline(),
-                         b"once: --max-connections is 201, and the 400 files that this process may open (ulimit -Hn) are "
-                         b"enough for 200 at most: raise that, or lower it\n")
+                         b"once: --max-connections is 201, but this process may open only 400 files (ulimit -Hn), "
+                         b"enough for 200 connections: raise the limit, or lower --max-connections\n")
 
     def test_operators_get_counts(self):
         process = self.proxy("--admin", "0")
@@ -148,7 +148,7 @@ class Program(ProxyCase):
                 self.service.go.clear()
                 process, client = self.start_held("--store", f"sqlite:{self.path(str(int(number)))}")
                 process.send_signal(number)
-                self.assertIn(b"for 1 that are open", process.stderr.readline())
+                self.assertIn(b"1 open connections have up to", process.stderr.readline())
 
                 def refuses():
                     with socket.socket() as probe:

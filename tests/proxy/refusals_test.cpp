@@ -66,7 +66,7 @@ std::vector<Refused> refused() {
       {"HTTP/2", "PRI * HTTP/2.0\r\n\r\n", 505, "version-not-supported"},
       {"CONNECT", "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 501, "not-supported"},
       {"a header that is too large", host + "X: " + std::string(40'000, 'x') + "\r\n\r\n", 431, "head-too-large"},
-      {"too many lines", host + repeated("a:\r\n", 1'000) + "\r\n", 431, "head-too-large"},
+      {"too many headers", host + repeated("a:\r\n", 1'000) + "\r\n", 431, "head-too-large"},
       {"too many names in Connection", host + "Connection: a" + repeated(",a", 100) + "\r\n\r\n", 431,
        "head-too-large"},
       {"too many names in two lines", host + repeated("Connection: a" + repeated(",a", 50) + "\r\n", 2) + "\r\n", 431,

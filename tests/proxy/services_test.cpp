@@ -80,9 +80,9 @@ TEST_F(ServicesTest, OneThatCannotBeConnectedToIsPutAsideForLongerAndLonger) {
     EXPECT_THAT(order(services, 2), ::testing::AnyOf("01", "10"));
   }
   services.answered(use(0), 200, now);
-  EXPECT_THAT(notices, ElementsAre("upstream s0:80 is back"));
+  EXPECT_THAT(notices, ElementsAre("upstream s0:80 answers again"));
   services.unreachable(use(0), "refused", now);
-  EXPECT_THAT(notices, ElementsAre("upstream s0:80 is back", "upstream s0:80 is put aside for 1 s: refused"));
+  EXPECT_THAT(notices, ElementsAre("upstream s0:80 answers again", "upstream s0:80 is put aside for 1 s: refused"));
 }
 
 TEST_F(ServicesTest, ThreeTroublesInARowPutAside) {
@@ -116,11 +116,11 @@ TEST_F(ServicesTest, OneThatFailsGetsOneRequestAtATimeUntilThatIsGood) {
     EXPECT_EQ(order(services, 2), "--");
     services.answered(*trial, 504, now);
     EXPECT_THAT(notices,
-                ElementsAre("upstream s0:80 is put aside for " + std::to_string(limit) + " s: it answers 504"));
+                ElementsAre("upstream s0:80 is put aside for " + std::to_string(limit) + " s: it answered 504"));
   }
   now += services.wait(now);
   services.answered(*services.choose({}, now), 201, now);
-  EXPECT_EQ(notices.back(), "upstream s0:80 is back");
+  EXPECT_EQ(notices.back(), "upstream s0:80 answers again");
   EXPECT_EQ(order(services, 3), "000");
   EXPECT_EQ(services.wait(now), Millis{0});
 }
@@ -173,10 +173,10 @@ TEST_F(ServicesTest, OneThatAnswers500AtOnceIsPutAsideIfOthersAreLeft) {
     }
   }
   EXPECT_EQ(to_broken, 5);
-  EXPECT_THAT(notices, ElementsAre("upstream s0:80 is put aside for 1 s: it answers 500"));
+  EXPECT_THAT(notices, ElementsAre("upstream s0:80 is put aside for 1 s: it answered 500"));
   now += seconds(1);
   services.answered(*services.choose({1}, now), 501, now);  // The trial.
-  EXPECT_EQ(notices.back(), "upstream s0:80 is put aside for 2 s: it answers 501");
+  EXPECT_EQ(notices.back(), "upstream s0:80 is put aside for 2 s: it answered 501");
   for (int i = 0; i < 9; ++i) services.answered(use(1), 500, now);
   EXPECT_EQ(notices.size(), 2U);  // The last one: 500 is an answer.
   EXPECT_EQ(order(services, 2), "11");
@@ -228,7 +228,7 @@ TEST_F(ServicesTest, OneThatIsNotWellIsNeverAsked) {
   EXPECT_TRUE(notices.empty());  // Once may be chance.
   services.checked(0, "refused");
   services.checked(0, "refused");
-  EXPECT_THAT(notices, ElementsAre("upstream s0:80 is not well: refused"));
+  EXPECT_THAT(notices, ElementsAre("upstream s0:80 is unhealthy: refused"));
   EXPECT_EQ(order(services, 3), "111");
   services.checked(1, "x");
   services.checked(1, "x");
@@ -263,7 +263,7 @@ TEST_F(ServicesTest, ThoseThatStayAreTheSame) {
   EXPECT_EQ(after.find(before.id(0)), std::nullopt);
   EXPECT_EQ(order(after, 3), "000");  // One is not well and one is aside, as they were.
   after.checked(1, "");
-  EXPECT_THAT(notices, ElementsAre("upstream s2:80 is well again"));
+  EXPECT_THAT(notices, ElementsAre("upstream s2:80 is healthy again"));
   kept = after.choose({0}, now);
   EXPECT_EQ(kept->index(), 1U);
   // What the first one has begun is counted until it is over, and so is what both have.

@@ -74,7 +74,7 @@ TEST_F(ProxyTlsTest, HandshakesThatFailAreCountedByWhyAndToldOnce) {
   plain.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_TRUE(counted("plain-http"));
   EXPECT_EQ(noticed(),
-            "no TLS with 127.0.0.1: the client speaks HTTP without TLS: it must use https:// (http request)\n");
+            "no TLS with 127.0.0.1: the client sent HTTP without TLS: it must use https:// (http request)\n");
   Line strange = client();
   strange.write("SSH-2.0-OpenSSH_9.2\r\n");
   EXPECT_TRUE(counted("not-tls"));

@@ -88,7 +88,7 @@ class Tls(ProxyCase):
             self.assertEqual(done.stdout, charge, done.stderr)
         self.assertIn(b"certificate required", self.curl(port, server).stderr)
         self.assertEqual(process.stderr.readline(),
-                         b"once: no TLS with 127.0.0.1: the client shows no certificate, and must (client-ca) "
+                         b"once: no TLS with 127.0.0.1: the client showed no certificate, but must (client-ca) "
                          b"(peer did not return a certificate)\n")
         self.assertIn(b"unknown ca", self.curl(port, server, *mallory).stderr)
         self.path("clients.pem").write_bytes(self.path("others.pem").read_bytes())
@@ -114,8 +114,8 @@ class Tls(ProxyCase):
         process, _ = self.start_alone("--config", "proxy.toml")
         asking = f'client-ca = "{server}"'
         certificate = "principal-certificate = true"
-        self.assertIn("name who signs them (client-ca)", reload(certificate))
-        self.assertEqual(process.stderr.readline(), b"once: not reloaded, all stays as it is: the settings are wrong\n")
+        self.assertIn("name the authorities that sign them (client-ca)", reload(certificate))
+        self.assertEqual(process.stderr.readline(), b"once: not reloaded: the settings are wrong. The old ones stay in force.\n")
         self.assertEqual(reload(asking, certificate),
                          "once: keys would change, paths without a route: who a client is was header x-api-key, and "
                          "would be the client certificate's subject\n")
@@ -123,7 +123,7 @@ class Tls(ProxyCase):
         # No client is asked for a certificate before a restart.
         self.assertIn("keys change, ", reload(asking, certificate, f'accept-key-change = "{word}"'))
         process.stderr.readline()
-        self.assertIn(b"not reloaded, the rules stay as they are: who a client is, is to be told by its certificate",
+        self.assertIn(b"not reloaded, the old rules stay in force: principal-certificate needs client certificates",
                       process.stderr.readline())
 
     def test_wrong_files_are_said_at_the_start(self):

@@ -168,7 +168,7 @@ class Reloading {
     const Reading reading = read_all(command_);
     if (!reading.complaints.empty()) {
       for (const Complaint& complaint : reading.complaints) say(to_string(complaint));
-      say("not reloaded, all stays as it is: the settings are wrong");
+      say("not reloaded: the settings are wrong. The old ones stay in force.");
       return false;
     }
     const ProxySettings& settings = reading.settings;
@@ -181,13 +181,13 @@ class Reloading {
       proxy_.set_rules(complete_(reading.settings.rules));
       rules_ = reading.settings.rules;
     } catch (const Exception& error) {
-      say("not reloaded, the rules stay as they are: " + std::string(error.what()));
+      say("not reloaded, the old rules stay in force: " + std::string(error.what()));
       return false;
     }
     drain_limit = reading.settings.drain;
     std::string kept;
     for (const std::string& name : needing_restart(given_, reading.given)) kept += (kept.empty() ? "" : ", ") + name;
-    if (!kept.empty()) say("only a restart changes " + kept);
+    if (!kept.empty()) say("restart the proxy to change " + kept);
     say("reloaded, with " + std::to_string(reading.routes.size()) + " routes");
     return true;
   }
@@ -199,10 +199,10 @@ class Reloading {
     const bool accepts = accepted == change.word;
     for (const std::string& line : change.lines) say((accepts ? "keys change, " : "keys would change, ") + line);
     if (accepts) {
-      say("the file accepts this (accept-key-change): retries of what ran before run again");
+      say("the file accepts this (accept-key-change): retries of operations that ran before the reload run again");
     } else {
-      say("not reloaded, all stays as it is: retries of what ran before would run again. To accept just this change, "
-          "write accept-key-change = \"" +
+      say("not reloaded, the old settings stay in force: retries of operations that ran before would run again. To "
+          "accept exactly this change, write accept-key-change = \"" +
           change.word + "\" into the file");
     }
     return accepts;
@@ -225,7 +225,7 @@ int run_proxy(const ProxyCommand& command) {
   auto [given, routes, settings, complaints] = read_all(command);
   for (const Complaint& complaint : complaints) say(to_string(complaint));
   if (!complaints.empty()) return exit_usage;
-  if (const std::string told = told_variables(given); !told.empty()) say("the environment says " + told);
+  if (const std::string told = told_variables(given); !told.empty()) say("from the environment: " + told);
   AdminToken token(settings.admin_token_file, "--admin-token-file");
   AdminToken metrics_token(settings.metrics_token_file, "--metrics-token-file");
   AccessLog log(settings.access_log);
@@ -251,21 +251,21 @@ int run_proxy(const ProxyCommand& command) {
   };
   const std::size_t clients = settings.proxy.max_connections;
   auto proxy = std::make_unique<proxy::Proxy>(engine, complete(settings.rules), std::move(settings.proxy));
-  say("listening on port " + std::to_string(proxy->port()) + ", for " + settings.upstream_urls);
+  say("listening on port " + std::to_string(proxy->port()) + ", forwarding to " + settings.upstream_urls);
   if (proxy->admin_port() != 0) say("operators on port " + std::to_string(proxy->admin_port()));
   if (clients > files / 2) {  // Each has a second connection, to the service.
-    say("--max-connections is " + std::to_string(clients) + ", and the " + std::to_string(files) +
-        " files that this process may open (ulimit -Hn) are enough for " + std::to_string(files / 2) +
-        " at most: raise that, or lower it");
+    say("--max-connections is " + std::to_string(clients) + ", but this process may open only " +
+        std::to_string(files) + " files (ulimit -Hn), enough for " + std::to_string(files / 2) +
+        " connections: raise the limit, or lower --max-connections");
   }
   Reloading reloading(command, std::move(given), settings.rules, *proxy, {&token, &metrics_token}, log, complete);
   int signal = 0;
   while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) metrics->count_reload(reloading.reload(settings.drain));
-  say("ending: no new connections, up to " + show_duration(settings.drain) + " for " +
-      std::to_string(proxy->connections()) + " that are open");
+  say("ending: no new connections; " + std::to_string(proxy->connections()) + " open connections have up to " +
+      show_duration(settings.drain) + " to finish");
   if (!drain(*proxy, settings.drain, signals)) {
     say("closing " + std::to_string(proxy->connections()) +
-        " connections; operations under way are recorded as ambiguous");
+        " connections; the outcomes of running operations are recorded as ambiguous");
   }
   proxy.reset();
   return exit_ok;
@@ -274,14 +274,14 @@ int run_proxy(const ProxyCommand& command) {
 }  // namespace
 
 void add_proxy(CLI::App& app, Invocation& invocation) {
-  CLI::App* const command = app.add_subcommand(
-      "proxy", "Stand in front of an HTTP service, whose requests run once for each Idempotency-Key");
+  CLI::App* const command =
+      app.add_subcommand("proxy", "Make any HTTP service idempotent: its requests run once per Idempotency-Key");
   const auto options = std::make_shared<ProxyCommand>(*command);
   command->add_option("--config", options->config,
-                      "A file (TOML) with settings, named as the flags, which overrule it");
+                      "A TOML file of settings with the names of the flags; a flag overrides the file");
   CLI::Option* const check =
-      command->add_flag("--check", options->check, "Only check the settings, and print what they come to");
-  command->add_flag("--json", options->json, "As JSON, also what is wrong")->needs(check);
+      command->add_flag("--check", options->check, "Only check the settings, and print the resulting values");
+  command->add_flag("--json", options->json, "With --check: write JSON, errors included")->needs(check);
   command->footer(
       "Examples:\n"
       "  once proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:9000 --no-principal\n"
@@ -289,8 +289,8 @@ void add_proxy(CLI::App& app, Invocation& invocation) {
       "             --principal-jwt /etc/once/jwks.json --principal-jwt-audience pay \\\n"
       "             --store sqlite:/var/lib/once/once.db --access-log /var/log/once.log\n"
       "\n"
-      "SIGHUP reads the file again: rules, upstreams, certificates, the log. SIGTERM and\n"
-      "SIGINT let what runs come to its end; a second one does not.\n"
+      "SIGHUP reads the file again: rules, upstreams, certificates, the log. After SIGTERM\n"
+      "or SIGINT, running requests are allowed to finish; a second one ends them.\n"
       "\n"
       "Exit codes: 0 ended by a signal, 64 wrong settings, 243 the store, the port or\n"
       "the log cannot be used.");

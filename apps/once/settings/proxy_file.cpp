@@ -65,12 +65,12 @@ class Outline {
       if (c == '[' || c == '{') ++open_;
       if ((c == ']' || c == '}') && open_ > 0) --open_;
       if (open_ > most_depth || dots_ > most_depth) {
-        return Fault{line_, "more than " + std::to_string(most_depth) + " brackets or dots in one another"};
+        return Fault{line_, "more than " + std::to_string(most_depth) + " nested brackets or dots"};
       }
     }
     if (const auto letter = std::ranges::find_if(text_, is_letter); letter != text_.end()) {
       const auto line = static_cast<unsigned>(std::count(text_.begin(), letter, '\n')) + 1;
-      return Fault{line, "a character that is not ASCII: write it in quotes as \\u00E9"};
+      return Fault{line, "a character that is not ASCII: write it in quotes, as in \"\\u00E9\""};
     }
     return std::nullopt;
   }
@@ -160,7 +160,7 @@ class Reader {
     }
     if (array != nullptr && std::ranges::all_of(*array, [](const toml::node& each) { return each.is_table(); })) return;
     complain(node.source(),
-             "routes are tables, each under a [[route]]; the name that --route gives is `operation` here");
+             "routes are tables, each under [[route]]; the setting of the flag --route is called `operation` here");
   }
 
   void read_route(const toml::table& table, std::vector<GivenRoute>& routes) {
@@ -175,7 +175,7 @@ class Reader {
           route.path = path->get();
           route.place = place_of(node.source());
         } else {
-          complain(node.source(), "path must be a string, as in \"/v1/*\", and not " + std::string(type_of(node)));
+          complain(node.source(), "path must be a string, as in \"/v1/*\", not " + std::string(type_of(node)));
         }
         continue;
       }
@@ -183,7 +183,7 @@ class Reader {
       if (setting == nullptr) {
         complain_unknown(key, known);
       } else if (!setting->is_rule) {
-        complain(key.source(), setting->key() + " is for the whole proxy, and not for a route");
+        complain(key.source(), setting->key() + " is a setting of the whole proxy, not of a route");
       } else {
         read_value(*setting, node, route.rules);
       }
@@ -211,12 +211,12 @@ class Reader {
 
   void complain_unknown(const toml::key& key, const std::vector<std::string>& known) {
     const std::string near = nearest(key.str(), known);
-    complain(key.source(), "there is no setting '" + std::string(key.str()) + "'" +
+    complain(key.source(), "unknown setting '" + std::string(key.str()) + "'" +
                                (near.empty() ? std::string() : ": did you mean '" + near + "'?"));
   }
 
   void expected(const Setting& setting, const toml::node& node, const std::string& what) {
-    complain(node.source(), setting.key() + " must be " + what + ", and not " + std::string(type_of(node)));
+    complain(node.source(), setting.key() + " must be " + what + ", not " + std::string(type_of(node)));
   }
 
   void read_value(const Setting& setting, const toml::node& node, Given& given) {
@@ -263,7 +263,7 @@ class Reader {
 
 ProxyFile parse_proxy_file(const std::string& name, std::string text, std::vector<Complaint>& complaints) {
   if (text.size() > most_bytes) {
-    complaints.push_back({.place = {.file = name}, .text = "a file of settings is at most 1 MiB long"});
+    complaints.push_back({.place = {.file = name}, .text = "the file is larger than 1 MiB, the limit for settings"});
     return {.read = false, .settings = {}, .routes = {}};
   }
   if (const auto fault = Outline(text).fault()) {
@@ -278,7 +278,7 @@ ProxyFile parse_proxy_file(const std::string& name, std::string text, std::vecto
                           .text = std::string(result.error().description())});
   } catch (const BrokenAssertion&) {
     complaints.push_back(
-        {.place = {.file = name}, .text = "is no TOML: a bracket or a comma is where a value must be"});
+        {.place = {.file = name}, .text = "the file is not TOML: a bracket or a comma stands in place of a value"});
   }
   return {.read = false, .settings = {}, .routes = {}};
 }

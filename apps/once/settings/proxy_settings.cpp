@@ -117,7 +117,7 @@ Setting choice(std::string name, std::vector<std::pair<std::string, Value>> valu
           }
           known += (known.empty() ? "" : " or ") + word;
         }
-        throw Exception(ErrorKind::misuse, what + " must be " + known + ", and not '" + words.front() + "'");
+        throw Exception(ErrorKind::misuse, what + " must be " + known + ", not '" + words.front() + "'");
       },
       belongs_to_rules(member));
   made.choices = std::move(choices);
@@ -158,7 +158,7 @@ Setting number(std::string name, std::string usual, std::string help) {
         auto& number_of = at(to, member);
         const auto told = text::parse_whole<std::remove_reference_t<decltype(number_of)>>(digits);
         if (!told) {
-          throw Exception(ErrorKind::misuse, what + " must be a whole number, as in 4, and not '" + digits + "'");
+          throw Exception(ErrorKind::misuse, what + " must be a whole number, as in 4, not '" + digits + "'");
         }
         number_of = *told;
       },
@@ -169,8 +169,8 @@ Setting number(std::string name, std::string usual, std::string help) {
 void add_fate(http::Options& rules, const std::string& text, const std::string& what) {
   const auto bad = [&] {
     return Exception(ErrorKind::misuse, what +
-                                            " must be as in 503=release or 500,501=ambiguous: a list of statuses, and "
-                                            "store, release or ambiguous; not '" +
+                                            " must be statuses, =, and store, release or ambiguous, as in 503=release "
+                                            "or 500,501=ambiguous; not '" +
                                             text + "'");
   };
   const auto equals = text.find('=');
@@ -314,134 +314,146 @@ std::vector<Setting> table() {
   using proxy::ProxyOptions;
   using proxy::Timeouts;
   return {
-      required(entry("listen", {}, "HOST:PORT to take requests on", set_listen, false)),
+      required(entry("listen", {}, "HOST:PORT to accept requests on", set_listen, false)),
       certificate<&ProxyOptions::certificate, &Certificate::file>(
-          "tls-cert", "PEM file: clients speak TLS 1.2 or later; the server's certificate first"),
+          "tls-cert", "PEM file: clients must use TLS 1.2 or later; the server's certificate comes first"),
       certificate<&ProxyOptions::certificate, &Certificate::key_file>("tls-key", "PEM file with the certificate's key"),
-      in_pair(text<&ProxyOptions::client_ca_file>(
-          "client-ca", {}, "PEM file: clients must show a certificate that one of these has signed")),
+      in_pair(text<&ProxyOptions::client_ca_file>("client-ca", {},
+                                                  "PEM file: clients must show a certificate signed by one of these")),
       networks<&ProxyOptions::trusted_proxies>(
-          "trusted-proxy", "ADDRESS or NETWORK/BITS of proxies in front, whose X-Forwarded-* count; repeatable"),
+          "trusted-proxy", "ADDRESS or NETWORK/BITS of proxies in front whose X-Forwarded-* are trusted; repeatable"),
       networks<&ProxyOptions::proxy_protocol>(
           "proxy-protocol", "ADDRESS or NETWORK/BITS whose connections begin with the PROXY protocol; repeatable"),
       changing(required(as_list(entry(
           "upstream", {}, "http://HOST:PORT of the service, or https://HOST[:443]; repeatable", set_upstream, false)))),
       text<&ProxyOptions::upstream_ca_file>("upstream-ca", {},
-                                            "PEM file: whom to trust for https:// (default: as the system does)"),
+                                            "PEM file: the authorities to trust for https:// (default: the system's)"),
       certificate<&ProxyOptions::upstream_certificate, &Certificate::file>(
-          "upstream-cert", "PEM file: the certificate that https:// upstreams are shown"),
+          "upstream-cert", "PEM file: the certificate that the proxy shows to https:// upstreams"),
       certificate<&ProxyOptions::upstream_certificate, &Certificate::key_file>("upstream-key",
                                                                                "PEM file with that certificate's key"),
       text<&ProxyOptions::health_path>("health-path", {},
-                                       "Asked of each upstream: without 2xx or 3xx it gets no requests"),
+                                       "Path to request from each upstream; one without 2xx or 3xx gets no requests"),
       duration<&ProxyOptions::health_interval>("health-interval", "5s",
-                                               "How often that is asked, and how long it may take"),
-      number<&Aside::after_failures>("aside-after-failures", "3",
-                                     "An upstream that so many requests in a row had no answer of, or 502 to 504, is\n"
-                                     "asked nothing for a while; 0: never"),
-      number<&Aside::after_5xx>("aside-after-5xx", "5",
-                                "That, or another 5xx, so often in a row, while others are left; 0: never"),
+                                               "How often to request it, and how long the answer may take"),
+      number<&Aside::after_failures>(
+          "aside-after-failures", "3",
+          "After this many failures in a row (no answer, or 502 to 504), put an upstream aside\n"
+          "for --aside-time; 0: never"),
+      number<&Aside::after_5xx>(
+          "aside-after-5xx", "5",
+          "The same for failures and other 5xx together, while other upstreams are left; 0: never"),
       number<&Aside::most_percent>("aside-percent", "50",
-                                   "How many may be aside for 5xx at once, of a hundred; one always may"),
-      in_pair(duration<&Aside::time>("aside-time", "1s", "How long at first; then each time twice as long")),
-      in_pair(duration<&Aside::most_time>("aside-time-limit", "30s", "How long at the most")),
+                                   "Percentage of upstreams that may be aside for 5xx at once; one always may"),
+      in_pair(duration<&Aside::time>("aside-time", "1s",
+                                     "How long an upstream is aside at first; each further time doubles it")),
+      in_pair(duration<&Aside::most_time>("aside-time-limit", "30s", "The longest time that an upstream is aside")),
       text<&StoreOptions::url>("store", {}, store_help),
       text<&StoreOptions::offload>("offload", {}, offload_help),
       entry("admin", {},
-            "[HOST:]PORT for /healthz, /readyz and /metrics, and the operators' API; HOST is 127.0.0.1\n"
-            "unless given (default: nowhere)",
+            "[HOST:]PORT for /healthz, /readyz, /metrics and the operators' API; HOST defaults to 127.0.0.1\n"
+            "(default: off)",
             set_admin, false),
       certificate<&ProxyOptions::admin_certificate, &Certificate::file>(
-          "admin-tls-cert", "PEM file: TLS there, too; may be the same as --tls-cert"),
+          "admin-tls-cert", "PEM file: use TLS for --admin too; may be the same as --tls-cert"),
       certificate<&ProxyOptions::admin_certificate, &Certificate::key_file>("admin-tls-key",
                                                                             "PEM file with that certificate's key"),
       text<&ProxySettings::admin_token_file>(
           "admin-token-file", {},
-          "A file with the token that the operators' API asks for; needed unless HOST is a\n"
+          "A file with the token that the operators' API requires; needed unless HOST is a\n"
           "loopback address"),
       text<&ProxySettings::metrics_token_file>("metrics-token-file", {},
-                                               "A file with another token, that /metrics asks for (default: it asks "
-                                               "for none)"),
+                                               "A file with another token, which /metrics requires (default: none)"),
 
       in_file("true", toggle<&Options::protect, true, false>("protect", "false: all requests pass through untouched")),
       as_list(list<&Options::methods>("methods", "POST PATCH", "Which requests are protected"), ','),
       toggle<&Policy::on_missing_key, OnMissingKey::run_unprotected, OnMissingKey::refuse>(
-          "optional-key", "Requests without a key pass through, unprotected (default: 400)"),
-      text<&Options::key_header>("key-header", "Idempotency-Key", "The header that has the key"),
-      text<&Options::key_field>("key-field", {}, "JMESPath: the key is in the JSON body, not in a header"),
+          "optional-key", "Pass requests without a key through, unprotected (default: refuse them with 400)"),
+      text<&Options::key_header>("key-header", "Idempotency-Key", "The header with the key"),
+      text<&Options::key_field>("key-field", {}, "JMESPath: take the key from the JSON body, not from a header"),
       saying_who(as_list(entry("principal-header", {},
-                               "Who a client is: the value of this header; repeatable, then all of them together",
+                               "Who a client is: the value of this header; repeatable, then all values together",
                                set_principal_headers, true))),
       saying_who(text<&JwtOptions::key_file>(
           "principal-jwt", {}, "Who a client is: a claim of its JWT, verified with this file (PEM, JWK or JWKS)")),
       saying_who(as_toggle(entry("principal-certificate", {},
-                                 "Who a client is: the subject of its certificate, which --client-ca asks for",
+                                 "Who a client is: the subject of its certificate (needs --client-ca)",
                                  set_principal_certificate, true))),
-      saying_who(as_toggle(entry("no-principal", {}, "All clients are one: they share their keys and their answers",
-                                 set_no_principal, true))),
+      saying_who(
+          as_toggle(entry("no-principal", {}, "Treat all clients as one: they share keys, and get each other's answers",
+                          set_no_principal, true))),
       text<&JwtOptions::claim>("principal-jwt-claim", "sub", "The claim that names the client"),
-      text<&JwtOptions::header>("principal-jwt-header", "Authorization", "The header that has the JWT"),
-      list<&JwtOptions::issuers>("principal-jwt-issuer", {}, "What `iss` must be; repeatable (default: any)"),
-      list<&JwtOptions::audiences>("principal-jwt-audience", {}, "What `aud` must have; repeatable (default: any)"),
-      duration<&JwtOptions::leeway>("principal-jwt-leeway", "30s", "For `exp` and `nbf`, as clocks differ; up to 5m"),
+      text<&JwtOptions::header>("principal-jwt-header", "Authorization", "The header with the JWT"),
+      list<&JwtOptions::issuers>("principal-jwt-issuer", {},
+                                 "The value that `iss` must have; repeatable (default: any)"),
+      list<&JwtOptions::audiences>("principal-jwt-audience", {},
+                                   "A value that `aud` must have; repeatable (default: any)"),
+      duration<&JwtOptions::leeway>("principal-jwt-leeway", "30s",
+                                    "How far clocks may differ when `exp` and `nbf` are checked, up to 5m"),
       text<&Options::challenge>("challenge", {},
-                                "WWW-Authenticate of the 401 for a request that does not say who its client is\n"
-                                "(default: 400; with a JWT 401 and Bearer)"),
+                                "Refuse a request without its client's identity with 401 and this WWW-Authenticate\n"
+                                "(default: 400; with a JWT: 401 and Bearer)"),
       keyed("operation",
-            text<&Options::route>("route", {}, "One name for all paths, in keys (default: each path is its own)")),
-      text<&Options::scope>("scope", {}, "What all keys begin with"),
-      list<&Options::fingerprint_headers>(
-          "fingerprint-header", {}, "A header that a retry must have in common with the first request; repeatable"),
-      toggle<&Options::fingerprint_host, false, true>("ignore-host", "A retry may be for another host"),
-      toggle<&Options::fingerprint_query, false, true>("ignore-query", "A retry may have another query"),
-      toggle<&Options::fingerprint_body, false, true>("ignore-body", "A retry may have another body"),
-      duration<&Policy::lease>("lease", "30s", "How long a claim is respected after a crash, 10ms to 24h"),
-      duration<&Policy::retention>("retention", "24h", "How long an answer is replayed"),
-      entry("wait", {}, "Duplicates of a running request wait so long (default: 409 at once)", set_wait, true),
+            text<&Options::route>("route", {},
+                                  "One name in keys for all paths (default: each path is an operation of its own)")),
+      text<&Options::scope>("scope", {}, "Prefix of all keys, as a service's name"),
+      list<&Options::fingerprint_headers>("fingerprint-header", {}, "A header that a retry must repeat; repeatable"),
+      toggle<&Options::fingerprint_host, false, true>("ignore-host", "Allow a retry to name another host"),
+      toggle<&Options::fingerprint_query, false, true>("ignore-query", "Allow a retry to have another query"),
+      toggle<&Options::fingerprint_body, false, true>("ignore-body", "Allow a retry to have another body"),
+      duration<&Policy::lease>("lease", "30s", "How long a claim blocks other requests after a crash, 10ms to 24h"),
+      duration<&Policy::retention>("retention", "24h", "How long an answer is replayed before it expires"),
+      entry("wait", {}, "How long a duplicate of a running request waits for its answer (default: 409 at once)",
+            set_wait, true),
       choice<&Options::ambiguous, OnLapse>(
           "on-ambiguous", {{"hold", OnLapse::hold}, {"takeover", OnLapse::takeover}},
-          "502, 503, 504, a lost connection, a crash: hold (unknown: nobody runs it again) or takeover"),
+          "After 502, 503, 504, a lost connection or a crash: hold (unknown, an operator decides) or takeover (a\n"
+          "retry runs it again)"),
       choice<&Policy::on_store_down, OnStoreDown>(
           "on-store-down", {{"refuse", OnStoreDown::refuse}, {"run", OnStoreDown::run_unprotected}},
-          "The store does not answer: refuse with 503, or run without protection"),
+          "When the store does not answer: refuse with 503, or run the request without protection"),
       choice<&Policy::on_unrecorded, OnUnrecorded>(
           "on-unrecorded", {{"return", OnUnrecorded::return_result}, {"fail", OnUnrecorded::raise}},
-          "The answer cannot be stored: return it all the same, or fail with 503"),
+          "When the answer cannot be stored: return it anyway, or fail with 503"),
       as_list(entry("fate", {},
-                    "What becomes of single statuses: 503=release, 500,501=ambiguous, 429=store; repeatable", set_fates,
-                    true)),
-      list<&Options::never_store>("never-store", {}, "A header that is not replayed; repeatable"),
-      size<&Options::max_body_bytes>("body-limit", "1MiB", "Of a request that has a key; more is 413"),
+                    "What to do after the statuses listed: 503=release, 500,501=ambiguous, 429=store; repeatable",
+                    set_fates, true)),
+      list<&Options::never_store>("never-store", {}, "A header to leave out of replays; repeatable"),
+      size<&Options::max_body_bytes>("body-limit", "1MiB",
+                                     "Largest body of a request with a key; a larger one gets 413"),
       size<&Options::max_answer_bytes>(
-          "answer-limit", "1MiB", "Answers up to this size are stored. More streams through once, and is 410 later"),
-      duration<&Options::retry_after>("retry-after", "5s", "The most that Retry-After says"),
-      entry("answer-timeout", "60s", "For the head of the upstream's answer", set_answer_timeout, true),
-      text<&Options::docs_url>("docs-url", {}, "Where docs/http.md is published, for a problem's type"),
+          "answer-limit", "1MiB",
+          "Largest answer to store; a larger one streams through once, and its retries get 410"),
+      duration<&Options::retry_after>("retry-after", "5s", "The largest Retry-After"),
+      entry("answer-timeout", "60s", "How long to wait for the head of the upstream's answer", set_answer_timeout,
+            true),
+      text<&Options::docs_url>("docs-url", {}, "Where docs/http.md is published, for the type of problems"),
 
       size<&ProxyOptions::max_head_bytes>("head-limit", "32KiB",
-                                          "Of request line and headers, 1KiB to 1MiB; more is 431"),
-      duration<&Timeouts::idle>("idle-timeout", "60s", "A client's connection between two requests"),
-      duration<&Timeouts::head>("head-timeout", "10s", "For a request's head"),
+                                          "Largest request line and headers, 1KiB to 1MiB; larger ones get 431"),
+      duration<&Timeouts::idle>("idle-timeout", "60s",
+                                "How long a client's connection may stay idle between two requests"),
+      duration<&Timeouts::head>("head-timeout", "10s", "How long a request's head may take"),
       duration<&Timeouts::body>("body-timeout", "30s",
-                                "Without progress on either side; in all, for a body that is read whole"),
-      duration<&Timeouts::connect>("connect-timeout", "2s", "To the upstream"),
-      duration<&Timeouts::tunnel>("tunnel-timeout", "5m", "A WebSocket on which nobody says anything"),
+                                "How long a body may make no progress; for a body that is read whole: how long in all"),
+      duration<&Timeouts::connect>("connect-timeout", "2s", "How long connecting to the upstream may take"),
+      duration<&Timeouts::tunnel>("tunnel-timeout", "5m", "How long a WebSocket may stay silent"),
       duration<&Timeouts::upstream_idle>("upstream-idle", "4s",
-                                         "How long connections to the upstream are kept: less than it keeps them"),
+                                         "How long to keep idle connections to the upstream; less than it keeps them"),
       number<&ProxyOptions::max_connections>("max-connections", "10000",
-                                             "Of clients; more wait until others have gone"),
-      number<&ProxyOptions::max_connections_per_client>("max-connections-per-client", "0",
-                                                        "Of one address; more are closed. 0: as many as there may be"),
+                                             "Most connections of clients; more wait until others close"),
+      number<&ProxyOptions::max_connections_per_client>(
+          "max-connections-per-client", "0", "Most connections of one address; more are closed. 0: no limit"),
       size<&ProxyOptions::max_buffered_bytes, 1024>("buffer-limit", "1GiB",
-                                                    "Of all bodies that are in memory; more requests are 503"),
-      size<&ProxyOptions::max_buffered_bytes_per_client, 1024>("buffer-limit-per-client", "256MiB", "Of one address's"),
-      number<&ProxyOptions::threads>("threads", "0", "0: one for each processor"),
-      in_file({},
-              changing(text<&ProxySettings::accepted_key_change>(
-                  "accept-key-change", {}, "A change of what keys are that SIGHUP takes up: the word that it gave"))),
+                                                    "Most memory for all bodies; further requests get 503"),
+      size<&ProxyOptions::max_buffered_bytes_per_client, 1024>("buffer-limit-per-client", "256MiB",
+                                                               "Most memory for the bodies of one address"),
+      number<&ProxyOptions::threads>("threads", "0", "Number of threads; 0: one for each processor"),
+      in_file({}, changing(text<&ProxySettings::accepted_key_change>(
+                      "accept-key-change", {}, "Lets SIGHUP change what keys are: the word from the refused reload"))),
       changing(text<&ProxySettings::access_log>("access-log", "-", "A file, - for standard error, or none")),
-      changing(
-          duration<&ProxySettings::drain>("drain", "30s", "How long requests under way have at SIGTERM and SIGINT")),
+      changing(duration<&ProxySettings::drain>("drain", "30s",
+                                               "How long running requests have to finish after SIGTERM or SIGINT")),
   };
 }
 
@@ -461,7 +473,7 @@ void check_together(const ProxySettings& settings) {
   const auto& admin = settings.proxy.admin;
   if (admin && settings.admin_token_file.empty() && !proxy::is_loopback(*admin)) {
     throw Exception(ErrorKind::misuse,
-                    "admin: whoever reaches " + admin->host +
+                    "admin: any client that reaches " + admin->host +
                         " could change records. Name a file with a token (admin-token-file), or listen on 127.0.0.1");
   }
 }
@@ -563,10 +575,9 @@ void apply_all(ProxySettings& settings, bool rules_only, const Given& given, con
 }
 
 constexpr std::string_view ways_to_say_who =
-    "principal-header NAME (what tells clients apart and stays the same in a retry), principal-jwt FILE (a verified "
-    "claim of a JWT; FILE has the keys), principal-certificate (the subject of a client certificate, with client-ca), "
-    "or "
-    "no-principal (all clients are one, and get one another's answers)";
+    "principal-header NAME (a header that differs between clients and stays the same in a retry), principal-jwt FILE "
+    "(a verified claim of a JWT; FILE has the keys), principal-certificate (the subject of a client certificate, with "
+    "client-ca), or no-principal (all clients are one, and get each other's answers)";
 
 // The principal, which must be set in exactly one of several ways.
 class SayingWho {
@@ -585,11 +596,12 @@ class SayingWho {
     if (said.empty()) {
       if (!rules.protect || told_) return;
       told_ = true;
-      return complain(place, "nothing says who a client is, and there is no default. Say one of " +
+      return complain(place, "nothing says who a client is, and there is no default. Use one of " +
                                  std::string(ways_to_say_who) + ", as a flag or in a file");
     }
     if (said.size() > 1) {
-      return complain(place, "who a client is, is said in two ways: " + said[0]->key() + " and " + said[1]->key());
+      return complain(
+          place, "only one setting may say who a client is, not two: " + said[0]->key() + " and " + said[1]->key());
     }
     if (settings.jwt.key_file.empty()) return;
     const auto known = std::ranges::find(verified_, settings.jwt, &std::pair<http::JwtOptions, http::Principal>::first);

@@ -54,7 +54,7 @@ Task<http::Answer> page(Loop& loop, const AdminPages& pages, const http::Request
     answer.headers.front().value = "text/plain; version=0.0.4; charset=utf-8";
     co_return answer;
   }
-  co_return text(404, "There are /healthz, /readyz and /metrics.\n");
+  co_return text(404, "Not found. The pages are /healthz, /readyz and /metrics.\n");
 }
 
 // A request, and how reading it ended.
@@ -77,7 +77,7 @@ struct Asked {
 
 // What to do after a failed read.
 Asked::Kind unread(Asked& asked, error_code error) {
-  return error == net::error::timed_out ? asked.refuse(text(408, "The request did not come in time.\n"))
+  return error == net::error::timed_out ? asked.refuse(text(408, "The request did not arrive in time.\n"))
                                         : Asked::Kind::gone;
 }
 
@@ -95,8 +95,7 @@ Task<Asked::Kind> read_asked(Connection& client, Asked& asked, Millis patience) 
   for (;;) {
     scan = scan_head(client.buffer.view(), scan.bytes);
     if (scan.kind == HeadScan::Kind::malformed) {
-      co_return asked.refuse(
-          text(400, "A line of the request does not end in CR LF, is folded, or has a NUL in it.\n"));
+      co_return asked.refuse(text(400, "A line of the request does not end in CR LF, is folded, or contains a NUL.\n"));
     }
     const bool complete = scan.kind == HeadScan::Kind::complete;
     if ((complete ? scan.bytes : client.buffer.size()) > most_head_bytes) {
@@ -142,7 +141,7 @@ Task<http::Answer> respond(Loop& loop, const AdminPages& pages, const Asked& ask
   if (head.method == "GET" || head.method == "HEAD") {
     co_return co_await page(loop, pages, request);
   }
-  http::Answer answer = text(405, "Only GET is answered here.\n");
+  http::Answer answer = text(405, "Only GET and HEAD are allowed here.\n");
   answer.headers.push_back({"Allow", "GET, HEAD"});
   co_return answer;
 }

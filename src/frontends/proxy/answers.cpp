@@ -73,8 +73,8 @@ Answer malformed(unsigned status, std::string_view detail) {
 }
 
 Answer overloaded() {
-  Answer answer = problem("overloaded", 503, "There is too much to be done at once",
-                          "This request carried out nothing. Send it again after the time in Retry-After.");
+  Answer answer = problem("overloaded", 503, "The proxy is overloaded",
+                          "This request was not carried out. Send it again after the time in Retry-After.");
   answer.headers.push_back({"Retry-After", "1"});
   return answer;
 }
@@ -92,22 +92,22 @@ Answer answer_to(Trouble trouble, Millis retry_after) {
       return answer;
     }
     case Trouble::lease_over: {
-      Answer answer = problem("lease-over", 503, "The proxy was held up for too long",
-                              "This request carried out nothing. Send it again after the time in Retry-After.");
+      Answer answer = problem("lease-over", 503, "The proxy was delayed for too long",
+                              "This request was not carried out. Send it again after the time in Retry-After.");
       answer.headers.push_back({"Retry-After", "1"});
       return answer;
     }
     case Trouble::late:
       return problem("upstream-timeout", 504, "The service did not answer in time",
-                     "Whether the request was carried out is not known.");
+                     "It is not known whether the request was carried out.");
     case Trouble::client_late:
-      return problem("request-timeout", 408, "Request took too long", "Its body did not come in time.");
+      return problem("request-timeout", 408, "Request took too long", "Its body did not arrive in time.");
     case Trouble::client_bad:
       return malformed(400, "The chunked body cannot be read.");
     default:
       return problem("upstream-failed", 502, "The service gave no answer",
-                     "Its connection broke off, or what it sent is not HTTP. Whether the request was carried out is "
-                     "not known.");
+                     "Its connection broke, or its answer is not HTTP. It is not known whether the request was carried "
+                     "out.");
   }
 }
 

@@ -23,21 +23,21 @@ constexpr auto in_words = [] {
   using enum HandshakeFault;
   return std::array{
       Told{proxy_header, "proxy-header",
-           "it does not begin with the PROXY protocol, which connections from there have to (proxy-protocol)"},
-      Told{timeout, "timeout", "it was not over in time (head-timeout)"},
-      Told{closed, "closed", "the client ended the connection"},
-      Told{plain_http, "plain-http", "the client speaks HTTP without TLS: it must use https://"},
-      Told{not_tls, "not-tls", "what the client speaks is not TLS"},
-      Told{version, "version", "the client knows only versions before TLS 1.2"},
+           "it does not begin with the PROXY protocol, which is required from that address (proxy-protocol)"},
+      Told{timeout, "timeout", "it took too long (head-timeout)"},
+      Told{closed, "closed", "the client closed the connection"},
+      Told{plain_http, "plain-http", "the client sent HTTP without TLS: it must use https://"},
+      Told{not_tls, "not-tls", "the client did not send TLS"},
+      Told{version, "version", "the client supports only versions before TLS 1.2"},
       Told{cipher, "cipher", "the client has no cipher or key type that fits the certificate"},
-      Told{alpn, "alpn", "the client wants other protocols than http/1.1"},
+      Told{alpn, "alpn", "the client does not offer the protocol http/1.1"},
       Told{certificate, "certificate", "the client does not accept the certificate"},
       Told{client_certificate_missing, "client-certificate-missing",
-           "the client shows no certificate, and must (client-ca)"},
+           "the client showed no certificate, but must (client-ca)"},
       Told{client_certificate_expired, "client-certificate-expired", "the client's certificate is not valid now"},
       Told{client_certificate_untrusted, "client-certificate-untrusted",
-           "the client's certificate is signed by nobody who is in client-ca"},
-      Told{client_certificate_bad, "client-certificate-bad", "the client's certificate is not good"},
+           "no authority in client-ca signed the client's certificate"},
+      Told{client_certificate_bad, "client-certificate-bad", "the client's certificate is invalid"},
       Told{alert, "alert", "the client refused"},
       Told{other, "other", "it failed"},
   };
@@ -139,7 +139,7 @@ void Handshakes::failed(Listener listener, const HandshakeFailure& failure, std:
   std::string since;
   for (std::size_t i = 0; i < faults; ++i) {
     if (before[i] == 0) continue;
-    since += since.empty() ? "; since the last such line: " : ", ";
+    since += since.empty() ? "; since the last line like this: " : ", ";
     since += std::string(to_string(static_cast<HandshakeFault>(i))) + ' ' + std::to_string(before[i]);
   }
   on_notice_(text + since);

@@ -192,8 +192,9 @@ std::optional<Refusal> read_request(std::string_view bytes, Incoming& message, R
   head.version = 11;
   head.headers.clear();
   if (!message.read_request(bytes)) {
-    if (message.has_too_many()) return Refusal{431, "It has too many lines, or lists too many names in one of them."};
-    if (is_other_http(bytes)) return Refusal{505, "Only HTTP/1.0 and HTTP/1.1 are understood here."};
+    if (message.has_too_many())
+      return Refusal{431, "The request has too many headers, or too many names in one of them."};
+    if (is_other_http(bytes)) return Refusal{505, "Only HTTP/1.0 and HTTP/1.1 are supported."};
     return Refusal{400, "The request line or a header cannot be read."};
   }
   head.method = message.method();
@@ -202,9 +203,10 @@ std::optional<Refusal> read_request(std::string_view bytes, Incoming& message, R
   head.headers.assign(message.headers().begin(), message.headers().end());
   if (!message.is_framed_well()) return Refusal{400, message.framing_fault()};
   const std::size_t hosts = count(head.headers, "Host");
-  if (hosts > 1 || (hosts == 0 && head.version == 11)) return Refusal{400, "There must be one Host line."};
-  if (hosts == 1 && !is_host(first(head.headers, "Host"))) return Refusal{400, "The Host line names no host."};
-  if (head.method == "CONNECT") return Refusal{501, "CONNECT is not supported here."};
+  if (hosts > 1 || (hosts == 0 && head.version == 11))
+    return Refusal{400, "The request must have exactly one Host header."};
+  if (hosts == 1 && !is_host(first(head.headers, "Host"))) return Refusal{400, "The Host header does not name a host."};
+  if (head.method == "CONNECT") return Refusal{501, "CONNECT is not supported."};
   if (head.target.starts_with('/')) return std::nullopt;
   if (head.target == "*" && head.method == "OPTIONS") return std::nullopt;
   // RFC 9112, section 3.2.2: the authority replaces Host.
@@ -217,7 +219,7 @@ std::optional<Refusal> read_request(std::string_view bytes, Incoming& message, R
   head.host = head.target.substr(slashes + 3, end == std::string::npos ? end : end - slashes - 3);
   std::string path = end == std::string::npos ? std::string() : head.target.substr(end);
   if (!is_host(head.host)) {
-    return Refusal{400, "The request target has no host, or a user in it."};
+    return Refusal{400, "The request target has no host, or contains a user."};
   }
   if (!path.starts_with('/')) path.insert(0, 1, '/');
   head.target = std::move(path);

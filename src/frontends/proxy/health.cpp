@@ -30,14 +30,13 @@ Task<std::string> look(Loop& loop, const ProxyOptions& options, const Services& 
   while (seen.size() < start.size()) {
     const auto left = std::chrono::duration_cast<Millis>(until - Steady::now());
     if (const error_code error = co_await connection->fill(std::max(left, Millis{1}))) {
-      co_return "no answer to a look at its health: " + error.message();
+      co_return "no answer to the health check: " + error.message();
     }
     seen = connection->buffer.view();
   }
   const char first = seen.starts_with("HTTP/1.") ? seen[start.size() - 3] : '0';
   if (first == '2' || first == '3') co_return std::string();
-  co_return "a look at its health was answered with '" + std::string(seen.substr(0, seen.find("\r\n")).substr(0, 80)) +
-      "'";
+  co_return "the health check was answered with '" + std::string(seen.substr(0, seen.find("\r\n")).substr(0, 80)) + "'";
 }
 
 }  // namespace

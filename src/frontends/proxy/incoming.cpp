@@ -157,16 +157,16 @@ bool Incoming::note(const HeaderView& field) {
 void Incoming::settle_framing() {
   if (codings_ > 0) {
     if (lengths_ > 0) {
-      framing_fault_ = "Content-Length and Transfer-Encoding exclude each other.";
+      framing_fault_ = "The request has both Content-Length and Transfer-Encoding.";
     } else if (version_ == 10) {
       framing_fault_ = "HTTP/1.0 has no Transfer-Encoding.";
     } else if (codings_ > 1 || !chunked_) {
-      framing_fault_ = "The only Transfer-Encoding that is understood here is chunked, once.";
+      framing_fault_ = "The only supported Transfer-Encoding is chunked, once.";
     }
   } else if (lengths_ > 1) {
-    framing_fault_ = "There is more than one Content-Length.";
+    framing_fault_ = "The request has more than one Content-Length.";
   } else if (lengths_ == 1 && !length_) {
-    framing_fault_ = "Content-Length is no number.";
+    framing_fault_ = "Content-Length is not a number.";
   }
   keep_alive_ = is_framed_well() && !says_close_ && (version_ == 11 || says_keep_alive_);
 }

@@ -157,25 +157,26 @@ class Metrics::Impl {
   [[nodiscard]] std::string text(std::size_t connections) const {
     std::string out;
     out.reserve(8 * 1024);
-    head(out, "once_requests_total", "counter", "Requests by how they ended.");
+    head(out, "once_requests_total", "counter", "Requests, by outcome.");
     for (std::size_t i = 0; i < outcomes; ++i) {
       add(out, "once_requests_total", "outcome", to_string(static_cast<Outcome>(i)), outcomes_[i]);
     }
-    head(out, "once_engine_events_total", "counter", "What the engine did with its records.");
+    head(out, "once_engine_events_total", "counter", "Events of the engine, by kind.");
     for (std::size_t i = 0; i < event_kinds; ++i) {
       add(out, "once_engine_events_total", "event", to_string(static_cast<EventKind>(i)), events_[i]);
     }
-    head(out, "once_proxy_reloads_total", "counter", "How often settings were read again.");
+    head(out, "once_proxy_reloads_total", "counter", "Reloads of the settings, by result.");
     add(out, "once_proxy_reloads_total", "result", "done", reloads_);
     add(out, "once_proxy_reloads_total", "result", "failed", failed_reloads_);
     head(out, "once_proxy_connections", "gauge", "Open connections of clients.");
     out += "once_proxy_connections " + std::to_string(connections) + '\n';
     head(out, "once_proxy_refused_connections_total", "counter",
-         "Connections of clients that had as many as they may have.");
+         "Connections refused because the client already had as many as allowed.");
     out += "once_proxy_refused_connections_total " + std::to_string(refused_connections_) + '\n';
     head(out, "once_proxy_tunnels", "gauge", "Open WebSocket connections.");
     out += "once_proxy_tunnels " + std::to_string(tunnels_) + '\n';
-    head(out, "once_proxy_tls_handshake_failures_total", "counter", "TLS that clients could not begin, by why.");
+    head(out, "once_proxy_tls_handshake_failures_total", "counter",
+         "TLS handshakes with clients that failed, by cause.");
     for (std::size_t listener = 0; listener < handshakes_.size(); ++listener) {
       for (std::size_t fault = 0; fault < faults; ++fault) {
         out += "once_proxy_tls_handshake_failures_total{listener=\"";
@@ -185,7 +186,7 @@ class Metrics::Impl {
         out += "\"} " + std::to_string(handshakes_[listener][fault]) + '\n';
       }
     }
-    head(out, "http_server_active_requests", "gauge", "Requests under way.");
+    head(out, "http_server_active_requests", "gauge", "Requests being processed.");
     for (std::size_t tls = 0; tls < active_.size(); ++tls) {
       for (std::size_t method = 0; method < methods.size(); ++method) {
         const std::int64_t number = active_[tls][method];
@@ -194,11 +195,12 @@ class Metrics::Impl {
       }
     }
     const std::lock_guard lock(mutex_);
-    head(out, "once_operations_total", "counter", "Operations that were run, by what became of their claim.");
+    head(out, "once_operations_total", "counter", "Operations that ran, by what happened to their claim.");
     for (const auto& [fate, number] : fates_) add(out, "once_operations_total", "fate", fate, number);
     head(out, "http_server_request_duration_seconds", "histogram", "From a request's head to the end of its answer.");
     server_.write(out, "http_server_request_duration_seconds");
-    head(out, "http_client_request_duration_seconds", "histogram", "Until the upstream's answer was there.");
+    head(out, "http_client_request_duration_seconds", "histogram",
+         "Duration of requests to the upstream, until its answer.");
     client_.write(out, "http_client_request_duration_seconds");
     return out;
   }

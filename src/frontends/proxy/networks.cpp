@@ -36,7 +36,7 @@ Network parse_network(std::string_view text, std::string_view what) {
   const auto bad = [&] {
     return Exception(ErrorKind::misuse, std::string(what) +
                                             " must be an address or a network, as in 10.0.0.7, 10.0.0.0/8 or "
-                                            "2001:db8::/32, and not '" +
+                                            "2001:db8::/32, not '" +
                                             std::string(text) + "'");
   };
   const auto slash = text.find('/');
@@ -60,7 +60,7 @@ Network parse_network(std::string_view text, std::string_view what) {
   }
   if (rest != whole.address) {
     throw Exception(ErrorKind::misuse, std::string(what) + ": '" + std::string(text) +
-                                           "' has bits behind its prefix: write the network's own address, or leave "
+                                           "' has bits set after its prefix: write the network's own address, or leave "
                                            "out the prefix");
   }
   return network;

@@ -77,7 +77,8 @@ Task<bool> Session::read_body(std::string& body) {
       case Piece::End::late:
         served_.cause = to_string(Trouble::client_late);
         served_.outcome = Outcome::refused;
-        refusal_ = problem("request-timeout", 408, "Request took too long", "Its body did not come in time.");
+        refusal_ = problem("request-timeout", 408, "Request took too long",
+                           "Its body did not arrive in time. Nothing was carried out.");
         co_return false;
       case Piece::End::bad:
         served_.cause = "malformed";

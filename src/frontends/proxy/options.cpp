@@ -29,7 +29,7 @@ void check(const ProxyOptions& options) {
     throw misuse("max_head_bytes must be 1 KiB to 1 MiB");
   }
   if (options.aside.most_percent == 0 || options.aside.most_percent > 100) {
-    throw misuse("of all upstreams 1 to 100 percent may be put aside at once");
+    throw misuse("the percentage of upstreams put aside at once must be 1 to 100");
   }
   if (options.aside.most_time < options.aside.time) {
     throw misuse("the longest time aside must not be less than the first one");
@@ -39,13 +39,13 @@ void check(const ProxyOptions& options) {
   }
   if (options.max_connections == 0) throw misuse("max_connections must be at least 1");
   if (options.threads > 256) throw misuse("threads must be at most 256");
-  if (options.upstreams.empty()) throw misuse("there must be an upstream");
+  if (options.upstreams.empty()) throw misuse("at least one upstream is required");
   for (const Service& service : options.upstreams) {
     if (service.address.host.empty() || service.address.port == 0) throw misuse("an upstream needs a host and a port");
   }
   const std::string& path = options.health_path;
   if (!path.empty() && (!path.starts_with('/') || path.find_first_of(" \r\n\t") != std::string::npos)) {
-    throw misuse("the path for looks at the upstreams' health must begin with a slash and have no blanks");
+    throw misuse("the path for health checks must begin with a slash and have no blanks");
   }
   for (const auto& c : {options.certificate, options.admin_certificate, options.upstream_certificate}) {
     if (c && (c->file.empty() || c->key_file.empty())) {
@@ -56,9 +56,7 @@ void check(const ProxyOptions& options) {
     throw misuse("a certificate for operators needs an address where they connect (admin)");
   }
   if (!options.client_ca_file.empty() && !options.certificate) {
-    throw misuse(
-        "client certificates are a part of TLS, and clients speak plainly: name the listener's own certificate and its "
-        "key (tls-cert, tls-key) beside client-ca");
+    throw misuse("client-ca needs TLS: name the listener's own certificate and key too (tls-cert, tls-key)");
   }
 }
 
@@ -67,14 +65,15 @@ void check(const http::Routes& rules, const ProxyOptions& options) {
     if (!own.protect) return;
     if (own.principal.is_given() && options.client_ca_file.empty()) {
       throw misuse(
-          "who a client is, is to be told by its certificate (principal-certificate), and clients are asked for none: "
-          "name who signs them (client-ca), beside the listener's own certificate");
+          "principal-certificate needs client certificates: name the authorities that sign them (client-ca), and the "
+          "listener's own certificate");
     }
     const auto is_ours = [](const std::string& name) { return http::same_name(name, "Client-Cert"); };
     if (!options.client_ca_file.empty() && std::ranges::any_of(own.principal.reads(), is_ours)) {
       throw misuse(
-          "the header Client-Cert is the proxy's word to the service, and from clients anything: with client-ca, who a "
-          "client is, is told by principal-certificate");
+          "the header Client-Cert is written by the proxy for the service, and a client could send anything in it: "
+          "with "
+          "client-ca, use principal-certificate");
     }
   };
   look(rules.otherwise);
@@ -83,7 +82,7 @@ void check(const http::Routes& rules, const ProxyOptions& options) {
 
 Address parse_address(std::string_view text, std::string_view what) {
   const auto bad = [&] {
-    return misuse(std::string(what) + " must be HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, and not '" +
+    return misuse(std::string(what) + " must be HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, not '" +
                   std::string(text) + "'");
   };
   const auto colon = text.rfind(':');
@@ -115,7 +114,7 @@ Service parse_service(std::string_view url, std::string_view what) {
   rest.remove_prefix(has_scheme ? (service.tls ? secure : plain).size() : 0);
   if (rest.ends_with('/')) rest.remove_suffix(1);
   if (!has_scheme || rest.empty() || rest.find_first_of("/?#@") != std::string_view::npos) {
-    throw misuse(std::string(what) + " must be http://HOST:PORT or https://HOST:PORT, without a path, and not '" +
+    throw misuse(std::string(what) + " must be http://HOST:PORT or https://HOST:PORT, without a path, not '" +
                  std::string(url) + "'");
   }
   const bool has_port = rest.find(':') != std::string_view::npos && !rest.ends_with(']');

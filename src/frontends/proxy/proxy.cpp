@@ -116,7 +116,7 @@ class Proxy::Impl {
                   [this] {
                     return options_.metrics->text(connections()) +
                            loops_.front()->services->metrics_text(Steady::now()) +
-                           "# HELP once_proxy_buffered_bytes Of bodies that are read whole, in memory.\n"
+                           "# HELP once_proxy_buffered_bytes Memory for bodies that are read whole.\n"
                            "# TYPE once_proxy_buffered_bytes gauge\nonce_proxy_buffered_bytes " +
                            std::to_string(clients_->buffered_bytes()) + '\n';
                   },

@@ -173,7 +173,7 @@ void Services::late(const Use& use, std::string_view why, Clock::time_point now)
 }
 
 void Services::answered(const Use& use, unsigned status, Clock::time_point now) {
-  const auto what = [&] { return "it answers " + std::to_string(status); };
+  const auto what = [&] { return "it answered " + std::to_string(status); };
   if (status >= 502 && status <= 504) return troubled(use, what(), now);
   One& one = *all_[use.index()];
   one.answered_at = now;
@@ -202,7 +202,7 @@ void Services::good(const Use& use) {
     one.failing = false;
     one.aside_until = Clock::time_point::min();
   }
-  if (back) tell(one, "is back");
+  if (back) tell(one, "answers again");
 }
 
 void Services::checked(std::size_t index, std::string_view problem) {
@@ -215,7 +215,7 @@ void Services::checked(std::size_t index, std::string_view problem) {
     changed = one.ill.exchange(ill) != ill;
     if (problem.empty() && !one.failing) one.aside_until = Clock::time_point::min();
   }
-  if (changed) tell(one, problem.empty() ? "is well again" : "is not well: " + std::string(problem));
+  if (changed) tell(one, problem.empty() ? "is healthy again" : "is unhealthy: " + std::string(problem));
 }
 
 void Services::tell(const One& one, const std::string& what) const {
@@ -245,8 +245,8 @@ std::string Services::metrics_text(Clock::time_point now) const {
       out += std::string(name) + "{upstream=\"" + std::string(upstream) + "\"} " + std::to_string(value) + '\n';
     }
   };
-  metric("once_proxy_upstream_available", "1, or 0 while it is put aside or not well.", availabilities);
-  metric("once_proxy_upstream_active_requests", "Requests that it has under way.", in_flight);
+  metric("once_proxy_upstream_available", "1, or 0 while the upstream is put aside or unhealthy.", availabilities);
+  metric("once_proxy_upstream_active_requests", "Requests that the upstream is processing.", in_flight);
   return out;
 }
 

@@ -200,13 +200,13 @@ Task<bool> Session::read_head() {
     served_.at = system_clock()->now();
     if (scan.kind == HeadScan::Kind::malformed) {
       served_.cause = "malformed";
-      refusal_ = malformed(400, "A line of the head does not end in CR LF, is folded, or has a NUL in it.");
+      refusal_ = malformed(400, "A line of the head does not end in CR LF, is folded, or contains a NUL.");
       co_return false;
     }
     if (seen.size() > options_.max_head_bytes) {
       served_.cause = "head-too-large";
       refusal_ = problem("head-too-large", 431, "Request head is too large",
-                         "The request line and the headers together are over the limit.");
+                         "The request line and the headers together are larger than the limit.");
       co_return false;
     }
     // No byte of a request has come: the connection may be closed at any time.
@@ -218,7 +218,8 @@ Task<bool> Session::read_head() {
     client.set_idle(false);
     if (error == net::error::timed_out && client.buffer.size() > 0) {
       served_.cause = "client-timeout";
-      refusal_ = problem("request-timeout", 408, "Request took too long", "Its head did not come in time.");
+      refusal_ = problem("request-timeout", 408, "Request took too long",
+                         "Its head did not arrive in time. Nothing was carried out.");
       co_return false;
     }
     if (error) co_return false;
@@ -275,7 +276,7 @@ Task<Session::Next> Session::serve() {
   if (has_look_alike(head_.headers, endpoint_->rules().options())) {
     served_.outcome = Outcome::refused;
     served_.cause = "malformed";
-    return refuse(malformed(400, "The name of a header is another's to servers that take _ for -. Write - in it."));
+    return refuse(malformed(400, "A header name contains '_', which some servers treat as '-'. Write it with '-'."));
   }
   Examination examined = endpoint_->rules().examine_head(request_);
   switch (examined.kind) {
