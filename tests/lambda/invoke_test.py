@@ -104,7 +104,7 @@ class Answers(Invoke):
 
     def test_a_summary_of_several(self):
         done = self.invoke("--repeat", "2", {"do": "echo"}, {"do": "fail"}, code=237)
-        self.assertRegex(done.stderr, r"once: 2 responses, 2 errors; 1 start of the function, \S+ altogether\n$")
+        self.assertRegex(done.stderr, r"once: 2 responses, 2 errors; 1 start of the function, \S+ in all\n$")
 
 
 class Errors(Invoke):
@@ -119,7 +119,7 @@ class Errors(Invoke):
 
     def test_of_the_init(self):
         done = self.invoke("--env", "INIT=fail", {"do": "echo"}, {"do": "echo"}, code=237)
-        self.assertEqual(done.stderr.count("error std::runtime_error: no configuration (at its init)"), 2)
+        self.assertEqual(done.stderr.count("error std::runtime_error: no configuration (during its init)"), 2)
 
     def test_a_function_that_ends_is_started_again_for_what_is_left(self):
         done = self.invoke({"do": "exit"}, {"do": "note"}, code=238)
@@ -128,7 +128,7 @@ class Errors(Invoke):
 
     def test_a_function_that_takes_no_event_is_not_started_for_ever(self):
         done = self.invoke("--env", "INIT=exit", {"do": "echo"}, {"do": "echo"}, code=238)
-        self.assertEqual(done.stderr.count("no answer: the function ended with exit code 7, and had not got the event"), 2)
+        self.assertEqual(done.stderr.count("no answer: the function ended with exit code 7, and it had not received the event"), 2)
         self.assertIn("2 starts of the function", done.stderr)
 
     def test_a_function_that_never_asks(self):
@@ -147,25 +147,25 @@ class Errors(Invoke):
         self.expect(done, 127, b"", b"once: cannot execute './nothing': No such file or directory. Nothing was run.\n")
         self.path("bootstrap").write_text("no program")
         self.expect(self.once("lambda", "invoke", "./bootstrap", event), 126, b"", b"Permission denied")
-        self.expect(self.once("lambda", "invoke", "bootstrap", event), 127, b"", b"One in this folder is ./bootstrap")
+        self.expect(self.once("lambda", "invoke", "bootstrap", event), 127, b"", b"For a program in this folder, write ./bootstrap")
 
     def test_usage(self):
         event = self.event("e.json", do="echo")
         for flags, said in (
-            (["--kill-at", "soon"], b"--kill-at must be given, answering, answered or a duration, and not 'soon'"),
+            (["--kill-at", "soon"], b"--kill-at must be given, answering, answered or a duration, not 'soon'"),
             (["--kill-at", "given@0"], b"what follows @"),
             (["--kill-at", "given@2"], b"--kill-at names invocation 2 of 1"),
             (["--repeat", "0"], b"--repeat must be from 1"),
             (["--concurrency", "257"], b"--concurrency must be from 1 to 256"),
             (["--threads", "1601"], b"--threads must be from 1 to 1600"),
-            (["--freeze", "1s", "--threads", "2"], b"--freeze goes with one invocation at a time only"),
+            (["--freeze", "1s", "--threads", "2"], b"--freeze needs one invocation at a time"),
             (["--timeout", "3"], b"--timeout"),
-            (["--env", "X"], b"--env must be NAME=VALUE, and not 'X'"),
+            (["--env", "X"], b"--env must be NAME=VALUE, not 'X'"),
         ):
             with self.subTest(flags=flags):
                 self.expect(self.once("lambda", "invoke", *flags, FUNCTION, event), 64, b"", said)
         self.expect(self.once("lambda", "invoke", FUNCTION, "missing.json"), 64, b"", b"cannot read 'missing.json'")
-        self.expect(self.once("lambda", "invoke", FUNCTION, "-", "-"), 64, b"", b"standard input can be one event only")
+        self.expect(self.once("lambda", "invoke", FUNCTION, "-", "-"), 64, b"", b"only one event can come from standard input")
         self.expect(self.once("lambda", "invoke", FUNCTION), 64)
         self.expect(self.once("lambda"), 64)
         self.path("large.json").write_bytes(b" " * (6 * 1024 * 1024 + 1))
@@ -185,7 +185,7 @@ class Replay(Invoke):
     def test_killed_before_its_answer_was_taken(self):
         done = self.invoke("--repeat", "2", "--kill-at", "answering", self.CHARGE)
         self.assertEqual(done.stdout, '{"attempt":1,"charged":true,"replayed":true}\n')
-        self.assertIn("once: event-0.json: the function was killed, as --kill-at says\n", done.stderr)
+        self.assertIn("once: event-0.json: the function was killed, because of --kill-at\n", done.stderr)
         self.assertIn("1 response, 1 killed as planned; 2 starts of the function", done.stderr)
         self.assertEqual(self.notes(), ["charge order-17"])
 
@@ -227,9 +227,9 @@ class Replay(Invoke):
 
     def test_killed_after_a_while(self):
         done = self.invoke("--kill-at", "50ms", {"do": "hang"})
-        self.assertIn("the function was killed, as --kill-at says", done.stderr)
+        self.assertIn("the function was killed, because of --kill-at", done.stderr)
         done = self.invoke("--kill-at", "100s", {"do": "echo"})
-        self.assertIn("once: nothing was killed: invocation 1 ended before --kill-at came\n", done.stderr)
+        self.assertIn("once: nothing was killed: invocation 1 ended before the time of --kill-at\n", done.stderr)
 
 
 class Processes(Invoke):

@@ -270,9 +270,9 @@ TEST(Runtime, MakesAnErrorAnswerOfAnyException) {
   const InvocationOutcome large = fails("long");
   EXPECT_EQ(large.error_message.size(), 32768U + 3);
   expect_error(fails("null"), here + "Nothing", "");
-  expect_error(fails("int"), "int", "an exception of type int, which tells no more");
-  expect_error(fails("struct"), here + "Foreign", "an exception of type " + here + "Foreign, which tells no more");
-  expect_error(fails("text"), "char const*", "an exception of type char const*, which tells no more");
+  expect_error(fails("int"), "int", "an exception of type int, without a message");
+  expect_error(fails("struct"), here + "Foreign", "an exception of type " + here + "Foreign, without a message");
+  expect_error(fails("text"), "char const*", "an exception of type char const*, without a message");
   expect_error(fails("memory"), "std::bad_alloc", "std::bad_alloc");
   expect_response(fails("well"), "fine");  // It lives.
 
@@ -748,7 +748,8 @@ TEST(Streaming, AnswersWithAnErrorIfItCannotBeBegun) {
   EXPECT_EQ(function.stop(), 0);
   // The second: of a process that has not given the event, it is refused.
   EXPECT_THAT(function.kinds(), ElementsAre(Problem::response_refused, Problem::response_refused));
-  EXPECT_THAT(function.told(), HasSubstr("a streamed response could not be begun: cannot connect: Connection refused"));
+  EXPECT_THAT(function.told(),
+              HasSubstr("a streamed response could not be started: cannot connect: Connection refused"));
 }
 
 TEST(Streaming, ReportsWhatBecameOfItAfterTheEnd) {
@@ -794,7 +795,7 @@ TEST(Init, ReportsWhyTheHandlerCannotBeMade) {
   EXPECT_EQ(api.init_error().error_type, "NoTable");
   EXPECT_EQ(api.counts().next, 0U);
   EXPECT_THAT(function.kinds(), ElementsAre(Problem::init_failed));
-  EXPECT_EQ(function.told(), "the handler could not be made: NoTable: ONCE_STORE is not set\n");
+  EXPECT_EQ(function.told(), "the handler could not be created: NoTable: ONCE_STORE is not set\n");
 }
 
 TEST(Init, ReportsForeignExceptionsAndEmptyHandlers) {
@@ -881,7 +882,7 @@ TEST(Options, FromTheEnvironmentThatCannotBeAreInitErrors) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(run(echo), 1);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "once: init_failed: AWS_LAMBDA_MAX_CONCURRENCY must be a number from 1 to 1600, and not 'many'\n");
+            "once: init_failed: AWS_LAMBDA_MAX_CONCURRENCY must be a number from 1 to 1600, not 'many'\n");
   EXPECT_EQ(api.init_error().error_type, "Runtime.InvalidEnvironment");
 }
 

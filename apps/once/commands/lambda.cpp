@@ -101,8 +101,8 @@ class LambdaInvoke {
 
   int run() {
     if (kill_.point != KillPlan::Point::never && store_ends_with_function(options_)) {
-      say("ONCE_STORE=memory: ends with the function: what it did before it is killed is done again. Name a store that "
-          "outlives it");
+      say("ONCE_STORE=memory: ends with the function, so after a kill its work runs again. Use a store that outlives "
+          "the function");
     }
     Signals signals;  // Before the threads of the APIs.
     signals_ = &signals;
@@ -217,8 +217,9 @@ class LambdaInvoke {
     if (death->cannot_execute != 0) {
       failed_ = death->cannot_execute == ENOENT ? exit_not_found : exit_cannot_execute;
       say("cannot execute '" + escaped(options_.program) + "': " + std::strerror(death->cannot_execute) +
-          (options_.program.find('/') == std::string::npos ? ". One in this folder is ./" + escaped(options_.program)
-                                                           : "") +
+          (options_.program.find('/') == std::string::npos
+               ? ". For a program in this folder, write ./" + escaped(options_.program)
+               : "") +
           ". Nothing was run.");
     }
     // A process that takes no event must not be restarted forever: the waiting events fail.
@@ -336,7 +337,7 @@ class LambdaInvoke {
         if (news.outcome.kind == InvocationOutcome::Kind::error && !news.outcome.given) {
           environment.end("its init failed");
         } else if (news.outcome.kind == InvocationOutcome::Kind::timed_out) {
-          environment.kill("the function was killed as another of its invocations timed out");
+          environment.kill("the function was killed because another of its invocations timed out");
         } else if (is_killed_when_answered(news.outcome) ||
                    (freeze_ > Millis{0} && environment.alive() && next_job_ < jobs_.size())) {
           environment.rest_until = Steady::now() + init_timeout_;
@@ -353,7 +354,7 @@ class LambdaInvoke {
       environment.thaw_at.reset();
       environment.rest_until.reset();
       environment.kill_at.reset();
-      environment.why_ending = "once was told to end";
+      environment.why_ending = "once was asked to end";
       environment.ending = true;
       environment.order({.kind = GuardOrder::Kind::end, .value = 0, .limit = limit});
     }
@@ -393,7 +394,7 @@ class LambdaInvoke {
   int sum_up() const {
     report_.sum_up(starts_, std::chrono::duration_cast<Millis>(Steady::now() - began_));
     if (kill_.point != KillPlan::Point::never && !killed_) {
-      say("nothing was killed: invocation " + std::to_string(kill_.invocation) + " ended before --kill-at came");
+      say("nothing was killed: invocation " + std::to_string(kill_.invocation) + " ended before the time of --kill-at");
     }
     return report_.exit_code();
   }
@@ -426,21 +427,22 @@ constexpr const char* invoke_footer = R"(Examples:
   once lambda invoke --repeat 2 --kill-at answering ./bootstrap event.json
   once lambda invoke --repeat 1000 --concurrency 8 --json ./bootstrap a.json b.json
 
-The function is a program for provided.al2023. It is started with the
-environment that Lambda gives (AWS_LAMBDA_RUNTIME_API and so on), in this folder,
-and stays for the events that follow. Responses go to standard output; what the
-function writes, to standard error. At its timeout it is killed, and started
-again for what is left.
+The function is a program for provided.al2023. It starts in this folder, with the
+environment that Lambda gives (AWS_LAMBDA_RUNTIME_API and so on), and stays for
+the events that follow. Responses go to standard output, both streams of the
+function to standard error. If it times out, it is killed, and started again for
+the remaining events.
 
---kill-at kills it with SIGKILL: `given`, when it has got the event; `answering`,
-when it has done its work and its answer is not taken yet; `answered`, when it
-was; `200ms`, so long after it got the event. For the first invocation, or
-POINT@3 for the third. The second attempt shows what a retry makes of it. The
-function's store (ONCE_STORE) must outlive it: memory: does not.
+--kill-at kills it with SIGKILL: `given`, when it has received the event;
+`answering`, when its work is done but its answer is not taken yet; `answered`,
+when its answer is taken; `200ms`, this long after it received the event. This
+holds for the first invocation, or with POINT@3 for the third. A second attempt
+(--repeat 2) shows what a retry does. The function's store (ONCE_STORE) must
+outlive the function, so not memory:.
 
-Exit codes: 0 all answered, 237 an answer was an error, 238 one timed out or
-gave no answer, 126 and 127 the program cannot be executed or is not there, 64
-usage. An invocation that --kill-at kills counts for nothing.)";
+Exit codes: 0 all invocations were answered, 237 an answer was an error, 238 an
+invocation timed out or got no answer, 126 and 127 the program cannot be executed
+or does not exist, 64 usage. An invocation that --kill-at kills does not count.)";
 
 }  // namespace
 
@@ -452,37 +454,39 @@ void add_lambda(CLI::App& app, Invocation& invocation) {
       "Examples:\n"
       "  once lambda invoke ./bootstrap event.json\n"
       "  once lambda invoke --help");
-  CLI::App* const invoke = lambda->add_subcommand("invoke", "Give events to a function, and show its responses");
-  invoke->add_option("PROGRAM", options->program, "The function's program; ./bootstrap is one in this folder")
+  CLI::App* const invoke = lambda->add_subcommand("invoke", "Send events to a function, and show its responses");
+  invoke->add_option("PROGRAM", options->program, "The function's program; for one in this folder, ./bootstrap")
       ->required();
   invoke->add_option("EVENT", options->events, "Files with one event each; - is standard input")->required();
-  invoke->add_option("--repeat", options->repeat, "How often all events are given, one after the other")
+  invoke->add_option("--repeat", options->repeat, "How often to send all events, one after the other")
       ->capture_default_str();
   invoke
       ->add_option("--concurrency", options->concurrency,
-                   "Processes of the function at a time, each with one invocation, as on Lambda")
+                   "Number of processes of the function, each with one invocation at a time, as on Lambda")
       ->capture_default_str();
   invoke
       ->add_option("--threads", options->threads,
-                   "Invocations at a time in each process (AWS_LAMBDA_MAX_CONCURRENCY of Lambda Managed Instances)")
+                   "Number of invocations at a time in each process (AWS_LAMBDA_MAX_CONCURRENCY of Lambda Managed\n"
+                   "Instances)")
       ->capture_default_str();
-  invoke->add_option("--timeout", options->timeout, "Of an invocation; then the function is killed")
+  invoke->add_option("--timeout", options->timeout, "How long an invocation may take; then the function is killed")
       ->capture_default_str();
   invoke
-      ->add_option("--init-timeout", options->init_timeout, "From the start of the program until it asks for an event")
+      ->add_option("--init-timeout", options->init_timeout,
+                   "How long the program may take from its start until it asks for an event")
       ->capture_default_str();
   invoke->add_option(
       "--kill-at", options->kill_at,
       "Kill the function once: given, answering, answered or a duration; POINT@N for the Nth invocation");
   invoke->add_option("--freeze", options->freeze,
-                     "Stop the process so long between two invocations, as Lambda freezes it (SIGSTOP, SIGCONT)");
+                     "Stop the process for this long between two invocations, as Lambda freezes it (SIGSTOP, SIGCONT)");
   invoke->add_option("--env", options->environment, "NAME=VALUE in the function's environment; repeatable")
       ->allow_extra_args(false);
   invoke->add_option("--name", options->name, "AWS_LAMBDA_FUNCTION_NAME")->capture_default_str();
   invoke->add_option("--handler", options->handler, "_HANDLER")->capture_default_str();
   invoke->add_option("--memory", options->memory, "AWS_LAMBDA_FUNCTION_MEMORY_SIZE; limits nothing")
       ->capture_default_str();
-  invoke->add_flag("--json", options->json, "One line of JSON for each invocation");
+  invoke->add_flag("--json", options->json, "Write one line of JSON for each invocation");
   invoke->footer(invoke_footer);
   invoke->callback([options, &invocation] { invocation.action = [options] { return LambdaInvoke(*options).run(); }; });
 }

@@ -26,13 +26,14 @@ int LambdaReport::show(const LambdaEnd& end) {
   if (word == "error") {
     say(name + ": error " + escaped(outcome.error_type) +
         (outcome.error_message.empty() ? "" : ": " + escaped(outcome.error_message)) +
-        (outcome.given ? "" : " (at its init)"));
+        (outcome.given ? "" : " (during its init)"));
   } else if (word == "timed_out") {
     say(name + ": timed out after " + show_duration(timeout_) + "; the function was killed");
   } else if (word == "killed") {
-    say(name + ": the function was killed, as --kill-at says");
+    say(name + ": the function was killed, because of --kill-at");
   } else {
-    say(name + ": no answer: " + escaped(outcome.error_message) + (outcome.given ? "" : ", and had not got the event"));
+    say(name + ": no answer: " + escaped(outcome.error_message) +
+        (outcome.given ? "" : ", and it had not received the event"));
   }
   return exit_ok;
 }
@@ -75,7 +76,7 @@ void LambdaReport::sum_up(std::size_t starts, Millis took) const {
   add(deaths_, "without an answer", "without an answer");
   add(kills_, "killed as planned", "killed as planned");
   say(text + "; " + std::to_string(starts) + (starts == 1 ? " start of the function, " : " starts of the function, ") +
-      show_duration(took) + " altogether");
+      show_duration(took) + " in all");
 }
 
 int LambdaReport::exit_code() const {

@@ -100,7 +100,7 @@ std::optional<LambdaEnvironment::Death> LambdaEnvironment::read_report() {
   const ssize_t count = recv(socket.get(), &report, sizeof report, MSG_DONTWAIT);
   // ECONNRESET: it ended before it read our last order. Returned once, before the guard's own reports.
   if (count < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) return std::nullopt;
-  Death death{.how = "its guard process was killed, and it with it"};
+  Death death{.how = "its guard process was killed, and so was the function"};
   if (count == static_cast<ssize_t>(sizeof report)) {
     if (report.kind == GuardReport::Kind::started) return std::nullopt;
     if (report.kind == GuardReport::Kind::not_started) {

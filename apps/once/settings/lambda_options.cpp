@@ -24,7 +24,7 @@ constexpr std::size_t max_invocations = 1'000'000;
 std::size_t parse_count(std::string_view text, std::string_view what) {
   const std::size_t count = text::parse_whole<std::size_t>(text).value_or(0);
   if (count == 0) {
-    misuse(std::string(what) + " must be a number from 1, and not '" + escaped(text) + "'");
+    misuse(std::string(what) + " must be a whole number of at least 1, not '" + escaped(text) + "'");
   }
   return count;
 }
@@ -47,7 +47,7 @@ KillPlan parse_kill_plan(const std::string& text) {
     plan.point = KillPlan::Point::later;
     plan.later = parse_duration(point, "--kill-at");
   } else {
-    misuse("--kill-at must be given, answering, answered or a duration, and not '" + escaped(point) + "'");
+    misuse("--kill-at must be given, answering, answered or a duration, not '" + escaped(point) + "'");
   }
   return plan;
 }
@@ -73,13 +73,14 @@ void check_invoke_options(const InvokeOptions& options) {
   if (timeout < Millis{1} || timeout > std::chrono::hours(24)) misuse("--timeout must be from 1ms to 24h");
   if (parse_duration(options.init_timeout, "--init-timeout") < Millis{1}) misuse("--init-timeout must be at least 1ms");
   if (!options.freeze.empty() && options.threads > 1) {
-    misuse("--freeze goes with one invocation at a time only, so not with --threads");
+    misuse("--freeze needs one invocation at a time, so it does not work with --threads");
   }
-  if (std::count(options.events.begin(), options.events.end(), "-") > 1) misuse("standard input can be one event only");
+  if (std::count(options.events.begin(), options.events.end(), "-") > 1)
+    misuse("only one event can come from standard input");
   for (const std::string& variable : options.environment) {
     const auto equals = variable.find('=');
     if (equals == 0 || equals == std::string::npos) {
-      misuse("--env must be NAME=VALUE, and not '" + escaped(variable) + "'");
+      misuse("--env must be NAME=VALUE, not '" + escaped(variable) + "'");
     }
   }
 }
@@ -89,7 +90,7 @@ std::vector<std::string> read_events(const InvokeOptions& options) {
   for (const std::string& name : options.events) {
     std::string event = read_input(name, lambda::max_event_bytes);
     if (event.size() > lambda::max_event_bytes) {
-      misuse("'" + escaped(name) + "' is larger than 6 MiB, which Lambda takes of no event");
+      misuse("'" + escaped(name) + "' is larger than 6 MiB, Lambda's limit for an event");
     }
     events.push_back(std::move(event));
   }

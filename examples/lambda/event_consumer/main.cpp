@@ -34,7 +34,7 @@ static once::lambda::Handler make_handler() {
   if (store == nullptr) throw std::runtime_error("ONCE_STORE is not set: dynamodb://TABLE");
   // ONCE_RETENTION=72h among the function's variables keeps results for three days. Its log says so at each start.
   const auto tell = [](std::string_view set) {
-    std::fprintf(stderr, "the environment says %.*s\n", static_cast<int>(set.size()), set.data());
+    std::fprintf(stderr, "from the environment: %.*s\n", static_cast<int>(set.size()), set.data());
   };
   static once::Engine engine({.store = once::open_store(store), .policy = once::policy_from_environment(tell)});
   // By its source and id, which every delivery of an event keeps.

@@ -39,13 +39,13 @@ HttpEvent::Form form_of(const Value& event) {
   if (!context.member("http").is_null()) return HttpEvent::Form::http_api;
   if (event.member("httpMethod").kind() == Kind::string) return HttpEvent::Form::rest;
   refuse_event(
-      "the event is none of API Gateway (REST or HTTP API), a function URL or a load balancer: it has neither "
+      "the event is not from API Gateway (REST or HTTP API), a function URL or a load balancer: it has neither "
       "requestContext.http nor httpMethod; for other events use once::lambda::idempotent()");
 }
 
 std::string_view text_of(const Value& value, std::string_view name) {
   if (value.is_null()) return {};
-  if (value.kind() != Kind::string) refuse_event("the event's " + std::string(name) + " is no string");
+  if (value.kind() != Kind::string) refuse_event("the event's " + std::string(name) + " is not a string");
   return value.text();
 }
 
@@ -55,7 +55,7 @@ std::string_view text_member(const Value& object, std::string_view name) { retur
 template <class Use>
 void for_each_value(const Value& map, std::string_view name, Use&& use) {
   if (map.is_null()) return;
-  if (map.kind() != Kind::object) refuse_event("the event's " + std::string(name) + " is no object");
+  if (map.kind() != Kind::object) refuse_event("the event's " + std::string(name) + " is not an object");
   for (const Member& member : map.members()) {
     if (member.value.kind() == Kind::array) {
       for (const Value& value : member.value.elements()) use(member.name, text_of(value, name));
@@ -223,7 +223,7 @@ bool append_principal(const Value& value, bool sessions, std::string& out) {
       return true;
     }
     default:
-      refuse_event("the principal expression (HttpOptions::principal) gives something else than strings and numbers");
+      refuse_event("the principal expression (HttpOptions::principal) must give strings and numbers only");
   }
 }
 
@@ -312,7 +312,7 @@ void HttpEvent::read_body() {
   const Value coded = root_.member("isBase64Encoded");
   if (coded.kind() != Kind::boolean || !coded.truth()) return;
   auto body = text::decode_base64(request_.body);
-  if (!body) refuse_event("the event's body is said to be Base64, and is not");
+  if (!body) refuse_event("the event's body should be Base64, but is not");
   request_.body = keep(*std::move(body));
 }
 

@@ -73,12 +73,12 @@ LocalApi::Impl::Impl(LocalApiOptions the_options) : options(std::move(the_option
   if (!options.random) options.random = system_random();
   error_code error;
   const auto host = asio::ip::make_address(options.host, error);
-  if (error) throw Exception(ErrorKind::misuse, "'" + options.host + "' is no IP address to listen on");
+  if (error) throw Exception(ErrorKind::misuse, "'" + options.host + "' is not an IP address to listen on");
   const tcp::endpoint endpoint(host, options.port);
   // Asio's own sockets would be inherited by the function's processes.
   const int listener = ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
   if (listener < 0) {
-    throw Exception(ErrorKind::unavailable, std::string("cannot make a socket: ") + std::strerror(errno));
+    throw Exception(ErrorKind::unavailable, std::string("cannot create a socket: ") + std::strerror(errno));
   }
   acceptor.assign(endpoint.protocol(), listener, error);
   if (!error) acceptor.non_blocking(true, error);
@@ -267,7 +267,7 @@ void LocalApi::submit(std::string event, SubmitOptions options, Callback<void(In
   }
   if (!fits_header(options.function_arn) || !fits_header(options.trace_id) || !fits_header(options.client_context) ||
       !fits_header(options.cognito_identity)) {
-    throw misuse("what is told of an invocation has at most 8192 bytes each and no control characters");
+    throw misuse("each text of an invocation must have at most 8192 bytes and no control characters");
   }
   if (options.request_id.empty()) options.request_id = make_request_id(*impl_->options.random);
   {

@@ -169,7 +169,7 @@ void LocalApi::Impl::Session::read() {
         error == asio::error::operation_aborted || error == asio::error::eof) {
       return self->close();
     }
-    self->refuse(400, "BadRequest", "this is no request of the Runtime API");
+    self->refuse(400, "BadRequest", "this is not a request of the Runtime API");
   });
 }
 

@@ -142,7 +142,7 @@ Trouble ApiConnection::read_answer(ApiAnswer& answer, std::size_t body_limit, co
         return Trouble::too_large;
       }
       if (error) {
-        fail("its answer is no HTTP: " + error.message());
+        fail("its answer is not HTTP: " + error.message());
         return Trouble::lost;
       }
       if (used == 0) break;

@@ -54,7 +54,7 @@ ErrorAnswer describe_exception() {
   } catch (...) {
     // Anything can be thrown, also an int: only its type is known.
     std::string type = type_name(abi::__cxa_current_exception_type());
-    std::string message = "an exception of type " + type + ", which tells no more";
+    std::string message = "an exception of type " + type + ", without a message";
     return {std::move(type), std::move(message)};
   }
 }

@@ -37,10 +37,10 @@ std::string wrong_with(const RuntimeOptions& options) {
            "with `once lambda invoke`";
   }
   if (options.concurrency < 1 || options.concurrency > max_concurrency) {
-    return "concurrency must be from 1 to 1600, and not " + std::to_string(options.concurrency);
+    return "concurrency must be from 1 to 1600, not " + std::to_string(options.concurrency);
   }
   if (options.attempts < 1 || options.attempts > max_attempts) {
-    return "attempts must be from 1 to 100, and not " + std::to_string(options.attempts);
+    return "attempts must be from 1 to 100, not " + std::to_string(options.attempts);
   }
   if (options.pause < Millis{0} || options.pause > Millis{10'000}) return "pause must be from 0 to 10 s";
   return {};
@@ -124,8 +124,8 @@ RuntimeOptions runtime_options_from_environment() {
     const std::string_view text = concurrency;
     options.concurrency = text::parse_whole<decltype(options.concurrency)>(text).value_or(0);
     if (options.concurrency < 1 || options.concurrency > max_concurrency) {
-      throw Exception(ErrorKind::misuse, "AWS_LAMBDA_MAX_CONCURRENCY must be a number from 1 to 1600, and not '" +
-                                             printable(text, 100) + "'");
+      throw Exception(ErrorKind::misuse,
+                      "AWS_LAMBDA_MAX_CONCURRENCY must be a number from 1 to 1600, not '" + printable(text, 100) + "'");
     }
   }
   return options;
@@ -164,7 +164,8 @@ int run(Function function, const RuntimeOptions& options) {
   } catch (...) {
     // An exception of the factory is an init error, which the platform shows to the caller.
     const ErrorAnswer failure = runtime::describe_exception();
-    return fail_init(options, failure, "the handler could not be made: " + failure.header() + ": " + failure.message);
+    return fail_init(options, failure,
+                     "the handler could not be created: " + failure.header() + ": " + failure.message);
   }
   if (!std::visit([](const auto& callable) { return static_cast<bool>(callable); }, handler)) {
     return fail_init(options, {"Runtime.NoHandler", "there is no handler"}, "there is no handler");

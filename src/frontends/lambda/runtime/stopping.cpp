@@ -30,7 +30,7 @@ extern "C" void once_lambda_on_sigterm(int) {
 }  // namespace
 
 StopFlag::StopFlag() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "cannot make an event descriptor");
+  if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "cannot create an event descriptor");
 }
 
 StopFlag::~StopFlag() { close(fd_); }

@@ -134,7 +134,7 @@ std::optional<Worker::NextEvent> Worker::ask() {
       connection_.disconnect();
     }
     if (attempt >= shared_.options.attempts) {
-      shared_.fail("", "the Runtime API gives no event, " + std::to_string(attempt) + " times in a row: " + problem +
+      shared_.fail("", "the Runtime API gave no event, " + std::to_string(attempt) + " times in a row: " + problem +
                            "; the runtime ends");
       return std::nullopt;
     }
@@ -185,7 +185,7 @@ void Worker::answer_too_large(const std::string& id, std::size_t size) {
 void Worker::answer_unsent(const std::string& id) {
   shared_.report(
       ProblemKind::response_refused, id,
-      "a streamed response could not be begun: " + connection_.problem() + "; its caller gets an error answer");
+      "a streamed response could not be started: " + connection_.problem() + "; its caller gets an error answer");
   post_failure(id, {"Runtime.ResponseNotSent", "no connection could be made for the response"});
 }
 
@@ -244,7 +244,7 @@ bool Worker::post(const std::string& path, const std::string& headers, std::stri
         if (!may_have_arrived || answer.result_int() / 100 == 2) return true;
         shared_.report(ProblemKind::response_in_doubt, id,
                        "the connection was lost while an answer was posted, and the platform refuses it now with " +
-                           said(answer) + ", as it does when it has one already");
+                           said(answer) + ", as it does if it already has one");
         return false;
       }
       may_have_arrived = true;
@@ -252,7 +252,7 @@ bool Worker::post(const std::string& path, const std::string& headers, std::stri
     if (attempt >= shared_.options.attempts) {
       shared_.report(may_have_arrived ? ProblemKind::response_in_doubt : ProblemKind::response_refused, id,
                      "posting " + path + " failed " + std::to_string(attempt) + " times: " + connection_.problem() +
-                         (may_have_arrived ? "; whether it arrived is not known" : "; it did not arrive"));
+                         (may_have_arrived ? "; it is not known whether it arrived" : "; it did not arrive"));
       return false;
     }
     std::this_thread::sleep_for(pause_after(attempt));  // Also after a stop, because the answer is there.
