@@ -22,7 +22,7 @@ Refusal read_json_refusal(const HttpAnswer& answer) {
   const Remedy remedy = remedy_for(error.code, answer.status);
   std::string said = "HTTP status " + std::to_string(answer.status) + (error.code.empty() ? "" : ", ") + error.code +
                      (error.message.empty() ? "" : ": ") + error.message;
-  if (remedy == Remedy::again) said = "somebody else is writing the same (" + said + ")";
+  if (remedy == Remedy::again) said = "another caller is writing the same record (" + said + ")";
   return {.remedy = remedy, .said = std::move(said), .time = {}};
 }
 
@@ -86,7 +86,7 @@ void check(const ClientOptions& options) {
   const auto refuse = [](const char* what) { throw Exception(ErrorKind::misuse, what); };
   if (options.timeout < Millis{1}) refuse("timeout must be at least 1 ms");
   if (options.total_timeout < options.timeout) refuse("total_timeout must not be less than timeout");
-  if (options.max_attempts < 1 || options.max_attempts > 100) refuse("max_attempts is 1 to 100");
+  if (options.max_attempts < 1 || options.max_attempts > 100) refuse("max_attempts must be 1 to 100");
   if (options.max_connections < 1) refuse("max_connections must be at least 1");
   if (options.backoff < Millis{0} || options.max_backoff < options.backoff) {
     refuse("backoff must not be negative, and max_backoff not less than it");

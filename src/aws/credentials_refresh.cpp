@@ -70,10 +70,9 @@ CredentialsAnswer look_once(const State& state) {
   try {
     auto found = std::make_shared<const Credentials>(state.look(state.patience));
     if (is_good(*found, state.clock->now())) return {std::move(found), {}};
-    return {
-        nullptr,
-        {ErrorKind::unavailable, "the AWS credentials from " + found->source +
-                                     " have expired already: get new ones, and see that this host's clock is right"}};
+    return {nullptr,
+            {ErrorKind::unavailable, "the AWS credentials from " + found->source +
+                                         " have already expired: get new ones, and check this host's clock"}};
   } catch (const Exception& failure) {
     return {nullptr, failure.error()};
   } catch (const std::exception& failure) {  // For example no memory. Waiting callers must get an error.

@@ -58,7 +58,7 @@ HttpAnswer Patience::wait(const std::shared_ptr<Patience>& patience,
   });
   std::unique_lock lock(patience->mutex_);
   patience->changed_.wait(lock, [&] { return patience->ended_ || slot->has_value(); });
-  if (!slot->has_value()) throw Exception(ErrorKind::unavailable, "given up, as nobody waits for it any more");
+  if (!slot->has_value()) throw Exception(ErrorKind::unavailable, "abandoned, because no call waits for it");
   return std::move(**slot);
 }
 
@@ -140,7 +140,7 @@ std::optional<Credentials> from_web_identity(Search& search) {
 Credentials parse_credentials(std::string_view text, std::string_view token, const std::string& place) {
   const auto refuse = [&](const std::string& what) {
     // Without the text, because it has secrets.
-    throw Exception(ErrorKind::misuse, place + " gave an answer that is not to be understood: " + what);
+    throw Exception(ErrorKind::misuse, place + " gave an answer that cannot be understood: " + what);
   };
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object()) refuse("it is not a JSON object");

@@ -85,8 +85,7 @@ Credentials credentials_in(const HttpAnswer& answer, const Service& service, con
 
 Credentials parse_sts_answer(std::string_view xml, const std::string& place) {
   const auto refuse = [&](std::string_view what) {
-    throw Exception(ErrorKind::misuse,
-                    place + ": STS gave an answer that is not to be understood: " + std::string(what));
+    throw Exception(ErrorKind::misuse, place + ": STS gave an answer that cannot be understood: " + std::string(what));
   };
   const auto inside = xml_element(xml, "Credentials");
   if (!inside) refuse("it has not exactly one <Credentials>");

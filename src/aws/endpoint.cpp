@@ -101,16 +101,16 @@ Endpoint parse_endpoint(std::string_view url, std::string_view origin) {
     const auto close = authority.find(']');
     if (close == std::string_view::npos) refuse("the ']' after the address is missing");
     endpoint.host = authority.substr(1, close - 1);
-    if (!is_address(endpoint.host, AF_INET6)) refuse("between '[' and ']' belongs an IPv6 address");
+    if (!is_address(endpoint.host, AF_INET6)) refuse("an IPv6 address is expected between '[' and ']'");
     const std::string_view after = authority.substr(close + 1);
-    if (!after.empty() && after.front() != ':') refuse("after the address comes a port or nothing");
+    if (!after.empty() && after.front() != ':') refuse("only a port may follow the address");
     if (!after.empty()) port = after.substr(1);
   } else {
     const auto colon = authority.find(':');
     if (colon != std::string_view::npos) port = authority.substr(colon + 1);
     endpoint.host = text::lower(authority.substr(0, colon));
     if (endpoint.host.empty()) refuse("the host is missing");
-    if (port && port->find(':') != std::string_view::npos) refuse("an IPv6 address stands between '[' and ']'");
+    if (port && port->find(':') != std::string_view::npos) refuse("an IPv6 address must be between '[' and ']'");
     const bool looks_like_address = endpoint.host.find_first_not_of("0123456789.") == std::string::npos;
     if (looks_like_address ? !is_address(endpoint.host, AF_INET) : !is_host_name(endpoint.host)) {
       refuse("the host is neither a name nor an address");

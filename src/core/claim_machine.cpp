@@ -119,7 +119,8 @@ void ClaimMachine::note(std::string_view text, Actions& out) {
 
 void ClaimMachine::step(Step step, FinishDone done, Actions& out) {
   if (step.name.empty() || step.name.size() > Step::max_name_bytes) {
-    throw Exception(ErrorKind::misuse, "a step's name has 1 to 255 bytes, not " + std::to_string(step.name.size()));
+    throw Exception(ErrorKind::misuse,
+                    "a step's name must have 1 to 255 bytes, not " + std::to_string(step.name.size()));
   }
   if (find_step(step.name) != nullptr) {
     throw Exception(ErrorKind::misuse, "step '" + step.name + "' is finished already; a step's name is used once");
@@ -404,7 +405,7 @@ void ClaimMachine::adopt(RecordPtr seen, std::uint64_t place, Actions& out) {
   if (current_->op == Op::release && record_->on_lapse == OnLapse::takeover && seen->on_lapse == OnLapse::hold) {
     // The holder released without knowing that an operator had set `hold`. The stricter wins.
     current_->op = Op::hold;
-    current_->text->message.insert(0, "given up by its holder, who did not know yet that an operator asked for hold: ");
+    current_->text->message.insert(0, "released by its holder, who did not know yet that an operator asked for hold: ");
   }
   forget_written(*seen);
   doubtful_ = {};

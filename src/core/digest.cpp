@@ -34,7 +34,7 @@ Sha256 sha256_joined(std::initializer_list<std::string_view> parts) {
     good = good && EVP_DigestUpdate(context.get(), part.data(), part.size()) == 1;
   }
   if (!good || EVP_DigestFinal_ex(context.get(), digest.data(), &length) != 1 || length != digest.size()) {
-    throw Exception(ErrorKind::unavailable, "OpenSSL gives no SHA-256: check its configuration and providers");
+    throw Exception(ErrorKind::unavailable, "OpenSSL has no SHA-256: check its configuration and providers");
   }
   return digest;
 }

@@ -105,7 +105,7 @@ Context* AsyncRun::begin_work() {
   if (late) {
     auto again = std::make_shared<Attempt>(*attempt_);
     again->owner = core.new_owner();
-    give_back(std::move(late), "its claim was lost before the work began",
+    give_back(std::move(late), "the claim was lost before the work began",
               [self = shared_from_this(), again = std::move(again)] { self->claim_again(again); });
     return nullptr;
   }

@@ -55,7 +55,7 @@ std::optional<Error> expand(Result& result) {
     return corrupt("it does not hold " + std::to_string(result.size) + " bytes of zstd");
   }
   thread_local const std::unique_ptr<ZSTD_DCtx, FreeContext> context(ZSTD_createDCtx());
-  if (context == nullptr) return Error{ErrorKind::unavailable, "no memory to decompress a result with"};
+  if (context == nullptr) return Error{ErrorKind::unavailable, "not enough memory to decompress a result"};
   std::string bytes(result.size, '\0');
   const std::size_t size =
       ZSTD_decompressDCtx(context.get(), bytes.data(), bytes.size(), result.bytes.data(), result.bytes.size());

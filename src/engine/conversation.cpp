@@ -81,7 +81,7 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
                      place, Ask::claim_over, moment.uptime);
     case Verdict::mark_unknown: {
       auto next = std::make_shared<Record>(*record);
-      once::mark_unknown(*next, "the lease of " + record->holder + " lapsed before it finished",
+      once::mark_unknown(*next, "the lease of " + record->holder + " expired before it finished",
                          core_->stamp(moment.now));
       shown_ = record;
       return replace(std::move(self), std::move(next), *record, place, Ask::mark, moment.uptime);
@@ -203,9 +203,9 @@ void Conversation::won(Self self, std::uint64_t place) {
 
 void Conversation::correct(Self self, std::uint64_t place) {
   if (++corrections_ > max_tries) {
-    Error error{ErrorKind::in_doubt, "the lease of " + std::to_string(policy_.lease.count()) + " ms was over " +
+    Error error{ErrorKind::in_doubt, "the lease of " + std::to_string(policy_.lease.count()) + " ms expired " +
                                          std::to_string(max_tries) +
-                                         " times before the store's answer came: use a longer lease"};
+                                         " times before the store answered: use a longer lease"};
     core_->tell({.kind = EventKind::store_error, .key = attempt_.key, .error = &error});
     return fail(std::move(error));
   }

@@ -119,10 +119,10 @@ bool runs_unprotected(const Outcome& outcome, const EffectivePolicy& policy) noe
 }
 
 Error no_time_to_begin(const EffectivePolicy& policy) {
-  return {ErrorKind::unavailable, "the lease of " + std::to_string(policy.lease.count()) + " ms was over " +
+  return {ErrorKind::unavailable, "the lease of " + std::to_string(policy.lease.count()) + " ms expired " +
                                       std::to_string(max_claims) +
                                       " times before the work could begin, and nothing was run: use a longer lease, or "
-                                      "try again when this host is less busy"};
+                                      "retry when this host is less busy"};
 }
 
 void settle_lost(Finish&& finish, Outcome& outcome) {
@@ -144,8 +144,8 @@ void settle(Finish&& finish, bool companion, const EffectivePolicy& policy, Outc
       outcome.error = std::move(finish.error);
       if (companion) {
         throw Unrecorded(outcome.error.kind,
-                         "the work ran, but it is not known yet whether its result and its writes were committed, both "
-                         "or neither; ask again for the result: " +
+                         "the work ran, but it is not known yet whether its result and its writes were committed (both "
+                         "or neither); repeat the call to get the result: " +
                              outcome.error.message,
                          nullptr);
       }
@@ -228,7 +228,7 @@ void EngineCore::fetch(std::shared_ptr<const Record> record, Fetched done) {
   }
   if (!options.offload) {
     Error error{ErrorKind::misuse, "the result is kept at " + result.location +
-                                       ", and this engine has no offload to fetch it from: set EngineOptions::offload"};
+                                       ", but this engine has no offload to read it from: set EngineOptions::offload"};
     return done(std::move(record), std::move(error));
   }
   struct Fetch {
@@ -323,7 +323,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   for (unsigned times = 1; begun.kind == Begin::Kind::claimed && !at_once && !begun.claim.is_ours(); ++times) {
     auto again = std::make_shared<Attempt>(*begun.claim.state_->attempt);
     again->owner = core_->new_owner();
-    begun.claim.release("its claim was lost before the work began");
+    begun.claim.release("the claim was lost before the work began");
     if (times == max_claims) {
       outcome.error = no_time_to_begin(policy);
       core_->tell({.kind = EventKind::store_error, .key = again->key, .error = &outcome.error});
@@ -407,13 +407,14 @@ void Context::heartbeat(std::string_view note) {
 void Context::commit_with(std::shared_ptr<const Companion> writes) {
   if (writes == nullptr) throw Exception(ErrorKind::misuse, "commit_with() was given no writes");
   if (claim_ == nullptr) {
-    throw Exception(ErrorKind::misuse,
-                    "the work runs unprotected, so there is no record that its writes could commit with: refuse calls "
-                    "without a key and without a store by policy, or write directly if is_protected() is false");
+    throw Exception(
+        ErrorKind::misuse,
+        "the work runs unprotected, so there is no record for its writes to commit with. Refuse calls without a "
+        "key or a store by policy, or write directly if is_protected() is false");
   }
   const std::lock_guard lock(mutex_);
   if (companion_ != nullptr) {
-    throw Exception(ErrorKind::misuse, "commit_with() was called a second time: put all writes into one companion");
+    throw Exception(ErrorKind::misuse, "commit_with() was called twice: put all writes into one companion");
   }
   companion_ = std::move(writes);
 }

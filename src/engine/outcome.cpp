@@ -80,7 +80,7 @@ std::string_view to_string(Outcome::Kind kind) noexcept {
 }
 
 const std::string& Outcome::value() const {
-  const std::string who = record == nullptr ? std::string("somebody") : record->holder;
+  const std::string who = record == nullptr ? std::string("another caller") : record->holder;
   switch (kind) {
     case Kind::executed:
     case Kind::unrecorded:
@@ -102,7 +102,7 @@ const std::string& Outcome::value() const {
           "the operation is being run by " + who + "; try again in " + std::to_string(retry_after.count()) + " ms",
           record, retry_after);
     case Kind::mismatch:
-      throw Mismatch(ErrorKind::misuse, "the idempotency key was used with another payload before; use a new key",
+      throw Mismatch(ErrorKind::misuse, "the idempotency key was already used with another payload; use a new key",
                      record);
     case Kind::unknown:
       throw OutcomeUnknown(ErrorKind::misuse,
@@ -119,7 +119,7 @@ const std::string& Outcome::value() const {
     case Kind::error:
       throw StoreFailed(error.kind, error.message, record);
   }
-  throw StoreFailed(ErrorKind::corrupt, "an outcome of no known kind", record);
+  throw StoreFailed(ErrorKind::corrupt, "an outcome of an unknown kind", record);
 }
 
 }  // namespace once

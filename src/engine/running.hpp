@@ -42,8 +42,8 @@ class Running {
   void refuse(const EngineCore& engine, const std::string& key) const {
     if (&engine_ != &engine || key_ != key) return;
     throw Exception(ErrorKind::misuse, "the work of '" + key +
-                                           "' asks for the key that it runs under, and would wait for itself: nothing "
-                                           "was run for that; give the inner operation a name or a key of its own");
+                                           "' calls its own key, and would wait for itself. Nothing was run for that "
+                                           "call. Give the inner operation a name or a key of its own");
   }
 
   static inline constinit thread_local const Running* innermost_ = nullptr;

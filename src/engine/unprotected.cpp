@@ -17,7 +17,7 @@ void EngineCore::tell_unprotected(std::string_view operation, std::string_view k
   const std::string line =
       "once: '" + std::string(operation) + "' runs unprotected, so that it may run twice: " +
       (key.empty() ? "it has no key, or protection is switched off" : "its store does not answer") +
-      ". This is said once; EngineOptions::observer is told each time.\n";
+      ". This is reported once; EngineOptions::observer gets an event each time.\n";
   std::fputs(line.c_str(), stderr);
 }
 

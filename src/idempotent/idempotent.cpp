@@ -99,7 +99,7 @@ OperationKeys::OperationKeys(const Engine& engine, Shape shape) : source_(shape.
   }
   if (source_ == Source::arguments && compares_) {
     misuse(parts->title +
-           " compares payloads, but all arguments are its key, so that they can never differ: set Operation::key");
+           " compares payloads, but all arguments are its key, so they can never differ: set Operation::key");
   }
   if (source_ == Source::expression || compares_) {
     const std::string argument = "argument " + std::to_string(shape.argument);
@@ -163,14 +163,14 @@ void OperationKeys::check_content_type(const Result& result, std::string_view ex
   if (result.content_type.empty() || expected.empty() || result.content_type == expected) return;
   throw Exception(ErrorKind::corrupt, "the stored result of " + parts_->title + " is " + result.content_type +
                                           ", and the callable's result is " + std::string(expected) +
-                                          ": the result's type has changed since it was stored");
+                                          ": the result's type changed since it was stored");
 }
 
 std::optional<Request> OperationKeys::missing() const {
   if (!parts_->refuses_missing) return std::nullopt;
   misuse(parts_->title +
-         " was not run: these arguments have no key. If that may be, "
-         "OnMissingKey::run_unprotected lets it run unprotected");
+         " was not run: these arguments have no key. To run such calls unprotected, set "
+         "OnMissingKey::run_unprotected");
 }
 
 Request OperationKeys::request(Key key, Fingerprint fingerprint) const {

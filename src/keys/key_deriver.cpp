@@ -145,7 +145,7 @@ std::optional<Selector> selector(const std::string& expression, const Recipe& re
     std::string known;
     for (const std::string& one : recipe.names) known += (known.empty() ? "" : ", ") + one;
     refuse(std::string(what) + " " + text::quoted(expression) + " reads " + text::quoted(name) +
-           ", which there never is: there is " + known + made.hint());
+           ", which does not exist: there is " + known + made.hint());
   }
   return made;
 }

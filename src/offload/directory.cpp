@@ -56,7 +56,7 @@ class DirectoryOffload final : public Offload {
     if (file.fd < 0) {
       const bool missing = errno == ENOENT;
       Error error = failure("read", path);
-      if (missing) error = {ErrorKind::corrupt, "the result was kept in " + path + ", which is gone"};
+      if (missing) error = {ErrorKind::corrupt, "the result was kept in " + path + ", which no longer exists"};
       return done({{}, std::move(error)});
     }
     std::string bytes;

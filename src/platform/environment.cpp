@@ -37,9 +37,10 @@ Policy policy_from_environment(const std::function<void(std::string_view)>& tell
     const std::string setting = name + "=" + value;
     member = time_of(value);
     if (!member) {
-      throw Exception(ErrorKind::misuse, setting +
-                                             " is no time: write a whole number and a unit, as in 500ms, 30s, 5m, "
-                                             "24h or 7d");
+      throw Exception(ErrorKind::misuse,
+                      setting +
+                          " is not a duration: write a whole number and a unit, as in 500ms, 30s, 5m, "
+                          "24h or 7d");
     }
     Policy alone;  // So that the error names this member.
     (&member == &policy.lease ? alone.lease : &member == &policy.retention ? alone.retention : alone.wait) = member;

@@ -81,7 +81,7 @@ Value take_word(Url& url, std::string_view name, const std::array<std::pair<std:
     if (!known.empty()) known += ", ";
     known += text;
   }
-  url.refuse("the parameter '" + std::string(name) + "' is one of " + known + ", not '" + *word + "'");
+  url.refuse("the parameter '" + std::string(name) + "' must be one of " + known + ", not '" + *word + "'");
 }
 
 DynamoDbOptions take_dynamodb(Url& url) {

@@ -49,7 +49,7 @@ Url::Url(std::string_view text, std::string_view kind) : kind_(kind), text_(text
     const std::size_t equals = parameter.find('=');
     const std::string name(parameter.substr(0, equals));
     if (name.empty() || equals == std::string_view::npos) {
-      refuse("'" + std::string(parameter) + "' is no parameter: expected name=value");
+      refuse("'" + std::string(parameter) + "' is not a parameter: write name=value");
     }
     const auto value = text::percent_decoded(parameter.substr(equals + 1));
     if (!value) refuse("the value of '" + name + "' has a '%' without two hexadecimal digits");

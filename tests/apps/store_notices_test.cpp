@@ -37,7 +37,7 @@ TEST(StoreNotices, AStoreThatFailsIsToldAtOnceAndThenNowAndThen) {
   EXPECT_EQ(said.size(), 1U);
   clock->advance(std::chrono::milliseconds(1));
   fail("late");
-  EXPECT_THAT(said, ElementsAre("store: AccessDenied\\n", "store: late (and 2 other failures before)"));
+  EXPECT_THAT(said, ElementsAre("store: AccessDenied\\n", "store: late (and 2 more failures since the last line)"));
   clock->advance(std::chrono::hours(1));
   fail("gone");
   EXPECT_EQ(said.back(), "store: gone");

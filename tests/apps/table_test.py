@@ -45,7 +45,7 @@ class Table(Case):
 class Create(Table):
     def test_makes_a_table_that_fits(self):
         self.serve()
-        self.assertRegex(self.table("create", "--tags", "team=pay", "env=test").stdout, "^made table 'jobs' at http")
+        self.assertRegex(self.table("create", "--tags", "team=pay", "env=test").stdout, "^created table 'jobs' at http")
         report, findings = self.findings()
         self.assertTrue(report["fits"] and report["exists"])
         self.assertEqual(report["status"], "ACTIVE")
@@ -54,18 +54,18 @@ class Create(Table):
     def test_is_done_once(self):
         self.serve()
         self.table("create")
-        self.assertIn("was there already, and fits", self.table("create").stdout)
+        self.assertIn("already exists and fits", self.table("create").stdout)
         self.assertEqual(json.loads(self.table("create", "--json").stdout)["outcome"], "was_there")
 
     def test_refuses_another_table(self):
         self.serve("--table", "jobs:pk:sk")
         done = self.table("create", code=1)
-        self.assertIn("is there and does not fit. Nothing was changed:", done.stderr)
+        self.assertIn("exists but does not fit. Nothing was changed:", done.stderr)
         self.assertRegex(done.stdout, r"lack +key +the primary key is pk, sk, not id")
         self.assertEqual(json.loads(self.table("create", "--json", code=1).stdout)["outcome"], "does_not_fit")
         # For a store that is told of its names it fits, and only what can be added is missing.
         self.env["ONCE_STORE"] = "dynamodb://jobs?partition_key=pk&sort_key=sk&use_index=never"
-        self.assertIn("was there without a TTL, which is on now", self.table("create").stdout)
+        self.assertIn("already existed; its TTL was off and is now on", self.table("create").stdout)
         self.findings()
 
     def test_says_what_it_waits_for(self):
@@ -270,7 +270,7 @@ class Commands(Table):
 
         def swept():  # Each command learns the store's time for itself: a sweep may take it for earlier than stats did.
             done = self.expect(self.once("sweep", "--offload", self.dir), 244, stderr=b"customer#7")
-            removed.extend(int(count) for count in re.findall(rb"(\d+) records were removed, but:", done.stderr))
+            removed.extend(int(count) for count in re.findall(rb"(\d+) records were removed before this failure:", done.stderr))
             return sum(removed) == 3
 
         harness.wait_until(swept, "all are removed")
@@ -333,7 +333,7 @@ class Commands(Table):
         self.env["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
         done = self.expect(self.once("doctor"), 243)
         self.assertIn(b"cannot connect", done.stdout)
-        self.assertNotIn(b"does not tell its time", done.stdout)
+        self.assertNotIn(b"does not report its time", done.stdout)
 
 
 if __name__ == "__main__":

@@ -512,7 +512,7 @@ class Deployed(unittest.TestCase):
             report = json.loads(run("table", "check", "--json", code=1))
             self.assertEqual([one["name"] for one in report["findings"] if one["grade"] == "lack"], ["ttl"])
             self.assertEqual(report["arn"], outputs["TableArn"])
-            self.assertIn("was there without a TTL, which is on now", run("table", "create"))
+            self.assertIn("already existed; its TTL was off and is now on", run("table", "create"))
             run("table", "check")
             with tempfile.TemporaryDirectory() as folder:
                 output = os.urandom(800_000).hex()

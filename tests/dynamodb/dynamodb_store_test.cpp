@@ -198,7 +198,7 @@ TEST_F(DynamoDbStore, WhatIsNotDynamoDbIsNeverTakenForSuccess) {
   answer_all(200, "{\"Item\":[]}");
   EXPECT_EQ(blocking::get(*store, "k").error.kind, ErrorKind::unavailable);
   answer_all(400, "{}");
-  EXPECT_THAT(blocking::get(*store, "k").error.message, HasSubstr("status 400 without a word why (does the endpoint"));
+  EXPECT_THAT(blocking::get(*store, "k").error.message, HasSubstr("status 400 without saying why (does the endpoint"));
 }
 
 TEST_F(DynamoDbStore, ARecordUnderAnothersKeyIsCorrupt) {
@@ -539,7 +539,7 @@ TEST_F(DynamoDbStore, OptionsOutOfRangeAreRefusedByName) {
   EXPECT_THAT(refusal([](auto& o) { o.index_shards = 65; }), HasSubstr("1 to 64 shards"));
   EXPECT_THAT(refusal([](auto& o) { o.index = ""; }), HasSubstr("name of the index"));
   EXPECT_THAT(refusal([](auto& o) { o.request_timeout = 99ms; }), HasSubstr("100ms"));
-  EXPECT_THAT(refusal([](auto& o) { o.operation_timeout = 1s; }), HasSubstr("at least that of a request"));
+  EXPECT_THAT(refusal([](auto& o) { o.operation_timeout = 1s; }), HasSubstr("at least a request's timeout"));
 }
 
 TEST_F(DynamoDbStore, MayBeDestroyedInACompletionWhileOthersWait) {

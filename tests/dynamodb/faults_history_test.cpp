@@ -206,7 +206,7 @@ const Wrong wrongs[] = {
     {.name = "table_missing", .options = {.store = [](auto& store) { store.table = "misspelt"; }}, .says = "misspelt"},
     {.name = "another_key_schema",
      .options = {.store = [](auto& store) { store.partition_key = "pk"; }},
-     .says = "the table's primary key is another"},
+     .says = "the table has another primary key"},
 };
 
 class FaultsOfOne : public ::testing::TestWithParam<Wrong> {};

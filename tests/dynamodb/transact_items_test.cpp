@@ -70,12 +70,12 @@ TEST(TransactItems, AreRefusedWithTheirReason) {
   };
   const std::string long_name(600, 'n');
   const std::vector<Case> cases = {
-      {put, "", "write 1 (Put): it is no JSON"},
-      {put, "{", "it is no JSON"},
-      {put, R"({"TableName":"t","Item":{"id":{"S":"1"}}} {})", "it is no JSON"},
-      {put, R"({"TableName":"t","Item":{"id":{"S":"1"}}}},{"Delete":{})", "it is no JSON"},
-      {put, "{\"TableName\":\"\xff\"}", "it is no JSON"},
-      {put, "[]", "it is no JSON object"},
+      {put, "", "write 1 (Put): it is not JSON"},
+      {put, "{", "it is not JSON"},
+      {put, R"({"TableName":"t","Item":{"id":{"S":"1"}}} {})", "it is not JSON"},
+      {put, R"({"TableName":"t","Item":{"id":{"S":"1"}}}},{"Delete":{})", "it is not JSON"},
+      {put, "{\"TableName\":\"\xff\"}", "it is not JSON"},
+      {put, "[]", "it is not a JSON object"},
       {put, "{}", "Item is missing"},
       {put, R"({"Item":{"id":{"S":"1"}}})", "TableName is missing"},
       {put, R"({"TableName":7,"Item":{"id":{"S":"1"}}})", "TableName is not a string"},

@@ -431,7 +431,7 @@ TEST_F(TogetherRun, MisuseIsThrownIntoTheWork) {
     FAIL() << "nothing was thrown";
   } catch (const Exception& error) {
     EXPECT_EQ(error.kind(), ErrorKind::misuse);
-    EXPECT_THAT(error.what(), HasSubstr("no record that its writes could commit with"));
+    EXPECT_THAT(error.what(), HasSubstr("no record for its writes to commit with"));
   }
   EXPECT_EQ(ledger->balance, 0);
 }

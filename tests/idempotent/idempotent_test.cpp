@@ -355,7 +355,7 @@ TEST_F(IdempotentTest, AnExpressionThatCanNeverSelectIsRefusedWhenItIsMadeIfTheN
     };
   };
   EXPECT_THAT(misuse(make("parcel_id", "")),
-              HasSubstr(R"("parcel_id", which there never is: there is id, place, weight_g)"));
+              HasSubstr(R"("parcel_id", which does not exist: there is id, place, weight_g)"));
   EXPECT_THAT(misuse(make("id", "weight")), HasSubstr("operation 'payments/a': the fingerprint expression"));
   EXPECT_THAT(misuse(make("[id, plaec.city]", "")), HasSubstr("plaec"));
   EXPECT_THAT(misuse(make("@.ids", "")), HasSubstr(R"("ids")"));

@@ -91,14 +91,14 @@ class S3(harness.Case):
     def test_the_doctor_tries_it(self):
         self.expect(self.once("run", "--key", "b", "--", "true"), 0)
         findings = json.loads(self.once("doctor", "--probe", "--json").stdout)
-        self.assertIn("a small result was kept, read and removed", json.dumps(findings))
+        self.assertIn("a small result was written, read and removed", json.dumps(findings))
         self.assertEqual(self.objects(), [])
 
     def test_the_option_names_another_place_than_the_url(self):
         other = ["--offload", f"s3://{self.bucket}/elsewhere?endpoint={ENDPOINT}&region=us-west-2&path_style=1"]
         self.expect(self.once("run", *other, *self.command[1:]), 0)
         self.assertRegex(self.objects()[0], "^elsewhere/_a-")
-        self.expect(self.once(*self.command), 64, b"", b"open the offload that it was put into")
+        self.expect(self.once(*self.command), 64, b"", b"open the offload that holds it")
 
 
 if __name__ == "__main__":

@@ -394,10 +394,10 @@ TEST_F(S3Test, RefusesOptionsOutOfRange) {
     }
     return std::string();
   };
-  EXPECT_THAT(refused([](S3Options& o) { o.bucket = "No_Bucket"; }), HasSubstr("'No_Bucket' is no bucket's name"));
-  EXPECT_THAT(refused([](S3Options& o) { o.bucket = ""; }), HasSubstr("no bucket's name"));
-  EXPECT_THAT(refused([](S3Options& o) { o.prefix = "a b"; }), HasSubstr("a prefix has"));
-  EXPECT_THAT(refused([](S3Options& o) { o.prefix = std::string(513, 'a'); }), HasSubstr("a prefix has"));
+  EXPECT_THAT(refused([](S3Options& o) { o.bucket = "No_Bucket"; }), HasSubstr("'No_Bucket' is not a bucket's name"));
+  EXPECT_THAT(refused([](S3Options& o) { o.bucket = ""; }), HasSubstr("not a bucket's name"));
+  EXPECT_THAT(refused([](S3Options& o) { o.prefix = "a b"; }), HasSubstr("a prefix must have"));
+  EXPECT_THAT(refused([](S3Options& o) { o.prefix = std::string(513, 'a'); }), HasSubstr("a prefix must have"));
   EXPECT_THAT(refused([](S3Options& o) { o.region = "EU"; }), HasSubstr("region"));
   EXPECT_THAT(refused([](S3Options& o) { o.region = ""; }), HasSubstr("no AWS region is set"));
   EXPECT_THAT(refused([](S3Options& o) { o.endpoint = "ftp://x"; }), HasSubstr("endpoint"));

@@ -64,7 +64,7 @@ TEST_F(Environment, RefusesWhatIsNoTimeOrOutOfRangeByName) {
   using testing::HasSubstr;
   using testing::StartsWith;
   for (const char* const bad : {"5", "five", "5 m", "-5m", "5M", "99999999999d", "5m5s", " 5m"}) {
-    EXPECT_THAT(refusal("ONCE_LEASE", bad), StartsWith(std::string("ONCE_LEASE=") + bad + " is no time")) << bad;
+    EXPECT_THAT(refusal("ONCE_LEASE", bad), StartsWith(std::string("ONCE_LEASE=") + bad + " is not a duration")) << bad;
   }
   EXPECT_THAT(refusal("ONCE_LEASE", "9ms"), StartsWith("ONCE_LEASE=9ms: policy lease is 9 ms; it must be 10 to"));
   EXPECT_THAT(refusal("ONCE_RETENTION", "0s"), HasSubstr("policy retention is 0 ms"));

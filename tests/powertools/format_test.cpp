@@ -237,7 +237,7 @@ TEST(PowertoolsFormat, RefusesStatesTheLibrariesDoNotKnow) {
     EXPECT_NE(refusal(dialect, record).find("taken over"), std::string::npos);
     Record held_back = claim();
     held_back.expires_at = never;
-    EXPECT_NE(refusal(dialect, held_back).find("holding"), std::string::npos);
+    EXPECT_NE(refusal(dialect, held_back).find("cannot hold"), std::string::npos);
   }
 }
 

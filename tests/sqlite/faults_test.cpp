@@ -333,7 +333,7 @@ TEST_F(SqliteFaults, AGroupIsNotTriedOneByOneToItsEndWhenTheDiskFails) {
   disk_faults().log_write_io = true;
   const std::vector<Answer> answers = together.finish();
   for (const Answer& answer : answers) EXPECT_EQ(answer.status, Answer::Status::failed);
-  expect_failed(answers.back(), ErrorKind::unavailable, "not tried, as others before it have failed");
+  expect_failed(answers.back(), ErrorKind::unavailable, "not tried, because earlier writes failed");
   disk_faults().heal();
   for (int i = 0; i < 20; ++i) put(*store, "k#" + std::to_string(i));
   EXPECT_EQ(blocking::insert(*store, plain_record("before#1")).status, Answer::Status::refused);

@@ -133,7 +133,7 @@ TEST_F(SqliteNames, ALinkToAFileThatIsNotThereYetMakesThatOne) {
 TEST_F(SqliteNames, ALoopOfLinksIsRefused) {
   fs::create_symlink("b.db", scratch_.file("a.db"));
   fs::create_symlink("a.db", scratch_.file("b.db"));
-  expect_refused({.path = scratch_.file("a.db")}, ErrorKind::unavailable, HasSubstr("circle"));
+  expect_refused({.path = scratch_.file("a.db")}, ErrorKind::unavailable, HasSubstr("points back to itself"));
 }
 
 TEST_F(SqliteNames, ALinkThatLeadsElsewhereWhileItIsOpenIsNoticed) {

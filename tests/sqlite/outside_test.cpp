@@ -285,8 +285,8 @@ TEST_F(SqliteOutside, AKeyThatStandsTwiceIsReported) {
   for (const auto how : {stores::SqliteCheck::whole, stores::SqliteCheck::newest}) {
     const auto problems = stores::check_sqlite(*store, how);
     ASSERT_EQ(problems.size(), 2U);
-    EXPECT_THAT(problems[0], HasSubstr("the key 'k#2' stands twice, in the rows 3, 103:"));
-    EXPECT_THAT(problems[1], HasSubstr("the key 'k#27' stands twice, in the rows 28, 128:"));
+    EXPECT_THAT(problems[0], HasSubstr("the key 'k#2' is stored twice, in the rows 3, 103:"));
+    EXPECT_THAT(problems[1], HasSubstr("the key 'k#27' is stored twice, in the rows 28, 128:"));
     EXPECT_THAT(problems[1], HasSubstr("SELECT * FROM records_readable WHERE id IN (28, 128)"));
   }
 }

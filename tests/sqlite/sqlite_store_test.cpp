@@ -178,7 +178,7 @@ TEST(SqliteFormat, AFileFromBeforeTheFirstFormatIsRefused) {
           std::to_string(stores::sqlite::unreleased_application_id));
   const Error error = refusal({.path = scratch.file()});
   EXPECT_EQ(error.kind, ErrorKind::misuse);
-  EXPECT_THAT(error.message, HasSubstr("from before its first format"));
+  EXPECT_THAT(error.message, HasSubstr("before its first format"));
   EXPECT_THAT(error.message, HasSubstr("move this one away"));
   EXPECT_EQ(Shell(scratch.file()).run("SELECT count(*) FROM records"), "1") << "it is left as it was";
 }

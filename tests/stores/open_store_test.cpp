@@ -120,9 +120,9 @@ TEST_F(OpenStore, RefusesWhatIsMalformedByName) {
   EXPECT_THAT(refusal("sqlite:/tmp/x%2"), HasSubstr("two hexadecimal digits"));
   EXPECT_THAT(refusal("sqlite:/tmp/x%zz.db"), HasSubstr("two hexadecimal digits"));
   EXPECT_THAT(refusal("sqlite:/tmp/x%00.db"), HasSubstr("NUL"));
-  EXPECT_THAT(refusal("sqlite:/tmp/x.db?create"), HasSubstr("'create' is no parameter"));
-  EXPECT_THAT(refusal("sqlite:/tmp/x.db?=1"), HasSubstr("'=1' is no parameter"));
-  EXPECT_THAT(refusal("sqlite:/tmp/x.db?create=1&&"), HasSubstr("'' is no parameter"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x.db?create"), HasSubstr("'create' is not a parameter"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x.db?=1"), HasSubstr("'=1' is not a parameter"));
+  EXPECT_THAT(refusal("sqlite:/tmp/x.db?create=1&&"), HasSubstr("'' is not a parameter"));
   EXPECT_THAT(refusal("sqlite:/tmp/x.db?create=1&create=1"), HasSubstr("'create' is given twice"));
   EXPECT_THAT(refusal("sqlite:/tmp/x.db?create=yes"), HasSubstr("'create' must be 0 or 1"));
   EXPECT_THAT(refusal("sqlite:/tmp/x.db?create=%4"), HasSubstr("the value of 'create'"));
@@ -158,8 +158,8 @@ TEST_F(OpenStore, RefusesOffloadsByName) {
   EXPECT_THAT(refused("file://" + directory_), HasSubstr("write one slash"));
   EXPECT_THAT(refused("file:" + directory_ + "?sync=0"), HasSubstr("unknown parameter 'sync'"));
   EXPECT_THAT(refused("s3:bucket"), HasSubstr("two slashes and the bucket are missing"));
-  EXPECT_THAT(refused("s3://?region=eu-central-1"), HasSubstr("'' is no bucket's name"));
-  EXPECT_THAT(refused("s3://Bucket/x?region=eu-central-1"), HasSubstr("'Bucket' is no bucket's name"));
+  EXPECT_THAT(refused("s3://?region=eu-central-1"), HasSubstr("'' is not a bucket's name"));
+  EXPECT_THAT(refused("s3://Bucket/x?region=eu-central-1"), HasSubstr("'Bucket' is not a bucket's name"));
   EXPECT_THAT(refused("s3://bucket/x?acl=private"),
               AllOf(HasSubstr("unknown parameter 'acl'"),
                     HasSubstr("region, endpoint, profile, ca_file, path_style, timeout")));

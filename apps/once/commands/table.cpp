@@ -167,15 +167,15 @@ int create(const TableOptions& options) {
   const std::string name = "table '" + table.table + "' at " + transport->name();
   switch (creation.outcome) {
     case stores::Created::made:
-      return print("made " + name + "\n");
+      return print("created " + name + "\n");
     case stores::Created::completed:
-      return print(name + " was there without a TTL, which is on now\n");
+      return print(name + " already existed; its TTL was off and is now on\n");
     case stores::Created::was_there:
-      return print(name + " was there already, and fits\n");
+      return print(name + " already exists and fits\n");
     case stores::Created::does_not_fit:
       break;
   }
-  say(name + " is there and does not fit. Nothing was changed:");
+  say(name + " exists but does not fit. Nothing was changed:");
   return print(findings_text(creation.report), exit_found_problems);
 }
 
@@ -186,7 +186,7 @@ int check(const TableOptions& options) {
   const std::string results = stores::dynamodb_results(url_of(options));
   table.partition_value = partition_of(table);
   if (!table.sort_key.empty() && table.partition_value.empty()) {
-    say("the policy is for all partitions of the table: " + std::string(which_partition));
+    say("the policy allows all partitions of the table: " + std::string(which_partition));
   }
   std::string region = table.region;
   for (const char* const name : {"AWS_REGION", "AWS_DEFAULT_REGION"}) {
@@ -214,9 +214,11 @@ int check(const TableOptions& options) {
     json["policy"] = Json::parse(policy);
     return print(json_text(json), exit_code);
   }
-  return print(findings_text(report) +
-                   "\nThe least policy (who only runs operations: OnceRecords and OnceResults alone):\n" + policy,
-               exit_code);
+  return print(
+      findings_text(report) +
+          "\nThe smallest sufficient policy (to run operations only, use OnceRecords and OnceResults alone):\n" +
+          policy,
+      exit_code);
 }
 
 // --- delete
@@ -248,9 +250,9 @@ int remove(const TableOptions& options) {
                            show_size(report.bytes) + ", counted every six hours)";
   if (options.dry_run) return print("would delete " + what + "\n");
   if (!options.yes) {
-    say("this deletes " + what + ", and each of their operations may run again");
+    say("this deletes " + what + ", and then each of their operations may run again");
     if (!confirmed(table.table)) {
-      say("nothing was deleted: say --yes, or type the table's name");
+      say("nothing was deleted: add --yes, or type the table's name");
       return exit_usage;
     }
   }
@@ -263,7 +265,7 @@ int remove(const TableOptions& options) {
 
 void add_table(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<TableOptions>();
-  CLI::App* const table = app.add_subcommand("table", "Make, check or delete the table of a DynamoDB store");
+  CLI::App* const table = app.add_subcommand("table", "Create, check or delete the table of a DynamoDB store");
   table->require_subcommand(1);
   table->footer(
       "Examples:\n"
@@ -278,23 +280,23 @@ void add_table(CLI::App& app, Invocation& invocation) {
     return command;
   };
 
-  CLI::App* const creates = add("create", "Make the table, with TTL and index, unless it is there", create);
+  CLI::App* const creates = add("create", "Create the table, with TTL and index, unless it exists", create);
   creates->add_option("--tags", options->tags, "Tags of the table: KEY=VALUE ...");
   creates->add_flag("--deletion-protection", options->deletion_protection,
-                    "Nobody can delete it before that is turned off");
+                    "The table cannot be deleted until this is turned off");
   creates->add_flag("-n,--dry-run", options->dry_run, "Show the requests as JSON, and send nothing");
   creates->add_flag("--json", options->json, "Write JSON");
   creates->footer(
-      "One that is there and fits is left as it is, one that does not fit as well (exit code 1).\n\n"
+      "An existing table is left as it is. If it does not fit, the exit code is 1.\n\n"
       "Examples:\n"
       "  once table create --store 'dynamodb://once?region=eu-central-1' --tags team=payments\n"
       "  once table create --dry-run | jq .CreateTable");
 
-  CLI::App* const checks = add("check", "Say what the table lacks, and which permissions are needed", check);
+  CLI::App* const checks = add("check", "List what the table lacks, and which permissions are needed", check);
   checks
       ->add_option("--policy", options->policy,
-                   "Print only the least IAM policy and ask nobody: for all commands, or for a\n"
-                   "`worker` that only runs operations")
+                   "Print only the smallest IAM policy, and send no request: for all commands, or\n"
+                   "for a `worker` that only runs operations")
       ->expected(0, 1)
       ->default_str("all")
       ->check(CLI::IsMember({"all", "worker"}));
@@ -308,13 +310,13 @@ void add_table(CLI::App& app, Invocation& invocation) {
 
   CLI::App* const deletes = add("delete", "Delete the table with all its records", remove);
   deletes->add_flag("--yes", options->yes, "Do not ask for the table's name");
-  deletes->add_flag("-n,--dry-run", options->dry_run, "Say what would be deleted");
+  deletes->add_flag("-n,--dry-run", options->dry_run, "Show what would be deleted");
   deletes->footer(
       "Without its record, an operation runs again.\n\n"
       "Examples:\n"
       "  once table delete --store 'dynamodb://once?region=eu-central-1' --dry-run");
   for (CLI::App* const command : {creates, deletes}) {
-    command->add_option("--timeout", options->timeout, "How long to wait for the service to do it")
+    command->add_option("--timeout", options->timeout, "How long to wait until the service is done")
         ->capture_default_str();
   }
 }

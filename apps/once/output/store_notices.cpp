@@ -28,7 +28,7 @@ void StoreNotices::tell(const Event& event) {
     return;
   }
   std::string text = "store: " + escaped(event.error->message);
-  if (left_out_ > 0) text += " (and " + std::to_string(left_out_) + " other failures before)";
+  if (left_out_ > 0) text += " (and " + std::to_string(left_out_) + " more failures since the last line)";
   said_at_ = now;
   left_out_ = 0;
   say_(text);

@@ -64,7 +64,7 @@ class Inflater {
       }
       if (result == Z_STREAM_END) break;
       if (result != Z_OK) {
-        problem = result == Z_BUF_ERROR ? "ends before its end" : stream_.msg != nullptr ? stream_.msg : "damaged";
+        problem = result == Z_BUF_ERROR ? "is cut off" : stream_.msg != nullptr ? stream_.msg : "damaged";
         return false;
       }
     }

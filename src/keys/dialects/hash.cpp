@@ -90,7 +90,7 @@ Hash::Hash(Dialect dialect, std::string_view name)
   // An extendable-output function has no fixed length.
   const bool usable = algorithm_ && EVP_MD_get_size(algorithm_.get()) > 0 &&
                       (EVP_MD_get_flags(algorithm_.get()) & EVP_MD_FLAG_XOF) == 0;
-  if (!usable) refuse_hash(name, dialect, "OpenSSL does not have it here; use md5 or sha256");
+  if (!usable) refuse_hash(name, dialect, "this OpenSSL does not have it; use md5 or sha256");
 }
 
 Hash::Digest Hash::operator()(std::string_view text) const {

@@ -73,7 +73,7 @@ class Reader {
     throw Exception(ErrorKind::misuse, std::string(what_) + " " + text::quoted(text_) + " " + problem);
   }
   [[noreturn]] void fail(const std::string& problem) const {
-    fail_whole("is no JMESPath: at column " + std::to_string(at_ + 1) + ": " + problem);
+    fail_whole("is not a JMESPath expression: at column " + std::to_string(at_ + 1) + ": " + problem);
   }
 
   // The next character that is not blank; NUL at the end (and for a NUL, which is never valid).
@@ -95,7 +95,7 @@ class Reader {
   class Deeper {
    public:
     explicit Deeper(Reader& reader) : reader_(reader) {
-      if (++reader_.depth_ > max_expression_depth) reader_.fail("nested too deep");
+      if (++reader_.depth_ > max_expression_depth) reader_.fail("nested too deeply");
     }
     Deeper(const Deeper&) = delete;
     Deeper& operator=(const Deeper&) = delete;
@@ -245,7 +245,7 @@ class Reader {
         ++at_;
         return members_of(make({.op = Op::current}));
       case '&':
-        fail("'&' stands only before an argument of a function");
+        fail("'&' is allowed only before a function's argument");
       default:
         return name_like();
     }
@@ -262,7 +262,7 @@ class Reader {
     if (is_name_start(c)) return name_or_call();
     if (c == '"') return make({.op = Op::field, .text = quoted_name()});
     if (c == '{') return hash();
-    fail(at_ == text_.size() ? "the expression ends too early" : "expected a name, a function, a list or a hash");
+    fail(at_ == text_.size() ? "the expression is incomplete" : "expected a name, a function, a list or a hash");
   }
 
   std::string_view name() {
@@ -288,7 +288,7 @@ class Reader {
         const bool reference = node.children.size() == known->reference;
         if (take("&") != reference) {
           fail("argument " + std::to_string(node.children.size() + 1) + " of " + std::string(word) + "() " +
-               (reference ? "is an expression behind '&'" : "is no expression behind '&'"));
+               (reference ? "must begin with '&'" : "must not begin with '&'"));
         }
         NodePtr argument = reference ? make({.op = Op::reference, .children = list_of(pipe())}) : pipe();
         node.children.push_back(std::move(argument));
@@ -308,7 +308,7 @@ class Reader {
     while (at_ < text_.size() && text_[at_] != '"') at_ += text_[at_] == '\\' ? 2 : 1;
     if (at_ >= text_.size()) {
       at_ = start;
-      fail("the quotation marks do not end");
+      fail("a closing quotation mark is missing");
     }
     ++at_;
     return std::string(json_in(text_.substr(start, at_ - start), "the name").text());

@@ -39,14 +39,14 @@ void check_options(const S3Options& options) {
   const auto good = [](char c) { return is_lower(c) || is_digit(c) || c == '-' || c == '.'; };
   const std::string& bucket = options.bucket;
   if (bucket.size() < 3 || bucket.size() > 63 || !std::all_of(bucket.begin(), bucket.end(), good)) {
-    refuse("'" + bucket + "' is no bucket's name: 3 to 63 lower case letters, digits, '-' and '.'");
+    refuse("'" + bucket + "' is not a bucket's name: 3 to 63 lower-case letters, digits, '-' and '.'");
   }
   constexpr std::string_view others = "/!-_.*'()=";
   const auto fits = [&](char c) {
     return is_lower(c) || is_upper(c) || is_digit(c) || others.find(c) != std::string_view::npos;
   };
   if (options.prefix.size() > max_prefix_bytes || !std::all_of(options.prefix.begin(), options.prefix.end(), fits)) {
-    refuse("a prefix has at most 512 bytes: letters, digits and " + std::string(others));
+    refuse("a prefix must have at most 512 bytes: letters, digits and " + std::string(others));
   }
   if (options.timeout < Millis{1} || options.timeout > std::chrono::hours(1)) refuse("timeout must be 1 ms to 1 h");
   if (options.max_attempts < 1 || options.max_attempts > 100) refuse("max_attempts must be 1 to 100");
@@ -160,8 +160,8 @@ class S3Offload final : public Offload, public std::enable_shared_from_this<S3Of
   void start_at(const std::string& location, Shared task, aws::SignedCall call) {
     if (!location.starts_with(place_ + prefix_) || location.size() == (place_ + prefix_).size()) {
       return task->done({{},
-                         Error{ErrorKind::misuse, "the result lies at " + location + ", and the offload is " + place_ +
-                                                      prefix_ + ": open the offload that it was put into"}});
+                         Error{ErrorKind::misuse, "the result is at " + location + ", but the offload is " + place_ +
+                                                      prefix_ + ": open the offload that holds it"}});
     }
     task->key = location.substr(place_.size());
     start(std::move(task), std::move(call));

@@ -38,20 +38,20 @@ void check(const DynamoDbOptions& o) {
     }
   }
   if (o.sort_key.empty() && !o.partition_value.empty()) {
-    refuse("a partition value is for tables with a sort key: name the sort key as well");
+    refuse("a partition value needs a table with a sort key: name the sort key too");
   }
   // A partition key has at most 2048 bytes. The index of open records appends "#" and a shard's number.
   if (o.partition_value.size() > 2045 || !is_readable_text(o.partition_value)) {
     refuse("the partition value must be at most 2045 bytes of UTF-8");
   }
   if (o.index_shards < 1 || o.index_shards > 64) {
-    refuse("the index has 1 to 64 shards, not " + std::to_string(o.index_shards));
+    refuse("the index must have 1 to 64 shards, not " + std::to_string(o.index_shards));
   }
   if (o.index.empty()) refuse("the name of the index is empty: leave it at 'open', or use no index");
   if (o.request_timeout < Millis{100} || o.request_timeout > Millis{60'000})
-    refuse("a request's timeout is 100ms to 1m");
+    refuse("a request's timeout must be 100ms to 1m");
   if (o.operation_timeout < o.request_timeout || o.operation_timeout > Millis{600'000}) {
-    refuse("an operation's timeout is at least that of a request, and at most 10m");
+    refuse("an operation's timeout must be at least a request's timeout, and at most 10m");
   }
   if (!o.clock) refuse("the clock is missing");
 }
@@ -102,7 +102,7 @@ class DynamoDbStore final : public Store {
     const auto* items = dynamic_cast<const TransactItems*>(companion.get());
     if (items == nullptr) {
       return done(Answer::decline(ErrorKind::misuse,
-                                  name() + ": what should commit with the record is none of this store's: it takes "
+                                  name() + ": the writes to commit with the record are not for this store: it takes "
                                            "once::stores::TransactItems"));
     }
     if (items->size() == 0) return replace(std::move(record), seen, std::move(done));
@@ -112,10 +112,11 @@ class DynamoDbStore final : public Store {
     if (Error* error = std::get_if<Error>(&put)) return cannot_keep(service_, done, std::move(*error));
     const PutText& own = std::get<PutText>(put);
     if (own.item_bytes + items->bytes() > TransactItems::max_bytes) {
-      return fail(service_, done,
-                  {ErrorKind::misuse, "the record has " + std::to_string(own.item_bytes) + " bytes and what commits " +
-                                          "with it " + std::to_string(items->bytes()) +
-                                          ", together over the limit of " + std::to_string(TransactItems::max_bytes)});
+      return fail(
+          service_, done,
+          {ErrorKind::misuse, "the record has " + std::to_string(own.item_bytes) +
+                                  " bytes and the writes that commit " + "with it " + std::to_string(items->bytes()) +
+                                  ", together over the limit of " + std::to_string(TransactItems::max_bytes)});
     }
     const std::string writes = "[{\"Put\":" + own.text + "}}," + items->json() + "]";
     // The service treats a token that it has executed within ten minutes as a repetition, and refuses it with another
@@ -202,7 +203,7 @@ class DynamoDbStore final : public Store {
     };
     if (record_bytes(record) > most) return too_large(record_bytes(record), most);
     if (record.result.placement == Placement::compressed && !service_->format().keeps_compressed()) {
-      return Error{ErrorKind::misuse, "other programs read this table: it keeps no compressed results"};
+      return Error{ErrorKind::misuse, "compressed results are off, because other programs read this table"};
     }
     if (record.key.empty()) return empty_key();
     auto item = service_->format().encode(record);

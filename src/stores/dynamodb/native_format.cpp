@@ -92,7 +92,7 @@ class Reader {
   [[nodiscard]] std::optional<Error> error() const {
     if (malformed_.empty()) return std::nullopt;
     return Error{ErrorKind::corrupt, "the item of the key '" + text::printable(key_) + "' has " + malformed_ +
-                                         ": it is no record of this store; repair or delete it"};
+                                         ": the item was not written by this store; repair or delete it"};
   }
 
   void fail(std::string_view name, std::string_view why) {
@@ -180,7 +180,7 @@ class NativeFormat final : public ItemFormat {
   [[nodiscard]] std::variant<std::string, Error> key_of(const Item& item) const override {
     const auto refuse = [&](std::string_view id, const std::string& why) {
       return Error{ErrorKind::corrupt, "the item '" + text::printable(id) + "' " + why +
-                                           ": it is no record of this store; repair or delete it"};
+                                           ": the item was not written by this store; repair or delete it"};
     };
     const std::string& name = sort_key_.empty() ? partition_key_ : sort_key_;
     const AttributeValue* id = item.find(name);

@@ -202,7 +202,7 @@ class PowertoolsFormat final : public ItemFormat {
     // https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
     const std::size_t most = sort_key_.empty() ? 2048 : 1024;
     if (key.empty() || key.size() > most || !text::valid_utf8(key)) {
-      return refuse(key, "a key of " + name() + " is UTF-8 of 1 to " + std::to_string(most) + " bytes");
+      return refuse(key, "a key of " + name() + " must be UTF-8 of 1 to " + std::to_string(most) + " bytes");
     }
     Item item;
     if (!sort_key_.empty()) item.add(partition_key_, AttributeValue::s(partition_value_));
@@ -214,7 +214,8 @@ class PowertoolsFormat final : public ItemFormat {
     const std::string& attribute = sort_key_.empty() ? partition_key_ : sort_key_;
     const AttributeValue* id = item.find(attribute);
     if (id != nullptr && id->type == Type::s && !id->text.empty()) return id->text;
-    return Error{ErrorKind::corrupt, "an item has no key '" + attribute + "' of type S: it is no record of " + name()};
+    return Error{ErrorKind::corrupt,
+                 "an item has no key '" + attribute + "' of type S: the item was not written by " + name()};
   }
 
   [[nodiscard]] std::variant<Item, Error> encode(const Record& record) const override {
@@ -226,7 +227,7 @@ class PowertoolsFormat final : public ItemFormat {
     }
     const bool done = record.state == State::completed;
     if (record.on_lapse == OnLapse::hold || (!done && record.expires_at == never)) {
-      return refuse(record.key, name() + " takes over every lapsed claim: a policy of holding it cannot be kept");
+      return refuse(record.key, name() + " takes over every lapsed claim: it cannot hold one");
     }
     if (!done && (unix_ms(record.lease_until) < 0 || unix_ms(record.lease_until) / 1000 > last_second)) {
       return refuse(record.key, "the lease ends before 1970 or after 9999");
@@ -275,7 +276,7 @@ class PowertoolsFormat final : public ItemFormat {
       return record;
     } catch (const Malformed& malformed) {
       return Error{ErrorKind::corrupt, "the item of the key '" + text::printable(std::get<std::string>(key)) +
-                                           "' is no record of " + name() + ": attribute '" + malformed.attribute +
+                                           "' was not written by " + name() + ": attribute '" + malformed.attribute +
                                            "' " + malformed.why + ". Repair or delete it, or use another dialect"};
     }
   }
@@ -374,7 +375,8 @@ class PowertoolsFormat final : public ItemFormat {
   void add_result(Item& item, const Result& result) const {
     if (result.content_type != json_type) item.add(a_.content_type, AttributeValue::s(result.content_type));
     if (result.placement == Placement::compressed) {
-      throw Exception(ErrorKind::misuse, "the result is compressed, which the readers of " + name() + " do not know");
+      throw Exception(ErrorKind::misuse,
+                      "the result is compressed, which the readers of " + name() + " do not support");
     }
     if (result.placement != Placement::inlined) {
       item.add(a_.data, unreadable_powertools_data(dialect_));
@@ -442,7 +444,7 @@ class PowertoolsFormat final : public ItemFormat {
     const AttributeValue* value = of_type(item, name, Type::n);
     if (value == nullptr) return std::nullopt;
     const auto number = Decimal::parse(value->text);
-    if (!number) throw Malformed{name, "is no time: " + text::printable(value->text)};
+    if (!number) throw Malformed{name, "is not a time: " + text::printable(value->text)};
     return number;
   }
 
@@ -460,7 +462,7 @@ class PowertoolsFormat final : public ItemFormat {
     const AttributeValue* value = of_type(item, name, Type::s);
     if (value == nullptr) return 0;
     const auto number = text::parse_whole<Number>(value->text);
-    if (!number) throw Malformed{name, "is no whole number in range"};
+    if (!number) throw Malformed{name, "is not a whole number in range"};
     return *number;
   }
 
@@ -517,7 +519,7 @@ class PowertoolsFormat final : public ItemFormat {
     record.expected_until = time(item, a_.expected_until);
     record.label = text(item, a_.label);
     auto history = history_from_text(text(item, a_.history));
-    if (!history) throw Malformed{a_.history, "is no list of netstrings"};
+    if (!history) throw Malformed{a_.history, "is not a list of netstrings"};
     record.history = *std::move(history);
     record.input = text(item, a_.input);
     record.input_bytes = number<std::uint64_t>(item, a_.input_bytes);
@@ -539,7 +541,7 @@ class PowertoolsFormat final : public ItemFormat {
     result.location = text(item, a_.location);
     result.size = number<std::uint64_t>(item, a_.data_bytes);
     const auto digest = text::decode_base64(text(item, a_.data_sha256));
-    if (!digest || digest->size() != result.digest.size()) throw Malformed{a_.data_sha256, "is no SHA-256"};
+    if (!digest || digest->size() != result.digest.size()) throw Malformed{a_.data_sha256, "is not a SHA-256"};
     std::copy(digest->begin(), digest->end(), result.digest.begin());
     return record;
   }

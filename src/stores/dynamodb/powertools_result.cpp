@@ -238,7 +238,7 @@ std::string read_powertools_data(Dialect dialect, const AttributeValue* data) {
   Value value;
   const Rules rules{.unique_names = false, .exact_numbers = false, .lone_surrogates = true, .nan_and_infinity = python};
   if (text::json::try_parse(data->text, rules, tree.arena(), value)) return data->text;
-  if (dialect != Dialect::powertools_java) unreadable("it is no JSON");
+  if (dialect != Dialect::powertools_java) unreadable("it is not JSON");
   std::string quoted;
   text::json::append_quoted(quoted, data->text);
   return quoted;

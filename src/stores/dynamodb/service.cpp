@@ -27,7 +27,7 @@ Error error_of(const ServiceAnswer& answer, int status, Access access, const std
     std::string text = type.empty() ? "status " + std::to_string(status) : type;
     if (!answer.message.empty()) text += ": " + answer.message;
     if (type.empty() && answer.message.empty()) {
-      text += " without a word why (does the endpoint speak DynamoDB's protocol?)";
+      text += " without saying why (does the endpoint speak DynamoDB's protocol?)";
     }
     if (!advice.empty()) text += " (" + std::string(advice) + ")";
     return text;
@@ -51,8 +51,8 @@ Error error_of(const ServiceAnswer& answer, int status, Access access, const std
   }
   if (type == "ValidationException" &&
       (has("does not match the schema") || has("Missing the key") || has("Type mismatch for key"))) {
-    return {ErrorKind::misuse, said("the table's primary key is another than the store was told; `once table check` "
-                                    "compares them")};
+    return {ErrorKind::misuse, said("the table has another primary key than the store's options name; `once table "
+                                    "check` compares them")};
   }
   return {ErrorKind::misuse, said("")};
 }
@@ -158,7 +158,7 @@ Outcome Service::outcome_of(const aws::Reply& reply, Access access, bool wanted)
   if (!is_json || !good || wanted || options_.count_capacity) {
     auto read = answer_from_json(reply.body);
     if (const Error* error = std::get_if<Error>(&read); error != nullptr || !is_json) {
-      return unreadable(reply, access, error != nullptr ? error->message : "it is no JSON object");
+      return unreadable(reply, access, error != nullptr ? error->message : "it is not a JSON object");
     }
     outcome.answer = std::get<ServiceAnswer>(std::move(read));
     if (options_.count_capacity) {
@@ -198,7 +198,7 @@ void give(const ServicePtr& service, Done& done, Answer::Status status, const st
     if (answer.record->key != key) {
       return fail(service, done,
                   {ErrorKind::corrupt, "the item of the key '" + text::printable(key) +
-                                           "' holds the record of another: repair or delete it"});
+                                           "' holds the record of another key: repair or delete it"});
     }
   }
   service->complete(done, std::move(answer));

@@ -93,7 +93,7 @@ Answer call(aws::Transport& transport, const DynamoDbOptions& options, aws::Call
   }
   if (answer.error_type.empty()) {
     throw Exception(ErrorKind::misuse, what + "HTTP " + std::to_string(reply.status) +
-                                           " and nothing that DynamoDB says. Is this its endpoint?");
+                                           " and nothing that DynamoDB sends. Is this its endpoint?");
   }
   return answer;
 }
@@ -171,13 +171,13 @@ class TableCheck {
     if (there != wanted) {
       add(Grade::lack, "key",
           "the primary key is " + there + ", not " + wanted +
-              ". No table's key can be changed: take another table, or tell the store the names this one has");
+              ". A table's key cannot be changed: use another table, or give the store the names that this one has");
       return;
     }
     for (const Json& part : member(table_, "KeySchema")) {
       const std::string name = text_at(part, "AttributeName");
       if (const std::string type = type_of(table_, name); type != "S") {
-        add(Grade::lack, "key", "'" + name + "' is of type " + type + ", not S. Take another table");
+        add(Grade::lack, "key", "'" + name + "' is of type " + type + ", not S. Use another table");
         return;
       }
     }
@@ -204,7 +204,7 @@ class TableCheck {
     if (key != options_.attributes.open || type_of(table_, key) != "S") {
       add(Grade::lack, "index", name + " is on " + key + ", not on '" + options_.attributes.open + "' of type S");
     } else if (projection != "ALL") {
-      add(Grade::lack, "index", name + " projects " + projection + ", not ALL: delete it and make it anew");
+      add(Grade::lack, "index", name + " projects " + projection + ", not ALL: delete the index and create it again");
     } else if (!status.empty() && status != "ACTIVE") {
       add(Grade::lack, "index", name + " is " + status + ": wait until it is ACTIVE");
     } else {
@@ -225,7 +225,7 @@ class TableCheck {
     add(report_.deletion_protection ? Grade::fine : Grade::hint, "protection",
         report_.deletion_protection
             ? "deletion protection is on"
-            : "deletion protection is off: whoever may delete the table makes every operation run again");
+            : "deletion protection is off: if someone deletes the table, every operation can run again");
   }
 
   // Whether it is off and can be turned on.
@@ -244,7 +244,7 @@ class TableCheck {
     if (attribute != wanted) {
       add(Grade::lack, "ttl",
           "it is on '" + attribute + "', not on '" + wanted +
-              "'. Turn it off, wait an hour and turn it on for the other, or tell the store the name");
+              "'. Turn it off, wait an hour and turn it on for the other attribute, or give the store this one's name");
     } else {
       add(Grade::fine, "ttl", "on " + wanted);
     }
@@ -258,7 +258,7 @@ class TableCheck {
         text_at(member(backups, "PointInTimeRecoveryDescription"), "PointInTimeRecoveryStatus") == "ENABLED";
     add(on ? Grade::fine : Grade::hint, "recovery",
         on ? "point-in-time recovery is on"
-           : "point-in-time recovery is off: a table that was lost or damaged cannot be brought back");
+           : "point-in-time recovery is off: a lost or damaged table cannot be restored");
   }
 
  private:
@@ -269,7 +269,7 @@ class TableCheck {
     if (answer.error_type.empty()) return false;
     std::string why = answer.message;
     if (means_denied(answer)) why = "the permission " + permission + " is missing";
-    if (means_unknown(answer)) why = "this endpoint does not know of it";
+    if (means_unknown(answer)) why = "this endpoint does not support it";
     add(Grade::hint, name, "could not be seen: " + why);
     return true;
   }

@@ -45,9 +45,9 @@ Parts read(std::string_view kind, std::string_view json) {
   try {
     object = text::json::parse(json, {.exact_numbers = false}, arena, "it");
   } catch (const Exception& malformed) {
-    throw Wrong{std::string("it is no JSON: ") + malformed.what()};
+    throw Wrong{std::string("it is not JSON: ") + malformed.what()};
   }
-  if (object.kind() != JsonKind::object) throw Wrong{"it is no JSON object"};
+  if (object.kind() != JsonKind::object) throw Wrong{"it is not a JSON object"};
   const bool is_put = kind == "Put";
   std::set<std::string_view> missing{"TableName", is_put ? "Item" : "Key"};
   if (kind == "Update") missing.insert("UpdateExpression");
@@ -67,10 +67,10 @@ Parts read(std::string_view kind, std::string_view json) {
       if (*member == "Item" && bytes > max_item_bytes) {
         throw Wrong{"the item has " + std::to_string(bytes) + " bytes; it may have " + std::to_string(max_item_bytes)};
       }
-      if (*member == "Key" && item.size() > 2) throw Wrong{"a Key has one attribute or two"};
+      if (*member == "Key" && item.size() > 2) throw Wrong{"a Key must have one attribute or two"};
       parts.bytes += bytes;
     } else if (*member == "ExpressionAttributeNames") {
-      if (pair.value.kind() != JsonKind::object) throw Wrong{std::string(*member) + " is no object"};
+      if (pair.value.kind() != JsonKind::object) throw Wrong{std::string(*member) + " is not an object"};
       for (const text::json::Member& name : pair.value.members()) static_cast<void>(text_in(name.value, *member));
     } else {
       const std::string_view text = text_in(pair.value, *member);

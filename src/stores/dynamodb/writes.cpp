@@ -22,7 +22,7 @@ void look_for_item(const ServicePtr& service, Write write, int tries) {
               // It was removed meanwhile, so the insert may succeed now.
               constexpr int most_tries = 10;
               if (tries == most_tries) {
-                return fail(service, write.done, {ErrorKind::unavailable, "what is in the way comes and goes"});
+                return fail(service, write.done, {ErrorKind::unavailable, "the record in the way keeps changing"});
               }
               send(service, std::move(write), tries + 1);
             });
@@ -50,7 +50,7 @@ void send(const ServicePtr& service, Write write, int tries) {
                   if (write.is_insert) {
                     return fail(service, write.done,
                                 {ErrorKind::misuse,
-                                 "the endpoint does not tell which record is in the way "
+                                 "the endpoint does not return the record in the way "
                                  "(ReturnValuesOnConditionCheckFailure): turn consistent_fallback on"});
                   }
                   give(service, write.done, Answer::Status::refused, write.key, std::nullopt, time);

@@ -79,8 +79,8 @@ SqlError Connection::error(int code) const {
     case SQLITE_CORRUPT:
       return {ErrorKind::corrupt,
               where + "damaged: " + detail +
-                  ". Stop the programs that use it, then restore a backup or try the sqlite3 "
-                  "shell's .recover, and have the keys of what it makes indexed anew (docs/stores/sqlite.md)",
+                  ". Stop the programs that use it, then restore a backup, or try the sqlite3 shell's .recover and "
+                  "rebuild the index of keys of the new file (docs/stores/sqlite.md)",
               code};
     default:
       return {ErrorKind::corrupt,

@@ -143,10 +143,10 @@ void FileLock::acquire(Millis limit) {
     const Hints hints = read_hints();
     if (now >= end) {
       const std::string pid = hints.holder_pid == 0 ? "" : ", last by pid " + std::to_string(hints.holder_pid);
-      throw Exception(ErrorKind::unavailable, "sqlite store: the lock file " + path_ +
-                                                  " was held by another process for " + std::to_string(limit.count()) +
-                                                  " ms" + pid +
-                                                  ": see whether it is stopped or starved, or raise busy_timeout");
+      throw Exception(ErrorKind::unavailable,
+                      "sqlite store: the lock file " + path_ + " was held by another process for " +
+                          std::to_string(limit.count()) + " ms" + pid +
+                          ": check whether that process is stopped or starved, or raise busy_timeout");
     }
     want(now);
     // Try again: every holder that releases from now on sees that we wait.

@@ -25,7 +25,7 @@ std::string followed(const std::string& path) {
     now = now.parent_path() / target;  // An absolute target replaces the whole path.
   }
   throw Exception(ErrorKind::unavailable,
-                  "sqlite store " + path + ": this symbolic link leads in a circle: have it point at the file");
+                  "sqlite store " + path + ": this symbolic link points back to itself: make it point at the file");
 }
 
 std::string real_path(const std::string& path) {
@@ -47,7 +47,7 @@ std::optional<Names> names_of(const std::string& path) noexcept {
 
 void refuse_other_names(const std::string& path, bool allow_hard_links) {
   const std::string why =
-      ". Programs that use it by another name do not see what is claimed by this one, and damage the file. ";
+      ". Programs that open it under another name do not see the claims made under this name, and damage the file. ";
   for (const char* const suffix : {"", "-wal", "-shm", "-lock"}) {
     const std::string file = path + suffix;
     const auto names = names_of(file);
@@ -57,13 +57,13 @@ void refuse_other_names(const std::string& path, bool allow_hard_links) {
     };
     if (names->is_mounted) {
       refuse(file + " is mounted by itself (as by docker run -v of a file, or subPath)" + why +
-             "Mount the directory it is in");
+             "Mount its directory instead");
     }
     if (names->is_link) refuse(file + " is a symbolic link: stop all programs that use it, then move the file there");
     if (names->links > 1 && !allow_hard_links) {
       refuse(file + " has " + std::to_string(names->links) + " names (hard links)" + why +
              "Remove the others (find / -xdev -samefile " + file +
-             "), or, if they are backups that no program opens, say allow_hard_links=1");
+             "), or write allow_hard_links=1 if they are backups that no program opens");
     }
   }
 }

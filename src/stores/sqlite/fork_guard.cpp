@@ -34,10 +34,11 @@ ForkGuard::ForkGuard(const std::string& path) : forks_(forks()) {
 ForkGuard::~ForkGuard() { --open_stores; }
 
 Error ForkGuard::error(const std::string& path) {
-  return {ErrorKind::misuse,
-          "sqlite store " + path +
-              ": nothing was done: this process was forked from one that had a store open, and SQLite's locks are that "
-              "one's. Open stores after fork(), as a daemon does in its last process, or have the child exec()"};
+  return {
+      ErrorKind::misuse,
+      "sqlite store " + path +
+          ": nothing was done: this process was forked from one that had the store open, and that one owns SQLite's "
+          "locks. Open stores after fork(), as a daemon does in its last process, or let the child exec()"};
 }
 
 OwnDescriptor::OwnDescriptor() {

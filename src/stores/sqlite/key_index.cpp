@@ -173,7 +173,7 @@ bool KeyIndexer::begin(std::uint64_t writes) {
       std::numeric_limits<std::int64_t>::max() - 1'000'000;  // Leaves room for more than a group.
   if (last > highest) {
     throw SqlError(ErrorKind::corrupt,
-                   "sqlite store: a row was given the id " + std::to_string(last) + ": too few can come after it",
+                   "sqlite store: a row was given the id " + std::to_string(last) + ": too few ids are left after it",
                    SQLITE_CORRUPT);
   }
   next_id_ = last + 1;

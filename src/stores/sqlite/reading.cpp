@@ -37,8 +37,9 @@ struct Cursor {
     const bool dot = first.ec == std::errc() && first.ptr != end && *first.ptr == '.';
     const auto second = dot ? std::from_chars(first.ptr + 1, end, cursor.id) : first;
     if (!dot || second.ec != std::errc() || second.ptr != end) {
-      throw Exception(ErrorKind::misuse,
-                      "sqlite store: '" + text + "' is not the cursor of a page: pass on what the page before gave");
+      throw Exception(
+          ErrorKind::misuse,
+          "sqlite store: '" + text + "' is not a page's cursor: pass the cursor that the previous page returned");
     }
     return cursor;
   }
@@ -137,7 +138,7 @@ std::vector<std::string> Reading::check(const HashKey& hash_key, const RecentKey
   constexpr std::size_t most_problems = 100;
   constexpr std::int64_t newest_rows = 20'000;
   const std::string anew =
-      ". To have all keys indexed anew, stop the programs and DELETE FROM key_index; UPDATE once_meta SET value = 0 "
+      ". To index all keys again, stop the programs and DELETE FROM key_index; UPDATE once_meta SET value = 0 "
       "WHERE name = 'indexed_to'";
   std::vector<std::string> problems;
   if (how == SqliteCheck::whole) {
@@ -145,7 +146,7 @@ std::vector<std::string> Reading::check(const HashKey& hash_key, const RecentKey
     while (integrity.step()) {
       if (integrity.bytes(0) == "ok") continue;
       problems.push_back(std::string(integrity.bytes(0)) +
-                         ". Stop what uses the file, keep a copy of it, and bring back a good one");
+                         ". Stop the programs that use the file, keep a copy of it, and restore a good one");
     }
   }
 
@@ -169,8 +170,8 @@ std::vector<std::string> Reading::check(const HashKey& hash_key, const RecentKey
       const std::int64_t hash = hash_of(hash_key, row.record.key);
       if (rows.integer(last_column + 1) != hash) {
         problems.push_back(name +
-                           " has a wrong hash: the store cannot find it. Was its key changed by hand? Write the "
-                           "old one back, or delete the row");
+                           " has a wrong hash, so the store cannot find it. If someone changed its key by hand, write "
+                           "the old key back; otherwise delete the row");
         continue;
       }
       std::vector<std::int64_t> ids;
@@ -181,18 +182,19 @@ std::vector<std::string> Reading::check(const HashKey& hash_key, const RecentKey
       ids.erase(std::ranges::unique(ids).begin(), ids.end());
       const bool found = std::ranges::binary_search(ids, row.id);
       if (!found) {
-        problems.push_back(name + " is not in key_index: the store cannot find it, and its key can be claimed again" +
-                           anew);
+        problems.push_back(
+            name + " is not in key_index, so the store cannot find it, and its key can be claimed again" + anew);
       }
       for (const std::int64_t id : ids) {
         if (id == row.id || (found && id > row.id) || !row_.read({&id, 1}, row.record.key)) continue;
         const std::string both = std::to_string(std::min(id, row.id)) + ", " + std::to_string(std::max(id, row.id));
-        problems.push_back("the key '" + text::printable(row.record.key) + "' stands twice, in the rows " + both +
-                           ": it was claimed again while it was there, and its work may have run twice. Compare them "
-                           "(SELECT * FROM records_readable WHERE id IN (" +
-                           both +
-                           ")), see with whom the work was done what happened, then DELETE FROM records WHERE "
-                           "id = the one that is wrong");
+        problems.push_back(
+            "the key '" + text::printable(row.record.key) + "' is stored twice, in the rows " + both +
+            ": it was claimed again while it existed, and its work may have run twice. Compare them "
+            "(SELECT * FROM records_readable WHERE id IN (" +
+            both +
+            ")), find out from the services that the work called what happened, then DELETE FROM records "
+            "WHERE id = the wrong one");
       }
     } catch (const SqlError&) {
       throw;

@@ -162,15 +162,15 @@ bool has_tables(Connection& connection) {
   if (application == 0 && version == 0 && connection.number("SELECT count(*) FROM sqlite_schema") == 0) return false;
   if (application == unreleased_application_id) {
     throw refuse(
-        "this file was made by a version of once from before its first format, and cannot be read any more: name "
-        "another file, or move this one away");
+        "this file was made by a version of once before its first format, and can no longer be read: name another "
+        "file, or move this one away");
   }
   if (application != application_id) {
     throw refuse("this is another program's database (its application_id is " + std::to_string(application) +
                  "): name another file");
   }
   if (version != format_version) {
-    throw refuse("its tables are of format " + std::to_string(version) + ", this program knows format " +
+    throw refuse("its tables have format " + std::to_string(version) + ", but this program knows format " +
                  std::to_string(format_version) + ": use a newer program");
   }
   return true;
@@ -191,7 +191,7 @@ HashKey read_hash_key(Connection& connection) {
   HashKey key;
   if (bytes.size() != 16) {
     throw Exception(ErrorKind::corrupt, "sqlite store " + connection.path() +
-                                            ": once_meta has lost its hash_key; without it no record is found. "
+                                            ": once_meta has lost its hash_key, without which no record can be found. "
                                             "Restore a backup");
   }
   std::memcpy(&key.first, bytes.data(), 8);
@@ -201,8 +201,8 @@ HashKey read_hash_key(Connection& connection) {
 
 std::string other_store(const std::string& path) {
   return "sqlite store " + path +
-         ": the file's content was replaced by another store's while it was open, so that no key is found by this "
-         "program: restart the programs that use it";
+         ": the file's content was replaced by another store's while it was open, so this program finds no key: "
+         "restart the programs that use it";
 }
 
 std::int64_t hash_of(const HashKey& key, std::string_view bytes) noexcept {
@@ -273,8 +273,8 @@ std::string kernel_boot_id() {
   std::string id;
   if (!std::getline(file, id) || id.empty()) {
     throw Exception(ErrorKind::unavailable,
-                    "sqlite store: cannot read /proc/sys/kernel/random/boot_id, without which the store's time is not "
-                    "known after a reboot: mount /proc");
+                    "sqlite store: cannot read /proc/sys/kernel/random/boot_id, which the store needs to know its time "
+                    "after a reboot: mount /proc");
   }
   return id;
 }

@@ -35,7 +35,7 @@ constexpr std::size_t most_unknown_keys = 256;  // The most keys of other proces
 void check(const SqliteOptions& options) {
   const auto refuse = [](const std::string& what) { throw Exception(ErrorKind::misuse, "sqlite store: " + what); };
   if (options.path.empty()) refuse("the path is empty");
-  if (options.path.find('\0') != std::string::npos) refuse("the path has a NUL byte in it");
+  if (options.path.find('\0') != std::string::npos) refuse("the path contains a NUL byte");
   if (options.busy_timeout < Millis{0} || options.busy_timeout > Millis{600'000}) {
     refuse("busy_timeout must be 0 to 10 minutes");
   }

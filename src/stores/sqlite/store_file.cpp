@@ -34,7 +34,7 @@ void sync_names_in(const std::filesystem::path& directory, const std::string& fi
   if (fd >= 0) ::close(fd);
   if (!synced) {
     throw Exception(ErrorKind::unavailable, where + "cannot sync the directory " + directory.string() + ": " +
-                                                std::strerror(number) + ": nothing is written, look at the disk");
+                                                std::strerror(number) + ": nothing was written; check the disk");
   }
 }
 
@@ -48,9 +48,9 @@ void make_file(const SqliteOptions& options) {
   const std::filesystem::path directory = directory_of(options.path);
   struct stat found {};
   if (stat(directory.c_str(), &found) != 0) {
-    if (errno != ENOENT) refuse("cannot look into the directory " + directory.string(), errno);
+    if (errno != ENOENT) refuse("cannot open the directory " + directory.string(), errno);
     if (!options.create || !options.create_directories) {
-      refuse("the directory " + directory.string() + " does not exist: make it (mkdir -p), or name another file", 0);
+      refuse("the directory " + directory.string() + " does not exist: create it (mkdir -p), or name another file", 0);
     }
     std::filesystem::path made;
     bool is_new = false;  // Also below a directory that another process just makes.
@@ -59,7 +59,7 @@ void make_file(const SqliteOptions& options) {
       is_new = is_new || stat(made.c_str(), &found) != 0;
       if (!is_new) continue;
       if (mkdir(made.c_str(), 0700) != 0 && errno != EEXIST)
-        refuse("cannot make the directory " + made.string(), errno);
+        refuse("cannot create the directory " + made.string(), errno);
       sync_names_in(directory_of(made.string()), made.string(), where);
     }
   } else if (!S_ISDIR(found.st_mode)) {
@@ -67,19 +67,19 @@ void make_file(const SqliteOptions& options) {
   }
   if (stat(options.path.c_str(), &found) == 0) {
     if (!S_ISREG(found.st_mode)) {
-      throw Exception(ErrorKind::misuse, where + "this is not a file: name one, in a directory of your own");
+      throw Exception(ErrorKind::misuse, where + "this is not a regular file: name one, in a directory of your own");
     }
     return;
   }
-  if (errno != ENOENT) refuse("cannot be looked at", errno);
-  if (!options.create) refuse("the file does not exist, and it was asked not to make one (create=0)", 0);
+  if (errno != ENOENT) refuse("cannot be examined", errno);
+  if (!options.create) refuse("the file does not exist, and create=0 forbids creating it", 0);
   // Only if the file is new: then no connection of this process has it open, whose locks a close() would end
   // (sqlite.org/howtocorrupt.html, 2.2).
   const int fd = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd >= 0) {
     ::close(fd);
   } else if (errno != EEXIST) {
-    refuse("cannot be made", errno);
+    refuse("cannot be created", errno);
   }
 }
 
@@ -116,8 +116,8 @@ void StoreFile::check_identity(const std::string& path) const {
   if (now == identity_) return;
   throw Exception(ErrorKind::unavailable,
                   "sqlite store " + path + ": the file was " + (now.there ? "replaced" : "deleted") +
-                      " while it was open; nothing is read from or written to the old one any more: put it back, or "
-                      "restart the programs that use it");
+                      " while it was open; the store no longer reads or writes the old file: put it back, or restart "
+                      "the programs that use it");
 }
 
 void StoreFile::learn(Connection& connection) {

@@ -76,17 +76,18 @@ void WritableFile::check_log() const {
   if (Identity::of(file_.path() + "-wal") == log_ && Identity::of(file_.path() + "-shm") == index_) return;
   throw Exception(ErrorKind::unavailable,
                   "sqlite store " + file_.path() +
-                      ": its -wal or -shm file was deleted or replaced while it was open; writing on would lose what "
-                      "is written: restart all programs that use it, and never delete these files");
+                      ": its -wal or -shm file was deleted or replaced while it was open. Further writes would be "
+                      "lost: restart all programs that use it, and never delete these files");
 }
 
 void WritableFile::check_first_page() {
   if (first_page_.is_as_before(connection_->connection())) return;
-  throw Exception(ErrorKind::unavailable,
-                  "sqlite store " + file_.path() +
-                      ": the file was overwritten while it was open (as by cp); nothing is written to it any more, as "
-                      "its log is of the file before: stop the programs that use it, delete it and its -wal and -shm "
-                      "files, and put a whole copy there");
+  throw Exception(
+      ErrorKind::unavailable,
+      "sqlite store " + file_.path() +
+          ": the file was overwritten while it was open (as by cp). The store no longer writes to it, because "
+          "its log belongs to the old file. Stop the programs that use it, delete it and its -wal and -shm "
+          "files, and put a whole copy there");
 }
 
 // --- What is read is on the disk ---
@@ -110,7 +111,7 @@ void WritableFile::make_log_true() {
     throw SqlError(ErrorKind::unavailable,
                    "sqlite store " + file_.path() +
                        ": its log may not be on the disk, and could not be written again (" + sqlite3_errstr(code) +
-                       "): nothing is read from it before that works, look at the disk",
+                       "). Nothing is read from the file until that works; check the disk",
                    code);
   }
   connection.run("ROLLBACK");

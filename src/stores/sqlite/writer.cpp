@@ -102,7 +102,7 @@ void Writer::write_group(Group& group) {
     dropped = try_group({&group[i], 1}) && !writing_.is_ready() ? dropped + 1 : 0;
     if (dropped < most_dropped) continue;
     const std::string why = "sqlite store " + file_.path() +
-                            ": not tried, as others before it have failed: " + group[i]->answer.error.message;
+                            ": not tried, because earlier writes failed: " + group[i]->answer.error.message;
     while (++i < group.size()) group[i]->answer = Answer::fail(ErrorKind::unavailable, why);
     return;
   }
@@ -130,10 +130,9 @@ std::optional<Writer::Lost> Writer::try_group(std::span<OperationPtr> group) {
   } catch (const SqlError& error) {
     const Lost lost{error.primary(), writing_.undo(error)};
     for (const OperationPtr& operation : group) {
-      operation->answer = lost.in_doubt
-                              ? Answer::fail(ErrorKind::in_doubt,
-                                             std::string(error.what()) + " (it may have been written all the same)")
-                              : Answer::fail(error.kind(), error.what());
+      operation->answer = lost.in_doubt ? Answer::fail(ErrorKind::in_doubt,
+                                                       std::string(error.what()) + " (it may have been written anyway)")
+                                        : Answer::fail(error.kind(), error.what());
     }
     return lost;
   }

@@ -15,7 +15,7 @@ void set_wal(Connection& connection) {
   Statement mode(connection, "PRAGMA journal_mode = WAL");
   if (mode.step() && mode.bytes(0) == "wal") return;
   throw Exception(ErrorKind::unavailable, "sqlite store " + connection.path() +
-                                              ": no write-ahead log is possible here: use a local file system");
+                                              ": this file system does not support a write-ahead log: use a local one");
 }
 
 }  // namespace
