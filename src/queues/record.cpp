@@ -28,8 +28,8 @@ std::string_view to_string(RecordEnd end) noexcept {
       return "unknown";
     case RecordEnd::lost:
       return "lost";
-    case RecordEnd::store_error:
-      return "store_error";
+    case RecordEnd::error:
+      return "error";
     case RecordEnd::blocked:
       return "blocked";
     case RecordEnd::out_of_time:

@@ -200,7 +200,7 @@ TEST_F(SqsBatchTest, WhereTheStoreDoesNotAnswerNothingIsRun) {
   Engine unlucky(engine_options(faulty));
   const auto batch = sqs::batch(unlucky, options(), handler());
   EXPECT_EQ(while_time_passes([&] { return batch(sqs_event(ten_messages()), {}); }), failures({"m2", "m7"}));
-  EXPECT_EQ(ends.of("m2"), "store_error");
+  EXPECT_EQ(ends.of("m2"), "error");
   EXPECT_THAT(effects.list(), SizeIs(8));
 }
 

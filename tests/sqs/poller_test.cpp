@@ -219,7 +219,7 @@ TEST_F(PollerTest, NoWorkBeginsOnALeaseThatIsOver) {
   Poller never(stopped, queue, queue, options(late), work());
   run(never);
   EXPECT_THAT(ran, ElementsAre("a"));
-  EXPECT_TRUE(was_told("b store_error stays"));
+  EXPECT_TRUE(was_told("b error stays"));
   EXPECT_THAT(whys, ::testing::Contains(HasSubstr("use a longer lease")));
   EXPECT_FALSE(stored("b").has_value()) << "given up";
 }
@@ -702,7 +702,7 @@ TEST_F(PollerTest, WithoutAStoreNothingIsRunAndItPauses) {
   run(poller);
   EXPECT_THAT(ran, IsEmpty());
   EXPECT_EQ(queue->left(), 1U);
-  EXPECT_TRUE(was_told("a store_error stays"));
+  EXPECT_TRUE(was_told("a error stays"));
   EXPECT_TRUE(was_told("pause 250"));
 }
 

@@ -48,7 +48,7 @@ enum class RecordEnd : std::uint8_t {
   poison,          // It cannot be read, has no key although the policy requires one, or the work threw PoisonRecord.
   unknown,         // An earlier attempt began it, and its outcome is not known.
   lost,            // The work ran but lost its claim, and no result is stored.
-  store_error,     // The store did not answer. The work did not run.
+  error,           // The store failed, or the stored record cannot be read. The work did not run.
   blocked,         // Not begun: an earlier record of its order, or with its key, failed. See also lambda::Order.
   out_of_time,     // Not begun: the invocation ends too soon.
 };

@@ -563,15 +563,15 @@ class Poller::State : public std::enable_shared_from_this<State> {
             turn.why = begin.error.message;
             return turn;
           }
-          Turn turn = stays(RecordEnd::store_error, begin.error.message);
+          Turn turn = stays(RecordEnd::error, begin.error.message);
           turn.pauses = begin.error.kind != ErrorKind::corrupt;
           return turn;
         }
       }
     } catch (const Exception& error) {  // For example a key that the store cannot keep.
-      return stays(RecordEnd::store_error, error.what());
+      return stays(RecordEnd::error, error.what());
     }
-    return stays(RecordEnd::store_error, "the engine gave an unknown answer");
+    return stays(RecordEnd::error, "the engine gave an unknown answer");
   }
 
   // This thread may have been stopped since the claim. Work that has not begun can be released safely.

@@ -55,7 +55,7 @@ Bearing bearing_of(RecordEnd end) noexcept {
     case RecordEnd::failed:
     case RecordEnd::conflict:
     case RecordEnd::lost:
-    case RecordEnd::store_error:
+    case RecordEnd::error:
     case RecordEnd::out_of_time:
       return Bearing::failed;
     case RecordEnd::stored_failure:
@@ -341,7 +341,7 @@ class Batch::Run {
           return {.end = RecordEnd::replayed, .reported = false, .parked = false, .why = outcome.error.message};
         }
         if (queues::has_failed(outcome.record)) return reported(RecordEnd::stored_failure, outcome.error.message);
-        return reported(RecordEnd::store_error, outcome.error.message);
+        return reported(RecordEnd::error, outcome.error.message);
     }
     return reported(RecordEnd::failed, "the engine gave an unknown outcome");
   }
