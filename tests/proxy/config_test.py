@@ -197,7 +197,7 @@ class Config(ProxyCase):
         self.give_new_rules(process)
         self.service.go.set()
         self.assertTrue(client.communicate(timeout=60)[0].endswith(b"charge 1\n"))
-        self.assertEqual(self.log(1)[0]["fate"], "stored")
+        self.assertEqual(self.log(1)[0]["fate"], "store")
         self.assertIn("HTTP/1.1 400 ", self.curl(""))
 
     def test_upstreams_come_and_go(self):

@@ -41,7 +41,7 @@ TEST_F(EventsTest, ComeAtOnceAndAreReplayed) {
   EXPECT_EQ(again->body, "data: 1\n\ndata: 2\n\n");
   EXPECT_EQ(again->header("Idempotent-Replayed"), "true");
   EXPECT_EQ(again->header("X-Tag"), "1");
-  EXPECT_EQ(logged(1).fate, "stored");
+  EXPECT_EQ(logged(1).fate, "store");
   EXPECT_EQ(runs(), 1U);
 }
 
@@ -99,7 +99,7 @@ TEST_F(EventsTest, OfHttp10EndWithTheConnection) {
   line.read_until("data: 1\n\n");
   go.open();
   EXPECT_EQ(line.read_all(), "data: 2\n\n");
-  EXPECT_EQ(logged(0).fate, "stored");
+  EXPECT_EQ(logged(0).fate, "store");
 }
 
 }  // namespace

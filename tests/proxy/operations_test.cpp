@@ -31,7 +31,7 @@ TEST_F(ProxyTest, RunsOnceAndReplaysByteForByte) {
   }
   EXPECT_EQ(runs(), 1U);
   EXPECT_EQ(logged(0).outcome, Outcome::executed);
-  EXPECT_EQ(logged(0).fate, "stored");
+  EXPECT_EQ(logged(0).fate, "store");
   EXPECT_EQ(logged(0).upstream_status, 201U);
   EXPECT_EQ(logged(1).outcome, Outcome::replayed);
   EXPECT_EQ(logged(1).key_hash.size(), 16U);
@@ -144,7 +144,7 @@ TEST_F(ProxyTest, AClientThatLeavesChangesNothing) {
     line.reset();
   }
   go.open();
-  EXPECT_EQ(logged(0).fate, "stored");
+  EXPECT_EQ(logged(0).fate, "store");
   const Message again = ask(post("k"));
   EXPECT_EQ(again.body, "kept");
   EXPECT_EQ(again.header("Idempotent-Replayed"), "true");
@@ -171,8 +171,8 @@ TEST_F(ProxyTest, StatusesDecideWhatIsKept) {
       line.write(answer_text(std::to_string(status) + " Said", "as it is"));
     }
   });
-  const std::vector<std::pair<int, const char*>> fates{{200, "stored"},    {302, "stored"},    {404, "stored"},
-                                                       {500, "stored"},    {408, "released"},  {429, "released"},
+  const std::vector<std::pair<int, const char*>> fates{{200, "store"},     {302, "store"},     {404, "store"},
+                                                       {500, "store"},     {408, "release"},   {429, "release"},
                                                        {503, "ambiguous"}, {502, "ambiguous"}, {504, "ambiguous"}};
   std::size_t line = 0;
   for (const auto& [code, fate] : fates) {
@@ -186,7 +186,7 @@ TEST_F(ProxyTest, StatusesDecideWhatIsKept) {
     const Message second = ask(post(key));
     ++line;
     const std::string word = fate;
-    EXPECT_EQ(runs() - before, word == "released" ? 2U : 1U) << code;
+    EXPECT_EQ(runs() - before, word == "release" ? 2U : 1U) << code;
     EXPECT_EQ(second.status(), word == "ambiguous" ? 409U : static_cast<unsigned>(code));
     if (word == "ambiguous") {
       EXPECT_THAT(second.body, HasSubstr("outcome-unknown"));
@@ -233,7 +233,7 @@ TEST_F(ProxyTest, TheLimitOfAnswersIsForTheirBodies) {
     }
   });
   EXPECT_EQ(ask(post("k")).status(), 201U);
-  EXPECT_EQ(logged(0).fate, "stored");
+  EXPECT_EQ(logged(0).fate, "store");
   const Message again = ask(post("k"));
   EXPECT_EQ(again.status(), 201U);
   EXPECT_TRUE(again.body == body);
@@ -269,7 +269,7 @@ TEST_F(ProxyTest, AnAnswerWithoutABodyIsNotTooLarge) {
     }
   });
   EXPECT_EQ(ask(post("k")).status(), 304U);
-  EXPECT_EQ(logged(0).fate, "stored");
+  EXPECT_EQ(logged(0).fate, "store");
   const Message again = ask(post("k"));
   EXPECT_EQ(again.status(), 304U);
   EXPECT_EQ(again.header("ETag"), "\"a\"");

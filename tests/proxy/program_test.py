@@ -29,7 +29,7 @@ class Program(ProxyCase):
         self.assertEqual([line["outcome"] for line in lines],
                          ["executed", "replayed", "mismatch", "refused", "refused", "executed"])
         self.assertEqual([line["status"] for line in lines], [201, 201, 422, 400, 413, 201])
-        self.assertEqual(lines[0]["fate"], "stored")
+        self.assertEqual(lines[0]["fate"], "store")
         self.assertEqual(lines[0]["path"], "/charges")
         self.assertEqual(lines[0]["key_hash"], lines[1]["key_hash"])
         text = self.path("access.log").read_text()

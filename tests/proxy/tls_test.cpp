@@ -264,7 +264,7 @@ TEST_F(ProxyTlsTest, AnUpstreamThatIsNotBelievedGetsNothing) {
     start(secured(identity, counting()));
     const std::size_t before = lines();
     EXPECT_EQ(ask(post("k")).status(), 503U);
-    EXPECT_EQ(logged(before).fate, "released");
+    EXPECT_EQ(logged(before).fate, "release");
     EXPECT_EQ(logged(before).cause, "upstream-tls");
     EXPECT_THAT(noticed(), HasSubstr("the server's certificate is not good for '127.0.0.1'"));
     proxy.reset();
@@ -329,7 +329,7 @@ TEST_F(ProxyLeaseTest, AClaimWhoseLeaseIsOverIsGivenUp) {
   EXPECT_EQ(answer->status(), 503U);
   EXPECT_THAT(answer->body, HasSubstr("urn:once:problem:lease-over"));
   EXPECT_EQ(answer->header("Retry-After"), "1");
-  EXPECT_EQ(logged(0).fate, "released");
+  EXPECT_EQ(logged(0).fate, "release");
   EXPECT_EQ(runs(), 0U);
   EXPECT_EQ(ask(post("k")).body, "run 1");
 }
@@ -373,7 +373,7 @@ TEST_F(ProxyUpstreamCertificateTest, ThatItIsRefusedIsToldAsWhatItIs) {
     start_asking(wanted.authority, version);
     const std::size_t before = lines();
     EXPECT_EQ(ask(post("k")).status(), 503U);
-    EXPECT_EQ(logged(before).fate, "released");
+    EXPECT_EQ(logged(before).fate, "release");
     EXPECT_EQ(logged(before).cause, "upstream-tls");
     // TLS 1.2 has no word for it.
     const char* const why = version == TLS1_3_VERSION ? "does not accept who we are" : "handshake failure";

@@ -257,7 +257,7 @@ TEST_F(ProxyTest, AnUpstreamThatIsNotThereReleasesTheClaim) {
   EXPECT_EQ(answer.status(), 503U);
   EXPECT_EQ(answer.header("Retry-After"), "1");
   EXPECT_THAT(answer.body, HasSubstr("urn:once:problem:upstream-unreachable"));
-  EXPECT_EQ(logged(0).fate, "released");
+  EXPECT_EQ(logged(0).fate, "release");
   EXPECT_EQ(logged(0).cause, "upstream-unreachable");
   EXPECT_EQ(ask(post("")).status(), 503U);
   upstream = std::make_unique<Upstream>(counting(), std::move(port));

@@ -88,7 +88,7 @@ TEST_F(UpstreamsTest, IfAllAreDownItIs503AndTheClaimIsReleased) {
   options.upstreams = {at(gone.number()), at(nobody.number())};
   start_for(0);
   EXPECT_EQ(ask(post("k")).status(), 503U);
-  EXPECT_EQ(logged(0).fate, "released");
+  EXPECT_EQ(logged(0).fate, "release");
   EXPECT_EQ(page("/readyz").body, "no upstream is available\n");
   Upstream back(counting(), std::move(gone));
   EXPECT_EQ(ask(post("k")).body, "run 1");  // There is none but those aside, and this one is asked first.
@@ -110,7 +110,7 @@ TEST_F(UpstreamsTest, AServiceThatKeepsFailingIsSentNothing) {
   for (std::size_t i = 0; i < 20; ++i) {
     const Message answer = ask(post("k" + std::to_string(i)));
     EXPECT_EQ(answer.status(), i < 3 ? 504U : 503U) << i;
-    EXPECT_EQ(logged(i).fate, i < 3 ? "ambiguous" : "released") << i;
+    EXPECT_EQ(logged(i).fate, i < 3 ? "ambiguous" : "release") << i;
     EXPECT_EQ(logged(i).cause, i < 3 ? "" : "upstream-aside") << i;
     EXPECT_EQ(answer.header("Retry-After"), i < 3 ? "" : "3600") << i;
   }
@@ -161,7 +161,7 @@ TEST_F(UpstreamsTest, OneThatIsNotWellGetsNothing) {
   well = false;
   page_with("/readyz", "no upstream");
   EXPECT_EQ(ask(post("b")).status(), 503U);
-  EXPECT_EQ(logged(1).fate, "released");
+  EXPECT_EQ(logged(1).fate, "release");
   EXPECT_EQ(runs(), 1U);
   well = true;
   page_with("/readyz", "ready");

@@ -52,6 +52,23 @@ std::string variable_name(std::string_view attribute) {
   return out;
 }
 
+// `code` and `why` go into the record of a failure; `result` is made only if it is kept.
+template <class MakeResult>
+sqs::WorkEnd work_end(CommandFate fate, const std::string& code, const std::string& why, MakeResult&& result) {
+  using Kind = sqs::WorkEnd::Kind;
+  switch (fate) {
+    case CommandFate::success:
+      return {.kind = Kind::completed, .result = result()};
+    case CommandFate::store:
+      return {.kind = Kind::failed, .result = result(), .failure = {.code = code, .message = why}};
+    case CommandFate::release:
+      return {.kind = Kind::released, .failure = {.code = code, .message = why}};
+    case CommandFate::hold:
+      break;
+  }
+  return {.kind = Kind::held, .failure = {.code = code, .message = why + "; it may have acted"}};
+}
+
 }  // namespace
 
 struct Commands::Running {
@@ -202,17 +219,7 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
   std::string why = "the command ended with " + ended;
   if (supervised.out_of_time) why += ", because once stopped it: the claim was lost, or once is ending";
   const auto result = [&] { return Result::inlined(recorder.finish(end), std::string(run_content_type)); };
-  switch (work_.rules.fate(end, supervised.out_of_time, claim.record().on_lapse)) {
-    case CommandFate::success:
-      return {.kind = Kind::completed, .result = result()};
-    case CommandFate::store:
-      return {.kind = Kind::failed, .result = result(), .failure = {.code = ended, .message = why}};
-    case CommandFate::release:
-      return {.kind = Kind::released, .failure = {.code = ended, .message = why}};
-    case CommandFate::hold:
-      break;
-  }
-  return {.kind = Kind::held, .failure = {.code = ended, .message = why + "; it may have acted"}};
+  return work_end(work_.rules.fate(end, supervised.out_of_time, claim.record().on_lapse), ended, why, result);
 }
 
 CommandFate fate_of_answer(int status, bool arrived, CommandFate on_failure, OnLapse on_lapse) {
@@ -275,18 +282,10 @@ sqs::PolledWork post_work(PostWork work, std::function<void(const std::string&)>
       return Result::inlined(answer.body,
                              std::string(answer.header("content-type")).substr(0, Result::max_content_type_bytes));
     };
-    switch (fate_of_answer(status, arrived, work.on_failure, claim.record().on_lapse)) {
-      case CommandFate::success:
-        return {.kind = Kind::completed, .result = result()};
-      case CommandFate::store:
-        return {.kind = Kind::failed, .result = result(), .failure = {.code = code, .message = why}};
-      case CommandFate::release:
-        return {.kind = is_down(status, arrived) ? Kind::unavailable : Kind::released,
-                .failure = {.code = code, .message = why}};
-      case CommandFate::hold:
-        break;
-    }
-    return {.kind = Kind::held, .failure = {.code = code, .message = why + "; it may have acted"}};
+    const CommandFate fate = fate_of_answer(status, arrived, work.on_failure, claim.record().on_lapse);
+    sqs::WorkEnd end = work_end(fate, code, why, result);
+    if (end.kind == Kind::released && is_down(status, arrived)) end.kind = Kind::unavailable;
+    return end;
   };
 }
 

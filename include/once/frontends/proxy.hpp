@@ -114,7 +114,7 @@ struct Served {
   unsigned status = 0;      // Sent to the client. 0: none.
   Outcome outcome = Outcome::error;
   std::string_view stored_key;   // Empty: no key. In logs use key_hash().
-  std::string_view fate;         // executed: "stored", "tombstone", "released", "ambiguous". Otherwise empty.
+  std::string_view fate;         // executed: "store", "tombstone", "release", "ambiguous". Otherwise empty.
   std::string_view cause;        // What went wrong, in one word: "upstream-lost". Otherwise empty.
   std::string_view upstream;     // "pay:9000": the upstream. Empty: none.
   unsigned upstream_status = 0;  // 0: not asked, or no answer.

@@ -43,18 +43,6 @@ std::string key_hash(const Served& served) {
   return served.stored_key.empty() ? std::string() : to_hex(sha256(served.stored_key)).substr(0, digits);
 }
 
-std::string_view word_of(http::Fate fate) noexcept {
-  switch (fate) {
-    case http::Fate::store:
-      return "stored";
-    case http::Fate::release:
-      return "released";
-    case http::Fate::ambiguous:
-      break;
-  }
-  return "ambiguous";
-}
-
 Answer head_of(const Incoming& answer) {
   Answer head{.status = answer.status(), .reason = std::string(answer.reason()), .headers = {}, .body = {}};
   const Forwarding forwarding(answer.headers());

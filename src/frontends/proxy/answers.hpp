@@ -12,7 +12,6 @@
 namespace once::proxy {
 
 Outcome outcome_of(http::Opening::Kind kind) noexcept;
-std::string_view word_of(http::Fate fate) noexcept;
 
 // Status, reason and forwarded headers, to be stored.
 http::Answer head_of(const Incoming& answer);

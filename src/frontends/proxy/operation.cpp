@@ -139,7 +139,7 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
   const http::Fate fate = nothing_went_out(trouble) ? http::Fate::release : http::Fate::ambiguous;
   served_.outcome = Outcome::error;
   served_.cause = to_string(trouble);
-  served_.fate = word_of(fate);
+  served_.fate = to_string(fate);
   Answer answer = answer_to(trouble, exchange->retry_after());
   auto finish = [&](Callback<void(Answer)> done) { execution.finish(std::move(answer), fate, std::move(done)); };
   const Answer given = co_await completion<Answer>(loop_, finish);
@@ -174,7 +174,7 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
     served_.cause = to_string(trouble);
     answer = answer_to(trouble);
   } else if (!fits()) {  // It is too large to be stored.
-    served_.fate = fate == http::Fate::store ? "tombstone" : word_of(fate);
+    served_.fate = fate == http::Fate::store ? "tombstone" : to_string(fate);
     const std::string body = std::exchange(answer.body, {});
     auto finish = [&](Callback<void(std::optional<Answer>)> done) {
       execution.finish_streamed(answer, told, std::move(done));
@@ -190,7 +190,7 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
   execution.finish_told(std::move(answer), fate, finished.callback());
   if (!finished.is_there()) co_await finished.wait();
   const http::Finished given = finished.take();
-  served_.fate = given.left_tombstone ? "tombstone" : word_of(fate);
+  served_.fate = given.left_tombstone ? "tombstone" : to_string(fate);
   co_return co_await send(given.answer, wants_more());
 }
 
@@ -272,7 +272,7 @@ Task<Session::Next> Session::stream_answer(Execution& execution, Exchange& excha
     execution.finish_told(std::move(events.answer), fate, finished.callback());
     if (!finished.is_there()) co_await finished.wait();
     const http::Finished given = finished.take();
-    served_.fate = given.left_tombstone ? "tombstone" : word_of(fate);
+    served_.fate = given.left_tombstone ? "tombstone" : to_string(fate);
     if (given.is_another) events.client_is_there = false;
   }
   if (!events.client_is_there) co_return Next::vanish;
