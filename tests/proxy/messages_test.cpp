@@ -26,7 +26,7 @@ TEST_F(ProxyTest, WhatHasNoKeyGoesThroughAsItIs) {
               ElementsAre(http::Header{"Host", "shop"}, http::Header{"X-A", "1"}, http::Header{"X-A", "2"},
                           http::Header{"X-Forwarded-For", "127.0.0.1"}, http::Header{"X-Forwarded-Proto", "http"},
                           http::Header{"Via", "1.1 once"}, http::Header{"Content-Length", "3"}));
-  EXPECT_EQ(logged(0).outcome, Outcome::passed);
+  EXPECT_EQ(logged(0).outcome, RequestOutcome::passed);
 }
 
 TEST_F(ProxyTest, ChunksGoThroughBothWays) {

@@ -30,10 +30,10 @@ TEST_F(ProxyTest, RunsOnceAndReplaysByteForByte) {
     EXPECT_EQ(again.header("Set-Cookie"), "");
   }
   EXPECT_EQ(runs(), 1U);
-  EXPECT_EQ(logged(0).outcome, Outcome::executed);
+  EXPECT_EQ(logged(0).outcome, RequestOutcome::executed);
   EXPECT_EQ(logged(0).fate, "store");
   EXPECT_EQ(logged(0).upstream_status, 201U);
-  EXPECT_EQ(logged(1).outcome, Outcome::replayed);
+  EXPECT_EQ(logged(1).outcome, RequestOutcome::replayed);
   EXPECT_EQ(logged(1).key_hash.size(), 16U);
   EXPECT_EQ(logged(1).key_hash, logged(0).key_hash);
   EXPECT_EQ(logged(1).path, "/charges");
@@ -48,19 +48,19 @@ TEST_F(ProxyTest, AnswersTheTableOfTheDraft) {
     std::string request;
     unsigned status;
     std::string problem;
-    Outcome outcome;
+    RequestOutcome outcome;
   };
   const std::string long_body(101, 'x');
   const std::string chunked =
       "POST /charges HTTP/1.1\r\nHost: a\r\nIdempotency-Key: c\r\nTransfer-Encoding: chunked\r\n\r\n";
   const std::vector<Case> cases{
-      {post(""), 400, "key-missing", Outcome::refused},
-      {post("\"\""), 400, "key-invalid", Outcome::refused},
-      {post(std::string(256, 'k')), 400, "key-invalid", Outcome::refused},
-      {post("a", "b", "Idempotency-Key: c\r\n"), 400, "keys-differ", Outcome::refused},
-      {post("k", "cents=900"), 422, "key-reused", Outcome::mismatch},
-      {post("l", long_body), 413, "body-too-large", Outcome::refused},
-      {chunked + "65\r\n" + long_body + "\r\n0\r\n\r\n", 413, "body-too-large", Outcome::refused},
+      {post(""), 400, "key-missing", RequestOutcome::refused},
+      {post("\"\""), 400, "key-invalid", RequestOutcome::refused},
+      {post(std::string(256, 'k')), 400, "key-invalid", RequestOutcome::refused},
+      {post("a", "b", "Idempotency-Key: c\r\n"), 400, "keys-differ", RequestOutcome::refused},
+      {post("k", "cents=900"), 422, "key-reused", RequestOutcome::mismatch},
+      {post("l", long_body), 413, "body-too-large", RequestOutcome::refused},
+      {chunked + "65\r\n" + long_body + "\r\n0\r\n\r\n", 413, "body-too-large", RequestOutcome::refused},
   };
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const Message answer = ask(cases[i].request);
@@ -158,7 +158,7 @@ TEST_F(ProxyTest, WhatHasNoBodyYetIsNotClaimed) {
     line.write("POST /charges HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 9\r\n\r\ncent");
     line.reset();
   }
-  EXPECT_EQ(logged(0).outcome, Outcome::error);
+  EXPECT_EQ(logged(0).outcome, RequestOutcome::error);
   EXPECT_EQ(logged(0).cause, "client-gone");
   EXPECT_EQ(ask(post("k")).body, "run 1");
 }
@@ -217,7 +217,7 @@ TEST_F(ProxyTest, AnswersOverTheLimitGoThroughOnceAndLeaveATombstone) {
     const Message again = ask(post(key));
     EXPECT_EQ(again.status(), 410U);
     EXPECT_THAT(again.body, HasSubstr("answer-not-kept"));
-    EXPECT_EQ(logged(2 * i + 1).outcome, Outcome::replayed);
+    EXPECT_EQ(logged(2 * i + 1).outcome, RequestOutcome::replayed);
     EXPECT_EQ(runs(), i + 1);
     chunked = true;
   }
@@ -297,7 +297,7 @@ TEST_F(ProxyTest, AStoreThatIsDownRefusesOrRunsUnprotected) {
   const Message refused = ask(post("k"));
   EXPECT_EQ(refused.status(), 503U);
   EXPECT_EQ(refused.header("Retry-After"), "5");
-  EXPECT_EQ(logged(0).outcome, Outcome::error);
+  EXPECT_EQ(logged(0).outcome, RequestOutcome::error);
   EXPECT_EQ(logged(0).cause, "store");
   EXPECT_EQ(runs(), 0U);
   proxy.reset();
@@ -306,7 +306,7 @@ TEST_F(ProxyTest, AStoreThatIsDownRefusesOrRunsUnprotected) {
   start_for(upstream->port());
   EXPECT_EQ(ask(post("k")).body, "run 1");
   EXPECT_EQ(ask(post("k")).body, "run 2");
-  EXPECT_EQ(logged(1).outcome, Outcome::unprotected);
+  EXPECT_EQ(logged(1).outcome, RequestOutcome::unprotected);
   EXPECT_EQ(request(1).body, "cents=500");
 }
 

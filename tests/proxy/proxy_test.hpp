@@ -21,11 +21,11 @@
 
 namespace once::proxy {
 
-inline void PrintTo(Outcome outcome, std::ostream* out) { *out << to_string(outcome); }
+inline void PrintTo(RequestOutcome outcome, std::ostream* out) { *out << to_string(outcome); }
 
 // The entries of the access log, in order.
 struct LogLine {
-  Outcome outcome;
+  RequestOutcome outcome;
   unsigned status;
   std::string fate;
   std::string cause;

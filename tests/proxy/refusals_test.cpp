@@ -92,7 +92,7 @@ TEST_F(ProxyTest, MalformedHeadsAreRefused) {
     EXPECT_EQ(answer->header("Connection"), "close") << cases[i].name;
     EXPECT_EQ(line.read_all(), "") << cases[i].name;
     line.close();
-    EXPECT_EQ(logged(i).outcome, Outcome::refused) << cases[i].name;
+    EXPECT_EQ(logged(i).outcome, RequestOutcome::refused) << cases[i].name;
   }
   EXPECT_EQ(runs(), 0U);
   EXPECT_EQ(upstream->connections(), 0U);
@@ -108,7 +108,7 @@ TEST_F(ProxyTest, HeadersThatServersTakeForOthersAreRefused) {
       const Message answer = ask(request);
       EXPECT_EQ(answer.status(), is_other ? 201U : 400U) << header;
       EXPECT_EQ(answer.body.find("malformed-request") != std::string::npos, !is_other);
-      EXPECT_EQ(logged(at++).outcome == Outcome::refused, !is_other);
+      EXPECT_EQ(logged(at++).outcome == RequestOutcome::refused, !is_other);
     }
   }
   EXPECT_EQ(runs(), 2U);
@@ -138,7 +138,7 @@ TEST_F(ProxyTest, MalformedChunksAreRefused) {
       EXPECT_EQ(answer->header("Connection"), "close") << body;
       EXPECT_EQ(line.read_all(), "") << body;
       line.close();
-      EXPECT_EQ(logged(at++).outcome, Outcome::refused) << body << key;
+      EXPECT_EQ(logged(at++).outcome, RequestOutcome::refused) << body << key;
     }
   }
   EXPECT_EQ(runs(), 0U);  // No upstream has seen the end of any of them.

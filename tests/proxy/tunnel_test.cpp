@@ -42,7 +42,7 @@ TEST_F(ProxyTest, AWebSocketIsATunnelUntilBothSidesHaveEnded) {
   EXPECT_EQ(line.read_all(), "lastbye");
   const LogLine logline = logged(0);
   EXPECT_EQ(logline.status, 101U);
-  EXPECT_EQ(logline.outcome, Outcome::passed);
+  EXPECT_EQ(logline.outcome, RequestOutcome::passed);
   EXPECT_EQ(logline.cause, "");
   EXPECT_EQ(request(0).header("Upgrade"), "websocket");
   EXPECT_EQ(request(0).header("Connection"), "Upgrade");
@@ -85,7 +85,7 @@ TEST_F(ProxyTest, AnUpgradeThatIsNotAcceptedOpensNothing) {
   line.write(asking + post("smuggled"));  // If a tunnel were there, nobody would look at it.
   EXPECT_EQ(line.read_message()->status(), 426U);
   EXPECT_EQ(line.read_message()->status(), 201U);
-  EXPECT_EQ(logged(1).outcome, Outcome::executed);
+  EXPECT_EQ(logged(1).outcome, RequestOutcome::executed);
   EXPECT_EQ(request(1).header("Via"), "1.1 once");
   EXPECT_EQ(upstream->connections(), 2U);  // The first one's is not used again.
 }

@@ -48,13 +48,13 @@ TEST_F(ProxyTest, WhatBreaksOffIsUnknownAndNobodyRunsItAgain) {
     EXPECT_EQ(first.status(), 502U) << how.name;
     EXPECT_THAT(first.body, HasSubstr("urn:once:problem:upstream-failed"));
     const LogLine line = logged(2 * at);
-    EXPECT_EQ(line.outcome, Outcome::error) << how.name;
+    EXPECT_EQ(line.outcome, RequestOutcome::error) << how.name;
     EXPECT_EQ(line.fate, "ambiguous") << how.name;
     EXPECT_EQ(line.cause, how.cause) << how.name;
     const Message second = ask(post(key));
     EXPECT_EQ(second.status(), 409U) << how.name;
     EXPECT_THAT(second.body, HasSubstr("outcome-unknown"));
-    EXPECT_EQ(logged(2 * at + 1).outcome, Outcome::unknown);
+    EXPECT_EQ(logged(2 * at + 1).outcome, RequestOutcome::unknown);
     EXPECT_EQ(runs(), at + 1) << how.name;
   }
 }
@@ -77,7 +77,7 @@ TEST_F(ProxyTest, WithoutAKeyAnAnswerThatBreaksOffBreaksOffForTheClientToo) {
     } else {
       EXPECT_EQ(answer.status(), 502U) << name << bytes;
     }
-    EXPECT_EQ(logged(at).outcome, Outcome::error) << name;
+    EXPECT_EQ(logged(at).outcome, RequestOutcome::error) << name;
     EXPECT_EQ(logged(at).cause, failing()[at].cause) << name;
   }
   EXPECT_EQ(runs(), failing().size());

@@ -91,7 +91,7 @@ struct Aside {
 };
 
 // How a request ended.
-enum class Outcome : std::uint8_t {
+enum class RequestOutcome : std::uint8_t {
   executed,     // Claimed, and answered by the upstream.
   replayed,     // The answer of an earlier request.
   conflict,     // 409: it is running.
@@ -102,7 +102,7 @@ enum class Outcome : std::uint8_t {
   unprotected,  // Not protected although its method is: no key, or no store.
   error,        // The upstream gave no answer, the store failed, or the client left before its request was complete.
 };
-std::string_view to_string(Outcome outcome) noexcept;
+std::string_view to_string(RequestOutcome outcome) noexcept;
 
 // One request, after its end. Views are valid during the call only.
 struct Served {
@@ -112,7 +112,7 @@ struct Served {
   std::string_view path;    // Without the query.
   std::string_view route;   // http::Route::path of its route, "/orders/{id}/pay". Empty: none.
   unsigned status = 0;      // Sent to the client. 0: none.
-  Outcome outcome = Outcome::error;
+  RequestOutcome outcome = RequestOutcome::error;
   std::string_view stored_key;   // Empty: no key. In logs use key_hash().
   std::string_view fate;         // executed: "store", "tombstone", "release", "ambiguous". Otherwise empty.
   std::string_view cause;        // What went wrong, in one word: "upstream-lost". Otherwise empty.

@@ -14,28 +14,28 @@ namespace once::proxy {
 using http::Answer;
 using http::Opening;
 
-Outcome outcome_of(Opening::Kind kind) noexcept {
+RequestOutcome outcome_of(Opening::Kind kind) noexcept {
   switch (kind) {
     case Opening::Kind::passed:
-      return Outcome::passed;
+      return RequestOutcome::passed;
     case Opening::Kind::unprotected:
-      return Outcome::unprotected;
+      return RequestOutcome::unprotected;
     case Opening::Kind::claimed:
-      return Outcome::executed;
+      return RequestOutcome::executed;
     case Opening::Kind::replayed:
-      return Outcome::replayed;
+      return RequestOutcome::replayed;
     case Opening::Kind::conflict:
-      return Outcome::conflict;
+      return RequestOutcome::conflict;
     case Opening::Kind::mismatch:
-      return Outcome::mismatch;
+      return RequestOutcome::mismatch;
     case Opening::Kind::unknown:
-      return Outcome::unknown;
+      return RequestOutcome::unknown;
     case Opening::Kind::refused:
-      return Outcome::refused;
+      return RequestOutcome::refused;
     case Opening::Kind::error:
-      return Outcome::error;
+      return RequestOutcome::error;
   }
-  return Outcome::error;
+  return RequestOutcome::error;
 }
 
 std::string key_hash(const Served& served) {

@@ -11,7 +11,7 @@
 
 namespace once::proxy {
 
-Outcome outcome_of(http::Opening::Kind kind) noexcept;
+RequestOutcome outcome_of(http::Opening::Kind kind) noexcept;
 
 // Status, reason and forwarded headers, to be stored.
 http::Answer head_of(const Incoming& answer);

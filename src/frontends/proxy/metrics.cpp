@@ -122,7 +122,7 @@ void head(std::string& out, std::string_view name, std::string_view type, std::s
   out += '\n';
 }
 
-constexpr std::size_t outcomes = static_cast<std::size_t>(Outcome::error) + 1;
+constexpr std::size_t outcomes = static_cast<std::size_t>(RequestOutcome::error) + 1;
 constexpr std::size_t faults = static_cast<std::size_t>(HandshakeFault::other) + 1;
 constexpr std::size_t event_kinds = static_cast<std::size_t>(EventKind::store_error) + 1;
 
@@ -159,7 +159,7 @@ class Metrics::Impl {
     out.reserve(8 * 1024);
     head(out, "once_requests_total", "counter", "Requests, by outcome.");
     for (std::size_t i = 0; i < outcomes; ++i) {
-      add(out, "once_requests_total", "outcome", to_string(static_cast<Outcome>(i)), outcomes_[i]);
+      add(out, "once_requests_total", "outcome", to_string(static_cast<RequestOutcome>(i)), outcomes_[i]);
     }
     head(out, "once_engine_events_total", "counter", "Events of the engine, by kind.");
     for (std::size_t i = 0; i < event_kinds; ++i) {

@@ -51,7 +51,7 @@ Task<bool> Session::read_body(std::string& body) {
   const auto until = about_now() + options_.timeouts.body;
   const auto no_room = [&] {
     served_.cause = "overloaded";
-    served_.outcome = Outcome::refused;
+    served_.outcome = RequestOutcome::refused;
     refusal_ = overloaded();
     return false;
   };
@@ -72,17 +72,17 @@ Task<bool> Session::read_body(std::string& body) {
         break;
       case Piece::End::gone:
         served_.cause = to_string(Trouble::client_gone);
-        served_.outcome = Outcome::error;
+        served_.outcome = RequestOutcome::error;
         co_return false;
       case Piece::End::late:
         served_.cause = to_string(Trouble::client_late);
-        served_.outcome = Outcome::refused;
+        served_.outcome = RequestOutcome::refused;
         refusal_ = problem("request-timeout", 408, "Request took too long",
                            "Its body did not arrive in time. Nothing was carried out.");
         co_return false;
       case Piece::End::bad:
         served_.cause = "malformed";
-        served_.outcome = Outcome::refused;
+        served_.outcome = RequestOutcome::refused;
         refusal_ = malformed(400, "The chunked body cannot be read.");
         co_return false;
     }
@@ -137,7 +137,7 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
   served_.upstream_took = Steady::now() - began_;
   co_await exchange->join();
   const http::Fate fate = nothing_went_out(trouble) ? http::Fate::release : http::Fate::ambiguous;
-  served_.outcome = Outcome::error;
+  served_.outcome = RequestOutcome::error;
   served_.cause = to_string(trouble);
   served_.fate = to_string(fate);
   Answer answer = answer_to(trouble, exchange->retry_after());
@@ -170,7 +170,7 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
     co_await exchange.join();
     const Trouble trouble = trouble_of_answer(piece.trouble);
     fate = http::Fate::ambiguous;
-    served_.outcome = Outcome::error;
+    served_.outcome = RequestOutcome::error;
     served_.cause = to_string(trouble);
     answer = answer_to(trouble);
   } else if (!fits()) {  // It is too large to be stored.
@@ -264,7 +264,7 @@ Task<Session::Next> Session::stream_answer(Execution& execution, Exchange& excha
     fate = http::Fate::ambiguous;
     events.answer = answer_to(trouble);
     events.client_is_there = false;  // It must not look complete.
-    served_.outcome = Outcome::error;
+    served_.outcome = RequestOutcome::error;
     served_.cause = to_string(trouble);
   }
   if (events.is_kept) {

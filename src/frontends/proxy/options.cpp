@@ -123,25 +123,25 @@ Service parse_service(std::string_view url, std::string_view what) {
   return service;
 }
 
-std::string_view to_string(Outcome outcome) noexcept {
+std::string_view to_string(RequestOutcome outcome) noexcept {
   switch (outcome) {
-    case Outcome::executed:
+    case RequestOutcome::executed:
       return "executed";
-    case Outcome::replayed:
+    case RequestOutcome::replayed:
       return "replayed";
-    case Outcome::conflict:
+    case RequestOutcome::conflict:
       return "conflict";
-    case Outcome::mismatch:
+    case RequestOutcome::mismatch:
       return "mismatch";
-    case Outcome::unknown:
+    case RequestOutcome::unknown:
       return "unknown";
-    case Outcome::refused:
+    case RequestOutcome::refused:
       return "refused";
-    case Outcome::passed:
+    case RequestOutcome::passed:
       return "passed";
-    case Outcome::unprotected:
+    case RequestOutcome::unprotected:
       return "unprotected";
-    case Outcome::error:
+    case RequestOutcome::error:
       return "error";
   }
   return "?";

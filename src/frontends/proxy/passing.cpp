@@ -19,7 +19,7 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
   Framing framing = request_framing();
   if (body_was_read && framing.kind == Framing::Kind::chunked) framing = {Framing::Kind::length, body.size()};
   // If the request had a key, its body was read, and it cannot be a tunnel.
-  const std::string_view key = body_was_read || served_.outcome != Outcome::passed ? "" : websocket_key(head_);
+  const std::string_view key = body_was_read || served_.outcome != RequestOutcome::passed ? "" : websocket_key(head_);
   if (!key.empty()) framing.kind = Framing::Kind::tunnel;
   std::vector<std::string> trailers;
   Arrival from = arrival();
@@ -56,7 +56,7 @@ Task<Session::Next> Session::pass(std::string_view body, bool body_was_read) {
   served_.upstream_took = Steady::now() - began_;
   served_.request_body_bytes = exchange->request_body_bytes();
   if (trouble != Trouble::none) {
-    served_.outcome = trouble == Trouble::client_bad ? Outcome::refused : Outcome::error;
+    served_.outcome = trouble == Trouble::client_bad ? RequestOutcome::refused : RequestOutcome::error;
     served_.cause = to_string(trouble);
     if (trouble == Trouble::client_gone) co_return Next::vanish;
     const Answer answer = answer_to(trouble, exchange->retry_after());
@@ -125,7 +125,7 @@ Task<Session::Next> Session::relay(Exchange& exchange, std::string_view already)
       Piece piece = exchange.take();
       if (piece.is_to_come() && !answer.is_done()) piece = co_await exchange.read();
       if (piece.trouble != Piece::End::none) {
-        served_.outcome = Outcome::error;
+        served_.outcome = RequestOutcome::error;
         served_.cause = to_string(trouble_of_answer(piece.trouble));
         next = Next::vanish;  // An incomplete answer must not look complete.
       }

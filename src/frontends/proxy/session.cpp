@@ -143,7 +143,7 @@ Task<void> Session::run() {
         client_.shut_down();
         break;
       }
-      served_.outcome = Outcome::refused;
+      served_.outcome = RequestOutcome::refused;
       next = co_await send(*refusal_, false);
     } else {
       const ActiveRequest active(*options_.metrics, head_.method, arrived_by_tls());
@@ -268,29 +268,29 @@ Task<Session::Next> Session::serve() {
   if (services_ != loop_.services) services_ = loop_.services;
   endpoint_ = rules_->find(request_);
   if (endpoint_ == nullptr) {
-    served_.outcome = Outcome::refused;
+    served_.outcome = RequestOutcome::refused;
     served_.cause = "path-unclear";
     return refuse(rules_->unclear());
   }
   served_.route = rules_->path_of(*endpoint_);
   if (has_look_alike(head_.headers, endpoint_->rules().options())) {
-    served_.outcome = Outcome::refused;
+    served_.outcome = RequestOutcome::refused;
     served_.cause = "malformed";
     return refuse(malformed(400, "A header name contains '_', which some servers treat as '-'. Write it with '-'."));
   }
   Examination examined = endpoint_->rules().examine_head(request_);
   switch (examined.kind) {
     case Examination::Kind::refuse: {
-      served_.outcome = Outcome::refused;
+      served_.outcome = RequestOutcome::refused;
       return refuse(std::move(examined.answer));
     }
     case Examination::Kind::pass:
-      served_.outcome = Outcome::passed;
+      served_.outcome = RequestOutcome::passed;
       break;
     case Examination::Kind::no_key:
       // Completes at once; only for the observer.
       endpoint_->open(std::move(examined), [](Opening) {});
-      served_.outcome = Outcome::unprotected;
+      served_.outcome = RequestOutcome::unprotected;
       break;
     case Examination::Kind::operation:
       return serve_operation();
