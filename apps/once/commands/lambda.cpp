@@ -41,9 +41,9 @@ using Steady = std::chrono::steady_clock;
 
 constexpr std::string_view killed_as_planned = "killed as planned";
 
-// An event, sent from the threads of the Runtime APIs to the main one.
-struct LambdaNews {
-  enum class Kind : std::uint8_t { ended, waiting, given, kill, buried };
+// A notice from the threads of the Runtime APIs to the main one.
+struct LambdaNotice {
+  enum class Kind : std::uint8_t { ended, waiting, given, kill, cleared };
   Kind kind = Kind::waiting;
   std::size_t environment = 0;
   std::size_t job = 0;        // ended
@@ -51,26 +51,26 @@ struct LambdaNews {
   InvocationOutcome outcome;  // ended
 };
 
-class LambdaInbox {
+class LambdaNotices {
  public:
-  void put(LambdaNews news) {
+  void put(LambdaNotice notice) {
     {
       const std::lock_guard lock(mutex_);
-      news_.push_back(std::move(news));
+      notices_.push_back(std::move(notice));
     }
     changed_.set();
   }
-  std::deque<LambdaNews> take() {
+  std::deque<LambdaNotice> take() {
     changed_.clear();
     const std::lock_guard lock(mutex_);
-    return std::exchange(news_, {});
+    return std::exchange(notices_, {});
   }
   [[nodiscard]] int fd() const noexcept { return changed_.fd(); }
 
  private:
   Wakeup changed_;
   std::mutex mutex_;
-  std::deque<LambdaNews> news_;
+  std::deque<LambdaNotice> notices_;
 };
 
 struct LambdaJob {
@@ -133,15 +133,15 @@ class LambdaInvoke {
     lambda::LocalApiOptions options;
     options.on_point = [this, environment](LambdaPoint point, const std::string& request_id) {
       // Called on the API's thread, so it reads only data that no longer changes.
-      LambdaNews news{.environment = environment, .request_id = request_id};
+      LambdaNotice notice{.environment = environment, .request_id = request_id};
       const bool target = is_target(request_id);
       switch (point) {
         case LambdaPoint::waiting:
-          inbox_.put(std::move(news));
+          notices_.put(std::move(notice));
           break;
         case LambdaPoint::given:
-          news.kind = LambdaNews::Kind::given;
-          inbox_.put(news);
+          notice.kind = LambdaNotice::Kind::given;
+          notices_.put(notice);
           if (target && kill_.point == KillPlan::Point::given) kill_soon(environment);
           break;
         case LambdaPoint::answering:
@@ -159,10 +159,10 @@ class LambdaInvoke {
   }
 
   void kill_soon(std::size_t environment) {
-    LambdaNews news;
-    news.kind = LambdaNews::Kind::kill;
-    news.environment = environment;
-    inbox_.put(std::move(news));
+    LambdaNotice notice;
+    notice.kind = LambdaNotice::Kind::kill;
+    notice.environment = environment;
+    notices_.put(std::move(notice));
   }
 
   // --- what is to be done ---
@@ -196,12 +196,12 @@ class LambdaInvoke {
     options.function_arn = "arn:aws:lambda:eu-central-1:000000000000:function:" + options_.name;
     options.timeout = timeout_;
     environment.api->submit(events_[job.event], std::move(options), [this, index, number](InvocationOutcome outcome) {
-      LambdaNews news;
-      news.kind = LambdaNews::Kind::ended;
-      news.environment = index;
-      news.job = number;
-      news.outcome = std::move(outcome);
-      inbox_.put(std::move(news));
+      LambdaNotice notice;
+      notice.kind = LambdaNotice::Kind::ended;
+      notice.environment = index;
+      notice.job = number;
+      notice.outcome = std::move(outcome);
+      notices_.put(std::move(notice));
     });
   }
 
@@ -224,10 +224,10 @@ class LambdaInvoke {
     }
     // A process that takes no event must not be restarted forever: the waiting events fail.
     environment.api->function_died(death->how, LocalApi::Waiting::end_if_untouched, [this, index] {
-      LambdaNews news;
-      news.kind = LambdaNews::Kind::buried;
-      news.environment = index;
-      inbox_.put(std::move(news));
+      LambdaNotice notice;
+      notice.kind = LambdaNotice::Kind::cleared;
+      notice.environment = index;
+      notices_.put(std::move(notice));
     });
   }
 
@@ -236,7 +236,7 @@ class LambdaInvoke {
   void turn() {
     std::vector<pollfd> waits;
     waits.push_back({.fd = signals_->fd(), .events = POLLIN, .revents = 0});
-    waits.push_back({.fd = inbox_.fd(), .events = POLLIN, .revents = 0});
+    waits.push_back({.fd = notices_.fd(), .events = POLLIN, .revents = 0});
     for (const LambdaEnvironment& environment : environments_) {
       waits.push_back({.fd = environment.alive() ? environment.socket.get() : -1, .events = POLLIN, .revents = 0});
     }
@@ -246,7 +246,7 @@ class LambdaInvoke {
       throw Exception(ErrorKind::unavailable, std::string("cannot wait for the function: ") + std::strerror(errno));
     }
     on_signals();
-    for (LambdaNews& news : inbox_.take()) on_news(news);
+    for (LambdaNotice& notice : notices_.take()) on_notice(notice);
     for (std::size_t i = 0; i < environments_.size(); ++i) {
       if (waits[i + 2].revents != 0 && environments_[i].alive()) on_report(i);
     }
@@ -301,10 +301,10 @@ class LambdaInvoke {
     return kill_.point == KillPlan::Point::answered && is_target(outcome.request_id);
   }
 
-  void on_news(LambdaNews& news) {
-    LambdaEnvironment& environment = environments_[news.environment];
-    switch (news.kind) {
-      case LambdaNews::Kind::waiting:
+  void on_notice(LambdaNotice& notice) {
+    LambdaEnvironment& environment = environments_[notice.environment];
+    switch (notice.kind) {
+      case LambdaNotice::Kind::waiting:
         environment.asked = true;
         if (environment.rest_until && environment.alive() && !environment.ending) {
           environment.rest_until.reset();
@@ -312,37 +312,37 @@ class LambdaInvoke {
           environment.order({.kind = GuardOrder::Kind::signal, .value = SIGSTOP});
         }
         return;
-      case LambdaNews::Kind::given: {
+      case LambdaNotice::Kind::given: {
         environment.asked = true;
-        const std::size_t number = by_request_id_.at(news.request_id);
+        const std::size_t number = by_request_id_.at(notice.request_id);
         jobs_[number].cold = environment.given == 0;
         environment.not_given.erase(number);
         ++environment.given;
-        if (is_target(news.request_id) && kill_.point == KillPlan::Point::later) {
+        if (is_target(notice.request_id) && kill_.point == KillPlan::Point::later) {
           environment.kill_at = Steady::now() + kill_.later;
         }
         return;
       }
-      case LambdaNews::Kind::buried:
+      case LambdaNotice::Kind::cleared:
         environment.dying = false;
         return;
-      case LambdaNews::Kind::kill:
+      case LambdaNotice::Kind::kill:
         killed_ = true;
         return environment.kill(killed_as_planned);
-      case LambdaNews::Kind::ended:
+      case LambdaNotice::Kind::ended:
         --environment.open;
-        environment.not_given.erase(news.job);
+        environment.not_given.erase(notice.job);
         ++ended_;
-        if (is_target(news.outcome.request_id) && kill_.point == KillPlan::Point::later) environment.kill_at.reset();
-        if (news.outcome.kind == InvocationOutcome::Kind::error && !news.outcome.given) {
+        if (is_target(notice.outcome.request_id) && kill_.point == KillPlan::Point::later) environment.kill_at.reset();
+        if (notice.outcome.kind == InvocationOutcome::Kind::error && !notice.outcome.given) {
           environment.end("its init failed");
-        } else if (news.outcome.kind == InvocationOutcome::Kind::timed_out) {
+        } else if (notice.outcome.kind == InvocationOutcome::Kind::timed_out) {
           environment.kill("the function was killed because another of its invocations timed out");
-        } else if (is_killed_when_answered(news.outcome) ||
+        } else if (is_killed_when_answered(notice.outcome) ||
                    (freeze_ > Millis{0} && environment.alive() && next_job_ < jobs_.size())) {
           environment.rest_until = Steady::now() + init_timeout_;
         }
-        return show(news.environment, jobs_[news.job], news.outcome);
+        return show(notice.environment, jobs_[notice.job], notice.outcome);
     }
   }
 
@@ -410,7 +410,7 @@ class LambdaInvoke {
   std::unordered_map<std::string, std::size_t> by_request_id_;
   Signals* signals_ = nullptr;
   Fd null_;
-  LambdaInbox inbox_;
+  LambdaNotices notices_;
   std::deque<LambdaEnvironment> environments_;  // Destroyed before the members that their callbacks use.
   std::size_t next_job_ = 0;
   std::size_t ended_ = 0;

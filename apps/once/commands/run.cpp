@@ -103,8 +103,8 @@ RunPlan plan_of(const RunOptions& options) {
 
 constexpr int most_claims = 3;  // For one run, if each lease ends before the command begins.
 
-// Messages of the engine's threads to the main thread.
-struct News {
+// Written by the engine's threads, read by the main thread.
+struct RunState {
   // Drops the messages about an earlier claim.
   void forget() {
     const std::lock_guard lock(mutex);
@@ -121,37 +121,6 @@ struct News {
   std::atomic<bool> lost{false};
   std::atomic<bool> recorded{false};  // A finish was written, perhaps after its caller got `unrecorded`.
   std::atomic<bool> refused{false};
-};
-
-// The main thread waits for news, and takes signals meanwhile.
-class Desk {
- public:
-  Desk(News& news, Signals& signals) : news_(news), signals_(signals) {}
-
-  // Until `done` or the deadline. `on_signal` gets signals that end the program, and returns whether to continue.
-  template <class Done, class OnSignal>
-  void wait(std::optional<Uptime> until, Done&& done, OnSignal&& on_signal) {
-    for (;;) {
-      news_.changed.clear();
-      if (done()) return;
-      int timeout = -1;
-      if (until) {
-        timeout = poll_timeout(*until - system_clock()->uptime());
-        if (timeout == 0) return;
-      }
-      pollfd waits[2] = {{.fd = news_.changed.fd(), .events = POLLIN, .revents = 0},
-                         {.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
-      poll(waits, 2, timeout);
-      while (const auto signal = signals_.next()) {
-        if (signal->number == SIGTSTP) Signals::stop_ourselves();
-        if (Signals::ends_us(signal->number) && !on_signal(signal->number)) return;
-      }
-    }
-  }
-
- private:
-  News& news_;
-  Signals& signals_;
 };
 
 class Run {
@@ -192,7 +161,7 @@ class Run {
     engine_options.offload = access_.offload;
     engine_options.policy = plan_.policy;
     engine_options.holder = who() + ":" + std::to_string(getpid()) + " once run " + command_.front();
-    engine_options.observer = [news = news_](const Event& event) { observe(*news, event); };
+    engine_options.observer = [state = state_](const Event& event) { observe(*state, event); };
     Engine engine(std::move(engine_options));
     for (int times = 0; times < most_claims; ++times) {
       if (const std::optional<int> code = call(begin_with(engine))) return *code;
@@ -228,32 +197,32 @@ class Run {
     return exit_internal;
   }
 
-  static void observe(News& news, const Event& event) {
+  static void observe(RunState& state, const Event& event) {
     switch (event.kind) {
       case EventKind::renewal_lost:
-        news.lost = true;
+        state.lost = true;
         break;
       case EventKind::completed:
       case EventKind::failed:
       case EventKind::held:
       case EventKind::released:
-        news.recorded = true;
+        state.recorded = true;
         break;
       case EventKind::finish_refused:
-        news.refused = true;
+        state.refused = true;
         break;
       case EventKind::renewed:
         break;
       case EventKind::store_error:
         if (event.error != nullptr) {
-          const std::lock_guard lock(news.mutex);
-          news.trouble = event.error->message;
+          const std::lock_guard lock(state.mutex);
+          state.trouble = event.error->message;
         }
         return;
       default:
         return;
     }
-    news.changed.set();
+    state.changed.set();
   }
 
   // The limits of the store and the offload decide where output is kept.
@@ -267,36 +236,57 @@ class Run {
     record_limit_ = access_.offload ? std::max(plan_.offload_limit, inline_limit_) : inline_limit_;
   }
 
+  // Until `done` or the deadline, taking signals meanwhile; `on_signal` gets those that end the program, and returns
+  // whether to continue.
+  template <class Done, class OnSignal>
+  void wait(std::optional<Uptime> until, Done&& done, OnSignal&& on_signal) {
+    for (;;) {
+      state_->changed.clear();
+      if (done()) return;
+      int timeout = -1;
+      if (until) {
+        timeout = poll_timeout(*until - system_clock()->uptime());
+        if (timeout == 0) return;
+      }
+      pollfd waits[2] = {{.fd = state_->changed.fd(), .events = POLLIN, .revents = 0},
+                         {.fd = signals_->fd(), .events = POLLIN, .revents = 0}};
+      poll(waits, 2, timeout);
+      while (const auto signal = signals_->next()) {
+        if (signal->number == SIGTSTP) Signals::stop_ourselves();
+        if (Signals::ends_us(signal->number) && !on_signal(signal->number)) return;
+      }
+    }
+  }
+
   Begin begin_with(Engine& engine) {
     Request request{.key = plan_.key,
                     .fingerprint = fingerprint_of(plan_.parts, command_, input_.digest),
                     .policy = plan_.policy,
                     .holder = {}};
-    news_->forget();
-    engine.begin(std::move(request), [news = news_](Begin begin) {
-      const std::lock_guard lock(news->mutex);
-      news->begun.emplace(std::move(begin));
-      news->changed.set();
+    state_->forget();
+    engine.begin(std::move(request), [state = state_](Begin begin) {
+      const std::lock_guard lock(state->mutex);
+      state->begun.emplace(std::move(begin));
+      state->changed.set();
     });
     const auto begun = [&] {
-      const std::lock_guard lock(news_->mutex);
-      return news_->begun.has_value();
+      const std::lock_guard lock(state_->mutex);
+      return state_->begun.has_value();
     };
     int signal = 0;
-    Desk desk(*news_, *signals_);
-    desk.wait(std::nullopt, begun, [&](int number) {
+    wait(std::nullopt, begun, [&](int number) {
       signal = number;
       return false;
     });
     if (signal != 0) {
       // A claim may still come. It is released if it comes soon, otherwise it lapses. Nothing was run.
       constexpr Millis patience{250};
-      desk.wait(system_clock()->uptime() + patience, begun, [](int) { return true; });
-      if (begun() && news_->begun->kind == Begin::Kind::claimed) give_back(news_->begun->claim, "interrupted");
+      wait(system_clock()->uptime() + patience, begun, [](int) { return true; });
+      if (begun() && state_->begun->kind == Begin::Kind::claimed) give_back(state_->begun->claim, "interrupted");
       Signals::die_of(signal);
     }
-    const std::lock_guard lock(news_->mutex);
-    return std::move(*news_->begun);
+    const std::lock_guard lock(state_->mutex);
+    return std::move(*state_->begun);
   }
 
   // Nothing ran, or the command may run again.
@@ -306,31 +296,30 @@ class Run {
 
   template <class Start>
   Finish finish(Start&& start, const Claim& claim) {
-    start(FinishDone([news = news_](Finish finish) {
-      const std::lock_guard lock(news->mutex);
-      news->finished.emplace(std::move(finish));
-      news->changed.set();
+    start(FinishDone([state = state_](Finish finish) {
+      const std::lock_guard lock(state->mutex);
+      state->finished.emplace(std::move(finish));
+      state->changed.set();
     }));
-    Desk desk(*news_, *signals_);
     const auto finished = [&] {
-      const std::lock_guard lock(news_->mutex);
-      return news_->finished.has_value();
+      const std::lock_guard lock(state_->mutex);
+      return state_->finished.has_value();
     };
-    desk.wait(std::nullopt, finished, [](int) { return true; });
+    wait(std::nullopt, finished, [](int) { return true; });
     Finish finish = [&] {
-      const std::lock_guard lock(news_->mutex);
-      return std::move(*news_->finished);
+      const std::lock_guard lock(state_->mutex);
+      return std::move(*state_->finished);
     }();
-    if (finish.kind != Finish::Kind::unrecorded || news_->recorded) return finish;
+    if (finish.kind != Finish::Kind::unrecorded || state_->recorded) return finish;
     const Uptime deadline = claim.deadline();
     if (deadline > system_clock()->uptime()) {
       say("result not stored yet, retrying: " + finish.error.message);
-      desk.wait(
-          deadline, [&] { return news_->recorded.load() || news_->refused.load(); },
+      wait(
+          deadline, [&] { return state_->recorded.load() || state_->refused.load(); },
           [](int number) { return !Signals::asks_for_end(number); });
     }
-    if (news_->recorded) finish.kind = Finish::Kind::recorded;
-    if (news_->refused) finish.kind = Finish::Kind::lost;
+    if (state_->recorded) finish.kind = Finish::Kind::recorded;
+    if (state_->refused) finish.kind = Finish::Kind::lost;
     return finish;
   }
 
@@ -356,9 +345,9 @@ class Run {
       return std::nullopt;
     }
     // Only the stop token reports a lease that ended unnoticed; renewal_lost comes with it.
-    const std::stop_callback on_loss(claim.stop_token(), [news = news_] {
-      news->lost = true;
-      news->changed.set();
+    const std::stop_callback on_loss(claim.stop_token(), [state = state_] {
+      state->lost = true;
+      state->changed.set();
     });
     SuperviseOptions supervise_with = supervise_options();
     supervise_with.environment = environment_with({{"ONCE_KEY", std::string(plan_.key.name())},
@@ -366,9 +355,9 @@ class Run {
                                                    {"ONCE_ATTEMPT", std::to_string(claim.attempt())},
                                                    {"ONCE_TOKEN", std::to_string(claim.token())},
                                                    {"ONCE_DERIVED_KEY", claim.derived_key(options_.derive_name)}});
-    supervise_with.changed = &news_->changed;
+    supervise_with.changed = &state_->changed;
     supervise_with.deadline = [&] { return std::optional<Uptime>(claim.deadline()); };
-    supervise_with.lost = [news = news_] { return news->lost.load(); };
+    supervise_with.lost = [state = state_] { return state->lost.load(); };
     Recorder recorder(options_.no_output ? 0 : record_limit_);
     Supervised supervised;
     try {
@@ -457,10 +446,10 @@ class Run {
     }
     const int code = exit_code_with_output(supervised);
     if (keeps && finished.record != nullptr && finished.record->result.placement == Placement::dropped) {
-      const std::lock_guard lock(news_->mutex);
+      const std::lock_guard lock(state_->mutex);
       say("the output of " + show_size(recorder.total_bytes()) +
           " could not be kept. Later callers get an error that says so, and nothing is run for them. " +
-          (news_->trouble.empty() ? "No place outside the store is configured; see --offload." : news_->trouble));
+          (state_->trouble.empty() ? "No place outside the store is configured; see --offload." : state_->trouble));
     }
     switch (finished.kind) {
       case Finish::Kind::recorded:
@@ -614,7 +603,7 @@ class Run {
   StoreAccess access_;
   std::uint64_t inline_limit_ = 0;
   std::uint64_t record_limit_ = 0;
-  std::shared_ptr<News> news_ = std::make_shared<News>();
+  const std::shared_ptr<RunState> state_ = std::make_shared<RunState>();
 };
 
 constexpr const char* footer = R"(Examples:

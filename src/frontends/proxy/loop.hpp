@@ -54,14 +54,14 @@ class Mailbox final : public Home {
   bool bring(Callback<void()>& work) override { return put(work, false); }
 
   void close() {
-    std::vector<Letter> left;
+    std::vector<Posted> left;
     {
       const std::lock_guard lock(mutex_);
       io_ = nullptr;
       left.swap(waiting_);
     }
-    for (Letter& letter : left) {
-      if (!letter.may_be_dropped) letter.handler();
+    for (Posted& posted : left) {
+      if (!posted.may_be_dropped) posted.handler();
     }
   }
   // Whether the caller is the loop's thread.
@@ -72,7 +72,7 @@ class Mailbox final : public Home {
   }
 
  private:
-  struct Letter {
+  struct Posted {
     Callback<void()> handler;
     bool may_be_dropped = true;
   };
@@ -91,14 +91,14 @@ class Mailbox final : public Home {
       const std::lock_guard lock(mutex_);
       taken_.swap(waiting_);
     }
-    for (Letter& letter : taken_) letter.handler();
+    for (Posted& posted : taken_) posted.handler();
     taken_.clear();
   }
 
   std::mutex mutex_;
   net::io_context* io_;
-  std::vector<Letter> waiting_;
-  std::vector<Letter> taken_;  // The loop's own.
+  std::vector<Posted> waiting_;
+  std::vector<Posted> taken_;  // The loop's own.
 };
 
 class Loop {

@@ -32,7 +32,7 @@ constexpr Millis most_wait{20'000};
 constexpr Millis first_pause{250};
 constexpr Millis most_pause{20'000};
 constexpr int drain_tries = 3;
-constexpr unsigned most_claims = 3;    // For one turn, if each lease ends before the work begins.
+constexpr unsigned most_claims = 3;    // For one message, if each lease ends before the work begins.
 constexpr Millis hide_slack{1'000};    // Subtracted from the 12 h, for the time of a request.
 constexpr Millis answer_slack{5'000};  // For a request, added to the time that it waits for messages.
 
@@ -79,7 +79,7 @@ struct Job {
   queues::Item item;
 
   bool begun = false;
-  bool over = false;       // Its turn is over: its visibility is no longer extended.
+  bool over = false;       // It is processed: its visibility is no longer extended.
   bool extending = false;  // A request for it is running, which must not be overtaken.
   bool overdue = false;
   Uptime received_at{};  // When it was requested: SQS counts from then or later.
@@ -88,8 +88,8 @@ struct Job {
 };
 using JobPtr = std::shared_ptr<Job>;
 
-// What to do with a message after its turn.
-struct Leave {
+// What to do with a message that is processed.
+struct Settlement {
   bool remove = false;
   std::optional<Millis> hide;  // Visible again after this time. Neither: unchanged.
 };
@@ -315,7 +315,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   // Receives nothing for a while, longer after each failure in a row.
   void pause(std::unique_lock<std::mutex> lock, const std::string& why) {
     if (stopping_ || uptime() < trouble_until_) return;  // Simultaneous failures count once.
-    const int row = std::max({failures_, turn_failures_, 1});
+    const int row = std::max({failures_, failed_messages_, 1});
     const Millis span = std::min(most_pause, first_pause * (1 << std::min(row - 1, 10)));
     trouble_until_ = uptime() + span;
     rest(span);
@@ -396,11 +396,11 @@ class Poller::State : public std::enable_shared_from_this<State> {
     if (then) then();
   }
 
-  // Ends the turn of a message: deletes it, changes its visibility, or leaves it.
-  void leave(std::unique_lock<std::mutex>& lock, const JobPtr& job, Leave how) {
+  // Deletes a message, changes its visibility, or leaves it.
+  void settle(std::unique_lock<std::mutex>& lock, const JobPtr& job, Settlement how) {
     job->over = true;
     if (job->timer != 0) timers().cancel(job->timer);
-    auto send = [self = shared_from_this(), job, how] { self->send_leave(job, how); };
+    auto send = [self = shared_from_this(), job, how] { self->send_settlement(job, how); };
     if (job->extending) {
       job->then = std::move(send);
       return;
@@ -410,7 +410,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     lock.lock();
   }
 
-  void send_leave(const JobPtr& job, Leave how) {
+  void send_settlement(const JobPtr& job, Settlement how) {
     std::unique_lock lock(mutex_);
     const std::shared_ptr<aws::Transport> transport = closed_ ? nullptr : transport_;
     if (transport != nullptr && how.hide > Millis{0}) {
@@ -460,7 +460,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
       lock.unlock();
       tell_about(*job, PollEvent::Kind::given_back, why);
       lock.lock();
-      leave(lock, job, {.remove = false, .hide = Millis{0}});
+      settle(lock, job, {.remove = false, .hide = Millis{0}});
     }
   }
 
@@ -476,29 +476,30 @@ class Poller::State : public std::enable_shared_from_this<State> {
       }
       job->begun = true;
       lock.unlock();
-      Turn turn = take_turn(*job);
+      Processed processed = process(*job);
       lock.lock();
-      if (stopping_ && turn.released) turn.leave.hide = Millis{0};  // Other consumers need not wait for it.
-      if (!turn.leave.remove && !job->item.order.empty()) {
+      if (stopping_ && processed.released)
+        processed.settlement.hide = Millis{0};  // Other consumers need not wait for it.
+      if (!processed.settlement.remove && !job->item.order.empty()) {
         give_back(
             lock, [&](const Job& other) { return other.item.order == job->item.order; },
             "it follows " + job->message.id + ", which stays in the queue");
       }
-      if (!turn.pauses) {
-        turn_failures_ = 0;
+      if (!processed.pauses) {
+        failed_messages_ = 0;
       } else if (uptime() >= trouble_until_) {
-        ++turn_failures_;
+        ++failed_messages_;
       }
       lock.unlock();
       PollEvent event = about(*job, PollEvent::Kind::ended);
-      event.end = turn.end;
-      event.deleted = turn.leave.remove;
-      event.parked = turn.parked;
-      event.why = turn.why;
+      event.end = processed.end;
+      event.deleted = processed.settlement.remove;
+      event.parked = processed.parked;
+      event.why = processed.why;
       tell(event);
-      if (turn.pauses) pause(std::unique_lock(mutex_), turn.why);
+      if (processed.pauses) pause(std::unique_lock(mutex_), processed.why);
       lock.lock();
-      leave(lock, job, turn.leave);
+      settle(lock, job, processed.settlement);
     }
   }
 
@@ -516,25 +517,25 @@ class Poller::State : public std::enable_shared_from_this<State> {
     return nullptr;
   }
 
-  struct Turn {
+  struct Processed {
     RecordEnd end = RecordEnd::executed;
-    Leave leave;
+    Settlement settlement;
     bool parked = false;
     bool released = false;  // It may begin at once.
-    bool pauses = false;    // The store or the service does not answer: no other turn would succeed.
+    bool pauses = false;    // The store or the service does not answer: no other message would succeed.
     std::string why;
   };
 
-  static Turn done(RecordEnd end) { return {.end = end, .leave = {.remove = true}}; }
+  static Processed done(RecordEnd end) { return {.end = end, .settlement = {.remove = true}}; }
 
-  [[nodiscard]] Turn stays(RecordEnd end, std::string why) const {
-    return {.end = end, .leave = {.remove = false, .hide = options_.retry_after}, .why = std::move(why)};
+  [[nodiscard]] Processed stays(RecordEnd end, std::string why) const {
+    return {.end = end, .settlement = {.remove = false, .hide = options_.retry_after}, .why = std::move(why)};
   }
 
-  Turn take_turn(Job& job) {
+  Processed process(Job& job) {
     if (!job.item.poison.empty()) return dead_end(job, RecordEnd::poison, options_.on_poison, job.item.poison);
     try {
-      Begin begin = begin_turn(job);
+      Begin begin = begin_work(job);
       switch (begin.kind) {
         case Begin::Kind::claimed:
           return carry_out(job, begin.claim);
@@ -543,9 +544,9 @@ class Poller::State : public std::enable_shared_from_this<State> {
         case Begin::Kind::stored_failure:
           return done(RecordEnd::stored_failure);
         case Begin::Kind::conflict: {
-          Turn turn = stays(RecordEnd::conflict, "held by " + begin.record->holder);
-          turn.leave.hide = std::clamp(begin.retry_after, Millis{1'000}, most_visibility);
-          return turn;
+          Processed processed = stays(RecordEnd::conflict, "held by " + begin.record->holder);
+          processed.settlement.hide = std::clamp(begin.retry_after, Millis{1'000}, most_visibility);
+          return processed;
         }
         case Begin::Kind::mismatch:
           return dead_end(job, RecordEnd::mismatch, options_.on_mismatch,
@@ -554,18 +555,18 @@ class Poller::State : public std::enable_shared_from_this<State> {
           return dead_end(job, RecordEnd::unknown, options_.on_unknown, begin.record->failure.message);
         case Begin::Kind::error: {
           if (queues::is_done(begin.record)) {
-            Turn turn = done(RecordEnd::replayed);
-            turn.why = begin.error.message;
-            return turn;
+            Processed processed = done(RecordEnd::replayed);
+            processed.why = begin.error.message;
+            return processed;
           }
           if (queues::has_failed(begin.record)) {
-            Turn turn = done(RecordEnd::stored_failure);
-            turn.why = begin.error.message;
-            return turn;
+            Processed processed = done(RecordEnd::stored_failure);
+            processed.why = begin.error.message;
+            return processed;
           }
-          Turn turn = stays(RecordEnd::error, begin.error.message);
-          turn.pauses = begin.error.kind != ErrorKind::corrupt;
-          return turn;
+          Processed processed = stays(RecordEnd::error, begin.error.message);
+          processed.pauses = begin.error.kind != ErrorKind::corrupt;
+          return processed;
         }
       }
     } catch (const Exception& error) {  // For example a key that the store cannot keep.
@@ -575,7 +576,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   }
 
   // This thread may have been stopped since the claim. Work that has not begun can be released safely.
-  Begin begin_turn(const Job& job) {
+  Begin begin_work(const Job& job) {
     for (unsigned times = 1;; ++times) {
       Begin begin = engine_.begin(Request{
           .key = *job.item.key, .fingerprint = job.item.fingerprint, .policy = policy_, .holder = job.message.id});
@@ -591,7 +592,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     }
   }
 
-  Turn carry_out(Job& job, Claim& claim) {
+  Processed carry_out(Job& job, Claim& claim) {
     WorkEnd end;
     std::optional<std::string> poison;
     try {
@@ -628,10 +629,10 @@ class Poller::State : public std::enable_shared_from_this<State> {
     if (finish.kind == Finish::Kind::superseded) return done(RecordEnd::replayed);
     if (poison) return dead_end(job, RecordEnd::poison, options_.on_poison, *poison);
     if (kind == WorkEnd::Kind::released || kind == WorkEnd::Kind::unavailable) {
-      Turn turn = stays(RecordEnd::failed, why);
-      turn.released = finish.kind == Finish::Kind::recorded;
-      turn.pauses = kind == WorkEnd::Kind::unavailable;
-      return turn;
+      Processed processed = stays(RecordEnd::failed, why);
+      processed.released = finish.kind == Finish::Kind::recorded;
+      processed.pauses = kind == WorkEnd::Kind::unavailable;
+      return processed;
     }
     switch (finish.kind) {
       case Finish::Kind::recorded:
@@ -645,20 +646,20 @@ class Poller::State : public std::enable_shared_from_this<State> {
         return stays(RecordEnd::lost, "the claim was lost while the work ran");
     }
     if (kind == WorkEnd::Kind::held) return dead_end(job, RecordEnd::unknown, options_.on_unknown, why);
-    Turn turn = done(kind == WorkEnd::Kind::failed ? RecordEnd::stored_failure : RecordEnd::executed);
-    turn.why = why;
-    return turn;
+    Processed processed = done(kind == WorkEnd::Kind::failed ? RecordEnd::stored_failure : RecordEnd::executed);
+    processed.why = why;
+    return processed;
   }
 
-  Turn dead_end(const Job& job, RecordEnd end, OnDeadEnd what, std::string why) {
+  Processed dead_end(const Job& job, RecordEnd end, OnDeadEnd what, std::string why) {
     if (what == OnDeadEnd::leave) return stays(end, std::move(why));
     const std::optional<std::string> trouble = queues::park(
         engine_, keys_.scope(), job.item, std::string(to_string(end)) + ": " + why, policy_, job.message.id);
     if (trouble) return stays(end, why + "; and it could not be parked: " + *trouble);
-    Turn turn = done(end);
-    turn.parked = true;
-    turn.why = std::move(why);
-    return turn;
+    Processed processed = done(end);
+    processed.parked = true;
+    processed.why = std::move(why);
+    return processed;
   }
 
   Engine& engine_;
@@ -683,7 +684,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   bool drained_ = false;
   bool asked_idle_ = false;  // No message was being worked on at the last request.
   int failures_ = 0;         // Of receiving, in a row.
-  int turn_failures_ = 0;    // Turns in a row that ended with Turn::pauses.
+  int failed_messages_ = 0;  // Messages in a row that ended with Processed::pauses.
   Timers::Id pause_timer_ = 0;
   Timers::Id abandon_timer_ = 0;
   Uptime pause_until_{};

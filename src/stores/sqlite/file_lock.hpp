@@ -51,12 +51,12 @@ class FileLock {
   void release() noexcept;
 
   // Acquired for as long as this lives, or until release().
-  class Turn {
+  class Guard {
    public:
-    Turn(FileLock& lock, Millis limit) : lock_(&lock) { lock.acquire(limit); }
-    ~Turn() { release(); }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
+    Guard(FileLock& lock, Millis limit) : lock_(&lock) { lock.acquire(limit); }
+    ~Guard() { release(); }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
     void release() noexcept {
       if (lock_ != nullptr) std::exchange(lock_, nullptr)->release();
     }

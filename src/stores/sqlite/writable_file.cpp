@@ -32,7 +32,7 @@ bool is_quiet(const std::string& path) noexcept {
 
 WritableFile::WritableFile(StoreFile& file, RecentKeys& recent)
     : file_(file), recent_(recent), lock_(file.path() + "-lock", file.path()), presence_(file.path() + "-lock") {
-  const FileLock::Turn ours = turn();
+  const FileLock::Guard guard = lock();
   const bool quiet = presence_.is_alone() || is_quiet(file_.path() + "-wal");
   open();
   anchor_ = std::make_unique<Connection>(file_.path(), file_.vfs(), file_.options().busy_timeout);
@@ -237,7 +237,7 @@ void WritableFile::tidy_up() {
   const auto log_is_long = [&] { return size_of(file_.path() + "-wal") > leave_log_bytes; };
   const bool index = should_index_on_close();
   if (!index && !log_is_long()) return;
-  const FileLock::Turn ours = turn();
+  const FileLock::Guard guard = lock();
   make_ready();
   if (index) index_if_more_than(few_keys);
   if (!connection_ || !log_is_long()) return;

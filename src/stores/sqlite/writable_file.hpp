@@ -34,10 +34,10 @@ class WritableFile {
   WritableFile(const WritableFile&) = delete;
   WritableFile& operator=(const WritableFile&) = delete;
 
-  // Waits for this process's turn, which lasts as long as the returned object. Throws Exception(unavailable).
-  [[nodiscard]] FileLock::Turn turn() { return FileLock::Turn(lock_, file_.options().busy_timeout); }
+  // Waits until this process has the lock, and keeps it as long as the returned object. Throws Exception(unavailable).
+  [[nodiscard]] FileLock::Guard lock() { return FileLock::Guard(lock_, file_.options().busy_timeout); }
 
-  // Call the functions below only during a turn.
+  // Call the functions below only while you hold lock().
 
   // Call it first: checks that the file is the one that was opened, and that the connection works. Throws
   // Exception(unavailable).

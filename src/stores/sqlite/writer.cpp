@@ -51,7 +51,7 @@ void Writer::work() {
   Group group;
   const bool missing_keys = missing_keys_.exchange(false);
   try {
-    FileLock::Turn turn = writing_.turn();
+    FileLock::Guard guard = writing_.lock();
     take();  // Operations that came during the wait.
     fill(group);
     writing_.make_ready();
@@ -60,7 +60,7 @@ void Writer::work() {
       finish(group);
       return sweep_and_copy();
     }
-    turn.release();
+    guard.release();
     finish(group);
     if (sweeps_.empty() || file_.is_forked()) return;
   } catch (const Exception& error) {
@@ -68,7 +68,7 @@ void Writer::work() {
     return;
   }
   try {
-    const FileLock::Turn turn = writing_.turn();
+    const FileLock::Guard guard = writing_.lock();
     writing_.make_ready();
     sweep_and_copy();
   } catch (const Exception& error) {

@@ -46,7 +46,7 @@ using PolledWork = std::function<WorkEnd(const Message&, Claim&)>;
 
 struct PollEvent {
   enum class Kind : std::uint8_t {
-    ended,        // A message's turn is over: `end`, `deleted`.
+    ended,        // A message was processed: `end`, `deleted`.
     given_back,   // A message was not begun, and is visible again. See `why`.
     overdue,      // A message's visibility could not be extended: others may receive it. Its claim still protects it.
     not_hidden,   // The visibility of a message that stays could not be changed: it comes again when its visibility
@@ -105,9 +105,9 @@ struct PollerOptions {
 struct PollCounts {
   std::uint64_t received = 0;
   std::uint64_t deleted = 0;
-  std::uint64_t stayed = 0;  // Turns that ended with the message still in the queue.
-  // With PollerOptions::drain: messages whose last turn ended so. They are in the queue or its dead-letter queue.
-  // Otherwise 0.
+  std::uint64_t stayed = 0;  // How often a message was processed and still stayed in the queue.
+  // With PollerOptions::drain: messages that stayed when they were last processed. They are in the queue or its
+  // dead-letter queue. Otherwise 0.
   std::uint64_t left = 0;
 };
 

@@ -38,34 +38,34 @@ constexpr Millis least_lease{10};  // Policy::lease
 }
 
 // What a record's end means for the next record with its key.
-enum class Bearing : std::uint8_t {
+enum class ForNext : std::uint8_t {
   done,    // A record with the same payload is done too.
   failed,  // The operation failed: it must not be retried at once.
   own,     // It affects only this record.
 };
 
-Bearing bearing_of(RecordEnd end) noexcept {
+ForNext for_next(RecordEnd end) noexcept {
   switch (end) {
     case RecordEnd::executed:
     case RecordEnd::replayed:
     case RecordEnd::duplicate:
     case RecordEnd::unrecorded:
     case RecordEnd::unprotected:
-      return Bearing::done;
+      return ForNext::done;
     case RecordEnd::failed:
     case RecordEnd::conflict:
     case RecordEnd::lost:
     case RecordEnd::error:
     case RecordEnd::out_of_time:
-      return Bearing::failed;
+      return ForNext::failed;
     case RecordEnd::stored_failure:
     case RecordEnd::mismatch:
     case RecordEnd::poison:
     case RecordEnd::unknown:
     case RecordEnd::blocked:
-      return Bearing::own;
+      return ForNext::own;
   }
-  return Bearing::own;
+  return ForNext::own;
 }
 
 }  // namespace
@@ -238,8 +238,8 @@ class Batch::Run {
     }
     if (slot.before_with_key == none) return std::nullopt;
     const Slot& other = slots_[slot.before_with_key];
-    switch (other.end.by_twin ? Bearing::failed : bearing_of(other.end.end)) {
-      case Bearing::done: {
+    switch (other.end.by_twin ? ForNext::failed : for_next(other.end.end)) {
+      case ForNext::done: {
         const Fingerprint& ours = slot.item.fingerprint;
         const Fingerprint& theirs = other.item.fingerprint;
         if (!ours.empty() && !theirs.empty() && !(ours == theirs)) return std::nullopt;
@@ -248,13 +248,13 @@ class Batch::Run {
                    .parked = false,
                    .why = "the key is that of " + other.item.id};
       }
-      case Bearing::failed:
+      case ForNext::failed:
         return End{.end = RecordEnd::blocked,
                    .reported = true,
                    .parked = false,
                    .why = "the key is that of " + other.item.id + ", which failed",
                    .by_twin = true};
-      case Bearing::own:
+      case ForNext::own:
         break;
     }
     return std::nullopt;

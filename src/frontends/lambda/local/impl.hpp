@@ -73,7 +73,7 @@ class LocalApi::Impl {
       const std::lock_guard lock(mutex);
       change(counted);
     }
-    news.notify_all();
+    changed.notify_all();
   }
   void count_lists() {
     count([&](Counts& c) {
@@ -116,7 +116,7 @@ class LocalApi::Impl {
   bool stopped = false;
 
   mutable std::mutex mutex;
-  mutable std::condition_variable news;
+  mutable std::condition_variable changed;
   Counts counted;
   InvocationOutcome init_error;
   std::set<std::string, std::less<>> ids;  // Of open invocations.

@@ -314,7 +314,7 @@ LocalApi::Counts LocalApi::counts() const {
 
 bool LocalApi::wait_until(const std::function<bool(const Counts&)>& condition, Millis limit) const {
   std::unique_lock lock(impl_->mutex);
-  return impl_->news.wait_for(lock, limit, [&] { return condition(impl_->counted); });
+  return impl_->changed.wait_for(lock, limit, [&] { return condition(impl_->counted); });
 }
 
 InvocationOutcome LocalApi::init_error() const {
