@@ -36,6 +36,7 @@
 #include "platform/look_up.hpp"
 #include "platform/shared_loop.hpp"
 #include "text/ascii.hpp"
+#include "text/header.hpp"
 #include "tls/stream.hpp"
 
 namespace once::aws {
@@ -728,25 +729,10 @@ const tls::ClientContext& Io::trusted() {
 
 // ---- The client
 
-bool is_token(std::string_view text) noexcept {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
-  });
-}
-
 bool is_host(std::string_view text) noexcept {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return c > ' ' && c < 0x7f && std::string_view("/?#@[]\\").find(c) == std::string_view::npos;
   });
-}
-
-bool is_value(std::string_view text) noexcept {
-  const auto plain = [](text::EightBytes eight) { return !eight.any_below_blank() && !eight.any('\x7f'); };
-  while (text.size() >= text::EightBytes::size && plain(text::EightBytes(text.data())))
-    text.remove_prefix(text::EightBytes::size);
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return (static_cast<unsigned char>(c) >= ' ' && c != 0x7f) || c == '\t'; });
 }
 
 bool is_target(std::string_view text) noexcept {
@@ -760,7 +746,7 @@ bool is_named(std::string_view header, std::string_view lower_case) noexcept {
 
 // The request's bytes. Empty: it is malformed.
 std::string serialize(const HttpRequest& request) {
-  if (!is_token(request.method) || !is_host(request.host) || !is_target(request.target)) return {};
+  if (!text::is_token(request.method) || !is_host(request.host) || !is_target(request.target)) return {};
   std::string wire;
   std::size_t size = request.method.size() + request.target.size() + request.host.size() + request.body.size() + 100;
   for (const auto& [name, value] : request.headers) size += name.size() + value.size() + 4;
@@ -768,7 +754,7 @@ std::string serialize(const HttpRequest& request) {
   wire.append(request.method).append(" ").append(request.target).append(" HTTP/1.1\r\n");
   bool has_host = false;
   for (const auto& [name, value] : request.headers) {
-    if (!is_token(name) || !is_value(value)) return {};
+    if (!text::is_token(name) || !text::is_field_text(value)) return {};
     has_host = has_host || is_named(name, "host");
     wire.append(name).append(": ").append(value).append("\r\n");
   }
