@@ -1,12 +1,7 @@
 // The claim as a machine: transcripts of it (claims/*.txt), and the table of docs/claim-table.md.
 //
-// A transcript is a list of
-//
-//   events, one a line
-//   ----
-//   the actions that they led to, up to an empty line
-//
-// about one claim of a lease of 9 s, made at 0 ms, of the key "k". Lines that begin with # are for readers.
+// A transcript (../transcript.hpp) plays events and tells the actions that they led to. After each comment it is about
+// another claim of a lease of 9 s, made at 0 ms, of the key "k".
 //
 //   policy [fixed] [no-heartbeat] [small] [companions]   at the start: a fixed lease, a store for 16 KiB
 //   at MS                    the time
@@ -18,15 +13,8 @@
 //                            held (by an operator), completed (by this owner)
 //   failed KIND [unfit|declined]     unavailable, in_doubt, misuse; a failed read is "read failed"
 //   retry                    the timer fires
-//
-// With ONCE_PRINT_TRANSCRIPTS=1 it prints each as it is played, to be read before it is put into the file.
 #include "core/claim_machine.hpp"
 
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
@@ -36,6 +24,9 @@
 #include <gtest/gtest.h>
 
 #include <once/decide.hpp>
+
+#include "../printed_page.hpp"
+#include "../transcript.hpp"
 
 namespace once {
 namespace {
@@ -315,40 +306,19 @@ class Player {
 class ClaimTranscript : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ClaimTranscript, GoesAsWritten) {
-  std::ifstream file(std::string(ONCE_CLAIMS) + "/" + GetParam() + ".txt");
-  ASSERT_TRUE(file);
   std::optional<Player> player(std::in_place);
-  std::ostringstream expected;
-  std::ostringstream actual;
-  bool telling = false;
-  for (std::string line; std::getline(file, line);) {
-    expected << line << "\n";
-    if (line == "----") {
-      telling = true;
-      actual << line << "\n";
-      for (const std::string& told : player->take()) actual << told << "\n";
-    } else if (line.empty() || line.starts_with("#")) {
-      actual << line << "\n";
-      telling = telling && !line.empty();
-      if (line.starts_with("# ")) player.emplace();  // Each comment begins another claim.
-    } else if (!telling) {
-      actual << line << "\n";
-      player->play(line);
-    }
-  }
-  EXPECT_TRUE(player->take().empty()) << "told after the last ----";
-  if (std::getenv("ONCE_PRINT_TRANSCRIPTS") != nullptr) std::cout << actual.str();
-  EXPECT_EQ(actual.str(), expected.str());
+  play_transcript(std::string(ONCE_CLAIMS) + "/" + GetParam() + ".txt",
+                  {.play = [&](const std::string& line) { player->play(line); },
+                   .take =
+                       [&] {
+                         std::string told;
+                         for (const std::string& line : player->take()) told += line + "\n";
+                         return told;
+                       },
+                   .comment = [&] { player.emplace(); }});  // Each comment begins another claim.
 }
 
-Words all_transcripts() {
-  Words names;
-  for (const auto& entry : std::filesystem::directory_iterator(ONCE_CLAIMS)) names.push_back(entry.path().stem());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, ClaimTranscript, ::testing::ValuesIn(all_transcripts()),
+INSTANTIATE_TEST_SUITE_P(All, ClaimTranscript, ::testing::ValuesIn(transcripts_in(ONCE_CLAIMS)),
                          [](const auto& test) { return test.param; });
 
 // ---- the table
@@ -449,19 +419,7 @@ std::string table() {
   return out.str();
 }
 
-TEST(ClaimMachine, the_table_in_the_docs_is_this_one) {
-  const std::string path = ONCE_CLAIM_TABLE;
-  const char* const write = std::getenv("ONCE_WRITE_DOCS");
-  if (write != nullptr && std::string_view(write) == "1") {
-    std::ofstream file(path, std::ios::binary);
-    file << table();
-    ASSERT_TRUE(file.flush()) << "cannot write " << path;
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream there;
-  there << file.rdbuf();
-  EXPECT_EQ(there.str(), table()) << path << " is not what ClaimMachine does; ONCE_WRITE_DOCS=1 writes it anew";
-}
+TEST(ClaimMachine, the_table_in_the_docs_is_this_one) { expect_page(ONCE_CLAIM_TABLE, table()); }
 
 }  // namespace
 }  // namespace once

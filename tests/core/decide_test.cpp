@@ -2,8 +2,6 @@
 // the docs, which this test prints: ONCE_WRITE_DOCS=1 writes docs/decision-table.md anew.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <set>
@@ -11,6 +9,8 @@
 
 #include <once/decide.hpp>
 #include <once/testing/records.hpp>
+
+#include "../printed_page.hpp"
 
 namespace once {
 namespace {
@@ -363,19 +363,7 @@ std::string table() {
   return out.str();
 }
 
-TEST(Decide, the_table_in_the_docs_is_this_one) {
-  const std::string path = ONCE_DECISION_TABLE;
-  const char* const write = std::getenv("ONCE_WRITE_DOCS");
-  if (write != nullptr && std::string_view(write) == "1") {
-    std::ofstream file(path, std::ios::binary);
-    file << table();
-    ASSERT_TRUE(file.flush()) << "cannot write " << path;
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream there;
-  there << file.rdbuf();
-  EXPECT_EQ(there.str(), table()) << path << " is not what decide() does; ONCE_WRITE_DOCS=1 writes it anew";
-}
+TEST(Decide, the_table_in_the_docs_is_this_one) { expect_page(ONCE_DECISION_TABLE, table()); }
 
 }  // namespace
 }  // namespace once

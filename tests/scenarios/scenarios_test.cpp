@@ -1,10 +1,5 @@
-// Plays the transcripts *.txt of this folder. Each is a list of
-//
-//   commands, one a line
-//   ----
-//   what is told meanwhile, up to an empty line
-//
-// in a world with one store and as many processes (engines) as are named. Lines that begin with # are for readers.
+// Plays the transcripts *.txt of this folder (../transcript.hpp): commands, and what is told meanwhile, in a world with
+// one store and as many processes (engines) as are named.
 //
 //   A begin KEY [payload=TEXT] [wait=MS] [hold] [retry] [brief] [no-heartbeat]   lease 9 s, retention 1 h (brief: 1 s)
 //   A step KEY NAME RESULT · A complete KEY TEXT · A fail KEY CODE · A release KEY · A hold KEY · A forget KEY
@@ -17,13 +12,6 @@
 //   operator release|extend|hold|complete KEY
 //   calls           the calls of the store since the last time
 //   show KEY        the record
-//
-// With ONCE_PRINT_TRANSCRIPTS=1 it prints each as it is played, to be read before it is put into the file.
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
 #include <map>
 #include <sstream>
 #include <string>
@@ -37,6 +25,7 @@
 #include <once/testing/manual_time.hpp>
 
 #include "../engine/script_store.hpp"
+#include "../transcript.hpp"
 
 namespace once::testing {
 namespace {
@@ -238,40 +227,12 @@ class Player {
 class Scenario : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Scenario, GoesAsWritten) {
-  std::ifstream file(std::string(ONCE_SCENARIOS) + "/" + GetParam() + ".txt");
-  ASSERT_TRUE(file);
   Player player;
-  std::ostringstream expected;
-  std::ostringstream actual;
-  bool telling = false;
-  for (std::string line; std::getline(file, line);) {
-    expected << line << "\n";
-    if (line == "----") {
-      telling = true;
-      actual << line << "\n" << player.take();
-    } else if (line.empty() || line.starts_with("#")) {
-      actual << line << "\n";
-      telling = telling && !line.empty();
-    } else if (!telling) {
-      actual << line << "\n";
-      player.play(line);
-    }
-  }
-  EXPECT_EQ(player.take(), "") << "told after the last ----";
-  if (std::getenv("ONCE_PRINT_TRANSCRIPTS") != nullptr) std::cout << actual.str();
-  EXPECT_EQ(actual.str(), expected.str());
+  play_transcript(std::string(ONCE_SCENARIOS) + "/" + GetParam() + ".txt",
+                  {.play = [&](const std::string& line) { player.play(line); }, .take = [&] { return player.take(); }});
 }
 
-std::vector<std::string> all_scenarios() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(ONCE_SCENARIOS)) {
-    if (entry.path().extension() == ".txt" && entry.path().stem() != "CMakeLists") names.push_back(entry.path().stem());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Scenario, ::testing::ValuesIn(all_scenarios()),
+INSTANTIATE_TEST_SUITE_P(All, Scenario, ::testing::ValuesIn(transcripts_in(ONCE_SCENARIOS)),
                          [](const auto& test) { return test.param; });
 
 }  // namespace
