@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <once/fingerprint.hpp>
@@ -17,6 +18,8 @@ enum class Placement : std::uint8_t {
   dropped,     // Too large to keep, and no offload: a replay gets an error, never a second run.
   compressed,  // In `bytes`, as one zstd frame. Only in a store: callers of the engine get it inlined.
 };
+
+std::string_view to_string(Placement placement) noexcept;  // "inlined" …
 
 struct Result {
   std::string bytes;         // Any bytes. Empty unless `placement` is inlined or compressed.

@@ -27,6 +27,20 @@ std::optional<State> state_from_string(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view to_string(Placement placement) noexcept {
+  switch (placement) {
+    case Placement::inlined:
+      return "inlined";
+    case Placement::offloaded:
+      return "offloaded";
+    case Placement::dropped:
+      return "dropped";
+    case Placement::compressed:
+      return "compressed";
+  }
+  return "?";
+}
+
 std::string_view to_string(OnLapse on_lapse) noexcept {
   switch (on_lapse) {
     case OnLapse::takeover:

@@ -22,20 +22,6 @@ std::string text_of(Time time) {
   return time == never ? "never" : std::to_string(time.time_since_epoch().count()) + " ms";
 }
 
-std::string_view to_string(Placement placement) noexcept {
-  switch (placement) {
-    case Placement::inlined:
-      return "inlined";
-    case Placement::offloaded:
-      return "offloaded";
-    case Placement::dropped:
-      return "dropped";
-    case Placement::compressed:
-      return "compressed";
-  }
-  return "?";
-}
-
 std::string repeated(std::string_view piece, std::size_t bytes) {
   std::string out;
   while (out.size() + piece.size() <= bytes) out += piece;

@@ -33,20 +33,6 @@ void put_bytes(Json& json, const std::string& name, std::string_view bytes) {
 
 Json time_json(Time time) { return time == never || time == Time{} ? Json(nullptr) : Json(text::rfc3339(time)); }
 
-std::string_view placement_name(Placement placement) {
-  switch (placement) {
-    case Placement::inlined:
-      return "inlined";
-    case Placement::offloaded:
-      return "offloaded";
-    case Placement::dropped:
-      return "dropped";
-    case Placement::compressed:
-      return "compressed";
-  }
-  return "?";
-}
-
 // The result of `once run` in these bytes, if they are available and its own.
 std::optional<RunResult> run_of(const Result& result) {
   if (result.content_type != run_content_type || result.bytes.empty()) return std::nullopt;
@@ -76,7 +62,7 @@ Json run_json(const Result& result) {
 Json result_json(const Result& result, bool payloads) {
   const bool at_hand = result.placement == Placement::inlined || !result.bytes.empty();
   Json json;
-  json["placement"] = placement_name(result.placement);
+  json["placement"] = to_string(result.placement);
   json["content_type"] = result.content_type;
   json["size"] = result.placement == Placement::inlined ? result.bytes.size() : result.size;
   json["location"] = result.placement == Placement::offloaded ? Json(result.location) : Json(nullptr);

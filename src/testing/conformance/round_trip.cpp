@@ -50,9 +50,9 @@ void every_field_in_every_state(Subject& subject) {
   for (const State state : {State::in_progress, State::completed, State::failed, State::unknown}) {
     for (const Placement placement : {Placement::inlined, Placement::offloaded, Placement::dropped}) {
       const Record record = full_record("full#" + std::string(to_string(state)), state, placement);
-      expect_round_trip(subject, record,
-                        "every field, " + std::string(to_string(state)) + ", placement " +
-                            std::to_string(static_cast<int>(placement)));
+      expect_round_trip(
+          subject, record,
+          "every field, " + std::string(to_string(state)) + ", placement " + std::string(to_string(placement)));
     }
   }
 }
