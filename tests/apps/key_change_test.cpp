@@ -51,7 +51,7 @@ TEST(KeyChange, WhatNamesAnOperationIsNoticed) {
 TEST(KeyChange, TheRestIsNot) {
   EXPECT_THAT(lines(options(), with([](Options& o) {
                       o.policy.emplace().retention = std::chrono::hours(1);
-                      o.ambiguous = OnLapse::takeover;
+                      o.on_ambiguous = OnLapse::takeover;
                       o.fingerprint_host = o.fingerprint_body = false;
                       o.fates = {{503, http::Fate::release}};
                       o.methods.emplace_back("PUT");

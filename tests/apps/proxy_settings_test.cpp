@@ -100,7 +100,7 @@ TEST(ProxySettings, EachIsTakenOver) {
   EXPECT_FALSE(settled(with("ignore-body", {"true"})).rules.otherwise.fingerprint_body);
   EXPECT_FALSE(settled(with("ignore-host", {"true"})).rules.otherwise.fingerprint_host);
   EXPECT_EQ(settled(with("challenge", {"Basic"})).rules.otherwise.challenge, "Basic");
-  EXPECT_EQ(settled(with("on-ambiguous", {"takeover"})).rules.otherwise.ambiguous, OnLapse::takeover);
+  EXPECT_EQ(settled(with("on-ambiguous", {"takeover"})).rules.otherwise.on_ambiguous, OnLapse::takeover);
   EXPECT_EQ(settled(with("on-store-down", {"run"})).rules.otherwise.policy->on_store_down,
             OnStoreDown::run_unprotected);
   EXPECT_EQ(settled(with("on-unrecorded", {"fail"})).rules.otherwise.policy->on_unrecorded, OnUnrecorded::raise);

@@ -218,7 +218,7 @@ TEST(Endpoint, EveryStatusDoesToTheClaimWhatItsFateSays) {
 TEST(Endpoint, AmbiguousUnderTakeoverIsRunAgainWhenItsLeaseHasRunOut) {
   World world;
   Options options = by_authorization();
-  options.ambiguous = OnLapse::takeover;
+  options.on_ambiguous = OnLapse::takeover;
   Endpoint endpoint(*world.engine, options);
   int runs = 0;
   EXPECT_EQ(run(endpoint, post("k"), runs, text_answer(504)).status, 504U);
@@ -234,7 +234,7 @@ TEST(Endpoint, AmbiguousUnderTakeoverIsRunAgainWhenItsLeaseHasRunOut) {
 TEST(Endpoint, TheAttemptThatTakesOverGoesOnAfterTheFinishedSteps) {
   World world;
   Options options = by_authorization();
-  options.ambiguous = OnLapse::takeover;
+  options.on_ambiguous = OnLapse::takeover;
   Endpoint endpoint(*world.engine, options);
   int charges = 0;
   int mails = 0;
@@ -276,7 +276,7 @@ TEST(Endpoint, AnExecutionThatIsDroppedIsAmbiguous) {
   for (const OnLapse ambiguous : {OnLapse::hold, OnLapse::takeover}) {
     World world;
     Options options = by_authorization();
-    options.ambiguous = ambiguous;
+    options.on_ambiguous = ambiguous;
     Endpoint endpoint(*world.engine, options);
     { const Opening dropped = endpoint.open(post("k")); }
     EXPECT_EQ(world.told(EventKind::abandoned), 1U);
@@ -341,7 +341,7 @@ TEST(Endpoint, AHandlerThatThrows) {
       if (c.rule) o.throw_rule = on_exception<std::runtime_error>(*c.rule);
     });
     Options options = by_authorization();
-    options.ambiguous = c.ambiguous;
+    options.on_ambiguous = c.ambiguous;
     options.on_throw = c.option;
     Endpoint endpoint(*world.engine, options);
     EXPECT_THROW(static_cast<void>(
@@ -466,7 +466,7 @@ TEST(Endpoint, WhoLostTheClaimGetsTheAnswerThatCounts) {
   policy.heartbeat = false;
   World world(policy);
   Options options = by_authorization();
-  options.ambiguous = OnLapse::takeover;
+  options.on_ambiguous = OnLapse::takeover;
   Endpoint slow(*world.engine, options);
   EngineOptions same = world.engine->options();
   same.holder = "host:2";

@@ -465,7 +465,7 @@ TEST_F(LambdaHttp, AnEndedInvocationIsHeldOrTakenOver) {
     Process& next = process();
     HttpOptions options = http_options();
     options.function = ambiguous == OnLapse::hold ? "holding" : "taking";
-    options.routes.otherwise.ambiguous = ambiguous;
+    options.routes.otherwise.on_ambiguous = ambiguous;
     const Handler dies = http(*dying.engine, options, [&](const Request&, Execution&) {
       dying.cut();
       clock->advance(4s);
@@ -485,7 +485,7 @@ TEST_F(LambdaHttp, AnEndedInvocationIsHeldOrTakenOver) {
 
 TEST_F(LambdaHttp, ThawedTooLateTheClientGetsTheAnswerThatCounts) {
   HttpOptions options = http_options();
-  options.routes.otherwise.ambiguous = OnLapse::takeover;
+  options.routes.otherwise.on_ambiguous = OnLapse::takeover;
   Process& frozen = process();
   Process& other = process();
   const Handler handler = http(*frozen.engine, options, [&](const Request&, Execution&) {
@@ -501,7 +501,7 @@ TEST_F(LambdaHttp, ThawedTooLateTheClientGetsTheAnswerThatCounts) {
 
 TEST_F(LambdaHttp, AfterATimeoutTheRetryGoesOnAfterTheCharge) {
   HttpOptions options = http_options();
-  options.routes.otherwise.ambiguous = OnLapse::takeover;
+  options.routes.otherwise.on_ambiguous = OnLapse::takeover;
   Process& dying = process();
   Process& next = process();
   int charged = 0;
@@ -530,7 +530,7 @@ TEST_F(LambdaHttp, ThawedItBeginsNoFurtherStep) {
       SCOPED_TRACE(::testing::Message() << (ambiguous == OnLapse::hold ? "hold " : "takeover ") << finished_meanwhile);
       HttpOptions options = http_options();
       options.function = std::to_string(processes.size());
-      options.routes.otherwise.ambiguous = ambiguous;
+      options.routes.otherwise.on_ambiguous = ambiguous;
       Process& frozen = process();
       Process& other = process();
       int mails = 0;

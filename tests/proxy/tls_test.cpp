@@ -281,7 +281,7 @@ class ProxyLeaseTest : public ProxyTlsTest {
     store = std::make_shared<once::testing::FaultyStore>(std::shared_ptr<Store>(stores::make_memory_store(manual)),
                                                          once::testing::no_faults());
     timers = std::make_shared<once::testing::ManualTimers>(manual);
-    rules.ambiguous = OnLapse::takeover;
+    rules.on_ambiguous = OnLapse::takeover;
     trust_upstream(identity.authority);
     start([this, inner = secured(identity, counting())](Line& line) {
       arrived.open();

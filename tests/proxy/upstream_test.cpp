@@ -147,7 +147,7 @@ TEST_F(ProxyTest, AResetWithinTheAnswerIsUnknown) {
 }
 
 TEST_F(ProxyTest, TakeoverRunsItAgainWhenTheLeaseHasRunOut) {
-  rules.ambiguous = OnLapse::takeover;
+  rules.on_ambiguous = OnLapse::takeover;
   rules.policy->lease = Millis{50};
   start([&](Line& line) {
     const std::size_t number = got(line.read_request().value());

@@ -405,7 +405,7 @@ std::vector<Setting> table() {
       duration<&Policy::retention>("retention", "24h", "How long an answer is replayed before it expires"),
       entry("wait", {}, "How long a duplicate of a running request waits for its answer (default: 409 at once)",
             set_wait, true),
-      choice<&Options::ambiguous, OnLapse>(
+      choice<&Options::on_ambiguous, OnLapse>(
           "on-ambiguous", {{"hold", OnLapse::hold}, {"takeover", OnLapse::takeover}},
           "After 502, 503, 504, a lost connection or a crash: hold (unknown, an operator decides) or takeover (a\n"
           "retry runs it again)"),

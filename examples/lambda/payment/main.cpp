@@ -55,7 +55,7 @@ static once::lambda::Handler make_handler() {
   static once::Engine engine({.store = once::open_store(store)});
 
   once::http::Options options{.principal = once::http::Principal::given()};  // The signer, as AWS reports it.
-  options.ambiguous = once::OnLapse::takeover;  // Both services honour our keys. If not: hold.
+  options.on_ambiguous = once::OnLapse::takeover;  // Both services honour our keys. If not: hold.
   // The same key with another body (another amount): 422. While the first request runs: 409.
   return once::lambda::http(engine, {.routes = options}, pay);
 }

@@ -108,7 +108,7 @@ class Execution::State {
       case Fate::ambiguous:
         break;
     }
-    return rules_->options().ambiguous == OnLapse::hold ? End::hold : End::lapse;
+    return rules_->options().on_ambiguous == OnLapse::hold ? End::hold : End::lapse;
   }
 
   [[nodiscard]] Fate fate_of(unsigned status) const noexcept {

@@ -221,7 +221,7 @@ struct Rules::Parts {
     // Clients retry themselves, so a conflict need not wait.
     policy = fill_in(options.policy.value_or(Policy{}),
                      {.on_conflict = OnConflict::fail, .on_missing_key = OnMissingKey::refuse});
-    policy.on_lapse = options.ambiguous;
+    policy.on_lapse = options.on_ambiguous;
     if (!options.key_field.empty()) {
       // Only the key's text is used, so the scope does not matter. The body is compared byte by byte, so its other
       // numbers need not be exact.

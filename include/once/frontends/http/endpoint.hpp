@@ -41,8 +41,8 @@ struct Finished {
 // The right to run one request, which must end by one of the finishes. Movable. Only test, assign or destroy an empty
 // or finished one. Methods may be called from any thread, one at a time.
 //
-// Destroyed without a finish, the operation may have acted: its lease lapses, then Options::ambiguous decides. Finish
-// also if the client has disconnected.
+// Destroyed without a finish, the operation may have acted: its lease lapses, then Options::on_ambiguous decides.
+// Finish also if the client has disconnected.
 //
 // A finish returns what to send to the client, once it is durable. That is the answer itself. If the claim was lost, it
 // is the answer that another attempt has stored, marked as a replay, or otherwise a problem.
@@ -67,8 +67,8 @@ class Execution {
   // The key to send to a service downstream: the same for every attempt. Random if the request has no key.
   [[nodiscard]] std::string derived_key(std::string_view name) const;
   // Runs fn once per operation, as Context::step() does (once/engine/engine.hpp). Its result is kept in the record, and
-  // an attempt that takes over (Options::ambiguous: takeover) reads it there. Unprotected, fn always runs. Throws fn's
-  // exceptions, and ClaimLost.
+  // an attempt that takes over (Options::on_ambiguous: takeover) reads it there. Unprotected, fn always runs. Throws
+  // fn's exceptions, and ClaimLost.
   template <class F>
   auto step(std::string_view name, F&& fn) -> std::invoke_result_t<F> {
     return once::detail::run_step(claim(), name, std::forward<F>(fn));

@@ -32,7 +32,7 @@ inline constexpr std::size_t max_client_key_bytes = 255;
 enum class Fate : std::uint8_t {
   store,      // Store the answer: every retry gets it.
   release,    // Nothing was done: a retry may run.
-  ambiguous,  // Whether something was done is not known: see Options::ambiguous.
+  ambiguous,  // Whether something was done is not known: see Options::on_ambiguous.
 };
 
 std::string_view to_string(Fate fate) noexcept;
@@ -76,10 +76,10 @@ struct Options {
   // What to do with an operation that may have acted: its answer was 502, 503 or 504, its handler threw, or the process
   // died. hold: retries get 409 until an operator decides (`once resolve`). takeover: a retry reruns it when the lease
   // has lapsed. Overrides Policy::on_lapse.
-  OnLapse ambiguous = OnLapse::hold;
+  OnLapse on_ambiguous = OnLapse::hold;
 
   // What to do if the handler throws. EngineOptions::throw_rule decides first, by the exception's type. store: the 500
-  // is stored and replayed. Empty: as `ambiguous`. Policy::on_throw is not used.
+  // is stored and replayed. Empty: as `on_ambiguous`. Policy::on_throw is not used.
   std::optional<OnThrow> on_throw;
 
   // Overrides for single statuses, 100 to 599. Defaults:

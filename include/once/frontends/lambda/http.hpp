@@ -86,9 +86,9 @@ Handler make_http(Engine& engine, HttpOptions options, HttpWork work);
 // their binary media types).
 //
 // The handler rethrows the work's exceptions, after it has ended the operation by Options::on_throw and
-// Options::ambiguous. API Gateway turns them into a 502. It throws FunctionError(errors::invalid_event) for an event of
-// another kind, and FunctionError(errors::no_time_left). Everything else is an answer. http() throws Exception(misuse)
-// for invalid options.
+// Options::on_ambiguous. API Gateway turns them into a 502. It throws FunctionError(errors::invalid_event) for an event
+// of another kind, and FunctionError(errors::no_time_left). Everything else is an answer. http() throws
+// Exception(misuse) for invalid options.
 //
 // The handler may be called by several threads at once if the work may. The engine must outlive it.
 template <class Function>
