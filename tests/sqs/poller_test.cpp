@@ -39,7 +39,7 @@ class PollerTest : public VirtualTimeTest {
     PollerOptions o;
     o.queue = "orders";
     o.parallel = 4;
-    o.wait = 0s;
+    o.receive_wait = 0s;
     o.drain = true;
     o.observer = [this](const PollEvent& event) {
       const std::lock_guard lock(mutex);
@@ -571,7 +571,7 @@ TEST_F(PollerTest, StoppedItWaitsForAnAnswerForAsLongAsOneMayTakeAndNotWhenItIsA
   for (const bool abandons : {false, true}) {
     Poller poller(engine, queue, queue, options([](PollerOptions& o) {
                     o.drain = false;
-                    o.wait = 20s;
+                    o.receive_wait = 20s;
                   }),
                   work());
     std::atomic<bool> over{false};
@@ -913,7 +913,7 @@ TEST_F(PollerTest, OptionsThatDoNotFitAreRefused) {
   refused([](PollerOptions& o) { o.parallel = 0; });
   refused([](PollerOptions& o) { o.visibility = 2s; });
   refused([](PollerOptions& o) { o.visibility = 3'500ms; });
-  refused([](PollerOptions& o) { o.wait = 21s; });
+  refused([](PollerOptions& o) { o.receive_wait = 21s; });
   refused([](PollerOptions& o) { o.retry_after = 13h; });
   refused([](PollerOptions& o) { o.key = "body"; });
   refused([](PollerOptions& o) { o.key_source = sqs::KeySource::record; });  // Another key with each receipt.

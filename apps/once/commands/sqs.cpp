@@ -102,11 +102,11 @@ sqs::PollerOptions poller_options(const SqsOptions& options) {
   out.parallel = options.parallel;
   out.visibility = parse_duration(options.visibility, "--visibility");
   if (!options.receive_wait.empty()) {
-    out.wait = parse_duration(options.receive_wait, "--receive-wait");
+    out.receive_wait = parse_duration(options.receive_wait, "--receive-wait");
   } else if (options.drain) {
-    out.wait = Millis{1'000};
+    out.receive_wait = Millis{1'000};
   }
-  if (options.drain && out.wait == Millis{0}) {
+  if (options.drain && out.receive_wait == Millis{0}) {
     misuse(
         "--drain does not work with --receive-wait 0s: such a request asks only some of SQS's servers, so an empty "
         "answer does not show that the queue is empty. Leave out --receive-wait, or write 1s");
@@ -338,7 +338,7 @@ class Sqs {
       if (commands) commands->on_event(event);
     };
     Engine engine(std::move(engine_options));
-    const Millis waits = poller.wait + Millis{5'000};
+    const Millis waits = poller.receive_wait + Millis{5'000};
     sqs::Poller the_poller(engine, sqs_client(options_, waits), sqs_client(options_, Millis{0}), std::move(poller),
                            std::move(work));
     running = &the_poller;

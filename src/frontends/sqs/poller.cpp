@@ -48,8 +48,8 @@ PollerOptions checked_options(PollerOptions options) {
   if (options.visibility < least_visibility || options.visibility > most_visibility || !whole(options.visibility)) {
     refuse_option("`visibility` must be 3 s to 12 h, in whole seconds");
   }
-  if (options.wait < Millis{0} || options.wait > most_wait || !whole(options.wait)) {
-    refuse_option("`wait` must be 0 to 20 s, in whole seconds");
+  if (options.receive_wait < Millis{0} || options.receive_wait > most_wait || !whole(options.receive_wait)) {
+    refuse_option("`receive_wait` must be 0 to 20 s, in whole seconds");
   }
   if (options.retry_after &&
       (*options.retry_after < Millis{0} || *options.retry_after > most_visibility || !whole(*options.retry_after))) {
@@ -240,7 +240,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     const Uptime asked_at = uptime();
     lock.unlock();
     receiver->call(
-        receive(url_, most, options_.wait, options_.visibility),
+        receive(url_, most, options_.receive_wait, options_.visibility),
         [self = shared_from_this(), asked_at](aws::Reply reply) { self->on_received(std::move(reply), asked_at); });
     lock.lock();
   }
@@ -263,7 +263,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     counts_.received += jobs.size();
     // Messages that were being worked on during the request may have come back since.
     drained_ = jobs.empty() && asked_idle_;
-    if (jobs.empty() && options_.wait == Millis{0}) rest(first_pause);
+    if (jobs.empty() && options_.receive_wait == Millis{0}) rest(first_pause);
     for (const JobPtr& job : jobs) {
       job->received_at = asked_at;
       jobs_.push_back(job);
@@ -344,8 +344,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
     give_back(
         lock, [](const Job&) { return true; }, "the poller is stopping");
     if (receiving_ && abandon_timer_ == 0) {
-      abandon_timer_ =
-          timers().at(uptime() + options_.wait + answer_slack, [self = shared_from_this()] { self->abandon(); });
+      abandon_timer_ = timers().at(uptime() + options_.receive_wait + answer_slack,
+                                   [self = shared_from_this()] { self->abandon(); });
     }
     changed_.notify_all();
   }

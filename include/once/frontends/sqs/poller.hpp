@@ -82,9 +82,9 @@ struct PollerOptions {
   Millis visibility{30'000};
   // How long one request waits for messages: 0 to 20 s, whole seconds. An idle poller needs this long to stop. It sends
   // 17 000 requests a day with 5 s, 4 000 with 20 s.
-  Millis wait{5'000};
-  // End when no more messages are received and all received ones have ended. Not with `wait` 0: such a request asks
-  // only some of SQS's servers, and may miss messages.
+  Millis receive_wait{5'000};
+  // End when no more messages are received and all received ones have ended. Not with `receive_wait` 0: such a request
+  // asks only some of SQS's servers, and may miss messages.
   bool drain = false;
 
   // When a message that stays comes again: 0 to 12 h, whole seconds. Empty: when its visibility ends. After stop(), a
@@ -125,7 +125,7 @@ struct Backlog {
 // its group is given back. Messages with the same key run one after another.
 class Poller {
  public:
-  // `receiver` requests messages, and waits for up to PollerOptions::wait and a little more. `transport` sends
+  // `receiver` requests messages, and waits for up to PollerOptions::receive_wait and a little more. `transport` sends
   // everything else; both may be the same. The engine must outlive the poller. Sends nothing yet. Throws
   // Exception(misuse) for invalid options.
   Poller(Engine& engine, std::shared_ptr<aws::Transport> receiver, std::shared_ptr<aws::Transport> transport,
@@ -142,7 +142,7 @@ class Poller {
   // Receives no more messages. Those not begun are visible to others at once; running work is allowed to finish. Call
   // it from any thread. A running request for messages cannot be cancelled, because SQS does not notice that its
   // connection is closed (aws/aws-sdk-js issue 2350, aws/aws-sdk-java-v2 issue 1395). So run() waits for its answer, at
-  // most PollerOptions::wait + 5 s. Messages in it are visible to others at once.
+  // most PollerOptions::receive_wait + 5 s. Messages in it are visible to others at once.
   void stop();
   // After stop(): run() stops waiting for that answer (PollEvent::Kind::abandoned). Call it from any thread.
   void abandon();
