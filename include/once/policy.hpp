@@ -25,7 +25,7 @@ enum class OnStoredFailure : std::uint8_t {
 };
 enum class OnUnrecorded : std::uint8_t {
   return_result,  // Return the result, report the event `unrecorded`, keep trying while the lease lives.
-  raise,          // Throw Unrecorded, and keep trying.
+  fail,           // Throw Unrecorded, and keep trying.
 };
 enum class OnStoreDown : std::uint8_t {
   refuse,           // Fail closed: the work does not run.

@@ -149,7 +149,7 @@ void settle(Finish&& finish, bool companion, const EffectivePolicy& policy, Outc
                              outcome.error.message,
                          nullptr);
       }
-      if (policy.on_unrecorded == OnUnrecorded::raise) {
+      if (policy.on_unrecorded == OnUnrecorded::fail) {
         throw Unrecorded(outcome.error.kind,
                          "the work ran, but its result could not be recorded: " + outcome.error.message, nullptr);
       }

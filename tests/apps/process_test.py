@@ -123,7 +123,8 @@ class Killed(Case):
 
     def test_without_a_claim_a_killed_guard_is_no_success(self):
         self.fifo("go")
-        process = self.start("run", "--key", "k", "--store", f"sqlite:{self.dir}/none/x.db", "--on-store-down", "run", "--",
+        process = self.start("run", "--key", "k", "--store", f"sqlite:{self.dir}/none/x.db", "--on-store-down",
+                             "run-unprotected", "--",
                              "sh", "-c", "echo $$ >pid; exec cat go")
         with open(f"/proc/{self.pid_in('pid')}/stat", encoding="ascii") as stat:
             guard = int(stat.read().rsplit(")", 1)[1].split()[1])

@@ -101,9 +101,9 @@ TEST(ProxySettings, EachIsTakenOver) {
   EXPECT_FALSE(settled(with("ignore-host", {"true"})).rules.otherwise.fingerprint_host);
   EXPECT_EQ(settled(with("challenge", {"Basic"})).rules.otherwise.challenge, "Basic");
   EXPECT_EQ(settled(with("on-ambiguous", {"takeover"})).rules.otherwise.on_ambiguous, OnLapse::takeover);
-  EXPECT_EQ(settled(with("on-store-down", {"run"})).rules.otherwise.policy->on_store_down,
+  EXPECT_EQ(settled(with("on-store-down", {"run-unprotected"})).rules.otherwise.policy->on_store_down,
             OnStoreDown::run_unprotected);
-  EXPECT_EQ(settled(with("on-unrecorded", {"fail"})).rules.otherwise.policy->on_unrecorded, OnUnrecorded::raise);
+  EXPECT_EQ(settled(with("on-unrecorded", {"fail"})).rules.otherwise.policy->on_unrecorded, OnUnrecorded::fail);
   EXPECT_EQ(settled(with("lease", {"5m"})).rules.otherwise.policy->lease, Millis{300'000});
   const Policy waiting = *settled(with("wait", {"7s"})).rules.otherwise.policy;
   EXPECT_EQ(waiting.on_conflict, OnConflict::wait);

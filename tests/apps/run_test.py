@@ -372,16 +372,18 @@ class StoreDown(Case):
         self.assertEqual(self.once("doctor").returncode, 244)
 
     def test_run_without_protection_if_told_so(self):
-        command = ["run", "--store", f"sqlite:{self.dir}/missing/x.db", "--key", "k", "--on-store-down", "run", "--"]
+        command = ["run", "--store", f"sqlite:{self.dir}/missing/x.db", "--key", "k", "--on-store-down",
+                   "run-unprotected", "--"]
         done = self.once(*command, "sh", "-c", "echo $ONCE_ATTEMPT $ONCE_TOKEN; exit 9")
         self.expect(done, 9, b"1 0\n", b"without protection")
         with open("/dev/full", "wb") as full:
             self.expect(self.once(*command, "echo", "hi", stdout=full), 74, None, b"No space left")
         # Only a store that is down: a wrong flag is not.
-        self.expect(self.once("run", "--store", "redis:x", "--key", "k", "--on-store-down", "run", "--", "true"), 64)
+        self.expect(self.once("run", "--store", "redis:x", "--key", "k", "--on-store-down", "run-unprotected",
+                              "--", "true"), 64)
 
     def test_what_has_run_is_not_run_without_protection(self):
-        command = ["run", "--key", "k", "--output-limit", "1KiB", "--on-store-down", "run", "--",
+        command = ["run", "--key", "k", "--output-limit", "1KiB", "--on-store-down", "run-unprotected", "--",
                    "sh", "-c", "echo x >>ran; head -c 9000 /dev/urandom"]
         self.expect(self.once(*command), 0)
         results = self.path("once.db.results")

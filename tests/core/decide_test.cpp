@@ -238,7 +238,7 @@ TEST(Decide, depends_on_nothing_else_in_the_policy) {
   other.wait = Millis{0};
   other.on_conflict = OnConflict::wait;
   other.on_throw = OnThrow::hold;
-  other.on_unrecorded = OnUnrecorded::raise;
+  other.on_unrecorded = OnUnrecorded::fail;
   other.on_store_down = OnStoreDown::run_unprotected;
   other.on_missing_key = OnMissingKey::refuse;
   other.max_inline_bytes = 0;

@@ -148,7 +148,7 @@ TEST_F(RunTest, AResultThatIsLostIsNotGivenOut) {
 
 TEST_F(RunTest, AnUnrecordedResultIsReturnedOrThrown) {
   // The blocking face waits for timers: here they fire by themselves.
-  for (const OnUnrecorded choice : {OnUnrecorded::return_result, OnUnrecorded::raise}) {
+  for (const OnUnrecorded choice : {OnUnrecorded::return_result, OnUnrecorded::fail}) {
     EngineOptions o;
     o.store = store;
     o.scope = "test";
@@ -161,7 +161,7 @@ TEST_F(RunTest, AnUnrecordedResultIsReturnedOrThrown) {
         return std::string("done");
       });
     };
-    if (choice == OnUnrecorded::raise) {
+    if (choice == OnUnrecorded::fail) {
       EXPECT_THROW(act(), Unrecorded);
     } else {
       const Outcome outcome = act();

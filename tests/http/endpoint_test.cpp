@@ -435,7 +435,7 @@ TEST(Endpoint, FailingOpenIsNotRunningWhatHasRun) {
 }
 
 TEST(Endpoint, AnAnswerThatCannotBeRecordedIsGivenOrNot) {
-  for (const OnUnrecorded on_unrecorded : {OnUnrecorded::return_result, OnUnrecorded::raise}) {
+  for (const OnUnrecorded on_unrecorded : {OnUnrecorded::return_result, OnUnrecorded::fail}) {
     Policy policy;
     policy.on_unrecorded = on_unrecorded;
     World world(policy);

@@ -211,7 +211,7 @@ TEST_F(HandlerFaults, AResultThatCannotBeWrittenIsGivenAndSaidToBeUnrecorded) {
   EXPECT_EQ(one.told(EventKind::unrecorded), 1U);
 
   IdempotentOptions raising = options;
-  raising.policy->on_unrecorded = OnUnrecorded::raise;
+  raising.policy->on_unrecorded = OnUnrecorded::fail;
   one.heal();
   clock->advance(1h);
   EXPECT_EQ(error_of([&] { return payment(one, raising, goes_down)(order, invocation()); }), errors::not_recorded);

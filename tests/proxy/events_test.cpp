@@ -79,7 +79,7 @@ TEST_F(EventsTest, WhatIsTooLargeStreamsOnAndLeavesATombstone) {
 }
 
 TEST_F(EventsTest, TheEndIsSentWhenTheyAreStored) {
-  rules.policy->on_unrecorded = OnUnrecorded::raise;
+  rules.policy->on_unrecorded = OnUnrecorded::fail;
   start_events("data: 1\n\n", "data: 2\n\n");
   Line line = client();
   line.write(post("k"));

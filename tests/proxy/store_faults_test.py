@@ -161,7 +161,7 @@ class StoreFaults(ProxyCase):
             self.expect(done, 243, stderr=b"Read-only file system")
 
     def test_without_protection_if_that_is_asked_for(self):
-        self.proxy("--store", self.store_at(self.dir), "--on-store-down", "run")
+        self.proxy("--store", self.store_at(self.dir), "--on-store-down", "run-unprotected")
 
         def outcomes():
             return [json.loads(line)["outcome"] for line in self.path("access.log").read_text().splitlines()]

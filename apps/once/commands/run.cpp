@@ -48,7 +48,7 @@ struct RunOptions {
   std::string on_stored_failure = "replay";
   std::string on_store_down = "refuse";
   std::string on_lost = "kill";
-  std::string on_unrecorded = "warn";
+  std::string on_unrecorded = "return";
   std::string fingerprint = "args";
   std::string output_limit = "1MiB";
   std::string offload_limit = "64MiB";
@@ -576,11 +576,11 @@ class Run {
   // `answered`: the store had returned a record before the failure, so a run would be a second one.
   int store_failed(const Error& error, bool answered) {
     const bool down = !answered && (error.kind == ErrorKind::unavailable || error.kind == ErrorKind::in_doubt);
-    if (!down || options_.on_store_down != "run") {
+    if (!down || options_.on_store_down != "run-unprotected") {
       say(error.message + ". Nothing was run.");
       return exit_code_of(error.kind);
     }
-    say(error.message + ". The command runs without protection, because of --on-store-down run.");
+    say(error.message + ". The command runs without protection, because of --on-store-down run-unprotected.");
     SuperviseOptions supervise_with = supervise_options();
     supervise_with.environment =
         environment_with({{"ONCE_KEY", std::string(plan_.key.name())},
@@ -671,17 +671,18 @@ void add_run(CLI::App& app, Invocation& invocation) {
                   "When the stored result is a failure: replay it, or execute the command again")
       ->check(one_of({"replay", "execute"}))
       ->capture_default_str();
-  run->add_option("--on-store-down", options->on_store_down,
-                  "When the store does not answer: refuse to run the command, or run it without protection")
-      ->check(one_of({"refuse", "run"}))
+  run->add_option(
+         "--on-store-down", options->on_store_down,
+         "When the store does not answer: refuse to run the command, or run it without protection (run-unprotected)")
+      ->check(one_of({"refuse", "run-unprotected"}))
       ->capture_default_str();
   run->add_option("--on-lost", options->on_lost,
                   "When the claim is lost while the command runs: kill the command, or let it continue")
       ->check(one_of({"kill", "continue"}))
       ->capture_default_str();
   run->add_option("--on-unrecorded", options->on_unrecorded,
-                  "When the result cannot be stored: warn and exit with the command's code, or fail with 247")
-      ->check(one_of({"warn", "fail"}))
+                  "When the result cannot be stored: return the command's exit code anyway, or fail with 247")
+      ->check(one_of({"return", "fail"}))
       ->capture_default_str();
   run->add_option("--fingerprint", options->fingerprint,
                   "What a retry must repeat: a list of args, stdin and env:NAME, as in args,env:USER; or none")

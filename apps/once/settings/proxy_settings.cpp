@@ -410,10 +410,10 @@ std::vector<Setting> table() {
           "After 502, 503, 504, a lost connection or a crash: hold (unknown, an operator decides) or takeover (a\n"
           "retry runs it again)"),
       choice<&Policy::on_store_down, OnStoreDown>(
-          "on-store-down", {{"refuse", OnStoreDown::refuse}, {"run", OnStoreDown::run_unprotected}},
-          "When the store does not answer: refuse with 503, or run the request without protection"),
+          "on-store-down", {{"refuse", OnStoreDown::refuse}, {"run-unprotected", OnStoreDown::run_unprotected}},
+          "When the store does not answer: refuse with 503, or run-unprotected: run the request without protection"),
       choice<&Policy::on_unrecorded, OnUnrecorded>(
-          "on-unrecorded", {{"return", OnUnrecorded::return_result}, {"fail", OnUnrecorded::raise}},
+          "on-unrecorded", {{"return", OnUnrecorded::return_result}, {"fail", OnUnrecorded::fail}},
           "When the answer cannot be stored: return it anyway, or fail with 503"),
       as_list(entry("fate", {},
                     "What to do after the statuses listed: 503=release, 500,501=ambiguous, 429=store; repeatable",

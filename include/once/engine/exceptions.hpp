@@ -88,7 +88,7 @@ class Declined : public Rejected {
   using Rejected::Rejected;
 };
 
-// The work ran, but its finish could not be written. Thrown with OnUnrecorded::raise, or if other writes were to commit
+// The work ran, but its finish could not be written. Thrown with OnUnrecorded::fail, or if other writes were to commit
 // with the result.
 class Unrecorded : public Rejected {
  public:

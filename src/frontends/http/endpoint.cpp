@@ -234,7 +234,7 @@ class Execution::State {
                                    ? Problem::outcome_unknown
                                    : Problem::claim_lost);
       case Finish::Kind::unrecorded:
-        if (end != End::store || rules_->options().policy->on_unrecorded != OnUnrecorded::raise) return std::nullopt;
+        if (end != End::store || rules_->options().policy->on_unrecorded != OnUnrecorded::fail) return std::nullopt;
         return rules_->problem(Problem::not_recorded);
       case Finish::Kind::declined:  // Only with a companion, which a request never has.
         return rules_->problem(Problem::not_recorded);

@@ -94,7 +94,7 @@ struct Options {
 
   // Empty members: the engine's. Default of on_missing_key: refuse (400). on_store_down: run_unprotected fails open.
   // Default of on_conflict: fail; wait holds duplicates of a running request until its answer is there. on_unrecorded:
-  // raise is 503.
+  // fail is 503.
   std::optional<Policy> policy;
 
   // Retry-After of a conflict is the rest of the lease, but at most this, because most operations end long before. The

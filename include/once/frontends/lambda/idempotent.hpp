@@ -66,7 +66,7 @@ inline constexpr std::string_view store_unavailable = "Once.StoreUnavailable";  
 inline constexpr std::string_view store_failed =
     "Once.StoreFailed";  // The store refuses (a permission, a table's name), or its record cannot be read. Not run.
 inline constexpr std::string_view not_recorded =
-    "Once.NotRecorded";  // Ran, but could not be recorded (OnUnrecorded::raise). Retry to get the result.
+    "Once.NotRecorded";  // Ran, but could not be recorded (OnUnrecorded::fail). Retry to get the result.
 inline constexpr std::string_view declined = "Once.Declined";  // Context::commit_with() was refused: nothing written.
 inline constexpr std::string_view no_key = "Once.NoKey";       // No key, or the fingerprint selects nothing. Not run.
 inline constexpr std::string_view invalid_event =
