@@ -187,7 +187,7 @@ TEST_F(ServicesTest, OneThatAnswers500AtOnceIsPutAsideIfOthersAreLeft) {
 
 TEST_F(ServicesTest, SoManyMayBeAsideForTheir500sAtOnce) {
   for (const auto& [percent, most] : {std::pair{1U, 1U}, {50U, 2U}, {75U, 3U}, {100U, 3U}}) {
-    aside.most_percent = percent;
+    aside.percent = percent;
     Services services = make(4);
     notices.clear();
     for (std::size_t one = 0; one < 4; ++one) {

@@ -97,7 +97,7 @@ TEST_F(UpstreamsTest, IfAllAreDownItIs503AndTheClaimIsReleased) {
 
 // An outage leaves as many unknown records as are needed to detect it; later requests are released.
 TEST_F(UpstreamsTest, AServiceThatKeepsFailingIsSentNothing) {
-  options.aside = {.time = std::chrono::hours(1), .most_time = std::chrono::hours(1)};
+  options.aside = {.time = std::chrono::hours(1), .time_limit = std::chrono::hours(1)};
   const auto failing = [this](Line& line) {
     while (auto request = line.read_request()) {
       got(std::move(*request));
@@ -119,7 +119,7 @@ TEST_F(UpstreamsTest, AServiceThatKeepsFailingIsSentNothing) {
 
 // An earlier fault: three simultaneous late answers of one slow report stopped all payments for a second.
 TEST_F(UpstreamsTest, ASlowPageDoesNotPutAsideAServiceThatAnswersOthersMeanwhile) {
-  options.aside = {.time = std::chrono::hours(1), .most_time = std::chrono::hours(1)};
+  options.aside = {.time = std::chrono::hours(1), .time_limit = std::chrono::hours(1)};
   options.timeouts.answer = Millis{2'000};
   Upstream only([this](Line& line) {
     while (auto request = line.read_request()) {

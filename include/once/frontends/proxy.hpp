@@ -85,9 +85,9 @@ struct Aside {
   unsigned after_5xx = 5;
   // At most this percentage of upstreams is put aside for 5xx at once; one is always allowed (max_ejection_percent). 1
   // to 100.
-  unsigned most_percent = 50;
-  Millis time{1'000};        // The first time (base_ejection_time), doubled each time
-  Millis most_time{30'000};  // up to this (max_ejection_time). Both 1 ms to 24 h.
+  unsigned percent = 50;
+  Millis time{1'000};         // The first time (base_ejection_time), doubled each time
+  Millis time_limit{30'000};  // up to this (max_ejection_time). Both 1 ms to 24 h.
 };
 
 // How a request ended.

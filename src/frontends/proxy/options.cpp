@@ -22,16 +22,16 @@ Exception misuse(const std::string& what) { return {ErrorKind::misuse, what}; }
 void check(const ProxyOptions& options) {
   const Timeouts& t = options.timeouts;
   for (const Millis limit : {t.idle, t.head, t.body, t.connect, t.answer, t.tunnel, t.upstream_idle,
-                             options.health_interval, options.aside.time, options.aside.most_time}) {
+                             options.health_interval, options.aside.time, options.aside.time_limit}) {
     if (limit < Millis{1} || limit > std::chrono::hours(24)) throw misuse("a timeout must be 1ms to 24h");
   }
   if (options.max_head_bytes < 1024 || options.max_head_bytes > 1024 * 1024) {
     throw misuse("max_head_bytes must be 1 KiB to 1 MiB");
   }
-  if (options.aside.most_percent == 0 || options.aside.most_percent > 100) {
+  if (options.aside.percent == 0 || options.aside.percent > 100) {
     throw misuse("the percentage of upstreams put aside at once must be 1 to 100");
   }
-  if (options.aside.most_time < options.aside.time) {
+  if (options.aside.time_limit < options.aside.time) {
     throw misuse("the longest time aside must not be less than the first one");
   }
   if (std::min(options.max_buffered_bytes, options.max_buffered_bytes_per_client) < 1024 * 1024) {

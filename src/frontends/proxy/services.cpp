@@ -118,8 +118,8 @@ Millis Services::wait(Clock::time_point now) const noexcept {
 
 Services::Clock::duration Services::time_aside(unsigned times_before) const noexcept {
   Clock::duration time = aside_.time;
-  for (unsigned i = 0; i < times_before && time < aside_.most_time; ++i) time *= 2;
-  return std::min<Clock::duration>(time, aside_.most_time);
+  for (unsigned i = 0; i < times_before && time < aside_.time_limit; ++i) time *= 2;
+  return std::min<Clock::duration>(time, aside_.time_limit);
 }
 
 void Services::put_aside(const Use& use, bool failing, std::string_view why, Clock::time_point now) {
@@ -139,7 +139,7 @@ void Services::put_aside(const Use& use, bool failing, std::string_view why, Clo
   tell(one, "is put aside for " + text + ": " + std::string(why));
 }
 
-// Whether enough others remain without it: at least one that answers, and within Aside::most_percent.
+// Whether enough others remain without it: at least one that answers, and within Aside::percent.
 bool Services::may_go_without(const One& one, Clock::time_point now) const {
   std::size_t aside = 0;
   bool has_other = false;
@@ -149,7 +149,7 @@ bool Services::may_go_without(const One& one, Clock::time_point now) const {
     has_other = has_other || is_well;
     if (!is_well) ++aside;
   }
-  return has_other && aside + 1 <= std::max(std::size_t{1}, all_.size() * aside_.most_percent / 100);
+  return has_other && aside + 1 <= std::max(std::size_t{1}, all_.size() * aside_.percent / 100);
 }
 
 void Services::unreachable(const Use& use, std::string_view why, Clock::time_point now) {
