@@ -176,7 +176,7 @@ class Sqs(Queues):
         url = self.make_queue()
         for i in range(30):
             self.send(url, {"order": i % 10})
-        done = self.drain("--key-from", "body", "--key", "order", "--parallel", "4", "--json", "--",
+        done = self.drain("--key-from", "payload", "--key", "order", "--parallel", "4", "--json", "--",
                           "sh", "-c", "printf '%s\\n' \"$(cat)\" >>ran")
         self.expect(done, 0)
         ran = [json.loads(line)["order"] for line in self.path("ran").read_text().splitlines()]
@@ -349,7 +349,7 @@ class Sqs(Queues):
     def test_what_has_no_key_is_left_or_parked(self):
         url = self.make_queue()
         sent = self.send(url, "no JSON")
-        flags = ["--key-from", "body", "--key", "order"]
+        flags = ["--key-from", "payload", "--key", "order"]
         done = self.drain(*flags, "--retry-after", "0s", "--visibility", "3s", "--on-poison", "park", "--",
                           "sh", "-c", "echo x >>ran")
         self.expect(done, 0)
@@ -368,7 +368,7 @@ class Sqs(Queues):
         url = self.make_queue()
         for i in range(12):
             self.send(url, {"order": i % 4})
-        done = self.drain("--key-from", "body", "--key", "order", "--parallel", "4", "--json", "--",
+        done = self.drain("--key-from", "payload", "--key", "order", "--parallel", "4", "--json", "--",
                           "sh", "-c", "printf '%s\\n' \"$(cat)\" >>ran")
         self.expect(done, 0)
         self.assertEqual(sorted(json.loads(line)["order"] for line in self.path("ran").read_text().splitlines()),
@@ -380,7 +380,7 @@ class Sqs(Queues):
         url = self.make_queue()
         for body in [{"id": 1, "answers": [200]}, {"id": 2, "answers": [503, 500, 201]}, {"id": 1, "answers": [200]}]:
             self.send(url, body)
-        done = self.drain("--post", f"http://127.0.0.1:{server.server_port}/charge?now=1", "--key-from", "body", "--key",
+        done = self.drain("--post", f"http://127.0.0.1:{server.server_port}/charge?now=1", "--key-from", "payload", "--key",
                           "id", "--retry-after", "0s")
         self.expect(done, 0)
         self.assertEqual(self.left(url), (0, 0))
@@ -521,7 +521,7 @@ class Patience(Queues):
         orders, parallel, kills = 24, 4, 4
         for i in range(2 * orders):
             self.send(url, {"order": i % orders})
-        flags = ["sqs", "--queue", self.queue, "--key-from", "body", "--key", "order", "--parallel", str(parallel),
+        flags = ["sqs", "--queue", self.queue, "--key-from", "payload", "--key", "order", "--parallel", str(parallel),
                  "--visibility", "3s", "--lease", "3s", "--receive-wait", "1s", "--retry-after", "0s"]
         command = ["--", "sh", "-c", "printf '%s %s\\n' \"$(cat)\" \"$ONCE_DERIVED_KEY\" >>ran"]
         poller = self.start(*flags, *command)

@@ -87,8 +87,8 @@ sqs::KeySource sqs_key_source(const SqsOptions& options) {
     }
     return sqs::KeySource::record;
   }
-  if (options.key_from == "body") return sqs::KeySource::payload;
-  if (expression) misuse("--key selects from the record or the body: leave out --key-from " + options.key_from);
+  if (options.key_from == "payload") return sqs::KeySource::payload;
+  if (expression) misuse("--key selects from the record or its payload: leave out --key-from " + options.key_from);
   return options.key_from == "id" ? sqs::KeySource::id : sqs::KeySource::deduplication_id;
 }
 
@@ -451,7 +451,7 @@ class Sqs {
 constexpr const char* sqs_footer = R"(Examples:
   once sqs --queue orders --store dynamodb://once -- ./charge
   once sqs --queue https://sqs.eu-central-1.amazonaws.com/123456789012/orders.fifo \
-    --key-from body --key order_id --fingerprint cents --parallel 8 -- ./charge
+    --key-from payload --key order_id --fingerprint cents --parallel 8 -- ./charge
   once sqs --queue mails --post http://127.0.0.1:8080/send --drain
 
 once deletes a message when its result is durable, and a duplicate without
@@ -494,8 +494,8 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   sqs->add_option("--scope", options->scope, "The keys' namespace (default: the queue's name)");
   sqs->add_option("--key-from", options->key_from,
                   "Where the key comes from: the message's id, the deduplication-id of a FIFO queue, or --key over\n"
-                  "the record as Lambda gets it, or over the JSON body (default: id; with --key: record)")
-      ->check(one_of({"id", "deduplication-id", "record", "body"}));
+                  "the record as Lambda gets it, or over its payload, the body as JSON (default: id; with --key: record)")
+      ->check(one_of({"id", "deduplication-id", "record", "payload"}));
   sqs->add_option("--key", options->key, "JMESPath that selects the key, as in powertools_json(body).order_id");
   sqs->add_option("--fingerprint", options->fingerprint,
                   "JMESPath that selects what a duplicate must repeat of the first message");
