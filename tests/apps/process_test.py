@@ -142,7 +142,7 @@ class Killed(Case):
     def test_what_is_left_running_on_purpose_lives_on(self):
         self.fifo("go")
         script = "sh -c 'echo $$ >child; cat go; echo x >>finished' >/dev/null 2>&1 </dev/null & echo started"
-        command = ["run", "--key", "k", "--drain", "60s", "--", "sh", "-c", script]
+        command = ["run", "--key", "k", "--output-wait", "60s", "--", "sh", "-c", script]
         self.expect(self.once(*command), 0, b"started\n")
         child = self.pid_in("child")
         self.assertTrue(alive(child))
@@ -152,13 +152,13 @@ class Killed(Case):
     def test_output_held_open_by_others_is_not_waited_for(self):
         self.fifo("go")
         script = "sh -c 'echo $$ >child; exec cat go' & while ! test -s child; do :; done; echo started"
-        done = self.once("run", "--key", "k", "--drain", "100ms", "--", "sh", "-c", script)
+        done = self.once("run", "--key", "k", "--output-wait", "100ms", "--", "sh", "-c", script)
         self.expect(done, 0, b"started\n")
         self.assertTrue(alive(self.pid_in("child")))
 
     def test_output_written_for_ever_by_others_ends(self):
         script = "sh -c 'echo $$ >child; exec yes' & while ! test -s child; do :; done; exit 3"
-        done = self.once("run", "--key", "k", "--drain", "100ms", "--output-limit", "1KiB", "--offload", "none", "--",
+        done = self.once("run", "--key", "k", "--output-wait", "100ms", "--output-limit", "1KiB", "--offload", "none", "--",
                          "sh", "-c", script, stdout=subprocess.DEVNULL)
         self.assertEqual(done.returncode, 3)
         wait_until(lambda: not alive(self.pid_in("child")), "yes died of its closed pipe")
@@ -166,7 +166,7 @@ class Killed(Case):
     def test_late_output_of_others_is_kept(self):
         self.fifo("go")
         script = "(read x <go; echo late) & echo $$ >pid; echo early"
-        process = self.start("run", "--key", "k", "--drain", "60s", "--", "sh", "-c", script)
+        process = self.start("run", "--key", "k", "--output-wait", "60s", "--", "sh", "-c", script)
         command = self.pid_in("pid")
         wait_until(lambda: not alive(command), "the command has ended")
         self.open_gate("go")

@@ -54,7 +54,7 @@ struct RunOptions {
   std::string offload_limit = "64MiB";
   std::string input_limit = "16GiB";
   std::string grace = "5s";
-  std::string drain = "1s";
+  std::string output_wait = "1s";
   std::string derive_name = "command";
   bool no_output = false;
   bool survive = false;
@@ -72,7 +72,7 @@ struct RunPlan {
   std::uint64_t offload_limit = 0;
   std::uint64_t input_limit = 0;
   Millis grace{};
-  Millis drain{};
+  Millis output_wait{};
 };
 
 RunPlan plan_of(const RunOptions& options) {
@@ -97,7 +97,7 @@ RunPlan plan_of(const RunOptions& options) {
                .offload_limit = parse_size(options.offload_limit, "--offload-limit"),
                .input_limit = parse_size(options.input_limit, "--input-limit"),
                .grace = parse_duration(options.grace, "--grace"),
-               .drain = parse_duration(options.drain, "--drain")};
+               .output_wait = parse_duration(options.output_wait, "--output-wait")};
   return plan;
 }
 
@@ -105,7 +105,7 @@ constexpr int most_claims = 3;  // For one run, if each lease ends before the co
 
 // Written by the engine's threads, read by the main thread.
 struct RunState {
-  // Drops the messages about an earlier claim.
+  // Drops what was written about an earlier claim.
   void forget() {
     const std::lock_guard lock(mutex);
     begun.reset();
@@ -330,7 +330,7 @@ class Run {
     supervise.survive = options_.survive;
     supervise.end_when_lost = options_.on_lost == "kill";
     supervise.grace = plan_.grace;
-    supervise.drain = plan_.drain;
+    supervise.output_wait = plan_.output_wait;
     supervise.lease = effective(plan_.policy).lease;
     return supervise;
   }
@@ -697,7 +697,8 @@ void add_run(CLI::App& app, Invocation& invocation) {
   run->add_flag("--no-output", options->no_output, "Keep the exit code only: a replay prints nothing");
   run->add_option("--grace", options->grace, "Time between SIGTERM and SIGKILL when once stops the command")
       ->capture_default_str();
-  run->add_option("--drain", options->drain, "How long to wait for more output from processes that outlive the command")
+  run->add_option("--output-wait", options->output_wait,
+                  "How long to wait for more output from processes that outlive the command")
       ->capture_default_str();
   run->add_option("--derive-name", options->derive_name,
                   "A name that makes ONCE_DERIVED_KEY differ from keys derived with other names")

@@ -492,9 +492,10 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   sqs->add_option("--post", options->post, "Post each message to this URL, with the header Idempotency-Key");
   add_store_options(*sqs, options->store);
   sqs->add_option("--scope", options->scope, "The keys' namespace (default: the queue's name)");
-  sqs->add_option("--key-from", options->key_from,
-                  "Where the key comes from: the message's id, the deduplication-id of a FIFO queue, or --key over\n"
-                  "the record as Lambda gets it, or over its payload, the body as JSON (default: id; with --key: record)")
+  sqs->add_option(
+         "--key-from", options->key_from,
+         "Where the key comes from: the message's id, the deduplication-id of a FIFO queue, or --key over\n"
+         "the record as Lambda gets it, or over its payload, the body as JSON (default: id; with --key: record)")
       ->check(one_of({"id", "deduplication-id", "record", "payload"}));
   sqs->add_option("--key", options->key, "JMESPath that selects the key, as in powertools_json(body).order_id");
   sqs->add_option("--fingerprint", options->fingerprint,

@@ -246,7 +246,7 @@ class Supervision {
     waits[5] = output_.write_wait();
     waits[6] = error_.write_wait();
     int timeout = -1;
-    if (command_over_ && !output_.ending()) timeout = poll_timeout(boottime_left(drain_until_));
+    if (command_over_ && !output_.ending()) timeout = poll_timeout(boottime_left(output_wait_until_));
     const int ready = poll(waits.data(), waits.size(), timeout);
     if (ready < 0) {
       if (errno == EINTR) return;
@@ -266,7 +266,7 @@ class Supervision {
       if (pump->ending()) pump->go_on_ending(recorder_);
     }
     if (waits[1].revents != 0) on_report();
-    if (command_over_ && !output_.ending() && boottime_left(drain_until_) == Uptime{0}) {
+    if (command_over_ && !output_.ending() && boottime_left(output_wait_until_) == Uptime{0}) {
       if (result_.interrupted_by != 0) give_up_output();  // The signal may have come just before the end was known.
       output_.take_rest(recorder_);
       error_.take_rest(recorder_);
@@ -318,7 +318,7 @@ class Supervision {
 
   void command_is_over() {
     command_over_ = true;
-    drain_until_ = system_clock()->uptime() + options_.drain;
+    output_wait_until_ = system_clock()->uptime() + options_.output_wait;
   }
 
   void order(const GuardOrder& what) {
@@ -351,7 +351,7 @@ class Supervision {
   pid_t guard_ = -1;
   Fd guard_socket_;
   bool command_over_ = false;
-  Uptime drain_until_{};
+  Uptime output_wait_until_{};
   Supervised result_;
 };
 

@@ -95,7 +95,7 @@ struct SuperviseOptions {
                               // supervised at once, each on a thread that lives as long as its command.
   bool end_when_lost = true;  // End the command when its claim is lost, or in time before.
   Millis grace{5'000};        // Between SIGTERM and SIGKILL then, and for the processes of a killed command.
-  Millis drain{1'000};        // How long after the command's end its output is waited for, if others hold it open.
+  Millis output_wait{1'000};  // How long after the command's end its output is waited for, if others hold it open.
 
   // For a command under a claim; empty without one.
   const Wakeup* changed = nullptr;                  // Set when one of these may have changed.
