@@ -17,10 +17,6 @@ namespace once::aws {
 
 namespace {
 
-bool is_letter_or_digit(char c) noexcept {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 // A name of labels as in RFC 1123, also with underscores, which local networks use.
 bool is_host_name(std::string_view host) noexcept {
   if (host.empty() || host.size() > 253) return false;
@@ -28,7 +24,7 @@ bool is_host_name(std::string_view host) noexcept {
     const std::string_view label = host.substr(0, host.find('.'));
     if (label.empty() || label.size() > 63 || label.front() == '-' || label.back() == '-') return false;
     if (!std::all_of(label.begin(), label.end(),
-                     [](char c) { return is_letter_or_digit(c) || c == '-' || c == '_'; })) {
+                     [](char c) { return text::is_letter_or_digit(c) || c == '-' || c == '_'; })) {
       return false;
     }
     host.remove_prefix(std::min(label.size() + 1, host.size()));
@@ -160,7 +156,7 @@ Endpoint find_endpoint(std::string_view service, std::string_view region, const 
     std::string name = "AWS_ENDPOINT_URL_";
     for (const char c : service) {
       // The service's identifier in upper case, with '_' for characters that a variable cannot have.
-      name += is_letter_or_digit(c) ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : '_';
+      name += text::is_letter_or_digit(c) ? text::upper(c) : '_';
     }
     for (const std::string& each : {name, std::string("AWS_ENDPOINT_URL")}) {
       if (const auto url = variable(environment, each)) return parse_endpoint(*url, each);

@@ -739,11 +739,6 @@ bool is_target(std::string_view text) noexcept {
   return text.starts_with('/') && std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
 }
 
-bool is_named(std::string_view header, std::string_view lower_case) noexcept {
-  return std::equal(header.begin(), header.end(), lower_case.begin(), lower_case.end(),
-                    [](char a, char b) { return text::lower(a) == b; });
-}
-
 // The request's bytes. Empty: it is malformed.
 std::string serialize(const HttpRequest& request) {
   if (!text::is_token(request.method) || !is_host(request.host) || !is_target(request.target)) return {};
@@ -755,7 +750,7 @@ std::string serialize(const HttpRequest& request) {
   bool has_host = false;
   for (const auto& [name, value] : request.headers) {
     if (!text::is_token(name) || !text::is_field_text(value)) return {};
-    has_host = has_host || is_named(name, "host");
+    has_host = has_host || text::same_letters(name, "host");
     wire.append(name).append(": ").append(value).append("\r\n");
   }
   if (!has_host) wire.append("Host: ").append(host_header(request)).append("\r\n");

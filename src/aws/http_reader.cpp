@@ -16,16 +16,11 @@ constexpr std::size_t reserve_at_most = std::size_t{1} << 20U;  // The server's 
 
 bool is_visible(char c) noexcept { return c > ' ' && c < 0x7f; }
 
-bool equals(std::string_view text, std::string_view lower_case) noexcept {
-  return std::equal(text.begin(), text.end(), lower_case.begin(), lower_case.end(),
-                    [](char a, char b) { return text::lower(a) == b; });
-}
-
 // Whether a comma-separated list has this word.
 bool has_word(std::string_view list, std::string_view word) noexcept {
   while (!list.empty()) {
     const auto comma = std::min(list.find(','), list.size());
-    if (equals(text::trim(list.substr(0, comma)), word)) return true;
+    if (text::same_letters(text::trim(list.substr(0, comma)), word)) return true;
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
   return false;
@@ -165,7 +160,7 @@ bool HttpReader::read_head(std::string_view head) {
       length = told;
     } else if (name == "transfer-encoding") {
       encoded = true;
-      chunked = equals(value, "chunked");
+      chunked = text::same_letters(value, "chunked");
     } else if (name == "connection") {
       close = close || has_word(value, "close");
       keep_alive = keep_alive || has_word(value, "keep-alive");

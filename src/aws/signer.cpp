@@ -112,14 +112,9 @@ void append_lower(std::string& out, std::string_view text) {
   for (std::size_t i = begin; i < out.size(); ++i) out[i] = text::lower(out[i]);
 }
 
-bool same_name(std::string_view a, std::string_view b) noexcept {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return text::lower(x) == text::lower(y); });
-}
-
 template <std::size_t N>
 bool is_one_of(std::string_view name, const std::array<std::string_view, N>& names) noexcept {
-  return std::any_of(names.begin(), names.end(), [&](std::string_view one) { return same_name(name, one); });
+  return std::any_of(names.begin(), names.end(), [&](std::string_view one) { return text::same_letters(name, one); });
 }
 
 constexpr std::array<std::string_view, 5> ours = {"Host", "X-Amz-Date", "X-Amz-Security-Token", "X-Amz-Content-Sha256",
@@ -240,7 +235,7 @@ void sorted_headers(const HttpRequest& request, std::vector<Pair>& out) {
 void append_signed_names(std::string& out, const std::vector<Pair>& headers) {
   std::string_view last;
   for (const auto& header : headers) {
-    if (same_name(header.first, last)) continue;
+    if (text::same_letters(header.first, last)) continue;
     if (!last.empty()) out += ';';
     last = header.first;
     append_lower(out, last);
@@ -250,7 +245,7 @@ void append_signed_names(std::string& out, const std::vector<Pair>& headers) {
 void append_headers(std::string& out, const std::vector<Pair>& headers) {
   std::string_view last;
   for (const auto& [name, value] : headers) {
-    if (same_name(name, last)) {
+    if (text::same_letters(name, last)) {
       out.back() = ',';  // Instead of the line's end.
     } else {
       append_lower(out, name);

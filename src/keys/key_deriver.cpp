@@ -115,8 +115,7 @@ bool is_missing(const Value& v, const Recipe& recipe) {
 // Only names and indexes: no filter, function or literal.
 bool is_path(std::string_view expression) {
   return !expression.empty() && std::ranges::all_of(expression, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("_-.[]\" ").find(c) != std::string_view::npos;
+    return text::is_letter_or_digit(c) || std::string_view("_-.[]\" ").find(c) != std::string_view::npos;
   });
 }
 

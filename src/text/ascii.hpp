@@ -10,6 +10,11 @@
 
 namespace once::text {
 
+constexpr bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+constexpr bool is_letter_or_digit(char c) noexcept {
+  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
 constexpr char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 constexpr char upper(char c) noexcept { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
 
@@ -19,6 +24,13 @@ inline std::string lower(std::string_view text) {
   return out;
 }
 
+// Equal but for upper and lower case.
+inline bool same_letters(std::string_view a, std::string_view b) noexcept {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return x == y || lower(x) == lower(y); });
+}
+
+// Without these characters at either end.
 inline std::string_view trim(std::string_view text, std::string_view blanks = " \t") noexcept {
   const auto first = text.find_first_not_of(blanks);
   if (first == std::string_view::npos) return {};

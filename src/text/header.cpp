@@ -14,8 +14,9 @@ namespace {
 constexpr std::array<bool, 256> token_characters = [] {
   std::array<bool, 256> table{};
   for (unsigned c = 0; c < table.size(); ++c) {
-    table[c] = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-               (c != 0 && std::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) != std::string_view::npos);
+    const auto character = static_cast<char>(c);
+    table[c] = is_letter_or_digit(character) ||
+               (c != 0 && std::string_view("!#$%&'*+-.^_`|~").find(character) != std::string_view::npos);
   }
   return table;
 }();
@@ -39,8 +40,6 @@ bool is_before(std::string_view a, std::string_view b) noexcept {
   return std::ranges::lexicographical_compare(a, b, [](char x, char y) { return text::lower(x) < text::lower(y); });
 }
 
-bool is_blank(char c) noexcept { return c == ' ' || c == '\t'; }
-
 }  // namespace
 
 bool is_token(std::string_view text) noexcept { return !text.empty() && std::ranges::all_of(text, is_token_character); }
@@ -50,17 +49,11 @@ bool is_field_text(std::string_view text) noexcept {
   return std::ranges::all_of(text, is_field_character);
 }
 
-std::string_view trimmed(std::string_view text) noexcept {
-  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 std::vector<std::string_view> list_members(std::string_view value) {
   std::vector<std::string_view> members;
   for (;;) {
     const auto comma = value.find(',');
-    const std::string_view member = trimmed(value.substr(0, comma));
+    const std::string_view member = trim(value.substr(0, comma));
     if (!member.empty()) members.push_back(member);
     if (comma == std::string_view::npos) return members;
     value.remove_prefix(comma + 1);

@@ -6,9 +6,8 @@
 
 namespace once::text {
 
-bool is_token(std::string_view text) noexcept;        // RFC 9110, section 5.6.2.
-bool is_field_text(std::string_view text) noexcept;   // No CR, LF, NUL or other control character except the tab.
-std::string_view trimmed(std::string_view) noexcept;  // Without spaces and tabs at either end.
+bool is_token(std::string_view text) noexcept;       // RFC 9110, section 5.6.2.
+bool is_field_text(std::string_view text) noexcept;  // No CR, LF, NUL or other control character except the tab.
 
 // The members of a list of tokens: "a, b" (RFC 9110, section 5.6.1). Views into `value`, without empty ones.
 std::vector<std::string_view> list_members(std::string_view value);

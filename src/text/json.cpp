@@ -41,8 +41,6 @@ std::span<const T> copy_to(std::span<const T> items, Arena& arena) {
   return {static_cast<const T*>(out), items.size()};
 }
 
-constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 // A bit for each special byte of a step: quotes, backslashes, control characters and non-ASCII. Between them a string
 // is plain.
 #ifdef __SSE2__

@@ -5,14 +5,14 @@
 #include <string>
 #include <string_view>
 
+#include "text/ascii.hpp"
 #include "text/hex.hpp"
 
 namespace once::text {
 
 // Letters, digits and "-._~" (RFC 3986, section 2.3).
 constexpr bool is_unreserved(char c) noexcept {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
-         c == '_' || c == '~';
+  return is_letter_or_digit(c) || c == '-' || c == '.' || c == '_' || c == '~';
 }
 
 // Every character except plain(c) becomes %XX, in upper case.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "text/ascii.hpp"
+
 namespace once::text {
 
 namespace {
@@ -11,7 +13,7 @@ std::optional<int> take_number(std::string_view& text, std::size_t digits) noexc
   int value = 0;
   if (text.size() < digits) return {};
   for (const char c : text.substr(0, digits)) {
-    if (c < '0' || c > '9') return {};
+    if (!is_digit(c)) return {};
     value = 10 * value + (c - '0');
   }
   text.remove_prefix(digits);
@@ -66,8 +68,9 @@ std::optional<Time> from_rfc3339(std::string_view text) {
                                          std::chrono::day(static_cast<unsigned>(*day)));
   if (!date.ok() || *hour > 23 || *minute > 59 || *second > 60) return {};
   if (take(text, ".,")) {
-    if (text.empty() || text.front() < '0' || text.front() > '9') return {};
-    while (take(text, "0123456789")) {
+    constexpr std::string_view digits = "0123456789";
+    if (!take(text, digits)) return {};
+    while (take(text, digits)) {
     }
   }
   Time time = std::chrono::sys_days(date) + std::chrono::hours(*hour) + std::chrono::minutes(*minute) +

@@ -22,6 +22,7 @@
 #include "output/text.hpp"
 #include "platform/wait.hpp"
 #include "process/run_result.hpp"
+#include "text/ascii.hpp"
 
 namespace once::cli {
 
@@ -42,13 +43,7 @@ Fd body_file(const std::string& body) {
 
 std::string variable_name(std::string_view attribute) {
   std::string out = "ONCE_SQS_ATTRIBUTE_";
-  for (const char c : attribute) {
-    if (c >= 'a' && c <= 'z') {
-      out += static_cast<char>(c - 'a' + 'A');
-    } else {
-      out += (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ? c : '_';
-    }
-  }
+  for (const char c : attribute) out += text::is_letter_or_digit(c) ? text::upper(c) : '_';
   return out;
 }
 

@@ -24,8 +24,7 @@ constexpr std::array<std::string_view, 13> never_stored{
 
 bool same_letters(std::string_view a, std::string_view b) noexcept {
   if (a == b) return true;  // Nearly all clients write these names in this form.
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return x == y || text::lower(x) == text::lower(y); });
+  return text::same_letters(a, b);
 }
 
 const std::string* find_header(const Headers& headers, std::string_view name) noexcept {
@@ -55,7 +54,7 @@ Storable storable(const Headers& headers, std::span<const std::string> never) {
     const bool valid = text::is_token(header.name) && text::is_field_text(header.value);
     if (valid && !is_never_stored(header.name) && !of_this_hop.contains(header.name) &&
         !names_contain(never, header.name)) {
-      out.headers.push_back({header.name, text::trimmed(header.value)});
+      out.headers.push_back({header.name, text::trim(header.value)});
       continue;
     }
     if (!out.not_stored.empty()) out.not_stored += ", ";
@@ -80,7 +79,7 @@ void mark_replayed(Headers& headers) {
   if (last == nullptr) {
     headers.push_back({std::string(expose), std::string(replayed_header)});
   } else {
-    last->value += (text::trimmed(last->value).empty() ? "" : ", ") + std::string(replayed_header);
+    last->value += (text::trim(last->value).empty() ? "" : ", ") + std::string(replayed_header);
   }
 }
 

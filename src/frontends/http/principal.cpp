@@ -7,7 +7,6 @@
 
 #include "frontends/http/unstable.hpp"
 #include "text/ascii.hpp"
-#include "text/header.hpp"
 
 namespace once::http {
 
@@ -84,7 +83,7 @@ Who Principal::who(const Request& request) const {
         std::size_t lines = 0;
         for (const HeaderView& header : request.headers) {
           if (!same_name(header.name, name)) continue;
-          const std::string_view value = text::trimmed(header.value);
+          const std::string_view value = text::trim(header.value);
           if (is_unstable(value))
             return {.kind = Who::Kind::unstable, .name = {}, .why = why_unstable, .challenge = {}};
           if (value.empty()) continue;

@@ -36,11 +36,6 @@ std::vector<std::string_view> split(std::string_view path) {
   return segments;  // Without the empty segment after a final slash.
 }
 
-bool is_letter_or_digit(char c) noexcept {
-  const char low = text::lower(c);
-  return (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9');
-}
-
 // `why` gets the fault of the path.
 std::optional<Pattern> pattern_of(std::string_view path, std::string& why) {
   const auto bad = [&](const std::string& text) {
@@ -64,13 +59,13 @@ std::optional<Pattern> pattern_of(std::string_view path, std::string& why) {
     }
     if (segment.starts_with('{') && segment.ends_with('}') && segment.size() > 2 &&
         std::ranges::all_of(segment.substr(1, segment.size() - 2),
-                            [](char c) { return is_letter_or_digit(c) || c == '_' || c == '-'; })) {
+                            [](char c) { return text::is_letter_or_digit(c) || c == '_' || c == '-'; })) {
       pattern.segments.emplace_back();
       continue;
     }
     constexpr std::string_view others = "-._~!$&'(),=:@";
     const auto strange = std::ranges::find_if(
-        segment, [&](char c) { return !is_letter_or_digit(c) && others.find(c) == std::string_view::npos; });
+        segment, [&](char c) { return !text::is_letter_or_digit(c) && others.find(c) == std::string_view::npos; });
     if (strange != segment.end()) {
       return bad("has a segment '" + std::string(segment) +
                  "', which is neither {name} nor * nor made of letters, digits and " + std::string(others));

@@ -125,7 +125,7 @@ class Joined {
     const auto is_named = [&](const HeaderView& header) { return same_name(header.name, name); };
     add(static_cast<std::uint64_t>(std::ranges::count_if(request.headers, is_named)));
     for (const HeaderView& header : request.headers) {
-      if (is_named(header)) add(text::trimmed(header.value));
+      if (is_named(header)) add(text::trim(header.value));
     }
   }
   [[nodiscard]] std::string_view bytes() const noexcept { return bytes_; }
@@ -163,8 +163,7 @@ std::string host_of(const Request& request) {
   }
   std::string hosts;
   for (const HeaderView& header : request.headers) {
-    if (same_name(header.name, "Host"))
-      (hosts += hosts.empty() ? "" : ", ") += without_port(text::trimmed(header.value));
+    if (same_name(header.name, "Host")) (hosts += hosts.empty() ? "" : ", ") += without_port(text::trim(header.value));
   }
   return hosts;
 }
@@ -172,7 +171,7 @@ std::string host_of(const Request& request) {
 std::optional<std::uint64_t> content_length(const Request& request) noexcept {
   for (const HeaderView& header : request.headers) {
     if (!same_name(header.name, "Content-Length")) continue;
-    const std::string_view text = text::trimmed(header.value);
+    const std::string_view text = text::trim(header.value);
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc::result_out_of_range) return ~std::uint64_t{0};

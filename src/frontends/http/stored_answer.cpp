@@ -7,6 +7,7 @@
 #include <once/error.hpp>
 
 #include "frontends/http/headers.hpp"
+#include "text/ascii.hpp"
 #include "text/header.hpp"
 #include "text/number.hpp"
 
@@ -55,7 +56,7 @@ std::uint64_t number(std::string_view text) {
 }
 
 bool is_stored_value(std::string_view value) noexcept {
-  return text::is_field_text(value) && text::trimmed(value) == value;
+  return text::is_field_text(value) && text::trim(value) == value;
 }
 
 // "Date, ?, Set-Cookie": one or more names, each a token or '?'.
@@ -122,7 +123,7 @@ Head head_of(const Answer& answer, Storable& lines) {
     throw Exception(ErrorKind::misuse, "an answer's status must be 100 to 599, not " + std::to_string(answer.status));
   }
   return {.status = answer.status,
-          .reason = text::is_field_text(answer.reason) ? text::trimmed(answer.reason) : std::string_view(),
+          .reason = text::is_field_text(answer.reason) ? text::trim(answer.reason) : std::string_view(),
           .headers = std::move(lines.headers),
           .not_stored = lines.not_stored};
 }

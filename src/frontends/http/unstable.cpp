@@ -21,9 +21,7 @@ constexpr std::array<std::string_view, 14> made_anew{
     "AWS",   "AWS4-ECDSA-P256-SHA256", "Digest",    "DPoP",          "GNAP",     "Hawk", "HOBA", "Negotiate", "NTLM",
     "OAuth", "PrivateToken",           "SharedKey", "SharedKeyLite", "Signature"};
 
-bool is_base64url(char c) noexcept {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-}
+bool is_base64url(char c) noexcept { return text::is_letter_or_digit(c) || c == '-' || c == '_'; }
 
 // The header of a JOSE object is a JSON object with the name of an algorithm (RFC 7515, section 4.1.1).
 bool is_jose_header(std::string_view part) {

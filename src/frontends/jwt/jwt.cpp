@@ -23,6 +23,7 @@
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
 
+#include "text/ascii.hpp"
 #include "text/header.hpp"
 
 namespace once::http {
@@ -224,13 +225,13 @@ class Verifier {
     std::size_t lines = 0;
     for (const HeaderView& header : request.headers) {
       if (!same_name(header.name, options_.header)) continue;
-      value = text::trimmed(header.value);
+      value = text::trim(header.value);
       ++lines;
     }
     if (lines > 1) return invalid_token(why_malformed);
     constexpr std::string_view scheme = "Bearer ";
     const bool is_bearer = same_name(value.substr(0, scheme.size()), scheme);
-    if (is_bearer) value = text::trimmed(value.substr(scheme.size()));
+    if (is_bearer) value = text::trim(value.substr(scheme.size()));
     // Other schemes in Authorization are other credentials.
     if (value.empty() || (!is_bearer && same_name(options_.header, "Authorization"))) {
       return {.kind = Who::Kind::missing, .name = {}, .why = {}, .challenge = challenge};

@@ -53,7 +53,7 @@ std::size_t count(const std::vector<HeaderView>& headers, std::string_view name)
 
 std::string_view first(const std::vector<HeaderView>& headers, std::string_view name) {
   const auto at = std::ranges::find_if(headers, [&](const HeaderView& header) { return same_name(header.name, name); });
-  return at == headers.end() ? std::string_view() : text::trimmed(at->value);
+  return at == headers.end() ? std::string_view() : text::trim(at->value);
 }
 
 bool has_prefix(std::string_view name, std::string_view prefix) {
@@ -63,13 +63,12 @@ bool has_prefix(std::string_view name, std::string_view prefix) {
 // Equal except for characters that are neither letters nor digits, in the same places.
 bool is_look_alike(std::string_view name, std::string_view of) {
   if (name.size() != of.size()) return false;
-  const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   bool differs = false;
   for (std::size_t i = 0; i < name.size(); ++i) {
     const char a = text::lower(name[i]);
     const char b = text::lower(of[i]);
     if (a == b) continue;
-    if (is_plain(a) || is_plain(b)) return false;
+    if (text::is_letter_or_digit(a) || text::is_letter_or_digit(b)) return false;
     differs = true;
   }
   return differs;
@@ -91,10 +90,7 @@ bool is_host(std::string_view text) {
     }
   } else {
     constexpr std::string_view marks = "-._~%!$&'()*+,;=";
-    const auto fits = [&](char c) {
-      const char small = text::lower(c);
-      return (small >= 'a' && small <= 'z') || (c >= '0' && c <= '9') || marks.find(c) != std::string_view::npos;
-    };
+    const auto fits = [&](char c) { return text::is_letter_or_digit(c) || marks.find(c) != std::string_view::npos; };
     if (host.empty() || host == "." || host.find("..") != std::string_view::npos || !std::ranges::all_of(host, fits)) {
       return false;
     }

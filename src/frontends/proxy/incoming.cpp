@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "text/ascii.hpp"
 #include "text/header.hpp"
 #include "text/number.hpp"
 
@@ -29,7 +30,7 @@ std::string_view take_line(std::string_view& text) noexcept {
 std::optional<HeaderView> field_of(std::string_view line) noexcept {
   const auto colon = line.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
-  const HeaderView field{line.substr(0, colon), text::trimmed(line.substr(colon + 1))};
+  const HeaderView field{line.substr(0, colon), text::trim(line.substr(colon + 1))};
   if (!text::is_token(field.name) || !text::is_field_text(field.value)) return std::nullopt;
   return field;
 }
@@ -38,7 +39,7 @@ std::optional<HeaderView> field_of(std::string_view line) noexcept {
 std::optional<std::uint64_t> chunk_size(std::string_view line) noexcept {
   const std::string_view digits = line.substr(0, line.find_first_not_of("0123456789abcdefABCDEF"));
   if (digits.empty() || digits.size() > most_size_digits) return std::nullopt;
-  const std::string_view extensions = text::trimmed(line.substr(digits.size()));
+  const std::string_view extensions = text::trim(line.substr(digits.size()));
   if (digits.size() != line.size() && !extensions.starts_with(';')) return std::nullopt;
   if (!text::is_field_text(extensions)) return std::nullopt;
   return text::parse_whole<std::uint64_t>(digits, 16);

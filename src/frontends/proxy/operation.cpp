@@ -9,6 +9,7 @@
 
 #include "frontends/proxy/answers.hpp"
 #include "frontends/proxy/session.hpp"
+#include "text/ascii.hpp"
 
 namespace once::proxy {
 
@@ -22,7 +23,7 @@ namespace {
 bool is_event_stream(const Incoming& answer) {
   return std::ranges::any_of(answer.headers(), [](const http::HeaderView& header) {
     return http::same_name(header.name, "Content-Type") &&
-           http::same_name(text::trimmed(header.value.substr(0, header.value.find(';'))), "text/event-stream");
+           http::same_name(text::trim(header.value.substr(0, header.value.find(';'))), "text/event-stream");
   });
 }
 

@@ -18,7 +18,6 @@ using Op = Node::Op;
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // The text after Python's str.lstrip().
 std::string_view without_leading_blanks(std::string_view text) {
@@ -219,7 +218,7 @@ class Reader {
       const std::size_t after = text_.find_first_not_of(" \t\r\n", place + 1);
       return after != std::string_view::npos && text_[after] == ']';
     }
-    return next == ']' || next == '?' || next == ':' || next == '-' || is_digit(next);
+    return next == ']' || next == '?' || next == ':' || next == '-' || text::is_digit(next);
   }
 
   NodePtr first_link() {
@@ -267,7 +266,7 @@ class Reader {
 
   std::string_view name() {
     const std::size_t start = at_;
-    while (at_ < text_.size() && (is_name_start(text_[at_]) || is_digit(text_[at_]))) ++at_;
+    while (at_ < text_.size() && (is_name_start(text_[at_]) || text::is_digit(text_[at_]))) ++at_;
     return text_.substr(start, at_ - start);
   }
 
@@ -367,7 +366,7 @@ class Reader {
     const std::size_t start = at_;
     if (text_[at_] == '-') ++at_;
     const std::size_t digits = at_;
-    while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
+    while (at_ < text_.size() && text::is_digit(text_[at_])) ++at_;
     if (at_ == digits) fail("expected a digit");
     long value = 0;
     const auto result = std::from_chars(text_.data() + start, text_.data() + at_, value);
@@ -378,7 +377,7 @@ class Reader {
 
   bool number_follows() {
     const char c = peek();
-    return c == '-' || is_digit(c);
+    return c == '-' || text::is_digit(c);
   }
 
   NodePtr bracket(NodePtr left) {

@@ -51,16 +51,7 @@ bool is_number(const Value& v) { return v.kind() == Kind::number; }
 bool is_string(const Value& v) { return v.kind() == Kind::string; }
 bool is_integer(const Value& v) { return is_number(v) && text::is_integer_text(v.text()); }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view blanks = " \t\n\r\f\v";
-  const auto first = text.find_first_not_of(blanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(blanks) - first + 1);
-}
-
-bool all_digits(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-}
+bool all_digits(std::string_view text) { return !text.empty() && std::ranges::all_of(text, text::is_digit); }
 
 // Digits, with an optional point and exponent; digits may be missing on one side of the point. Without sign.
 bool is_decimal(std::string_view text) {
@@ -677,7 +668,7 @@ class Evaluation {
     if (is_number(v)) return v;
     if (!is_string(v)) return {};
     const bool native = dialect_ == Dialect::native;
-    std::string_view digits = native ? v.text() : trimmed(v.text());
+    std::string_view digits = native ? v.text() : text::trim(v.text(), " \t\n\r\f\v");
     if (digits.empty()) return dialect_ == Dialect::powertools_typescript ? count(0) : Value();
     const bool negative = digits.starts_with('-');
     if (negative || (!native && digits.starts_with('+'))) digits.remove_prefix(1);

@@ -16,6 +16,7 @@
 #include "aws/service_error.hpp"
 #include "aws/signed_client.hpp"
 #include "aws/signer.hpp"
+#include "text/ascii.hpp"
 #include "text/base64.hpp"
 #include "text/rfc3339.hpp"
 
@@ -29,22 +30,16 @@ constexpr Millis no_limit = std::chrono::years(1);
 constexpr std::size_t max_hint_bytes = 100;
 constexpr std::size_t max_prefix_bytes = 512;
 
-constexpr bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
-constexpr bool is_lower(char c) noexcept { return c >= 'a' && c <= 'z'; }
-constexpr bool is_upper(char c) noexcept { return c >= 'A' && c <= 'Z'; }
-
 [[noreturn]] void refuse(const std::string& what) { throw Exception(ErrorKind::misuse, "S3 offload: " + what); }
 
 void check_options(const S3Options& options) {
-  const auto good = [](char c) { return is_lower(c) || is_digit(c) || c == '-' || c == '.'; };
+  const auto good = [](char c) { return (c >= 'a' && c <= 'z') || text::is_digit(c) || c == '-' || c == '.'; };
   const std::string& bucket = options.bucket;
   if (bucket.size() < 3 || bucket.size() > 63 || !std::all_of(bucket.begin(), bucket.end(), good)) {
     refuse("'" + bucket + "' is not a bucket's name: 3 to 63 lower-case letters, digits, '-' and '.'");
   }
   constexpr std::string_view others = "/!-_.*'()=";
-  const auto fits = [&](char c) {
-    return is_lower(c) || is_upper(c) || is_digit(c) || others.find(c) != std::string_view::npos;
-  };
+  const auto fits = [&](char c) { return text::is_letter_or_digit(c) || others.find(c) != std::string_view::npos; };
   if (options.prefix.size() > max_prefix_bytes || !std::all_of(options.prefix.begin(), options.prefix.end(), fits)) {
     refuse("a prefix must have at most 512 bytes: letters, digits and " + std::string(others));
   }
@@ -144,7 +139,7 @@ class S3Offload final : public Offload, public std::enable_shared_from_this<S3Of
   static std::string safe(std::string_view hint) {
     std::string out(hint.substr(0, max_hint_bytes));
     for (char& c : out) {
-      if (!is_lower(c) && !is_upper(c) && !is_digit(c) && c != '.' && c != '-') c = '_';
+      if (!text::is_letter_or_digit(c) && c != '.' && c != '-') c = '_';
     }
     return out;
   }

@@ -16,6 +16,7 @@
 #include <once/platform/system.hpp>
 
 #include "frontends/lambda/local/impl.hpp"
+#include "text/ascii.hpp"
 #include "text/hex.hpp"
 
 namespace once::lambda {
@@ -26,8 +27,7 @@ constexpr Millis no_room_pause{50};  // When no file descriptor is left for anot
 
 bool plain_id(std::string_view id) {
   return id.size() <= 256 && std::all_of(id.begin(), id.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '_' ||
-                  c == '.';
+           return text::is_letter_or_digit(c) || c == '-' || c == '_' || c == '.';
          });
 }
 

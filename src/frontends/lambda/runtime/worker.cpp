@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "frontends/lambda/runtime/trace_variable.hpp"
+#include "text/ascii.hpp"
 #include "text/number.hpp"
 
 namespace once::lambda::runtime {
@@ -23,8 +24,7 @@ constexpr std::string_view too_large_type = "Function.ResponseSizeTooLarge";  //
 
 bool fit_for_path(std::string_view id) {
   return !id.empty() && id.size() <= 256 && std::all_of(id.begin(), id.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '_' ||
-           c == '.';
+    return text::is_letter_or_digit(c) || c == '-' || c == '_' || c == '.';
   });
 }
 
@@ -64,9 +64,7 @@ std::string said(const ApiAnswer& answer) {
   if (at == std::string_view::npos || body[at] != '"') return out;
   const std::string_view type = body.substr(at + 1, 64);
   const auto end = type.find('"');
-  const auto plain = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '.';
-  };
+  const auto plain = [](char c) { return text::is_letter_or_digit(c) || c == '.'; };
   if (end == std::string_view::npos || end == 0 || !std::all_of(type.begin(), type.begin() + end, plain)) return out;
   return out + " " + std::string(type.substr(0, end));
 }
