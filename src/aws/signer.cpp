@@ -4,36 +4,27 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include <once/error.hpp>
+#include <once/fingerprint.hpp>
 
 #include "text/ascii.hpp"
-#include "text/hex.hpp"
+#include "text/free_by.hpp"
 #include "text/percent.hpp"
+#include "text/rfc3339.hpp"
 
 namespace once::aws {
 
 namespace {
 
-constexpr std::string_view algorithm = "AWS4-HMAC-SHA256";
-constexpr std::size_t digest_bytes = 32;
+constexpr std::string_view signing_method = "AWS4-HMAC-SHA256";
 constexpr std::size_t block_bytes = 64;  // The block of SHA-256, so the length of an HMAC's padded key.
 
-using Digest = std::array<unsigned char, digest_bytes>;
-
-struct FreeContext {
-  void operator()(EVP_MD_CTX* context) const noexcept { EVP_MD_CTX_free(context); }
-};
-using Context = std::unique_ptr<EVP_MD_CTX, FreeContext>;
-
-struct FreeDigest {
-  void operator()(EVP_MD* md) const noexcept { EVP_MD_free(md); }
-};
+using Context = std::unique_ptr<EVP_MD_CTX, text::FreeBy<EVP_MD_CTX_free>>;
 
 void must(bool done) {
   if (!done) {
@@ -42,8 +33,8 @@ void must(bool done) {
 }
 
 // Fetching costs more than a short digest.
-const EVP_MD* sha256() {
-  static const std::unique_ptr<EVP_MD, FreeDigest> md(EVP_MD_fetch(nullptr, "SHA256", nullptr));
+const EVP_MD* sha256_algorithm() {
+  static const std::unique_ptr<EVP_MD, text::FreeBy<EVP_MD_free>> md(EVP_MD_fetch(nullptr, "SHA256", nullptr));
   must(md != nullptr);
   return md.get();
 }
@@ -55,18 +46,11 @@ EVP_MD_CTX* scratch() {
   return context.get();
 }
 
-Digest finish(EVP_MD_CTX* context) {
-  Digest digest;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
+Sha256 finish(EVP_MD_CTX* context) {
+  Sha256 digest;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
   unsigned length = 0;
   must(EVP_DigestFinal_ex(context, digest.data(), &length) == 1 && length == digest.size());
   return digest;
-}
-
-Digest hash(std::string_view bytes) {
-  EVP_MD_CTX* const context = scratch();
-  must(EVP_DigestInit_ex2(context, sha256(), nullptr) == 1 &&
-       EVP_DigestUpdate(context, bytes.data(), bytes.size()) == 1);
-  return finish(context);
 }
 
 // An HMAC-SHA256 with its key hashed in advance (RFC 2104), which saves two of four compressions.
@@ -76,7 +60,7 @@ class Hmac {
   explicit Hmac(std::span<const unsigned char> key) : inner_(EVP_MD_CTX_new()), outer_(EVP_MD_CTX_new()) {
     std::array<unsigned char, block_bytes> block{};
     if (key.size() > block.size()) {
-      const Digest shorter = hash({reinterpret_cast<const char*>(key.data()), key.size()});
+      const Sha256 shorter = sha256({reinterpret_cast<const char*>(key.data()), key.size()});
       std::copy(shorter.begin(), shorter.end(), block.begin());
     } else {
       std::copy(key.begin(), key.end(), block.begin());
@@ -86,10 +70,10 @@ class Hmac {
   }
 
   // For any number of threads at once: it only copies the saved states.
-  [[nodiscard]] Digest operator()(std::string_view text) const {
+  [[nodiscard]] Sha256 operator()(std::string_view text) const {
     EVP_MD_CTX* const context = scratch();
     must(EVP_MD_CTX_copy_ex(context, inner_.get()) == 1 && EVP_DigestUpdate(context, text.data(), text.size()) == 1);
-    const Digest inside = finish(context);
+    const Sha256 inside = finish(context);
     must(EVP_MD_CTX_copy_ex(context, outer_.get()) == 1 &&
          EVP_DigestUpdate(context, inside.data(), inside.size()) == 1);
     return finish(context);
@@ -98,7 +82,7 @@ class Hmac {
  private:
   static void begin(EVP_MD_CTX* context, std::array<unsigned char, block_bytes> block, unsigned char pad) {
     for (unsigned char& byte : block) byte ^= pad;
-    must(context != nullptr && EVP_DigestInit_ex2(context, sha256(), nullptr) == 1 &&
+    must(context != nullptr && EVP_DigestInit_ex2(context, sha256_algorithm(), nullptr) == 1 &&
          EVP_DigestUpdate(context, block.data(), block.size()) == 1);
   }
 
@@ -124,32 +108,11 @@ constexpr std::array<std::string_view, 6> unsigned_headers = {
 
 constexpr bool is_space(char c) noexcept { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-void append_hex(std::string& out, const Digest& digest) {
-  std::array<char, 2 * digest_bytes> hex;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
-  text::put_hex({reinterpret_cast<const char*>(digest.data()), digest.size()}, hex.data());
-  out.append(hex.data(), hex.size());
-}
-
 // "20150830T123600Z"
-std::array<char, 16> stamp(Time now) {
-  const auto day = std::chrono::floor<std::chrono::days>(now);
-  const std::chrono::year_month_day date(day);
-  const std::chrono::hh_mm_ss time(std::chrono::floor<std::chrono::seconds>(now - day));
-  std::array<char, 16> out{};
-  char* next = out.data();
-  const auto put = [&next](std::int64_t value, int width) {
-    for (int i = width; i-- > 0; value /= 10) next[i] = static_cast<char>('0' + value % 10);
-    next += width;
-  };
-  put(static_cast<int>(date.year()), 4);
-  put(static_cast<unsigned>(date.month()), 2);
-  put(static_cast<unsigned>(date.day()), 2);
-  *next++ = 'T';
-  put(time.hours().count(), 2);
-  put(time.minutes().count(), 2);
-  put(time.seconds().count(), 2);
-  *next = 'Z';
-  return out;
+std::string stamp(Time now) {
+  std::string out = text::rfc3339(now);
+  std::erase_if(out, [](char c) { return c == '-' || c == ':'; });
+  return out.erase(out.find('.'), std::string_view(".000").size());
 }
 
 void append_encoded(std::string& out, std::string_view bytes, bool keep_slash) {
@@ -257,8 +220,8 @@ void append_headers(std::string& out, const std::vector<Pair>& headers) {
   }
 }
 
-Digest derive(std::string_view key, std::initializer_list<std::string_view> steps) {
-  Digest digest{};
+Sha256 derive(std::string_view key, std::initializer_list<std::string_view> steps) {
+  Sha256 digest{};
   std::span<const unsigned char> bytes(reinterpret_cast<const unsigned char*>(key.data()), key.size());
   for (const std::string_view step : steps) {
     digest = Hmac(bytes)(step);
@@ -320,13 +283,9 @@ void Signer::sign(HttpRequest& request, const Credentials& credentials, Time now
     throw Exception(ErrorKind::misuse, "a request's target must begin with '/' and have no '#': '" +
                                            request.target.substr(0, request.target.find('?')) + "'");
   }
-  const std::array<char, 16> time = stamp(now);
-  const std::string_view timestamp(time.data(), time.size());
-  const std::shared_ptr<const DayKey> key = keys_->get(*this, credentials, timestamp.substr(0, 8));
-
-  thread_local std::string payload_hash;
-  payload_hash.clear();
-  append_hex(payload_hash, hash(request.body));
+  const std::string timestamp = stamp(now);
+  const std::shared_ptr<const DayKey> key = keys_->get(*this, credentials, std::string_view(timestamp).substr(0, 8));
+  const std::string payload_hash = to_hex(sha256(request.body));
 
   auto& headers = request.headers;
   std::erase_if(headers, [](const auto& header) { return is_one_of(header.first, ours); });
@@ -336,12 +295,12 @@ void Signer::sign(HttpRequest& request, const Credentials& credentials, Time now
   if (!credentials.session_token.empty()) headers.emplace_back("X-Amz-Security-Token", credentials.session_token);
   if (s3_) headers.emplace_back("X-Amz-Content-Sha256", payload_hash);
 
-  thread_local std::vector<Pair> sorted;  // Kept for its capacity, like the texts here.
+  thread_local std::vector<Pair> sorted;  // Kept for its capacity, like `text` below.
   sorted_headers(request, sorted);
 
   std::string authorization;
   authorization.reserve(320);
-  authorization.append(algorithm).append(" Credential=").append(credentials.access_key_id).append(1, '/');
+  authorization.append(signing_method).append(" Credential=").append(credentials.access_key_id).append(1, '/');
   authorization.append(key->scope).append(", SignedHeaders=");
   const std::size_t names = authorization.size();
   append_signed_names(authorization, sorted);
@@ -360,15 +319,12 @@ void Signer::sign(HttpRequest& request, const Credentials& credentials, Time now
   text += '\n';
   append_headers(text, sorted);
   text.append(1, '\n').append(authorization, names).append(1, '\n').append(payload_hash);
-  const Digest canonical = hash(text);
+  const Sha256 canonical = sha256(text);
 
   // The string to sign.
-  text.assign(algorithm).append(1, '\n').append(timestamp).append(1, '\n').append(key->scope).append(1, '\n');
-  append_hex(text, canonical);
-  const Digest signature = key->hmac(text);
-
-  authorization += ", Signature=";
-  append_hex(authorization, signature);
+  text.assign(signing_method).append(1, '\n').append(timestamp).append(1, '\n').append(key->scope).append(1, '\n');
+  text += to_hex(canonical);
+  authorization += ", Signature=" + to_hex(key->hmac(text));
   headers.emplace_back("Authorization", std::move(authorization));
 }
 

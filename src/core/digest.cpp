@@ -7,26 +7,16 @@
 #include <once/fingerprint.hpp>
 
 #include "core/digest.hpp"
+#include "text/free_by.hpp"
 #include "text/hex.hpp"
 
 namespace once {
 
-namespace {
-
-struct FreeMd {
-  void operator()(EVP_MD* md) const noexcept { EVP_MD_free(md); }
-};
-struct FreeContext {
-  void operator()(EVP_MD_CTX* context) const noexcept { EVP_MD_CTX_free(context); }
-};
-
-}  // namespace
-
 Sha256 sha256_joined(std::initializer_list<std::string_view> parts) {
   // Fetching an algorithm and making a context cost more than a short digest. So the first is done once per process,
   // the second once per thread.
-  static const std::unique_ptr<EVP_MD, FreeMd> algorithm(EVP_MD_fetch(nullptr, "SHA256", nullptr));
-  thread_local const std::unique_ptr<EVP_MD_CTX, FreeContext> context(EVP_MD_CTX_new());
+  static const std::unique_ptr<EVP_MD, text::FreeBy<EVP_MD_free>> algorithm(EVP_MD_fetch(nullptr, "SHA256", nullptr));
+  thread_local const std::unique_ptr<EVP_MD_CTX, text::FreeBy<EVP_MD_CTX_free>> context(EVP_MD_CTX_new());
   Sha256 digest;
   unsigned length = 0;
   bool good = algorithm && context && EVP_DigestInit_ex2(context.get(), algorithm.get(), nullptr) == 1;

@@ -13,15 +13,15 @@
 #include <utility>
 #include <vector>
 
-#include "tls/free_by.hpp"
+#include "text/free_by.hpp"
 
 namespace once::tls {
 
 namespace {
 
-using Name = std::unique_ptr<X509_NAME, FreeBy<X509_NAME_free>>;
-using Certificate = std::unique_ptr<X509, FreeBy<X509_free>>;
-using File = std::unique_ptr<BIO, FreeBy<BIO_free_all>>;
+using Name = std::unique_ptr<X509_NAME, text::FreeBy<X509_NAME_free>>;
+using Certificate = std::unique_ptr<X509, text::FreeBy<X509_free>>;
+using File = std::unique_ptr<BIO, text::FreeBy<BIO_free_all>>;
 
 struct Listed {
   Name subject;

@@ -14,8 +14,8 @@
 namespace once::testing::fake {
 namespace {
 
-using Extension = std::unique_ptr<X509_EXTENSION, tls::FreeBy<X509_EXTENSION_free>>;
-using Bio = std::unique_ptr<BIO, tls::FreeBy<BIO_free_all>>;
+using Extension = std::unique_ptr<X509_EXTENSION, text::FreeBy<X509_EXTENSION_free>>;
+using Bio = std::unique_ptr<BIO, text::FreeBy<BIO_free_all>>;
 
 constexpr long day_s = 24 * 3600;
 

@@ -10,12 +10,12 @@
 
 #include "fake_aws/fake_dynamodb_server.hpp"
 
-#include "tls/free_by.hpp"
+#include "text/free_by.hpp"
 
 namespace once::testing::fake {
 
-using Key = std::unique_ptr<EVP_PKEY, tls::FreeBy<EVP_PKEY_free>>;
-using Certificate = std::unique_ptr<X509, tls::FreeBy<X509_free>>;
+using Key = std::unique_ptr<EVP_PKEY, text::FreeBy<EVP_PKEY_free>>;
+using Certificate = std::unique_ptr<X509, text::FreeBy<X509_free>>;
 
 // The parts of it. They throw Exception(misuse) if OpenSSL cannot.
 Key make_key();

@@ -35,7 +35,7 @@ struct Shown {
   Shown(const fake::Authority& authority, const char* name, const Wanted& wanted = {})
       : key(fake::make_key()), certificate(fake::make_certificate(name, key.get(), -5 * day_s, wanted.until_s)) {
     if (wanted.subject) {
-      const std::unique_ptr<X509_NAME, tls::FreeBy<X509_NAME_free>> subject(X509_NAME_new());
+      const std::unique_ptr<X509_NAME, text::FreeBy<X509_NAME_free>> subject(X509_NAME_new());
       wanted.subject(subject.get());
       X509_set_subject_name(certificate.get(), subject.get());
     }
@@ -233,7 +233,7 @@ TEST_F(ClientCertificateTest, ABalancersCertificateIsNobodysBehindIt) {
 // As clients keep what lets them begin sooner.
 class ResumptionTest : public ClientCertificateTest {
  protected:
-  using Session = std::unique_ptr<SSL_SESSION, tls::FreeBy<SSL_SESSION_free>>;
+  using Session = std::unique_ptr<SSL_SESSION, text::FreeBy<SSL_SESSION_free>>;
   struct Answer {
     bool resumed = false;
     std::string body;  // Empty: not let in.
@@ -310,8 +310,8 @@ TEST_F(ResumptionTest, NoSessionOutlivesACertificateThatItWasVerifiedBy) {
     Session session;
     bool resumed = false;
     for (int i = 0; i < 2; ++i) {
-      const std::unique_ptr<SSL, tls::FreeBy<SSL_free>> us(SSL_new(context.get()));
-      const std::unique_ptr<SSL, tls::FreeBy<SSL_free>> them(SSL_new(own.get()));
+      const std::unique_ptr<SSL, text::FreeBy<SSL_free>> us(SSL_new(context.get()));
+      const std::unique_ptr<SSL, text::FreeBy<SSL_free>> them(SSL_new(own.get()));
       BIO* near = nullptr;
       BIO* far = nullptr;
       BIO_new_bio_pair(&near, 0, &far, 0);

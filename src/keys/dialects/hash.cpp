@@ -94,11 +94,8 @@ Hash::Hash(Dialect dialect, std::string_view name)
 }
 
 Hash::Digest Hash::operator()(std::string_view text) const {
-  struct FreeContext {
-    void operator()(EVP_MD_CTX* context) const noexcept { EVP_MD_CTX_free(context); }
-  };
   // Making a context costs more than a short digest.
-  thread_local const std::unique_ptr<EVP_MD_CTX, FreeContext> context(EVP_MD_CTX_new());
+  thread_local const std::unique_ptr<EVP_MD_CTX, text::FreeBy<EVP_MD_CTX_free>> context(EVP_MD_CTX_new());
   Digest digest;
   if (!context || EVP_DigestInit_ex2(context.get(), algorithm_.get(), nullptr) != 1 ||
       EVP_DigestUpdate(context.get(), text.data(), text.size()) != 1 ||

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "text/free_by.hpp"
+
 namespace once::keys {
 
 class Hash {
@@ -31,10 +33,7 @@ class Hash {
   [[nodiscard]] Digest operator()(std::string_view text) const;
 
  private:
-  struct Free {
-    void operator()(EVP_MD* md) const noexcept { EVP_MD_free(md); }
-  };
-  std::unique_ptr<EVP_MD, Free> algorithm_;
+  std::unique_ptr<EVP_MD, text::FreeBy<EVP_MD_free>> algorithm_;
 };
 
 }  // namespace once::keys

@@ -1,7 +1,7 @@
-// A deleter for OpenSSL's objects: std::unique_ptr<X509, FreeBy<X509_free>>.
+// What a C library makes, freed by a std::unique_ptr: std::unique_ptr<X509, FreeBy<X509_free>>.
 #pragma once
 
-namespace once::tls {
+namespace once::text {
 
 template <auto free_it>
 struct FreeBy {
@@ -11,4 +11,4 @@ struct FreeBy {
   }
 };
 
-}  // namespace once::tls
+}  // namespace once::text
