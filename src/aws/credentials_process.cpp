@@ -21,6 +21,7 @@
 #include <once/platform/system.hpp>
 
 #include "aws/credentials_search.hpp"
+#include "platform/file.hpp"
 
 namespace once::aws {
 
@@ -56,17 +57,6 @@ std::optional<std::vector<std::string>> split(std::string_view command) {
   if (quote != 0) return {};
   return words;
 }
-
-struct Descriptor {
-  explicit Descriptor(int number) noexcept : fd(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { reset(); }
-  void reset() noexcept {
-    if (fd >= 0) close(std::exchange(fd, -1));
-  }
-  int fd;
-};
 
 // Killed and waited for, unless it has ended.
 class Child {
@@ -137,10 +127,10 @@ Credentials from_process(const Search& search, std::string_view command, const s
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0)
     fail(ErrorKind::unavailable, std::string("cannot run: ") + std::strerror(errno));
-  const Descriptor out(ends[0]);
-  Descriptor in(ends[1]);
+  const Fd out(ends[0]);
+  Fd in(ends[1]);
   pid_t pid = 0;
-  if (const int error = spawn(*words, in.fd, pid); error != 0) {
+  if (const int error = spawn(*words, in.get(), pid); error != 0) {
     fail(ErrorKind::misuse, "cannot be started: " + words->front() + ": " + std::strerror(error));
   }
   in.reset();
@@ -159,8 +149,8 @@ Credentials from_process(const Search& search, std::string_view command, const s
   std::string text;
   std::array<char, 4096> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
   while (true) {
-    if (!nap(out.fd)) continue;
-    const ssize_t count = read(out.fd, buffer.data(), buffer.size());
+    if (!nap(out.get())) continue;
+    const ssize_t count = read(out.get(), buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) break;
     text.append(buffer.data(), static_cast<std::size_t>(count));

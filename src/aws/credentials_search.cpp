@@ -9,8 +9,8 @@
 #include <once/decide.hpp>
 #include <once/error.hpp>
 
-#include "aws/read_file.hpp"
 #include "aws/service_error.hpp"
+#include "platform/file.hpp"
 #include "text/rfc3339.hpp"
 
 namespace once::aws {

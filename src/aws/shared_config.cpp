@@ -7,7 +7,7 @@
 
 #include <once/error.hpp>
 
-#include "aws/read_file.hpp"
+#include "platform/file.hpp"
 #include "text/ascii.hpp"
 
 namespace once::aws {

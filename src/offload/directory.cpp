@@ -13,21 +13,13 @@
 #include <once/offload/directory.hpp>
 #include <once/platform/system.hpp>
 
+#include "platform/file.hpp"
+
 namespace once {
 
 namespace {
 
 constexpr std::string_view scheme = "file:";
-
-struct File {
-  explicit File(int descriptor) : fd(descriptor) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (fd >= 0) close(fd);
-  }
-  int fd;
-};
 
 class DirectoryOffload final : public Offload {
  public:
@@ -52,22 +44,13 @@ class DirectoryOffload final : public Offload {
   void get(std::string location, Callback<void(OffloadAnswer)> done) override {
     std::string path;
     if (!path_of(location, path)) return done(foreign(location));
-    const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (file.fd < 0) {
-      const bool missing = errno == ENOENT;
-      Error error = failure("read", path);
-      if (missing) error = {ErrorKind::corrupt, "the result was kept in " + path + ", which no longer exists"};
-      return done({{}, std::move(error)});
-    }
     std::string bytes;
-    std::array<char, 65536> buffer;
-    for (;;) {
-      const ssize_t count = read(file.fd, buffer.data(), buffer.size());
-      if (count == 0) return done({std::move(bytes), {}});
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return done({{}, failure("read", path)});
-      bytes.append(buffer.data(), static_cast<std::size_t>(count));
+    const int error = read_file(path, bytes.max_size(), bytes);
+    if (error == ENOENT) {
+      return done({{}, Error{ErrorKind::corrupt, "the result was kept in " + path + ", which no longer exists"}});
     }
+    if (error != 0) return done({{}, failure("read", path, error)});
+    done({std::move(bytes), {}});
   }
 
   void remove(std::string location, Callback<void(OffloadAnswer)> done) override {
@@ -78,8 +61,8 @@ class DirectoryOffload final : public Offload {
   }
 
  private:
-  static Error failure(std::string_view what, const std::string& path) {
-    return {ErrorKind::unavailable, "cannot " + std::string(what) + " " + path + ": " + std::strerror(errno)};
+  static Error failure(std::string_view what, const std::string& path, int error = errno) {
+    return {ErrorKind::unavailable, "cannot " + std::string(what) + " " + path + ": " + std::strerror(error)};
   }
 
   static OffloadAnswer foreign(const std::string& location) {
@@ -105,19 +88,19 @@ class DirectoryOffload final : public Offload {
   // False: see errno. True: the file and its name are durable.
   bool write(const std::string& beside, const std::string& path, std::string_view bytes) const {
     {
-      const File file(open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-      if (file.fd < 0) return false;
+      const Fd file(open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+      if (!file) return false;
       while (!bytes.empty()) {
-        const ssize_t count = ::write(file.fd, bytes.data(), bytes.size());
+        const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) return false;
         bytes.remove_prefix(static_cast<std::size_t>(count));
       }
-      if (fdatasync(file.fd) != 0) return false;
+      if (fdatasync(file.get()) != 0) return false;
     }
     if (rename(beside.c_str(), path.c_str()) != 0) return false;
-    const File directory(open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    return directory.fd >= 0 && fsync(directory.fd) == 0;
+    const Fd directory(open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    return directory && fsync(directory.get()) == 0;
   }
 
   const std::string directory_;

@@ -1,4 +1,4 @@
-// What a C library makes, freed by a std::unique_ptr: std::unique_ptr<X509, FreeBy<X509_free>>.
+// A deleter for a C library's objects: std::unique_ptr<X509, FreeBy<X509_free>>.
 #pragma once
 
 namespace once::text {

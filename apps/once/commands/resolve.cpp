@@ -1,10 +1,7 @@
 // once resolve: sets how an operation with unknown outcome ended.
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -18,6 +15,7 @@
 #include "output/text.hpp"
 #include "process/run_result.hpp"
 #include "process/supervise.hpp"
+#include "settings/read_input.hpp"
 
 namespace once::cli {
 
@@ -41,22 +39,12 @@ struct ResolveOptions {
   bool force = false;
 };
 
-std::string read_file(const std::string& path, std::string_view option) {
-  const Fd file(path == "-" ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  const auto fail = [&](const std::string& why) -> Exception {
-    return {ErrorKind::misuse, std::string(option) + " " + escaped(path) + ": " + why};
-  };
-  if (!file) throw fail(std::strerror(errno));
+std::string read_part(const std::string& path, std::string_view option) {
   std::string bytes;
-  std::array<char, 65536> buffer{};
-  for (;;) {
-    const ssize_t count = read(file.get(), buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw fail(std::strerror(errno));
-    if (count == 0) return bytes;
-    bytes.append(buffer.data(), static_cast<std::size_t>(count));
-    if (bytes.size() > max_file_bytes) throw fail("larger than " + show_size(max_file_bytes));
-  }
+  const int error = read_input(path, max_file_bytes, bytes);
+  if (error == 0) return bytes;
+  misuse(std::string(option) + " " + escaped(path) + ": " +
+         (error == EFBIG ? "larger than " + show_size(max_file_bytes) : std::strerror(error)));
 }
 
 // In the form of `once run`, which then replays it like any other.
@@ -65,7 +53,7 @@ Result run_result_of(const ResolveOptions& options, const std::string& output) {
   if (!options.content_type.empty()) misuse("--exit-code makes a result of once run: leave out --content-type");
   Recorder recorder(2 * max_file_bytes + 64);
   recorder.add(Stream::output, output);
-  if (!options.error_file.empty()) recorder.add(Stream::error, read_file(options.error_file, "--stderr"));
+  if (!options.error_file.empty()) recorder.add(Stream::error, read_part(options.error_file, "--stderr"));
   return Result::inlined(recorder.finish({.signaled = false, .code = static_cast<std::uint8_t>(*options.exit_code)}),
                          std::string(run_content_type));
 }
@@ -101,7 +89,7 @@ operate::Resolution wanted_by(const ResolveOptions& options) {
   } else {
     if (options.any_payload) misuse("--any-payload goes with --as released");
     if (!options.headers.empty() && !options.status) misuse("--header needs --status");
-    std::string bytes = options.result_file.empty() ? "" : read_file(options.result_file, "--result");
+    std::string bytes = options.result_file.empty() ? "" : read_part(options.result_file, "--result");
     if (!options.exit_code && !options.error_file.empty()) misuse("--stderr needs --exit-code");
     result = options.status      ? http_answer_of(options, std::move(bytes))
              : options.exit_code ? run_result_of(options, bytes)

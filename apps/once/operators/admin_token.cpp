@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include <once/error.hpp>
 
 #include "operators/operators.hpp"
+#include "platform/file.hpp"
 
 namespace once::cli {
 
@@ -33,11 +33,11 @@ std::string read_token(const std::string& file) {
   if ((kind.st_mode & (S_IROTH | S_IWOTH)) != 0) {
     throw bad(" can be opened by every user of this host: chmod o-rwx it (in Kubernetes: defaultMode: 0440)");
   }
-  std::ifstream stream(file, std::ios::binary);
-  std::string token(most_token_bytes + 2, '\0');
-  stream.read(token.data(), static_cast<std::streamsize>(token.size()));
-  if (stream.bad() || !stream.eof()) throw bad(" cannot be read, or is longer than 1024 characters");
-  token.resize(static_cast<std::size_t>(stream.gcount()));
+  std::string token;
+  constexpr std::size_t line_end = 1;
+  if (read_file(file, most_token_bytes + line_end, token) != 0) {
+    throw bad(" cannot be read, or is longer than 1024 characters");
+  }
   while (token.ends_with('\n') || token.ends_with('\r')) token.pop_back();
   const bool visible = std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 0x7F; });
   if (token.size() < least_token_bytes || token.size() > most_token_bytes || !visible) {

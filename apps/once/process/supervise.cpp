@@ -357,13 +357,6 @@ class Supervision {
 
 }  // namespace
 
-int Fd::release() noexcept { return std::exchange(fd_, -1); }
-
-void Fd::reset(int fd) noexcept {
-  if (fd_ >= 0) close(fd_);
-  fd_ = fd;
-}
-
 Signals::Signals() {
   sigset_t taken;
   sigemptyset(&taken);

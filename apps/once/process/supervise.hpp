@@ -14,32 +14,10 @@
 #include <once/error.hpp>
 #include <once/time.hpp>
 
+#include "platform/file.hpp"
 #include "process/run_result.hpp"
 
 namespace once::cli {
-
-// A file descriptor that is closed once.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) noexcept : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(other.release()) {}
-  Fd& operator=(Fd&& other) noexcept {
-    if (this != &other) reset(other.release());
-    return *this;
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  ~Fd() { reset(); }
-
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-  int release() noexcept;
-  void reset(int fd = -1) noexcept;
-
- private:
-  int fd_ = -1;
-};
 
 // Takes the signals that would end or stop `once`, for the whole process, while it exists. Make it on the main thread,
 // before any other thread. Ignored signals stay ignored.

@@ -7,7 +7,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include <once/error.hpp>
 
 #include "output/text.hpp"
+#include "settings/read_input.hpp"
 
 namespace once::cli {
 
@@ -23,24 +23,6 @@ namespace {
 
 [[noreturn]] void unavailable(const std::string& what) {
   throw Exception(ErrorKind::unavailable, what + ": " + std::strerror(errno));
-}
-
-// One byte more than the longest key at most: enough to see that it is too long.
-std::string read_key_file(const std::string& path) {
-  const bool input = path == "-";
-  const Fd file(input ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) misuse("cannot read the key from " + escaped(path) + ": " + std::strerror(errno));
-  std::string key(max_key_bytes + 1, '\0');
-  std::size_t size = 0;
-  while (size < key.size()) {
-    const ssize_t count = read(file.get(), key.data() + size, key.size() - size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) misuse("cannot read the key from " + escaped(path) + ": " + std::strerror(errno));
-    if (count == 0) break;
-    size += static_cast<std::size_t>(count);
-  }
-  key.resize(size);
-  return key;
 }
 
 class Digest {
@@ -97,11 +79,13 @@ Key key_of(const KeyOptions& options) {
   if (given > 1) misuse("give only one of --key, --key-hex and --key-file");
   if (options.has_hex) return {options.scope, parse_hex(options.hex, "--key-hex")};
   if (options.has_file) {
-    const std::string name = read_key_file(options.file);
-    if (name.size() > max_key_bytes) {
+    std::string name;
+    const int error = read_input(options.file, max_key_bytes, name);
+    if (error == EFBIG) {
       misuse("the key in " + escaped(options.file) + " is longer than " + std::to_string(max_key_bytes) +
              " bytes: use its digest instead, as sha256sum prints it");
     }
+    if (error != 0) misuse("cannot read the key from " + escaped(options.file) + ": " + std::strerror(error));
     return {options.scope, name};
   }
   return {options.scope, options.text};

@@ -1,10 +1,10 @@
 #include "settings/proxy_file.hpp"
+#include "platform/file.hpp"
 #include "settings/nearest.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <system_error>
@@ -284,16 +284,12 @@ ProxyFile parse_proxy_file(const std::string& name, std::string text, std::vecto
 }
 
 ProxyFile read_proxy_file(const std::string& name, std::vector<Complaint>& complaints) {
-  errno = 0;
-  std::ifstream in(name, std::ios::binary);
   std::string text;
-  text.resize(most_bytes + 1);
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad() || (in.gcount() == 0 && errno != 0)) {
-    complaints.push_back({.place = {.file = name}, .text = "cannot be read: " + std::system_category().message(errno)});
+  const int error = read_file(name, most_bytes, text);
+  if (error != 0 && error != EFBIG) {
+    complaints.push_back({.place = {.file = name}, .text = "cannot be read: " + std::system_category().message(error)});
     return {.read = false, .settings = {}, .routes = {}};
   }
-  text.resize(static_cast<std::size_t>(in.gcount()));
   return parse_proxy_file(name, std::move(text), complaints);
 }
 

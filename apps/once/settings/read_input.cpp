@@ -1,41 +1,24 @@
 #include "settings/read_input.hpp"
 
-#include <array>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
+#include <unistd.h>
 
-#include <once/error.hpp>
+#include <cerrno>
+#include <cstring>
 
 #include "output/text.hpp"
+#include "platform/file.hpp"
 
 namespace once::cli {
 
-namespace {
-
-struct CloseInput {
-  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-};
-
-}  // namespace
+int read_input(const std::string& name, std::size_t limit, std::string& text) {
+  return name == "-" ? read_all(STDIN_FILENO, limit, text) : read_file(name, limit, text);
+}
 
 std::string read_input(const std::string& name, std::size_t limit) {
-  std::unique_ptr<std::FILE, CloseInput> opened;
-  std::FILE* file = stdin;
-  if (name != "-") {
-    opened.reset(std::fopen(name.c_str(), "rbe"));
-    file = opened.get();
-  }
   std::string text;
-  std::array<char, 65536> part{};
-  std::size_t length = 0;
-  while (file != nullptr && text.size() <= limit && (length = std::fread(part.data(), 1, part.size(), file)) > 0) {
-    text.append(part.data(), length);
-  }
-  if (file == nullptr || std::ferror(file) != 0) {
-    throw Exception(ErrorKind::misuse, "cannot read " + (name == "-" ? "standard input" : "'" + escaped(name) + "'") +
-                                           ": " + std::strerror(errno));
+  const int error = read_input(name, limit, text);
+  if (error != 0 && error != EFBIG) {
+    misuse("cannot read " + (name == "-" ? "standard input" : "'" + escaped(name) + "'") + ": " + std::strerror(error));
   }
   return text;
 }

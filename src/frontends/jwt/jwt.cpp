@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -23,6 +22,7 @@
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
 
+#include "platform/file.hpp"
 #include "text/ascii.hpp"
 #include "text/header.hpp"
 
@@ -174,15 +174,10 @@ void refuse_weak(const JwtKey& key, const std::string& file) {
 
 std::vector<JwtKey> keys_of(const std::string& file) {
   if (file.empty()) refuse_member("key_file is empty: name a file with a public key (PEM), a JWK or a JWKS");
-  errno = 0;
-  std::ifstream in(file, std::ios::binary);
-  std::string text(most_bytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(in.gcount()));
-  if (in.bad() || (text.empty() && errno != 0)) {
-    refuse_member("key_file " + file + " cannot be read: " + std::system_category().message(errno));
-  }
-  if (text.size() > most_bytes) refuse_member("key_file " + file + " is larger than 1 MiB");
+  std::string text;
+  const int failed = read_file(file, most_bytes, text);
+  if (failed == EFBIG) refuse_member("key_file " + file + " is larger than 1 MiB");
+  if (failed != 0) refuse_member("key_file " + file + " cannot be read: " + std::system_category().message(failed));
   std::vector<JwtKey> keys;
   if (text.find("-----BEGIN") != std::string::npos) {
     JwtKey key{.key = key_of_pem(text), .id = {}, .algorithm = {}};

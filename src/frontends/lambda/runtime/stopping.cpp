@@ -30,10 +30,8 @@ extern "C" void once_lambda_on_sigterm(int) {
 }  // namespace
 
 StopFlag::StopFlag() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "cannot create an event descriptor");
+  if (!fd_) throw std::system_error(errno, std::generic_category(), "cannot create an event descriptor");
 }
-
-StopFlag::~StopFlag() { close(fd_); }
 
 void StopFlag::set(int fd) noexcept {
   const std::uint64_t one = 1;
@@ -42,7 +40,7 @@ void StopFlag::set(int fd) noexcept {
 }
 
 bool StopFlag::wait(Millis limit) const noexcept {
-  pollfd poll_fd{.fd = fd_, .events = POLLIN, .revents = 0};
+  pollfd poll_fd{.fd = fd(), .events = POLLIN, .revents = 0};
   int count = 0;
   do {  // The signal that interrupted the wait may have set it.
     count = poll(&poll_fd, 1, static_cast<int>(limit.count()));
