@@ -15,6 +15,7 @@
 #include "aws/service_error.hpp"
 #include "aws/signed_client.hpp"
 #include "aws/signer.hpp"
+#include "text/percent.hpp"
 #include "text/rfc3339.hpp"
 
 namespace once::aws {
@@ -38,6 +39,8 @@ Service find_service(const Search& search, std::string_view profile) {
   return service;
 }
 
+std::string form_encoded(std::string_view value) { return text::percent_encoded(value, text::is_unreserved); }
+
 HttpRequest make_request(const Service& service, const Search& search, const Role& role, std::string_view action) {
   const auto now = std::to_string(search.ports.clock->now().time_since_epoch().count());
   HttpRequest request;
@@ -49,9 +52,9 @@ HttpRequest make_request(const Service& service, const Search& search, const Rol
   request.headers = {{"Host", host_header(request)},
                      {"Content-Type", "application/x-www-form-urlencoded"},
                      {"Accept", "application/xml"}};
-  request.body = "Action=" + std::string(action) + "&Version=2011-06-15&RoleArn=" + uri_encode(role.arn) +
-                 "&RoleSessionName=" + uri_encode(role.session_name.empty() ? "once-" + now : role.session_name);
-  if (!role.duration_seconds.empty()) request.body += "&DurationSeconds=" + uri_encode(role.duration_seconds);
+  request.body = "Action=" + std::string(action) + "&Version=2011-06-15&RoleArn=" + form_encoded(role.arn) +
+                 "&RoleSessionName=" + form_encoded(role.session_name.empty() ? "once-" + now : role.session_name);
+  if (!role.duration_seconds.empty()) request.body += "&DurationSeconds=" + form_encoded(role.duration_seconds);
   return request;
 }
 
@@ -106,7 +109,7 @@ Credentials assume_role(const Search& search, const Role& role, const Credential
                         const std::string& place) {
   const Service service = find_service(search, profile);
   HttpRequest request = make_request(service, search, role, "AssumeRole");
-  if (!role.external_id.empty()) request.body += "&ExternalId=" + uri_encode(role.external_id);
+  if (!role.external_id.empty()) request.body += "&ExternalId=" + form_encoded(role.external_id);
   SignedClient client({.service = "sts",
                        .region = service.region,
                        .credentials = static_credentials(source),
@@ -126,7 +129,7 @@ Credentials assume_role_with_token(const Search& search, const Role& role, const
   const std::string token = read_token(token_file, "the web identity");
   const Service service = find_service(search, profile);
   HttpRequest request = make_request(service, search, role, "AssumeRoleWithWebIdentity");
-  request.body += "&WebIdentityToken=" + uri_encode(token);
+  request.body += "&WebIdentityToken=" + form_encoded(token);
   return credentials_in(search.fetch(request), service, place);
 }
 

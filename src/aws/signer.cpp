@@ -115,10 +115,6 @@ std::string stamp(Time now) {
   return out.erase(out.find('.'), std::string_view(".000").size());
 }
 
-void append_encoded(std::string& out, std::string_view bytes, bool keep_slash) {
-  text::append_percent_encoded(out, bytes, [&](char c) { return text::is_unreserved(c) || (c == '/' && keep_slash); });
-}
-
 // Without ".", ".." and empty segments; the rest is encoded (a second time).
 void append_normalised(std::string& out, std::string_view path) {
   const std::size_t begin = out.size();
@@ -133,7 +129,7 @@ void append_normalised(std::string& out, std::string_view path) {
       continue;
     }
     out += '/';
-    append_encoded(out, segment, false);
+    text::append_percent_encoded(out, segment, text::is_unreserved);
   }
   if (slash_at_end || out.size() == begin) out += '/';
 }
@@ -326,13 +322,6 @@ void Signer::sign(HttpRequest& request, const Credentials& credentials, Time now
   text += to_hex(canonical);
   authorization += ", Signature=" + to_hex(key->hmac(text));
   headers.emplace_back("Authorization", std::move(authorization));
-}
-
-std::string uri_encode(std::string_view bytes, bool keep_slash) {
-  std::string out;
-  out.reserve(bytes.size());
-  append_encoded(out, bytes, keep_slash);
-  return out;
 }
 
 std::string host_header(const HttpRequest& request) {

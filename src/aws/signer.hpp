@@ -27,8 +27,9 @@ class Signer {
   // Sets Host, X-Amz-Date, X-Amz-Security-Token (with a session token), X-Amz-Content-Sha256 (s3) and Authorization.
   // Replaces earlier ones, so a request can be signed again. All headers are signed except those that proxies change
   // (User-Agent, Connection, Expect, Transfer-Encoding, Accept-Encoding, X-Amzn-Trace-Id). So do not change a request
-  // afterwards. Encode `request.target` with uri_encode(): a server decodes it, and encodes it in this way before it
-  // compares. `now` is the service's time, which may differ by at most 5 minutes (S3: 15).
+  // afterwards. Encode all of `request.target` but '/' and is_unreserved() (text/percent.hpp): a server decodes it, and
+  // encodes it in this way before it compares. `now` is the service's time, which may differ by at most 5 minutes
+  // (S3: 15).
   //
   // Throws Exception(misuse) for a target that does not begin with '/' or that has a fragment, and
   // Exception(unavailable) if OpenSSL fails.
@@ -43,9 +44,6 @@ class Signer {
   const bool s3_;
   const std::unique_ptr<Keys> keys_;
 };
-
-// Everything but A-Z a-z 0-9 - . _ ~ becomes %XX, upper case; '/' as well, unless `keep_slash`.
-std::string uri_encode(std::string_view bytes, bool keep_slash = false);
 
 // The value of Host: brackets around an IPv6 address, the port unless it is the scheme's default.
 std::string host_header(const HttpRequest& request);

@@ -28,9 +28,7 @@ Number number_of(const Value& value) {
 
 // Escaped, so that different pairs give different names.
 std::string escaped_group(std::string_view group) {
-  std::string out;
-  text::append_percent_encoded(out, group, [](char c) { return c != '%' && c != '/'; });
-  return out;
+  return text::percent_encoded(group, [](char c) { return c != '%' && c != '/'; });
 }
 
 }  // namespace

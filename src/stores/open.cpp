@@ -98,11 +98,8 @@ Backend open_backend(std::string_view text) {
 }
 
 std::string escape_url(std::string_view text) {
-  std::string out;
-  text::append_percent_encoded(out, text, [](char c) {
-    return c > 0x20 && c < 0x7F && std::string_view("%?#&").find(c) == std::string_view::npos;
-  });
-  return out;
+  return text::percent_encoded(
+      text, [](char c) { return c > 0x20 && c < 0x7F && std::string_view("%?#&").find(c) == std::string_view::npos; });
 }
 
 }  // namespace once

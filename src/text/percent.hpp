@@ -28,6 +28,13 @@ void append_percent_encoded(std::string& out, std::string_view text, Plain plain
   }
 }
 
+template <class Plain>
+std::string percent_encoded(std::string_view text, Plain plain) {
+  std::string out;
+  append_percent_encoded(out, text, plain);
+  return out;
+}
+
 // The byte of the escape at `at`, a '%' and two digits; -1: no escape.
 constexpr int percent_byte_at(std::string_view text, std::size_t at) noexcept {
   return text[at] == '%' ? hex_byte_at(text, at + 1) : -1;

@@ -252,12 +252,5 @@ TEST(Signer, RefusesATargetItCannotSign) {
   }
 }
 
-TEST(UriEncode, LeavesOnlyTheUnreservedAlone) {
-  EXPECT_EQ(uri_encode("AZaz09-._~"), "AZaz09-._~");
-  EXPECT_EQ(uri_encode("a b+c/d%\xC3\xA4"), "a%20b%2Bc%2Fd%25%C3%A4");
-  EXPECT_EQ(uri_encode("/a/b c", true), "/a/b%20c");
-  EXPECT_EQ(uri_encode(std::string_view("\0\xFF", 2)), "%00%FF");
-}
-
 }  // namespace
 }  // namespace once::aws

@@ -14,6 +14,7 @@
 #include <once/fingerprint.hpp>
 #include <once/testing/manual_time.hpp>
 
+#include "aws/http.hpp"
 #include "offload/s3/s3.hpp"
 
 namespace once {

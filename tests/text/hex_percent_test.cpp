@@ -19,9 +19,8 @@ TEST(Hex, PairsOfDigits) {
 }
 
 TEST(Percent, WritesCapitals) {
-  std::string out;
-  append_percent_encoded(out, "a-._~/\x7F\xC3\xA9", is_unreserved);
-  EXPECT_EQ(out, "a-._~%2F%7F%C3%A9");
+  EXPECT_EQ(percent_encoded("AZaz09-._~/% \x7F\xC3\xA9", is_unreserved), "AZaz09-._~%2F%25%20%7F%C3%A9");
+  EXPECT_EQ(percent_encoded(std::string_view("\0\xFF", 2), is_unreserved), "%00%FF");
 }
 
 TEST(Percent, AnEscapeHasTwoDigits) {

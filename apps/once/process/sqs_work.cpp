@@ -17,7 +17,6 @@
 
 #include "aws/endpoint.hpp"
 #include "aws/http_client.hpp"
-#include "aws/signer.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "platform/wait.hpp"
@@ -260,8 +259,7 @@ sqs::PolledWork post_work(PostWork work, std::function<void(const std::string&)>
     request.host = endpoint.host;
     request.port = endpoint.port;
     request.target = target;
-    request.headers = {{"Host", aws::host_header(request)},
-                       {"Content-Type", work.content_type},
+    request.headers = {{"Content-Type", work.content_type},
                        {"Idempotency-Key", claim.derived_key(work.derive_name)},
                        {"User-Agent", "once/" ONCE_VERSION}};
     request.body = message.body;

@@ -15,9 +15,9 @@
 #include "aws/endpoint.hpp"
 #include "aws/service_error.hpp"
 #include "aws/signed_client.hpp"
-#include "aws/signer.hpp"
 #include "text/ascii.hpp"
 #include "text/base64.hpp"
+#include "text/percent.hpp"
 #include "text/rfc3339.hpp"
 
 namespace once {
@@ -163,7 +163,7 @@ class S3Offload final : public Offload, public std::enable_shared_from_this<S3Of
   }
 
   void start(Shared task, aws::SignedCall call) {
-    call.target = path_ + aws::uri_encode(task->key, true);
+    call.target = path_ + text::percent_encoded(task->key, [](char c) { return text::is_unreserved(c) || c == '/'; });
     client_.call(std::move(call),
                  [self = shared_from_this(), task = std::move(task)](aws::SignedAnswer answer) mutable {
                    self->on_answer(std::move(task), std::move(answer));

@@ -6,7 +6,9 @@
 #include <once/clock.hpp>
 #include <once/offload/s3.hpp>
 
-#include "aws/http.hpp"
+namespace once::aws {
+class HttpClient;
+}
 
 namespace once {
 

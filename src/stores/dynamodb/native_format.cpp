@@ -40,12 +40,10 @@ constexpr std::int64_t seconds_rounded_up(Time time) noexcept {
 std::string escaped(std::string_view key) {
   if (is_readable_text(key) && key.find_first_of("%\t\n\r") == std::string_view::npos) return std::string(key);
   const bool utf8 = text::valid_utf8(key);
-  std::string out;
-  text::append_percent_encoded(out, key, [&](char c) {
+  return text::percent_encoded(key, [&](char c) {
     const auto byte = static_cast<unsigned char>(c);
     return c != '%' && byte >= 0x20 && byte != 0x7F && (byte < 0x80 || utf8);
   });
-  return out;
 }
 
 // The value of the primary key for a record's key: escaped, or, if that is too long, its beginning and the key's
