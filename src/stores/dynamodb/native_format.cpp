@@ -5,6 +5,7 @@
 
 #include <once/fingerprint.hpp>
 
+#include "stores/dynamodb/item_fields.hpp"
 #include "stores/dynamodb/item_format.hpp"
 #include "text/ascii.hpp"
 #include "text/number.hpp"
@@ -17,10 +18,6 @@ namespace {
 
 using Type = AttributeValue::Type;
 
-// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
-constexpr std::size_t max_partition_key_bytes = 2048;
-constexpr std::size_t max_sort_key_bytes = 1024;
-
 // How much of a too long key stays readable before its digest.
 constexpr std::size_t readable_bytes = 128;
 constexpr std::string_view digest_mark = "%sha256:";  // No escape: 's' is no hexadecimal digit.
@@ -29,12 +26,6 @@ constexpr std::string_view digest_mark = "%sha256:";  // No escape: 's' is no he
 constexpr std::array<std::string_view, 4> placements{"", "offloaded", "dropped", "compressed"};
 constexpr std::string_view step_name = "name";
 constexpr std::string_view step_result = "result";
-
-// Whole seconds, not before the time itself: an item must not be deleted early.
-constexpr std::int64_t seconds_rounded_up(Time time) noexcept {
-  const std::int64_t whole = unix_ms(time) / 1000;
-  return unix_ms(time) % 1000 > 0 ? whole + 1 : whole;
-}
 
 // Writes '%', control characters and invalid UTF-8 as %XX, everything else unchanged.
 std::string escaped(std::string_view key) {
@@ -61,117 +52,51 @@ std::string id_of(std::string_view key, std::size_t limit) {
   return id;
 }
 
-int digit(char c) noexcept {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
+std::optional<std::int64_t> find_number(const Item& item, const std::string& name, std::int64_t low) {
+  const AttributeValue* value = find_of(item, name, Type::n);
+  if (value == nullptr) return std::nullopt;
+  const auto number = text::parse_whole<std::int64_t>(value->text);
+  if (!number || *number < low) throw Malformed{name, "is not a whole number in range"};
+  return number;
 }
 
-std::optional<std::string> unescaped(std::string_view id) {
-  std::string out;
-  for (std::size_t i = 0; i < id.size(); ++i) {
-    if (id[i] != '%') {
-      out += id[i];
-      continue;
-    }
-    if (i + 2 >= id.size() || digit(id[i + 1]) < 0 || digit(id[i + 2]) < 0) return std::nullopt;
-    out += static_cast<char>(digit(id[i + 1]) * 16 + digit(id[i + 2]));
-    i += 2;
-  }
-  return out;
+template <class Number = std::uint64_t>
+Number get_count(const Item& item, const std::string& name) {
+  const auto number = text::parse_whole<Number>(get_of(item, name, Type::n).text);
+  if (!number || *number > std::numeric_limits<std::int64_t>::max()) throw Malformed{name, "is not a count in range"};
+  return *number;
 }
 
-// Reads attributes, and reports which one is malformed.
-class Reader {
- public:
-  Reader(const Item& item, std::string_view key) : item_(item), key_(key) {}
+Time find_time(const Item& item, const std::string& name, Time if_absent = {}) {
+  const auto value = find_number(item, name, std::numeric_limits<std::int64_t>::min());
+  return value ? Time(Millis(*value)) : if_absent;
+}
 
-  // The first that was malformed.
-  [[nodiscard]] std::optional<Error> error() const {
-    if (malformed_.empty()) return std::nullopt;
-    return Error{ErrorKind::corrupt, "the item of the key '" + text::printable(key_) + "' has " + malformed_ +
-                                         ": the item was not written by this store; repair or delete it"};
-  }
+std::string_view find_bytes(const Item& item, const std::string& name, std::size_t least, std::size_t most) {
+  const AttributeValue* value = find_of(item, name, Type::b);
+  if (value == nullptr) return {};
+  if (value->text.size() < least || value->text.size() > most) throw Malformed{name, "is not of the right size"};
+  return value->text;
+}
 
-  void fail(std::string_view name, std::string_view why) {
-    if (malformed_.empty()) malformed_ = "a malformed attribute '" + std::string(name) + "' (" + std::string(why) + ")";
-  }
-
-  const AttributeValue* find(const std::string& name, bool required = false) {
-    const AttributeValue* value = item_.find(name);
-    if (value == nullptr && required && malformed_.empty()) malformed_ = "no attribute '" + name + "'";
-    return value;
-  }
-
-  // S or B; empty if it is missing.
-  std::string text(const std::string& name) {
-    const AttributeValue* value = find(name);
-    if (value == nullptr) return {};
-    const std::string* text = text_of(*value);
-    if (text == nullptr) fail(name, "neither S nor B");
-    return text == nullptr ? std::string() : *text;
-  }
-
-  std::string bytes(const std::string& name, std::size_t size_most, std::size_t size_least) {
-    const AttributeValue* value = find(name);
-    if (value == nullptr) return {};
-    if (value->type == Type::b && value->text.size() <= size_most && value->text.size() >= size_least) {
-      return value->text;
-    }
-    fail(name, "not a B of the right size");
-    return {};
-  }
-
-  std::string_view word(const std::string& name, bool required) {
-    const AttributeValue* value = find(name, required);
-    if (value == nullptr) return {};
-    if (value->type != Type::s) fail(name, "not an S");
-    return value->text;
-  }
-
-  // Empty if it is missing.
-  std::optional<std::int64_t> number(const std::string& name, std::int64_t low, bool required = false) {
-    const AttributeValue* value = find(name, required);
-    if (value == nullptr) return std::nullopt;
-    const auto number = text::parse_whole<std::int64_t>(value->text);
-    if (value->type != Type::n || !number || *number < low) {
-      fail(name, "not a whole number in range");
-      return std::nullopt;
-    }
-    return number;
-  }
-
-  std::uint64_t count(const std::string& name) { return static_cast<std::uint64_t>(number(name, 0, true).value_or(0)); }
-
-  Time time(const std::string& name, Time if_absent) {
-    const auto value = number(name, std::numeric_limits<std::int64_t>::min());
-    return value ? Time(Millis(*value)) : if_absent;
-  }
-
- private:
-  const Item& item_;
-  std::string_view key_;
-  std::string malformed_;
-};
+std::string_view find_word(const Item& item, const std::string& name) {
+  const AttributeValue* value = find_of(item, name, Type::s);
+  return value == nullptr ? std::string_view() : value->text;
+}
 
 class NativeFormat final : public ItemFormat {
  public:
   explicit NativeFormat(const DynamoDbOptions& options)
-      : a_(options.attributes),
-        partition_key_(options.partition_key),
-        sort_key_(options.sort_key),
-        partition_value_(options.partition_value),
-        shards_(options.index_shards) {
-    std::size_t names = partition_key_.size() + sort_key_.size();
-    if (!sort_key_.empty()) names += partition_value_.size();
+      : a_(options.attributes), primary_key_(options), shards_(options.index_shards) {
+    std::size_t names = primary_key_.bytes_beside_id();
     for (const std::string* name : attribute_names(a_)) names += name->size();
     // The item's overhead: names, the key again if it is escaped or digested, and 16 bytes for each of 256 steps.
-    max_record_bytes_ = max_item_bytes - names - max_partition_key_bytes - std::size_t{256} * 16;
+    max_record_bytes_ = max_item_bytes - names - std::size_t{2048} - std::size_t{256} * 16;
   }
 
   [[nodiscard]] std::variant<Item, Error> primary_key(std::string_view key) const override {
     Item item;
-    add_primary_key(item, id_of(key, limit()));
+    primary_key_.add(item, id_of(key, primary_key_.max_bytes()));
     return item;
   }
 
@@ -180,16 +105,16 @@ class NativeFormat final : public ItemFormat {
       return Error{ErrorKind::corrupt, "the item '" + text::printable(id) + "' " + why +
                                            ": the item was not written by this store; repair or delete it"};
     };
-    const std::string& name = sort_key_.empty() ? partition_key_ : sort_key_;
+    const std::string& name = primary_key_.name();
     const AttributeValue* id = item.find(name);
     if (id == nullptr || id->type != Type::s) return refuse("", "has no primary key '" + name + "' of type S");
     std::optional<std::string> key;
     if (id->text.find(digest_mark) == std::string::npos) {
-      key = unescaped(id->text);
+      key = text::percent_decoded(id->text);
     } else if (const AttributeValue* whole = item.find(a_.key)) {
       if (const std::string* text = text_of(*whole)) key = *text;
     }
-    if (!key || key->empty() || id_of(*key, limit()) != id->text) {
+    if (!key || key->empty() || id_of(*key, primary_key_.max_bytes()) != id->text) {
       return refuse(id->text, "does not have the primary key '" + name + "' that belongs to its key");
     }
     return *std::move(key);
@@ -198,10 +123,10 @@ class NativeFormat final : public ItemFormat {
   [[nodiscard]] std::variant<Item, Error> encode(const Record& record) const override {
     Item item;
     item.reserve(20);
-    std::string id = id_of(record.key, limit());
+    std::string id = id_of(record.key, primary_key_.max_bytes());
     const std::uint32_t shard = shard_of(id);
     const bool digested = id.find(digest_mark) != std::string::npos;
-    add_primary_key(item, std::move(id));
+    primary_key_.add(item, std::move(id));
     if (digested) add_text(item, a_.key, record.key);
     item.add(a_.status, AttributeValue::s(std::string(to_string(record.state))));
     item.add(a_.owner, AttributeValue::s(record.owner.hex()));
@@ -261,62 +186,15 @@ class NativeFormat final : public ItemFormat {
   [[nodiscard]] std::variant<Record, Error> decode(const Item& item) const override {
     auto key = key_of(item);
     if (Error* error = std::get_if<Error>(&key)) return std::move(*error);
-    Record record;
-    record.key = std::get<std::string>(std::move(key));
-    Reader reader(item, record.key);
-
-    const auto state = state_from_string(reader.word(a_.status, true));
-    if (!state) reader.fail(a_.status, "not a state");
-    record.state = state.value_or(State::unknown);
-    const auto owner = Owner::from_hex(reader.word(a_.owner, true));
-    if (!owner) reader.fail(a_.owner, "not 32 hexadecimal digits");
-    record.owner = owner.value_or(Owner{});
-    record.token = reader.count(a_.token);
-    const std::uint64_t attempt = reader.count(a_.attempt);
-    if (attempt > std::numeric_limits<std::uint32_t>::max()) reader.fail(a_.attempt, "over 4294967295");
-    record.attempt = static_cast<std::uint32_t>(attempt);
-    record.revision = reader.count(a_.revision);
-    if (!is_revision(record.revision)) {
-      reader.fail(a_.revision, "not from 2^20 to 2^53; before its first format once wrote smaller ones");
+    try {
+      Record record = read(item);
+      record.key = std::get<std::string>(std::move(key));
+      return record;
+    } catch (const Malformed& malformed) {
+      return Error{ErrorKind::corrupt, "the item of the key '" + text::printable(std::get<std::string>(key)) +
+                                           "' was not written by this store: attribute '" + malformed.attribute + "' " +
+                                           malformed.why + "; repair or delete it"};
     }
-    record.lease_until = reader.time(a_.lease_until, Time{});
-    record.expires_at = reader.time(a_.expires_at, never);
-    record.created_at = reader.time(a_.created_at, Time{});
-    record.finished_at = reader.time(a_.finished_at, Time{});
-    record.fingerprint = Fingerprint(std::string_view(reader.bytes(a_.fingerprint, Fingerprint::max_bytes, 0)));
-    record.holder = reader.text(a_.holder);
-    record.note = reader.text(a_.note);
-    read_steps(reader, record.steps);
-    Result& result = record.result;
-    result.bytes = reader.text(a_.data);
-    result.content_type = reader.text(a_.content_type);
-    const std::string_view placement = reader.word(a_.placement, false);
-    const auto* const found = std::find(placements.begin(), placements.end(), placement);
-    if (found == placements.end()) {
-      reader.fail(a_.placement, "not a placement");
-    } else {
-      result.placement = static_cast<Placement>(found - placements.begin());
-    }
-    result.location = reader.text(a_.location);
-    result.size = static_cast<std::uint64_t>(reader.number(a_.data_bytes, 0).value_or(0));
-    const std::string digest = reader.bytes(a_.data_sha256, result.digest.size(), result.digest.size());
-    std::copy(digest.begin(), digest.end(), result.digest.begin());
-    record.failure.code = reader.text(a_.error_code);
-    record.failure.message = reader.text(a_.error_message);
-    if (const std::string_view word = reader.word(a_.on_lapse, false); !word.empty()) {
-      const auto on_lapse = on_lapse_from_string(word);
-      if (!on_lapse) reader.fail(a_.on_lapse, "neither takeover nor hold");
-      record.on_lapse = on_lapse.value_or(OnLapse::hold);
-    }
-    record.expected_until = reader.time(a_.expected_until, Time{});
-    record.label = reader.text(a_.label);
-    auto history = history_from_text(reader.text(a_.history));
-    if (!history) reader.fail(a_.history, "not a list of netstrings");
-    record.history = std::move(history).value_or(History{});
-    record.input = reader.text(a_.input);
-    record.input_bytes = static_cast<std::uint64_t>(reader.number(a_.input_bytes, 0).value_or(0));
-    if (auto error = reader.error()) return *std::move(error);
-    return record;
   }
 
   [[nodiscard]] Condition unchanged(const Seen& seen) const override {
@@ -351,29 +229,12 @@ class NativeFormat final : public ItemFormat {
 
   [[nodiscard]] std::optional<std::string> open_partition(std::uint32_t shard) const override {
     // Several stores in one table differ in their partition values, also in the index.
-    return (sort_key_.empty() ? std::string() : partition_value_ + "#") + std::to_string(shard);
+    return primary_key_.prefix() + std::to_string(shard);
   }
   [[nodiscard]] bool keeps_compressed() const noexcept override { return true; }
   [[nodiscard]] std::size_t max_record_bytes() const noexcept override { return max_record_bytes_; }
 
  private:
-  [[nodiscard]] std::size_t limit() const noexcept {
-    return sort_key_.empty() ? max_partition_key_bytes : max_sort_key_bytes;
-  }
-
-  void add_primary_key(Item& item, std::string id) const {
-    if (sort_key_.empty()) {
-      item.add(partition_key_, AttributeValue::s(std::move(id)));
-    } else {
-      item.add(partition_key_, AttributeValue::s(partition_value_));
-      item.add(sort_key_, AttributeValue::s(std::move(id)));
-    }
-  }
-
-  static void add_text(Item& item, const std::string& name, const std::string& text) {
-    if (!text.empty()) item.add(name, text_or_bytes(text));
-  }
-
   // FNV-1a of only the key: the same on every machine, so a record keeps its shard of the index while it is open.
   [[nodiscard]] std::uint32_t shard_of(std::string_view id) const {
     std::uint64_t hash = 14695981039346656037U;
@@ -381,10 +242,59 @@ class NativeFormat final : public ItemFormat {
     return static_cast<std::uint32_t>((hash ^ (hash >> 32U)) % shards_);
   }
 
-  void read_steps(Reader& reader, std::vector<Step>& steps) const {
-    const AttributeValue* list = reader.find(a_.steps);
-    if (list == nullptr) return;
-    if (list->type != Type::l) return reader.fail(a_.steps, "not an L");
+  [[nodiscard]] Record read(const Item& item) const {
+    Record record;
+    const auto state = state_from_string(get_of(item, a_.status, Type::s).text);
+    if (!state) throw Malformed{a_.status, "is not a state"};
+    record.state = *state;
+    const auto owner = Owner::from_hex(get_of(item, a_.owner, Type::s).text);
+    if (!owner) throw Malformed{a_.owner, "is not 32 hexadecimal digits"};
+    record.owner = *owner;
+    record.token = get_count(item, a_.token);
+    record.attempt = get_count<std::uint32_t>(item, a_.attempt);
+    record.revision = get_count(item, a_.revision);
+    if (!is_revision(record.revision)) {
+      throw Malformed{a_.revision, "is not from 2^20 to 2^53; before its first format once wrote smaller ones"};
+    }
+    record.lease_until = find_time(item, a_.lease_until);
+    record.expires_at = find_time(item, a_.expires_at, never);
+    record.created_at = find_time(item, a_.created_at);
+    record.finished_at = find_time(item, a_.finished_at);
+    record.fingerprint = Fingerprint(find_bytes(item, a_.fingerprint, 0, Fingerprint::max_bytes));
+    record.holder = find_text(item, a_.holder);
+    record.note = find_text(item, a_.note);
+    record.steps = read_steps(item);
+    Result& result = record.result;
+    result.bytes = find_text(item, a_.data);
+    result.content_type = find_text(item, a_.content_type);
+    const auto* const placement = std::find(placements.begin(), placements.end(), find_word(item, a_.placement));
+    if (placement == placements.end()) throw Malformed{a_.placement, "is not a placement"};
+    result.placement = static_cast<Placement>(placement - placements.begin());
+    result.location = find_text(item, a_.location);
+    result.size = static_cast<std::uint64_t>(find_number(item, a_.data_bytes, 0).value_or(0));
+    const std::string_view digest = find_bytes(item, a_.data_sha256, result.digest.size(), result.digest.size());
+    std::copy(digest.begin(), digest.end(), result.digest.begin());
+    record.failure.code = find_text(item, a_.error_code);
+    record.failure.message = find_text(item, a_.error_message);
+    if (const std::string_view word = find_word(item, a_.on_lapse); !word.empty()) {
+      const auto on_lapse = on_lapse_from_string(word);
+      if (!on_lapse) throw Malformed{a_.on_lapse, "is neither takeover nor hold"};
+      record.on_lapse = *on_lapse;
+    }
+    record.expected_until = find_time(item, a_.expected_until);
+    record.label = find_text(item, a_.label);
+    auto history = history_from_text(find_text(item, a_.history));
+    if (!history) throw Malformed{a_.history, "is not a list of netstrings"};
+    record.history = *std::move(history);
+    record.input = find_text(item, a_.input);
+    record.input_bytes = static_cast<std::uint64_t>(find_number(item, a_.input_bytes, 0).value_or(0));
+    return record;
+  }
+
+  [[nodiscard]] std::vector<Step> read_steps(const Item& item) const {
+    std::vector<Step> steps;
+    const AttributeValue* list = find_of(item, a_.steps, Type::l);
+    if (list == nullptr) return steps;
     steps.reserve(list->list.size());
     for (const AttributeValue& element : list->list) {
       const AttributeValue* name = element.map.find(step_name);
@@ -392,16 +302,15 @@ class NativeFormat final : public ItemFormat {
       const std::string* name_text = name == nullptr ? nullptr : text_of(*name);
       const std::string* result_text = result == nullptr ? nullptr : text_of(*result);
       if (name_text == nullptr || result_text == nullptr || name_text->empty()) {
-        return reader.fail(a_.steps, "its elements are not maps of a name and a result");
+        throw Malformed{a_.steps, "has elements that are not maps of a name and a result"};
       }
       steps.push_back({*name_text, *result_text});
     }
+    return steps;
   }
 
   const DynamoDbAttributes a_;
-  const std::string partition_key_;
-  const std::string sort_key_;
-  const std::string partition_value_;
+  const PrimaryKey primary_key_;
   const std::uint32_t shards_;
   std::size_t max_record_bytes_ = 0;
 };

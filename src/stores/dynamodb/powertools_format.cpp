@@ -25,6 +25,7 @@
 #include <once/fingerprint.hpp>
 #include <once/keys/key_deriver.hpp>
 
+#include "stores/dynamodb/item_fields.hpp"
 #include "stores/dynamodb/item_format.hpp"
 #include "stores/dynamodb/powertools_result.hpp"
 #include "text/ascii.hpp"
@@ -167,12 +168,6 @@ std::optional<ForeignMarks> ForeignMarks::unpack(const Owner& owner, std::uint64
   return marks;
 }
 
-// What is wrong with an item. Thrown and caught only in this file.
-struct Malformed {
-  std::string attribute;
-  std::string why;
-};
-
 Dialect dialect_of(DynamoDbDialect dialect) {
   switch (dialect) {
     case DynamoDbDialect::powertools_python:
@@ -192,26 +187,20 @@ Dialect dialect_of(DynamoDbDialect dialect) {
 class PowertoolsFormat final : public ItemFormat {
  public:
   explicit PowertoolsFormat(const DynamoDbOptions& options)
-      : a_(options.attributes),
-        partition_key_(options.partition_key),
-        sort_key_(options.sort_key),
-        partition_value_(options.partition_value),
-        dialect_(dialect_of(options.dialect)) {}
+      : a_(options.attributes), primary_key_(options), dialect_(dialect_of(options.dialect)) {}
 
   [[nodiscard]] std::variant<Item, Error> primary_key(std::string_view key) const override {
-    // https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
-    const std::size_t most = sort_key_.empty() ? 2048 : 1024;
+    const std::size_t most = primary_key_.max_bytes();
     if (key.empty() || key.size() > most || !text::valid_utf8(key)) {
       return refuse(key, "a key of " + name() + " must be UTF-8 of 1 to " + std::to_string(most) + " bytes");
     }
     Item item;
-    if (!sort_key_.empty()) item.add(partition_key_, AttributeValue::s(partition_value_));
-    item.add(sort_key_.empty() ? partition_key_ : sort_key_, AttributeValue::s(std::string(key)));
+    primary_key_.add(item, std::string(key));
     return item;
   }
 
   [[nodiscard]] std::variant<std::string, Error> key_of(const Item& item) const override {
-    const std::string& attribute = sort_key_.empty() ? partition_key_ : sort_key_;
+    const std::string& attribute = primary_key_.name();
     const AttributeValue* id = item.find(attribute);
     if (id != nullptr && id->type == Type::s && !id->text.empty()) return id->text;
     return Error{ErrorKind::corrupt,
@@ -352,10 +341,6 @@ class PowertoolsFormat final : public ItemFormat {
     return {ErrorKind::misuse, "the record '" + text::printable(key) + "' cannot be written: " + why};
   }
 
-  static std::int64_t seconds_rounded_up(Time time) {
-    return unix_ms(time) / 1000 + (unix_ms(time) % 1000 > 0 ? 1 : 0);
-  }
-
   // Rounded like the libraries, but so that none of them takes a live claim for an expired record.
   [[nodiscard]] std::int64_t expiration_of(const Record& record) const {
     const std::int64_t at = std::clamp<std::int64_t>(unix_ms(record.expires_at), 0, last_second * 1000);
@@ -368,10 +353,6 @@ class PowertoolsFormat final : public ItemFormat {
     item.add(name, AttributeValue::s(std::to_string(number)));
   }
 
-  static void add_text(Item& item, const std::string& name, const std::string& text) {
-    if (!text.empty()) item.add(name, text_or_bytes(text));
-  }
-
   void add_result(Item& item, const Result& result) const {
     if (result.content_type != json_type) item.add(a_.content_type, AttributeValue::s(result.content_type));
     if (result.placement == Placement::compressed) {
@@ -382,7 +363,7 @@ class PowertoolsFormat final : public ItemFormat {
       item.add(a_.data, unreadable_powertools_data(dialect_));
       item.add(a_.placement,
                AttributeValue::s(std::string(result.placement == Placement::offloaded ? offloaded : dropped)));
-      if (!result.location.empty()) item.add(a_.location, text_or_bytes(result.location));
+      add_text(item, a_.location, result.location);
       add_number(item, a_.data_bytes, result.size);
       std::string digest;
       text::append_base64(digest, {reinterpret_cast<const char*>(result.digest.data()), result.digest.size()});
@@ -432,34 +413,18 @@ class PowertoolsFormat final : public ItemFormat {
     return steps;
   }
 
-  static const AttributeValue* of_type(const Item& item, const std::string& name, Type type) {
-    const AttributeValue* value = item.find(name);
-    if (value != nullptr && value->type != type) {
-      throw Malformed{name, "is of type " + std::string(to_string(value->type))};
-    }
-    return value;
-  }
-
   static std::optional<Decimal> decimal(const Item& item, const std::string& name) {
-    const AttributeValue* value = of_type(item, name, Type::n);
+    const AttributeValue* value = find_of(item, name, Type::n);
     if (value == nullptr) return std::nullopt;
     const auto number = Decimal::parse(value->text);
     if (!number) throw Malformed{name, "is not a time: " + text::printable(value->text)};
     return number;
   }
 
-  static std::string text(const Item& item, const std::string& name) {
-    const AttributeValue* value = item.find(name);
-    if (value == nullptr) return {};
-    const std::string* text = text_of(*value);
-    if (text == nullptr) throw Malformed{name, "is neither S nor B"};
-    return *text;
-  }
-
   // One of our own numbers, in an S. 0 if it is missing.
   template <class Number>
   static Number number(const Item& item, const std::string& name) {
-    const AttributeValue* value = of_type(item, name, Type::s);
+    const AttributeValue* value = find_of(item, name, Type::s);
     if (value == nullptr) return 0;
     const auto number = text::parse_whole<Number>(value->text);
     if (!number) throw Malformed{name, "is not a whole number in range"};
@@ -471,21 +436,20 @@ class PowertoolsFormat final : public ItemFormat {
   [[nodiscard]] Record read(const Item& item) const {
     Record record;
     ForeignMarks marks;
-    const AttributeValue* status = of_type(item, a_.status, Type::s);
-    if (status == nullptr) throw Malformed{a_.status, "is missing"};
-    marks.completed = status->text == completed;
-    if (!marks.completed && status->text != in_progress) {
-      throw Malformed{a_.status, "is '" + text::printable(status->text) + "', neither INPROGRESS nor COMPLETED"};
+    const std::string& status = get_of(item, a_.status, Type::s).text;
+    marks.completed = status == completed;
+    if (!marks.completed && status != in_progress) {
+      throw Malformed{a_.status, "is '" + text::printable(status) + "', neither INPROGRESS nor COMPLETED"};
     }
     record.state = marks.completed ? State::completed : State::in_progress;
     marks.expiration = decimal(item, a_.expiration);
     // TypeScript treats such a record as one that does not expire; the others raise an error.
     if (!marks.expiration && dialect_ != Dialect::powertools_typescript) throw Malformed{a_.expiration, "is missing"};
     marks.lease = decimal(item, a_.in_progress_expiration);
-    const AttributeValue* owner = of_type(item, a_.owner, Type::s);
+    const AttributeValue* owner = find_of(item, a_.owner, Type::s);
     marks.ours_below = owner != nullptr;
     marks.finished_below = item.find(a_.finished_at) != nullptr;
-    if (const AttributeValue* validation = of_type(item, a_.validation, Type::s)) {
+    if (const AttributeValue* validation = find_of(item, a_.validation, Type::s)) {
       record.fingerprint = fingerprint(validation->text);
     }
     if (marks.ours_below) {
@@ -514,23 +478,23 @@ class PowertoolsFormat final : public ItemFormat {
       throw Malformed{a_.revision, "is not from 2^20 to 2^53; before its first format once wrote smaller ones"};
     }
     record.finished_at = time(item, a_.finished_at);
-    record.holder = text(item, a_.holder);
-    record.note = text(item, a_.note);
+    record.holder = find_text(item, a_.holder);
+    record.note = find_text(item, a_.note);
     record.expected_until = time(item, a_.expected_until);
-    record.label = text(item, a_.label);
-    auto history = history_from_text(text(item, a_.history));
+    record.label = find_text(item, a_.label);
+    auto history = history_from_text(find_text(item, a_.history));
     if (!history) throw Malformed{a_.history, "is not a list of netstrings"};
     record.history = *std::move(history);
-    record.input = text(item, a_.input);
+    record.input = find_text(item, a_.input);
     record.input_bytes = number<std::uint64_t>(item, a_.input_bytes);
-    if (const AttributeValue* steps = of_type(item, a_.steps, Type::s)) record.steps = steps_in(steps->text);
+    if (const AttributeValue* steps = find_of(item, a_.steps, Type::s)) record.steps = steps_in(steps->text);
     if (record.state != State::completed) return record;
 
     Result& result = record.result;
-    const AttributeValue* type = of_type(item, a_.content_type, Type::s);
+    const AttributeValue* type = find_of(item, a_.content_type, Type::s);
     result.content_type = type == nullptr ? std::string(json_type) : type->text;
-    const AttributeValue* exact = of_type(item, a_.result, Type::s);
-    const std::string placement = text(item, a_.placement);
+    const AttributeValue* exact = find_of(item, a_.result, Type::s);
+    const std::string placement = find_text(item, a_.placement);
     if (placement.empty()) {
       result.bytes = exact != nullptr ? exact->text : data_in(item);
       return record;
@@ -538,9 +502,9 @@ class PowertoolsFormat final : public ItemFormat {
     if (placement != offloaded && placement != dropped)
       throw Malformed{a_.placement, "is neither offloaded nor dropped"};
     result.placement = placement == offloaded ? Placement::offloaded : Placement::dropped;
-    result.location = text(item, a_.location);
+    result.location = find_text(item, a_.location);
     result.size = number<std::uint64_t>(item, a_.data_bytes);
-    const auto digest = text::decode_base64(text(item, a_.data_sha256));
+    const auto digest = text::decode_base64(find_text(item, a_.data_sha256));
     if (!digest || digest->size() != result.digest.size()) throw Malformed{a_.data_sha256, "is not a SHA-256"};
     std::copy(digest->begin(), digest->end(), result.digest.begin());
     return record;
@@ -576,9 +540,7 @@ class PowertoolsFormat final : public ItemFormat {
   }
 
   const DynamoDbAttributes a_;
-  const std::string partition_key_;
-  const std::string sort_key_;
-  const std::string partition_value_;
+  const PrimaryKey primary_key_;
   const Dialect dialect_;
 };
 

@@ -22,7 +22,7 @@ constexpr std::array look_actions{"dynamodb:DescribeTable", "dynamodb:DescribeTi
 constexpr std::array results_actions{"s3:GetObject", "s3:PutObject", "s3:DeleteObject"};
 
 // The answer of one call.
-struct Answer {
+struct TableAnswer {
   Json json;               // An object, also for an error of the service.
   std::string error_type;  // "ResourceNotFoundException". Empty: success.
   std::string message;
@@ -58,27 +58,27 @@ std::string place(const aws::Transport& transport, const DynamoDbOptions& option
   return "table '" + options.table + "' at " + transport.name();
 }
 
-bool means_absent(const Answer& answer) { return answer.error_type == "ResourceNotFoundException"; }
+bool means_absent(const TableAnswer& answer) { return answer.error_type == "ResourceNotFoundException"; }
 
 // The endpoint does not know the call: some emulators have no TTL or backups.
-bool means_unknown(const Answer& answer) { return answer.error_type == "UnknownOperationException"; }
+bool means_unknown(const TableAnswer& answer) { return answer.error_type == "UnknownOperationException"; }
 
-bool means_denied(const Answer& answer) {
+bool means_denied(const TableAnswer& answer) {
   return answer.error_type == "AccessDeniedException" || answer.error_type == "AccessDenied";
 }
 
-Answer call(aws::Transport& transport, const DynamoDbOptions& options, aws::Call call) {
+TableAnswer call(aws::Transport& transport, const DynamoDbOptions& options, aws::Call call) {
   const std::string what = call.operation + " of " + place(transport, options) + ": ";
   // A transport's errors name its endpoint and the operation.
   const std::string table = "table '" + options.table + "': ";
   const auto reply =
       wait_for<aws::Reply>([&](Callback<void(aws::Reply)> done) { transport.call(std::move(call), std::move(done)); });
   if (reply.error) throw Exception(reply.error->kind, table + reply.error->message);
-  Answer answer{.json = Json::parse(reply.body, nullptr, false),
-                .error_type = {},
-                .message = {},
-                .time = reply.time,
-                .false_time = reply.false_time};
+  TableAnswer answer{.json = Json::parse(reply.body, nullptr, false),
+                     .error_type = {},
+                     .message = {},
+                     .time = reply.time,
+                     .false_time = reply.false_time};
   const bool understood = answer.json.is_object();
   if (reply.status == 200 && understood) return answer;
   if (understood) {
@@ -100,7 +100,7 @@ Answer call(aws::Transport& transport, const DynamoDbOptions& options, aws::Call
 
 // Throws the service's refusal.
 [[noreturn]] void refuse(const aws::Transport& transport, const DynamoDbOptions& options, const char* operation,
-                         const Answer& answer) {
+                         const TableAnswer& answer) {
   const std::string what = std::string(operation) + " of " + place(transport, options) + ": ";
   if (means_absent(answer)) {
     throw Exception(ErrorKind::misuse, what +
@@ -229,7 +229,7 @@ class TableCheck {
   }
 
   // Whether it is off and can be turned on.
-  bool look_at_ttl(const Answer& answer) {
+  bool look_at_ttl(const TableAnswer& answer) {
     if (could_not_see(answer, "ttl", "dynamodb:DescribeTimeToLive")) return false;
     const Json& ttl = member(answer.json, "TimeToLiveDescription");
     const std::string status = text_at(ttl, "TimeToLiveStatus");
@@ -251,7 +251,7 @@ class TableCheck {
     return false;
   }
 
-  void look_at_recovery(const Answer& answer) {
+  void look_at_recovery(const TableAnswer& answer) {
     if (could_not_see(answer, "recovery", "dynamodb:DescribeContinuousBackups")) return;
     const Json& backups = member(answer.json, "ContinuousBackupsDescription");
     const bool on =
@@ -265,7 +265,7 @@ class TableCheck {
   void add(Grade grade, const char* name, std::string text) {
     report_.findings.push_back({grade, name, std::move(text)});
   }
-  bool could_not_see(const Answer& answer, const char* name, const std::string& permission) {
+  bool could_not_see(const TableAnswer& answer, const char* name, const std::string& permission) {
     if (answer.error_type.empty()) return false;
     std::string why = answer.message;
     if (means_denied(answer)) why = "the permission " + permission + " is missing";
@@ -280,7 +280,7 @@ class TableCheck {
 };
 
 // A call that may be forbidden or unknown: misuse is also an answer.
-Answer try_to_look(aws::Transport& transport, const DynamoDbOptions& options, const char* operation) {
+TableAnswer try_to_look(aws::Transport& transport, const DynamoDbOptions& options, const char* operation) {
   try {
     return call(transport, options, {operation, body_of(options), true});
   } catch (const Exception& error) {
@@ -289,8 +289,8 @@ Answer try_to_look(aws::Transport& transport, const DynamoDbOptions& options, co
   }
 }
 
-Answer describe(aws::Transport& transport, const DynamoDbOptions& options) {
-  Answer answer = call(transport, options, {"DescribeTable", body_of(options), true});
+TableAnswer describe(aws::Transport& transport, const DynamoDbOptions& options) {
+  TableAnswer answer = call(transport, options, {"DescribeTable", body_of(options), true});
   if (!answer.error_type.empty() && !means_absent(answer)) refuse(transport, options, "DescribeTable", answer);
   return answer;
 }
@@ -298,7 +298,7 @@ Answer describe(aws::Transport& transport, const DynamoDbOptions& options) {
 // Waits until the table and its indexes can be used.
 void wait_until_active(aws::Transport& transport, const DynamoDbOptions& options, const Pause& pause) {
   for (;;) {
-    const Answer answer = describe(transport, options);
+    const TableAnswer answer = describe(transport, options);
     std::string status = "not there yet";  // A new table may be visible only after a moment.
     if (!means_absent(answer)) {
       const Json& table = member(answer.json, "Table");
@@ -321,7 +321,7 @@ void wait_until_active(aws::Transport& transport, const DynamoDbOptions& options
 }
 
 void turn_on_ttl(aws::Transport& transport, const DynamoDbOptions& options) {
-  Answer answer = call(transport, options, create_table_calls(options, {}).back());
+  TableAnswer answer = call(transport, options, create_table_calls(options, {}).back());
   // Another `create` was faster: the result is the same.
   const bool is_on =
       answer.error_type == "ValidationException" && answer.message.find("already enabled") != std::string::npos;
@@ -338,7 +338,7 @@ struct Look {
 Look look_at(aws::Transport& transport, const DynamoDbOptions& options) {
   Look look;
   TableReport& report = look.report;
-  const Answer described = describe(transport, options);
+  const TableAnswer described = describe(transport, options);
   report.time = described.time;
   report.false_time = described.false_time;
   if (means_absent(described)) {
@@ -405,7 +405,7 @@ Creation create_table(aws::Transport& transport, const DynamoDbOptions& options,
                       const Pause& pause) {
   bool made = false;
   if (means_absent(describe(transport, options))) {
-    const Answer answer = call(transport, options, create_table_calls(options, setup).front());
+    const TableAnswer answer = call(transport, options, create_table_calls(options, setup).front());
     made = answer.error_type.empty();
     // In use: another process is creating it now.
     if (!made && answer.error_type != "ResourceInUseException") refuse(transport, options, "CreateTable", answer);
@@ -427,7 +427,7 @@ Creation create_table(aws::Transport& transport, const DynamoDbOptions& options,
 }
 
 void delete_table(aws::Transport& transport, const DynamoDbOptions& options, const Pause& pause) {
-  const Answer answer = call(transport, options, {"DeleteTable", body_of(options), false});
+  const TableAnswer answer = call(transport, options, {"DeleteTable", body_of(options), false});
   if (answer.error_type == "ValidationException" && answer.message.find("protect") != std::string::npos) {
     throw Exception(ErrorKind::misuse, place(transport, options) +
                                            ": deletion protection is on. Turn it off first: aws dynamodb "
