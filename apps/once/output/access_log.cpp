@@ -57,15 +57,15 @@ std::string access_line(const proxy::Served& served) {
   return line_of(json);
 }
 
-AccessLog::Sink AccessLog::open(const std::string& name) {
+Fd AccessLog::open(const std::string& name) {
   if (name == "none") return {};
-  if (name == "-") return {.fd = STDERR_FILENO, .own = false};
-  const int fd = ::open(name.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
-  if (fd < 0) {
+  Fd file(name == "-" ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)
+                      : ::open(name.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640));
+  if (!file) {
     throw Exception(ErrorKind::unavailable,
                     "cannot write the access log " + name + ": " + std::system_category().message(errno));
   }
-  return {.fd = fd, .own = true};
+  return file;
 }
 
 AccessLog::AccessLog(const std::string& name) : on_(name != "none"), sink_(open(name)) {
@@ -79,16 +79,14 @@ AccessLog::~AccessLog() {
   }
   news_.notify_one();
   thread_.join();
-  if (sink_.own) ::close(sink_.fd);
 }
 
 void AccessLog::reopen(const std::string& name) {
-  const Sink sink = open(name);
+  Fd sink = open(name);
   {
     const std::lock_guard lock(mutex_);
-    if (next_ && next_->own) ::close(next_->fd);
-    next_ = sink;
-    on_ = sink.fd >= 0;
+    on_ = static_cast<bool>(sink);
+    next_ = std::move(sink);
   }
   news_.notify_one();
 }
@@ -112,14 +110,14 @@ void AccessLog::run() {
   for (;;) {
     news_.wait(lock, [&] { return ending_ || next_ || !waiting_.empty(); });
     if (next_) {
-      if (sink_.own) ::close(sink_.fd);
-      sink_ = *std::exchange(next_, std::nullopt);
+      sink_ = *std::move(next_);
+      next_.reset();
     }
     if (waiting_.empty()) {
       if (ending_) return;
       continue;
     }
-    const int fd = sink_.fd;
+    const int fd = sink_.get();
     std::string lines = std::exchange(waiting_, {});
     const std::uint64_t lost = std::exchange(lost_, 0);
     lock.unlock();

@@ -11,6 +11,8 @@
 
 #include <once/frontends/proxy.hpp>
 
+#include "platform/file.hpp"
+
 namespace once::cli {
 
 // The line for a request, with a newline at its end. Never a key, a query or a body.
@@ -33,17 +35,13 @@ class AccessLog {
   void reopen(const std::string& name);
 
  private:
-  struct Sink {
-    int fd = -1;  // None.
-    bool own = false;
-  };
-  static Sink open(const std::string& name);
+  static Fd open(const std::string& name);
   void run();
 
   std::atomic<bool> on_;
-  std::mutex mutex_;  // Of what follows.
-  Sink sink_;
-  std::optional<Sink> next_;  // Replaces the present one before the next write.
+  std::mutex mutex_;        // Of what follows.
+  Fd sink_;                 // None if there is no log.
+  std::optional<Fd> next_;  // Replaces the present one before the next write.
   std::condition_variable news_;
   std::string waiting_;
   std::uint64_t lost_ = 0;

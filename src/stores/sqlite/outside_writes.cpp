@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <utility>
 
@@ -36,18 +35,13 @@ SyncedLog synced_log(std::uint64_t inode, const LogState& state) noexcept {
 
 OutsideWatch::OutsideWatch(std::string lock_path) noexcept : path_(std::move(lock_path)) { open(); }
 
-OutsideWatch::~OutsideWatch() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 void OutsideWatch::open() noexcept {
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  identity_ = Identity::of(fd_);
+  file_.reset(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  identity_ = Identity::of(file_.get());
 }
 
 bool OutsideWatch::follow() noexcept {
   if (Identity::of(path_) == identity_) return false;
-  if (fd_ >= 0) ::close(fd_);
   open();
   return true;
 }
@@ -56,7 +50,7 @@ bool OutsideWatch::none_since(std::uint64_t writes, Connection& connection) noex
   constexpr int tries = 3;  // A commit and its note are some microseconds apart.
   for (int i = 0; i < tries; ++i) {
     const LogState state = log_state(connection);
-    const LogNotes notes = FileLock::notes_in(fd_);
+    const LogNotes notes = FileLock::notes_in(file_.get());
     if (state.sum == 0) return false;
     if (notes.writes != writes) {
       if (!follow()) return false;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "platform/file.hpp"
 #include "stores/sqlite/connection.hpp"
 #include "stores/sqlite/file_lock.hpp"
 #include "stores/sqlite/identity.hpp"
@@ -34,9 +35,6 @@ SyncedLog synced_log(std::uint64_t inode, const LogState& state) noexcept;
 class OutsideWatch {
  public:
   explicit OutsideWatch(std::string lock_path) noexcept;
-  ~OutsideWatch();
-  OutsideWatch(const OutsideWatch&) = delete;
-  OutsideWatch& operator=(const OutsideWatch&) = delete;
 
   // False if there may have been foreign writes since begin() returned this number; sometimes also while a once process
   // commits. Call it inside a transaction, about what that sees.
@@ -47,7 +45,7 @@ class OutsideWatch {
   bool follow() noexcept;  // True: another file has the name now.
 
   std::string path_;
-  int fd_ = -1;
+  Fd file_;
   Identity identity_;
 };
 
