@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -223,17 +222,14 @@ class Examination {
 
   // Stores a few bytes, reads them, removes them.
   void probe_offload() {
-    const auto wait_for = [](auto&& start) {
-      std::promise<OffloadAnswer> promise;
-      start([&promise](OffloadAnswer answer) { promise.set_value(std::move(answer)); });
-      return promise.get_future().get();
-    };
     const std::string bytes = "once doctor was here";
     Offload& offload = *access_.offload;
-    const OffloadAnswer put = wait_for([&](auto done) { offload.put("doctor", bytes, std::move(done)); });
+    const OffloadAnswer put =
+        wait_for<OffloadAnswer>([&](auto done) { offload.put("doctor", bytes, std::move(done)); });
     if (put.error) return add(Grade::problem, "offload", put.error->message);
-    const OffloadAnswer got = wait_for([&](auto done) { offload.get(put.text, std::move(done)); });
-    const OffloadAnswer removed = wait_for([&](auto done) { offload.remove(put.text, std::move(done)); });
+    const OffloadAnswer got = wait_for<OffloadAnswer>([&](auto done) { offload.get(put.text, std::move(done)); });
+    const OffloadAnswer removed =
+        wait_for<OffloadAnswer>([&](auto done) { offload.remove(put.text, std::move(done)); });
     if (got.error) return add(Grade::problem, "offload", got.error->message);
     if (got.text != bytes) return add(Grade::problem, "offload", put.text + " returned other bytes than were written");
     if (removed.error) return add(Grade::problem, "offload", removed.error->message);

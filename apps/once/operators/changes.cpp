@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <bit>
-#include <future>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -12,6 +11,7 @@
 
 #include "output/report.hpp"
 #include "output/text.hpp"
+#include "platform/wait.hpp"
 
 namespace once::cli {
 
@@ -83,10 +83,9 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
       if (old.placement == Placement::offloaded && changed.record->result.placement != Placement::offloaded &&
           access.offload) {
         // No record names it now. If it cannot be removed, it only costs room: report that.
-        std::promise<OffloadAnswer> removed;
-        access.offload->remove(old.location,
-                               [&removed](OffloadAnswer answer) { removed.set_value(std::move(answer)); });
-        if (const auto answer = removed.get_future().get(); answer.error) changed.remark = answer.error->message;
+        const auto removed = wait_for<OffloadAnswer>(
+            [&](Callback<void(OffloadAnswer)> done) { access.offload->remove(old.location, std::move(done)); });
+        if (removed.error) changed.remark = removed.error->message;
       }
       return end(Changed::Kind::written, "written" + what_follows(*changed.record) + ":");
     case operate::Applied::Kind::changed:

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
-#include <future>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -23,6 +22,7 @@
 #endif
 
 #include "output/text.hpp"
+#include "platform/wait.hpp"
 
 namespace once::cli {
 
@@ -220,10 +220,8 @@ StoreAccess open_to_look(const StoreOptions& options) {
 std::vector<std::string> fetch_result(const StoreAccess& access, Record& record) {
   std::vector<std::string> problems;
   if (record.result.placement == Placement::offloaded && access.offload) {
-    std::promise<OffloadAnswer> fetched;
-    access.offload->get(record.result.location,
-                        [&fetched](OffloadAnswer result) { fetched.set_value(std::move(result)); });
-    OffloadAnswer result = fetched.get_future().get();
+    auto result = wait_for<OffloadAnswer>(
+        [&](Callback<void(OffloadAnswer)> done) { access.offload->get(record.result.location, std::move(done)); });
     if (result.error) {
       problems.push_back(std::move(result.error->message));
     } else {
