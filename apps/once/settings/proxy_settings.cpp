@@ -344,7 +344,7 @@ std::vector<Setting> table() {
           "aside-after-5xx", "5",
           "The same for failures and other 5xx together, while other upstreams are left; 0: never"),
       number<&Aside::percent>("aside-percent", "50",
-                                   "Percentage of upstreams that may be aside for 5xx at once; one always may"),
+                              "Percentage of upstreams that may be aside for 5xx at once; one always may"),
       in_pair(duration<&Aside::time>("aside-time", "1s",
                                      "How long an upstream is aside at first; each further time doubles it")),
       in_pair(duration<&Aside::time_limit>("aside-time-limit", "30s", "The longest time that an upstream is aside")),
