@@ -107,7 +107,8 @@ void ClaimMachine::beat(Uptime now, Actions& out) {
   if (!heartbeats()) return;
   const Uptime next = now + renew_interval();
   out.add(BeatAt{now < trusted_until_ ? std::min(next, trusted_until_) : next});
-  if (!current_) start({}, out);
+  if (!current_) return start({}, out);
+  if (phase_ == Phase::ready) out.add(Send{});  // As in pump().
 }
 
 void ClaimMachine::note(std::string_view text, Actions& out) {
@@ -229,6 +230,8 @@ void ClaimMachine::start(Write&& write, Actions& out) {
 void ClaimMachine::pump(Actions& out) {
   if (queue_.empty() || ended_) return;
   if (current_) {
+    // Its Send may still wait for a callback to return, in another thread or further up on this one's stack.
+    if (phase_ == Phase::ready) return out.add(Send{});
     // A renewal that waits for a retry is replaced by the caller's write. If it was written after all, the next write's
     // refusal shows it.
     if (phase_ != Phase::waits || current_->op != Op::renew) return;
@@ -240,10 +243,7 @@ void ClaimMachine::pump(Actions& out) {
 }
 
 void ClaimMachine::drop_current(Actions& out) {
-  if (phase_ == Phase::waits) {
-    ++turn_;
-    out.add(DropRetry{});
-  }
+  if (phase_ == Phase::waits) out.add(DropRetry{.turn = turn_++});
   current_.reset();
 }
 

@@ -91,8 +91,10 @@ class ClaimMachine {
     unsigned tries;
     std::uint64_t turn;
   };
-  struct DropRetry {};  // Cancel the last timer. If it fires anyway, its turn is out of date.
-  struct BeatAt {       // Call beat() at `due`.
+  struct DropRetry {  // Cancel the timer of this turn. If it fires anyway, its turn is out of date.
+    std::uint64_t turn;
+  };
+  struct BeatAt {  // Call beat() at `due`.
     Uptime due;
   };
   struct Tell {

@@ -232,15 +232,16 @@ void ClaimState::act(ClaimMachine::RetryAt&& retry) {
   const std::lock_guard lock(mutex_);
   if (machine_.waits(retry.turn)) {
     retry_timer_ = id;
+    retry_turn_ = retry.turn;
   } else {
     core_->options.timers->cancel(id);
   }
 }
 
 // Cancels the timer too, because it keeps the claim and the engine alive until it fires.
-void ClaimState::act(ClaimMachine::DropRetry&&) {
+void ClaimState::act(ClaimMachine::DropRetry&& drop) {
   const std::lock_guard lock(mutex_);
-  core_->options.timers->cancel(std::exchange(retry_timer_, 0));
+  if (retry_turn_ == drop.turn) core_->options.timers->cancel(std::exchange(retry_timer_, 0));
 }
 
 void ClaimState::act(ClaimMachine::BeatAt&& beat) { core_->flights.beat_at(*this, beat.due); }

@@ -87,7 +87,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void on_answer(Answer&& answer, Uptime sent);
   void act(ClaimMachine::Send&&);
   void act(ClaimMachine::RetryAt&& retry);
-  void act(ClaimMachine::DropRetry&&);
+  void act(ClaimMachine::DropRetry&& drop);
   void act(ClaimMachine::BeatAt&& beat);
   void act(ClaimMachine::Tell&& told) const;
   void act(ClaimMachine::StopWork&&);
@@ -103,6 +103,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   ClaimMachine machine_;
   std::optional<std::stop_source> stop_;  // Made at the first stop_token().
   Timers::Id retry_timer_ = 0;            // 0: not set.
+  std::uint64_t retry_turn_ = 0;          // The turn that it is for.
   std::atomic<bool> ended_{false};        // The machine's, for reading without the mutex.
 };
 

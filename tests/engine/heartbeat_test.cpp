@@ -23,6 +23,28 @@ TEST_F(HeartbeatTest, RenewsAtAThirdOfTheLease) {
   EXPECT_EQ(timers->pending(), 0U);
 }
 
+TEST_F(HeartbeatTest, ACompletionThatTakesLongStopsNeitherHeartbeatsNorAFinish) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  Claim& claim = begun->claim;
+  store->script({Next::stall});
+  Slot<Finish> finish;
+  bool stopped = false;
+  bool finished = false;
+  claim.add_step("one", "1", [&](const Finish&) {
+    timers->advance(30s);
+    stopped = claim.stop_token().stop_requested();
+    claim.complete(Result::inlined("done"), finish.fill());
+    finished = finish.ready();
+  });
+  claim.heartbeat("half way");  // To be written after the step, so after its completion.
+  store->answer_stalled();
+  EXPECT_FALSE(stopped) << "nothing was renewed for 30 s";
+  EXPECT_TRUE(finished);
+  EXPECT_EQ(stored("a")->note, "half way");
+  EXPECT_EQ(stored("a")->result.bytes, "done");
+}
+
 TEST_F(HeartbeatTest, OneTimerServesManyClaims) {
   auto p = process();
   std::vector<Slot<Begin>> claims;
