@@ -12,7 +12,7 @@
 
 namespace once::detail {
 
-AsyncRun::AsyncRun(Engine& engine) : engine_(engine) {}
+AsyncRun::AsyncRun(Engine& engine) : core_(engine.core_) {}
 AsyncRun::~AsyncRun() = default;
 
 void AsyncRun::start(std::optional<Request> request, std::string_view operation, Outcome& outcome) {
@@ -22,23 +22,22 @@ void AsyncRun::start(std::optional<Request> request, std::string_view operation,
     state_ = State::ready;
     return ready();
   }
-  EngineCore& core = *engine_.core_;
   std::optional<Begin> known;
   try {
-    Running::refuse_here(core, request->key.stored());
-    policy_ = core.policy_of(*request);
-    known = core.flights.cached(*request, policy_);
+    Running::refuse_here(*core_, request->key.stored());
+    policy_ = core_->policy_of(*request);
+    known = core_->flights.cached(*request, policy_);
   } catch (...) {  // misuse, for the caller.
     return end({.error = std::current_exception()});
   }
   if (known) return begun(std::move(*known));
-  claim(engine_.attempt_of(std::move(*request)));
+  claim(core_->attempt_of(std::move(*request)));
 }
 
 void AsyncRun::claim(std::shared_ptr<const Attempt> attempt) {
   attempt_ = attempt;
-  engine_.begin_attempt(std::move(attempt), policy_,
-                        [self = shared_from_this()](Begin begin) { self->begun(std::move(begin)); });
+  core_->begin(std::move(attempt), policy_,
+               [self = shared_from_this()](Begin begin) { self->begun(std::move(begin)); });
 }
 
 namespace {
@@ -77,19 +76,19 @@ void AsyncRun::begun(Begin begin) {
 }
 
 void AsyncRun::claim_again(std::shared_ptr<const Attempt> attempt) {
-  if (++times_ < max_claims) return claim(std::move(attempt));
-  const Error error = no_time_to_begin(policy_);
+  const bool again = ++times_ < max_claims;
+  const Error error = again ? Error() : no_time_to_begin(policy_);
   {
     const std::lock_guard lock(mutex_);
     if (state_ != State::claiming) return;  // Cancelled meanwhile.
     outcome_->error = error;
   }
-  engine_.core_->tell({.kind = EventKind::store_error, .key = attempt->key, .error = &error});
+  if (again) return claim(std::move(attempt));
+  core_->tell({.kind = EventKind::store_error, .key = attempt->key, .error = &error});
   end({});
 }
 
 Context* AsyncRun::begin_work() {
-  EngineCore& core = *engine_.core_;
   Claim late;
   {
     const std::lock_guard lock(mutex_);
@@ -104,7 +103,7 @@ Context* AsyncRun::begin_work() {
   }
   if (late) {
     auto again = std::make_shared<Attempt>(*attempt_);
-    again->owner = core.new_owner();
+    again->owner = core_->new_owner();
     give_back(std::move(late), "the claim was lost before the work began",
               [self = shared_from_this(), again = std::move(again)] { self->claim_again(again); });
     return nullptr;
@@ -114,9 +113,9 @@ Context* AsyncRun::begin_work() {
     lost_.emplace(claim_.stop_token(), [this] { stop_.request_stop(); });
   } else {
     if (key != nullptr) operation_ = key->substr(0, key->find('#'));
-    core.tell_unprotected(operation_, key == nullptr ? std::string_view() : std::string_view(*key));
+    core_->tell_unprotected(operation_, key == nullptr ? std::string_view() : std::string_view(*key));
   }
-  context_.reset(new Context(core, claim_ ? &claim_ : nullptr, key));
+  context_.reset(new Context(*core_, claim_ ? &claim_ : nullptr, key));
   context_->stop_ = &stop_;
   return context_.get();
 }
@@ -162,7 +161,7 @@ void AsyncRun::end_thrown(const std::exception_ptr& error, bool superseded_count
   try {
     std::rethrow_exception(error);
   } catch (...) {  // Any exception: finish_thrown() reads it from here.
-    finish_thrown(claim_, policy_, engine_.core_->options.throw_rule,
+    finish_thrown(claim_, policy_, core_->options.throw_rule,
                   [self = shared_from_this(), error, superseded_counts](Finish finish) {
                     self->end_with(error, std::move(finish), superseded_counts);
                   });

@@ -216,6 +216,27 @@ EffectivePolicy EngineCore::policy_of(const Request& request) const {
   return effective(fill_in(*request.policy, options.policy));
 }
 
+std::shared_ptr<const Attempt> EngineCore::attempt_of(Request&& request) const {
+  auto attempt = std::make_shared<Attempt>();
+  attempt->key = std::move(request.key).stored();
+  attempt->owner = new_owner();
+  attempt->fingerprint = request.fingerprint;
+  attempt->holder = request.holder.empty() ? options.holder : clean_text(options.holder + " " + request.holder);
+  return attempt;
+}
+
+void EngineCore::begin(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy,
+                       Callback<void(Begin)> done) {
+  Caller caller;
+  caller.policy = policy;
+  caller.attempt = std::move(attempt);
+  caller.done = std::move(done);
+  // Only these two need `since`.
+  if (options.observer || policy.on_conflict == OnConflict::wait) caller.since = uptime();
+  caller.wait_until = caller.since + policy.wait;
+  flights.join(std::move(caller));
+}
+
 void EngineCore::fetch(std::shared_ptr<const Record> record, Fetched done) {
   const Result& result = record->result;
   if (result.placement == Placement::compressed) {
@@ -265,28 +286,6 @@ Request Engine::request(std::string_view key, std::string_view payload) const {
           .holder = {}};
 }
 
-std::shared_ptr<const Attempt> Engine::attempt_of(Request&& request) const {
-  auto attempt = std::make_shared<Attempt>();
-  attempt->key = std::move(request.key).stored();
-  attempt->owner = core_->new_owner();
-  attempt->fingerprint = request.fingerprint;
-  attempt->holder =
-      request.holder.empty() ? core_->options.holder : clean_text(core_->options.holder + " " + request.holder);
-  return attempt;
-}
-
-void Engine::begin_attempt(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy,
-                           Callback<void(Begin)> done) {
-  Caller caller;
-  caller.policy = policy;
-  caller.attempt = std::move(attempt);
-  caller.done = std::move(done);
-  // Only these two need `since`.
-  if (core_->options.observer || policy.on_conflict == OnConflict::wait) caller.since = core_->uptime();
-  caller.wait_until = caller.since + policy.wait;
-  core_->flights.join(std::move(caller));
-}
-
 void Engine::begin(Request request, Callback<void(Begin)> done) {
   Running::refuse_here(*core_, request.key.stored());
   begin_elsewhere(std::move(request), std::move(done));
@@ -295,7 +294,7 @@ void Engine::begin(Request request, Callback<void(Begin)> done) {
 void Engine::begin_elsewhere(Request&& request, Callback<void(Begin)> done) {
   const EffectivePolicy policy = core_->policy_of(request);
   if (auto known = core_->flights.cached(request, policy)) return done(std::move(*known));
-  begin_attempt(attempt_of(std::move(request)), policy, std::move(done));
+  core_->begin(core_->attempt_of(std::move(request)), policy, std::move(done));
 }
 
 Begin Engine::begin(Request request) {
@@ -312,10 +311,10 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   bool at_once = false;                 // This thread has read the clock for the claim a moment ago.
   Begin begun = [&] {
     if (auto known = core_->flights.cached(request, policy)) return std::move(*known);
-    std::shared_ptr<const Attempt> attempt = attempt_of(std::move(request));
+    std::shared_ptr<const Attempt> attempt = core_->attempt_of(std::move(request));
     if (policy.on_store_down == OnStoreDown::run_unprotected) kept = attempt;
     return wait_for<Begin>(
-        [&](Callback<void(Begin)> done) { begin_attempt(std::move(attempt), policy, std::move(done)); }, &at_once);
+        [&](Callback<void(Begin)> done) { core_->begin(std::move(attempt), policy, std::move(done)); }, &at_once);
   }();
   // Since the clock was read for the claim, this thread may have been stopped, or have run the observer. Work that has
   // not begun can be released safely.
@@ -331,7 +330,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
       return;
     }
     begun =
-        wait_for<Begin>([&](Callback<void(Begin)> done) { begin_attempt(std::move(again), policy, std::move(done)); });
+        wait_for<Begin>([&](Callback<void(Begin)> done) { core_->begin(std::move(again), policy, std::move(done)); });
   }
   if (is_over(begun, outcome)) {
     if (!runs_unprotected(outcome, policy)) return;

@@ -31,10 +31,13 @@
 #include <once/stores/memory.hpp>
 #include <once/testing/manual_time.hpp>
 
+#include "../engine/script_store.hpp"
+
 namespace {
 
 namespace asio = boost::asio;
 using once::Outcome;
+using once::testing::ScriptStore;
 using testing::HasSubstr;
 
 struct Order {
@@ -85,6 +88,11 @@ class AsioTest : public testing::Test {
                        .timers = timers}};
   asio::io_context io;
   int runs = 0;
+
+  std::unique_ptr<once::Engine> engine_on(std::shared_ptr<once::Store> other) const {
+    return std::make_unique<once::Engine>(
+        once::EngineOptions{.store = std::move(other), .scope = "shop", .clock = clock, .timers = timers});
+  }
 
   // Runs a coroutine to its end. What it throws, the test throws.
   template <class F>
@@ -345,6 +353,29 @@ TEST_F(AsioTest, AClaimThatIsLostBeforeTheLoopRunsIsMadeAnew) {
   io.run();
   EXPECT_FALSE(ended.error) << "the work ran under a claim that was known to be lost";
   EXPECT_EQ(ended.value.charge, "17 run 1");
+}
+
+TEST_F(AsioTest, ACallThatIsCancelledWhileItsLateClaimIsReleasedNeedsItsEngineNoMore) {
+  const auto slow = std::make_shared<ScriptStore>(store);
+  auto own = engine_on(slow);
+  asio::cancellation_signal signal;
+  Ended<Outcome> ended;
+  const auto work = [&] { return std::to_string(++runs); };
+  once::async_run(*own, own->request("17", {}), work,
+                  asio::bind_cancellation_slot(signal.slot(), asio::bind_executor(io, ended.handler())));
+  clock->advance(std::chrono::minutes(1));
+  slow->script({ScriptStore::Next::stall});  // The release, as the lease is over.
+  io.poll();
+  EXPECT_EQ(slow->stalled(), 1U);
+  signal.emit(asio::cancellation_type::terminal);
+  io.restart();
+  io.poll();
+  EXPECT_TRUE(ended.aborted());
+  own.reset();
+  slow->forget_calls();
+  slow->answer_stalled();
+  EXPECT_EQ(slow->calls(), std::vector<std::string>());
+  EXPECT_EQ(runs, 0);
 }
 
 TEST_F(AsioTest, ACallWithoutAKeyThatIsCancelledTooEndsOnce) {

@@ -16,8 +16,8 @@
 
 namespace once::detail {
 
-// One call. Made by std::make_shared; running operations keep it alive. The engine must live until finished() is
-// called.
+// One call. Made by std::make_shared; running operations keep it alive, and the engine's parts that they need. The
+// engine itself must live until finished() is called.
 //
 //   start() ─► ready() ─► begin_work() ─► the work ─► returned() or threw() ─► finished()
 //                            └─ null: ready() or finished() comes later
@@ -70,7 +70,7 @@ class AsyncRun : public std::enable_shared_from_this<AsyncRun> {
   void end_thrown(const std::exception_ptr& error, bool superseded_counts);
   void end_with(const std::exception_ptr& error, Finish finish, bool superseded_counts);
 
-  Engine& engine_;
+  const std::shared_ptr<EngineCore> core_;
   Outcome* outcome_ = nullptr;
   EffectivePolicy policy_;
   std::string operation_;                   // For work without a claim.

@@ -192,9 +192,7 @@ class Engine {
     void* work_;
     Result (*call_)(void*, Context&);
   };
-  [[nodiscard]] std::shared_ptr<const Attempt> attempt_of(Request&& request) const;
   void begin_elsewhere(Request&& request, Callback<void(Begin)> done);
-  void begin_attempt(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy, Callback<void(Begin)> done);
   // These fill a new outcome in place, because it has many members to move.
   void run_work(Request&& request, ErasedWork work, Outcome& outcome);
   void run_work_without_claim(ErasedWork work, std::string_view operation, const std::string* key, Outcome& outcome);
