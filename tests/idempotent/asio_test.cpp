@@ -18,6 +18,7 @@
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/deferred.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -376,6 +377,35 @@ TEST_F(AsioTest, ACallThatIsCancelledWhileItsLateClaimIsReleasedNeedsItsEngineNo
   slow->answer_stalled();
   EXPECT_EQ(slow->calls(), std::vector<std::string>());
   EXPECT_EQ(runs, 0);
+}
+
+TEST_F(AsioTest, ALoopThatIsDestroyedDropsItsCallsAndTheClaimsWhoseWorkHasNotBegun) {
+  const auto slow = std::make_shared<ScriptStore>(store);
+  const auto own = engine_on(slow);
+  auto loop = std::make_unique<asio::io_context>();
+  const auto kept = std::make_shared<int>();
+  const auto work = [this, kept] { return std::to_string(++runs); };
+  Ended<Outcome> ended;
+  slow->script({ScriptStore::Next::stall, ScriptStore::Next::stall});
+  once::async_run(*own, own->request("17", {}), work, asio::bind_executor(*loop, ended.handler()));
+  asio::co_spawn(
+      *loop,
+      [&]() -> asio::awaitable<void> {
+        const Outcome outcome = co_await once::async_run(*own, own->request("18", {}), work);
+        ADD_FAILURE() << "it ran";
+      },
+      asio::detached);
+  loop->poll();
+  EXPECT_EQ(slow->stalled(), 2U) << "17 and 18 wait for their claims";
+  once::async_run(*own, own->request("19", {}), work, asio::bind_executor(*loop, ended.handler()));
+  loop.reset();
+  slow->answer_stalled();
+  for (const char* const key : {"17", "18", "19"}) {
+    EXPECT_EQ(once::blocking::get(*store, once::Key("shop", key).stored()).record, nullptr) << key;
+  }
+  EXPECT_FALSE(ended.called);
+  EXPECT_EQ(runs, 0);
+  EXPECT_EQ(kept.use_count(), 2) << "a call is left";
 }
 
 TEST_F(AsioTest, ACallWithoutAKeyThatIsCancelledTooEndsOnce) {

@@ -19,17 +19,22 @@
 //   is not interrupted: it decides, and the call completes when it ends. Its result is stored as usual, and
 //   Policy::on_throw decides about its exceptions.
 //
-// The engine and everything the work refers to must live until the call completes. Emit a slot on the executor, as
-// everywhere in Asio. Work that calls its own key is detected only where Engine::begin() detects it. Otherwise that
-// call ends as a conflict after its wait.
+// The engine and everything the work refers to must live until the call completes. If the executor's context (an
+// io_context) is destroyed before, the call never completes, and its handler is destroyed with the context. The claim
+// is released if its work has not begun, and otherwise lapses. Emit a slot on the executor, as everywhere in Asio. Work
+// that calls its own key is detected only where Engine::begin() detects it. Otherwise that call ends as a conflict
+// after its wait.
 #pragma once
 
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/associated_cancellation_slot.hpp>
 #include <boost/asio/associated_executor.hpp>
@@ -38,8 +43,11 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/execution/context.hpp>
+#include <boost/asio/execution_context.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/query.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/system/system_error.hpp>
 
@@ -64,19 +72,74 @@ struct Awaited<boost::asio::awaitable<T, E>> {
   static constexpr bool is_awaitable = true;
 };
 
+class AsioCall : public AsyncRun {
+ public:
+  // Its executor's context is being destroyed: drops all that refers to the context.
+  virtual void drop() noexcept = 0;
+
+ protected:
+  using AsyncRun::AsyncRun;
+};
+
+// The calls on one execution context. It ends them when the context is destroyed, as stores answer later, too.
+class AsioCalls final : public boost::asio::execution_context::service {
+ public:
+  using key_type = AsioCalls;
+  static inline boost::asio::execution_context::id id;
+
+  // Outlives the context.
+  struct Living {
+    std::recursive_mutex mutex;  // Dropping a call may destroy another one.
+    std::set<AsioCall*> calls;
+    bool is_over = false;
+  };
+  const std::shared_ptr<Living> living = std::make_shared<Living>();
+
+  explicit AsioCalls(boost::asio::execution_context& context) : service(context) {}
+
+ private:
+  void shutdown() noexcept override {
+    std::vector<std::shared_ptr<AsioCall>> calls;
+    {
+      const std::lock_guard lock(living->mutex);
+      living->is_over = true;
+      for (AsioCall* const call : std::exchange(living->calls, {})) {
+        if (auto kept = call->weak_from_this().lock()) {
+          calls.push_back(std::static_pointer_cast<AsioCall>(std::move(kept)));
+        } else {
+          call->drop();  // Its destructor waits for the lock.
+        }
+      }
+    }
+    for (const auto& call : calls) {
+      call->cancel(false);
+      call->drop();
+    }
+  }
+};
+
 // One call with its handler. A Task has
 //   Outcome& outcome(); std::string_view operation(); std::optional<Request> request();  // May throw.
 //   boost::asio::awaitable<Result, Executor> run(Context&);
 //   void complete(Handler&&, std::exception_ptr);
 template <class Task, class Handler>
-class AsioRun final : public AsyncRun {
+class AsioRun final : public AsioCall {
  public:
   AsioRun(Engine& engine, Task task, Handler handler)
-      : AsyncRun(engine),
+      : AsioCall(engine),
         task_(std::move(task)),
         handler_(std::move(handler)),
         executor_(boost::asio::get_associated_executor(*handler_)),
-        busy_(executor_) {}
+        busy_(*executor_),
+        living_(boost::asio::use_service<AsioCalls>(context_of(*executor_)).living) {
+    const std::lock_guard lock(living_->mutex);
+    living_->calls.insert(this);
+  }
+  ~AsioRun() override {
+    const std::lock_guard lock(living_->mutex);
+    living_->calls.erase(this);
+    drop();
+  }
 
   void begin() {
     auto slot = boost::asio::get_associated_cancellation_slot(*handler_);
@@ -103,8 +166,29 @@ class AsioRun final : public AsyncRun {
 
   std::shared_ptr<AsioRun> self() { return std::static_pointer_cast<AsioRun>(shared_from_this()); }
 
+  static boost::asio::execution_context& context_of(const Executor& executor) {
+    if constexpr (boost::asio::execution::is_executor<Executor>::value) {
+      return boost::asio::query(executor, boost::asio::execution::context);
+    } else {
+      return executor.context();
+    }
+  }
+
+  // From any thread: the context may be destroyed meanwhile.
+  template <class Work>
+  void post(Work work) {
+    const std::lock_guard lock(living_->mutex);
+    if (!living_->is_over) boost::asio::post(*executor_, std::move(work));
+  }
+
+  void drop() noexcept override {
+    handler_.reset();
+    busy_.reset();
+    executor_.reset();
+  }
+
   void ready() override {
-    boost::asio::post(executor_, [self = self()] {
+    post([self = self()] {
       if (Context* const context = self->begin_work()) self->run(*context);
     });
   }
@@ -113,7 +197,7 @@ class AsioRun final : public AsyncRun {
     using Awaitable = decltype(task_.run(context));
     using Nothing = boost::asio::awaitable<void, typename Awaited<Awaitable>::Executor>;
     boost::asio::co_spawn(
-        executor_,
+        *executor_,
         [self = self(), &context]() -> Nothing {
           std::exception_ptr thrown;
           std::optional<Result> result;
@@ -132,7 +216,7 @@ class AsioRun final : public AsyncRun {
   }
 
   void finished(End end) override {
-    boost::asio::post(executor_, [self = self(), end = std::move(end)] {
+    post([self = self(), end = std::move(end)] {
       boost::asio::get_associated_cancellation_slot(*self->handler_).clear();
       Handler handler = std::move(*self->handler_);
       self->handler_.reset();
@@ -147,8 +231,9 @@ class AsioRun final : public AsyncRun {
 
   Task task_;
   std::optional<Handler> handler_;  // Until it is called.
-  Executor executor_;
-  boost::asio::executor_work_guard<Executor> busy_;
+  std::optional<Executor> executor_;
+  std::optional<boost::asio::executor_work_guard<Executor>> busy_;
+  const std::shared_ptr<AsioCalls::Living> living_;
 };
 
 template <class Task, class Handler>
