@@ -19,6 +19,7 @@ struct Attempt {
   Owner owner;  // Random, new for each attempt.
   Fingerprint fingerprint;
   std::string holder;
+  std::string label = {};  // Record::label.
 };
 
 enum class Verdict : std::uint8_t {
@@ -55,8 +56,9 @@ struct Stamp {
 };
 
 // The record that a new claim writes: by insert if `seen` is null, otherwise by replace. The verdict is execute, retry
-// or take_over. The last two keep steps, created_at, label, input and history, and increment the attempt. They keep
-// `hold` if the record or the policy says so. token = max(seen token + 1, now in ms).
+// or take_over. The last two keep steps, created_at, input and history, and increment the attempt. They keep the label,
+// unless the policy is Label::none, and `hold` if the record or the policy says so. token = max(seen token + 1, now in
+// ms).
 Record claimed(const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen, Verdict verdict);
 // The same, written into `next`, which must be new.
 void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen,

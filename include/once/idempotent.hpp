@@ -122,7 +122,7 @@ class OperationKeys {
  private:
   struct Parts;
   [[nodiscard]] std::optional<Request> missing() const;
-  [[nodiscard]] Request request(Key key, Fingerprint fingerprint) const;
+  [[nodiscard]] Request request(Key key, Fingerprint fingerprint, std::string label) const;
 
   std::unique_ptr<const Parts> parts_;
   Source source_ = Source::arguments;

@@ -35,6 +35,12 @@ enum class OnMissingKey : std::uint8_t {
   refuse,           // Nothing runs: Exception(misuse), or the frontend's own error.
   run_unprotected,  // Run without a claim. Reported to the observer each time; without one, on standard error once.
 };
+// Which keys are stored in Record::label too, as text for people. The key itself is stored whatever this says.
+enum class Label : std::uint8_t {
+  named,  // Keys that a caller names: the HTTP header, `once run --key`.
+  all,    // Also keys taken from a payload or a message. They may be personal data, such as an e-mail address.
+  none,   // None. A takeover removes the label of an earlier attempt.
+};
 
 // The choices of an operation or an engine. An operation inherits an empty member from its engine, and the engine from
 // the defaults in EffectivePolicy. So a policy names only what it changes:
@@ -60,6 +66,8 @@ struct Policy {
   std::optional<OnStoredFailure> on_stored_failure = {};
   std::optional<OnUnrecorded> on_unrecorded = {};
   std::optional<OnStoreDown> on_store_down = {};
+
+  std::optional<Label> label = {};
 
   // Bytes. Longer results go to the offload port. Without one they are dropped, and a replay fails with ResultDropped.
   // The store's own limit applies too.
@@ -95,6 +103,7 @@ struct EffectivePolicy {
   OnStoredFailure on_stored_failure = OnStoredFailure::replay;
   OnUnrecorded on_unrecorded = OnUnrecorded::return_result;
   OnStoreDown on_store_down = OnStoreDown::refuse;
+  Label label = Label::named;
   std::size_t max_inline_bytes = 256 * 1024;
   std::optional<std::size_t> compress_over_bytes;  // Empty: depends on the store, see Policy.
   bool heartbeat = true;

@@ -108,12 +108,13 @@ void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, 
   next.on_lapse = policy.on_lapse;
   next.fingerprint = attempt.fingerprint;
   next.holder = attempt.holder;
+  next.label = attempt.label;
   if (seen != nullptr && (verdict == Verdict::take_over || verdict == Verdict::retry)) {
     next.attempt = seen->attempt + 1;
     next.created_at = seen->created_at;
     next.expected_until = seen->expected_until;
     next.on_lapse = stricter(policy.on_lapse, seen->on_lapse);
-    next.label = seen->label;
+    if (!seen->label.empty() && policy.label != Label::none) next.label = seen->label;
     next.history = seen->history;
     next.input = seen->input;
     next.input_bytes = seen->input_bytes;
@@ -219,6 +220,7 @@ void with_each(const From& from, Into& into, Visit&& visit) {
   visit(from.on_stored_failure, into.on_stored_failure);
   visit(from.on_unrecorded, into.on_unrecorded);
   visit(from.on_store_down, into.on_store_down);
+  visit(from.label, into.label);
   visit(from.max_inline_bytes, into.max_inline_bytes);
   visit(from.compress_over_bytes, into.compress_over_bytes);
   visit(from.heartbeat, into.heartbeat);

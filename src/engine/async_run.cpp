@@ -31,7 +31,7 @@ void AsyncRun::start(std::optional<Request> request, std::string_view operation,
     return end({.error = std::current_exception()});
   }
   if (known) return begun(std::move(*known));
-  claim(core_->attempt_of(std::move(*request)));
+  claim(core_->attempt_of(std::move(*request), policy_));
 }
 
 void AsyncRun::claim(std::shared_ptr<const Attempt> attempt) {

@@ -216,12 +216,15 @@ EffectivePolicy EngineCore::policy_of(const Request& request) const {
   return effective(fill_in(*request.policy, options.policy));
 }
 
-std::shared_ptr<const Attempt> EngineCore::attempt_of(Request&& request) const {
+std::shared_ptr<const Attempt> EngineCore::attempt_of(Request&& request, const EffectivePolicy& policy) const {
   auto attempt = std::make_shared<Attempt>();
   attempt->key = std::move(request.key).stored();
   attempt->owner = new_owner();
   attempt->fingerprint = request.fingerprint;
   attempt->holder = request.holder.empty() ? options.holder : clean_text(options.holder + " " + request.holder);
+  if (policy.label == Label::all || (policy.label == Label::named && !request.label_from_payload)) {
+    attempt->label = clean_text(request.label);
+  }
   return attempt;
 }
 
@@ -294,7 +297,7 @@ void Engine::begin(Request request, Callback<void(Begin)> done) {
 void Engine::begin_elsewhere(Request&& request, Callback<void(Begin)> done) {
   const EffectivePolicy policy = core_->policy_of(request);
   if (auto known = core_->flights.cached(request, policy)) return done(std::move(*known));
-  core_->begin(core_->attempt_of(std::move(request)), policy, std::move(done));
+  core_->begin(core_->attempt_of(std::move(request), policy), policy, std::move(done));
 }
 
 Begin Engine::begin(Request request) {
@@ -311,7 +314,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   bool at_once = false;                 // This thread has read the clock for the claim a moment ago.
   Begin begun = [&] {
     if (auto known = core_->flights.cached(request, policy)) return std::move(*known);
-    std::shared_ptr<const Attempt> attempt = core_->attempt_of(std::move(request));
+    std::shared_ptr<const Attempt> attempt = core_->attempt_of(std::move(request), policy);
     if (policy.on_store_down == OnStoreDown::run_unprotected) kept = attempt;
     return wait_for<Begin>(
         [&](Callback<void(Begin)> done) { core_->begin(std::move(attempt), policy, std::move(done)); }, &at_once);

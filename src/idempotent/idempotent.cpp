@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include <once/decide.hpp>
 #include <once/keys/key_deriver.hpp>
 
 namespace once::detail {
@@ -82,6 +83,7 @@ struct OperationKeys::Parts {
   std::string scope;
   std::optional<Policy> policy;  // Empty: no own policy.
   bool refuses_missing = true;
+  bool labels = false;  // Label::all
   std::optional<keys::KeyDeriver> deriver;
 };
 
@@ -90,8 +92,9 @@ OperationKeys::OperationKeys(const Engine& engine, Shape shape) : source_(shape.
   parts->scope = scope_of(engine, shape);
   parts->title = "operation '" + parts->scope + "'";
   check(shape.policy);
-  parts->refuses_missing =
-      fill_in(shape.policy, engine.options().policy).on_missing_key != OnMissingKey::run_unprotected;
+  const EffectivePolicy policy = effective(fill_in(shape.policy, engine.options().policy));
+  parts->refuses_missing = policy.on_missing_key != OnMissingKey::run_unprotected;
+  parts->labels = policy.label == Label::all;
   compares_ = !shape.fingerprint.empty();
 
   if (source_ == Source::expression && shape.expression.empty()) {
@@ -136,25 +139,27 @@ OperationKeys::~OperationKeys() = default;
 std::optional<Request> OperationKeys::from_expression(std::string_view json) const {
   keys::Derived derived = parts_->read([&] { return parts_->deriver->derive(json); });
   if (!derived.key) return std::nullopt;
-  return request(std::move(*derived.key), derived.fingerprint);
+  return request(std::move(*derived.key), derived.fingerprint, std::move(derived.label));
 }
 
 std::optional<Request> OperationKeys::from_name(const std::optional<std::string>& name, std::string_view json) const {
   if (!name || name->empty()) return missing();
   return request(Key(parts_->scope, *name),
-                 compares_ ? parts_->read([&] { return parts_->deriver->fingerprint(json); }) : Fingerprint());
+                 compares_ ? parts_->read([&] { return parts_->deriver->fingerprint(json); }) : Fingerprint(), *name);
 }
 
 std::optional<Request> OperationKeys::from_arguments(std::span<const ArgumentText> arguments) const {
   std::string text;
+  std::string label;
   for (const ArgumentText& argument : arguments) {
     const std::string canonical = argument.json ? keys::canonical_text(argument.text) : std::string();
     const std::string& part = argument.json ? canonical : argument.text;
+    if (parts_->labels) label.append(label.empty() ? "" : " ").append(clean_text(part));
     // The lengths distinguish ("ab", "c") and ("a", "bc").
     if (arguments.size() > 1) text.append(std::to_string(part.size())).append(":");
     text.append(part);
   }
-  return request(Key(parts_->scope, to_hex(sha256(text))), Fingerprint());
+  return request(Key(parts_->scope, to_hex(sha256(text))), Fingerprint(), std::move(label));
 }
 
 const std::string& OperationKeys::scope() const noexcept { return parts_->scope; }
@@ -173,8 +178,13 @@ std::optional<Request> OperationKeys::missing() const {
          "OnMissingKey::run_unprotected");
 }
 
-Request OperationKeys::request(Key key, Fingerprint fingerprint) const {
-  return {.key = std::move(key), .fingerprint = fingerprint, .policy = parts_->policy, .holder = {}};
+Request OperationKeys::request(Key key, Fingerprint fingerprint, std::string label) const {
+  return {.key = std::move(key),
+          .fingerprint = fingerprint,
+          .policy = parts_->policy,
+          .holder = {},
+          .label = std::move(label),
+          .label_from_payload = true};
 }
 
 }  // namespace once::detail

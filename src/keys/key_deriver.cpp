@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory_resource>
 #include <once/error.hpp>
+#include <once/record.hpp>
 #include <optional>
 #include <utility>
 
@@ -233,6 +234,8 @@ Derived KeyDeriver::derive(std::string_view json_text) const {
     return derived;
   }
   derived.key_text = hashed_text(selected, recipe.dialect);
+  const std::string_view label = selected.kind() == Kind::string ? selected.text() : std::string_view(derived.key_text);
+  derived.label = label.substr(0, Record::max_text_bytes + 4);  // With all of the character that the engine cuts.
   const Hash::Digest digest = parts_->hash(derived.key_text);
   if (native) {
     std::array<char, std::size_t{2} * EVP_MAX_MD_SIZE> digits{};

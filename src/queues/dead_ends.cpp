@@ -33,8 +33,12 @@ std::optional<std::string> park(Engine& engine, const std::string& scope, const 
   keeping.on_lapse = OnLapse::takeover;
   keeping.on_stored_failure = OnStoredFailure::replay;
   try {
-    Begin begin = engine.begin(
-        Request{.key = Key(scope + "/parked", item.name), .fingerprint = {}, .policy = keeping, .holder = holder});
+    Begin begin = engine.begin(Request{.key = Key(scope + "/parked", item.name),
+                                       .fingerprint = {},
+                                       .policy = keeping,
+                                       .holder = holder,
+                                       .label = item.label,
+                                       .label_from_payload = true});
     switch (begin.kind) {
       case Begin::Kind::claimed:
         break;

@@ -29,9 +29,11 @@ void ItemKeys::take(Item& item, std::string_view name, std::string_view record, 
     if (deriver_) {
       keys::Derived derived = deriver_->derive(source_ == KeySource::payload ? payload : record);
       item.key = std::move(derived.key);
+      item.label = std::move(derived.label);
       item.fingerprint = derived.fingerprint;
     } else {
       item.key.emplace(scope_, name);
+      item.label = name;
       if (checker_) item.fingerprint = checker_->fingerprint(record);
     }
   } catch (const Exception& error) {

@@ -17,6 +17,7 @@ struct Item {
   std::string name;         // Names the record, independent of its key.
   std::string order;        // Records with the same order run one after another. Empty: no order.
   std::optional<Key> key;   // Empty: no key, or see `poison`.
+  std::string label;        // Request::label.
   Fingerprint fingerprint;  // Empty: not compared.
   std::string poison;       // Why the record cannot be read, or empty.
   std::string_view json;    // The record's own text.
@@ -36,8 +37,8 @@ class ItemKeys {
   // Throws Exception(misuse) for an invalid rule.
   explicit ItemKeys(KeyRule rule);
 
-  // Sets key, fingerprint and poison. `name`: the key of KeySource::id, or of deduplication_id if the caller has it.
-  // Thread-safe.
+  // Sets key, label, fingerprint and poison. `name`: the key of KeySource::id, or of deduplication_id if the caller has
+  // it. Thread-safe.
   void take(Item& item, std::string_view name, std::string_view record, std::string_view payload) const;
 
   [[nodiscard]] const std::string& scope() const noexcept { return scope_; }

@@ -132,6 +132,18 @@ class Looking(Operators):
         for word in ("failed", "exit code    3", "\\xFF", "fingerprint"):
             self.assertIn(word, text)
 
+    def test_labels(self):
+        self.complete("order-17")
+        self.complete("order-18", "--label", "none")
+        self.assertEqual([self.show(key)["label"] for key in ("order-17", "order-18")], ["order-17", ""])
+        self.assertRegex(self.expect(self.once("show", "--key", "order-17"), 0).stdout.decode(), r"\nlabel +order-17\n")
+        # The column has what the key does not say.
+        self.database("update {} set label = 'order-19' where label is null")
+        head, *rows = self.expect(self.once("ls"), 0).stdout.decode().splitlines()
+        labels = {row.split()[2]: row[head.index("LABEL"):head.index("HOLDER")].strip() for row in rows}
+        self.assertEqual(labels, {"order-17": "-", "order-18": "order-19"})
+        self.expect(self.once("run", "--key", "k", "--label", "all", "--", "true"), 64, stderr=b"--label")
+
     def test_terminals_are_not_steered_by_keys(self):
         self.complete("a\x1b[31m\nb\u009b")
         for command in (["ls"], ["show", "--key", "a\x1b[31m\nb\u009b"]):

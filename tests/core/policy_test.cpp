@@ -13,9 +13,9 @@ namespace {
 template <class P>
 auto members(P& policy) {
   auto& [lease, retention, wait, skew, on_conflict, on_missing_key, on_lapse, on_throw, on_stored_failure,
-         on_unrecorded, on_store_down, max_inline_bytes, compress_over_bytes, heartbeat, fixed_lease] = policy;
+         on_unrecorded, on_store_down, label, max_inline_bytes, compress_over_bytes, heartbeat, fixed_lease] = policy;
   return std::tie(lease, retention, wait, skew, on_conflict, on_missing_key, on_lapse, on_throw, on_stored_failure,
-                  on_unrecorded, on_store_down, max_inline_bytes, compress_over_bytes, heartbeat, fixed_lease);
+                  on_unrecorded, on_store_down, label, max_inline_bytes, compress_over_bytes, heartbeat, fixed_lease);
 }
 
 // Calls test with an index for each member, as a constant.
@@ -39,6 +39,7 @@ const Policy narrow{.lease = Millis{1'000},
                     .on_stored_failure = OnStoredFailure::execute,
                     .on_unrecorded = OnUnrecorded::fail,
                     .on_store_down = OnStoreDown::run_unprotected,
+                    .label = Label::all,
                     .max_inline_bytes = 1'004,
                     .compress_over_bytes = 1'005,
                     .heartbeat = false,
@@ -54,6 +55,7 @@ const Policy wide{.lease = Millis{2'000},
                   .on_stored_failure = OnStoredFailure::replay,
                   .on_unrecorded = OnUnrecorded::return_result,
                   .on_store_down = OnStoreDown::refuse,
+                  .label = Label::none,
                   .max_inline_bytes = 2'004,
                   .compress_over_bytes = 2'005,
                   .heartbeat = true,

@@ -41,7 +41,7 @@ void for_many(const std::function<void(const Situation&, SeededRandom&)>& visit)
     situation.policy.retention = random.pick(retentions);
     situation.policy.skew = random.pick(skews);
     situation.policy.on_lapse = random.chance(500) ? OnLapse::hold : OnLapse::takeover;
-    situation.attempt = {.key = "scope#key", .owner = testing::owner_of(0x42), .holder = "me"};
+    situation.attempt = {.key = "scope#key", .owner = testing::owner_of(0x42), .holder = "me", .label = "mine"};
     if (random.chance(500)) situation.attempt.fingerprint = Fingerprint::of("payload");
     situation.at = random.pick(moments);
     visit(situation, random);
@@ -103,6 +103,7 @@ TEST(Transitions, a_fresh_claim) {
     expected.created_at = s.at;
     expected.fingerprint = s.attempt.fingerprint;
     expected.holder = "me";
+    expected.label = "mine";
     EXPECT_EQ(testing::differences(expected, claim), "");
     EXPECT_GE(claim.expires_at, s.at + s.policy.retention);
     expect_lease_is_kept(claim, s.policy);
@@ -148,7 +149,7 @@ TEST(Transitions, a_takeover_or_retry_goes_on_where_the_other_stopped) {
     EXPECT_EQ(claim.steps, s.record.steps) << "steps are kept";
     EXPECT_EQ(claim.on_lapse == OnLapse::hold,
               s.policy.on_lapse == OnLapse::hold || s.record.on_lapse == OnLapse::hold);
-    EXPECT_EQ(claim.label, s.record.label);
+    EXPECT_EQ(claim.label, s.record.label.empty() ? "mine" : s.record.label) << "the operation's, once it has one";
     EXPECT_EQ(claim.history, s.record.history);
     EXPECT_EQ(claim.input, s.record.input);
     EXPECT_EQ(claim.lease_until, s.at + s.policy.lease);
@@ -159,6 +160,16 @@ TEST(Transitions, a_takeover_or_retry_goes_on_where_the_other_stopped) {
     EXPECT_EQ(claim.fingerprint, s.attempt.fingerprint.empty() ? s.record.fingerprint : s.attempt.fingerprint);
     expect_lease_is_kept(claim, s.policy);
   });
+}
+
+TEST(Transitions, a_policy_without_labels_removes_that_of_an_earlier_attempt) {
+  Attempt attempt{.key = "scope#key", .owner = testing::owner_of(0x42), .holder = "me"};
+  EffectivePolicy policy;
+  policy.label = Label::none;
+  Record seen;
+  seen.label = "alice@example.com";
+  EXPECT_EQ(claimed(attempt, policy, Stamp(Time{}, 0), &seen, Verdict::take_over).label, "");
+  EXPECT_EQ(claimed(attempt, EffectivePolicy{}, Stamp(Time{}, 0), &seen, Verdict::take_over).label, seen.label);
 }
 
 TEST(Transitions, completed) {

@@ -54,6 +54,38 @@ TEST_F(RunTest, GivesTheResultAndReplaysIt) {
   EXPECT_THROW(static_cast<void>(p->run("a", "another", [] {}).value()), Mismatch);
 }
 
+TEST_F(RunTest, ThePolicySaysWhoseKeysAreLabels) {
+  auto p = process();
+  const auto label_of = [&](const std::string& name, std::optional<Label> policy, bool from_payload,
+                            std::string label = "order-17") {
+    Request request = p->request(name, {});
+    request.label = std::move(label);
+    request.label_from_payload = from_payload;
+    if (policy) request.policy = Policy{.label = policy};
+    return p->run(std::move(request), [] { return std::string("done"); }).record->label;
+  };
+  EXPECT_EQ(label_of("a", {}, false), "order-17") << "a key that the caller names";
+  EXPECT_EQ(label_of("b", {}, true), "") << "what comes from a payload may be an e-mail";
+  EXPECT_EQ(label_of("c", Label::all, false), "order-17");
+  EXPECT_EQ(label_of("d", Label::all, true), "order-17");
+  EXPECT_EQ(label_of("e", Label::none, false), "");
+  EXPECT_EQ(label_of("f", Label::none, true), "");
+  EXPECT_EQ(label_of("g", {}, false, std::string(1023, 'l') + "\xC3\xA9"), std::string(1023, 'l'))
+      << "cut by characters";
+  EXPECT_EQ(label_of("h", {}, false, "\xFF"), "\xEF\xBF\xBD");
+}
+
+TEST_F(RunTest, ATakeoverKeepsTheLabel) {
+  auto p = process();
+  Request request = p->request("a", {});
+  request.label = "order-17";
+  Begin first = p->begin(std::move(request));
+  ASSERT_EQ(first.kind, Begin::Kind::claimed);
+  ASSERT_EQ(first.claim.add_step("charge", "ch_1").kind, Finish::Kind::recorded);  // So that the release keeps it.
+  first.claim.release("not now");
+  EXPECT_EQ(p->run("a", "", [] { return std::string("done"); }).record->label, "order-17");
+}
+
 TEST_F(RunTest, TheContextTellsAboutTheAttempt) {
   auto p = process();
   std::string derived;

@@ -56,6 +56,24 @@ TEST(Endpoint, TheFirstRunsAndTheRestGetItsAnswer) {
   EXPECT_EQ(runs, 1);
 }
 
+TEST(Endpoint, TheClientsKeyIsTheLabelAndAKeyOfTheBodyByChoice) {
+  const auto label_of = [](std::optional<Label> policy, std::string field, std::string_view key) {
+    World world;
+    Options options = by_authorization();
+    options.key_field = std::move(field);
+    options.policy = Policy{.label = policy};
+    Endpoint endpoint(*world.engine, options);
+    int runs = 0;
+    run(endpoint, post(key, R"({"order": "order-17"})"), runs);
+    EXPECT_EQ(runs, 1);
+    return world.record().label;
+  };
+  EXPECT_EQ(label_of({}, "", "\"order-17\""), "order-17") << "without its quotes";
+  EXPECT_EQ(label_of(Label::none, "", "order-17"), "");
+  EXPECT_EQ(label_of({}, "order", ""), "");
+  EXPECT_EQ(label_of(Label::all, "order", ""), "order-17");
+}
+
 TEST(Endpoint, AKeyOfOnePrincipalNeverMeetsAnothers) {
   World world;
   Endpoint endpoint(*world.engine, by_authorization());

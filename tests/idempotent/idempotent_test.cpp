@@ -139,6 +139,22 @@ TEST_F(IdempotentTest, AnExpressionSelectsTheKeyAndEverybodyGetsTheFirstResult) 
   EXPECT_EQ(records()[0].result.content_type, "application/json");
 }
 
+TEST_F(IdempotentTest, AKeyIsALabelIfThatIsChosen) {
+  const auto work = [&](const Order&) { return ++runs; };
+  const once::Policy all{.label = once::Label::all};
+  once::idempotent(engine, {.name = "usual", .key = "id"}, work)({"17", 500});
+  once::idempotent(engine, {.name = "expression", .key = "id", .policy = all}, work)({"17", 500});
+  once::idempotent(engine, {.name = "member", .key = &Order::id, .policy = all}, work)({"17", 500});
+  once::idempotent(engine, {.name = "arguments", .policy = all}, [&](const std::string&, int) { return ++runs; })("a b",
+                                                                                                                  5);
+  std::map<std::string, std::string> labels;
+  for (const auto& record : records()) labels[once::Key::from_stored(record.key).scope()] = record.label;
+  EXPECT_EQ(labels, (std::map<std::string, std::string>{{"payments/arguments", "a b 5"},
+                                                        {"payments/expression", "17"},
+                                                        {"payments/member", "17"},
+                                                        {"payments/usual", ""}}));
+}
+
 TEST_F(IdempotentTest, TheIndexChoosesTheArgument) {
   const auto charge = once::idempotent<1>(engine, {.name = "charge", .key = "id"},
                                           [&](Database& database, const Order&) { return ++database.writes; });

@@ -31,6 +31,14 @@ std::string refusal(const std::string& event, const std::string& expression = ""
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
+TEST(NativeKeys, TheLabelIsWhatPeopleKnow) {
+  EXPECT_EQ(derive(R"({"id": "order-\"17\""})", "id").label, "order-\"17\"") << "a string as it is";
+  EXPECT_EQ(derive(R"({"id": 17})", "id").label, "17");
+  EXPECT_EQ(derive(R"({"b": 1, "a": "x"})").label, R"({"a":"x","b":1})");
+  EXPECT_EQ(derive(R"({"id": null})", "id").label, "");
+  EXPECT_LE(derive("\"" + std::string(100'000, 'x') + "\"").label.size(), 1100U);
+}
+
 // RFC 8785, section 3.2.4, the sample of section 3.2.2 in canonical form.
 TEST(NativeKeys, SampleOfRfc8785) {
   const std::string sample = R"({

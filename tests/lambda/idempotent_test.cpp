@@ -40,6 +40,17 @@ TEST_F(Idempotent, TheSameEventGetsTheSameResponse) {
   EXPECT_EQ(records().size(), 2U);
 }
 
+TEST_F(Idempotent, TheSelectedKeyIsALabelIfThatIsChosen) {
+  Engine& engine = *process().engine;
+  const auto work = [](std::string_view) { return std::string("{}"); };
+  IdempotentOptions chosen = options();
+  chosen.policy = Policy{.label = Label::all};
+  EXPECT_EQ(idempotent(engine, chosen, work)(order, invocation()), "{}");
+  EXPECT_EQ(record().label, "order-17");
+  EXPECT_EQ(idempotent(engine, options(), work)(R"({"id":"order-18"})", invocation()), "{}");
+  for (const Record& each : records()) EXPECT_NE(each.label, "order-18");
+}
+
 TEST_F(Idempotent, TheWorkTakesWhatItNeeds) {
   Engine& engine = *process().engine;
   int number = 0;

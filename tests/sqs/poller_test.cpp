@@ -361,6 +361,27 @@ TEST_F(PollerTest, WhatSomebodyElseIsAtIsHiddenForAsLongAsThatMayTake) {
   EXPECT_THAT(ran, IsEmpty());
 }
 
+TEST_F(PollerTest, AMessagesKeyIsALabelIfThatIsChosen) {
+  const auto labels = [this] {
+    std::vector<std::string> out;
+    for (const Record& record : blocking::list(*store, {}).records) out.push_back(record.label);
+    return out;
+  };
+  queue->send("a", R"({"order": "order-17"})");
+  const auto by_order = [](PollerOptions& o) {
+    o.key_source = queues::KeySource::payload;
+    o.key = "order";
+  };
+  run(options(by_order));
+  EXPECT_THAT(labels(), ElementsAre(""));
+  queue->send("b", R"({"order": "order-18"})");
+  run(options([&](PollerOptions& o) {
+    by_order(o);
+    o.policy = Policy{.label = Label::all};
+  }));
+  EXPECT_THAT(labels(), UnorderedElementsAre("", "order-18"));
+}
+
 TEST_F(PollerTest, WhileTheWorkLivesNobodyElseReceivesIt) {
   queue->send("a");
   std::latch begun(1);

@@ -44,6 +44,11 @@ std::string ends(const Record& record, operate::Standing standing, Time now) {
   return (standing == operate::Standing::expired ? "expired " : "expires ") + relative(record.expires_at, now);
 }
 
+// Unless it says what the key says already.
+std::string other_label(const Record& record, const KeyParts& parts) {
+  return record.label.empty() || record.label == parts.name ? "-" : escaped(record.label);
+}
+
 int list(const LsOptions& options) {
   const StoreAccess access = open_to_look(options.store);
   const Time now = operate::learn_now(*access.store, *system_clock()).now;
@@ -53,7 +58,7 @@ int list(const LsOptions& options) {
   constexpr std::size_t piece_rows = 500;
   std::string text;
   int written = exit_ok;
-  Table table({"STATE", "SCOPE", "KEY", "ATTEMPT", "CREATED", "UNTIL", "HOLDER"});
+  Table table({"STATE", "SCOPE", "KEY", "ATTEMPT", "CREATED", "UNTIL", "LABEL", "HOLDER"});
   if (options.json) text = "[";
   const auto error = operate::for_each(*access.store, filter, now, [&](const Record& record) {
     if (options.limit && count == *options.limit) return false;
@@ -74,7 +79,7 @@ int list(const LsOptions& options) {
     if (table.rows() > piece_rows) written = print(table.take());
     table.add({std::string(operate::to_string(standing)), parts.scope.empty() ? "-" : escaped(parts.scope),
                escaped(parts.name), std::to_string(record.attempt), relative(record.created_at, now),
-               ends(record, standing, now), escaped(record.holder)});
+               ends(record, standing, now), other_label(record, parts), escaped(record.holder)});
     return written == exit_ok;
   });
   if (written != exit_ok) return written;

@@ -48,6 +48,7 @@ struct RunOptions {
   std::string on_stored_failure = "replay";
   std::string on_store_down = "refuse";
   std::string on_lost = "kill";
+  std::string label = "named";
   std::string on_unrecorded = "return";
   std::string fingerprint = "args";
   std::string output_limit = "1MiB";
@@ -88,6 +89,7 @@ RunPlan plan_of(const RunOptions& options) {
   policy.on_lapse = is(options.on_lapse, "hold") ? OnLapse::hold : OnLapse::takeover;
   policy.on_stored_failure =
       is(options.on_stored_failure, "execute") ? OnStoredFailure::execute : OnStoredFailure::replay;
+  if (is(options.label, "none")) policy.label = Label::none;
   check(policy);
   RunPlan plan{.key = key_of(options.key),
                .policy = policy,
@@ -262,7 +264,8 @@ class Run {
     Request request{.key = plan_.key,
                     .fingerprint = fingerprint_of(plan_.parts, command_, input_.digest),
                     .policy = plan_.policy,
-                    .holder = {}};
+                    .holder = {},
+                    .label = std::string(plan_.key.name())};
     state_->forget();
     engine.begin(std::move(request), [state = state_](Begin begin) {
       const std::lock_guard lock(state->mutex);
@@ -683,6 +686,9 @@ void add_run(CLI::App& app, Invocation& invocation) {
   run->add_option("--on-unrecorded", options->on_unrecorded,
                   "When the result cannot be stored: return the command's exit code anyway, or fail with 247")
       ->check(one_of({"return", "fail"}))
+      ->capture_default_str();
+  run->add_option("--label", options->label, "Keep the key as the record's label too: named, or none")
+      ->check(one_of({"named", "none"}))
       ->capture_default_str();
   run->add_option("--fingerprint", options->fingerprint,
                   "What a retry must repeat: a list of args, stdin and env:NAME, as in args,env:USER; or none")

@@ -49,6 +49,7 @@ struct SqsOptions {
   std::string lease = "30s";
   std::string retention = "24h";
   std::string on_lapse = "takeover";
+  std::string label = "none";
   std::string on_failure;
   std::string on_signal;
   std::vector<std::string> on_exit;
@@ -263,6 +264,7 @@ class Sqs {
     policy_.lease = parse_duration(options.lease, "--lease (or ONCE_LEASE)");
     policy_.retention = parse_duration(options.retention, "--retention (or ONCE_RETENTION)");
     policy_.on_lapse = options.on_lapse == "hold" ? OnLapse::hold : OnLapse::takeover;
+    policy_.label = options.label == "all" ? Label::all : Label::none;
     check(policy_);
   }
 
@@ -536,6 +538,10 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
                   "When a holder dies and its lease expires: takeover (run the message again) or hold (unknown, an\n"
                   "operator decides: it runs at most once)")
       ->check(one_of({"takeover", "hold"}))
+      ->capture_default_str();
+  sqs->add_option("--label", options->label,
+                  "Keep a message's key as the record's label, for people: none, or all. Keys may be personal data")
+      ->check(one_of({"none", "all"}))
       ->capture_default_str();
   sqs->add_option("--on-poison", options->on_poison,
                   "When a message has no readable key: leave it in the queue, or park it (keep it in the store for an\n"

@@ -415,6 +415,9 @@ std::vector<Setting> table() {
       choice<&Policy::on_unrecorded, OnUnrecorded>(
           "on-unrecorded", {{"return", OnUnrecorded::return_result}, {"fail", OnUnrecorded::fail}},
           "When the answer cannot be stored: return it anyway, or fail with 503"),
+      choice<&Policy::label, Label>(
+          "label", {{"named", Label::named}, {"all", Label::all}, {"none", Label::none}},
+          "Which keys are also the record's label, for people: named (of a header), all (--key-field too), none"),
       as_list(entry("fate", {},
                     "What to do after the statuses listed: 503=release, 500,501=ambiguous, 429=store; repeatable",
                     set_fates, true)),

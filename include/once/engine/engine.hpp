@@ -82,6 +82,11 @@ struct Request {
   Fingerprint fingerprint;       // Empty: payloads are not compared.
   std::optional<Policy> policy;  // Empty members: the engine's.
   std::string holder;            // Added to the engine's: for example a request id.
+
+  // Record::label: the key as people know it, cut to Record::max_text_bytes. Empty: none. Policy::label decides whether
+  // it is stored.
+  std::string label = {};
+  bool label_from_payload = false;  // The label was taken from a payload or a message: stored only with Label::all.
 };
 
 // The answer of begin().

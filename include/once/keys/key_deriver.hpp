@@ -96,6 +96,9 @@ struct Derived {
   // the digest of "null". Empty without an expression.
   Fingerprint fingerprint;
 
+  // For Request::label: a selected string itself, otherwise key_text. Cut to a little more than a label may have.
+  std::string label;
+
   std::string key_text;          // The exact text hashed for the key. UTF-8.
   std::string fingerprint_text;  // The exact text hashed for the fingerprint. UTF-8.
 };

@@ -394,7 +394,9 @@ Examination Rules::examine(const Request& request) const {
   out.operation.emplace(once::Request{.key = parts.key(request, who, route, key.key),
                                       .fingerprint = parts.fingerprint(request, route),
                                       .policy = parts.policy,
-                                      .holder = {}});
+                                      .holder = {},
+                                      .label = std::move(key.key),
+                                      .label_from_payload = parts.field.has_value()});
   return out;
 }
 

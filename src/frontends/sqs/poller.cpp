@@ -578,8 +578,12 @@ class Poller::State : public std::enable_shared_from_this<State> {
   // This thread may have been stopped since the claim. Work that has not begun can be released safely.
   Begin begin_work(const Job& job) {
     for (unsigned times = 1;; ++times) {
-      Begin begin = engine_.begin(Request{
-          .key = *job.item.key, .fingerprint = job.item.fingerprint, .policy = policy_, .holder = job.message.id});
+      Begin begin = engine_.begin(Request{.key = *job.item.key,
+                                          .fingerprint = job.item.fingerprint,
+                                          .policy = policy_,
+                                          .holder = job.message.id,
+                                          .label = job.item.label,
+                                          .label_from_payload = true});
       if (begin.kind != Begin::Kind::claimed || begin.claim.is_ours()) return begin;
       begin.claim.release("the claim was lost before the work began");
       if (times < most_claims) continue;

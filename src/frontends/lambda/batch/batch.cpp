@@ -304,7 +304,9 @@ class Batch::Run {
     return end_of(item, engine().run(Request{.key = *item.key,
                                              .fingerprint = item.fingerprint,
                                              .policy = policy,
-                                             .holder = invocation_.request_id},
+                                             .holder = invocation_.request_id,
+                                             .label = item.label,
+                                             .label_from_payload = true},
                                      item.work));
   }
 

@@ -106,7 +106,9 @@ class IdempotentHandler {
     Request request{.key = std::move(*derived.key),
                     .fingerprint = derived.fingerprint,
                     .policy = within_deadline(engine_, policy_, invocation),
-                    .holder = invocation.request_id};
+                    .holder = invocation.request_id,
+                    .label = std::move(derived.label),
+                    .label_from_payload = true};
     Outcome outcome;
     bool of_work = false;  // The work may use other engines, whose exceptions are not about this operation.
     try {
