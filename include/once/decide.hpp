@@ -57,7 +57,8 @@ struct Stamp {
 
 // The record that a new claim writes: by insert if `seen` is null, otherwise by replace. The verdict is execute, retry
 // or take_over. The last two keep steps, created_at, input and history, and increment the attempt. They keep the label,
-// unless the policy is Label::none, and `hold` if the record or the policy says so. token = max(seen token + 1, now in
+// unless the policy is Label::none, expected_until unless the policy sets it anew, and `hold` if the record or the
+// policy says so. token = max(seen token + 1, now in
 // ms).
 Record claimed(const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen, Verdict verdict);
 // The same, written into `next`, which must be new.

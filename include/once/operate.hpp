@@ -112,6 +112,7 @@ Applied apply(Store& store, const Record& seen, std::uint64_t place, Record next
 struct Filter {
   std::optional<Standing> standing;
   bool in_progress = false;  // Only running, lapsed or released records.
+  bool overdue = false;      // Only overdue ones: is_overdue().
   std::string key_prefix;    // Of the stored key; see scope_prefix().
   // A record without created_at (other programs write such) matches neither of these.
   std::optional<Time> created_before;      // created_at <= this.
@@ -157,6 +158,8 @@ struct Counts {
   std::uint64_t dropped = 0;                   // Results that were too large to keep.
   std::optional<Time> oldest_created;
   std::optional<Time> oldest_unknown;  // finished_at of the one that has waited longest for a decision.
+  std::uint64_t overdue = 0;           // is_overdue(): running, lapsed or released.
+  std::optional<Time> oldest_overdue;  // expected_until of the one that should have ended first.
   std::optional<Time> oldest_lapsed;   // lease_until of the one that lapsed first.
 
   [[nodiscard]] std::uint64_t of(Standing standing) const { return by_standing.at(static_cast<std::size_t>(standing)); }

@@ -50,7 +50,10 @@ enum class Label : std::uint8_t {
 struct Policy {
   std::optional<Millis> lease = {};      // How long a claim is respected without renewal. 10 ms to 24 h.
   std::optional<Millis> retention = {};  // How long a result is replayed. 1 ms to 10 years.
-  std::optional<Millis> wait = {};       // The longest OnConflict::wait; after it, a conflict. 0 to 24 h.
+  // How long the work should take, from its claim: sets Record::expected_until. Later the record is overdue
+  // (is_overdue()), which decides nothing: operators see it. 1 ms to 10 years. Default: nothing is expected.
+  std::optional<Millis> expected = {};
+  std::optional<Millis> wait = {};  // The longest OnConflict::wait; after it, a conflict. 0 to 24 h.
   // How far two machines' views of the store's time may differ. 0 to 1 h. Default: Capabilities::default_skew of the
   // engine's store.
   std::optional<Millis> skew = {};
@@ -94,6 +97,7 @@ struct Policy {
 struct EffectivePolicy {
   Millis lease{30'000};
   Millis retention{86'400'000};
+  std::optional<Millis> expected;
   Millis wait{10'000};
   Millis skew{0};
   OnConflict on_conflict = OnConflict::wait;

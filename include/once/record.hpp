@@ -148,6 +148,13 @@ inline bool is_released(const Record& record) noexcept {
   return record.state == State::in_progress && record.lease_until == Time{};
 }
 
+// Should have ended by now: still in progress, perhaps with a live lease, after expected_until. A released record
+// counts too, because its operation has not ended.
+inline bool is_overdue(const Record& record, Time now) noexcept {
+  return record.state == State::in_progress && record.expected_until != Time{} && record.expected_until <= now &&
+         !is_expired(record.expires_at, now);
+}
+
 // A record as it is passed around: shared, and never changed. Null: there is none.
 using RecordPtr = std::shared_ptr<const Record>;
 

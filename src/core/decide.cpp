@@ -105,6 +105,7 @@ void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, 
   next.revision = next_revision(seen == nullptr ? 0 : seen->revision, stamp.random);
   next.lease_until = later(now, policy.lease);
   next.created_at = now;
+  if (policy.expected) next.expected_until = later(now, *policy.expected);
   next.on_lapse = policy.on_lapse;
   next.fingerprint = attempt.fingerprint;
   next.holder = attempt.holder;
@@ -112,7 +113,7 @@ void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, 
   if (seen != nullptr && (verdict == Verdict::take_over || verdict == Verdict::retry)) {
     next.attempt = seen->attempt + 1;
     next.created_at = seen->created_at;
-    next.expected_until = seen->expected_until;
+    if (!policy.expected) next.expected_until = seen->expected_until;
     next.on_lapse = stricter(policy.on_lapse, seen->on_lapse);
     if (!seen->label.empty() && policy.label != Label::none) next.label = seen->label;
     next.history = seen->history;
@@ -170,6 +171,7 @@ void retime(Record& record, const EffectivePolicy& policy, Stamp stamp) {
   record.lease_until = later(stamp.now, policy.lease);
   record.expires_at = in_progress_expiry(record.on_lapse, policy, record.lease_until, stamp.now);
   if (record.attempt == 1) record.created_at = stamp.now;
+  if (policy.expected) record.expected_until = later(stamp.now, *policy.expected);
   // The second write follows an insert, whose token came from that clock too.
   if (revision_count(record.revision) == 2) record.token = next_token(nullptr, stamp.now);
 }
@@ -211,6 +213,7 @@ template <class From, class Into, class Visit>
 void with_each(const From& from, Into& into, Visit&& visit) {
   visit(from.lease, into.lease);
   visit(from.retention, into.retention);
+  visit(from.expected, into.expected);
   visit(from.wait, into.wait);
   visit(from.skew, into.skew);
   visit(from.on_conflict, into.on_conflict);
@@ -256,6 +259,7 @@ void check(const Policy& policy) {
   using std::chrono::hours;
   within(policy.lease, Millis{10}, hours{24}, "lease");
   within(policy.retention, Millis{1}, hours{24 * 3653}, "retention");
+  within(policy.expected, Millis{1}, hours{24 * 3653}, "expected");
   within(policy.wait, Millis{0}, hours{24}, "wait");
   within(policy.skew, Millis{0}, hours{1}, "skew");
 }

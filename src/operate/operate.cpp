@@ -257,6 +257,7 @@ bool matches(const Filter& filter, const Record& record, Time now) noexcept {
   const Standing is = standing(record, now);
   if (filter.standing && is != *filter.standing) return false;
   if (filter.in_progress && is != Standing::running && is != Standing::lapsed && is != Standing::released) return false;
+  if (filter.overdue && !is_overdue(record, now)) return false;
   if (!std::string_view(record.key).starts_with(filter.key_prefix)) return false;
   if (!filter.created_before && !filter.created_not_before) return true;
   if (record.created_at == Time{}) return false;  // Written by another program without created_at.
@@ -288,7 +289,7 @@ std::optional<State> state_of(std::optional<Standing> standing) noexcept {
 // The conditions that a store can check; matches() checks the others.
 ListQuery query_of(const Filter& filter, Time now) {
   ListQuery query;
-  query.state = filter.in_progress ? State::in_progress : state_of(filter.standing);
+  query.state = filter.in_progress || filter.overdue ? State::in_progress : state_of(filter.standing);
   query.key_prefix = filter.key_prefix;
   if (filter.standing == Standing::expired) query.expired_at = now;
   query.limit = page_records;
@@ -405,6 +406,10 @@ void count(const Record& record, Time now, Counts& counts) {
   if (record.created_at != Time{}) earlier(counts.oldest_created, record.created_at);
   if (is == Standing::unknown) earlier(counts.oldest_unknown, record.finished_at);
   if (is == Standing::lapsed) earlier(counts.oldest_lapsed, record.lease_until);
+  if (is_overdue(record, now)) {
+    counts.overdue += 1;
+    earlier(counts.oldest_overdue, record.expected_until);
+  }
 }
 
 Time now(const Store& store, const Clock& clock) noexcept {

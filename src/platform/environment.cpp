@@ -43,7 +43,10 @@ Policy policy_from_environment(const std::function<void(std::string_view)>& tell
                           "24h or 7d");
     }
     Policy alone;  // So that the error names this member.
-    (&member == &policy.lease ? alone.lease : &member == &policy.retention ? alone.retention : alone.wait) = member;
+    (&member == &policy.lease       ? alone.lease
+     : &member == &policy.retention ? alone.retention
+     : &member == &policy.expected  ? alone.expected
+                                    : alone.wait) = member;
     try {
       check(alone);
     } catch (const Exception& error) {
@@ -53,6 +56,7 @@ Policy policy_from_environment(const std::function<void(std::string_view)>& tell
   };
   read("ONCE_LEASE", policy.lease);
   read("ONCE_RETENTION", policy.retention);
+  read("ONCE_EXPECT", policy.expected);
   read("ONCE_WAIT", policy.wait);
   if (policy.wait) policy.on_conflict = *policy.wait > Millis{0} ? OnConflict::wait : OnConflict::fail;
   if (!told.empty()) tell(told);

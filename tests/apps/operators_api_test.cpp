@@ -102,6 +102,8 @@ TEST_F(OperatorsTest, ListsInPages) {
   EXPECT_EQ(read(get("/v1/records?scope=other+scope"))["records"].size(), 1U);
   EXPECT_EQ(read(get("/v1/records?scope=p%61y&prefix=u"))["records"].size(), 5U);
   EXPECT_EQ(read(get("/v1/records?older-than=30m"))["records"].size(), 6U);
+  EXPECT_EQ(read(get("/v1/records?overdue=true"))["records"].size(), 0U);
+  EXPECT_EQ(read(get("/v1/records?overdue=false"))["records"].size(), 6U);
   EXPECT_EQ(read(get("/v1/records?newer-than=30m"))["records"].size(), 1U);
   std::set<std::string> seen;
   std::string next;
@@ -121,6 +123,7 @@ TEST_F(OperatorsTest, RefusesWhatItDoesNotKnow) {
   expect_problem(get("/v1/records?limit=0"), 400, "bad-request", "1 to 500");
   expect_problem(get("/v1/records?limit=501"), 400, "bad-request", "1 to 500");
   expect_problem(get("/v1/records?limit=1&limit=2"), 400, "bad-request", "more than once");
+  expect_problem(get("/v1/records?overdue=soon"), 400, "bad-request", "overdue");
   expect_problem(get("/v1/records?older-than=yesterday"), 400, "bad-request", "older-than");
   expect_problem(get("/v1/records?scope=%4"), 400, "bad-request", "%");
   expect_problem(get("/v1/records?scope=%"), 400, "bad-request", "%");

@@ -9,7 +9,7 @@ from harness import Case, wait_until
 
 FIELDS = ["key", "key_base64", "scope", "scope_base64", "stored_key_hex", "state", "standing", "attempt", "token",
           "owner", "revision", "holder", "note", "label", "created_at", "lease_until", "finished_at", "expires_at",
-          "expected_until", "on_lapse", "fingerprint", "failure", "result", "steps", "history", "history_dropped",
+          "expected_until", "overdue", "on_lapse", "fingerprint", "failure", "result", "steps", "history", "history_dropped",
           "input_bytes"]
 
 
@@ -337,8 +337,21 @@ class Doctor(Operators):
         self.crashed("c")
         self.complete("old", "--retention", "1ms")
         text = self.expect(self.once("doctor"), 1).stdout.decode()
-        for line in ("problem  unknown", "note     lapsed", "once ls --state unknown", "once sweep"):
+        for line in ("problem  unknown", "problem  lapsed", "once ls --state unknown", "once sweep"):
             self.assertIn(line, text)
+
+    def test_what_should_have_ended(self):
+        self.running("late", "--expect", "1ms")
+        self.running("early", "--expect", "1h")
+        self.running("whenever")
+        wait_until(lambda: self.ls("--overdue") == ["late"], "overdue")
+        self.assertEqual([self.show(key)["overdue"] for key in ("late", "early", "whenever")], [True, False, False])
+        self.assertIn(b", overdue since ", self.expect(self.once("ls", "--overdue"), 0).stdout)
+        self.assertEqual(self.ls("--overdue", "--state", "lapsed"), [])
+        self.assertEqual(json.loads(self.once("stats", "--json").stdout)["overdue"], 1)
+        text = self.expect(self.once("doctor"), 1).stdout.decode()
+        self.assertIn("problem  overdue", text)
+        self.assertNotIn("lapsed", text)
 
     def test_permissions(self):
         self.complete("k")

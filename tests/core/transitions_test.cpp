@@ -172,6 +172,34 @@ TEST(Transitions, a_policy_without_labels_removes_that_of_an_earlier_attempt) {
   EXPECT_EQ(claimed(attempt, EffectivePolicy{}, Stamp(Time{}, 0), &seen, Verdict::take_over).label, seen.label);
 }
 
+TEST(Transitions, when_it_should_be_done_counts_from_the_claim_and_no_heartbeat_moves_it) {
+  const Attempt attempt{.key = "scope#key", .owner = testing::owner_of(0x42), .holder = "me"};
+  EffectivePolicy policy;
+  policy.expected = Millis{5'000};
+  Record record = claimed(attempt, policy, Stamp(now, 0), nullptr, Verdict::execute);
+  EXPECT_EQ(record.expected_until, now + Millis{5'000});
+  renew(record, policy, Stamp(now + Millis{4'000}, 0));
+  EXPECT_EQ(record.expected_until, now + Millis{5'000});
+  EXPECT_FALSE(is_overdue(record, now + Millis{4'999}));
+  EXPECT_TRUE(is_overdue(record, now + Millis{5'000})) << "however long the lease is";
+
+  const Time late = now + Millis{60'000};
+  EXPECT_EQ(claimed(attempt, policy, Stamp(late, 0), &record, Verdict::take_over).expected_until, late + Millis{5'000});
+  EXPECT_EQ(claimed(attempt, EffectivePolicy{}, Stamp(late, 0), &record, Verdict::take_over).expected_until,
+            record.expected_until)
+      << "a caller that expects nothing does not take it back";
+  EXPECT_EQ(claimed(attempt, EffectivePolicy{}, Stamp(now, 0), nullptr, Verdict::execute).expected_until, Time{});
+
+  Record released = record;
+  release(released, "not now", policy, Stamp(now, 0));
+  EXPECT_TRUE(is_overdue(released, late)) << "it has not ended";
+  Record done = record;
+  complete(done, Result{}, policy, Stamp(late, 0));
+  EXPECT_FALSE(is_overdue(done, late));
+  record.expires_at = late;
+  EXPECT_FALSE(is_overdue(record, late)) << "it counts as gone";
+}
+
 TEST(Transitions, completed) {
   for_many([](const Situation& s, SeededRandom&) {
     const Result result = Result::inlined(std::string("a\0b", 3), "text/plain");

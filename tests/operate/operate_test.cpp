@@ -440,6 +440,25 @@ TEST(Count, AddsUp) {
   EXPECT_EQ(counts.oldest_created, now);
 }
 
+TEST(Filter, SelectsWhatIsOverdueAndCountsIt) {
+  Counts counts;
+  Filter filter;
+  filter.overdue = true;
+  for (const Standing standing : standings) {
+    Record record = in_standing(standing);
+    EXPECT_FALSE(matches(filter, record, now)) << to_string(standing) << ": nothing is expected of it";
+    record.expected_until = now - 1s;
+    const bool open = standing == Standing::running || standing == Standing::lapsed || standing == Standing::released;
+    EXPECT_EQ(matches(filter, record, now), open) << to_string(standing);
+    count(record, now, counts);
+    record.expected_until = now + 1s;
+    EXPECT_FALSE(matches(filter, record, now)) << to_string(standing) << ": it has time left";
+    count(record, now, counts);
+  }
+  EXPECT_EQ(counts.overdue, 3U);
+  EXPECT_EQ(counts.oldest_overdue, now - 1s);
+}
+
 // Knows its time only when it has answered, as a service at the other end of a network does.
 class FarStore final : public testing::ForwardingStore {
  public:

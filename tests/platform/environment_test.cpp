@@ -1,4 +1,4 @@
-// What ONCE_LEASE, ONCE_RETENTION and ONCE_WAIT say.
+// What ONCE_LEASE, ONCE_RETENTION, ONCE_EXPECT and ONCE_WAIT say.
 #include <once/platform/environment.hpp>
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ class Environment : public testing::Test {
   void TearDown() override { clear(); }
 
   static void clear() {
-    for (const char* const name : {"ONCE_LEASE", "ONCE_RETENTION", "ONCE_WAIT"}) unsetenv(name);
+    for (const char* const name : {"ONCE_LEASE", "ONCE_RETENTION", "ONCE_EXPECT", "ONCE_WAIT"}) unsetenv(name);
   }
   Policy read() {
     return policy_from_environment([this](std::string_view text) { told.emplace_back(text); });
@@ -55,7 +55,9 @@ TEST_F(Environment, SaysWhatIsSetAndIsToldOnce) {
                             .retention = std::chrono::hours(72),
                             .wait = Millis{250},
                             .on_conflict = OnConflict::wait}));
-  EXPECT_THAT(told, testing::ElementsAre("ONCE_LEASE=5m", "ONCE_LEASE=5m, ONCE_RETENTION=3d, ONCE_WAIT=250ms"));
+  ASSERT_THAT(told, testing::ElementsAre("ONCE_LEASE=5m", "ONCE_LEASE=5m, ONCE_RETENTION=3d, ONCE_WAIT=250ms"));
+  setenv("ONCE_EXPECT", "10m", 1);
+  EXPECT_EQ(read().expected, std::chrono::minutes(10));
   setenv("ONCE_WAIT", "0s", 1);
   EXPECT_EQ(read().on_conflict, OnConflict::fail);
 }
@@ -68,6 +70,7 @@ TEST_F(Environment, RefusesWhatIsNoTimeOrOutOfRangeByName) {
   }
   EXPECT_THAT(refusal("ONCE_LEASE", "9ms"), StartsWith("ONCE_LEASE=9ms: policy lease is 9 ms; it must be 10 to"));
   EXPECT_THAT(refusal("ONCE_RETENTION", "0s"), HasSubstr("policy retention is 0 ms"));
+  EXPECT_THAT(refusal("ONCE_EXPECT", "0s"), HasSubstr("policy expected"));
   EXPECT_THAT(refusal("ONCE_WAIT", "2d"), HasSubstr("policy wait"));
   EXPECT_TRUE(told.empty()) << "nothing is told of settings that are refused";
 }

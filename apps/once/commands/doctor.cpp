@@ -313,9 +313,14 @@ class Examination {
               relative(*counts_.oldest_unknown, now) + ": see once ls --state unknown, then use once resolve");
     }
     if (const auto lapsed = number(operate::Standing::lapsed); lapsed > 0) {
-      add(Grade::note, "lapsed",
+      add(Grade::problem, "lapsed",
           std::to_string(lapsed) + " started and not finished, the oldest lapsed " +
               relative(*counts_.oldest_lapsed, now) + ": the next caller takes each over (see once ls --state lapsed)");
+    }
+    if (counts_.overdue > 0) {
+      add(Grade::problem, "overdue",
+          std::to_string(counts_.overdue) + " should have ended by now, the oldest " +
+              relative(*counts_.oldest_overdue, now) + ": see once ls --overdue");
     }
     if (const auto expired = number(operate::Standing::expired); expired > 0) {
       add(Grade::note, "expired", std::to_string(expired) + " still take room: remove them with once sweep");

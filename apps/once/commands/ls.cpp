@@ -28,11 +28,12 @@ struct LsOptions {
 };
 
 std::string ends(const Record& record, operate::Standing standing, Time now) {
+  const std::string overdue = is_overdue(record, now) ? ", overdue since " + relative(record.expected_until, now) : "";
   switch (standing) {
     case operate::Standing::running:
-      return "lease " + relative(record.lease_until, now);
+      return "lease " + relative(record.lease_until, now) + overdue;
     case operate::Standing::lapsed:
-      return "lapsed " + relative(record.lease_until, now);
+      return "lapsed " + relative(record.lease_until, now) + overdue;
     case operate::Standing::unknown:
       return "since " + relative(record.finished_at, now);
     case operate::Standing::released:
@@ -41,7 +42,8 @@ std::string ends(const Record& record, operate::Standing standing, Time now) {
     case operate::Standing::expired:
       break;
   }
-  return (standing == operate::Standing::expired ? "expired " : "expires ") + relative(record.expires_at, now);
+  return (standing == operate::Standing::expired ? "expired " : "expires ") + relative(record.expires_at, now) +
+         overdue;
 }
 
 // Unless it says what the key says already.

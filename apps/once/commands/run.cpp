@@ -40,6 +40,7 @@ struct RunOptions {
   KeyOptions key;
   std::string lease = "30s";
   std::string retention = "24h";
+  std::string expect;
   std::string wait;
   std::string on_failure;
   std::string on_signal;
@@ -81,6 +82,7 @@ RunPlan plan_of(const RunOptions& options) {
   Policy policy;
   policy.lease = parse_duration(options.lease, "--lease (or ONCE_LEASE)");
   policy.retention = parse_duration(options.retention, "--retention (or ONCE_RETENTION)");
+  if (!options.expect.empty()) policy.expected = parse_duration(options.expect, "--expect (or ONCE_EXPECT)");
   policy.on_conflict = OnConflict::fail;  // Waiting must be asked for.
   if (!options.wait.empty()) {
     policy.wait = parse_duration(options.wait, "--wait (or ONCE_WAIT)");
@@ -139,8 +141,10 @@ class Run {
                             plan_.input_limit);
     }
     if (options_.verbose) {
-      const std::string told = told_variables(
-          {{"ONCE_LEASE", options_.lease}, {"ONCE_RETENTION", options_.retention}, {"ONCE_WAIT", options_.wait}});
+      const std::string told = told_variables({{"ONCE_LEASE", options_.lease},
+                                               {"ONCE_RETENTION", options_.retention},
+                                               {"ONCE_EXPECT", options_.expect},
+                                               {"ONCE_WAIT", options_.wait}});
       if (!told.empty()) say("from the environment: " + told);
     }
     Signals signals;
@@ -651,6 +655,9 @@ void add_run(CLI::App& app, Invocation& invocation) {
   run->add_option("--retention", options->retention, "How long the result is replayed before it expires")
       ->envname("ONCE_RETENTION")
       ->capture_default_str();
+  run->add_option("--expect", options->expect,
+                  "How long the command should take; later it is overdue: see once ls --overdue")
+      ->envname("ONCE_EXPECT");
   run->add_option("--wait", options->wait,
                   "How long to wait for another caller that runs the command (default: not at all, exit 240)")
       ->envname("ONCE_WAIT");

@@ -56,6 +56,9 @@ int stats(const StatsOptions& options) {
   for (const operate::Standing standing : all_standings) {
     line("  " + std::string(operate::to_string(standing)), std::to_string(counts.of(standing)));
   }
+  if (counts.overdue > 0) {
+    line("overdue", std::to_string(counts.overdue) + ", the first since " + relative(*counts.oldest_overdue, now));
+  }
   if (counts.offloaded > 0) {
     line("results outside", std::to_string(counts.offloaded) + " (" + show_size(counts.offloaded_bytes) + ")");
   }
@@ -75,11 +78,13 @@ nlohmann::ordered_json counts_json(const operate::Counts& counts) {
   for (const operate::Standing standing : all_standings) {
     json[std::string(operate::to_string(standing))] = counts.of(standing);
   }
+  json["overdue"] = counts.overdue;
   json["results_offloaded"] = counts.offloaded;
   json["results_offloaded_bytes"] = counts.offloaded_bytes;
   json["results_dropped"] = counts.dropped;
   json["oldest_created_at"] = optional_time(counts.oldest_created);
   json["oldest_lapsed_at"] = optional_time(counts.oldest_lapsed);
+  json["oldest_overdue_at"] = optional_time(counts.oldest_overdue);
   json["oldest_unknown_at"] = optional_time(counts.oldest_unknown);
   return json;
 }

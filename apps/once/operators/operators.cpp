@@ -106,13 +106,16 @@ Page page_of(std::string_view query) {
       page.filter.older_than = std::move(value);
     } else if (name == "newer-than") {
       page.filter.newer_than = std::move(value);
+    } else if (name == "overdue") {
+      if (value != "true" && value != "false") throw wrong("overdue must be true or false");
+      page.filter.overdue = value == "true";
     } else if (name == "limit") {
       page.limit = page_limit(value);
     } else if (name == "after") {
       page.cursor = parse_hex(value, "after");
     } else {
       throw wrong("unknown parameter '" + escaped(name) +
-                  "'; the parameters are state, scope, prefix, older-than, newer-than, limit and after");
+                  "'; the parameters are state, scope, prefix, older-than, newer-than, overdue, limit and after");
     }
   }
   return page;

@@ -221,6 +221,7 @@ nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads
   json["finished_at"] = time_json(record.finished_at);
   json["expires_at"] = time_json(record.expires_at);
   json["expected_until"] = time_json(record.expected_until);
+  json["overdue"] = is_overdue(record, now);
   json["on_lapse"] = to_string(record.on_lapse);
   json["fingerprint"] = record.fingerprint.empty() ? Json(nullptr) : Json(record.fingerprint.hex());
   json["failure"] = record.failure == Failure{}
@@ -268,7 +269,9 @@ std::string record_text(const Record& record, Time now) {
   add_line(out, "created", when(record.created_at, now));
   if (record.lease_until != Time{}) add_line(out, "lease until", when(record.lease_until, now));
   if (record.state == State::in_progress) add_line(out, "on lapse", std::string(to_string(record.on_lapse)));
-  if (record.expected_until != Time{}) add_line(out, "expected until", when(record.expected_until, now));
+  if (record.expected_until != Time{}) {
+    add_line(out, "expected until", when(record.expected_until, now) + (is_overdue(record, now) ? ": overdue" : ""));
+  }
   if (record.finished_at != Time{}) add_line(out, "finished", when(record.finished_at, now));
   add_line(out, "expires", when(record.expires_at, now));
   add_line(out, "fingerprint", record.fingerprint.empty() ? "not checked" : record.fingerprint.hex());

@@ -26,12 +26,14 @@ void add_filter_options(CLI::App& command, FilterOptions& options) {
                      "Only keys that start with TEXT, in the scope of --scope (default: the empty scope)");
   command.add_option("--older-than", options.older_than, "Only records created at least this long ago, as in 24h");
   command.add_option("--newer-than", options.newer_than, "Only records created at most this long ago, as in 24h");
+  command.add_flag("--overdue", options.overdue,
+                   "Only operations that should have ended by now (--expect of once run)");
   command.add_flag("--expired", options.expired, "Only expired records: the same as --state expired");
 }
 
 bool is_empty(const FilterOptions& options) noexcept {
   return options.state.empty() && !options.has_scope && options.prefix.empty() && options.older_than.empty() &&
-         options.newer_than.empty() && !options.expired;
+         options.newer_than.empty() && !options.expired && !options.overdue;
 }
 
 operate::Filter filter_of(const FilterOptions& options, Time now, bool raw_scopes, std::string_view dashes) {
@@ -52,6 +54,7 @@ operate::Filter filter_of(const FilterOptions& options, Time now, bool raw_scope
     }
     filter.standing = operate::Standing::expired;
   }
+  filter.overdue = options.overdue;
   // A prefix of a name needs the scope, to become a prefix of stored keys.
   if (options.has_scope || !options.prefix.empty()) {
     filter.key_prefix = (raw_scopes ? options.scope + "#" : scope_prefix(options.scope)) + options.prefix;

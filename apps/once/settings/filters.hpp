@@ -21,6 +21,7 @@ struct FilterOptions {
   std::string newer_than;
   bool has_scope = false;
   bool expired = false;
+  bool overdue = false;
 };
 
 void add_filter_options(CLI::App& command, FilterOptions& options);

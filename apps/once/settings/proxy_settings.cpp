@@ -403,6 +403,8 @@ std::vector<Setting> table() {
       toggle<&Options::fingerprint_body, false, true>("ignore-body", "Allow a retry to have another body"),
       duration<&Policy::lease>("lease", "30s", "How long a claim blocks other requests after a crash, 10ms to 24h"),
       duration<&Policy::retention>("retention", "24h", "How long an answer is replayed before it expires"),
+      duration<&Policy::expected>("expect", {},
+                                  "How long a request should take; later it is overdue: see once ls --overdue"),
       entry("wait", {}, "How long a duplicate of a running request waits for its answer (default: 409 at once)",
             set_wait, true),
       choice<&Options::on_ambiguous, OnLapse>(
@@ -515,8 +517,8 @@ std::string to_string(const Complaint& complaint) {
 
 Given given_by_environment() {
   Given given;
-  for (const auto& [name, variable] :
-       {std::pair("lease", "ONCE_LEASE"), std::pair("retention", "ONCE_RETENTION"), std::pair("wait", "ONCE_WAIT")}) {
+  for (const auto& [name, variable] : {std::pair("lease", "ONCE_LEASE"), std::pair("retention", "ONCE_RETENTION"),
+                                       std::pair("expect", "ONCE_EXPECT"), std::pair("wait", "ONCE_WAIT")}) {
     const char* const value = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): nothing sets it.
     if (value != nullptr && *value != '\0') given[name] = {.words = {value}, .place = {.file = variable}};
   }

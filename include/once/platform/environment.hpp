@@ -12,6 +12,7 @@ namespace once {
 //
 //   ONCE_LEASE=5m        Policy::lease
 //   ONCE_RETENTION=72h   Policy::retention
+//   ONCE_EXPECT=10m      Policy::expected
 //   ONCE_WAIT=5s         Policy::wait with OnConflict::wait; 0s: OnConflict::fail
 //
 // Each is a whole number and ms, s, m, h or d. Empty is the same as not set. Throws Exception(misuse), which names the
