@@ -221,7 +221,7 @@ TEST_F(Refresh, DoesNotHandOutWhatHasExpired) {
   const auto answer = get(*provider);
   EXPECT_EQ(answer.credentials, nullptr);
   EXPECT_EQ(answer.error.kind, ErrorKind::unavailable);
-  EXPECT_THAT(answer.error.message, HasSubstr("from the test have expired"));
+  EXPECT_THAT(answer.error.message, HasSubstr("from the test have already expired"));
 }
 
 TEST_F(Refresh, ToleratesFailuresOfAnyKind) {

@@ -89,7 +89,7 @@ TEST(TransactItems, AreRefusedWithTheirReason) {
       {put, R"({"TableName":"t","Item":{"id":{"S":"1"}},"UpdateExpression":"SET a = b"})",
        "'UpdateExpression' is no member"},
       {put, R"({"TableName":"t","Item":{"id":{"S":"1"}},"ConditionExpression":""})", "ConditionExpression is empty"},
-      {put, R"({"TableName":"t","Item":{"id":{"S":"1"}},"ExpressionAttributeNames":["#a"]})", "is no object"},
+      {put, R"({"TableName":"t","Item":{"id":{"S":"1"}},"ExpressionAttributeNames":["#a"]})", "is not an object"},
       {put, R"({"TableName":"t","Item":{"id":{"S":"1"}},"ExpressionAttributeNames":{"#a":1}})", "is not a string"},
       {put, R"({"TableName":"t","Item":{"id":{"S":"1"}},"ExpressionAttributeValues":{":a":1}})", "attribute ':a'"},
       {put, R"({"TableName":"t","Item":{"id":{"S":"1"}},"ReturnValuesOnConditionCheckFailure":"ALL_NEW"})",

@@ -99,8 +99,8 @@ TEST(ClientKey, WhatIsNoKeyIsRefusedAndSaysWhy) {
         Wrong{"a,,a", "empty"}, Wrong{R"("" , "a")", "empty"}, Wrong{"a\tb", "printable"},
         Wrong{"caf\xC3\xA9", "printable"}, Wrong{"\"caf\xC3\xA9\"", "printable"},
         Wrong{std::string_view("a\0b", 3), "printable"}, Wrong{"a\x7F", "printable"}, Wrong{"a\nb", "printable"},
-        Wrong{"\"abc", "quoted"}, Wrong{"abc\"", "quoted"}, Wrong{"a\"b", "quoted"}, Wrong{R"("a\b")", "quoted"},
-        Wrong{R"("a\)", "quoted"}, Wrong{"\"", "quoted"}}) {
+        Wrong{"\"abc", "quotation marks"}, Wrong{"abc\"", "quotation marks"}, Wrong{"a\"b", "quotation marks"},
+        Wrong{R"("a\b")", "quotation marks"}, Wrong{R"("a\)", "quotation marks"}, Wrong{"\"", "quotation marks"}}) {
     SCOPED_TRACE(w.line);
     const ClientKey got = read({w.line});
     EXPECT_EQ(got.kind, Kind::invalid);

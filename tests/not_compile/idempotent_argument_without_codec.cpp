@@ -1,4 +1,5 @@
-// An expression reads JSON, but this argument has no codec for JSON. Expect: no once::Codec for the argument
+// An expression reads JSON, but this argument has no codec for JSON.
+// Expect: no once::Codec for the argument
 #include <once/idempotent.hpp>
 
 struct Order {
