@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "stores/dynamodb/item_format.hpp"
+#include "text/ascii.hpp"
+
 namespace once::stores::dynamodb {
 
 const AttributeValue* find_of(const Item& item, const std::string& name, AttributeValue::Type type) {
@@ -31,6 +34,20 @@ void add_text(Item& item, const std::string& name, const std::string& text) {
 
 std::int64_t seconds_rounded_up(Time time) noexcept {
   return unix_ms(time) / 1000 + (unix_ms(time) % 1000 > 0 ? 1 : 0);
+}
+
+std::variant<Record, Error> ItemFormat::decode(const Item& item) const {
+  auto key = key_of(item);
+  if (Error* error = std::get_if<Error>(&key)) return std::move(*error);
+  try {
+    Record record = read(item);
+    record.key = std::get<std::string>(std::move(key));
+    return record;
+  } catch (const Malformed& malformed) {
+    return Error{ErrorKind::corrupt, "the item of the key '" + text::printable(std::get<std::string>(key)) +
+                                         "' was not written by " + writer() + ": attribute '" + malformed.attribute +
+                                         "' " + malformed.why + ". Repair or delete it, or use another dialect"};
+  }
 }
 
 void PrimaryKey::add(Item& item, std::string id) const {

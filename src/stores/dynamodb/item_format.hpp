@@ -42,7 +42,7 @@ class ItemFormat {
   [[nodiscard]] virtual std::variant<Item, Error> encode(const Record& record) const = 0;
 
   // corrupt, naming the key and the attribute, if the item is not one of this format.
-  [[nodiscard]] virtual std::variant<Record, Error> decode(const Item& item) const = 0;
+  [[nodiscard]] std::variant<Record, Error> decode(const Item& item) const;
 
   // Holds exactly as long as the item is unchanged since it was seen. Names begin with "#c", values with ":c".
   [[nodiscard]] virtual Condition unchanged(const Seen& seen) const = 0;
@@ -62,6 +62,12 @@ class ItemFormat {
 
   // See Capabilities::max_record_bytes.
   [[nodiscard]] virtual std::size_t max_record_bytes() const noexcept = 0;
+
+ private:
+  // The record but its key. Throws Malformed.
+  [[nodiscard]] virtual Record read(const Item& item) const = 0;
+  // Who writes this format: "this store".
+  [[nodiscard]] virtual std::string writer() const = 0;
 };
 
 // Both throw Exception(misuse) for invalid options. With a sort key, DynamoDbOptions::partition_value must not be

@@ -183,20 +183,6 @@ class NativeFormat final : public ItemFormat {
     return item;
   }
 
-  [[nodiscard]] std::variant<Record, Error> decode(const Item& item) const override {
-    auto key = key_of(item);
-    if (Error* error = std::get_if<Error>(&key)) return std::move(*error);
-    try {
-      Record record = read(item);
-      record.key = std::get<std::string>(std::move(key));
-      return record;
-    } catch (const Malformed& malformed) {
-      return Error{ErrorKind::corrupt, "the item of the key '" + text::printable(std::get<std::string>(key)) +
-                                           "' was not written by this store: attribute '" + malformed.attribute + "' " +
-                                           malformed.why + "; repair or delete it"};
-    }
-  }
-
   [[nodiscard]] Condition unchanged(const Seen& seen) const override {
     Condition condition{.expression = "#c_owner = :c_owner AND #c_revision = :c_revision",
                         .names = {{"#c_owner", a_.owner}, {"#c_revision", a_.revision}},
@@ -242,7 +228,9 @@ class NativeFormat final : public ItemFormat {
     return static_cast<std::uint32_t>((hash ^ (hash >> 32U)) % shards_);
   }
 
-  [[nodiscard]] Record read(const Item& item) const {
+  [[nodiscard]] std::string writer() const override { return "this store"; }
+
+  [[nodiscard]] Record read(const Item& item) const override {
     Record record;
     const auto state = state_from_string(get_of(item, a_.status, Type::s).text);
     if (!state) throw Malformed{a_.status, "is not a state"};

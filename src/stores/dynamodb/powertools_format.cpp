@@ -192,7 +192,7 @@ class PowertoolsFormat final : public ItemFormat {
   [[nodiscard]] std::variant<Item, Error> primary_key(std::string_view key) const override {
     const std::size_t most = primary_key_.max_bytes();
     if (key.empty() || key.size() > most || !text::valid_utf8(key)) {
-      return refuse(key, "a key of " + name() + " must be UTF-8 of 1 to " + std::to_string(most) + " bytes");
+      return refuse(key, "a key of " + writer() + " must be UTF-8 of 1 to " + std::to_string(most) + " bytes");
     }
     Item item;
     primary_key_.add(item, std::string(key));
@@ -204,19 +204,20 @@ class PowertoolsFormat final : public ItemFormat {
     const AttributeValue* id = item.find(attribute);
     if (id != nullptr && id->type == Type::s && !id->text.empty()) return id->text;
     return Error{ErrorKind::corrupt,
-                 "an item has no key '" + attribute + "' of type S: the item was not written by " + name()};
+                 "an item has no key '" + attribute + "' of type S: the item was not written by " + writer()};
   }
 
   [[nodiscard]] std::variant<Item, Error> encode(const Record& record) const override {
     if (record.state == State::failed) {
-      return refuse(record.key, name() + " has no status for a failure: let the work release its claim when it throws");
+      return refuse(record.key,
+                    writer() + " has no status for a failure: let the work release its claim when it throws");
     }
     if (record.state == State::unknown) {
-      return refuse(record.key, name() + " has no status for an unknown outcome: let lapsed claims be taken over");
+      return refuse(record.key, writer() + " has no status for an unknown outcome: let lapsed claims be taken over");
     }
     const bool done = record.state == State::completed;
     if (record.on_lapse == OnLapse::hold || (!done && record.expires_at == never)) {
-      return refuse(record.key, name() + " takes over every lapsed claim: it cannot hold one");
+      return refuse(record.key, writer() + " takes over every lapsed claim: it cannot hold one");
     }
     if (!done && (unix_ms(record.lease_until) < 0 || unix_ms(record.lease_until) / 1000 > last_second)) {
       return refuse(record.key, "the lease ends before 1970 or after 9999");
@@ -254,20 +255,6 @@ class PowertoolsFormat final : public ItemFormat {
     if (record.input_bytes != 0) add_number(item, a_.input_bytes, record.input_bytes);
     if (!record.steps.empty()) item.add(a_.steps, AttributeValue::s(steps_text(record.steps)));
     return item;
-  }
-
-  [[nodiscard]] std::variant<Record, Error> decode(const Item& item) const override {
-    auto key = key_of(item);
-    if (Error* error = std::get_if<Error>(&key)) return std::move(*error);
-    try {
-      Record record = read(item);
-      record.key = std::get<std::string>(std::move(key));
-      return record;
-    } catch (const Malformed& malformed) {
-      return Error{ErrorKind::corrupt, "the item of the key '" + text::printable(std::get<std::string>(key)) +
-                                           "' was not written by " + name() + ": attribute '" + malformed.attribute +
-                                           "' " + malformed.why + ". Repair or delete it, or use another dialect"};
-    }
   }
 
   [[nodiscard]] Condition unchanged(const Seen& seen) const override {
@@ -335,7 +322,7 @@ class PowertoolsFormat final : public ItemFormat {
   }
 
  private:
-  [[nodiscard]] std::string name() const { return std::string(keys::to_string(dialect_)); }
+  [[nodiscard]] std::string writer() const override { return std::string(keys::to_string(dialect_)); }
 
   static Error refuse(std::string_view key, const std::string& why) {
     return {ErrorKind::misuse, "the record '" + text::printable(key) + "' cannot be written: " + why};
@@ -357,7 +344,7 @@ class PowertoolsFormat final : public ItemFormat {
     if (result.content_type != json_type) item.add(a_.content_type, AttributeValue::s(result.content_type));
     if (result.placement == Placement::compressed) {
       throw Exception(ErrorKind::misuse,
-                      "the result is compressed, which the readers of " + name() + " do not support");
+                      "the result is compressed, which the readers of " + writer() + " do not support");
     }
     if (result.placement != Placement::inlined) {
       item.add(a_.data, unreadable_powertools_data(dialect_));
@@ -379,7 +366,7 @@ class PowertoolsFormat final : public ItemFormat {
     if (result.content_type != json_type && !result.content_type.starts_with("application/json;")) {
       throw Exception(
           ErrorKind::misuse,
-          "the result is of type '" + text::printable(result.content_type) + "', and records of " + name() +
+          "the result is of type '" + text::printable(result.content_type) + "', and records of " + writer() +
               " hold JSON: return a type that <once/codec_json.hpp> encodes, or a Result of application/json");
     }
     PowertoolsData data = write_powertools_data(dialect_, result.bytes);
@@ -433,7 +420,7 @@ class PowertoolsFormat final : public ItemFormat {
 
   static Time time(const Item& item, const std::string& name) { return Time(Millis(number<std::int64_t>(item, name))); }
 
-  [[nodiscard]] Record read(const Item& item) const {
+  [[nodiscard]] Record read(const Item& item) const override {
     Record record;
     ForeignMarks marks;
     const std::string& status = get_of(item, a_.status, Type::s).text;
