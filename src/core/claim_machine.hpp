@@ -197,6 +197,7 @@ class ClaimMachine {
   }
   [[nodiscard]] bool is_handed_out() const noexcept { return handed_out_; }
   [[nodiscard]] const RecordPtr& record() const noexcept { return record_; }  // As last acknowledged.
+  [[nodiscard]] Uptime claimed_at() const noexcept { return claimed_at_; }
   [[nodiscard]] Uptime deadline() const noexcept { return trusted_until_; }
   [[nodiscard]] bool lost() const noexcept { return lost_; }
   [[nodiscard]] bool ended() const noexcept { return ended_; }

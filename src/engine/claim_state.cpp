@@ -140,6 +140,12 @@ void ClaimState::finish(Write&& write) {
   }
   std::unique_lock lock(mutex_);
   machine_.ask_finish();
+  if (core_->options.observer && write.op != Op::release) {  // Released: nothing was done.
+    const RecordPtr record = machine_.record();
+    lock.unlock();
+    tell(EventKind::work_done, record.get(), nullptr, machine_.claimed_at());
+    lock.lock();
+  }
   const std::size_t limit = machine_.inline_limit();
   const auto longer_than = [&](std::size_t most) {
     return write.result.placement == Placement::inlined && write.result.bytes.size() > most;

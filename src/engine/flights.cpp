@@ -437,7 +437,10 @@ void Flights::reply(Caller&& caller, Begin&& begin) {
   const auto took = core_.options.observer ? core_.uptime() - caller.since : std::chrono::nanoseconds{0};
   if (begin.kind == Begin::Kind::error) return caller.done(std::move(begin));  // store_error was reported already.
   if (begin.kind == Begin::Kind::claimed) {
-    core_.tell({.kind = event_of(begin.verdict), .key = begin.claim.key(), .took = took});
+    if (core_.options.observer) {
+      const RecordPtr record = begin.claim.state_->record();
+      core_.tell({.kind = event_of(begin.verdict), .key = begin.claim.key(), .record = record.get(), .took = took});
+    }
     return caller.done(std::move(begin));
   }
   const auto answer = [this](Caller& to, Begin& with, std::chrono::nanoseconds span) {

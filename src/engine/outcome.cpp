@@ -27,6 +27,8 @@ std::string_view to_string(EventKind kind) noexcept {
       return "renewed";
     case EventKind::renewal_lost:
       return "renewal_lost";
+    case EventKind::work_done:
+      return "work_done";
     case EventKind::completed:
       return "completed";
     case EventKind::failed:

@@ -15,7 +15,7 @@ TEST_F(ClaimTest, ANewOperationTakesTwoRoundTrips) {
   EXPECT_EQ(finish->kind, Finish::Kind::recorded);
   EXPECT_EQ(finish->record->result.bytes, "done");
   EXPECT_THAT(store->calls(), ElementsAre("insert", "replace"));
-  EXPECT_THAT(p.events->names(), ElementsAre("claimed", "completed"));
+  EXPECT_THAT(p.events->names(), ElementsAre("claimed", "work_done", "completed"));
 }
 
 TEST_F(ClaimTest, AReplayTakesOneRoundTrip) {
@@ -59,7 +59,7 @@ TEST_F(ClaimTest, ATakeoverTakesThreeRoundTrips) {
   EXPECT_GT(again->claim.token(), first->claim.token());
   complete(again->claim, "done");
   EXPECT_THAT(store->calls(), ElementsAre("insert", "replace", "replace"));
-  EXPECT_THAT(other.events->names(), ElementsAre("took_over", "completed"));
+  EXPECT_THAT(other.events->names(), ElementsAre("took_over", "work_done", "completed"));
 }
 
 TEST_F(ClaimTest, AnotherPayloadIsAMismatchInEveryState) {
@@ -85,7 +85,7 @@ TEST_F(ClaimTest, ALostAnswerToTheInsertIsFoundAgain) {
   EXPECT_EQ(begun->claim.attempt(), 1U);
   EXPECT_THAT(store->calls(), ElementsAre("insert", "get"));
   EXPECT_EQ(complete(begun->claim, "done")->kind, Finish::Kind::recorded);
-  EXPECT_THAT(p.events->names(), ElementsAre("store_error", "resumed", "completed"));
+  EXPECT_THAT(p.events->names(), ElementsAre("store_error", "resumed", "work_done", "completed"));
 }
 
 TEST_F(ClaimTest, AnInsertThatNeverLandedIsMadeAgain) {

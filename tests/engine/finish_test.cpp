@@ -41,6 +41,34 @@ TEST_F(FinishTest, AReleaseLeavesNothing) {
   EXPECT_EQ(begin(p, "a")->claim.attempt(), 1U);
 }
 
+TEST_F(FinishTest, WorkDoneIsToldBeforeTheFinishIsWritten) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  clock->advance(500ms);
+  std::vector<std::string> told_before;
+  store->before_next_write([&](Store&) { told_before = p.events->names(); });
+  EXPECT_EQ(complete(begun->claim, "done")->kind, Finish::Kind::recorded);
+  EXPECT_THAT(told_before, ElementsAre("claimed", "work_done"));
+  EXPECT_EQ(p.events->last(EventKind::work_done).took, 500ms) << "since the claim";
+  EXPECT_TRUE(p.events->last(EventKind::work_done).has_record);
+
+  // The store ends before it has the finish: only the event shows that the work has acted.
+  auto cut_off = begin(p, "b");
+  store->script({Next::block});
+  auto never = complete(cut_off->claim, "done");
+  EXPECT_FALSE(never.ready());
+  EXPECT_EQ(stored("b")->state, State::in_progress);
+  EXPECT_THAT(p.events->names(), ElementsAre("claimed", "work_done", "completed", "claimed", "work_done"));
+  store->answer_stalled();
+
+  // A release says that nothing was done.
+  auto released = begin(p, "c");
+  Slot<Finish> slot;
+  released->claim.release("not begun", slot.fill());
+  EXPECT_EQ(p.events->names().back(), "released");
+  EXPECT_EQ(p.events->count(EventKind::work_done), 2U);
+}
+
 TEST_F(FinishTest, UnderAFixedLeaseTheCallerWaitsForFurtherTries) {
   Policy fixed = policy();
   fixed.lease = 30s;
@@ -155,7 +183,7 @@ TEST_F(FinishTest, AHoldIsUnknownToEverybody) {
   auto again = begin(p, "a");
   ASSERT_EQ(again->kind, Begin::Kind::unknown);
   EXPECT_EQ(again->record->failure.message, "the line went dead");
-  EXPECT_THAT(p.events->names(), ElementsAre("claimed", "held", "unknown"));
+  EXPECT_THAT(p.events->names(), ElementsAre("claimed", "work_done", "held", "unknown"));
 }
 
 TEST_F(FinishTest, EveryLostAnswerIsFoundByOwnerAndRevision) {

@@ -443,6 +443,7 @@ TEST_F(RunTest, EveryEventHasItsDuration) {
   clock->advance(20ms);
   store->answer_stalled();
   EXPECT_EQ(p.events->last(EventKind::claimed).took, 20ms);
+  EXPECT_TRUE(p.events->last(EventKind::claimed).has_record);
   clock->advance(500ms);
   store->script({Next::stall});
   Slot<Finish> step;

@@ -43,7 +43,7 @@ TEST_F(Together, BothAreWrittenInOneCall) {
   EXPECT_EQ(ledger->balance, 5);
   EXPECT_THAT(store->calls(), ElementsAre("insert", "replace_with"));
   EXPECT_EQ(begin(p, "a")->kind, Begin::Kind::replayed);
-  EXPECT_THAT(p.events->names(), ElementsAre("claimed", "completed", "replayed"));
+  EXPECT_THAT(p.events->names(), ElementsAre("claimed", "work_done", "completed", "replayed"));
 }
 
 TEST_F(Together, NothingToCommitWithIsAnOrdinaryCompletion) {
@@ -247,8 +247,8 @@ TEST_F(Together, WhatIsWrittenAfterAllIsRecordedInTheBackground) {
   ASSERT_EQ(finish->kind, Finish::Kind::unrecorded);
   EXPECT_EQ(ledger->balance, 1);
   EXPECT_EQ(stored("a")->result.bytes, "done");
-  EXPECT_THAT(p.events->names(), ElementsAre("claimed", "store_error", "store_error", "store_error", "store_error",
-                                             "unrecorded", "completed"));
+  EXPECT_THAT(p.events->names(), ElementsAre("claimed", "work_done", "store_error", "store_error", "store_error",
+                                             "store_error", "unrecorded", "completed"));
 }
 
 TEST_F(Together, WhatIsDeclinedWithNobodyListeningIsAbandoned) {

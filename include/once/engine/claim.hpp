@@ -18,6 +18,7 @@ class AsyncRun;
 }
 
 class ClaimState;
+class Flights;
 class Companion;  // once/store.hpp
 
 // Movable, not copyable. Only test, assign or destroy an empty one. Its methods may be called from any thread; steps,
@@ -85,6 +86,7 @@ class Claim {
  private:
   friend class Engine;
   friend class detail::AsyncRun;
+  friend class Flights;
   void give_up(FinishDone done);
 
   std::shared_ptr<ClaimState> state_;

@@ -22,6 +22,7 @@ enum class EventKind : std::uint8_t {
   step_recorded,   // A step's result is durable.
   renewed,         // The lease was renewed.
   renewal_lost,    // The lease could not be renewed, or another attempt has the claim. The stop token was set.
+  work_done,       // The work has ended; its finish (complete, fail, hold) is written next. `took`: as for completed.
   completed,       // The result is durable. `took` is the time since the claim.
   failed,          // The failure is durable. `took`: as for completed.
   held,            // The outcome was recorded as unknown. `took`: as for completed.
@@ -40,7 +41,7 @@ std::string_view to_string(EventKind kind) noexcept;
 struct Event {
   EventKind kind{};
   std::string_view key;              // Stored key, or empty. Views are valid during the call only.
-  const Record* record = nullptr;    // The record concerned, or null.
+  const Record* record = nullptr;    // The record concerned, or null. For claims: as it was written.
   const Error* error = nullptr;      // store_error, declined, unrecorded; otherwise null.
   std::chrono::nanoseconds took{0};  // Of the store conversation, except where the kind says otherwise.
   bool coalesced = false;            // Answered by another call's conversation or from the local cache: no round trip.
