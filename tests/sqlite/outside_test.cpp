@@ -275,6 +275,21 @@ TEST_F(SqliteOutside, RandomActsOfAShellNeverLetAKeyBeClaimedTwice) {
   }
 }
 
+// The store found that in the middle of a transaction, which must not keep others from mending it.
+TEST_F(SqliteOutside, ALostHashKeyCanBePutBack) {
+  const auto store = open();
+  ASSERT_EQ(claim(*store, "k#", 0, 10), 10);
+  Shell shell(scratch_.file());
+  shell.run("CREATE TABLE kept AS SELECT * FROM once_meta WHERE name = 'hash_key'");
+  shell.run("DELETE FROM once_meta WHERE name = 'hash_key'");
+  const Answer refused = blocking::insert(*store, plain_record("k#10"));
+  EXPECT_EQ(refused.error.kind, ErrorKind::corrupt) << refused.error.message;
+  EXPECT_THAT(refused.error.message, HasSubstr("once_meta has lost its hash_key"));
+  shell.run("INSERT INTO once_meta SELECT * FROM kept; DROP TABLE kept");
+  EXPECT_EQ(claim(*store, "k#", 0, 20), 10);
+  expect_sound(scratch_.file(), {store.get()});
+}
+
 TEST_F(SqliteOutside, AKeyThatStandsTwiceIsReported) {
   const auto store = open(10);
   ASSERT_EQ(claim(*store, "k#", 0, 30), 30);

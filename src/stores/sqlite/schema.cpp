@@ -190,9 +190,11 @@ HashKey read_hash_key(Connection& connection) {
   const std::string bytes = meta_text(connection, "hash_key");
   HashKey key;
   if (bytes.size() != 16) {
-    throw Exception(ErrorKind::corrupt, "sqlite store " + connection.path() +
-                                            ": once_meta has lost its hash_key, without which no record can be found. "
-                                            "Restore a backup");
+    // Of this type, because the caller may be in a transaction, which must end.
+    throw SqlError(ErrorKind::corrupt,
+                   "sqlite store " + connection.path() +
+                       ": once_meta has lost its hash_key, without which no record can be found. Restore a backup",
+                   SQLITE_CORRUPT);
   }
   std::memcpy(&key.first, bytes.data(), 8);
   std::memcpy(&key.second, bytes.data() + 8, 8);
