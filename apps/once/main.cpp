@@ -95,6 +95,7 @@ int once_main(int argc, char** argv) {
 #endif
   add_proxy(app, invocation);
   add_ls(app, invocation);
+  add_find(app, invocation);
   add_show(app, invocation);
   add_resolve(app, invocation);
   add_release(app, invocation);

@@ -299,7 +299,9 @@ ListQuery query_of(const Filter& filter, Time now) {
 }  // namespace
 
 std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
-                              const std::function<bool(const Record&)>& each) {
+                              const std::function<bool(const Record&)>& each,
+                              const std::function<void(std::uint64_t read)>& progress) {
+  std::uint64_t read = 0;
   ListQuery query = query_of(filter, now);
   std::optional<Error> unreadable;
   std::size_t others = 0;
@@ -309,6 +311,8 @@ std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
     for (const Record& record : page.records) {
       if (matches(filter, record, now) && !each(record)) return std::nullopt;
     }
+    read += page.records.size();
+    if (progress) progress(read);
     others += page.unreadable.size();
     if (!page.unreadable.empty() && !unreadable) {
       unreadable = std::move(page.unreadable.front());

@@ -177,6 +177,95 @@ class Looking(Operators):
             self.assertEqual(self.once("ls", stdout=full).returncode, 74)
 
 
+class Finding(Operators):
+    """What a person knows of an operation at 3 a.m. is a name, not where it is stored."""
+
+    def find(self, *arguments, code=0):
+        """Why each key was found."""
+        done = self.once("find", "--json", *arguments)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return {(record["scope"] + "/" if record["scope"] else "") + record["key"]: record["match"]
+                for record in json.loads(done.stdout)}
+
+    def derived(self, text, *more):
+        self.path("event").write_text(json.dumps({"id": text}))
+        key = json.loads(self.expect(self.once("key", "--expression", "id", "--json", *more, "event"), 0).stdout)["key"]
+        return key[key.rindex("#") + 1:]
+
+    def test_in_all_scopes(self):
+        self.complete("order-17")
+        self.complete("order-170", "--scope", "pay")
+        self.complete("reorder-17", "--scope", "pay")
+        self.complete("Order-17", "--scope", "a#b%")
+        self.complete("unrelated", "--scope", "order-17")
+        self.complete("other", "--scope", "pay")
+        self.assertEqual(self.find("order-17"), {
+            "order-17": "key", "pay/order-170": "start of key", "pay/reorder-17": "part of label",
+            "a#b%/Order-17": "start of key", "order-17/unrelated": "start of scope"})
+        self.assertEqual(self.find("order-17", "--scope", "pay"),
+                         {"pay/order-170": "start of key", "pay/reorder-17": "part of label"})
+        for whole in ("pay/order-170", "pay#order-170", b"pay#order-170".hex()):
+            self.assertEqual(self.find(whole), {"pay/order-170": "scope and key"}, whole)
+        self.assertEqual(self.find("a#b%/Order"), {"a#b%/Order-17": "start of scope"})
+        self.assertEqual(self.find("a%23b%25#Order"), {"a#b%/Order-17": "start of scope"})
+
+    def test_a_key_that_is_a_digest(self):
+        """By the label if there is one, else by deriving what each rule makes of the text."""
+        digest = self.derived("order-17")
+        self.complete(digest, "--scope", "labelled")
+        self.database("update {} set label = 'order-17'")
+        self.complete(digest, "--scope", "pay", "--label", "none")
+        for dialect in ("python", "typescript", "java", "dotnet"):
+            self.complete(self.derived("order-17", "--dialect", f"powertools-{dialect}"), "--scope", dialect,
+                          "--label", "none")
+        self.complete(self.derived("order-17", "--hash", "md5"), "--scope", "md5", "--label", "none")
+        self.complete(self.derived("order-18"), "--scope", "pay", "--label", "none")
+        self.complete(self.derived(17), "--scope", "number", "--label", "none")
+        found = {name.split("/")[0]: match for name, match in self.find("order-17").items()}
+        self.assertEqual(found, {"labelled": "label", "pay": "digest", "python": "digest", "typescript": "digest",
+                                 "java": "digest", "dotnet": "digest", "md5": "digest"})
+        self.assertEqual([name.split("/")[0] for name in self.find("17")][:1], ["labelled"])
+        self.assertIn(("number", "digest"), [(name.split("/")[0], match) for name, match in self.find("17").items()])
+
+    def test_texts_that_are_no_text(self):
+        self.complete("a\x1b[31m\nb")
+        self.complete(b"\xff\xfe17")
+        listed = self.expect(self.once("find", "a\x1b[31m\nb"), 0).stdout
+        self.assertNotIn(b"\x1b", listed)
+        self.assertIn(b"a\\x1B[31m\\nb", listed)
+        # What `ls` prints can be pasted.
+        self.assertEqual(self.find("a\\x1B[31m\\nb"), {"a\x1b[31m\nb": "key"})
+        for text in (b"\xff\xfe17", b"\\xFF\\xFE17"):
+            listed = self.expect(self.once("find", text), 0).stdout.decode()
+            self.assertRegex(listed, r"\nkey +completed +- +.xFF.xFE17 ")
+        self.expect(self.once("find", b"\xff\x1b"), 239, b"", b"'\\xFF\\x1B'")
+
+    def test_nothing_found(self):
+        self.expect(self.once("find", "order-17"), 243)
+        self.complete("order-17")
+        self.expect(self.once("find", "order-18"), 239, b"", b"no record has 'order-18' as its key or label")
+        self.expect(self.once("find", "order-17", "--state", "unknown"), 239, b"", b"no record that these options select")
+        self.expect(self.once("find", "order-18", "--json"), 239, b"[]\n")
+        self.expect(self.once("find", ""), 64, b"", b"once ls")
+        self.expect(self.once("find"), 64, b"", b"TEXT")
+
+    def test_a_limit_says_that_there_is_more(self):
+        for number in range(3):
+            self.complete(f"order-{number}")
+        self.assertEqual(len(self.find("order", "--limit", "2")), 2)
+        self.expect(self.once("find", "order", "--limit", "2"), 0, stderr=b"there are more records than --limit 2")
+        self.expect(self.once("find", "order", "--limit", "3"), 0)
+        self.assertNotIn(b"more", self.once("find", "order", "--limit", "3").stderr)
+
+    def test_records_that_cannot_be_read(self):
+        """They may be the one that is looked for."""
+        self.complete("order-17")
+        self.complete("order-18")
+        self.database("update {} set owner = x'00' where key = '#order-18'")
+        for text in ("order-17", "order-18"):
+            self.expect(self.once("find", text), 244, stderr=b"malformed owner")
+
+
 class Deciding(Operators):
     def test_resolve_as_completed_for_once_run(self):
         self.hold("k")

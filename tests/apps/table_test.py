@@ -204,6 +204,17 @@ class Commands(Table):
         self.expect(self.once("resolve", "--key", "held", "--as", "completed", "--reason", "seen"), 0)
         self.assertEqual(json.loads(self.once("ls", "--state", "unknown", "--json").stdout), [])
 
+    def test_records_are_found_over_all_pages(self):
+        self.serve()
+        self.table("create")
+        for scope in ("pay", "refund"):
+            for key in ("order-17", "order-18"):
+                self.expect(self.once("run", "--scope", scope, "--key", key, "--", "true"), 0)
+        found = json.loads(self.expect(self.once("find", "order-17", "--json"), 0).stdout)
+        self.assertEqual(sorted((record["scope"], record["match"]) for record in found),
+                         [("pay", "key"), ("refund", "key")])
+        self.expect(self.once("find", "order-19"), 239, b"")
+
     def test_the_stores_clock_says_what_has_expired(self):
         self.serve("--clock", "-7200")
         self.table("create")

@@ -326,6 +326,14 @@ TEST(ForEach, EveryFilter) {
   int seen = 0;
   EXPECT_FALSE(for_each(*store, {}, now, [&](const Record&) { return ++seen < 5; }));
   EXPECT_EQ(seen, 5);
+  std::vector<std::uint64_t> read;  // Also those that do not match.
+  filter = {.created_before = Time{}};
+  EXPECT_FALSE(for_each(
+      *store, filter, now, [](const Record&) { return true; },
+      [&](std::uint64_t records) { read.push_back(records); }));
+  ASSERT_GT(read.size(), 1U);
+  EXPECT_TRUE(std::is_sorted(read.begin(), read.end()));
+  EXPECT_EQ(read.back(), static_cast<std::uint64_t>(number));
 }
 
 TEST(Filters, AgeIsOfRecordsThatSayWhenTheyWereMade) {

@@ -22,6 +22,7 @@ struct Invocation {
 void add_run(CLI::App& app, Invocation& invocation);
 void add_proxy(CLI::App& app, Invocation& invocation);
 void add_ls(CLI::App& app, Invocation& invocation);
+void add_find(CLI::App& app, Invocation& invocation);
 void add_show(CLI::App& app, Invocation& invocation);
 void add_resolve(CLI::App& app, Invocation& invocation);
 void add_release(CLI::App& app, Invocation& invocation);

@@ -20,7 +20,11 @@ class Progress {
 
   void tell(std::uint64_t records) {
     constexpr std::uint64_t look_every = 256;  // Reading the clock costs more than a record.
-    if (!on_ || ++calls_ % look_every != 1) return;
+    if (++calls_ % look_every == 1) show(records);
+  }
+  // The same, for callers that have read many records since the last call.
+  void show(std::uint64_t records) {
+    if (!on_) return;
     const Uptime now = system_clock()->uptime();
     if (now < next_) return;
     next_ = now + std::chrono::milliseconds(200);
@@ -28,7 +32,7 @@ class Progress {
     write_all(STDERR_FILENO, "\ronce: " + std::to_string(records) + " records " + what_ + " ...");
   }
   void end() {
-    if (shown_) write_all(STDERR_FILENO, "\r\x1b[K");
+    if (std::exchange(shown_, false)) write_all(STDERR_FILENO, "\r\x1b[K");
   }
 
  private:

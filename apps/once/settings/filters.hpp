@@ -1,4 +1,4 @@
-// Which records to select: flags of ls and stats.
+// Which records to select: flags of ls, find and stats.
 #pragma once
 
 #include <string>
