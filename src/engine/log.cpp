@@ -1,0 +1,398 @@
+#include <once/engine/log.hpp>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <csignal>
+#include <ctime>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <once/key.hpp>
+#include <once/platform/system.hpp>
+
+#include "platform/file.hpp"
+#include "text/hex.hpp"
+#include "text/rfc3339.hpp"
+#include "text/utf8.hpp"
+
+namespace once {
+
+namespace {
+
+static_assert(LogObserver::max_line_bytes <= PIPE_BUF, "a longer write to a pipe is not atomic");
+
+constexpr std::chrono::seconds store_error_pause{30};
+
+// The most bytes of each text in a line, escaped. All of them together leave room for the rest of the line.
+constexpr std::size_t most_scope = 400;
+constexpr std::size_t most_key = 600;
+constexpr std::size_t most_holder = 600;
+constexpr std::size_t most_why = 1200;
+constexpr std::size_t most_code = 400;
+
+// C0, C1 and DEL; separators of lines; what changes the direction of text.
+bool must_escape(char32_t c) noexcept {
+  return c < 0x20 || (c >= 0x7F && c <= 0x9F) || c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) ||
+         (c >= 0x2066 && c <= 0x2069);
+}
+
+// Inside the quotes of a JSON string. Invalid UTF-8 becomes U+FFFD.
+void append_escaped(std::string& out, std::string_view bytes, std::size_t most) {
+  const std::string text = text::replace_invalid_utf8(bytes.substr(0, most + 4));
+  const std::size_t end = out.size() + most;
+  const char* p = text.data();
+  while (p < text.data() + text.size()) {
+    const char* const begin = p;
+    const char32_t c = text::next_code_point(p);
+    std::string shown(begin, p);
+    if (c == '"' || c == '\\') {
+      shown.insert(0, 1, '\\');
+    } else if (must_escape(c)) {
+      shown = "\\u";
+      text::append_hex(shown, static_cast<char>(c >> 8U));
+      text::append_hex(shown, static_cast<char>(c & 0xFFU));
+    }
+    if (out.size() + shown.size() > end) {
+      out += "…";
+      return;
+    }
+    out += shown;
+  }
+}
+
+// Needs no quotes in a line of text.
+bool is_plain(std::string_view text) noexcept {
+  for (const char c : text) {
+    if (c <= ' ' || c > '~' || c == '"' || c == '\\' || c == '=') return false;
+  }
+  return !text.empty();
+}
+
+class Line {
+ public:
+  Line(LogFormat format, Time time, LogLevel level, std::string_view event) : json_(format == LogFormat::json) {
+    constexpr std::size_t usual = 512;
+    out_.reserve(usual);
+    if (json_) {
+      out_ += '{';
+      add_text("time", text::rfc3339(time));
+      add_text("level", to_string(level));
+      add_text("event", event);
+    } else {
+      out_.append(text::rfc3339(time)).append(" ").append(to_string(level)).append(" ").append(event);
+    }
+  }
+
+  void add_text(std::string_view name, std::string_view text, std::size_t most = 64) {
+    if (text.empty()) return;
+    begin(name);
+    const bool quotes = json_ || text.size() > most || !is_plain(text);
+    if (quotes) out_ += '"';
+    append_escaped(out_, text, most);
+    if (quotes) out_ += '"';
+  }
+
+  template <class Number>
+  void add_number(std::string_view name, Number number) {
+    begin(name);
+    std::array<char, 32> digits{};
+    out_.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr);
+  }
+
+  void add_milliseconds(std::string_view name, std::chrono::nanoseconds span) {
+    begin(name);
+    const auto us = static_cast<std::uint64_t>(std::max<std::int64_t>(span.count(), 0)) / 1'000;
+    const std::string fraction = std::to_string(1'000 + us % 1'000);
+    out_.append(std::to_string(us / 1'000)).append(".").append(fraction, 1);
+  }
+
+  std::string take() && {
+    out_ += json_ ? "}\n" : "\n";
+    return std::move(out_);
+  }
+
+ private:
+  void begin(std::string_view name) {
+    if (json_) {
+      out_.append(out_.size() == 1 ? "\"" : ",\"").append(name).append("\":");
+    } else {
+      out_.append(" ").append(name).append("=");
+    }
+  }
+
+  const bool json_;
+  std::string out_;
+};
+
+// A digest as deriving a key makes it: it tells nothing, and finds the record.
+bool is_digest(std::string_view name) noexcept {
+  constexpr std::size_t least_digits = 32;
+  if (name.size() < least_digits) return false;
+  for (const char c : name) {
+    if (text::lower_digits.find(c) == std::string_view::npos) return false;
+  }
+  return true;
+}
+
+void add_key(Line& line, const Event& event) {
+  if (event.key.empty()) return;
+  const std::size_t mark = event.key.find('#');
+  if (mark != std::string_view::npos && mark + 1 < event.key.size()) {
+    line.add_text("scope", Key::from_stored(event.key).scope(), most_scope);
+  }
+  const std::string_view name = event.key.substr(event.key.rfind('#') + 1);
+  if (event.record != nullptr && !event.record->label.empty()) {
+    line.add_text("key", event.record->label, most_key);
+  } else if (is_digest(name)) {
+    line.add_text("key", name, most_key);
+  }
+  constexpr std::size_t hash_digits = 16;  // As in the proxy's access log.
+  line.add_text("key_hash", to_hex(sha256(event.key)).substr(0, hash_digits));
+}
+
+// Whether `took` says something about the event.
+bool has_duration(EventKind kind) noexcept {
+  return kind != EventKind::store_error && kind != EventKind::unprotected && kind != EventKind::abandoned;
+}
+
+// What stands in the record about how it ended.
+bool shows_failure(const Event& event) noexcept {
+  return event.error == nullptr && event.record != nullptr && event.record->state != State::completed;
+}
+
+// Writes lines without waiting for a reader.
+class Sink {
+ public:
+  explicit Sink(int descriptor) : descriptor_(descriptor) {
+    struct stat status {};
+    if (fstat(descriptor, &status) != 0) return;  // Each write will say so.
+    if (S_ISSOCK(status.st_mode)) kind_ = Kind::socket;
+    if (!S_ISFIFO(status.st_mode) && !S_ISCHR(status.st_mode)) return;
+    // O_NONBLOCK belongs to what was opened, which other processes share: so it is opened again.
+    kind_ = Kind::pipe;
+    const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
+    own_.reset(open(path.c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  }
+
+  // False: no part of it, or only a part, was written.
+  bool write(std::string_view line) noexcept {
+    std::string whole;
+    if (torn_.load(std::memory_order_relaxed) && torn_.exchange(false)) {  // A disk was full within a line.
+      whole.append("\n").append(line);
+      line = whole;
+    }
+    const ssize_t written = write_some(line);
+    if (written > 0 && static_cast<std::size_t>(written) < line.size()) torn_ = true;
+    if (written <= 0 && !whole.empty()) torn_ = true;
+    return written == static_cast<ssize_t>(line.size());
+  }
+
+ private:
+  enum class Kind : std::uint8_t { file, pipe, socket };
+
+  ssize_t write_some(std::string_view line) noexcept {
+    ssize_t written = 0;
+    do {
+      switch (kind_) {
+        case Kind::file:
+          written = ::write(descriptor_, line.data(), line.size());
+          break;
+        case Kind::pipe:
+          written = write_to_pipe(line);
+          break;
+        case Kind::socket:
+          written = send(descriptor_, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+          break;
+      }
+    } while (written < 0 && errno == EINTR);
+    return written;
+  }
+
+  // A library must not change how its program takes SIGPIPE, so this thread does not take one that comes of the write.
+  ssize_t write_to_pipe(std::string_view line) noexcept {
+    if (!own_) {  // It could not be opened again. Another process may still fill the pipe between these two calls.
+      pollfd room{.fd = descriptor_, .events = POLLOUT, .revents = 0};
+      if (poll(&room, 1, 0) != 1) return -1;
+    }
+    sigset_t pipe_signal;
+    sigset_t before;
+    sigset_t pending;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+    sigpending(&pending);
+    const ssize_t written = ::write(own_ ? own_.get() : descriptor_, line.data(), line.size());
+    const int error = errno;
+    if (written < 0 && error == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
+      constexpr timespec at_once{};
+      sigtimedwait(&pipe_signal, nullptr, &at_once);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    errno = error;
+    return written;
+  }
+
+  const int descriptor_;
+  Kind kind_ = Kind::file;
+  Fd own_;                         // pipe: opened again, unless that failed.
+  std::atomic<bool> torn_{false};  // The last line has no end.
+};
+
+}  // namespace
+
+std::string_view to_string(LogLevel level) noexcept {
+  switch (level) {
+    case LogLevel::err:
+      return "err";
+    case LogLevel::warning:
+      return "warning";
+    case LogLevel::notice:
+      return "notice";
+    case LogLevel::info:
+      return "info";
+    case LogLevel::debug:
+      return "debug";
+  }
+  return "?";
+}
+
+std::optional<LogLevel> log_level_from_string(std::string_view name) {
+  for (const LogLevel level : {LogLevel::err, LogLevel::warning, LogLevel::notice, LogLevel::info, LogLevel::debug}) {
+    if (name == to_string(level)) return level;
+  }
+  return std::nullopt;
+}
+
+LogLevel level_of(EventKind kind) noexcept {
+  switch (kind) {
+    case EventKind::finish_refused:
+    case EventKind::store_error:
+      return LogLevel::err;
+    case EventKind::mismatch:
+    case EventKind::unknown:
+    case EventKind::renewal_lost:
+    case EventKind::held:
+    case EventKind::abandoned:
+    case EventKind::unrecorded:
+    case EventKind::unprotected:
+      return LogLevel::warning;
+    case EventKind::took_over:
+    case EventKind::failed:
+    case EventKind::declined:
+      return LogLevel::notice;
+    case EventKind::claimed:
+    case EventKind::resumed:
+    case EventKind::replayed:
+    case EventKind::conflict:
+    case EventKind::work_done:
+    case EventKind::completed:
+    case EventKind::released:
+      return LogLevel::info;
+    case EventKind::step_recorded:
+    case EventKind::renewed:
+      return LogLevel::debug;
+  }
+  return LogLevel::err;
+}
+
+class LogObserver::Log {
+ public:
+  explicit Log(LogOptions options)
+      : options_(std::move(options)),
+        clock_(options_.clock != nullptr ? options_.clock : system_clock()),
+        sink_(options_.descriptor) {}
+
+  void observe(const Event& event) {
+    const LogLevel level = level_of(event.kind);
+    if (level > options_.level) return;
+    std::uint64_t left_out = 0;
+    if (event.kind == EventKind::store_error && !takes_store_error(left_out)) return;
+    Line line(options_.format, clock_->now(), level, to_string(event.kind));
+    add_key(line, event);
+    if (const Record* const record = event.record; record != nullptr) {
+      line.add_number("attempt", record->attempt);
+      line.add_number("token", record->token);
+      line.add_text("holder", record->holder, most_holder);
+    }
+    if (has_duration(event.kind)) line.add_milliseconds("took_ms", event.took);
+    if (event.error != nullptr) {
+      line.add_text("error", to_string(event.error->kind));
+      line.add_text("why", event.error->message, most_why);
+    }
+    if (shows_failure(event)) {
+      line.add_text("failure", event.record->failure.code, most_code);
+      line.add_text("why", event.record->failure.message, most_why);
+    }
+    if (event.kind == EventKind::released && event.record != nullptr) {
+      line.add_text("why", event.record->note, most_why);
+    }
+    if (left_out != 0) line.add_number("left_out", left_out);
+    write(std::move(line).take());
+  }
+
+  void lose() noexcept {
+    ++lost_;
+    ++untold_;
+  }
+  [[nodiscard]] std::uint64_t lost() const noexcept { return lost_; }
+
+ private:
+  void write(std::string_view text) {
+    const std::uint64_t untold = untold_.exchange(0);
+    if (untold != 0) {
+      Line line(options_.format, clock_->now(), LogLevel::warning, "lines_lost");
+      line.add_number("lines", untold);
+      if (!sink_.write(std::move(line).take())) {
+        untold_ += untold;
+        return lose();
+      }
+    }
+    if (!sink_.write(text)) lose();
+  }
+
+  bool takes_store_error(std::uint64_t& left_out) {
+    const Uptime now = clock_->uptime();
+    const std::lock_guard lock(mutex_);
+    if (store_error_at_ && now - *store_error_at_ < store_error_pause) {
+      ++left_out_;
+      return false;
+    }
+    store_error_at_ = now;
+    left_out = std::exchange(left_out_, 0);
+    return true;
+  }
+
+  const LogOptions options_;
+  const std::shared_ptr<const Clock> clock_;
+  Sink sink_;
+  std::atomic<std::uint64_t> lost_{0};
+  std::atomic<std::uint64_t> untold_{0};  // Of these, not yet counted in a line.
+  std::mutex mutex_;                      // Of what follows.
+  std::optional<Uptime> store_error_at_;  // The last line about one.
+  std::uint64_t left_out_ = 0;            // Since then.
+};
+
+LogObserver::LogObserver(LogOptions options) : log_(std::make_shared<Log>(std::move(options))) {}
+
+void LogObserver::operator()(const Event& event) const noexcept {
+  try {
+    log_->observe(event);
+  } catch (...) {  // Out of memory: an observer must not throw.
+    log_->lose();
+  }
+}
+
+std::uint64_t LogObserver::lines_lost() const noexcept { return log_->lost(); }
+
+}  // namespace once
