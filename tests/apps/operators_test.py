@@ -266,6 +266,117 @@ class Finding(Operators):
             self.expect(self.once("find", text), 244, stderr=b"malformed owner")
 
 
+class Labels(Operators):
+    """A label works where a key does, and never means a record that was not meant."""
+
+    def hold_as(self, label, key, *more):
+        """An operation whose key tells nothing."""
+        self.hold(key, "--label", "none", *more)
+        self.database(f"update {{}} set label = {label} where key like '%#{key}'")
+
+    def refused(self, *arguments, code=64):
+        """Nothing is changed; what was said."""
+        before = self.expect(self.once("ls", "--json"), 0).stdout
+        said = [self.expect(self.once(*command, *arguments), code, b"").stderr.decode() for command in (
+            ["show"], ["resolve", "--as", "completed", "--reason", "r"], ["release", "--reason", "r"],
+            ["extend", "--by", "1h", "--reason", "r"])]
+        self.assertEqual(self.expect(self.once("ls", "--json"), 0).stdout, before)
+        return said[0]
+
+    def test_all_commands_take_it(self):
+        self.hold_as("'order-17'", "digest", "--scope", "pay")
+        for more in ([], ["--scope", "pay"]):
+            shown = self.expect(self.once("show", "--key", "order-17", "--json", *more), 0,
+                                stderr=b"; this one has it as its label: 'digest' in scope 'pay'")
+            self.assertEqual(json.loads(shown.stdout)["key"], "digest")
+        self.refused("--key", "order-17", "--scope", "other", code=239)
+        for command in (["release"], ["resolve", "--as", "completed"], ["extend", "--by", "1h"]):
+            answer = self.change(*command, "--key", "order-17", "--reason", "r")
+            self.assertEqual((answer["changed"], answer["record"]["key"]), (True, "digest"))
+
+    def test_a_key_wins(self):
+        self.hold_as("'order-17'", "other")
+        self.hold("order-17", "--label", "none")
+        shown = self.expect(self.once("show", "--key", "order-17", "--json"), 0, stderr=b"")
+        self.assertEqual(shown.stderr, b"")
+        self.assertEqual(json.loads(shown.stdout)["key"], "order-17")
+        self.assertEqual(self.change("release", "--key", "order-17", "--reason", "r")["record"]["key"], "order-17")
+        self.assertEqual(self.show("other")["standing"], "unknown")
+
+    def test_several_may_be_meant(self):
+        self.hold_as("'order-17'", "one", "--scope", "pay")
+        self.hold_as("'order-17'", "two", "--scope", "refund")
+        said = self.refused("--key", "order-17")
+        self.assertIn("it may mean 2 records. Nothing was changed", said)
+        for stored in (b"pay#one", b"refund#two"):
+            self.assertIn(f"\n  {stored.hex()}  unknown  ", said)
+        self.assertTrue(self.change("release", "--key", "order-17", "--scope", "refund", "--reason", "r")["changed"])
+        self.assertEqual(self.change("release", "--stored-key-hex", b"pay#one".hex(), "--reason", "r")["record"]["key"],
+                         "one")
+        for number in range(10):
+            self.hold_as("'order-17'", f"more{number}")
+        self.assertIn("may mean 12 records", self.refused("--key", "order-17"))
+        self.assertIn("\n  and 2 more", self.refused("--key", "order-17"))
+
+    def test_a_strangers_label_does_not_hide_the_record_that_is_meant(self):
+        """Another scope has the true key, or its digest; a client elsewhere chose the same text as its key."""
+        self.path("event").write_text('"order-17"')
+        digest = json.loads(self.once("key", "--json", "event").stdout)["key"].split("#")[1]
+        for true_key in ("order-17", digest):
+            with self.subTest(true_key=true_key):
+                self.hold(true_key, "--label", "none", "--scope", "pay")
+                self.hold_as("'order-17'", "hostile", "--scope", "http")
+                self.assertIn("it may mean 2 records", self.refused("--key", "order-17"))
+                self.database("delete from {}")
+
+    def test_only_the_whole_label(self):
+        self.hold_as("'Order-17'", "other-case")
+        self.hold_as("'order-170'", "longer")
+        self.hold_as("'order-1'", "shorter")
+        self.refused("--key", "order-17", code=239)
+        self.assertEqual(self.change("release", "--key", "order-170", "--reason", "r")["record"]["key"], "longer")
+
+    def test_a_key_elsewhere_is_told_but_not_taken(self):
+        self.hold("order-17", "--label", "none", "--scope", "pay")
+        self.assertIn(f"give --stored-key-hex:\n  {b'pay#order-17'.hex()}  unknown",
+                      self.refused("--key", "order-17", code=239))
+
+    def test_labels_that_may_stand_for_several_keys(self):
+        """Cut to its limit, or with characters in place of bytes that are no text: no other key has it yet."""
+        cut = "x" * 1021
+        self.hold_as(f"'{cut}'", "long")
+        self.refused("--key", cut, code=239)
+        self.hold_as("'a' || char(65533)", "bytes")
+        self.refused("--key", "a\ufffd", code=239)
+        self.hold_as("'a' || char(27) || 'b'", "steering")
+        self.assertEqual(self.change("release", "--key", "a\x1bb", "--reason", "r")["record"]["key"], "steering")
+        self.assertNotIn(b"\x1b", self.once("show", "--key", "a\x1bb").stderr)
+        self.refused("--key", "a\\x1Bb", code=239)  # As it is listed; only `find` takes that.
+        self.refused("--key", b"\xff", code=239)
+
+    def test_only_a_text(self):
+        self.hold_as("'order-17'", "digest")
+        self.path("key").write_text("order-17")
+        self.refused("--key-hex", b"order-17".hex(), code=239)
+        self.refused("--key-file", "key", code=239)
+        self.assertEqual(self.once("show", "--key-file", "-", input=b"digest").returncode, 0)
+
+    def test_not_while_some_records_cannot_be_read(self):
+        self.hold_as("'order-17'", "digest")
+        self.complete("damaged")
+        self.database("update {} set owner = x'00' where key = '#damaged'")
+        for command in (["show"], ["release", "--reason", "r"]):
+            done = self.expect(self.once(*command, "--key", "order-17"), 244, b"", b"malformed owner")
+            self.assertIn(b"cannot be told", done.stderr)
+        self.assertEqual(self.show("digest")["standing"], "unknown")
+
+    def test_a_refusal_names_the_record(self):
+        self.hold_as("'order-17'", "digest")
+        revision = self.show("digest")["revision"]
+        answer = self.change("release", "--key", "order-17", "--reason", "r", "--if-revision", str(revision + 1), code=240)
+        self.assertEqual((answer["changed"], answer["record"]["key"]), (False, "digest"))
+
+
 class Deciding(Operators):
     def test_resolve_as_completed_for_once_run(self):
         self.hold("k")

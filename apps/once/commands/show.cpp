@@ -8,6 +8,7 @@
 #include <once/platform/system.hpp>
 
 #include "commands/commands.hpp"
+#include "operators/search.hpp"
 #include "output/report.hpp"
 #include "settings/access.hpp"
 #include "settings/identity.hpp"
@@ -25,7 +26,7 @@ struct ShowOptions {
 int show(const ShowOptions& options) {
   const RecordName name = name_of(options.key);
   const StoreAccess access = open_to_look(options.store);
-  const std::string& key = name.in_store(access.raw_scopes);
+  const std::string key = find_record(access, name, options.key).key;
   Answer answer = blocking::get(*access.store, key);
   if (answer.status == Answer::Status::failed) return fail_with(answer.error);
   if (!answer.record) {
@@ -49,6 +50,7 @@ void add_show(CLI::App& app, Invocation& invocation) {
   command->footer(
       "Examples:\n"
       "  once show --key order-17 --scope payments\n"
+      "  once show --key order-17               (also a label, if only one record has it)\n"
       "  once show --key order-17 --json | jq -r .result.run.stdout");
   command->callback([options, &invocation] { invocation.action = [options] { return show(*options); }; });
 }

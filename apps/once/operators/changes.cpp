@@ -9,6 +9,7 @@
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
 
+#include "operators/search.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "platform/wait.hpp"
@@ -68,6 +69,10 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
     return end(Changed::Kind::other, "refused: the record for " + name +
                                          " has another owner than the one you gave. Nothing was changed. It is now:");
   }
+  if (!request.label.empty() && request.label != record.label) {
+    return end(Changed::Kind::other, "refused: the record for " + name + " no longer has the label '" +
+                                         escaped(request.label) + "'. Nothing was changed. It is now:");
+  }
   operate::Plan plan =
       planner(record, request.reason, fresh_stamp(changed.now), access.store->capabilities().default_skew);
   if (!plan.next) return end(Changed::Kind::refused, "refused: " + name + ": " + plan.refusal);
@@ -110,9 +115,11 @@ nlohmann::ordered_json change_json(const Changed& changed, bool dry_run) {
 int change(const ChangeOptions& options, const Planner& planner) {
   const RecordName name = name_of(options.key);
   const StoreAccess access = open_to_look(options.store);
+  RecordFound found = find_record(access, name, options.key);
   const Changed changed =
       change_record(access,
-                    {.stored_key = name.in_store(access.raw_scopes),
+                    {.stored_key = std::move(found.key),
+                     .label = std::move(found.label),
                      .reason = {.by = options.by.empty() ? who() : options.by, .text = options.reason},
                      .if_revision = options.if_revision,
                      .dry_run = options.dry_run},

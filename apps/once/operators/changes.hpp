@@ -40,6 +40,7 @@ using Planner =
 // One change of one record, by command or API.
 struct ChangeRequest {
   std::string stored_key;
+  std::string label = {};  // Not empty: refused unless the record has this label.
   operate::Reason reason;
   std::optional<std::uint64_t> if_revision;  // Refused unless the record has this one, ...
   std::optional<Owner> if_owner;             // ... and this owner.

@@ -1,4 +1,4 @@
-// Records by what people call them.
+// Records by what people call them: `once find`, and labels in place of keys.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,9 @@
 #include <string_view>
 
 #include <once/record.hpp>
+
+#include "settings/access.hpp"
+#include "settings/identity.hpp"
 
 namespace once::cli {
 
@@ -25,6 +28,7 @@ enum class Match : std::uint8_t {
 };
 
 std::string_view to_string(Match match) noexcept;  // For people and for JSON: "start of key".
+constexpr bool is_exact(Match match) noexcept { return match > Match::none && match <= Match::whole_key; }
 
 class Search {
  public:
@@ -39,5 +43,17 @@ class Search {
   std::optional<std::string> bytes_;  // Of a text that is hexadecimal.
   std::set<std::string, std::less<>> digests_;
 };
+
+// The record that a command works on.
+struct RecordFound {
+  std::string key;    // As stored. There may be no such record.
+  std::string label;  // If not empty, it was found by this label, and counts only as long as it has it.
+};
+
+// The record with this key, or else the only one with that label: in the scope, if one is given. Tells on standard
+// error if it was the label, or if the store does not allow to look for it. Only --key may be a label. Blocks, and
+// reads the whole store if no record has the key. Throws Exception: misuse if several records may be meant; corrupt if
+// some cannot be read, so that there may be several; and the store's errors. `name`: name_of(options).
+RecordFound find_record(const StoreAccess& access, const RecordName& name, const KeyOptions& options);
 
 }  // namespace once::cli

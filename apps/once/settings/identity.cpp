@@ -70,7 +70,9 @@ void add_key_options(CLI::App& command, KeyOptions& options) {
   command.add_option_function<std::string>(
       "--key-file", [&options](const std::string& text) { options.file = text, options.has_file = true; },
       "A file whose whole content is the key, including a final line end; - is standard input");
-  command.add_option("-s,--scope", options.scope, "The key's namespace (default: none)");
+  command.add_option_function<std::string>(
+      "-s,--scope", [&options](const std::string& scope) { options.scope = scope, options.has_scope = true; },
+      "The key's namespace (default: none)");
 }
 
 Key key_of(const KeyOptions& options) {
@@ -93,6 +95,8 @@ Key key_of(const KeyOptions& options) {
 
 void add_stored_key_options(CLI::App& command, KeyOptions& options) {
   add_key_options(command, options);
+  command.get_option("--key")->description(
+      "The key that names the operation; if no record has it, the label that only one record has");
   command.add_option("--stored-key-hex", options.stored_hex,
                      "Scope and key in one: the stored_key_hex that `once ls --json` prints");
 }

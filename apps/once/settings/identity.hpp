@@ -22,6 +22,7 @@ struct KeyOptions {
   std::string hex;
   std::string file;
   std::string scope;
+  bool has_scope = false;
   bool has_text = false;
   bool has_hex = false;
   bool has_file = false;
