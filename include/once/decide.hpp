@@ -81,6 +81,9 @@ void add_step(Record& record, Step step, const EffectivePolicy& policy, Stamp st
 // When a record in progress expires: never before its lease ends. Under `hold` it does not expire.
 Time in_progress_expiry(OnLapse on_lapse, const EffectivePolicy& policy, Time lease_until, Time now) noexcept;
 
+// When a failure that is stored now expires.
+Time failure_expiry(const EffectivePolicy& policy, Time now) noexcept;
+
 // How many bytes `record`, in progress, may still grow by until it has ended. Counts texts of the greatest length
 // (holder, note, failure, content type) and one history entry. A holder leaves this much room in its store: otherwise
 // nobody could end the record.

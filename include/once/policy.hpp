@@ -49,7 +49,10 @@ enum class Label : std::uint8_t {
 //   once::idempotent(engine, {.name = "report", .policy = {.lease = std::chrono::minutes(5)}}, report);  // Kept 72 h.
 struct Policy {
   std::optional<Millis> lease = {};      // How long a claim is respected without renewal. 10 ms to 24 h.
-  std::optional<Millis> retention = {};  // How long a result is replayed. 1 ms to 10 years.
+  std::optional<Millis> retention = {};  // How long a result is replayed. 1 ms to 10 years, or forever.
+  // The same for failures: stored exceptions (OnThrow::store), Claim::fail(), and HTTP answers of 400 or more. Default:
+  // `retention`.
+  std::optional<Millis> failure_retention = {};
   // How long the work should take, from its claim: sets Record::expected_until. Later the record is overdue
   // (is_overdue()), which decides nothing: operators see it. 1 ms to 10 years. Default: nothing is expected.
   std::optional<Millis> expected = {};
@@ -97,6 +100,7 @@ struct Policy {
 struct EffectivePolicy {
   Millis lease{30'000};
   Millis retention{86'400'000};
+  std::optional<Millis> failure_retention;  // Empty: as retention.
   std::optional<Millis> expected;
   Millis wait{10'000};
   Millis skew{0};

@@ -286,6 +286,7 @@ RecordPtr ClaimMachine::build(Write& write, Stamp stamp) const {
       return built;
     case Op::complete:
       complete(next, std::move(write.result), policy_, stamp);
+      if (write.is_failure) next.expires_at = failure_expiry(policy_, stamp.now);
       break;
     case Op::fail:
       fail(next, *write.text, std::move(write.result), policy_, stamp);

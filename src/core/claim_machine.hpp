@@ -55,6 +55,7 @@ class ClaimMachine {
     FinishDone done;  // Only carried along. Empty for a renewal, and after the caller got its answer.
     unsigned tries = 0;
     Uptime patient_until{};              // A finish under a fixed lease: how long its caller waits for retries.
+    bool is_failure = false;             // complete: the result tells of a failure, kept as long as failures are.
     bool offloaded = false;              // The bytes at result.location must be removed if the claim is lost.
     std::unique_ptr<Together> together;  // complete with a companion, and its fence.
   };

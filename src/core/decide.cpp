@@ -88,6 +88,10 @@ Time in_progress_expiry(OnLapse on_lapse, const EffectivePolicy& policy, Time le
   return std::max(later(now, policy.retention), later(lease_until, policy.skew));
 }
 
+Time failure_expiry(const EffectivePolicy& policy, Time now) noexcept {
+  return later(now, policy.failure_retention.value_or(policy.retention));
+}
+
 Record claimed(const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen,
                Verdict verdict) {
   Record next;
@@ -134,7 +138,7 @@ void complete(Record& record, Result result, const EffectivePolicy& policy, Stam
 }
 
 void fail(Record& record, Failure failure, Result result, const EffectivePolicy& policy, Stamp stamp) {
-  finish(record, State::failed, stamp, later(stamp.now, policy.retention));
+  finish(record, State::failed, stamp, failure_expiry(policy, stamp.now));
   record.result = std::move(result);
   record.failure = std::move(failure);
   record.failure.code = clean_text(record.failure.code, Failure::max_code_bytes);
@@ -213,6 +217,7 @@ template <class From, class Into, class Visit>
 void with_each(const From& from, Into& into, Visit&& visit) {
   visit(from.lease, into.lease);
   visit(from.retention, into.retention);
+  visit(from.failure_retention, into.failure_retention);
   visit(from.expected, into.expected);
   visit(from.wait, into.wait);
   visit(from.skew, into.skew);
@@ -258,7 +263,10 @@ void check(const Policy& policy) {
   };
   using std::chrono::hours;
   within(policy.lease, Millis{10}, hours{24}, "lease");
-  within(policy.retention, Millis{1}, hours{24 * 3653}, "retention");
+  if (policy.retention != forever) within(policy.retention, Millis{1}, hours{24 * 3653}, "retention");
+  if (policy.failure_retention != forever) {
+    within(policy.failure_retention, Millis{1}, hours{24 * 3653}, "failure_retention");
+  }
   within(policy.expected, Millis{1}, hours{24 * 3653}, "expected");
   within(policy.wait, Millis{0}, hours{24}, "wait");
   within(policy.skew, Millis{0}, hours{1}, "skew");

@@ -63,6 +63,10 @@ void Claim::complete(Result result, std::shared_ptr<const Companion> with, Finis
   state_->finish(std::move(write));
 }
 
+void Claim::complete_as_failure(Result result, FinishDone done) {
+  state_->finish(Write{.op = Op::complete, .result = std::move(result), .done = std::move(done), .is_failure = true});
+}
+
 void Claim::fail(Failure failure, Result result, FinishDone done) {
   state_->finish(Write{.op = Op::fail,
                        .result = std::move(result),

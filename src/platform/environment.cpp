@@ -31,22 +31,21 @@ std::optional<Millis> time_of(std::string_view text) {
 Policy policy_from_environment(const std::function<void(std::string_view)>& tell) {
   Policy policy;
   std::string told;
-  const auto read = [&](const std::string& name, std::optional<Millis>& member) {
+  const auto read = [&](const std::string& name, std::optional<Millis> Policy::*member) {
     const char* const value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): the header says so.
     if (value == nullptr || *value == '\0') return;
     const std::string setting = name + "=" + value;
-    member = time_of(value);
-    if (!member) {
+    const bool is_retention = member == &Policy::retention || member == &Policy::failure_retention;
+    policy.*member = is_retention && std::string_view(value) == "never" ? forever : time_of(value);
+    if (!(policy.*member)) {
       throw Exception(ErrorKind::misuse,
                       setting +
                           " is not a duration: write a whole number and a unit, as in 500ms, 30s, 5m, "
-                          "24h or 7d");
+                          "24h or 7d" +
+                          (is_retention ? ", or never" : ""));
     }
     Policy alone;  // So that the error names this member.
-    (&member == &policy.lease       ? alone.lease
-     : &member == &policy.retention ? alone.retention
-     : &member == &policy.expected  ? alone.expected
-                                    : alone.wait) = member;
+    alone.*member = policy.*member;
     try {
       check(alone);
     } catch (const Exception& error) {
@@ -54,10 +53,11 @@ Policy policy_from_environment(const std::function<void(std::string_view)>& tell
     }
     told += (told.empty() ? "" : ", ") + setting;
   };
-  read("ONCE_LEASE", policy.lease);
-  read("ONCE_RETENTION", policy.retention);
-  read("ONCE_EXPECT", policy.expected);
-  read("ONCE_WAIT", policy.wait);
+  read("ONCE_LEASE", &Policy::lease);
+  read("ONCE_RETENTION", &Policy::retention);
+  read("ONCE_FAILURE_RETENTION", &Policy::failure_retention);
+  read("ONCE_EXPECT", &Policy::expected);
+  read("ONCE_WAIT", &Policy::wait);
   if (policy.wait) policy.on_conflict = *policy.wait > Millis{0} ? OnConflict::wait : OnConflict::fail;
   if (!told.empty()) tell(told);
   return policy;

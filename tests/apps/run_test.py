@@ -62,6 +62,15 @@ class Replay(Case):
         self.expect(self.once(*command), 0)
         wait_until(lambda: self.once(*command).returncode == 0 and self.runs() >= 2, "run again after its retention")
 
+    def test_a_retention_may_never_end_and_failures_have_their_own(self):
+        run = ["run", "--retention", "never", "--failure-retention", "20ms"]
+        self.expect(self.once(*run, "--key", "k", "--", "true"), 0)
+        self.assertIsNone(self.show("k")["expires_at"])
+        failing = [*run, "--key", "failing", "--", "sh", "-c", "echo x >>ran; exit 3"]
+        self.expect(self.once(*failing), 3)
+        wait_until(lambda: self.once(*failing).returncode == 3 and self.runs() >= 2, "run again after its retention")
+        self.expect(self.once("run", "--key", "k", "--failure-retention", "0s", "--", "true"), 64)
+
     def test_a_result_of_somebody_else(self):
         self.expect(self.once("run", "--key", "k", "--on-failure", "hold", "--", "false"), 1)
         self.path("receipt").write_bytes(b"receipt\n")

@@ -35,6 +35,18 @@ TEST(Duration, NothingElse) {
   }
 }
 
+TEST(Duration, OnlyARetentionMayBeNever) {
+  EXPECT_EQ(parse_retention("never", "x"), forever);
+  EXPECT_EQ(parse_retention("24h", "x"), 24h);
+  EXPECT_THROW(parse_duration("never", "x"), Exception);
+  try {
+    parse_retention("forever", "--retention");
+    ADD_FAILURE();
+  } catch (const Exception& error) {
+    EXPECT_NE(std::string(error.what()).find("24h or 7d, or never"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Size, NumbersAndUnits) {
   EXPECT_EQ(parse_size("0", "x"), 0U);
   EXPECT_EQ(parse_size("65536", "x"), 65536U);

@@ -12,11 +12,12 @@ namespace {
 // All members; a new one does not compile until it is named here, and then each test below asks about it.
 template <class P>
 auto members(P& policy) {
-  auto& [lease, retention, expected, wait, skew, on_conflict, on_missing_key, on_lapse, on_throw, on_stored_failure,
-         on_unrecorded, on_store_down, label, max_inline_bytes, compress_over_bytes, heartbeat, fixed_lease] = policy;
-  return std::tie(lease, retention, expected, wait, skew, on_conflict, on_missing_key, on_lapse, on_throw,
-                  on_stored_failure, on_unrecorded, on_store_down, label, max_inline_bytes, compress_over_bytes,
-                  heartbeat, fixed_lease);
+  auto& [lease, retention, failure_retention, expected, wait, skew, on_conflict, on_missing_key, on_lapse, on_throw,
+         on_stored_failure, on_unrecorded, on_store_down, label, max_inline_bytes, compress_over_bytes, heartbeat,
+         fixed_lease] = policy;
+  return std::tie(lease, retention, failure_retention, expected, wait, skew, on_conflict, on_missing_key, on_lapse,
+                  on_throw, on_stored_failure, on_unrecorded, on_store_down, label, max_inline_bytes,
+                  compress_over_bytes, heartbeat, fixed_lease);
 }
 
 // Calls test with an index for each member, as a constant.
@@ -31,6 +32,7 @@ void for_each_member(Test&& test) {
 // None is a default.
 const Policy narrow{.lease = Millis{1'000},
                     .retention = Millis{1'001},
+                    .failure_retention = Millis{1'007},
                     .expected = Millis{1'006},
                     .wait = Millis{1'002},
                     .skew = Millis{1'003},
@@ -48,6 +50,7 @@ const Policy narrow{.lease = Millis{1'000},
                     .fixed_lease = true};
 const Policy wide{.lease = Millis{2'000},
                   .retention = Millis{2'001},
+                  .failure_retention = forever,
                   .expected = Millis{2'006},
                   .wait = Millis{2'002},
                   .skew = Millis{2'003},

@@ -28,7 +28,7 @@ struct Situation {
 void for_many(const std::function<void(const Situation&, SeededRandom&)>& visit) {
   SeededRandom random(20'260'101);
   static const std::vector<Millis> leases = {Millis{10}, Millis{30'000}, std::chrono::hours(24)};
-  static const std::vector<Millis> retentions = {Millis{1}, Millis{60'000}, std::chrono::hours(24 * 3653)};
+  static const std::vector<Millis> retentions = {Millis{1}, Millis{60'000}, std::chrono::hours(24 * 3653), forever};
   static const std::vector<Millis> skews = {Millis{0}, Millis{2000}, std::chrono::hours(1)};
   static const std::vector<Time> moments = {Time{Millis{1}}, now, now + std::chrono::hours(24 * 365 * 50)};
   for (int i = 0; i < 3000; ++i) {
@@ -39,6 +39,7 @@ void for_many(const std::function<void(const Situation&, SeededRandom&)>& visit)
     situation.record.attempt = std::min(situation.record.attempt, UINT32_MAX - 1);
     situation.policy.lease = random.pick(leases);
     situation.policy.retention = random.pick(retentions);
+    if (random.chance(500)) situation.policy.failure_retention = random.pick(retentions);
     situation.policy.skew = random.pick(skews);
     situation.policy.on_lapse = random.chance(500) ? OnLapse::hold : OnLapse::takeover;
     situation.attempt = {.key = "scope#key", .owner = testing::owner_of(0x42), .holder = "me", .label = "mine"};
@@ -50,6 +51,8 @@ void for_many(const std::function<void(const Situation&, SeededRandom&)>& visit)
     }
   }
 }
+
+Time kept_for(const Situation& s, Millis retention) { return retention == forever ? never : s.at + retention; }
 
 // What holds for every record that is in progress.
 void expect_lease_is_kept(const Record& record, const EffectivePolicy& policy) {
@@ -105,7 +108,7 @@ TEST(Transitions, a_fresh_claim) {
     expected.holder = "me";
     expected.label = "mine";
     EXPECT_EQ(testing::differences(expected, claim), "");
-    EXPECT_GE(claim.expires_at, s.at + s.policy.retention);
+    EXPECT_GE(claim.expires_at, kept_for(s, s.policy.retention));
     expect_lease_is_kept(claim, s.policy);
   });
 }
@@ -210,7 +213,7 @@ TEST(Transitions, completed) {
     EXPECT_EQ(done.result, result);
     EXPECT_EQ(done.failure, Failure{});
     EXPECT_EQ(done.finished_at, s.at);
-    EXPECT_EQ(done.expires_at, s.at + s.policy.retention);
+    EXPECT_EQ(done.expires_at, kept_for(s, s.policy.retention));
     EXPECT_EQ(done.lease_until, Time{});
     EXPECT_EQ(done.steps, s.record.steps);
     EXPECT_EQ(done.note, s.record.note);
@@ -226,7 +229,7 @@ TEST(Transitions, failed) {
     EXPECT_EQ(done.failure.code, std::string(Failure::max_code_bytes, 'c'));
     EXPECT_EQ(done.failure.message, std::string(Failure::max_message_bytes, 'm'));
     EXPECT_EQ(done.finished_at, s.at);
-    EXPECT_EQ(done.expires_at, s.at + s.policy.retention);
+    EXPECT_EQ(done.expires_at, kept_for(s, s.policy.failure_retention.value_or(s.policy.retention)));
     EXPECT_EQ(done.lease_until, Time{});
     EXPECT_EQ(done.steps, s.record.steps);
   });
@@ -260,7 +263,7 @@ TEST(Transitions, released_may_be_taken_over_at_once_by_any_policy) {
     EXPECT_EQ(free.result, Result{});
     EXPECT_EQ(free.failure, Failure{});
     EXPECT_EQ(free.finished_at, Time{});
-    EXPECT_EQ(free.expires_at, s.at + s.policy.retention);
+    EXPECT_EQ(free.expires_at, kept_for(s, s.policy.retention));
     Attempt other = s.attempt;
     other.fingerprint = s.record.fingerprint;
     other.owner = testing::owner_of(0x43);
@@ -420,9 +423,11 @@ TEST(Policy, ranges_are_checked_by_name) {
   for (const Millis lease : {Millis{-1}, Millis{0}, Millis{9}, Millis{hours(24)} + Millis{1}}) {
     expect_misuse(Policy{.lease = lease}, "lease");
   }
-  for (const Millis retention : {Millis{0}, Millis{-1}, Millis::max()}) {
-    expect_misuse(Policy{.retention = retention}, "retention");
+  for (const Millis retention : {Millis{0}, Millis{-1}, forever - Millis{1}}) {
+    expect_misuse(Policy{.retention = retention}, "policy retention");
+    expect_misuse(Policy{.failure_retention = retention}, "policy failure_retention");
   }
+  EXPECT_NO_THROW(check(Policy{.retention = forever, .failure_retention = forever}));
   for (const Millis wait : {Millis{-1}, Millis{hours(24)} + Millis{1}}) expect_misuse(Policy{.wait = wait}, "wait");
   for (const Millis skew : {Millis{-1}, Millis{hours(1)} + Millis{1}}) expect_misuse(Policy{.skew = skew}, "skew");
   EXPECT_NO_THROW(check(Policy{.wait = Millis{0}, .skew = hours(1)}));

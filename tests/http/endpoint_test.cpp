@@ -233,6 +233,18 @@ TEST(Endpoint, EveryStatusDoesToTheClaimWhatItsFateSays) {
   }
 }
 
+TEST(Endpoint, AnswersThatTellOfAFailureHaveTheirOwnRetention) {
+  using namespace std::chrono_literals;
+  for (const unsigned status : {200U, 399U, 400U, 402U}) {
+    World world(Policy{.retention = forever, .failure_retention = 1h});
+    Endpoint endpoint(*world.engine, by_authorization());
+    int runs = 0;
+    run(endpoint, post("k"), runs, text_answer(status));
+    const Record record = world.record();
+    EXPECT_EQ(record.expires_at, status < 400 ? never : record.finished_at + 1h) << status;
+  }
+}
+
 TEST(Endpoint, AmbiguousUnderTakeoverIsRunAgainWhenItsLeaseHasRunOut) {
   World world;
   Options options = by_authorization();

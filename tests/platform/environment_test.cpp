@@ -1,4 +1,4 @@
-// What ONCE_LEASE, ONCE_RETENTION, ONCE_EXPECT and ONCE_WAIT say.
+// What ONCE_LEASE, ONCE_RETENTION, ONCE_FAILURE_RETENTION, ONCE_EXPECT and ONCE_WAIT say.
 #include <once/platform/environment.hpp>
 
 #include <gmock/gmock.h>
@@ -19,7 +19,9 @@ class Environment : public testing::Test {
   void TearDown() override { clear(); }
 
   static void clear() {
-    for (const char* const name : {"ONCE_LEASE", "ONCE_RETENTION", "ONCE_EXPECT", "ONCE_WAIT"}) unsetenv(name);
+    for (const char* const name :
+         {"ONCE_LEASE", "ONCE_RETENTION", "ONCE_FAILURE_RETENTION", "ONCE_EXPECT", "ONCE_WAIT"})
+      unsetenv(name);
   }
   Policy read() {
     return policy_from_environment([this](std::string_view text) { told.emplace_back(text); });
@@ -62,6 +64,13 @@ TEST_F(Environment, SaysWhatIsSetAndIsToldOnce) {
   EXPECT_EQ(read().on_conflict, OnConflict::fail);
 }
 
+TEST_F(Environment, ARetentionMayNeverEndAndFailuresHaveTheirOwn) {
+  setenv("ONCE_RETENTION", "never", 1);
+  setenv("ONCE_FAILURE_RETENTION", "1h", 1);
+  EXPECT_EQ(read(), (Policy{.retention = forever, .failure_retention = std::chrono::hours(1)}));
+  EXPECT_THAT(told, testing::ElementsAre("ONCE_RETENTION=never, ONCE_FAILURE_RETENTION=1h"));
+}
+
 TEST_F(Environment, RefusesWhatIsNoTimeOrOutOfRangeByName) {
   using testing::HasSubstr;
   using testing::StartsWith;
@@ -70,6 +79,8 @@ TEST_F(Environment, RefusesWhatIsNoTimeOrOutOfRangeByName) {
   }
   EXPECT_THAT(refusal("ONCE_LEASE", "9ms"), StartsWith("ONCE_LEASE=9ms: policy lease is 9 ms; it must be 10 to"));
   EXPECT_THAT(refusal("ONCE_RETENTION", "0s"), HasSubstr("policy retention is 0 ms"));
+  EXPECT_THAT(refusal("ONCE_FAILURE_RETENTION", "0s"), HasSubstr("policy failure_retention is 0 ms"));
+  EXPECT_THAT(refusal("ONCE_LEASE", "never"), StartsWith("ONCE_LEASE=never is not a duration"));
   EXPECT_THAT(refusal("ONCE_EXPECT", "0s"), HasSubstr("policy expected"));
   EXPECT_THAT(refusal("ONCE_WAIT", "2d"), HasSubstr("policy wait"));
   EXPECT_TRUE(told.empty()) << "nothing is told of settings that are refused";

@@ -219,6 +219,8 @@ TEST(PowertoolsFormat, ARecordOfOursComesBackWhole) {
     record.note = "half way";
     record.steps = {{"reserve", std::string("\0\xFF", 2)}, {"ch:a rge", ""}};
     EXPECT_EQ(read(*format, written(*format, record)), record);
+    record.expires_at = never;
+    EXPECT_EQ(read(*format, written(*format, record)), record);
     record.lease_until = Time{};  // Released.
     EXPECT_EQ(read(*format, written(*format, record)), record);
     Record nothing = finished("", "");
@@ -236,7 +238,7 @@ TEST(PowertoolsFormat, RefusesStatesTheLibrariesDoNotKnow) {
     record.state = State::unknown;
     EXPECT_NE(refusal(dialect, record).find("taken over"), std::string::npos);
     Record held_back = claim();
-    held_back.expires_at = never;
+    held_back.on_lapse = OnLapse::hold;
     EXPECT_NE(refusal(dialect, held_back).find("cannot hold"), std::string::npos);
   }
 }

@@ -28,7 +28,9 @@ void add_extend(CLI::App& app, Invocation& invocation) {
   extend->add_option("--on-lapse", options->on_lapse, "Instead: change the running claim to takeover or hold")
       ->excludes("--by")
       ->check(CLI::IsMember({"takeover", "hold"}));
-  extend->add_option("--retention", options->retention, "With --on-lapse takeover: how long the record is kept")
+  extend
+      ->add_option("--retention", options->retention,
+                   "With --on-lapse takeover: how long the record is kept, or never to let it expire")
       ->capture_default_str();
   extend->footer(
       "Examples:\n"
@@ -39,7 +41,7 @@ void add_extend(CLI::App& app, Invocation& invocation) {
       const auto on_lapse = on_lapse_from_string(options->on_lapse);
       if (!on_lapse && options->by_time.empty()) misuse("give --by, as in --by 10m, or --on-lapse");
       const Millis by = on_lapse ? Millis{0} : parse_duration(options->by_time, "--by");
-      const Millis retention = parse_duration(options->retention, "--retention");
+      const Millis retention = parse_retention(options->retention, "--retention");
       return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis skew) {
         return on_lapse ? operate::plan_on_lapse(seen, *on_lapse, retention, reason, stamp, skew)
                         : operate::plan_extend(seen, by, reason, stamp, skew);

@@ -24,7 +24,9 @@ void add_release(CLI::App& app, Invocation& invocation) {
   CLI::App* const release =
       app.add_subcommand("release", "Release a claim, so that the next caller runs the operation");
   add_change_options(*release, options->change);
-  release->add_option("--retention", options->retention, "How long to keep the released record and its steps")
+  release
+      ->add_option("--retention", options->retention,
+                   "How long to keep the released record and its steps, or never to let it expire")
       ->capture_default_str();
   release->add_flag("--any-payload", options->any_payload,
                     "Let the next caller send another payload, such as a corrected command (default: the same only)");
@@ -37,7 +39,7 @@ void add_release(CLI::App& app, Invocation& invocation) {
   release->callback([options, &invocation] {
     invocation.action = [options] {
       const operate::Resolution resolution{.as = operate::As::released,
-                                           .retention = parse_duration(options->retention, "--retention"),
+                                           .retention = parse_retention(options->retention, "--retention"),
                                            .any_payload = options->any_payload,
                                            .force = options->force};
       return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {

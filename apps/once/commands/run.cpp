@@ -40,6 +40,7 @@ struct RunOptions {
   KeyOptions key;
   std::string lease = "30s";
   std::string retention = "24h";
+  std::string failure_retention;
   std::string expect;
   std::string wait;
   std::string on_failure;
@@ -81,7 +82,11 @@ RunPlan plan_of(const RunOptions& options) {
   const auto is = [](const std::string& word, const char* other) { return word == other; };
   Policy policy;
   policy.lease = parse_duration(options.lease, "--lease (or ONCE_LEASE)");
-  policy.retention = parse_duration(options.retention, "--retention (or ONCE_RETENTION)");
+  policy.retention = parse_retention(options.retention, "--retention (or ONCE_RETENTION)");
+  if (!options.failure_retention.empty()) {
+    policy.failure_retention =
+        parse_retention(options.failure_retention, "--failure-retention (or ONCE_FAILURE_RETENTION)");
+  }
   if (!options.expect.empty()) policy.expected = parse_duration(options.expect, "--expect (or ONCE_EXPECT)");
   policy.on_conflict = OnConflict::fail;  // Waiting must be asked for.
   if (!options.wait.empty()) {
@@ -143,6 +148,7 @@ class Run {
     if (options_.verbose) {
       const std::string told = told_variables({{"ONCE_LEASE", options_.lease},
                                                {"ONCE_RETENTION", options_.retention},
+                                               {"ONCE_FAILURE_RETENTION", options_.failure_retention},
                                                {"ONCE_EXPECT", options_.expect},
                                                {"ONCE_WAIT", options_.wait}});
       if (!told.empty()) say("from the environment: " + told);
@@ -652,9 +658,13 @@ void add_run(CLI::App& app, Invocation& invocation) {
   run->add_option("--lease", options->lease, "How long a claim blocks other callers after a crash, 10ms to 24h")
       ->envname("ONCE_LEASE")
       ->capture_default_str();
-  run->add_option("--retention", options->retention, "How long the result is replayed before it expires")
+  run->add_option("--retention", options->retention,
+                  "How long the result is replayed before it expires; never: it does not expire")
       ->envname("ONCE_RETENTION")
       ->capture_default_str();
+  run->add_option("--failure-retention", options->failure_retention,
+                  "The same for a failure that is stored (default: as --retention)")
+      ->envname("ONCE_FAILURE_RETENTION");
   run->add_option("--expect", options->expect,
                   "How long the command should take; later it is overdue: see once ls --overdue")
       ->envname("ONCE_EXPECT");

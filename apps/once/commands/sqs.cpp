@@ -48,6 +48,7 @@ struct SqsOptions {
   std::string fingerprint;
   std::string lease = "30s";
   std::string retention = "24h";
+  std::string failure_retention;
   std::string expect;
   std::string on_lapse = "takeover";
   std::string label = "none";
@@ -263,7 +264,11 @@ class Sqs {
         log_(options.json, options.verbose, parse_duration(options.visibility, "--visibility")) {
     if (!options.stop_within.empty()) stop_within_ = parse_duration(options.stop_within, "--stop-within");
     policy_.lease = parse_duration(options.lease, "--lease (or ONCE_LEASE)");
-    policy_.retention = parse_duration(options.retention, "--retention (or ONCE_RETENTION)");
+    policy_.retention = parse_retention(options.retention, "--retention (or ONCE_RETENTION)");
+    if (!options.failure_retention.empty()) {
+      policy_.failure_retention =
+          parse_retention(options.failure_retention, "--failure-retention (or ONCE_FAILURE_RETENTION)");
+    }
     if (!options.expect.empty()) policy_.expected = parse_duration(options.expect, "--expect (or ONCE_EXPECT)");
     policy_.on_lapse = options.on_lapse == "hold" ? OnLapse::hold : OnLapse::takeover;
     policy_.label = options.label == "all" ? Label::all : Label::none;
@@ -277,8 +282,10 @@ class Sqs {
     const std::uint64_t output_limit = parse_size(options_.output_limit, "--output-limit");
     const Millis grace = parse_duration(options_.grace, "--grace");
     Signals signals;  // Before there are threads.
-    const std::string told = told_variables(
-        {{"ONCE_LEASE", options_.lease}, {"ONCE_RETENTION", options_.retention}, {"ONCE_EXPECT", options_.expect}});
+    const std::string told = told_variables({{"ONCE_LEASE", options_.lease},
+                                             {"ONCE_RETENTION", options_.retention},
+                                             {"ONCE_FAILURE_RETENTION", options_.failure_retention},
+                                             {"ONCE_EXPECT", options_.expect}});
     if (!told.empty()) log_.note("from the environment: " + told);
     const StoreAccess access = open_access(options_.store, Missing::create);
     require_bytes(access.url);
@@ -510,9 +517,13 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   sqs->add_option("--lease", options->lease, "How long a claim blocks other callers after a crash, 10ms to 24h")
       ->envname("ONCE_LEASE")
       ->capture_default_str();
-  sqs->add_option("--retention", options->retention, "How long duplicates are recognised; then the record expires")
+  sqs->add_option("--retention", options->retention,
+                  "How long duplicates are recognised, then the record expires; never: it does not")
       ->envname("ONCE_RETENTION")
       ->capture_default_str();
+  sqs->add_option("--failure-retention", options->failure_retention,
+                  "The same for a failure that is stored (default: as --retention)")
+      ->envname("ONCE_FAILURE_RETENTION");
   sqs->add_option("--expect", options->expect,
                   "How long the work of a message should take; later it is overdue: see once ls --overdue")
       ->envname("ONCE_EXPECT");

@@ -301,7 +301,7 @@ Answer change(const StoreAccess& access, const http::Request& request, std::stri
   }
   resolution.force = members.flag("force");
   resolution.any_payload = members.flag("any_payload");
-  resolution.retention = parse_duration(members.text("retention").value_or("24h"), "retention");
+  resolution.retention = parse_retention(members.text("retention").value_or("24h"), "retention");
   members.end();
   const Changed changed =
       change_record(access, wanted, [&](const Record& record, const operate::Reason& reason, Stamp stamp, Millis) {

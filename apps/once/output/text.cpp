@@ -45,9 +45,7 @@ std::optional<std::uint64_t> measured(std::string_view text, const std::array<Un
   return {buffer.data(), static_cast<std::size_t>(std::clamp(length, 0, 63))};
 }
 
-}  // namespace
-
-Millis parse_duration(std::string_view text, std::string_view what) {
+Millis duration_of(std::string_view text, std::string_view what, std::string_view other) {
   static constexpr std::array<Unit, 5> units = {
       {{"ms", 1}, {"s", 1'000}, {"m", 60'000}, {"h", 3'600'000}, {"d", 86'400'000}}};
   constexpr std::uint64_t most = std::uint64_t{3653} * 86'400'000;
@@ -55,7 +53,15 @@ Millis parse_duration(std::string_view text, std::string_view what) {
   if (value && *value <= most) return Millis{static_cast<Millis::rep>(*value)};
   throw Exception(ErrorKind::misuse, std::string(what) + " is '" + escaped(text) +
                                          "'; write a whole number and a unit, as in 500ms, 30s, 5m, 24h or 7d" +
-                                         (value ? ", at most 3653d" : ""));
+                                         std::string(value ? ", at most 3653d" : "") + std::string(other));
+}
+
+}  // namespace
+
+Millis parse_duration(std::string_view text, std::string_view what) { return duration_of(text, what, ""); }
+
+Millis parse_retention(std::string_view text, std::string_view what) {
+  return text == "never" ? forever : duration_of(text, what, ", or never");
 }
 
 std::uint64_t parse_size(std::string_view text, std::string_view what) {

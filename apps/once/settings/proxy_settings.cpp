@@ -134,6 +134,16 @@ Setting duration(std::string name, std::string usual, std::string help) {
       belongs_to_rules(member));
 }
 
+template <auto member>
+Setting retention(std::string name, std::string usual, std::string help) {
+  return entry(
+      std::move(name), std::move(usual), std::move(help),
+      [](ProxySettings& to, const Words& words, const std::string& what) {
+        at(to, member) = parse_retention(words.front(), what);
+      },
+      belongs_to_rules(member));
+}
+
 template <auto member, unsigned most_gib = 1>
 Setting size(std::string name, std::string usual, std::string help) {
   return entry(
@@ -402,7 +412,10 @@ std::vector<Setting> table() {
       toggle<&Options::fingerprint_query, false, true>("ignore-query", "Allow a retry to have another query"),
       toggle<&Options::fingerprint_body, false, true>("ignore-body", "Allow a retry to have another body"),
       duration<&Policy::lease>("lease", "30s", "How long a claim blocks other requests after a crash, 10ms to 24h"),
-      duration<&Policy::retention>("retention", "24h", "How long an answer is replayed before it expires"),
+      retention<&Policy::retention>("retention", "24h",
+                                    "How long an answer is replayed before it expires; never: it does not expire"),
+      retention<&Policy::failure_retention>(
+          "failure-retention", {}, "The same for answers with a status of 400 or more (default: as --retention)"),
       duration<&Policy::expected>("expect", {},
                                   "How long a request should take; later it is overdue: see once ls --overdue"),
       entry("wait", {}, "How long a duplicate of a running request waits for its answer (default: 409 at once)",
@@ -518,6 +531,7 @@ std::string to_string(const Complaint& complaint) {
 Given given_by_environment() {
   Given given;
   for (const auto& [name, variable] : {std::pair("lease", "ONCE_LEASE"), std::pair("retention", "ONCE_RETENTION"),
+                                       std::pair("failure-retention", "ONCE_FAILURE_RETENTION"),
                                        std::pair("expect", "ONCE_EXPECT"), std::pair("wait", "ONCE_WAIT")}) {
     const char* const value = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): nothing sets it.
     if (value != nullptr && *value != '\0') given[name] = {.words = {value}, .place = {.file = variable}};

@@ -92,7 +92,8 @@ struct Value {
 };
 using Given = std::map<std::string, Value, std::less<>>;
 
-// The settings of ONCE_LEASE, ONCE_RETENTION, ONCE_EXPECT and ONCE_WAIT; Place::file is the variable.
+// The settings of ONCE_LEASE, ONCE_RETENTION, ONCE_FAILURE_RETENTION, ONCE_EXPECT and ONCE_WAIT; Place::file is the
+// variable.
 Given given_by_environment();
 // Those that are used: "ONCE_LEASE=5m, ONCE_WAIT=5s".
 std::string told_variables(const Given& given);

@@ -79,6 +79,8 @@ class Claim {
 
   void complete(Result result, FinishDone done);
   void complete(Result result, std::shared_ptr<const Companion> with, FinishDone done);
+  // For a result that tells of a failure, as an HTTP answer of 400: kept for Policy::failure_retention.
+  void complete_as_failure(Result result, FinishDone done);
   void fail(Failure failure, Result result, FinishDone done);
   void release(std::string_view reason, FinishDone done);
   void hold(std::string_view reason, FinishDone done);

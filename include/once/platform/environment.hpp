@@ -12,11 +12,14 @@ namespace once {
 //
 //   ONCE_LEASE=5m        Policy::lease
 //   ONCE_RETENTION=72h   Policy::retention
+//   ONCE_FAILURE_RETENTION=1h
+//                        Policy::failure_retention
 //   ONCE_EXPECT=10m      Policy::expected
 //   ONCE_WAIT=5s         Policy::wait with OnConflict::wait; 0s: OnConflict::fail
 //
-// Each is a whole number and ms, s, m, h or d. Empty is the same as not set. Throws Exception(misuse), which names the
-// variable, if it is not a time or out of the member's range.
+// Each is a whole number and ms, s, m, h or d; a retention may be `never`: what is kept does not expire. Empty is the
+// same as not set. Throws Exception(misuse), which names the variable, if it is not a time or out of the member's
+// range.
 //
 // If any is set, calls `tell` once with "ONCE_LEASE=5m, ONCE_WAIT=5s", for the log. Do not call it while another thread
 // sets variables (getenv(3)).

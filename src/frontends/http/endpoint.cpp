@@ -179,7 +179,10 @@ class Execution::State {
                            finish.record->result.placement == Placement::dropped;
       self->complete({self->instead(end, std::move(finish)), dropped});
     };
-    if (end == End::store) return claim.complete(std::move(result), std::move(on_end));
+    if (end == End::store) {
+      return status >= 400 ? claim.complete_as_failure(std::move(result), std::move(on_end))
+                           : claim.complete(std::move(result), std::move(on_end));
+    }
     const std::string reason = thrown.empty() ? "answered " + std::to_string(status) : std::move(thrown);
     if (end == End::release) return claim.release(reason, std::move(on_end));
     claim.hold(reason, std::move(on_end));

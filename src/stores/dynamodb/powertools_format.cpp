@@ -216,7 +216,7 @@ class PowertoolsFormat final : public ItemFormat {
       return refuse(record.key, writer() + " has no status for an unknown outcome: let lapsed claims be taken over");
     }
     const bool done = record.state == State::completed;
-    if (record.on_lapse == OnLapse::hold || (!done && record.expires_at == never)) {
+    if (record.on_lapse == OnLapse::hold) {
       return refuse(record.key, writer() + " takes over every lapsed claim: it cannot hold one");
     }
     if (!done && (unix_ms(record.lease_until) < 0 || unix_ms(record.lease_until) / 1000 > last_second)) {
