@@ -67,8 +67,8 @@ void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, 
 
 // Each of these takes `record`, a copy of the stored one, and changes it into the one to write over it, under the next
 // revision.
-void complete(Record& record, Result result, const EffectivePolicy& policy, Stamp stamp);
-void fail(Record& record, Failure failure, Result result, const EffectivePolicy& policy, Stamp stamp);
+void complete(Record& record, Result&& result, const EffectivePolicy& policy, Stamp stamp);
+void fail(Record& record, Failure failure, Result&& result, const EffectivePolicy& policy, Stamp stamp);
 void mark_unknown(Record& record, std::string_view reason, Stamp stamp);
 void release(Record& record, std::string_view reason, const EffectivePolicy& policy,
              Stamp stamp);  // Steps kept, lease given up.

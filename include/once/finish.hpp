@@ -27,6 +27,6 @@ struct Finish {
   Error error;
 };
 
-using FinishDone = Callback<void(Finish)>;
+using FinishDone = Callback<void(Finish&&)>;
 
 }  // namespace once

@@ -113,7 +113,7 @@ void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, 
   next.on_lapse = policy.on_lapse;
   next.fingerprint = attempt.fingerprint;
   next.holder = attempt.holder;
-  next.label = attempt.label;
+  if (!attempt.label.empty()) next.label = attempt.label;
   if (seen != nullptr && (verdict == Verdict::take_over || verdict == Verdict::retry)) {
     next.attempt = seen->attempt + 1;
     next.created_at = seen->created_at;
@@ -130,14 +130,14 @@ void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, 
   next.expires_at = in_progress_expiry(next.on_lapse, policy, next.lease_until, now);
 }
 
-void complete(Record& record, Result result, const EffectivePolicy& policy, Stamp stamp) {
+void complete(Record& record, Result&& result, const EffectivePolicy& policy, Stamp stamp) {
   finish(record, State::completed, stamp, later(stamp.now, policy.retention));
   record.result = std::move(result);
   record.failure.code.clear();
   record.failure.message.clear();
 }
 
-void fail(Record& record, Failure failure, Result result, const EffectivePolicy& policy, Stamp stamp) {
+void fail(Record& record, Failure failure, Result&& result, const EffectivePolicy& policy, Stamp stamp) {
   finish(record, State::failed, stamp, failure_expiry(policy, stamp.now));
   record.result = std::move(result);
   record.failure = std::move(failure);

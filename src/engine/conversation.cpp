@@ -235,9 +235,6 @@ void Conversation::end_seen(std::shared_ptr<const Record> record, std::uint64_t 
   end(std::move(seen));
 }
 
-void Conversation::end(End&& end) {
-  OnEnd on_end = std::move(on_end_);
-  on_end(std::move(end));
-}
+void Conversation::end(End&& end) { on_end_(std::move(end)); }
 
 }  // namespace once

@@ -31,7 +31,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] Uptime uptime() const noexcept { return options.clock->uptime(); }
   [[nodiscard]] Owner new_owner() const;
   [[nodiscard]] std::shared_ptr<const Attempt> attempt_of(Request&& request, const EffectivePolicy& policy) const;
-  void begin(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy, Callback<void(Begin)> done);
+  void begin(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy, Callback<void(Begin&&)> done);
   // A delay that doubles with each try from `first` to `most`; returns a random part of it, from half to all.
   [[nodiscard]] Millis backoff(unsigned tries, Millis first, Millis most) const;
   [[nodiscard]] EffectivePolicy policy_of(const Request& request) const;  // Throws Exception(misuse) if out of range.

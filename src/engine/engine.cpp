@@ -83,12 +83,13 @@ void finish_thrown(Claim& claim, const EffectivePolicy& policy, const ThrowRule&
 }
 
 bool is_over(Begin& begun, Outcome& outcome) {
+  if (begun.kind == Begin::Kind::claimed) return false;
   outcome.record = std::move(begun.record);
   outcome.retry_after = begun.retry_after;
   outcome.error = std::move(begun.error);
   switch (begun.kind) {
     case Begin::Kind::claimed:
-      return false;
+      break;
     case Begin::Kind::replayed:
       outcome.kind = Outcome::Kind::replayed;
       outcome.result = outcome.record->result;
@@ -221,15 +222,15 @@ std::shared_ptr<const Attempt> EngineCore::attempt_of(Request&& request, const E
   attempt->key = std::move(request.key).stored();
   attempt->owner = new_owner();
   attempt->fingerprint = request.fingerprint;
-  attempt->holder = request.holder.empty() ? options.holder : clean_text(options.holder + " " + request.holder);
-  if (policy.label == Label::all || (policy.label == Label::named && !request.label_from_payload)) {
-    attempt->label = clean_text(request.label);
-  }
+  attempt->holder = options.holder;
+  if (!request.holder.empty()) attempt->holder = clean_text(options.holder + " " + request.holder);
+  const bool labels = policy.label == Label::all || (policy.label == Label::named && !request.label_from_payload);
+  if (labels && !request.label.empty()) attempt->label = clean_text(request.label);
   return attempt;
 }
 
 void EngineCore::begin(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy,
-                       Callback<void(Begin)> done) {
+                       Callback<void(Begin&&)> done) {
   Caller caller;
   caller.policy = policy;
   caller.attempt = std::move(attempt);
@@ -283,18 +284,17 @@ Engine::~Engine() = default;
 const EngineOptions& Engine::options() const noexcept { return core_->options; }
 
 Request Engine::request(std::string_view key, std::string_view payload) const {
-  return {.key = Key(core_->options.scope, key),
-          .fingerprint = payload.empty() ? Fingerprint() : Fingerprint::of(payload),
-          .policy = std::nullopt,
-          .holder = {}};
+  Request request{.key = Key(core_->options.scope, key)};
+  if (!payload.empty()) request.fingerprint = Fingerprint::of(payload);
+  return request;
 }
 
-void Engine::begin(Request request, Callback<void(Begin)> done) {
+void Engine::begin(Request request, Callback<void(Begin&&)> done) {
   Running::refuse_here(*core_, request.key.stored());
   begin_elsewhere(std::move(request), std::move(done));
 }
 
-void Engine::begin_elsewhere(Request&& request, Callback<void(Begin)> done) {
+void Engine::begin_elsewhere(Request&& request, Callback<void(Begin&&)> done) {
   const EffectivePolicy policy = core_->policy_of(request);
   if (auto known = core_->flights.cached(request, policy)) return done(std::move(*known));
   core_->begin(core_->attempt_of(std::move(request), policy), policy, std::move(done));
@@ -302,7 +302,7 @@ void Engine::begin_elsewhere(Request&& request, Callback<void(Begin)> done) {
 
 Begin Engine::begin(Request request) {
   Running::refuse_anywhere(*core_, request.key.stored());
-  return wait_for<Begin>([&](Callback<void(Begin)> done) { begin_elsewhere(std::move(request), std::move(done)); });
+  return wait_for<Begin>([&](Callback<void(Begin&&)> done) { begin_elsewhere(std::move(request), std::move(done)); });
 }
 
 Begin Engine::begin(std::string_view key, std::string_view payload) { return begin(request(key, payload)); }
@@ -317,7 +317,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
     std::shared_ptr<const Attempt> attempt = core_->attempt_of(std::move(request), policy);
     if (policy.on_store_down == OnStoreDown::run_unprotected) kept = attempt;
     return wait_for<Begin>(
-        [&](Callback<void(Begin)> done) { core_->begin(std::move(attempt), policy, std::move(done)); }, &at_once);
+        [&](Callback<void(Begin&&)> done) { core_->begin(std::move(attempt), policy, std::move(done)); }, &at_once);
   }();
   // Since the clock was read for the claim, this thread may have been stopped, or have run the observer. Work that has
   // not begun can be released safely.
@@ -333,7 +333,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
       return;
     }
     begun =
-        wait_for<Begin>([&](Callback<void(Begin)> done) { core_->begin(std::move(again), policy, std::move(done)); });
+        wait_for<Begin>([&](Callback<void(Begin&&)> done) { core_->begin(std::move(again), policy, std::move(done)); });
   }
   if (is_over(begun, outcome)) {
     if (!runs_unprotected(outcome, policy)) return;

@@ -158,7 +158,7 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
       Begin begin;
       begin.error = end.error;
       // With a record, no caller runs unprotected: the store had answered before.
-      begin.record = end.record != nullptr ? end.record : flight->seen != nullptr ? flight->seen : caller.shown;
+      begin.record = end.record != nullptr ? end.record : flight->seen != nullptr ? flight->seen : caller.missed;
       replies.emplace_back(std::move(caller), std::move(begin));
     }
     erase(shard, shard.flights.find(name));
@@ -464,12 +464,12 @@ void Flights::reply(Caller&& caller, Begin&& begin) {
   auto state = std::make_shared<Fetch>(Fetch{std::move(caller), std::move(begin)});
   core_.fetch(std::move(record), [this, core = core_.shared_from_this(), state, answer](
                                      std::shared_ptr<const Record> whole, std::optional<Error> error) {
-    const std::string& location = whole->result.location;
-    if (error && error->kind != ErrorKind::unavailable && state->caller.missed != location) {
+    const RecordPtr& before = state->caller.missed;
+    const std::string_view missed = before == nullptr ? std::string_view() : before->result.location;
+    if (error && error->kind != ErrorKind::unavailable && missed != whole->result.location) {
       // Perhaps another attempt found the record expired, claimed the key and removed the result. Then the record is
       // another now. If it is the same, the result is really lost.
-      state->caller.missed = location;
-      state->caller.shown = whole;
+      state->caller.missed = std::move(whole);
       return join(std::move(state->caller));
     }
     state->begin.record = std::move(whole);

@@ -37,7 +37,7 @@ class EngineCore;
 struct Caller {
   std::shared_ptr<const Attempt> attempt;
   EffectivePolicy policy;
-  Callback<void(Begin)> done;
+  Callback<void(Begin&&)> done;
   Uptime since{};
   Uptime wait_until{};  // OnConflict::wait: until when.
   bool led = false;     // It has led a conversation with the store.
@@ -48,8 +48,7 @@ struct Caller {
   // 4. A's answer arrives: "first". B must get "second", so one more read serves all late callers.
   // (SharingTest.NobodySharesAnAnswerThatWasFormedBeforeHeCame)
   bool late = false;
-  std::string missed;                   // The location of a result that could not be fetched, ...
-  std::shared_ptr<const Record> shown;  // ... and its record.
+  std::shared_ptr<const Record> missed;  // The record whose result could not be fetched.
 
   [[nodiscard]] bool waits(Uptime now) const noexcept {
     return policy.on_conflict == OnConflict::wait && now < wait_until;

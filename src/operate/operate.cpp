@@ -105,10 +105,10 @@ Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason
   next.owner = fresh;
   switch (resolution.as) {
     case As::completed:
-      complete(next, resolution.result, policy, stamp);
+      complete(next, Result(resolution.result), policy, stamp);
       break;
     case As::failed:
-      fail(next, resolution.failure, resolution.result, policy, stamp);
+      fail(next, resolution.failure, Result(resolution.result), policy, stamp);
       break;
     case As::released:
       release(next, {}, policy, stamp);

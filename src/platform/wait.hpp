@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include <once/callback.hpp>
@@ -84,16 +83,16 @@ class Waiting {
 // `at_once`, if not null, is set: this thread called done, and has not waited.
 template <class T, class Start>
 T wait_for(Start&& start, bool* at_once = nullptr) {
-  std::optional<T> value;
+  T value;                        // Returned without a move.
   const AtHome nowhere(nullptr);  // A waiting thread cannot take completions at its home.
   Waiting waiting;
-  start(Callback<void(T)>([&](T&& given) {
-    value.emplace(std::move(given));
+  start([&](T&& given) {
+    value = std::move(given);
     waiting.end();
-  }));
+  });
   waiting.wait();
   if (at_once != nullptr) *at_once = waiting.over_at_once();
-  return std::move(*value);
+  return value;
 }
 
 }  // namespace once

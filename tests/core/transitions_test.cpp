@@ -207,7 +207,7 @@ TEST(Transitions, completed) {
   for_many([](const Situation& s, SeededRandom&) {
     const Result result = Result::inlined(std::string("a\0b", 3), "text/plain");
     Record done = s.record;
-    complete(done, result, s.policy, s.stamp());
+    complete(done, Result(result), s.policy, s.stamp());
     expect_untouched(s.record, done);
     EXPECT_EQ(done.state, State::completed);
     EXPECT_EQ(done.result, result);

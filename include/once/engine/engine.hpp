@@ -157,7 +157,7 @@ class Engine {
   // asynchronous form waits by timer and blocks no thread.
   // Do not block on a key whose claim you hold: the engine cannot detect it, and the call ends as a conflict after its
   // wait.
-  void begin(Request request, Callback<void(Begin)> done);
+  void begin(Request request, Callback<void(Begin&&)> done);
   [[nodiscard]] Begin begin(Request request);
   [[nodiscard]] Begin begin(std::string_view key, std::string_view payload = {});
 
@@ -197,7 +197,7 @@ class Engine {
     void* work_;
     Result (*call_)(void*, Context&);
   };
-  void begin_elsewhere(Request&& request, Callback<void(Begin)> done);
+  void begin_elsewhere(Request&& request, Callback<void(Begin&&)> done);
   // These fill a new outcome in place, because it has many members to move.
   void run_work(Request&& request, ErasedWork work, Outcome& outcome);
   void run_work_without_claim(ErasedWork work, std::string_view operation, const std::string* key, Outcome& outcome);
@@ -257,14 +257,16 @@ namespace detail {
 // `failed` has the exception for the caller.
 template <class Value, class V>
 Result encode_or_drop(V&& value, std::exception_ptr& failed) {
+  Result result;
   try {
-    return Result::inlined(Codec<Value>::encode(std::forward<V>(value)), std::string(Codec<Value>::content_type));
+    result.bytes = Codec<Value>::encode(std::forward<V>(value));
+    result.content_type = Codec<Value>::content_type;
   } catch (...) {  // Any codec's exception; rethrown after the record is finished.
     failed = std::current_exception();
-    Result nothing;
-    nothing.placement = Placement::dropped;
-    return nothing;
+    result = {};
+    result.placement = Placement::dropped;
   }
+  return result;
 }
 
 // Calls the work, with the context if it takes one, and returns its result as a Result.
