@@ -43,7 +43,9 @@ struct Answer {
   bool declined = false;  // replace_with() failed because of the companion: see there.
 
   static Answer ok(std::uint64_t place = 0) {
-    return {.status = Status::done, .record = {}, .time = {}, .place = place, .error = {}};
+    Answer answer;
+    answer.place = place;
+    return answer;
   }
   static Answer refuse(RecordPtr in_the_way, std::uint64_t place = 0) {
     return {.status = Status::refused, .record = std::move(in_the_way), .time = {}, .place = place, .error = {}};

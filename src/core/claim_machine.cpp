@@ -107,7 +107,7 @@ void ClaimMachine::beat(Uptime now, Actions& out) {
   if (!heartbeats()) return;
   const Uptime next = now + renew_interval();
   out.add(BeatAt{now < trusted_until_ ? std::min(next, trusted_until_) : next});
-  if (!current_) return start({}, out);
+  if (!current_) return start(Write(), out);
   if (phase_ == Phase::ready) out.add(Send{});  // As in pump().
 }
 
@@ -137,10 +137,8 @@ void ClaimMachine::step(Step step, FinishDone done, Actions& out) {
     return out.add(
         Reply{std::move(done), {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)}});
   }
-  Write write;
-  write.op = Op::step;
+  Write write(Op::step, std::move(done));
   write.text = std::make_unique<Failure>(Failure{.code = step.name, .message = {}});
-  write.done = std::move(done);
   unwritten_.push_back(std::move(step));
   queue_.push_back(std::move(write));
   pump(out);
@@ -182,7 +180,7 @@ void ClaimMachine::hand_out(FinishDone done, Actions& out) {
   ask_finish();
   if (lost_) {
     finish_queued_ = ended_ = true;
-    return meet_loss(Write{.op = Op::complete, .done = std::move(done)}, out);
+    return meet_loss(Write(Op::complete, std::move(done)), out);
   }
   handed_out_ = true;
   handed_done_ = std::move(done);
@@ -345,9 +343,10 @@ void ClaimMachine::on_written(Sent&& sent, std::uint64_t place, const Moment& mo
     current_.reset();
     tell(notice_of(op), claimed_at_, out, record);
     out.add(Ended{.record = record, .gone = removed});
-    if (done)
-      out.add(Reply{std::move(done), {.kind = Finish::Kind::recorded, .record = std::move(record), .error = {}}});
-    return;
+    if (!done) return;
+    Finish finish;
+    finish.record = std::move(record);
+    return out.add(Reply{std::move(done), std::move(finish)});
   }
   if (!policy_.fixed_lease) trust(sent, moment);
   overdue_ = overdue_ && moment.uptime >= trusted_until_;
@@ -569,7 +568,7 @@ void ClaimMachine::end_handed_out(Error error, Actions& out) {
   FinishDone done = std::move(handed_done_);
   if (lost_) {
     finish_queued_ = ended_ = true;
-    return meet_loss(Write{.op = Op::complete, .done = std::move(done)}, out);
+    return meet_loss(Write(Op::complete, std::move(done)), out);
   }
   finishing_ = false;
   tell(Notice::declined, claimed_at_, out, nullptr, error);

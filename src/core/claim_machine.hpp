@@ -48,7 +48,10 @@ class ClaimMachine {
   };
   // Moved for every finish, so members that few of them need are pointers.
   struct Write {
-    Op op = Op::renew;
+    explicit Write(Op what = Op::renew, FinishDone&& then = nullptr, Result&& with = {})
+        : op(what), result(std::move(with)), done(std::move(then)) {}
+
+    Op op;
     Result result;
     // fail: what to store. hold, release: the message is the reason. step: the code is its name. Null: none.
     std::unique_ptr<Failure> text;

@@ -14,8 +14,10 @@ namespace {
 using Write = ClaimState::Write;
 using Op = ClaimState::Op;
 
-std::unique_ptr<Failure> as_message(std::string_view text) {
-  return std::make_unique<Failure>(Failure{.code = {}, .message = std::string(text)});
+Write with_reason(Op op, std::string_view reason, FinishDone&& done) {
+  Write write(op, std::move(done));
+  write.text = std::make_unique<Failure>(Failure{.code = {}, .message = std::string(reason)});
+  return write;
 }
 
 }  // namespace
@@ -51,11 +53,11 @@ void Claim::add_step(std::string name, std::string result, FinishDone done) {
 }
 
 void Claim::complete(Result result, FinishDone done) {
-  state_->finish(Write{.op = Op::complete, .result = std::move(result), .done = std::move(done)});
+  state_->finish(Write(Op::complete, std::move(done), std::move(result)));
 }
 
 void Claim::complete(Result result, std::shared_ptr<const Companion> with, FinishDone done) {
-  Write write{.op = Op::complete, .result = std::move(result), .done = std::move(done)};
+  Write write(Op::complete, std::move(done), std::move(result));
   if (with != nullptr) {
     write.together = std::make_unique<ClaimState::Together>();
     write.together->companion = std::move(with);
@@ -64,22 +66,23 @@ void Claim::complete(Result result, std::shared_ptr<const Companion> with, Finis
 }
 
 void Claim::complete_as_failure(Result result, FinishDone done) {
-  state_->finish(Write{.op = Op::complete, .result = std::move(result), .done = std::move(done), .is_failure = true});
+  Write write(Op::complete, std::move(done), std::move(result));
+  write.is_failure = true;
+  state_->finish(std::move(write));
 }
 
 void Claim::fail(Failure failure, Result result, FinishDone done) {
-  state_->finish(Write{.op = Op::fail,
-                       .result = std::move(result),
-                       .text = std::make_unique<Failure>(std::move(failure)),
-                       .done = std::move(done)});
+  Write write(Op::fail, std::move(done), std::move(result));
+  write.text = std::make_unique<Failure>(std::move(failure));
+  state_->finish(std::move(write));
 }
 
 void Claim::release(std::string_view reason, FinishDone done) {
-  state_->finish(Write{.op = Op::release, .text = as_message(reason), .done = std::move(done)});
+  state_->finish(with_reason(Op::release, reason, std::move(done)));
 }
 
 void Claim::hold(std::string_view reason, FinishDone done) {
-  state_->finish(Write{.op = Op::hold, .text = as_message(reason), .done = std::move(done)});
+  state_->finish(with_reason(Op::hold, reason, std::move(done)));
 }
 
 void Claim::give_up(FinishDone done) { state_->give_up(std::move(done)); }

@@ -41,7 +41,7 @@ void Conversation::insert(Self self, Uptime now) {
   verdict_ = Verdict::execute;
   told_ = moment.told;
   error_ = moment.error;
-  auto next = std::make_shared<Record>();
+  auto next = std::make_shared_for_overwrite<Record>();  // A () would first write zeros over all of it.
   const Stamp stamp = core_->stamp(moment.now);
   claim(*next, attempt_, policy_, stamp, nullptr, verdict_);
   // If our earlier claim was removed, the new one must not look like it: another write that names the old one may still

@@ -218,7 +218,7 @@ EffectivePolicy EngineCore::policy_of(const Request& request) const {
 }
 
 std::shared_ptr<const Attempt> EngineCore::attempt_of(Request&& request, const EffectivePolicy& policy) const {
-  auto attempt = std::make_shared<Attempt>();
+  auto attempt = std::make_shared_for_overwrite<Attempt>();
   attempt->key = std::move(request.key).stored();
   attempt->owner = new_owner();
   attempt->fingerprint = request.fingerprint;

@@ -58,13 +58,13 @@ class SystemRandom final : public Random {
  private:
   static constexpr std::size_t first_bytes = 1024;
   struct Block {
-    std::array<std::uint8_t, 4096> bytes;
+    std::array<std::uint8_t, 4096> bytes{};
     std::size_t left = 0;   // Of its end.
     bool refilled = false;  // The thread has used its first block.
   };
 
   static Block& block() noexcept {
-    thread_local Block own;
+    constinit thread_local Block own;
     return own;
   }
 
