@@ -135,12 +135,12 @@ class Line {
   std::string out_;
 };
 
-// A digest as deriving a key makes it: it tells nothing, and finds the record.
+// A digest as deriving a key makes it, or a message's id: it tells nothing, and finds the record.
 bool is_digest(std::string_view name) noexcept {
   constexpr std::size_t least_digits = 32;
   if (name.size() < least_digits) return false;
   for (const char c : name) {
-    if (text::lower_digits.find(c) == std::string_view::npos) return false;
+    if (c != '-' && text::lower_digits.find(c) == std::string_view::npos) return false;
   }
   return true;
 }

@@ -78,6 +78,48 @@ class Replay(Case):
         self.expect(self.once("run", "--key", "k", "--", "false"), 0, b"receipt\n")
 
 
+class Log(Case):
+    def test_is_off_unless_asked_for(self):
+        self.assertEqual(self.expect(self.once("run", "--key", "k", "--", "true"), 0).stderr, b"")
+
+    def test_has_a_line_for_each_event(self):
+        secret = ["sh", "-c", "echo secret"]
+        done = self.expect(self.once("run", "--key", "order-17", "--scope", "pay", "--log", "text", "--", *secret), 0)
+        lines = done.stderr.decode().splitlines()
+        self.assertEqual([line.split()[1:3] for line in lines],
+                         [["info", "claimed"], ["info", "work_done"], ["info", "completed"]])
+        for line in lines:
+            self.assertIn(" scope=pay key=order-17 ", line)
+            self.assertNotIn("secret", line)
+        done = self.expect(self.once("run", "--key", "order-17", "--scope", "pay", "--log", "json", "--", *secret), 0)
+        replayed = json.loads(done.stderr)
+        self.assertEqual((replayed["event"], replayed["key"], replayed["attempt"]), ("replayed", "order-17", 1))
+
+    def test_only_what_is_severe_enough(self):
+        done = self.once("run", "--key", "k", "--on-failure", "hold", "--log", "json", "--log-level", "warning", "--", "false")
+        held = json.loads(self.expect(done, 1).stderr)
+        self.assertEqual((held["level"], held["event"]), ("warning", "held"))
+        self.assertEqual(held["why"], "the command ended with exit 1; it may have acted")
+
+    def test_a_hostile_key_breaks_no_line(self):
+        key = "a\n2026-01-01T00:00:00.000Z err forged\x1b[2J"
+        done = self.expect(self.once("run", "--key", key, "--log", "text", "--", "true"), 0)
+        self.assertEqual(done.stderr.count(b"\n"), 3)
+        self.assertNotIn(b"\x1b", done.stderr)
+
+    def test_without_a_reader_the_command_runs_all_the_same(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        self.expect(self.once("run", "--key", "k", "--log", "text", "--", "sh", "-c", "echo done; exit 3", stderr=writer), 3, b"done\n")
+        os.close(writer)
+        self.assertEqual(self.show("k")["state"], "failed")
+
+    def test_a_full_disk_does_not_stop_the_work(self):
+        with open("/dev/full", "wb") as full:
+            self.expect(self.once("run", "--key", "k", "--log", "json", "--", "echo", "done", stderr=full), 0, b"done\n")
+        self.assertEqual(self.show("k")["state"], "completed")
+
+
 class Environment(Case):
     def test_the_command_learns_who_it_is(self):
         command = ["run", "--key", "order-17", "--scope", "pay#1", "--", "env", "-0"]

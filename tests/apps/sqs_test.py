@@ -153,7 +153,9 @@ class Queues(harness.Case):
         return self.once("sqs", "--queue", queue or self.queue, "--drain", *arguments, **options)
 
     def events(self, done):
-        return [json.loads(line) for line in done.stderr.decode().splitlines()]
+        """What it said of messages, without the lines of the engine's events."""
+        lines = [json.loads(line) for line in done.stderr.decode().splitlines()]
+        return [line for line in lines if "key_hash" not in line]
 
     def start_idle(self, *flags):
         """A poller that waits for messages, and its queue."""
@@ -470,6 +472,34 @@ class Sqs(Queues):
         self.expect(self.once("sqs", "--help"), 0)
 
 
+class Log(Queues):
+    def test_events_and_messages_are_lines_of_one_log(self):
+        url = self.make_queue()
+        sent = self.send(url, {"order": "17", "card": "4111"})
+        done = self.expect(self.drain("--log", "json", "--", "true"), 0)
+        lines = [json.loads(line) for line in done.stderr.decode().splitlines()]
+        self.assertEqual([(line["level"], line["event"]) for line in lines],
+                         [("info", event) for event in ("claimed", "work_done", "completed", "ended")])
+        self.assertEqual([line["key"] for line in lines], [sent] * 4)
+        self.assertNotIn(b"4111", done.stderr)
+        self.send(url, "again")
+        self.assertEqual(self.expect(self.drain("--log", "none", "--verbose", "--", "true"), 0).stderr, b"")
+        self.send(url, "as text")
+        said = self.expect(self.drain("--", "true"), 0).stderr.decode().splitlines()
+        self.assertEqual([line.split()[1:3] for line in said],
+                         [["info", "claimed"], ["info", "work_done"], ["info", "completed"]])
+
+    def test_what_needs_attention_is_said_once_at_every_level(self):
+        url = self.make_queue()
+        self.send(url, "fails")
+        done = self.expect(self.drain("--log-level", "warning", "--", "false"), 1)
+        lines = done.stderr.decode().splitlines()
+        self.assertEqual(len(lines), 1, lines)
+        self.assertIn("the command ended with exit 1; it stays in the queue", lines[0])
+        self.expect(self.drain("--json", "--log", "text", "--", "true"), 64)
+        self.expect(self.drain("--log", "xml", "--", "true"), 64)
+
+
 class WithoutDescriptors(Queues):
     """Not under the sanitizers: the one for undefined behaviour wants a pipe to look at an object's type."""
 
@@ -484,7 +514,7 @@ class WithoutDescriptors(Queues):
         limits = resource.prlimit(poller.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(poller.pid, resource.RLIMIT_NOFILE, (6, limits[1]))
         self.open_gate("gate")
-        ended = json.loads(poller.stderr.readline())
+        ended = next(line for line in map(json.loads, poller.stderr) if line["event"] == "ended")
         resource.prlimit(poller.pid, resource.RLIMIT_NOFILE, limits)
         self.assertEqual((ended["event"], ended["end"], ended["deleted"]), ("ended", "failed", False))
         self.assertIn("once could not watch it: cannot wait for the command", ended["why"])

@@ -1,5 +1,7 @@
 """once proxy as a program, with curl: signals, deaths, the access log, exit codes."""
+import fcntl
 import json
+import os
 import pathlib
 import resource
 import signal
@@ -41,6 +43,40 @@ class Program(ProxyCase):
         self.proxy()
         self.assertTrue(self.curl("order-17").endswith("\n\ncharge 1\n"))
         self.assertEqual(len(self.service.ledger), 2)
+
+    def test_the_log_has_a_line_for_each_event(self):
+        process = self.proxy("--log", "json")
+        self.curl("order-17")
+        self.curl("order-17")
+        self.curl("order-17", "cents=900")
+        shown = self.log(3)
+        process.send_signal(signal.SIGTERM)
+        *lines, _ = process.stderr.read().splitlines()  # The last one is "once: ending".
+        lines = [json.loads(line) for line in lines]
+        self.assertEqual([(line["level"], line["event"]) for line in lines],
+                         [("info", "claimed"), ("info", "work_done"), ("info", "completed"), ("info", "replayed"),
+                          ("warning", "mismatch")])
+        self.assertEqual({line["key"] for line in lines}, {"order-17"})
+        self.assertEqual({line["key_hash"] for line in lines}, {line["key_hash"] for line in shown})
+        for secret in ("cents", "secret"):
+            self.assertNotIn(secret, str(lines))
+        self.assertEqual(process.wait(60), 0)
+
+    def test_a_log_that_nobody_reads_stops_no_request(self):
+        process = self.proxy("--log", "json")
+        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        for number in range(20):
+            self.assertIn("HTTP/1.1 201 ", self.curl(f"order-{number}"))
+        os.set_blocking(process.stderr.fileno(), False)
+        whole = process.stderr.read()
+        self.assertTrue(whole.endswith(b"}\n"), whole)
+        self.assertIn("HTTP/1.1 201 ", self.curl("after"))
+        lost, *after = [json.loads(line) for line in process.stderr.read().splitlines()]
+        self.assertEqual(lost["event"], "lines_lost")
+        self.assertEqual(lost["lines"] + whole.count(b"\n"), 60)
+        self.assertEqual([line["event"] for line in after], ["claimed", "work_done", "completed"])
+        process.stderr.close()
+        self.assertIn("HTTP/1.1 201 ", self.curl("without a reader"))
 
     def test_takes_all_the_files_that_it_may_and_says_if_they_are_few(self):
         def limit_to(soft, hard):

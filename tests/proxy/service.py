@@ -108,6 +108,8 @@ class ProxyCase(Case):
 
     def start_alone(self, *arguments, **options):
         """The same with these flags and no others."""
+        if "--log" not in arguments:
+            arguments = (*arguments, "--log", "none")  # Most tests read standard error line by line.
         process = self.start("proxy", *arguments, **options)
         line = process.stderr.readline().decode()
         self.assertRegex(line, r"^once: listening on port \d+, ")

@@ -35,14 +35,14 @@ class Tls(ProxyCase):
                                          "--tls-cert", inner, "--tls-key", inner_key)
         arguments = ["--listen", "127.0.0.1:0", "--upstream", f"https://localhost:{inner_port}/", "--store", "memory:",
                      "--no-principal", "--tls-cert", outer, "--tls-key", outer_key]
-        process = self.start("proxy", *arguments, "--access-log", self.path("log"), "--upstream-ca", inner)
+        process = self.start("proxy", *arguments, "--log", "none", "--access-log", self.path("log"), "--upstream-ca", inner)
         port = int(process.stderr.readline().decode().split("port ")[1].split(",")[0])
         for _ in range(2):
             done = self.curl(port, outer)
             self.assertEqual(done.stdout, b"charge 1\n", done.stderr)
         self.assertEqual(self.curl(port, inner).returncode, 60)  # curl does not believe it.
         # Without --upstream-ca the system does not believe the inner one, and says so.
-        process = self.start("proxy", *arguments, "--access-log", "none")
+        process = self.start("proxy", *arguments, "--log", "none", "--access-log", "none")
         port = int(process.stderr.readline().decode().split("port ")[1].split(",")[0])
         self.assertIn(b"upstream-unreachable", self.curl(port, outer).stdout)
         self.assertIn(b"name its authority's file in --upstream-ca", process.stderr.readline())

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,10 +27,10 @@
 #include "output/access_log.hpp"
 #include "output/proxy_check.hpp"
 #include "output/report.hpp"
-#include "output/store_notices.hpp"
 #include "output/text.hpp"
 #include "settings/access.hpp"
 #include "settings/key_change.hpp"
+#include "settings/log.hpp"
 #include "settings/proxy_file.hpp"
 #include "settings/proxy_settings.hpp"
 
@@ -93,6 +94,11 @@ std::uint64_t raise_file_limit() {
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return RLIM_INFINITY;
   const rlimit all{.rlim_cur = files.rlim_max, .rlim_max = files.rlim_max};
   return setrlimit(RLIMIT_NOFILE, &all) == 0 ? all.rlim_cur : files.rlim_cur;
+}
+
+std::optional<LogOptions> log_options(const ProxySettings& settings) {
+  if (!settings.log) return std::nullopt;
+  return LogOptions{.format = *settings.log, .level = settings.log_level};
 }
 
 struct ProxyCommand {
@@ -240,10 +246,9 @@ int run_proxy(const ProxyCommand& command) {
     settings.proxy.refuse_metrics = [&](const http::Request& request) { return metrics_token.refuse(request); };
   }
   const auto metrics = settings.proxy.metrics = std::make_shared<proxy::Metrics>();
-  const auto notices = std::make_shared<StoreNotices>(system_clock(), settings.proxy.on_notice);
-  const auto observe = [metrics, notices](const Event& event) {
+  const auto observe = [metrics, log_event = log_observer(log_options(settings))](const Event& event) {
     metrics->count(event);
-    notices->tell(event);
+    log_event(event);
   };
   Engine engine({.store = access.store, .observer = observe, .offload = access.offload});
   const auto complete = [has_offload = access.offload != nullptr, head = settings.proxy.max_head_bytes](auto rules) {

@@ -28,6 +28,7 @@
 #include "process/supervise.hpp"
 #include "settings/access.hpp"
 #include "settings/identity.hpp"
+#include "settings/log.hpp"
 #include "settings/rules.hpp"
 #include "text/rfc3339.hpp"
 
@@ -37,6 +38,7 @@ namespace {
 
 struct RunOptions {
   StoreOptions store;
+  LogFlags log;
   KeyOptions key;
   std::string lease = "30s";
   std::string retention = "24h";
@@ -173,7 +175,10 @@ class Run {
     engine_options.offload = access_.offload;
     engine_options.policy = plan_.policy;
     engine_options.holder = who() + ":" + std::to_string(getpid()) + " once run " + command_.front();
-    engine_options.observer = [state = state_](const Event& event) { observe(*state, event); };
+    engine_options.observer = [state = state_, log = log_observer(log_options(options_.log))](const Event& event) {
+      log(event);  // First: observe() may wake the thread that ends the program.
+      observe(*state, event);
+    };
     Engine engine(std::move(engine_options));
     for (int times = 0; times < most_claims; ++times) {
       if (const std::optional<int> code = call(begin_with(engine))) return *code;
@@ -729,6 +734,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
   run->add_flag("--survive", options->survive, "Let the command keep running if once is killed with SIGKILL");
   run->add_flag("--unshared-store", options->unshared_store,
                 "Accept a store that only this process sees, such as memory:. It prevents no duplicates");
+  add_log_flags(*run, options->log, "none");
   run->add_flag("-v,--verbose", options->verbose, "Report what happens on standard error");
   run->callback([options, &invocation] {
     invocation.action = [options, &invocation] {

@@ -29,6 +29,7 @@
 #include "process/sqs_work.hpp"
 #include "process/supervise.hpp"
 #include "settings/access.hpp"
+#include "settings/log.hpp"
 #include "settings/rules.hpp"
 #include "text/rfc3339.hpp"
 
@@ -71,6 +72,7 @@ struct SqsOptions {
   std::string derive_name;
   bool drain = false;
   bool json = false;
+  LogFlags log;
   bool verbose = false;
 };
 
@@ -151,20 +153,26 @@ std::shared_ptr<aws::Client> sqs_client(const SqsOptions& options, Millis waits)
   return aws::make_client(std::move(client));
 }
 
-// Writes the log: everything as JSON, or only what needs attention as text.
+// What became of messages: everything as JSON, or only what needs attention as text.
 class SqsLog {
  public:
-  SqsLog(bool json, bool verbose, Millis visibility) : json_(json), verbose_(verbose), visibility_(visibility) {}
+  // No options: no log.
+  SqsLog(const std::optional<LogOptions>& options, bool verbose, Millis visibility)
+      : on_(options.has_value()),
+        json_(on_ && options->format == LogFormat::json),
+        level_(on_ ? options->level : LogLevel::err),
+        verbose_(verbose),
+        visibility_(visibility) {}
 
   void operator()(const sqs::PollEvent& event) const {
+    if (!on_ || level_of(event) > level_) return;
     if (json_) return write_json(event);
     using Kind = sqs::PollEvent::Kind;
     const std::string message = "message " + escaped(event.id);
     const std::string why = event.why.empty() ? "" : ": " + escaped(event.why);
     switch (event.kind) {
       case Kind::ended: {
-        const bool good = event.deleted && !event.parked && event.end != queues::RecordEnd::stored_failure;
-        if (good && !verbose_) return;
+        if (is_good(event) && !verbose_) return;
         const char* const then = event.parked ? "; parked for an operator, and deleted"
                                               : (event.deleted ? "; deleted" : "; it stays in the queue");
         return say(message + " (receipt " + std::to_string(event.receive_count) +
@@ -189,11 +197,28 @@ class SqsLog {
   }
 
   void note(std::string_view text) const {
+    if (!on_ || LogLevel::notice > level_) return;
     if (!json_) return say(text);
-    write(nlohmann::ordered_json{{"time", text::rfc3339(system_clock()->now())}, {"event", "note"}, {"why", text}});
+    nlohmann::ordered_json line = head(LogLevel::notice, "note");
+    line["why"] = text;
+    write(line);
   }
 
  private:
+  static bool is_good(const sqs::PollEvent& event) {
+    return event.deleted && !event.parked && event.end != queues::RecordEnd::stored_failure;
+  }
+
+  static LogLevel level_of(const sqs::PollEvent& event) {
+    using Kind = sqs::PollEvent::Kind;
+    const bool usual = event.kind == Kind::given_back || (event.kind == Kind::ended && is_good(event));
+    return usual ? LogLevel::info : LogLevel::warning;
+  }
+
+  static nlohmann::ordered_json head(LogLevel level, std::string_view event) {
+    return {{"time", text::rfc3339(system_clock()->now())}, {"level", to_string(level)}, {"event", event}};
+  }
+
   static std::string_view word(sqs::PollEvent::Kind kind) {
     using Kind = sqs::PollEvent::Kind;
     switch (kind) {
@@ -216,12 +241,16 @@ class SqsLog {
   }
 
   static void write_json(const sqs::PollEvent& event) {
-    nlohmann::ordered_json line{{"time", text::rfc3339(system_clock()->now())}, {"event", word(event.kind)}};
+    nlohmann::ordered_json line = head(level_of(event), word(event.kind));
     if (event.kind == sqs::PollEvent::Kind::pause) {
       line["pause_ms"] = event.pause.count();
     } else if (event.kind != sqs::PollEvent::Kind::abandoned) {
       line["message_id"] = event.id;
-      line["key"] = event.key;
+      if (!event.key.empty()) {
+        const KeyParts key = key_parts(event.key);
+        line["scope"] = key.scope;
+        line["key"] = key.name;
+      }
       line["receive_count"] = event.receive_count;
     }
     if (event.kind == sqs::PollEvent::Kind::ended) {
@@ -239,10 +268,17 @@ class SqsLog {
     [[maybe_unused]] const bool written = write_all(STDERR_FILENO, text);
   }
 
+  const bool on_;
   const bool json_;
+  const LogLevel level_;
   const bool verbose_;
   const Millis visibility_;
 };
+
+// The line of the message says these.
+bool is_told_of_the_message(EventKind kind) {
+  return kind == EventKind::conflict || kind == EventKind::mismatch || kind == EventKind::unknown;
+}
 
 // Adds one, for as long as this lives.
 class Counted {
@@ -261,7 +297,7 @@ class Sqs {
   Sqs(const SqsOptions& options, std::vector<std::string> command)
       : options_(options),
         command_(std::move(command)),
-        log_(options.json, options.verbose, parse_duration(options.visibility, "--visibility")) {
+        log_(log_options(options.log), options.verbose, parse_duration(options.visibility, "--visibility")) {
     if (!options.stop_within.empty()) stop_within_ = parse_duration(options.stop_within, "--stop-within");
     policy_.lease = parse_duration(options.lease, "--lease (or ONCE_LEASE)");
     policy_.retention = parse_retention(options.retention, "--retention (or ONCE_RETENTION)");
@@ -346,7 +382,8 @@ class Sqs {
     engine_options.offload = access.offload;
     engine_options.policy = policy_;
     engine_options.holder = who() + ":" + std::to_string(getpid()) + " once sqs";
-    engine_options.observer = [commands](const Event& event) {
+    engine_options.observer = [commands, log = log_observer(log_options(options_.log))](const Event& event) {
+      if (!is_told_of_the_message(event.kind)) log(event);
       if (commands) commands->on_event(event);
     };
     Engine engine(std::move(engine_options));
@@ -584,10 +621,12 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   sqs->add_option("--region", options->region, "The queue's region (default: from its URL, or as AWS's tools find it)");
   sqs->add_option("--endpoint", options->endpoint, "The URL of SQS (default: from the queue's URL, or AWS's)");
   sqs->add_option("--profile", options->profile, "A profile of the shared AWS config files");
-  sqs->add_flag("--json", options->json, "Write a line of JSON to standard error for each event");
+  add_log_flags(*sqs, options->log, "text");
+  sqs->add_flag("--json", options->json, "The same as --log json")->excludes("--log");
   sqs->add_flag("-v,--verbose", options->verbose, "Report successes too");
   sqs->callback([options, &invocation] {
     invocation.action = [options, &invocation] {
+      if (options->json) options->log.format = "json";
       const bool command = invocation.has_command && !invocation.command.empty();
       if (command == !options->post.empty()) {
         say("give either a command after --, as in `once sqs --queue orders -- ./charge`, or --post URL. Nothing was "

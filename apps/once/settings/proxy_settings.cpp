@@ -470,6 +470,16 @@ std::vector<Setting> table() {
       in_file({}, changing(text<&ProxySettings::accepted_key_change>(
                       "accept-key-change", {}, "Lets SIGHUP change what keys are: the word from the refused reload"))),
       changing(text<&ProxySettings::access_log>("access-log", "-", "A file, - for standard error, or none")),
+      choice<&ProxySettings::log, std::optional<LogFormat>>(
+          "log", {{"json", LogFormat::json}, {"text", LogFormat::text}, {"none", std::nullopt}},
+          "A line on standard error for each claim, replay, conflict …"),
+      choice<&ProxySettings::log_level, LogLevel>("log-level",
+                                                  {{"info", LogLevel::info},
+                                                   {"err", LogLevel::err},
+                                                   {"warning", LogLevel::warning},
+                                                   {"notice", LogLevel::notice},
+                                                   {"debug", LogLevel::debug}},
+                                                  "The least severe lines of the log"),
       changing(duration<&ProxySettings::drain>("drain", "30s",
                                                "How long running requests have to finish after SIGTERM or SIGINT")),
   };

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include <once/engine/log.hpp>
 #include <once/frontends/http/rules.hpp>
 #include <once/frontends/jwt.hpp>
 #include <once/frontends/proxy.hpp>
@@ -33,6 +34,8 @@ struct ProxySettings {
   http::JwtOptions jwt;       // With a key file: the principal of `rules.otherwise`.
   std::string upstream_urls;  // As given.
   std::string access_log;
+  std::optional<LogFormat> log;  // Empty: none.
+  LogLevel log_level = LogLevel::info;
   std::string accepted_key_change;  // KeyChange::word
   std::string admin_token_file;
   std::string metrics_token_file;

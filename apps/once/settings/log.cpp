@@ -1,0 +1,30 @@
+#include "settings/log.hpp"
+
+#include <CLI/CLI.hpp>
+
+namespace once::cli {
+
+void add_log_flags(CLI::App& command, LogFlags& flags, const std::string& usual_format) {
+  flags.format = usual_format;
+  command
+      .add_option("--log", flags.format,
+                  "A line on standard error for each claim, replay, conflict …: text, json or none")
+      ->check(CLI::IsMember({"text", "json", "none"}))
+      ->capture_default_str();
+  command.add_option("--log-level", flags.level, "The least severe lines: err, warning, notice, info or debug")
+      ->check(CLI::IsMember({"err", "warning", "notice", "info", "debug"}))
+      ->capture_default_str();
+}
+
+std::optional<LogOptions> log_options(const LogFlags& flags) {
+  if (flags.format == "none") return std::nullopt;
+  return LogOptions{.format = flags.format == "json" ? LogFormat::json : LogFormat::text,
+                    .level = log_level_from_string(flags.level).value()};
+}
+
+Observer log_observer(const std::optional<LogOptions>& options) {
+  if (!options) return [](const Event&) {};
+  return LogObserver(*options);
+}
+
+}  // namespace once::cli
