@@ -115,6 +115,8 @@ struct Filter {
   bool in_progress = false;  // Only running, lapsed or released records.
   bool overdue = false;      // Only overdue ones: is_overdue().
   std::string key_prefix;    // Of the stored key; see scope_prefix().
+  std::string label_part;    // The label contains this text. Upper and lower case of ASCII letters count as the same.
+  std::string holder_part;   // The holder does.
   // A record without created_at (other programs write such) matches neither of these.
   std::optional<Time> created_before;      // created_at <= this.
   std::optional<Time> created_not_before;  // created_at >= this.

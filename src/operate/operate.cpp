@@ -11,6 +11,7 @@
 #include <once/platform/blocking.hpp>
 
 #include "platform/wait.hpp"
+#include "text/ascii.hpp"
 
 namespace once::operate {
 
@@ -259,6 +260,8 @@ bool matches(const Filter& filter, const Record& record, Time now) noexcept {
   if (filter.in_progress && is != Standing::running && is != Standing::lapsed && is != Standing::released) return false;
   if (filter.overdue && !is_overdue(record, now)) return false;
   if (!std::string_view(record.key).starts_with(filter.key_prefix)) return false;
+  if (!text::contains_letters(record.label, filter.label_part)) return false;
+  if (!text::contains_letters(record.holder, filter.holder_part)) return false;
   if (!filter.created_before && !filter.created_not_before) return true;
   if (record.created_at == Time{}) return false;  // Written by another program without created_at.
   if (filter.created_before && record.created_at > *filter.created_before) return false;

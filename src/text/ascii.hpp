@@ -30,6 +30,12 @@ inline bool same_letters(std::string_view a, std::string_view b) noexcept {
                     [](char x, char y) { return x == y || lower(x) == lower(y); });
 }
 
+// Whether `whole` has `part` somewhere, but for upper and lower case.
+inline bool contains_letters(std::string_view whole, std::string_view part) noexcept {
+  return part.empty() || std::search(whole.begin(), whole.end(), part.begin(), part.end(),
+                                     [](char x, char y) { return x == y || lower(x) == lower(y); }) != whole.end();
+}
+
 // Without these characters at either end.
 inline std::string_view trim(std::string_view text, std::string_view blanks = " \t") noexcept {
   const auto first = text.find_first_not_of(blanks);

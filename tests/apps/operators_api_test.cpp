@@ -102,6 +102,8 @@ TEST_F(OperatorsTest, ListsInPages) {
   EXPECT_EQ(read(get("/v1/records?scope=other+scope"))["records"].size(), 1U);
   EXPECT_EQ(read(get("/v1/records?scope=p%61y&prefix=u"))["records"].size(), 5U);
   EXPECT_EQ(read(get("/v1/records?older-than=30m"))["records"].size(), 6U);
+  EXPECT_EQ(read(get("/v1/records?label=order"))["records"].size(), 0U);
+  EXPECT_EQ(read(get("/v1/records?holder=no-such-host"))["records"].size(), 0U);
   EXPECT_EQ(read(get("/v1/records?overdue=true"))["records"].size(), 0U);
   EXPECT_EQ(read(get("/v1/records?overdue=false"))["records"].size(), 7U);
   EXPECT_EQ(read(get("/v1/records?newer-than=30m"))["records"].size(), 1U);

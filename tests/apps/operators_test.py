@@ -82,6 +82,19 @@ class Looking(Operators):
         self.assertEqual(len(text.splitlines()), 7)
         self.assertTrue(text.startswith("STATE"))
 
+    def test_ls_by_label_and_holder(self):
+        self.complete("digest-1", "--label", "none")
+        self.complete("digest-2", "--label", "none")
+        self.database("update {} set label = 'Order-17', holder = 'web-1/4711' where key = '#digest-1'")
+        self.database("update {} set holder = 'web-2/52' where key = '#digest-2'")
+        self.assertEqual(self.ls("--label", "order-1"), ["digest-1"])
+        self.assertEqual(self.ls("--label", "order-170"), [])
+        self.assertEqual(self.ls("--holder", "WEB"), ["digest-1", "digest-2"])
+        self.assertEqual(self.ls("--holder", "web-2/"), ["digest-2"])
+        self.assertEqual(self.ls("--holder", "web-2", "--label", "order"), [])
+        self.assertEqual(json.loads(self.once("stats", "--json", "--holder", "web-2").stdout)["records"], 1)
+        self.expect(self.once("ls", "--label", "x"), 0, b"", b"no records match")
+
     def test_a_record_that_does_not_say_when_it_was_made(self):
         self.complete("ours")
         self.hold("theirs")

@@ -350,6 +350,19 @@ TEST(Filters, AgeIsOfRecordsThatSayWhenTheyWereMade) {
   EXPECT_EQ(counts.oldest_created, std::nullopt);
 }
 
+TEST(Filters, LabelsAndHoldersByWhatTheyContain) {
+  Record record = in_standing(Standing::running);
+  record.label = "Order-17";
+  record.holder = "web-1/4711";
+  EXPECT_TRUE(matches({.label_part = "order-17"}, record, now));
+  EXPECT_TRUE(matches({.label_part = "DER", .holder_part = "/47"}, record, now));
+  EXPECT_FALSE(matches({.label_part = "order-170"}, record, now));
+  EXPECT_FALSE(matches({.label_part = "order", .holder_part = "web-2"}, record, now));
+  record.label.clear();
+  EXPECT_TRUE(matches({.holder_part = "WEB"}, record, now));
+  EXPECT_FALSE(matches({.label_part = "o"}, record, now));
+}
+
 TEST(Page, HasEachRecordOnce) {
   const auto store = stores::make_memory_store();
   for (int i = 0; i < 50; ++i) {

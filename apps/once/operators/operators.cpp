@@ -102,6 +102,10 @@ Page page_of(std::string_view query) {
       page.filter.has_scope = true;
     } else if (name == "prefix") {
       page.filter.prefix = std::move(value);
+    } else if (name == "label") {
+      page.filter.label = std::move(value);
+    } else if (name == "holder") {
+      page.filter.holder = std::move(value);
     } else if (name == "older-than") {
       page.filter.older_than = std::move(value);
     } else if (name == "newer-than") {
@@ -114,8 +118,10 @@ Page page_of(std::string_view query) {
     } else if (name == "after") {
       page.cursor = parse_hex(value, "after");
     } else {
-      throw wrong("unknown parameter '" + escaped(name) +
-                  "'; the parameters are state, scope, prefix, older-than, newer-than, overdue, limit and after");
+      throw wrong(
+          "unknown parameter '" + escaped(name) +
+          "'; the parameters are state, scope, prefix, label, holder, older-than, newer-than, overdue, limit and "
+          "after");
     }
   }
   return page;

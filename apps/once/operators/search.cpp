@@ -1,6 +1,5 @@
 #include "operators/search.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <nlohmann/json.hpp>
@@ -74,10 +73,7 @@ Match Search::match(const Record& record) const {
   const auto starts = [&](std::string_view whole) {
     return starts_with(whole, text_) || (has_escapes_ && starts_with(escaped(whole), text_));
   };
-  const auto has = [&](std::string_view whole) {
-    return std::search(whole.begin(), whole.end(), text_.begin(), text_.end(),
-                       [](char a, char b) { return text::lower(a) == text::lower(b); }) != whole.end();
-  };
+  const auto has = [&](std::string_view whole) { return text::contains_letters(whole, text_); };
   if (is(parts.name)) return Match::key;
   if (is(record.label)) return Match::label;
   if (digests_.contains(std::string_view(record.key).substr(record.key.rfind('#') + 1))) return Match::digest;

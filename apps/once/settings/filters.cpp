@@ -24,6 +24,8 @@ void add_filter_options(CLI::App& command, FilterOptions& options) {
       "Only keys in this scope");
   command.add_option("--prefix", options.prefix,
                      "Only keys that start with TEXT, in the scope of --scope (default: the empty scope)");
+  command.add_option("--label", options.label, "Only labels that contain TEXT, in upper or lower case");
+  command.add_option("--holder", options.holder, "Only holders that contain TEXT, in upper or lower case, as in web-1");
   command.add_option("--older-than", options.older_than, "Only records created at least this long ago, as in 24h");
   command.add_option("--newer-than", options.newer_than, "Only records created at most this long ago, as in 24h");
   command.add_flag("--overdue", options.overdue,
@@ -32,8 +34,9 @@ void add_filter_options(CLI::App& command, FilterOptions& options) {
 }
 
 bool is_empty(const FilterOptions& options) noexcept {
-  return options.state.empty() && !options.has_scope && options.prefix.empty() && options.older_than.empty() &&
-         options.newer_than.empty() && !options.expired && !options.overdue;
+  return options.state.empty() && !options.has_scope && options.prefix.empty() && options.label.empty() &&
+         options.holder.empty() && options.older_than.empty() && options.newer_than.empty() && !options.expired &&
+         !options.overdue;
 }
 
 operate::Filter filter_of(const FilterOptions& options, Time now, bool raw_scopes, std::string_view dashes) {
@@ -55,6 +58,8 @@ operate::Filter filter_of(const FilterOptions& options, Time now, bool raw_scope
     filter.standing = operate::Standing::expired;
   }
   filter.overdue = options.overdue;
+  filter.label_part = options.label;
+  filter.holder_part = options.holder;
   // A prefix of a name needs the scope, to become a prefix of stored keys.
   if (options.has_scope || !options.prefix.empty()) {
     filter.key_prefix = (raw_scopes ? options.scope + "#" : scope_prefix(options.scope)) + options.prefix;

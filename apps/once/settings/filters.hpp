@@ -17,6 +17,8 @@ struct FilterOptions {
   std::string state;
   std::string scope;
   std::string prefix;
+  std::string label;
+  std::string holder;
   std::string older_than;
   std::string newer_than;
   bool has_scope = false;
