@@ -82,6 +82,67 @@ class Looking(Operators):
         self.assertEqual(len(text.splitlines()), 7)
         self.assertTrue(text.startswith("STATE"))
 
+    def column(self, name, *arguments):
+        listed = self.expect(self.once("ls", "--columns", name, *arguments), 0).stdout.decode().splitlines()
+        self.assertEqual(listed[0], name.upper())
+        return listed[1:]
+
+    def test_columns(self):
+        self.complete("done")
+        self.expect(self.once("run", "--key", "failed", "--", "sh", "-c", "exit 3"), 3)
+        self.hold("held")
+        head, *rows = self.expect(self.once("ls", "--columns", "key,exit,reason"), 0).stdout.decode().splitlines()
+        self.assertEqual(head.split(), ["KEY", "EXIT", "REASON"])
+        cells = {row.split()[0]: row.split(maxsplit=2)[1:] for row in rows}
+        self.assertEqual(cells["done"], ["0", "-"])
+        self.assertEqual(cells["failed"][0], "3")
+        self.assertTrue(cells["failed"][1].startswith("exit 3"), cells)
+        self.assertEqual(cells["held"][0], "-")
+        self.assertIn("may have acted", cells["held"][1])
+        self.change("release", "--key", "held", "--reason", "x" * 200)
+        note, = self.column("reason", "--state", "released")
+        self.assertTrue(note.startswith("released by ") and note.endswith("xxx...") and len(note) == 83, note)
+        self.assertEqual(self.column("stored-key", "--state", "completed"), [b"#done".hex()])
+        self.assertIn(b"EXIT  REASON\n", self.expect(self.once("ls"), 0).stdout)
+        for wrong, said in (("kye", b"Did you mean key?"), ("key,", b"no column ''"), ("match", b"no column 'match'")):
+            self.expect(self.once("ls", "--columns", wrong), 64, b"", said)
+        self.expect(self.once("ls", "--columns", "key", "--json"), 64, b"", b"--columns")
+        self.expect(self.once("ls", "--columns", "a\x1b"), 64, b"", b"a\\x1B")
+
+    def test_sorting(self):
+        for number in (3, 1, 2, 10):
+            self.complete(f"k{number}", "--scope", "s")
+        self.database("update {} set created_at_ms = created_at_ms - 1000 * length(key), attempt = "
+                      "cast(substr(cast(key as text), 4) as int)")
+        self.assertEqual(self.column("key", "--sort", "key"), ["k1", "k10", "k2", "k3"])
+        self.assertEqual(self.column("attempt", "--sort", "attempt"), ["1", "2", "3", "10"])
+        self.assertEqual(self.column("attempt", "--sort", "attempt", "--reverse"), ["10", "3", "2", "1"])
+        self.assertEqual(self.column("key", "--sort", "created")[0], "k10")
+        self.assertEqual(self.column("key", "--sort", "created", "--reverse")[-1], "k10")
+        # The first of all records, wherever the store has them; not the first records, sorted.
+        self.assertEqual(self.column("attempt", "--sort", "attempt", "--limit", "2"), ["1", "2"])
+        self.assertEqual(self.column("attempt", "--sort", "attempt", "--limit", "2", "--reverse"), ["10", "3"])
+        self.expect(self.once("ls", "--sort", "attempt", "--limit", "2"), 0, stderr=b"these are 2 of 4 records")
+        self.assertEqual(self.once("ls", "--sort", "attempt", "--limit", "4").stderr, b"")
+        listed = json.loads(self.expect(self.once("ls", "--json", "--sort", "attempt", "--limit", "3"), 0).stdout)
+        self.assertEqual([record["attempt"] for record in listed], [1, 2, 3])
+        found = json.loads(self.expect(self.once("find", "k", "--json", "--sort", "attempt", "--reverse"), 0).stdout)
+        self.assertEqual([record["attempt"] for record in found], [10, 3, 2, 1])
+        self.assertEqual(json.loads(self.once("ls", "--json", "--sort", "key", "--state", "unknown").stdout), [])
+        for wrong, said in ((["--sort", "atempt"], b"Did you mean attempt?"), (["--reverse"], b"--sort"),
+                            (["--sort", "key", "--limit", "10001"], b"at most 10000")):
+            self.expect(self.once("ls", *wrong), 64, b"", said)
+
+    def test_more_records_than_are_sorted(self):
+        self.complete("k")
+        rows = "(with recursive n(i) as (select 1 union all select i + 1 from n where i < 2500) select i from n)"
+        columns = "state, revision, attempt, token, created_at_ms, owner"
+        self.database(f"insert into {{}} (hash, key, {columns}) select i, '#copy' || i, 3, 1048576, i, 1, 1, zeroblob(16) from {rows}")
+        self.assertEqual(self.column("attempt", "--state", "unknown", "--sort", "attempt"), [str(i + 1) for i in range(1000)])
+        self.assertEqual(self.column("attempt", "--state", "unknown", "--sort", "attempt", "--reverse", "--limit", "1200"),
+                         [str(2500 - i) for i in range(1200)])
+        self.expect(self.once("ls", "--sort", "attempt"), 0, stderr=b"these are 1000 of 2501 records")
+
     def test_ls_by_label_and_holder(self):
         self.complete("digest-1", "--label", "none")
         self.complete("digest-2", "--label", "none")

@@ -1,9 +1,7 @@
 // once find: records by what people call them.
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <limits>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include <once/operate.hpp>
@@ -25,28 +23,23 @@ struct FindOptions {
   StoreOptions store;
   FilterOptions filter;
   std::string text;
-  std::optional<std::uint64_t> limit;
-  bool json = false;
+  ListingOptions listing;
 };
 
 int find(const FindOptions& options) {
   const Search search(options.text);
+  Listing listing(options.listing, true);
   const StoreAccess access = open_to_look(options.store);
   const Time now = operate::learn_now(*access.store, *system_clock()).now;
-  Listing listing(options.json, true, now);
-  bool stopped = false;
   const auto error = operate::for_each(
       *access.store, filter_of(options.filter, now, access.raw_scopes), now,
       [&](const Record& record) {
         const Match match = search.match(record);
-        if (match == Match::none) return true;
-        stopped = options.limit && listing.count() == *options.limit;
-        return !stopped && listing.add(record, to_string(match));
+        return match == Match::none || listing.add(record, now, to_string(match));
       },
       [&](std::uint64_t records) { listing.read(records); });
   const int exit_code = listing.end(error);
   if (exit_code != exit_ok) return exit_code;
-  if (stopped) say("there are more records than --limit " + std::to_string(*options.limit));
   if (listing.count() > 0) return exit_ok;
   say("no record" + std::string(is_empty(options.filter) ? "" : " that these options select") + " has '" +
       escaped(options.text) + "' as its key or label");
@@ -60,9 +53,7 @@ void add_find(CLI::App& app, Invocation& invocation) {
   CLI::App* const command = app.add_subcommand("find", "Find records by key or label, in all scopes");
   add_store_options(*command, options->store);
   add_filter_options(*command, options->filter);
-  command->add_option("--limit", options->limit, "Stop after this many records, from 1 (default: all)")
-      ->check(CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()));
-  command->add_flag("--json", options->json, "Write a JSON array of records, without their results");
+  add_listing_options(*command, options->listing);
   command->add_option("TEXT", options->text, "What people call the operation, as in order-17")->required();
   command->footer(
       "Finds TEXT as a key, as a label, and as what a key is the digest of. Also finds keys, and scopes with keys,\n"

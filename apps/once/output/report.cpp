@@ -244,6 +244,16 @@ nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads
   return json;
 }
 
+std::optional<int> run_exit_code(const Record& record) {
+  if (!has_result(record) || record.result.placement != Placement::inlined) return std::nullopt;
+  try {
+    const std::optional<RunResult> run = run_of(record.result);
+    return run ? std::optional(run->end.exit_code()) : std::nullopt;
+  } catch (const Exception&) {  // `once show` says why it cannot be decoded.
+    return std::nullopt;
+  }
+}
+
 std::string json_text(const nlohmann::ordered_json& json) {
   // Other programs' records may have invalid UTF-8, which must not prevent showing the rest.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

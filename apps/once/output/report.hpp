@@ -41,6 +41,9 @@ KeyParts key_parts(std::string_view stored);
 // Every field of a record; docs/commands.md has the names. With `payloads`, also the bytes of result and steps.
 nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads);
 
+// The exit code that `once run` gives for this record, if it has such a result, in the record itself.
+std::optional<int> run_exit_code(const Record& record);
+
 // Pretty-printed, with a newline at its end.
 std::string json_text(const nlohmann::ordered_json& json);
 
