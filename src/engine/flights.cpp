@@ -205,10 +205,11 @@ void Flights::erase(Shard& shard, Table::iterator flight) {
   drop_timer(flight->second);
   Table::node_type node = shard.flights.extract(flight);
   if (shard.spare.size() == most_spare || node.mapped().callers.capacity() > 1) return;
-  std::vector<Caller> callers = std::move(node.mapped().callers);  // Keeps its capacity.
+  Flight& ended = node.mapped();
+  std::vector<Caller> callers = std::move(ended.callers);  // Keeps its capacity.
   callers.clear();
-  node.mapped() = Flight();
-  node.mapped().callers = std::move(callers);
+  ended = Flight();
+  ended.callers.swap(callers);
   shard.spare.push_back(std::move(node));
 }
 

@@ -15,7 +15,7 @@ std::shared_ptr<Home>& home_here() noexcept {
 
 const std::shared_ptr<Home>& home() noexcept { return home_here(); }
 
-AtHome::AtHome(std::shared_ptr<Home> home) noexcept : before_(std::exchange(home_here(), std::move(home))) {}
-AtHome::~AtHome() { home_here() = std::move(before_); }
+AtHome::AtHome(std::shared_ptr<Home> home) noexcept : before_(std::move(home)) { home_here().swap(before_); }
+AtHome::~AtHome() { home_here().swap(before_); }
 
 }  // namespace once

@@ -260,7 +260,8 @@ Result encode_or_drop(V&& value, std::exception_ptr& failed) {
   Result result;
   try {
     result.bytes = Codec<Value>::encode(std::forward<V>(value));
-    result.content_type = Codec<Value>::content_type;
+    const std::string_view type = Codec<Value>::content_type;
+    if (!type.empty()) result.content_type = type;
   } catch (...) {  // Any codec's exception; rethrown after the record is finished.
     failed = std::current_exception();
     result = {};
