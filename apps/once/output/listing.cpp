@@ -18,8 +18,7 @@
 
 namespace once::cli {
 
-namespace {
-
+// Not in the anonymous namespace, since Column has its name in a header.
 struct Listed {
   const Record& record;
   const KeyParts parts;
@@ -27,6 +26,8 @@ struct Listed {
   const Time now;
   const std::string_view match;
 };
+
+namespace {
 
 std::string until(const Listed& one) {
   const Record& record = one.record;
