@@ -124,22 +124,12 @@ Setting choice(std::string name, std::vector<std::pair<std::string, Value>> valu
   return made;
 }
 
-template <auto member>
+template <auto member, auto parse = parse_duration>
 Setting duration(std::string name, std::string usual, std::string help) {
   return entry(
       std::move(name), std::move(usual), std::move(help),
       [](ProxySettings& to, const Words& words, const std::string& what) {
-        at(to, member) = parse_duration(words.front(), what);
-      },
-      belongs_to_rules(member));
-}
-
-template <auto member>
-Setting retention(std::string name, std::string usual, std::string help) {
-  return entry(
-      std::move(name), std::move(usual), std::move(help),
-      [](ProxySettings& to, const Words& words, const std::string& what) {
-        at(to, member) = parse_retention(words.front(), what);
+        at(to, member) = parse(words.front(), what);
       },
       belongs_to_rules(member));
 }
@@ -412,9 +402,9 @@ std::vector<Setting> table() {
       toggle<&Options::fingerprint_query, false, true>("ignore-query", "Allow a retry to have another query"),
       toggle<&Options::fingerprint_body, false, true>("ignore-body", "Allow a retry to have another body"),
       duration<&Policy::lease>("lease", "30s", "How long a claim blocks other requests after a crash, 10ms to 24h"),
-      retention<&Policy::retention>("retention", "24h",
-                                    "How long an answer is replayed before it expires; never: it does not expire"),
-      retention<&Policy::failure_retention>(
+      duration<&Policy::retention, parse_retention>(
+          "retention", "24h", "How long an answer is replayed before it expires; never: it does not expire"),
+      duration<&Policy::failure_retention, parse_retention>(
           "failure-retention", {}, "The same for answers with a status of 400 or more (default: as --retention)"),
       duration<&Policy::expected>("expect", {},
                                   "How long a request should take; later it is overdue: see once ls --overdue"),
