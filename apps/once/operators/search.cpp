@@ -58,6 +58,23 @@ std::set<std::string, std::less<>> digests_of(const std::string& text) {
 
 std::string_view to_string(Match match) noexcept { return match_words.at(static_cast<std::size_t>(match)); }
 
+bool is_exact(Match match) noexcept {
+  switch (match) {
+    case Match::key:
+    case Match::label:
+    case Match::digest:
+    case Match::whole_key:
+      return true;
+    case Match::none:
+    case Match::key_start:
+    case Match::label_start:
+    case Match::scope_start:
+    case Match::label_part:
+      break;
+  }
+  return false;
+}
+
 Search::Search(std::string text)
     : text_(std::move(text)),
       has_escapes_(text_.find('\\') != std::string::npos),

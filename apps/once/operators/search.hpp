@@ -28,7 +28,7 @@ enum class Match : std::uint8_t {
 };
 
 std::string_view to_string(Match match) noexcept;  // For people and for JSON: "start of key".
-constexpr bool is_exact(Match match) noexcept { return match > Match::none && match <= Match::whole_key; }
+bool is_exact(Match match) noexcept;               // All of the key or label, not a part.
 
 class Search {
  public:
