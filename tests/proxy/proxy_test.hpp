@@ -46,7 +46,8 @@ class ProxyTest : public ::testing::Test {
     options.listen = {"127.0.0.1", 0};
     options.threads = 2;
   }
-  ~ProxyTest() override {
+  // Not in the destructor: by then what a derived fixture lends to the proxy's threads is gone.
+  void TearDown() override {
     proxy.reset();
     engine.reset();
     upstream.reset();
