@@ -207,7 +207,7 @@ class Failures(Case):
 
     def test_hold_waits_for_a_person(self):
         command = ["run", "--key", "k", "--on-failure", "hold", "--", "sh", "-c", "echo x >>ran; exit 4"]
-        self.expect(self.once(*command), 4)
+        self.expect(self.once(*command), 4, b"", b"exit 4; its outcome is unknown, so nothing runs until you record it with `once resolve`")
         self.expect(self.once(*command), 242, b"", b"once resolve")
         self.assertEqual(self.show("k")["state"], "unknown")
         self.assertEqual(self.runs(), 1)

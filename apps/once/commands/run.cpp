@@ -454,8 +454,9 @@ class Run {
         claim);
     // An operator has asked for `hold` meanwhile.
     if (finished.record != nullptr && finished.record->state == State::unknown) fate = CommandFate::hold;
-    if (options_.verbose) {
-      const bool recorded = finished.kind == Finish::Kind::recorded;
+    const bool recorded = finished.kind == Finish::Kind::recorded;
+    const bool needs_decision = recorded && fate == CommandFate::hold && !cut_off;  // Cut off: said below.
+    if (options_.verbose || (needs_decision && !log_options(options_.log))) {       // The log says it too.
       say("the command ended with " + ended + (recorded ? "; " + std::string(words(fate)) : std::string()));
     }
     if (keeps && recorder.dropped() && !options_.no_output) {
@@ -500,7 +501,7 @@ class Run {
       case CommandFate::release:
         return "claim released: the next call runs the command";
       case CommandFate::hold:
-        return "its outcome is unknown, so nothing runs until an operator decides";
+        return "its outcome is unknown, so nothing runs until you record it with `once resolve`";
     }
     return {};
   }
