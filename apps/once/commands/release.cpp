@@ -35,16 +35,20 @@ void add_release(CLI::App& app, Invocation& invocation) {
                     "and a record with a result (which is lost)");
   release->footer(
       "Examples:\n"
-      "  once release --key order-17 --scope payments --reason 'not in the ledger'");
+      "  once release --key order-17 --scope payments --reason 'not in the ledger'\n"
+      "  once release --all --state unknown --scope payments --reason 'the bank was down' --dry-run");
   release->callback([options, &invocation] {
     invocation.action = [options] {
       const operate::Resolution resolution{.as = operate::As::released,
                                            .retention = parse_retention(options->retention, "--retention"),
                                            .any_payload = options->any_payload,
                                            .force = options->force};
-      return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
-        return operate::plan_release(seen, resolution, reason, fresh_owner(), stamp);
-      });
+      return change(
+          options->change,
+          [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
+            return operate::plan_release(seen, resolution, reason, fresh_owner(), stamp);
+          },
+          "released");
     };
   });
 }

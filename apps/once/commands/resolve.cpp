@@ -142,14 +142,18 @@ void add_resolve(CLI::App& app, Invocation& invocation) {
       "Examples:\n"
       "  once resolve --key order-17 --as completed --exit-code 0 --result receipt.txt --reason 'seen in the ledger'\n"
       "  once resolve --key order-18 --as released --reason 'never reached the bank'\n"
+      "  once resolve --all --state unknown --holder web-1 --as released --reason 'web-1 had no network'\n"
       "  once resolve --key c-1 --scope api/pay --as completed --status 201 --result answer.json \\\n"
       "    --header 'Content-Type: application/json' --reason 'in the ledger'");
   resolve->callback([options, &invocation] {
     invocation.action = [options] {
       const operate::Resolution resolution = wanted_by(*options);
-      return change(options->change, [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
-        return operate::plan_resolve(seen, resolution, reason, fresh_owner(), stamp);
-      });
+      return change(
+          options->change,
+          [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
+            return operate::plan_resolve(seen, resolution, reason, fresh_owner(), stamp);
+          },
+          "resolved");
     };
   });
 }

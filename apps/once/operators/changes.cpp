@@ -9,6 +9,7 @@
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
 
+#include "operators/acts.hpp"
 #include "operators/search.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
@@ -24,6 +25,12 @@ void add_change_options(CLI::App& command, ChangeOptions& options) {
   command.add_option("--if-revision", options.if_revision, "Fail unless the record has this revision");
   command.add_flag("-n,--dry-run", options.dry_run, "Show what would be written, but write nothing");
   command.add_flag("--json", options.json, "Write JSON");
+  const char* const many = "Many records";
+  command.add_flag("--all", options.all, "Instead of a key: all records that the following options and --scope select")
+      ->group(many);
+  command.add_option("--confirm", options.confirm, "Go on if this many can be changed (default: asked on a terminal)")
+      ->group(many);
+  add_filter_options(command, options.filter, many);
 }
 
 Owner fresh_owner() {
@@ -112,7 +119,11 @@ nlohmann::ordered_json change_json(const Changed& changed, bool dry_run) {
   return json;
 }
 
-int change(const ChangeOptions& options, const Planner& planner) {
+int change(const ChangeOptions& options, const Planner& planner, const std::string& done) {
+  if (options.all) return act_on_all(options, planner, done);
+  if (!is_empty(options.filter) || options.confirm) {
+    misuse("--confirm and the options that select records go with --all. Nothing was changed");
+  }
   const RecordName name = name_of(options.key);
   const StoreAccess access = open_to_look(options.store);
   RecordFound found = find_record(access, name, options.key);

@@ -13,6 +13,7 @@
 #include <once/time.hpp>
 
 #include "settings/access.hpp"
+#include "settings/filters.hpp"
 #include "settings/identity.hpp"
 
 namespace CLI {
@@ -29,6 +30,9 @@ struct ChangeOptions {
   std::optional<std::uint64_t> if_revision;
   bool dry_run = false;
   bool json = false;
+  bool all = false;      // Instead of one key: all records that this selects.
+  FilterOptions filter;  // Its scope is that of `key`.
+  std::optional<std::uint64_t> confirm;
 };
 
 void add_change_options(CLI::App& command, ChangeOptions& options);
@@ -69,8 +73,8 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
 nlohmann::ordered_json change_json(const Changed& changed, bool dry_run);
 
 // The same for a command: prints the result and returns the exit code. 0: done. exit_no_record. exit_conflict: the plan
-// refuses, or the record has changed.
-int change(const ChangeOptions& options, const Planner& planner);
+// refuses, or the record has changed. With --all: act_on_all(). `done`: "resolved".
+int change(const ChangeOptions& options, const Planner& planner, const std::string& done);
 
 // What resolve writes. `as`: completed, failed or released, which has neither result nor failure. Throws
 // Exception(misuse) for contradicting options; `dashes` is the prefix of option names in its text.

@@ -104,8 +104,8 @@ Match Search::match(const Record& record) const {
 namespace {
 
 bool is_stored(const StoreAccess& access, const std::string& key) {
-  const Answer answer = blocking::get(*access.store, key);
-  if (answer.status == Answer::Status::failed) throw Exception(answer.error);
+  const once::Answer answer = blocking::get(*access.store, key);  // Another file of this folder has Answer of http.
+  if (answer.status == once::Answer::Status::failed) throw Exception(answer.error);
   return answer.record != nullptr;
 }
 

@@ -15,22 +15,29 @@ constexpr const char* states = "in_progress, running, lapsed, released, complete
 
 }  // namespace
 
-void add_filter_options(CLI::App& command, FilterOptions& options) {
-  command.add_option(
-      "--state", options.state,
-      std::string("Only records in this state: ") + states + "\n(in_progress: running, lapsed or released)");
-  command.add_option_function<std::string>(
-      "-s,--scope", [&options](const std::string& scope) { options.scope = scope, options.has_scope = true; },
-      "Only keys in this scope");
-  command.add_option("--prefix", options.prefix,
-                     "Only keys that start with TEXT, in the scope of --scope (default: the empty scope)");
-  command.add_option("--label", options.label, "Only labels that contain TEXT, in upper or lower case");
-  command.add_option("--holder", options.holder, "Only holders that contain TEXT, in upper or lower case, as in web-1");
-  command.add_option("--older-than", options.older_than, "Only records created at least this long ago, as in 24h");
-  command.add_option("--newer-than", options.newer_than, "Only records created at most this long ago, as in 24h");
-  command.add_flag("--overdue", options.overdue,
-                   "Only operations that should have ended by now (--expect of once run)");
-  command.add_flag("--expired", options.expired, "Only expired records: the same as --state expired");
+void add_filter_options(CLI::App& command, FilterOptions& options, const char* group) {
+  const auto text = [&](const char* name, std::string& value, const std::string& help) {
+    command.add_option(name, value, help)->group(group);
+  };
+  text("--state", options.state,
+       std::string("Only records in this state: ") + states + "\n(in_progress: running, lapsed or released)");
+  if (command.get_option_no_throw("--scope") == nullptr) {
+    command
+        .add_option_function<std::string>(
+            "-s,--scope", [&options](const std::string& scope) { options.scope = scope, options.has_scope = true; },
+            "Only keys in this scope")
+        ->group(group);
+  }
+  text("--prefix", options.prefix,
+       "Only keys that start with TEXT, in the scope of --scope (default: the empty scope)");
+  text("--label", options.label, "Only labels that contain TEXT, in upper or lower case");
+  text("--holder", options.holder, "Only holders that contain TEXT, in upper or lower case, as in web-1");
+  text("--older-than", options.older_than, "Only records created at least this long ago, as in 24h");
+  text("--newer-than", options.newer_than, "Only records created at most this long ago, as in 24h");
+  command
+      .add_flag("--overdue", options.overdue, "Only operations that should have ended by now (--expect of once run)")
+      ->group(group);
+  command.add_flag("--expired", options.expired, "Only expired records: the same as --state expired")->group(group);
 }
 
 bool is_empty(const FilterOptions& options) noexcept {

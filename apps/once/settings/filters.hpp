@@ -1,4 +1,4 @@
-// Which records to select: flags of ls, find and stats.
+// Which records to select: flags of ls, find, stats, and of acts on many records.
 #pragma once
 
 #include <string>
@@ -26,7 +26,8 @@ struct FilterOptions {
   bool overdue = false;
 };
 
-void add_filter_options(CLI::App& command, FilterOptions& options);
+// `group`: their heading in the help. If the command has a --scope of its own, that one is left to the caller.
+void add_filter_options(CLI::App& command, FilterOptions& options, const char* group = "Options");
 bool is_empty(const FilterOptions& options) noexcept;
 
 // Throws Exception(misuse) for unknown words; `dashes` is the prefix of option names in its text.

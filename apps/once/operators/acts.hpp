@@ -1,0 +1,74 @@
+// One act on all records that a filter selects: resolve, release, extend and rm with --all.
+//
+// 1. select() reads the records, and keeps the owner and revision of each that may be changed. Nothing is written.
+// 2. The operator confirms their number.
+// 3. carry_out() reads each of them again, and writes it only if it has that owner and revision still.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <once/error.hpp>
+#include <once/operate.hpp>
+#include <once/record.hpp>
+#include <once/time.hpp>
+
+#include "operators/changes.hpp"
+#include "settings/access.hpp"
+
+namespace once::cli {
+
+// Most records that one act selects. Each costs its key and about 100 bytes until the act ends.
+inline constexpr std::size_t most_selected = 1'000'000;
+
+// Why a record was left as it is.
+enum class LeftBecause : std::uint8_t {
+  refused,      // The plan says no.
+  changed,      // It changed after it was counted.
+  failed,       // It could not be read.
+  not_reached,  // The act ended before.
+};
+// Stored keys, by the reason and its text for people.
+using Left = std::map<std::pair<LeftBecause, std::string>, std::vector<std::string>>;
+
+struct Counted {
+  std::string stored_key;
+  Owner owner;
+  std::uint64_t revision = 0;
+};
+
+struct Selection {
+  std::vector<Counted> records;  // Those that may be changed.
+  Left left;                     // Those that the plan refuses.
+  std::uint64_t matched = 0;
+  std::optional<Time> oldest;  // created_at.
+  std::optional<Error> error;  // corrupt: some records cannot be read, and are not among these. Others: it ended there.
+};
+
+// Blocks. `each` is called for every record that may be changed, `progress` with the number of records read. Throws
+// Exception(misuse) if more than `most` match.
+Selection select(const StoreAccess& access, const operate::Filter& filter, Time now, const operate::Reason& reason,
+                 const Planner& planner, std::size_t most, const std::function<void(const Record&)>& each,
+                 const std::function<void(std::uint64_t read)>& progress);
+
+struct CarriedOut {
+  std::uint64_t done = 0;
+  std::vector<std::string> remarks;  // Failures after a write, which only cost room.
+  std::optional<Error> error;        // What stopped it.
+};
+
+// Blocks. Adds to `left` what was not done. `go_on` is asked before each record, with the number of those done.
+CarriedOut carry_out(const StoreAccess& access, const std::vector<Counted>& records, const operate::Reason& reason,
+                     const Planner& planner, const std::function<bool(std::uint64_t done)>& go_on, Left& left);
+
+// The whole of it for a command, which has --all. `done`: "resolved". Returns the exit code: 0 if all selected records
+// were changed, exit_conflict if some were left.
+int act_on_all(const ChangeOptions& options, const Planner& planner, const std::string& done);
+
+}  // namespace once::cli
