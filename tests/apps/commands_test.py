@@ -92,22 +92,28 @@ class Mistakes(Case):
         self.expect(self.once("help"), 0)
 
 
-class Shell(Case):
-    def test_the_guide_does_what_it_says(self):
-        """Every block of docs/shell.md is run, in order, in one directory; what it shows is what comes out."""
-        guide = (ROOT / "docs/shell.md").read_text()
-        blocks = re.findall(r"^```console\n(.*?)^```", guide, re.S | re.M)
+class Pages(Case):
+    """Every console block of these pages is run, in order, in one directory; what it shows is what comes out."""
+
+    def run_page(self, name):
+        blocks = re.findall(r"^( *)```console\n(.*?)^ *```", (ROOT / "docs" / name).read_text(), re.S | re.M)
         self.assertGreater(len(blocks), 3)
         self.path("bin").mkdir()
         self.path("bin/once").symlink_to(harness.PROGRAM)
         self.env["PATH"] = f"{self.path('bin')}:{self.env['PATH']}"
-        for block in blocks:
-            for step in re.split(r"^\$ ", block, flags=re.M)[1:]:
+        for indent, block in blocks:
+            for step in re.split(r"^\$ ", re.sub(f"^{indent}", "", block, flags=re.M), flags=re.M)[1:]:
                 command, _, shown = step.partition("\n")
                 done = subprocess.run(["bash", "-c", command], cwd=self.dir, env=self.env, stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
                 pattern = ".*".join(re.escape(part) for part in shown.split("..."))
                 self.assertRegex(done.stdout, re.compile(f"^{pattern}$", re.S), command)
+
+    def test_for_shell_scripts(self):
+        self.run_page("shell.md")
+
+    def test_the_handbook(self):
+        self.run_page("handbook.md")
 
 
 if __name__ == "__main__":
