@@ -103,8 +103,10 @@ TEST_F(AdminTest, CountsWithoutKeys) {
            "once_requests_total{outcome=\"mismatch\"} 1\n",
            "once_requests_total{outcome=\"passed\"} 1\n",
            "once_requests_total{outcome=\"error\"} 0\n",
-           "once_operations_total{fate=\"store\"} 1\n",
-           "once_engine_events_total{event=\"took_over\"} 1\n",
+           "once_proxy_operations_total{fate=\"store\"} 1\n",
+           "once_claims_total{kind=\"took_over\"} 1\n",
+           "once_build_info{version=\"",
+           "process_open_fds ",
            "http_server_request_duration_seconds_count{http_request_method=\"POST\",http_response_status_code=\"201\"} "
            "2\n",
            "http_server_request_duration_seconds_count{http_request_method=\"POST\",http_response_status_code=\"422\"} "

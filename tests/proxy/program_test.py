@@ -2,14 +2,13 @@
 import fcntl
 import json
 import os
-import pathlib
 import resource
 import signal
 import socket
 import subprocess
 import sys
 
-from service import ProxyCase, harness, wait_until
+from service import ProxyCase, harness, metrics_page, wait_until
 
 
 class Program(ProxyCase):
@@ -103,16 +102,11 @@ class Program(ProxyCase):
             return done.stdout.decode()
         self.assertEqual(page("healthz"), "alive\n")
         self.assertEqual(page("readyz"), "ready\n")
-        metrics = page("metrics")
-        for line in ('once_requests_total{outcome="executed"} 1', 'once_engine_events_total{event="claimed"} 1',
-                     'once_engine_events_total{event="completed"} 1'):
-            self.assertIn(f"\n{line}\n", metrics)
-        # Every line is one that Prometheus reads, and every metric is in the documentation.
-        page_text = (pathlib.Path(__file__).resolve().parents[2] / "docs/proxy.md").read_text()
-        for line in metrics.splitlines():
-            self.assertRegex(line, r'^(# (HELP|TYPE) \w+ .+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [0-9.e+-]+)$')
-            if line.startswith("# TYPE "):
-                self.assertIn(f"| `{line.split()[2]}` |", page_text)
+        values = metrics_page.check(page("metrics"), "Operations", "Process", "Proxy")
+        for sample in ('once_requests_total{outcome="executed"}', 'once_claims_total{kind="claimed"}',
+                       'once_operations_total{outcome="completed"}', "once_work_duration_seconds_count",
+                       'once_begin_duration_seconds_count{outcome="claimed"}'):
+            self.assertEqual(values[sample], 1, sample)
 
     def start_held(self, *arguments):
         """A proxy with a request under way at the service."""

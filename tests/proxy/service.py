@@ -9,6 +9,7 @@ import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "apps"))
 import harness  # noqa: E402
+import metrics_page  # noqa: E402, F401
 from harness import Case, wait_until  # noqa: E402, F401
 
 

@@ -151,7 +151,7 @@ enum class HandshakeFault : std::uint8_t {
 };
 std::string_view to_string(HandshakeFault fault) noexcept;
 
-// Counters and durations for Prometheus; docs/proxy.md lists them. Labels contain no key, and the route instead of the
+// Counters and durations for Prometheus; docs/metrics.md lists them. Labels contain no key, and the route instead of the
 // path. A histogram has at most 2000 sets of labels; later ones are counted under otel_metric_overflow="true", as in
 // OpenTelemetry's SDKs. Thread-safe.
 class Metrics {
@@ -161,7 +161,7 @@ class Metrics {
   Metrics& operator=(const Metrics&) = delete;
   ~Metrics();
 
-  void count(const once::Event& event) noexcept;  // For EngineOptions::observer.
+  void count(const once::Event& event) noexcept;  // For EngineOptions::observer. Scopes get no label.
   // The proxy calls these. `by`: 1 or -1.
   void count(const Served& served);
   void count_reload(bool done) noexcept;                            // A reload of settings; called by the program.
@@ -170,7 +170,7 @@ class Metrics {
   void count_refused_connection() noexcept;                         // Refused by max_connections_per_client.
   void count(Listener listener, HandshakeFault fault) noexcept;     // A failed handshake.
 
-  // Text exposition format 0.0.4. `connections`: of clients, now.
+  // Text exposition format 0.0.4, with once::Metrics of the engine. `connections`: of clients, now.
   [[nodiscard]] std::string text(std::size_t connections) const;
 
  private:

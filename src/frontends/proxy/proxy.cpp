@@ -14,6 +14,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 
+#include <once/engine/metrics.hpp>
 #include <once/error.hpp>
 
 #include "frontends/proxy/admin.hpp"
@@ -24,6 +25,7 @@
 #include "frontends/proxy/names.hpp"
 #include "frontends/proxy/services.hpp"
 #include "frontends/proxy/session.hpp"
+#include "text/prometheus.hpp"
 
 namespace once::proxy {
 
@@ -112,14 +114,7 @@ class Proxy::Impl {
               .engine = &engine,
               .draining = [this] { return draining(); },
               .upstream_available = [this] { return loops_.front()->services->any_available(Steady::now()); },
-              .metrics =
-                  [this] {
-                    return options_.metrics->text(connections()) +
-                           loops_.front()->services->metrics_text(Steady::now()) +
-                           "# HELP once_proxy_buffered_bytes Memory for bodies that are read whole.\n"
-                           "# TYPE once_proxy_buffered_bytes gauge\nonce_proxy_buffered_bytes " +
-                           std::to_string(clients_->buffered_bytes()) + '\n';
-                  },
+              .metrics = [this] { return metrics_text(); },
               .operators = options_.operators,
               .refuse_metrics = options_.refuse_metrics};
     const Contexts contexts = load_contexts();
@@ -238,6 +233,14 @@ class Proxy::Impl {
   }
 
  private:
+  [[nodiscard]] std::string metrics_text() const {
+    text::Exposition out;
+    out.family("once_proxy_buffered_bytes", "gauge", "Memory for bodies that are read whole.");
+    out.sample({}, clients_->buffered_bytes());
+    return options_.metrics->text(connections()) + loops_.front()->services->metrics_text(Steady::now()) +
+           std::move(out).take() + process_metrics();
+  }
+
   // Each loop has its own, so that requests on different threads share no reference count.
   [[nodiscard]] std::vector<std::shared_ptr<http::Endpoints>> for_each_loop(const http::Routes& rules) const {
     std::vector<std::shared_ptr<http::Endpoints>> made;

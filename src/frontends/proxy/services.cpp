@@ -5,6 +5,8 @@
 #include <map>
 #include <utility>
 
+#include "text/prometheus.hpp"
+
 namespace once::proxy {
 
 namespace {
@@ -227,7 +229,7 @@ bool Services::any_available(Clock::time_point now) const {
 }
 
 std::string Services::metrics_text(Clock::time_point now) const {
-  std::string out;
+  text::Exposition out;
   // By name, because Prometheus wants one line for each.
   std::map<std::string_view, int> availabilities;
   std::map<std::string_view, int> in_flight;
@@ -240,14 +242,12 @@ std::string Services::metrics_text(Clock::time_point now) const {
     if (const int count = one->in_flight; count != 0) in_flight[one->name] += count;
   }
   const auto metric = [&](std::string_view name, std::string_view help, const std::map<std::string_view, int>& values) {
-    out += "# HELP " + std::string(name) + ' ' + std::string(help) + "\n# TYPE " + std::string(name) + " gauge\n";
-    for (const auto& [upstream, value] : values) {
-      out += std::string(name) + "{upstream=\"" + std::string(upstream) + "\"} " + std::to_string(value) + '\n';
-    }
+    out.family(name, "gauge", help);
+    for (const auto& [upstream, value] : values) out.sample({{"upstream", upstream}}, value);
   };
   metric("once_proxy_upstream_available", "1, or 0 while the upstream is put aside or unhealthy.", availabilities);
   metric("once_proxy_upstream_active_requests", "Requests that the upstream is processing.", in_flight);
-  return out;
+  return std::move(out).take();
 }
 
 }  // namespace once::proxy
