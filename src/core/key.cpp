@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <once/error.hpp>
+#include <once/fingerprint.hpp>
 
 namespace once {
 
@@ -70,5 +71,10 @@ std::string Key::scope() const {
 }
 
 std::string_view Key::name() const { return std::string_view(stored_).substr(stored_.find('#') + 1); }
+
+std::string key_hash(std::string_view stored) {
+  constexpr std::size_t digits = 16;
+  return stored.empty() ? std::string() : to_hex(sha256(stored)).substr(0, digits);
+}
 
 }  // namespace once

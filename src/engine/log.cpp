@@ -157,8 +157,7 @@ void add_key(Line& line, const Event& event) {
   } else if (is_digest(name)) {
     line.add_text("key", name, most_key);
   }
-  constexpr std::size_t hash_digits = 16;  // As in the proxy's access log.
-  line.add_text("key_hash", to_hex(sha256(event.key)).substr(0, hash_digits));
+  line.add_text("key_hash", key_hash(event.key));
 }
 
 // Whether `took` says something about the event.

@@ -1,4 +1,5 @@
 """The operators' commands: what they show, what they change, what they refuse."""
+import hashlib
 import json
 import os
 import pathlib
@@ -9,7 +10,7 @@ import sqlite3
 import harness
 from harness import Case, wait_until
 
-FIELDS = ["key", "key_base64", "scope", "scope_base64", "stored_key_hex", "state", "standing", "attempt", "token",
+FIELDS = ["key", "key_base64", "scope", "scope_base64", "stored_key_hex", "key_hash", "state", "standing", "attempt", "token",
           "owner", "revision", "holder", "note", "label", "created_at", "lease_until", "finished_at", "expires_at",
           "expected_until", "overdue", "on_lapse", "fingerprint", "failure", "result", "steps", "history", "history_dropped",
           "input_bytes"]
@@ -282,6 +283,10 @@ class Finding(Operators):
                          {"pay/order-170": "start of key", "pay/reorder-17": "part of label"})
         for whole in ("pay/order-170", "pay#order-170", b"pay#order-170".hex()):
             self.assertEqual(self.find(whole), {"pay/order-170": "scope and key"}, whole)
+        shown = json.loads(self.expect(self.once("show", "--key", "order-170", "--scope", "pay", "--json"), 0).stdout)
+        self.assertEqual(shown["key_hash"], hashlib.sha256(b"pay#order-170").hexdigest()[:16])
+        self.assertEqual(self.find(shown["key_hash"]), {"pay/order-170": "key hash"})
+        self.find(shown["key_hash"][:15], code=239)
         self.assertEqual(self.find("a#b%/Order"), {"a#b%/Order-17": "start of scope"})
         self.assertEqual(self.find("a%23b%25#Order"), {"a#b%/Order-17": "start of scope"})
 

@@ -56,9 +56,10 @@ void add_find(CLI::App& app, Invocation& invocation) {
   add_listing_options(*command, options->listing);
   command->add_option("TEXT", options->text, "What people call the operation, as in order-17")->required();
   command->footer(
-      "Finds TEXT as a key, as a label, and as what a key is the digest of. Also finds keys, and scopes with keys,\n"
-      "that begin with TEXT, and labels that contain it; these need not agree in upper and lower case. The column\n"
-      "MATCH says why a record is listed. Reads all records that the options select.\n\n"
+      "Finds TEXT as a key, as a label, as what a key is the digest of, and as the key_hash of a log line. Also\n"
+      "finds keys, and scopes with keys, that begin with TEXT, and labels that contain it; these need not agree in\n"
+      "upper and lower case. The column MATCH says why a record is listed. Reads all records that the options "
+      "select.\n\n"
       "Examples:\n"
       "  once find order-17\n"
       "  once find order-17 --state unknown --json | jq -r .[].stored_key_hex\n"

@@ -25,8 +25,18 @@ namespace once::cli {
 
 namespace {
 
-constexpr std::array<std::string_view, 9> match_words{
-    "", "key", "label", "digest", "scope and key", "start of key", "start of label", "start of scope", "part of label"};
+constexpr std::array<std::string_view, 10> match_words{"",
+                                                       "key",
+                                                       "label",
+                                                       "digest",
+                                                       "key hash",
+                                                       "scope and key",
+                                                       "start of key",
+                                                       "start of label",
+                                                       "start of scope",
+                                                       "part of label"};
+
+constexpr std::size_t hash_digits = 16;  // Of key_hash().
 
 bool starts_with(std::string_view whole, std::string_view text) {
   return whole.size() >= text.size() && text::same_letters(whole.substr(0, text.size()), text);
@@ -63,6 +73,7 @@ bool is_exact(Match match) noexcept {
     case Match::key:
     case Match::label:
     case Match::digest:
+    case Match::key_hash:
     case Match::whole_key:
       return true;
     case Match::none:
@@ -94,6 +105,7 @@ Match Search::match(const Record& record) const {
   if (is(parts.name)) return Match::key;
   if (is(record.label)) return Match::label;
   if (digests_.contains(std::string_view(record.key).substr(record.key.rfind('#') + 1))) return Match::digest;
+  if (bytes_ && text_.size() == hash_digits && text_ == key_hash(record.key)) return Match::key_hash;
   if (is(record.key) || is(listed) || record.key == bytes_) return Match::whole_key;
   if (starts(parts.name)) return Match::key_start;
   if (starts(record.label)) return Match::label_start;

@@ -20,6 +20,7 @@ enum class Match : std::uint8_t {
   key,          // The key is the text.
   label,        // The label is.
   digest,       // The key is a digest of the text.
+  key_hash,     // The text is its key_hash in a log.
   whole_key,    // Scope and key are: as stored, as stored_key_hex, or as `ls` prints them, SCOPE/KEY.
   key_start,    // The key begins with the text. These four take 'A' and 'a' for the same.
   label_start,  // The label does.

@@ -207,6 +207,7 @@ nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads
   put_bytes(json, "key", parts.name);
   put_bytes(json, "scope", parts.scope);
   json["stored_key_hex"] = to_hex(record.key);
+  json["key_hash"] = key_hash(record.key);
   json["state"] = to_string(record.state);
   json["standing"] = operate::to_string(operate::standing(record, now));
   json["attempt"] = record.attempt;
@@ -265,6 +266,7 @@ std::string record_text(const Record& record, Time now) {
   std::string out;
   add_line(out, "key", escaped(parts.name));
   if (!parts.scope.empty()) add_line(out, "scope", escaped(parts.scope));
+  add_line(out, "key hash", key_hash(record.key));
   add_line(out, "state",
            std::string(to_string(record.state)) + (operate::to_string(standing) == to_string(record.state)
                                                        ? std::string()

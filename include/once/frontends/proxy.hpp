@@ -113,7 +113,7 @@ struct Served {
   std::string_view route;   // http::Route::path of its route, "/orders/{id}/pay". Empty: none.
   unsigned status = 0;      // Sent to the client. 0: none.
   RequestOutcome outcome = RequestOutcome::error;
-  std::string_view stored_key;   // Empty: no key. In logs use key_hash().
+  std::string_view stored_key;   // Empty: no key. In logs use once::key_hash().
   std::string_view fate;         // executed: "store", "tombstone", "release", "ambiguous". Otherwise empty.
   std::string_view cause;        // What went wrong, in one word: "upstream-lost". Otherwise empty.
   std::string_view upstream;     // "pay:9000": the upstream. Empty: none.
@@ -123,9 +123,6 @@ struct Served {
   std::chrono::nanoseconds took{0};           // From the head to the last byte of the answer.
   std::chrono::nanoseconds upstream_took{0};  // The part until the upstream's answer. 0: not asked.
 };
-
-// 16 hex digits of the SHA-256 of the stored key: distinguishes keys without showing them. Empty: no key.
-std::string key_hash(const Served& served);
 
 // The listening addresses: --listen and --admin.
 enum class Listener : std::uint8_t { clients, operators };

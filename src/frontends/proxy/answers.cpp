@@ -38,11 +38,6 @@ RequestOutcome outcome_of(Opening::Kind kind) noexcept {
   return RequestOutcome::error;
 }
 
-std::string key_hash(const Served& served) {
-  constexpr std::size_t digits = 16;
-  return served.stored_key.empty() ? std::string() : to_hex(sha256(served.stored_key)).substr(0, digits);
-}
-
 Answer head_of(const Incoming& answer) {
   Answer head{.status = answer.status(), .reason = std::string(answer.reason()), .headers = {}, .body = {}};
   const Forwarding forwarding(answer.headers());
