@@ -11,12 +11,14 @@ import signal
 import socket
 import sys
 import threading
+import urllib.error
 import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "real_servers")]
 import emulator  # noqa: E402
 import harness  # noqa: E402
+import metrics_page  # noqa: E402
 from harness import wait_until  # noqa: E402
 
 ENDPOINT = None
@@ -186,6 +188,47 @@ class Sqs(Queues):
         self.assertEqual(self.left(url), (0, 0))
         ends = collections.Counter(event["end"] for event in self.events(done))
         self.assertEqual(ends, {"executed": 10, "replayed": 20})
+
+    def test_operators_get_counts_and_probes(self):
+        url = self.make_queue()
+        self.fifo("gate")
+        for order in ("good", "good", "bad", "gate"):
+            self.send(url, {"order": order})
+        poller = self.start("sqs", "--queue", self.queue, "--receive-wait", "1s", "--key-from", "payload", "--key", "order",
+                            "--admin", "0", "--json", "--", "sh", "-c",
+                            "case $(cat) in *bad*) exit 1;; *gate*) read x <gate;; esac")
+        port = json.loads(poller.stderr.readline())["why"].removeprefix("operators on port ")
+
+        def page(name):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=30) as answer:
+                    return answer.read().decode()
+            except urllib.error.HTTPError as error:
+                return f"{error.code} {error.read().decode()}"
+
+        def values():
+            return metrics_page.check(page("metrics"), "Operations", "Process", "Queues")
+        wait_until(lambda: (values()["once_sqs_messages_in_flight"], values()["once_sqs_received_total"]) == (1, 4),
+                   "the last one is being processed")
+        now = values()
+        for sample, value in {'once_sqs_messages_total{outcome="executed",fate="deleted"}': 1,
+                              'once_sqs_messages_total{outcome="replayed",fate="deleted"}': 1,
+                              'once_sqs_messages_total{outcome="failed",fate="left"}': 1,
+                              f'once_operations_total{{scope="{self.queue}",outcome="completed"}}': 1,
+                              f'once_claims_total{{scope="{self.queue}",kind="claimed"}}': 3}.items():
+            self.assertEqual(now[sample], value, sample)
+        self.assertEqual(page("healthz"), "alive\n")
+        self.assertEqual(page("readyz"), "ready\n")
+        records = json.loads(page("v1/records?state=in_progress"))["records"]
+        self.assertEqual([record["scope"] for record in records], [self.queue])
+        poller.send_signal(signal.SIGTERM)
+        wait_until(lambda: page("readyz") == "503 draining\n", "it stops")
+        self.open_gate("gate")
+        self.assertEqual(self.end_of(poller)[0], 0)
+
+    def test_operators_of_other_hosts_need_a_token(self):
+        done = self.once("sqs", "--queue", "q", "--endpoint", "http://127.0.0.1:1", "--admin", "0.0.0.0:0", "--", "true")
+        self.expect(done, 64, stderr=b"any client that reaches 0.0.0.0 could change records")
 
     def test_the_command_finds_the_message(self):
         url = self.make_queue()

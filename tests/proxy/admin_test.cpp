@@ -2,6 +2,8 @@
 #include <list>
 #include <thread>
 
+#include <once/frontends/admin.hpp>
+
 #include "proxy_test.hpp"
 
 namespace once::proxy {
@@ -153,6 +155,41 @@ TEST_F(AdminTest, CountsByRouteAndNotByPath) {
   EXPECT_THAT(text, HasSubstr("http_client" + name + "} 4\n"));
   EXPECT_THAT(text, Not(HasSubstr("orders/17")));
   EXPECT_THAT(text, Not(HasSubstr("secret")));
+}
+
+TEST(AdminServer, HasThePagesOfAProxyWithoutOne) {
+  const auto store = std::make_shared<once::testing::FaultyStore>(std::shared_ptr<Store>(stores::make_memory_store()),
+                                                                  once::testing::no_faults());
+  Engine engine({.store = store});
+  std::atomic<bool> draining = false;
+  const AdminServer server(engine, {.listen = {"127.0.0.1", 0},
+                                    .metrics = [] { return std::string("a 1\n"); },
+                                    .unready = [&] { return std::string(draining ? "draining" : ""); },
+                                    .operators = {},
+                                    .refuse_metrics = {}});
+  const auto page = [&](const std::string& path) {
+    Line line = Line::to(server.port());
+    line.write("GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n");
+    return line.read_message().value();
+  };
+  EXPECT_EQ(page("/healthz").body, "alive\n");
+  EXPECT_EQ(page("/readyz").body, "ready\n");
+  EXPECT_EQ(page("/metrics").body, "a 1\n");
+  EXPECT_EQ(page("/v1/records").status(), 404U);
+  store->set_plan([](const once::testing::StoreCall&) {
+    return once::testing::Fault{.kind = once::testing::Fault::Kind::unavailable};
+  });
+  EXPECT_EQ(page("/readyz").status(), 503U);
+  draining = true;
+  EXPECT_EQ(page("/readyz").body, "draining\n");
+  EXPECT_EQ(page("/healthz").status(), 200U);
+  const Line silent = Line::to(server.port());  // It holds up no end.
+  EXPECT_THROW(AdminServer(engine, {.listen = {"127.0.0.1", server.port()},
+                                    .metrics = [] { return std::string(); },
+                                    .unready = {},
+                                    .operators = {},
+                                    .refuse_metrics = {}}),
+               Exception);
 }
 
 class OperatorsApi : public AdminTest {

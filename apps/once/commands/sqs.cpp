@@ -19,11 +19,14 @@
 
 #include <once/aws/client.hpp>
 #include <once/engine/engine.hpp>
+#include <once/engine/metrics.hpp>
 #include <once/frontends/sqs/poller.hpp>
 #include <once/platform/system.hpp>
 
 #include "commands/commands.hpp"
+#include "operators/admin_port.hpp"
 #include "output/report.hpp"
+#include "output/sqs_metrics.hpp"
 #include "output/text.hpp"
 #include "process/exit_codes.hpp"
 #include "process/sqs_work.hpp"
@@ -73,6 +76,7 @@ struct SqsOptions {
   bool drain = false;
   bool json = false;
   LogFlags log;
+  AdminFlags admin;
   bool verbose = false;
 };
 
@@ -219,29 +223,8 @@ class SqsLog {
     return {{"time", text::rfc3339(system_clock()->now())}, {"level", to_string(level)}, {"event", event}};
   }
 
-  static std::string_view word(sqs::PollEvent::Kind kind) {
-    using Kind = sqs::PollEvent::Kind;
-    switch (kind) {
-      case Kind::ended:
-        return "ended";
-      case Kind::given_back:
-        return "given_back";
-      case Kind::overdue:
-        return "overdue";
-      case Kind::not_hidden:
-        return "not_hidden";
-      case Kind::not_deleted:
-        return "not_deleted";
-      case Kind::pause:
-        return "pause";
-      case Kind::abandoned:
-        return "abandoned";
-    }
-    return "?";
-  }
-
   static void write_json(const sqs::PollEvent& event) {
-    nlohmann::ordered_json line = head(level_of(event), word(event.kind));
+    nlohmann::ordered_json line = head(level_of(event), to_string(event.kind));
     if (event.kind == sqs::PollEvent::Kind::pause) {
       line["pause_ms"] = event.pause.count();
     } else if (event.kind != sqs::PollEvent::Kind::abandoned) {
@@ -313,7 +296,12 @@ class Sqs {
 
   int run() {
     sqs::PollerOptions poller = poller_options(options_);
-    poller.observer = [this](const sqs::PollEvent& event) { log_(event); };
+    const Metrics metrics;
+    SqsMetrics message_metrics;
+    poller.observer = [&](const sqs::PollEvent& event) {
+      message_metrics.count(event);
+      log_(event);
+    };
     const Rules rules = the_rules();
     const std::uint64_t output_limit = parse_size(options_.output_limit, "--output-limit");
     const Millis grace = parse_duration(options_.grace, "--grace");
@@ -382,7 +370,8 @@ class Sqs {
     engine_options.offload = access.offload;
     engine_options.policy = policy_;
     engine_options.holder = who() + ":" + std::to_string(getpid()) + " once sqs";
-    engine_options.observer = [commands, log = log_observer(log_options(options_.log))](const Event& event) {
+    engine_options.observer = [commands, metrics, log = log_observer(log_options(options_.log))](const Event& event) {
+      metrics(event);
       if (!is_told_of_the_message(event.kind)) log(event);
       if (commands) commands->on_event(event);
     };
@@ -390,6 +379,11 @@ class Sqs {
     const Millis waits = poller.receive_wait + Millis{5'000};
     sqs::Poller the_poller(engine, sqs_client(options_, waits), sqs_client(options_, Millis{0}), std::move(poller),
                            std::move(work));
+    const AdminPort admin(
+        options_.admin, access, engine,
+        [&] { return metrics.text() + message_metrics.text(the_poller.counts()) + process_metrics(); },
+        [&] { return stopping_ ? "draining" : ""; });
+    if (admin.port() != 0) log_.note("operators on port " + std::to_string(admin.port()));
     running = &the_poller;
 
     const Wakeup over;
@@ -455,7 +449,7 @@ class Sqs {
 
   // Whether a signal ended it.
   bool wait(Signals& signals, const Wakeup& over, sqs::Poller& poller, Commands* commands,
-            const std::atomic<int>& posting) const {
+            const std::atomic<int>& posting) {
     int asked = 0;  // The first signal.
     std::optional<Uptime> end_at;
     const auto end_it = [&](int signal) {
@@ -477,6 +471,7 @@ class Sqs {
           continue;
         }
         asked = signal->number;
+        stopping_ = true;
         poller.stop();  // Before the line is written, so that readers may rely on it.
         log_.note("ending: running work is allowed to finish, and nothing else starts. " +
                   (stop_within_ ? "After " + show_duration(*stop_within_) + ", or at a second signal, it is ended."
@@ -495,6 +490,7 @@ class Sqs {
   const SqsLog log_;
   std::optional<Millis> stop_within_;
   Policy policy_;
+  std::atomic<bool> stopping_{false};
 };
 
 constexpr const char* sqs_footer = R"(Examples:
@@ -621,6 +617,7 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   sqs->add_option("--region", options->region, "The queue's region (default: from its URL, or as AWS's tools find it)");
   sqs->add_option("--endpoint", options->endpoint, "The URL of SQS (default: from the queue's URL, or AWS's)");
   sqs->add_option("--profile", options->profile, "A profile of the shared AWS config files");
+  add_admin_flags(*sqs, options->admin);
   add_log_flags(*sqs, options->log, "text");
   sqs->add_flag("--json", options->json, "The same as --log json")->excludes("--log");
   sqs->add_flag("-v,--verbose", options->verbose, "Report successes too");

@@ -10,6 +10,7 @@
 
 #include <once/error.hpp>
 
+#include "operators/admin_port.hpp"
 #include "output/text.hpp"
 #include "text/number.hpp"
 
@@ -262,11 +263,8 @@ Setting certificate(std::string name, std::string help) {
       false));
 }
 
-// A port alone is reachable only from this host.
 void set_admin(ProxySettings& to, const Words& words, const std::string& what) {
-  const std::string& address = words.front();
-  const bool is_port = address.find_first_not_of("0123456789") == std::string::npos;
-  to.proxy.admin = proxy::parse_address(is_port ? "127.0.0.1:" + address : address, what);
+  to.proxy.admin = parse_admin(words.front(), what);
 }
 
 Setting keyed(std::string file_key, Setting made) {
@@ -488,12 +486,7 @@ void check_whole(const ProxySettings& settings) {
 void check_together(const ProxySettings& settings) {
   check_whole(settings);
   proxy::check(settings.rules, settings.proxy);
-  const auto& admin = settings.proxy.admin;
-  if (admin && settings.admin_token_file.empty() && !proxy::is_loopback(*admin)) {
-    throw Exception(ErrorKind::misuse,
-                    "admin: any client that reaches " + admin->host +
-                        " could change records. Name a file with a token (admin-token-file), or listen on 127.0.0.1");
-  }
+  if (const auto& admin = settings.proxy.admin) check_admin(*admin, !settings.admin_token_file.empty());
 }
 
 // Checks one setting with the defaults of all others, so that the error is about this one.

@@ -31,9 +31,11 @@ http::Answer text(unsigned status, std::string body) {
 }
 
 Task<http::Answer> ready(Loop& loop, const AdminPages& pages) {
-  if (pages.draining()) co_return text(503, "draining\n");
-  if (!pages.upstream_available()) co_return text(503, "no upstream is available\n");
-  // No request has this key, because their scopes contain a method. Any answer shows that the store works.
+  if (const std::string why = pages.unready ? pages.unready() : std::string(); !why.empty()) {
+    co_return text(503, why + '\n');
+  }
+  // No request has this key, because their scopes contain a method; elsewhere it is only read. Any answer shows that
+  // the store works.
   const std::string key = Key("once-proxy", "readiness").stored();
   auto ask = [&](Done done) { pages.engine->options().store->get(key, std::move(done)); };
   const Answer answer = co_await completion<Answer>(loop, ask);
@@ -208,6 +210,15 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   // A disconnected client does not need it.
   static_cast<void>(co_await client.write(out, pages.patience, written));
   client.shut_down();
+}
+
+Task<void> accept_admin(Loop& loop, Acceptor& acceptor, AdminPages& pages) {
+  for (;;) {
+    Socket socket(loop.io);
+    if (!co_await accept_one(acceptor, socket)) break;
+    Task<void> life = serve_admin(loop, std::move(socket), pages);
+    spawn(loop.io, std::move(life));
+  }
 }
 
 }  // namespace once::proxy

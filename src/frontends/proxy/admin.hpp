@@ -13,17 +13,19 @@
 #include <once/frontends/http/message.hpp>
 #include <once/time.hpp>
 
+#include "frontends/proxy/listening.hpp"
 #include "frontends/proxy/loop.hpp"
 #include "tls/context.hpp"
 
 namespace once::proxy {
 
+inline constexpr Millis most_admin_patience{5'000};
+
 struct AdminPages {
   std::shared_ptr<const tls::ServerContext> certificate;  // Null: no TLS. Replaced on the loop's thread only.
   Millis patience{0};                                     // For reading a request, and for each write of an answer.
   Engine* engine = nullptr;
-  std::function<bool()> draining;
-  std::function<bool()> upstream_available;
+  std::function<std::string()> unready;  // Why it is not ready, or "". May be empty.
   std::function<std::string()> metrics;
   std::function<void(const http::Request& request, Callback<void(http::Answer)> done)> operators;  // May be empty.
   std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics;         // May be empty.
@@ -32,10 +34,13 @@ struct AdminPages {
   std::list<Connection*> reading;
 };
 
-// One connection, one request. GET and HEAD: /healthz is always 200. /readyz is 200, or 503 while the proxy drains, has
-// no upstream or gets no answer from the store. /metrics is Metrics::text(). Paths below /v1/, with any method, are for
+// One connection, one request. GET and HEAD: /healthz is always 200. /readyz is 200, or 503 as AdminPages::unready says
+// or while the store gives no answer. /metrics is AdminPages::metrics. Paths below /v1/, with any method, are for
 // AdminPages::operators. If 64 connections are open, closes the one that has waited longest without a complete request,
 // or this one if there is none. `pages` must outlive it, and belongs to the loop.
 Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages);
+
+// The same for each connection, until the acceptor is closed. It belongs to the loop.
+Task<void> accept_admin(Loop& loop, Acceptor& acceptor, AdminPages& pages);
 
 }  // namespace once::proxy

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 
@@ -21,6 +20,7 @@
 #include "frontends/proxy/clients.hpp"
 #include "frontends/proxy/handshakes.hpp"
 #include "frontends/proxy/health.hpp"
+#include "frontends/proxy/listening.hpp"
 #include "frontends/proxy/loop.hpp"
 #include "frontends/proxy/names.hpp"
 #include "frontends/proxy/services.hpp"
@@ -33,8 +33,6 @@ namespace {
 
 constexpr Millis most_tick{100};
 constexpr Millis full_pause{5};  // Between two checks for a free place, when the maximum of connections is open.
-constexpr Millis most_admin_patience{5'000};
-constexpr Millis no_room_pause{50};  // When no file descriptor is left for another connection.
 
 ProxyOptions checked(ProxyOptions options) {
   check(options);
@@ -51,41 +49,6 @@ Millis tick_for(const Timeouts& t, const http::Routes& rules) {
   look(rules.otherwise);
   for (const http::Route& route : rules.routes) look(route.options);
   return std::clamp(shortest / 8, Millis{1}, most_tick);
-}
-
-tcp::endpoint resolve(const Address& address) {
-  error_code error;
-  const auto literal = net::ip::make_address(address.host, error);
-  if (!error) return {literal, address.port};
-  net::io_context io;
-  const auto found =
-      tcp::resolver(io).resolve(address.host, std::to_string(address.port), tcp::resolver::passive, error);
-  if (error || found.empty()) {
-    throw Exception(ErrorKind::unavailable, "cannot find the address of " + address.host + ": " + error.message());
-  }
-  return found.begin()->endpoint();
-}
-
-using Acceptor = net::basic_socket_acceptor<tcp, Executor>;
-
-Acceptor listen_on(const Address& address, net::io_context& io) {
-  const tcp::endpoint endpoint = resolve(address);
-  Acceptor acceptor(io);
-  error_code error;
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(net::socket_base::max_listen_connections, error);
-  if (error) {
-    throw Exception(ErrorKind::unavailable, "cannot listen on " + address.host + " port " +
-                                                std::to_string(address.port) + ": " + error.message());
-  }
-  return acceptor;
-}
-
-std::uint16_t port_of(const Acceptor& acceptor) {
-  error_code error;
-  return acceptor.local_endpoint(error).port();
 }
 
 }  // namespace
@@ -112,8 +75,7 @@ class Proxy::Impl {
     handshakes_.emplace(options_.metrics, options_.on_notice);
     pages_ = {.patience = std::min(options_.timeouts.head, most_admin_patience),
               .engine = &engine,
-              .draining = [this] { return draining(); },
-              .upstream_available = [this] { return loops_.front()->services->any_available(Steady::now()); },
+              .unready = [this] { return unready(); },
               .metrics = [this] { return metrics_text(); },
               .operators = options_.operators,
               .refuse_metrics = options_.refuse_metrics};
@@ -135,7 +97,8 @@ class Proxy::Impl {
     for (const auto& loop : loops_) loop->start();
     watch_new_ones();
     spawn(io, accept());
-    if (admin_acceptor_) spawn(io, accept_admin());
+    // Continues while the proxy drains.
+    if (admin_acceptor_) spawn(io, accept_admin(*loops_.front(), *admin_acceptor_, pages_));
     try {
       for (const auto& loop : loops_) {
         threads_.emplace_back([&loop] { loop->run(); });
@@ -233,6 +196,11 @@ class Proxy::Impl {
   }
 
  private:
+  [[nodiscard]] std::string unready() const {
+    if (draining()) return "draining";
+    return loops_.front()->services->any_available(Steady::now()) ? "" : "no upstream is available";
+  }
+
   [[nodiscard]] std::string metrics_text() const {
     text::Exposition out;
     out.family("once_proxy_buffered_bytes", "gauge", "Memory for bodies that are read whole.");
@@ -306,25 +274,6 @@ class Proxy::Impl {
     return trusted;
   }
 
-  static void close(Acceptor& acceptor) {
-    error_code ignored;
-    acceptor.close(ignored);
-  }
-
-  // False: the acceptor was closed. A connection that failed must not end the others.
-  static Task<bool> accept_one(Acceptor& acceptor, Socket& socket) {
-    Timer pause(acceptor.get_executor());
-    while (acceptor.is_open()) {
-      error_code error;
-      co_await acceptor.async_accept(socket, net::redirect_error(use_task, error));
-      if (!error) co_return true;
-      if (error == net::error::operation_aborted || error == net::error::bad_descriptor) break;
-      pause.expires_after(error == net::error::connection_aborted ? Millis{0} : no_room_pause);
-      co_await pause.async_wait(net::redirect_error(use_task, error));
-    }
-    co_return false;
-  }
-
   // Distributes connections round-robin over the threads.
   Task<void> accept() {
     for (std::size_t turn = 0;; ++turn) {
@@ -353,17 +302,6 @@ class Proxy::Impl {
       error_code ignored;
       pause.expires_after(full_pause);
       co_await pause.async_wait(net::redirect_error(use_task, ignored));
-    }
-  }
-
-  // Continues while the proxy drains.
-  Task<void> accept_admin() {
-    Loop& loop = *loops_.front();
-    for (;;) {
-      Socket socket(loop.io);
-      if (!co_await accept_one(*admin_acceptor_, socket)) break;
-      Task<void> life = serve_admin(loop, std::move(socket), pages_);
-      spawn(loop.io, std::move(life));
     }
   }
 

@@ -170,7 +170,9 @@ class Poller::State : public std::enable_shared_from_this<State> {
 
   [[nodiscard]] PollCounts counts() const {
     const std::lock_guard lock(mutex_);
-    return counts_;
+    PollCounts counts = counts_;
+    counts.in_flight = jobs_.size();
+    return counts;
   }
 
   Backlog look() {
@@ -697,6 +699,27 @@ class Poller::State : public std::enable_shared_from_this<State> {
   PollCounts counts_;
   std::set<std::string> left_;  // Ids of the messages that counts_.left is about.
 };
+
+std::string_view to_string(PollEvent::Kind kind) noexcept {
+  using Kind = PollEvent::Kind;
+  switch (kind) {
+    case Kind::ended:
+      return "ended";
+    case Kind::given_back:
+      return "given_back";
+    case Kind::overdue:
+      return "overdue";
+    case Kind::not_hidden:
+      return "not_hidden";
+    case Kind::not_deleted:
+      return "not_deleted";
+    case Kind::pause:
+      return "pause";
+    case Kind::abandoned:
+      return "abandoned";
+  }
+  return "?";
+}
 
 Poller::Poller(Engine& engine, std::shared_ptr<aws::Transport> receiver, std::shared_ptr<aws::Transport> transport,
                PollerOptions options, PolledWork work)

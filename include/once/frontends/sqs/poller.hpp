@@ -68,6 +68,8 @@ struct PollEvent {
   Millis pause{0};
 };
 
+std::string_view to_string(PollEvent::Kind kind) noexcept;
+
 struct PollerOptions {
   std::string queue;  // The queue's URL, or its name in the account and region of the credentials.
 
@@ -109,6 +111,7 @@ struct PollCounts {
   // With PollerOptions::drain: messages that stayed when they were last processed. They are in the queue or its
   // dead-letter queue. Otherwise 0.
   std::uint64_t left = 0;
+  std::uint64_t in_flight = 0;  // Now: received, and neither deleted nor given back or left.
 };
 
 // What is in a queue, as counted by SQS: approximate, and up to a minute old.

@@ -1,0 +1,53 @@
+#include "operators/admin_port.hpp"
+
+#include <CLI/CLI.hpp>
+#include <utility>
+
+#include <once/error.hpp>
+
+namespace once::cli {
+
+proxy::Address parse_admin(const std::string& address, const std::string& what) {
+  const bool is_port = address.find_first_not_of("0123456789") == std::string::npos;
+  return proxy::parse_address(is_port ? "127.0.0.1:" + address : address, what);
+}
+
+void check_admin(const proxy::Address& address, bool has_token) {
+  if (has_token || proxy::is_loopback(address)) return;
+  throw Exception(ErrorKind::misuse,
+                  "admin: any client that reaches " + address.host +
+                      " could change records. Name a file with a token (admin-token-file), or listen on 127.0.0.1");
+}
+
+void add_admin_flags(CLI::App& command, AdminFlags& flags) {
+  command.add_option("--admin", flags.address,
+                     "[HOST:]PORT for /healthz, /readyz, /metrics and the operators' API; HOST defaults to 127.0.0.1\n"
+                     "(default: off)");
+  command.add_option(
+      "--admin-token-file", flags.token_file,
+      "A file with the token that the operators' API requires; needed unless HOST is a loopback address");
+  command.add_option("--metrics-token-file", flags.metrics_token_file,
+                     "A file with another token, which /metrics requires (default: none)");
+}
+
+AdminPort::AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine& engine,
+                     std::function<std::string()> metrics, std::function<std::string()> unready)
+    : token_(flags.token_file, "--admin-token-file"), metrics_token_(flags.metrics_token_file, "--metrics-token-file") {
+  if (flags.address.empty()) return;
+  const proxy::Address address = parse_admin(flags.address, "--admin");
+  check_admin(address, token_.is_set());
+  operators_.emplace(access, token_);
+  proxy::AdminOptions options{
+      .listen = address,
+      .metrics = std::move(metrics),
+      .unready = std::move(unready),
+      .operators = [this](const http::Request& request,
+                          Callback<void(http::Answer)> done) { operators_->answer_later(request, std::move(done)); },
+      .refuse_metrics = {}};
+  if (metrics_token_.is_set()) {
+    options.refuse_metrics = [this](const http::Request& request) { return metrics_token_.refuse(request); };
+  }
+  server_.emplace(engine, std::move(options));
+}
+
+}  // namespace once::cli

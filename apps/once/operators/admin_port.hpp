@@ -1,0 +1,51 @@
+// --admin of commands that are no proxy: probes, metrics and the operators' API on a port.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <once/engine/engine.hpp>
+#include <once/frontends/admin.hpp>
+#include <once/frontends/proxy.hpp>
+
+#include "operators/admin_token.hpp"
+#include "operators/operators.hpp"
+#include "settings/access.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace once::cli {
+
+// The same for the proxy. A port alone is reachable only from this host. Throws Exception(misuse) naming `what`.
+proxy::Address parse_admin(const std::string& address, const std::string& what);
+// Throws Exception(misuse): another host than this one needs a token.
+void check_admin(const proxy::Address& address, bool has_token);
+
+struct AdminFlags {
+  std::string address;  // Empty: no port.
+  std::string token_file;
+  std::string metrics_token_file;
+};
+void add_admin_flags(CLI::App& command, AdminFlags& flags);
+
+class AdminPort {
+ public:
+  // Throws Exception, as AdminToken and AdminServer do. The engine must outlive it. `metrics` and `unready`: as in
+  // AdminOptions.
+  AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine& engine, std::function<std::string()> metrics,
+            std::function<std::string()> unready);
+
+  [[nodiscard]] std::uint16_t port() const noexcept { return server_ ? server_->port() : 0; }  // 0: none.
+
+ private:
+  AdminToken token_;
+  AdminToken metrics_token_;
+  std::optional<Operators> operators_;
+  std::optional<proxy::AdminServer> server_;  // Uses the others.
+};
+
+}  // namespace once::cli

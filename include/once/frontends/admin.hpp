@@ -1,0 +1,44 @@
+// Pages for operators and their tools, for programs that are no proxy: the same as Proxy has with ProxyOptions::admin.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <once/callback.hpp>
+#include <once/engine/engine.hpp>
+#include <once/frontends/http/message.hpp>
+#include <once/frontends/proxy.hpp>
+
+namespace once::proxy {
+
+// The functions are called on the server's thread: they must not block and must not throw.
+struct AdminOptions {
+  Address listen;
+  std::function<std::string()> metrics;  // The page /metrics. Required.
+  // Why /readyz is 503: "draining". Empty text: it is 200 if the engine's store answers. Empty function: the same.
+  std::function<std::string()> unready;
+  // As the members of ProxyOptions.
+  std::function<void(const http::Request& request, Callback<void(http::Answer)> done)> operators;
+  std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics;
+};
+
+// Serves /healthz, /readyz and /metrics, without TLS, on a thread of its own from its construction to its destruction.
+class AdminServer {
+ public:
+  // Throws Exception(unavailable) if it cannot listen. The engine must outlive it.
+  AdminServer(Engine& engine, AdminOptions options);
+  AdminServer(const AdminServer&) = delete;
+  AdminServer& operator=(const AdminServer&) = delete;
+  ~AdminServer();  // Closes all connections.
+
+  [[nodiscard]] std::uint16_t port() const noexcept;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace once::proxy

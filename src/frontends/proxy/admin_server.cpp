@@ -1,0 +1,56 @@
+#include <thread>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include <once/frontends/admin.hpp>
+
+#include "frontends/proxy/admin.hpp"
+#include "frontends/proxy/listening.hpp"
+
+namespace once::proxy {
+
+class AdminServer::Impl {
+ public:
+  Impl(Engine& engine, AdminOptions options)
+      : pages_{.patience = most_admin_patience,
+               .engine = &engine,
+               .unready = std::move(options.unready),
+               .metrics = std::move(options.metrics),
+               .operators = std::move(options.operators),
+               .refuse_metrics = std::move(options.refuse_metrics)},
+        acceptor_(listen_on(options.listen, loop_.io)),
+        port_(port_of(acceptor_)) {
+    loop_.start();
+    spawn(loop_.io, accept_admin(loop_, acceptor_, pages_));
+    thread_ = std::jthread([this] { loop_.run(); });
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    net::post(loop_.io, [this] {
+      close(acceptor_);
+      loop_.close_all();
+    });
+    thread_.join();
+  }
+
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+
+ private:
+  static constexpr Millis tick{100};
+  static constexpr std::size_t buffer_bytes = std::size_t{64} * 1024;  // A head, and the bytes that came with it.
+
+  AdminPages pages_;
+  Loop loop_{tick, buffer_bytes};  // Its coroutines use the pages.
+  Acceptor acceptor_;
+  const std::uint16_t port_;
+  std::jthread thread_;
+};
+
+AdminServer::AdminServer(Engine& engine, AdminOptions options)
+    : impl_(std::make_unique<Impl>(engine, std::move(options))) {}
+AdminServer::~AdminServer() = default;
+std::uint16_t AdminServer::port() const noexcept { return impl_->port(); }
+
+}  // namespace once::proxy
