@@ -1,5 +1,5 @@
 """deploy/ against `once table`: the four templates, what the program would send, its policy, and the store's own calls. Then
-the functions in examples/lambda: the same table, the least policy, and what their events need.
+the functions in examples/lambda: the same table, the least policy, and what their events need. Then the alerts.
 
 Each source is brought into one form, properties of CloudFormation with every reference resolved, and compared.
 Usage: templates_test.py ONCE_PROGRAM
@@ -551,6 +551,43 @@ class Linters(unittest.TestCase):
         self.assertEqual(used, declared - ends)
         for (name,), body in module.all("variable"):
             self.assertLessEqual({"type", "default", "description"}, set(body), name)
+
+
+# --- Prometheus
+
+
+def promtool(*arguments):
+    done = subprocess.run(["promtool", *arguments], cwd=ROOT / "tests/deploy", stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+class Alerts(unittest.TestCase):
+    """They parse, fire when they should, ask for metrics that there are, and lead to a page."""
+    rules = [rule for group in yaml.safe_load((DEPLOY / "prometheus/once.rules.yml").read_text())["groups"] for rule in group["rules"]]
+
+    def test_they_parse(self):
+        promtool("check", "rules", DEPLOY / "prometheus/once.rules.yml")
+
+    def test_they_fire_when_they_should(self):
+        promtool("test", "rules", "once.rules.test.yml")
+
+    def test_each_is_seen_firing(self):
+        fired = (ROOT / "tests/deploy/once.rules.test.yml").read_text()
+        for rule in self.rules:
+            self.assertIn(rule.get("alert", ""), fired)
+
+    def test_there_are_such_metrics(self):
+        metrics = set(re.findall(r"^\| `(once_\w+)` \|", (ROOT / "docs/metrics.md").read_text(), re.M))
+        for rule in self.rules:
+            self.assertLessEqual(set(re.findall(r"\bonce_\w+", rule["expr"])), metrics, rule)
+
+    def test_each_leads_to_a_section_of_the_handbook(self):
+        headings = re.findall(r"^## (.*)$", (ROOT / "docs/handbook.md").read_text(), re.M)
+        sections = {f"docs/handbook.md#{heading.lower().replace(' ', '-')}" for heading in headings}
+        for rule in self.rules:
+            if "alert" in rule:
+                self.assertIn(rule["annotations"]["handbook"], sections)
 
 
 if __name__ == "__main__":
