@@ -8,6 +8,7 @@ import signal
 import sqlite3
 
 import harness
+import metrics_page
 from harness import Case, wait_until
 
 FIELDS = ["key", "key_base64", "scope", "scope_base64", "stored_key_hex", "key_hash", "state", "standing", "attempt", "token",
@@ -243,6 +244,23 @@ class Looking(Operators):
         self.assertIsNotNone(counts["oldest_unknown_at"])
         self.assertEqual(json.loads(self.once("stats", "--json", "--scope", "pay").stdout)["records"], 1)
         self.assertIn(b"completed", self.expect(self.once("stats"), 0).stdout)
+
+    def test_stats_for_prometheus(self):
+        self.expect(self.once("run", "--scope", "pay", "--key", "k", "--", "true"), 0)
+        self.expect(self.once("run", "--scope", "pay", "--key", "u", "--on-failure", "hold", "--", "false"), 1)
+        values = metrics_page.check(self.expect(self.once("stats", "--prometheus"), 0).stdout.decode(), "Store")
+        self.assertEqual(values['once_records{state="completed"}'], 1)
+        self.assertEqual(values['once_records{state="unknown"}'], 1)
+        self.assertEqual(values["once_records_overdue"], 0)
+        self.assertLessEqual(values['once_oldest_timestamp_seconds{of="created"}'],
+                             values['once_oldest_timestamp_seconds{of="unknown"}'])
+        self.assertNotIn('once_oldest_timestamp_seconds{of="lapsed"}', values)
+        flags = ("stats", "--prometheus", "--scope", "pay", "--metrics-file")
+        self.expect(self.once(*flags, "once.prom"), 0, b"")
+        values = metrics_page.check(self.path("once.prom").read_text(), "Store")
+        self.assertEqual(values['once_records{scope="pay",state="completed"}'], 1)
+        self.expect(self.once(*flags, "no/such/once.prom"), 74, b"", b"cannot write the metrics file")
+        self.expect(self.once("stats", "--metrics-file", "once.prom"), 64)
 
     def test_a_reader_that_leaves(self):
         for key in range(3):

@@ -1,11 +1,14 @@
 """once run: who runs, what is replayed, what is refused."""
 import json
 import os
+import re
 import subprocess
+import time
 import unittest
 from datetime import datetime
 
 import harness
+import metrics_page
 from harness import Case, wait_until
 
 ALL_BYTES = bytes(range(256))
@@ -118,6 +121,37 @@ class Log(Case):
         with open("/dev/full", "wb") as full:
             self.expect(self.once("run", "--key", "k", "--log", "json", "--", "echo", "done", stderr=full), 0, b"done\n")
         self.assertEqual(self.show("k")["state"], "completed")
+
+
+class MetricsFile(Case):
+    def run_with_file(self, *command, code, key="k"):
+        """The samples of the file."""
+        self.expect(self.once("run", "--scope", "jobs", "--key", key, "--metrics-file", "run.prom", "--", *command), code)
+        return metrics_page.check(self.path("run.prom").read_text(), "Shell")
+
+    def outcome(self, values):
+        shown = {name: value for name, value in values.items() if name.startswith("once_run_last_outcome{")}
+        self.assertEqual(sum(shown.values()), 1)
+        return next(re.search('outcome="(.*)"', name)[1] for name, value in shown.items() if value == 1)
+
+    def test_says_how_the_last_run_ended(self):
+        before = time.time()
+        values = self.run_with_file("sh", "-c", "exit 3", code=3)
+        self.assertEqual((self.outcome(values), values['once_run_last_exit_code{scope="jobs"}']), ("executed", 3))
+        self.assertTrue(before - 1 < values['once_run_last_start_timestamp_seconds{scope="jobs"}'] < time.time() + 1)
+        self.assertGreater(values['once_run_last_duration_seconds{scope="jobs"}'], 0)
+        self.assertEqual(self.outcome(self.run_with_file("sh", "-c", "exit 3", code=3)), "stored_failure")
+        self.assertEqual(self.outcome(self.run_with_file("true", code=241)), "mismatch")
+        self.assertEqual(self.outcome(self.run_with_file("true", code=0, key="other")), "executed")
+        self.assertEqual(self.outcome(self.run_with_file("true", code=0, key="other")), "replayed")
+        self.assertEqual(self.outcome(self.run_with_file("./is-not-there", code=127, key="third")), "error")
+        self.assertEqual([file.name for file in self.dir.iterdir() if "prom" in file.name], ["run.prom"])
+        self.assertEqual(self.path("run.prom").stat().st_mode & 0o777, 0o644)
+
+    def test_a_file_that_cannot_be_written_changes_nothing_else(self):
+        done = self.once("run", "--key", "k", "--metrics-file", "no/such/run.prom", "--", "sh", "-c", "echo x; exit 3")
+        self.expect(done, 3, b"x\n", b"once: cannot write the metrics file no/such/run.prom: No such file or directory\n")
+        self.assertEqual(self.show("k")["state"], "failed")
 
 
 class Environment(Case):

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -21,6 +22,7 @@
 #include <once/platform/system.hpp>
 
 #include "commands/commands.hpp"
+#include "output/metrics_file.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "process/exit_codes.hpp"
@@ -30,7 +32,9 @@
 #include "settings/identity.hpp"
 #include "settings/log.hpp"
 #include "settings/rules.hpp"
+#include "text/prometheus.hpp"
 #include "text/rfc3339.hpp"
+#include "text/utf8.hpp"
 
 namespace once::cli {
 
@@ -61,6 +65,7 @@ struct RunOptions {
   std::string grace = "5s";
   std::string output_wait = "1s";
   std::string derive_name = "command";
+  std::string metrics_file;  // Empty: none.
   bool no_output = false;
   bool survive = false;
   bool verbose = false;
@@ -140,6 +145,16 @@ class Run {
       : options_(options), command_(std::move(command)), plan_(plan_of(options)) {}
 
   int run() {
+    if (options_.metrics_file.empty()) return try_it();
+    const Time began_at = system_clock()->now();
+    const Uptime began = system_clock()->uptime();
+    const int code = try_it();
+    write_metrics_file(options_.metrics_file, metrics(code, began_at, system_clock()->uptime() - began));
+    return code;
+  }
+
+ private:
+  int try_it() {
     // Before signals are taken over, so that reading standard input can be interrupted.
     if (plan_.parts.input) {
       const char* const directory = std::getenv("TMPDIR");
@@ -185,12 +200,30 @@ class Run {
     }
     say("the lease of " + options_.lease + " expired " + std::to_string(most_claims) +
         " times before the command could begin. Nothing was run. Use a longer --lease.");
+    outcome_ = Outcome::Kind::error;
     return exit_unavailable;
   }
 
- private:
+  [[nodiscard]] std::string metrics(int code, Time began_at, std::chrono::nanoseconds took) const {
+    const std::string scope = text::replace_invalid_utf8(plan_.key.scope());
+    text::Exposition out;
+    out.family("once_run_last_start_timestamp_seconds", "gauge", "When the last once run began, since 1970.");
+    out.sample({{"scope", scope}}, std::chrono::duration<double>(began_at.time_since_epoch()).count());
+    out.family("once_run_last_duration_seconds", "gauge", "How long the last once run took.");
+    out.sample({{"scope", scope}}, std::chrono::duration<double>(took).count());
+    out.family("once_run_last_exit_code", "gauge", "The exit code of the last once run.");
+    out.sample({{"scope", scope}}, code);
+    out.family("once_run_last_outcome", "gauge", "1 for the outcome of the last once run, 0 for all others.");
+    for (std::size_t i = 0; i <= static_cast<std::size_t>(Outcome::Kind::error); ++i) {
+      const auto kind = static_cast<Outcome::Kind>(i);
+      out.sample({{"scope", scope}, {"outcome", to_string(kind)}}, kind == outcome_ ? 1 : 0);
+    }
+    return std::move(out).take();
+  }
+
   // Empty if the lease ended before the command began: the claim was released.
   std::optional<int> call(Begin begin) {
+    outcome_ = outcome_of(begin.kind);
     switch (begin.kind) {
       case Begin::Kind::claimed:
         return execute(std::move(begin.claim));
@@ -212,6 +245,26 @@ class Run {
         return store_failed(begin.error, begin.record != nullptr);
     }
     return exit_internal;
+  }
+
+  static Outcome::Kind outcome_of(Begin::Kind kind) {
+    switch (kind) {
+      case Begin::Kind::claimed:
+        return Outcome::Kind::executed;
+      case Begin::Kind::replayed:
+        return Outcome::Kind::replayed;
+      case Begin::Kind::stored_failure:
+        return Outcome::Kind::stored_failure;
+      case Begin::Kind::conflict:
+        return Outcome::Kind::conflict;
+      case Begin::Kind::mismatch:
+        return Outcome::Kind::mismatch;
+      case Begin::Kind::unknown:
+        return Outcome::Kind::unknown;
+      case Begin::Kind::error:
+        break;
+    }
+    return Outcome::Kind::error;
   }
 
   static void observe(RunState& state, const Event& event) {
@@ -417,7 +470,8 @@ class Run {
     return code == 0 ? static_cast<int>(exit_output) : code;
   }
 
-  int not_started(int why) const {
+  int not_started(int why) {
+    outcome_ = Outcome::Kind::error;
     say("cannot execute '" + escaped(command_.front()) + "': " + std::strerror(why) + ". Nothing was run.");
     return why == ENOENT ? exit_not_found : exit_cannot_execute;
   }
@@ -473,6 +527,7 @@ class Run {
     switch (finished.kind) {
       case Finish::Kind::recorded:
         if (cut_off) {
+          outcome_ = Outcome::Kind::lost;
           say("the claim could not be renewed in time, so once stopped the command; " + std::string(words(fate)));
           return exit_lost;
         }
@@ -482,6 +537,7 @@ class Run {
         return lost(finished, wrote, kept_bytes);
       case Finish::Kind::declined:  // No other writes commit with a command.
       case Finish::Kind::unrecorded:
+        outcome_ = Outcome::Kind::unrecorded;
         if (cut_off) {
           say("the claim could not be renewed, so once stopped the command: " + finished.error.message);
           return exit_lost;
@@ -509,6 +565,7 @@ class Run {
   // The claim was lost while the command ran: another attempt's result counts.
   int lost(const Finish& finished, bool wrote, const std::string& ours) {
     const Record* const record = finished.record.get();
+    outcome_ = Outcome::Kind::lost;
     if (record == nullptr || (record->state != State::completed && record->state != State::failed)) {
       say("the claim on " + quoted(plan_.key) + " was lost while the command ran, and its result is not stored" +
           (record == nullptr
@@ -517,7 +574,9 @@ class Run {
                      (record->note.empty() ? "" : "; " + escaped(record->note)) + ")"));
       return exit_lost;
     }
+    outcome_ = Outcome::Kind::superseded;
     if (!ours.empty() && record->result.placement == Placement::inlined && record->result.bytes == ours) {
+      outcome_ = Outcome::Kind::executed;
       return decode_run_result(ours).end.exit_code();  // The results are equal to the last byte.
     }
     if (!wrote && record->result.placement == Placement::inlined) return replay(*record);
@@ -594,6 +653,7 @@ class Run {
 
   // `answered`: the store had returned a record before the failure, so a run would be a second one.
   int store_failed(const Error& error, bool answered) {
+    outcome_ = Outcome::Kind::error;
     const bool down = !answered && (error.kind == ErrorKind::unavailable || error.kind == ErrorKind::in_doubt);
     if (!down || options_.on_store_down != "run-unprotected") {
       say(error.message + ". Nothing was run.");
@@ -607,6 +667,7 @@ class Run {
                           {"ONCE_ATTEMPT", "1"},
                           {"ONCE_TOKEN", "0"},
                           {"ONCE_DERIVED_KEY", derived_key(plan_.key.stored(), options_.derive_name)}});
+    outcome_ = Outcome::Kind::unprotected;
     Recorder recorder(0);
     const Supervised supervised = supervise(supervise_with, *signals_, recorder);
     if (supervised.kind == Supervised::Kind::not_started) return not_started(supervised.error);
@@ -622,6 +683,7 @@ class Run {
   StoreAccess access_;
   std::uint64_t inline_limit_ = 0;
   std::uint64_t record_limit_ = 0;
+  Outcome::Kind outcome_ = Outcome::Kind::error;  // So far.
   const std::shared_ptr<RunState> state_ = std::make_shared<RunState>();
 };
 
@@ -735,6 +797,8 @@ void add_run(CLI::App& app, Invocation& invocation) {
   run->add_flag("--survive", options->survive, "Let the command keep running if once is killed with SIGKILL");
   run->add_flag("--unshared-store", options->unshared_store,
                 "Accept a store that only this process sees, such as memory:. It prevents no duplicates");
+  run->add_option("--metrics-file", options->metrics_file,
+                  "Write how this run ended to a file for node_exporter's textfile collector, as in run.prom");
   add_log_flags(*run, options->log, "none");
   run->add_flag("-v,--verbose", options->verbose, "Report what happens on standard error");
   run->callback([options, &invocation] {

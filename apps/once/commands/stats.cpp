@@ -1,6 +1,7 @@
 // once stats: how many records are in which state, and what waits for an operator.
 #include <CLI/CLI.hpp>
 #include <array>
+#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -9,12 +10,16 @@
 
 #include "commands/commands.hpp"
 #include "commands/stats.hpp"
+#include "output/metrics_file.hpp"
 #include "output/progress.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
+#include "process/exit_codes.hpp"
 #include "settings/access.hpp"
 #include "settings/filters.hpp"
+#include "text/prometheus.hpp"
 #include "text/rfc3339.hpp"
+#include "text/utf8.hpp"
 
 namespace once::cli {
 
@@ -23,11 +28,44 @@ namespace {
 struct StatsOptions {
   StoreOptions store;
   FilterOptions filter;
+  std::string metrics_file;  // Empty: none.
   bool json = false;
+  bool prometheus = false;
 };
 
 nlohmann::ordered_json optional_time(const std::optional<Time>& time) {
   return time ? nlohmann::ordered_json(text::rfc3339(*time)) : nlohmann::ordered_json(nullptr);
+}
+
+// `scope`: all records are of it. Empty: of any.
+std::string counts_metrics(const operate::Counts& counts, Time now, std::string_view scope) {
+  text::Exposition out;
+  const auto seconds = [](Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); };
+  const auto metric = [&](std::string_view name, std::string_view help, auto value) {
+    out.family(name, "gauge", help);
+    out.sample({{"scope", scope}}, value);
+  };
+  out.family("once_records", "gauge", "Records in the store, by state.");
+  for (const operate::Standing standing : all_standings) {
+    out.sample({{"scope", scope}, {"state", operate::to_string(standing)}}, counts.of(standing));
+  }
+  metric("once_records_overdue", "Records whose work should have ended.", counts.overdue);
+  metric("once_records_bytes", "Bytes of all records.", counts.bytes);
+  metric("once_results_offloaded", "Results that are kept outside the store.", counts.offloaded);
+  metric("once_results_offloaded_bytes", "Bytes of these.", counts.offloaded_bytes);
+  metric("once_results_dropped", "Results that were too large to keep.", counts.dropped);
+  out.family(
+      "once_oldest_timestamp_seconds", "gauge",
+      "Since when the oldest record exists, is lapsed, overdue or unknown, since 1970. Absent if there is none.");
+  const auto oldest = [&](std::string_view of, const std::optional<Time>& time) {
+    if (time) out.sample({{"scope", scope}, {"of", of}}, seconds(*time));
+  };
+  oldest("created", counts.oldest_created);
+  oldest("lapsed", counts.oldest_lapsed);
+  oldest("overdue", counts.oldest_overdue);
+  oldest("unknown", counts.oldest_unknown);
+  metric("once_stats_timestamp_seconds", "When this was counted, since 1970.", seconds(now));
+  return std::move(out).take();
 }
 
 int stats(const StatsOptions& options) {
@@ -44,6 +82,11 @@ int stats(const StatsOptions& options) {
   progress.end();
   if (error && error->kind != ErrorKind::corrupt) return fail_with(*error);
   const int code = error ? fail_with(*error) : exit_ok;  // The others are counted.
+  if (options.prometheus) {
+    const std::string page = counts_metrics(counts, now, text::replace_invalid_utf8(options.filter.scope));
+    if (options.metrics_file.empty()) return print(page, code);
+    return write_metrics_file(options.metrics_file, page) ? code : static_cast<int>(exit_output);
+  }
   if (options.json) return print(json_text(counts_json(counts)), code);
   std::string text;
   const auto line = [&](std::string_view name, const std::string& value) {
@@ -94,10 +137,18 @@ void add_stats(CLI::App& app, Invocation& invocation) {
   CLI::App* const command = app.add_subcommand("stats", "Count records by state");
   add_store_options(*command, options->store);
   add_filter_options(*command, options->filter);
-  command->add_flag("--json", options->json, "Write JSON");
+  CLI::Option* const json = command->add_flag("--json", options->json, "Write JSON");
+  CLI::Option* const prometheus =
+      command->add_flag("--prometheus", options->prometheus, "Write metrics in Prometheus' text format")
+          ->excludes(json);
+  command
+      ->add_option("--metrics-file", options->metrics_file,
+                   "With --prometheus: write them to a file for node_exporter's textfile collector, as in once.prom")
+      ->needs(prometheus);
   command->footer(
       "Examples:\n"
-      "  once stats --scope payments");
+      "  once stats --scope payments\n"
+      "  once stats --prometheus --metrics-file /var/lib/node_exporter/once.prom");
   command->callback([options, &invocation] { invocation.action = [options] { return stats(*options); }; });
 }
 
