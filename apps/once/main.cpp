@@ -100,6 +100,7 @@ int once_main(int argc, char** argv) {
   add_resolve(app, invocation);
   add_release(app, invocation);
   add_extend(app, invocation);
+  add_rm(app, invocation);
   add_sweep(app, invocation);
   add_stats(app, invocation);
   add_doctor(app, invocation);

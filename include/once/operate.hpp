@@ -1,5 +1,5 @@
-// What an operator may do to records: decide an unknown one, release or extend a claim, sweep, count. The program
-// `once` uses these functions. Any other tool for operators should too.
+// What an operator may do to records: decide an unknown one, release or extend a claim, remove, sweep, count. The
+// program `once` uses these functions. Any other tool for operators should too.
 //
 // The plan_ functions are pure: they take the record that was seen, and return the record to write or a refusal.
 // apply() writes it on condition that nothing has changed since. Record::note says who made the change, and why.
@@ -93,6 +93,11 @@ Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stam
 Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const Reason& reason, Stamp stamp,
                    Millis skew);
 
+// Whether the record may be removed. `next` is the record as it was seen, for remove(). Refused for a live claim
+// without `force`, as its holder may be at work; with it, the holder's writes are refused from then on. Afterwards the
+// operation can run again, whatever became of it. Nothing keeps the reason.
+Plan plan_remove(const Record& seen, bool force, const Reason& reason, Time now);
+
 struct Applied {
   enum class Kind : std::uint8_t {
     done,     // Durable.
@@ -108,6 +113,12 @@ struct Applied {
 // fails too. The store must live until `done` is called. Store has the rules for completions.
 void apply(Store& store, const Record& seen, std::uint64_t place, Record next, Callback<void(Applied)> done);
 Applied apply(Store& store, const Record& seen, std::uint64_t place, Record next);  // Blocks.
+
+// Removes the record that was seen. `record` is null if it is gone, then and there or by an earlier try whose answer
+// was lost. It leaves the record's offloaded result: remove that next. (In the other order, a record could be left
+// whose result is missing.) Otherwise like apply().
+void remove(Store& store, const Record& seen, std::uint64_t place, Callback<void(Applied)> done);
+Applied remove(Store& store, const Record& seen, std::uint64_t place);  // Blocks.
 
 // Which records to select. Conditions are combined by "and". The store checks those on stored key and state.
 struct Filter {

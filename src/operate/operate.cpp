@@ -185,6 +185,13 @@ Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const
   return {.next = std::move(next), .refusal = {}};
 }
 
+Plan plan_remove(const Record& seen, bool force, const Reason& reason, Time now) {
+  if (auto refused = without_reason(reason)) return std::move(*refused);
+  const Standing is = standing(seen, now);
+  if (is == Standing::running && !force) return refuse(objection(is));
+  return {.next = seen, .refusal = {}};
+}
+
 namespace {
 
 // Whether this is the record that we wanted to write. The owner is not enough: extending keeps it.
@@ -252,6 +259,48 @@ void apply(Store& store, const Record& seen, std::uint64_t place, Record next, C
 Applied apply(Store& store, const Record& seen, std::uint64_t place, Record next) {
   return wait_for<Applied>(
       [&](Callback<void(Applied)> done) { apply(store, seen, place, std::move(next), std::move(done)); });
+}
+
+namespace {
+
+struct Removal {
+  Store& store;
+  std::string key;
+  Seen seen;
+  Callback<void(Applied)> done;
+  unsigned doubts = 0;
+};
+
+// Under its condition it can be tried again: a removal that took place leaves nothing that it holds for.
+void take_away(const std::shared_ptr<Removal>& removal) {
+  removal->store.remove(removal->key, removal->seen, [removal](Answer answer) {
+    const bool failed = answer.status == Answer::Status::failed;
+    if (failed && answer.error.kind == ErrorKind::in_doubt && ++removal->doubts <= doubt_tries) {
+      return take_away(removal);
+    }
+    Applied applied{.kind = Applied::Kind::done, .record = std::move(answer.record), .error = std::move(answer.error)};
+    if (failed) {
+      applied.kind = Applied::Kind::failed;
+      if (removal->doubts > 0) applied.error.kind = ErrorKind::in_doubt;
+    } else if (answer.status == Answer::Status::refused && (applied.record || removal->doubts == 0)) {
+      applied.kind = Applied::Kind::changed;
+    }
+    Callback<void(Applied)> done = std::move(removal->done);
+    done(std::move(applied));
+  });
+}
+
+}  // namespace
+
+void remove(Store& store, const Record& seen, std::uint64_t place, Callback<void(Applied)> done) {
+  take_away(std::make_shared<Removal>(Removal{.store = store,
+                                              .key = seen.key,
+                                              .seen = {.owner = seen.owner, .revision = seen.revision, .place = place},
+                                              .done = std::move(done)}));
+}
+
+Applied remove(Store& store, const Record& seen, std::uint64_t place) {
+  return wait_for<Applied>([&](Callback<void(Applied)> done) { remove(store, seen, place, std::move(done)); });
 }
 
 bool matches(const Filter& filter, const Record& record, Time now) noexcept {

@@ -44,9 +44,11 @@ class ActsTest : public ::testing::Test {
   static operate::Plan release(const Record& seen, const operate::Reason& reason, Stamp stamp, Millis /*skew*/) {
     return operate::plan_release(seen, {.as = operate::As::released}, reason, fresh_owner(), stamp);
   }
+  const Act act{.planner = release, .done = "released"};
+
   Selection selected(std::size_t most) {
     return select(
-        access, {.standing = operate::Standing::unknown}, now, because, release, most, [](const Record&) {},
+        access, {.standing = operate::Standing::unknown}, now, because, act, most, [](const Record&) {},
         [](std::uint64_t) {});
   }
   std::size_t released() {
@@ -77,7 +79,7 @@ TEST_F(ActsTest, TooManyAreRefusedBeforeAnyIsWritten) {
 TEST_F(ActsTest, StopsWhereItIsTold) {
   Selection selection = selected(4);
   const CarriedOut carried = carry_out(
-      access, selection.records, because, release, [](std::uint64_t done) { return done < 3; }, selection.left);
+      access, selection.records, because, act, [](std::uint64_t done) { return done < 3; }, selection.left);
   EXPECT_EQ(carried.done, 3);
   EXPECT_EQ(released(), 3);
   EXPECT_THAT(selection.left, ElementsAre(Pair(Pair(LeftBecause::not_reached, "not reached"), SizeIs(1))));
@@ -90,7 +92,7 @@ TEST_F(ActsTest, AStoreThatFailsEndsIt) {
     return Fault{.kind = call.is_write() && ++writes == 2 ? Fault::Kind::unavailable : Fault::Kind::none};
   };
   const CarriedOut carried = carry_out(
-      access, selection.records, because, release, [](std::uint64_t) { return true; }, selection.left);
+      access, selection.records, because, act, [](std::uint64_t) { return true; }, selection.left);
   ASSERT_TRUE(carried.error);
   EXPECT_EQ(carried.error->kind, ErrorKind::unavailable);
   EXPECT_EQ(carried.done, 1);
@@ -105,7 +107,7 @@ TEST_F(ActsTest, AWriteWhoseAnswerWasLostCountsAsDone) {
     return Fault{.kind = call.is_write() ? Fault::Kind::lost_after : Fault::Kind::none};
   };
   const CarriedOut carried = carry_out(
-      access, selection.records, because, release, [](std::uint64_t) { return true; }, selection.left);
+      access, selection.records, because, act, [](std::uint64_t) { return true; }, selection.left);
   EXPECT_EQ(carried.done, 4);
   EXPECT_EQ(released(), 4);
   EXPECT_TRUE(selection.left.empty());

@@ -9,7 +9,7 @@ from harness import Case
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/commands.md").read_text()
-COMMANDS = ["run", "sqs", "proxy", "ls", "find", "show", "resolve", "release", "extend", "sweep", "stats", "doctor", "key",
+COMMANDS = ["run", "sqs", "proxy", "ls", "find", "show", "resolve", "release", "extend", "rm", "sweep", "stats", "doctor", "key",
             "lambda", "table"]
 OF_TABLE = ["create", "check", "delete"]
 OF_LAMBDA = ["invoke"]

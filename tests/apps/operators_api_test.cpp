@@ -139,7 +139,7 @@ TEST_F(OperatorsTest, RefusesWhatItDoesNotKnow) {
   expect_problem(get("/v1/recordsx"), 404, "not-found");
   expect_problem(get("/v1/"), 404, "not-found");
   expect_problem(get("/v1/records/6b/resolve"), 405, "method-not-allowed", "POST");
-  expect_problem(ask("DELETE", "/v1/records/6b"), 405, "method-not-allowed", "GET");
+  expect_problem(ask("PUT", "/v1/records/6b"), 405, "method-not-allowed", "GET, HEAD, DELETE");
   EXPECT_EQ(*http::find_header(ask("POST", "/v1/records").headers, "Allow"), "GET, HEAD");
 }
 
@@ -214,6 +214,34 @@ TEST_F(OperatorsTest, RefusesWhatTheCommandsRefuse) {
   EXPECT_EQ(post(record, "release", {{"reason", "r"}, {"force", true}}).status, 200U);
   const Record none = once::testing::plain_record("pay#none");
   expect_problem(post(none, "release", {{"reason", "r"}}), 404, "no-record");
+}
+
+TEST_F(OperatorsTest, Removes) {
+  const auto remove = [&](const Record& record, const json& body, const std::string& tag = {}) {
+    return ask("DELETE", path_of(record), body.dump(),
+               {{"Content-Type", "application/json"}, {"If-Match", tag.empty() ? tag_of(record) : tag}});
+  };
+  const Record record = unknown("k");
+  expect_problem(ask("DELETE", path_of(record), R"({"reason":"r"})", {{"Content-Type", "application/json"}}), 428,
+                 "precondition-required");
+  expect_problem(remove(record, {{"who", "alice"}}), 400, "bad-request", "reason is empty");
+  expect_problem(remove(record, {{"reason", "r"}, {"retention", "1h"}}), 400, "bad-request", "unknown member");
+  Record older = record;
+  older.revision += 1;
+  expect_problem(remove(older, {{"reason", "r"}}), 412, "record-changed", "has revision");
+  EXPECT_FALSE(read(remove(record, {{"reason", "r"}, {"dry_run", true}}))["changed"]);
+  EXPECT_EQ(stored(record), record);
+  ::testing::internal::CaptureStderr();
+  const json body = read(remove(record, {{"reason", "asked\nfor"}, {"who", "alice"}}));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "once: operators' API: removed 'k' in scope 'pay' by alice: asked\\nfor\n");
+  EXPECT_TRUE(body["changed"]);
+  EXPECT_EQ(body["record"], nullptr);
+  expect_problem(remove(record, {{"reason", "r"}}), 404, "no-record");
+  const Record live = running("live");
+  expect_problem(remove(live, {{"reason", "r"}}), 409, "refused", "its claim is live");
+  EXPECT_EQ(remove(live, {{"reason", "r"}, {"force", true}}).status, 200U);
+  expect_problem(get(path_of(live)), 404, "no-record");
 }
 
 TEST_F(OperatorsTest, ChangesOnlyWhatWasSeen) {

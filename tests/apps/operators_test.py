@@ -6,6 +6,7 @@ import pathlib
 import pty
 import signal
 import sqlite3
+import subprocess
 
 import harness
 import metrics_page
@@ -787,6 +788,131 @@ class Many(Operators):
         self.assertIn("another program", answer["error"])
         self.assertEqual(sorted(one["key"] for one in answer["left"]), ["a", "b"])
         self.assertEqual(self.standings(), {"a": "unknown", "b": "unknown"})
+
+
+class Removing(Operators):
+    def test_rm(self):
+        for key in ("done", "old"):
+            self.complete(key)
+        self.hold("held")
+        answer = self.change("rm", "--key", "done", "--reason", "asked for", "--dry-run")
+        self.assertEqual((answer["changed"], answer["record"]["key"]), (False, "done"))
+        self.assertEqual(self.ls(), ["done", "held", "old"])
+        said = self.expect(self.once("rm", "--key", "done", "--reason", "asked for"), 0).stdout
+        self.assertEqual(said, b"removed 'done': the operation can run again\n")
+        answer = self.change("rm", "--key", "held", "--reason", "asked for")
+        self.assertEqual((answer["changed"], answer["remark"], answer["record"]), (True, None, None))
+        self.assertEqual(self.ls(), ["old"])
+        self.expect(self.once("run", "--key", "done", "--", "sh", "-c", "echo $ONCE_ATTEMPT"), 0, b"1\n")
+        self.change("rm", "--key", "held", "--reason", "r", code=239)
+        self.expect(self.once("rm", "--key", "old"), 64, b"", b"--reason")
+        self.change("rm", "--key", "old", "--reason", " ", code=240)
+        self.change("rm", "--key", "old", "--reason", "r", "--if-revision", "1", code=240)
+        self.assertEqual(self.ls(), ["done", "old"])
+
+    def test_a_live_claim_needs_force(self):
+        process = self.running("k")
+        self.assertIn("claim is live", self.change("rm", "--key", "k", "--reason", "r", code=240)["message"])
+        self.change("rm", "--key", "k", "--reason", "r", "--force")
+        self.assertEqual(process.wait(), 245)
+        self.assertEqual(self.ls(), [])
+
+    def test_many(self):
+        for key in ("a", "b"):
+            self.complete(key, "--scope", "trial")
+        self.complete("c")
+        process = self.running("d", "--scope", "trial")
+        remove = ["rm", "--all", "--scope", "trial", "--reason", "the trial is over"]
+        self.expect(self.once(*remove), 64, b"", b"2 records can be removed, and their operations can run again then")
+        self.expect(self.once(*remove, "--confirm", "2"), 240, b"2 records removed\n", b"1 refused: its claim is live")
+        self.assertEqual(self.ls(), ["c", "d"])
+        self.open_gate("go-d")
+        self.assertEqual(process.wait(), 0)
+
+    def traces(self, secrets):
+        """Which of them are in the files of the store and of its results."""
+        found = set()
+        for path in self.dir.rglob("once.db*"):
+            for file in [path] if path.is_file() else path.iterdir():
+                # Not by this process: to close the file would end the locks of its connections.
+                content = subprocess.run(["cat", file], stdout=subprocess.PIPE, check=True).stdout
+                found |= {name for name, secret in secrets.items() if secret in content}
+        return found
+
+    def secret(self, key):
+        """A record full of secrets, between others; each is in some file."""
+        secrets = {name: os.urandom(24).hex().encode() for name in ("holder", "reason", "old reason")}
+        secrets["key"] = key.encode()
+        self.complete("before")
+        program = self.path(secrets["holder"].decode())
+        program.write_text("#!/bin/sh\nexit 1\n")
+        program.chmod(0o700)
+        # Its row is overwritten by longer ones, which do not fit where it was.
+        self.expect(self.once("run", "--key", key, "--on-failure", "hold", "--", f"./{program.name}"), 1)
+        for number in range(30):
+            self.complete(f"after{number}")
+        self.assertIn("holder", self.traces(secrets))
+        result = os.urandom(9000)
+        secrets.update({"result": result[:32], "end of result": result[-32:]})
+        self.path("result").write_bytes(result)
+        self.change("resolve", "--key", key, "--as", "completed", "--result", "result", "--reason",
+                    secrets["old reason"].decode())
+        self.change("extend", "--key", key, "--by", "1h", "--reason", secrets["reason"].decode())
+        self.assertEqual(self.traces(secrets), set(secrets))
+        return secrets
+
+    def test_nothing_is_left_in_the_files(self):
+        key = os.urandom(16).hex()
+        secrets = self.secret(key)
+        self.expect(self.once("rm", "--key", key, "--reason", "asked for"), 0)
+        self.assertEqual(self.traces(secrets), set())
+        self.assertEqual(len(self.ls()), 31)
+        self.assertEqual(self.once("doctor").returncode, 0)
+
+    def test_nor_while_another_program_has_the_file_open(self):
+        key = os.urandom(16).hex()
+        secrets = self.secret(key)
+        process = self.running("other")
+        self.expect(self.once("rm", "--key", key, "--reason", "asked for"), 0)
+        self.assertEqual(self.traces(secrets), set())
+        self.open_gate("go-other")
+        self.assertEqual(process.wait(), 0)
+        self.assertEqual(self.show("other")["state"], "completed")
+        self.assertEqual(self.traces(secrets), set())
+
+    def test_nor_in_the_folder_of_results(self):
+        secret = os.urandom(5000)
+        self.path("secret").write_bytes(secret)
+        self.expect(self.once("run", "--key", "k", "--output-limit", "1KiB", "--", "cat", "secret"), 0, secret)
+        secrets = {"result": secret[:32], "end": secret[-32:]}
+        self.assertEqual(self.traces(secrets), set(secrets))
+        self.expect(self.once("rm", "--key", "k", "--offload", "none", "--reason", "r", "--dry-run"), 0)
+        self.expect(self.once("rm", "--key", "k", "--reason", "r"), 0)
+        self.assertEqual(self.traces(secrets), set())
+        self.assertEqual(list(self.path("once.db.results").iterdir()), [])
+
+    def test_a_result_that_stays_is_told(self):
+        self.expect(self.once("run", "--key", "k", "--output-limit", "1KiB", "--", "seq", "2000"), 0)
+        answer = self.change("rm", "--key", "k", "--offload", "none", "--reason", "r", code=1)
+        self.assertTrue(answer["changed"])
+        self.assertIn("is left, as --offload is none", answer["remark"])
+
+    def test_a_log_that_a_reader_needs_is_told(self):
+        key = os.urandom(16).hex()
+        secrets = self.secret(key)
+        reader = sqlite3.connect(self.path("once.db"), isolation_level=None)
+        self.addCleanup(reader.close)
+        reader.execute("begin")
+        reader.execute("select count(*) from records").fetchall()
+        remove = ["rm", "--key", key, "--reason", "asked for"]
+        self.expect(self.once(*remove), 1, b"removed '%s': the operation can run again\n" % key.encode(),
+                    b"the file's log still has what was removed, until its readers end")
+        self.assertNotEqual(self.traces(secrets), set())
+        self.expect(self.once(*remove), 239, stderr=b"the file's log still has")
+        self.expect(self.once("rm", "--all", "--prefix", key, "--reason", "r"), 1, stderr=b"the file's log still has")
+        reader.execute("rollback")
+        self.assertNotIn(b"log", self.expect(self.once(*remove), 239).stderr)
+        self.assertEqual(self.traces(secrets), set())
 
 
 class Sweeping(Operators):

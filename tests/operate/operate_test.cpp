@@ -189,6 +189,16 @@ TEST(Reasons, AreAskedFor) {
   EXPECT_EQ(plan_extend(running(), 1h, longest, stamp, skew).next->note.size(), Record::max_text_bytes);
 }
 
+TEST(Remove, OnlyALiveClaimNeedsForce) {
+  for (const Standing standing : {Standing::lapsed, Standing::released, Standing::completed, Standing::failed,
+                                  Standing::unknown, Standing::expired}) {
+    EXPECT_TRUE(plan_remove(in_standing(standing), false, reason, now).next) << to_string(standing);
+  }
+  EXPECT_NE(plan_remove(running(), false, reason, now).refusal.find("claim is live"), std::string::npos);
+  EXPECT_EQ(plan_remove(running(), true, reason, now).next, running());
+  EXPECT_FALSE(plan_remove(running(), true, {.by = "x", .text = " "}, now).next);
+}
+
 // A store that fails as planned, before or after it has carried out the operation.
 class Troubled final : public testing::ForwardingStore {
  public:
@@ -203,6 +213,14 @@ class Troubled final : public testing::ForwardingStore {
     if (trouble != Trouble::always_before) trouble = Trouble::none;
     if (now_trouble == Trouble::none) return inner_->replace(std::move(record), seen, std::move(done));
     if (now_trouble == Trouble::after) inner_->replace(std::move(record), seen, [](Answer) {});
+    done(Answer::fail(ErrorKind::in_doubt, "no answer"));
+  }
+  void remove(std::string key, Seen seen, Done done) override {
+    ++writes;
+    const Trouble now_trouble = trouble;
+    if (trouble != Trouble::always_before) trouble = Trouble::none;
+    if (now_trouble == Trouble::none) return inner_->remove(std::move(key), seen, std::move(done));
+    if (now_trouble == Trouble::after) inner_->remove(std::move(key), seen, [](Answer) {});
     done(Answer::fail(ErrorKind::in_doubt, "no answer"));
   }
   [[nodiscard]] std::string name() const override { return "troubled"; }
@@ -249,6 +267,38 @@ TEST(Apply, LostAnswers) {
   const Applied applied = apply(bench.store, bench.seen, 0, bench.next());
   EXPECT_EQ(applied.kind, Applied::Kind::failed);
   EXPECT_EQ(applied.error.kind, ErrorKind::in_doubt);
+}
+
+TEST(Remove, TakesAwayOnlyWhatWasSeen) {
+  Bench bench;
+  const Record next = bench.next();
+  ASSERT_EQ(apply(bench.store, bench.seen, 0, next).kind, Applied::Kind::done);
+  const Applied late = remove(bench.store, bench.seen, 0);
+  EXPECT_EQ(late.kind, Applied::Kind::changed);
+  EXPECT_EQ(*late.record, next);
+  const Applied done = remove(bench.store, next, 0);
+  EXPECT_EQ(done.kind, Applied::Kind::done);
+  EXPECT_FALSE(done.record);
+  EXPECT_FALSE(blocking::get(bench.store, next.key).record);
+  const Applied again = remove(bench.store, next, 0);
+  EXPECT_EQ(again.kind, Applied::Kind::changed);
+  EXPECT_FALSE(again.record);
+}
+
+TEST(Remove, LostAnswers) {
+  for (const auto trouble : {Troubled::Trouble::before, Troubled::Trouble::after}) {
+    Bench bench;
+    bench.store.trouble = trouble;
+    EXPECT_EQ(remove(bench.store, bench.seen, 0).kind, Applied::Kind::done);
+    EXPECT_FALSE(blocking::get(bench.store, bench.seen.key).record);
+    EXPECT_EQ(bench.store.writes, 2);
+  }
+  Bench bench;
+  bench.store.trouble = Troubled::Trouble::always_before;
+  const Applied applied = remove(bench.store, bench.seen, 0);
+  EXPECT_EQ(applied.kind, Applied::Kind::failed);
+  EXPECT_EQ(applied.error.kind, ErrorKind::in_doubt);
+  EXPECT_TRUE(blocking::get(bench.store, bench.seen.key).record);
 }
 
 TEST(Apply, ADisplacedHolderCanWriteNothingMore) {

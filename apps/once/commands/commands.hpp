@@ -27,6 +27,7 @@ void add_show(CLI::App& app, Invocation& invocation);
 void add_resolve(CLI::App& app, Invocation& invocation);
 void add_release(CLI::App& app, Invocation& invocation);
 void add_extend(CLI::App& app, Invocation& invocation);
+void add_rm(CLI::App& app, Invocation& invocation);
 void add_sweep(CLI::App& app, Invocation& invocation);
 void add_stats(CLI::App& app, Invocation& invocation);
 void add_doctor(CLI::App& app, Invocation& invocation);

@@ -42,13 +42,13 @@ void add_extend(CLI::App& app, Invocation& invocation) {
       if (!on_lapse && options->by_time.empty()) misuse("give --by, as in --by 10m, or --on-lapse");
       const Millis by = on_lapse ? Millis{0} : parse_duration(options->by_time, "--by");
       const Millis retention = parse_retention(options->retention, "--retention");
-      return change(
-          options->change,
-          [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis skew) {
-            return on_lapse ? operate::plan_on_lapse(seen, *on_lapse, retention, reason, stamp, skew)
-                            : operate::plan_extend(seen, by, reason, stamp, skew);
-          },
-          "extended");
+      return change(options->change,
+                    {.planner =
+                         [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis skew) {
+                           return on_lapse ? operate::plan_on_lapse(seen, *on_lapse, retention, reason, stamp, skew)
+                                           : operate::plan_extend(seen, by, reason, stamp, skew);
+                         },
+                     .done = "extended"});
     };
   });
 }

@@ -45,10 +45,9 @@ void add_release(CLI::App& app, Invocation& invocation) {
                                            .force = options->force};
       return change(
           options->change,
-          [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
-            return operate::plan_release(seen, resolution, reason, fresh_owner(), stamp);
-          },
-          "released");
+          {.planner = [&](const Record& seen, const operate::Reason& reason, Stamp stamp,
+                          Millis) { return operate::plan_release(seen, resolution, reason, fresh_owner(), stamp); },
+           .done = "released"});
     };
   });
 }

@@ -150,10 +150,9 @@ void add_resolve(CLI::App& app, Invocation& invocation) {
       const operate::Resolution resolution = wanted_by(*options);
       return change(
           options->change,
-          [&](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
-            return operate::plan_resolve(seen, resolution, reason, fresh_owner(), stamp);
-          },
-          "resolved");
+          {.planner = [&](const Record& seen, const operate::Reason& reason, Stamp stamp,
+                          Millis) { return operate::plan_resolve(seen, resolution, reason, fresh_owner(), stamp); },
+           .done = "resolved"});
     };
   });
 }

@@ -21,6 +21,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t most_told = 10;
+
 std::string counted(std::uint64_t records) { return std::to_string(records) + (records == 1 ? " record" : " records"); }
 
 std::uint64_t count_of(const Left& left, LeftBecause because) {
@@ -37,7 +39,6 @@ Json key_json(std::string_view stored, std::string_view why) {
 }
 
 std::string left_text(const Left::key_type& why, const std::vector<std::string>& keys) {
-  constexpr std::size_t most_told = 10;
   std::string text = why.second + ": " + std::to_string(keys.size()) +
                      (why.first == LeftBecause::changed ? ", left alone" : "") +
                      (keys.size() > most_told ? "; the first are " : "; ");
@@ -50,7 +51,7 @@ std::string left_text(const Left::key_type& why, const std::vector<std::string>&
 // What an act did, or would do.
 struct Report {
   const ChangeOptions& options;
-  const std::string& done_word;  // "resolved"
+  const Act& act;
   Selection selection;
   CarriedOut carried = {};
   std::string message = {};  // Why nothing was written. Empty: it was, or nothing was to be.
@@ -59,7 +60,8 @@ struct Report {
     if (carried.error) return exit_code_of(carried.error->kind);
     if (otherwise != exit_ok) return otherwise;
     if (!selection.left.empty()) return exit_conflict;
-    return selection.error ? exit_code_of(selection.error->kind) : exit_ok;
+    if (selection.error) return exit_code_of(selection.error->kind);
+    return act.removes && !carried.remarks.empty() ? exit_found_problems : exit_ok;
   }
 
   [[nodiscard]] Json json() const {
@@ -74,6 +76,7 @@ struct Report {
               {"not_reached", count_of(left, LeftBecause::not_reached)}};
     const auto& error = carried.error ? carried.error : selection.error;
     json["error"] = error ? Json(error->message) : Json(nullptr);
+    json["remarks"] = carried.remarks;
     json["left"] = Json::array();
     for (const auto& [why, keys] : left) {
       for (const std::string& key : keys) json["left"].push_back(key_json(key, why.second));
@@ -94,12 +97,12 @@ struct Report {
     for (const auto& [why, keys] : selection.left) {
       if (why.first != LeftBecause::refused) say(left_text(why, keys));  // summary() has told the others.
     }
-    if (!carried.remarks.empty()) {
-      say(std::to_string(carried.remarks.size()) +
-          " results outside the store could not be removed: " + carried.remarks.front());
+    for (std::size_t at = 0; at < std::min(carried.remarks.size(), most_told); ++at) say(carried.remarks[at]);
+    if (carried.remarks.size() > most_told) {
+      say("and " + std::to_string(carried.remarks.size() - most_told) + " more such results");
     }
     if (options.dry_run || !message.empty()) return code;
-    return print(counted(carried.done) + " " + done_word + "\n", code);
+    return print(counted(carried.done) + " " + act.done + "\n", code);
   }
 
   // What would be done, before it is.
@@ -110,7 +113,8 @@ struct Report {
     say(counted(all.matched) + (all.matched == 1 ? " matches" : " match") +
         (all.oldest ? "; the oldest was created " + relative(*all.oldest, now) : std::string()));
     for (const auto& [why, keys] : all.left) say(std::to_string(keys.size()) + " refused: " + why.second);
-    say(counted(all.records.size()) + " can be " + done_word);
+    say(counted(all.records.size()) + " can be " + act.done +
+        (act.removes ? ", and their operations can run again then" : ""));
   }
 };
 
@@ -136,7 +140,7 @@ std::string unconfirmed(const ChangeOptions& options, std::size_t count, int& ex
 }  // namespace
 
 Selection select(const StoreAccess& access, const operate::Filter& filter, Time now, const operate::Reason& reason,
-                 const Planner& planner, std::size_t most, const std::function<void(const Record&)>& each,
+                 const Act& act, std::size_t most, const std::function<void(const Record&)>& each,
                  const std::function<void(std::uint64_t read)>& progress) {
   Selection selection;
   const Millis skew = access.store->capabilities().default_skew;
@@ -150,7 +154,7 @@ Selection select(const StoreAccess& access, const operate::Filter& filter, Time 
         }
         if (record.created_at != Time{})
           selection.oldest = std::min(selection.oldest.value_or(never), record.created_at);
-        operate::Plan plan = planner(record, reason, fresh_stamp(now), skew);
+        operate::Plan plan = act.planner(record, reason, fresh_stamp(now), skew);
         if (plan.next) {
           each(record);
           selection.records.push_back({.stored_key = record.key, .owner = record.owner, .revision = record.revision});
@@ -164,7 +168,7 @@ Selection select(const StoreAccess& access, const operate::Filter& filter, Time 
 }
 
 CarriedOut carry_out(const StoreAccess& access, const std::vector<Counted>& records, const operate::Reason& reason,
-                     const Planner& planner, const std::function<bool(std::uint64_t done)>& go_on, Left& left) {
+                     const Act& act, const std::function<bool(std::uint64_t done)>& go_on, Left& left) {
   CarriedOut carried;
   for (auto at = records.begin(); at != records.end(); ++at) {
     const auto leave = [&](LeftBecause because, std::string why) {
@@ -175,9 +179,13 @@ CarriedOut carry_out(const StoreAccess& access, const std::vector<Counted>& reco
       for (++at; at != records.end(); ++at) leave(LeftBecause::not_reached, "not reached");
       break;
     }
-    Changed changed = change_record(
-        access, {.stored_key = at->stored_key, .reason = reason, .if_revision = at->revision, .if_owner = at->owner},
-        planner);
+    Changed changed = change_record(access,
+                                    {.stored_key = at->stored_key,
+                                     .reason = reason,
+                                     .if_revision = at->revision,
+                                     .if_owner = at->owner,
+                                     .removes = act.removes},
+                                    act.planner);
     if (!changed.remark.empty()) carried.remarks.push_back(std::move(changed.remark));
     switch (changed.kind) {
       case Changed::Kind::written:
@@ -200,7 +208,7 @@ CarriedOut carry_out(const StoreAccess& access, const std::vector<Counted>& reco
   return carried;
 }
 
-int act_on_all(const ChangeOptions& options, const Planner& planner, const std::string& done) {
+int act_on_all(const ChangeOptions& options, const Act& act) {
   if (options.key.has_text || options.key.has_hex || options.key.has_file || !options.key.stored_hex.empty()) {
     misuse("give a key, or --all, not both");
   }
@@ -216,9 +224,9 @@ int act_on_all(const ChangeOptions& options, const Planner& planner, const std::
   Listing listing({}, false);
   Progress reading("read");
   Report report{.options = options,
-                .done_word = done,
+                .act = act,
                 .selection = select(
-                    access, filter_of(filtered, now, access.raw_scopes), now, reason, planner, most_selected,
+                    access, filter_of(filtered, now, access.raw_scopes), now, reason, act, most_selected,
                     [&](const Record& record) {
                       if (lists) listing.add(record, now);
                     },
@@ -241,15 +249,21 @@ int act_on_all(const ChangeOptions& options, const Planner& planner, const std::
     if (!report.message.empty()) return report.end(exit_code);
   }
   const Interrupt interrupt;
-  Progress progress("of " + std::to_string(count) + " " + done);
+  Progress progress("of " + std::to_string(count) + " " + act.done);
   report.carried = carry_out(
-      access, selection.records, reason, planner,
+      access, selection.records, reason, act,
       [&](std::uint64_t so_far) {
         progress.show(so_far);
         return !interrupt.asked();
       },
       selection.left);
   progress.end();
+  if (act.removes) {
+    // Also if there was none: the last removal may have left the log.
+    if (std::string left = cut_log(access); !left.empty()) {
+      report.carried.remarks.insert(report.carried.remarks.begin(), std::move(left));
+    }
+  }
   return report.end();
 }
 

@@ -54,7 +54,7 @@ struct Selection {
 // Blocks. `each` is called for every record that may be changed, `progress` with the number of records read. Throws
 // Exception(misuse) if more than `most` match.
 Selection select(const StoreAccess& access, const operate::Filter& filter, Time now, const operate::Reason& reason,
-                 const Planner& planner, std::size_t most, const std::function<void(const Record&)>& each,
+                 const Act& act, std::size_t most, const std::function<void(const Record&)>& each,
                  const std::function<void(std::uint64_t read)>& progress);
 
 struct CarriedOut {
@@ -65,10 +65,10 @@ struct CarriedOut {
 
 // Blocks. Adds to `left` what was not done. `go_on` is asked before each record, with the number of those done.
 CarriedOut carry_out(const StoreAccess& access, const std::vector<Counted>& records, const operate::Reason& reason,
-                     const Planner& planner, const std::function<bool(std::uint64_t done)>& go_on, Left& left);
+                     const Act& act, const std::function<bool(std::uint64_t done)>& go_on, Left& left);
 
-// The whole of it for a command, which has --all. `done`: "resolved". Returns the exit code: 0 if all selected records
-// were changed, exit_conflict if some were left.
-int act_on_all(const ChangeOptions& options, const Planner& planner, const std::string& done);
+// The whole of it for a command, which has --all. Returns the exit code: 0 if all selected records were changed,
+// exit_conflict if some were left, exit_found_problems if something of removed ones is left.
+int act_on_all(const ChangeOptions& options, const Act& act);
 
 }  // namespace once::cli

@@ -3,11 +3,15 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <bit>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
+#include <once/stores/sqlite.hpp>
 
 #include "operators/acts.hpp"
 #include "operators/search.hpp"
@@ -17,11 +21,11 @@
 
 namespace once::cli {
 
-void add_change_options(CLI::App& command, ChangeOptions& options) {
+void add_change_options(CLI::App& command, ChangeOptions& options, const char* why, const char* who) {
   add_store_options(command, options.store);
   add_stored_key_options(command, options.key);
-  command.add_option("--reason", options.reason, "Why you change it; kept in the record")->required();
-  command.add_option("--who", options.by, "Who changes it; kept in the record (default: USER@HOST)");
+  command.add_option("--reason", options.reason, why)->required();
+  command.add_option("--who", options.by, who);
   command.add_option("--if-revision", options.if_revision, "Fail unless the record has this revision");
   command.add_flag("-n,--dry-run", options.dry_run, "Show what would be written, but write nothing");
   command.add_flag("--json", options.json, "Write JSON");
@@ -50,6 +54,26 @@ static std::string what_follows(const Record& record) {
   if (!is_released(record)) return {};
   if (record.fingerprint.empty()) return "; the next caller runs it, with any payload";
   return "; the next caller runs it, with the same payload (--any-payload allows another one)";
+}
+
+// No record names it now. Returns why it is left, or empty.
+static std::string remove_result(const StoreAccess& access, const std::string& location) {
+  if (!access.offload) return "the result at " + escaped(location) + " is left, as --offload is none";
+  const auto removed = wait_for<OffloadAnswer>(
+      [&](Callback<void(OffloadAnswer)> done) { access.offload->remove(location, std::move(done)); });
+  return removed.error ? "the result at " + escaped(location) + " is left: " + removed.error->message : std::string();
+}
+
+std::string cut_log(const StoreAccess& access) {
+  constexpr int tries = 100;
+  std::optional<Error> error;
+  for (int i = 0; i < tries; ++i) {
+    if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    error = stores::cut_sqlite_log(*access.store);
+    if (!error) return {};
+  }
+  return "the file's log still has what was removed, until its readers end. Run the same command again then: " +
+         error->message;
 }
 
 Changed change_record(const StoreAccess& access, const ChangeRequest& request, const Planner& planner) {
@@ -85,19 +109,22 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
   if (!plan.next) return end(Changed::Kind::refused, "refused: " + name + ": " + plan.refusal);
   if (request.dry_run) {
     changed.record = share(std::move(*plan.next));
-    return end(Changed::Kind::planned, "dry run, this would be written:");
+    return end(Changed::Kind::planned, request.removes
+                                           ? "dry run, this would be removed, and the operation could run again:"
+                                           : "dry run, this would be written:");
   }
   const Result old = record.result;
-  operate::Applied applied = operate::apply(*access.store, record, seen.place, std::move(*plan.next));
+  operate::Applied applied = request.removes ? operate::remove(*access.store, record, seen.place)
+                                             : operate::apply(*access.store, record, seen.place, std::move(*plan.next));
   changed.record = std::move(applied.record);
   switch (applied.kind) {
     case operate::Applied::Kind::done:
-      if (old.placement == Placement::offloaded && changed.record->result.placement != Placement::offloaded &&
-          access.offload) {
-        // No record names it now. If it cannot be removed, it only costs room: report that.
-        const auto removed = wait_for<OffloadAnswer>(
-            [&](Callback<void(OffloadAnswer)> done) { access.offload->remove(old.location, std::move(done)); });
-        if (removed.error) changed.remark = removed.error->message;
+      if (old.placement == Placement::offloaded &&
+          (!changed.record || changed.record->result.placement != Placement::offloaded)) {
+        changed.remark = remove_result(access, old.location);
+      }
+      if (request.removes) {
+        return end(Changed::Kind::written, "removed " + name + ": the operation can run again");
       }
       return end(Changed::Kind::written, "written" + what_follows(*changed.record) + ":");
     case operate::Applied::Kind::changed:
@@ -115,26 +142,33 @@ nlohmann::ordered_json change_json(const Changed& changed, bool dry_run) {
   json["changed"] = changed.kind == Changed::Kind::written;
   json["dry_run"] = dry_run;
   json["message"] = changed.text;
+  json["remark"] = changed.remark.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(changed.remark);
   json["record"] = changed.record ? record_json(*changed.record, changed.now, false) : nlohmann::ordered_json(nullptr);
   return json;
 }
 
-int change(const ChangeOptions& options, const Planner& planner, const std::string& done) {
-  if (options.all) return act_on_all(options, planner, done);
+int change(const ChangeOptions& options, const Act& act) {
+  if (options.all) return act_on_all(options, act);
   if (!is_empty(options.filter) || options.confirm) {
     misuse("--confirm and the options that select records go with --all. Nothing was changed");
   }
   const RecordName name = name_of(options.key);
   const StoreAccess access = open_to_look(options.store);
   RecordFound found = find_record(access, name, options.key);
-  const Changed changed =
-      change_record(access,
-                    {.stored_key = std::move(found.key),
-                     .label = std::move(found.label),
-                     .reason = {.by = options.by.empty() ? who() : options.by, .text = options.reason},
-                     .if_revision = options.if_revision,
-                     .dry_run = options.dry_run},
-                    planner);
+  Changed changed = change_record(access,
+                                  {.stored_key = std::move(found.key),
+                                   .label = std::move(found.label),
+                                   .reason = {.by = options.by.empty() ? who() : options.by, .text = options.reason},
+                                   .if_revision = options.if_revision,
+                                   .dry_run = options.dry_run,
+                                   .removes = act.removes},
+                                  act.planner);
+  // Also for a record that is gone: the last removal may have left the log.
+  const bool gone = changed.kind == Changed::Kind::written || changed.kind == Changed::Kind::no_record;
+  if (act.removes && gone && !options.dry_run) {
+    const std::string left = cut_log(access);
+    changed.remark += (changed.remark.empty() || left.empty() ? "" : "; ") + left;
+  }
   if (!changed.remark.empty()) say(changed.remark);
   int exit_code = exit_conflict;
   switch (changed.kind) {
@@ -142,7 +176,7 @@ int change(const ChangeOptions& options, const Planner& planner, const std::stri
       return fail_with(changed.error);
     case Changed::Kind::written:
     case Changed::Kind::planned:
-      exit_code = exit_ok;
+      exit_code = act.removes && !changed.remark.empty() ? exit_found_problems : exit_ok;
       break;
     case Changed::Kind::no_record:
       exit_code = exit_no_record;
@@ -154,7 +188,7 @@ int change(const ChangeOptions& options, const Planner& planner, const std::stri
   }
   if (options.json) return print(json_text(change_json(changed, options.dry_run)), exit_code);
   const std::string record = changed.record ? record_text(*changed.record, changed.now) : std::string();
-  if (exit_code == exit_ok) return print(changed.text + "\n" + record, exit_code);
+  if (exit_code == exit_ok || exit_code == exit_found_problems) return print(changed.text + "\n" + record, exit_code);
   say(changed.text + (record.empty() ? "" : "\n" + record));
   return exit_code;
 }

@@ -1,4 +1,4 @@
-// Shared by resolve, release and extend: find the record, plan, show, write conditionally.
+// Shared by resolve, release, extend and rm: find the record, plan, show, write conditionally.
 #pragma once
 
 #include <cstdint>
@@ -35,11 +35,20 @@ struct ChangeOptions {
   std::optional<std::uint64_t> confirm;
 };
 
-void add_change_options(CLI::App& command, ChangeOptions& options);
+void add_change_options(CLI::App& command, ChangeOptions& options,
+                        const char* why = "Why you change it; kept in the record",
+                        const char* who = "Who changes it; kept in the record (default: USER@HOST)");
 
 // `skew`: the store's.
 using Planner =
     std::function<operate::Plan(const Record& seen, const operate::Reason& reason, Stamp stamp, Millis skew)>;
+
+// What a command does to a record.
+struct Act {
+  Planner planner;
+  std::string done;      // "resolved"
+  bool removes = false;  // By operate::plan_remove().
+};
 
 // One change of one record, by command or API.
 struct ChangeRequest {
@@ -49,6 +58,7 @@ struct ChangeRequest {
   std::optional<std::uint64_t> if_revision;  // Refused unless the record has this one, ...
   std::optional<Owner> if_owner;             // ... and this owner.
   bool dry_run = false;
+  bool removes = false;
 };
 struct Changed {
   enum class Kind : std::uint8_t {
@@ -70,11 +80,15 @@ struct Changed {
 
 // Finds the record, plans, and writes conditionally. Blocks.
 Changed change_record(const StoreAccess& access, const ChangeRequest& request, const Planner& planner);
+// After removals: cuts off the log of a file, which has their records still. Returns why it could not, or empty. Waits
+// for readers, at most two seconds.
+std::string cut_log(const StoreAccess& access);
 nlohmann::ordered_json change_json(const Changed& changed, bool dry_run);
 
 // The same for a command: prints the result and returns the exit code. 0: done. exit_no_record. exit_conflict: the plan
-// refuses, or the record has changed. With --all: act_on_all(). `done`: "resolved".
-int change(const ChangeOptions& options, const Planner& planner, const std::string& done);
+// refuses, or the record has changed. exit_found_problems: removed, but something of it is left. With --all:
+// act_on_all().
+int change(const ChangeOptions& options, const Act& act);
 
 // What resolve writes. `as`: completed, failed or released, which has neither result nor failure. Throws
 // Exception(misuse) for contradicting options; `dashes` is the prefix of option names in its text.

@@ -248,7 +248,6 @@ Answer answer_of(const Changed& changed, const std::string& key, bool dry_run) {
     case Changed::Kind::written:
     case Changed::Kind::planned: {
       Json json = change_json(changed, dry_run);
-      if (!changed.remark.empty()) json["remark"] = changed.remark;
       answer = json_answer(200, json);
       break;
     }
@@ -272,7 +271,9 @@ Answer answer_of(const Changed& changed, const std::string& key, bool dry_run) {
 
 bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
 
-Answer change(const StoreAccess& access, const http::Request& request, std::string key, bool resolves) {
+enum class Action : std::uint8_t { resolve, release, remove };
+
+Answer change(const StoreAccess& access, const http::Request& request, std::string key, Action action) {
   const std::string_view* const type = header(request, "Content-Type");
   if (type == nullptr || !http::same_name(type->substr(0, type->find_first_of("; ")), "application/json")) {
     return operators_problem("unsupported-media-type", 415, "The body must be JSON",
@@ -294,26 +295,42 @@ Answer change(const StoreAccess& access, const http::Request& request, std::stri
       .reason = {.by = members.text("who").value_or("the operators' API"), .text = members.text("reason").value_or("")},
       .if_revision = seen->revision,
       .if_owner = seen->owner,
-      .dry_run = members.flag("dry_run")};
-  if (is_blank(wanted.reason.text))
-    throw wrong("reason is empty: say why you change the record; the reason is kept in it");
+      .dry_run = members.flag("dry_run"),
+      .removes = action == Action::remove};
+  if (is_blank(wanted.reason.text)) throw wrong("reason is empty: say why you change the record");
   if (is_blank(wanted.reason.by)) throw wrong("who is empty: say who changes the record, or leave it out");
   operate::Resolution resolution;
-  if (resolves) {
+  if (action == Action::resolve) {
     const auto as = members.text("as");
     if (!as) throw wrong("as must be completed, failed or released");
     Failure failure{.code = members.text("code").value_or(""), .message = members.text("message").value_or("")};
     resolution = resolution_of(*as, result_of(members), std::move(failure), "");
   }
   resolution.force = members.flag("force");
-  resolution.any_payload = members.flag("any_payload");
-  resolution.retention = parse_retention(members.text("retention").value_or("24h"), "retention");
+  if (action != Action::remove) {
+    resolution.any_payload = members.flag("any_payload");
+    resolution.retention = parse_retention(members.text("retention").value_or("24h"), "retention");
+  }
   members.end();
-  const Changed changed =
+  Changed changed =
       change_record(access, wanted, [&](const Record& record, const operate::Reason& reason, Stamp stamp, Millis) {
-        return resolves ? operate::plan_resolve(record, resolution, reason, fresh_owner(), stamp)
-                        : operate::plan_release(record, resolution, reason, fresh_owner(), stamp);
+        switch (action) {
+          case Action::resolve:
+            return operate::plan_resolve(record, resolution, reason, fresh_owner(), stamp);
+          case Action::release:
+            return operate::plan_release(record, resolution, reason, fresh_owner(), stamp);
+          case Action::remove:
+            break;
+        }
+        return operate::plan_remove(record, resolution.force, reason, stamp.now);
       });
+  if (action == Action::remove && changed.kind == Changed::Kind::written) {
+    // The others keep who and why in the record.
+    say("operators' API: removed " + quoted_stored(wanted.stored_key) + " by " + escaped(wanted.reason.by) + ": " +
+        escaped(wanted.reason.text));
+    const std::string left = cut_log(access);
+    changed.remark += (changed.remark.empty() || left.empty() ? "" : "; ") + left;
+  }
   return answer_of(changed, wanted.stored_key, wanted.dry_run);
 }
 
@@ -346,9 +363,12 @@ Answer route(const StoreAccess& access, const http::Request& request) {
   if (!query.empty()) throw wrong("the path of a record takes no query");
   std::string key = parse_hex(path.substr(0, slash), "the key in the path");
   if (key.empty() || key.size() > max_key_bytes) throw wrong("the key in the path must be a record's stored_key_hex");
-  if (slash == std::string_view::npos) return reads ? show(access, key) : not_allowed("GET, HEAD");
+  if (slash == std::string_view::npos) {
+    if (request.method == "DELETE") return change(access, request, std::move(key), Action::remove);
+    return reads ? show(access, key) : not_allowed("GET, HEAD, DELETE");
+  }
   if (request.method != "POST") return not_allowed("POST");
-  return change(access, request, std::move(key), action == "resolve");
+  return change(access, request, std::move(key), action == "resolve" ? Action::resolve : Action::release);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The actions of ls, show, resolve and release as a JSON API, for the proxy's operators. docs/proxy.md describes it.
+// The actions of ls, show, resolve, release and rm as a JSON API, for the proxy's operators. docs/proxy.md describes
+// it.
 #pragma once
 
 #include <condition_variable>

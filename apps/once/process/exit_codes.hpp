@@ -6,7 +6,8 @@ namespace once::cli {
 
 enum ExitCode : int {
   exit_ok = 0,
-  exit_found_problems = 1,  // doctor, table: something needs an operator. sqs --drain: messages are left.
+  exit_found_problems = 1,  // doctor, table: something needs an operator. sqs --drain: messages are left. rm:
+                            // something of the record is left.
   exit_usage = 64,          // Wrong flags, an impossible key or duration (EX_USAGE of sysexits.h). Nothing was run.
   exit_bad_event = 65,      // key: the event cannot be read, or the expression fails on it (EX_DATAERR of sysexits.h).
   exit_output = 74,         // Standard output or error could not be written (EX_IOERR of sysexits.h).
@@ -16,7 +17,7 @@ enum ExitCode : int {
 
   exit_function_error = 237,  // lambda invoke: an invocation was answered with an error.
   exit_function_died = 238,   // lambda invoke: an invocation timed out, or the function gave no answer.
-  exit_no_record = 239,       // show, resolve, release, extend: no record has this key. find: none was found.
+  exit_no_record = 239,       // show, resolve, release, extend, rm: no record has this key. find: none was found.
   exit_conflict = 240,     // Another attempt is running it. Operator commands: refused because of the record's state.
   exit_mismatch = 241,     // The key was used with another payload.
   exit_unknown = 242,      // It began, and its outcome is not known: see `once resolve`.

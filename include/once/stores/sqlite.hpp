@@ -128,6 +128,13 @@ struct SqliteStatus {
 // Empty if `store` is not from make_sqlite_store(). Throws nothing; thread-safe.
 std::optional<SqliteStatus> sqlite_status(const Store& store);
 
+// Copies the write-ahead log into the file and cuts it off, so that no removed or overwritten record is in it any more.
+// (The store overwrites what it removes in the file with zeros: PRAGMA secure_delete.) Blocks until the writer has done
+// it; does not wait for readers. Fails as unavailable while a transaction of another program reads from the log: try
+// again later. Other errors: see make_sqlite_store(). Afterwards each program that has the file open reads the newest
+// rows again, which takes some milliseconds. Does nothing if `store` is not from make_sqlite_store(). Throws nothing.
+std::optional<Error> cut_sqlite_log(Store& store);
+
 // How much check_sqlite reads.
 enum class SqliteCheck : std::uint8_t {
   whole,   // SQLite's own check, and every row: some seconds for each million.

@@ -14,7 +14,7 @@
 namespace once::stores::sqlite {
 
 struct Operation {
-  enum class Kind : std::uint8_t { insert, replace, remove, sweep };
+  enum class Kind : std::uint8_t { insert, replace, remove, sweep, cut_log };
 
   Operation* next = nullptr;
   Kind kind = Kind::insert;
@@ -25,7 +25,7 @@ struct Operation {
   std::shared_ptr<Home> home;  // Where it completes. Null: on the writer's thread.
   Answer answer;
 
-  // sweep
+  // sweep and cut_log, which are not part of a group.
   Time now{};
   std::size_t limit = 0;
   Callback<void(SweepAnswer)> swept;

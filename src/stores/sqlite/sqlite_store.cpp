@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "platform/home.hpp"
+#include "platform/wait.hpp"
 #include "stores/sqlite/file_names.hpp"
 #include "stores/sqlite/fork_guard.hpp"
 #include "stores/sqlite/key_index.hpp"
@@ -148,6 +149,14 @@ class SqliteStore final : public Store {
     writer_.push(std::move(operation));
   }
 
+  void cut_log(Callback<void(SweepAnswer)> done) {
+    if (file_.is_forked()) return done({.removed = 0, .more = false, .error = forked().error});
+    auto operation = std::make_unique<Operation>();
+    operation->kind = Operation::Kind::cut_log;
+    operation->swept = std::move(done);
+    writer_.push(std::move(operation));
+  }
+
   [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return file_.time(); }
 
   [[nodiscard]] Capabilities capabilities() const noexcept override {
@@ -251,6 +260,7 @@ class SqliteHandle final : public Store {
   [[nodiscard]] std::string name() const override { return store_->name(); }
 
   [[nodiscard]] const SqliteStore& inside() const noexcept { return *store_; }
+  [[nodiscard]] SqliteStore& inside() noexcept { return *store_; }
 
  private:
   std::unique_ptr<SqliteStore> store_;
@@ -274,6 +284,13 @@ bool stop_counting_sqlite_memory() noexcept { return sqlite3_config(SQLITE_CONFI
 std::optional<SqliteStatus> sqlite_status(const Store& store) {
   const auto* const ours = dynamic_cast<const sqlite::SqliteHandle*>(&store);
   return ours == nullptr ? std::nullopt : std::optional(ours->inside().status());
+}
+
+std::optional<Error> cut_sqlite_log(Store& store) {
+  auto* const ours = dynamic_cast<sqlite::SqliteHandle*>(&store);
+  if (ours == nullptr) return std::nullopt;
+  return wait_for<SweepAnswer>([&](Callback<void(SweepAnswer)> done) { ours->inside().cut_log(std::move(done)); })
+      .error;
 }
 
 std::vector<std::string> check_sqlite(const Store& store, SqliteCheck how) {

@@ -202,6 +202,16 @@ bool WritableFile::copy_log() {
   return whole;
 }
 
+void WritableFile::cut_log() {
+  Connection& connection = connection_->connection();
+  sqlite3_busy_timeout(connection.raw(), 0);  // Other programs wait for our lock.
+  const int code = sqlite3_wal_checkpoint_v2(connection.raw(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+  sqlite3_busy_timeout(connection.raw(), static_cast<int>(file_.options().busy_timeout.count()));
+  if (code != SQLITE_OK) throw connection.error(code);
+  checkpoint_at_ = file_.options().checkpoint_pages;
+  log_pages_ = 0;
+}
+
 std::string WritableFile::checkpoint_error() const {
   const std::lock_guard lock(checkpoint_error_mutex_);
   return checkpoint_error_;

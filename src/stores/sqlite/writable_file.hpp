@@ -59,6 +59,9 @@ class WritableFile {
   // during another process's write (sqlite.org/wal.html#walresetbug).
   [[nodiscard]] bool checkpoint_due() const noexcept { return log_pages_ >= checkpoint_at_; }
   void checkpoint();
+  // Copies all of the log into the file, and cuts it off. Throws SqlError, also if some reader needs the log: it does
+  // not wait.
+  void cut_log();
   // After a write that failed with this code. If the log had no room to grow, copies it into the file, so that its room
   // can be used again. True if that was done.
   bool made_room(int code) { return code == SQLITE_FULL && copy_log(); }

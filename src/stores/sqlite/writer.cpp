@@ -41,7 +41,8 @@ void Writer::run() {
 void Writer::take() {
   for (Operation* operation = queue_.take(); operation != nullptr;) {
     Operation* const next = operation->next;
-    (operation->kind == Operation::Kind::sweep ? sweeps_ : backlog_).emplace_back(operation);
+    const bool alone = operation->kind == Operation::Kind::sweep || operation->kind == Operation::Kind::cut_log;
+    (alone ? sweeps_ : backlog_).emplace_back(operation);
     operation = next;
   }
 }
@@ -158,6 +159,7 @@ Answer Writer::carry_out(const Operation& operation) {
       in_the_way = rows.find(operation.record->key, operation.encoded.key_hash);
       break;
     case Operation::Kind::sweep:
+    case Operation::Kind::cut_log:
       break;  // Not in a group.
   }
   if (!in_the_way) return Answer::refuse(nullptr);
@@ -189,6 +191,7 @@ void Writer::sweep_and_copy() {
 
 void Writer::sweep_slice_once() {
   if (sweeps_.empty() || !writing_.is_ready()) return;
+  if (sweeps_.front()->kind == Operation::Kind::cut_log) return cut_log();
   Operation& operation = *sweeps_.front();
   SweepAnswer& answer = operation.sweep_answer;
   const std::size_t slice =
@@ -213,6 +216,17 @@ void Writer::sweep_slice_once() {
   const OperationPtr finished = std::move(sweeps_.front());
   sweeps_.pop_front();
   finished->swept(std::move(finished->sweep_answer));
+}
+
+void Writer::cut_log() {
+  const OperationPtr operation = std::move(sweeps_.front());
+  sweeps_.pop_front();
+  try {
+    writing_.cut_log();
+  } catch (const SqlError& error) {
+    operation->sweep_answer.error = error.error();
+  }
+  operation->swept(std::move(operation->sweep_answer));
 }
 
 }  // namespace once::stores::sqlite

@@ -49,6 +49,7 @@ class Writer {
   void fail_all(Group& group, ErrorKind kind, const std::string& message);
   void sweep_and_copy();
   void sweep_slice_once();
+  void cut_log();
 
   StoreFile& file_;
   GroupQueue<Operation> queue_;

@@ -24,9 +24,11 @@ WriterConnection::WriterConnection(const StoreFile& file, RecentKeys& recent)
     : connection_(file.path(), file.vfs(), file.options().busy_timeout) {
   const SqliteOptions& options = file.options();
   has_tables(connection_);  // Checked before the journal mode writes to a foreign file.
+  // Deleted and overwritten content becomes zeros. SQLite of Debian does so by default.
   // A log that grew too large, because of a long reader, is truncated when it is restarted.
   const std::size_t usual_log_bytes = std::size_t{options.checkpoint_pages} * 2 * 4096;
   connection_.run(("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY; "
+                   "PRAGMA secure_delete = ON; "
                    "PRAGMA cache_size = -" +
                    std::to_string(options.cache_bytes / 1024) +
                    "; PRAGMA journal_size_limit = " + std::to_string(usual_log_bytes))
