@@ -1,12 +1,15 @@
 """The operators' commands: what they show, what they change, what they refuse."""
 import hashlib
+import fcntl
 import json
 import os
 import pathlib
 import pty
 import signal
 import sqlite3
+import struct
 import subprocess
+import termios
 
 import harness
 import metrics_page
@@ -271,6 +274,42 @@ class Looking(Operators):
         self.assertEqual(process.wait(), -13)  # SIGPIPE, as with any other program.
         with open("/dev/full", "wb") as full:
             self.assertEqual(self.once("ls", stdout=full).returncode, 74)
+
+
+class Watching(Operators):
+    def test_redraws_what_fits_until_ctrl_c(self):
+        for number in range(8):
+            self.complete(f"k{number}")
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 40, 0, 0))
+        process = self.start("ls", "--watch=1", "--sort", "key", "--reverse", "--columns", "key,state", stdout=slave,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        os.close(slave)
+        drawn = b""
+
+        def until(text):
+            nonlocal drawn
+            while text not in drawn:
+                drawn += os.read(master, 4096)
+
+        until(b"k2 ")
+        screen = drawn.split(b"\x1b[H\x1b[2J")[1]
+        self.assertEqual([line.split()[0] for line in screen.splitlines()[2:8]], [b"k%d" % n for n in (7, 6, 5, 4, 3, 2)])
+        self.assertNotIn(b"k1 ", screen)
+        self.complete("k9")
+        until(b"k9 ")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(harness.DEADLINE_S), 0)
+        self.assertGreaterEqual(drawn.count(b"\x1b[?7l"), 2)
+        self.assertIn(b"these are 6 of 8 records", process.stderr.read())
+
+    def test_only_on_a_terminal(self):
+        self.complete("k")
+        self.expect(self.once("ls", "--watch"), 64, b"", b"or a loop around once ls --json")
+        for wrong in ("--watch=0", "--watch=3601", "--watch=soon", "--watch="):
+            self.expect(self.once("ls", wrong), 64, b"", b"--watch")
+        self.expect(self.once("ls", "--watch", "--json"), 64, b"", b"--json")
 
 
 class Finding(Operators):
