@@ -41,8 +41,8 @@ class Key {
   std::string stored_;
 };
 
-// Tells stored keys apart in logs without showing them: 16 hexadecimal digits, the beginning of the SHA-256. Empty for no
-// key. Short enough to collide by intent, so never an identity. Throws as sha256() does.
+// Tells stored keys apart in logs without showing them: 16 hexadecimal digits, the beginning of the SHA-256. Empty for
+// no key. Short enough to collide by intent, so never an identity. Throws as sha256() does.
 std::string key_hash(std::string_view stored);
 
 // The prefix of every stored key of this scope: the escaped scope and '#'.

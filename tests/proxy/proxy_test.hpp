@@ -107,8 +107,8 @@ class ProxyTest : public ::testing::Test {
     options.on_served = [this](const Served& served) {
       const std::lock_guard lock(mutex);
       log.push_back({served.outcome, served.status, std::string(served.fate), std::string(served.cause),
-                     key_hash(served.stored_key), std::string(served.path), served.upstream_status, std::string(served.route),
-                     std::string(served.client)});
+                     key_hash(served.stored_key), std::string(served.path), served.upstream_status,
+                     std::string(served.route), std::string(served.client)});
       news.notify_all();
     };
     proxy = std::make_unique<Proxy>(*engine, rules, options);
