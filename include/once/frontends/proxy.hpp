@@ -148,9 +148,9 @@ enum class HandshakeFault : std::uint8_t {
 };
 std::string_view to_string(HandshakeFault fault) noexcept;
 
-// Counters and durations for Prometheus; docs/metrics.md lists them. Labels contain no key, and the route instead of the
-// path. A histogram has at most 2000 sets of labels; later ones are counted under otel_metric_overflow="true", as in
-// OpenTelemetry's SDKs. Thread-safe.
+// Counters and durations for Prometheus; docs/metrics.md lists them. Labels contain no key, and the route instead of
+// the path. A histogram has at most 2000 sets of labels; later ones are counted under otel_metric_overflow="true", as
+// in OpenTelemetry's SDKs. Thread-safe.
 class Metrics {
  public:
   Metrics();
