@@ -56,10 +56,9 @@ struct Stamp {
 };
 
 // The record that a new claim writes: by insert if `seen` is null, otherwise by replace. The verdict is execute, retry
-// or take_over. The last two keep steps, created_at, input and history, and increment the attempt. They keep the label,
-// unless the policy is Label::none, expected_until unless the policy sets it anew, and `hold` if the record or the
-// policy says so. token = max(seen token + 1, now in
-// ms).
+// or take_over. The last two keep steps, created_at and input, increment the attempt, and add the replaced attempt to
+// the history. They keep the label, unless the policy is Label::none, expected_until unless the policy sets it anew,
+// and `hold` if the record or the policy says so. token = max(seen token + 1, now in ms).
 Record claimed(const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen, Verdict verdict);
 // The same, written into `next`, which must be new.
 void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen,
@@ -70,6 +69,7 @@ void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, 
 void complete(Record& record, Result&& result, const EffectivePolicy& policy, Stamp stamp);
 void fail(Record& record, Failure failure, Result&& result, const EffectivePolicy& policy, Stamp stamp);
 void mark_unknown(Record& record, std::string_view reason, Stamp stamp);
+void mark_lapsed(Record& record, Stamp stamp);  // mark_unknown() for a claim whose lease has lapsed under `hold`.
 void release(Record& record, std::string_view reason, const EffectivePolicy& policy,
              Stamp stamp);  // Steps kept, lease given up.
 void renew(Record& record, const EffectivePolicy& policy,
@@ -77,6 +77,18 @@ void renew(Record& record, const EffectivePolicy& policy,
 // Computes a claim's times again, after its clock turned out to be wrong.
 void retime(Record& record, const EffectivePolicy& policy, Stamp stamp);
 void add_step(Record& record, Step step, const EffectivePolicy& policy, Stamp stamp);  // Also renews.
+
+// ---- history
+
+// Cuts the entry's texts to max_text_bytes (clean_text()), and drops the oldest entries over max_entries.
+void append(History& history, HistoryEntry entry);
+
+// Appends how the attempt of `seen` ended, unless `history` has that. Call it before a write over what `seen` tells.
+void append_attempt(History& history, const Record& seen, Time now);
+
+// Drops the oldest entries for which a store of records of `max_record_bytes` has no room: a history must not make its
+// record unwritable. In progress, it also leaves room_to_end().
+void fit_history(Record& record, std::size_t max_record_bytes);
 
 // When a record in progress expires: never before its lease ends. Under `hold` it does not expire.
 Time in_progress_expiry(OnLapse on_lapse, const EffectivePolicy& policy, Time lease_until, Time now) noexcept;

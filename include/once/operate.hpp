@@ -2,7 +2,8 @@
 // program `once` uses these functions. Any other tool for operators should too.
 //
 // The plan_ functions are pure: they take the record that was seen, and return the record to write or a refusal.
-// apply() writes it on condition that nothing has changed since. Record::note says who made the change, and why.
+// apply() writes it on condition that nothing has changed since. Record::note says who made the change, and why, and so
+// does an entry of Record::history.
 #pragma once
 
 #include <array>

@@ -59,22 +59,26 @@ std::optional<OnLapse> on_lapse_from_string(std::string_view name);  // Empty fo
 
 // One thing that happened to an operation: an attempt that ended, or what an operator did.
 struct HistoryEntry {
-  std::string what;           // How it ended, or what was done: "lapsed", "released", "extended" …
+  // How it ended: "released", "lapsed", "failed", "unknown", "completed", or "displaced" by an operator while its claim
+  // was live. Or what was done: "lease extended to 2026-05-17T09:30:00.250Z" …
+  std::string what;
   std::string who;            // The holder, or the operator.
-  std::string why;            // The reason, if one was given.
+  std::string why;            // The reason, if one was given. lapsed, displaced: the last note.
   std::uint32_t attempt = 0;  // Which attempt. 0: an operator's act.
-  Time began_at{};            // When the attempt was claimed. The epoch for an act.
-  Time at{};                  // When it ended, or was done.
+  Time began_at{};            // When the attempt was claimed. The epoch: not known, or an act.
+  Time at{};                  // When it ended, or was done. lapsed: when its lease ended.
 
   static constexpr std::size_t max_text_bytes = 256;  // Of each of the three texts, UTF-8.
 
   friend bool operator==(const HistoryEntry&, const HistoryEntry&) = default;
 };
 
-// The newest entries, oldest first. The oldest are dropped when there are more than max_entries.
+// What the record itself no longer tells: attempts that were given up or replaced, each of them once, and operators'
+// acts. In the order in which they were written down. The oldest are dropped when there are more than max_entries, or
+// when the record becomes too large for its store.
 struct History {
   std::vector<HistoryEntry> entries;
-  std::uint32_t dropped = 0;  // How many were dropped.
+  std::uint32_t dropped = 0;  // How many were dropped; stops at the greatest number.
 
   static constexpr std::size_t max_entries = 16;
 

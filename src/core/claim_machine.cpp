@@ -281,6 +281,7 @@ RecordPtr ClaimMachine::build(Write& write, Stamp stamp) const {
     case Op::fence:
     case Op::step:
       renew(next, policy_, stamp);  // The step is in unwritten_.
+      fit_history(next, setting_.max_record_bytes);
       return built;
     case Op::complete:
       complete(next, std::move(write.result), policy_, stamp);
@@ -294,19 +295,21 @@ RecordPtr ClaimMachine::build(Write& write, Stamp stamp) const {
       break;
     case Op::release:
       release(next, write.text->message, policy_, stamp);
+      fit_history(next, setting_.max_record_bytes);
       return built;
   }
   fit(next);
   return built;
 }
 
-// A finish must not fail because of its size, or the work would run again. So the input is dropped, then the steps,
-// then the result.
+// A finish must not fail because of its size, or the work would run again. So the input is dropped, then the history,
+// then the steps, then the result.
 void ClaimMachine::fit(Record& next) const {
   const std::size_t limit = setting_.max_record_bytes;
   if (record_bytes(next) <= limit) return;
   next.input.clear();
-  if (record_bytes(next) > limit) next.steps.clear();
+  if (record_bytes(next) - history_bytes(next.history) > limit) next.steps.clear();
+  fit_history(next, limit);
   if (record_bytes(next) > limit && has_bytes(next.result)) drop_bytes(next.result);
 }
 
@@ -604,15 +607,15 @@ const Step* ClaimMachine::find_step(std::string_view name) const noexcept {
 }
 
 bool ClaimMachine::has_room_for(const Step& step) const noexcept {
-  std::size_t sum = record_bytes(*record_) + room_to_end(*record_) + step.name.size() + step.result.size();
+  std::size_t sum = record_bytes(*record_) - history_bytes(record_->history) + room_to_end(*record_);
+  sum += step.name.size() + step.result.size();
   for (const Step& other : unwritten_) sum += other.name.size() + other.result.size();
   return sum <= setting_.max_record_bytes;
 }
 
 std::size_t ClaimMachine::inline_limit() const noexcept {
   const std::size_t most = setting_.max_record_bytes;
-  const std::size_t history = record_->history.entries.size() * (64 + 3 * HistoryEntry::max_text_bytes);
-  const std::size_t rest = 256 + record_->key.size() + record_->holder.size() + record_->label.size() + history +
+  const std::size_t rest = 256 + record_->key.size() + record_->holder.size() + record_->label.size() +
                            Record::max_text_bytes + Result::max_content_type_bytes + Failure::max_code_bytes +
                            Failure::max_message_bytes;
   return std::min(policy_.max_inline_bytes, most > rest ? most - rest : 0);

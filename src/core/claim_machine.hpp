@@ -218,7 +218,7 @@ class ClaimMachine {
   [[nodiscard]] bool waits(std::uint64_t turn) const noexcept {  // For retry().
     return current_ && phase_ == Phase::waits && turn == turn_;
   }
-  // How many bytes a result may have in the record. Input and steps do not count: they are dropped for it.
+  // How many bytes a result may have in the record. Input, history and steps do not count: they are dropped for it.
   [[nodiscard]] std::size_t inline_limit() const noexcept;
 
  private:

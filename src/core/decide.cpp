@@ -121,6 +121,7 @@ void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, 
     next.on_lapse = stricter(policy.on_lapse, seen->on_lapse);
     if (!seen->label.empty() && policy.label != Label::none) next.label = seen->label;
     next.history = seen->history;
+    append_attempt(next.history, *seen, now);
     next.input = seen->input;
     next.input_bytes = seen->input_bytes;
     next.steps = seen->steps;
@@ -150,6 +151,11 @@ void mark_unknown(Record& record, std::string_view reason, Stamp stamp) {
   record.failure = {.code = "unknown", .message = clean_text(reason, Failure::max_message_bytes)};
 }
 
+void mark_lapsed(Record& record, Stamp stamp) {
+  append_attempt(record.history, record, stamp.now);
+  mark_unknown(record, "the lease of " + record.holder + " expired before it finished", stamp);
+}
+
 void release(Record& record, std::string_view reason, const EffectivePolicy& policy, Stamp stamp) {
   record.state = State::in_progress;
   raise_revision(record, stamp);
@@ -159,6 +165,7 @@ void release(Record& record, std::string_view reason, const EffectivePolicy& pol
   record.note = clean_text(reason);
   record.result = {};
   record.failure = {};
+  append_attempt(record.history, record, stamp.now);  // The record does not tell when it was released.
 }
 
 void renew(Record& record, const EffectivePolicy& policy, Stamp stamp) {

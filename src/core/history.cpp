@@ -1,6 +1,10 @@
+#include <algorithm>
+#include <limits>
 #include <utility>
 
+#include <once/decide.hpp>
 #include <once/record.hpp>
+#include <once/store.hpp>
 
 #include "text/netstring.hpp"
 #include "text/number.hpp"
@@ -30,7 +34,76 @@ bool take_time(std::string_view& text, Time& out) {
   return true;
 }
 
+void drop_oldest(History& history) {
+  history.entries.erase(history.entries.begin());
+  if (history.dropped < std::numeric_limits<std::uint32_t>::max()) ++history.dropped;
+}
+
+// A claim's token is the time when it was made, unless the token before it was higher.
+Time began_at(const Record& seen, Time ended) noexcept {
+  if (seen.attempt <= 1) return seen.created_at;
+  const Time claimed{Millis(static_cast<Millis::rep>(seen.token))};
+  return seen.created_at <= claimed && claimed <= ended ? claimed : Time{};
+}
+
+// What the holder wrote last. After an operator's act the note tells of that, which the history does too.
+std::string holders_note(const Record& seen) {
+  const auto& entries = seen.history.entries;
+  const bool is_act = !entries.empty() && entries.back().attempt == 0 &&
+                      seen.note.find(" by " + entries.back().who + ": ") != std::string::npos;
+  return is_act ? std::string() : seen.note;
+}
+
+// How an attempt ended, as its record tells. A record that is released does not tell when.
+HistoryEntry end_of(const Record& seen, Time now) {
+  const auto ended = [&](std::string what, std::string why, Time at) {
+    return HistoryEntry{.what = std::move(what),
+                        .who = seen.holder,
+                        .why = std::move(why),
+                        .attempt = seen.attempt,
+                        .began_at = began_at(seen, at),
+                        .at = at};
+  };
+  switch (seen.state) {
+    case State::completed:
+      return ended("completed", {}, seen.finished_at);
+    case State::failed: {
+      const bool both = !seen.failure.code.empty() && !seen.failure.message.empty();
+      return ended("failed", seen.failure.code + (both ? ": " : "") + seen.failure.message, seen.finished_at);
+    }
+    case State::unknown:
+      return ended("unknown", seen.failure.message, seen.finished_at);
+    case State::in_progress:
+      break;
+  }
+  if (is_released(seen)) return ended("released", holders_note(seen), now);
+  if (seen.lease_until > now) return ended("displaced", holders_note(seen), now);
+  return ended("lapsed", holders_note(seen), seen.lease_until);
+}
+
 }  // namespace
+
+void append(History& history, HistoryEntry entry) {
+  for (std::string* text : {&entry.what, &entry.who, &entry.why}) {
+    *text = clean_text(*text, HistoryEntry::max_text_bytes);
+  }
+  history.entries.push_back(std::move(entry));
+  while (history.entries.size() > History::max_entries) drop_oldest(history);
+}
+
+void append_attempt(History& history, const Record& seen, Time now) {
+  const auto last = std::find_if(history.entries.rbegin(), history.entries.rend(),
+                                 [](const HistoryEntry& entry) { return entry.attempt != 0; });
+  if (last == history.entries.rend() || last->attempt < seen.attempt) append(history, end_of(seen, now));
+}
+
+void fit_history(Record& record, std::size_t max_record_bytes) {
+  History& history = record.history;
+  const auto needs = [&] {
+    return record_bytes(record) + (record.state == State::in_progress ? room_to_end(record) : 0);
+  };
+  while (!history.entries.empty() && needs() > max_record_bytes) drop_oldest(history);
+}
 
 std::string history_text(const History& history) {
   std::string out;

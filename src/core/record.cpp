@@ -76,12 +76,17 @@ std::optional<Owner> Owner::from_hex(std::string_view hex) {
   return owner;
 }
 
-std::size_t record_bytes(const Record& record) noexcept {
-  std::size_t sum = 256 + record.key.size() + record.holder.size() + record.note.size();
-  sum += record.label.size() + record.input.size();
-  for (const HistoryEntry& entry : record.history.entries) {
+std::size_t history_bytes(const History& history) noexcept {
+  std::size_t sum = 0;
+  for (const HistoryEntry& entry : history.entries) {
     sum += 64 + entry.what.size() + entry.who.size() + entry.why.size();
   }
+  return sum;
+}
+
+std::size_t record_bytes(const Record& record) noexcept {
+  std::size_t sum = 256 + record.key.size() + record.holder.size() + record.note.size();
+  sum += record.label.size() + record.input.size() + history_bytes(record.history);
   for (const Step& step : record.steps) sum += step.name.size() + step.result.size();
   sum += record.result.bytes.size() + record.result.content_type.size() + record.result.location.size();
   return sum + record.failure.code.size() + record.failure.message.size();

@@ -70,19 +70,21 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
   switch (decision.verdict) {
     case Verdict::execute:
     case Verdict::retry:
-    case Verdict::take_over:
+    case Verdict::take_over: {
       verdict_ = decision.verdict;
       told_ = moment.told;
       error_ = moment.error;
       if (decision.verdict != Verdict::execute) shown_ = record;
       orphan_ = record->result.placement == Placement::offloaded ? record->result.location : std::string();
-      return replace(std::move(self),
-                     share(claimed(attempt_, policy_, core_->stamp(moment.now), record.get(), verdict_)), *record,
-                     place, Ask::claim_over, moment.uptime);
+      auto next = std::make_shared<Record>();
+      claim(*next, attempt_, policy_, core_->stamp(moment.now), record.get(), verdict_);
+      fit_history(*next, core_->capabilities.max_record_bytes);
+      return replace(std::move(self), std::move(next), *record, place, Ask::claim_over, moment.uptime);
+    }
     case Verdict::mark_unknown: {
       auto next = std::make_shared<Record>(*record);
-      once::mark_unknown(*next, "the lease of " + record->holder + " expired before it finished",
-                         core_->stamp(moment.now));
+      mark_lapsed(*next, core_->stamp(moment.now));
+      fit_history(*next, core_->capabilities.max_record_bytes);
       shown_ = record;
       return replace(std::move(self), std::move(next), *record, place, Ask::mark, moment.uptime);
     }

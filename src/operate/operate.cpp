@@ -12,6 +12,7 @@
 
 #include "platform/wait.hpp"
 #include "text/ascii.hpp"
+#include "text/rfc3339.hpp"
 
 namespace once::operate {
 
@@ -36,9 +37,13 @@ std::optional<Plan> without_reason(const Reason& reason) {
   return std::nullopt;
 }
 
-std::string note_of(std::string_view what, const Reason& reason) {
-  return clean_text(std::string(what) + " by " + reason.by + ": " + reason.text);
+// The note and the history say who did what to the record, and why. The history's `what` has `detail` too.
+void sign(Record& next, const std::string& what, const Reason& reason, Time now, const std::string& detail = {}) {
+  next.note = clean_text(what + " by " + reason.by + ": " + reason.text);
+  append(next.history, {.what = what + detail, .who = reason.by, .why = reason.text, .at = now});
 }
+
+std::string until(Time end) { return end == never ? " without end" : " to " + text::rfc3339(end); }
 
 Time later_by(Time time, Millis by) noexcept { return time > never - by ? never : time + by; }
 
@@ -104,6 +109,7 @@ Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason
   const EffectivePolicy policy = policy_with(resolution.retention);
   Record next = seen;
   next.owner = fresh;
+  append_attempt(next.history, seen, stamp.now);
   switch (resolution.as) {
     case As::completed:
       complete(next, Result(resolution.result), policy, stamp);
@@ -116,10 +122,10 @@ Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason
       if (resolution.any_payload) next.fingerprint = {};
       break;
   }
-  const std::string_view as = resolution.as == As::completed ? "resolved as completed"
-                              : resolution.as == As::failed  ? "resolved as failed"
-                                                             : "released";
-  next.note = note_of(as, reason);
+  const char* const as = resolution.as == As::completed ? "resolved as completed"
+                         : resolution.as == As::failed  ? "resolved as failed"
+                                                        : "released";
+  sign(next, as, reason, stamp.now);
   return {.next = std::move(next), .refusal = {}};
 }
 
@@ -146,13 +152,13 @@ Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stam
       next.lease_until = later_by(std::max(seen.lease_until, stamp.now), by);
       // Other callers respect the lease for the skew longer.
       next.expires_at = later_by(next.lease_until, std::max(seen.expires_at - seen.lease_until, skew));
-      next.note = note_of("lease extended", reason);
+      sign(next, "lease extended", reason, stamp.now, until(next.lease_until));
       break;
     }
     case Standing::completed:
     case Standing::failed:
       next.expires_at = later_by(seen.expires_at, by);
-      next.note = note_of("retention extended", reason);
+      sign(next, "retention extended", reason, stamp.now, until(next.expires_at));
       break;
     case Standing::released:
       return refuse("it is released: there is no claim to extend");
@@ -180,7 +186,7 @@ Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const
   if (was != Standing::released) {
     next.expires_at = in_progress_expiry(on_lapse, policy, seen.lease_until, stamp.now);
   }
-  next.note = note_of("on lapse " + std::string(to_string(on_lapse)), reason);
+  sign(next, "on lapse " + std::string(to_string(on_lapse)), reason, stamp.now);
   next.revision = next_revision(seen.revision, stamp.random);
   return {.next = std::move(next), .refusal = {}};
 }
@@ -250,6 +256,7 @@ void look(const std::shared_ptr<Change>& change, Error doubt) {
 }  // namespace
 
 void apply(Store& store, const Record& seen, std::uint64_t place, Record next, Callback<void(Applied)> done) {
+  fit_history(next, store.capabilities().max_record_bytes);
   write(std::make_shared<Change>(Change{.store = store,
                                         .seen = {.owner = seen.owner, .revision = seen.revision, .place = place},
                                         .next = share(std::move(next)),

@@ -226,6 +226,33 @@ class Looking(Operators):
         self.assertEqual(labels, {"order-17": "-", "order-18": "order-19"})
         self.expect(self.once("run", "--key", "k", "--label", "all", "--", "true"), 64, stderr=b"--label")
 
+    def test_history(self):
+        self.complete("done")
+        self.assertEqual((self.show("done")["history"], self.show("done")["history_dropped"]), ([], 0))
+        self.crashed("k", "--on-lapse", "hold")
+        holder, lapsed_at, began_at = (self.show("k")[name] for name in ("holder", "lease_until", "created_at"))
+        self.change("extend", "--key", "k", "--by", "1ms", "--reason", "it may still come", "--who", "bob@desk")
+        extended = self.show("k")
+        self.assertGreater(extended["lease_until"], lapsed_at)
+        wait_until(lambda: self.show("k")["standing"] == "lapsed", "lapsed again")
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--", "true"), 242)
+        self.change("release", "--key", "k", "--reason", "never reached the bank", "--who", "alice@desk")
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--", "true"), 0)
+        record = self.show("k")
+        self.assertEqual((record["attempt"], record["history_dropped"]), (2, 0))
+        extension, lapse, release = record["history"]
+        self.assertEqual({**extension, "at": None},
+                         {"what": f"lease extended to {extended['lease_until']}", "who": "bob@desk",
+                          "why": "it may still come", "attempt": 0, "began_at": None, "at": None})
+        self.assertEqual(lapse, {"what": "lapsed", "who": holder, "why": "",
+                                 "attempt": 1, "began_at": began_at, "at": extended["lease_until"]})
+        self.assertEqual((release["what"], release["who"], release["why"], release["attempt"]),
+                         ("released", "alice@desk", "never reached the bank", 0))
+        text = self.expect(self.once("show", "--key", "k"), 0).stdout.decode()
+        time = r"\nhistory      \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z  \(.* ago\)  "
+        self.assertRegex(text, time + r"attempt 1 of .+ lapsed after \S+\n")
+        self.assertRegex(text, time + r"released by alice@desk: never reached the bank\n")
+
     def test_terminals_are_not_steered_by_keys(self):
         self.complete("a\x1b[31m\nb\u009b")
         for command in (["ls"], ["show", "--key", "a\x1b[31m\nb\u009b"]):

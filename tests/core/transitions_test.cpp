@@ -76,7 +76,6 @@ void expect_untouched(const Record& before, const Record& after) {
   EXPECT_EQ(before.expected_until, after.expected_until);
   EXPECT_EQ(before.on_lapse, after.on_lapse);
   EXPECT_EQ(before.label, after.label);
-  EXPECT_EQ(before.history, after.history);
   EXPECT_EQ(before.input, after.input);
   EXPECT_EQ(before.input_bytes, after.input_bytes);
   EXPECT_EQ(after.revision, next_revision(before.revision, bits));
@@ -153,7 +152,9 @@ TEST(Transitions, a_takeover_or_retry_goes_on_where_the_other_stopped) {
     EXPECT_EQ(claim.on_lapse == OnLapse::hold,
               s.policy.on_lapse == OnLapse::hold || s.record.on_lapse == OnLapse::hold);
     EXPECT_EQ(claim.label, s.record.label.empty() ? "mine" : s.record.label) << "the operation's, once it has one";
-    EXPECT_EQ(claim.history, s.record.history);
+    History history = s.record.history;
+    append_attempt(history, s.record, s.at);
+    EXPECT_EQ(claim.history, history);
     EXPECT_EQ(claim.input, s.record.input);
     EXPECT_EQ(claim.lease_until, s.at + s.policy.lease);
     EXPECT_EQ(claim.state, State::in_progress);
@@ -209,6 +210,7 @@ TEST(Transitions, completed) {
     Record done = s.record;
     complete(done, Result(result), s.policy, s.stamp());
     expect_untouched(s.record, done);
+    EXPECT_EQ(done.history, s.record.history);
     EXPECT_EQ(done.state, State::completed);
     EXPECT_EQ(done.result, result);
     EXPECT_EQ(done.failure, Failure{});
@@ -225,6 +227,7 @@ TEST(Transitions, failed) {
     Record done = s.record;
     fail(done, {.code = std::string(300, 'c'), .message = std::string(5000, 'm') + "\xFF"}, {}, s.policy, s.stamp());
     expect_untouched(s.record, done);
+    EXPECT_EQ(done.history, s.record.history);
     EXPECT_EQ(done.state, State::failed);
     EXPECT_EQ(done.failure.code, std::string(Failure::max_code_bytes, 'c'));
     EXPECT_EQ(done.failure.message, std::string(Failure::max_message_bytes, 'm'));
@@ -240,6 +243,7 @@ TEST(Transitions, marked_unknown_does_not_expire) {
     Record unknown = s.record;
     mark_unknown(unknown, "lost \xFF", s.stamp());
     expect_untouched(s.record, unknown);
+    EXPECT_EQ(unknown.history, s.record.history);
     EXPECT_EQ(unknown.state, State::unknown);
     EXPECT_EQ(unknown.expires_at, never);
     EXPECT_EQ(unknown.finished_at, s.at);
@@ -257,6 +261,9 @@ TEST(Transitions, released_may_be_taken_over_at_once_by_any_policy) {
     Record free = s.record;
     release(free, "gave up", s.policy, s.stamp());
     expect_untouched(s.record, free);
+    History history = s.record.history;
+    append_attempt(history, free, s.at);
+    EXPECT_EQ(free.history, history);
     EXPECT_TRUE(is_released(free));
     EXPECT_EQ(free.steps, s.record.steps) << "steps are kept";
     EXPECT_EQ(free.note, "gave up");

@@ -13,9 +13,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <once/decide.hpp>
 #include <once/engine/engine.hpp>
+#include <once/platform/blocking.hpp>
 #include <once/stores/dynamodb.hpp>
 #include <once/testing/manual_time.hpp>
+#include <once/testing/records.hpp>
 
 #include "fake_aws/fake_dynamodb.hpp"
 
@@ -107,6 +110,33 @@ TEST_F(DynamoDbEngine, RoundTripsAreAsFewAsPromised) {
   EXPECT_EQ(complete(taken.claim, "taken").kind, Finish::Kind::recorded);
   EXPECT_EQ(fake->round_trips(), (Trips{{"PutItem", 3}})) << "a takeover";
   EXPECT_EQ(complete(held.claim, "late").kind, Finish::Kind::superseded);
+}
+
+// An item as large as the service takes, most of it steps: a takeover fits, as older entries of the history give way.
+TEST_F(DynamoDbEngine, AHistoryGivesWayInAnItemOfTheGreatestSize) {
+  const auto store = stores::make_dynamodb_store({.table = "records", .transport = make_fake_transport(fake)});
+  EffectivePolicy policy;
+  policy.lease = 3s;
+  Record full = claimed({.key = Key("test", "full").stored(), .owner = owner_of(9), .holder = "gone"}, policy,
+                        Stamp(clock->now(), 0), nullptr, Verdict::execute);
+  for (std::size_t i = 0; i < History::max_entries; ++i) {
+    append(full.history, {.what = "released", .who = std::string(256, 'h'), .why = std::string(256, 'w')});
+  }
+  full.steps.push_back({"big", ""});
+  const std::size_t most = store->capabilities().max_record_bytes;
+  full.steps[0].result.assign(most - record_bytes(full), 's');
+  ASSERT_EQ(blocking::insert(*store, full).status, Answer::Status::done);
+
+  clock->advance(10s);
+  const auto a = process();
+  Begin taken = begin(*a, "full");
+  ASSERT_EQ(taken.kind, Begin::Kind::claimed) << taken.error.message;
+  const RecordPtr stored = blocking::get(*store, full.key).record;
+  EXPECT_EQ(stored->steps, full.steps);
+  EXPECT_EQ(stored->history.entries.back().who, "gone");
+  EXPECT_EQ(stored->history.entries.size() + stored->history.dropped, History::max_entries + 1);
+  EXPECT_GT(stored->history.dropped, 1U);
+  EXPECT_EQ(complete(taken.claim, "done").kind, Finish::Kind::recorded);
 }
 
 // docs/stores/dynamodb.md has this table.

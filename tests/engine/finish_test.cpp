@@ -440,6 +440,60 @@ TEST_F(FinishTest, AStepThatLeavesNoRoomToEndTheRecordIsRefused) {
   EXPECT_TRUE(refused);
 }
 
+// A long history of long texts: the record stays writable by everyone, at the history's cost alone.
+TEST_F(FinishTest, AHistoryNeverMakesItsRecordUnwritable) {
+  store->max_record_bytes = 20 * 1024;
+  const auto wordy = [](EngineOptions& o) { o.holder = std::string(Record::max_text_bytes, 'h'); };
+  const auto total = [](const Record& record) { return record.history.entries.size() + record.history.dropped; };
+  auto p = process(wordy);
+  auto begun = begin(p, "a", quiet());
+  begun->claim.heartbeat(std::string(Record::max_text_bytes, 'n'));
+  for (std::uint32_t attempt = 2; attempt <= 20; ++attempt) {
+    auto other = process(wordy);
+    begun = take_over(other, "a");
+    begun->claim.heartbeat(std::string(Record::max_text_bytes, 'n'));
+    ASSERT_EQ(total(*stored("a")), attempt - 1);
+    EXPECT_EQ(stored("a")->history.entries.back().attempt, attempt - 1);
+  }
+  EXPECT_EQ(stored("a")->history.entries.size(), History::max_entries);
+
+  // Steps, as large as without a history, then a takeover, a release and a result.
+  EXPECT_EQ(step(begun->claim, "1", std::string(8'000, 's'))->kind, Finish::Kind::recorded);
+  EXPECT_EQ(step(begun->claim, "2", std::string(3'000, 's'))->kind, Finish::Kind::recorded);
+  EXPECT_LT(stored("a")->history.entries.size(), History::max_entries);
+  EXPECT_EQ(total(*stored("a")), 19U);
+  auto last = process(wordy);
+  begun = take_over(last, "a");
+  EXPECT_EQ(total(*stored("a")), 20U);
+  EXPECT_EQ(release(begun->claim, std::string(Record::max_text_bytes, 'r'))->kind, Finish::Kind::recorded);
+  EXPECT_EQ(total(*stored("a")), 21U);
+  EXPECT_EQ(stored("a")->history.entries.back().what, "released");
+  begun = begin(last, "a", quiet());
+  EXPECT_EQ(total(*stored("a")), 21U) << "it is written down once";
+  EXPECT_EQ(stored("a")->steps.size(), 2U);
+  EXPECT_EQ(complete(begun->claim, std::string(9'000, 'x'))->kind, Finish::Kind::recorded);
+  EXPECT_EQ(stored("a")->result.bytes.size(), 9'000U);
+  EXPECT_EQ(total(*stored("a")), 21U);
+}
+
+// The answer to a takeover is lost, before or after it was written: one entry, in one record.
+TEST_F(FinishTest, ATakeoverWhoseAnswerIsLostIsWrittenDownOnce) {
+  for (const Next lost : {Next::lose, Next::drop}) {
+    const std::string key = "k" + std::to_string(static_cast<int>(lost));
+    auto p = process();
+    auto abandoned = begin(p, key, quiet());
+    auto other = process();
+    clock->advance(9s);
+    store->script({Next::carry_out, lost});
+    auto taken = begin(other, key, quiet());
+    while (!taken.ready() && timers->run_next()) {
+    }
+    ASSERT_EQ(taken->kind, Begin::Kind::claimed);
+    ASSERT_EQ(stored(key)->history.entries.size(), 1U);
+    EXPECT_EQ(stored(key)->history.entries[0].attempt, 1U);
+  }
+}
+
 TEST_F(FinishTest, AStepTooLargeTakesNoOtherDownWithIt) {
   store->max_record_bytes = 16 * 1024;
   auto p = process();

@@ -199,6 +199,44 @@ TEST(Remove, OnlyALiveClaimNeedsForce) {
   EXPECT_FALSE(plan_remove(running(), true, {.by = "x", .text = " "}, now).next);
 }
 
+// Each act is written down, after the attempt whose end it writes over.
+TEST(Acts, StandInTheHistory) {
+  const HistoryEntry unknown{"unknown", "h", "r", 1, now, now};
+  const auto act = [](const char* what) { return HistoryEntry{what, "alice@desk", "checked", 0, Time{}, now}; };
+  using Entries = std::vector<HistoryEntry>;
+
+  Resolution resolution{.as = As::completed};
+  const Record seen = in_standing(Standing::unknown);
+  Record next = plan_resolve(seen, resolution, reason, owner(2), stamp).next.value();
+  EXPECT_EQ(next.history.entries, (Entries{unknown, act("resolved as completed")}));
+  resolution.as = As::failed;
+  EXPECT_EQ(plan_resolve(seen, resolution, reason, owner(2), stamp).next->history.entries,
+            (Entries{unknown, act("resolved as failed")}));
+  // The attempt that an operator's result replaced has ended only once.
+  resolution.force = true;
+  next = plan_release(next, resolution, reason, owner(3), stamp).next.value();
+  EXPECT_EQ(next.history.entries, (Entries{unknown, act("resolved as completed"), act("released")}));
+  const Attempt attempt{.key = next.key, .owner = owner(4), .fingerprint = {}, .holder = "i"};
+  EXPECT_EQ(claimed(attempt, {}, stamp, &next, Verdict::take_over).history, next.history);
+
+  next = plan_release(in_standing(Standing::lapsed), {}, reason, owner(2), stamp).next.value();
+  EXPECT_EQ(next.history.entries, (Entries{{"lapsed", "h", "", 1, now, now}, act("released")}));
+  next = plan_release(running(), resolution, reason, owner(2), stamp).next.value();
+  EXPECT_EQ(next.history.entries, (Entries{{"displaced", "h", "", 1, now, now}, act("released")}));
+
+  // These leave the attempt as it is.
+  EXPECT_EQ(plan_extend(running(), 10min, reason, stamp, skew).next->history.entries,
+            Entries{act("lease extended to 1970-01-01T00:26:50.000Z")});
+  EXPECT_EQ(plan_extend(in_standing(Standing::completed), 10min, reason, stamp, skew).next->history.entries,
+            Entries{act("retention extended to 1970-01-01T01:26:40.000Z")});
+  Record kept = in_standing(Standing::failed);
+  kept.expires_at = never;
+  EXPECT_EQ(plan_extend(kept, 10min, reason, stamp, skew).next->history.entries,
+            Entries{act("retention extended without end")});
+  EXPECT_EQ(plan_on_lapse(running(), OnLapse::hold, 1h, reason, stamp, skew).next->history.entries,
+            Entries{act("on lapse hold")});
+}
+
 // A store that fails as planned, before or after it has carried out the operation.
 class Troubled final : public testing::ForwardingStore {
  public:
@@ -309,6 +347,28 @@ TEST(Apply, ADisplacedHolderCanWriteNothingMore) {
     EXPECT_EQ(blocking::replace(bench.store, bench.seen, {.owner = bench.seen.owner, .revision = revision}).status,
               Answer::Status::refused);
   }
+}
+
+TEST(Apply, AHistoryGivesWayInAStoreWithoutRoom) {
+  struct Small : testing::ForwardingStore {
+    using ForwardingStore::ForwardingStore;
+    [[nodiscard]] Capabilities capabilities() const noexcept override {
+      Capabilities own = inner_->capabilities();
+      own.max_record_bytes = 10'000;
+      return own;
+    }
+  } store(stores::make_memory_store());
+  Record seen = in_standing(Standing::unknown);
+  for (int i = 0; i < 12; ++i) append(seen.history, {.what = "released", .why = std::string(256, 'w')});
+  seen.steps[0].result.assign(10'000 - record_bytes(seen), 's');
+  ASSERT_EQ(blocking::insert(store, seen).status, Answer::Status::done);
+  Record next = plan_resolve(seen, {}, reason, owner(2), stamp).next.value();
+  ASSERT_GT(record_bytes(next), 10'000U);
+  const Applied applied = apply(store, seen, 0, std::move(next));
+  ASSERT_EQ(applied.kind, Applied::Kind::done);
+  EXPECT_LE(record_bytes(*applied.record), 10'000U);
+  EXPECT_EQ(applied.record->history.entries.back().what, "resolved as completed");
+  EXPECT_EQ(applied.record->history.entries.size() + applied.record->history.dropped, 14U);
 }
 
 // What a cron line that forgot --on-lapse hold must not be able to do: see decide().

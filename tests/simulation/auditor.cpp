@@ -85,7 +85,10 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
   }
   if (by == operators) {
     state.last_operator_act = now_;
-    if (next != nullptr) return keep(state, *next, true);
+    if (next != nullptr) {
+      if (!expired(*before, now_)) check_history(key, *before, *next, 1, 2);
+      return keep(state, *next, true);
+    }
     vanish(state, nullptr);
     state.deleted = true;
     return;
@@ -117,9 +120,13 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
     // Not the holder's process: the only thing it may do is mark a lapsed claim.
     if (next->state != State::unknown) violate("lineage", key, "a stranger wrote for the holder: " + text_of(*next));
     if (before->lease_until > now_) violate("live", key, "a live claim was marked unknown");
+    check_history(key, *before, *next, 1, 1);
   } else if (owner != owners_.end()) {
     Call& holder = calls_.at(owner->second);
     check_holder(key, *before, *next, holder);
+    if (alive)
+      check_history(key, *before, *next, is_released(*next) ? 1 : 0,
+                    is_released(*next) || next->state == State::unknown ? 1 : 0);
     holder.steps_landed = std::max(holder.steps_landed, next->steps.size());
     holder.hold_landed = holder.hold_landed || next->state == State::unknown;
   } else if (next->state == State::unknown) {
@@ -160,6 +167,35 @@ void Auditor::check_claim(const std::string& key, const Record* before, const Re
   if (next.created_at != before->created_at) violate("lineage", key, "created_at changed: " + text_of(next));
   if (!before->fingerprint.empty() && !(next.fingerprint == before->fingerprint)) {
     violate("lineage", key, "the fingerprint changed: " + text_of(next));
+  }
+  const auto& told = before->history.entries;
+  const bool is_told = std::any_of(told.begin(), told.end(),
+                                   [&](const HistoryEntry& entry) { return entry.attempt == before->attempt; });
+  check_history(key, *before, next, is_told ? 0 : 1, is_told ? 0 : 1);
+}
+
+// `before` was unexpired. `least`, `most`: how many entries the write may add.
+void Auditor::check_history(const std::string& key, const Record& before, const Record& next, std::size_t least,
+                            std::size_t most) const {
+  const auto& old = before.history.entries;
+  const auto& now = next.history.entries;
+  const auto wrong = [&](const char* what) { violate("history", key, std::string(what) + ": " + text_of(next)); };
+  if (next.history.dropped < before.history.dropped) wrong("fewer entries are counted as dropped");
+  const std::size_t dropped = next.history.dropped - before.history.dropped;
+  if (dropped + now.size() < old.size() + least) wrong("an entry is missing");
+  if (dropped + now.size() > old.size() + most) wrong("an entry too many");
+  if (now.size() > once::History::max_entries) wrong("it is too long");
+  if (dropped > old.size()) return;  // No room for the new ones either.
+  const std::size_t kept = old.size() - dropped;
+  if (!std::equal(now.begin(), now.begin() + static_cast<std::ptrdiff_t>(kept),
+                  old.begin() + static_cast<std::ptrdiff_t>(dropped))) {
+    wrong("what was written down has changed");
+  }
+  if (now.size() == kept || now[kept].attempt == 0) return;
+  const HistoryEntry& added = now[kept];
+  if (added.attempt != before.attempt || added.who != before.holder) wrong("another attempt was written down");
+  if (added.what == "lapsed" && (before.lease_until > now_ || added.at != before.lease_until)) {
+    wrong("a lapse at another time was written down");
   }
 }
 

@@ -11,6 +11,8 @@
 //               between; each claim starts one work
 //   lineage     a claim over an unexpired record counts the attempt on, keeps created_at, the finished steps and the
 //               fingerprint; a holder's writes lose no step while the operation is in progress
+//   history     what is written down stays, in its order, but for the oldest entries, which stay counted. Each attempt
+//               that is replaced, released or marked unknown as lapsed is written down once, as its record tells of it
 //   token       grows with every work on a key; across deletion it may fall back to when its call was made, and by the
 //               clocks' error
 //   result      an unexpired result is never overwritten or removed by an engine; what is stored is what the work with
@@ -177,6 +179,8 @@ class Auditor {
 
   [[noreturn]] void violate(const char* rule, const std::string& key, const std::string& what) const;
   void check_claim(const std::string& key, const Record* before, const Record& next);
+  void check_history(const std::string& key, const Record& before, const Record& next, std::size_t least,
+                     std::size_t most) const;
   void check_holder(const std::string& key, const Record& before, const Record& next, const Call& holder) const;
   void keep(Key& state, const Record& next, bool by_operator);
   void vanish(Key& state, const Record* next);

@@ -205,11 +205,40 @@ TEST_F(History, AnUnknownRecordClaimed) {
   const Record first = claim();
   auditor.at(start + Millis{2'000});
   Record unknown = first;
-  mark_unknown(unknown, "why", stamp(Millis{2'000}));
+  mark_lapsed(unknown, stamp(Millis{2'000}));
   auditor.landed(2, Wrote::replace, "s#k", seen(first), &unknown);
   Record next = claimed(attempt(3), policy(), stamp(Millis{2'000}), &unknown, Verdict::take_over);
   EXPECT_THAT(violation_of([&] { auditor.landed(3, Wrote::replace, "s#k", seen(unknown), &next); }),
               StartsWith("result"));
+}
+
+TEST_F(History, ATakeoverThatTellsTheReplacedAttemptWrong) {
+  const Record first = claim();
+  auditor.at(start + Millis{2'000});
+  const Record good = claimed(attempt(2), policy(), stamp(Millis{2'000}), &first, Verdict::take_over);
+  std::vector<Record> bad(4, good);
+  bad[0].history.entries.clear();
+  bad[1].history.entries[0].at = start;
+  bad[2].history.entries[0].who = "another";
+  bad[3].history.entries.push_back(good.history.entries[0]);
+  for (const Record& next : bad) {
+    Auditor strict{{}};
+    strict.at(start);
+    strict.landed(1, Wrote::insert, "s#k", {}, &first);
+    strict.at(start + Millis{2'000});
+    EXPECT_THAT(violation_of([&] { strict.landed(2, Wrote::replace, "s#k", seen(first), &next); }),
+                StartsWith("history"));
+  }
+  auditor.landed(2, Wrote::replace, "s#k", seen(first), &good);
+  Record marked = good;
+  mark_unknown(marked, "nobody says who had it", stamp(Millis{4'000}));
+  auditor.at(start + Millis{4'000});
+  EXPECT_THAT(violation_of([&] { auditor.landed(3, Wrote::replace, "s#k", seen(good), &marked); }),
+              StartsWith("history"));
+  Record again = claimed(attempt(3), policy(), stamp(Millis{4'000}), &good, Verdict::take_over);
+  again.history.entries[0].why = "changed later";
+  EXPECT_THAT(violation_of([&] { auditor.landed(3, Wrote::replace, "s#k", seen(good), &again); }),
+              StartsWith("history"));
 }
 
 TEST_F(History, SomebodyWithoutAnAnswer) {

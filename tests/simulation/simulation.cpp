@@ -39,6 +39,8 @@ const char* to_string(Bug bug) {
       "clock_far_off",
       "engine_repeats_revisions",
       "engine_forgets_hold",
+      "engine_forgets_history",
+      "engine_repeats_history",
       "store_reads_stale",
       "store_commits_apart",
       "offload_loses_results"};
@@ -687,6 +689,14 @@ class Simulation {
         break;
       case Bug::engine_forgets_hold:
         if (claims) asking.next->on_lapse = OnLapse::takeover;
+        break;
+      case Bug::engine_forgets_history:
+        if (claims && !asking.next->history.entries.empty()) asking.next->history.entries.pop_back();
+        break;
+      case Bug::engine_repeats_history:
+        if (!claims && !asking.next->history.entries.empty()) {
+          append(asking.next->history, asking.next->history.entries.back());
+        }
         break;
       case Bug::engine_keeps_token:
         if (claims) asking.next->token = 1;

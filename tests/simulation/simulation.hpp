@@ -32,6 +32,8 @@ enum class Bug : std::uint8_t {
   clock_far_off,               // The store does not tell its time, and clocks differ by more than the skew.
   engine_repeats_revisions,    // A revision is a bare counter, so that two different writes may share it.
   engine_forgets_hold,         // A takeover writes that the record is not held.
+  engine_forgets_history,      // A takeover writes the history as it was, without the attempt that it replaces.
+  engine_repeats_history,      // A renewal appends the newest entry of the history again.
   store_reads_stale,           // A read shows what stood there one write before.
   store_commits_apart,         // A refused write commits its companions all the same.
   offload_loses_results,       // A result is gone as soon as its record is written.

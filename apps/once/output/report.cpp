@@ -188,6 +188,15 @@ std::string quoted_stored(std::string_view stored) {
 
 std::string quoted(const Key& key) { return quoted_stored(key.stored()); }
 
+// "attempt 2 of web-1:71 lapsed after 31s: 3 of 10 files", "released by alice@desk: checked".
+static std::string history_line(const HistoryEntry& entry) {
+  const std::string why = entry.why.empty() ? "" : ": " + escaped(entry.why);
+  if (entry.attempt == 0) return escaped(entry.what) + " by " + escaped(entry.who) + why;
+  const bool is_known = entry.began_at != Time{} && entry.began_at <= entry.at;
+  return "attempt " + std::to_string(entry.attempt) + (entry.who.empty() ? "" : " of " + escaped(entry.who)) + " " +
+         escaped(entry.what) + (is_known ? " after " + show_duration(entry.at - entry.began_at) : "") + why;
+}
+
 static Json history_json(const History& history) {
   Json entries = Json::array();
   for (const HistoryEntry& entry : history.entries) {
@@ -294,9 +303,7 @@ std::string record_text(const Record& record, Time now) {
     add_line(out, "history", std::to_string(record.history.dropped) + " older entries are not kept");
   }
   for (const HistoryEntry& entry : record.history.entries) {
-    add_line(out, "history",
-             when(entry.at, now) + "  " + escaped(entry.what) + " by " + escaped(entry.who) +
-                 (entry.why.empty() ? "" : ": " + escaped(entry.why)));
+    add_line(out, "history", when(entry.at, now) + "  " + history_line(entry));
   }
   if (record.input_bytes != 0) add_line(out, "input", show_size(record.input_bytes));
   if (!(record.failure == Failure{})) {
