@@ -62,8 +62,12 @@ class Signer {
     }
     return {{"kty", "EC"},
             {"crv", "P-256"},
-            {"x", number(OSSL_PKEY_PARAM_EC_PUB_X)},
-            {"y", number(OSSL_PKEY_PARAM_EC_PUB_Y)}};
+            {"x", number(OSSL_PKEY_PARAM_EC_PUB_X, 32)},
+            {"y", number(OSSL_PKEY_PARAM_EC_PUB_Y, 32)}};
+  }
+  // One coordinate begins with a zero byte, as in one key of 128.
+  [[nodiscard]] bool has_short_coordinate() const {
+    return number(OSSL_PKEY_PARAM_EC_PUB_X).size() < 43 || number(OSSL_PKEY_PARAM_EC_PUB_Y).size() < 43;
   }
   [[nodiscard]] std::string sign(const std::string& text) const {
     EVP_MD_CTX* const context = EVP_MD_CTX_new();
@@ -92,11 +96,12 @@ class Signer {
     ECDSA_SIG_free(pair);
     return out;
   }
-  [[nodiscard]] std::string number(const char* name) const {
+  [[nodiscard]] std::string number(const char* name, int least = 0) const {
     BIGNUM* found = nullptr;
     EVP_PKEY_get_bn_param(key_.get(), name, &found);
-    std::string out(static_cast<std::size_t>(BN_num_bytes(found)), '\0');
-    BN_bn2bin(found, reinterpret_cast<unsigned char*>(out.data()));
+    const int size = std::max(BN_num_bytes(found), least);
+    std::string out(static_cast<std::size_t>(size), '\0');
+    BN_bn2binpad(found, reinterpret_cast<unsigned char*>(out.data()), size);
     BN_free(found);
     return base64url(out);
   }
@@ -223,6 +228,15 @@ TEST_F(Jwt, EachKindOfKeyVerifiesItsOwnAlgorithmsOnly) {
   std::string changed = rs;
   changed.replace(changed.find('.') + 1, changed.rfind('.') - changed.find('.') - 1, base64url(R"({"sub":"bob"})"));
   EXPECT_EQ(ask_with(jwt_principal(options(alice_idp.pem())), changed).kind, Who::Kind::invalid);
+}
+
+TEST_F(Jwt, ACoordinateMayBeginWithZero) {
+  Signer curve = Signer::ec("P-256");
+  while (!curve.has_short_coordinate()) curve = Signer::ec("P-256");
+  const std::string token =
+      token_of({{"alg", "ES256"}}, {{"sub", "alice"}}, [&](const std::string& text) { return curve.sign(text); });
+  EXPECT_EQ(ask_with(jwt_principal(options(curve.pem())), token).kind, Who::Kind::known);
+  EXPECT_EQ(ask_with(jwt_principal(options(curve.jwk().dump())), token).kind, Who::Kind::known);
 }
 
 TEST_F(Jwt, ASetOfKeysIsSearchedByItsIds) {
