@@ -160,14 +160,20 @@ void add_key(Line& line, const Event& event) {
   line.add_text("key_hash", key_hash(event.key));
 }
 
+bool is_reconciling(EventKind kind) noexcept {
+  return kind == EventKind::reconciled || kind == EventKind::reconcile_later || kind == EventKind::reconcile_gave_up;
+}
+
 // Whether `took` says something about the event.
 bool has_duration(EventKind kind) noexcept {
-  return kind != EventKind::store_error && kind != EventKind::unprotected && kind != EventKind::abandoned;
+  return kind != EventKind::store_error && kind != EventKind::unprotected && kind != EventKind::abandoned &&
+         !is_reconciling(kind);
 }
 
 // What stands in the record about how it ended.
 bool shows_failure(const Event& event) noexcept {
-  return event.error == nullptr && event.record != nullptr && event.record->state != State::completed;
+  return event.error == nullptr && event.record != nullptr && event.record->state != State::completed &&
+         !is_reconciling(event.kind);
 }
 
 // Writes lines without waiting for a reader.
@@ -285,10 +291,12 @@ LogLevel level_of(EventKind kind) noexcept {
     case EventKind::abandoned:
     case EventKind::unrecorded:
     case EventKind::unprotected:
+    case EventKind::reconcile_gave_up:
       return LogLevel::warning;
     case EventKind::took_over:
     case EventKind::failed:
     case EventKind::declined:
+    case EventKind::reconciled:
       return LogLevel::notice;
     case EventKind::claimed:
     case EventKind::resumed:
@@ -297,6 +305,7 @@ LogLevel level_of(EventKind kind) noexcept {
     case EventKind::work_done:
     case EventKind::completed:
     case EventKind::released:
+    case EventKind::reconcile_later:
       return LogLevel::info;
     case EventKind::step_recorded:
     case EventKind::renewed:
@@ -333,9 +342,9 @@ class LogObserver::Log {
       line.add_text("failure", event.record->failure.code, most_code);
       line.add_text("why", event.record->failure.message, most_why);
     }
-    if (event.kind == EventKind::released && event.record != nullptr) {
-      line.add_text("why", event.record->note, most_why);
-    }
+    const bool tells_note = event.kind == EventKind::released || event.kind == EventKind::reconciled ||
+                            event.kind == EventKind::reconcile_gave_up;
+    if (tells_note && event.record != nullptr) line.add_text("why", event.record->note, most_why);
     if (left_out != 0) line.add_number("left_out", left_out);
     write(std::move(line).take());
   }

@@ -38,6 +38,7 @@ constexpr std::array claims{EventKind::claimed, EventKind::resumed, EventKind::t
 constexpr std::array ends{EventKind::completed, EventKind::failed,         EventKind::held,       EventKind::released,
                           EventKind::abandoned, EventKind::finish_refused, EventKind::replayed,   EventKind::conflict,
                           EventKind::mismatch,  EventKind::unknown,        EventKind::unprotected};
+constexpr std::array questions{EventKind::reconciled, EventKind::reconcile_later, EventKind::reconcile_gave_up};
 constexpr std::string_view stored_failure = "stored_failure";
 constexpr std::array begins{EventKind::claimed,  EventKind::resumed,  EventKind::took_over, EventKind::replayed,
                             EventKind::conflict, EventKind::mismatch, EventKind::unknown};
@@ -176,6 +177,8 @@ class Metrics::Counts {
     });
     out.family("once_claims_total", "counter", "Claims, by how they were made.");
     each([&](const Scope& scope) { by_kind("kind", claims, scope); });
+    out.family("once_reconcile_total", "counter", "Questions about unknown operations, by what came of them.");
+    each([&](const Scope& scope) { by_kind("outcome", questions, scope); });
     for (const Single& single : singles) {
       out.family(single.name, "counter", single.help);
       each([&](const Scope& scope) {

@@ -47,6 +47,12 @@ std::string_view to_string(EventKind kind) noexcept {
       return "unrecorded";
     case EventKind::unprotected:
       return "unprotected";
+    case EventKind::reconciled:
+      return "reconciled";
+    case EventKind::reconcile_later:
+      return "reconcile_later";
+    case EventKind::reconcile_gave_up:
+      return "reconcile_gave_up";
     case EventKind::store_error:
       return "store_error";
   }

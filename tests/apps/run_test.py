@@ -285,6 +285,113 @@ class Failures(Case):
         self.expect(self.once("run", "--key", "k", "--", "echo", "now"), 0, b"now\n")
 
 
+class Reconcile(Case):
+    """--reconcile: a command says what became of an unknown operation."""
+
+    def hold(self, key="k"):
+        self.expect(self.once("run", "--key", key, "--on-failure", "hold", "--fingerprint", "none", "--", "false"), 1)
+
+    def run_asking(self, ask, *more, key="k", **options):
+        return self.once("run", "--key", key, "--fingerprint", "none", "--reconcile", ask, *more,
+                         "--", "sh", "-c", "echo x >>ran; echo ran", **options)
+
+    def test_what_took_place_is_stored_and_replayed(self):
+        self.hold()
+        self.expect(self.run_asking("echo charge 4711"), 0, b"charge 4711\n", b"")
+        self.expect(self.run_asking("exit 3"), 0, b"charge 4711\n", b"")
+        self.assertEqual(self.runs(), 0)
+        record = self.show("k")
+        self.assertEqual(record["state"], "completed")
+        act = record["history"][-1]
+        self.assertEqual((act["what"], act["who"]), ("resolved as completed", "reconcile"))
+        self.assertEqual(act["why"], "the reconcile command ended with exit 0")
+
+    def test_what_did_not_take_place_runs_at_once(self):
+        self.hold()
+        self.expect(self.run_asking("exit 100", "--reconcile-settle", "0s"), 0, b"ran\n")
+        self.assertEqual(self.runs(), 1)
+        self.assertEqual([entry["what"] for entry in self.show("k")["history"]], ["unknown", "released"])
+
+    def test_that_counts_only_after_the_settle_time(self):
+        self.hold()
+        done = self.expect(self.run_asking("exit 100"), 242, b"", b"which counts only after")
+        self.assertIn(b"still unknown", done.stderr)
+        self.assertEqual(self.runs(), 0)
+        self.assertEqual(self.show("k")["state"], "unknown")
+
+    def test_a_final_failure_is_replayed(self):
+        self.hold()
+        self.expect(self.run_asking("echo refunded; exit 101"), 101, b"refunded\n")
+        self.expect(self.run_asking("exit 100", "--reconcile-settle", "0s"), 101, b"refunded\n")
+        self.assertEqual(self.show("k")["failure"]["code"], "exit 101")
+        self.assertEqual(self.runs(), 0)
+
+    def test_nothing_else_decides(self):
+        self.hold()
+        self.path("not-executable").write_text("exit 100\n")
+        before = self.show("k")
+        asks = ["fnd-charge", "if", "./not-executable", "kill -9 $$", "kill -TERM $$"]
+        for ask in asks + [f"exit {code}" for code in (1, 2, 64, 65, 78, 99, 102, 126, 127, 128, 137, 228, 255)]:
+            with self.subTest(ask=ask):
+                self.expect(self.run_asking(ask, "--reconcile-settle", "0s"), 242, b"", b"still unknown")
+        done = self.run_asking("sleep 1000; exit 100", "--reconcile-settle", "0s", "--reconcile-timeout", "50ms")
+        self.expect(done, 242, b"", b"did not end within 50 ms")
+        self.assertEqual(self.runs(), 0)
+        self.assertEqual(self.show("k"), before)
+
+    def test_its_own_operation_is_asked_about_too(self):
+        script = "echo x >>ran; test -e up || exit 3; echo up"
+        run = ["run", "--key", "k", "--on-failure", "hold", "--reconcile-settle", "0s"]
+        self.expect(self.once(*run, "--reconcile", "exit 1", "--", "sh", "-c", script), 3, b"", b"is unknown")
+        self.expect(self.once(*run, "--reconcile", "touch up; exit 100", "--", "sh", "-c", script), 0, b"up\n")
+        self.assertEqual(self.runs(), 2)
+        run[2] = "other"
+        self.expect(self.once(*run, "--reconcile", "echo found", "--", "sh", "-c", "exit 3"), 0, b"found\n", b"")
+
+    def test_it_asks_a_bounded_number_of_times(self):
+        run = ["run", "--key", "k", "--on-failure", "hold", "--reconcile-settle", "0s", "--reconcile"]
+        done = self.once(*run, "echo x >>asked; exit 100", "--", "sh", "-c", "echo x >>ran; exit 3")
+        self.expect(done, 3, b"", b"is unknown")
+        self.assertEqual((self.runs("asked"), self.runs()), (2, 3))
+
+    def test_it_knows_which_operation(self):
+        key = "a b'; exit 100 #$(exit 100)"
+        scope = ["--scope", "pay ments"]
+        derived = self.once("run", "--key", key, *scope, "--on-failure", "hold", "--fingerprint", "none", "--",
+                            "sh", "-c", 'printf %s "$ONCE_DERIVED_KEY"; exit 1').stdout
+        ask = 'printf "%s|%s|%s|%s|%s" "$ONCE_KEY" "$ONCE_SCOPE" "$ONCE_LABEL" "$ONCE_ATTEMPT" "$ONCE_DERIVED_KEY"'
+        done = self.expect(self.run_asking(ask, *scope, key=key), 0)
+        self.assertEqual(done.stdout, f"{key}|pay ments|{key}|1|".encode() + derived)
+
+    def test_a_signal_ends_the_question_and_decides_nothing(self):
+        self.hold()
+        process = self.start("run", "--key", "k", "--fingerprint", "none", "--reconcile-settle", "0s",
+                             "--reconcile", "echo $$ >asking; sleep 1000; exit 100", "--", "sh", "-c", "echo x >>ran")
+        asking = wait_until(lambda: self.path("asking").exists() and self.path("asking").read_text().strip(), "asks")
+        process.terminate()
+        self.assertEqual(process.wait(harness.DEADLINE_S), -15)
+        wait_until(lambda: not harness.alive(int(asking)), "the command of the question is gone")
+        self.assertEqual((self.show("k")["state"], self.runs()), ("unknown", 0))
+
+    def test_a_person_who_decides_first_wins(self):
+        self.hold()
+        resolve = f"'{harness.PROGRAM}' resolve --key k --as completed --result receipt --reason seen >/dev/null"
+        self.path("receipt").write_bytes(b"by hand\n")
+        self.expect(self.run_asking(f"{resolve}; exit 100", "--reconcile-settle", "0s"), 0, b"by hand\n")
+        self.assertEqual(self.runs(), 0)
+
+    def test_the_log_says_so(self):
+        self.hold()
+        done = self.expect(self.run_asking("exit 1", "--log", "json"), 242)
+        lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith(b"{")]
+        self.assertEqual([(line["event"], line.get("why")) for line in lines[-1:]],
+                         [("reconcile_later", "the reconcile command: exit 1")])
+        done = self.expect(self.run_asking("exit 0", "--log", "json"), 0)
+        line = json.loads(done.stderr.splitlines()[-1])
+        self.assertEqual((line["level"], line["event"]), ("notice", "reconciled"))
+        self.assertEqual(line["why"], "resolved as completed by reconcile: the reconcile command ended with exit 0")
+
+
 class Identity(Case):
     def test_another_command_under_the_same_key_is_a_mismatch(self):
         self.expect(self.once("run", "--key", "k", "--", "echo", "a"), 0)

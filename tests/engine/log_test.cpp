@@ -230,6 +230,20 @@ TEST_F(LogTest, TheLongestTextsFitIntoOneAtomicWrite) {
   }
 }
 
+TEST_F(LogTest, SaysWhatReconcilingDecidedAndWhy) {
+  Record record = claimed_record();
+  record.note = "released by reconcile: no such charge";
+  const Error error{ErrorKind::unavailable, "connection refused"};
+  log()({.kind = EventKind::reconciled, .key = record.key, .record = &record});
+  log()({.kind = EventKind::reconcile_later, .key = record.key, .record = &record, .error = &error});
+  const auto lines = lines_of(written());
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_THAT(lines[0], HasSubstr(" notice reconciled "));
+  EXPECT_THAT(lines[0], HasSubstr(R"(why="released by reconcile: no such charge")"));
+  EXPECT_THAT(lines[1], HasSubstr(" info reconcile_later "));
+  EXPECT_THAT(lines[1], HasSubstr(R"(why="connection refused")"));
+}
+
 TEST_F(LogTest, WritesOnlyWhatIsSevereEnough) {
   const auto observe = log(LogFormat::text, LogLevel::warning);
   for (int i = 0; i <= static_cast<int>(EventKind::store_error); ++i) observe({.kind = static_cast<EventKind>(i)});
@@ -237,7 +251,7 @@ TEST_F(LogTest, WritesOnlyWhatIsSevereEnough) {
   for (const std::string& line : lines_of(written())) words.push_back(line.substr(25, line.find(' ', 33) - 25));
   EXPECT_THAT(words, ElementsAre("warning mismatch", "warning unknown", "warning renewal_lost", "warning held",
                                  "warning abandoned", "err finish_refused", "warning unrecorded", "warning unprotected",
-                                 "err store_error"));
+                                 "warning reconcile_gave_up", "err store_error"));
 }
 
 TEST(LogPage, HasEveryEventWithItsLevel) {

@@ -81,6 +81,9 @@ TEST(Metrics, EachEventHasItsPlace) {
       {EventKind::declined, "once_declined_total"},
       {EventKind::unrecorded, "once_unrecorded_total"},
       {EventKind::unprotected, "once_operations_total{outcome=\"unprotected\"}"},
+      {EventKind::reconciled, "once_reconcile_total{outcome=\"reconciled\"}"},
+      {EventKind::reconcile_later, "once_reconcile_total{outcome=\"reconcile_later\"}"},
+      {EventKind::reconcile_gave_up, "once_reconcile_total{outcome=\"reconcile_gave_up\"}"},
       {EventKind::store_error, "once_store_errors_total{kind=\"in_doubt\"}"},
   };
   ASSERT_EQ(places.size(), static_cast<std::size_t>(EventKind::store_error) + 1);

@@ -20,11 +20,13 @@
 #include <once/decide.hpp>
 #include <once/engine/engine.hpp>
 #include <once/platform/system.hpp>
+#include <once/reconcile.hpp>
 
 #include "commands/commands.hpp"
 #include "output/metrics_file.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
+#include "process/ask_command.hpp"
 #include "process/exit_codes.hpp"
 #include "process/run_result.hpp"
 #include "process/supervise.hpp"
@@ -66,6 +68,9 @@ struct RunOptions {
   std::string output_wait = "1s";
   std::string derive_name = "command";
   std::string metrics_file;  // Empty: none.
+  std::string reconcile;     // Empty: nobody is asked.
+  std::string reconcile_settle;
+  std::string reconcile_timeout = "30s";
   bool no_output = false;
   bool survive = false;
   bool verbose = false;
@@ -83,7 +88,12 @@ struct RunPlan {
   std::uint64_t input_limit = 0;
   Millis grace{};
   Millis output_wait{};
+  Millis reconcile_settle{};
+  Millis reconcile_timeout{};
 };
+
+// The lease is all that is known of how long the command's requests may be on their way.
+constexpr Millis least_settle{60'000};
 
 RunPlan plan_of(const RunOptions& options) {
   const auto is = [](const std::string& word, const char* other) { return word == other; };
@@ -113,11 +123,17 @@ RunPlan plan_of(const RunOptions& options) {
                .offload_limit = parse_size(options.offload_limit, "--offload-limit"),
                .input_limit = parse_size(options.input_limit, "--input-limit"),
                .grace = parse_duration(options.grace, "--grace"),
-               .output_wait = parse_duration(options.output_wait, "--output-wait")};
+               .output_wait = parse_duration(options.output_wait, "--output-wait"),
+               .reconcile_settle = std::max(*policy.lease, least_settle),
+               .reconcile_timeout = parse_duration(options.reconcile_timeout, "--reconcile-timeout")};
+  if (!options.reconcile_settle.empty()) {
+    plan.reconcile_settle = parse_duration(options.reconcile_settle, "--reconcile-settle");
+  }
   return plan;
 }
 
-constexpr int most_claims = 3;  // For one run, if each lease ends before the command begins.
+constexpr int most_claims = 3;     // For one run, if each lease ends before the command begins.
+constexpr int most_questions = 2;  // For one run: about an earlier attempt, and about its own.
 
 // Written by the engine's threads, read by the main thread.
 struct RunState {
@@ -195,7 +211,7 @@ class Run {
       observe(*state, event);
     };
     Engine engine(std::move(engine_options));
-    for (int times = 0; times < most_claims; ++times) {
+    for (int times = 0; times < most_claims + questions_; ++times) {
       if (const std::optional<int> code = call(begin_with(engine))) return *code;
     }
     say("the lease of " + options_.lease + " expired " + std::to_string(most_claims) +
@@ -221,7 +237,7 @@ class Run {
     return std::move(out).take();
   }
 
-  // Empty if the lease ended before the command began: the claim was released.
+  // Empty: begin again. The lease ended before the command began, or an unknown operation was released.
   std::optional<int> call(Begin begin) {
     outcome_ = outcome_of(begin.kind);
     switch (begin.kind) {
@@ -239,8 +255,11 @@ class Run {
                                           "--any-payload` allows another one."
                                         : ""));
         return exit_mismatch;
-      case Begin::Kind::unknown:
-        return unknown(*begin.record);
+      case Begin::Kind::unknown: {
+        std::optional<int> code;
+        if (!is_decided_by_asking(begin.record, code)) code = unknown(*begin.record);
+        return code;
+      }
       case Begin::Kind::error:
         return store_failed(begin.error, begin.record != nullptr);
     }
@@ -293,6 +312,59 @@ class Run {
         return;
     }
     state.changed.set();
+  }
+
+  // Asks --reconcile about an unknown operation. True: it is no longer unknown, and `code` is the exit code, or empty
+  // to begin again.
+  bool is_decided_by_asking(const RecordPtr& unknown, std::optional<int>& code) {
+    if (options_.reconcile.empty() || questions_ == most_questions) return false;
+    ++questions_;
+    int signal = 0;
+    const auto gives_up = [&] {
+      while (const auto taken = signals_->next()) {
+        if (taken->number == SIGTSTP) Signals::stop_ourselves();
+        if (Signals::ends_us(taken->number)) signal = taken->number;
+      }
+      return signal != 0;
+    };
+    const AskCommand ask{.command = options_.reconcile,
+                         .timeout = plan_.reconcile_timeout,
+                         .output_limit = options_.no_output ? 0 : inline_limit_,
+                         .derive_name = options_.derive_name,
+                         .wake = signals_->fd(),
+                         .gives_up = gives_up};
+    const EffectivePolicy policy = effective(plan_.policy);
+    Reconciler reconciler({.store = access_.store,
+                           .ask = ask_blocking([&](const Record& record) { return ask_command(ask, record); }),
+                           .settle = plan_.reconcile_settle,
+                           .tries = 0,  // Each call asks once.
+                           .retention = policy.retention,
+                           .failure_retention = policy.failure_retention,
+                           .observer = log_observer(log_options(options_.log))});
+    const Reconciled reconciled = reconciler.ask(unknown);
+    if (signal != 0) Signals::die_of(signal);
+    switch (reconciled.kind) {
+      case Reconciled::Kind::completed:
+        outcome_ = Outcome::Kind::replayed;
+        code = replay(*reconciled.record);
+        return true;
+      case Reconciled::Kind::failed:
+        outcome_ = Outcome::Kind::stored_failure;
+        code = replay(*reconciled.record);
+        return true;
+      case Reconciled::Kind::released:
+        if (options_.verbose) say(quoted(plan_.key) + " did not take place: " + escaped(reconciled.record->note));
+        return true;
+      case Reconciled::Kind::changed:  // Somebody else has decided.
+        return true;
+      case Reconciled::Kind::not_known:
+      case Reconciled::Kind::gave_up:
+      case Reconciled::Kind::not_asked:
+      case Reconciled::Kind::not_stored:
+        break;
+    }
+    say("asked about " + quoted(plan_.key) + ", and it is still unknown: " + escaped(reconciled.why));
+    return false;
   }
 
   // The limits of the store and the offload decide where output is kept.
@@ -476,7 +548,8 @@ class Run {
     return why == ENOENT ? exit_not_found : exit_cannot_execute;
   }
 
-  int conclude(Claim& claim, const Supervised& supervised, Recorder& recorder) {
+  // Empty: begin again.
+  std::optional<int> conclude(Claim& claim, const Supervised& supervised, Recorder& recorder) {
     const CommandEnd end = supervised.end;
     const bool interrupted = supervised.interrupted_by != 0 || supervised.out_of_time;
     CommandFate fate = plan_.rules.fate(end, interrupted, claim.record().on_lapse);
@@ -509,6 +582,11 @@ class Run {
     // An operator has asked for `hold` meanwhile.
     if (finished.record != nullptr && finished.record->state == State::unknown) fate = CommandFate::hold;
     const bool recorded = finished.kind == Finish::Kind::recorded;
+    const bool is_unknown = recorded && finished.record != nullptr && finished.record->state == State::unknown;
+    if (std::optional<int> code;
+        is_unknown && supervised.interrupted_by == 0 && is_decided_by_asking(finished.record, code)) {
+      return code;
+    }
     const bool needs_decision = recorded && fate == CommandFate::hold && !cut_off;  // Cut off: said below.
     if (options_.verbose || (needs_decision && !log_options(options_.log))) {       // The log says it too.
       say("the command ended with " + ended + (recorded ? "; " + std::string(words(fate)) : std::string()));
@@ -684,6 +762,7 @@ class Run {
   std::uint64_t inline_limit_ = 0;
   std::uint64_t record_limit_ = 0;
   Outcome::Kind outcome_ = Outcome::Kind::error;  // So far.
+  int questions_ = 0;                             // Asked so far.
   const std::shared_ptr<RunState> state_ = std::make_shared<RunState>();
 };
 
@@ -691,6 +770,7 @@ constexpr const char* footer = R"(Examples:
   once run --key backup-2026-05-17 -- pg_dump -f /backup/db.sql db
   once run --key order-17 --scope payments --wait 30s -- ./charge 17
   once run --key report --on-failure release --on-exit 2=store -- ./report
+  once run --key order-17 --on-lapse hold --reconcile './find-charge "$ONCE_DERIVED_KEY"' -- ./charge 17
 
 The first caller runs the command; later callers get the same output and exit
 code. The command finds ONCE_KEY, ONCE_SCOPE, ONCE_ATTEMPT, ONCE_TOKEN and
@@ -793,6 +873,15 @@ void add_run(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   run->add_option("--derive-name", options->derive_name,
                   "A name that makes ONCE_DERIVED_KEY differ from keys derived with other names")
+      ->capture_default_str();
+  run->add_option(
+      "--reconcile", options->reconcile,
+      "A shell command to ask when the outcome is unknown. It finds ONCE_KEY, ONCE_DERIVED_KEY ... Exit code\n"
+      "0: it took place, with this output. 100: it did not. 101: it failed for good. Others: not known");
+  run->add_option("--reconcile-settle", options->reconcile_settle,
+                  "How long after the end of an attempt 100 begins to count; before, its request may be on its way\n"
+                  "(default: as --lease, at least 1m)");
+  run->add_option("--reconcile-timeout", options->reconcile_timeout, "How long that command may take")
       ->capture_default_str();
   run->add_flag("--survive", options->survive, "Let the command keep running if once is killed with SIGKILL");
   run->add_flag("--unshared-store", options->unshared_store,

@@ -33,7 +33,10 @@ enum class EventKind : std::uint8_t {
                 // `error` says why. `took`: as for completed.
   unrecorded,   // A finish could not be written yet. completed (or failed …) follows if it still succeeds.
   unprotected,  // The work ran without a claim, because policy says so: no key, or no store.
-  store_error,  // The store failed. `error` says how.
+  reconciled,   // The service was asked about an unknown operation, and its answer was written: see the record's state.
+  reconcile_later,    // The service was asked, and the outcome is still unknown. `error` says why.
+  reconcile_gave_up,  // The service was asked too often without an answer. An operator decides.
+  store_error,        // The store failed. `error` says how.
 };
 
 std::string_view to_string(EventKind kind) noexcept;
@@ -42,7 +45,7 @@ struct Event {
   EventKind kind{};
   std::string_view key;              // Stored key, or empty. Views are valid during the call only.
   const Record* record = nullptr;    // The record concerned, or null. For claims: as it was written.
-  const Error* error = nullptr;      // store_error, declined, unrecorded; otherwise null.
+  const Error* error = nullptr;      // store_error, declined, unrecorded, reconcile_later; otherwise null.
   std::chrono::nanoseconds took{0};  // Of the store conversation, except where the kind says otherwise.
   bool coalesced = false;            // Answered by another call's conversation or from the local cache: no round trip.
 };
