@@ -46,7 +46,9 @@ struct Finding {
   Kind kind = Kind::not_known;
   Result result = {};
   Failure failure = {};
-  std::string why = {};  // For the record's history. Cut to HistoryEntry::max_text_bytes. May be empty.
+  std::string why = {};                  // For the record's history. Cut to HistoryEntry::max_text_bytes. May be empty.
+  std::optional<Millis> settle = {};     // Instead of ReconcileOptions::settle, where operations differ.
+  std::optional<Millis> retention = {};  // Instead of ReconcileOptions::retention.
 
   static Finding happened(Result result, std::string why = {}) {
     return {.kind = Kind::happened, .result = std::move(result), .why = std::move(why)};
@@ -84,6 +86,8 @@ struct ReconcileOptions {
   Millis first_pause{10'000};       // 1 ms to 30 days.
   Millis longest_pause{3'600'000};  // At least first_pause, at most 30 days.
 
+  // Which records pass() asks about; it leaves others alone. Called by several threads. Empty: all.
+  std::function<bool(const Record& unknown)> concerns = {};
   std::size_t records_per_pass = 100;  // How many records one pass reads, at most. 1 to 10 000.
   unsigned at_once = 4;                // How many questions run at the same time, at most. At least 1.
   std::string key_prefix = {};         // pass() reads only these stored keys: see scope_prefix(). Empty: all.
@@ -142,6 +146,8 @@ class Reconciler {
   // Asks about one unknown record that was read now, unless it is not due. Completions: as in Store.
   void ask(RecordPtr unknown, Callback<void(Reconciled)> done);
   Reconciled ask(RecordPtr unknown);  // Blocks.
+  // The same, by another question: for example with the credentials of a client. It has the same limits and pauses.
+  void ask(RecordPtr unknown, const AskService& by, Callback<void(Reconciled)> done);
 
   // Reads unknown records from where the last pass ended, one page of the store, and asks about those that are due. Run
   // one pass at a time.

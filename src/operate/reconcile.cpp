@@ -92,7 +92,9 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
 
   using Done = Callback<void(Reconciled)>;
 
-  void ask(RecordPtr unknown, Done done) {
+  void ask(RecordPtr unknown, Done done) { ask(std::move(unknown), options_.ask, std::move(done)); }
+
+  void ask(RecordPtr unknown, const AskService& by, Done done) {
     if (unknown->state != State::unknown) {
       return done({.kind = Reconciled::Kind::changed, .record = std::move(unknown), .why = {}, .error = {}});
     }
@@ -109,7 +111,7 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
           self->take(std::move(unknown), asked_at, std::move(finding), std::move(done));
         });
     try {
-      options_.ask(unknown, [answer](Finding finding) { (*answer)(std::move(finding)); });
+      by(unknown, [answer](Finding finding) { (*answer)(std::move(finding)); });
     } catch (const std::exception& error) {
       (*answer)(Finding::not_known(error.what()));
     } catch (...) {  // It has no text.
@@ -171,7 +173,9 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
       tell({.kind = EventKind::store_error, .error = &*page.error});
       pass->counts.error = std::move(page.error);
     }
-    for (Record& record : page.records) pass->left.push_back(share(std::move(record)));
+    for (Record& record : page.records) {
+      if (!options_.concerns || options_.concerns(record)) pass->left.push_back(share(std::move(record)));
+    }
     pass->counts.seen = pass->left.size();
     pump(pass);
   }
@@ -238,7 +242,7 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
   }
 
   void take(RecordPtr unknown, std::optional<Time> asked_at, Finding finding, Done done) {
-    operate::Resolution resolution{.retention = options_.retention};
+    operate::Resolution resolution{.retention = finding.retention.value_or(options_.retention)};
     switch (finding.kind) {
       case Finding::Kind::not_known:
         return later(std::move(unknown), std::move(finding.why), std::nullopt, std::move(done));
@@ -246,7 +250,7 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
         if (!asked_at) {
           return later(std::move(unknown), "the store's time is not known yet", options_.first_pause, std::move(done));
         }
-        const Time settled_at = attempt_ended_at(*unknown) + options_.settle;
+        const Time settled_at = attempt_ended_at(*unknown) + finding.settle.value_or(options_.settle);
         if (*asked_at < settled_at) {
           const Millis left = settled_at - *asked_at;
           return later(std::move(unknown),
@@ -262,7 +266,7 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
       case Finding::Kind::failed:
         resolution.as = operate::As::failed;
         resolution.failure = std::move(finding.failure);
-        resolution.retention = options_.failure_retention.value_or(options_.retention);
+        if (!finding.retention && options_.failure_retention) resolution.retention = *options_.failure_retention;
         break;
     }
     resolution.result = std::move(finding.result);
@@ -387,6 +391,10 @@ Reconciler::Reconciler(ReconcileOptions options) : core_(std::make_shared<Core>(
 
 void Reconciler::ask(RecordPtr unknown, Callback<void(Reconciled)> done) {
   core_->ask(std::move(unknown), std::move(done));
+}
+
+void Reconciler::ask(RecordPtr unknown, const AskService& by, Callback<void(Reconciled)> done) {
+  core_->ask(std::move(unknown), by, std::move(done));
 }
 
 Reconciled Reconciler::ask(RecordPtr unknown) {

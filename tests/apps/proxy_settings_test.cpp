@@ -217,6 +217,26 @@ TEST(ProxySettings, ARouteHasATimeForAnswersOfItsOwn) {
               ElementsAre("--answer-timeout: a timeout must be 1ms to 24h"));
 }
 
+TEST(ProxySettings, ARouteSaysWhomToAskAboutTheUnknown) {
+  std::vector<Complaint> complaints;
+  const std::vector<GivenRoute> routes{{.path = "/charges",
+                                        .place = {},
+                                        .rules = {{"reconcile", {.words = {"GET /charges?key={key}"}, .place = {}}},
+                                                  {"reconcile-not-done", {.words = {"404", "410"}, .place = {}}},
+                                                  {"reconcile-settle", {.words = {"3m"}, .place = {}}}}},
+                                       {.path = "/else", .place = {}, .rules = {}}};
+  const ProxySettings settings = settle(with("reconcile-interval", {"5s"}), routes, complaints);
+  EXPECT_THAT(complaints, IsEmpty());
+  EXPECT_EQ(settings.proxy.reconcile_interval, Millis{5'000});
+  EXPECT_EQ(settings.rules.routes.at(0).options.reconcile, "GET /charges?key={key}");
+  EXPECT_EQ(settings.rules.routes.at(0).options.reconcile_not_done, (std::vector<unsigned>{404, 410}));
+  EXPECT_EQ(settings.rules.routes.at(0).options.reconcile_settle, Millis{180'000});
+  EXPECT_EQ(settings.rules.routes.at(1).options.reconcile, "");
+  EXPECT_THAT(complaints_about(with("reconcile", {"GET /charges"})), ElementsAre(HasSubstr("must have {key}")));
+  EXPECT_THAT(complaints_about(with("reconcile-not-done", {"40x"})), ElementsAre(HasSubstr("must be statuses")));
+  EXPECT_THAT(complaints_about(with("reconcile-not-done", {"503"})), ElementsAre(HasSubstr("says nothing")));
+}
+
 TEST(ProxySettings, ACertificateNeedsItsKey) {
   Given given = with("tls-cert", {"cert.pem"});
   EXPECT_THAT(complaints_about(given), ElementsAre("a certificate and its key go together: name both files"));

@@ -197,6 +197,16 @@ void set_fates(ProxySettings& to, const Words& words, const std::string& what) {
   for (const std::string& text : words) add_fate(to.rules.otherwise, text, what);
 }
 
+void set_reconcile_not_done(ProxySettings& to, const Words& words, const std::string& what) {
+  std::vector<unsigned>& statuses = to.rules.otherwise.reconcile_not_done;
+  statuses.clear();
+  for (const std::string& word : words) {
+    const auto status = text::parse_whole<unsigned>(word);
+    if (!status) throw Exception(ErrorKind::misuse, what + " must be statuses, as in 404, not '" + word + "'");
+    statuses.push_back(*status);
+  }
+}
+
 void set_wait(ProxySettings& to, const Words& words, const std::string& what) {
   Policy& policy = *to.rules.otherwise.policy;
   policy.wait = parse_duration(words.front(), what);
@@ -433,6 +443,18 @@ std::vector<Setting> table() {
       duration<&Options::retry_after>("retry-after", "5s", "The largest Retry-After"),
       entry("answer-timeout", "60s", "How long to wait for the head of the upstream's answer", set_answer_timeout,
             true),
+      text<&Options::reconcile>("reconcile", {},
+                                "The request that asks the service about an unknown operation, as in\n"
+                                "\"GET /charges?key={key}\" (default: nobody is asked)"),
+      as_list(entry("reconcile-not-done", {},
+                    "Statuses of its answer that mean: it did not take place, as in 404; repeatable\n"
+                    "(default: none does)",
+                    set_reconcile_not_done, true),
+              ','),
+      duration<&Options::reconcile_settle>(
+          "reconcile-settle", {},
+          "How long after the end of an attempt those begin to count (default: the longest of\n"
+          "--lease, --answer-timeout and 1m)"),
       text<&Options::docs_url>("docs-url", {}, "Where docs/http.md is published, for the type of problems"),
 
       size<&ProxyOptions::max_head_bytes>("head-limit", "32KiB",
@@ -443,6 +465,8 @@ std::vector<Setting> table() {
       duration<&Timeouts::body>("body-timeout", "30s",
                                 "How long a body may make no progress; for a body that is read whole: how long in all"),
       duration<&Timeouts::connect>("connect-timeout", "2s", "How long connecting to the upstream may take"),
+      duration<&ProxyOptions::reconcile_interval>("reconcile-interval", "30s",
+                                                  "How often to look for unknown operations to ask about"),
       duration<&Timeouts::tunnel>("tunnel-timeout", "5m", "How long a WebSocket may stay silent"),
       duration<&Timeouts::upstream_idle>("upstream-idle", "4s",
                                          "How long to keep idle connections to the upstream; less than it keeps them"),

@@ -208,6 +208,9 @@ struct ProxyOptions {
   std::string health_path;
   Millis health_interval{5'000};  // Range as for Timeouts. Also the timeout of a check.
   Aside aside;
+  // How often the store is searched for unknown operations to ask about (http::Options::reconcile). Range as for
+  // Timeouts.
+  Millis reconcile_interval{30'000};
 
   // Where GET /healthz, /readyz and /metrics are answered, to every client that can connect. Use a loopback address, or
   // one of an operators' network. Empty: nowhere.

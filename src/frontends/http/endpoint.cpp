@@ -155,6 +155,7 @@ class Execution::State {
         out.execution = Execution(std::move(self));
         return opened(std::move(out));
       }
+      if (out.kind == Opening::Kind::unknown) out.record = begin.record;
       out.answer = self->rules().answer_for(begin);
       opened(std::move(out));
     });
@@ -415,6 +416,25 @@ std::string_view Endpoints::path_of(const Endpoint& endpoint) const noexcept {
   const auto index = static_cast<std::size_t>(&endpoint - endpoints_.data());
   const std::vector<Route>& routes = router_.routes().routes;
   return index < routes.size() ? std::string_view(routes[index].path) : std::string_view();
+}
+
+// Its scope ends with method, route and the principal's digest: see Rules.
+const Endpoint* Endpoints::find_shared(const Key& key) const {
+  const std::string scope = key.scope();
+  const std::size_t end = scope.rfind(' ');
+  if (end == std::string::npos || end == 0) return nullptr;
+  const std::size_t middle = scope.rfind(' ', end - 1);
+  if (middle == std::string::npos) return nullptr;
+  const std::string_view route = std::string_view(scope).substr(middle + 1, end - middle - 1);
+  const std::string_view before = std::string_view(scope).substr(0, middle);
+  const std::string_view method = before.substr(before.rfind('/') + 1);
+  const auto by_path = route.starts_with('/') ? router_.find(method, route) : std::nullopt;
+  for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+    const Options& options = endpoints_[i].rules().options();
+    const bool matches = options.route.empty() ? by_path == i : options.route == route;
+    if (matches && endpoints_[i].rules().is_shared_key(key, method, route)) return &endpoints_[i];
+  }
+  return nullptr;
 }
 
 Answer Endpoints::unclear() const { return endpoints_.back().rules().problem(Problem::path_unclear); }

@@ -20,6 +20,7 @@
 #include "frontends/http/unstable.hpp"
 #include "text/ascii.hpp"
 #include "text/header.hpp"
+#include "text/percent.hpp"
 
 namespace once::http {
 
@@ -44,6 +45,67 @@ void check_names(const std::vector<std::string>& names, const char* member) {
   for (const std::string& name : names) {
     if (!text::is_token(name))
       refuse_option(std::string(member) + " has an invalid name of a header or method: '" + name + "'");
+  }
+}
+
+Fate default_fate(unsigned status) noexcept {
+  switch (status) {
+    case 401:  // These four: the client needs other credentials, or another connection.
+    case 403:
+    case 407:
+    case 421:
+    case 408:
+    case 409:
+    case 425:
+    case 429:
+      return Fate::release;
+    case 500:
+    case 501:
+    case 505:
+      return Fate::store;
+    default:
+      return status >= 200 && status <= 499 ? Fate::store : Fate::ambiguous;
+  }
+}
+
+constexpr std::string_view key_place = "{key}";
+constexpr std::string_view reconcile_method = "GET ";
+
+void check_reconcile(const Options& options) {
+  const std::string& request = options.reconcile;
+  for (const unsigned status : options.reconcile_not_done) {
+    switch (default_fate(status)) {
+      case Fate::store:
+        if (status >= 400 && status <= 499) continue;
+        break;
+      case Fate::release:
+      case Fate::ambiguous:
+        break;
+    }
+    refuse_option("reconcile_not_done has " + std::to_string(status) +
+                  ", which says nothing about the operation: name the 4xx with which the service says that there is "
+                  "none, as in 404");
+  }
+  if (options.reconcile_settle &&
+      (*options.reconcile_settle < Millis{0} || *options.reconcile_settle > std::chrono::hours(24 * 30))) {
+    refuse_option("reconcile_settle must be 0 to 30 days");
+  }
+  if (request.empty()) return;
+  const auto bad = [&](const std::string& what) {
+    refuse_option("reconcile " + what + ": write it as in \"GET /charges?key={key}\", not '" + request + "'");
+  };
+  if (!request.starts_with(reconcile_method)) bad("must be a GET");
+  std::string_view target = std::string_view(request).substr(reconcile_method.size());
+  if (!target.starts_with('/')) bad("must have a path that begins with a slash");
+  if (target.find(key_place) == std::string_view::npos) bad("must have {key}, or every key would get one answer");
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    if (target.substr(i).starts_with(key_place)) {
+      i += key_place.size() - 1;
+    } else if (target[i] == '{' || target[i] == '}') {
+      bad("has a placeholder that is not {key}");
+    } else if (target[i] <= 0x20 || target[i] >= 0x7F || target[i] == '#') {
+      bad("has a character that must be percent-encoded");
+    }
   }
 }
 
@@ -90,6 +152,7 @@ void check(const Options& options) {
       (options.answer_timeout < Millis{1} || options.answer_timeout > std::chrono::hours(24))) {
     refuse_option("answer_timeout must be 1 ms to 24 h");
   }
+  check_reconcile(options);
   if (!std::ranges::all_of(options.docs_url,
                            [](char c) { return c > 0x20 && c < 0x7F && c != '"' && c != '\\' && c != '#'; })) {
     refuse_option("docs_url must be a URI without fragment, quotes and spaces");
@@ -178,26 +241,6 @@ std::optional<std::uint64_t> content_length(const Request& request) noexcept {
     if (error == std::errc() && end == text.data() + text.size()) return value;
   }
   return std::nullopt;
-}
-
-Fate default_fate(unsigned status) noexcept {
-  switch (status) {
-    case 401:  // These four: the client needs other credentials, or another connection.
-    case 403:
-    case 407:
-    case 421:
-    case 408:
-    case 409:
-    case 425:
-    case 429:
-      return Fate::release;
-    case 500:
-    case 501:
-    case 505:
-      return Fate::store;
-    default:
-      return status >= 200 && status <= 499 ? Fate::store : Fate::ambiguous;
-  }
 }
 
 }  // namespace
@@ -403,6 +446,30 @@ Examination Rules::examine(const Request& request) const {
 Fate Rules::fate_of(unsigned status) const noexcept {
   const auto own = parts_->options.fates.find(status);
   return own == parts_->options.fates.end() ? default_fate(status) : own->second;
+}
+
+std::string Rules::reconcile_target(std::string_view name) const {
+  const std::string_view target = std::string_view(parts_->options.reconcile).substr(reconcile_method.size());
+  const bool is_in_path = target.find(key_place) < target.find('?');
+  // Many servers decode a path before they split it, and resolve dots: "a%2F..%2Fb" would ask about something else.
+  const bool is_plain = std::ranges::all_of(name, text::is_unreserved) && name.find_first_not_of('.') != name.npos;
+  if (is_in_path && !is_plain) return {};
+  std::string out;
+  for (std::size_t at = 0;;) {
+    const std::size_t place = target.find(key_place, at);
+    out += target.substr(at, place - at);
+    if (place == std::string_view::npos) return out;
+    text::append_percent_encoded(out, name, text::is_unreserved);
+    at = place + key_place.size();
+  }
+}
+
+bool Rules::is_shared_key(const Key& key, std::string_view method, std::string_view route) const {
+  const Options& own = parts_->options;
+  if (own.principal != Principal::shared() || std::ranges::find(own.methods, method) == own.methods.end()) return false;
+  Request request;
+  request.method = method;
+  return parts_->key(request, own.principal.who(request), route, key.name()) == key;
 }
 
 Answer Rules::problem(Problem problem, Millis retry_after) const {

@@ -29,6 +29,9 @@
 #include "platform/home.hpp"
 #include "tls/stream.hpp"
 
+namespace once {
+class Reconciler;
+}
 namespace once::http {
 class Endpoints;
 }
@@ -127,6 +130,7 @@ class Loop {
   std::shared_ptr<const tls::ClientContext> trusted;      // Null: no TLS with the upstream.
   Handshakes* handshakes = nullptr;                       // Failed handshakes of clients.
   Clients* clients = nullptr;                             // What they hold.
+  Reconciler* reconciler = nullptr;                       // Who asks the upstreams about unknown operations.
   std::shared_ptr<Services> services;                     // The upstreams, for requests that begin now.
   std::shared_ptr<Names> names;                           // The addresses of upstreams.
   // For upstreams with TLS, by id. Writers share a ticket, because the upstream may be removed.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "frontends/proxy/answers.hpp"
+#include "frontends/proxy/reconciling.hpp"
 #include "frontends/proxy/session.hpp"
 #include "text/ascii.hpp"
 
@@ -91,6 +92,36 @@ Task<bool> Session::read_body(std::string& body) {
   co_return true;  // At least one byte above the limit: the rules refuse it.
 }
 
+// Not in the coroutine's frame: g++ 12 then warns of how that is freed (-Wmismatched-new-delete), wrongly.
+void Session::open_operation(Pending<Opening>& opened) {
+  Examination examined = endpoint_->rules().examine(request_);
+  if (examined.operation) key_ = examined.operation->key.stored();
+  endpoint_->open(std::move(examined), opened.callback());
+}
+
+// The client has shown who it is, so the service is asked with its headers.
+Task<void> Session::reconcile(Opening& opening) {
+  const http::Rules& rules = endpoint_->rules();
+  if (rules.options().reconcile.empty() || opening.record == nullptr) co_return;
+  const std::string target = rules.reconcile_target(Key::from_stored(opening.record->key).name());
+  if (target.empty()) co_return;
+  const AskService by = [&](const RecordPtr&, Callback<void(Finding)> answer) {
+    ask_upstream(loop_, options_,
+                 {.rules = {rules_, &rules},
+                  .head = question_head(head_, target, rules.options(), arrival()),
+                  .answer = std::move(answer)});
+  };
+  Pending<Reconciled> asked(loop_);
+  loop_.reconciler->ask(opening.record, by, asked.callback());
+  if (!asked.is_there()) co_await asked.wait();
+  const Reconciled reconciled = asked.take();
+  if (!reconciled.is_decided() && reconciled.kind != Reconciled::Kind::changed) co_return;
+  Pending<Opening> opened(loop_);
+  open_operation(opened);
+  if (!opened.is_there()) co_await opened.wait();
+  opening = opened.take();
+}
+
 Task<Session::Next> Session::serve_operation() {
   if (waits_for_continue()) co_await send_continue();
   std::string read;
@@ -104,13 +135,10 @@ Task<Session::Next> Session::serve_operation() {
   }
   request_.body = *body;
   Pending<Opening> opened(loop_);
-  [&] {  // Not in the frame: g++ 12 then warns of how that is freed (-Wmismatched-new-delete), wrongly.
-    Examination examined = endpoint_->rules().examine(request_);
-    if (examined.operation) key_ = examined.operation->key.stored();
-    endpoint_->open(std::move(examined), opened.callback());
-  }();
+  open_operation(opened);
   if (!opened.is_there()) co_await opened.wait();
   Opening opening = opened.take();
+  if (opening.kind == Opening::Kind::unknown) co_await reconcile(opening);
   served_.outcome = outcome_of(opening.kind);
   if (!opening.runs()) {
     if (opening.kind == Opening::Kind::error) served_.cause = "store";

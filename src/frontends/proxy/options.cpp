@@ -21,8 +21,9 @@ Exception misuse(const std::string& what) { return {ErrorKind::misuse, what}; }
 
 void check(const ProxyOptions& options) {
   const Timeouts& t = options.timeouts;
-  for (const Millis limit : {t.idle, t.head, t.body, t.connect, t.answer, t.tunnel, t.upstream_idle,
-                             options.health_interval, options.aside.time, options.aside.time_limit}) {
+  for (const Millis limit :
+       {t.idle, t.head, t.body, t.connect, t.answer, t.tunnel, t.upstream_idle, options.health_interval,
+        options.reconcile_interval, options.aside.time, options.aside.time_limit}) {
     if (limit < Millis{1} || limit > std::chrono::hours(24)) throw misuse("a timeout must be 1ms to 24h");
   }
   if (options.max_head_bytes < 1024 || options.max_head_bytes > 1024 * 1024) {

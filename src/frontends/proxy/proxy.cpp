@@ -23,6 +23,7 @@
 #include "frontends/proxy/listening.hpp"
 #include "frontends/proxy/loop.hpp"
 #include "frontends/proxy/names.hpp"
+#include "frontends/proxy/reconciling.hpp"
 #include "frontends/proxy/services.hpp"
 #include "frontends/proxy/session.hpp"
 #include "text/prometheus.hpp"
@@ -79,8 +80,11 @@ class Proxy::Impl {
               .metrics = [this] { return metrics_text(); },
               .operators = options_.operators,
               .refuse_metrics = options_.refuse_metrics};
+    reconciling_.emplace(engine, options_, *loops_.front());
+    reconciling_->set_rules(own.front());
     const Contexts contexts = load_contexts();
     for (const auto& loop : loops_) {
+      loop->reconciler = &reconciling_->reconciler();
       loop->handshakes = &*handshakes_;
       loop->clients = &*clients_;
       loop->services = for_one_loop(services_);
@@ -96,6 +100,7 @@ class Proxy::Impl {
     }
     for (const auto& loop : loops_) loop->start();
     watch_new_ones();
+    spawn(io, reconciling_->run());
     spawn(io, accept());
     // Continues while the proxy drains.
     if (admin_acceptor_) spawn(io, accept_admin(*loops_.front(), *admin_acceptor_, pages_));
@@ -143,7 +148,8 @@ class Proxy::Impl {
     const Millis tick = tick_for(options_.timeouts, rules);
     std::latch taken(static_cast<std::ptrdiff_t>(loops_.size()));
     for (std::size_t i = 0; i < loops_.size(); ++i) {
-      net::post(loops_[i]->io, [&loop = *loops_[i], &own = own[i], &taken, tick] {
+      net::post(loops_[i]->io, [this, &loop = *loops_[i], &own = own[i], &taken, tick] {
+        if (&loop == loops_.front().get()) reconciling_->set_rules(own);
         loop.rules = std::move(own);
         loop.set_tick(tick);
         taken.count_down();
@@ -329,6 +335,7 @@ class Proxy::Impl {
   std::optional<Handshakes> handshakes_;
   std::optional<Clients> clients_;  // Before the loops, whose sessions use it.
   std::vector<std::unique_ptr<Loop>> loops_;
+  std::optional<Reconciling> reconciling_;
   std::set<std::uint64_t> watched_;  // Upstreams, by their ids. The first loop's.
   AdminPages pages_;
   std::optional<Acceptor> acceptor_;  // Both on the first loop.

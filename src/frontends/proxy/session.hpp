@@ -35,6 +35,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Task<bool> read_head();  // False: end the connection.
   Task<Next> serve();      // Not a coroutine: it chooses the one that serves the request.
   Task<Next> serve_operation();
+  void open_operation(Pending<http::Opening>& opened);
+  Task<void> reconcile(http::Opening& opening);  // If it is unknown: asks the upstream, and may open it again.
   Task<Next> run_claimed(http::Execution& execution, std::string_view body);
   Task<Next> keep_answer(http::Execution& execution, Exchange& exchange);
   struct Events;

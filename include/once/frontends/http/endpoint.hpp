@@ -122,6 +122,7 @@ struct Opening {
   Kind kind = Kind::refused;
   Execution execution;  // passed, unprotected, claimed.
   Answer answer;        // The other kinds.
+  RecordPtr record;     // unknown: the record, to ask the service about it (once/reconcile.hpp).
 
   [[nodiscard]] bool runs() const noexcept {
     return kind == Kind::passed || kind == Kind::unprotected || kind == Kind::claimed;
@@ -169,6 +170,8 @@ class Endpoints {
   // different rules (Router::find).
   [[nodiscard]] Endpoint* find(const Request& request);
   [[nodiscard]] Answer unclear() const;  // 400 path-unclear
+  // The endpoint whose operation this is, of those whose clients all share their keys. Null: none.
+  [[nodiscard]] const Endpoint* find_shared(const Key& key) const;
   // Route::path of an endpoint from find(). Empty: the one for all paths without a route.
   [[nodiscard]] std::string_view path_of(const Endpoint& endpoint) const noexcept;
 

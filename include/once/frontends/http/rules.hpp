@@ -105,6 +105,17 @@ struct Options {
   // Servers ignore it.
   Millis answer_timeout{0};
 
+  // For a proxy: the request that asks the service what became of an unknown operation, "GET /charges?key={key}". {key}
+  // is the client's key, percent-encoded. 200, 201, 203 and 204 mean that it took place, and become its stored answer.
+  // Empty: nobody is asked. Servers ignore it. docs/reconcile.md has more.
+  std::string reconcile;
+  // Answers to that which mean that the operation did not take place: 404, for example. There is no default, because a
+  // balancer or a wrong path answers so too. Empty: no answer does. Only 4xx that do not mean something else.
+  std::vector<unsigned> reconcile_not_done;
+  // How long after the end of an attempt the service can still carry it out: such an answer counts only then. 0 to 30
+  // days. Empty: the longest of lease, answer_timeout and 1 minute.
+  std::optional<Millis> reconcile_settle;
+
   // Where docs/http.md is published: a URI without fragment, quotes or spaces. A problem's `type` is this, '#' and the
   // problem's name. Empty: "urn:once:problem:" and the name.
   std::string docs_url;
@@ -170,6 +181,11 @@ class Rules {
   [[nodiscard]] Examination examine_head(const Request& request) const;
 
   [[nodiscard]] Fate fate_of(unsigned status) const noexcept;
+
+  // The target of Options::reconcile for a key. Empty: do not ask, as servers may read that target in another way.
+  [[nodiscard]] std::string reconcile_target(std::string_view name) const;
+  // Whether it is the key of an operation under these rules, whose clients all share their keys.
+  [[nodiscard]] bool is_shared_key(const Key& key, std::string_view method, std::string_view route) const;
 
   // The answer for every Begin except a claim.
   [[nodiscard]] Answer answer_for(const Begin& begin) const;
