@@ -15,7 +15,7 @@ class Order:
     cents: int
     card: str = "plain"
     charge: int = 0  # The number that clients were told. 0: none yet.
-    unknown: bool = False
+    unknown: bool = False  # A client was told so, and nobody knows better yet.
     decided: threading.Event = dataclasses.field(default_factory=threading.Event)
 
 
@@ -70,16 +70,17 @@ class Books:
                 if order.charge not in (0, charge):
                     self.problems.append(f"{order.name}: charge {order.charge} for one client, {charge} for another")
                 order.charge = charge
+                order.unknown = False
                 self.counts["replays"] += answer.replayed
             elif answer.problem == "outcome-unknown":
+                if order.charge:
+                    self.problems.append(f"{order.name}: acknowledged as charge {order.charge}, and lost after that")
                 order.unknown = True
             else:
                 self.counts["conflicts"] += answer.problem in ("in-progress", "claim-lost")
                 if answer.status not in (409, 502, 503, 504):
                     self.problems.append(f"{order.name}: unexpected answer {answer.status} {answer.json}")
                 return False
-            if order.charge and order.unknown:
-                self.problems.append(f"{order.name}: acknowledged as charge {order.charge}, and lost after that")
         order.decided.set()
         return True
 

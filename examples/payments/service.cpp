@@ -5,6 +5,8 @@
 //
 //   POST /charges         {"order":"order-17","cents":500}: 201, and the number of the charge
 //   GET  /charges/ORDER   what the ledger has of it
+//   GET  /charges?order=  200 with the charge, or 404 if there is none. 503 for orders abroad ("order-1-abroad"):
+//                         another bank has the books
 //
 // As with the test cards of real services, the request may say how it goes: "card":"slow-to-charge" is charged after
 // half a second, "card":"slow-to-answer" is charged at once and answered half a second later, and "card":"busy" is sent
@@ -74,9 +76,18 @@ class Ledger {
     const std::lock_guard lock(mutex_);
     Json found = Json::array();
     for (std::size_t i = 0; i < charges_.size(); ++i) {
-      if (charges_[i] == order) found.push_back(i + 1);
+      if (charges_[i].order == order) found.push_back(i + 1);
     }
     return found;
+  }
+
+  // Null: there is none.
+  Json first_charge_of(const std::string& order) {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < charges_.size(); ++i) {
+      if (charges_[i].order == order) return {{"order", order}, {"cents", charges_[i].cents}, {"charge", i + 1}};
+    }
+    return nullptr;
   }
 
  private:
@@ -85,7 +96,8 @@ class Ledger {
   }
   void keep(const std::string& line) {
     const auto begin = line.find(',') + 1;
-    charges_.push_back(line.substr(begin, line.find(',', begin) - begin));
+    const auto end = line.find(',', begin);
+    charges_.push_back({.order = line.substr(begin, end - begin), .cents = std::stoll(line.substr(end + 1))});
   }
   void write(const std::string& line) const {
     const std::string text = line + "\n";
@@ -97,7 +109,7 @@ class Ledger {
 
   std::mutex mutex_;
   int file_ = -1;
-  std::vector<std::string> charges_;  // The order of each, from number 1.
+  std::vector<Charge> charges_;  // From number 1.
 };
 
 // Throws std::exception if it is not a charge.
@@ -137,6 +149,15 @@ class Service {
   void look(const httplib::Request& request, httplib::Response& response) {
     const std::string order = request.matches[1];
     answer(response, 200, {{"order", order}, {"charges", ledger_.charges_of(order)}});
+  }
+
+  // What the proxy asks when it does not know how a charge ended.
+  void find(const httplib::Request& request, httplib::Response& response) {
+    const std::string order = request.get_param_value("order");
+    if (order.ends_with("-abroad")) return answer(response, 503, {{"error", "another bank has the books"}});
+    const Json charge = ledger_.first_charge_of(order);
+    if (charge.is_null()) return answer(response, 404, {{"error", "no such charge"}});
+    answer(response, 200, charge);
   }
 
  private:
@@ -180,6 +201,8 @@ int run(int port, const std::string& ledger_path) {
               [&](const httplib::Request& request, httplib::Response& response) { service.charge(request, response); });
   server.Get("/charges/([^/]+)",
              [&](const httplib::Request& request, httplib::Response& response) { service.look(request, response); });
+  server.Get("/charges",
+             [&](const httplib::Request& request, httplib::Response& response) { service.find(request, response); });
   if (!server.bind_to_port("127.0.0.1", port)) {
     std::fprintf(stderr, "payments_service: port %d cannot be listened on\n", port);
     return 1;

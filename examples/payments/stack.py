@@ -7,6 +7,7 @@ import time
 
 DEADLINE_S = 60.0
 LEASE_S = 1.0
+SETTLE_S = 3.0  # Longer than the lease, and than the service may take for a charge.
 # A storm that is killed takes its processes with it.
 WITH_US = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 
@@ -111,6 +112,9 @@ class Stack:
             self.once, "proxy", "--listen", f"127.0.0.1:{port}", "--upstream", f"http://127.0.0.1:{self.service.port}",
             "--store", self.store, "--no-principal", "--lease", f"{LEASE_S * 1000:.0f}ms", "--on-unrecorded", "fail",
             "--fate", "503=release",  # The service says so when it has charged nothing.
+            # For what is unknown it is asked. It knows, but for orders abroad.
+            "--reconcile", "GET /charges?order={key}", "--reconcile-not-done", "404",
+            "--reconcile-settle", f"{SETTLE_S * 1000:.0f}ms", "--reconcile-interval", "500ms",
             "--access-log", self.directory / f"access-{name}.log"]
 
     @property

@@ -82,8 +82,8 @@ struct ReconcileOptions {
   // A record is asked about at most this often, with pauses that double from `first_pause` to `longest_pause`. Then its
   // history says so, and it waits for an operator. 0: no limit. Counted by this object: another process counts anew,
   // unless the history says that one has given up.
-  unsigned tries = 12;
-  Millis first_pause{10'000};       // 1 ms to 30 days.
+  unsigned tries = 16;
+  Millis first_pause{1'000};        // 1 ms to 30 days.
   Millis longest_pause{3'600'000};  // At least first_pause, at most 30 days.
 
   // Which records pass() asks about; it leaves others alone. Called by several threads. Empty: all.

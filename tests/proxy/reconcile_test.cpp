@@ -141,7 +141,7 @@ TEST_F(ReconcilingTest, AsksWithPausesAndGivesUp) {
     manual->advance(1h);
     ask(post("k"));
   }
-  EXPECT_EQ(runs(), before + 12);
+  EXPECT_EQ(runs(), before + 16);
   EXPECT_TRUE(has_given_up(records().at(0)));
 }
 
