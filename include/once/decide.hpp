@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,7 +20,8 @@ struct Attempt {
   Owner owner;  // Random, new for each attempt.
   Fingerprint fingerprint;
   std::string holder;
-  std::string label = {};  // Record::label.
+  std::string label = {};                            // Record::label.
+  std::shared_ptr<const CallTrace> trace = nullptr;  // Null: not traced.
 };
 
 enum class Verdict : std::uint8_t {

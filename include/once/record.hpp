@@ -14,6 +14,7 @@
 #include <once/fingerprint.hpp>
 #include <once/result.hpp>
 #include <once/time.hpp>
+#include <once/trace.hpp>
 
 namespace once {
 
@@ -67,6 +68,7 @@ struct HistoryEntry {
   std::uint32_t attempt = 0;  // Which attempt. 0: an operator's act.
   Time began_at{};            // When the attempt was claimed. The epoch: not known, or an act.
   Time at{};                  // When it ended, or was done. lapsed: when its lease ended.
+  TraceParent trace = {};     // The span of the attempt. Empty: it was not traced, or an act.
 
   static constexpr std::size_t max_text_bytes = 256;  // Of each of the three texts, UTF-8.
 
@@ -79,15 +81,18 @@ struct HistoryEntry {
 struct History {
   std::vector<HistoryEntry> entries;
   std::uint32_t dropped = 0;  // How many were dropped; stops at the greatest number.
+  TraceParent trace = {};     // The span of the record's present attempt, which a replay links to. Empty: not traced.
 
   static constexpr std::size_t max_entries = 16;
+  static constexpr std::size_t trace_bytes = 96;  // What a span counts for in record_bytes().
 
   friend bool operator==(const History&, const History&) = default;
 };
 
 // A history as one text, for stores that keep it in one column or attribute. Empty for an empty history. Otherwise the
 // number of dropped entries, then for each entry: what, who, why, attempt, began_at and at in milliseconds; each as a
-// netstring ("5:hello,").
+// netstring ("5:hello,"). A span is written like an entry, with `what` "trace" and TraceParent::text() as `who`, all
+// else empty or 0: first that of the present attempt, and those of entries after them.
 std::string history_text(const History& history);
 std::optional<History> history_from_text(std::string_view text);  // Empty if it is malformed.
 

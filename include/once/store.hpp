@@ -115,7 +115,7 @@ class Companion {
 };
 
 // The size of a record, compared with Capabilities::max_record_bytes: the bytes of its key, texts, input, steps and
-// result, plus 64 for each entry of its history, plus 256.
+// result, plus 64 for each entry of its history and 96 for each of its spans, plus 256.
 std::size_t record_bytes(const Record& record) noexcept;
 std::size_t history_bytes(const History& history) noexcept;  // What it counts for there.
 

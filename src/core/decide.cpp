@@ -122,12 +122,14 @@ void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, 
     if (!seen->label.empty() && policy.label != Label::none) next.label = seen->label;
     next.history = seen->history;
     append_attempt(next.history, *seen, now);
+    next.history.trace = {};
     next.input = seen->input;
     next.input_bytes = seen->input_bytes;
     next.steps = seen->steps;
     // An attempt without a fingerprint must not switch the check off for others.
     if (next.fingerprint.empty()) next.fingerprint = seen->fingerprint;
   }
+  if (attempt.trace != nullptr) next.history.trace = attempt.trace->work;
   next.expires_at = in_progress_expiry(next.on_lapse, policy, next.lease_until, now);
 }
 
@@ -193,7 +195,7 @@ void add_step(Record& record, Step step, const EffectivePolicy& policy, Stamp st
 }
 
 std::size_t room_to_end(const Record& record) noexcept {
-  constexpr std::size_t entry = 64 + 3 * HistoryEntry::max_text_bytes;
+  constexpr std::size_t entry = 64 + 3 * HistoryEntry::max_text_bytes + History::trace_bytes;
   constexpr std::size_t most = 2 * Record::max_text_bytes + Failure::max_code_bytes + Failure::max_message_bytes +
                                Result::max_content_type_bytes + entry;
   const std::size_t has = record.holder.size() + record.note.size();

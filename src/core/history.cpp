@@ -62,7 +62,8 @@ HistoryEntry end_of(const Record& seen, Time now) {
                         .why = std::move(why),
                         .attempt = seen.attempt,
                         .began_at = began_at(seen, at),
-                        .at = at};
+                        .at = at,
+                        .trace = seen.history.trace};
   };
   switch (seen.state) {
     case State::completed:
@@ -105,17 +106,40 @@ void fit_history(Record& record, std::size_t max_record_bytes) {
   while (!history.entries.empty() && needs() > max_record_bytes) drop_oldest(history);
 }
 
+namespace {
+
+constexpr std::string_view trace_entry = "trace";
+
+void append_entry(std::string& out, const HistoryEntry& entry) {
+  text::append_netstring(out, entry.what);
+  text::append_netstring(out, entry.who);
+  text::append_netstring(out, entry.why);
+  text::append_netstring(out, std::to_string(entry.attempt));
+  text::append_netstring(out, std::to_string(unix_ms(entry.began_at)));
+  text::append_netstring(out, std::to_string(unix_ms(entry.at)));
+}
+
+// Programs that do not know of traces read it as an entry.
+void append_trace(std::string& out, const TraceParent& trace) {
+  if (!trace.empty()) append_entry(out, {.what = std::string(trace_entry), .who = trace.text()});
+}
+
+// An act of an operator has a time.
+std::optional<TraceParent> trace_of(const HistoryEntry& entry) {
+  if (entry.what != trace_entry || entry.attempt != 0 || entry.at != Time{}) return std::nullopt;
+  return TraceParent::from_text(entry.who);
+}
+
+}  // namespace
+
 std::string history_text(const History& history) {
   std::string out;
   if (history == History{}) return out;
   text::append_netstring(out, std::to_string(history.dropped));
+  append_trace(out, history.trace);
   for (const HistoryEntry& entry : history.entries) {
-    text::append_netstring(out, entry.what);
-    text::append_netstring(out, entry.who);
-    text::append_netstring(out, entry.why);
-    text::append_netstring(out, std::to_string(entry.attempt));
-    text::append_netstring(out, std::to_string(unix_ms(entry.began_at)));
-    text::append_netstring(out, std::to_string(unix_ms(entry.at)));
+    append_entry(out, entry);
+    append_trace(out, entry.trace);
   }
   return out;
 }
@@ -130,7 +154,11 @@ std::optional<History> history_from_text(std::string_view text) {
         !take_number(text, entry.attempt) || !take_time(text, entry.began_at) || !take_time(text, entry.at)) {
       return std::nullopt;
     }
-    history.entries.push_back(std::move(entry));
+    if (const auto trace = trace_of(entry)) {
+      (history.entries.empty() ? history.trace : history.entries.back().trace) = *trace;
+    } else {
+      history.entries.push_back(std::move(entry));
+    }
   }
   return history;
 }

@@ -77,9 +77,10 @@ std::optional<Owner> Owner::from_hex(std::string_view hex) {
 }
 
 std::size_t history_bytes(const History& history) noexcept {
-  std::size_t sum = 0;
+  std::size_t sum = history.trace.empty() ? 0 : History::trace_bytes;
   for (const HistoryEntry& entry : history.entries) {
     sum += 64 + entry.what.size() + entry.who.size() + entry.why.size();
+    if (!entry.trace.empty()) sum += History::trace_bytes;
   }
   return sum;
 }

@@ -84,7 +84,7 @@ void AsyncRun::claim_again(std::shared_ptr<const Attempt> attempt) {
     outcome_->error = error;
   }
   if (again) return claim(std::move(attempt));
-  core_->tell({.kind = EventKind::store_error, .key = attempt->key, .error = &error});
+  core_->tell({.kind = EventKind::store_error, .key = attempt->key, .trace = attempt->trace.get(), .error = &error});
   end({});
 }
 

@@ -41,6 +41,10 @@ std::uint32_t Claim::attempt() const noexcept { return state_->number; }
 std::uint64_t Claim::token() const noexcept { return state_->token; }
 Owner Claim::owner() const noexcept { return state_->attempt->owner; }
 std::string Claim::derived_key(std::string_view name) const { return once::derived_key(state_->key(), name); }
+TraceContext Claim::trace() const {
+  const CallTrace* const trace = state_->attempt->trace.get();
+  return trace == nullptr ? TraceContext() : TraceContext{trace->work, trace->state};
+}
 std::stop_token Claim::stop_token() const { return state_->stop_token(); }
 Uptime Claim::deadline() const noexcept { return state_->deadline(); }
 bool Claim::is_ours() const noexcept { return state_->is_ours(); }

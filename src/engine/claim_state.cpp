@@ -330,7 +330,12 @@ void ClaimState::tell_loss(FinishDone done, RecordPtr record, std::string missed
 
 void ClaimState::tell(EventKind kind, const Record* record, const Error* error, Uptime since) const {
   if (!core_->options.observer) return;
-  core_->tell({.kind = kind, .key = key(), .record = record, .error = error, .took = core_->uptime() - since});
+  core_->tell({.kind = kind,
+               .key = key(),
+               .record = record,
+               .trace = attempt->trace.get(),
+               .error = error,
+               .took = core_->uptime() - since});
 }
 
 }  // namespace once

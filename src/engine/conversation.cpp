@@ -150,7 +150,7 @@ void Conversation::on_done(Self self, Answer&& answer) {
 }
 
 void Conversation::on_failed(Self self, Error error) {
-  core_->tell({.kind = EventKind::store_error, .key = attempt_.key, .error = &error});
+  core_->tell({.kind = EventKind::store_error, .key = attempt_.key, .trace = attempt_.trace.get(), .error = &error});
   const bool may_pass = error.kind == ErrorKind::in_doubt || error.kind == ErrorKind::unavailable;
   // Without a doubtful write there is nothing to clear up, so the caller gets the error at once.
   if (in_doubt_ && may_pass && ++failures_ < max_tries) {
@@ -208,7 +208,7 @@ void Conversation::correct(Self self, std::uint64_t place) {
     Error error{ErrorKind::in_doubt, "the lease of " + std::to_string(policy_.lease.count()) + " ms expired " +
                                          std::to_string(max_tries) +
                                          " times before the store answered: use a longer lease"};
-    core_->tell({.kind = EventKind::store_error, .key = attempt_.key, .error = &error});
+    core_->tell({.kind = EventKind::store_error, .key = attempt_.key, .trace = attempt_.trace.get(), .error = &error});
     return fail(std::move(error));
   }
   const Moment moment = core_->moment();

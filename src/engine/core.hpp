@@ -30,6 +30,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
   [[nodiscard]] Uptime uptime() const noexcept { return options.clock->uptime(); }
   [[nodiscard]] Owner new_owner() const;
+  // The spans of a call. Null: there is no tracer, and its caller gave no context.
+  [[nodiscard]] std::shared_ptr<const CallTrace> trace_of(const TracePtr& caller) const;
   [[nodiscard]] std::shared_ptr<const Attempt> attempt_of(Request&& request, const EffectivePolicy& policy) const;
   void begin(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy, Callback<void(Begin&&)> done);
   // A delay that doubles with each try from `first` to `most`; returns a random part of it, from half to all.
@@ -49,6 +51,9 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // error.
   using Fetched = Callback<void(std::shared_ptr<const Record>, std::optional<Error>)>;
   void fetch(std::shared_ptr<const Record> record, Fetched done);
+
+  // A caller gets the error. For the tracer, as store_error was reported already.
+  void tell_failed(const Attempt& attempt, const Error& error) const;
 
   void tell(const Event& event) const {
     if (options.observer) options.observer(event);

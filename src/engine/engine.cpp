@@ -13,6 +13,7 @@
 #include <once/decide.hpp>
 #include <once/engine/compression.hpp>
 #include <once/engine/exceptions.hpp>
+#include <once/engine/tracer.hpp>
 #include <once/platform/system.hpp>
 
 #include "engine/claim_state.hpp"
@@ -32,6 +33,12 @@ EngineOptions with_defaults(EngineOptions options) {
   options.holder = options.holder.empty() ? process_name() : clean_text(options.holder);
   if (!options.clock) options.clock = system_clock();
   if (!options.random) options.random = system_random();
+  if (options.tracer != nullptr) {
+    options.observer = [tracer = options.tracer, observer = std::move(options.observer)](const Event& event) {
+      if (observer) observer(event);
+      tracer->observe(event);
+    };
+  }
   if (!options.timers) options.timers = make_system_timers(options.clock);
   return options;
 }
@@ -217,6 +224,21 @@ EffectivePolicy EngineCore::policy_of(const Request& request) const {
   return effective(fill_in(*request.policy, options.policy));
 }
 
+std::shared_ptr<const CallTrace> EngineCore::trace_of(const TracePtr& caller) const {
+  if (options.tracer != nullptr) return options.tracer->begin(caller);
+  if (caller == nullptr) return nullptr;
+  auto trace = std::make_shared<CallTrace>();
+  trace->caller = trace->call = trace->work = caller->parent;
+  trace->state = caller->state;
+  return trace;
+}
+
+void EngineCore::tell_failed(const Attempt& attempt, const Error& error) const {
+  if (options.tracer != nullptr && attempt.trace != nullptr) {
+    options.tracer->failed(*attempt.trace, attempt.key, error);
+  }
+}
+
 std::shared_ptr<const Attempt> EngineCore::attempt_of(Request&& request, const EffectivePolicy& policy) const {
   auto attempt = std::make_shared_for_overwrite<Attempt>();
   attempt->key = std::move(request.key).stored();
@@ -226,6 +248,7 @@ std::shared_ptr<const Attempt> EngineCore::attempt_of(Request&& request, const E
   if (!request.holder.empty()) attempt->holder = clean_text(options.holder + " " + request.holder);
   const bool labels = policy.label == Label::all || (policy.label == Label::named && !request.label_from_payload);
   if (labels && !request.label.empty()) attempt->label = clean_text(request.label);
+  if (request.trace != nullptr || options.tracer != nullptr) attempt->trace = trace_of(request.trace);
   return attempt;
 }
 
@@ -328,7 +351,8 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
     begun.claim.release("the claim was lost before the work began");
     if (times == max_claims) {
       outcome.error = no_time_to_begin(policy);
-      core_->tell({.kind = EventKind::store_error, .key = again->key, .error = &outcome.error});
+      core_->tell(
+          {.kind = EventKind::store_error, .key = again->key, .trace = again->trace.get(), .error = &outcome.error});
       outcome.kind = Outcome::Kind::error;
       return;
     }
@@ -405,6 +429,8 @@ std::optional<Uptime> Context::deadline() const {
 void Context::heartbeat(std::string_view note) {
   if (claim_ != nullptr) claim_->heartbeat(note);
 }
+
+TraceContext Context::trace() const { return claim_ == nullptr ? TraceContext() : claim_->trace(); }
 
 void Context::commit_with(std::shared_ptr<const Companion> writes) {
   if (writes == nullptr) throw Exception(ErrorKind::misuse, "commit_with() was given no writes");

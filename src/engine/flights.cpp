@@ -63,9 +63,11 @@ std::optional<Begin> Flights::cached(const Request& request, const EffectivePoli
   }
   Begin begin = begin_of(decision, std::move(record));
   if (core_.options.observer) {
+    const auto trace = core_.trace_of(request.trace);
     core_.tell({.kind = event_of(begin.kind),
                 .key = key,
                 .record = begin.record.get(),
+                .trace = trace.get(),
                 .took = core_.uptime() - since,
                 .coalesced = true});
   }
@@ -436,11 +438,18 @@ void Flights::reply(Replies replies) {
 void Flights::reply(Caller&& caller, Begin&& begin) {
   // Only for the observer.
   const auto took = core_.options.observer ? core_.uptime() - caller.since : std::chrono::nanoseconds{0};
-  if (begin.kind == Begin::Kind::error) return caller.done(std::move(begin));  // store_error was reported already.
+  if (begin.kind == Begin::Kind::error) {  // store_error was reported already.
+    core_.tell_failed(*caller.attempt, begin.error);
+    return caller.done(std::move(begin));
+  }
   if (begin.kind == Begin::Kind::claimed) {
     if (core_.options.observer) {
       const RecordPtr record = begin.claim.state_->record();
-      core_.tell({.kind = event_of(begin.verdict), .key = begin.claim.key(), .record = record.get(), .took = took});
+      core_.tell({.kind = event_of(begin.verdict),
+                  .key = begin.claim.key(),
+                  .record = record.get(),
+                  .trace = begin.claim.state_->attempt->trace.get(),
+                  .took = took});
     }
     return caller.done(std::move(begin));
   }
@@ -448,6 +457,7 @@ void Flights::reply(Caller&& caller, Begin&& begin) {
     core_.tell({.kind = event_of(with.kind),
                 .key = to.attempt->key,
                 .record = with.record.get(),
+                .trace = to.attempt->trace.get(),
                 .took = span,
                 .coalesced = !to.led});
     to.done(std::move(with));
@@ -478,9 +488,11 @@ void Flights::reply(Caller&& caller, Begin&& begin) {
       core_.tell({.kind = EventKind::store_error,
                   .key = state->begin.record->key,
                   .record = state->begin.record.get(),
+                  .trace = state->caller.attempt->trace.get(),
                   .error = &*error});
       state->begin.kind = Begin::Kind::error;
       state->begin.error = std::move(*error);
+      core_.tell_failed(*state->caller.attempt, state->begin.error);
       return state->caller.done(std::move(state->begin));
     }
     if (state->begin.kind == Begin::Kind::replayed) core_.cache.put(state->begin.record);

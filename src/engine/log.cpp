@@ -333,6 +333,10 @@ class LogObserver::Log {
       line.add_number("token", record->token);
       line.add_text("holder", record->holder, most_holder);
     }
+    if (event.trace != nullptr) {
+      line.add_text("trace_id", event.trace->call.trace_id_hex());
+      line.add_text("span_id", event.trace->call.span_id_hex());
+    }
     if (has_duration(event.kind)) line.add_milliseconds("took_ms", event.took);
     if (event.error != nullptr) {
       line.add_text("error", to_string(event.error->kind));

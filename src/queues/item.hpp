@@ -9,6 +9,7 @@
 #include <once/key.hpp>
 #include <once/keys/key_deriver.hpp>
 #include <once/queues/record.hpp>
+#include <once/trace.hpp>
 
 namespace once::queues {
 
@@ -19,6 +20,7 @@ struct Item {
   std::optional<Key> key;   // Empty: no key, or see `poison`.
   std::string label;        // Request::label.
   Fingerprint fingerprint;  // Empty: not compared.
+  TracePtr trace = {};      // Of who sent it. Null: none.
   std::string poison;       // Why the record cannot be read, or empty.
   std::string_view json;    // The record's own text.
 };

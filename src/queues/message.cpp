@@ -50,6 +50,7 @@ Message read_message(std::string_view record) {
   message.deduplication_id = system.member("MessageDeduplicationId").string_or_empty();
   message.receive_count = number_of<std::uint32_t>(system.member("ApproximateReceiveCount"));
   message.sent = Time(Millis(number_of<std::int64_t>(system.member("SentTimestamp"))));
+  message.xray = system.member("AWSTraceHeader").string_or_empty();
   message.json = record;
   const Value own = tree.member("messageAttributes");
   if (own.kind() == Kind::object) {
@@ -80,6 +81,13 @@ void check_key(queues::KeySource source, std::string_view key) {
                     "KeySource::record: a message's record has a new receipt handle at each delivery: select what "
                     "identifies it with `key`, or use KeySource::id");
   }
+}
+
+TracePtr Message::trace() const {
+  const Attribute* const parent = attribute("traceparent");
+  const Attribute* const state = attribute("tracestate");
+  TracePtr trace = parent == nullptr ? nullptr : trace_from(parent->value, state == nullptr ? "" : state->value);
+  return trace != nullptr || xray.empty() ? trace : trace_from_xray(xray);
 }
 
 const Message::Attribute* Message::attribute(std::string_view name) const noexcept {

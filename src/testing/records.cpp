@@ -71,6 +71,18 @@ Time edge_time(SeededRandom& random) {
   return random.pick(edges);
 }
 
+TraceParent trace_of(std::uint8_t byte) {
+  TraceParent trace;
+  trace.trace_id.fill(byte);
+  trace.span_id.fill(byte);
+  trace.sampled = byte % 2 == 1;
+  return trace;
+}
+
+TraceParent edge_trace(SeededRandom& random) {
+  return random.chance(500) ? TraceParent() : trace_of(static_cast<std::uint8_t>(1 + random.below(255)));
+}
+
 std::uint64_t edge_number(SeededRandom& random, std::uint64_t low, std::uint64_t high) {
   switch (random.below(4)) {
     case 0:
@@ -158,9 +170,11 @@ Record full_record(std::string key, State state, Placement placement) {
                    .why = "",
                    .attempt = 2,
                    .began_at = manual_start - Millis{9},
-                   .at = manual_start - Millis{5}},
+                   .at = manual_start - Millis{5},
+                   .trace = trace_of(0x22)},
                   {.what = "extended", .who = "alice@host", .why = "the bank is slow", .at = manual_start}},
-      .dropped = 4};
+      .dropped = 4,
+      .trace = trace_of(0x11)};
   record.input = std::string("{\"cents\":5}\0\xFF", 13);
   record.input_bytes = 70'000;
   record.steps = {{"reserve", "seat 12A"}, {"charge", std::string("\0\xFF\x01", 3)}, {"empty", ""}};
@@ -207,8 +221,10 @@ Record edge_record(std::string key, SeededRandom& random, std::size_t largest_re
          .why = edge_text(random, HistoryEntry::max_text_bytes),
          .attempt = static_cast<std::uint32_t>(edge_number(random, 0, std::numeric_limits<std::uint32_t>::max())),
          .began_at = edge_time(random),
-         .at = edge_time(random)});
+         .at = edge_time(random),
+         .trace = edge_trace(random)});
   }
+  record.history.trace = edge_trace(random);
   record.history.dropped =
       static_cast<std::uint32_t>(edge_number(random, 0, std::numeric_limits<std::uint32_t>::max()));
   record.input = edge_bytes(random, 1000);
@@ -253,6 +269,7 @@ std::string differences(const Record& expected, const Record& got) {
   all.bytes("on_lapse", once::to_string(expected.on_lapse), once::to_string(got.on_lapse));
   all.bytes("label", expected.label, got.label);
   all.number("history dropped", expected.history.dropped, got.history.dropped);
+  all.bytes("trace", expected.history.trace.text(), got.history.trace.text());
   all.number("history", expected.history.entries.size(), got.history.entries.size());
   for (std::size_t i = 0; i < std::min(expected.history.entries.size(), got.history.entries.size()); ++i) {
     const std::string name = "history " + std::to_string(i);
@@ -264,6 +281,7 @@ std::string differences(const Record& expected, const Record& got) {
     all.number(name + " attempt", one.attempt, other.attempt);
     all.time(name + " began_at", one.began_at, other.began_at);
     all.time(name + " at", one.at, other.at);
+    all.bytes(name + " trace", one.trace.text(), other.trace.text());
   }
   all.bytes("input", expected.input, got.input);
   all.number("input_bytes", expected.input_bytes, got.input_bytes);

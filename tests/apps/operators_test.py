@@ -16,7 +16,7 @@ import metrics_page
 from harness import Case, wait_until
 
 FIELDS = ["key", "key_base64", "scope", "scope_base64", "stored_key_hex", "key_hash", "state", "standing", "attempt", "token",
-          "owner", "revision", "holder", "note", "label", "created_at", "lease_until", "finished_at", "expires_at",
+          "owner", "revision", "holder", "note", "label", "trace_id", "span_id", "created_at", "lease_until", "finished_at", "expires_at",
           "expected_until", "overdue", "on_lapse", "fingerprint", "failure", "result", "steps", "history", "history_dropped",
           "input_bytes"]
 
@@ -243,15 +243,40 @@ class Looking(Operators):
         extension, lapse, release = record["history"]
         self.assertEqual({**extension, "at": None},
                          {"what": f"lease extended to {extended['lease_until']}", "who": "bob@desk",
-                          "why": "it may still come", "attempt": 0, "began_at": None, "at": None})
+                          "why": "it may still come", "attempt": 0, "began_at": None, "at": None,
+                          "trace_id": None, "span_id": None})
         self.assertEqual(lapse, {"what": "lapsed", "who": holder, "why": "",
-                                 "attempt": 1, "began_at": began_at, "at": extended["lease_until"]})
+                                 "attempt": 1, "began_at": began_at, "at": extended["lease_until"],
+                                 "trace_id": None, "span_id": None})
         self.assertEqual((release["what"], release["who"], release["why"], release["attempt"]),
                          ("released", "alice@desk", "never reached the bank", 0))
         text = self.expect(self.once("show", "--key", "k"), 0).stdout.decode()
         time = r"\nhistory      \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z  \(.* ago\)  "
         self.assertRegex(text, time + r"attempt 1 of .+ lapsed after \S+\n")
         self.assertRegex(text, time + r"released by alice@desk: never reached the bank\n")
+
+    def test_traces(self):
+        trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+        command = ["--", "sh", "-c", "echo $TRACEPARENT $TRACESTATE; test -e works"]
+        self.env.update(TRACEPARENT=f"00-{trace}-{span}-01", TRACESTATE="a=1")
+        done = self.once("run", "--key", "k", "--log", "json", *command)
+        self.expect(done, 1, f"00-{trace}-{span}-01 a=1\n".encode())
+        for line in done.stderr.decode().splitlines():
+            self.assertEqual((json.loads(line)["trace_id"], json.loads(line)["span_id"]), (trace, span))
+        other = "0af7651916cd43dd8448eb211c80319c"
+        self.env.update(TRACEPARENT=f"00-{other}-{span}-00")
+        self.path("works").touch()
+        self.expect(self.once("run", "--key", "k", "--on-stored-failure", "execute", *command), 0)
+        record = self.show("k")
+        self.assertEqual((record["trace_id"], record["span_id"]), (other, span))
+        self.assertEqual([(entry["what"], entry["trace_id"], entry["span_id"]) for entry in record["history"]],
+                         [("failed", trace, span)])
+        text = self.expect(self.once("show", "--key", "k"), 0).stdout.decode()
+        self.assertIn(f"\ntrace        {other}  (span {span})\n", text)
+        self.assertRegex(text, rf"\nhistory .* failed after .*  trace {trace}  \(span {span}\)\n")
+        self.env.update(TRACEPARENT="nonsense")
+        self.expect(self.once("run", "--key", "l", *command), 0, b"nonsense a=1\n")
+        self.assertEqual(self.show("l")["trace_id"], None)
 
     def test_terminals_are_not_steered_by_keys(self):
         self.complete("a\x1b[31m\nb\u009b")

@@ -143,6 +143,54 @@ TEST(History, texts_are_cut_between_characters) {
   EXPECT_EQ(history.entries[0].why, std::string(HistoryEntry::max_text_bytes, 'x'));
 }
 
+TraceParent span(std::uint8_t byte) {
+  TraceParent span{.sampled = true};
+  span.trace_id.fill(byte);
+  span.span_id.fill(byte);
+  return span;
+}
+
+// 1. "one" is traced and lapses. 2. "two" takes over without a trace, and fails. 3. "three" tries again, traced.
+TEST(History, keeps_the_span_of_each_attempt) {
+  Attempt attempt{.key = "s#k", .owner = testing::owner_of(1), .fingerprint = {}, .holder = "one"};
+  const auto claim = [&](const Record* seen, Verdict verdict, std::uint8_t byte) {
+    auto trace = std::make_shared<CallTrace>();
+    trace->work = span(byte);
+    attempt.trace = byte == 0 ? nullptr : trace;
+    return claimed(attempt, policy(), after(Millis{5'000}), seen, verdict);
+  };
+  Record record = claim(nullptr, Verdict::execute, 1);
+  EXPECT_EQ(record.history, (History{.trace = span(1)}));
+  record = claim(&record, Verdict::take_over, 0);
+  EXPECT_EQ(record.history.trace, TraceParent());
+  ASSERT_EQ(record.history.entries.size(), 1U);
+  EXPECT_EQ(record.history.entries[0].trace, span(1));
+  fail(record, {.code = "declined"}, {}, policy(), after(Millis{5'500}));
+  record = claim(&record, Verdict::retry, 3);
+  EXPECT_EQ(record.history.trace, span(3));
+  ASSERT_EQ(record.history.entries.size(), 2U);
+  EXPECT_EQ(record.history.entries[1].trace, TraceParent());
+  EXPECT_EQ(claim(&record, Verdict::execute, 4).history, (History{.trace = span(4)})) << "after it expired";
+  EXPECT_EQ(history_from_text(history_text(record.history)), record.history);
+}
+
+// A program that does not know of traces finds entries in the text, and nothing else changes.
+TEST(History, writes_spans_so_that_older_programs_can_read_it) {
+  History history{.entries = {{.what = "lapsed", .who = "one", .attempt = 1, .at = start}}, .dropped = 2};
+  const std::string without = history_text(history);
+  const std::string entry = "5:trace,55:00-02020202020202020202020202020202-0202020202020202-01,0:,1:0,1:0,1:0,";
+  ASSERT_LE(entry.size(), History::trace_bytes);
+  history.entries[0].trace = span(2);
+  EXPECT_EQ(history_text(history), without + entry);
+  history.entries[0].trace = {};
+  history.trace = span(2);
+  EXPECT_EQ(history_text(history), "1:2," + entry + without.substr(4));
+  EXPECT_EQ(history_from_text(history_text(history)), history);
+  // An operator's act of that name is no span.
+  const History act{.entries = {{.what = "trace", .who = span(2).text(), .at = start}}};
+  EXPECT_EQ(history_from_text(history_text(act)), act);
+}
+
 TEST(History, the_oldest_entries_fall_out_and_are_counted) {
   History history;
   for (std::uint32_t i = 1; i <= 20; ++i) append(history, {.what = std::to_string(i)});

@@ -50,8 +50,9 @@ TEST(Record, bytes_are_counted_as_documented) {
   std::size_t expected = 256 + 3 + record.holder.size() + record.note.size();
   expected += record.label.size() + record.input.size();
   for (const HistoryEntry& entry : record.history.entries) {
-    expected += 64 + entry.what.size() + entry.who.size() + entry.why.size();
+    expected += 64 + entry.what.size() + entry.who.size() + entry.why.size() + (entry.trace.empty() ? 0U : 96U);
   }
+  expected += 96;  // The trace of its attempt.
   for (const Step& step : record.steps) expected += step.name.size() + step.result.size();
   expected += record.result.bytes.size() + record.result.content_type.size();
   expected += record.failure.code.size() + record.failure.message.size();
@@ -110,6 +111,8 @@ TEST(Record, differences_name_every_field) {
   expect_named("history 1 why", [](Record& r) { r.history.entries[1].why = "x"; });
   expect_named("history 0 attempt", [](Record& r) { ++r.history.entries[0].attempt; });
   expect_named("history 0 began_at", [](Record& r) { r.history.entries[0].began_at = never; });
+  expect_named("trace", [](Record& r) { r.history.trace.sampled = false; });
+  expect_named("history 1 trace", [](Record& r) { r.history.entries[1].trace = r.history.trace; });
   expect_named("history 0 at", [](Record& r) { r.history.entries[0].at = never; });
   expect_named("input", [](Record& r) { r.input += '\0'; });
   expect_named("input_bytes", [](Record& r) { ++r.input_bytes; });

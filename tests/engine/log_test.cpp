@@ -120,6 +120,13 @@ TEST_F(LogTest, ALineOfJsonForPrograms) {
                     "\n"));
 }
 
+TEST_F(LogTest, ALineTellsTheTraceOfItsCall) {
+  CallTrace trace;
+  trace.call = *TraceParent::from_text("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  log()({.kind = EventKind::replayed, .key = "k", .trace = &trace});
+  EXPECT_THAT(written(), HasSubstr(" trace_id=4bf92f3577b34da6a3ce929d0e0e4736 span_id=00f067aa0ba902b7 took_ms="));
+}
+
 TEST_F(LogTest, AKeyWithoutALabelIsWrittenOnlyIfItIsADigest) {
   const Record record = claimed_record();
   const auto observe = log(LogFormat::json);
@@ -214,9 +221,11 @@ TEST_F(LogTest, TheLongestTextsFitIntoOneAtomicWrite) {
     record.state = State::failed;
     record.failure = {.code = text, .message = text};
     const Error error{ErrorKind::unavailable, text};
+    const CallTrace trace;
     for (const LogFormat format : {LogFormat::text, LogFormat::json}) {
-      log(format)({.kind = EventKind::replayed, .key = record.key, .record = &record, .took = 1'000h});
-      log(format)({.kind = EventKind::store_error, .key = record.key, .record = &record, .error = &error});
+      log(format)({.kind = EventKind::replayed, .key = record.key, .record = &record, .trace = &trace, .took = 1'000h});
+      log(format)(
+          {.kind = EventKind::store_error, .key = record.key, .record = &record, .trace = &trace, .error = &error});
       const auto lines = lines_of(written());
       ASSERT_EQ(lines.size(), 2U);
       for (const std::string& line : lines) {

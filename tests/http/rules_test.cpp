@@ -262,6 +262,28 @@ TEST(Rules, ThePathIsFoundInEachFormOfTheTarget) {
   EXPECT_THAT(stored_key(rules, request), HasSubstr("POST / "));
 }
 
+// A retry has another trace, and is the same operation.
+TEST(Rules, TheTraceIsPassedOnAndIsNoPartOfTheOperation) {
+  const Rules rules(with_route());
+  const Request plain = post("k", "body");
+  EXPECT_EQ(rules.examine(plain).operation->trace, nullptr);
+  Request traced = plain;
+  traced.headers.push_back({"Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"});
+  traced.headers.push_back({"tracestate", "a=1"});
+  traced.headers.push_back({"TraceState", "b=2"});
+  const Examination found = rules.examine(traced);
+  ASSERT_NE(found.operation->trace, nullptr);
+  EXPECT_EQ(found.operation->trace->parent.span_id_hex(), "00f067aa0ba902b7");
+  EXPECT_EQ(found.operation->trace->state, "a=1,b=2");
+  EXPECT_EQ(stored_key(rules, traced), stored_key(rules, plain));
+  EXPECT_EQ(fingerprint(rules, traced), fingerprint(rules, plain));
+  traced.headers.push_back({"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"});
+  EXPECT_EQ(rules.examine(traced).operation->trace, nullptr) << "of two nobody knows which counts";
+  traced = plain;
+  traced.headers.push_back({"traceparent", "no"});
+  EXPECT_EQ(rules.examine(traced).operation->trace, nullptr);
+}
+
 TEST(Rules, TheFingerprintIsOfMethodRouteTargetHeadersAndBody) {
   Options options = with_route();
   options.fingerprint_headers = {"Content-Type", "X-Mode"};

@@ -169,6 +169,16 @@ TEST_F(Idempotent, OptionsThatCannotBeAreRefusedWhenTheHandlerIsMade) {
   EXPECT_THAT(refusal([](IdempotentOptions& o) { o.environment->disabled = "maybe"; }), HasSubstr("ONCE_DISABLED"));
 }
 
+TEST_F(Idempotent, TheRecordHasTheTraceOfXRay) {
+  Process& one = process();
+  const Handler handler = idempotent(
+      *one.engine, options(), [&](std::string_view, Context& context) { return context.trace().parent.xray_text(); });
+  Invocation traced = invocation();
+  traced.trace_id = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1";
+  EXPECT_EQ(handler(order, traced), traced.trace_id);
+  EXPECT_EQ(record().history.trace.xray_text(), traced.trace_id);
+}
+
 TEST_F(Idempotent, TheLeaseLastsUntilTheDeadlineAndIsTrustedThatLong) {
   Process& one = process([](EngineOptions& o) { o.policy.skew = 2s; });
   const Time deadline = clock->now() + 3s;

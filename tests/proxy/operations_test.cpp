@@ -1,4 +1,8 @@
 // Requests with keys: which runs, what the others get, and what happens when a client or the service disconnects.
+#include <algorithm>
+
+#include <once/engine/tracer.hpp>
+
 #include "proxy_test.hpp"
 
 namespace once::proxy {
@@ -37,6 +41,46 @@ TEST_F(ProxyTest, RunsOnceAndReplaysByteForByte) {
   EXPECT_EQ(logged(1).key_hash.size(), 16U);
   EXPECT_EQ(logged(1).key_hash, logged(0).key_hash);
   EXPECT_EQ(logged(1).path, "/charges");
+}
+
+const std::string trace_lines =
+    "Traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\nTracestate: a=1\r\nTracestate: b=2\r\n";
+
+TEST_F(ProxyTest, WithoutATracerTheTracePassesUntouched) {
+  start(counting());
+  EXPECT_EQ(ask(post("k", "a", trace_lines)).body, "run 1");
+  EXPECT_EQ(ask(post("k", "a", "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n")).body,
+            "run 1")
+      << "a retry has another trace";
+  EXPECT_EQ(ask(post("l", "a", "traceparent: nonsense\r\ntracestate: x\r\n")).body, "run 2");
+  EXPECT_EQ(runs(), 2U);
+  EXPECT_EQ(request(0).header("Traceparent"), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  EXPECT_EQ(std::ranges::count_if(request(0).headers, [](const auto& h) { return h.name == "Tracestate"; }), 2);
+  EXPECT_EQ(request(1).header("traceparent"), "nonsense");
+  EXPECT_EQ(request(1).header("tracestate"), "x");
+}
+
+TEST_F(ProxyTest, WithATracerTheServiceIsBelowTheProxy) {
+  const auto spans = std::make_shared<std::vector<Span>>();
+  tracer = std::make_shared<Tracer>(TracerOptions{.sink = [this, spans](Span&& span) {
+    const std::lock_guard lock(mutex);
+    spans->push_back(std::move(span));
+  }});
+  start(counting());
+  EXPECT_EQ(ask(post("k", "a", trace_lines)).body, "run 1");
+  EXPECT_EQ(ask(post("l", "a")).body, "run 2");
+  EXPECT_EQ(ask("GET / HTTP/1.1\r\nHost: shop\r\n" + trace_lines + "\r\n").body, "run 3");
+  const std::lock_guard lock(mutex);
+  ASSERT_EQ(spans->size(), 4U);
+  EXPECT_EQ(requests[0].header("traceparent"), spans->at(0).self.text());
+  EXPECT_EQ(spans->at(0).self.trace_id_hex(), "4bf92f3577b34da6a3ce929d0e0e4736");
+  EXPECT_EQ(requests[0].header("tracestate"), "a=1,b=2");
+  EXPECT_EQ(
+      std::ranges::count_if(requests[0].headers, [](const auto& h) { return http::same_name(h.name, "traceparent"); }),
+      1);
+  EXPECT_EQ(requests[1].header("traceparent"), spans->at(2).self.text());
+  EXPECT_EQ(requests[2].header("Traceparent"), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+      << "without a key nothing is changed";
 }
 
 TEST_F(ProxyTest, AnswersTheTableOfTheDraft) {

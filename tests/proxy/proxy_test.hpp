@@ -102,7 +102,8 @@ class ProxyTest : public ::testing::Test {
     start_for(upstream->port());
   }
   void start_for(std::uint16_t port) {  // 0: options.upstreams says where they are.
-    engine = std::make_unique<Engine>(EngineOptions{.store = store, .clock = clock, .timers = timers});
+    engine =
+        std::make_unique<Engine>(EngineOptions{.store = store, .tracer = tracer, .clock = clock, .timers = timers});
     if (port != 0) options.upstreams = {{.address = {"127.0.0.1", port}, .tls = upstream_tls}};
     options.on_served = [this](const Served& served) {
       const std::lock_guard lock(mutex);
@@ -168,6 +169,7 @@ class ProxyTest : public ::testing::Test {
       std::shared_ptr<Store>(stores::make_memory_store()), once::testing::no_faults());
   std::shared_ptr<Clock> clock;  // Of the engine. Empty: the system's, as are the timers.
   std::shared_ptr<Timers> timers;
+  std::shared_ptr<const Tracer> tracer;
   http::Options rules{.principal = http::Principal::shared()};
   ProxyOptions options;
   bool upstream_tls = false;

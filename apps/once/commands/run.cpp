@@ -405,7 +405,8 @@ class Run {
                     .fingerprint = fingerprint_of(plan_.parts, command_, input_.digest),
                     .policy = plan_.policy,
                     .holder = {},
-                    .label = std::string(plan_.key.name())};
+                    .label = std::string(plan_.key.name()),
+                    .trace = trace_from_environment()};
     state_->forget();
     engine.begin(std::move(request), [state = state_](Begin begin) {
       const std::lock_guard lock(state->mutex);
@@ -493,11 +494,14 @@ class Run {
       state->changed.set();
     });
     SuperviseOptions supervise_with = supervise_options();
-    supervise_with.environment = environment_with({{"ONCE_KEY", std::string(plan_.key.name())},
-                                                   {"ONCE_SCOPE", plan_.key.scope()},
-                                                   {"ONCE_ATTEMPT", std::to_string(claim.attempt())},
-                                                   {"ONCE_TOKEN", std::to_string(claim.token())},
-                                                   {"ONCE_DERIVED_KEY", claim.derived_key(options_.derive_name)}});
+    std::vector<std::pair<std::string, std::string>> variables{
+        {"ONCE_KEY", std::string(plan_.key.name())},
+        {"ONCE_SCOPE", plan_.key.scope()},
+        {"ONCE_ATTEMPT", std::to_string(claim.attempt())},
+        {"ONCE_TOKEN", std::to_string(claim.token())},
+        {"ONCE_DERIVED_KEY", claim.derived_key(options_.derive_name)}};
+    add_trace(variables, claim.trace());
+    supervise_with.environment = environment_with(variables);
     supervise_with.changed = &state_->changed;
     supervise_with.deadline = [&] { return std::optional<Uptime>(claim.deadline()); };
     supervise_with.lost = [state = state_] { return state->lost.load(); };

@@ -188,14 +188,24 @@ std::string quoted_stored(std::string_view stored) {
 
 std::string quoted(const Key& key) { return quoted_stored(key.stored()); }
 
+static std::string trace_text(const TraceParent& trace) {
+  return trace.trace_id_hex() + "  (span " + trace.span_id_hex() + ")";
+}
+
 // "attempt 2 of web-1:71 lapsed after 31s: 3 of 10 files", "released by alice@desk: checked".
 static std::string history_line(const HistoryEntry& entry) {
   const std::string why = entry.why.empty() ? "" : ": " + escaped(entry.why);
   if (entry.attempt == 0) return escaped(entry.what) + " by " + escaped(entry.who) + why;
   const bool is_known = entry.began_at != Time{} && entry.began_at <= entry.at;
   return "attempt " + std::to_string(entry.attempt) + (entry.who.empty() ? "" : " of " + escaped(entry.who)) + " " +
-         escaped(entry.what) + (is_known ? " after " + show_duration(entry.at - entry.began_at) : "") + why;
+         escaped(entry.what) + (is_known ? " after " + show_duration(entry.at - entry.began_at) : "") + why +
+         (entry.trace.empty() ? "" : "  trace " + trace_text(entry.trace));
 }
+
+static Json trace_id_json(const TraceParent& trace) {
+  return trace.empty() ? Json(nullptr) : Json(trace.trace_id_hex());
+}
+static Json span_id_json(const TraceParent& trace) { return trace.empty() ? Json(nullptr) : Json(trace.span_id_hex()); }
 
 static Json history_json(const History& history) {
   Json entries = Json::array();
@@ -205,7 +215,9 @@ static Json history_json(const History& history) {
                        {"why", entry.why},
                        {"attempt", entry.attempt},
                        {"began_at", time_json(entry.began_at)},
-                       {"at", time_json(entry.at)}});
+                       {"at", time_json(entry.at)},
+                       {"trace_id", trace_id_json(entry.trace)},
+                       {"span_id", span_id_json(entry.trace)}});
   }
   return entries;
 }
@@ -226,6 +238,8 @@ nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads
   json["holder"] = record.holder;
   json["note"] = record.note;
   json["label"] = record.label;
+  json["trace_id"] = trace_id_json(record.history.trace);
+  json["span_id"] = span_id_json(record.history.trace);
   json["created_at"] = time_json(record.created_at);
   json["lease_until"] = time_json(record.lease_until);
   json["finished_at"] = time_json(record.finished_at);
@@ -287,6 +301,7 @@ std::string record_text(const Record& record, Time now) {
   add_line(out, "holder", escaped(record.holder));
   if (!record.note.empty()) add_line(out, "note", escaped(record.note));
   if (!record.label.empty()) add_line(out, "label", escaped(record.label));
+  if (!record.history.trace.empty()) add_line(out, "trace", trace_text(record.history.trace));
   add_line(out, "created", when(record.created_at, now));
   if (record.lease_until != Time{}) add_line(out, "lease until", when(record.lease_until, now));
   if (record.state == State::in_progress) add_line(out, "on lapse", std::string(to_string(record.on_lapse)));

@@ -180,6 +180,7 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
                                                         {"ONCE_DERIVED_KEY", claim.derived_key(work_.derive_name)}}) {
     variables.emplace_back(std::move(name), std::move(value));
   }
+  add_trace(variables, claim.trace());
   const Fd body = body_file(message.body);
   SuperviseOptions options;
   options.command = work_.command;
@@ -262,6 +263,10 @@ sqs::PolledWork post_work(PostWork work, std::function<void(const std::string&)>
     request.headers = {{"Content-Type", work.content_type},
                        {"Idempotency-Key", claim.derived_key(work.derive_name)},
                        {"User-Agent", "once/" ONCE_VERSION}};
+    if (const TraceContext trace = claim.trace(); !trace.parent.empty()) {
+      request.headers.emplace_back("traceparent", trace.parent.text());
+      if (!trace.state.empty()) request.headers.emplace_back("tracestate", trace.state);
+    }
     request.body = message.body;
     request.timeout = work.timeout;
     const aws::HttpAnswer answer = wait_for<aws::HttpAnswer>(

@@ -14,6 +14,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -426,6 +427,18 @@ void Wakeup::clear() const noexcept {
 
 Supervised supervise(const SuperviseOptions& options, Signals& signals, Recorder& recorder) {
   return Supervision(options, signals, recorder).run();
+}
+
+TracePtr trace_from_environment() {
+  const char* const parent = std::getenv("TRACEPARENT");
+  const char* const state = std::getenv("TRACESTATE");
+  return parent == nullptr ? nullptr : trace_from(parent, state == nullptr ? "" : state);
+}
+
+void add_trace(std::vector<std::pair<std::string, std::string>>& variables, const TraceContext& trace) {
+  if (trace.parent.empty()) return;
+  variables.emplace_back("TRACEPARENT", trace.parent.text());
+  variables.emplace_back("TRACESTATE", trace.state);
 }
 
 std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& ours) {

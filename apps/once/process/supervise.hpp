@@ -13,6 +13,7 @@
 
 #include <once/error.hpp>
 #include <once/time.hpp>
+#include <once/trace.hpp>
 
 #include "platform/file.hpp"
 #include "process/run_result.hpp"
@@ -110,6 +111,10 @@ Supervised supervise(const SuperviseOptions& options, Signals& signals, Recorder
 
 // Our environment with these variables instead of those of the same names. A value with NUL, which an environment
 // cannot contain, is left out, not cut.
+// TRACEPARENT and TRACESTATE, as OpenTelemetry passes contexts in environment variables. Null: none, or invalid.
+TracePtr trace_from_environment();
+// Adds them for a command. An empty context adds nothing.
+void add_trace(std::vector<std::pair<std::string, std::string>>& variables, const TraceContext& trace);
 std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& ours);
 
 // For poll(), which takes milliseconds in an int: at most a minute, then check again.

@@ -10,6 +10,7 @@
 
 #include <once/finish.hpp>
 #include <once/record.hpp>
+#include <once/trace.hpp>
 
 namespace once {
 
@@ -45,6 +46,9 @@ class Claim {
   [[nodiscard]] std::uint64_t token() const noexcept;     // Fencing token.
   [[nodiscard]] Owner owner() const noexcept;
   [[nodiscard]] std::string derived_key(std::string_view name) const;  // Stable over attempts; see once/decide.hpp.
+
+  // The trace context to send to services downstream: that of the work. Its parent is empty if the call is not traced.
+  [[nodiscard]] TraceContext trace() const;
 
   // Set when the claim is lost, or its lease may have ended: another attempt may run the operation now.
   [[nodiscard]] std::stop_token stop_token() const;

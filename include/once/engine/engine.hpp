@@ -29,11 +29,13 @@
 #include <once/offload.hpp>
 #include <once/policy.hpp>
 #include <once/store.hpp>
+#include <once/trace.hpp>
 
 namespace once {
 
 class Context;
 class EngineCore;
+class Tracer;
 
 namespace detail {
 class AsyncRun;
@@ -65,6 +67,7 @@ struct EngineOptions {
   Observer observer;
   ThrowRule throw_rule;
   std::shared_ptr<Offload> offload;
+  std::shared_ptr<const Tracer> tracer;  // once/engine/tracer.hpp. Null: no spans.
 
   // Completed records kept in this process; the least recently used is dropped first. A hit costs no round trip, and
   // does not notice that an operator removed the record from the store. 0: off.
@@ -87,6 +90,10 @@ struct Request {
   // it is stored.
   std::string label = {};
   bool label_from_payload = false;  // The label was taken from a payload or a message: stored only with Label::all.
+
+  // The caller's, as trace_from() or trace_from_xray() make it: for the log and the record. Never part of the key or
+  // the fingerprint, as a retry has another.
+  TracePtr trace = {};
 };
 
 // The answer of begin().
@@ -229,6 +236,7 @@ class Context {
   [[nodiscard]] std::stop_token stop_token() const;
   [[nodiscard]] std::optional<Uptime> deadline() const;  // Claim::deadline(); empty if unprotected.
   void heartbeat(std::string_view note = {});
+  [[nodiscard]] TraceContext trace() const;  // Claim::trace(); empty if unprotected.
 
   // Adds the work's own writes in the store's database. They commit together with the result when the work has
   // returned: all or nothing, even if a process dies, and never for an attempt that lost its claim. If the work throws,

@@ -8,6 +8,7 @@
 
 #include <once/error.hpp>
 #include <once/record.hpp>
+#include <once/trace.hpp>
 
 namespace once {
 
@@ -45,6 +46,7 @@ struct Event {
   EventKind kind{};
   std::string_view key;              // Stored key, or empty. Views are valid during the call only.
   const Record* record = nullptr;    // The record concerned, or null. For claims: as it was written.
+  const CallTrace* trace = nullptr;  // Of the call that caused it, or null: not traced.
   const Error* error = nullptr;      // store_error, declined, unrecorded, reconcile_later; otherwise null.
   std::chrono::nanoseconds took{0};  // Of the store conversation, except where the kind says otherwise.
   bool coalesced = false;            // Answered by another call's conversation or from the local cache: no round trip.

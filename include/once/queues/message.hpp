@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <once/time.hpp>
+#include <once/trace.hpp>
 
 namespace once::sqs {
 
@@ -27,9 +28,12 @@ struct Message {
   std::uint32_t receive_count = 0;  // How often it was received, from 1. 0: not known.
   Time sent{};                      // The epoch: not known.
   std::vector<Attribute> attributes;
+  std::string xray;       // AWSTraceHeader, or empty.
   std::string_view json;  // The record as a Lambda event has it. Valid during the call.
 
   [[nodiscard]] bool is_fifo() const noexcept { return std::string_view(queue_arn).ends_with(".fifo"); }
+  // The sender's trace: its attributes traceparent and tracestate, otherwise X-Ray's. Null: none.
+  [[nodiscard]] TracePtr trace() const;
   [[nodiscard]] const Attribute* attribute(std::string_view name) const noexcept;  // Null: no such attribute.
 };
 

@@ -199,6 +199,21 @@ class Joined {
   std::pmr::string bytes_{&room_.memory};
 };
 
+// Of a second traceparent nobody knows which counts (W3C Trace Context, section 3.2). Null: none.
+TracePtr trace_of(const Request& request) {
+  std::string_view parent;
+  std::string state;
+  for (const HeaderView& header : request.headers) {
+    if (same_name(header.name, "traceparent")) {
+      if (!parent.empty()) return nullptr;
+      parent = header.value;
+    } else if (same_name(header.name, "tracestate")) {
+      state.append(state.empty() ? "" : ",").append(header.value);
+    }
+  }
+  return parent.empty() ? nullptr : trace_from(parent, state);
+}
+
 // A path as a part of a key: readable, without spaces, not too long. A cut path is longer than any uncut one, so the
 // two never collide.
 std::string route_of_path(std::string_view path) {
@@ -439,7 +454,8 @@ Examination Rules::examine(const Request& request) const {
                                       .policy = parts.policy,
                                       .holder = {},
                                       .label = std::move(key.key),
-                                      .label_from_payload = parts.field.has_value()});
+                                      .label_from_payload = parts.field.has_value(),
+                                      .trace = trace_of(request)});
   return out;
 }
 

@@ -368,10 +368,11 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
     const std::string_view told = first(head.headers, forwarded_proto);
     if (same_name(told, "http") || same_name(told, "https")) proto = told;
   }
-  // Headers in which a client could lie about its address or scheme.
+  // Headers in which a client could lie about its address or scheme, and those that are replaced.
   const auto is_hearsay = [&](std::string_view name) {
     if (!arrival.certificate.empty() && (same_name(name, client_cert) || same_name(name, client_cert_chain)))
       return true;
+    if (!arrival.traceparent.empty() && (same_name(name, "traceparent") || same_name(name, "tracestate"))) return true;
     return !arrival.is_trusted && (same_name(name, "Forwarded") || has_prefix(name, "X-Forwarded-"));
   };
   const auto join = [](std::string& list, std::string_view value) {
@@ -395,6 +396,8 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
   append(out, "X-Forwarded-For", clients);
   append(out, forwarded_proto, proto);
   append(out, "Via", via);
+  if (!arrival.traceparent.empty()) append(out, "traceparent", arrival.traceparent);
+  if (!arrival.tracestate.empty()) append(out, "tracestate", arrival.tracestate);
   if (!arrival.certificate.empty()) append(out, client_cert, ':' + text::encode_base64(arrival.certificate) + ':');
   if (arrival.takes_trailers) out += "TE: trailers\r\nConnection: TE\r\n";
   append(out, framing);

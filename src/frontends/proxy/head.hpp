@@ -99,6 +99,8 @@ struct Arrival {
   bool tls = false;
   bool is_trusted = false;  // A trusted proxy: its forwarding headers are used.
   bool takes_trailers = false;
+  std::string traceparent = {};  // With tracestate, instead of the sender's. Empty: the sender's, as they came.
+  std::string tracestate = {};
   std::string certificate = {};  // The client's verified certificate in DER. Empty: none was required.
 };
 

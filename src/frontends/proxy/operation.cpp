@@ -148,11 +148,23 @@ Task<Session::Next> Session::serve_operation() {
   co_return co_await run_claimed(opening.execution, *body);
 }
 
+// Without a tracer, the work's span is the client's.
+bool Session::is_own(const TraceParent& span) const {
+  return !span.empty() && std::ranges::none_of(head_.headers, [&](const http::HeaderView& header) {
+    return http::same_name(header.name, "traceparent") && TraceParent::from_text(text::trim(header.value)) == span;
+  });
+}
+
 Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view body) {
   // Its length is known now, also if it came chunked.
   Framing framing = request_framing();
   if (framing.kind == Framing::Kind::chunked) framing = {Framing::Kind::length, body.size()};
-  const std::string head = write_request_head(head_, framing, arrival());
+  Arrival from = arrival();
+  if (const TraceContext trace = execution.claim()->trace(); is_own(trace.parent)) {
+    from.traceparent = trace.parent.text();
+    from.tracestate = trace.state;
+  }
+  const std::string head = write_request_head(head_, framing, from);
   const auto exchange = std::make_shared<Exchange>(loop_, *services_, options_, answer_limit());
   exchange->send_for(execution);
   BodySource source;

@@ -65,6 +65,7 @@ class Session : public std::enable_shared_from_this<Session> {
             .is_trusted = is_trusted_,
             .certificate = has_own_certificate() ? client_.certificate() : std::string()};
   }
+  [[nodiscard]] bool is_own(const TraceParent& span) const;
   // Reserves room for the request's bodies. False: no room.
   bool hold(std::size_t bytes);
   void hold_answer(std::size_t bytes);  // Counts the bytes, without a limit.

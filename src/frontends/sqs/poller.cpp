@@ -585,7 +585,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
                                           .policy = policy_,
                                           .holder = job.message.id,
                                           .label = job.item.label,
-                                          .label_from_payload = true});
+                                          .label_from_payload = true,
+                                          .trace = job.message.trace()});
       if (begin.kind != Begin::Kind::claimed || begin.claim.is_ours()) return begin;
       begin.claim.release("the claim was lost before the work began");
       if (times < most_claims) continue;

@@ -81,12 +81,15 @@ void largest_fields(Subject& subject) {
   record.label = std::string(Record::max_text_bytes, 'l');
   const std::string text(HistoryEntry::max_text_bytes, 't');
   record.history.dropped = std::numeric_limits<std::uint32_t>::max();
+  record.history.trace.trace_id.fill(0xFF);
+  record.history.trace.span_id.fill(0xFF);
   record.history.entries.assign(History::max_entries, {.what = text,
                                                        .who = text,
                                                        .why = text,
                                                        .attempt = std::numeric_limits<std::uint32_t>::max(),
                                                        .began_at = never,
-                                                       .at = never});
+                                                       .at = never,
+                                                       .trace = record.history.trace});
   record.input = std::string(Record::max_input_bytes, '\xFF');
   record.input_bytes = largest;
   record.steps = {{std::string(255, '\xFF'), std::string(1000, '\xFF')}, {std::string(255, 'b'), ""}};

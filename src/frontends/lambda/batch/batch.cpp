@@ -301,13 +301,15 @@ class Batch::Run {
     } catch (const FunctionError& error) {  // No time left since the check above.
       return reported(RecordEnd::out_of_time, error.what());
     }
-    return end_of(item, engine().run(Request{.key = *item.key,
-                                             .fingerprint = item.fingerprint,
-                                             .policy = policy,
-                                             .holder = invocation_.request_id,
-                                             .label = item.label,
-                                             .label_from_payload = true},
-                                     item.work));
+    return end_of(
+        item, engine().run(Request{.key = *item.key,
+                                   .fingerprint = item.fingerprint,
+                                   .policy = policy,
+                                   .holder = invocation_.request_id,
+                                   .label = item.label,
+                                   .label_from_payload = true,
+                                   .trace = item.trace != nullptr ? item.trace : trace_from_xray(invocation_.trace_id)},
+                           item.work));
   }
 
   static End reported(RecordEnd end, std::string why) {

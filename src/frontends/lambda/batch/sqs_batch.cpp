@@ -54,6 +54,7 @@ lambda::Handler batch_of(Engine& engine, BatchOptions options, MessageWork work)
         continue;
       }
       maker->batch.take_key(item, deduplicates ? deduplication_name(messages[i]) : item.name, text, messages[i].body);
+      item.trace = messages[i].trace();
       item.work = [&work = maker->work, &message = messages[i]](Context& context) { return work(message, context); };
     }
     return maker->batch.run(std::move(items), invocation);

@@ -60,6 +60,7 @@ class HttpHandler {
       once::Request& operation = *examination.operation;
       operation.policy = within_deadline(engine_, operation.policy.value_or(Policy{}), invocation);
       operation.holder = invocation.request_id;
+      if (operation.trace == nullptr) operation.trace = trace_from_xray(invocation.trace_id);
     }
     return http.response(endpoint->run(std::move(examination), [&](once::http::Execution& execution) {
       return work_(request, execution, invocation, event);

@@ -108,7 +108,8 @@ class IdempotentHandler {
                     .policy = within_deadline(engine_, policy_, invocation),
                     .holder = invocation.request_id,
                     .label = std::move(derived.label),
-                    .label_from_payload = true};
+                    .label_from_payload = true,
+                    .trace = trace_from_xray(invocation.trace_id)};
     Outcome outcome;
     bool of_work = false;  // The work may use other engines, whose exceptions are not about this operation.
     try {
