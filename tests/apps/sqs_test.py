@@ -515,6 +515,60 @@ class Sqs(Queues):
         self.expect(self.once("sqs", "--help"), 0)
 
 
+class Reconcile(Queues):
+    ASKS = ["--on-failure", "hold", "--reconcile-settle", "0s", "--retry-after", "0s", "--json"]
+
+    def test_the_command_decides_about_a_message(self):
+        url = self.make_queue()
+        ask = 'case "$(cat answer)" in done) echo "$ONCE_KEY $ONCE_SCOPE";; not) exit 100;; *) fnd-charge;; esac'
+        work = ["--", "sh", "-c", "cat >/dev/null; echo x >>ran; test -e up"]
+        identity = self.send(url, "1")
+        self.path("answer").write_text("typo")
+        poller = self.start("sqs", "--queue", self.queue, *self.ASKS, "--visibility", "3s", "--reconcile", ask, *work)
+        wait_until(lambda: self.lines(), "it ran")
+        show = ["show", "--key", identity, "--scope", self.queue, "--json"]
+
+        def state():
+            done = self.once(*show)
+            return done.returncode == 0 and json.loads(done.stdout)["state"]
+
+        wait_until(lambda: state() == "unknown", "it is unknown")
+        self.path("answer").write_text("done")
+        wait_until(lambda: self.left(url) == (0, 0), "its message is deleted")
+        self.assertEqual(state(), "completed")
+        self.assertEqual(len(self.lines()), 1)
+        record = json.loads(self.once(*show).stdout)
+        self.assertEqual(record["history"][-1]["who"], "reconcile")
+        self.path("up").touch()
+        self.path("answer").write_text("not")
+        other = self.send(url, "2")
+        wait_until(lambda: self.left(url) == (0, 0) and len(self.lines()) == 2, f"{other} ran")
+        poller.terminate()
+        self.assertEqual(self.end_of(poller)[0], 0)
+
+    def test_it_looks_by_itself(self):
+        self.make_queue()
+        self.expect(self.once("run", "--key", "k", "--scope", self.queue, "--on-failure", "hold", "--", "false"), 1)
+        self.expect(self.once("run", "--key", "k", "--scope", "else", "--on-failure", "hold", "--", "false"), 1)
+        poller = self.start("sqs", "--queue", self.queue, *self.ASKS, "--reconcile-interval", "10ms",
+                            "--reconcile", "echo found", "--", "true")
+        wait_until(lambda: self.show("k", "--scope", self.queue)["state"] == "completed", "it asked")
+        poller.terminate()
+        self.assertEqual(self.end_of(poller)[0], 0)
+        self.assertEqual(self.show("k", "--scope", "else")["state"], "unknown")
+
+    def test_a_question_ends_with_the_program(self):
+        self.make_queue()
+        self.expect(self.once("run", "--key", "k", "--scope", self.queue, "--on-failure", "hold", "--", "false"), 1)
+        poller = self.start("sqs", "--queue", self.queue, *self.ASKS, "--reconcile-interval", "10ms",
+                            "--reconcile", "echo $$ >asking; sleep 1000; exit 100", "--", "true")
+        asking = wait_until(lambda: self.path("asking").exists() and self.path("asking").read_text().strip(), "it asks")
+        poller.terminate()
+        self.assertEqual(self.end_of(poller)[0], 0)
+        wait_until(lambda: not harness.alive(int(asking)), "the question is gone")
+        self.assertEqual(self.show("k", "--scope", self.queue)["state"], "unknown")
+
+
 class Log(Queues):
     def test_events_and_messages_are_lines_of_one_log(self):
         url = self.make_queue()

@@ -874,6 +874,73 @@ TEST_F(PollerTest, AnUnknownOutcomeIsLeftOrKept) {
   EXPECT_EQ(stored("a", "orders/parked")->state, State::unknown);
 }
 
+TEST_F(PollerTest, TheServiceIsAskedBeforeAnUnknownMessageIsParked) {
+  using Asked = PollerOptions::Asked;
+  static_cast<void>(claimed(engine, "orders", "a").hold("exit 9"));
+  queue->send("a");
+  Asked answer = Asked::later;
+  int asked = 0;
+  const auto asking = [&](PollerOptions& o) {
+    o.on_unknown = sqs::OnDeadEnd::park;
+    o.reconcile = [&](const RecordPtr& unknown) {
+      ++asked;
+      EXPECT_EQ(unknown->state, State::unknown);
+      if (answer == Asked::decided) {
+        Record decided = *unknown;
+        release(decided, "not done", EffectivePolicy(), Stamp(clock->now(), 7));
+        store->replace(share(std::move(decided)), {.owner = unknown->owner, .revision = unknown->revision},
+                       [](Answer) {});
+      }
+      return answer;
+    };
+  };
+  run(options(asking));
+  EXPECT_EQ(queue->left(), 1U);
+  EXPECT_EQ(stored("a", "orders/parked"), std::nullopt);
+  EXPECT_EQ(asked, 1);
+  answer = Asked::decided;
+  clock->advance(1min);
+  run(options(asking));
+  EXPECT_THAT(ran, ElementsAre("a"));
+  EXPECT_EQ(queue->left(), 0U);
+  EXPECT_EQ(asked, 2);
+
+  answer = Asked::given_up;
+  static_cast<void>(claimed(engine, "orders", "b").hold("exit 9"));
+  queue->send("b");
+  run(options(asking));
+  EXPECT_THAT(ran, ElementsAre("a"));
+  EXPECT_EQ(stored("b", "orders/parked")->state, State::unknown);
+}
+
+// However often it is released: once for each delivery.
+TEST_F(PollerTest, WorkThatEndsUnknownIsAskedAboutOnce) {
+  queue->send("a");
+  int asked = 0;
+  int runs = 0;
+  const sqs::PolledWork unsure = [&](const Message&, Claim&) -> WorkEnd {
+    ++runs;
+    return {.kind = WorkEnd::Kind::held, .failure = {.message = "exit 9"}};
+  };
+  {
+    Poller poller(engine, queue, queue, options([&](PollerOptions& o) {
+                    o.reconcile = [&](const RecordPtr& unknown) {
+                      ++asked;
+                      Record decided = *unknown;
+                      release(decided, "not done", EffectivePolicy(), Stamp(clock->now(), 7));
+                      store->replace(share(std::move(decided)),
+                                     {.owner = unknown->owner, .revision = unknown->revision}, [](Answer) {});
+                      return PollerOptions::Asked::decided;
+                    };
+                  }),
+                  unsure);
+    run(poller);
+  }
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(queue->left(), 1U);
+}
+
 TEST_F(PollerTest, AMessageThatIsNoTextKeepsNoOtherBack) {
   bool answered = false;
   queue->on_call([&](const std::string& operation, const nlohmann::json&) {

@@ -22,12 +22,14 @@
 #include <once/engine/metrics.hpp>
 #include <once/frontends/sqs/poller.hpp>
 #include <once/platform/system.hpp>
+#include <once/reconcile.hpp>
 
 #include "commands/commands.hpp"
 #include "operators/admin_port.hpp"
 #include "output/report.hpp"
 #include "output/sqs_metrics.hpp"
 #include "output/text.hpp"
+#include "process/ask_command.hpp"
 #include "process/exit_codes.hpp"
 #include "process/sqs_work.hpp"
 #include "process/supervise.hpp"
@@ -73,6 +75,10 @@ struct SqsOptions {
   std::string grace = "5s";
   std::string output_limit = "64KiB";
   std::string derive_name;
+  std::string reconcile;  // Empty: nobody is asked.
+  std::string reconcile_settle;
+  std::string reconcile_timeout = "30s";
+  std::string reconcile_interval = "30s";
   bool drain = false;
   bool json = false;
   LogFlags log;
@@ -127,6 +133,82 @@ sqs::PollerOptions poller_options(const SqsOptions& options) {
   out.on_unknown = sqs_dead_end(options.on_unknown);
   return out;
 }
+
+// Asks --reconcile about the queue's unknown operations: when a message meets one, and now and then.
+class Asking {
+ public:
+  Asking(const SqsOptions& options, const StoreAccess& access, const Policy& policy, std::uint64_t output_limit,
+         std::size_t parallel, Observer observer)
+      : interval_(parse_duration(options.reconcile_interval, "--reconcile-interval")),
+        ask_{.command = options.reconcile,
+             .timeout = parse_duration(options.reconcile_timeout, "--reconcile-timeout"),
+             .output_limit = output_limit,
+             .derive_name = !options.derive_name.empty() ? options.derive_name
+                            : options.post.empty()       ? "command"
+                                                         : "post",
+             .wake = over_.fd(),
+             .gives_up = [this] { return ending_.load(); }},
+        reconciler_({.store = access.store,
+                     .ask = ask_blocking([this](const Record& record) { return ask_command(ask_, record); }),
+                     .settle = settle_of(options, policy),
+                     .at_once = static_cast<unsigned>(parallel) + 1,
+                     .key_prefix = scope_prefix(
+                         options.scope.empty() ? options.queue.substr(options.queue.rfind('/') + 1) : options.scope),
+                     .retention = effective(policy).retention,
+                     .failure_retention = policy.failure_retention,
+                     .observer = std::move(observer)}) {}
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+  ~Asking() { end(); }
+
+  sqs::PollerOptions::Asked about(const RecordPtr& unknown) {
+    using Asked = sqs::PollerOptions::Asked;
+    switch (reconciler_.ask(unknown).kind) {
+      case Reconciled::Kind::completed:
+      case Reconciled::Kind::failed:
+      case Reconciled::Kind::released:
+      case Reconciled::Kind::changed:
+        return Asked::decided;
+      case Reconciled::Kind::gave_up:
+        return Asked::given_up;
+      case Reconciled::Kind::not_known:
+      case Reconciled::Kind::not_asked:
+      case Reconciled::Kind::not_stored:
+        break;
+    }
+    return Asked::later;
+  }
+
+  // Until end(), on its own thread.
+  void run() {
+    while (!ending_) {
+      pollfd wait{.fd = over_.fd(), .events = POLLIN, .revents = 0};
+      ::poll(&wait, 1, poll_timeout(interval_));
+      if (!ending_) reconciler_.pass();
+    }
+  }
+
+  // Running questions are ended, and later ones too.
+  void end() {
+    ending_ = true;
+    over_.set();
+  }
+
+ private:
+  // The longest that is known of how long the work's requests may be on their way.
+  static Millis settle_of(const SqsOptions& options, const Policy& policy) {
+    if (!options.reconcile_settle.empty()) return parse_duration(options.reconcile_settle, "--reconcile-settle");
+    constexpr Millis least{60'000};
+    const Millis lease = std::max(effective(policy).lease, least);
+    return options.post.empty() ? lease : std::max(lease, parse_duration(options.post_timeout, "--post-timeout"));
+  }
+
+  const Millis interval_;
+  std::atomic<bool> ending_{false};
+  const Wakeup over_;
+  const AskCommand ask_;
+  Reconciler reconciler_;
+};
 
 // The queue's region and endpoint, if its URL is given: https://sqs.eu-central-1.amazonaws.com/123456789012/orders.
 void locate(const SqsOptions& options, aws::ClientOptions& client) {
@@ -376,6 +458,11 @@ class Sqs {
       if (commands) commands->on_event(event);
     };
     Engine engine(std::move(engine_options));
+    std::optional<Asking> asking;
+    if (!options_.reconcile.empty()) {
+      asking.emplace(options_, access, policy_, limit, poller.parallel, engine.options().observer);
+      poller.reconcile = [&](const RecordPtr& unknown) { return asking->about(unknown); };
+    }
     const Millis waits = poller.receive_wait + Millis{5'000};
     sqs::Poller the_poller(engine, sqs_client(options_, waits), sqs_client(options_, Millis{0}), std::move(poller),
                            std::move(work));
@@ -396,8 +483,13 @@ class Sqs {
       }
       over.set();
     });
-    const bool interrupted = wait(signals, over, the_poller, commands.get(), posting);
+    std::thread asker([&] {
+      if (asking) asking->run();
+    });
+    const bool interrupted = wait(signals, over, the_poller, commands.get(), posting, asking ? &*asking : nullptr);
     thread.join();
+    if (asking) asking->end();
+    asker.join();
     const sqs::PollCounts counts = the_poller.counts();
     if (hopeless.exit_code != exit_ok) {
       say(hopeless.why + ". That message and all that were not started stay in the queue: " +
@@ -449,13 +541,14 @@ class Sqs {
 
   // Whether a signal ended it.
   bool wait(Signals& signals, const Wakeup& over, sqs::Poller& poller, Commands* commands,
-            const std::atomic<int>& posting) {
+            const std::atomic<int>& posting, Asking* asking) {
     int asked = 0;  // The first signal.
     std::optional<Uptime> end_at;
     const auto end_it = [&](int signal) {
       // A posted message cannot be taken back: its claim lapses, and the message comes again.
       if (posting > 0) Signals::die_of(signal);
       poller.abandon();
+      if (asking != nullptr) asking->end();
       if (commands != nullptr) commands->end_all();
     };
     for (;;) {
@@ -498,6 +591,7 @@ constexpr const char* sqs_footer = R"(Examples:
   once sqs --queue https://sqs.eu-central-1.amazonaws.com/123456789012/orders.fifo \
     --key-from payload --key order_id --fingerprint cents --parallel 8 -- ./charge
   once sqs --queue mails --post http://127.0.0.1:8080/send --drain
+  once sqs --queue orders --on-lapse hold --reconcile './find-charge "$ONCE_DERIVED_KEY"' -- ./charge
 
 once deletes a message when its result is durable, and a duplicate without
 running it. The command gets the body on standard input and finds
@@ -614,6 +708,16 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   sqs->add_option("--derive-name", options->derive_name,
                   "A name that makes the derived key differ from others, in ONCE_DERIVED_KEY or the header\n"
                   "(default: command, or post)");
+  sqs->add_option("--reconcile", options->reconcile,
+                  "A shell command to ask when an outcome is unknown: see once run --reconcile");
+  sqs->add_option("--reconcile-settle", options->reconcile_settle,
+                  "How long after the end of an attempt its exit code 100 begins to count (default: as --lease, at\n"
+                  "least 1m; with --post: at least --post-timeout)");
+  sqs->add_option("--reconcile-timeout", options->reconcile_timeout, "How long that command may take")
+      ->capture_default_str();
+  sqs->add_option("--reconcile-interval", options->reconcile_interval,
+                  "How often to look for unknown operations to ask about")
+      ->capture_default_str();
   sqs->add_option("--region", options->region, "The queue's region (default: from its URL, or as AWS's tools find it)");
   sqs->add_option("--endpoint", options->endpoint, "The URL of SQS (default: from the queue's URL, or AWS's)");
   sqs->add_option("--profile", options->profile, "A profile of the shared AWS config files");

@@ -534,13 +534,14 @@ class Poller::State : public std::enable_shared_from_this<State> {
     return {.end = end, .settlement = {.remove = false, .hide = options_.retry_after}, .why = std::move(why)};
   }
 
-  Processed process(Job& job) {
+  // `asked`: the service was asked about it already.
+  Processed process(Job& job, bool asked = false) {
     if (!job.item.poison.empty()) return dead_end(job, RecordEnd::poison, options_.on_poison, job.item.poison);
     try {
       Begin begin = begin_work(job);
       switch (begin.kind) {
         case Begin::Kind::claimed:
-          return carry_out(job, begin.claim);
+          return carry_out(job, begin.claim, asked);
         case Begin::Kind::replayed:
           return done(RecordEnd::replayed);
         case Begin::Kind::stored_failure:
@@ -554,7 +555,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
           return dead_end(job, RecordEnd::mismatch, options_.on_mismatch,
                           "the key was used with another payload, by " + begin.record->holder);
         case Begin::Kind::unknown:
-          return dead_end(job, RecordEnd::unknown, options_.on_unknown, begin.record->failure.message);
+          return unknown(job, begin.record, begin.record->failure.message, asked);
         case Begin::Kind::error: {
           if (queues::is_done(begin.record)) {
             Processed processed = done(RecordEnd::replayed);
@@ -599,7 +600,22 @@ class Poller::State : public std::enable_shared_from_this<State> {
     }
   }
 
-  Processed carry_out(Job& job, Claim& claim) {
+  Processed unknown(Job& job, const RecordPtr& record, std::string why, bool asked) {
+    using Asked = PollerOptions::Asked;
+    const bool asks = options_.reconcile && record != nullptr && record->state == ::once::State::unknown;
+    const Asked answer = asked && asks ? Asked::later : asks ? options_.reconcile(record) : Asked::given_up;
+    switch (answer) {
+      case Asked::decided:
+        return process(job, true);
+      case Asked::later:
+        return stays(RecordEnd::unknown, std::move(why));
+      case Asked::given_up:
+        break;
+    }
+    return dead_end(job, RecordEnd::unknown, options_.on_unknown, std::move(why));
+  }
+
+  Processed carry_out(Job& job, Claim& claim, bool asked) {
     WorkEnd end;
     std::optional<std::string> poison;
     try {
@@ -652,7 +668,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
       case Finish::Kind::lost:
         return stays(RecordEnd::lost, "the claim was lost while the work ran");
     }
-    if (kind == WorkEnd::Kind::held) return dead_end(job, RecordEnd::unknown, options_.on_unknown, why);
+    if (kind == WorkEnd::Kind::held) return unknown(job, finish.record, why, asked);
     Processed processed = done(kind == WorkEnd::Kind::failed ? RecordEnd::stored_failure : RecordEnd::executed);
     processed.why = why;
     return processed;

@@ -97,6 +97,16 @@ struct PollerOptions {
   OnDeadEnd on_mismatch = OnDeadEnd::leave;
   OnDeadEnd on_unknown = OnDeadEnd::leave;
 
+  // What asking the service about an unknown operation gave: see once/reconcile.hpp.
+  enum class Asked : std::uint8_t {
+    decided,   // The message is begun again, at once.
+    later,     // The message stays, and is asked about again when it comes.
+    given_up,  // on_unknown decides about the message.
+  };
+  // Asks about the unknown operation of a message, once for each delivery and each run that ends so. On a thread of the
+  // poller; may block. Must not throw. Empty: given_up.
+  std::function<Asked(const RecordPtr& unknown)> reconcile;
+
   // Empty members: the engine's. Ignored: on_missing_key and on_store_down, because no work runs without a claim;
   // on_throw, because an exception releases the claim. Default of on_conflict: fail.
   std::optional<Policy> policy;
