@@ -1,0 +1,62 @@
+// Sends spans to an OpenTelemetry collector: OTLP over HTTP, in JSON. docs/traces.md has the variables and the names.
+//
+//   const once::Tracing tracing;
+//   once::Engine engine({.store = store, .tracer = tracing.tracer()});
+//
+// Spans wait in a bounded queue and are sent by one background thread. A collector that is down, slow or full never
+// delays a call: its spans are sent again for a while, then dropped and counted.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <once/engine/tracer.hpp>
+#include <once/time.hpp>
+
+namespace once {
+
+struct TracingOptions {
+  // A variable's value; empty if it is not set. Empty: the process's environment.
+  std::function<std::optional<std::string>(const std::string& name)> environment = {};
+  std::string service_name = "once";  // Unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say another.
+  // As in TracerOptions.
+  SpanKind call_kind = SpanKind::internal;
+  SpanKind work_kind = SpanKind::internal;
+  std::string store = {};
+  bool scopes = true;
+  std::function<TracePtr()> current = {};
+  // Told why spans were dropped, at most once a minute, from the background thread. Must not throw.
+  std::function<void(std::string_view)> warn = {};
+  Millis first_retry{1'000};  // Doubled with each try, up to 30 s. After five tries a batch is dropped.
+};
+
+// Copies share one queue. Thread-safe.
+class Tracing {
+ public:
+  struct Counts {
+    std::uint64_t exported = 0;  // Spans that the collector has taken.
+    std::uint64_t dropped = 0;   // Spans that were lost: the queue was full, or the collector failed or refused them.
+  };
+
+  // Off, unless the environment names a collector. Throws Exception(misuse), which names the variable, for a value that
+  // cannot be.
+  explicit Tracing(TracingOptions options = {});
+
+  [[nodiscard]] std::shared_ptr<const Tracer> tracer() const noexcept;  // Null: off.
+  [[nodiscard]] bool is_on() const noexcept { return exporter_ != nullptr; }
+  // Waits until all spans so far are sent or dropped, up to `most`. The last copy's destructor flushes for a second.
+  // Only one try is made then. False: some are still waiting.
+  bool flush(Millis most) const;
+  [[nodiscard]] Counts counts() const noexcept;
+  [[nodiscard]] std::string metrics() const;  // once_spans_…, as in docs/metrics.md. Empty if off.
+
+ private:
+  class Exporter;
+  std::shared_ptr<Exporter> exporter_;
+};
+
+}  // namespace once
