@@ -33,6 +33,7 @@
 #include "settings/log.hpp"
 #include "settings/proxy_file.hpp"
 #include "settings/proxy_settings.hpp"
+#include "settings/spans.hpp"
 
 namespace once::cli {
 
@@ -250,7 +251,11 @@ int run_proxy(const ProxyCommand& command) {
     metrics->count(event);
     log_event(event);
   };
-  Engine engine({.store = access.store, .observer = observe, .offload = access.offload});
+  // A scope tells who the client is.
+  TracingOptions tracing = span_options(SpanKind::server, SpanKind::client);
+  tracing.scopes = false;
+  const Spans spans(std::move(tracing));
+  Engine engine({.store = access.store, .observer = observe, .offload = access.offload, .tracer = spans.tracer()});
   const auto complete = [has_offload = access.offload != nullptr, head = settings.proxy.max_head_bytes](auto rules) {
     return with_records_for(std::move(rules), has_offload, head);
   };

@@ -34,6 +34,7 @@
 #include "settings/identity.hpp"
 #include "settings/log.hpp"
 #include "settings/rules.hpp"
+#include "settings/spans.hpp"
 #include "text/prometheus.hpp"
 #include "text/rfc3339.hpp"
 #include "text/utf8.hpp"
@@ -203,6 +204,7 @@ class Run {
 
     EngineOptions engine_options;
     engine_options.store = access_.store;
+    engine_options.tracer = spans_.tracer();
     engine_options.offload = access_.offload;
     engine_options.policy = plan_.policy;
     engine_options.holder = who() + ":" + std::to_string(getpid()) + " once run " + command_.front();
@@ -759,6 +761,7 @@ class Run {
 
   const RunOptions& options_;
   const std::vector<std::string> command_;
+  const Spans spans_{span_options(SpanKind::internal, SpanKind::internal)};
   RunPlan plan_;
   Input input_;
   Signals* signals_ = nullptr;

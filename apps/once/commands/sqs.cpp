@@ -36,6 +36,7 @@
 #include "settings/access.hpp"
 #include "settings/log.hpp"
 #include "settings/rules.hpp"
+#include "settings/spans.hpp"
 #include "text/rfc3339.hpp"
 
 namespace once::cli {
@@ -447,8 +448,10 @@ class Sqs {
       };
     }
 
+    const Spans spans(span_options(SpanKind::consumer, options_.post.empty() ? SpanKind::internal : SpanKind::client));
     EngineOptions engine_options;
     engine_options.store = access.store;
+    engine_options.tracer = spans.tracer();
     engine_options.offload = access.offload;
     engine_options.policy = policy_;
     engine_options.holder = who() + ":" + std::to_string(getpid()) + " once sqs";
