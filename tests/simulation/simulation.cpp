@@ -587,6 +587,11 @@ class Simulation {
       }
       return leave(by, asking, std::move(answer));
     }
+    // As DynamoDB recognises the token of a transaction for ten minutes, which is longer than any world. Without it a
+    // late copy would find its record again if the insert came twice too, after the first one expired and was swept.
+    if (asking.companion != nullptr && committed_.contains({asking.next->owner.hex(), asking.next->revision})) {
+      return leave(by, asking, std::move(answer));
+    }
     bool holds = stands == nullptr;
     if (asking.how == Wrote::insert) {
       holds = holds || bug == Bug::store_inserts_over;
@@ -624,7 +629,10 @@ class Simulation {
     trace(by, "lands", asking.key, [&] { return next ? text_of(*next) : std::string("removed"); });
     digest(asking.key, next ? next->revision : 0, next ? next->token : 0);
     auditor_.landed(by, asking.how, asking.key, seen, next ? &*next : nullptr);
-    if (charge != nullptr) auditor_.charged(charge->call);
+    if (charge != nullptr) {
+      auditor_.charged(charge->call);
+      committed_.insert({next->owner.hex(), next->revision});
+    }
     if (next) {
       if (next->state == State::completed) first_result_.try_emplace(asking.key, *next);
       if (stands != nullptr) previous_.insert_or_assign(asking.key, *stands);
@@ -965,6 +973,7 @@ class Simulation {
   std::map<std::string, Record> records_;
   std::map<std::string, Record> first_result_;
   std::map<std::string, Record> previous_;
+  std::set<std::pair<std::string, std::uint64_t>> committed_;  // Owners and revisions of writes with companions.
   std::map<std::string, std::string> blobs_;
   std::map<std::size_t, unsigned> generation_;
   std::map<std::string, std::string> derived_;
