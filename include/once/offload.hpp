@@ -26,6 +26,8 @@ class Offload {
   virtual void get(std::string location, Callback<void(OffloadAnswer)> done) = 0;
   // Removes them. Missing bytes are not an error.
   virtual void remove(std::string location, Callback<void(OffloadAnswer)> done) = 0;
+  // Whether it encrypts what it puts: see once/seal.hpp.
+  [[nodiscard]] virtual bool seals() const noexcept { return false; }
 };
 
 }  // namespace once

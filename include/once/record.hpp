@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <once/error.hpp>
 #include <once/fingerprint.hpp>
 #include <once/result.hpp>
 #include <once/time.hpp>
@@ -156,6 +157,12 @@ constexpr bool is_revision(std::uint64_t revision) noexcept {
 inline bool is_released(const Record& record) noexcept {
   return record.state == State::in_progress && record.lease_until == Time{};
 }
+
+// Encrypted, and not opened: the key that it names is not known here. See once/seal.hpp.
+inline bool is_sealed(const Record& record) noexcept { return record.result.placement == Placement::sealed; }
+
+// The error of everyone who would have to read or change such a record.
+Error sealed_error(const Record& record);
 
 // Should have ended by now: still in progress, perhaps with a live lease, after expected_until. A released record
 // counts too, because its operation has not ended.

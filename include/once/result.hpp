@@ -17,16 +17,17 @@ enum class Placement : std::uint8_t {
   offloaded,   // At `location`, outside the store; `bytes` is empty until they are fetched.
   dropped,     // Too large to keep, and no offload: a replay gets an error, never a second run.
   compressed,  // In `bytes`, as one zstd frame. Only in a store: callers of the engine get it inlined.
+  sealed,      // In `bytes`, encrypted, in a record of any state. Only in a store: see once/seal.hpp.
 };
 
 std::string_view to_string(Placement placement) noexcept;  // "inlined" …
 
 struct Result {
-  std::string bytes;         // Any bytes. Empty unless `placement` is inlined or compressed.
+  std::string bytes;         // Any bytes. Empty unless `placement` is inlined, compressed or sealed.
   std::string content_type;  // A MIME type, or empty for plain bytes. At most max_content_type_bytes.
   Placement placement = Placement::inlined;
   std::string location;    // offloaded: a URL that the offload port understands. At most max_location_bytes.
-  std::uint64_t size = 0;  // offloaded, dropped, compressed: how many bytes the original has. Not used when inlined.
+  std::uint64_t size = 0;  // Unless inlined: how many bytes the original has. Not used when inlined.
   Sha256 digest{};         // offloaded, dropped, compressed: the original's SHA-256. Zero when inlined.
 
   static constexpr std::size_t max_content_type_bytes = 255;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <once/callback.hpp>
@@ -99,8 +100,9 @@ struct Capabilities {
   bool shared = false;               // Other processes can see the same records.
   bool tells_time = false;           // time() or its answers report the store's time.
   Millis default_skew{0};            // Policy::skew that fits this store.
-  bool keeps_compressed =
-      false;  // It keeps Placement::compressed. Otherwise it refuses it as unfit: other programs may read its records.
+  bool keeps_compressed = false;  // It keeps Placement::compressed and Placement::sealed. Otherwise it refuses them as
+                                  // unfit: other programs may read its records.
+  bool seals = false;             // It encrypts what it keeps: see once/seal.hpp.
 };
 
 // The user's own writes, which a store commits together with a record. Each store has its own type of them: see
@@ -146,7 +148,8 @@ class Store {
   //   it can never be written, or belongs to another store. Nothing was changed, and at that moment the record was
   //   still as the caller had seen it.
   // - Call it again with the same arguments after a lost answer. It is done or refused as replace() would be, and the
-  //   companion's writes have happened once.
+  //   companion's writes have happened once. A store whose requests can arrive late or twice recognises a second copy
+  //   for ten minutes, even if the record was removed and inserted again meanwhile.
   virtual void replace_with(RecordPtr /*record*/, Seen /*seen*/, std::shared_ptr<const Companion> /*companion*/,
                             Done done) {
     done(Answer::decline(ErrorKind::misuse,
@@ -178,6 +181,17 @@ class Store {
 
   // For people and logs: "sqlite:/var/lib/once/once.db". Never contains a password.
   [[nodiscard]] virtual std::string name() const = 0;
+
+  // The store that this one wraps, or null. For functions of one kind of store, such as stores::cut_sqlite_log().
+  [[nodiscard]] virtual Store* below() const noexcept { return nullptr; }
 };
+
+// The store under all wraps.
+inline const Store& innermost(const Store& store) noexcept {
+  const Store* at = &store;
+  while (const Store* const below = at->below()) at = below;
+  return *at;
+}
+inline Store& innermost(Store& store) noexcept { return const_cast<Store&>(innermost(std::as_const(store))); }
 
 }  // namespace once

@@ -2,7 +2,9 @@
 
 #include <once/store.hpp>
 
+#include "text/ascii.hpp"
 #include "text/hex.hpp"
+#include "text/netstring.hpp"
 
 namespace once {
 
@@ -37,6 +39,8 @@ std::string_view to_string(Placement placement) noexcept {
       return "dropped";
     case Placement::compressed:
       return "compressed";
+    case Placement::sealed:
+      return "sealed";
   }
   return "?";
 }
@@ -74,6 +78,15 @@ std::optional<Owner> Owner::from_hex(std::string_view hex) {
     owner.bytes[i] = static_cast<std::uint8_t>(byte);
   }
   return owner;
+}
+
+Error sealed_error(const Record& record) {
+  std::string_view sealed = record.result.bytes;
+  const auto id = text::take_netstring(sealed);
+  return {ErrorKind::misuse, "the record '" + text::printable(record.key) + "' is sealed with the key '" +
+                                 (id ? text::printable(*id) : std::string()) +
+                                 "', which this program does not have: give it the key, as seal=FILE in the store's "
+                                 "URL or by once::seal()"};
 }
 
 std::size_t history_bytes(const History& history) noexcept {

@@ -65,6 +65,8 @@ void Conversation::read(Self self) {
 }
 
 void Conversation::consider(Self self, std::shared_ptr<const Record> record, std::uint64_t place) {
+  // Even if it has expired: this program lacks the key, and would store the next result in the clear.
+  if (is_sealed(*record)) return on_failed(std::move(self), sealed_error(*record));
   const Moment moment = core_->moment();
   const Decision decision = decide(record.get(), attempt_, policy_, moment.earliest());
   switch (decision.verdict) {

@@ -42,9 +42,9 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // for each operation. No other code of the library prints.
   void tell_unprotected(std::string_view operation, std::string_view key);
 
-  // Whether the bytes are offloaded or compressed.
+  // Whether the bytes are offloaded, compressed or sealed.
   [[nodiscard]] static bool must_fetch(const Result& result) noexcept {
-    return result.placement == Placement::compressed ||
+    return result.placement == Placement::compressed || result.placement == Placement::sealed ||
            (result.placement == Placement::offloaded && result.bytes.empty());
   }
   // Gives the record with its bytes decompressed or fetched from the offload, or an error. The caller reports the

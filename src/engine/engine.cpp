@@ -29,6 +29,11 @@ namespace {
 EngineOptions with_defaults(EngineOptions options) {
   if (options.store == nullptr) throw Exception(ErrorKind::misuse, "an engine needs a store: set EngineOptions::store");
   check(options.policy);
+  if (options.offload != nullptr && options.store->capabilities().seals && !options.offload->seals()) {
+    throw Exception(ErrorKind::misuse,
+                    "the store is sealed, and large results would be kept in the clear: seal the offload too, by "
+                    "once::seal() or with seal=FILE in its URL");
+  }
   if (!options.policy.skew) options.policy.skew = options.store->capabilities().default_skew;
   options.holder = options.holder.empty() ? process_name() : clean_text(options.holder);
   if (!options.clock) options.clock = system_clock();
@@ -266,6 +271,10 @@ void EngineCore::begin(std::shared_ptr<const Attempt> attempt, const EffectivePo
 
 void EngineCore::fetch(std::shared_ptr<const Record> record, Fetched done) {
   const Result& result = record->result;
+  if (is_sealed(*record)) {
+    Error error = sealed_error(*record);
+    return done(std::move(record), std::move(error));
+  }
   if (result.placement == Placement::compressed) {
     Record whole = *record;
     std::optional<Error> error = expand(whole.result);

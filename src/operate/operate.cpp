@@ -37,6 +37,11 @@ std::optional<Plan> without_reason(const Reason& reason) {
   return std::nullopt;
 }
 
+std::optional<Plan> cannot_change(const Record& seen, const Reason& reason) {
+  if (is_sealed(seen)) return refuse(sealed_error(seen).message);
+  return without_reason(reason);
+}
+
 // The note and the history say who did what to the record, and why. The history's `what` has `detail` too.
 void sign(Record& next, const std::string& what, const Reason& reason, Time now, const std::string& detail = {}) {
   next.note = clean_text(what + " by " + reason.by + ": " + reason.text);
@@ -100,7 +105,7 @@ Standing standing(const Record& record, Time now) noexcept {
 
 Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason& reason, const Owner& fresh,
                   Stamp stamp) {
-  if (auto refused = without_reason(reason)) return std::move(*refused);
+  if (auto refused = cannot_change(seen, reason)) return std::move(*refused);
   const Standing was = standing(seen, stamp.now);
   if (was == Standing::expired) {
     return refuse("it has expired, so the next caller runs the operation again anyway");
@@ -141,7 +146,7 @@ Plan plan_release(const Record& seen, const Resolution& resolution, const Reason
 }
 
 Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stamp, Millis skew) {
-  if (auto refused = without_reason(reason)) return std::move(*refused);
+  if (auto refused = cannot_change(seen, reason)) return std::move(*refused);
   if (by < Millis{1} || by > most_extension) {
     return refuse("it can be extended by 1 ms to 10 years, not by " + std::to_string(by.count()) + " ms");
   }
@@ -173,7 +178,7 @@ Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stam
 
 Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const Reason& reason, Stamp stamp,
                    Millis skew) {
-  if (auto refused = without_reason(reason)) return std::move(*refused);
+  if (auto refused = cannot_change(seen, reason)) return std::move(*refused);
   const Standing was = standing(seen, stamp.now);
   if (was != Standing::running && was != Standing::lapsed && was != Standing::released) {
     return refuse("it is " + std::string(to_string(was)) + ": only a claim in progress has a lease that can lapse");
@@ -193,6 +198,11 @@ Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const
 
 Plan plan_remove(const Record& seen, bool force, const Reason& reason, Time now) {
   if (auto refused = without_reason(reason)) return std::move(*refused);
+  if (is_sealed(seen) && !force) {
+    return refuse(sealed_error(seen).message +
+                  ". If the key is lost, force the removal: a result outside of the store "
+                  "is not removed with it");
+  }
   const Standing is = standing(seen, now);
   if (is == Standing::running && !force) return refuse(objection(is));
   return {.next = seen, .refusal = {}};

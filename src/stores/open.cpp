@@ -3,12 +3,13 @@
 #include <utility>
 
 #include <once/offload/directory.hpp>
+#include <once/seal.hpp>
 #include <once/stores/memory.hpp>
 
 #include "stores/url.hpp"
+#include "text/percent.hpp"
 #if ONCE_AWS
 #include "stores/open_aws.hpp"
-#include "text/percent.hpp"
 #endif
 #if ONCE_SQLITE
 #include "stores/open_sqlite.hpp"
@@ -76,24 +77,43 @@ auto open_with(const auto& schemes, Url& url) {
   url.refuse("unknown scheme '" + url.scheme() + "'; this build knows " + names(schemes));
 }
 
+// Empty: the URL names none.
+SealKeys take_seal_keys(Url& url) {
+  const auto file = url.take_text("seal");
+  return file ? read_seal_keys(*file) : SealKeys();
+}
+
+auto open_sealed(const auto& schemes, Url& url, SealKeys keys) {
+  auto opened = open_with(schemes, url);
+  return keys.empty() ? std::move(opened) : seal(std::move(opened), std::move(keys));
+}
+
 }  // namespace
 
 std::unique_ptr<Store> open_store(std::string_view text) {
   Url url(text);
   if (url.take_text("offload")) url.refuse("offload= names a second place: open_backend() opens both");
-  return open_with(stores_by_scheme, url);
+  SealKeys keys = take_seal_keys(url);
+  return open_sealed(stores_by_scheme, url, std::move(keys));
 }
 
 std::shared_ptr<Offload> open_offload(std::string_view text) {
   Url url(text, "offload URL");
-  return open_with(offloads_by_scheme, url);
+  SealKeys keys = take_seal_keys(url);
+  return open_sealed(offloads_by_scheme, url, std::move(keys));
 }
 
 Backend open_backend(std::string_view text) {
   Url url(text);
+  const auto offload = url.take_text("offload");
   Backend backend;
-  if (const auto offload = url.take_text("offload")) backend.offload = open_offload(*offload);
-  backend.store = open_with(stores_by_scheme, url);
+  backend.seal_keys = take_seal_keys(url);
+  if (offload) {
+    Url place(*offload, "offload URL");
+    SealKeys its_own = take_seal_keys(place);
+    backend.offload = open_sealed(offloads_by_scheme, place, its_own.empty() ? backend.seal_keys : std::move(its_own));
+  }
+  backend.store = open_sealed(stores_by_scheme, url, backend.seal_keys);
   return backend;
 }
 

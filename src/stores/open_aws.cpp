@@ -130,7 +130,7 @@ DynamoDbOptions take_dynamodb(Url& url) {
 DynamoDbOptions dynamodb_options(std::string_view text) {
   Url url(text);
   if (url.scheme() != "dynamodb") url.refuse("it must begin with dynamodb:, as in dynamodb://table");
-  url.take_text("offload");
+  for (const char* const of_any_store : {"offload", "seal"}) url.take_text(of_any_store);
   return take_dynamodb(url);
 }
 

@@ -118,6 +118,9 @@ class Pages(Case):
     def test_the_reconcile_page(self):
         self.run_page("reconcile.md")
 
+    def test_sensitive_data(self):
+        self.run_page("sensitive-data.md")
+
 
 if __name__ == "__main__":
     harness.main()

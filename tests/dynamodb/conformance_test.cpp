@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include <once/seal.hpp>
 #include <once/stores/dynamodb.hpp>
 #include <once/stores/dynamodb_transaction.hpp>
 #include <once/testing/conformance.hpp>
@@ -19,6 +20,7 @@ struct Setup {
   bool composite = false;
   bool without_item = false;
   std::size_t threads = 0;
+  bool sealed = false;
 };
 
 class FakeHarness final : public StoreHarness {
@@ -38,7 +40,11 @@ class FakeHarness final : public StoreHarness {
     set_faults(FakeFault::Kind::none);
   }
 
-  std::unique_ptr<Store> open() override { return stores::make_dynamodb_store(options_); }
+  std::unique_ptr<Store> open() override {
+    auto store = stores::make_dynamodb_store(options_);
+    if (!setup_.sealed) return store;
+    return seal(std::move(store), {SealKey{.id = "k1", .bytes = {1}}});
+  }
 
   void plant(std::size_t which, const std::string& key) override {
     const FakeAnswer answer = fake_->call("PutItem", spoiled_put(options_, which, key));
@@ -101,6 +107,7 @@ const StoreTraits traits{.shared = true,
 
 ONCE_CONFORMANCE(dynamodb, traits, [] { return std::make_unique<FakeHarness>(Setup{.threads = 2}); });
 ONCE_CONFORMANCE(dynamodb_composite, traits, [] { return std::make_unique<FakeHarness>(Setup{.composite = true}); });
+ONCE_CONFORMANCE(dynamodb_sealed, traits, [] { return std::make_unique<FakeHarness>(Setup{.sealed = true}); });
 ONCE_CONFORMANCE(dynamodb_without_items, traits,
                  [] { return std::make_unique<FakeHarness>(Setup{.without_item = true}); });
 

@@ -61,6 +61,8 @@ std::uint64_t sweep_orphans(const StoreAccess& access, Time now, Millis age, boo
     throw Exception(ErrorKind::unavailable, "cannot read " + access.offload_directory + ": " + failed.message());
   }
   const auto error = operate::for_each(*access.store, {}, now, [&](const Record& record) {
+    // It may name any of the files.
+    if (is_sealed(record)) throw Exception(sealed_error(record));
     constexpr std::string_view scheme = "file:";
     if (record.result.location.starts_with(scheme)) files.erase(record.result.location.substr(scheme.size()));
     return true;

@@ -60,7 +60,8 @@ Json run_json(const Result& result) {
 }
 
 Json result_json(const Result& result, bool payloads) {
-  const bool at_hand = result.placement == Placement::inlined || !result.bytes.empty();
+  const bool at_hand =
+      result.placement == Placement::inlined || (!result.bytes.empty() && result.placement != Placement::sealed);
   Json json;
   json["placement"] = to_string(result.placement);
   json["content_type"] = result.content_type;
@@ -109,6 +110,10 @@ std::string indented(std::string_view bytes) {
 
 std::string result_text(const Result& result) {
   std::string out;
+  if (result.placement == Placement::sealed) {
+    add_line(out, "result", show_size(result.size) + ", sealed");
+    return out;
+  }
   if (result.placement == Placement::dropped) {
     add_line(out, "result", "not kept: " + show_size(result.size) + " were too large");
     return out;
@@ -310,7 +315,11 @@ std::string record_text(const Record& record, Time now) {
   }
   if (record.finished_at != Time{}) add_line(out, "finished", when(record.finished_at, now));
   add_line(out, "expires", when(record.expires_at, now));
-  add_line(out, "fingerprint", record.fingerprint.empty() ? "not checked" : record.fingerprint.hex());
+  if (is_sealed(record)) {
+    add_line(out, "sealed", "with a key that is not given here: add seal=FILE to the store's URL");
+  } else {
+    add_line(out, "fingerprint", record.fingerprint.empty() ? "not checked" : record.fingerprint.hex());
+  }
   for (const Step& step : record.steps) {
     add_line(out, "step", escaped(step.name) + "  (" + show_size(step.result.size()) + ")");
   }

@@ -202,6 +202,9 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
   access.url = std::move(url);
   access.store = std::move(backend.store);
   if (options.offload != "none") choose_offload(access, options.offload, std::move(backend.offload));
+  if (access.offload && !backend.seal_keys.empty() && !access.offload->seals()) {
+    access.offload = seal(std::move(access.offload), std::move(backend.seal_keys));
+  }
   keep_for_ever(access);
   return access;
 }
@@ -219,6 +222,7 @@ StoreAccess open_to_look(const StoreOptions& options) {
 
 std::vector<std::string> fetch_result(const StoreAccess& access, Record& record) {
   std::vector<std::string> problems;
+  if (is_sealed(record)) problems.push_back(sealed_error(record).message);
   if (record.result.placement == Placement::offloaded && access.offload) {
     auto result = wait_for<OffloadAnswer>(
         [&](Callback<void(OffloadAnswer)> done) { access.offload->get(record.result.location, std::move(done)); });

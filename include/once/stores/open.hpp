@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <once/offload.hpp>
+#include <once/seal.hpp>
 #include <once/store.hpp>
 
 namespace once {
@@ -37,6 +38,11 @@ namespace once {
 //   use_index=if_there|always|never  index=open  index_shards=8
 //   consistent_fallback=0|1  read_first_over=4096  count_capacity=0|1
 //
+// Every store takes
+//
+//   seal=/etc/once/seal.keys   encrypt what is kept with the keys in this file (once/seal.hpp); not for tables that
+//                              other programs read
+//
 // %XX is a byte, in paths and values. escape_url() writes '%', '?', '#', '&' and unprintable bytes that way. A '#' must
 // be escaped. File paths have no "//": sqlite:///file is refused.
 //
@@ -51,7 +57,7 @@ std::unique_ptr<Store> open_store(std::string_view url);
 //   file:/var/lib/pay/results        a directory, made if it is missing (once/offload/directory.hpp)
 //   s3://bucket/prefix               objects in S3 whose names begin with prefix/ (once/offload/s3.hpp)
 //
-// file: takes no parameters. s3: takes
+// Both take seal=FILE, as stores do. file: takes no other parameters. s3: takes
 //
 //   region=eu-central-1   default: AWS_REGION, AWS_DEFAULT_REGION, or the profile's
 //   endpoint=URL          of another server that speaks S3; default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the
@@ -66,6 +72,7 @@ std::shared_ptr<Offload> open_offload(std::string_view url);
 struct Backend {
   std::shared_ptr<Store> store;
   std::shared_ptr<Offload> offload;  // Empty: the URL names none.
+  SealKeys seal_keys;                // What seals the store, for an offload that is opened apart. Often none.
 };
 
 // Opens both. The store's URL may have one more parameter, `offload`: the offload's URL, in which '&', '%' and '#' are
@@ -74,7 +81,7 @@ struct Backend {
 //   sqlite:/var/lib/pay/once.db?offload=file:/var/lib/pay/results
 //   dynamodb://table?offload=s3://bucket/prefix?region=eu-central-1%26profile=pay
 //
-// open_store() refuses that parameter.
+// seal=FILE of the store seals its offload too, unless the offload's URL has its own. open_store() refuses `offload`.
 Backend open_backend(std::string_view url);
 
 // Escapes a path or value for a URL: open_store("sqlite:" + escape_url(path)).

@@ -202,8 +202,11 @@ class DynamoDbStore final : public Store {
                                           std::to_string(bytes) + " bytes, over the limit of " + std::to_string(limit)};
     };
     if (record_bytes(record) > most) return too_large(record_bytes(record), most);
-    if (record.result.placement == Placement::compressed && !service_->format().keeps_compressed()) {
-      return Error{ErrorKind::misuse, "compressed results are off, because other programs read this table"};
+    const Placement placement = record.result.placement;
+    if ((placement == Placement::compressed || placement == Placement::sealed) &&
+        !service_->format().keeps_compressed()) {
+      return Error{ErrorKind::misuse,
+                   std::string(to_string(placement)) + " results are off, because other programs read this table"};
     }
     if (record.key.empty()) return empty_key();
     auto item = service_->format().encode(record);
@@ -258,7 +261,7 @@ std::shared_ptr<aws::Transport> make_dynamodb_transport(const DynamoDbOptions& o
 }
 
 std::optional<DynamoDbStatus> dynamodb_status(const Store& store) {
-  const auto* dynamodb = dynamic_cast<const DynamoDbStore*>(&store);
+  const auto* dynamodb = dynamic_cast<const DynamoDbStore*>(&innermost(store));
   if (dynamodb == nullptr) return std::nullopt;
   return dynamodb->status();
 }

@@ -23,7 +23,7 @@ constexpr std::size_t readable_bytes = 128;
 constexpr std::string_view digest_mark = "%sha256:";  // No escape: 's' is no hexadecimal digit.
 
 // By number of the placement. Inlined bytes need no attribute.
-constexpr std::array<std::string_view, 4> placements{"", "offloaded", "dropped", "compressed"};
+constexpr std::array<std::string_view, 5> placements{"", "offloaded", "dropped", "compressed", "sealed"};
 constexpr std::string_view step_name = "name";
 constexpr std::string_view step_result = "result";
 

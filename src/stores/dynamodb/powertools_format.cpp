@@ -342,9 +342,9 @@ class PowertoolsFormat final : public ItemFormat {
 
   void add_result(Item& item, const Result& result) const {
     if (result.content_type != json_type) item.add(a_.content_type, AttributeValue::s(result.content_type));
-    if (result.placement == Placement::compressed) {
-      throw Exception(ErrorKind::misuse,
-                      "the result is compressed, which the readers of " + writer() + " do not support");
+    if (result.placement == Placement::compressed || result.placement == Placement::sealed) {
+      throw Exception(ErrorKind::misuse, "the result is " + std::string(to_string(result.placement)) +
+                                             ", which the readers of " + writer() + " do not support");
     }
     if (result.placement != Placement::inlined) {
       item.add(a_.data, unreadable_powertools_data(dialect_));

@@ -279,7 +279,7 @@ Row read_row(const Statement& s, const std::string& path) {
   result.bytes = reader.bytes(c_result, "result");
   result.content_type = reader.bytes(c_content_type, "content_type");
   if (s.type(c_placement) != SQLITE_NULL) {
-    result.placement = static_cast<Placement>(reader.number(c_placement, "placement", 0, 3));
+    result.placement = static_cast<Placement>(reader.number(c_placement, "placement", 0, 4));
   }
   result.location = reader.bytes(c_location, "location");
   result.size = static_cast<std::uint64_t>(reader.number(c_result_bytes, "result_bytes").value_or(0));

@@ -282,19 +282,19 @@ std::unique_ptr<Store> make_sqlite_store(SqliteOptions options) {
 bool stop_counting_sqlite_memory() noexcept { return sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0) == SQLITE_OK; }
 
 std::optional<SqliteStatus> sqlite_status(const Store& store) {
-  const auto* const ours = dynamic_cast<const sqlite::SqliteHandle*>(&store);
+  const auto* const ours = dynamic_cast<const sqlite::SqliteHandle*>(&innermost(store));
   return ours == nullptr ? std::nullopt : std::optional(ours->inside().status());
 }
 
 std::optional<Error> cut_sqlite_log(Store& store) {
-  auto* const ours = dynamic_cast<sqlite::SqliteHandle*>(&store);
+  auto* const ours = dynamic_cast<sqlite::SqliteHandle*>(&innermost(store));
   if (ours == nullptr) return std::nullopt;
   return wait_for<SweepAnswer>([&](Callback<void(SweepAnswer)> done) { ours->inside().cut_log(std::move(done)); })
       .error;
 }
 
 std::vector<std::string> check_sqlite(const Store& store, SqliteCheck how) {
-  const auto* const ours = dynamic_cast<const sqlite::SqliteHandle*>(&store);
+  const auto* const ours = dynamic_cast<const sqlite::SqliteHandle*>(&innermost(store));
   if (ours == nullptr) throw Exception(ErrorKind::misuse, store.name() + " is not a sqlite store");
   return ours->inside().check_file(how);
 }

@@ -205,6 +205,23 @@ void compressed_results(Subject& subject) {
   expect_record(std::nullopt, subject.read(record.key), "after that insert");
 }
 
+// In a record of any state: see once/seal.hpp.
+void sealed_records(Subject& subject) {
+  if (subject.store().capabilities().seals) return;  // It opens what it gives back.
+  for (const State state : {State::in_progress, State::completed, State::failed, State::unknown}) {
+    Record record = plain_record("sealed#" + std::string(to_string(state)));
+    record.state = state;
+    record.result.placement = Placement::sealed;
+    record.result.bytes = all_bytes();
+    record.result.size = 17;
+    if (subject.store().capabilities().keeps_compressed) {
+      expect_round_trip(subject, record, "a sealed record");
+    } else {
+      expect_unfit(subject.insert(record), "insert of a sealed record, which it does not keep");
+    }
+  }
+}
+
 void too_large_is_misuse_and_writes_nothing(Subject& subject) {
   const std::size_t limit = subject.store().capabilities().max_record_bytes;
   Record record = plain_record("large#1");
@@ -299,6 +316,7 @@ constexpr std::array all_trips = {
     Test{"keys_that_look_alike_are_apart", keys_that_look_alike_are_apart},
     Test{"large_results", large_results},
     Test{"compressed_results", compressed_results},
+    Test{"sealed_records", sealed_records},
     Test{"too_large_is_misuse_and_writes_nothing", too_large_is_misuse_and_writes_nothing},
     Test{"capabilities_are_those_stated", capabilities_are_those_stated},
     Test{"tells_its_time_if_it_says_so", tells_its_time_if_it_says_so},

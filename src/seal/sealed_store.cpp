@@ -1,0 +1,266 @@
+// A store that seals each record before the store below sees it, and opens what that gives back.
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <once/error.hpp>
+#include <once/seal.hpp>
+
+#include "seal/sealing.hpp"
+#include "text/ascii.hpp"
+#include "text/netstring.hpp"
+#include "text/number.hpp"
+
+namespace once {
+
+namespace {
+
+// The key's id, the seed, the tag, and the netstrings of the fields: about 400 bytes for a record without steps.
+constexpr std::size_t overhead = 1024;
+constexpr std::size_t label_digits = 32;
+
+seals::Context context_of(const Record& record) { return {.kind = "record", .name = record.key}; }
+
+void add(std::string& out, std::string_view bytes) { text::append_netstring(out, bytes); }
+void add(std::string& out, std::uint64_t number) { add(out, std::to_string(number)); }
+
+// What a reader of the store must not see. A field more is another version.
+std::string secrets_of(const Record& record) {
+  std::string out;
+  add(out, 1U);  // The version.
+  add(out, record.fingerprint.bytes());
+  add(out, record.label);
+  add(out, record.note);
+  add(out, record.input);
+  add(out, record.failure.message);
+  const Result& result = record.result;
+  add(out, static_cast<std::uint64_t>(result.placement));
+  add(out, result.bytes);
+  add(out, result.content_type);
+  add(out, result.location);
+  add(out, result.size);
+  add(out, {reinterpret_cast<const char*>(result.digest.data()), result.digest.size()});
+  add(out, record.history.entries.size());
+  for (const HistoryEntry& entry : record.history.entries) add(out, entry.why);
+  for (const Step& step : record.steps) {
+    add(out, step.name);
+    add(out, step.result);
+  }
+  return out;
+}
+
+// Takes fields off the front of a text; `good` is false after the first that is not there.
+class Fields {
+ public:
+  explicit Fields(std::string_view text) : text_(text) {}
+
+  std::string_view bytes() {
+    const auto field = good_ ? text::take_netstring(text_) : std::nullopt;
+    good_ = field.has_value();
+    return field.value_or(std::string_view());
+  }
+  std::uint64_t number(std::uint64_t most) {
+    const auto number = text::parse_whole<std::uint64_t>(bytes());
+    good_ = good_ && number && *number <= most;
+    return good_ ? *number : 0;
+  }
+  void expect(bool holds) { good_ = good_ && holds; }
+  [[nodiscard]] bool good() const noexcept { return good_; }
+  [[nodiscard]] bool more() const noexcept { return good_ && !text_.empty(); }
+
+ private:
+  std::string_view text_;
+  bool good_ = true;
+};
+
+// False: malformed.
+bool put_secrets(Record& record, std::string_view text) {
+  Fields fields(text);
+  fields.expect(fields.number(1) == 1);
+  const std::string_view fingerprint = fields.bytes();
+  fields.expect(fingerprint.size() <= Fingerprint::max_bytes);
+  if (fields.good()) record.fingerprint = Fingerprint(fingerprint);
+  record.label = fields.bytes();
+  record.note = fields.bytes();
+  record.input = fields.bytes();
+  record.failure.message = fields.bytes();
+  Result& result = record.result;
+  result.placement = static_cast<Placement>(fields.number(static_cast<std::uint64_t>(Placement::compressed)));
+  result.bytes = fields.bytes();
+  result.content_type = fields.bytes();
+  result.location = fields.bytes();
+  result.size = fields.number(std::numeric_limits<std::uint64_t>::max());
+  const std::string_view digest = fields.bytes();
+  fields.expect(digest.size() == result.digest.size());
+  if (fields.good()) std::copy(digest.begin(), digest.end(), result.digest.begin());
+  fields.expect(fields.number(record.history.entries.size()) == record.history.entries.size());
+  for (HistoryEntry& entry : record.history.entries) entry.why = fields.bytes();
+  while (fields.more()) {
+    Step step;
+    step.name = fields.bytes();
+    step.result = fields.bytes();
+    record.steps.push_back(std::move(step));
+  }
+  return fields.good();
+}
+
+RecordPtr sealed(const SealKeys& keys, const Record& record) {
+  Record out;
+  out.key = record.key;
+  out.state = record.state;
+  out.owner = record.owner;
+  out.token = record.token;
+  out.attempt = record.attempt;
+  out.revision = record.revision;
+  out.lease_until = record.lease_until;
+  out.expires_at = record.expires_at;
+  out.created_at = record.created_at;
+  out.finished_at = record.finished_at;
+  out.expected_until = record.expected_until;
+  out.on_lapse = record.on_lapse;
+  out.holder = record.holder;
+  const SealKey& key = keys.front();
+  if (!record.label.empty())
+    out.label = to_hex(seals::keyed_hash(key, {"once seal label", record.label})).substr(0, label_digits);
+  out.history = record.history;
+  for (HistoryEntry& entry : out.history.entries) entry.why.clear();
+  out.input_bytes = record.input_bytes;
+  out.result.placement = Placement::sealed;
+  out.result.bytes = seals::seal(key, context_of(record), {}, secrets_of(record));
+  out.result.size = record.result.placement == Placement::inlined ? record.result.bytes.size() : record.result.size;
+  out.failure.code = record.failure.code;
+  return share(std::move(out));
+}
+
+// Opens the record in place. A record that is not sealed, or whose key is not known, stays as it is.
+std::optional<Error> open(const SealKeys& keys, Record& record) try {
+  if (record.result.placement != Placement::sealed) return std::nullopt;
+  const std::string sealed = std::move(record.result.bytes);
+  std::string_view rest = sealed;
+  const auto id = seals::take_key_id(rest);
+  const SealKey* const key = id ? seals::find(keys, *id) : nullptr;
+  if (id && key == nullptr) {
+    record.result.bytes = sealed;
+    return std::nullopt;
+  }
+  const auto secrets = key == nullptr ? std::nullopt : seals::open(*key, context_of(record), rest);
+  if (secrets && put_secrets(record, *secrets)) return std::nullopt;
+  return Error{ErrorKind::corrupt, "the record '" + text::printable(record.key) +
+                                       "' does not open with the seal key '" +
+                                       (id ? text::printable(*id) : std::string()) +
+                                       "': the key has other bytes than when it was sealed, or the record was changed"};
+} catch (const Exception& error) {
+  return Error{error.kind(), error.what()};
+}
+
+class SealedStore final : public Store {
+ public:
+  SealedStore(std::unique_ptr<Store> store, SealKeys keys)
+      : keys_(std::make_shared<const SealKeys>(std::move(keys))), store_(std::move(store)) {}
+
+  void insert(RecordPtr record, Done done) override {
+    write(*record, std::move(done),
+          [&](RecordPtr sealed, Done opened) { store_->insert(std::move(sealed), std::move(opened)); });
+  }
+  void replace(RecordPtr record, Seen seen, Done done) override {
+    write(*record, std::move(done),
+          [&](RecordPtr sealed, Done opened) { store_->replace(std::move(sealed), seen, std::move(opened)); });
+  }
+  void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override {
+    write(*record, std::move(done), [&](RecordPtr sealed, Done opened) {
+      store_->replace_with(std::move(sealed), seen, std::move(companion), std::move(opened));
+    });
+  }
+  void remove(std::string key, Seen seen, Done done) override {
+    store_->remove(std::move(key), seen, opened(std::move(done)));
+  }
+  void get(std::string key, Done done) override { store_->get(std::move(key), opened(std::move(done))); }
+
+  void list(ListQuery query, Callback<void(ListPage)> done) override {
+    store_->list(std::move(query), [keys = keys_, done = std::move(done)](ListPage page) mutable {
+      std::vector<Record> records;
+      records.reserve(page.records.size());
+      for (Record& record : page.records) {
+        if (auto error = open(*keys, record)) {
+          page.unreadable.push_back(std::move(*error));
+        } else {
+          records.push_back(std::move(record));
+        }
+      }
+      page.records = std::move(records);
+      done(std::move(page));
+    });
+  }
+  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
+    store_->sweep(now, limit, std::move(done));
+  }
+
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return store_->time(); }
+  [[nodiscard]] std::optional<StoreTime> time_at(const Clock& clock, Uptime uptime) const noexcept override {
+    return store_->time_at(clock, uptime);
+  }
+  [[nodiscard]] Capabilities capabilities() const noexcept override {
+    Capabilities out = store_->capabilities();
+    out.max_record_bytes -= std::min(out.max_record_bytes, overhead);
+    out.seals = true;
+    return out;
+  }
+  [[nodiscard]] std::string name() const override { return store_->name(); }
+  [[nodiscard]] Store* below() const noexcept override { return store_.get(); }
+
+ private:
+  [[nodiscard]] Done opened(Done done) const {
+    return [keys = keys_, done = std::move(done)](Answer answer) mutable {
+      if (answer.record != nullptr && answer.record->result.placement == Placement::sealed) {
+        Record record = *answer.record;
+        if (auto error = open(*keys, record)) {
+          const auto time = answer.time;
+          answer = Answer::fail(error->kind, std::move(error->message));
+          answer.time = time;
+        } else {
+          answer.record = share(std::move(record));
+        }
+      }
+      done(std::move(answer));
+    };
+  }
+
+  template <class Write>
+  void write(const Record& record, Done done, Write&& write_sealed) {
+    const std::size_t most = capabilities().max_record_bytes;
+    if (record_bytes(record) > most) {
+      return done(Answer::cannot_keep("the record has " + std::to_string(record_bytes(record)) +
+                                      " bytes; sealed, the store keeps " + std::to_string(most)));
+    }
+    RecordPtr out;
+    try {
+      if (record.result.placement == Placement::sealed) {
+        return done(Answer::fail(ErrorKind::misuse, "the record is sealed with a key that is not known here"));
+      }
+      out = sealed(*keys_, record);
+    } catch (const Exception& error) {
+      return done(Answer::fail(error.kind(), error.what()));
+    }
+    write_sealed(std::move(out), opened(std::move(done)));
+  }
+
+  // Completions keep the keys: one of them may destroy this store.
+  const std::shared_ptr<const SealKeys> keys_;
+  const std::unique_ptr<Store> store_;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> seal(std::unique_ptr<Store> store, SealKeys keys) {
+  seals::check(keys);
+  if (!store->capabilities().keeps_compressed) {
+    throw Exception(ErrorKind::misuse,
+                    store->name() + " cannot be sealed: other programs read its records, and could not open them");
+  }
+  return std::make_unique<SealedStore>(std::move(store), std::move(keys));
+}
+
+}  // namespace once
