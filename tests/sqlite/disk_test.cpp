@@ -490,6 +490,22 @@ TEST_F(SqliteDiskFault, AnySyncOfALogThatIsUsedAnewMayFail) {
   expect_all_told_is_there();
 }
 
+// The database has all of a log that is cut off on close. Then the sync of the log's new length fails, and the power.
+class SqliteDiskCutLog : public SqliteDiskFault, public ::testing::WithParamInterface<std::uint64_t> {};
+TEST_P(SqliteDiskCutLog, ALogThatWasCutOffLosesNothing) {
+  disk_.seed(GetParam());
+  const int status = disk_.in_a_process([&] {
+    const auto store = open(10'000);
+    for (std::size_t i = 0; i < 80; ++i) Client(disk_, told_, *store).write({i % 6});
+  });
+  ASSERT_EQ(status, 0);
+  ASSERT_EQ(std::filesystem::file_size(disk_.file("once.db-wal")), 0U);
+  disk_.chance(Fate::fails, 1000);
+  disk_.in_a_process([&] { EXPECT_THROW(open(), Exception); });
+  expect_all_told_is_there();
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, SqliteDiskCutLog, ::testing::Range(std::uint64_t{1}, std::uint64_t{21}));
+
 TEST_F(SqliteDiskFault, NothingIsWrittenUnderANameThatTheDiskMayNotHave) {
   disk_.in_a_process([&] {
     disk_.script(Synced::directory, Fate::fails, 0, 1000);

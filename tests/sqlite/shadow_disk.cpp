@@ -36,6 +36,8 @@ struct File {
   std::uint64_t inode = 0;  // 0: not in use, or deleted.
   std::uint64_t size = 0;   // Of the platter's.
   std::uint64_t used = 0;   // No byte of the platter beyond this was ever written.
+  bool is_cut_off = false;  // To `cut_off_at`, of which the platter does not know yet.
+  std::uint64_t cut_off_at = 0;
   std::bitset<most_pages> dirty;
   std::array<unsigned char, most_pages * page_bytes> platter;  // Zeros beyond what was ever written.
 };
@@ -108,6 +110,7 @@ int new_file(std::uint64_t inode) {
     std::memset(file.platter.data(), 0, file.used);
     file.inode = inode;
     file.size = file.used = 0;
+    file.is_cut_off = false;
     file.dirty.reset();
     return static_cast<int>(i);
   }
@@ -147,12 +150,24 @@ void bring(File& file, int fd, std::size_t page, bool all_sectors) {
   }
 }
 
+// File systems do not show what is beyond a file's end when it grows again.
 void set_size(File& file, std::uint64_t size) {
-  if (size < file.size) std::memset(&file.platter.at(size), 0, file.size - size);
+  if (size < file.used) std::memset(&file.platter.at(size), 0, file.used - size);
   file.size = size;
 }
 
+void cut_off(File& file) {
+  if (std::exchange(file.is_cut_off, false)) set_size(file, std::min(file.size, file.cut_off_at));
+}
+
+// A file is cut off on the platter, or not. If not, nothing that was written beyond that since can be found there: it
+// lies in new blocks, and the old ones are still the file's. False: such a page.
+bool may_have(const File& file, std::size_t page) {
+  return !file.is_cut_off || (page + 1) * page_bytes <= file.cut_off_at;
+}
+
 void works(File& file, int fd) {
+  cut_off(file);
   set_size(file, size_now(fd));
   for (std::size_t page = 0; page < most_pages; ++page) {
     if (file.dirty.test(page)) bring(file, fd, page, true);
@@ -174,11 +189,12 @@ void evict(const File& file, int fd) {
 }
 
 void fails(File& file, int fd, bool loses_all) {
-  if (!loses_all && draw(2) == 0) set_size(file, std::max(file.size, size_now(fd)));
+  if (disk->reverts || draw(2) == 0) cut_off(file);
+  if (!loses_all && !file.is_cut_off && draw(2) == 0) set_size(file, std::max(file.size, size_now(fd)));
   const std::uint64_t which = loses_all ? 0 : draw(3);  // All, few or half of the pages are lost.
   for (std::size_t page = 0; page < most_pages; ++page) {
     if (!file.dirty.test(page)) continue;
-    if ((which == 1 && draw(8) != 0) || (which == 2 && draw(2) == 0)) {
+    if (may_have(file, page) && ((which == 1 && draw(8) != 0) || (which == 2 && draw(2) == 0))) {
       bring(file, fd, page, true);
     } else if (disk->reverts) {
       show_platter(file, fd, page);
@@ -227,12 +243,15 @@ void cut() {
     File& file = disk->files.at(static_cast<std::size_t>(name.file));
     const int fd = ::open((std::string(disk->directory.data()) + "/" + name.text.data()).c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) continue;  // Deleted: it stays as it was.
-    if (draw(2) == 0) set_size(file, size_now(fd));
+    if (draw(2) == 0) cut_off(file);
+    if (!file.is_cut_off && draw(2) == 0) set_size(file, size_now(fd));
     const std::uint64_t which = draw(4);  // None, any or all of the dirty sectors.
     for (std::size_t page = 0; page < most_pages && which != 0; ++page) {
-      if (file.dirty.test(page)) bring(file, fd, page, which == 1);
+      if (file.dirty.test(page) && may_have(file, page)) bring(file, fd, page, which == 1);
     }
     file.dirty.reset();
+    file.is_cut_off = false;
+    set_size(file, file.size);
     ::close(fd);
   }
   disk->is_on = false;
@@ -454,7 +473,11 @@ extern "C" {
   if (code != 0 || disk == nullptr || !disk->is_on) return code;
   const std::lock_guard lock(mutex);
   auto* const file = kept_file(fd);
-  if (file != nullptr) once::testing::mark(*file, static_cast<std::uint64_t>(size), before);
+  const auto end = static_cast<std::uint64_t>(size);
+  if (file != nullptr && end < before) {
+    file->cut_off_at = file->is_cut_off ? std::min(file->cut_off_at, end) : end;
+    file->is_cut_off = true;
+  }
   return code;
 }
 
