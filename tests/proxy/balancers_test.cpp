@@ -60,8 +60,9 @@ TEST_F(BalancersTest, BehindOneThatEndsTlsTheRedirectIsToHttps) {
   trust("127.0.0.1");
   start([this](Line& line) {
     while (auto request = line.read_request()) {
-      line.write(redirect(*request));
+      const std::string answer = redirect(*request);
       got(std::move(*request));
+      line.write(answer);
     }
   });
   for (int i = 0; i < 2; ++i) {
