@@ -3,6 +3,20 @@ import logging
 import sys
 
 import moto.server
+from moto.sqs.models import Queue
+
+
+def one_at_a_time(delete):
+    """moto writes the list of messages anew for each that is deleted. So of two at one time, one came back."""
+
+    def locked(queue, *arguments):
+        with queue._messages_lock:  # noqa: SLF001: moto's own, for messages that are added
+            return delete(queue, *arguments)
+
+    return locked
+
+
+Queue.delete_message = one_at_a_time(Queue.delete_message)
 
 logging.getLogger("werkzeug").setLevel(logging.ERROR)  # A line for every request otherwise.
 server = moto.server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
