@@ -1,5 +1,6 @@
 """deploy/ against `once table`: the four templates, what the program would send, its policy, and the store's own calls. Then
-the functions in examples/lambda: the same table, the least policy, and what their events need. Then the alerts.
+the functions in examples/lambda: the same table, the least policy, and what their events need. Then the alerts and the
+dashboard.
 
 Each source is brought into one form, properties of CloudFormation with every reference resolved, and compared.
 Usage: templates_test.py ONCE_PROGRAM
@@ -19,10 +20,11 @@ PYTHON = subprocess.run([ROOT / "tools/python-tools"], stdout=subprocess.PIPE, t
 if pathlib.Path(sys.prefix) != pathlib.Path(PYTHON).parent.parent:
     os.execv(PYTHON, [PYTHON, *sys.argv])
 
-sys.path.insert(0, str(ROOT / "tests/real_servers"))
+sys.path[:0] = [str(ROOT / "tests/real_servers"), str(ROOT / "tests/apps")]
 import boto3  # noqa: E402  from the virtual environment, like hcl2 and yaml
 import emulator  # noqa: E402
 import hcl2  # noqa: E402
+import metrics_page  # noqa: E402
 import yaml  # noqa: E402
 
 PROGRAM = os.path.abspath(sys.argv.pop(1))
@@ -588,6 +590,78 @@ class Alerts(unittest.TestCase):
         for rule in self.rules:
             if "alert" in rule:
                 self.assertIn(rule["annotations"]["handbook"], sections)
+
+
+class Dashboard(unittest.TestCase):
+    """Grafana's: it asks for what docs/metrics.md names, for all of that, in expressions that Prometheus takes."""
+    board = json.loads((DEPLOY / "grafana/once.json").read_text())
+    panels = [panel for panel in board["panels"] if panel["type"] != "row"]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    sections = ("Operations", "Process", "Proxy", "Queues", "Shell", "Store")
+    known = {name: entry for section in sections for name, entry in metrics_page.documented(section).items()}
+
+    @staticmethod
+    def as_prometheus_sees_it(expression):
+        for variable in re.findall(r"\$\w+", expression):
+            expression = expression.replace(variable, {"$__rate_interval": "5m", "$__range": "6h"}.get(variable, ".*"))
+        return expression
+
+    def used(self, expression):
+        """[(family, text of its matchers)]"""
+        found = re.findall(r"\b((?:once|http|process)_\w+)(?:\{([^}]*)\})?", re.sub(r"\b(?:by|on) \([^)]*\)", "", expression))
+        return [(re.sub("_(bucket|count|sum)$", "", name) if name not in self.known else name, matchers) for name, matchers in found]
+
+    def test_prometheus_takes_each_expression(self):
+        rules = [{"record": f"panel:{i}", "expr": self.as_prometheus_sees_it(one)} for i, one in enumerate(self.asked)]
+        with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+            json.dump({"groups": [{"name": "dashboard", "rules": rules}]}, file)  # YAML too.
+            file.flush()
+            promtool("check", "rules", file.name)
+
+    def test_there_are_such_metrics_labels_and_values(self):
+        page = metrics_page.DOCS.read_text()
+        for expression in self.asked:
+            for name, matchers in self.used(expression):
+                self.assertIn(name, self.known, expression)
+                kind, labels = self.known[name]
+                if kind == "counter":
+                    self.assertRegex(expression, rf"(?:rate|increase)\({name}\b")
+                for label, values in re.findall(r'(\w+)=~?"([^"]*)"', matchers):
+                    if label == "job":  # Prometheus' own.
+                        continue
+                    self.assertIn(label, labels, expression)
+                    for value in () if values.startswith("$") else values.split("|"):
+                        self.assertIn(f"`{value}`", page, expression)
+            for label in {one for list_ in re.findall(r"by \(([^)]*)\)", expression) for one in list_.split(", ")} - {"le"}:
+                self.assertTrue(any(label in self.known[name][1] for name, _ in self.used(expression)), expression)
+
+    def test_nothing_that_is_documented_is_left_out(self):
+        shown = {name for expression in self.asked for name, _ in self.used(expression)}
+        self.assertEqual(set(self.known) - shown, {"process_virtual_memory_bytes"})
+
+    def test_each_panel_has_a_place_and_explains_itself(self):
+        taken = set()
+        for panel in self.board["panels"]:
+            at = panel["gridPos"]
+            self.assertLessEqual(at["x"] + at["w"], 24, panel["title"])
+            cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+            self.assertFalse(cells & taken, panel["title"])
+            taken |= cells
+        self.assertEqual(len({panel["id"] for panel in self.board["panels"]}), len(self.board["panels"]))
+        headings = re.findall(r"^## (.*)$", (ROOT / "docs/handbook.md").read_text(), re.M)
+        for panel in self.panels:
+            self.assertTrue(panel["description"], panel["title"])
+            for heading in re.findall(r"docs/handbook.md: ([^.]*)\.", panel["description"]):
+                self.assertIn(heading, headings)
+
+    def test_all_ask_the_source_that_was_chosen(self):
+        sources = [one["datasource"] for panel in self.panels for one in (panel, *panel["targets"])]
+        sources += [one["datasource"] for one in self.board["templating"]["list"] if one["type"] == "query"]
+        self.assertEqual({json.dumps(one) for one in sources}, {'{"type": "prometheus", "uid": "${datasource}"}'})
+        variables = self.board["templating"]["list"]
+        defined = {one["name"] for one in variables}
+        for expression in self.asked + [one["query"]["query"] for one in variables if one["type"] == "query"]:
+            self.assertLessEqual(set(re.findall(r"\$(\w+)", expression)) - {"__rate_interval", "__range"}, defined)
 
 
 if __name__ == "__main__":
