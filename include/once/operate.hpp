@@ -175,6 +175,7 @@ struct Counts {
   std::uint64_t dropped = 0;                   // Results that were too large to keep.
   std::optional<Time> oldest_created;
   std::optional<Time> oldest_unknown;  // finished_at of the one that has waited longest for a decision.
+  std::optional<Time> oldest_failed;   // finished_at of the stored failure that ended first.
   std::uint64_t overdue = 0;           // is_overdue(): running, lapsed or released.
   std::optional<Time> oldest_overdue;  // expected_until of the one that should have ended first.
   std::optional<Time> oldest_lapsed;   // lease_until of the one that lapsed first.

@@ -478,6 +478,7 @@ void count(const Record& record, Time now, Counts& counts) {
   if (record.result.placement == Placement::dropped) counts.dropped += 1;
   if (record.created_at != Time{}) earlier(counts.oldest_created, record.created_at);
   if (is == Standing::unknown) earlier(counts.oldest_unknown, record.finished_at);
+  if (is == Standing::failed) earlier(counts.oldest_failed, record.finished_at);
   if (is == Standing::lapsed) earlier(counts.oldest_lapsed, record.lease_until);
   if (is_overdue(record, now)) {
     counts.overdue += 1;

@@ -311,6 +311,10 @@ class Looking(Operators):
         self.assertLessEqual(values['once_oldest_timestamp_seconds{of="created"}'],
                              values['once_oldest_timestamp_seconds{of="unknown"}'])
         self.assertNotIn('once_oldest_timestamp_seconds{of="lapsed"}', values)
+        values = metrics_page.check(self.expect(self.once("stats", "--prometheus", "--by-scope"), 0).stdout.decode(), "Store")
+        self.assertEqual(values['once_records{scope="pay",state="unknown"}'], 1)
+        self.assertNotIn('once_records{state="unknown"}', values)
+        self.expect(self.once("stats", "--by-scope"), 64)
         flags = ("stats", "--prometheus", "--scope", "pay", "--metrics-file")
         self.expect(self.once(*flags, "once.prom"), 0, b"")
         values = metrics_page.check(self.path("once.prom").read_text(), "Store")

@@ -207,7 +207,7 @@ class Sqs(Queues):
                 return f"{error.code} {error.read().decode()}"
 
         def values():
-            return metrics_page.check(page("metrics"), "Operations", "Process", "Queues")
+            return metrics_page.check(page("metrics"), "Operations", "Process", "Queues", "Look at the store")
         wait_until(lambda: (values()["once_sqs_messages_in_flight"], values()["once_sqs_received_total"]) == (1, 4),
                    "the last one is being processed")
         now = values()

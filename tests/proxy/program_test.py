@@ -102,11 +102,30 @@ class Program(ProxyCase):
             return done.stdout.decode()
         self.assertEqual(page("healthz"), "alive\n")
         self.assertEqual(page("readyz"), "ready\n")
-        values = metrics_page.check(page("metrics"), "Operations", "Process", "Proxy")
+        values = metrics_page.check(page("metrics"), "Operations", "Process", "Proxy", "Look at the store")
         for sample in ('once_requests_total{outcome="executed"}', 'once_claims_total{kind="claimed"}',
                        'once_operations_total{outcome="completed"}', "once_work_duration_seconds_count",
                        'once_begin_duration_seconds_count{outcome="claimed"}'):
             self.assertEqual(values[sample], 1, sample)
+
+    def test_operators_get_counts_of_the_store(self):
+        def lines(*arguments):
+            process = self.proxy("--admin", "0", *arguments)
+            port = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
+            return lambda: subprocess.run(["curl", "-sS", "--max-time", "60", f"http://127.0.0.1:{port}/metrics"],
+                                          stdout=subprocess.PIPE, check=True, timeout=90).stdout.decode()
+        page = lines("--stats-interval", "1s", "--lease", "300ms")
+        self.service.hold = True
+        client = subprocess.Popen(self.curl_command("k", "cents=500"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(client.communicate)
+        wait_until(lambda: 'once_records{state="running"} 1\n' in page(), "the running request was counted")
+        self.service.hold = False
+        client.wait(60)
+        wait_until(lambda: 'once_records{state="running"} 0\n' in page(), "it is over")
+        self.assertIn("once_store_look_complete 1\n", page())
+        off = lines("--stats-interval", "off")()
+        self.assertNotIn("once_store_look", off)
+        self.assertNotIn("once_records", off)
 
     def start_held(self, *arguments):
         """A proxy with a request under way at the service."""

@@ -28,6 +28,7 @@
 #include "output/proxy_check.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
+#include "process/store_look.hpp"
 #include "settings/access.hpp"
 #include "settings/key_change.hpp"
 #include "settings/log.hpp"
@@ -251,7 +252,12 @@ int run_proxy(const ProxyCommand& command) {
     metrics->count(event);
     log_event(event);
   };
-  // A scope tells who the client is.
+  // No scopes here and below: they tell who the client is.
+  std::optional<StoreLook> look;
+  if (settings.proxy.admin && settings.stats_interval > Millis{0}) {
+    look.emplace(StoreLookOptions{.store = access.store, .interval = settings.stats_interval, .max_scopes = 0});
+    settings.proxy.more_metrics = [&look] { return look->text(); };
+  }
   TracingOptions tracing = span_options(SpanKind::server, SpanKind::client);
   tracing.scopes = false;
   const Spans spans(std::move(tracing));

@@ -32,6 +32,7 @@
 #include "process/ask_command.hpp"
 #include "process/exit_codes.hpp"
 #include "process/sqs_work.hpp"
+#include "process/store_look.hpp"
 #include "process/supervise.hpp"
 #include "settings/access.hpp"
 #include "settings/log.hpp"
@@ -388,6 +389,7 @@ class Sqs {
     const Rules rules = the_rules();
     const std::uint64_t output_limit = parse_size(options_.output_limit, "--output-limit");
     const Millis grace = parse_duration(options_.grace, "--grace");
+    const Millis stats_interval = parse_stats_interval(options_.admin.stats_interval, "--stats-interval");
     Signals signals;  // Before there are threads.
     const std::string told = told_variables({{"ONCE_LEASE", options_.lease},
                                              {"ONCE_RETENTION", options_.retention},
@@ -469,9 +471,16 @@ class Sqs {
     const Millis waits = poller.receive_wait + Millis{5'000};
     sqs::Poller the_poller(engine, sqs_client(options_, waits), sqs_client(options_, Millis{0}), std::move(poller),
                            std::move(work));
+    std::optional<StoreLook> look;
+    if (!options_.admin.address.empty() && stats_interval > Millis{0}) {
+      look.emplace(StoreLookOptions{.store = access.store, .interval = stats_interval});
+    }
     const AdminPort admin(
         options_.admin, access, engine,
-        [&] { return metrics.text() + message_metrics.text(the_poller.counts()) + process_metrics(); },
+        [&] {
+          return metrics.text() + message_metrics.text(the_poller.counts()) + process_metrics() +
+                 (look ? look->text() : std::string());
+        },
         [&] { return stopping_ ? "draining" : ""; });
     if (admin.port() != 0) log_.note("operators on port " + std::to_string(admin.port()));
     running = &the_poller;

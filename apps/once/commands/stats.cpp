@@ -1,9 +1,8 @@
 // once stats: how many records are in which state, and what waits for an operator.
 #include <CLI/CLI.hpp>
-#include <array>
-#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include <once/operate.hpp>
 #include <once/platform/system.hpp>
@@ -13,6 +12,7 @@
 #include "output/metrics_file.hpp"
 #include "output/progress.hpp"
 #include "output/report.hpp"
+#include "output/store_metrics.hpp"
 #include "output/text.hpp"
 #include "process/exit_codes.hpp"
 #include "settings/access.hpp"
@@ -31,51 +31,23 @@ struct StatsOptions {
   std::string metrics_file;  // Empty: none.
   bool json = false;
   bool prometheus = false;
+  bool by_scope = false;
 };
 
 nlohmann::ordered_json optional_time(const std::optional<Time>& time) {
   return time ? nlohmann::ordered_json(text::rfc3339(*time)) : nlohmann::ordered_json(nullptr);
 }
 
-// `scope`: all records are of it. Empty: of any.
-std::string counts_metrics(const operate::Counts& counts, Time now, std::string_view scope) {
-  text::Exposition out;
-  const auto seconds = [](Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); };
-  const auto metric = [&](std::string_view name, std::string_view help, auto value) {
-    out.family(name, "gauge", help);
-    out.sample({{"scope", scope}}, value);
-  };
-  out.family("once_records", "gauge", "Records in the store, by state.");
-  for (const operate::Standing standing : all_standings) {
-    out.sample({{"scope", scope}, {"state", operate::to_string(standing)}}, counts.of(standing));
-  }
-  metric("once_records_overdue", "Records whose work should have ended.", counts.overdue);
-  metric("once_records_bytes", "Bytes of all records.", counts.bytes);
-  metric("once_results_offloaded", "Results that are kept outside the store.", counts.offloaded);
-  metric("once_results_offloaded_bytes", "Bytes of these.", counts.offloaded_bytes);
-  metric("once_results_dropped", "Results that were too large to keep.", counts.dropped);
-  out.family(
-      "once_oldest_timestamp_seconds", "gauge",
-      "Since when the oldest record exists, is lapsed, overdue or unknown, since 1970. Absent if there is none.");
-  const auto oldest = [&](std::string_view of, const std::optional<Time>& time) {
-    if (time) out.sample({{"scope", scope}, {"of", of}}, seconds(*time));
-  };
-  oldest("created", counts.oldest_created);
-  oldest("lapsed", counts.oldest_lapsed);
-  oldest("overdue", counts.oldest_overdue);
-  oldest("unknown", counts.oldest_unknown);
-  metric("once_stats_timestamp_seconds", "When this was counted, since 1970.", seconds(now));
-  return std::move(out).take();
-}
-
 int stats(const StatsOptions& options) {
   const StoreAccess access = open_to_look(options.store);
   const Time now = operate::learn_now(*access.store, *system_clock()).now;
   operate::Counts counts;
+  StoreCounts shown(options.by_scope ? StoreCounts::usual_scopes : 0, text::replace_invalid_utf8(options.filter.scope));
   Progress progress("counted");
   const auto error = operate::for_each(*access.store, filter_of(options.filter, now, access.raw_scopes), now,
                                        [&](const Record& record) {
                                          operate::count(record, now, counts);
+                                         if (options.prometheus) shown.add(record, now);
                                          progress.tell(counts.records);
                                          return true;
                                        });
@@ -83,7 +55,9 @@ int stats(const StatsOptions& options) {
   if (error && error->kind != ErrorKind::corrupt) return fail_with(*error);
   const int code = error ? fail_with(*error) : exit_ok;  // The others are counted.
   if (options.prometheus) {
-    const std::string page = counts_metrics(counts, now, text::replace_invalid_utf8(options.filter.scope));
+    text::Exposition out;
+    shown.write(out, now);
+    const std::string page = std::move(out).take();
     if (options.metrics_file.empty()) return print(page, code);
     return write_metrics_file(options.metrics_file, page) ? code : static_cast<int>(exit_output);
   }
@@ -126,6 +100,7 @@ nlohmann::ordered_json counts_json(const operate::Counts& counts) {
   json["results_offloaded_bytes"] = counts.offloaded_bytes;
   json["results_dropped"] = counts.dropped;
   json["oldest_created_at"] = optional_time(counts.oldest_created);
+  json["oldest_failed_at"] = optional_time(counts.oldest_failed);
   json["oldest_lapsed_at"] = optional_time(counts.oldest_lapsed);
   json["oldest_overdue_at"] = optional_time(counts.oldest_overdue);
   json["oldest_unknown_at"] = optional_time(counts.oldest_unknown);
@@ -141,6 +116,8 @@ void add_stats(CLI::App& app, Invocation& invocation) {
   CLI::Option* const prometheus =
       command->add_flag("--prometheus", options->prometheus, "Write metrics in Prometheus' text format")
           ->excludes(json);
+  command->add_flag("--by-scope", options->by_scope, "With --prometheus: count each of the first 100 scopes apart")
+      ->needs(prometheus);
   command
       ->add_option("--metrics-file", options->metrics_file,
                    "With --prometheus: write them to a file for node_exporter's textfile collector, as in once.prom")

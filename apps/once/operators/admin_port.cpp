@@ -5,6 +5,8 @@
 
 #include <once/error.hpp>
 
+#include "process/store_look.hpp"
+
 namespace once::cli {
 
 proxy::Address parse_admin(const std::string& address, const std::string& what) {
@@ -28,6 +30,7 @@ void add_admin_flags(CLI::App& command, AdminFlags& flags) {
       "A file with the token that the operators' API requires; needed unless HOST is a loopback address");
   command.add_option("--metrics-token-file", flags.metrics_token_file,
                      "A file with another token, which /metrics requires (default: none)");
+  command.add_option("--stats-interval", flags.stats_interval, stats_interval_help)->capture_default_str();
 }
 
 AdminPort::AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine& engine,

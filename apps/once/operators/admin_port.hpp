@@ -29,6 +29,7 @@ struct AdminFlags {
   std::string address;  // Empty: no port.
   std::string token_file;
   std::string metrics_token_file;
+  std::string stats_interval = "60s";  // See parse_stats_interval(). Its caller looks at the store.
 };
 void add_admin_flags(CLI::App& command, AdminFlags& flags);
 

@@ -12,6 +12,7 @@
 
 #include "operators/admin_port.hpp"
 #include "output/text.hpp"
+#include "process/store_look.hpp"
 #include "text/number.hpp"
 
 namespace once::cli {
@@ -372,6 +373,7 @@ std::vector<Setting> table() {
           "loopback address"),
       text<&ProxySettings::metrics_token_file>("metrics-token-file", {},
                                                "A file with another token, which /metrics requires (default: none)"),
+      duration<&ProxySettings::stats_interval, parse_stats_interval>("stats-interval", "60s", stats_interval_help),
 
       in_file("true", toggle<&Options::protect, true, false>("protect", "false: all requests pass through untouched")),
       as_list(list<&Options::methods>("methods", "POST PATCH", "Which requests are protected"), ','),

@@ -39,6 +39,7 @@ struct ProxySettings {
   std::string accepted_key_change;  // KeyChange::word
   std::string admin_token_file;
   std::string metrics_token_file;
+  Millis stats_interval{0};  // 0: the store is not looked at.
   Millis drain{0};
 };
 

@@ -224,6 +224,9 @@ struct ProxyOptions {
   // Returns an answer to refuse a request for /metrics, or nothing to allow it. Called as `operators` is. Empty: every
   // client may read /metrics.
   std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics;
+  // More text for /metrics, in Prometheus' text format, of families that the proxy does not have. Called as `operators`
+  // is: it must not block. Empty: none.
+  std::function<std::string()> more_metrics;
   std::shared_ptr<Metrics> metrics;  // Empty: the proxy's own, without the engine's events.
 
   Timeouts timeouts;

@@ -212,7 +212,8 @@ class Proxy::Impl {
     out.family("once_proxy_buffered_bytes", "gauge", "Memory for bodies that are read whole.");
     out.sample({}, clients_->buffered_bytes());
     return options_.metrics->text(connections()) + loops_.front()->services->metrics_text(Steady::now()) +
-           std::move(out).take() + process_metrics();
+           std::move(out).take() + process_metrics() +
+           (options_.more_metrics ? options_.more_metrics() : std::string());
   }
 
   // Each loop has its own, so that requests on different threads share no reference count.
