@@ -52,7 +52,7 @@ struct StoreLook::Shared {
   std::optional<ListPage> answer;  // Of the last request.
 
   std::optional<StoreCounts> counts;
-  Steady::time_point counted_at;
+  Steady::time_point good_until;    // Then the counts are too old to be shown.
   std::optional<Time> complete_at;  // Of the last look that read everything.
   bool complete = false;            // The last look did.
   Steady::duration took{0};
@@ -105,7 +105,9 @@ struct StoreLook::Shared {
         }
         auto page = ask(shared, query, until);
         if (!page) {
-          error = ErrorKind::unavailable;  // It did not answer in time.
+          // The time is over. A store that answered nothing at all is down; otherwise it has much to read.
+          if (pages == 0) error = ErrorKind::unavailable;
+          whole = false;
           break;
         }
         if (page->error) {
@@ -123,12 +125,14 @@ struct StoreLook::Shared {
     const std::lock_guard lock(shared->mutex);
     if (shared->ending) return;
     shared->took = Steady::now() - began;
-    shared->pause = std::max(options.interval, std::chrono::duration_cast<Millis>(shared->took) * pause_per_duration);
+    // A store that was down is asked again soon; one that read a lot is not.
+    const Millis long_pause = std::chrono::duration_cast<Millis>(shared->took) * pause_per_duration;
+    shared->pause = pages == 0 ? options.interval : std::max(options.interval, long_pause);
     shared->complete = whole && !error;
     if (error) return shared->count_error(*error);
     for (; unreadable > 0; --unreadable) shared->count_error(ErrorKind::corrupt);
     shared->counts.emplace(std::move(counts));
-    shared->counted_at = Steady::now();
+    shared->good_until = Steady::now() + shared->pause * pauses_until_old;
     if (shared->complete) shared->complete_at = now;
   }
 
@@ -159,7 +163,7 @@ StoreLook::~StoreLook() {
 std::string StoreLook::text() const {
   text::Exposition out;
   const std::lock_guard lock(shared_->mutex);
-  const bool fresh = shared_->counts && Steady::now() - shared_->counted_at <= shared_->pause * pauses_until_old;
+  const bool fresh = shared_->counts && Steady::now() <= shared_->good_until;
   if (fresh) {
     shared_->counts->write_open(out);
   } else {

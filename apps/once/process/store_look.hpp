@@ -37,7 +37,8 @@ struct StoreLookOptions {
 
 // Counts the records that are not completed, on a thread of its own, which begins at once. There is never more than one
 // look, and never more than one request. The next one begins after `interval`, or after 20 times the look's duration if
-// that is longer: a slow or large store is not asked without pause.
+// that is longer: a slow or large store is not asked without pause. A store that gave no answer is asked again after
+// `interval`.
 //
 // A look that fails changes no figures. They are left out of the page once they are older than three of these pauses.
 class StoreLook {
