@@ -44,7 +44,7 @@ Millis parse_stats_interval(std::string_view text, std::string_view what) {
 struct StoreLook::Shared {
   explicit Shared(StoreLookOptions the_options) : options(std::move(the_options)), pause(options.interval) {}
 
-  const StoreLookOptions options;
+  StoreLookOptions options;  // Does not change while the worker runs.
   mutable std::mutex mutex;  // Guards the following members.
   std::condition_variable news;
   bool ending = false;
@@ -155,9 +155,14 @@ StoreLook::StoreLook(StoreLookOptions options)
     : shared_(std::make_shared<Shared>(std::move(options))), worker_([shared = shared_] { Shared::work(shared); }) {}
 
 StoreLook::~StoreLook() {
-  const std::lock_guard lock(shared_->mutex);
-  shared_->ending = true;
-  shared_->news.notify_all();
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->ending = true;
+    shared_->news.notify_all();
+  }
+  worker_.join();
+  // The completion of a late request keeps the rest. If it kept the store, neither would ever end.
+  shared_->options.store.reset();
 }
 
 std::string StoreLook::text() const {
