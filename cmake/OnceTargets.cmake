@@ -158,14 +158,14 @@ function(once_test name)
   endif()
 endfunction()
 
-# once_server_test(<name> SOURCES ... LIBS ... [ARGS ...] [TIMEOUT seconds])
+# once_server_test(<name> SOURCES ... LIBS ... [ARGS ...] [SERVER moto|postgresql [its options ...]] [TIMEOUT seconds])
 # once_server_test(<name> COMMAND ... [TIMEOUT seconds])
 #
 # A test that needs a server or a library from PyPI or npm, labelled real_servers. The first form is a GoogleTest program
-# that is run by tests/real_servers/with-moto, the second any command that exits with 0 when its tests have passed. Runs
-# with g++ and without sanitizers only: it is about the others, and they are slow.
+# that is run by tests/real_servers/with-<server> (default: moto), the second any command that exits with 0 when its
+# tests have passed. Runs with g++ and without sanitizers only: it is about the others, and they are slow.
 function(once_server_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS;ARGS;COMMAND")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS;ARGS;COMMAND;SERVER")
   if(arg_UNPARSED_ARGUMENTS OR (arg_SOURCES AND arg_COMMAND) OR NOT (arg_SOURCES OR arg_COMMAND))
     message(FATAL_ERROR "once_server_test(${name}): SOURCES or COMMAND, or unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -173,9 +173,14 @@ function(once_server_test name)
     return()
   endif()
   if(arg_SOURCES)
+    if(NOT arg_SERVER)
+      set(arg_SERVER moto)
+    endif()
+    list(POP_FRONT arg_SERVER server)
     find_package(GTest REQUIRED)
     once_program(${name}_test TEST SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} GTest::gmock GTest::gtest_main)
-    set(arg_COMMAND "${once_SOURCE_DIR}/tests/real_servers/with-moto" $<TARGET_FILE:${name}_test> ${arg_ARGS})
+    set(arg_COMMAND "${once_SOURCE_DIR}/tests/real_servers/with-${server}" ${arg_SERVER}
+      $<TARGET_FILE:${name}_test> ${arg_ARGS})
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 600)  # The first one may have to install the tools.
