@@ -14,6 +14,7 @@
 #include <once/error.hpp>
 #include <once/key.hpp>
 
+#include "engine/event_metrics.hpp"
 #include "text/prometheus.hpp"
 #include "text/utf8.hpp"
 
@@ -33,33 +34,6 @@ constexpr std::size_t event_kinds = static_cast<std::size_t>(EventKind::store_er
 constexpr std::size_t error_kinds = static_cast<std::size_t>(ErrorKind::misuse) + 1;
 constexpr std::size_t index_of(EventKind kind) { return static_cast<std::size_t>(kind); }
 
-constexpr std::array claims{EventKind::claimed, EventKind::resumed, EventKind::took_over};
-// How a call ends: that of the claim, or without one. A replayed failure is counted apart.
-constexpr std::array ends{EventKind::completed, EventKind::failed,         EventKind::held,       EventKind::released,
-                          EventKind::abandoned, EventKind::finish_refused, EventKind::replayed,   EventKind::conflict,
-                          EventKind::mismatch,  EventKind::unknown,        EventKind::unprotected};
-constexpr std::array questions{EventKind::reconciled, EventKind::reconcile_later, EventKind::reconcile_gave_up};
-constexpr std::string_view stored_failure = "stored_failure";
-constexpr std::array begins{EventKind::claimed,  EventKind::resumed,  EventKind::took_over, EventKind::replayed,
-                            EventKind::conflict, EventKind::mismatch, EventKind::unknown};
-
-struct Single {
-  EventKind kind;
-  std::string_view name;
-  std::string_view help;
-};
-constexpr std::array<Single, 5> singles{{
-    {EventKind::renewal_lost, "once_claims_lost_total", "Claims whose lease ended while the work ran."},
-    {EventKind::unrecorded, "once_unrecorded_total", "Finishes that could not be written at first."},
-    {EventKind::declined, "once_declined_total", "Finishes whose accompanying writes the store refused."},
-    {EventKind::renewed, "once_renewals_total", "Renewals of leases."},
-    {EventKind::step_recorded, "once_steps_total", "Steps that were stored."},
-}};
-
-bool is_stored_failure(const Event& event) noexcept {
-  return event.kind == EventKind::replayed && event.record != nullptr && event.record->state == State::failed;
-}
-
 // Of one scope.
 struct Scope {
   std::string prefix;  // Of its stored keys, escaped and without the '#'.
@@ -70,7 +44,7 @@ struct Scope {
   text::Histogram<work_bounds> work;
 
   void count(const Event& event) noexcept {
-    Counter& counter = is_stored_failure(event) ? stored_failures : events[index_of(event.kind)];
+    Counter& counter = event_metrics::is_stored_failure(event) ? stored_failures : events[index_of(event.kind)];
     counter.fetch_add(1, std::memory_order_relaxed);
     if (event.kind == EventKind::work_done) work.add(event.took);
   }
@@ -151,11 +125,13 @@ class Metrics::Counts {
     }
     scope_of(event.key).count(event);
     if (event.coalesced) return;
+    constexpr auto& begins = event_metrics::begins;
     const auto* const begin = std::ranges::find(begins, event.kind);
     if (begin != begins.end()) begins_[static_cast<std::size_t>(begin - begins.begin())].add(event.took);
   }
 
   [[nodiscard]] std::string text() const {
+    using namespace event_metrics;
     std::vector<const Scope*> scopes = scopes_.all();
     if (!has_scopes_ || nameless_.has_counted()) scopes.insert(scopes.begin(), &nameless_);
     if (others_.has_counted()) scopes.push_back(&others_);
@@ -169,15 +145,15 @@ class Metrics::Counts {
                    scope.of(kind));
       }
     };
-    out.family("once_operations_total", "counter", "Calls, by how they ended.");
+    out.family(operations, "counter", "Calls, by how they ended.");
     each([&](const Scope& scope) {
       by_kind("outcome", ends, scope);
       out.sample({{"scope", scope.label}, {"otel_metric_overflow", scope.overflow}, {"outcome", stored_failure}},
                  scope.stored_failures.load(std::memory_order_relaxed));
     });
-    out.family("once_claims_total", "counter", "Claims, by how they were made.");
-    each([&](const Scope& scope) { by_kind("kind", claims, scope); });
-    out.family("once_reconcile_total", "counter", "Questions about unknown operations, by what came of them.");
+    out.family(claims, "counter", "Claims, by how they were made.");
+    each([&](const Scope& scope) { by_kind("kind", claim_kinds, scope); });
+    out.family(reconcile, "counter", "Questions about unknown operations, by what came of them.");
     each([&](const Scope& scope) { by_kind("outcome", questions, scope); });
     for (const Single& single : singles) {
       out.family(single.name, "counter", single.help);
@@ -185,13 +161,13 @@ class Metrics::Counts {
         out.sample({{"scope", scope.label}, {"otel_metric_overflow", scope.overflow}}, scope.of(single.kind));
       });
     }
-    out.family("once_work_duration_seconds", "histogram", "From a claim to the end of its work.");
+    out.family(work_duration, "histogram", "From a claim to the end of its work.");
     each([&](const Scope& scope) {
       scope.work.write(out, {{"scope", scope.label}, {"otel_metric_overflow", scope.overflow}});
     });
-    out.family("once_begin_duration_seconds", "histogram", "From a call to the store's answer whether it may run.");
+    out.family(begin_duration, "histogram", "From a call to the store's answer whether it may run.");
     for (std::size_t i = 0; i < begins.size(); ++i) begins_[i].write(out, {{"outcome", to_string(begins[i])}});
-    out.family("once_store_errors_total", "counter", "Failures of the store.");
+    out.family(store_errors, "counter", "Failures of the store.");
     for (std::size_t i = 0; i < error_kinds; ++i) {
       out.sample({{"kind", to_string(static_cast<ErrorKind>(i))}}, store_errors_[i].load(std::memory_order_relaxed));
     }
@@ -214,7 +190,7 @@ class Metrics::Counts {
   Scopes scopes_;
   Scope nameless_;  // Without a key or a scope, or with no labels for scopes.
   Scope others_;
-  std::array<text::Histogram<begin_bounds>, begins.size()> begins_;
+  std::array<text::Histogram<begin_bounds>, event_metrics::begins.size()> begins_;
   std::array<Counter, error_kinds> store_errors_{};
 };
 

@@ -15,6 +15,8 @@
 // STREAM=1 in its environment: it streams. {"pieces": ["a", "b"]} is written piece by piece; with "break": true it
 // throws FunctionError "Broken" behind them; with "head": {...} that is the head of an HTTP answer.
 //
+// ONCE_METRICS=emf: its charges are in metrics.
+//
 // INIT=fail in its environment: it cannot be made; INIT=exit: it ends before it asks; INIT=hang: it never asks.
 #include <fcntl.h>
 #include <unistd.h>
@@ -29,6 +31,7 @@
 #include <string_view>
 
 #include <once/engine/engine.hpp>
+#include <once/frontends/lambda/metrics.hpp>
 #include <once/frontends/lambda/runtime.hpp>
 
 #include <once/stores/open.hpp>
@@ -109,8 +112,8 @@ class TestFunction {
   std::string charge(const json& event) {
     const std::lock_guard lock(mutex_);
     if (!engine_) {
-      engine_ = std::make_unique<once::Engine>(
-          once::EngineOptions{.store = once::open_store(variable("ONCE_STORE")), .scope = "payments"});
+      engine_ = std::make_unique<once::Engine>(once::EngineOptions{
+          .store = once::open_store(variable("ONCE_STORE")), .scope = "payments", .observer = observer_});
     }
     once::Request request = engine_->request(event.at("id").get<std::string>(), {});
     request.policy = once::Policy{.lease = once::Millis{1'000},
@@ -137,6 +140,10 @@ class TestFunction {
 
   std::atomic<int> handled_{0};
   std::mutex mutex_;
+  const once::Observer observer_ = once::lambda::metrics_from_environment([](std::string_view setting) {
+    const std::string line = "from the environment: " + std::string(setting) + "\n";
+    if (write(STDERR_FILENO, line.data(), line.size()) < 0) throw std::runtime_error("cannot write");
+  });
   std::unique_ptr<once::Engine> engine_;
 };
 

@@ -107,6 +107,45 @@ class Answers(Invoke):
         self.assertRegex(done.stderr, r"once: 2 responses, 2 errors; 1 start of the function, \S+ in all\n$")
 
 
+class Metrics(Invoke):
+    """What the function writes for CloudWatch, told apart from all else on its standard streams."""
+
+    def lines(self, done):
+        documents = [json.loads(line) for line in done.stderr.splitlines() if line.startswith('{"_aws":')]
+        for one in documents:
+            self.assertEqual(one["FunctionName"], "pay")
+        return [{name: value for name, value in one.items() if name.endswith(("_total", "_completed", "_replayed", "_unknown"))}
+                for one in documents]
+
+    def charge(self, *flags, code=0, events=1, metrics="emf", **event):
+        environment = ["--name", "pay", "--env", f"ONCE_METRICS={metrics}", "--env", f"ONCE_STORE=sqlite:{self.path('once.db')}"]
+        return self.invoke(*environment, *flags, *events * [{"do": "charge", "id": "x"} | event], code=code)
+
+    def test_a_line_for_the_claim_one_for_its_end_and_one_for_each_replay(self):
+        done = self.charge("--repeat", "2")
+        self.assertIn("from the environment: ONCE_METRICS=emf\n", done.stderr)
+        self.assertEqual(self.lines(done), [{"once_claims_total": 1}, {"once_operations_total_completed": 1},
+                                            {"once_operations_total_replayed": 1}])
+
+    def test_nothing_happens_and_nothing_is_written(self):
+        done = self.invoke("--env", "ONCE_METRICS=emf", {"do": "echo"}, {"do": "note"})
+        self.assertEqual(self.lines(done), [])
+
+    def test_without_the_variable_nothing_is_written(self):
+        for value in ("", "off"):
+            self.assertEqual(self.charge(metrics=value).stderr, "")
+
+    def test_a_mistyped_value_is_an_error_of_the_init(self):
+        self.assertIn("ONCE_METRICS=emf1 is not known: emf writes metrics for CloudWatch", self.charge(metrics="emf1", code=237).stderr)
+
+    def test_what_is_killed_at_its_timeout_has_begun_and_not_ended(self):
+        gate = self.path("gate")
+        os.mkfifo(gate)
+        done = self.charge("--timeout", "2s", "--env", f"GATE={gate}", gate=True, hold=True, code=238)
+        self.assertIn("timed out after 2s", done.stderr)
+        self.assertEqual(self.lines(done), [{"once_claims_total": 1}])
+
+
 class Errors(Invoke):
     def test_of_the_handler(self):
         done = self.invoke({"do": "fail"}, {"do": "echo"}, code=237)

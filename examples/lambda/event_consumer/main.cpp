@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <once/engine/engine.hpp>
 #include <once/frontends/lambda/idempotent.hpp>
+#include <once/frontends/lambda/metrics.hpp>
 #include <once/frontends/lambda/recipes.hpp>
 #include <once/frontends/lambda/runtime.hpp>
 #include <once/platform/environment.hpp>
@@ -32,11 +33,14 @@ static std::string confirm(std::string_view event, once::Context& context) {
 static once::lambda::Handler make_handler() {
   const char* const store = std::getenv("ONCE_STORE");
   if (store == nullptr) throw std::runtime_error("ONCE_STORE is not set: dynamodb://TABLE");
-  // ONCE_RETENTION=72h among the function's variables keeps results for three days. Its log says so at each start.
+  // ONCE_RETENTION=72h among the function's variables keeps results for three days. ONCE_METRICS=emf writes metrics
+  // for CloudWatch. Its log says so at each start.
   const auto tell = [](std::string_view set) {
     std::fprintf(stderr, "from the environment: %.*s\n", static_cast<int>(set.size()), set.data());
   };
-  static once::Engine engine({.store = once::open_store(store), .policy = once::policy_from_environment(tell)});
+  static once::Engine engine({.store = once::open_store(store),
+                              .policy = once::policy_from_environment(tell),
+                              .observer = once::lambda::metrics_from_environment(tell)});
   // By its source and id, which every delivery of an event keeps.
   return once::lambda::idempotent(engine, {.key = std::string(once::lambda::recipes::event_bridge.key)}, confirm);
 }

@@ -7,6 +7,7 @@
 
 #include "frontends/lambda/batch/batch_run.hpp"
 #include "frontends/lambda/batch/event_records.hpp"
+#include "frontends/lambda/metrics/invocation_span.hpp"
 #include "text/base64.hpp"
 #include "text/json.hpp"
 #include "text/json_write.hpp"
@@ -106,6 +107,7 @@ lambda::Handler batch_of(Engine& engine, BatchOptions options, ChangeWork work) 
   };
   const auto maker = std::make_shared<const Maker>(Maker{lambda::Batch(engine, std::move(options)), std::move(work)});
   return [maker](std::string_view event, const lambda::Invocation& invocation) {
+    const lambda::InvocationSpan span;
     std::pmr::monotonic_buffer_resource arena;
     const std::vector<lambda::EventRecord> records = lambda::event_records(event, arena, stream_service);
     std::vector<Change> changes(records.size());

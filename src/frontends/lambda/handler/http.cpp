@@ -9,6 +9,7 @@
 
 #include "frontends/lambda/handler/function.hpp"
 #include "frontends/lambda/handler/http_event.hpp"
+#include "frontends/lambda/metrics/invocation_span.hpp"
 
 namespace once::lambda {
 
@@ -83,6 +84,7 @@ Handler detail::make_http(Engine& engine, HttpOptions options, HttpWork work) {
   options.environment = environment_or_process(options.environment);
   auto handler = std::make_shared<HttpHandler>(engine, std::move(options), std::move(work));
   return [handler = std::move(handler)](std::string_view event, const Invocation& invocation) {
+    const InvocationSpan span;
     return (*handler)(event, invocation);
   };
 }

@@ -6,6 +6,7 @@
 #include <once/error.hpp>
 
 #include "frontends/lambda/handler/function.hpp"
+#include "frontends/lambda/metrics/invocation_span.hpp"
 
 namespace once::lambda {
 
@@ -182,6 +183,7 @@ Handler detail::make_idempotent(Engine& engine, IdempotentOptions options, Work 
   options.environment = environment_or_process(options.environment);
   auto handler = std::make_shared<const IdempotentHandler>(engine, std::move(options), std::move(work));
   return [handler = std::move(handler)](std::string_view event, const Invocation& invocation) {
+    const InvocationSpan span;
     return (*handler)(event, invocation);
   };
 }

@@ -8,6 +8,7 @@
 
 #include <once/error.hpp>
 
+#include "frontends/lambda/metrics/invocation_span.hpp"
 #include "frontends/lambda/runtime/worker.hpp"
 #include "text/base64.hpp"
 
@@ -132,6 +133,7 @@ void Worker::handle(const StreamingHandler& handler, const NextEvent& event) {
   Stream stream(*this, id);
   std::optional<ErrorAnswer> failure;
   try {
+    const InvocationSpan span;
     handler(event.body, event.invocation, stream);
   } catch (const abi::__forced_unwind&) {
     throw;  // The thread is being cancelled, which must not be prevented.

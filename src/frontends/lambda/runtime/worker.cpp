@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "frontends/lambda/metrics/invocation_span.hpp"
 #include "frontends/lambda/runtime/trace_variable.hpp"
 #include "text/ascii.hpp"
 #include "text/number.hpp"
@@ -155,6 +156,7 @@ void Worker::handle(const Handler& handler, const NextEvent& event) {
   const std::string& id = event.invocation.request_id;
   std::string response;
   try {
+    const InvocationSpan span;
     response = handler(event.body, event.invocation);
   } catch (const abi::__forced_unwind&) {
     throw;  // The thread is being cancelled, which must not be prevented.
