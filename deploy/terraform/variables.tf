@@ -28,8 +28,37 @@ variable "large_result_days" {
   description = "After how many days a large result is deleted. More than the longest retention of a record."
 }
 
+variable "alarm_function" {
+  type        = string
+  default     = null
+  description = "The name of a Lambda function that writes its metrics (ONCE_METRICS=emf), for alarms. Null makes none."
+}
+
+variable "alarm_topic_arn" {
+  type        = string
+  default     = null
+  description = "The ARN of an SNS topic that the alarms tell. Null for none."
+}
+
+variable "nothing_started_hours" {
+  type        = number
+  default     = 24
+  description = "After how many hours without a new operation there is an alarm, 1 to 24. 0 for never."
+
+  validation {
+    condition     = contains(range(25), var.nothing_started_hours)
+    error_message = "A whole number from 0 to 24."
+  }
+}
+
+variable "running_at_once" {
+  type        = number
+  default     = 0
+  description = "How many operations usually run at once. So many may have begun and not ended."
+}
+
 variable "tags" {
   type        = map(string)
   default     = {}
-  description = "Tags of the table, the bucket and the policies."
+  description = "Tags of the table, the bucket, the policies and the alarms."
 }

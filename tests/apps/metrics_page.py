@@ -64,6 +64,13 @@ def documented(section):
             for name, kind, labels in re.findall(r"^\| `([a-z_]+)` \| ([a-z]+) \|([^|]*)\|", text, re.M)}
 
 
+def embedded():
+    """{metric: unit} of what a Lambda function writes for CloudWatch."""
+    text = re.search(r"^## Embedded metric format\n(.*?)(?=^## )", DOCS.read_text(), re.M | re.S)[1]
+    return {name: unit for names, unit in re.findall(r"^\| (`once_[^|]*) \| (\w+) \|", text, re.M)
+            for name in re.findall(r"`(once_[a-z_]+)`", names)}
+
+
 def check(text, *sections):
     """The page has exactly the metrics of these sections, as they are written there. Returns {sample's text: value}."""
     families = parse(text)
