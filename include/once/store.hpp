@@ -19,6 +19,10 @@
 
 namespace once {
 
+namespace stores {
+struct SqlStatement;  // once/stores/sql.hpp
+}
+
 // What a conditional write names: the record as the caller last saw it. The condition is the owner and the revision.
 struct Seen {
   Owner owner;
@@ -103,11 +107,13 @@ struct Capabilities {
   bool keeps_compressed = false;  // It keeps Placement::compressed and Placement::sealed. Otherwise it refuses them as
                                   // unfit: other programs may read its records.
   bool seals = false;             // It encrypts what it keeps: see once/seal.hpp.
+  bool hands_out = false;         // It has finish_statement().
 };
 
-// The user's own writes, which a store commits together with a record. Each store has its own type of them: see
-// stores::TransactItems in once/stores/dynamodb_transaction.hpp. They do not change after they are handed over. They
-// may be sent several times, and are written at most once.
+// The user's own writes, which a store commits together with a record. Each kind of store has its own types of them:
+// stores::TransactItems (once/stores/dynamodb_transaction.hpp), stores::SqlStatements (once/stores/sql.hpp) and
+// stores::SqliteWork (once/stores/sqlite_transaction.hpp). They do not change after they are handed over. They may be
+// sent several times, and are written at most once.
 class Companion {
  public:
   Companion() = default;
@@ -156,6 +162,14 @@ class Store {
                          name() + " cannot commit other writes together with a record: use a store that can, or write "
                                   "them apart"));
   }
+
+  // If Capabilities::hands_out: a statement that writes the completion `record` in a transaction of the user's own. It
+  // is conditional on the stored record's key and owner, in progress and not released, under whatever revision it has
+  // then: its renewals may go on. It raises the count of that revision, with the random bits of record.revision. If the
+  // condition does not hold, it raises an error, so that the transaction cannot commit.
+  // It writes what complete() (once/decide.hpp) sets, and leaves the other fields as they are. `place`: Answer::place
+  // of the record. Calls the store, perhaps. Throws Exception: misuse if the store cannot, or cannot keep the record.
+  virtual stores::SqlStatement finish_statement(const Record& record, std::uint64_t place);
 
   // Removes the record under the same condition.
   virtual void remove(std::string key, Seen seen, Done done) = 0;

@@ -162,6 +162,7 @@ void ClaimMachine::finish(Write&& write, Actions& out) {
 
 void ClaimMachine::abandon(Actions& out) {
   dropped_ = true;
+  if (handed_out_ && forgotten_) return out.add(Read{});
   if (finishing_) return;
   finishing_ = true;
   finish_queued_ = true;
@@ -183,11 +184,37 @@ void ClaimMachine::hand_out(FinishDone done, Actions& out) {
     return meet_loss(Write(Op::complete, std::move(done)), out);
   }
   handed_out_ = true;
+  forgotten_ = false;
   handed_done_ = std::move(done);
 }
 
-void ClaimMachine::handed_back(Outcome outcome, Actions& out) {
+RecordPtr ClaimMachine::completion(Result&& result, Stamp stamp) const {
+  auto built = std::make_shared<Record>(*record_);
+  complete(*built, std::move(result), policy_, stamp);
+  if (record_bytes(*built) <= setting_.max_record_bytes) return built;
+  // Unlike a finish of our own, it need not be fitted: nothing has been done yet.
+  throw Exception(ErrorKind::misuse, "a result of " + std::to_string(built->result.bytes.size()) +
+                                         " bytes is too large to be handed out: the record would have " +
+                                         std::to_string(record_bytes(*built)) + " bytes, and the store keeps " +
+                                         std::to_string(setting_.max_record_bytes));
+}
+
+void ClaimMachine::take_back(Actions& out) {
+  if (!handed_out_) return;
+  handed_out_ = finishing_ = false;
+  taken_back_ = true;
+  handed_done_ = nullptr;
+  if (dropped_) abandon(out);
+}
+
+void ClaimMachine::forget_handed_out(Actions& out) {
+  forgotten_ = true;
+  handed_back(Outcome::in_doubt, out);
+}
+
+void ClaimMachine::handed_back(Outcome outcome, Actions& out, FinishDone done) {
   if (!handed_out_) return;  // A renewal has found the outcome.
+  if (!handed_done_) handed_done_ = std::move(done);
   outcome_ = outcome;
   if (outcome != Outcome::rolled_back) return out.add(Read{});
   end_handed_out({ErrorKind::unavailable, "the transaction that was to finish the claim was rolled back"}, out);
@@ -397,7 +424,11 @@ void ClaimMachine::on_refused(RecordPtr seen, std::uint64_t place, Sent&& sent, 
     // record was removed: our later writes are lost.
     return adopt(std::move(seen), place, out);
   }
-  if (ours && handed_out_ && seen->state != State::in_progress) {
+  if (ours && (handed_out_ || taken_back_) && seen->state != State::in_progress) {
+    if (is_finish(current_->op)) {
+      discard(*current_, seen.get(), out);
+      handed_done_ = std::move(current_->done);
+    }
     current_.reset();
     return find_handed_out(std::move(seen), out);
   }
@@ -580,12 +611,20 @@ void ClaimMachine::end_handed_out(Error error, Actions& out) {
     out.add(Reply{std::move(done), {.kind = Finish::Kind::declined, .record = nullptr, .error = std::move(error)}});
 }
 
-// Not known yet: a renewal or another handed_back() may show it.
+// Not known yet: a renewal or another handed_back() may show it. If nobody is left to tell, the claim lapses. The
+// transaction may still commit until another attempt takes over.
 void ClaimMachine::leave_handed_out(Error error, Actions& out) {
-  if (!handed_done_) return;
-  tell(Notice::unrecorded, claimed_at_, out, nullptr, error);
-  out.add(Reply{std::exchange(handed_done_, nullptr),
-                {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)}});
+  if (handed_done_) {
+    tell(Notice::unrecorded, claimed_at_, out, nullptr, error);
+    out.add(Reply{std::exchange(handed_done_, nullptr),
+                  {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)}});
+  }
+  if (!dropped_ || !forgotten_) return;
+  handed_out_ = false;
+  finish_queued_ = ended_ = true;
+  if (current_ && phase_ != Phase::sent) drop_current(out);
+  tell(Notice::abandoned, claimed_at_, out);
+  out.add(Ended{.record = nullptr, .gone = false});
 }
 
 // ---- state

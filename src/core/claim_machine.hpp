@@ -176,15 +176,22 @@ class ClaimMachine {
   [[nodiscard]] bool looks_at_time(const Answer& answer) const noexcept;
 
   // The user's own transaction writes the finish, conditional on the owner. The claim is renewed until handed_back()
-  // gives its outcome; then `done` is called.
+  // gives its outcome; then `done` is called. It is also called with `unrecorded` while the outcome is not known:
+  // handed_back() may be called again then, with another `done`.
   void hand_out(FinishDone done, Actions& out);
   enum class Outcome : std::uint8_t {
     committed,
     rolled_back,  // Nothing was or will be written.
     in_doubt,     // Its answer was lost.
   };
-  void handed_back(Outcome outcome, Actions& out);
+  void handed_back(Outcome outcome, Actions& out, FinishDone done = nullptr);
+  void forget_handed_out(Actions& out);  // Nobody can tell the outcome any more: the record is read.
+  // The next finish is conditional on the revision, so it finds out whether the transaction was committed, and is
+  // `recorded` with its record then. The first `done` is not called. No effect once the outcome is known.
+  void take_back(Actions& out);
   void read(Answer&& answer, Actions& out);  // For Read.
+  // The completion that the transaction is to write. Throws Exception(misuse) if the store cannot keep it.
+  [[nodiscard]] RecordPtr completion(Result&& result, Stamp stamp) const;
 
   // ---- state
   enum class Stage : std::uint8_t {
@@ -201,6 +208,7 @@ class ClaimMachine {
   }
   [[nodiscard]] bool is_handed_out() const noexcept { return handed_out_; }
   [[nodiscard]] const RecordPtr& record() const noexcept { return record_; }  // As last acknowledged.
+  [[nodiscard]] std::uint64_t place() const noexcept { return place_; }       // Answer::place of it.
   [[nodiscard]] Uptime claimed_at() const noexcept { return claimed_at_; }
   [[nodiscard]] Uptime deadline() const noexcept { return trusted_until_; }
   [[nodiscard]] bool lost() const noexcept { return lost_; }
@@ -282,6 +290,8 @@ class ClaimMachine {
   FinishDone handed_done_;
   Outcome outcome_ = Outcome::in_doubt;  // The last handed_back().
   bool handed_out_ = false;
+  bool forgotten_ = false;      // forget_handed_out() was called for it.
+  bool taken_back_ = false;     // The user's transaction may have finished the claim.
   bool finishing_ = false;      // A finish was asked for …
   bool finish_queued_ = false;  // … and its write is ready.
   bool dropped_ = false;        // The handle was destroyed.

@@ -8,6 +8,7 @@
 
 #include <once/error.hpp>
 #include <once/seal.hpp>
+#include <once/stores/sql.hpp>
 
 #include "seal/sealing.hpp"
 #include "text/ascii.hpp"
@@ -173,6 +174,9 @@ class SealedStore final : public Store {
     write(*record, std::move(done), [&](RecordPtr sealed, Done opened) {
       store_->replace_with(std::move(sealed), seen, std::move(companion), std::move(opened));
     });
+  }
+  stores::SqlStatement finish_statement(const Record& record, std::uint64_t place) override {
+    return store_->finish_statement(*sealed(*keys_, record), place);
   }
   void remove(std::string key, Seen seen, Done done) override {
     store_->remove(std::move(key), seen, opened(std::move(done)));

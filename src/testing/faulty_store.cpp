@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <once/stores/sql.hpp>
 #include <once/testing/manual_time.hpp>
 
 namespace once::testing {
@@ -301,6 +302,10 @@ void FaultyStore::replace_with(RecordPtr record, Seen seen, std::shared_ptr<cons
         store.replace_with(record, seen, companion, std::move(then));
       },
       std::move(done));
+}
+
+stores::SqlStatement FaultyStore::finish_statement(const Record& record, std::uint64_t place) {
+  return state_->inner().finish_statement(record, place);
 }
 
 void FaultyStore::remove(std::string key, Seen seen, Done done) {

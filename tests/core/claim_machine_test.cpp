@@ -7,7 +7,7 @@
 //   at MS                    the time
 //   beat · note TEXT · step NAME [BYTES] · forget
 //   complete TEXT · offloaded TEXT · together TEXT (with a companion) · fail CODE · hold · release
-//   hand-out · committed · rolled-back · in-doubt
+//   hand-out · committed · rolled-back · in-doubt · forget-transaction · take-back
 //   done                     the store has carried the write out
 //   refused WHAT · read WHAT     what stands there: nothing, other, released, written (what was sent), extended and
 //                            held (by an operator), completed (by this owner)
@@ -170,7 +170,9 @@ class Player {
     if (what == "hand-out") return machine_->hand_out(done("transaction"), out);
     if (what == "committed") return machine_->handed_back(Machine::Outcome::committed, out);
     if (what == "rolled-back") return machine_->handed_back(Machine::Outcome::rolled_back, out);
-    if (what == "in-doubt") return machine_->handed_back(Machine::Outcome::in_doubt, out);
+    if (what == "in-doubt") return machine_->handed_back(Machine::Outcome::in_doubt, out, done("transaction"));
+    if (what == "forget-transaction") return machine_->forget_handed_out(out);
+    if (what == "take-back") return machine_->take_back(out);
     if (what == "retry") return machine_->retry(turn_, out);
     if (what == "read") return machine_->read(answer_to_read(words), out);
     if (what == "done" || what == "refused" || what == "failed") {
@@ -356,6 +358,8 @@ const Words all_events = {"beat",
                           "committed",
                           "rolled-back",
                           "in-doubt",
+                          "forget-transaction",
+                          "take-back",
                           "retry",
                           "done",
                           "refused nothing",

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <once/store.hpp>
+#include <once/stores/sql.hpp>
 
 namespace once::testing {
 
@@ -21,6 +22,9 @@ class ForwardingStore : public Store {
   }
   void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override {
     inner_->replace_with(std::move(record), seen, std::move(companion), std::move(done));
+  }
+  stores::SqlStatement finish_statement(const Record& record, std::uint64_t place) override {
+    return inner_->finish_statement(record, place);
   }
   void remove(std::string key, Seen seen, Done done) override { inner_->remove(std::move(key), seen, std::move(done)); }
   void get(std::string key, Done done) override { inner_->get(std::move(key), std::move(done)); }

@@ -13,6 +13,7 @@
 
 #include <once/store.hpp>
 #include <once/stores/memory.hpp>
+#include <once/stores/sql.hpp>
 
 namespace once::testing {
 
@@ -91,6 +92,9 @@ class ScriptStore final : public Store {
         "replace_with", true,
         [record, seen, companion](Store& s, Done d) { s.replace_with(record, seen, companion, std::move(d)); },
         std::move(done), record_bytes(*record));
+  }
+  stores::SqlStatement finish_statement(const Record& record, std::uint64_t place) override {
+    return inner_->finish_statement(record, place);
   }
   void remove(std::string key, Seen seen, Done done) override {
     call(

@@ -84,6 +84,7 @@ class FaultyStore final : public Store {
   void replace(RecordPtr record, Seen seen, Done done) override;
   // The plan sees it as a replace.
   void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override;
+  stores::SqlStatement finish_statement(const Record& record, std::uint64_t place) override;  // Without faults.
   void remove(std::string key, Seen seen, Done done) override;
   void get(std::string key, Done done) override;
   void list(ListQuery query, Callback<void(ListPage)> done) override;
