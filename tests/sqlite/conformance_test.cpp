@@ -8,6 +8,7 @@
 
 #include <once/record.hpp>
 #include <once/stores/sqlite.hpp>
+#include <once/stores/sqlite_transaction.hpp>
 #include <once/testing/conformance.hpp>
 
 #include "faulty_vfs.hpp"
@@ -21,8 +22,8 @@ std::string blob(const std::string& bytes) { return "x'" + to_hex(bytes) + "'"; 
 
 class SqliteHarness final : public StoreHarness {
  public:
-  explicit SqliteHarness(std::uint32_t checkpoint_pages = 4'000, std::size_t recent_keys = 32'768)
-      : checkpoint_pages_(checkpoint_pages), recent_keys_(recent_keys) {}
+  explicit SqliteHarness(std::uint32_t checkpoint_pages = 4'000, std::size_t recent_keys = 32'768, bool by_work = false)
+      : checkpoint_pages_(checkpoint_pages), recent_keys_(recent_keys), by_work_(by_work) {}
 
   ~SqliteHarness() override {
     disk_faults().heal();
@@ -65,6 +66,27 @@ class SqliteHarness final : public StoreHarness {
     shell.run("UPDATE records SET " + std::string(spoils[which]) + " WHERE CAST(key AS BLOB) = " + blob(key));
   }
 
+  std::shared_ptr<const Companion> companion(bool declined) override {
+    make_counter();
+    const std::string sql = std::string("UPDATE counter SET n = n + 1 WHERE n < ") + (declined ? "0" : "1000000");
+    if (!by_work_) {
+      auto statements = std::make_shared<stores::SqlStatements>();
+      statements->add(sql, {}, stores::SqlRows::exactly(1));
+      return statements;
+    }
+    return std::make_shared<stores::SqliteWork>([sql](sqlite3* db) {
+      if (sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) {
+        throw std::runtime_error(sqlite3_errmsg(db));
+      }
+      if (sqlite3_changes(db) != 1) throw std::runtime_error("the counter is not below that");
+    });
+  }
+
+  std::size_t companions_written() override {
+    make_counter();
+    return std::stoul(Shell(scratch_.file()).run("SELECT n FROM counter"));
+  }
+
   std::shared_ptr<void> begin_outage(const std::string& name) override {
     const std::string path = scratch_.file();
     if (name == "disk_full") {
@@ -83,19 +105,30 @@ class SqliteHarness final : public StoreHarness {
   }
 
  private:
+  void make_counter() {
+    if (has_counter_) return;
+    Shell(scratch_.file()).run("CREATE TABLE counter (n INTEGER NOT NULL); INSERT INTO counter VALUES (0)");
+    has_counter_ = true;
+  }
+
   const Scratch scratch_;
   const std::uint32_t checkpoint_pages_;
   const std::size_t recent_keys_;
   const int busy_timeout_ms_ = 10'000;
+  const bool by_work_;
+  bool has_counter_ = false;
   bool planted_ = false;
 };
 
-const StoreTraits traits{
-    .shared = true, .durable = true, .foreign_records = 10, .outages = {"disk_full", "disk_fails", "moved_away"}};
+const StoreTraits traits{.shared = true,
+                         .durable = true,
+                         .foreign_records = 10,
+                         .outages = {"disk_full", "disk_fails", "moved_away"},
+                         .companions = true};
 
 ONCE_CONFORMANCE(sqlite, traits, [] { return std::make_unique<SqliteHarness>(); });
 ONCE_CONFORMANCE(sqlite_busy_log, traits, [] { return std::make_unique<SqliteHarness>(100); });
-ONCE_CONFORMANCE(sqlite_few_recent_keys, traits, [] { return std::make_unique<SqliteHarness>(4'000, 3); });
+ONCE_CONFORMANCE(sqlite_few_recent_keys, traits, [] { return std::make_unique<SqliteHarness>(4'000, 3, true); });
 
 }  // namespace
 }  // namespace once::testing

@@ -34,6 +34,7 @@
 #include <once/testing/records.hpp>
 
 #include "faulty_vfs.hpp"
+#include "one_group.hpp"
 #include "scratch.hpp"
 #include "sound.hpp"
 
@@ -87,52 +88,6 @@ class SqliteFaults : public ::testing::Test {
 
   const Scratch scratch_;
   bool damaged_ = false;  // By the test, for good.
-};
-
-// Starts operations that are one group: the writer is held up in the completion of another one until all are there.
-class Together {
- public:
-  explicit Together(Store& store) : store_(store) {
-    store_.insert(share(plain_record("together#" + std::to_string(++made))), [this](const Answer&) {
-      held_ = true;
-      held_.notify_one();
-      go_.wait(false);
-    });
-    held_.wait(false);
-  }
-  ~Together() { go(); }
-  Together(const Together&) = delete;
-  Together& operator=(const Together&) = delete;
-
-  void insert(Record record) {
-    answers_.emplace_back();
-    Answer& place = answers_.back();
-    ++pending_;
-    store_.insert(share(std::move(record)), [&, this](Answer answer) {
-      place = std::move(answer);
-      --pending_;
-      pending_.notify_one();
-    });
-  }
-
-  std::vector<Answer> finish() {
-    go();
-    for (int left = pending_; left != 0; left = pending_) pending_.wait(left);
-    return {answers_.begin(), answers_.end()};
-  }
-
- private:
-  void go() {
-    go_ = true;
-    go_.notify_one();
-  }
-
-  static inline int made = 0;
-  Store& store_;
-  std::atomic<bool> held_{false};
-  std::atomic<bool> go_{false};
-  std::deque<Answer> answers_;
-  std::atomic<int> pending_{0};
 };
 
 TEST_F(SqliteFaults, AFullDiskRefusesWritesAndLosesNothing) {

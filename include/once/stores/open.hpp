@@ -24,6 +24,7 @@ namespace once {
 //   create_directories=0|1   make missing directories above it as well; default 0
 //   allow_hard_links=0|1     open a file that has more names (hard links); default 0
 //   busy_timeout=5s          how long a write waits for other programs; a number and ms, s, m or h; 0ms to 10m
+//   work_timeout=1s          how long the user's own writes, which commit with a result, may run; 1ms to 1m
 //   checkpoint_pages=4000    pages of 4 KiB that the log grows by between two copies into the file; 100 to 1000000
 //   cache_bytes=8388608      what the writer keeps of the file in memory; 1048576 to 4294967296
 //   recent_keys=32768        keys that gather in memory before they are indexed together; 1 to 1000000

@@ -37,6 +37,10 @@ struct SqliteOptions {
   // How long a write waits for another program that holds the file, before it fails as unavailable. 0 to 10 min.
   Millis busy_timeout{5'000};
 
+  // How long a companion (SqlStatements, SqliteWork) may run before it is declined. All other writers wait meanwhile. 1
+  // ms to 1 min.
+  Millis work_timeout{1'000};
+
   // The write-ahead log is copied into the file when it has grown by this many pages of 4 KiB. More pages: fewer but
   // longer pauses. 100 to 1 000 000.
   std::uint32_t checkpoint_pages = 4'000;

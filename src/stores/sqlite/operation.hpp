@@ -21,9 +21,11 @@ struct Operation {
   RecordPtr record;  // remove: only its key.
   Encoded encoded;
   Seen seen;
+  std::shared_ptr<const Companion> companion;  // replace: written with it. Null: none.
   Done done;
   std::shared_ptr<Home> home;  // Where it completes. Null: on the writer's thread.
   Answer answer;
+  bool is_settled = false;  // The answer stands, and the operation is not carried out again.
 
   // sweep and cut_log, which are not part of a group.
   Time now{};

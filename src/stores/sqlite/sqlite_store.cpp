@@ -15,6 +15,7 @@
 
 #include "platform/home.hpp"
 #include "platform/wait.hpp"
+#include "stores/sqlite/companions.hpp"
 #include "stores/sqlite/file_names.hpp"
 #include "stores/sqlite/fork_guard.hpp"
 #include "stores/sqlite/key_index.hpp"
@@ -39,6 +40,9 @@ void check(const SqliteOptions& options) {
   if (options.path.find('\0') != std::string::npos) refuse("the path contains a NUL byte");
   if (options.busy_timeout < Millis{0} || options.busy_timeout > Millis{600'000}) {
     refuse("busy_timeout must be 0 to 10 minutes");
+  }
+  if (options.work_timeout < Millis{1} || options.work_timeout > Millis{60'000}) {
+    refuse("work_timeout must be 1 ms to 1 minute");
   }
   if (options.checkpoint_pages < 100 || options.checkpoint_pages > 1'000'000) {
     refuse("checkpoint_pages must be 100 to 1000000");
@@ -108,6 +112,15 @@ class SqliteStore final : public Store {
     write(Operation::Kind::replace, std::move(record), seen, std::move(done));
   }
 
+  void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override {
+    if (!Companions::knows(*companion)) {
+      return done(Answer::decline(ErrorKind::misuse,
+                                  name() + ": the writes to commit with the record are not for this store: it takes "
+                                           "once::stores::SqlStatements and once::stores::SqliteWork"));
+    }
+    write(Operation::Kind::replace, std::move(record), seen, std::move(done), std::move(companion));
+  }
+
   void remove(std::string key, Seen seen, Done done) override {
     Record record;
     record.key = std::move(key);
@@ -140,7 +153,7 @@ class SqliteStore final : public Store {
   }
 
   void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
-    if (file_.is_forked()) return done({.removed = 0, .more = false, .error = forked().error});
+    if (const auto error = unfit_here()) return done({.removed = 0, .more = false, .error = error});
     auto operation = std::make_unique<Operation>();
     operation->kind = Operation::Kind::sweep;
     operation->now = now;
@@ -150,7 +163,7 @@ class SqliteStore final : public Store {
   }
 
   void cut_log(Callback<void(SweepAnswer)> done) {
-    if (file_.is_forked()) return done({.removed = 0, .more = false, .error = forked().error});
+    if (const auto error = unfit_here()) return done({.removed = 0, .more = false, .error = error});
     auto operation = std::make_unique<Operation>();
     operation->kind = Operation::Kind::cut_log;
     operation->swept = std::move(done);
@@ -197,8 +210,18 @@ class SqliteStore final : public Store {
     return Answer::fail(error.kind, error.message);
   }
 
-  void write(Operation::Kind kind, RecordPtr record, Seen seen, Done done) {
-    if (file_.is_forked()) return done(forked());
+  // Why nothing can be written from here.
+  [[nodiscard]] std::optional<Error> unfit_here() const {
+    if (file_.is_forked()) return forked().error;
+    if (!Companions::is_running_here()) return std::nullopt;
+    return Error{ErrorKind::misuse, name() +
+                                        ": a SqliteWork writes to a store of this kind, for whose writer it would wait "
+                                        "for ever: it may only use its connection. Nothing was written"};
+  }
+
+  void write(Operation::Kind kind, RecordPtr record, Seen seen, Done done,
+             std::shared_ptr<const Companion> companion = nullptr) {
+    if (const auto error = unfit_here()) return done(Answer::fail(error->kind, error->message));
     if (record_bytes(*record) > max_bytes) {
       return done(Answer::cannot_keep("a record of " + std::to_string(record_bytes(*record)) +
                                       " bytes is over the sqlite store's limit of " + std::to_string(max_bytes)));
@@ -209,6 +232,7 @@ class SqliteStore final : public Store {
     operation->record = std::move(record);
     operation->encoded = encode(file_.hash_key(), *operation->record);
     operation->seen = seen;
+    operation->companion = std::move(companion);
     operation->done = std::move(done);
     operation->home = home();
     writer_.push(std::move(operation));
@@ -246,6 +270,9 @@ class SqliteHandle final : public Store {
   void insert(RecordPtr record, Done done) override { store_->insert(std::move(record), std::move(done)); }
   void replace(RecordPtr record, Seen seen, Done done) override {
     store_->replace(std::move(record), seen, std::move(done));
+  }
+  void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override {
+    store_->replace_with(std::move(record), seen, std::move(companion), std::move(done));
   }
   void remove(std::string key, Seen seen, Done done) override { store_->remove(std::move(key), seen, std::move(done)); }
   void get(std::string key, Done done) override { store_->get(std::move(key), std::move(done)); }

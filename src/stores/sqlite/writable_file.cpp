@@ -172,6 +172,11 @@ bool WritableFile::undo(const SqlError& error) {
   }
 }
 
+void WritableFile::forget() {
+  noted_ = Time{};
+  rows().keys().rolled_back();
+}
+
 void WritableFile::note_time_if_due() {
   const Time now = file_.time().now;
   if (noted_ + note_time_every > now) return;

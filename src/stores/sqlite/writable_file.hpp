@@ -50,10 +50,12 @@ class WritableFile {
   void begin() { connection_->begin(lock_); }
   void learn_keys();
   [[nodiscard]] Rows& rows() noexcept { return connection_->rows(); }
+  [[nodiscard]] Companions& companions() noexcept { return connection_->companions(); }
   void commit();
   void commit_with_keys();
   // True if it may have been committed.
   bool undo(const SqlError& error);
+  void forget();  // The transaction was rolled back, by SQLite or by whom it ran.
 
   // Copies a long log into the file. During a turn, because the WAL-reset bug of SQLite up to 3.51.2 needs a checkpoint
   // during another process's write (sqlite.org/wal.html#walresetbug).

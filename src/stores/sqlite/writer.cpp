@@ -94,6 +94,7 @@ void Writer::write_group(Group& group) {
   // The whole transaction was rolled back, perhaps because of one operation: now each alone.
   int dropped = 0;  // Dropped connections in a row: each new one reads the newest rows again, while others wait.
   for (std::size_t i = 0; i < group.size(); ++i) {
+    if (group[i]->is_settled) continue;
     try {
       writing_.make_ready();
     } catch (const Exception& error) {  // The file was removed. Earlier operations keep their answers.
@@ -111,32 +112,73 @@ void Writer::write_group(Group& group) {
 
 // One transaction. Empty if it was committed.
 std::optional<Writer::Lost> Writer::try_group(std::span<OperationPtr> group) {
-  try {
-    writing_.begin();
-    writing_.learn_keys();
-    for (const OperationPtr& operation : group) {
-      try {
-        operation->answer = carry_out(*operation);
-      } catch (const SqlError& error) {
-        if (error.primary() != SQLITE_TOOBIG) throw;  // It changed nothing, and affects no other operation.
-        operation->answer = Answer::fail(error.kind(), error.what());
-      } catch (const Exception& error) {  // A malformed row in the way.
-        operation->answer = Answer::fail(error.kind(), error.what());
+  for (;;) {
+    try {
+      writing_.begin();
+      writing_.learn_keys();
+      for (const OperationPtr& operation : group) {
+        if (!operation->is_settled) carry_out_one(*operation);
       }
+      writing_.commit_with_keys();
+      const StoreTime now = file_.time();
+      for (const OperationPtr& operation : group) operation->answer.time = now;
+      return std::nullopt;
+    } catch (const TransactionEnded&) {
+      writing_.forget();  // Again, without the operation that was settled by it.
+    } catch (const SqlError& error) {
+      const Lost lost{error.primary(), writing_.undo(error)};
+      for (const OperationPtr& operation : group) {
+        if (operation->is_settled) continue;
+        operation->answer =
+            lost.in_doubt
+                ? Answer::fail(ErrorKind::in_doubt, std::string(error.what()) + " (it may have been written anyway)")
+                : Answer::fail(error.kind(), error.what());
+      }
+      return lost;
     }
-    writing_.commit_with_keys();
-    const StoreTime now = file_.time();
-    for (const OperationPtr& operation : group) operation->answer.time = now;
-    return std::nullopt;
-  } catch (const SqlError& error) {
-    const Lost lost{error.primary(), writing_.undo(error)};
-    for (const OperationPtr& operation : group) {
-      operation->answer = lost.in_doubt ? Answer::fail(ErrorKind::in_doubt,
-                                                       std::string(error.what()) + " (it may have been written anyway)")
-                                        : Answer::fail(error.kind(), error.what());
-    }
-    return lost;
   }
+}
+
+// Leaves the answer in it. Throws SqlError, or TransactionEnded, if the transaction was rolled back.
+void Writer::carry_out_one(Operation& operation) {
+  try {
+    operation.answer = operation.companion == nullptr ? carry_out(operation) : carry_out_with_companion(operation);
+  } catch (const SqlError& error) {
+    if (error.primary() != SQLITE_TOOBIG) throw;  // It changed nothing, and affects no other operation.
+    operation.answer = Answer::fail(error.kind(), error.what());
+  } catch (const TransactionEnded& ended) {
+    operation.answer = Answer::decline(ended.error.kind, ended.error.message);
+    operation.is_settled = true;
+    throw;
+  } catch (const Exception& error) {  // A malformed row in the way.
+    operation.answer = Answer::fail(error.kind(), error.what());
+  }
+}
+
+Answer Writer::carry_out_with_companion(const Operation& operation) {
+  Companions& companions = writing_.companions();
+  companions.begin();
+  Answer answer;
+  try {
+    answer = carry_out(operation);  // First, as most refusals are found here.
+  } catch (const SqlError& error) {
+    if (error.primary() == SQLITE_TOOBIG) companions.undo();
+    throw;
+  } catch (const Exception&) {  // A malformed row in the way.
+    companions.undo();
+    throw;
+  }
+  if (answer.status == Answer::Status::done) {
+    if (const auto declined = companions.write(*operation.companion)) {
+      answer = Answer::decline(declined->kind, declined->message);
+    }
+  }
+  if (answer.status == Answer::Status::done) {
+    companions.keep();
+  } else {
+    companions.undo();
+  }
+  return answer;
 }
 
 Answer Writer::carry_out(const Operation& operation) {

@@ -45,7 +45,9 @@ class Writer {
   void fill(Group& group);
   void write_group(Group& group);
   std::optional<Lost> try_group(std::span<OperationPtr> group);
+  void carry_out_one(Operation& operation);
   Answer carry_out(const Operation& operation);
+  Answer carry_out_with_companion(const Operation& operation);
   void fail_all(Group& group, ErrorKind kind, const std::string& message);
   void sweep_and_copy();
   void sweep_slice_once();

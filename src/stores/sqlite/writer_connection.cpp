@@ -28,7 +28,7 @@ WriterConnection::WriterConnection(const StoreFile& file, RecentKeys& recent)
   // A log that grew too large, because of a long reader, is truncated when it is restarted.
   const std::size_t usual_log_bytes = std::size_t{options.checkpoint_pages} * 2 * 4096;
   connection_.run(("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY; "
-                   "PRAGMA secure_delete = ON; "
+                   "PRAGMA secure_delete = ON; PRAGMA foreign_keys = ON; "
                    "PRAGMA cache_size = -" +
                    std::to_string(options.cache_bytes / 1024) +
                    "; PRAGMA journal_size_limit = " + std::to_string(usual_log_bytes))
@@ -45,6 +45,7 @@ WriterConnection::WriterConnection(const StoreFile& file, RecentKeys& recent)
       this);
   file.check_identity();  // Checked before a replaced file gets tables.
   make_tables(connection_);
+  companions_.emplace(connection_, file);  // First, as it would make others prepare their statements again.
   rows_.emplace(connection_, recent, options.recent_keys);
   begin_.emplace(connection_, "BEGIN IMMEDIATE");
   commit_.emplace(connection_, "COMMIT");

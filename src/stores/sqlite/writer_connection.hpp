@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "stores/sqlite/companions.hpp"
 #include "stores/sqlite/connection.hpp"
 #include "stores/sqlite/file_lock.hpp"
 #include "stores/sqlite/key_index.hpp"
@@ -31,9 +32,11 @@ class WriterConnection {
 
   [[nodiscard]] Connection& connection() noexcept { return connection_; }
   [[nodiscard]] Rows& rows() noexcept { return *rows_; }
+  [[nodiscard]] Companions& companions() noexcept { return *companions_; }
 
  private:
   Connection connection_;
+  std::optional<Companions> companions_;
   std::optional<Rows> rows_;  // Made when there are tables.
   std::optional<Statement> begin_;
   std::optional<Statement> commit_;
