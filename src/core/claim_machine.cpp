@@ -213,7 +213,13 @@ void ClaimMachine::forget_handed_out(Actions& out) {
 }
 
 void ClaimMachine::handed_back(Outcome outcome, Actions& out, FinishDone done) {
-  if (!handed_out_) return;  // A renewal has found the outcome.
+  if (!handed_out_) {  // A renewal has found it.
+    if (done && ended_ && !lost_) {
+      RecordPtr found = record_->state == State::in_progress ? nullptr : record_;
+      out.add(Reply{std::move(done), {.kind = Finish::Kind::recorded, .record = std::move(found), .error = {}}});
+    }
+    return;
+  }
   if (!handed_done_) handed_done_ = std::move(done);
   outcome_ = outcome;
   if (outcome != Outcome::rolled_back) return out.add(Read{});

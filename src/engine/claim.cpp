@@ -5,6 +5,7 @@
 #include <once/decide.hpp>
 
 #include "engine/claim_state.hpp"
+#include "engine/handing.hpp"
 #include "platform/wait.hpp"
 
 namespace once {
@@ -88,6 +89,9 @@ void Claim::release(std::string_view reason, FinishDone done) {
 void Claim::hold(std::string_view reason, FinishDone done) {
   state_->finish(with_reason(Op::hold, reason, std::move(done)));
 }
+
+HandedOut Claim::hand_out(Result result) { return HandedOut(state_->hand_out(std::move(result))); }
+HandedOut Claim::hand_out() { return HandedOut(state_->hand_out(std::nullopt)); }
 
 void Claim::give_up(FinishDone done) { state_->give_up(std::move(done)); }
 

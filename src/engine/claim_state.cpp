@@ -8,6 +8,7 @@
 #include <once/engine/compression.hpp>
 
 #include "engine/core.hpp"
+#include "engine/handing.hpp"
 
 namespace once {
 
@@ -147,18 +148,67 @@ void ClaimState::finish(Write&& write) {
     lock.lock();
   }
   const std::size_t limit = machine_.inline_limit();
-  const auto longer_than = [&](std::size_t most) {
-    return write.result.placement == Placement::inlined && write.result.bytes.size() > most;
-  };
-  if (longer_than(std::min(limit, compress_over()))) {
+  if (is_longer(write.result, std::min(limit, compress_over()))) {
     lock.unlock();
-    if (longer_than(compress_over())) {
-      if (auto smaller = compressed(write.result, limit)) write.result = std::move(*smaller);
-    }
-    if (longer_than(limit)) return offload(std::move(write));
+    compress(write.result, limit);
+    if (is_longer(write.result, limit)) return offload(std::move(write));
     lock.lock();
   }
   enqueue(std::move(lock), std::move(write));
+}
+
+bool ClaimState::is_longer(const Result& result, std::size_t limit) noexcept {
+  return result.placement == Placement::inlined && result.bytes.size() > limit;
+}
+
+void ClaimState::compress(Result& result, std::size_t limit) const {
+  if (!is_longer(result, compress_over())) return;
+  if (auto smaller = compressed(result, limit)) result = std::move(*smaller);
+}
+
+std::shared_ptr<Handing> ClaimState::hand_out(std::optional<Result> result) {
+  Store& store = *core_->options.store;
+  std::unique_lock lock(mutex_);
+  const std::size_t limit = machine_.inline_limit();
+  lock.unlock();
+  if (result) {
+    check(*result);
+    compress(*result, limit);
+    if (is_longer(*result, limit)) {
+      throw Exception(ErrorKind::misuse, "a result of " + std::to_string(result->bytes.size()) +
+                                             " bytes is too large to be handed out: at most " + std::to_string(limit) +
+                                             " fit into the record");
+    }
+  }
+  auto handing = std::make_shared<Handing>(shared_from_this());
+  RecordPtr completion;
+  Actions out;
+  lock.lock();
+  if (result) completion = machine_.completion(std::move(*result), core_->stamp(core_->moment().now));
+  machine_.hand_out(handing->answer(), out);
+  const std::uint64_t place = machine_.place();
+  carry_out(std::move(lock), out);
+  if (completion == nullptr) return handing;
+  try {
+    handing->statement = store.finish_statement(*completion, place);
+  } catch (const Exception&) {
+    take_back();
+    throw;
+  }
+  if (core_->options.observer) tell(EventKind::work_done, completion.get(), nullptr, machine_.claimed_at());
+  return handing;
+}
+
+void ClaimState::handed_back(ClaimMachine::Outcome outcome, FinishDone done) {
+  on([&](Actions& out) { machine_.handed_back(outcome, out, std::move(done)); });
+}
+
+void ClaimState::forget_handed_out() {
+  on([&](Actions& out) { machine_.forget_handed_out(out); });
+}
+
+void ClaimState::take_back() {
+  on([&](Actions& out) { machine_.take_back(out); });
 }
 
 std::size_t ClaimState::compress_over() const noexcept {

@@ -22,6 +22,7 @@
 namespace once {
 
 class EngineCore;
+class Handing;
 
 class ClaimState : public std::enable_shared_from_this<ClaimState> {
  public:
@@ -60,6 +61,12 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void add_step(Step step, FinishDone done);
   void finish(Write&& write);  // complete, fail, hold, release. Throws Exception(misuse) for a second one.
   void abandon();              // The handle was dropped. No effect after a finish.
+  // Leaves the completion to the user's transaction; without a result there is no statement for it. Throws
+  // Exception(misuse).
+  std::shared_ptr<Handing> hand_out(std::optional<Result> result);
+  void handed_back(ClaimMachine::Outcome outcome, FinishDone done);
+  void forget_handed_out();
+  void take_back();
   // Abandons the claim, and gives the record now stored: superseded or lost.
   void give_up(FinishDone done);
 
@@ -71,6 +78,8 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   using Actions = ClaimMachine::Actions;
 
   [[nodiscard]] std::size_t compress_over() const noexcept;  // Results longer than this.
+  [[nodiscard]] static bool is_longer(const Result& result, std::size_t limit) noexcept;
+  void compress(Result& result, std::size_t limit) const;
   void offload(Write&& write);
   void enqueue(std::unique_lock<std::mutex> lock, Write&& write);
   // Gives the record now stored under a lost claim's key: superseded or lost. The first one reads the store. `missed`:

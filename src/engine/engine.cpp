@@ -18,6 +18,7 @@
 
 #include "engine/claim_state.hpp"
 #include "engine/core.hpp"
+#include "engine/handing.hpp"
 #include "engine/run.hpp"
 #include "engine/running.hpp"
 #include "platform/wait.hpp"
@@ -374,6 +375,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
     return run_work_without_claim(work, std::string_view(key).substr(0, key.find('#')), &key, outcome);
   }
 
+  constexpr auto in_doubt = ClaimMachine::Outcome::in_doubt;
   Claim claim = std::move(begun.claim);
   Context context(*core_, &claim, &claim.key());
   const auto end_thrown = [&] {
@@ -385,6 +387,11 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
     outcome.result = work(context);
     check(outcome.result);
   } catch (...) {  // Any exception is passed to the caller. The policy decides about the claim.
+    if (context.handing_ != nullptr && !context.handing_->is_over_without()) {
+      const Finish finish =
+          wait_for<Finish>([&](FinishDone done) { context.handing_->ask(in_doubt, std::move(done)); });
+      if (finish.kind != Finish::Kind::declined) throw;  // The transaction has finished the claim, or may still do so.
+    }
     if (is_claim_lost(std::current_exception()) && claim.stop_token().stop_requested()) {
       // Thrown because of this claim. It is not known what the work did, so the claim is left to lapse, unless another
       // attempt has stored a result.
@@ -396,9 +403,13 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
     throw;
   }
   const std::shared_ptr<const Companion> companion = std::move(context.companion_);  // The work has returned.
+  const std::shared_ptr<Handing> handing = std::move(context.handing_);
   try {
-    settle(wait_for<Finish>([&](FinishDone done) { claim.complete(outcome.result, companion, std::move(done)); }),
-           companion != nullptr, policy, outcome);
+    settle(wait_for<Finish>([&](FinishDone done) {
+             if (handing != nullptr) return handing->ask(in_doubt, std::move(done));
+             claim.complete(outcome.result, companion, std::move(done));
+           }),
+           companion != nullptr || handing != nullptr, policy, outcome);
   } catch (const Declined&) {
     Finish finish = end_thrown();
     if (finish.kind != Finish::Kind::superseded) throw;
@@ -453,7 +464,25 @@ void Context::commit_with(std::shared_ptr<const Companion> writes) {
   if (companion_ != nullptr) {
     throw Exception(ErrorKind::misuse, "commit_with() was called twice: put all writes into one companion");
   }
+  if (handing_ != nullptr) {
+    throw Exception(ErrorKind::misuse, "commit_with() comes after hand_out(): the result is in that transaction");
+  }
   companion_ = std::move(writes);
+}
+
+HandedOut Context::hand_out_result(Result result) {
+  if (claim_ == nullptr) {
+    throw Exception(ErrorKind::misuse,
+                    "the work runs unprotected, so there is no record that its transaction could finish. Refuse calls "
+                    "without a key or a store by policy, or write directly if is_protected() is false");
+  }
+  const std::lock_guard lock(mutex_);
+  if (companion_ != nullptr) {
+    throw Exception(ErrorKind::misuse, "hand_out() comes after commit_with(): put those writes into your transaction");
+  }
+  HandedOut handed = claim_->hand_out(std::move(result));
+  handing_ = handed.handing_;
+  return handed;
 }
 
 namespace detail {

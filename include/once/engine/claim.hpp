@@ -10,6 +10,7 @@
 
 #include <once/finish.hpp>
 #include <once/record.hpp>
+#include <once/stores/sql.hpp>
 #include <once/trace.hpp>
 
 namespace once {
@@ -19,8 +20,69 @@ class AsyncRun;
 }
 
 class ClaimState;
+class Context;
 class Flights;
-class Companion;  // once/store.hpp
+class Handing;
+
+// A finish that is left to a transaction of your own: Claim::hand_out(), Context::hand_out(). The claim is renewed
+// meanwhile, and only the transaction can finish it:
+//
+// 1. Begin a transaction in the store's own database, by any client library, and write.
+// 2. Execute finish_statement(), last, outside of savepoints. It raises an error if the claim was lost: roll back.
+// 3. Commit, and tell how that ended. Until then the engine knows nothing, and calls for the key wait or conflict.
+//
+// commit() does 2 and 3. Movable, not copyable; an empty one may only be tested, assigned and destroyed. Its methods
+// may be called from any thread, one at a time. Destroyed without a word: as unknown().
+//
+// Each of the three that tell gives the Finish, again after the first time:
+// - recorded: the transaction was committed, with the finish. `record`: as stored.
+// - superseded, lost: another attempt has the claim. Nothing of the transaction can have been committed.
+// - declined: nothing was and will be committed. The claim is still yours: hand it out again, or finish it otherwise.
+// - unrecorded: not known yet. Ask again with unknown(); the claim is renewed while its handle lives.
+class HandedOut {
+ public:
+  HandedOut() = default;
+  explicit HandedOut(std::shared_ptr<Handing> handing) noexcept;
+  HandedOut(HandedOut&&) noexcept;
+  HandedOut& operator=(HandedOut&& other) noexcept;
+  HandedOut(const HandedOut&) = delete;
+  HandedOut& operator=(const HandedOut&) = delete;
+  ~HandedOut();
+
+  explicit operator bool() const noexcept { return handing_ != nullptr; }
+
+  // Lives as long as this. See Store::finish_statement().
+  [[nodiscard]] const stores::SqlStatement& finish_statement() const noexcept;
+
+  // The commit was acknowledged. The record is read all the same: if the transaction did not execute the statement,
+  // this is declined (misuse). If it cannot be read, the word counts.
+  Finish committed();
+  // The transaction is certainly not committed, and never will be. Not checked: if it was committed all the same, the
+  // next write of the claim finds out, and is refused.
+  Finish rolled_back();
+  // The commit's answer was lost: the record is read. superseded, lost and recorded are certain. While the record is
+  // still in progress, the transaction may be committed later: unrecorded.
+  Finish unknown();
+  void committed(FinishDone done);
+  void rolled_back(FinishDone done);
+  void unknown(FinishDone done);
+
+  // Executes the statement, commits, and tells. For stores::SqliteTransaction, or another type with
+  // - finish(const stores::SqlStatement&), which throws stores::FinishRefused if the claim was lost, and
+  // - commit(), which throws an Exception of kind in_doubt if it is not known whether it was committed.
+  // Whatever else these throw, as a std::exception, means that the transaction is rolled back: declined, with its text.
+  template <class Transaction>
+  [[nodiscard]] Finish commit(Transaction& transaction);
+
+  // Ends the hand-out without a word about the transaction: the claim is yours as before, and its next finish finds
+  // out. For who has not seen the transaction at all. Empty, or how the claim has ended already.
+  [[nodiscard]] std::optional<Finish> take_back();
+
+ private:
+  friend class Context;
+
+  std::shared_ptr<Handing> handing_;
+};
 
 // Movable, not copyable. Only test, assign or destroy an empty one. Its methods may be called from any thread; steps,
 // heartbeats and the finish take turns on one copy of the record. One finish per claim: a second throws
@@ -81,6 +143,14 @@ class Claim {
   Finish release(std::string_view reason = {});  // Keeps the record if it has steps.
   Finish hold(std::string_view reason);          // The outcome is unknown: an operator decides.
 
+  // Leaves the completion to a transaction of your own: see HandedOut. Until that is over, no finish, step or other
+  // hand_out() is possible. Throws Exception(misuse), and hands out nothing: for a store that cannot
+  // (Capabilities::hands_out), while a step is being written, after a finish, and for a result that is too large for
+  // the record (it is compressed, but not offloaded).
+  [[nodiscard]] HandedOut hand_out(Result result);
+  // The same without a statement: for a program that makes its own, with key() and owner().
+  [[nodiscard]] HandedOut hand_out();
+
   void complete(Result result, FinishDone done);
   void complete(Result result, std::shared_ptr<const Companion> with, FinishDone done);
   // For a result that tells of a failure, as an HTTP answer of 400: kept for Policy::failure_retention.
@@ -97,5 +167,25 @@ class Claim {
 
   std::shared_ptr<ClaimState> state_;
 };
+
+template <class Transaction>
+Finish HandedOut::commit(Transaction& transaction) {
+  Error error;
+  try {
+    transaction.finish(finish_statement());
+    transaction.commit();
+    return committed();
+  } catch (const stores::FinishRefused&) {
+    return unknown();  // The record says who has it.
+  } catch (const Exception& thrown) {
+    if (thrown.kind() == ErrorKind::in_doubt) return unknown();
+    error = thrown.error();
+  } catch (const std::exception& thrown) {
+    error.message = thrown.what();
+  }
+  Finish finish = rolled_back();
+  if (finish.kind == Finish::Kind::declined) finish.error = std::move(error);
+  return finish;
+}
 
 }  // namespace once

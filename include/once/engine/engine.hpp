@@ -247,6 +247,19 @@ class Context {
   // Throws Exception(misuse) when unprotected (there is no record to commit with), for a second call, and for null.
   void commit_with(std::shared_ptr<const Companion> writes);
 
+  // Leaves the completion, with this result, to a transaction of the work's own: see HandedOut. The result is a Result,
+  // or of a type with a Codec: what the work returns afterwards. Once the transaction is over:
+  // - committed: the work may return, and run() reports `executed`. Replays get the handed-out result.
+  // - superseded or lost: so is the outcome, whatever the work does then.
+  // - declined (rolled back): hand out again, or throw. If the work returns, run() throws Declined, so that nobody can
+  //   overlook it. Policies treat that as an exception of the work.
+  // - not known: run() reads the record when the work ends, and throws Unrecorded if that does not tell.
+  // If the work throws after it has committed, the operation is completed all the same, and the exception passes
+  // through.
+  // Throws Exception(misuse) as Claim::hand_out(), and when unprotected or after commit_with().
+  template <class T>
+  [[nodiscard]] HandedOut hand_out(const T& result);
+
  private:
   friend class Engine;
   friend class detail::AsyncRun;
@@ -255,8 +268,11 @@ class Context {
   Claim* claim_;                            // Null: unprotected.
   const std::string* key_;                  // Null: no key.
   const std::stop_source* stop_ = nullptr;  // Null: the claim's.
-  std::mutex mutex_;                        // Guards companion_.
+  HandedOut hand_out_result(Result result);
+
+  std::mutex mutex_;  // Guards the next two.
   std::shared_ptr<const Companion> companion_;
+  std::shared_ptr<Handing> handing_;  // The last.
 };
 
 namespace detail {
@@ -322,6 +338,24 @@ struct RunInto {
 };
 
 }  // namespace detail
+
+template <class T>
+HandedOut Context::hand_out(const T& result) {
+  if constexpr (std::is_same_v<T, Result>) {
+    return hand_out_result(result);
+  } else if constexpr (!Codable<T> && std::is_convertible_v<const T&, std::string_view>) {
+    return hand_out(std::string(std::string_view(result)));
+  } else {
+    static_assert(Codable<T>,
+                  "once: no once::Codec for the result; hand out a string or a Result, include "
+                  "<once/codec_json.hpp>, or specialise once::Codec");
+    Result encoded;
+    encoded.bytes = Codec<T>::encode(result);
+    const std::string_view type = Codec<T>::content_type;
+    if (!type.empty()) encoded.content_type = type;
+    return hand_out_result(std::move(encoded));
+  }
+}
 
 template <class Work>
 Outcome Engine::run(Request request, Work&& work) {

@@ -29,7 +29,9 @@ Connection::Connection(const std::string& path, const std::string& vfs, Millis b
   sqlite3_db_config(db_, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
 }
 
-Connection::~Connection() { sqlite3_close_v2(db_); }
+Connection::~Connection() {
+  if (!is_users_) sqlite3_close_v2(db_);
+}
 
 void Connection::run(const char* sql) {
   const int code = sqlite3_exec(db_, sql, nullptr, nullptr, nullptr);

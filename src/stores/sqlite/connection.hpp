@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <once/error.hpp>
 #include <once/time.hpp>
@@ -28,6 +29,8 @@ class Connection {
  public:
   // Opens an existing file. Throws SqlError.
   Connection(const std::string& path, const std::string& vfs, Millis busy_timeout);
+  // The user's own, which stays open.
+  Connection(sqlite3* user, std::string path) noexcept : path_(std::move(path)), db_(user), is_users_(true) {}
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -47,6 +50,7 @@ class Connection {
  private:
   std::string path_;
   sqlite3* db_ = nullptr;
+  bool is_users_ = false;
 };
 
 // A prepared statement. Blobs and texts are bound without a copy: they must live until reset().

@@ -239,6 +239,51 @@ Encoded encode(const HashKey& hash_key, const Record& record) {
   return encoded;
 }
 
+SqlStatement finish_statement(const Record& record, std::int64_t id) {
+  const auto text = [](std::string_view bytes) -> SqlValue {
+    if (bytes.empty()) return nullptr;
+    return is_clean_text(bytes) ? SqlValue(bytes) : SqlValue::bytes(bytes);
+  };
+  const auto number = [](auto value, bool is_there) -> SqlValue {
+    return is_there ? SqlValue(static_cast<std::int64_t>(value)) : SqlValue();
+  };
+  const Result& result = record.result;
+  constexpr std::uint64_t random_bits = (std::uint64_t{1} << revision_random_bits) - 1;
+  static_assert(revision_random_bits == 20, "the statement says so");
+  SqlStatement statement;
+  // If no such row is found, its hash is NULL: then the constraint fails, and the whole transaction is rolled back.
+  // Otherwise its id is taken already, and it is updated. sweep_at_ms: as in the statements above.
+  statement.text =
+      "INSERT OR ROLLBACK INTO records (id, hash, state, revision, attempt, token, created_at_ms, owner, key) "
+      "VALUES ($1, (SELECT hash FROM records WHERE id = $1 AND key = $2 AND owner = $3 AND state = 0 AND "
+      "lease_until_ms IS NOT NULL), 0, 0, 0, 0, 0, x'', '') "
+      "ON CONFLICT (id) DO UPDATE SET state = 1, revision = (((revision >> 20) + 1) << 20) | $4, "
+      "lease_until_ms = NULL, expires_at_ms = $5, sweep_at_ms = "
+      "CASE WHEN sweep_at_ms <= $5 OR sweep_at_ms IS $5 THEN sweep_at_ms ELSE $5 END, finished_at_ms = $6, "
+      "result = $7, content_type = $8, placement = $9, location = $10, result_bytes = $11, result_sha256 = $12, "
+      "failure_code = NULL, failure_message = NULL, reserve = NULL";
+  statement.values = {id,
+                      is_clean_text(record.key) ? SqlValue(record.key) : SqlValue::bytes(record.key),
+                      SqlValue::bytes(view(record.owner)),
+                      record.revision & random_bits,
+                      number(record.expires_at == never ? 0 : unix_ms(record.expires_at), record.expires_at != never),
+                      unix_ms(record.finished_at),
+                      text(result.bytes),
+                      text(result.content_type),
+                      number(result.placement, result.placement != Placement::inlined),
+                      text(result.location),
+                      number(result.size, result.size != 0),
+                      result.digest == Sha256{} ? SqlValue()
+                                                : SqlValue::bytes({reinterpret_cast<const char*>(result.digest.data()),
+                                                                   result.digest.size()})};
+  if (result.placement == Placement::sealed) {  // What is sealed tells how many entries the history has.
+    statement.text += ", history = $13";
+    statement.values.push_back(text(history_text(record.history)));
+  }
+  statement.text += " RETURNING id, revision";
+  return statement;
+}
+
 Row read_row(const Statement& s, const std::string& path) {
   const Reader reader(s, path);
   constexpr std::int64_t max = std::numeric_limits<std::int64_t>::max();

@@ -10,6 +10,7 @@
 
 #include <once/record.hpp>
 #include <once/store.hpp>
+#include <once/stores/sql.hpp>
 
 #include "stores/sqlite/connection.hpp"
 #include "stores/sqlite/key_index.hpp"
@@ -55,6 +56,9 @@ extern const std::string_view row_columns;
 
 // The current row of a statement on row_columns. Throws Exception(corrupt) naming the key if it is malformed.
 Row read_row(const Statement& statement, const std::string& path);
+
+// Store::finish_statement() for the row `id`. It also returns the row's id and its new revision.
+SqlStatement finish_statement(const Record& record, std::int64_t id);
 
 // Reads one row on one connection. Throws as Rows does.
 class RowReader {

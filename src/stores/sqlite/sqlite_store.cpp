@@ -121,6 +121,17 @@ class SqliteStore final : public Store {
     write(Operation::Kind::replace, std::move(record), seen, std::move(done), std::move(companion));
   }
 
+  SqlStatement finish_statement(const Record& record, std::uint64_t place) override {
+    if (file_.is_forked()) throw Exception(ErrorKind::misuse, forked().error.message);
+    if (record_bytes(record) > max_bytes) throw Exception(ErrorKind::misuse, too_large(record));
+    std::int64_t id = Place::from(place).id;
+    if (id == 0) {
+      const Reading::Found found = readers_.find(record.key);
+      if (found.row) id = found.row->id;
+    }
+    return sqlite::finish_statement(record, id);
+  }
+
   void remove(std::string key, Seen seen, Done done) override {
     Record record;
     record.key = std::move(key);
@@ -178,7 +189,8 @@ class SqliteStore final : public Store {
             .shared = true,
             .tells_time = true,
             .default_skew = Millis{0},
-            .keeps_compressed = true};
+            .keeps_compressed = true,
+            .hands_out = true};
   }
 
   [[nodiscard]] std::string name() const override { return "sqlite:" + file_.path(); }
@@ -202,12 +214,19 @@ class SqliteStore final : public Store {
     return status;
   }
 
+  [[nodiscard]] const StoreFile& file() const noexcept { return file_; }
+
   [[nodiscard]] std::vector<std::string> check_file(SqliteCheck how) const { return readers_.check(how); }
 
  private:
   [[nodiscard]] Answer forked() const {
     const Error error = ForkGuard::error(file_.path());
     return Answer::fail(error.kind, error.message);
+  }
+
+  static std::string too_large(const Record& record) {
+    return "a record of " + std::to_string(record_bytes(record)) + " bytes is over the sqlite store's limit of " +
+           std::to_string(max_bytes);
   }
 
   // Why nothing can be written from here.
@@ -223,8 +242,7 @@ class SqliteStore final : public Store {
              std::shared_ptr<const Companion> companion = nullptr) {
     if (const auto error = unfit_here()) return done(Answer::fail(error->kind, error->message));
     if (record_bytes(*record) > max_bytes) {
-      return done(Answer::cannot_keep("a record of " + std::to_string(record_bytes(*record)) +
-                                      " bytes is over the sqlite store's limit of " + std::to_string(max_bytes)));
+      return done(Answer::cannot_keep(too_large(*record)));
     }
     if (record->key.empty()) return done(Answer::fail(ErrorKind::misuse, "sqlite store: the key is empty"));
     auto operation = std::make_unique<Operation>();
@@ -274,6 +292,9 @@ class SqliteHandle final : public Store {
   void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override {
     store_->replace_with(std::move(record), seen, std::move(companion), std::move(done));
   }
+  SqlStatement finish_statement(const Record& record, std::uint64_t place) override {
+    return store_->finish_statement(record, place);
+  }
   void remove(std::string key, Seen seen, Done done) override { store_->remove(std::move(key), seen, std::move(done)); }
   void get(std::string key, Done done) override { store_->get(std::move(key), std::move(done)); }
   void list(ListQuery query, Callback<void(ListPage)> done) override {
@@ -294,6 +315,12 @@ class SqliteHandle final : public Store {
 };
 
 }  // namespace
+
+const StoreFile* file_of(const Store& store) noexcept {
+  const auto* const ours = dynamic_cast<const SqliteHandle*>(&innermost(store));
+  return ours == nullptr ? nullptr : &ours->inside().file();
+}
+
 }  // namespace sqlite
 
 std::unique_ptr<Store> make_sqlite_store(SqliteOptions options) {

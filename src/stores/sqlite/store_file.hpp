@@ -52,4 +52,7 @@ class StoreFile {
   StoredClock clock_;
 };
 
+// The file of a store from make_sqlite_store(), also below wraps. Null: another kind of store.
+const StoreFile* file_of(const Store& store) noexcept;
+
 }  // namespace once::stores::sqlite
