@@ -176,6 +176,7 @@ class SealedStore final : public Store {
     });
   }
   stores::SqlStatement finish_statement(const Record& record, std::uint64_t place) override {
+    if (const auto error = too_large(record)) throw Exception(*error);
     return store_->finish_statement(*sealed(*keys_, record), place);
   }
   void remove(std::string key, Seen seen, Done done) override {
@@ -232,13 +233,16 @@ class SealedStore final : public Store {
     };
   }
 
+  [[nodiscard]] std::optional<Error> too_large(const Record& record) const {
+    const std::size_t most = capabilities().max_record_bytes;
+    if (record_bytes(record) <= most) return std::nullopt;
+    return Error{ErrorKind::misuse, "the record has " + std::to_string(record_bytes(record)) +
+                                        " bytes; sealed, the store keeps " + std::to_string(most)};
+  }
+
   template <class Write>
   void write(const Record& record, Done done, Write&& write_sealed) {
-    const std::size_t most = capabilities().max_record_bytes;
-    if (record_bytes(record) > most) {
-      return done(Answer::cannot_keep("the record has " + std::to_string(record_bytes(record)) +
-                                      " bytes; sealed, the store keeps " + std::to_string(most)));
-    }
+    if (const auto error = too_large(record)) return done(Answer::cannot_keep(error->message));
     RecordPtr out;
     try {
       if (record.result.placement == Placement::sealed) {

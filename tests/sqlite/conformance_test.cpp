@@ -3,6 +3,7 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include <once/testing/conformance.hpp>
 
 #include "faulty_vfs.hpp"
+#include "own_transaction.hpp"
 #include "scratch.hpp"
 #include "sound.hpp"
 
@@ -87,6 +89,11 @@ class SqliteHarness final : public StoreHarness {
     return std::stoul(Shell(scratch_.file()).run("SELECT n FROM counter"));
   }
 
+  std::unique_ptr<OwnTransaction> begin_transaction(Store& store) override {
+    make_counter();
+    return std::make_unique<SqliteOwnTransaction>(store, scratch_.file());
+  }
+
   std::shared_ptr<void> begin_outage(const std::string& name) override {
     const std::string path = scratch_.file();
     if (name == "disk_full") {
@@ -106,9 +113,9 @@ class SqliteHarness final : public StoreHarness {
 
  private:
   void make_counter() {
-    if (has_counter_) return;
-    Shell(scratch_.file()).run("CREATE TABLE counter (n INTEGER NOT NULL); INSERT INTO counter VALUES (0)");
-    has_counter_ = true;
+    std::call_once(has_counter_, [this] {
+      Shell(scratch_.file()).run("CREATE TABLE counter (n INTEGER NOT NULL); INSERT INTO counter VALUES (0)");
+    });
   }
 
   const Scratch scratch_;
@@ -116,7 +123,7 @@ class SqliteHarness final : public StoreHarness {
   const std::size_t recent_keys_;
   const int busy_timeout_ms_ = 10'000;
   const bool by_work_;
-  bool has_counter_ = false;
+  std::once_flag has_counter_;
   bool planted_ = false;
 };
 
@@ -124,7 +131,8 @@ const StoreTraits traits{.shared = true,
                          .durable = true,
                          .foreign_records = 10,
                          .outages = {"disk_full", "disk_fails", "moved_away"},
-                         .companions = true};
+                         .companions = true,
+                         .hands_out = true};
 
 ONCE_CONFORMANCE(sqlite, traits, [] { return std::make_unique<SqliteHarness>(); });
 ONCE_CONFORMANCE(sqlite_busy_log, traits, [] { return std::make_unique<SqliteHarness>(100); });

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include <once/store.hpp>
+#include <once/stores/sql.hpp>
 #include <once/time.hpp>
 
 namespace once::testing {
@@ -33,7 +34,18 @@ struct StoreTraits {
   std::size_t foreign_records = 0;   // How many kinds StoreHarness::plant knows.
   std::vector<std::string> outages;  // The names that StoreHarness::begin_outage knows: letters, digits and '_'.
   bool companions = false;           // The store commits StoreHarness::companion() together with a record.
+  bool hands_out = false;            // Must equal Capabilities::hands_out. StoreHarness::begin_transaction() is there.
   Millis patience{60'000};           // An answer that takes longer counts as lost.
+};
+
+// A transaction of a user's own in the store's database. Destroyed before commit(): rolled back. One thread.
+class OwnTransaction {
+ public:
+  virtual ~OwnTransaction() = default;
+  virtual void add() = 0;  // Adds one to StoreHarness::companions_written().
+  // Executes Store::finish_statement(). Throws if the statement raises an error.
+  virtual void finish(const stores::SqlStatement& statement) = 0;
+  virtual void commit() = 0;  // Throws if the transaction cannot commit.
 };
 
 // One set of records, empty at first, removed by the destructor. A test makes one, uses it from one thread (its stores
@@ -60,6 +72,9 @@ class StoreHarness {
 
   // That number, from 0. No write runs during the call.
   virtual std::size_t companions_written();
+
+  // If traits.hands_out. From any thread; `store` was made by open(). It may wait for another transaction to end.
+  virtual std::unique_ptr<OwnTransaction> begin_transaction(Store& store);
 };
 
 using HarnessFactory = std::function<std::unique_ptr<StoreHarness>()>;

@@ -58,6 +58,10 @@ std::size_t StoreHarness::companions_written() {
   throw Broken("StoreTraits::companions is set, but the harness has no companions_written()");
 }
 
+std::unique_ptr<OwnTransaction> StoreHarness::begin_transaction(Store&) {
+  throw Broken("StoreTraits::hands_out is set, but the harness has no begin_transaction()");
+}
+
 std::size_t register_conformance(const std::string& name, const StoreTraits& traits, const HarnessFactory& factory,
                                  const char* file, int line) {
   if (!is_word(name)) throw Exception(ErrorKind::misuse, "name of a conformance suite: use letters, digits and '_'");
@@ -74,6 +78,7 @@ std::size_t register_conformance(const std::string& name, const StoreTraits& tra
       if (test.needs == Test::Needs::shared && !traits.shared) continue;
       if (test.needs == Test::Needs::durable && !traits.durable) continue;
       if (test.needs == Test::Needs::companions && !traits.companions) continue;
+      if (test.needs == Test::Needs::hands_out && !traits.hands_out) continue;
       add(layer, test.name, test.body);
     }
   };
@@ -81,9 +86,11 @@ std::size_t register_conformance(const std::string& name, const StoreTraits& tra
   add_all("laws", law_tests());
   add_all("laws", list_tests());
   add_all("laws", companion_law_tests());
+  add_all("laws", hand_out_law_tests());
   add_all("model", model_tests());
   add_all("race", race_tests());
   add_all("race", companion_race_tests());
+  add_all("race", hand_out_race_tests());
   add_all("faults", fault_tests());
   for (std::size_t i = 0; i < traits.foreign_records; ++i) {
     add("faults", "foreign_record_" + std::to_string(i), [i](Subject& subject) { foreign_record(subject, i); });

@@ -241,6 +241,8 @@ void capabilities_are_those_stated(Subject& subject) {
   const Capabilities stated = store.capabilities();
   EXPECT_EQ(stated.shared, subject.traits().shared) << "Capabilities::shared and StoreTraits::shared differ";
   EXPECT_EQ(stated.durable, subject.traits().durable) << "Capabilities::durable and StoreTraits::durable differ";
+  EXPECT_EQ(stated.hands_out, subject.traits().hands_out)
+      << "Capabilities::hands_out and StoreTraits::hands_out differ";
   // Room for the longest texts of a record, so that any record without steps and result can be kept.
   EXPECT_GE(stated.max_record_bytes, 16U * 1024U);
   EXPECT_GE(stated.default_skew, Millis{0});

@@ -145,7 +145,7 @@ class Subject {
 struct Test {
   const char* name;
   void (*body)(Subject&);
-  enum class Needs { nothing, shared, durable, companions } needs = Needs::nothing;
+  enum class Needs { nothing, shared, durable, companions, hands_out } needs = Needs::nothing;
 };
 
 std::span<const Test> round_trip_tests() noexcept;
@@ -155,6 +155,8 @@ std::span<const Test> model_tests() noexcept;
 std::span<const Test> race_tests() noexcept;
 std::span<const Test> companion_law_tests() noexcept;
 std::span<const Test> companion_race_tests() noexcept;
+std::span<const Test> hand_out_law_tests() noexcept;
+std::span<const Test> hand_out_race_tests() noexcept;
 std::span<const Test> fault_tests() noexcept;
 void foreign_record(Subject& subject, std::size_t which);
 void outage(Subject& subject, const std::string& name);
