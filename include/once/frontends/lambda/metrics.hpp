@@ -43,7 +43,8 @@ struct EmbeddedMetricsOptions {
 
   // Given one document, with a newline at its end, of at most 16 KiB. Returns whether it was taken. If not, its counts
   // are kept for the next one. Called by one thread at a time. It must not throw and must not use this object.
-  // Empty: standard output, which is the function's log. That never waits for a reader.
+  // Empty: standard output, which is the function's log. That never waits for a reader. End what you write there with
+  // a newline and flush it, or a document is not alone on its line, and CloudWatch does not see it.
   std::function<bool(std::string_view line)> write = {};
 
   std::shared_ptr<const Clock> clock = {};  // Empty: the host's.
