@@ -11,6 +11,9 @@
 #if ONCE_AWS
 #include "stores/open_aws.hpp"
 #endif
+#if ONCE_POSTGRESQL
+#include "stores/open_postgresql.hpp"
+#endif
 #if ONCE_SQLITE
 #include "stores/open_sqlite.hpp"
 #endif
@@ -31,6 +34,10 @@ std::unique_ptr<Store> open_memory(Url& url) {
 std::unique_ptr<Store> open_sqlite(Url& url) { return stores::make_sqlite_store(stores::sqlite_options(url)); }
 #endif
 
+#if ONCE_POSTGRESQL
+std::unique_ptr<Store> open_postgresql(Url& url) { return stores::make_postgresql_store(stores::take_postgresql(url)); }
+#endif
+
 std::shared_ptr<Offload> open_directory(Url& url) {
   url.refuse_rest("");
   if (url.path().empty()) url.refuse("the path of the directory is missing, as in file:/var/lib/once/results");
@@ -49,6 +56,10 @@ constexpr Scheme<std::unique_ptr<Store>> stores_by_scheme[] = {
     {"memory", open_memory},
 #if ONCE_SQLITE
     {"sqlite", open_sqlite},
+#endif
+#if ONCE_POSTGRESQL
+    {"postgresql", open_postgresql},
+    {"postgres", open_postgresql},
 #endif
 #if ONCE_AWS
     {"dynamodb", stores::open_dynamodb},

@@ -6,6 +6,7 @@
 
 #include <once/error.hpp>
 
+#include "text/ascii.hpp"
 #include "text/percent.hpp"
 
 namespace once::stores {
@@ -20,10 +21,29 @@ std::optional<std::pair<std::uint64_t, std::string_view>> leading_number(std::st
   return std::pair(value, text.substr(static_cast<std::size_t>(end - text.data())));
 }
 
+// scheme://user:password@host, and the parameter password=.
+std::string without_password(std::string url) {
+  const std::size_t slashes = url.find("://");
+  if (slashes != std::string::npos) {
+    const std::size_t user = slashes + 3;
+    // A password may hold what should have been escaped: so it ends at the last '@'.
+    const std::size_t at = url.rfind('@');
+    const std::size_t colon = url.find(':', user);
+    if (at != std::string::npos && colon < at) url.replace(colon + 1, at - colon - 1, "***");
+  }
+  for (const std::string_view name : {"?password=", "&password=", "?sslpassword=", "&sslpassword="}) {
+    const std::size_t found = url.find(name);
+    if (found == std::string::npos) continue;
+    const std::size_t begin = found + name.size();
+    url.replace(begin, std::min(url.find('&', begin), url.size()) - begin, "***");
+  }
+  return url;
+}
+
 }  // namespace
 
 void Url::refuse(const std::string& what) const {
-  throw Exception(ErrorKind::misuse, kind_ + " '" + text_ + "': " + what);
+  throw Exception(ErrorKind::misuse, kind_ + " '" + without_password(text_) + "': " + what);
 }
 
 Url::Url(std::string_view text, std::string_view kind) : kind_(kind), text_(text) {
@@ -40,6 +60,7 @@ Url::Url(std::string_view text, std::string_view kind) : kind_(kind), text_(text
   const auto path = text::percent_decoded(rest.substr(0, mark));
   if (!path) refuse("a '%' must be followed by two hexadecimal digits; a plain '%' is written %25");
   path_ = *path;
+  before_parameters_ = scheme_ + ":" + std::string(rest.substr(0, mark));
   if (mark == std::string_view::npos) return;
   std::string_view query = rest.substr(mark + 1);
   while (!query.empty()) {
@@ -99,6 +120,16 @@ std::optional<Millis> Url::take_duration(std::string_view name) {
     refuse("the parameter '" + std::string(name) + "' must be a time: a whole number and ms, s, m or h, as in 5s");
   }
   return Millis(static_cast<std::int64_t>(number->first * factor));
+}
+
+std::string Url::take_rest() {
+  std::string url = before_parameters_;
+  char before = '?';
+  for (const auto& [name, value] : std::exchange(parameters_, {})) {
+    url += before + name + "=" + text::percent_encoded(value, [](char c) { return text::is_letter_or_digit(c); });
+    before = '&';
+  }
+  return url;
 }
 
 void Url::refuse_rest(std::string_view known) const {

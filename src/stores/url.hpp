@@ -28,16 +28,20 @@ class Url {
   std::optional<Millis> take_duration(std::string_view name);
   std::optional<std::uint64_t> take_number(std::string_view name);
 
+  // The URL with the parameters that were not taken, for a client library that knows them. Nothing else is left.
+  std::string take_rest();
+
   // Called after all known parameters were taken: refuses the rest. `known`: "create, busy_timeout", or empty.
   void refuse_rest(std::string_view known) const;
 
-  // Throws Exception(misuse) that begins with the URL.
+  // Throws Exception(misuse) that begins with the URL, without a password.
   [[noreturn]] void refuse(const std::string& what) const;
 
  private:
   std::string kind_;
   std::string text_;
   std::string scheme_;
+  std::string before_parameters_;  // As it was written.
   std::string path_;
   std::vector<std::pair<std::string, std::string>> parameters_;
 };

@@ -9,6 +9,7 @@
 #include <once/error.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/stores/open.hpp>
+#include <once/stores/open_postgresql.hpp>
 
 namespace once {
 namespace {
@@ -97,11 +98,38 @@ TEST_F(OpenStore, ParametersReachTheStore) {
   EXPECT_THAT(refusal("sqlite:" + directory_ + "/x.db?busy_timeout=1h"), HasSubstr("busy_timeout must be 0 to 10 min"));
 }
 
+TEST_F(OpenStore, LeavesToLibpqWhatIsItsOwn) {
+  const stores::PostgresqlOptions options = stores::postgresql_options(
+      "postgresql://us%40er:p%2Fw@h1:1,h2:2/db?schema=pay&sslmode=require&options=-c%20x%3D1&operation_timeout=3s");
+  EXPECT_EQ(options.url, "postgresql://us%40er:p%2Fw@h1:1,h2:2/db?sslmode=require&options=%2Dc%20x%3D1");
+  EXPECT_EQ(options.schema, "pay");
+  EXPECT_EQ(options.operation_timeout, Millis{3'000});
+  // Opened without a server: the first operation connects.
+  const auto store = open_store("postgres://user:secret@h1:1,h2:2/db?schema=pay&lock_timeout=5ms");
+  EXPECT_EQ(store->name(), "postgresql://h1,h2:1,2/db schema pay");
+  EXPECT_THAT(refusal("postgresql://h/db?sslmodus=require"), HasSubstr("sslmodus"));
+  EXPECT_THAT(refusal("postgresql://h/db?lock_timeout=1h"), HasSubstr("lock_timeout must be 1ms to 10s"));
+  EXPECT_THAT(refusal("postgresql:db"), HasSubstr("two slashes are missing"));
+  EXPECT_THAT(refusal("postgresql://h/db?schema="), HasSubstr("1 to 63 bytes"));
+}
+
+TEST_F(OpenStore, TellsNobodyAPassword) {
+  for (const char* const url :
+       {"postgresql://user:secret@h/db?lock_timeout=1", "postgresql://user:se@cret@h/db?lock_timeout=1",
+        "postgresql://h/db?password=secret&lock_timeout=1", "postgresql://u:secret@h/db?sslmodus=1",
+        "postgresql://u:sec%ret@h/db", "postgresql://u:sec#ret@h/db", "postgresql://u:secret@h:port:port/db",
+        "postgresql://u:sec/ret@h/db", "gopher://user:secret@host"}) {
+    const std::string said = refusal(url);
+    EXPECT_NE(said, "") << url;
+    EXPECT_THAT(said, Not(HasSubstr("ret"))) << url;
+  }
+}
+
 TEST_F(OpenStore, RefusesWhatItDoesNotKnowByName) {
   EXPECT_EQ(refusal("redis://localhost"),
-            "store URL 'redis://localhost': unknown scheme 'redis'; this build knows memory:, sqlite:, dynamodb:");
+            "store URL 'redis://localhost': unknown scheme 'redis'; this build knows memory:, sqlite:, postgresql:, "
+            "postgres:, dynamodb:");
   EXPECT_THAT(refusal("dynamodb:table"), HasSubstr("two slashes and the table are missing"));
-  EXPECT_THAT(refusal("postgres://host/db"), HasSubstr("unknown scheme 'postgres'"));
   EXPECT_THAT(refusal("memory:?size=3"), AllOf(HasSubstr("unknown parameter 'size'"), HasSubstr("memory: takes none")));
   EXPECT_THAT(refusal("sqlite:/tmp/x.db?durability=full"),
               AllOf(HasSubstr("unknown parameter 'durability'"),

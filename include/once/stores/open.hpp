@@ -16,6 +16,7 @@ namespace once {
 //   memory:                          the memory of this process (once/stores/memory.hpp)
 //   sqlite:/var/lib/pay/once.db      a file, by its whole path (once/stores/sqlite.hpp)
 //   sqlite:once.db                   a file, seen from the working directory
+//   postgresql://host:5432/database  a PostgreSQL server, in libpq's words (once/stores/postgresql.hpp); also postgres:
 //   dynamodb://table                 a table of DynamoDB, by its name or ARN (once/stores/dynamodb.hpp)
 //
 // Parameters follow a '?', separated by '&', each at most once. sqlite: takes
@@ -39,6 +40,13 @@ namespace once {
 //   use_index=if_there|always|never  index=open  index_shards=8
 //   consistent_fallback=0|1  read_first_over=4096  count_capacity=0|1
 //
+// postgresql: takes, each the option of PostgresqlOptions with its name and its default,
+//
+//   schema=once  operation_timeout=10s  lock_timeout=100ms  group=256  side_connections=4  allow_unsafe=0|1
+//
+// All its other parameters are libpq's (sslmode, connect_timeout, target_session_attrs …), which refuses unknown ones.
+// A URL with a password is readable by other users in a command line: use ~/.pgpass or PGPASSFILE.
+//
 // Every store takes
 //
 //   seal=/etc/once/seal.keys   encrypt what is kept with the keys in this file (once/seal.hpp); not for tables that
@@ -47,7 +55,8 @@ namespace once {
 // %XX is a byte, in paths and values. escape_url() writes '%', '?', '#', '&' and unprintable bytes that way. A '#' must
 // be escaped. File paths have no "//": sqlite:///file is refused.
 //
-// A build without ONCE_AWS does not know dynamodb: and s3:. A build without ONCE_SQLITE does not know sqlite:.
+// A build without ONCE_AWS does not know dynamodb: and s3:. A build without ONCE_SQLITE does not know sqlite:,
+// one without ONCE_POSTGRESQL does not know postgresql:.
 //
 // Throws Exception(misuse) for an unknown scheme, and for a parameter that is unknown, given twice or malformed. The
 // text names the fault and what is known. Also the exceptions of the store's own factory. Thread-safe.

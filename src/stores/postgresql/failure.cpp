@@ -1,0 +1,52 @@
+#include "stores/postgresql/failure.hpp"
+
+#include <string_view>
+
+namespace once::stores::postgresql {
+
+namespace {
+
+std::string field(const PGresult* result, int code) {
+  const char* const text = PQresultErrorField(result, code);
+  return text == nullptr ? std::string() : std::string(text);
+}
+
+}  // namespace
+
+Failure Failure::of(const PGresult* result) {
+  Failure failure{.state = field(result, PG_DIAG_SQLSTATE), .message = field(result, PG_DIAG_MESSAGE_PRIMARY)};
+  const std::string severity = field(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+  failure.fatal = severity == "FATAL" || severity == "PANIC";
+  if (failure.message.empty()) failure.message = PQresultErrorMessage(result);
+  while (failure.message.ends_with('\n')) failure.message.pop_back();
+  return failure;
+}
+
+Error Failure::error(const std::string& schema) const {
+  const std::string_view group = std::string_view(state).substr(0, 2);
+  const std::string said = message + " (SQLSTATE " + (state.empty() ? "none" : state) + ")";
+  if (state == "3F000" || state == "42883" || state == "42P01") {
+    return {ErrorKind::misuse, said + ": the schema " + schema +
+                                   " has no tables and functions of once that this program knows. Run once table "
+                                   "check to see why, and once table create or once table upgrade to make them"};
+  }
+  if (state == "42501") {
+    return {ErrorKind::misuse, said + ": the role needs USAGE on the schema " + schema +
+                                   " and EXECUTE on its functions: once table create --role NAME grants them"};
+  }
+  if (state == "55P03") {
+    return {ErrorKind::unavailable, said + ": another transaction holds the lock on this record. Nothing was written"};
+  }
+  if (state == "ON002") {
+    return {ErrorKind::misuse, said + ": the transaction did not take it. Nothing was written"};
+  }
+  if (group == "XX" && state != "XX000") {
+    return {ErrorKind::corrupt, said + ": the server found damaged data"};
+  }
+  if (group == "22" || group == "23" || group == "42" || group == "0A" || group == "28" || group == "54") {
+    return {ErrorKind::misuse, said + ". Nothing was written"};
+  }
+  return {ErrorKind::unavailable, said + ". Nothing was written"};
+}
+
+}  // namespace once::stores::postgresql

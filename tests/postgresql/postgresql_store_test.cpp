@@ -1,0 +1,442 @@
+// What is of PostgreSQL alone: locks of strangers, lost connections, settings of administrators, HOT updates.
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <once/platform/blocking.hpp>
+#include <once/stores/postgresql.hpp>
+#include <once/testing/records.hpp>
+
+#include "database.hpp"
+#include "stores/postgresql/schema_sql.hpp"
+
+namespace once::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Status = Answer::Status;
+
+// Waits for what the server shows, without a time of its own in the test's verdict.
+void eventually(const std::function<bool()>& holds) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!holds()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), give_up) << "it never came true";
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+class Pending {
+ public:
+  Done done() {
+    return [state = state_](Answer answer) {
+      const std::lock_guard lock(state->mutex);
+      state->answer = std::move(answer);
+      state->there.notify_all();
+    };
+  }
+  Answer wait() {
+    std::unique_lock lock(state_->mutex);
+    if (!state_->there.wait_for(lock, std::chrono::seconds(60), [&] { return state_->answer.has_value(); })) {
+      throw std::runtime_error("no answer within a minute");
+    }
+    return *state_->answer;
+  }
+  [[nodiscard]] bool is_there() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->answer.has_value();
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable there;
+    std::optional<Answer> answer;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+class PostgresqlStoreTest : public ::testing::Test {
+ protected:
+  PostgresqlStoreTest() {
+    shell_.run(stores::postgresql::create_sql(schema_));
+    options_.url = test_url();
+    options_.schema = schema_;
+    options_.allow_unsafe = true;
+  }
+  ~PostgresqlStoreTest() override {
+    store_.reset();
+    shell_.run("DROP SCHEMA " + schema_ + " CASCADE");
+  }
+
+  Store& store() {
+    if (!store_) store_ = stores::make_postgresql_store(options_);
+    return *store_;
+  }
+  Record put(const std::string& key) {
+    Record record = plain_record(key);
+    EXPECT_EQ(blocking::insert(store(), record).status, Status::done) << key;
+    return record;
+  }
+  static Record next_of(Record record) {
+    record.revision += 1;
+    record.note = "next";
+    return record;
+  }
+  // A trigger that runs `body` for each written record whose key begins with "marked".
+  void trigger(const std::string& body) {
+    shell_.run("CREATE FUNCTION " + schema_ +
+               ".meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+               "IF convert_from(substr(NEW.key, 1, 6), 'UTF8') = 'marked' THEN " +
+               body + " END IF; RETURN NEW; END $$; CREATE TRIGGER meddle BEFORE INSERT OR UPDATE ON " + table_ +
+               " FOR EACH ROW EXECUTE FUNCTION " + schema_ + ".meddle()");
+  }
+  // The store's connections that wait for this.
+  std::string waiting(const std::string& event) {
+    return shell_.run("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = '" +
+                      event + "' AND pid <> pg_backend_pid()");
+  }
+
+  const std::string schema_ = fresh_schema();
+  const std::string table_ = schema_ + ".records";
+  Shell shell_;
+  stores::PostgresqlOptions options_;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(PostgresqlStoreTest, AStrangersLockHoldsUpNobodyElse) {
+  const Record locked = put("locked");
+  const Record free = put("free");
+  shell_.run("BEGIN; UPDATE " + table_ + " SET note = note WHERE key = 'locked'");
+  Pending renewal;
+  Pending other;
+  store().replace(share(next_of(locked)), {locked.owner, locked.revision}, renewal.done());
+  store().replace(share(next_of(free)), {free.owner, free.revision}, other.done());
+  EXPECT_EQ(other.wait().status, Status::done);
+  // The next ones do not even meet it: the key is known to be locked.
+  for (int i = 0; i < 20; ++i) put("after " + std::to_string(i));
+  EXPECT_FALSE(renewal.is_there());
+  // Reads and refusals wait for no lock.
+  EXPECT_EQ(blocking::get(store(), "locked").record->revision, locked.revision);
+  EXPECT_EQ(blocking::insert(store(), plain_record("locked")).status, Status::refused);
+  shell_.run("COMMIT");
+  EXPECT_EQ(renewal.wait().status, Status::done);
+}
+
+TEST_F(PostgresqlStoreTest, ALockThatIsKeptIsUnavailable) {
+  options_.operation_timeout = Millis{1'500};
+  const Record locked = put("locked");
+  shell_.run("BEGIN; UPDATE " + table_ + " SET note = note WHERE key = 'locked'");
+  const Answer answer = blocking::replace(store(), next_of(locked), {locked.owner, locked.revision});
+  EXPECT_EQ(answer.error.kind, ErrorKind::unavailable) << answer.error.message;
+  EXPECT_THAT(answer.error.message, HasSubstr("another transaction holds the lock on this record"));
+  shell_.run("COMMIT");
+  EXPECT_EQ(blocking::get(store(), "locked").record->revision, locked.revision);
+  EXPECT_EQ(blocking::replace(store(), next_of(locked), {locked.owner, locked.revision}).status, Status::done);
+}
+
+TEST_F(PostgresqlStoreTest, OneBadMemberOfAGroupHarmsNoOther) {
+  // Without a state of the class "bad" in the key the group would be a plain one.
+  trigger("RAISE EXCEPTION USING ERRCODE = '23514', MESSAGE = 'not this one';");
+  for (int round = 0; round < 5; ++round) {
+    std::vector<std::pair<std::string, Pending>> calls;
+    for (int i = 0; i < 50; ++i) {
+      const std::string key = (i % 10 == 3 ? "marked " : "good ") + std::to_string(round) + "." + std::to_string(i);
+      calls.emplace_back(key, Pending());
+      store().insert(share(plain_record(key)), calls.back().second.done());
+    }
+    for (auto& [key, call] : calls) {
+      const Answer answer = call.wait();
+      if (key.starts_with("good")) {
+        EXPECT_EQ(answer.status, Status::done) << key << ": " << answer.error.message;
+      } else {
+        EXPECT_EQ(answer.error.kind, ErrorKind::misuse) << key;
+        EXPECT_THAT(answer.error.message, HasSubstr("not this one"));
+      }
+      EXPECT_EQ(blocking::get(store(), key).record != nullptr, key.starts_with("good")) << key;
+    }
+  }
+}
+
+TEST_F(PostgresqlStoreTest, DeadlocksAndSerializationFailuresAreTriedAgain) {
+  shell_.run("CREATE SEQUENCE " + schema_ + ".tries");  // A rollback does not turn it back.
+  for (const char* const state : {"40P01", "40001", "57014"}) {
+    shell_.run("ALTER SEQUENCE " + schema_ + ".tries RESTART");
+    trigger("IF nextval('" + schema_ + ".tries') < 4 THEN RAISE EXCEPTION USING ERRCODE = '" + state + "'; END IF;");
+    put(std::string("marked ") + state);
+    EXPECT_EQ(shell_.run("SELECT last_value FROM " + schema_ + ".tries"), "4") << state;
+    shell_.run("DROP TRIGGER meddle ON " + table_ + "; DROP FUNCTION " + schema_ + ".meddle()");
+  }
+  // But not for ever.
+  trigger("RAISE EXCEPTION USING ERRCODE = '40P01';");
+  const Answer answer = blocking::insert(store(), plain_record("marked 1"));
+  EXPECT_EQ(answer.error.kind, ErrorKind::unavailable) << answer.error.message;
+  EXPECT_EQ(blocking::get(store(), "marked 1").record, nullptr);
+}
+
+// Two programs that lock many records in the orders of their calls: without sorting, this is a deadlock at once.
+TEST_F(PostgresqlStoreTest, TwoProgramsGroupsDoNotDeadlock) {
+  const auto other = stores::make_postgresql_store(options_);
+  const std::string deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+  const std::string before = shell_.run(deadlocks);
+  std::vector<Record> records;
+  for (int i = 0; i < 40; ++i) records.push_back(put("key " + std::to_string(i)));
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Pending> ours(records.size());
+    std::vector<Pending> theirs(records.size());
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      const Record& mine = records[i];
+      const Record& yours = records[records.size() - 1 - i];
+      store().replace(share(next_of(mine)), {mine.owner, mine.revision}, ours[i].done());
+      other->replace(share(next_of(yours)), {yours.owner, yours.revision}, theirs[i].done());
+    }
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      const Status mine = ours[i].wait().status;
+      const Status yours = theirs[records.size() - 1 - i].wait().status;
+      EXPECT_TRUE((mine == Status::done) != (yours == Status::done)) << "one winner, key " << i;
+      records[i] = next_of(records[i]);
+    }
+  }
+  EXPECT_EQ(shell_.run(deadlocks), before);
+}
+
+TEST_F(PostgresqlStoreTest, AConnectionThatEndedWhileItWasIdleIsNoDoubt) {
+  put("first");
+  const std::string ours = "FROM pg_stat_activity WHERE application_name = 'once' AND datname = current_database()";
+  shell_.run("SELECT pg_terminate_backend(pid) " + ours);
+  eventually([&] { return shell_.run("SELECT count(*) " + ours) == "0"; });
+  put("second");
+  EXPECT_NE(blocking::get(store(), "first").record, nullptr);
+}
+
+TEST_F(PostgresqlStoreTest, AConnectionThatEndsBeforeTheCommitLeavesDoubtAndTheTruthIsFound) {
+  put("before");
+  shell_.run("SELECT pg_advisory_lock(7)");
+  trigger("PERFORM pg_advisory_xact_lock(7);");
+  Pending stuck;
+  options_.operation_timeout = Millis{30'000};
+  store().insert(share(plain_record("marked")), stuck.done());
+  const auto stuck_pid = [&] {
+    return shell_.run(
+        "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()");
+  };
+  // The group's lock_timeout ends it first; on its connection aside it waits on.
+  eventually([&] {
+    const std::string pid = stuck_pid();
+    if (pid.empty()) return false;
+    shell_.run("SELECT pg_terminate_backend(" + pid + ")");
+    return true;
+  });
+  const Answer answer = stuck.wait();
+  EXPECT_EQ(answer.error.kind, ErrorKind::in_doubt) << answer.error.message;
+  shell_.run("SELECT pg_advisory_unlock(7)");
+  EXPECT_EQ(blocking::get(store(), "marked").record, nullptr);
+  EXPECT_EQ(blocking::insert(store(), plain_record("marked")).status, Status::done);
+}
+
+// A commit that waits for a synchronous standby, and is cancelled: the server says COMMIT and a warning.
+TEST_F(PostgresqlStoreTest, ACancelledWaitForAStandbyIsInDoubt) {
+  put("before");
+  // The wait begins with a server that waits for standbys; this one has none. Everybody's commits wait now.
+  shell_.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+  shell_.run("SET synchronous_commit = local");
+  shell_.run("SELECT pg_reload_conf()");
+  Pending stuck;
+  store().insert(share(plain_record("stuck")), stuck.done());
+  eventually([&] { return waiting("SyncRep") == "1"; });
+  EXPECT_FALSE(stuck.is_there());  // Not before the commit is durable.
+  EXPECT_EQ(blocking::get(store(), "stuck").record, nullptr);
+  shell_.run("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
+  const Answer answer = stuck.wait();
+  EXPECT_EQ(answer.error.kind, ErrorKind::in_doubt) << "status " << static_cast<int>(answer.status);
+  EXPECT_THAT(answer.error.message, HasSubstr("synchronous standby was cancelled"));
+  shell_.run("ALTER SYSTEM RESET synchronous_standby_names");
+  shell_.run("SELECT pg_reload_conf()");
+  eventually([&] { return shell_.run("SHOW synchronous_standby_names").empty(); });
+  EXPECT_NE(blocking::get(store(), "stuck").record, nullptr);
+  put("after");
+}
+
+// Nobody waits for ever for a standby that is gone, and nothing is cancelled.
+TEST_F(PostgresqlStoreTest, AStandbyThatIsGoneIsInDoubtAtTheDeadline) {
+  options_.operation_timeout = Millis{1'000};
+  put("before");
+  shell_.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+  shell_.run("SET synchronous_commit = local");
+  shell_.run("SELECT pg_reload_conf()");
+  eventually([&] { return shell_.run("SHOW synchronous_standby_names") == "nobody"; });
+  const Answer answer = blocking::insert(store(), plain_record("stuck"));
+  EXPECT_EQ(answer.error.kind, ErrorKind::in_doubt) << answer.error.message;
+  shell_.run("ALTER SYSTEM RESET synchronous_standby_names");
+  shell_.run("SELECT pg_reload_conf()");
+  eventually([&] { return waiting("SyncRep") == "0"; });
+  EXPECT_NE(blocking::get(store(), "stuck").record, nullptr);
+}
+
+TEST_F(PostgresqlStoreTest, AnAdministratorsSettingsWeakenNothing) {
+  const std::string database = shell_.run("SELECT quote_ident(current_database())");
+  const auto set = [&](const std::string& setting) { shell_.run("ALTER DATABASE " + database + " SET " + setting); };
+  set("default_transaction_isolation = 'serializable'");
+  set("synchronous_commit = 'off'");
+  set("statement_timeout = '20s'");
+  set("idle_in_transaction_session_timeout = '10s'");
+  set("bytea_output = 'escape'");
+  // The commit of each written record says how it was made.
+  shell_.run("CREATE TABLE " + schema_ + ".seen (isolation text, how text); CREATE FUNCTION " + schema_ +
+             ".note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO " + schema_ +
+             ".seen VALUES (current_setting('transaction_isolation'), current_setting('synchronous_commit')); "
+             "RETURN NULL; END $$; CREATE CONSTRAINT TRIGGER note AFTER INSERT ON " +
+             table_ + " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION " + schema_ + ".note()");
+  const Record record = put("one");
+  put("two");
+  EXPECT_EQ(blocking::insert(store(), plain_record("one")).status, Status::refused);
+  EXPECT_EQ(blocking::replace(store(), next_of(record), {record.owner, record.revision}).status, Status::done);
+  EXPECT_EQ(blocking::sweep(store(), Time{Millis{1}}, 10).error, std::nullopt);
+  EXPECT_EQ(blocking::list(store(), {}).records.size(), 2U);
+  EXPECT_EQ(shell_.run("SELECT string_agg(DISTINCT isolation || '/' || how, ' ') FROM " + schema_ + ".seen"),
+            "read committed/on");
+  // A failed member, where each transaction has a BEGIN of its own.
+  trigger("RAISE EXCEPTION USING ERRCODE = '23514', MESSAGE = 'not this one';");
+  std::vector<Pending> calls(20);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    store().insert(share(plain_record((i % 5 == 0 ? "marked " : "good ") + std::to_string(i))), calls[i].done());
+  }
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(calls[i].wait().status, i % 5 == 0 ? Status::failed : Status::done) << i;
+  }
+  for (const char* const name : {"default_transaction_isolation", "synchronous_commit", "statement_timeout",
+                                 "idle_in_transaction_session_timeout", "bytea_output"}) {
+    shell_.run("ALTER DATABASE " + database + " RESET " + name);
+  }
+}
+
+TEST_F(PostgresqlStoreTest, EveryCompletionIsHot) {
+  constexpr int operations = 2'000;
+  std::vector<Record> records;
+  const auto all = [&](const auto& start) {
+    std::vector<Pending> calls(operations);
+    for (int i = 0; i < operations; ++i) start(i, calls[static_cast<std::size_t>(i)]);
+    for (Pending& call : calls) EXPECT_EQ(call.wait().status, Status::done);
+  };
+  for (int i = 0; i < operations; ++i) {
+    Record record = full_record("orders/charge#" + std::to_string(i * 7919 % operations), State::in_progress);
+    record.history = {};
+    record.steps.clear();
+    record.input.clear();
+    records.push_back(std::move(record));
+  }
+  all([&](int i, Pending& call) { store().insert(share(records[static_cast<std::size_t>(i)]), call.done()); });
+  all([&](int i, Pending& call) {
+    const Record& claim = records[static_cast<std::size_t>(i)];
+    Record finished = claim;
+    finished.revision += 1;
+    finished.state = State::completed;
+    finished.lease_until = Time{};
+    finished.expires_at = claim.expires_at + std::chrono::hours(1);
+    finished.result.bytes = std::string(300, 'r');
+    store().replace(share(finished), {claim.owner, claim.revision}, call.done());
+  });
+  store_.reset();  // Its sessions hand in what they counted.
+  const std::string of_table = " FROM pg_stat_user_tables WHERE relid = '" + table_ + "'::regclass";
+  eventually([&] { return shell_.run("SELECT n_tup_upd" + of_table) == std::to_string(operations); });
+  EXPECT_EQ(shell_.run("SELECT n_tup_hot_upd" + of_table), std::to_string(operations));
+}
+
+TEST_F(PostgresqlStoreTest, AnOperatorMayOnlyCallFunctions) {
+  const std::string role = schema_ + "_worker";
+  shell_.run("CREATE ROLE " + role + " LOGIN; " + stores::postgresql::grant_sql(schema_, role));
+  stores::PostgresqlOptions options = options_;
+  // Whatever user the URL names: the parameter counts.
+  options.url += (options.url.find('?') == std::string::npos ? "?user=" : "&user=") + role;
+  {
+    const auto store = stores::make_postgresql_store(options);
+    const Record record = plain_record("of a worker");
+    EXPECT_EQ(blocking::insert(*store, record).status, Status::done);
+    EXPECT_EQ(blocking::replace(*store, next_of(record), {record.owner, record.revision}).status, Status::done);
+    EXPECT_EQ(*blocking::get(*store, record.key).record, next_of(record));
+    EXPECT_EQ(blocking::list(*store, {}).records.size(), 1U);
+    EXPECT_EQ(blocking::sweep(*store, Time{Millis{1}}, 10).error, std::nullopt);
+  }
+  const auto denied = [&](const std::string& sql) {
+    try {
+      shell_.run("SET ROLE " + role + "; " + sql);
+    } catch (const std::runtime_error& error) {
+      shell_.run("RESET ROLE");
+      return std::string(error.what());
+    }
+    shell_.run("RESET ROLE");
+    return std::string();
+  };
+  EXPECT_THAT(denied("UPDATE " + table_ + " SET state = 1"), HasSubstr("permission denied"));
+  EXPECT_THAT(denied("SELECT * FROM " + table_), HasSubstr("permission denied"));
+  EXPECT_THAT(denied("DELETE FROM " + schema_ + ".meta"), HasSubstr("permission denied"));
+  shell_.run("DROP OWNED BY " + role + "; DROP ROLE " + role);
+}
+
+TEST_F(PostgresqlStoreTest, SaysWhatToDoWithoutTables) {
+  options_.schema = schema_ + "_none";
+  const auto begun = std::chrono::steady_clock::now();
+  const Answer answer = blocking::insert(store(), plain_record("x"));
+  EXPECT_EQ(answer.error.kind, ErrorKind::misuse);
+  EXPECT_THAT(answer.error.message, HasSubstr("once table create"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(9)) << "it waited for its deadline";
+}
+
+TEST_F(PostgresqlStoreTest, RefusesAServerThatForgets) {
+  options_.allow_unsafe = false;
+  const Answer answer = blocking::insert(store(), plain_record("x"));
+  if (shell_.run("SHOW fsync") == "on") {
+    EXPECT_EQ(answer.status, Status::done);
+  } else {
+    EXPECT_EQ(answer.error.kind, ErrorKind::misuse);
+    EXPECT_THAT(answer.error.message, HasSubstr("fsync off"));
+    EXPECT_EQ(shell_.run("SELECT count(*) FROM " + table_), "0");
+  }
+}
+
+TEST_F(PostgresqlStoreTest, WaitsForAServerAndThenGivesUp) {
+  options_.url = "postgresql://nobody@127.0.0.1:1/none?connect_timeout=1";
+  options_.operation_timeout = Millis{1'000};
+  const Answer answer = blocking::insert(store(), plain_record("x"));
+  EXPECT_EQ(answer.error.kind, ErrorKind::unavailable);
+  EXPECT_THAT(answer.error.message, HasSubstr("Connection refused"));
+}
+
+TEST_F(PostgresqlStoreTest, TellsTheServersTime) {
+  EXPECT_EQ(store().time(), std::nullopt);
+  blocking::get(store(), "nothing");
+  const auto told = store().time();
+  ASSERT_TRUE(told.has_value());
+  const Time server{
+      Millis{std::stoll(shell_.run("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"))}};
+  const auto later = store().time();
+  EXPECT_LE(told->now - told->error, server);
+  EXPECT_GE(later->now + later->error, server);
+}
+
+TEST_F(PostgresqlStoreTest, SweepsManyAndPassesByWhatIsLocked) {
+  for (int i = 0; i < 1'200; ++i) {
+    Record record = plain_record("old " + std::to_string(i));
+    record.expires_at = Time{Millis{5}};
+    store().insert(share(record), [](const Answer&) {});
+  }
+  eventually([&] { return shell_.run("SELECT count(*) FROM " + table_) == "1200"; });
+  shell_.run("BEGIN; SELECT FROM " + table_ + " WHERE key = 'old 7' FOR UPDATE");
+  const SweepAnswer swept = blocking::sweep(store(), Time{Millis{5}}, 5'000);
+  EXPECT_EQ(swept.error, std::nullopt);
+  EXPECT_EQ(swept.removed, 1'199U);
+  shell_.run("COMMIT");
+  EXPECT_EQ(blocking::sweep(store(), Time{Millis{5}}, 5'000).removed, 1U);
+}
+
+}  // namespace
+}  // namespace once::testing
