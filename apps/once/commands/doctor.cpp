@@ -15,10 +15,16 @@
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
 #include <once/stores/sqlite.hpp>
+#include <once/stores/table_finding.hpp>
 #if ONCE_AWS
 #include <once/aws/credentials.hpp>
 #include <once/stores/dynamodb_table.hpp>
 #include <once/stores/open_dynamodb.hpp>
+#endif
+
+#if ONCE_POSTGRESQL
+#include <once/stores/open_postgresql.hpp>
+#include <once/stores/postgresql_schema.hpp>
 #endif
 
 #include "commands/commands.hpp"
@@ -73,6 +79,9 @@ class Examination {
 #if ONCE_AWS
     look_at_table();
 #endif
+#if ONCE_POSTGRESQL
+    look_at_schema();
+#endif
     look_at_clock();
     look_at_offload();
     if (options_.probe) probe();
@@ -84,6 +93,14 @@ class Examination {
   void add(Grade grade, std::string name, std::string text) {
     if (grade == Grade::problem) found_problem_ = true;
     findings_.push_back({grade, std::move(name), std::move(text)});
+  }
+
+  void add_found(const stores::TableFinding& finding) {
+    using Found = stores::TableFinding::Grade;
+    add(finding.grade == Found::fine   ? Grade::fine
+        : finding.grade == Found::hint ? Grade::note
+                                       : Grade::problem,
+        finding.name, finding.text);
   }
 
   // Forbidden names, such as a mount of the file alone, were refused when it was opened.
@@ -161,14 +178,26 @@ class Examination {
       false_time_ = table.false_time;
       if (options_.quick) about_ = table.records;
       for (const stores::TableFinding& finding : table.findings) {
-        const Grade grade = finding.grade == stores::TableFinding::Grade::fine   ? Grade::fine
-                            : finding.grade == stores::TableFinding::Grade::hint ? Grade::note
-                                                                                 : Grade::problem;
-        add(grade, finding.name, finding.text);
-        if (finding.name == "index" && grade == Grade::fine) indexed_ = stores::wants_open_index(options);
+        add_found(finding);
+        if (finding.name == "index" && finding.grade == stores::TableFinding::Grade::fine) {
+          indexed_ = stores::wants_open_index(options);
+        }
       }
     } catch (const Exception& error) {
       add(Grade::problem, "table", error.what());
+    }
+  }
+#endif
+
+#if ONCE_POSTGRESQL
+  // For a store in PostgreSQL: its schema, and what its server promises.
+  void look_at_schema() {
+    if (!access_.url.starts_with("postgresql:") && !access_.url.starts_with("postgres:")) return;
+    try {
+      const auto report = stores::check_postgresql_schema(stores::postgresql_options(access_.url));
+      for (const stores::TableFinding& finding : report.findings) add_found(finding);
+    } catch (const Exception& error) {
+      add(Grade::problem, "schema", error.what());
     }
   }
 #endif

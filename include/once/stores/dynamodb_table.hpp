@@ -17,6 +17,7 @@
 #include <once/aws/transport.hpp>
 #include <once/clock.hpp>
 #include <once/stores/dynamodb.hpp>
+#include <once/stores/table_finding.hpp>
 
 namespace once::stores {
 
@@ -37,17 +38,6 @@ std::vector<aws::Call> create_table_calls(const DynamoDbOptions& options, const 
 // table is CREATING". Return false to give up.
 using Pause = std::function<bool(std::string_view doing)>;
 
-struct TableFinding {
-  enum class Grade : std::uint8_t {
-    fine,
-    hint,  // It works, but something could be better, or could not be read.
-    lack,  // Records cannot be kept, removed or listed correctly.
-  };
-  Grade grade = Grade::fine;
-  std::string name;  // "table", "status", "key", "ttl", "index", "billing", "protection", "recovery"
-  std::string text;  // What was found, and what to do next.
-};
-
 struct TableReport {
   bool exists = false;  // False: `findings` says so, and the rest is empty.
   std::string arn;
@@ -55,9 +45,10 @@ struct TableReport {
   std::uint64_t records = 0;  // Approximate: the service counts every six hours.
   std::uint64_t bytes = 0;    // Likewise.
   bool deletion_protection = false;
-  std::vector<TableFinding> findings;  // One for each thing that was checked.
-  std::optional<StoreTime> time;       // The service's.
-  bool false_time = false;             // Its time was impossible: aws::Reply::false_time.
+  // One for each thing that was checked: "table", "status", "key", "ttl", "index", "billing", "protection", "recovery".
+  std::vector<TableFinding> findings;
+  std::optional<StoreTime> time;  // The service's.
+  bool false_time = false;        // Its time was impossible: aws::Reply::false_time.
 
   [[nodiscard]] bool fits() const noexcept;  // It exists and lacks nothing.
 };

@@ -1,0 +1,21 @@
+// What a look at a store's table finds: for DynamoDB once/stores/dynamodb_table.hpp, for PostgreSQL
+// once/stores/postgresql_schema.hpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace once::stores {
+
+struct TableFinding {
+  enum class Grade : std::uint8_t {
+    fine,
+    hint,  // It works, but something could be better, or could not be read.
+    lack,  // Records cannot be kept, removed or listed correctly.
+  };
+  Grade grade = Grade::fine;
+  std::string name;  // Of what was checked, one word: "table".
+  std::string text;  // What was found, and what to do next.
+};
+
+}  // namespace once::stores

@@ -1,0 +1,367 @@
+#include <once/stores/postgresql_schema.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "stores/postgresql/failure.hpp"
+#include "stores/postgresql/parameters.hpp"
+#include "stores/postgresql/schema_sql.hpp"
+#include "stores/postgresql/target.hpp"
+
+namespace once::stores {
+
+namespace {
+
+using namespace postgresql;
+using Grade = TableFinding::Grade;
+using Cells = std::vector<std::optional<std::string>>;
+
+// A connection that waits for each answer.
+class Session {
+ public:
+  explicit Session(const PostgresqlOptions& options)
+      : options_(options), target_(options.url, options.schema), connection_(target_.connect()) {
+    PQsetNoticeReceiver(
+        connection_.get(), [](void* /*none*/, const PGresult* /*notice*/) {}, nullptr);
+  }
+
+  // The first row, as text; empty: there is none. Throws Exception.
+  Cells run(const std::string& sql) {
+    const ResultPtr result(PQexec(connection_.get(), sql.c_str()));
+    const ExecStatusType status = PQresultStatus(result.get());
+    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
+      if (PQstatus(connection_.get()) == CONNECTION_BAD) {
+        throw Exception(ErrorKind::in_doubt, target_.name() + ": " + connect_problem(connection_.get()));
+      }
+      Failure failure = Failure::of(result.get());
+      Error error = failure.error(options_.schema);
+      if (failure.state == "42501") {
+        error.message = failure.message + " (SQLSTATE 42501): connect as a role that may, such as the schema's owner";
+      }
+      throw Exception(error.kind, target_.name() + ": " + error.message);
+    }
+    Cells cells;
+    if (PQntuples(result.get()) == 0) return cells;
+    for (int column = 0; column < PQnfields(result.get()); ++column) {
+      if (PQgetisnull(result.get(), 0, column) == 1) {
+        cells.emplace_back();
+      } else {
+        cells.emplace_back(PQgetvalue(result.get(), 0, column));
+      }
+    }
+    return cells;
+  }
+  std::string value(const std::string& sql) {
+    const Cells cells = run(sql);
+    return cells.empty() ? std::string() : cells.front().value_or("");
+  }
+
+  [[nodiscard]] const std::string& name() const noexcept { return target_.name(); }
+
+ private:
+  const PostgresqlOptions& options_;
+  const Target target_;
+  const ConnectionPtr connection_;
+};
+
+std::uint64_t number(const std::optional<std::string>& text) {
+  std::uint64_t value = 0;
+  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
+  return value;
+}
+
+// The version of the schema; 0: there is none of once's.
+int version_in(Session& session, const std::string& schema) {
+  const std::string meta = quoted_text(quoted_name(schema) + ".meta");
+  if (session.value("SELECT to_regclass(" + meta + ")").empty()) return 0;
+  return static_cast<int>(
+      number(session.value("SELECT value FROM " + quoted_name(schema) + ".meta WHERE name = 'version'")));
+}
+
+[[noreturn]] void refuse_newer(const Session& session, int version) {
+  throw Exception(ErrorKind::misuse, session.name() + ": the schema has version " + std::to_string(version) +
+                                         ", and this program knows versions up to " + std::to_string(schema_version) +
+                                         ": nothing was changed. Use a newer program");
+}
+
+void migrate(Session& session, const std::string& schema, int from) {
+  for (int version = from; version < schema_version; ++version) session.run(migration_sql(version, schema));
+}
+
+// Rolls back unless it was committed.
+class Change {
+ public:
+  explicit Change(Session& session) : session_(session) {
+    session_.run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE");
+    session_.run("SET LOCAL client_min_messages = warning");
+    session_.run("SET LOCAL synchronous_commit = on");
+    session_.run(lock_sql());
+  }
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+  ~Change() {
+    if (!committed_) {
+      try {
+        session_.run("ROLLBACK");
+      } catch (const Exception&) {  // The connection is gone, and so is the transaction.
+      }
+    }
+  }
+  void commit() {
+    session_.run("COMMIT");
+    committed_ = true;
+  }
+
+ private:
+  Session& session_;
+  bool committed_ = false;
+};
+
+// Looks at one thing after another. One that the role may not see is a hint.
+class Look {
+ public:
+  Look(Session& session, const PostgresqlOptions& options, SchemaReport& report)
+      : session_(session), schema_(quoted_name(options.schema)), options_(options), report_(report) {}
+
+  void all() {
+    if (!schema()) return;
+    step("functions", [&] { functions(); });
+    step("server", [&] { server(); });
+    step("commit", [&] { commit(); });
+    step("standby", [&] { standby(); });
+    step("isolation", [&] { isolation(); });
+    step("snapshot", [&] { snapshot(); });
+    step("bloat", [&] { bloat(); });
+  }
+
+ private:
+  void add(Grade grade, std::string name, std::string text) {
+    report_.findings.push_back({grade, std::move(name), std::move(text)});
+  }
+
+  template <class Do>
+  void step(const char* name, Do look) {
+    try {
+      look();
+    } catch (const Exception& error) {
+      if (error.kind() == ErrorKind::in_doubt) throw;
+      add(Grade::hint, name, std::string("could not be seen: ") + error.what());
+    }
+  }
+
+  // False: there is nothing to look at.
+  bool schema() {
+    if (session_.value("SELECT to_regnamespace(" + quoted_text(schema_) + ")").empty()) {
+      add(Grade::lack, "schema", "there is no schema " + schema_ + ": make it with once table create");
+      return false;
+    }
+    const bool usable = session_.value("SELECT has_schema_privilege(" + quoted_text(schema_) + ", 'USAGE')") == "t";
+    if (!usable) {
+      add(Grade::lack, "schema",
+          "the role has no USAGE of the schema " + schema_ + ": once table create --role NAME grants it");
+      return false;
+    }
+    if (session_.value("SELECT to_regprocedure(" + quoted_text(schema_ + ".about_1()") + ")").empty()) {
+      add(Grade::lack, "schema", "the schema " + schema_ + " has no tables of once: make them with once table create");
+      return false;
+    }
+    report_.exists = true;
+    const Cells about = session_.run(about_call(options_.schema));
+    report_.version = static_cast<int>(number(about.at(0)));
+    const std::string text = schema_ + ", version " + std::to_string(report_.version);
+    if (report_.version == schema_version) {
+      add(Grade::fine, "schema", text);
+    } else if (report_.version > schema_version) {
+      add(Grade::hint, "schema", text + ": made by a newer program. This one uses the functions that it knows");
+    } else {
+      add(Grade::lack, "schema",
+          text + ", and this program makes " + std::to_string(schema_version) + ": run once table upgrade");
+    }
+    return true;
+  }
+
+  void functions() {
+    std::string missing;
+    std::string forbidden;
+    for (const char* const name : {"write_1", "get_1", "list_1", "sweep_1", "about_1"}) {
+      const Cells found = session_.run(
+          "SELECT has_function_privilege(p.oid, 'EXECUTE'), p.prosecdef FROM pg_catalog.pg_proc p WHERE p.proname = '" +
+          std::string(name) + "' AND p.pronamespace = to_regnamespace(" + quoted_text(schema_) + ")");
+      std::string* const lack = found.empty() ? &missing : found.at(0) != "t" ? &forbidden : nullptr;
+      if (lack != nullptr) *lack += (lack->empty() ? "" : ", ") + std::string(name);
+    }
+    if (!missing.empty()) {
+      add(Grade::lack, "functions", missing + " missing: restore them with once table create --print-sql");
+    } else if (!forbidden.empty()) {
+      add(Grade::lack, "functions",
+          "the role may not EXECUTE " + forbidden + ": once table create --role NAME grants it");
+    } else {
+      add(Grade::fine, "functions", "all there, and this role may call them");
+    }
+  }
+
+  void server() {
+    const Cells found = session_.run(
+        "SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('server_version_num')::int, "
+        "current_user, current_database()");
+    add(number(found.at(2)) >= 130'000 ? Grade::fine : Grade::lack, "server",
+        "PostgreSQL " + found.at(0).value_or("?") + ", database " + found.at(4).value_or("?") + ", role " +
+            found.at(3).value_or("?") + (number(found.at(2)) >= 130'000 ? "" : ": once needs 13 or later"));
+    const bool standby = found.at(1) == "t";
+    add(standby ? Grade::lack : Grade::fine, "primary",
+        standby ? "this server is a standby, which takes no writes: name the primary, or both" : "it takes writes");
+  }
+
+  void commit() {
+    const Cells found = session_.run(
+        "SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')");
+    if (found.at(0) == "off") {
+      add(options_.allow_unsafe ? Grade::hint : Grade::lack, "fsync",
+          "off: a crash of the server's host loses acknowledged claims and results, and may damage all data. Set "
+          "fsync = on");
+    } else {
+      add(Grade::fine, "fsync", "on");
+    }
+    if (found.at(1) == "off") {
+      add(Grade::hint, "full_page_writes", "off: only a file system that never writes half a page may do without them");
+    }
+    const std::string commit = found.at(2).value_or("?");
+    if (commit == "off") {
+      add(Grade::hint, "commit", "synchronous_commit is off here; the store's own writes use on");
+    } else if (commit == "local" || commit == "remote_write") {
+      add(Grade::hint, "commit",
+          "synchronous_commit is " + commit +
+              ": a write is acknowledged before a standby has it on its disk, so a failover may lose it");
+    } else {
+      add(Grade::fine, "commit", "synchronous_commit is " + commit);
+    }
+  }
+
+  void standby() {
+    const std::string names = session_.value("SELECT current_setting('synchronous_standby_names')");
+    const Cells found = session_.run(
+        "SELECT count(*), count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) FROM pg_stat_replication");
+    const std::string count = found.at(0).value_or("0");
+    const std::string synchronous = found.at(1).value_or("0");
+    if (!names.empty()) {
+      // A role without pg_monitor sees that there are standbys, but not their state.
+      add(Grade::fine, "standby",
+          "commits wait for a synchronous standby (" + names + "); " + count + " connected. If it stops, writes wait");
+    } else if (count != "0") {
+      add(Grade::hint, "standby",
+          count + " connected, none synchronous (" + synchronous +
+              "): a failover may lose acknowledged claims and results, and operations then run again");
+    } else {
+      add(Grade::hint, "standby", "none: the records are as safe as this server's disk and its backups");
+    }
+  }
+
+  void isolation() {
+    const std::string level = session_.value("SELECT current_setting('default_transaction_isolation')");
+    add(Grade::fine, "isolation",
+        level == "read committed" ? level
+                                  : "the default is " + level + "; the store's own transactions say read committed");
+  }
+
+  void snapshot() {
+    const Cells found = session_.run(
+        "SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start))::bigint, 0), "
+        "coalesce(max(age(backend_xmin)), 0), (SELECT count(*) FROM pg_prepared_xacts), "
+        "(SELECT count(*) FROM pg_replication_slots WHERE NOT active) "
+        "FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()");
+    const std::uint64_t seconds = number(found.at(0));
+    const std::uint64_t prepared = number(found.at(2));
+    const std::uint64_t slots = number(found.at(3));
+    std::string text = "the oldest open transaction that this role sees is " + std::to_string(seconds) + " s old";
+    if (prepared > 0) text += ", " + std::to_string(prepared) + " prepared transactions wait";
+    if (slots > 0) text += ", " + std::to_string(slots) + " replication slots are not in use";
+    const bool late = seconds > 600 || prepared > 0 || slots > 0;
+    add(late ? Grade::hint : Grade::fine, "snapshot",
+        late ? text + ". While they last, dead rows stay and the table grows" : text);
+  }
+
+  void bloat() {
+    const std::string table = quoted_text(schema_ + ".records");
+    const Cells found = session_.run(
+        "SELECT c.reltuples::bigint, pg_total_relation_size(c.oid), coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, "
+        "0), s.last_autovacuum IS NOT NULL, current_setting('autovacuum') FROM pg_class c LEFT JOIN "
+        "pg_stat_all_tables s ON s.relid = c.oid WHERE c.oid = to_regclass(" +
+        table + ")");
+    if (found.empty()) return;
+    const std::uint64_t live = number(found.at(2));
+    const std::uint64_t dead = number(found.at(3));
+    report_.records = live;
+    report_.bytes = number(found.at(1));
+    const std::string text = "about " + std::to_string(live) + " records and " + std::to_string(dead) + " dead rows, " +
+                             std::to_string(report_.bytes / 1024 / 1024) + " MiB with indexes";
+    if (found.at(5) == "off") {
+      add(Grade::lack, "bloat", text + ". autovacuum is off: the table grows for ever. Turn it on");
+    } else if (dead > 10'000 && dead > live / 2) {
+      add(Grade::hint, "bloat", text + ". autovacuum does not keep up, or an old transaction holds it back");
+    } else {
+      add(Grade::fine, "bloat", text);
+    }
+  }
+
+  Session& session_;
+  const std::string schema_;
+  const PostgresqlOptions& options_;
+  SchemaReport& report_;
+};
+
+}  // namespace
+
+int postgresql_schema_version() noexcept { return schema_version; }
+
+std::string postgresql_schema_sql(const PostgresqlOptions& options, const std::vector<std::string>& roles) {
+  std::string sql = create_sql(options.schema);
+  for (const std::string& role : roles) sql += grant_sql(options.schema, role);
+  return sql;
+}
+
+SchemaChange create_postgresql_schema(const PostgresqlOptions& options, const std::vector<std::string>& roles) {
+  Session session(options);
+  Change change(session);
+  const int version = version_in(session, options.schema);
+  if (version > schema_version) refuse_newer(session, version);
+  if (version == 0) migrate(session, options.schema, 0);
+  for (const std::string& role : roles) session.run(grant_sql(options.schema, role));
+  change.commit();
+  return version == 0 ? SchemaChange::made : SchemaChange::was_there;
+}
+
+SchemaChange upgrade_postgresql_schema(const PostgresqlOptions& options) {
+  Session session(options);
+  Change change(session);
+  const int version = version_in(session, options.schema);
+  if (version == 0) {
+    throw Exception(ErrorKind::misuse, session.name() + ": there is nothing to upgrade: run once table create");
+  }
+  if (version > schema_version) refuse_newer(session, version);
+  migrate(session, options.schema, version);
+  change.commit();
+  return version == schema_version ? SchemaChange::was_there : SchemaChange::upgraded;
+}
+
+void delete_postgresql_schema(const PostgresqlOptions& options) {
+  Session session(options);
+  if (version_in(session, options.schema) == 0) {
+    throw Exception(ErrorKind::misuse, session.name() + ": there are no tables of once to delete");
+  }
+  session.run(drop_sql(options.schema));
+}
+
+bool SchemaReport::fits() const noexcept {
+  return exists && std::none_of(findings.begin(), findings.end(),
+                                [](const TableFinding& finding) { return finding.grade == Grade::lack; });
+}
+
+SchemaReport check_postgresql_schema(const PostgresqlOptions& options) {
+  Session session(options);
+  SchemaReport report;
+  Look(session, options, report).all();
+  return report;
+}
+
+}  // namespace once::stores
