@@ -14,6 +14,12 @@
 
 namespace once {
 
+// The whole input of a call, or null: none is to be kept.
+using InputPtr = std::shared_ptr<const std::string>;
+
+// The beginning of an input, at most `max_bytes` of it. A character of UTF-8 is not cut.
+std::string_view input_beginning(std::string_view input, std::size_t max_bytes = Record::max_input_bytes) noexcept;
+
 // One try at claiming a key.
 struct Attempt {
   std::string key;
@@ -22,6 +28,8 @@ struct Attempt {
   std::string holder;
   std::string label = {};                            // Record::label.
   std::shared_ptr<const CallTrace> trace = nullptr;  // Null: not traced.
+  InputPtr input = nullptr;                          // Record::input. Null: not kept.
+  std::uint64_t input_bytes = 0;                     // Record::input_bytes.
 };
 
 enum class Verdict : std::uint8_t {
@@ -58,9 +66,10 @@ struct Stamp {
 };
 
 // The record that a new claim writes: by insert if `seen` is null, otherwise by replace. The verdict is execute, retry
-// or take_over. The last two keep steps, created_at and input, increment the attempt, and add the replaced attempt to
-// the history. They keep the label, unless the policy is Label::none, expected_until unless the policy sets it anew,
-// and `hold` if the record or the policy says so. token = max(seen token + 1, now in ms).
+// or take_over. The last two keep steps and created_at, increment the attempt, and add the replaced attempt to the
+// history. The input is the new attempt's, or none. They keep the label, unless the policy is Label::none,
+// expected_until unless the policy sets it anew, and `hold` if the record or the policy says so. token = max(seen token
+// + 1, now in ms).
 Record claimed(const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen, Verdict verdict);
 // The same, written into `next`, which must be new.
 void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, Stamp stamp, const Record* seen,
@@ -88,9 +97,9 @@ void append(History& history, HistoryEntry entry);
 // Appends how the attempt of `seen` ended, unless `history` has that. Call it before a write over what `seen` tells.
 void append_attempt(History& history, const Record& seen, Time now);
 
-// Drops the oldest entries for which a store of records of `max_record_bytes` has no room: a history must not make its
-// record unwritable. In progress, it also leaves room_to_end().
-void fit_history(Record& record, std::size_t max_record_bytes);
+// Drops what a store of records of `max_record_bytes` has no room for: first the end of the input, then the oldest
+// entries of the history. Neither may make its record unwritable. In progress, it also leaves room_to_end().
+void shorten(Record& record, std::size_t max_record_bytes);
 
 // When a record in progress expires: never before its lease ends. Under `hold` it does not expire.
 Time in_progress_expiry(OnLapse on_lapse, const EffectivePolicy& policy, Time lease_until, Time now) noexcept;

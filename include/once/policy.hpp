@@ -75,6 +75,10 @@ struct Policy {
 
   std::optional<Label> label = {};
 
+  // Keep the input of each attempt in its record, for people (Record::input). It may be sensitive, and it is shown to
+  // every reader of the store: see docs/sensitive-data.md. Default: false.
+  std::optional<bool> keep_input = {};
+
   // Bytes. Longer results go to the offload port. Without one they are dropped, and a replay fails with ResultDropped.
   // The store's own limit applies too.
   std::optional<std::size_t> max_inline_bytes = {};
@@ -112,6 +116,7 @@ struct EffectivePolicy {
   OnUnrecorded on_unrecorded = OnUnrecorded::return_result;
   OnStoreDown on_store_down = OnStoreDown::refuse;
   Label label = Label::named;
+  bool keep_input = false;
   std::size_t max_inline_bytes = 256 * 1024;
   std::optional<std::size_t> compress_over_bytes;  // Empty: depends on the store, see Policy.
   bool heartbeat = true;

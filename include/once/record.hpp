@@ -123,8 +123,10 @@ struct Record {
       label;        // The key as people know it, for finding: "order-17". At most max_text_bytes, UTF-8. May be empty.
   History history;  // The last attempts and operators' acts.
 
-  std::string input;              // The payload, if the caller asked to keep it. Any bytes, at most max_input_bytes.
-  std::uint64_t input_bytes = 0;  // The size of the whole payload, of which `input` may be a part. 0: not kept.
+  // What the present attempt was called with, if its policy keeps inputs: for people, decides nothing. Any bytes. The
+  // beginning, if it is longer than max_input_bytes, or than the store has room for.
+  std::string input;
+  std::uint64_t input_bytes = 0;  // The size of the whole input, of which `input` may be a part. 0: not kept.
 
   std::vector<Step> steps;  // In the order they finished.
 

@@ -34,6 +34,11 @@ bool has_bytes(const Result& result) noexcept {
   return !result.bytes.empty() && (result.placement == Placement::inlined || result.placement == Placement::compressed);
 }
 
+// Without what shorten() can drop.
+std::size_t bytes_that_stay(const Record& record) noexcept {
+  return record_bytes(record) - record.input.size() - history_bytes(record.history);
+}
+
 // A release removes the record, unless it has finished steps or is under `hold`.
 bool is_removal(Op op, const Record& next) noexcept {
   return op == Op::release && next.steps.empty() && next.on_lapse == OnLapse::takeover;
@@ -314,7 +319,7 @@ RecordPtr ClaimMachine::build(Write& write, Stamp stamp) const {
     case Op::fence:
     case Op::step:
       renew(next, policy_, stamp);  // The step is in unwritten_.
-      fit_history(next, setting_.max_record_bytes);
+      shorten(next, setting_.max_record_bytes);
       return built;
     case Op::complete:
       complete(next, std::move(write.result), policy_, stamp);
@@ -328,21 +333,20 @@ RecordPtr ClaimMachine::build(Write& write, Stamp stamp) const {
       break;
     case Op::release:
       release(next, write.text->message, policy_, stamp);
-      fit_history(next, setting_.max_record_bytes);
+      shorten(next, setting_.max_record_bytes);
       return built;
   }
   fit(next);
   return built;
 }
 
-// A finish must not fail because of its size, or the work would run again. So the input is dropped, then the history,
+// A finish must not fail because of its size, or the work would run again. So the input gives way, then the history,
 // then the steps, then the result.
 void ClaimMachine::fit(Record& next) const {
   const std::size_t limit = setting_.max_record_bytes;
   if (record_bytes(next) <= limit) return;
-  next.input.clear();
-  if (record_bytes(next) - history_bytes(next.history) > limit) next.steps.clear();
-  fit_history(next, limit);
+  if (bytes_that_stay(next) > limit) next.steps.clear();
+  shorten(next, limit);
   if (record_bytes(next) > limit && has_bytes(next.result)) drop_bytes(next.result);
 }
 
@@ -652,7 +656,7 @@ const Step* ClaimMachine::find_step(std::string_view name) const noexcept {
 }
 
 bool ClaimMachine::has_room_for(const Step& step) const noexcept {
-  std::size_t sum = record_bytes(*record_) - history_bytes(record_->history) + room_to_end(*record_);
+  std::size_t sum = bytes_that_stay(*record_) + room_to_end(*record_);
   sum += step.name.size() + step.result.size();
   for (const Step& other : unwritten_) sum += other.name.size() + other.result.size();
   return sum <= setting_.max_record_bytes;

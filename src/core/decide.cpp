@@ -123,13 +123,15 @@ void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, 
     next.history = seen->history;
     append_attempt(next.history, *seen, now);
     next.history.trace = {};
-    next.input = seen->input;
-    next.input_bytes = seen->input_bytes;
     next.steps = seen->steps;
     // An attempt without a fingerprint must not switch the check off for others.
     if (next.fingerprint.empty()) next.fingerprint = seen->fingerprint;
   }
   if (attempt.trace != nullptr) next.history.trace = attempt.trace->work;
+  if (attempt.input != nullptr) {
+    next.input = *attempt.input;
+    next.input_bytes = attempt.input_bytes;
+  }
   next.expires_at = in_progress_expiry(next.on_lapse, policy, next.lease_until, now);
 }
 
@@ -238,6 +240,7 @@ void with_each(const From& from, Into& into, Visit&& visit) {
   visit(from.on_unrecorded, into.on_unrecorded);
   visit(from.on_store_down, into.on_store_down);
   visit(from.label, into.label);
+  visit(from.keep_input, into.keep_input);
   visit(from.max_inline_bytes, into.max_inline_bytes);
   visit(from.compress_over_bytes, into.compress_over_bytes);
   visit(from.heartbeat, into.heartbeat);

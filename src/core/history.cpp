@@ -98,11 +98,16 @@ void append_attempt(History& history, const Record& seen, Time now) {
   if (last == history.entries.rend() || last->attempt < seen.attempt) append(history, end_of(seen, now));
 }
 
-void fit_history(Record& record, std::size_t max_record_bytes) {
+void shorten(Record& record, std::size_t max_record_bytes) {
   History& history = record.history;
   const auto needs = [&] {
     return record_bytes(record) + (record.state == State::in_progress ? room_to_end(record) : 0);
   };
+  if (!record.input.empty()) {
+    const std::size_t all = needs();
+    const std::size_t over = std::min(all - std::min(all, max_record_bytes), record.input.size());
+    record.input.resize(input_beginning(record.input, record.input.size() - over).size());
+  }
   while (!history.entries.empty() && needs() > max_record_bytes) drop_oldest(history);
 }
 

@@ -44,6 +44,7 @@ void Conversation::insert(Self self, Uptime now) {
   auto next = std::make_shared_for_overwrite<Record>();  // A () would first write zeros over all of it.
   const Stamp stamp = core_->stamp(moment.now);
   claim(*next, attempt_, policy_, stamp, nullptr, verdict_);
+  if (!next->input.empty()) shorten(*next, core_->capabilities.max_record_bytes);
   // If our earlier claim was removed, the new one must not look like it: another write that names the old one may still
   // arrive.
   if (written_ != nullptr) next->revision = next_revision(written_->revision, stamp.random);
@@ -80,13 +81,13 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
       orphan_ = record->result.placement == Placement::offloaded ? record->result.location : std::string();
       auto next = std::make_shared<Record>();
       claim(*next, attempt_, policy_, core_->stamp(moment.now), record.get(), verdict_);
-      fit_history(*next, core_->capabilities.max_record_bytes);
+      shorten(*next, core_->capabilities.max_record_bytes);
       return replace(std::move(self), std::move(next), *record, place, Ask::claim_over, moment.uptime);
     }
     case Verdict::mark_unknown: {
       auto next = std::make_shared<Record>(*record);
       mark_lapsed(*next, core_->stamp(moment.now));
-      fit_history(*next, core_->capabilities.max_record_bytes);
+      shorten(*next, core_->capabilities.max_record_bytes);
       shown_ = record;
       return replace(std::move(self), std::move(next), *record, place, Ask::mark, moment.uptime);
     }

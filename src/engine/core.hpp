@@ -33,6 +33,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // The spans of a call. Null: there is no tracer, and its caller gave no context.
   [[nodiscard]] std::shared_ptr<const CallTrace> trace_of(const TracePtr& caller) const;
   [[nodiscard]] std::shared_ptr<const Attempt> attempt_of(Request&& request, const EffectivePolicy& policy) const;
+  void keep_input(Attempt& attempt, Request& request) const;
   void begin(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy, Callback<void(Begin&&)> done);
   // A delay that doubles with each try from `first` to `most`; returns a random part of it, from half to all.
   [[nodiscard]] Millis backoff(unsigned tries, Millis first, Millis most) const;

@@ -255,7 +255,17 @@ std::shared_ptr<const Attempt> EngineCore::attempt_of(Request&& request, const E
   const bool labels = policy.label == Label::all || (policy.label == Label::named && !request.label_from_payload);
   if (labels && !request.label.empty()) attempt->label = clean_text(request.label);
   if (request.trace != nullptr || options.tracer != nullptr) attempt->trace = trace_of(request.trace);
+  if (policy.keep_input && request.input != nullptr) keep_input(*attempt, request);
   return attempt;
+}
+
+void EngineCore::keep_input(Attempt& attempt, Request& request) const {
+  // A rule sees all of an input: a field may lie anywhere in it.
+  InputPtr input = options.input_rule ? options.input_rule(*request.input) : std::move(request.input);
+  if (input == nullptr) return;
+  attempt.input_bytes = std::max<std::uint64_t>(request.input_bytes, input->size());
+  const std::string_view beginning = input_beginning(*input);
+  attempt.input = beginning.size() == input->size() ? std::move(input) : std::make_shared<const std::string>(beginning);
 }
 
 void EngineCore::begin(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy,
@@ -318,7 +328,10 @@ const EngineOptions& Engine::options() const noexcept { return core_->options; }
 
 Request Engine::request(std::string_view key, std::string_view payload) const {
   Request request{.key = Key(core_->options.scope, key)};
-  if (!payload.empty()) request.fingerprint = Fingerprint::of(payload);
+  if (!payload.empty()) {
+    request.fingerprint = Fingerprint::of(payload);
+    if (core_->usual_policy.keep_input) request.input = std::make_shared<const std::string>(payload);
+  }
   return request;
 }
 

@@ -266,7 +266,7 @@ void look(const std::shared_ptr<Change>& change, Error doubt) {
 }  // namespace
 
 void apply(Store& store, const Record& seen, std::uint64_t place, Record next, Callback<void(Applied)> done) {
-  fit_history(next, store.capabilities().max_record_bytes);
+  shorten(next, store.capabilities().max_record_bytes);
   write(std::make_shared<Change>(Change{.store = store,
                                         .seen = {.owner = seen.owner, .revision = seen.revision, .place = place},
                                         .next = share(std::move(next)),

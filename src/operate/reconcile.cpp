@@ -292,7 +292,9 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
 
   // The result of an operation that took place is lost rather than the knowledge that it did.
   void drop_if_too_large(Record& next) const {
-    if (record_bytes(next) <= options_.store->capabilities().max_record_bytes) return;
+    const std::size_t limit = options_.store->capabilities().max_record_bytes;
+    shorten(next, limit);
+    if (record_bytes(next) <= limit) return;
     Result& result = next.result;
     if (result.bytes.empty()) return;
     result.size = result.bytes.size();

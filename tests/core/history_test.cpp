@@ -207,21 +207,34 @@ TEST(History, gives_way_so_that_its_record_can_be_written_and_ended) {
   Record record = claim_by("one", after(Millis{0}));
   for (int i = 0; i < 16; ++i) append(record.history, {.what = "lapsed", .why = std::string(256, 'x')});
   Record same = record;
-  fit_history(same, no_limit);
+  shorten(same, no_limit);
   EXPECT_EQ(same, record);
-  fit_history(same, record_bytes(record) + room_to_end(record));
+  shorten(same, record_bytes(record) + room_to_end(record));
   EXPECT_EQ(same, record);
-  fit_history(same, record_bytes(record) + room_to_end(record) - 1);
+  shorten(same, record_bytes(record) + room_to_end(record) - 1);
   EXPECT_EQ(same.history.entries.size(), 15U);
   EXPECT_EQ(same.history.dropped, 1U);
-  fit_history(same, 0);
+  shorten(same, 0);
   EXPECT_EQ(same.history, (History{.entries = {}, .dropped = 16}));
+
+  // The input goes before any of it.
+  same = record;
+  same.input.assign(1000, 'i');
+  same.input_bytes = 1000;
+  shorten(same, record_bytes(record) + room_to_end(record) + 400);
+  EXPECT_EQ(same.input.size(), 400U);
+  EXPECT_EQ(same.input_bytes, 1000U) << "how much there was";
+  EXPECT_EQ(same.history, record.history);
+  shorten(same, record_bytes(record) + room_to_end(record) - 1);
+  EXPECT_EQ(same.input, "");
+  EXPECT_EQ(same.input_bytes, 1000U);
+  EXPECT_EQ(same.history.entries.size(), 15U);
 
   complete(record, {}, policy(), after(Millis{1}));
   const std::size_t bytes = record_bytes(record);
-  fit_history(record, bytes);
+  shorten(record, bytes);
   EXPECT_EQ(record.history.entries.size(), 16U) << "one that has ended needs no more room";
-  fit_history(record, bytes - 1);
+  shorten(record, bytes - 1);
   EXPECT_EQ(record.history.entries.size(), 15U);
 }
 

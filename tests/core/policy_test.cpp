@@ -13,10 +13,10 @@ namespace {
 template <class P>
 auto members(P& policy) {
   auto& [lease, retention, failure_retention, expected, wait, skew, on_conflict, on_missing_key, on_lapse, on_throw,
-         on_stored_failure, on_unrecorded, on_store_down, label, max_inline_bytes, compress_over_bytes, heartbeat,
-         fixed_lease] = policy;
+         on_stored_failure, on_unrecorded, on_store_down, label, keep_input, max_inline_bytes, compress_over_bytes,
+         heartbeat, fixed_lease] = policy;
   return std::tie(lease, retention, failure_retention, expected, wait, skew, on_conflict, on_missing_key, on_lapse,
-                  on_throw, on_stored_failure, on_unrecorded, on_store_down, label, max_inline_bytes,
+                  on_throw, on_stored_failure, on_unrecorded, on_store_down, label, keep_input, max_inline_bytes,
                   compress_over_bytes, heartbeat, fixed_lease);
 }
 
@@ -44,6 +44,7 @@ const Policy narrow{.lease = Millis{1'000},
                     .on_unrecorded = OnUnrecorded::fail,
                     .on_store_down = OnStoreDown::run_unprotected,
                     .label = Label::all,
+                    .keep_input = true,
                     .max_inline_bytes = 1'004,
                     .compress_over_bytes = 1'005,
                     .heartbeat = false,
@@ -62,6 +63,7 @@ const Policy wide{.lease = Millis{2'000},
                   .on_unrecorded = OnUnrecorded::return_result,
                   .on_store_down = OnStoreDown::refuse,
                   .label = Label::none,
+                  .keep_input = false,
                   .max_inline_bytes = 2'004,
                   .compress_over_bytes = 2'005,
                   .heartbeat = true,

@@ -45,6 +45,17 @@ TEST(CleanText, cuts_between_characters) {
   EXPECT_EQ(clean_text(std::string(5000, 'x')).size(), Record::max_text_bytes);
 }
 
+TEST(InputBeginning, cuts_between_characters_and_anything_else_where_it_must) {
+  EXPECT_EQ(input_beginning("abc", 3), "abc");
+  EXPECT_EQ(input_beginning("abc", 2), "ab");
+  EXPECT_EQ(input_beginning("abc", 0), "");
+  EXPECT_EQ(input_beginning("a\xC3\xA9", 2), "a");
+  EXPECT_EQ(input_beginning("\xC3\xA9", 1), "");
+  EXPECT_EQ(input_beginning("\xF0\x9F\x98\x80", 3), "");
+  EXPECT_EQ(input_beginning("x\xF0\x9F\x98\x80", 4), "x");
+  EXPECT_EQ(input_beginning("\x80\x80\x80\x80\x80\x80", 5), "\x80\x80\x80\x80\x80") << "no UTF-8";
+}
+
 TEST(CleanText, gives_utf8_within_the_limit_for_any_bytes) {
   testing::SeededRandom random(6);
   static const std::vector<std::string> pieces = {

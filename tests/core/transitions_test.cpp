@@ -156,7 +156,8 @@ TEST(Transitions, a_takeover_or_retry_goes_on_where_the_other_stopped) {
     append_attempt(history, s.record, s.at);
     history.trace = {};  // This attempt is not traced.
     EXPECT_EQ(claim.history, history);
-    EXPECT_EQ(claim.input, s.record.input);
+    EXPECT_EQ(claim.input, "") << "what this attempt was called with, which it does not say";
+    EXPECT_EQ(claim.input_bytes, 0U);
     EXPECT_EQ(claim.lease_until, s.at + s.policy.lease);
     EXPECT_EQ(claim.state, State::in_progress);
     EXPECT_EQ(claim.result, Result{});
@@ -175,6 +176,21 @@ TEST(Transitions, a_policy_without_labels_removes_that_of_an_earlier_attempt) {
   seen.label = "alice@example.com";
   EXPECT_EQ(claimed(attempt, policy, Stamp(Time{}, 0), &seen, Verdict::take_over).label, "");
   EXPECT_EQ(claimed(attempt, EffectivePolicy{}, Stamp(Time{}, 0), &seen, Verdict::take_over).label, seen.label);
+}
+
+TEST(Transitions, a_claim_has_the_input_of_its_own_attempt) {
+  Attempt attempt{.key = "scope#key", .owner = testing::owner_of(0x42), .holder = "me"};
+  attempt.input = std::make_shared<const std::string>("this one's");
+  attempt.input_bytes = 70'000;
+  Record seen;
+  seen.input = "an earlier one's, with a secret";
+  seen.input_bytes = 31;
+  for (const Record* const before : {static_cast<const Record*>(nullptr), static_cast<const Record*>(&seen)}) {
+    const Record claim = claimed(attempt, EffectivePolicy{}, Stamp(Time{}, 0), before,
+                                 before == nullptr ? Verdict::execute : Verdict::take_over);
+    EXPECT_EQ(claim.input, "this one's");
+    EXPECT_EQ(claim.input_bytes, 70'000U);
+  }
 }
 
 TEST(Transitions, when_it_should_be_done_counts_from_the_claim_and_no_heartbeat_moves_it) {

@@ -59,6 +59,10 @@ ThrowRule on_exception(OnThrow what, ThrowRule otherwise = {}) {
   };
 }
 
+// What may be stored of an input, or null: nothing. Called for each input of an engine before it is stored or sealed,
+// by several threads at once. Must not throw. keys::InputFilter (once/keys/input_filter.hpp) is one.
+using InputRule = std::function<InputPtr(std::string_view input)>;
+
 struct EngineOptions {
   std::shared_ptr<Store> store;  // Required.
   Policy policy;                 // The defaults of requests.
@@ -66,6 +70,7 @@ struct EngineOptions {
   std::string holder;            // Record::holder. Empty: "host:pid".
   Observer observer;
   ThrowRule throw_rule;
+  InputRule input_rule;  // Empty: inputs are stored as they are given. Applies after an operation's own filter.
   std::shared_ptr<Offload> offload;
   std::shared_ptr<const Tracer> tracer;  // once/engine/tracer.hpp. Null: no spans.
 
@@ -94,6 +99,10 @@ struct Request {
   // The caller's, as trace_from() or trace_from_xray() make it: for the log and the record. Never part of the key or
   // the fingerprint, as a retry has another.
   TracePtr trace = {};
+
+  // Record::input, stored only with Policy::keep_input. Null: none. Any bytes; the engine cuts it.
+  InputPtr input = {};
+  std::uint64_t input_bytes = 0;  // The size of the whole, if `input` is only its beginning. 0: the input's own.
 };
 
 // The answer of begin().
@@ -176,7 +185,8 @@ class Engine {
   // detected: the call ends as a conflict after its wait.
   template <class Work>
   Outcome run(Request request, Work&& work);
-  // The key is a name in EngineOptions::scope. An empty payload has no fingerprint.
+  // The key is a name in EngineOptions::scope. An empty payload has no fingerprint. The payload is the input too, if
+  // the engine's policy keeps inputs.
   template <class Work>
   Outcome run(std::string_view key, std::string_view payload, Work&& work) {
     return run(request(key, payload), std::forward<Work>(work));
