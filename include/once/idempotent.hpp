@@ -49,6 +49,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <once/codec.hpp>
 #include <once/engine/engine.hpp>
@@ -91,6 +92,7 @@ class OperationKeys {
     std::string name;
     std::string scope;
     std::string fingerprint;
+    std::vector<std::string> input_without;
     Policy policy;
     Source source = Source::arguments;
     std::string expression;
@@ -108,6 +110,7 @@ class OperationKeys {
 
   [[nodiscard]] Source source() const noexcept { return source_; }
   [[nodiscard]] bool compares() const noexcept { return compares_; }
+  [[nodiscard]] bool keeps_input() const noexcept { return keeps_input_; }
   [[nodiscard]] const std::string& scope() const noexcept;
 
   // Empty: there is no key, and the policy says to run without one. Each throws Exception(misuse), also for a missing
@@ -115,6 +118,9 @@ class OperationKeys {
   [[nodiscard]] std::optional<Request> from_expression(std::string_view json) const;
   [[nodiscard]] std::optional<Request> from_name(const std::optional<std::string>& name, std::string_view json) const;
   [[nodiscard]] std::optional<Request> from_arguments(std::span<const ArgumentText> arguments) const;
+
+  // Request::input of a call with these arguments.
+  [[nodiscard]] InputPtr input(std::span<const ArgumentText> arguments) const;
 
   // Throws Exception(corrupt) if a stored result has another content type than expected. An empty one matches all.
   void check_content_type(const Result& result, std::string_view expected) const;
@@ -127,6 +133,7 @@ class OperationKeys {
   std::unique_ptr<const Parts> parts_;
   Source source_ = Source::arguments;
   bool compares_ = false;
+  bool keeps_input_ = false;
 };
 
 template <class... A>
@@ -355,6 +362,12 @@ struct Operation<R(Args...), Argument> {
   // Empty: nothing is compared.
   std::string fingerprint = {};
 
+  // Fields that are left out of the input before it is stored, as "card.number": see once/keys/input_filter.hpp. With
+  // Policy::keep_input, the input is the text of the one argument, or a JSON array of several arguments' texts, with
+  // null for one that has no once::Codec. Then a path begins with the argument: "[0].card.number". If the codec of the
+  // one argument lists its names, the constructor refuses other names.
+  std::vector<std::string> input_without = {};
+
   // The whole scope, instead of the engine's scope and the name. For keys shared with other programs. Set this or the
   // name.
   std::string scope = {};
@@ -382,6 +395,18 @@ class CallKeys {
 
   // Empty: there is no key, and the policy says to run without one. Throws Exception(misuse).
   std::optional<Request> request(const std::remove_cvref_t<Args>&... args) const {
+    std::optional<Request> made = without_input(args...);
+    if constexpr (sizeof...(Args) > 0) {
+      if (keys_.keeps_input() && made) {
+        const std::array<ArgumentText, sizeof...(Args)> texts{input_text(args)...};
+        made->input = keys_.input(texts);
+      }
+    }
+    return made;
+  }
+
+ private:
+  std::optional<Request> without_input(const std::remove_cvref_t<Args>&... args) const {
     switch (keys_.source()) {
       case OperationKeys::Source::function: {
         auto name = function_(args...);
@@ -401,12 +426,21 @@ class CallKeys {
     }
   }
 
- private:
+  template <class T>
+  static ArgumentText input_text([[maybe_unused]] const T& value) {
+    if constexpr (KeyMaterial<T>) {
+      return argument_text(value);
+    } else {
+      return {"null", true};  // It cannot be written down.
+    }
+  }
+
   template <class R>
   static OperationKeys::Shape shape(Operation<R(Args...), Argument>& operation) {
     OperationKeys::Shape shape{.name = std::move(operation.name),
                                .scope = std::move(operation.scope),
                                .fingerprint = std::move(operation.fingerprint),
+                               .input_without = std::move(operation.input_without),
                                .policy = operation.policy,
                                .source = operation.key.source,
                                .expression = std::move(operation.key.expression),

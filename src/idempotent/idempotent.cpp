@@ -5,7 +5,11 @@
 #include <vector>
 
 #include <once/decide.hpp>
+#include <once/keys/input_filter.hpp>
 #include <once/keys/key_deriver.hpp>
+
+#include "text/json_write.hpp"
+#include "text/utf8.hpp"
 
 namespace once::detail {
 
@@ -85,6 +89,7 @@ struct OperationKeys::Parts {
   bool refuses_missing = true;
   bool labels = false;  // Label::all
   std::optional<keys::KeyDeriver> deriver;
+  keys::InputFilter input;
 };
 
 OperationKeys::OperationKeys(const Engine& engine, Shape shape) : source_(shape.source) {
@@ -96,6 +101,13 @@ OperationKeys::OperationKeys(const Engine& engine, Shape shape) : source_(shape.
   parts->refuses_missing = policy.on_missing_key != OnMissingKey::run_unprotected;
   parts->labels = policy.label == Label::all;
   compares_ = !shape.fingerprint.empty();
+  keeps_input_ = policy.keep_input;
+  try {
+    parts->input = keys::InputFilter(shape.input_without,
+                                     shape.arguments == 1 ? list_of(shape.argument_names) : std::vector<std::string>());
+  } catch (const Exception& error) {
+    misuse(parts->title + ": " + error.what());
+  }
 
   if (source_ == Source::expression && shape.expression.empty()) {
     misuse(parts->title + " has an empty expression as its key: leave Operation::key out if all arguments are the key");
@@ -160,6 +172,16 @@ std::optional<Request> OperationKeys::from_arguments(std::span<const ArgumentTex
     text.append(part);
   }
   return request(Key(parts_->scope, to_hex(sha256(text))), Fingerprint(), std::move(label));
+}
+
+InputPtr OperationKeys::input(std::span<const ArgumentText> arguments) const {
+  if (arguments.size() == 1) return parts_->input(arguments.front().text);
+  std::string list = "[";
+  for (const ArgumentText& argument : arguments) {
+    if (list.size() > 1) list += ',';
+    list += argument.json ? argument.text : text::json::quoted(text::replace_invalid_utf8(argument.text));
+  }
+  return parts_->input(list + "]");
 }
 
 const std::string& OperationKeys::scope() const noexcept { return parts_->scope; }

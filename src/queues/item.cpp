@@ -6,7 +6,8 @@
 
 namespace once::queues {
 
-ItemKeys::ItemKeys(KeyRule rule) : scope_(std::move(rule.scope)), source_(rule.source) {
+ItemKeys::ItemKeys(KeyRule rule)
+    : scope_(std::move(rule.scope)), source_(rule.source), keep_input_(rule.keep_input), input_(rule.input_without) {
   if (source_ == KeySource::record || source_ == KeySource::payload) {
     deriver_.emplace(keys::Recipe{.scope = scope_,
                                   .expression = std::move(rule.expression),
@@ -36,6 +37,7 @@ void ItemKeys::take(Item& item, std::string_view name, std::string_view record, 
       item.label = name;
       if (checker_) item.fingerprint = checker_->fingerprint(record);
     }
+    if (keep_input_) item.input = input_(payload);
   } catch (const Exception& error) {
     item.key.reset();
     item.poison = error.what();

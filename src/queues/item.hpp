@@ -4,9 +4,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <once/decide.hpp>
 #include <once/fingerprint.hpp>
 #include <once/key.hpp>
+#include <once/keys/input_filter.hpp>
 #include <once/keys/key_deriver.hpp>
 #include <once/queues/record.hpp>
 #include <once/trace.hpp>
@@ -21,6 +24,7 @@ struct Item {
   std::string label;        // Request::label.
   Fingerprint fingerprint;  // Empty: not compared.
   TracePtr trace = {};      // Of who sent it. Null: none.
+  InputPtr input = {};      // Request::input.
   std::string poison;       // Why the record cannot be read, or empty.
   std::string_view json;    // The record's own text.
 };
@@ -29,9 +33,11 @@ struct Item {
 struct KeyRule {
   std::string scope;
   KeySource source = KeySource::id;
-  std::string expression;   // With KeySource::record or payload; empty: all of it.
-  std::string fingerprint;  // Empty: nothing is compared.
-  bool required = true;     // An expression that selects nothing makes poison.
+  std::string expression;                       // With KeySource::record or payload; empty: all of it.
+  std::string fingerprint;                      // Empty: nothing is compared.
+  bool required = true;                         // An expression that selects nothing makes poison.
+  bool keep_input = false;                      // The payload is the input.
+  std::vector<std::string> input_without = {};  // Of it.
 };
 
 class ItemKeys {
@@ -39,8 +45,8 @@ class ItemKeys {
   // Throws Exception(misuse) for an invalid rule.
   explicit ItemKeys(KeyRule rule);
 
-  // Sets key, label, fingerprint and poison. `name`: the key of KeySource::id, or of deduplication_id if the caller has
-  // it. Thread-safe.
+  // Sets key, label, fingerprint, input and poison. `name`: the key of KeySource::id, or of deduplication_id if the
+  // caller has it. Thread-safe.
   void take(Item& item, std::string_view name, std::string_view record, std::string_view payload) const;
 
   [[nodiscard]] const std::string& scope() const noexcept { return scope_; }
@@ -50,6 +56,8 @@ class ItemKeys {
   const KeySource source_;
   std::optional<keys::KeyDeriver> deriver_;  // With an expression for the key.
   std::optional<keys::KeyDeriver> checker_;  // With a fingerprint expression only.
+  const bool keep_input_;
+  const keys::InputFilter input_;
 };
 
 }  // namespace once::queues

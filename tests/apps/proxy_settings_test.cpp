@@ -276,6 +276,26 @@ TEST(ProxySettings, AClientIsKnownByItsCertificateOnlyWhereItMustShowOne) {
   EXPECT_THAT(complaints, SizeIs(1));
 }
 
+TEST(ProxySettings, ARouteAddsToWhatIsLeftOutAndCannotLoseIt) {
+  std::vector<Complaint> complaints;
+  Given given = with("keep-input", {"true"});
+  given["input-without"].words = {"card", "cvc"};
+  const std::vector<GivenRoute> routes{
+      {.path = "/a", .place = {}, .rules = {{"input-without", {.words = {"cvc", "pin"}, .place = {}}}}},
+      {.path = "/b", .place = {}, .rules = {{"keep-input", {.words = {"false"}, .place = {}}}}}};
+  const ProxySettings settings = settle(given, routes, complaints);
+  EXPECT_THAT(complaints, IsEmpty());
+  EXPECT_EQ(settings.rules.otherwise.policy->keep_input, true);
+  EXPECT_THAT(settings.rules.otherwise.input_without, ElementsAre("card", "cvc"));
+  EXPECT_EQ(settings.rules.routes.at(0).options.policy->keep_input, true);
+  EXPECT_THAT(settings.rules.routes.at(0).options.input_without, ElementsAre("card", "cvc", "pin"));
+  EXPECT_EQ(settings.rules.routes.at(1).options.policy->keep_input, false);
+  EXPECT_THAT(settings.rules.routes.at(1).options.input_without, ElementsAre("card", "cvc"));
+  EXPECT_EQ(settled(least).rules.otherwise.policy->keep_input.value_or(false), false) << "off by default";
+  EXPECT_THAT(complaints_about(with("input-without", {"card", "length(card)"})),
+              ElementsAre(HasSubstr("\"length(card)\" does not say where a field stands")));
+}
+
 TEST(ProxySettings, RulesUpstreamsTheLogAndTheDrainChangeWithoutARestart) {
   Given after = with("lease", {"5m"});
   after["upstream"].words = {"http://other:9000", "http://another:9000"};

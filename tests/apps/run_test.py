@@ -438,6 +438,67 @@ class Identity(Case):
         self.assertFalse(self.path("ran").exists())
         self.expect(self.once(*command, input=b"x" * 1024), 0)
 
+    def bytes_of_store(self):
+        return b"".join(path.read_bytes() for path in self.dir.glob("once.db*"))
+
+    def test_nothing_of_the_call_is_kept_unless_asked_for(self):
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "args,stdin", "--", "true", "secret-word", input=b"secret-in"), 0)
+        self.assertEqual((self.show("k")["input_bytes"], self.show("k")["input"]), (0, ""))
+        self.assertNotIn(b"secret", self.bytes_of_store())
+        self.assertNotIn(b"input", self.once("show", "--key", "k").stdout)
+
+    def test_the_command_line_is_kept_if_asked_for(self):
+        self.expect(self.once("run", "--key", "k", "--keep-input", "args", "--", "true", "--order", 'a "b"', b"\xff"), 0)
+        self.assertEqual(self.show("k")["input"], '["true","--order","a \\"b\\"","\ufffd"]')
+        text = self.once("show", "--key", "k").stdout.decode()
+        self.assertIn('\n  | ["true","--order","a \\\\"b\\\\"",', text)
+        self.assertNotIn("input", json.loads(self.once("ls", "--json").stdout)[0])
+        self.expect(self.once("run", "--key", "l", "--keep-input", "args", "--input-without", "x", "--", "true"), 64, b"",
+                    b"--keep-input stdin")
+        self.expect(self.once("run", "--key", "l", "--keep-input", "yes", "--", "true"), 64, b"")
+        self.expect(self.once("run", "--key", "l", "--keep-input", "stdin", "--", "true"), 64, b"", b"--fingerprint args,stdin")
+
+    def test_standard_input_is_kept_if_asked_for_without_what_is_left_out(self):
+        keep = ["--fingerprint", "stdin", "--keep-input", "stdin"]
+        without = [*keep, "--input-without", "card.number", "--input-without", "items[*].pin"]
+        body = b'{"order": 17, "card": {"number": "4111-secret"}, "items": [{"pin": "secret-1"}, {}]}'
+        self.expect(self.once("run", "--key", "k", *without, "--", "sh", "-c", "cat >got", input=body), 0, b"")
+        self.assertEqual(self.path("got").read_bytes(), body, "the command gets all of it")
+        self.assertEqual(json.loads(self.show("k")["input"]),
+                         {"order": 17, "card": {"number": "(left out)"}, "items": [{"pin": "(left out)"}, {}]})
+        for number, unreadable in enumerate((b"card=4111-secret", b'{"card":"secret","card":1}', b"\xff\x00secret")):
+            self.expect(self.once("run", "--key", f"u{number}", *without, "--", "true", input=unreadable), 0)
+            self.assertEqual(self.show(f"u{number}")["input_bytes"], 0, unreadable)
+        self.assertNotIn(b"secret", self.bytes_of_store())
+        self.expect(self.once("run", "--key", "l", *keep, "--", "true", input=b"\xff\x00any"), 0)
+        self.assertEqual((self.show("l")["input"], self.show("l")["input_base64"]), (None, "/wBhbnk="))
+        self.path("in").write_bytes(body)
+        with open(self.path("in"), "rb") as file:
+            self.expect(self.once("run", "--key", "m", *keep, "--", "cat", stdin=file), 0, body)
+        self.assertEqual(self.show("m")["input"].encode(), body)
+        self.expect(self.once("run", "--key", "n", *keep, "--input-without", "length(card)", "--", "touch", "ran", input=body),
+                    64, b"", b"does not say where a field stands")
+        self.assertFalse(self.path("ran").exists())
+
+    def test_a_long_input_is_cut_and_its_size_told(self):
+        keep = ["--fingerprint", "stdin", "--keep-input", "stdin"]
+        self.expect(self.once("run", "--key", "k", *keep, "--", "wc", "-c", input=b"x" * 300_000), 0, b"300000\n")
+        record = self.show("k")
+        self.assertEqual((record["input_bytes"], len(record["input"])), (300_000, 65536))
+        self.assertRegex(self.once("show", "--key", "k").stdout.decode(), r"\ninput +the first 64.0 KiB of 293.0 KiB\n")
+        body = b'{"pin": "secret-' + b"x" * 300_000 + b'", "after": "' + b"y" * 70_000 + b'"}'
+        self.expect(self.once("run", "--key", "l", *keep, "--input-without", "pin", "--", "true", input=body), 0)
+        record = self.show("l")
+        self.assertEqual((len(record["input"]), record["input"][:40]), (65536, '{"pin":"(left out)","after":"yyyyyyyyyyy'))
+        self.assertNotIn(b"secret", self.bytes_of_store())
+
+    def test_a_takeover_keeps_no_input_that_it_did_not_ask_for(self):
+        self.expect(self.once("run", "--key", "k", "--keep-input", "args", "--on-failure", "release", "--on-lapse", "hold",
+                              "--", "sh", "-c", "exit 3 # secret-word"), 3)
+        self.assertIn("secret-word", self.show("k")["input"])
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--", "true"), 0)
+        self.assertEqual(self.show("k")["input_bytes"], 0)
+
     def test_standard_input_is_passed_through_untouched_otherwise(self):
         self.expect(self.once("run", "--key", "k", "--", "cat", input=b"hello"), 0, b"hello")
 

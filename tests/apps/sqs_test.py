@@ -249,6 +249,18 @@ class Sqs(Queues):
         done = self.drain("--", "sh", "-c", 'cat; echo "/$ONCE_SQS_ATTRIBUTE_TENANT_ID"')
         self.expect(done, 0, b"a body\nof two lines/t 1\n")
 
+    def test_a_body_is_kept_if_asked_for_without_what_is_left_out(self):
+        url = self.make_queue()
+        sqs("SendMessage", QueueUrl=url, MessageBody='{"order": 17, "card": {"number": "4111-secret"}}')
+        sqs("SendMessage", QueueUrl=url, MessageBody="number=4111-secret")
+        self.expect(self.drain("--keep-input", "--input-without", "card.number", "--", "sh", "-c", "cat >/dev/null"), 0)
+        keys = [record["key"] for record in json.loads(self.once("ls", "--json").stdout)]
+        inputs = sorted(self.show(key, "--scope", self.queue)["input"] for key in keys)
+        self.assertEqual(inputs, ["", '{"order":17,"card":{"number":"(left out)"}}'])
+        self.assertNotIn(b"secret", b"".join(path.read_bytes() for path in self.dir.glob("once.db*")))
+        self.expect(self.drain("--input-without", "cvc", "--", "true"), 64, b"", b"--keep-input")
+        self.expect(self.drain("--keep-input", "--input-without", "cvc | [0", "--", "true"), 64, b"")
+
     def test_killed_between_the_result_and_the_deletion_it_is_not_run_again(self):
         url = self.make_queue()
         self.send(url, "1")

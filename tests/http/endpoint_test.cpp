@@ -74,6 +74,26 @@ TEST(Endpoint, TheClientsKeyIsTheLabelAndAKeyOfTheBodyByChoice) {
   EXPECT_EQ(label_of(Label::all, "order", ""), "order-17");
 }
 
+TEST(Endpoint, TheBodyIsTheInputIfThatIsChosenAndNoHeaderEver) {
+  const auto input_of = [](std::optional<bool> keeps, std::vector<std::string> without, std::string_view body) {
+    World world;
+    Options options = by_authorization();
+    options.input_without = std::move(without);
+    options.policy = Policy{.keep_input = keeps};
+    Endpoint endpoint(*world.engine, options);
+    int runs = 0;
+    run(endpoint, post("k", body), runs);
+    EXPECT_EQ(runs, 1);
+    return world.record().input;
+  };
+  EXPECT_EQ(input_of({}, {}, R"({"cvc": 1})"), "");
+  EXPECT_EQ(input_of(true, {}, R"({"cvc": 1})"), R"({"cvc": 1})") << "as it came";
+  EXPECT_EQ(input_of(true, {"cvc"}, R"j({"cvc": 1})j"), R"j({"cvc":"(left out)"})j");
+  EXPECT_EQ(input_of(true, {"cvc"}, "cvc=1"), "");
+  EXPECT_EQ(input_of(false, {"cvc"}, R"({"cvc": 1})"), "");
+  EXPECT_EQ(input_of(true, {}, ""), "");
+}
+
 TEST(Endpoint, AKeyOfOnePrincipalNeverMeetsAnothers) {
   World world;
   Endpoint endpoint(*world.engine, by_authorization());

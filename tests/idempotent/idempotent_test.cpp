@@ -139,6 +139,49 @@ TEST_F(IdempotentTest, AnExpressionSelectsTheKeyAndEverybodyGetsTheFirstResult) 
   EXPECT_EQ(records()[0].result.content_type, "application/json");
 }
 
+TEST_F(IdempotentTest, ArgumentsAreTheInputIfThatIsChosenWithoutWhatIsLeftOut) {
+  const once::Policy keeps{.keep_input = true};
+  const Database database;
+  const auto inputs = [&] {
+    std::map<std::string, std::string> out;
+    for (const auto& record : records()) out[once::Key::from_stored(record.key).scope()] = record.input;
+    return out;
+  };
+  once::idempotent(engine, {.name = "off", .key = &Order::id, .input_without = {"cents"}},
+                   [](const Order&) {})({"17", 500});
+  once::idempotent(engine, {.name = "one", .key = &Order::id, .input_without = {"cents"}, .policy = keeps},
+                   [](const Order&) {})({"17", 500});
+  once::idempotent(engine, {.name = "text", .policy = keeps}, [](const std::string&) {})("4111\xFF");
+  once::idempotent(engine, {.name = "not JSON", .input_without = {"card"}, .policy = keeps},
+                   [](const std::string&) {})("card=4111");
+  once::idempotent(engine, {.name = "several", .key = &Order::id, .input_without = {"[2].cents"}, .policy = keeps},
+                   [](const Database&, const std::string&, const Order&, int) {})(database, "a\"b", {"17", 500}, 5);
+  once::idempotent(engine, {.name = "none", .key = [] { return "k"; }, .policy = keeps}, [] {})();
+  EXPECT_EQ(inputs(), (std::map<std::string, std::string>{
+                          {"payments/off", ""},
+                          {"payments/one", R"j({"cents":"(left out)","id":"17"})j"},
+                          {"payments/text", "4111\xFF"},
+                          {"payments/not JSON", ""},
+                          {"payments/several", R"j([null,"a\"b",{"cents":"(left out)","id":"17"},5])j"},
+                          {"payments/none", ""}}));
+}
+
+TEST_F(IdempotentTest, AFieldThatIsLeftOutMustExist) {
+  EXPECT_THAT(
+      misuse([&] {
+        once::idempotent(engine, {.name = "ship", .key = &Parcel::id, .input_without = {"palce.street"}},
+                         [](const Parcel&) {});
+      }),
+      HasSubstr(R"(operation 'payments/ship': the expression of what to leave out "palce.street" begins with)"));
+  EXPECT_THAT(misuse([&] {
+                once::idempotent(engine, {.name = "charge", .key = &Order::id, .input_without = {"length(id)"}},
+                                 [](const Order&) {});
+              }),
+              HasSubstr("does not say where a field stands"));
+  once::idempotent(engine, {.name = "ship", .key = &Parcel::id, .input_without = {"place.street"}},
+                   [](const Parcel&) {});
+}
+
 TEST_F(IdempotentTest, AKeyIsALabelIfThatIsChosen) {
   const auto work = [&](const Order&) { return ++runs; };
   const once::Policy all{.label = once::Label::all};

@@ -51,6 +51,24 @@ TEST_F(Idempotent, TheSelectedKeyIsALabelIfThatIsChosen) {
   for (const Record& each : records()) EXPECT_NE(each.label, "order-18");
 }
 
+TEST_F(Idempotent, TheEventIsTheInputIfThatIsChosen) {
+  Engine& engine = *process().engine;
+  const auto work = [](std::string_view) { return std::string("{}"); };
+  EXPECT_EQ(idempotent(engine, options(), work)(order, invocation()), "{}");
+  EXPECT_EQ(record().input_bytes, 0U);
+  IdempotentOptions chosen = options();
+  chosen.name = "chosen";
+  chosen.policy = Policy{.keep_input = true};
+  chosen.input_without = {"cents"};
+  EXPECT_EQ(idempotent(engine, chosen, work)(order, invocation()), "{}");
+  ASSERT_EQ(records().size(), 2U);
+  std::string inputs;
+  for (const Record& each : records()) inputs += each.input;
+  EXPECT_EQ(inputs, R"j({"id":"order-17","cents":"(left out)"})j");
+  chosen.input_without = {"powertools_json(body).card"};
+  EXPECT_THROW(idempotent(engine, chosen, work), Exception);
+}
+
 TEST_F(Idempotent, TheWorkTakesWhatItNeeds) {
   Engine& engine = *process().engine;
   int number = 0;

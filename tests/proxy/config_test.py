@@ -39,6 +39,34 @@ class Config(ProxyCase):
         self.assertIsNone(shown["settings"]["wait"])
         self.assertFalse(self.path("once.db").exists())
 
+    def test_what_is_left_out_of_a_body_stands_nowhere(self):
+        self.write('listen = "127.0.0.1:0"', f'upstream = "http://127.0.0.1:{self.service.port}"', "no-principal = true",
+                   'input-without = "card.number"', "[[route]]", 'path = "/charges"', "keep-input = true",
+                   'input-without = "pin"')
+        printed = self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 0).stdout
+        self.path("printed.toml").write_bytes(printed)
+        self.expect(self.once("proxy", "--config", "printed.toml", "--check"), 0, printed)
+        process, self.port = self.start_alone("--config", "proxy.toml", "--access-log", "access.log", "--log", "none")
+        body = '{"order": 17, "card": {"number": "4111-secret", "name": "Ann"}, "pin": "secret"}'
+        self.assertIn("HTTP/1.1 201 ", self.curl("json", body, "-H", "Authorization: secret-token", "-H", "Cookie: a=secret"))
+        self.assertIn("HTTP/1.1 201 ", self.curl("form", "card=4111-secret"))
+        other = subprocess.run(["curl", "-sS", "-i", "-H", "Idempotency-Key: other", "-d", body,
+                                f"http://127.0.0.1:{self.port}/refunds"], stdout=subprocess.PIPE, check=True, timeout=90)
+        self.assertIn(b"HTTP/1.1 201 ", other.stdout)
+        self.assertEqual(self.service.ledger, [body, "card=4111-secret", body], "the service gets all of it")
+        files = {path.name: path.read_bytes() for path in self.dir.iterdir() if path.name != "proxy.toml"}
+        self.assertIn("once.db", files)
+        self.assertEqual([name for name, text in files.items() if b"secret" in text], [])
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 0)
+        records = json.loads(self.once("ls", "--json").stdout)
+        inputs = {record["label"]: self.show(record["key"], "--scope", record["scope"])["input"] for record in records}
+        self.assertEqual(inputs, {"json": '{"order":17,"card":{"number":"(left out)","name":"Ann"},"pin":"(left out)"}',
+                                  "form": "", "other": ""})
+        self.write('listen = "127.0.0.1:0"', 'upstream = "http://pay:9000"', "no-principal = true",
+                   'input-without = "length(pin)"')
+        self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 64, b"", b"proxy.toml:4:")
+
     def test_all_that_is_wrong_is_said_at_once(self):
         self.write('listen = "nowhere"', 'upstream = "http://pay:9000"', "leese = 5", 'lease = "5"',
                    "no-principal = true")

@@ -382,6 +382,22 @@ TEST_F(PollerTest, AMessagesKeyIsALabelIfThatIsChosen) {
   EXPECT_THAT(labels(), UnorderedElementsAre("", "order-18"));
 }
 
+TEST_F(PollerTest, AMessagesBodyIsItsInputIfThatIsChosen) {
+  const auto keeping = [](PollerOptions& o) {
+    o.input_without = {"card.number"};
+    o.policy = Policy{.keep_input = true};
+  };
+  queue->send("off", R"({"card": {"number": "4111"}})");
+  run(options());
+  queue->send("on", R"({"card": {"number": "4111"}, "order": 17})");
+  queue->send("form", "number=4111");
+  run(options(keeping));
+  std::vector<std::string> inputs;
+  for (const Record& record : blocking::list(*store, {}).records) inputs.push_back(record.input);
+  EXPECT_THAT(inputs, UnorderedElementsAre("", R"j({"card":{"number":"(left out)"},"order":17})j", ""));
+  EXPECT_THAT(ran, UnorderedElementsAre("off", "on", "form")) << "it decides nothing";
+}
+
 TEST_F(PollerTest, WhileTheWorkLivesNobodyElseReceivesIt) {
   queue->send("a");
   std::latch begun(1);

@@ -19,6 +19,7 @@
 
 #include <once/decide.hpp>
 #include <once/engine/engine.hpp>
+#include <once/keys/input_filter.hpp>
 #include <once/platform/system.hpp>
 #include <once/reconcile.hpp>
 
@@ -35,6 +36,7 @@
 #include "settings/log.hpp"
 #include "settings/rules.hpp"
 #include "settings/spans.hpp"
+#include "text/json_write.hpp"
 #include "text/prometheus.hpp"
 #include "text/rfc3339.hpp"
 #include "text/utf8.hpp"
@@ -60,6 +62,8 @@ struct RunOptions {
   std::string on_store_down = "refuse";
   std::string on_lost = "kill";
   std::string label = "named";
+  std::string keep_input;  // "args", "stdin". Empty: none.
+  std::vector<std::string> input_without;
   std::string on_unrecorded = "return";
   std::string fingerprint = "args";
   std::string output_limit = "1MiB";
@@ -84,6 +88,7 @@ struct RunPlan {
   Policy policy;
   Rules rules;
   FingerprintParts parts;
+  keys::InputFilter input;
   std::uint64_t output_limit = 0;
   std::uint64_t offload_limit = 0;
   std::uint64_t input_limit = 0;
@@ -115,11 +120,16 @@ RunPlan plan_of(const RunOptions& options) {
   policy.on_stored_failure =
       is(options.on_stored_failure, "execute") ? OnStoredFailure::execute : OnStoredFailure::replay;
   if (is(options.label, "none")) policy.label = Label::none;
+  policy.keep_input = !options.keep_input.empty();
+  if (!options.input_without.empty() && !is(options.keep_input, "stdin")) {
+    misuse("--input-without names fields of JSON on standard input: it needs --keep-input stdin");
+  }
   check(policy);
   RunPlan plan{.key = key_of(options.key),
                .policy = policy,
                .rules = Rules(options.on_failure, options.on_signal, options.on_exit),
                .parts = parse_fingerprint(options.fingerprint),
+               .input = keys::InputFilter(options.input_without),
                .output_limit = parse_size(options.output_limit, "--output-limit"),
                .offload_limit = parse_size(options.offload_limit, "--offload-limit"),
                .input_limit = parse_size(options.input_limit, "--input-limit"),
@@ -130,8 +140,14 @@ RunPlan plan_of(const RunOptions& options) {
   if (!options.reconcile_settle.empty()) {
     plan.reconcile_settle = parse_duration(options.reconcile_settle, "--reconcile-settle");
   }
+  if (is(options.keep_input, "stdin") && !plan.parts.input) {
+    misuse("--keep-input stdin keeps what --fingerprint stdin has read: add that, as in --fingerprint args,stdin");
+  }
   return plan;
 }
+
+// To leave fields out of standard input, all of it must be in memory.
+constexpr std::size_t most_filtered_input = std::size_t{16} * 1024 * 1024;
 
 constexpr int most_claims = 3;     // For one run, if each lease ends before the command begins.
 constexpr int most_questions = 2;  // For one run: about an earlier attempt, and about its own.
@@ -177,7 +193,10 @@ class Run {
       const char* const directory = std::getenv("TMPDIR");
       // /var/tmp rather than /tmp, which may be memory.
       input_ = digest_input(STDIN_FILENO, directory != nullptr && *directory != '\0' ? directory : "/var/tmp",
-                            plan_.input_limit);
+                            plan_.input_limit,
+                            options_.keep_input != "stdin" ? 0
+                            : filters()                    ? most_filtered_input
+                                                           : Record::max_input_bytes);
     }
     if (options_.verbose) {
       const std::string told = told_variables({{"ONCE_LEASE", options_.lease},
@@ -402,6 +421,22 @@ class Run {
     }
   }
 
+  void keep_input(Request& request) const {
+    if (options_.keep_input == "args") {
+      std::string list;
+      for (const std::string& argument : command_) {
+        list.append(list.empty() ? "[" : ",").append(text::json::quoted(text::replace_invalid_utf8(argument)));
+      }
+      request.input = std::make_shared<const std::string>(list + "]");
+    } else if (options_.keep_input == "stdin") {
+      if (filters() && input_.bytes > input_.beginning.size()) return;
+      request.input = plan_.input(input_.beginning);
+      if (!filters()) request.input_bytes = input_.bytes;
+    }
+  }
+
+  [[nodiscard]] bool filters() const noexcept { return !plan_.input.empty(); }
+
   Begin begin_with(Engine& engine) {
     Request request{.key = plan_.key,
                     .fingerprint = fingerprint_of(plan_.parts, command_, input_.digest),
@@ -409,6 +444,7 @@ class Run {
                     .holder = {},
                     .label = std::string(plan_.key.name()),
                     .trace = trace_from_environment()};
+    keep_input(request);
     state_->forget();
     engine.begin(std::move(request), [state = state_](Begin begin) {
       const std::lock_guard lock(state->mutex);
@@ -862,6 +898,14 @@ void add_run(CLI::App& app, Invocation& invocation) {
   run->add_option("--label", options->label, "Keep the key as the record's label too: named, or none")
       ->check(one_of({"named", "none"}))
       ->capture_default_str();
+  run->add_option("--keep-input", options->keep_input,
+                  "Keep in the record, for people: args (the command line, with every secret on it) or stdin (what\n"
+                  "--fingerprint stdin has read) (default: neither)")
+      ->check(one_of({"args", "stdin"}));
+  run->add_option("--input-without", options->input_without,
+                  "With --keep-input stdin: a field of the JSON to leave out of it, as in card.number; repeatable.\n"
+                  "Input that is not JSON is then not kept")
+      ->allow_extra_args(false);
   run->add_option("--fingerprint", options->fingerprint,
                   "What a retry must repeat: a list of args, stdin and env:NAME, as in args,env:USER; or none")
       ->capture_default_str();

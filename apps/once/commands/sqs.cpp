@@ -60,6 +60,8 @@ struct SqsOptions {
   std::string expect;
   std::string on_lapse = "takeover";
   std::string label = "none";
+  bool keep_input = false;
+  std::vector<std::string> input_without;
   std::string on_failure;
   std::string on_signal;
   std::vector<std::string> on_exit;
@@ -116,6 +118,7 @@ sqs::PollerOptions poller_options(const SqsOptions& options) {
   out.key_source = sqs_key_source(options);
   out.key = options.key;
   out.fingerprint = options.fingerprint;
+  out.input_without = options.input_without;
   out.parallel = options.parallel;
   out.visibility = parse_duration(options.visibility, "--visibility");
   if (!options.receive_wait.empty()) {
@@ -375,6 +378,7 @@ class Sqs {
     if (!options.expect.empty()) policy_.expected = parse_duration(options.expect, "--expect (or ONCE_EXPECT)");
     policy_.on_lapse = options.on_lapse == "hold" ? OnLapse::hold : OnLapse::takeover;
     policy_.label = options.label == "all" ? Label::all : Label::none;
+    policy_.keep_input = options.keep_input;
     check(policy_);
   }
 
@@ -695,6 +699,14 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
                   "operator decides: it runs at most once)")
       ->check(one_of({"takeover", "hold"}))
       ->capture_default_str();
+  auto* const keep_input =
+      sqs->add_flag("--keep-input", options->keep_input,
+                    "Keep the body of each message in its record, for people. It may be sensitive");
+  sqs->add_option("--input-without", options->input_without,
+                  "A field of JSON bodies to leave out of what --keep-input keeps, as in card.number; repeatable.\n"
+                  "A body that is not JSON is then not kept")
+      ->allow_extra_args(false)
+      ->needs(keep_input);
   sqs->add_option("--label", options->label,
                   "Keep a message's key as the record's label, for people: none, or all. Keys may be personal data")
       ->check(one_of({"none", "all"}))

@@ -108,6 +108,18 @@ std::string indented(std::string_view bytes) {
   return out;
 }
 
+std::string input_text(const Record& record) {
+  std::string out;
+  const std::string all = show_size(record.input_bytes);
+  if (is_sealed(record)) {
+    add_line(out, "input", all + ", sealed");
+    return out;
+  }
+  const bool is_cut = record.input.size() < record.input_bytes;
+  add_line(out, "input", is_cut ? "the first " + show_size(record.input.size()) + " of " + all : all);
+  return out + indented(record.input);
+}
+
 std::string result_text(const Result& result) {
   std::string out;
   if (result.placement == Placement::sealed) {
@@ -329,7 +341,7 @@ std::string record_text(const Record& record, Time now) {
   for (const HistoryEntry& entry : record.history.entries) {
     add_line(out, "history", when(entry.at, now) + "  " + history_line(entry));
   }
-  if (record.input_bytes != 0) add_line(out, "input", show_size(record.input_bytes));
+  if (record.input_bytes != 0) out += input_text(record);
   if (!(record.failure == Failure{})) {
     add_line(out, "failure", escaped(record.failure.code) + ": " + escaped(record.failure.message));
   }

@@ -134,24 +134,27 @@ FingerprintParts parse_fingerprint(std::string_view text) {
   return parts;
 }
 
-Input digest_input(int fd, const std::string& directory, std::uint64_t limit) {
+Input digest_input(int fd, const std::string& directory, std::uint64_t limit, std::size_t keep) {
   Input input;
   Digest digest;
+  const auto take = [&](std::string_view bytes) {
+    input.bytes += bytes.size();
+    check_limit(input.bytes, limit);
+    digest.add(bytes);
+    input.beginning += bytes.substr(0, keep - std::min(keep, input.beginning.size()));
+  };
   std::string block(block_bytes, '\0');
   struct stat kind {};
   if (fstat(fd, &kind) == 0 && S_ISREG(kind.st_mode)) {
     off_t at = lseek(fd, 0, SEEK_CUR);
     if (at < 0) unavailable("cannot read the position in standard input");
-    std::uint64_t size = 0;
     for (;;) {
       const ssize_t count = pread(fd, block.data(), block.size(), at);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) unavailable("cannot read standard input");
       if (count == 0) break;
       at += count;
-      size += static_cast<std::uint64_t>(count);
-      check_limit(size, limit);
-      digest.add(std::string_view(block).substr(0, static_cast<std::size_t>(count)));
+      take(std::string_view(block).substr(0, static_cast<std::size_t>(count)));
     }
     input.digest = digest.finish();
     return input;
@@ -165,16 +168,13 @@ Input digest_input(int fd, const std::string& directory, std::uint64_t limit) {
                   ": set TMPDIR to another directory");
     unlink(name.c_str());
   }
-  std::uint64_t size = 0;
   for (;;) {
     const ssize_t count = read(fd, block.data(), block.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) unavailable("cannot read standard input");
     if (count == 0) break;
-    size += static_cast<std::uint64_t>(count);
-    check_limit(size, limit);
     const auto bytes = std::string_view(block).substr(0, static_cast<std::size_t>(count));
-    digest.add(bytes);
+    take(bytes);
     if (!write_all(spool.get(), bytes)) unavailable("cannot keep standard input in " + escaped(directory));
   }
   if (lseek(spool.get(), 0, SEEK_SET) != 0) unavailable("cannot read standard input back");

@@ -58,11 +58,14 @@ FingerprintParts parse_fingerprint(std::string_view text);
 struct Input {
   Sha256 digest{};
   Fd spool;  // The same bytes for the command, from the beginning. Empty: use standard input itself.
+  std::uint64_t bytes = 0;
+  std::string beginning;  // As much of it as was asked for.
 };
 
 // A redirected file is read in place. Everything else is copied to an unlinked file in `directory`, so that it needs
-// disk, not memory. Throws Exception: misuse above `limit` bytes, unavailable if it cannot be read or copied.
-Input digest_input(int fd, const std::string& directory, std::uint64_t limit);
+// disk, not memory. `keep` bytes of its beginning are kept in memory. Throws Exception: misuse above `limit` bytes,
+// unavailable if it cannot be read or copied.
+Input digest_input(int fd, const std::string& directory, std::uint64_t limit, std::size_t keep = 0);
 
 // Empty without parts.
 Fingerprint fingerprint_of(const FingerprintParts& parts, const std::vector<std::string>& command, const Sha256& input);

@@ -299,6 +299,12 @@ Setting changing(Setting made) {
   return made;
 }
 
+// A route with words of its own must not lose the common ones.
+Setting adding(Setting made) {
+  made.adds = true;
+  return made;
+}
+
 Setting saying_who(Setting made) {
   made.is_principal = true;
   return made;
@@ -433,6 +439,12 @@ std::vector<Setting> table() {
       choice<&Policy::label, Label>(
           "label", {{"named", Label::named}, {"all", Label::all}, {"none", Label::none}},
           "Which keys are also the record's label, for people: named (of a header), all (--key-field too), none"),
+      toggle<&Policy::keep_input, true, false>(
+          "keep-input", "Keep the body of each protected request in its record, for people. It may be sensitive"),
+      adding(list<&Options::input_without>(
+          "input-without", {},
+          "A field of JSON bodies to leave out of what --keep-input keeps, as in card.number; repeatable. Routes\n"
+          "add to it. A body that is not JSON is then not kept")),
       as_list(entry("fate", {},
                     "What to do after the statuses listed: 503=release, 500,501=ambiguous, 429=store; repeatable",
                     set_fates, true)),
@@ -575,7 +587,16 @@ Given merged(Given below, const Given& above) {
   if (std::ranges::any_of(proxy_settings(), has(above))) {
     for (const Setting& setting : proxy_settings() | std::views::filter(says_who)) below.erase(setting.name);
   }
-  for (const auto& [name, value] : above) below.insert_or_assign(name, value);
+  for (const auto& [name, value] : above) {
+    const auto setting = std::ranges::find(proxy_settings(), name, &Setting::name);
+    Value& into = below[name];
+    Words words = value.words;
+    if (setting != proxy_settings().end() && setting->adds) {
+      std::erase_if(words, [&](const std::string& word) { return std::ranges::count(into.words, word) != 0; });
+      words.insert(words.begin(), into.words.begin(), into.words.end());
+    }
+    into = {.words = std::move(words), .place = value.place};
+  }
   return below;
 }
 

@@ -64,6 +64,7 @@ struct Setting {
   bool can_change = false;    // Can change without a restart. Rules can.
   bool in_pair = false;       // Valid only together with another one.
   bool is_principal = false;  // One of the settings of which exactly one is used: it replaces inherited ones.
+  bool adds = false;          // A list: what overrides it adds to it.
   char separator = 0;         // Of a list that may be written as one flag. 0: none.
   std::string file_key = {};  // In a file, if it is not `name`.
 

@@ -11,6 +11,7 @@
 #include <once/error.hpp>
 #include <once/frontends/http/problem.hpp>
 #include <once/frontends/http/stored_answer.hpp>
+#include <once/keys/input_filter.hpp>
 #include <once/keys/key_deriver.hpp>
 
 #include "core/digest.hpp"
@@ -273,7 +274,7 @@ std::string_view to_string(Fate fate) noexcept {
 }
 
 struct Rules::Parts {
-  explicit Parts(Options given) : options(std::move(given)) {
+  explicit Parts(Options given) : options(std::move(given)), input(options.input_without) {
     check(options);
     // Clients retry themselves, so a conflict need not wait.
     policy = fill_in(options.policy.value_or(Policy{}),
@@ -394,6 +395,7 @@ struct Rules::Parts {
   Options options;
   Policy policy;
   std::optional<keys::KeyDeriver> field;
+  keys::InputFilter input;
   std::string told_by =
       options.principal.what();  // Distinguishes clients with the same name from different kinds of principal.
 };
@@ -456,6 +458,9 @@ Examination Rules::examine(const Request& request) const {
                                       .label = std::move(key.key),
                                       .label_from_payload = parts.field.has_value(),
                                       .trace = trace_of(request)});
+  if (parts.policy.keep_input.value_or(false) && !request.body.empty()) {
+    out.operation->input = parts.input(request.body);
+  }
   return out;
 }
 

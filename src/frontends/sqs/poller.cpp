@@ -110,7 +110,9 @@ class Poller::State : public std::enable_shared_from_this<State> {
         keys_({.scope = options_.scope.empty() ? name_of_queue(options_.queue) : options_.scope,
                .source = options_.key_source,
                .expression = options_.key,
-               .fingerprint = options_.fingerprint}) {}
+               .fingerprint = options_.fingerprint,
+               .keep_input = policy_.keep_input.value_or(false),
+               .input_without = options_.input_without}) {}
 
   void run() {
     find_queue();
@@ -587,7 +589,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
                                           .holder = job.message.id,
                                           .label = job.item.label,
                                           .label_from_payload = true,
-                                          .trace = job.message.trace()});
+                                          .trace = job.message.trace(),
+                                          .input = job.item.input});
       if (begin.kind != Begin::Kind::claimed || begin.claim.is_ours()) return begin;
       begin.claim.release("the claim was lost before the work began");
       if (times < most_claims) continue;

@@ -92,6 +92,10 @@ struct Options {
   // Headers that are not stored, in addition to those that never are: see once/frontends/http/stored_answer.hpp.
   std::vector<std::string> never_store;
 
+  // Fields of the body that are left out of the record's input, as "card.number": see once/keys/input_filter.hpp. The
+  // input is the body and nothing else, with Policy::keep_input: no header is kept.
+  std::vector<std::string> input_without;
+
   // Empty members: the engine's. Default of on_missing_key: refuse (400). on_store_down: run_unprotected fails open.
   // Default of on_conflict: fail; wait holds duplicates of a running request until its answer is there. on_unrecorded:
   // fail is 503.

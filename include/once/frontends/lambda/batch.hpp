@@ -68,6 +68,10 @@ struct BatchOptions {
   std::string fingerprint;  // What a duplicate must have in common with the first one: JMESPath over the payload if
                             // that is the key source, otherwise over the record. Empty: nothing is compared.
 
+  // Fields that are left out of the record's input, as "card.number": see once/keys/input_filter.hpp. With
+  // Policy::keep_input the input is the record's content, as with KeySource::payload. A parked record is kept whole.
+  std::vector<std::string> input_without;
+
   // Records that run at once: 1 to 1000. Threads start as needed, and end with the invocation.
   std::size_t parallel = 10;
   // No record is begun with less than this left of the invocation: 0 to 15 min. Longer than one record may take.

@@ -41,6 +41,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <once/engine/engine.hpp>
 #include <once/frontends/lambda/invocation.hpp>
@@ -99,6 +100,11 @@ struct IdempotentOptions {
   // JMESPath that selects what a repeated event must have in common with the first one. Otherwise it gets
   // errors::mismatch. Empty: nothing is compared.
   std::string fingerprint;
+
+  // Fields that are left out of the record's input, as "card.number": see once/keys/input_filter.hpp. With
+  // Policy::keep_input the input is the event. A path does not enter JSON that is a string, as `body` of an HTTP event:
+  // leave all of it out, or use once::lambda::http().
+  std::vector<std::string> input_without = {};
 
   // Keeps the keys of a function's handlers apart. Nested handlers need different names, because a call with its
   // caller's key is refused. It must not contain '/'. Empty: _HANDLER. The scope of the keys is

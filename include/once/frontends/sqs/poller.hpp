@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <once/aws/transport.hpp>
 #include <once/engine/claim.hpp>
@@ -77,6 +78,10 @@ struct PollerOptions {
   KeySource key_source = KeySource::id;
   std::string key;  // JMESPath over the message in Lambda's form: see KeySource.
   std::string fingerprint;
+
+  // Fields that are left out of the record's input, as "card.number": see once/keys/input_filter.hpp. With
+  // Policy::keep_input the input is the message's body. A parked message is kept whole.
+  std::vector<std::string> input_without;
 
   std::size_t parallel = 1;  // Messages that run at once: 1 to 1000.
   // How long a received message is hidden from others: 3 s to 12 h, whole seconds. The poller extends it at every third

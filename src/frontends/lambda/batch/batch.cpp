@@ -85,7 +85,9 @@ Batch::Batch(Engine& engine, BatchOptions options) : engine_(engine), options_(s
                                 .source = options_.key_source,
                                 .expression = options_.key,
                                 .fingerprint = options_.fingerprint,
-                                .required = policy_.on_missing_key == OnMissingKey::refuse});
+                                .required = policy_.on_missing_key == OnMissingKey::refuse,
+                                .keep_input = policy_.keep_input.value_or(false),
+                                .input_without = options_.input_without});
 }
 
 void Batch::take_key(BatchItem& item, std::string_view name, std::string_view record, std::string_view payload) const {
@@ -308,7 +310,8 @@ class Batch::Run {
                                    .holder = invocation_.request_id,
                                    .label = item.label,
                                    .label_from_payload = true,
-                                   .trace = item.trace != nullptr ? item.trace : trace_from_xray(invocation_.trace_id)},
+                                   .trace = item.trace != nullptr ? item.trace : trace_from_xray(invocation_.trace_id),
+                                   .input = item.input},
                            item.work));
   }
 

@@ -4,6 +4,7 @@
 
 #include <once/engine/exceptions.hpp>
 #include <once/error.hpp>
+#include <once/keys/input_filter.hpp>
 
 #include "frontends/lambda/handler/function.hpp"
 #include "frontends/lambda/metrics/invocation_span.hpp"
@@ -89,6 +90,7 @@ class IdempotentHandler {
         policy_(handler_policy(engine, options.policy, options.dialect)),
         disabled_(is_disabled(*options.environment)),
         keys_(recipe_of(engine, options, refuses_missing())),
+        input_(options.input_without),
         on_replay_(std::move(options.on_replay)),
         work_(std::move(work)) {
     check(policy_);
@@ -111,6 +113,7 @@ class IdempotentHandler {
                     .label = std::move(derived.label),
                     .label_from_payload = true,
                     .trace = trace_from_xray(invocation.trace_id)};
+    if (policy_.keep_input.value_or(false)) request.input = input_(event);
     Outcome outcome;
     bool of_work = false;  // The work may use other engines, whose exceptions are not about this operation.
     try {
@@ -171,6 +174,7 @@ class IdempotentHandler {
   const Policy policy_;
   const bool disabled_;
   const keys::KeyDeriver keys_;
+  const keys::InputFilter input_;
   std::optional<keys::KeyDeriver> lenient_;  // Without Recipe::require_key, if that is set.
   const ReplayHook on_replay_;
   const detail::Work work_;
