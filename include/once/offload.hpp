@@ -4,9 +4,11 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <once/callback.hpp>
 #include <once/error.hpp>
+#include <once/result.hpp>
 
 namespace once {
 
@@ -22,12 +24,15 @@ class Offload {
   virtual ~Offload() = default;
   // Keeps the bytes durably under a new location. `hint`: a name that shows operators what they belong to.
   virtual void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) = 0;
-  // The bytes at a location that put() returned. Missing bytes are error corrupt.
+  // The bytes at a location that put() returned. Missing bytes are error corrupt. Call check_offloaded() on them.
   virtual void get(std::string location, Callback<void(OffloadAnswer)> done) = 0;
   // Removes them. Missing bytes are not an error.
   virtual void remove(std::string location, Callback<void(OffloadAnswer)> done) = 0;
   // Whether it encrypts what it puts: see once/seal.hpp.
   [[nodiscard]] virtual bool seals() const noexcept { return false; }
 };
+
+// Whether these are the bytes of an offloaded result: by its size and digest. Otherwise the error, of kind corrupt.
+std::optional<Error> check_offloaded(const Result& result, std::string_view bytes);
 
 }  // namespace once

@@ -1,5 +1,7 @@
 #include <once/record.hpp>
 
+#include <once/fingerprint.hpp>
+#include <once/offload.hpp>
 #include <once/store.hpp>
 
 #include "text/ascii.hpp"
@@ -81,12 +83,20 @@ std::optional<Owner> Owner::from_hex(std::string_view hex) {
 }
 
 Error sealed_error(const Record& record) {
+  constexpr std::size_t longest_id = 64;  // SealKey::max_id_bytes. Whoever writes to the store chooses these bytes.
   std::string_view sealed = record.result.bytes;
   const auto id = text::take_netstring(sealed);
   return {ErrorKind::misuse, "the record '" + text::printable(record.key) + "' is sealed with the key '" +
-                                 (id ? text::printable(*id) : std::string()) +
+                                 text::printable(id.value_or("").substr(0, longest_id)) +
                                  "', which this program does not have: give it the key, as seal=FILE in the store's "
                                  "URL or by once::seal()"};
+}
+
+std::optional<Error> check_offloaded(const Result& result, std::string_view bytes) {
+  if (bytes.size() == result.size && sha256(bytes) == result.digest) return std::nullopt;
+  return Error{ErrorKind::corrupt, "the result at " + result.location +
+                                       " is not the one that was kept there: " + std::to_string(bytes.size()) +
+                                       " bytes instead of " + std::to_string(result.size) + ", or other ones"};
 }
 
 std::size_t history_bytes(const History& history) noexcept {

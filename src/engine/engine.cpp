@@ -308,11 +308,7 @@ void EngineCore::fetch(std::shared_ptr<const Record> record, Fetched done) {
   auto fetch = std::make_unique<Fetch>(Fetch{shared_from_this(), std::move(record), std::move(done)});
   options.offload->get(location, [fetch = std::move(fetch)](OffloadAnswer answer) {
     const Result& wanted = fetch->record->result;
-    if (!answer.error && (answer.text.size() != wanted.size || sha256(answer.text) != wanted.digest)) {
-      answer.error = {ErrorKind::corrupt, "the result at " + wanted.location + " is not the one that was kept there: " +
-                                              std::to_string(answer.text.size()) + " bytes instead of " +
-                                              std::to_string(wanted.size) + ", or other ones"};
-    }
+    if (!answer.error) answer.error = check_offloaded(wanted, answer.text);
     if (answer.error) return fetch->done(std::move(fetch->record), std::move(answer.error));
     Record whole = *fetch->record;
     whole.result.bytes = std::move(answer.text);

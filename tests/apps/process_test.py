@@ -431,6 +431,10 @@ class Large(Case):
         record = self.show("k")
         self.assertEqual((record["result"]["placement"], record["result"]["location"]), ("offloaded", f"file:{files[0]}"))
         self.assertEqual(record["result"]["run"]["stdout"], first.stdout.decode())
+        kept = self.path("once.db.results") / files[0]
+        kept.write_bytes(b"x" * kept.stat().st_size)  # Another operation's, for example.
+        shown = self.expect(self.once("show", "--key", "k"), 0, stderr=b"is not the one that was kept there")
+        self.assertNotIn(b"xxxx", shown.stdout)
         os.truncate(self.path("once.db.results") / files[0], 1000)
         self.expect(self.once(*command), 244, b"")
         os.unlink(self.path("once.db.results") / files[0])

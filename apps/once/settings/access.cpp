@@ -228,6 +228,8 @@ std::vector<std::string> fetch_result(const StoreAccess& access, Record& record)
         [&](Callback<void(OffloadAnswer)> done) { access.offload->get(record.result.location, std::move(done)); });
     if (result.error) {
       problems.push_back(std::move(result.error->message));
+    } else if (auto other = check_offloaded(record.result, result.text)) {
+      problems.push_back(std::move(other->message));
     } else {
       record.result.bytes = std::move(result.text);
     }
