@@ -37,6 +37,7 @@ class SqliteHarness final : public StoreHarness {
   // Each store is a connection of its own to one file.
   std::unique_ptr<Store> open() override {
     return stores::make_sqlite_store({.path = scratch_.file(),
+                                      .allow_clear = true,  // The suite replaces sealed records by clear ones.
                                       .busy_timeout = Millis{busy_timeout_ms_},
                                       .checkpoint_pages = checkpoint_pages_,
                                       .recent_keys = recent_keys_,

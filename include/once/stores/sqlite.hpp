@@ -34,6 +34,12 @@ struct SqliteOptions {
   // Create missing directories too, with mode 0700. Otherwise a missing directory is Exception(unavailable).
   bool create_directories = false;
 
+  // Let a program without seal keys claim operations in a file that holds, or ever held, sealed records
+  // (once/seal.hpp). The first sealed record marks the file. From then on a claim in the clear fails as misuse, in
+  // every program that has it open: a program that was not told of the keys must not store payloads in the clear. A
+  // claim that was made in the clear before may still be renewed and finished.
+  bool allow_clear = false;
+
   // How long a write waits for another program that holds the file, before it fails as unavailable. 0 to 10 min.
   Millis busy_timeout{5'000};
 

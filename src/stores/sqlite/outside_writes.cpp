@@ -9,6 +9,8 @@ namespace once::stores::sqlite {
 
 std::uint64_t OutsideWrites::begin(Connection& connection, FileLock& lock) {
   begun_ = log_state(connection);
+  others_wrote_ = begun_.sum == 0 || begun_.sum != seen_;
+  seen_ = begun_.sum;
   LogNotes notes = lock.notes();
   if (begun_.sum == 0 || begun_.sum != notes.log_sum) {
     sqlite3_randomness(sizeof notes.writes, &notes.writes);
@@ -23,8 +25,10 @@ std::uint64_t OutsideWrites::begin(Connection& connection, FileLock& lock) {
 void OutsideWrites::committed(Connection& connection, FileLock& lock, std::uint64_t log, bool wrote) {
   if (!wrote) return;
   const LogState now = log_state(connection);
+  seen_ = 0;
   // A foreign write may have come after ours, or instead of it: the next begin() or opener will find it.
   if (now.commits != begun_.commits + 1) return;
+  seen_ = now.sum;
   lock.note({.log_sum = now.sum, .writes = writes_, .synced = synced_log(log, now)});
 }
 

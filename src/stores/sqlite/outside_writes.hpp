@@ -19,12 +19,16 @@ class OutsideWrites {
  public:
   // Call it in a new transaction. Returns a number, not 0, which changes after each foreign write.
   std::uint64_t begin(Connection& connection, FileLock& lock);
+  // After begin(): whether anybody else, also another store of this process, may have written since our last commit.
+  [[nodiscard]] bool others_wrote() const noexcept { return others_wrote_; }
   // Call it right after the synced commit. `log`: the log's inode. `wrote`: whether the commit wrote something.
   void committed(Connection& connection, FileLock& lock, std::uint64_t log, bool wrote);
 
  private:
   std::uint64_t writes_ = 0;
   LogState begun_;
+  std::uint64_t seen_ = 0;  // The log's sum after our last transaction. 0: not known.
+  bool others_wrote_ = true;
 };
 
 // The note for a log in this state that is completely on the disk.

@@ -41,7 +41,8 @@ CREATE TABLE records (
   steps          TEXT,                -- netstrings: name, result, name, result ...
   result         TEXT,
   content_type   TEXT,
-  placement      INTEGER,             -- NULL in `result`, 1 offloaded, 2 dropped, 3 in `result` as a frame of zstd
+  placement      INTEGER,             -- NULL in `result`, 1 offloaded, 2 dropped, 3 in `result` as a frame of zstd,
+                                      -- 4 in `result`, sealed with all that is secret
   location       TEXT,
   result_bytes   INTEGER,             -- offloaded, dropped, compressed: how many before that
   result_sha256  BLOB,                -- offloaded, dropped, compressed: of those
@@ -99,7 +100,8 @@ SELECT id,
        input,
        steps,
        CASE placement WHEN 1 THEN 'offloaded' WHEN 2 THEN 'dropped'
-                      WHEN 3 THEN 'compressed: once show prints it' ELSE result END AS result,
+                      WHEN 3 THEN 'compressed: once show prints it'
+                      WHEN 4 THEN 'sealed: once show prints it, with its key' ELSE result END AS result,
        coalesce(result_bytes, length(CAST(result AS BLOB)), 0) AS result_bytes,
        content_type,
        location,
@@ -200,6 +202,10 @@ HashKey read_hash_key(Connection& connection) {
   std::memcpy(&key.second, bytes.data() + 8, 8);
   return key;
 }
+
+bool is_marked_sealed(Connection& connection) { return meta_number(connection, "sealed").has_value(); }
+
+void mark_sealed(Connection& connection) { set_meta(connection, "sealed", 1); }
 
 std::string other_store(const std::string& path) {
   return "sqlite store " + path +

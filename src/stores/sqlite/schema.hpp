@@ -40,6 +40,10 @@ std::string other_store(const std::string& path);
 // SipHash-1-3 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012) of the bytes.
 std::int64_t hash_of(const HashKey& key, std::string_view bytes) noexcept;
 
+// The mark of a file that holds, or held, sealed records. The first of them sets it in its own transaction.
+bool is_marked_sealed(Connection& connection);
+void mark_sealed(Connection& connection);
+
 // The store's clock in the file. Time = uptime + offset.
 struct StoredClock {
   std::string boot_id;

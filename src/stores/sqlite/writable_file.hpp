@@ -51,6 +51,9 @@ class WritableFile {
   void learn_keys();
   [[nodiscard]] Rows& rows() noexcept { return connection_->rows(); }
   [[nodiscard]] Companions& companions() noexcept { return connection_->companions(); }
+  [[nodiscard]] bool is_sealed() { return connection_->is_sealed(); }
+  void seal() { connection_->seal(); }
+  void forget_seal() noexcept { connection_->forget_seal(); }
   void commit();
   void commit_with_keys();
   // True if it may have been committed.

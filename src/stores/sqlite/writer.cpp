@@ -157,15 +157,19 @@ void Writer::carry_out_one(Operation& operation) {
 
 Answer Writer::carry_out_with_companion(const Operation& operation) {
   Companions& companions = writing_.companions();
+  const auto undo = [&] {
+    companions.undo();
+    writing_.forget_seal();
+  };
   companions.begin();
   Answer answer;
   try {
     answer = carry_out(operation);  // First, as most refusals are found here.
   } catch (const SqlError& error) {
-    if (error.primary() == SQLITE_TOOBIG) companions.undo();
+    if (error.primary() == SQLITE_TOOBIG) undo();
     throw;
   } catch (const Exception&) {  // A malformed row in the way.
-    companions.undo();
+    undo();
     throw;
   }
   if (answer.status == Answer::Status::done) {
@@ -176,23 +180,59 @@ Answer Writer::carry_out_with_companion(const Operation& operation) {
   if (answer.status == Answer::Status::done) {
     companions.keep();
   } else {
-    companions.undo();
+    undo();
   }
   return answer;
+}
+
+// In a marked file no claim is made in the clear, unless the options allow it. The holder of an earlier claim may still
+// write, as its result would be lost otherwise.
+bool Writer::may_claim(const Operation& operation) {
+  const bool claims = operation.kind == Operation::Kind::insert ||
+                      (operation.kind == Operation::Kind::replace && operation.record->owner != operation.seen.owner);
+  if (!claims || is_sealed(*operation.record)) return true;
+  return file_.options().allow_clear || !writing_.is_sealed();
+}
+
+// A sealed record marks the file.
+Answer Writer::written(const Record& record, std::int64_t id) {
+  if (is_sealed(record)) writing_.seal();
+  return Answer::ok(Place::of(id, record).hint());
+}
+
+Answer Writer::refused_in_the_clear() const {
+  return Answer::fail(ErrorKind::misuse,
+                      "sqlite store " + file_.path() +
+                          ": the file holds, or held, sealed records, but this program has no key to seal with, and "
+                          "would keep payloads in the clear: give it the key, as seal=FILE in the store's URL, or "
+                          "allow it with write_clear=1 (SqliteOptions::allow_clear)");
 }
 
 Answer Writer::carry_out(const Operation& operation) {
   Rows& rows = writing_.rows();
   std::int64_t id = 0;
   std::optional<Row> in_the_way;
+  const bool may_write = may_claim(operation);
   switch (operation.kind) {
     case Operation::Kind::insert:
+      if (!may_write) {  // What is in the way is answered as ever.
+        in_the_way = rows.find(operation.record->key, operation.encoded.key_hash);
+        if (!in_the_way) return refused_in_the_clear();
+        break;
+      }
       in_the_way = rows.insert(*operation.record, operation.encoded, id);
-      if (!in_the_way) return Answer::ok(Place::of(id, *operation.record).hint());
+      if (!in_the_way) return written(*operation.record, id);
       break;
     case Operation::Kind::replace:
+      if (!may_write) {
+        in_the_way = rows.find(operation.record->key, operation.encoded.key_hash);
+        const bool fits = in_the_way && in_the_way->record.owner == operation.seen.owner &&
+                          in_the_way->record.revision == operation.seen.revision;
+        if (fits) return refused_in_the_clear();
+        break;
+      }
       if (rows.replace(*operation.record, operation.encoded, operation.seen, id)) {
-        return Answer::ok(Place::of(id, *operation.record).hint());
+        return written(*operation.record, id);
       }
       in_the_way = rows.find(operation.record->key, operation.encoded.key_hash);
       break;

@@ -48,6 +48,9 @@ class Writer {
   void carry_out_one(Operation& operation);
   Answer carry_out(const Operation& operation);
   Answer carry_out_with_companion(const Operation& operation);
+  bool may_claim(const Operation& operation);
+  Answer written(const Record& record, std::int64_t id);
+  [[nodiscard]] Answer refused_in_the_clear() const;
   void fail_all(Group& group, ErrorKind kind, const std::string& message);
   void sweep_and_copy();
   void sweep_slice_once();

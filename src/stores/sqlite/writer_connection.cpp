@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include <once/error.hpp>
 
@@ -55,7 +56,20 @@ void WriterConnection::begin(FileLock& lock) {
   begin_->step();
   begin_->reset();
   outside_writes_ = outside_.begin(connection_, lock);
+  const bool rolled_back = !std::exchange(committed_, false);
+  if (rolled_back || outside_.others_wrote()) sealed_.reset();
   changes_ = sqlite3_total_changes(connection_.raw());
+}
+
+bool WriterConnection::is_sealed() {
+  if (!sealed_) sealed_ = is_marked_sealed(connection_);
+  return *sealed_;
+}
+
+void WriterConnection::seal() {
+  if (is_sealed()) return;
+  mark_sealed(connection_);
+  sealed_ = true;
 }
 
 bool WriterConnection::has_changed() const noexcept { return sqlite3_total_changes(connection_.raw()) != changes_; }
@@ -64,6 +78,7 @@ bool WriterConnection::commit(FileLock& lock, std::uint64_t log) {
   wrote_ = false;
   commit_->step();
   commit_->reset();
+  committed_ = true;
   outside_.committed(connection_, lock, log, wrote_);
   return wrote_;
 }

@@ -27,6 +27,10 @@ class WriterConnection {
   bool commit(FileLock& lock, std::uint64_t log);
   // In a transaction: reads rows that others have written. True if everything was read again.
   bool learn_keys() { return rows_->keys().begin(outside_writes_); }
+  // In a transaction: whether the file is marked as sealed (schema.hpp), and marking it.
+  [[nodiscard]] bool is_sealed();
+  void seal();
+  void forget_seal() noexcept { sealed_.reset(); }  // A savepoint was rolled back, perhaps with the mark.
   [[nodiscard]] bool has_changed() const noexcept;  // Whether anything changed since begin().
   [[nodiscard]] std::uint32_t log_pages() const noexcept { return log_pages_; }  // After the last commit that wrote.
 
@@ -42,6 +46,8 @@ class WriterConnection {
   std::optional<Statement> commit_;
   OutsideWrites outside_;
   std::uint64_t outside_writes_ = 0;  // At the last begin().
+  std::optional<bool> sealed_;        // The mark, unless another program may have set it since.
+  bool committed_ = false;            // The last transaction was not rolled back.
   int changes_ = 0;                   // The same.
   bool wrote_ = false;                // Whether the commit wrote, as SQLite reports it.
   std::uint32_t log_pages_ = 0;
