@@ -24,6 +24,7 @@
 #include <once/decide.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
+#include <once/seal.hpp>
 #include <once/stores/sqlite.hpp>
 
 #include "stores/sqlite/group_queue.hpp"
@@ -364,6 +365,7 @@ class Bench {
       fill(*store, 10'000);
       measure("64 threads, empty", 64, *store, 0.40);
     }
+    if (wanted("sealed")) sealed_beside_clear();
     if (wanted("two")) two_processes();
     if (wanted("million") && !options_.quick) {
       grow(1'000'000, "64 threads, 1 M random keys", 0.25);
@@ -382,6 +384,27 @@ class Bench {
   [[nodiscard]] std::unique_ptr<once::Store> open(const std::string& name) const {
     return once::stores::make_sqlite_store(
         {.path = directory_ + "/" + name, .checkpoint_pages = options_.checkpoint_pages});
+  }
+
+  // A sealed store and one in the clear in turns, so that other load affects both.
+  void sealed_beside_clear() {
+    once::SealKey key{.id = "bench", .bytes = {}};
+    once::system_random()->fill(key.bytes);
+    const auto clear = open("clear.db");
+    const auto sealed = once::seal(open("sealed.db"), {key});
+    for (const unsigned threads : {1U, 64U}) {
+      std::vector<double> speeds;
+      std::vector<double> cpu;
+      for (unsigned round = 0; round < options_.rounds; ++round) {
+        const Load in_the_clear = cycles(*clear, threads, Seconds(options_.seconds));
+        const Load when_sealed = cycles(*sealed, threads, Seconds(options_.seconds));
+        speeds.push_back(when_sealed.cycles_per_second / in_the_clear.cycles_per_second);
+        cpu.push_back(when_sealed.cpu_us / in_the_clear.cpu_us);
+      }
+      const std::string name = "sealed to clear, " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
+      facts_.push_back({name + ": cycles/s", median(speeds)});
+      facts_.push_back({name + ": CPU a cycle", median(cpu)});
+    }
   }
 
   // The floor and the store in turns, so that other load affects both.

@@ -105,6 +105,7 @@ int once_main(int argc, char** argv) {
   add_stats(app, invocation);
   add_doctor(app, invocation);
   add_key(app, invocation);
+  add_seal_key(app, invocation);
   add_lambda(app, invocation);
 #if ONCE_AWS || ONCE_POSTGRESQL
   add_table(app, invocation);

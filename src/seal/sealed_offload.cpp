@@ -13,30 +13,37 @@ namespace once {
 
 namespace {
 
-constexpr seals::Context context{.kind = "object", .name = {}};
+constexpr seals::Context context{.kind = "object", .name = {}, .bound = {}};
 
 OffloadAnswer fail(ErrorKind kind, std::string message) {
   return {.text = {}, .error = Error{kind, std::move(message)}};
 }
 
-OffloadAnswer open(const SealKeys& keys, const std::string& location, std::string_view sealed) try {
-  const auto id = seals::take_key_id(sealed);
-  const SealKey* const key = id ? seals::find(keys, *id) : nullptr;
-  auto plain = key == nullptr ? std::nullopt : seals::open(*key, context, sealed);
-  if (plain) return {.text = std::move(*plain), .error = {}};
-  return fail(ErrorKind::corrupt, "the result at " + location +
-                                      " does not open: it is not sealed, its seal key is missing here, or it was "
-                                      "changed");
+// What was put before sealing began is given as it is: a reader compares it with the digest in the record.
+OffloadAnswer open(const SealKeys& keys, const std::string& location, std::string text) try {
+  if (!seals::looks_sealed(text)) return {.text = std::move(text), .error = {}};
+  std::string_view sealed = text;
+  const std::string id(*seals::take_key_id(sealed));
+  const SealKey* const key = seals::find(keys, id);
+  if (key == nullptr) {
+    return fail(ErrorKind::misuse, "the result at " + location + " is sealed with the key '" + id +
+                                       "', which this program does not have: give it the key, as seal=FILE in the "
+                                       "URL or by once::seal()");
+  }
+  if (auto plain = seals::open(*key, context, sealed)) return {.text = *std::move(plain), .error = {}};
+  return fail(ErrorKind::corrupt, "the result at " + location + " does not open with the seal key '" + id +
+                                      "': the key has other bytes than when it was sealed, or the result was changed");
 } catch (const Exception& error) {
   return fail(error.kind(), error.what());
 }
 
 class SealedOffload final : public Offload {
  public:
-  SealedOffload(std::shared_ptr<Offload> offload, SealKeys keys)
-      : keys_(std::make_shared<const SealKeys>(std::move(keys))), offload_(std::move(offload)) {}
+  SealedOffload(std::shared_ptr<Offload> offload, SealKeys keys, SealWrites writes)
+      : keys_(std::make_shared<const SealKeys>(std::move(keys))), writes_(writes), offload_(std::move(offload)) {}
 
   void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) override {
+    if (writes_ == SealWrites::clear) return offload_->put(std::move(hint), std::move(bytes), std::move(done));
     std::string sealed;
     try {
       sealed = seals::seal(keys_->front(), context, hint, bytes);
@@ -50,7 +57,7 @@ class SealedOffload final : public Offload {
     std::string where = location;
     offload_->get(std::move(location),
                   [keys = keys_, where = std::move(where), done = std::move(done)](OffloadAnswer answer) mutable {
-                    done(answer.error ? std::move(answer) : open(*keys, where, answer.text));
+                    done(answer.error ? std::move(answer) : open(*keys, where, std::move(answer.text)));
                   });
   }
 
@@ -58,18 +65,19 @@ class SealedOffload final : public Offload {
     offload_->remove(std::move(location), std::move(done));
   }
 
-  [[nodiscard]] bool seals() const noexcept override { return true; }
+  [[nodiscard]] bool seals() const noexcept override { return writes_ == SealWrites::sealed; }
 
  private:
   const std::shared_ptr<const SealKeys> keys_;
+  const SealWrites writes_;
   const std::shared_ptr<Offload> offload_;
 };
 
 }  // namespace
 
-std::shared_ptr<Offload> seal(std::shared_ptr<Offload> offload, SealKeys keys) {
+std::shared_ptr<Offload> seal(std::shared_ptr<Offload> offload, SealKeys keys, SealWrites writes) {
   seals::check(keys);
-  return std::make_shared<SealedOffload>(std::move(offload), std::move(keys));
+  return std::make_shared<SealedOffload>(std::move(offload), std::move(keys), writes);
 }
 
 }  // namespace once

@@ -1,7 +1,9 @@
 // A store that seals each record before the store below sees it, and opens what that gives back.
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,10 +25,37 @@ namespace {
 constexpr std::size_t overhead = 1024;
 constexpr std::size_t label_digits = 32;
 
-seals::Context context_of(const Record& record) { return {.kind = "record", .name = record.key}; }
-
 void add(std::string& out, std::string_view bytes) { text::append_netstring(out, bytes); }
 void add(std::string& out, std::uint64_t number) { add(out, std::to_string(number)); }
+
+void add(std::string& out, Time time) { add(out, std::to_string(unix_ms(time))); }
+
+// What stays in the clear, as it is stored, but the key. Each write seals the whole record again, so all of it can be
+// bound: nobody can move a sealed text to another state of its record, and nobody can change the rest.
+std::string bound_of(const Record& stored) {
+  std::string out;
+  add(out, static_cast<std::uint64_t>(stored.state));
+  add(out, {reinterpret_cast<const char*>(stored.owner.bytes.data()), stored.owner.bytes.size()});
+  add(out, stored.token);
+  add(out, stored.attempt);
+  add(out, stored.revision);
+  for (const Time time :
+       {stored.lease_until, stored.expires_at, stored.created_at, stored.finished_at, stored.expected_until}) {
+    add(out, time);
+  }
+  add(out, static_cast<std::uint64_t>(stored.on_lapse));
+  add(out, stored.holder);
+  add(out, stored.label);
+  add(out, history_text(stored.history));
+  add(out, stored.input_bytes);
+  add(out, stored.result.size);
+  add(out, stored.failure.code);
+  return out;
+}
+
+seals::Context context_of(const Record& record, const std::string& bound) {
+  return {.kind = "record", .name = record.key, .bound = bound};
+}
 
 // What a reader of the store must not see. A field more is another version.
 std::string secrets_of(const Record& record) {
@@ -130,9 +159,9 @@ RecordPtr sealed(const SealKeys& keys, const Record& record) {
   for (HistoryEntry& entry : out.history.entries) entry.why.clear();
   out.input_bytes = record.input_bytes;
   out.result.placement = Placement::sealed;
-  out.result.bytes = seals::seal(key, context_of(record), {}, secrets_of(record));
   out.result.size = record.result.placement == Placement::inlined ? record.result.bytes.size() : record.result.size;
   out.failure.code = record.failure.code;
+  out.result.bytes = seals::seal(key, context_of(out, bound_of(out)), {}, secrets_of(record));
   return share(std::move(out));
 }
 
@@ -147,7 +176,7 @@ std::optional<Error> open(const SealKeys& keys, Record& record) try {
     record.result.bytes = sealed;
     return std::nullopt;
   }
-  const auto secrets = key == nullptr ? std::nullopt : seals::open(*key, context_of(record), rest);
+  const auto secrets = key == nullptr ? std::nullopt : seals::open(*key, context_of(record, bound_of(record)), rest);
   if (secrets && put_secrets(record, *secrets)) return std::nullopt;
   return Error{ErrorKind::corrupt, "the record '" + text::printable(record.key) +
                                        "' does not open with the seal key '" +
@@ -157,21 +186,48 @@ std::optional<Error> open(const SealKeys& keys, Record& record) try {
   return Error{error.kind(), error.what()};
 }
 
+// Completions may outlive the store.
+class Tally {
+ public:
+  void add(const SealCounts& more) {
+    const std::lock_guard lock(mutex_);
+    counts_.clear += more.clear;
+    for (const auto& [id, count] : more.sealed) counts_.sealed[id] += count;
+  }
+  [[nodiscard]] SealCounts counts() const {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  SealCounts counts_;
+};
+
+void count(const Record& stored, SealCounts& counts) {
+  if (stored.result.placement != Placement::sealed) {
+    ++counts.clear;
+    return;
+  }
+  std::string_view sealed = stored.result.bytes;
+  ++counts.sealed[std::string(seals::take_key_id(sealed).value_or("?"))];
+}
+
 class SealedStore final : public Store {
  public:
-  SealedStore(std::unique_ptr<Store> store, SealKeys keys)
-      : keys_(std::make_shared<const SealKeys>(std::move(keys))), store_(std::move(store)) {}
+  SealedStore(std::unique_ptr<Store> store, SealKeys keys, SealWrites writes)
+      : keys_(std::make_shared<const SealKeys>(std::move(keys))), writes_(writes), store_(std::move(store)) {}
 
   void insert(RecordPtr record, Done done) override {
-    write(*record, std::move(done),
+    write(std::move(record), std::move(done),
           [&](RecordPtr sealed, Done opened) { store_->insert(std::move(sealed), std::move(opened)); });
   }
   void replace(RecordPtr record, Seen seen, Done done) override {
-    write(*record, std::move(done),
+    write(std::move(record), std::move(done),
           [&](RecordPtr sealed, Done opened) { store_->replace(std::move(sealed), seen, std::move(opened)); });
   }
   void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override {
-    write(*record, std::move(done), [&](RecordPtr sealed, Done opened) {
+    write(std::move(record), std::move(done), [&](RecordPtr sealed, Done opened) {
       store_->replace_with(std::move(sealed), seen, std::move(companion), std::move(opened));
     });
   }
@@ -185,16 +241,19 @@ class SealedStore final : public Store {
   void get(std::string key, Done done) override { store_->get(std::move(key), opened(std::move(done))); }
 
   void list(ListQuery query, Callback<void(ListPage)> done) override {
-    store_->list(std::move(query), [keys = keys_, done = std::move(done)](ListPage page) mutable {
+    store_->list(std::move(query), [keys = keys_, tally = tally_, done = std::move(done)](ListPage page) mutable {
       std::vector<Record> records;
       records.reserve(page.records.size());
+      SealCounts counts;
       for (Record& record : page.records) {
+        count(record, counts);
         if (auto error = open(*keys, record)) {
           page.unreadable.push_back(std::move(*error));
         } else {
           records.push_back(std::move(record));
         }
       }
+      tally->add(counts);
       page.records = std::move(records);
       done(std::move(page));
     });
@@ -209,12 +268,14 @@ class SealedStore final : public Store {
   }
   [[nodiscard]] Capabilities capabilities() const noexcept override {
     Capabilities out = store_->capabilities();
+    if (writes_ == SealWrites::clear) return out;
     out.max_record_bytes -= std::min(out.max_record_bytes, overhead);
     out.seals = true;
     return out;
   }
   [[nodiscard]] std::string name() const override { return store_->name(); }
   [[nodiscard]] Store* below() const noexcept override { return store_.get(); }
+  [[nodiscard]] SealCounts counts() const { return tally_->counts(); }
 
  private:
   [[nodiscard]] Done opened(Done done) const {
@@ -241,14 +302,15 @@ class SealedStore final : public Store {
   }
 
   template <class Write>
-  void write(const Record& record, Done done, Write&& write_sealed) {
+  void write(RecordPtr whole, Done done, Write&& write_sealed) {
+    const Record& record = *whole;
     if (const auto error = too_large(record)) return done(Answer::cannot_keep(error->message));
     RecordPtr out;
     try {
       if (record.result.placement == Placement::sealed) {
         return done(Answer::fail(ErrorKind::misuse, "the record is sealed with a key that is not known here"));
       }
-      out = sealed(*keys_, record);
+      out = writes_ == SealWrites::clear ? std::move(whole) : sealed(*keys_, record);
     } catch (const Exception& error) {
       return done(Answer::fail(error.kind(), error.what()));
     }
@@ -257,18 +319,27 @@ class SealedStore final : public Store {
 
   // Completions keep the keys: one of them may destroy this store.
   const std::shared_ptr<const SealKeys> keys_;
+  const std::shared_ptr<Tally> tally_ = std::make_shared<Tally>();
+  const SealWrites writes_;
   const std::unique_ptr<Store> store_;
 };
 
 }  // namespace
 
-std::unique_ptr<Store> seal(std::unique_ptr<Store> store, SealKeys keys) {
+std::unique_ptr<Store> seal(std::unique_ptr<Store> store, SealKeys keys, SealWrites writes) {
   seals::check(keys);
   if (!store->capabilities().keeps_compressed) {
     throw Exception(ErrorKind::misuse,
                     store->name() + " cannot be sealed: other programs read its records, and could not open them");
   }
-  return std::make_unique<SealedStore>(std::move(store), std::move(keys));
+  return std::make_unique<SealedStore>(std::move(store), std::move(keys), writes);
+}
+
+std::optional<SealCounts> seal_counts(const Store& store) {
+  for (const Store* at = &store; at != nullptr; at = at->below()) {
+    if (const auto* sealed = dynamic_cast<const SealedStore*>(at)) return sealed->counts();
+  }
+  return std::nullopt;
 }
 
 }  // namespace once

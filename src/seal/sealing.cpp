@@ -1,7 +1,8 @@
 #include "seal/sealing.hpp"
 
+#include <openssl/core_names.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
+#include <openssl/params.h>
 
 #include <initializer_list>
 #include <limits>
@@ -40,18 +41,38 @@ Bytes32 key_of(const SealKey& key, std::string_view seed) {
 std::string associated(const SealKey& key, const Context& context) {
   std::string out;
   for (const std::string_view part :
-       {std::string_view("once seal 1"), context.kind, context.name, std::string_view(key.id)}) {
+       {std::string_view("once seal 1"), context.kind, context.name, std::string_view(key.id), context.bound}) {
     text::append_netstring(out, part);
   }
   return out;
+}
+
+// Looking an algorithm up costs more instructions than sealing a small record, so that is done once. Never freed: a
+// thread may seal until the process ends.
+EVP_CIPHER* cipher() {
+  static EVP_CIPHER* const found = EVP_CIPHER_fetch(nullptr, "AES-256-GCM", nullptr);
+  return found;
+}
+
+// HMAC-SHA256 without a key yet, to be copied.
+const EVP_MAC_CTX* mac() {
+  static const EVP_MAC_CTX* const made = []() -> EVP_MAC_CTX* {
+    EVP_MAC* const hmac = EVP_MAC_fetch(nullptr, "HMAC", nullptr);
+    EVP_MAC_CTX* const context = hmac == nullptr ? nullptr : EVP_MAC_CTX_new(hmac);
+    std::string digest = "SHA256";
+    const std::array<OSSL_PARAM, 2> parameters{
+        OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest.data(), 0), OSSL_PARAM_construct_end()};
+    return context != nullptr && EVP_MAC_CTX_set_params(context, parameters.data()) == 1 ? context : nullptr;
+  }();
+  return made;
 }
 
 // AES-256-GCM in one direction. OpenSSL counts in int, so long texts go through in slices.
 class Gcm {
  public:
   Gcm(bool seals, const Bytes32& key, std::string_view nonce) : context_(EVP_CIPHER_CTX_new()) {
-    expect(context_ != nullptr && EVP_CipherInit_ex2(context_.get(), EVP_aes_256_gcm(), key.data(), octets(nonce),
-                                                     seals ? 1 : 0, nullptr) == 1);
+    expect(context_ != nullptr && cipher() != nullptr &&
+           EVP_CipherInit_ex2(context_.get(), cipher(), key.data(), octets(nonce), seals ? 1 : 0, nullptr) == 1);
   }
 
   void associate(std::string_view bytes) {
@@ -99,23 +120,33 @@ class Gcm {
 }  // namespace
 
 std::array<std::uint8_t, 32> keyed_hash(const SealKey& key, std::initializer_list<std::string_view> parts) {
-  std::string text;
-  for (const std::string_view part : parts) text::append_netstring(text, part);
+  const std::unique_ptr<EVP_MAC_CTX, text::FreeBy<EVP_MAC_CTX_free>> context(mac() == nullptr ? nullptr
+                                                                                              : EVP_MAC_CTX_dup(mac()));
+  bool good = context != nullptr && EVP_MAC_init(context.get(), key.bytes.data(), key.bytes.size(), nullptr) == 1;
+  const auto add = [&](std::string_view bytes) {
+    good = good && EVP_MAC_update(context.get(), octets(bytes), bytes.size()) == 1;
+  };
+  for (const std::string_view part : parts) {  // As netstrings, without a copy.
+    add(std::to_string(part.size()) + ":");
+    add(part);
+    add(",");
+  }
   Bytes32 out{};
-  unsigned length = 0;
-  if (HMAC(EVP_sha256(), key.bytes.data(), static_cast<int>(key.bytes.size()), octets(text), text.size(), out.data(),
-           &length) == nullptr ||
-      length != out.size()) {
+  std::size_t length = 0;
+  if (!good || EVP_MAC_final(context.get(), out.data(), &length, out.size()) != 1 || length != out.size()) {
     throw Exception(ErrorKind::unavailable, "OpenSSL has no HMAC-SHA256: check its configuration and providers");
   }
   return out;
 }
 
 std::string seal(const SealKey& key, const Context& context, std::string_view salt, std::string_view plain) {
-  const Bytes32 drawn = keyed_hash(key, {"once seal seed", context.kind, context.name, salt, plain});
+  // The seed depends on the associated data too. Otherwise two tags of one nonce could differ, by which GCM's key of
+  // tags can be computed: for the same text in two states of a record, or under two ids of one key.
+  const std::string beside = associated(key, context);
+  const Bytes32 drawn = keyed_hash(key, {"once seal seed", beside, salt, plain});
   const std::string_view seed = view(drawn).substr(0, seed_bytes);
   Gcm gcm(true, key_of(key, seed), seed.substr(seed_key_bytes));
-  gcm.associate(associated(key, context));
+  gcm.associate(beside);
   std::string out;
   out.reserve(key.id.size() + seed_bytes + tag_bytes + plain.size() + 16);
   text::append_netstring(out, key.id);
@@ -126,7 +157,16 @@ std::string seal(const SealKey& key, const Context& context, std::string_view sa
   return out;
 }
 
-std::optional<std::string_view> take_key_id(std::string_view& sealed) { return text::take_netstring(sealed); }
+std::optional<std::string_view> take_key_id(std::string_view& sealed) {
+  const auto id = text::take_netstring(sealed);
+  return id && is_seal_key_id(*id) ? id : std::nullopt;
+}
+
+bool looks_sealed(std::string_view sealed) {
+  if (!take_key_id(sealed)) return false;
+  const auto seed = text::take_netstring(sealed);
+  return seed && seed->size() == seed_bytes && sealed.size() >= tag_bytes;
+}
 
 std::optional<std::string> open(const SealKey& key, const Context& context, std::string_view rest) {
   const auto seed = text::take_netstring(rest);

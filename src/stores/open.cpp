@@ -9,6 +9,8 @@
 #include "stores/url.hpp"
 #include "text/percent.hpp"
 #if ONCE_AWS
+#include <once/seal_kms.hpp>
+
 #include "stores/open_aws.hpp"
 #endif
 #if ONCE_POSTGRESQL
@@ -88,15 +90,36 @@ auto open_with(const auto& schemes, Url& url) {
   url.refuse("unknown scheme '" + url.scheme() + "'; this build knows " + names(schemes));
 }
 
-// Empty: the URL names none.
-SealKeys take_seal_keys(Url& url) {
+struct Sealing {
+  SealKeys keys;  // Empty: the URL names none.
+  SealWrites writes = SealWrites::sealed;
+};
+
+Sealing take_sealing(Url& url) {
   const auto file = url.take_text("seal");
-  return file ? read_seal_keys(*file) : SealKeys();
+  const auto command = url.take_text("seal_command");
+  if (file && command) url.refuse("seal= and seal_command= both name the keys: give one of them");
+  SealKeyUnwrapper unwrap;
+#if ONCE_AWS
+  unwrap = kms_unwrapper();
+#endif
+  Sealing sealing;
+  if (file) sealing.keys = read_seal_keys(*file, unwrap);
+  if (command) sealing.keys = seal_keys_from_command(*command, unwrap);
+  // The SQLite store takes it itself: it guards what is sealed from programs without keys.
+  const bool guards = url.scheme() == "sqlite";
+  const auto clear = guards ? url.flag("write_clear") : url.take_flag("write_clear");
+  if (clear && !guards && sealing.keys.empty()) {
+    url.refuse("write_clear= goes with seal= or seal_command=: without keys all is written in the clear here");
+  }
+  if (clear.value_or(false)) sealing.writes = SealWrites::clear;
+  return sealing;
 }
 
-auto open_sealed(const auto& schemes, Url& url, SealKeys keys) {
+auto open_sealed(const auto& schemes, Url& url, Sealing sealing) {
   auto opened = open_with(schemes, url);
-  return keys.empty() ? std::move(opened) : seal(std::move(opened), std::move(keys));
+  if (sealing.keys.empty()) return opened;
+  return seal(std::move(opened), std::move(sealing.keys), sealing.writes);
 }
 
 }  // namespace
@@ -104,27 +127,29 @@ auto open_sealed(const auto& schemes, Url& url, SealKeys keys) {
 std::unique_ptr<Store> open_store(std::string_view text) {
   Url url(text);
   if (url.take_text("offload")) url.refuse("offload= names a second place: open_backend() opens both");
-  SealKeys keys = take_seal_keys(url);
-  return open_sealed(stores_by_scheme, url, std::move(keys));
+  Sealing sealing = take_sealing(url);
+  return open_sealed(stores_by_scheme, url, std::move(sealing));
 }
 
 std::shared_ptr<Offload> open_offload(std::string_view text) {
   Url url(text, "offload URL");
-  SealKeys keys = take_seal_keys(url);
-  return open_sealed(offloads_by_scheme, url, std::move(keys));
+  Sealing sealing = take_sealing(url);
+  return open_sealed(offloads_by_scheme, url, std::move(sealing));
 }
 
 Backend open_backend(std::string_view text) {
   Url url(text);
   const auto offload = url.take_text("offload");
   Backend backend;
-  backend.seal_keys = take_seal_keys(url);
+  const Sealing sealing = take_sealing(url);
+  backend.seal_keys = sealing.keys;
+  backend.seal_writes = sealing.writes;
   if (offload) {
     Url place(*offload, "offload URL");
-    SealKeys its_own = take_seal_keys(place);
-    backend.offload = open_sealed(offloads_by_scheme, place, its_own.empty() ? backend.seal_keys : std::move(its_own));
+    Sealing its_own = take_sealing(place);
+    backend.offload = open_sealed(offloads_by_scheme, place, its_own.keys.empty() ? sealing : std::move(its_own));
   }
-  backend.store = open_sealed(stores_by_scheme, url, backend.seal_keys);
+  backend.store = open_sealed(stores_by_scheme, url, sealing);
   return backend;
 }
 

@@ -90,11 +90,19 @@ std::optional<std::string> Url::take_text(std::string_view name) {
   return value;
 }
 
+std::optional<bool> Url::flag(std::string_view name) const {
+  const auto found =
+      std::find_if(parameters_.begin(), parameters_.end(), [&](const auto& other) { return other.first == name; });
+  if (found == parameters_.end()) return std::nullopt;
+  const std::string& value = found->second;
+  if (value != "0" && value != "1") refuse("the parameter '" + std::string(name) + "' must be 0 or 1");
+  return value == "1";
+}
+
 std::optional<bool> Url::take_flag(std::string_view name) {
-  const auto value = take_text(name);
-  if (!value) return std::nullopt;
-  if (*value != "0" && *value != "1") refuse("the parameter '" + std::string(name) + "' must be 0 or 1");
-  return *value == "1";
+  const auto value = flag(name);
+  take_text(name);
+  return value;
 }
 
 std::optional<std::uint64_t> Url::take_number(std::string_view name) {

@@ -1,6 +1,8 @@
 // What a reader of a sealed store sees, who may open it, and what a program without the key can do.
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -199,6 +201,69 @@ TEST_F(Seal, AChangedOrMovedRecordIsCorrupt) {
   EXPECT_THAT(other.error.message, HasSubstr("does not open with the seal key 'k1'"));
 }
 
+// Whoever can write to the store makes an open claim out of a result, or a result out of an open claim.
+TEST_F(Seal, WhatIsInTheClearCannotBeChanged) {
+  const auto store = sealed();
+  const Record record = secret_record("s#one", State::in_progress);
+  put(*store, record);
+  const auto file = clear();
+  const auto change = [&](const std::string& what, const auto& to_change) {
+    Record changed = below(record.key);
+    to_change(changed);
+    ASSERT_EQ(blocking::replace(*file, changed, seen_of(below(record.key))).status, Answer::Status::done);
+    const Answer answer = blocking::get(*store, record.key);
+    EXPECT_EQ(answer.status, Answer::Status::failed) << what;
+    EXPECT_EQ(answer.error.kind, ErrorKind::corrupt) << what;
+    EXPECT_THAT(answer.error.message, Not(HasSubstr("SECRET"))) << what;
+  };
+  const Record good = below(record.key);
+  change("state", [](Record& r) { r.state = State::completed; });
+  change("expiry", [&](Record& r) { r = good, r.expires_at = never; });
+  change("lease", [&](Record& r) { r = good, r.lease_until += Millis{1}; });
+  change("owner", [&](Record& r) { r = good, r.owner = owner_of(9); });
+  change("attempt", [&](Record& r) { r = good, ++r.attempt; });
+  change("token", [&](Record& r) { r = good, ++r.token; });
+  change("holder", [&](Record& r) { r = good, r.holder = "another"; });
+  change("label", [&](Record& r) { r = good, r.label.clear(); });
+  change("history", [&](Record& r) { r = good, r.history.entries.at(0).who = "another"; });
+  change("reason", [&](Record& r) { r = good, r.history.entries.at(0).why = "another"; });
+  change("code", [&](Record& r) { r = good, r.failure.code = "another"; });
+  change("on_lapse",
+         [&](Record& r) { r = good, r.on_lapse = good.on_lapse == OnLapse::hold ? OnLapse::takeover : OnLapse::hold; });
+  ASSERT_EQ(blocking::replace(*file, good, seen_of(below(record.key))).status, Answer::Status::done);
+  EXPECT_EQ(differences(record, *blocking::get(*store, record.key).record), "") << "as it was";
+}
+
+// Two tags under one nonce would give GCM's key of tags away.
+TEST_F(Seal, EqualContentsUnderTwoIdsOfOneKeyShareNothing) {
+  const Record record = secret_record("s#one", State::completed);
+  const auto bytes_with = [&](const std::string& id) {
+    auto store = sealed({seal_key(id, 1)});
+    put(*store, record);
+    const std::string bytes = below(record.key).result.bytes;
+    EXPECT_EQ(blocking::remove(*store, record.key, seen_of(record)).status, Answer::Status::done);
+    return bytes;
+  };
+  const std::string a = bytes_with("k1");
+  const std::string b = bytes_with("k2");
+  ASSERT_EQ(a.size(), b.size());
+  const std::size_t after_id = std::string("2:k1,28:").size();
+  EXPECT_NE(a.substr(after_id, 28), b.substr(after_id, 28)) << "the seed, which chooses key and nonce";
+  EXPECT_NE(a.substr(after_id + 29), b.substr(after_id + 29));
+}
+
+TEST_F(Seal, AnEndlessKeyIdIsNotRepeated) {
+  Record record = plain_record("s#one");
+  record.result.placement = Placement::sealed;
+  record.result.bytes = "100000:" + std::string(100'000, 'x') + ",rest";
+  const auto file = clear();
+  put(*file, record);
+  EXPECT_LT(sealed_error(record).message.size(), 400U);
+  const Answer answer = blocking::get(*sealed(), record.key);
+  EXPECT_EQ(answer.error.kind, ErrorKind::corrupt);
+  EXPECT_LT(answer.error.message.size(), 400U);
+}
+
 TEST_F(Seal, AProgramWithoutTheKeyNeitherRunsNorReplaysNorStores) {
   {
     Engine keyed = engine(sealed());
@@ -256,8 +321,14 @@ TEST_F(Seal, TheOffloadIsSealedTooOrRefused) {
   };
   EXPECT_EQ(get_from(*offload).text, std::string(100'000, 'S'));
   EXPECT_THAT(get_from(*open).text, Not(HasSubstr("SSSS")));
-  EXPECT_EQ(get_from(*seal(open, {k2_})).error->kind, ErrorKind::corrupt);
+  EXPECT_THAT(get_from(*seal(open, {k2_})).error->message, HasSubstr("is sealed with the key 'k1'"));
   EXPECT_EQ(get_from(*seal(open, {seal_key("k1", 9)})).error->kind, ErrorKind::corrupt);
+  // From before sealing began. The engine compares it with the digest in the record.
+  const auto put_before = wait_for<OffloadAnswer>(
+      [&](Callback<void(OffloadAnswer)> done) { open->put("hint", "2:k1, as it was", std::move(done)); });
+  const auto got = wait_for<OffloadAnswer>(
+      [&](Callback<void(OffloadAnswer)> done) { offload->get(put_before.text, std::move(done)); });
+  EXPECT_EQ(got.text, "2:k1, as it was");
 }
 
 TEST_F(Seal, KeysFromAFile) {
@@ -299,6 +370,162 @@ TEST_F(Seal, AUrlNamesTheKeys) {
   const std::string missing = "sqlite:" + scratch_.file("new.db") + "?seal=" + keys + "x";
   EXPECT_THAT(message_of([&] { open_store(missing); }), HasSubstr("cannot be read"));
   EXPECT_FALSE(std::filesystem::exists(scratch_.file("new.db"))) << "not made in the clear";
+}
+
+// --- A file that was ever sealed
+
+TEST_F(Seal, AfterTheFirstSealedRecordNoProgramClaimsInTheClear) {
+  const std::shared_ptr<Store> old = clear();  // It has the file open, and knows nothing of keys.
+  Engine without = engine(old);
+  Begin before = begin(without, "before");
+  ASSERT_EQ(before.kind, Begin::Kind::claimed);
+  Begin lapses = begin(without, "released");
+  ASSERT_EQ(lapses.claim.add_step("part", "result").kind, Finish::Kind::recorded) << "kept when it is released";
+  ASSERT_EQ(lapses.claim.release("later").kind, Finish::Kind::recorded);
+  const auto store = sealed();
+  put(*store, secret_record("s#one", State::completed));
+  for (const auto& program : {old, std::shared_ptr<Store>(clear())}) {
+    Engine refused = engine(program);
+    for (const char* const key : {"new", "released"}) {
+      const Begin claim = begin(refused, key);
+      EXPECT_EQ(claim.kind, Begin::Kind::error) << key;
+      EXPECT_EQ(claim.error.kind, ErrorKind::misuse);
+      EXPECT_THAT(claim.error.message, AllOf(HasSubstr("holds, or held, sealed records"), HasSubstr("seal=FILE"),
+                                             HasSubstr("write_clear=1")));
+    }
+    EXPECT_EQ(blocking::get(*program, Key("", "new").stored()).record, nullptr) << "nothing was written";
+    Record late = below(Key("", "released").stored());
+    late.owner = owner_of(7);
+    EXPECT_EQ(blocking::replace(*program, late, {.owner = owner_of(8), .revision = late.revision}).status,
+              Answer::Status::refused)
+        << "who saw another record learns that first";
+  }
+  EXPECT_EQ(before.claim.complete(Result::inlined("answer")).kind, Finish::Kind::recorded)
+      << "a claim from before ends, or its result would be lost";
+  EXPECT_EQ(begin(without, "before").kind, Begin::Kind::replayed);
+  Engine keyed = engine(sealed());
+  EXPECT_EQ(begin(keyed, "new").kind, Begin::Kind::claimed);
+  EXPECT_EQ(begin(keyed, "released").kind, Begin::Kind::claimed) << "takes over what was in the clear";
+  EXPECT_TRUE(is_sealed(below(Key("", "released").stored())));
+}
+
+TEST_F(Seal, TheMarkStaysWhenTheLastSealedRecordIsGone) {
+  {
+    const auto store = sealed();
+    const Record record = secret_record("s#one", State::completed);
+    put(*store, record);
+    ASSERT_EQ(blocking::remove(*store, record.key, seen_of(record)).status, Answer::Status::done);
+  }
+  Engine without = engine(clear());
+  EXPECT_EQ(begin(without, "new").error.kind, ErrorKind::misuse);
+}
+
+TEST_F(Seal, ARefusedClaimInTheClearDisturbsNoOtherOfItsGroup) {
+  put(*sealed(), secret_record("s#one", State::completed));
+  const auto file = clear();
+  constexpr int many = 32;
+  std::vector<Answer> answers(many);
+  std::atomic<int> left = many;
+  for (int i = 0; i < many; ++i) {  // Every other one is sealed, as by two wraps of one store.
+    Record record = plain_record("s#" + std::to_string(i));
+    if (i % 2 == 0) {
+      record.result.placement = Placement::sealed;
+      record.result.bytes = "2:k1,";
+    }
+    file->insert(share(record), [&, i](Answer answer) {
+      answers[static_cast<std::size_t>(i)] = std::move(answer);
+      --left;
+      left.notify_one();
+    });
+  }
+  for (int now = left; now != 0; now = left) left.wait(now);
+  for (std::size_t i = 0; i < many; ++i) {
+    EXPECT_EQ(answers[i].status, i % 2 == 0 ? Answer::Status::done : Answer::Status::failed) << i;
+  }
+}
+
+// From clear to sealed, and back, with programs at work: first all can open, then all seal.
+TEST_F(Seal, ALiveStoreIsSealedInTwoSteps) {
+  const std::string keys = scratch_.file("keys");
+  std::ofstream(keys) << "k1 AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n";
+  const std::string large = scratch_.file("large");
+  const std::string url = "sqlite:" + scratch_.file() + "?offload=file:" + large + "&seal=" + keys;
+  const Backend first = open_backend(url + "&write_clear=1");
+  const Backend second = open_backend(url);
+  EXPECT_FALSE(first.store->capabilities().seals);
+  Engine step1({.store = first.store, .policy = {.on_conflict = OnConflict::fail}, .offload = first.offload});
+  Engine step2({.store = second.store, .policy = {.on_conflict = OnConflict::fail}, .offload = second.offload});
+  ASSERT_EQ(begin(step1, "a").claim.complete(Result::inlined("SECRET")).kind, Finish::Kind::recorded);
+  EXPECT_FALSE(is_sealed(below(Key("", "a").stored())));
+  ASSERT_EQ(begin(step2, "b").claim.complete(Result::inlined("SECRET")).kind, Finish::Kind::recorded);
+  EXPECT_TRUE(is_sealed(below(Key("", "b").stored())));
+  for (Engine* const engine : {&step1, &step2}) {
+    EXPECT_EQ(begin(*engine, "a").record->result.bytes, "SECRET");
+    EXPECT_EQ(begin(*engine, "b").record->result.bytes, "SECRET");
+  }
+  ASSERT_EQ(begin(step1, "c").claim.complete(Result::inlined("later")).kind, Finish::Kind::recorded) << "still allowed";
+  const SealCounts none = seal_counts(*second.store).value();
+  EXPECT_EQ(none.clear + none.sealed.size(), 0U) << "nothing was listed yet";
+  blocking::list(*second.store, {});
+  const SealCounts counts = seal_counts(*second.store).value();
+  EXPECT_EQ(counts.clear, 2U);
+  EXPECT_EQ(counts.sealed, (std::map<std::string, std::uint64_t>{{"k1", 1}}));
+  EXPECT_FALSE(seal_counts(*clear()));
+  for (Offload* const from : {first.offload.get(), second.offload.get()}) {
+    const auto put_there = wait_for<OffloadAnswer>(
+        [&](Callback<void(OffloadAnswer)> done) { from->put("hint", "large", std::move(done)); });
+    for (Offload* const to : {first.offload.get(), second.offload.get()}) {
+      const auto got = wait_for<OffloadAnswer>(
+          [&](Callback<void(OffloadAnswer)> done) { to->get(put_there.text, std::move(done)); });
+      EXPECT_EQ(got.text, "large");
+    }
+  }
+  EXPECT_THAT(message_of([] { open_store("memory:?write_clear=1"); }), HasSubstr("goes with seal="));
+}
+
+// --- Keys from a command
+
+TEST_F(Seal, KeysFromACommand) {
+  const std::string good = "k1 AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+  const SealKeys keys = seal_keys_from_command("echo '" + good + "'");
+  ASSERT_EQ(keys.size(), 1U);
+  EXPECT_EQ(keys[0].bytes, k1_.bytes);
+  const auto refused = [](const std::string& command) { return message_of([&] { seal_keys_from_command(command); }); };
+  EXPECT_THAT(refused(""), HasSubstr("the command of the seal keys names no command"));
+  EXPECT_THAT(refused("echo 'k1"), HasSubstr("has a quote that is left open"));
+  EXPECT_THAT(refused("/nowhere/vault --token SECRET"),
+              AllOf(HasSubstr("cannot be started: /nowhere/vault: No such file"), Not(HasSubstr("SECRET"))));
+  EXPECT_THAT(refused("sh -c 'exit 7' SECRET"), AllOf(HasSubstr("failed with status 7"), Not(HasSubstr("SECRET"))));
+  EXPECT_THAT(refused("true"), HasSubstr("what the command of the seal keys printed: there is no key"));
+  EXPECT_THAT(refused("echo $HOME"), HasSubstr("line 1: the id is not")) << "nothing is expanded";
+  EXPECT_THAT(refused("echo k1 SECRET"), AllOf(HasSubstr("line 1: the key is not 32"), Not(HasSubstr("SECRET"))));
+  EXPECT_THAT(refused("yes"), HasSubstr("printed more than 64 KiB"));
+  const auto url = [&](const std::string& parameters) { return "sqlite:" + scratch_.file() + "?" + parameters; };
+  put(*open_store(url("seal_command=" + escape_url("echo '" + good + "'"))), secret_record("s#one", State::completed));
+  EXPECT_TRUE(is_sealed(below("s#one")));
+  EXPECT_THAT(message_of([&] { open_store(url("seal_command=true&seal=x")); }), HasSubstr("both name the keys"));
+  EXPECT_THAT(message_of([&] { open_store(url("seal_command=")); }), HasSubstr("names no command"));
+  EXPECT_THAT(message_of([&] { open_store(url("seal=")); }), HasSubstr("cannot be read"));
+}
+
+TEST_F(Seal, AWrappedKeyNeedsItsService) {
+  const std::string line = "k1 kms:QUJD arn:aws:kms:eu-central-1:1:key/a";
+  const auto refused = [](const std::string& text) { return message_of([&] { parse_seal_keys(text, "keys"); }); };
+  EXPECT_THAT(refused(line), AllOf(HasSubstr("keys, line 1"), HasSubstr("without ONCE_AWS")));
+  EXPECT_THAT(refused("k1 kms:QUJD"), HasSubstr("and then the ARN of the KMS key"));
+  EXPECT_THAT(refused("k1 kms: arn:a"), HasSubstr("must be the encrypted key in Base64"));
+  EXPECT_THAT(refused("k1 kms:!! arn:a"), HasSubstr("must be the encrypted key in Base64"));
+  WrappedSealKey asked;
+  const SealKeyUnwrapper unwrap = [&](const WrappedSealKey& wrapped) {
+    asked = wrapped;
+    return seal_key("other", 5);
+  };
+  const SealKeys keys = parse_seal_keys(line, "keys", unwrap);
+  EXPECT_EQ(asked.bytes, "ABC");
+  EXPECT_EQ(asked.with, "arn:aws:kms:eu-central-1:1:key/a");
+  ASSERT_EQ(keys.size(), 1U);
+  EXPECT_EQ(keys[0].id, "k1");
+  EXPECT_EQ(keys[0].bytes, seal_key("k1", 5).bytes);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <once/operate.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
+#include <once/seal.hpp>
 #include <once/stores/sqlite.hpp>
 #include <once/stores/table_finding.hpp>
 #if ONCE_AWS
@@ -45,6 +46,7 @@ struct DoctorOptions {
   StoreOptions store;
   bool probe = false;
   bool quick = false;
+  bool mixed = false;
   bool json = false;
 };
 
@@ -323,6 +325,7 @@ class Examination {
     for (const operate::Filter& filter : wanted) {
       auto failed = operate::for_each(*access_.store, filter, now, [&](const Record& record) {
         operate::count(record, now, counts_);
+        if (is_sealed(record)) ++unopened_;
         progress.tell(counts_.records);
         return true;
       });
@@ -333,6 +336,7 @@ class Examination {
       add(Grade::problem, "records", error->message);
       if (error->kind != ErrorKind::corrupt) return exit_code_of(error->kind);
     }
+    look_at_seals();
     const auto number = [&](operate::Standing standing) { return counts_.of(standing); };
     add(Grade::fine, about_ ? "open" : "records",
         std::to_string(counts_.records) + ", " + std::to_string(number(operate::Standing::running)) + " running");
@@ -355,6 +359,36 @@ class Examination {
       add(Grade::note, "expired", std::to_string(expired) + " still take room: remove them with once sweep");
     }
     return error ? exit_corrupt : exit_ok;
+  }
+
+  // Sealed records and records in the clear, among those that were counted.
+  void look_at_seals() {
+    const SealCounts seals = seal_counts(*access_.store).value_or(SealCounts());
+    const bool has_keys = seal_counts(*access_.store).has_value();
+    std::uint64_t sealed = has_keys ? 0 : unopened_;
+    std::string by_key;
+    for (const auto& [id, count] : seals.sealed) {
+      sealed += count;
+      by_key += (by_key.empty() ? "" : ", ") + std::to_string(count) + " with the key '" + escaped(id) + "'";
+    }
+    const std::uint64_t clear = has_keys ? seals.clear : counts_.records - unopened_;
+    if (!has_keys && sealed == 0) return;
+    if (unopened_ > 0) {
+      add(Grade::problem, "keys",
+          std::to_string(unopened_) +
+              " sealed records cannot be opened with the keys that are given here: add seal=FILE "
+              "to the store's URL, with all keys that programs use");
+    }
+    const std::string found = std::to_string(sealed) + " sealed" + (by_key.empty() ? "" : " (" + by_key + ")") + ", " +
+                              std::to_string(clear) + " in the clear";
+    if (clear > 0 && !options_.mixed) {
+      add(Grade::problem, "seals",
+          found +
+              ": their payloads can be read in the store. Does a program lack the keys? If they are from before "
+              "sealing began, they stay until they expire or are written: say --mixed");
+    } else {
+      add(clear > 0 ? Grade::note : Grade::fine, "seals", found);
+    }
   }
 
   int report(int exit_code) {
@@ -399,6 +433,7 @@ class Examination {
   std::optional<std::uint64_t> about_;
   bool indexed_ = false;
   operate::Counts counts_;
+  std::uint64_t unopened_ = 0;  // Sealed records whose key is not given.
   std::vector<Finding> findings_;
   bool found_problem_ = false;
 };
@@ -413,6 +448,8 @@ void add_doctor(CLI::App& app, Invocation& invocation) {
   command->add_flag("--quick", options->quick,
                     "In a file, check only the newest 20000 records; in a DynamoDB table, count only records in\n"
                     "progress or unknown, by the index");
+  command->add_flag("--mixed", options->mixed,
+                    "Sealed records and records in the clear are expected side by side, as while sealing begins");
   command->add_flag("--json", options->json, "Write JSON");
   command->footer(
       "Changes nothing without --probe. Exits with 1 if something needs an operator.\n\n"

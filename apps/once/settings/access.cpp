@@ -203,7 +203,7 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
   access.store = std::move(backend.store);
   if (options.offload != "none") choose_offload(access, options.offload, std::move(backend.offload));
   if (access.offload && !backend.seal_keys.empty() && !access.offload->seals()) {
-    access.offload = seal(std::move(access.offload), std::move(backend.seal_keys));
+    access.offload = seal(std::move(access.offload), std::move(backend.seal_keys), backend.seal_writes);
   }
   keep_for_ever(access);
   return access;

@@ -50,7 +50,11 @@ namespace once {
 // Every store takes
 //
 //   seal=/etc/once/seal.keys   encrypt what is kept with the keys in this file (once/seal.hpp); not for tables that
-//                              other programs read
+//                              other programs read. Keys that KMS encrypted are asked for now, as once/seal_kms.hpp
+//                              says
+//   seal_command=COMMAND       the same with the keys that this command prints; not both
+//   write_clear=0|1            with keys: open what is sealed, and write in the clear. A sqlite: store takes it without
+//                              keys too (SqliteOptions::allow_clear). Default 0
 //
 // %XX is a byte, in paths and values. escape_url() writes '%', '?', '#', '&' and unprintable bytes that way. A '#' must
 // be escaped. File paths have no "//": sqlite:///file is refused.
@@ -67,7 +71,8 @@ std::unique_ptr<Store> open_store(std::string_view url);
 //   file:/var/lib/pay/results        a directory, made if it is missing (once/offload/directory.hpp)
 //   s3://bucket/prefix               objects in S3 whose names begin with prefix/ (once/offload/s3.hpp)
 //
-// Both take seal=FILE, as stores do. file: takes no other parameters. s3: takes
+// Both take seal=FILE, seal_command=COMMAND and, with either, write_clear=1, as stores do. file: takes no other
+// parameters. s3: takes
 //
 //   region=eu-central-1   default: AWS_REGION, AWS_DEFAULT_REGION, or the profile's
 //   endpoint=URL          of another server that speaks S3; default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the
@@ -83,6 +88,7 @@ struct Backend {
   std::shared_ptr<Store> store;
   std::shared_ptr<Offload> offload;  // Empty: the URL names none.
   SealKeys seal_keys;                // What seals the store, for an offload that is opened apart. Often none.
+  SealWrites seal_writes = SealWrites::sealed;
 };
 
 // Opens both. The store's URL may have one more parameter, `offload`: the offload's URL, in which '&', '%' and '#' are
@@ -91,7 +97,7 @@ struct Backend {
 //   sqlite:/var/lib/pay/once.db?offload=file:/var/lib/pay/results
 //   dynamodb://table?offload=s3://bucket/prefix?region=eu-central-1%26profile=pay
 //
-// seal=FILE of the store seals its offload too, unless the offload's URL has its own. open_store() refuses `offload`.
+// The store's keys seal its offload too, unless the offload's URL has its own. open_store() refuses `offload`.
 Backend open_backend(std::string_view url);
 
 // Escapes a path or value for a URL: open_store("sqlite:" + escape_url(path)).
