@@ -233,6 +233,7 @@ class SealedStore final : public Store {
   }
   stores::SqlStatement finish_statement(const Record& record, std::uint64_t place) override {
     if (const auto error = too_large(record)) throw Exception(*error);
+    if (writes_ == SealWrites::clear) return store_->finish_statement(record, place);
     return store_->finish_statement(*sealed(*keys_, record), place);
   }
   void remove(std::string key, Seen seen, Done done) override {

@@ -10,9 +10,10 @@ from harness import Case
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/commands.md").read_text()
 COMMANDS = ["run", "sqs", "proxy", "ls", "find", "show", "resolve", "release", "extend", "rm", "sweep", "stats", "doctor", "key",
-            "lambda", "table"]
+            "seal-key", "lambda", "table"]
 OF_TABLE = ["create", "check", "delete"]
 OF_LAMBDA = ["invoke"]
+OF_SEAL_KEY = ["new"]
 
 
 def section(title):
@@ -21,14 +22,16 @@ def section(title):
 
 class Page(Case):
     def test_commands(self):
-        self.assertEqual(re.findall(r"^## once (\w+)$", PAGE, re.M), COMMANDS)
-        listed = re.findall(r"^  (\w+) ", self.once("--help").stdout.decode().split("Subcommands:")[1], re.M)
+        self.assertEqual(re.findall(r"^## once ([\w-]+)$", PAGE, re.M), COMMANDS)
+        listed = re.findall(r"^  ([\w-]+) ", self.once("--help").stdout.decode().split("Subcommands:")[1], re.M)
         self.assertEqual(listed, COMMANDS)
         self.assertEqual(re.findall(r"^### once table (\w+)$", PAGE, re.M), OF_TABLE)
         self.assertEqual(re.findall(r"^### once lambda (\w+)$", PAGE, re.M), OF_LAMBDA)
+        self.assertEqual(re.findall(r"^### once seal-key (\w+)$", PAGE, re.M), OF_SEAL_KEY)
 
     def test_flags(self):
-        for command in COMMANDS + [f"table {name}" for name in OF_TABLE] + [f"lambda {name}" for name in OF_LAMBDA]:
+        below = {"table": OF_TABLE, "lambda": OF_LAMBDA, "seal-key": OF_SEAL_KEY}
+        for command in COMMANDS + [f"{word} {name}" for word, names in below.items() for name in names]:
             with self.subTest(command=command):
                 shown = self.once(*command.split(), "--help").stdout.decode().split("Examples:")[0]
                 flags = set(re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", shown, re.M))

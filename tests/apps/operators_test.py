@@ -1082,5 +1082,51 @@ class Memory(Case):
         self.assertIn(b"not durable", self.expect(self.once("doctor", "--store", "memory:", "--probe"), 0).stdout)
 
 
+class Seals(Case):
+    """Keys for encryption at rest, and who notices a program that lacks them."""
+
+    def setUp(self):
+        super().setUp()
+        self.keys = self.path("seal.keys")
+        self.sealed = f"{self.store}?seal={self.keys}"
+
+    def run_key(self, key, store):
+        return self.once("run", "--store", store, "--key", key, "--", "sh", "-c", "echo x >>ran; echo SECRET")
+
+    def test_new_keys(self):
+        self.expect(self.once("seal-key", "new", "--id", "a", self.keys), 0)
+        self.assertEqual(self.keys.stat().st_mode & 0o777, 0o600)
+        self.assertRegex(self.keys.read_text(), r"^a [A-Za-z0-9+/]{43}=\n$")
+        self.expect(self.once("seal-key", "new", "--id", "a", self.keys), 64, b"", b"has a key 'a' already")
+        self.expect(self.once("seal-key", "new", "--id", "a b", self.keys), 64, b"", b"is not 1 to 64 letters")
+        self.keys.write_text(self.keys.read_text().rstrip("\n"))  # As an editor leaves it.
+        done = self.expect(self.once("seal-key", "new", self.keys), 0)
+        lines = self.keys.read_text().splitlines()
+        self.assertRegex(lines[1], r"^\d{4}-\d\d-\d\d ")
+        self.assertNotIn(lines[1].split()[1].encode(), done.stdout + done.stderr)
+        self.assertNotEqual(lines[0].split()[1], lines[1].split()[1])
+        self.expect(self.run_key("k", self.sealed), 0, b"SECRET\n")
+        self.expect(self.once("seal-key", "new", "/nowhere/keys"), 243, b"", b"cannot be opened")
+
+    def test_doctor_counts_what_is_sealed(self):
+        def finding(*options, code):
+            done = self.expect(self.once("doctor", "--json", *options), code)
+            return {f["name"]: (f["grade"], f["text"]) for f in json.loads(done.stdout)["findings"]}
+
+        self.expect(self.run_key("before", self.store), 0)
+        self.assertNotIn("seals", finding(code=0))
+        self.expect(self.once("seal-key", "new", "--id", "a", self.keys), 0)
+        self.expect(self.run_key("after", self.sealed), 0)
+        self.expect(self.run_key("other", self.store), 64, b"", b"Nothing was run")
+        self.assertEqual(self.runs(), 2)
+        grade, text = finding("--store", self.sealed, code=1)["seals"]
+        self.assertEqual(grade, "problem")
+        self.assertIn("1 sealed (1 with the key 'a'), 1 in the clear", text)
+        self.assertEqual(finding("--store", self.sealed, "--mixed", code=0)["seals"][0], "note")
+        self.assertEqual(finding("--mixed", code=1)["keys"][0], "problem", "the key is not given")
+        self.expect(self.once("rm", "--key", "before", "--reason", "test"), 0)
+        self.assertEqual(finding("--store", self.sealed, code=0)["seals"], ("fine", "1 sealed (1 with the key 'a'), 0 in the clear"))
+
+
 if __name__ == "__main__":
     harness.main()

@@ -133,7 +133,7 @@ TEST_F(OpenStore, RefusesWhatItDoesNotKnowByName) {
   EXPECT_THAT(refusal("memory:?size=3"), AllOf(HasSubstr("unknown parameter 'size'"), HasSubstr("memory: takes none")));
   EXPECT_THAT(refusal("sqlite:/tmp/x.db?durability=full"),
               AllOf(HasSubstr("unknown parameter 'durability'"),
-                    HasSubstr("create, create_directories, allow_hard_links, busy_timeout, work_timeout, checkpoint_pages")));
+                    HasSubstr("create, create_directories, allow_hard_links, write_clear, busy_timeout, work_timeout, ")));
 }
 
 TEST_F(OpenStore, RefusesWhatIsMalformedByName) {
