@@ -5,8 +5,10 @@
 //
 // Microseconds are processor time of the whole process (user and system) for each call; the best of several rounds,
 // since other load only adds. Rates are calls a second of wall time, of one thread unless another number is named.
+#include <fcntl.h>
 #include <malloc.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -29,9 +31,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include <once/engine/log.hpp>
+#include <once/engine/metrics.hpp>
 #include <once/idempotent.hpp>
 #include <once/keys/key_deriver.hpp>
 #include <once/stores/memory.hpp>
+#include <once/tracing.hpp>
 
 namespace {
 
@@ -131,6 +136,61 @@ std::vector<std::string> key_names() {
   std::vector<std::string> names;
   for (int i = 0; i < calls; ++i) names.push_back("order-" + std::to_string(1'000'000 + i));
   return names;
+}
+
+// An engine that is watched in one of the ways that there are.
+struct Watched {
+  std::string name;  // In JSON.
+  std::string row;
+  std::function<void(once::EngineOptions&)> set;
+  double microseconds = 1e9;
+};
+
+std::vector<Watched> ways_to_watch() {
+  const auto traced = [](once::Sampler sampler) {
+    return [sampler](once::EngineOptions& options) {
+      options.tracer =
+          std::make_shared<once::Tracer>(once::TracerOptions{.sink = [](const once::Span&) {}, .sampler = sampler});
+    };
+  };
+  const auto logged = [](once::EngineOptions& options) {
+    static const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    options.observer = once::LogObserver({.descriptor = nowhere});
+  };
+  const auto off = [](once::EngineOptions& options) {
+    const auto no_variables = [](const std::string&) { return std::optional<std::string>(); };
+    options.tracer = once::Tracing({.environment = no_variables}).tracer();
+  };
+  const auto counted = [](once::EngineOptions& options) { options.observer = once::Metrics(); };
+  std::vector<Watched> ways;
+  ways.push_back({"none", "run: neither traced, counted nor logged", [](once::EngineOptions&) {}});
+  ways.push_back({"tracing_off", "... Tracing that no variable switches on", off});
+  ways.push_back({"tracing_samples_none", "... a Tracer that samples no call", traced({.ratio = 0})});
+  ways.push_back({"tracing_samples_all", "... a Tracer that samples every call, spans dropped", traced({})});
+  ways.push_back({"metrics", "... Metrics", counted});
+  ways.push_back({"log", "... LogObserver to /dev/null, level info", logged});
+  return ways;
+}
+
+// The ways take turns, so that other load falls on all of them. The best round of each counts.
+std::vector<Watched> measure_watching(double seconds, const std::vector<std::string>& names) {
+  std::vector<Watched> ways = ways_to_watch();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds * 3);
+  int rounds = 0;
+  while (rounds++ < 3 || std::chrono::steady_clock::now() < until) {
+    for (Watched& way : ways) {
+      const Cost cost = measure(0, [&] {
+        once::EngineOptions options{.store = once::stores::make_memory_store(), .scope = "bench"};
+        way.set(options);
+        return [&names, engine = std::make_shared<once::Engine>(std::move(options))](int i) {
+          const auto outcome = engine->run(names[static_cast<std::size_t>(i)], {}, [] { return "done"s; });
+          require(outcome.kind == once::Outcome::Kind::executed, "run: not executed");
+        };
+      });
+      way.microseconds = std::min(way.microseconds, cost.microseconds);
+    }
+  }
+  return ways;
 }
 
 const auto handler = [](const std::string& event) {
@@ -274,6 +334,8 @@ int main(int argc, char** argv) {
   const Cost typed_new_all = measure_threads(seconds, threads, prepare_new);
   const Cost typed_replay_all = measure_threads(seconds, threads, [&] { return replay_store_call; });
 
+  const std::vector<Watched> watched = measure_watching(seconds, names);
+
   const std::optional<Powertools> powertools =
       with_powertools ? run_powertools(event, seconds) : std::optional<Powertools>();
   if (with_powertools && !powertools) {
@@ -294,6 +356,10 @@ int main(int argc, char** argv) {
                                 {"idempotent_new", both(typed_new)},
                                 {"idempotent_replay_from_store", both(typed_replay_store)},
                                 {"idempotent_replay_from_cache", both(typed_replay_cache)}};
+    for (const Watched& way : watched) {
+      json["watched"][way.name] = {{"cpu_us", way.microseconds},
+                                   {"ratio", way.microseconds / watched.front().microseconds}};
+    }
     json["threads"] = threads;
     json["idempotent_new_all_threads"] = both(typed_new_all);
     json["idempotent_replay_all_threads"] = both(typed_replay_all);
@@ -322,6 +388,11 @@ int main(int argc, char** argv) {
   row("replay from the store, key at hand", replay_store);
   row("replay from the local cache, key at hand", replay_cache, "budget 0.5 µs");
   row("the same by run, key joined from its name", run_cache);
+  std::printf("\nwhat it costs to be watched, in turns             CPU µs a call   ratio\n");
+  for (const Watched& way : watched) {
+    std::printf("  %-54s %8.2f %7.2f\n", way.row.c_str(), way.microseconds,
+                way.microseconds / watched.front().microseconds);
+  }
   std::printf("\nan API Gateway event of %zu bytes, key inside its JSON body\n", event.size());
   row("deriving the key", derive);
   row("idempotent(): new", typed_new);
