@@ -1,0 +1,177 @@
+"""faults_test.py POSTGRESQL_STORM: a PostgreSQL store under load while its server is killed, cut off, failed over or
+held up. postgresql_storm has the verdict: nothing that was acknowledged is lost, nothing that was refused is there."""
+import contextlib
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "real_servers"))
+import postgresql  # noqa: E402
+from cutting_proxy import TO_CLIENT, TO_SERVER, CuttingProxy  # noqa: E402
+
+STORM = None
+DEADLINE_S = 120
+
+
+class Storm:
+    """The program, and what it has said."""
+
+    def __init__(self, url, timeout_ms=10_000):
+        self.process = subprocess.Popen([STORM, url, "once", str(timeout_ms)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def goes_on(self, steps=1):
+        """Returns when another 200 writes were acknowledged, so many times."""
+        for _ in range(steps):
+            line = self.process.stdout.readline()
+            if not line:
+                raise AssertionError(f"the storm ended: {self.process.stderr.read()}")
+
+    def verdict(self):
+        out, err = self.process.communicate(timeout=DEADLINE_S)
+        if self.process.returncode:
+            raise AssertionError(f"the storm ended with {self.process.returncode}: {err}\n{out}")
+        return json.loads(out.splitlines()[-1])
+
+
+class Faults(unittest.TestCase):
+    def setUp(self):
+        stack = contextlib.ExitStack()
+        self.addCleanup(stack.close)
+        self.stack = stack
+        self.server = stack.enter_context(postgresql.running())
+        self.url = self.server.database()
+        self.name = self.url.rsplit("/", 1)[1]
+
+    def storm(self, url, **options):
+        storm = Storm(url, **options)
+
+        def end():
+            if storm.process.poll() is None:
+                storm.process.kill()
+            storm.process.communicate()
+
+        self.addCleanup(end)
+        return storm
+
+    def through(self, port):
+        return f"postgresql://postgres@127.0.0.1:{port}/{self.name}"
+
+    def test_server_killed_and_restarted(self):
+        storm = self.storm(self.url)
+        for _ in range(4):
+            storm.goes_on()
+            self.server.kill()
+            self.server.restart()
+        storm.goes_on()
+        counted = storm.verdict()
+        self.assertGreater(counted["in_doubt"], 0)
+        self.assertGreater(counted["acknowledged"], 1000)
+
+    def test_server_stopped_and_restarted(self):
+        storm = self.storm(self.url)
+        for mode in ("fast", "immediate"):
+            storm.goes_on()
+            self.server.restart(mode)
+        storm.goes_on()
+        storm.verdict()
+
+    def test_connection_cut_at_each_message(self):
+        with CuttingProxy(self.server.port) as proxy:
+            storm = self.storm(self.through(proxy.port))
+            storm.goes_on()
+            for messages in range(1, 60):
+                for way in (TO_SERVER, TO_CLIENT):
+                    proxy.cut(way, messages=messages, reset=messages % 2 == 0)
+            proxy.cut_all()
+            postgresql.wait_for(lambda: not proxy._cuts, "every cut was given to a connection", limit_s=DEADLINE_S)
+            storm.goes_on(2)
+            counted = storm.verdict()
+            cut = [connection for connection in proxy.connections if connection.was_cut]
+            self.assertGreater(len(cut), 50)
+            # The commit that was cut off after it had happened: the one that nobody may take for "not written".
+            after_sync = [c for c in cut if c.cut.direction == TO_SERVER and c.messages[TO_SERVER][-1:] == [b"S"]]
+            self.assertGreater(len(after_sync), 0)
+        self.assertGreater(counted["in_doubt"], 0)
+
+    def test_partition(self):
+        with CuttingProxy(self.server.port) as proxy:
+            storm = self.storm(self.through(proxy.port), timeout_ms=1_000)
+            for _ in range(3):
+                storm.goes_on()
+                proxy.hold()
+                time.sleep(1.5)  # Longer than an operation may take: how long the partition lasts, no guess.
+                proxy.let_go()
+            storm.goes_on()
+            counted = storm.verdict()
+        self.assertGreater(counted["in_doubt"], 0)
+
+    def test_pooler_restarted(self):
+        pooler = self.server.pgbouncer()
+        storm = self.storm(pooler.url(self.name))
+        for _ in range(3):
+            storm.goes_on()
+            pooler.restart()
+        storm.goes_on()
+        storm.verdict()
+
+    def test_sessions_ended_cancelled_and_locked_out(self):
+        """What an administrator does, at random: ends sessions, cancels statements, locks rows and the table."""
+        self.server.psql(f"ALTER DATABASE {self.name} SET statement_timeout = '300ms'", self.name)
+        storm = self.storm(self.url)
+        storm.goes_on()
+        chance = random.Random(18)
+        of_store = f"FROM pg_stat_activity WHERE application_name = 'once' AND datname = '{self.name}'"
+        for _ in range(40):
+            what = chance.randrange(4)
+            if what == 0:
+                self.server.psql(f"SELECT pg_terminate_backend(pid) {of_store}", self.name)
+            elif what == 1:
+                self.server.psql(f"SELECT pg_cancel_backend(pid) {of_store}", self.name)
+            elif what == 2:
+                self.server.psql("BEGIN; SELECT FROM once.records FOR UPDATE; SELECT pg_sleep(0.2); COMMIT", self.name)
+            else:
+                self.server.psql("BEGIN; LOCK once.records IN EXCLUSIVE MODE; SELECT pg_sleep(0.1); COMMIT", self.name)
+        storm.goes_on()
+        counted = storm.verdict()
+        self.assertGreater(counted["acknowledged"], 400)
+
+    def test_failover_to_a_synchronous_standby_loses_nothing(self):
+        standby = self.server.standby(synchronous=True)
+        url = standby.multi_host_url(self.name)
+        storm = self.storm(url)
+        storm.goes_on()
+        self.server.kill()
+        standby.promote()
+        storm.goes_on(2)
+        counted = storm.verdict()
+        self.assertGreater(counted["acknowledged"], 400)
+
+    def test_failover_to_an_asynchronous_standby_may_lose_and_goes_on(self):
+        """docs/stores/postgresql.md says so. With a link that is held, it is certain."""
+        with CuttingProxy(self.server.port) as link:
+            standby = self.server.standby(synchronous=False, through=link.port)
+            url = standby.multi_host_url(self.name)
+            storm = self.storm(url)
+            storm.goes_on()
+            link.hold()
+            storm.goes_on()
+            self.server.kill()
+            link.cut_all()
+            link.let_go()
+            standby.promote()
+            storm.goes_on()
+            storm.process.stdin.close()
+            storm.process.stdin = None
+            with self.assertRaisesRegex(AssertionError, "was acknowledged, and is there 0 times"):
+                storm.verdict()
+
+
+if __name__ == "__main__":
+    STORM = sys.argv[1]
+    program = unittest.main(argv=[sys.argv[0], *sys.argv[2:]], exit=False, verbosity=2)
+    sys.exit(not program.result.wasSuccessful() or not program.result.testsRun or bool(program.result.skipped))
