@@ -185,6 +185,7 @@ TEST_F(PostgresqlStoreTest, DeadlocksAndSerializationFailuresAreTriedAgain) {
 
 // Two programs that lock many records in the orders of their calls: without sorting, this is a deadlock at once.
 TEST_F(PostgresqlStoreTest, TwoProgramsGroupsDoNotDeadlock) {
+  options_.lock_timeout = Millis{10'000};  // Longer than the server's deadlock_timeout: a deadlock would be counted.
   const auto other = stores::make_postgresql_store(options_);
   const std::string deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
   const std::string before = shell_.run(deadlocks);

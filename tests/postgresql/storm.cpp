@@ -1,7 +1,8 @@
-// postgresql_storm URL SCHEMA TIMEOUT_MS: makes the schema. Then sixteen threads write to few keys until standard input ends, while the test that started
-// it breaks the server. Each write adds a step with a name of its own to a record, on condition of what was seen, as a
-// holder does. At the end all records are read: what was acknowledged must be in them once, what was refused or was
-// unavailable must not. Prints what it counted as JSON, and what is wrong to standard error; then it exits with 1.
+// postgresql_storm URL SCHEMA TIMEOUT_MS: makes the schema. Then sixteen threads write to few keys until standard input
+// ends, while the test that started it breaks the server. Each write adds a step with a name of its own to a record, on
+// condition of what was seen, as a holder does. At the end all records are read: what was acknowledged must be in them
+// once, what was refused or was unavailable must not. Prints what it counted as JSON, and what is wrong to standard
+// error; then it exits with 1.
 //
 // It prints a line each time another 200 writes were acknowledged, so that its starter knows that it goes on.
 #include <poll.h>
@@ -112,10 +113,8 @@ void write(once::Store& store, unsigned thread, std::uint64_t number) {
 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
-  const once::stores::PostgresqlOptions options{.url = argv[1],
-                                                .schema = argv[2],
-                                                .operation_timeout = once::Millis{std::stoll(argv[3])},
-                                                .allow_unsafe = true};
+  const once::stores::PostgresqlOptions options{
+      .url = argv[1], .schema = argv[2], .operation_timeout = once::Millis{std::stoll(argv[3])}, .allow_unsafe = true};
   once::stores::create_postgresql_schema(options, {});
   const auto store = once::stores::make_postgresql_store(options);
   std::vector<std::thread> running;
