@@ -1,7 +1,9 @@
 """once run: who runs, what is replayed, what is refused."""
+import contextlib
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import time
 import unittest
@@ -154,6 +156,84 @@ class MetricsFile(Case):
         self.assertEqual(self.show("k")["state"], "failed")
 
 
+# A command that finishes the operation in its own transaction: with the lock between processes held, and as the owner.
+FINISH = """
+import fcntl, os, sqlite3, sys, time
+lock = os.open("once.db-lock", os.O_RDWR)
+fcntl.flock(lock, fcntl.LOCK_EX)
+db = sqlite3.connect("once.db", isolation_level=None)
+db.execute("PRAGMA wal_autocheckpoint = 0")
+db.execute("PRAGMA synchronous = FULL")
+db.execute("BEGIN IMMEDIATE")
+db.execute("INSERT INTO paid VALUES (?)", (os.environ["ONCE_KEY"],))
+finished = db.execute(
+    "UPDATE records SET state = 1, revision = (((revision >> 20) + 1) << 20) | (abs(random()) % 1048576), "
+    "lease_until_ms = NULL, finished_at_ms = created_at_ms, result = 'paid', reserve = NULL "
+    "WHERE owner = ? AND state = 0 AND lease_until_ms IS NOT NULL", (bytes.fromhex(os.environ["ONCE_OWNER"]),))
+db.execute("COMMIT" if finished.rowcount == 1 and sys.argv[1] != "rollback" else "ROLLBACK")
+os.close(lock)
+if sys.argv[1] == "stay":
+    open("committed", "w").close()
+    open("go").read()
+if sys.argv[1] == "write": print("receipt", flush=True)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+class FinishedByTheCommand(Case):
+    def setUp(self):
+        super().setUp()
+        self.once("run", "--key", "first", "--", "true")
+        with contextlib.closing(sqlite3.connect(self.path("once.db"))) as db:
+            db.execute("CREATE TABLE paid (key)")
+            db.commit()
+
+    def paid(self):
+        with contextlib.closing(sqlite3.connect(self.path("once.db"))) as db:
+            return db.execute("SELECT count(*) FROM paid").fetchone()[0]
+
+    def pay(self, how, code=0, *flags):
+        return ["run", "--key", "k", *flags, "--", "python3", "-c", FINISH, how, str(code)]
+
+    def test_it_is_found_and_is_the_result_for_everybody(self):
+        self.expect(self.once(*self.pay("silent")), 0, b"paid")
+        self.expect(self.once(*self.pay("silent")), 0, b"paid")
+        self.assertEqual(self.paid(), 1)
+        self.assertEqual(self.show("k")["state"], "completed")
+
+    def test_what_it_wrote_is_not_followed_by_the_result(self):
+        self.expect(self.once(*self.pay("write")), 0, b"receipt\n")
+        self.expect(self.once(*self.pay("write")), 0, b"paid")
+        self.assertEqual(self.paid(), 1)
+
+    def test_a_failure_after_it_does_not_undo_it(self):
+        for flags in (["--on-failure", "release"], ["--on-failure", "store"], ["--on-failure", "hold"]):
+            with self.subTest(flags=flags):
+                done = self.once(*self.pay("write", 3, *flags))
+                self.assertEqual(done.returncode, 0)
+                self.assertIn(b"ended with exit 3 after it had finished", done.stderr)
+                self.assertEqual(self.show("k")["state"], "completed")
+                self.once("rm", "--key", "k")
+        self.assertEqual(self.paid(), 3)
+
+    def test_a_transaction_that_is_rolled_back_is_as_if_there_were_none(self):
+        self.expect(self.once(*self.pay("rollback", 3)), 3)
+        self.expect(self.once(*self.pay("rollback", 3)), 3)
+        self.assertEqual(self.paid(), 0)
+        self.assertEqual(self.show("k")["state"], "failed")
+
+    def test_a_renewal_that_finds_it_does_not_stop_the_command(self):
+        self.fifo("go")
+        process = self.start(*self.pay("stay", 0, "--lease", "300ms", "-v", "--log", "text", "--log-level", "debug"))
+        wait_until(lambda: self.path("committed").exists(), "the command has committed")
+        told = b""
+        while b"completed" not in told:
+            told = process.stderr.readline()
+        self.open_gate("go")
+        self.assertEqual(process.stdout.read(), b"paid")
+        self.assertEqual(process.wait(), 0)
+
+
 class Environment(Case):
     def test_the_command_learns_who_it_is(self):
         command = ["run", "--key", "order-17", "--scope", "pay#1", "--", "env", "-0"]
@@ -165,6 +245,7 @@ class Environment(Case):
         record = self.show("order-17", "--scope", "pay#1")
         self.assertEqual(names["ONCE_TOKEN"], str(record["token"]))
         self.assertRegex(names["ONCE_DERIVED_KEY"], "^[0-9a-f]{64}$")
+        self.assertRegex(names["ONCE_OWNER"], "^[0-9a-f]{32}$")
 
     def test_it_says_the_lease_and_the_retention_where_no_flag_does(self):
         def run(key, *flags, **variables):

@@ -531,17 +531,28 @@ class Run {
       state->lost = true;
       state->changed.set();
     });
+    // The command may finish the operation in a transaction of its own, in the store's database.
+    HandedOut handed;
+    if (access_.store->capabilities().hands_out) handed = claim.hand_out();
+    std::optional<Finish> finished;
+    const auto take_back = [&] {
+      if (handed) finished = std::exchange(handed, HandedOut()).take_back();
+    };
     SuperviseOptions supervise_with = supervise_options();
     std::vector<std::pair<std::string, std::string>> variables{
         {"ONCE_KEY", std::string(plan_.key.name())},
         {"ONCE_SCOPE", plan_.key.scope()},
         {"ONCE_ATTEMPT", std::to_string(claim.attempt())},
         {"ONCE_TOKEN", std::to_string(claim.token())},
+        {"ONCE_OWNER", claim.owner().hex()},
         {"ONCE_DERIVED_KEY", claim.derived_key(options_.derive_name)}};
     add_trace(variables, claim.trace());
     supervise_with.environment = environment_with(variables);
     supervise_with.changed = &state_->changed;
-    supervise_with.deadline = [&] { return std::optional<Uptime>(claim.deadline()); };
+    supervise_with.deadline = [&] {  // Never, once a renewal has found that the command has finished it.
+      constexpr Uptime never_comes = std::chrono::hours(24 * 365 * 100);
+      return std::optional(state_->recorded ? never_comes : claim.deadline());
+    };
     supervise_with.lost = [state = state_] { return state->lost.load(); };
     Recorder recorder(options_.no_output ? 0 : record_limit_);
     Supervised supervised;
@@ -550,13 +561,16 @@ class Run {
     } catch (const CommandUnwatched& error) {  // The command may have acted: the claim's on_lapse decides.
       return fail_with(error.error());
     } catch (const Exception& error) {
-      if (recorder.empty()) give_back(claim, error.what());
+      take_back();
+      if (recorder.empty() && !finished) give_back(claim, error.what());
       return fail_with(error.error());
     }
+    take_back();
     if (supervised.kind == Supervised::Kind::not_started) {
       give_back(claim, "the command could not be executed");
       return not_started(supervised.error);
     }
+    if (finished) return done_by_command(*finished, supervised, recorder);
     if (supervised.kind == Supervised::Kind::guard_died) {
       // Not released, for any --on-signal: the next attempt would run beside the rest of this one.
       return guard_died("What the command had started may still run, so the claim is not released. " +
@@ -605,7 +619,7 @@ class Run {
       if (encoded.size() <= inline_limit_) kept_bytes = encoded;
       result = Result::inlined(std::move(encoded), std::string(run_content_type));
     }
-    const std::string ended = (end.signaled ? "signal " : "exit ") + std::to_string(end.code);
+    const std::string ended = Run::ended(end);
     const Finish finished = finish(
         [&](FinishDone done) {
           switch (fate) {
@@ -621,6 +635,7 @@ class Run {
           }
         },
         claim);
+    if (is_done_by_command(finished)) return done_by_command(finished, supervised, recorder);
     // An operator has asked for `hold` meanwhile.
     if (finished.record != nullptr && finished.record->state == State::unknown) fate = CommandFate::hold;
     const bool recorded = finished.kind == Finish::Kind::recorded;
@@ -667,6 +682,29 @@ class Run {
         return options_.on_unrecorded == "fail" ? exit_unrecorded : code;
     }
     return exit_internal;
+  }
+
+  // Completed under our own owner, but not by us.
+  static bool is_done_by_command(const Finish& finished) {
+    return finished.kind == Finish::Kind::recorded && finished.record != nullptr &&
+           finished.record->state == State::completed && finished.record->result.content_type != run_content_type;
+  }
+
+  // The command has finished the operation in its own transaction. What that stored is the result, for this caller too.
+  int done_by_command(const Finish& finished, const Supervised& supervised, const Recorder& recorder) {
+    outcome_ = Outcome::Kind::executed;
+    const int code = exit_code_with_output(supervised);
+    if (options_.verbose) say("the command finished the operation in a transaction of its own");
+    if (supervised.end.exit_code() != 0) {
+      say("the command ended with " + ended(supervised.end) +
+          " after it had finished the operation in a transaction of its own, so the operation counts as done");
+    }
+    if (recorder.empty() && finished.record != nullptr) return replay(*finished.record);
+    return supervised.end.exit_code() == 0 ? code : 0;
+  }
+
+  static std::string ended(const CommandEnd& end) {
+    return (end.signaled ? "signal " : "exit ") + std::to_string(end.code);
   }
 
   static std::string_view words(CommandFate fate) {
@@ -816,8 +854,8 @@ constexpr const char* footer = R"(Examples:
   once run --key order-17 --on-lapse hold --reconcile './find-charge "$ONCE_DERIVED_KEY"' -- ./charge 17
 
 The first caller runs the command; later callers get the same output and exit
-code. The command finds ONCE_KEY, ONCE_SCOPE, ONCE_ATTEMPT, ONCE_TOKEN and
-ONCE_DERIVED_KEY in its environment.
+code. The command finds ONCE_KEY, ONCE_SCOPE, ONCE_ATTEMPT, ONCE_TOKEN, ONCE_OWNER
+and ONCE_DERIVED_KEY in its environment.
 
 Exit codes of once itself (all others are the command's):
    64  usage: wrong flags or an invalid key           243  the store cannot be used
