@@ -131,9 +131,10 @@ TEST_F(OpenStore, RefusesWhatItDoesNotKnowByName) {
             "postgres:, dynamodb:");
   EXPECT_THAT(refusal("dynamodb:table"), HasSubstr("two slashes and the table are missing"));
   EXPECT_THAT(refusal("memory:?size=3"), AllOf(HasSubstr("unknown parameter 'size'"), HasSubstr("memory: takes none")));
-  EXPECT_THAT(refusal("sqlite:/tmp/x.db?durability=full"),
-              AllOf(HasSubstr("unknown parameter 'durability'"),
-                    HasSubstr("create, create_directories, allow_hard_links, write_clear, busy_timeout, work_timeout, ")));
+  EXPECT_THAT(
+      refusal("sqlite:/tmp/x.db?durability=full"),
+      AllOf(HasSubstr("unknown parameter 'durability'"),
+            HasSubstr("create, create_directories, allow_hard_links, write_clear, busy_timeout, work_timeout, ")));
 }
 
 TEST_F(OpenStore, RefusesWhatIsMalformedByName) {
