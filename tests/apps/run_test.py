@@ -192,8 +192,8 @@ class FinishedByTheCommand(Case):
         with contextlib.closing(sqlite3.connect(self.path("once.db"))) as db:
             return db.execute("SELECT count(*) FROM paid").fetchone()[0]
 
-    def pay(self, how, code=0, *flags):
-        return ["run", "--key", "k", *flags, "--", "python3", "-c", FINISH, how, str(code)]
+    def pay(self, how, code=0, *flags, key="k"):
+        return ["run", "--key", key, *flags, "--", "python3", "-c", FINISH, how, str(code)]
 
     def test_it_is_found_and_is_the_result_for_everybody(self):
         self.expect(self.once(*self.pay("silent")), 0, b"paid")
@@ -207,13 +207,12 @@ class FinishedByTheCommand(Case):
         self.assertEqual(self.paid(), 1)
 
     def test_a_failure_after_it_does_not_undo_it(self):
-        for flags in (["--on-failure", "release"], ["--on-failure", "store"], ["--on-failure", "hold"]):
-            with self.subTest(flags=flags):
-                done = self.once(*self.pay("write", 3, *flags))
+        for fate in ("release", "store", "hold"):
+            with self.subTest(fate=fate):
+                done = self.once(*self.pay("write", 3, "--on-failure", fate, key=fate))
                 self.assertEqual(done.returncode, 0)
                 self.assertIn(b"ended with exit 3 after it had finished", done.stderr)
-                self.assertEqual(self.show("k")["state"], "completed")
-                self.once("rm", "--key", "k")
+                self.assertEqual(self.show(fate)["state"], "completed")
         self.assertEqual(self.paid(), 3)
 
     def test_a_transaction_that_is_rolled_back_is_as_if_there_were_none(self):
