@@ -10,7 +10,6 @@
 
 #include <once/error.hpp>
 #include <once/seal.hpp>
-#include <once/stores/sql.hpp>
 
 #include "seal/sealing.hpp"
 #include "text/ascii.hpp"
@@ -231,11 +230,6 @@ class SealedStore final : public Store {
       store_->replace_with(std::move(sealed), seen, std::move(companion), std::move(opened));
     });
   }
-  stores::SqlStatement finish_statement(const Record& record, std::uint64_t place) override {
-    if (const auto error = too_large(record)) throw Exception(*error);
-    if (writes_ == SealWrites::clear) return store_->finish_statement(record, place);
-    return store_->finish_statement(*sealed(*keys_, record), place);
-  }
   void remove(std::string key, Seen seen, Done done) override {
     store_->remove(std::move(key), seen, opened(std::move(done)));
   }
@@ -272,6 +266,8 @@ class SealedStore final : public Store {
     if (writes_ == SealWrites::clear) return out;
     out.max_record_bytes -= std::min(out.max_record_bytes, overhead);
     out.seals = true;
+    // A handed-out finish does not know the revision and the lease that its text would have to be bound to.
+    out.hands_out = false;
     return out;
   }
   [[nodiscard]] std::string name() const override { return store_->name(); }
@@ -295,17 +291,14 @@ class SealedStore final : public Store {
     };
   }
 
-  [[nodiscard]] std::optional<Error> too_large(const Record& record) const {
-    const std::size_t most = capabilities().max_record_bytes;
-    if (record_bytes(record) <= most) return std::nullopt;
-    return Error{ErrorKind::misuse, "the record has " + std::to_string(record_bytes(record)) +
-                                        " bytes; sealed, the store keeps " + std::to_string(most)};
-  }
-
   template <class Write>
   void write(RecordPtr whole, Done done, Write&& write_sealed) {
     const Record& record = *whole;
-    if (const auto error = too_large(record)) return done(Answer::cannot_keep(error->message));
+    const std::size_t most = capabilities().max_record_bytes;
+    if (record_bytes(record) > most) {
+      return done(Answer::cannot_keep("the record has " + std::to_string(record_bytes(record)) +
+                                      " bytes; sealed, the store keeps " + std::to_string(most)));
+    }
     RecordPtr out;
     try {
       if (record.result.placement == Placement::sealed) {

@@ -1,15 +1,12 @@
 // A sealed store is a store: the conformance suite over memory, and over a file whose keys are rotated.
 #include <algorithm>
 #include <memory>
-#include <mutex>
-#include <string>
 
 #include <once/seal.hpp>
 #include <once/stores/memory.hpp>
 #include <once/stores/sqlite.hpp>
 #include <once/testing/conformance.hpp>
 
-#include "../sqlite/own_transaction.hpp"
 #include "../sqlite/scratch.hpp"
 #include "seal_keys.hpp"
 
@@ -29,29 +26,13 @@ class SqliteHarness final : public StoreHarness {
     return seal(stores::make_sqlite_store({.path = scratch_.file()}), keys_);
   }
 
-  std::unique_ptr<OwnTransaction> begin_transaction(Store& store) override {
-    make_counter();
-    return std::make_unique<SqliteOwnTransaction>(store, scratch_.file());
-  }
-  std::size_t companions_written() override {
-    make_counter();
-    return std::stoul(Shell(scratch_.file()).run("SELECT n FROM counter"));
-  }
-
  private:
-  void make_counter() {
-    std::call_once(has_counter_, [this] {
-      Shell(scratch_.file()).run("CREATE TABLE counter (n INTEGER NOT NULL); INSERT INTO counter VALUES (0)");
-    });
-  }
-
   const Scratch scratch_;
-  std::once_flag has_counter_;
   SealKeys keys_ = {seal_key("k1", 1), seal_key("k2", 2), seal_key("k3", 3)};
 };
 
 ONCE_CONFORMANCE(sealed_memory, StoreTraits{}, [] { return std::make_unique<MemoryHarness>(); });
-ONCE_CONFORMANCE(sealed_sqlite, (StoreTraits{.shared = true, .durable = true, .hands_out = true}),
+ONCE_CONFORMANCE(sealed_sqlite, (StoreTraits{.shared = true, .durable = true}),
                  [] { return std::make_unique<SqliteHarness>(); });
 
 }  // namespace

@@ -563,25 +563,22 @@ TEST_F(SqliteOwn, LargeResultsAreCompressedAndRetentionIsKept) {
   EXPECT_EQ(blocking::sweep(*p.store, p.store->time()->now, 100).removed, 1U);
 }
 
-TEST_F(SqliteOwn, ASealedStoreOpensWhatTheTransactionWrote) {
+// Its text is bound to the revision and the lease, which a hand-out does not know.
+TEST_F(SqliteOwn, ASealedStoreHandsNothingOut) {
   const auto clock = std::make_shared<ManualClock>();
-  std::shared_ptr<Store> store =
-      seal(stores::make_sqlite_store({.path = path, .clock = clock}), {{.id = "k", .bytes = {1, 2, 3}}});
-  Engine engine({.store = store, .clock = clock});
-  const Bank bank(path);
+  Engine engine({.store = seal(stores::make_sqlite_store({.path = scratch_.file("sealed.db"), .clock = clock}),
+                               {{.id = "k", .bytes = {1, 2, 3}}}),
+                 .clock = clock});
+  EXPECT_FALSE(engine.options().store->capabilities().hands_out);
   Begin begun = engine.begin("a");
-  begun.claim.add_step("first", "done");
-  HandedOut handed = begun.claim.hand_out(Result::inlined("secret"));
-  // An operator's note changes the history meanwhile.
-  Record extended = begun.claim.record();
-  const Seen seen = seen_of(extended);
-  extended.revision += std::uint64_t{1} << revision_random_bits;
-  extended.history.entries.push_back({.what = "extended", .who = "op", .why = "busy"});
-  ASSERT_EQ(blocking::replace(*store, extended, seen).status, Answer::Status::done);
-  SqliteTransaction transaction(*store, bank.raw());
-  bank.transfer(300);
-  EXPECT_EQ(handed.commit(transaction).kind, Finish::Kind::recorded);
-  EXPECT_EQ(engine.run("a", {}, [] { return std::string(); }).value(), "secret");
+  try {
+    static_cast<void>(begun.claim.hand_out(Result::inlined("secret")));
+    FAIL();
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::misuse);
+    EXPECT_THAT(error.what(), HasSubstr("cannot be finished by a transaction of your own"));
+  }
+  EXPECT_EQ(begun.claim.complete(Result::inlined("secret")).kind, Finish::Kind::recorded) << "still the caller's";
 }
 
 // ---- kill -9 at each step

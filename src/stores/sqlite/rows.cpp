@@ -276,10 +276,6 @@ SqlStatement finish_statement(const Record& record, std::int64_t id) {
                       result.digest == Sha256{} ? SqlValue()
                                                 : SqlValue::bytes({reinterpret_cast<const char*>(result.digest.data()),
                                                                    result.digest.size()})};
-  if (result.placement == Placement::sealed) {  // What is sealed tells how many entries the history has.
-    statement.text += ", history = $13";
-    statement.values.push_back(text(history_text(record.history)));
-  }
   statement.text += " RETURNING id, revision";
   return statement;
 }
