@@ -488,14 +488,14 @@ constexpr bool good_result() {
   return true;
 }
 
-// Encodes the work's result, `answer`, for the record. `failed` gets the codec's exception.
+// Encodes the work's result, `answer`, for the record into `kept`, which is new. `failed` gets the codec's exception.
 template <class R>
-Result kept_of(OutcomeOf<R>& outcome, const Context& context, std::exception_ptr& failed) {
-  if (!context.is_protected()) return {};  // Nothing will be kept.
+void keep_answer(OutcomeOf<R>& outcome, const Context& context, Result& kept, std::exception_ptr& failed) {
+  if (!context.is_protected()) return;  // Nothing will be kept.
   if constexpr (std::is_same_v<R, Result>) {
-    return *outcome.answer;
+    kept = *outcome.answer;
   } else {
-    return encode_or_drop<R>(*outcome.answer, failed);
+    encode_or_drop<R>(*outcome.answer, kept, failed);
   }
 }
 
@@ -523,10 +523,10 @@ void settle_answer(const OperationKeys& keys, OutcomeOf<R>& outcome, const std::
 }
 
 template <class R>
-OutcomeOf<R> refused_call(const Exception& error) {
+OutcomeOf<R> refused_call(Error error) {
   OutcomeOf<R> outcome;
   outcome.kind = Outcome::Kind::error;
-  outcome.error = error.error();
+  outcome.error = std::move(error);
   return outcome;
 }
 
@@ -575,12 +575,16 @@ class Idempotent<R(Args...), Argument> {
   // Arguments that no key can be taken from are Kind::error (misuse), stored results that cannot be decoded are
   // Kind::error (corrupt). Exceptions of fn still pass through.
   OutcomeOf<R> outcome(Args... args) const {
-    std::optional<Request> request;
-    try {
-      request = made_->keys.request(args...);
-    } catch (const Exception& error) {
-      return detail::refused_call<R>(error);
-    }
+    std::optional<Error> refused;
+    std::optional<Request> request = [&]() -> std::optional<Request> {  // In place: a request has many members.
+      try {
+        return made_->keys.request(args...);
+      } catch (const Exception& error) {
+        refused = error.error();
+        return std::nullopt;
+      }
+    }();
+    if (refused) return detail::refused_call<R>(*std::move(refused));
     return call(std::move(request), args...);
   }
 
@@ -609,12 +613,12 @@ class Idempotent<R(Args...), Argument> {
       }
     };
     if constexpr (std::is_void_v<R>) {
-      run([&](Context& context) { made_->fn(context, args...); });
+      run([&](Context& context, Result&) { made_->fn(context, args...); });
     } else {
       std::exception_ptr encode_failed;
-      run([&](Context& context) -> Result {
+      run([&](Context& context, Result& kept) {
         outcome.answer.emplace(made_->fn(context, args...));
-        return detail::kept_of(outcome, context, encode_failed);
+        detail::keep_answer(outcome, context, kept, encode_failed);
       });
       detail::settle_answer(made_->keys.operation(), outcome, encode_failed);
     }

@@ -74,7 +74,9 @@ class CallTask {
       co_return Result();
     } else {
       outcome_.answer.emplace(co_await std::move(work));
-      co_return kept_of(outcome_, context, encode_failed_);
+      Result kept;
+      keep_answer(outcome_, context, kept, encode_failed_);
+      co_return kept;
     }
   }
 

@@ -37,8 +37,19 @@ class Key {
   friend bool operator==(const Key&, const Key&) = default;
 
  private:
+  friend class KeyScope;
   Key() = default;
   std::string stored_;
+};
+
+// A scope with many keys: it is escaped once. Immutable; safe to use from any thread.
+class KeyScope {
+ public:
+  explicit KeyScope(std::string_view scope);
+  [[nodiscard]] Key key(std::string_view name) const;  // Key(scope, name)
+
+ private:
+  std::string prefix_;
 };
 
 // Tells stored keys apart in logs without showing them: 16 hexadecimal digits, the beginning of the SHA-256. Empty for

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +27,7 @@ struct TraceParent {
 
   static constexpr std::size_t text_bytes = 55;
 
-  [[nodiscard]] bool empty() const noexcept { return span_id == decltype(span_id){}; }
+  [[nodiscard]] bool empty() const noexcept { return std::bit_cast<std::uint64_t>(span_id) == 0; }
   [[nodiscard]] std::string trace_id_hex() const;  // 32 lower-case digits.
   [[nodiscard]] std::string span_id_hex() const;   // 16 lower-case digits.
   // As traceparent of version 00: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01". Empty if it is empty().

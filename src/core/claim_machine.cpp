@@ -17,6 +17,7 @@ constexpr unsigned foreground_tries = 4;  // Then the caller gets `unrecorded`, 
 // ones, and one whose lease starts at the new time.
 constexpr unsigned most_unsettled = StoreClock::outweighing + 1;
 constexpr Millis most_patience{2'000};  // For callers under a fixed lease.
+const RecordPtr nothing;
 
 bool passing(ErrorKind kind) noexcept { return kind == ErrorKind::unavailable || kind == ErrorKind::in_doubt; }
 
@@ -154,8 +155,9 @@ void ClaimMachine::ask_finish() {
   finishing_ = true;
 }
 
-void ClaimMachine::finish(Write&& write, Actions& out) {
+void ClaimMachine::finish(Write&& write, Result&& result, Actions& out) {
   finish_queued_ = true;
+  result_.emplace(std::move(result));
   if (lost_) {
     ended_ = true;
     return meet_loss(std::move(write), out);
@@ -307,7 +309,7 @@ std::optional<ClaimMachine::Transmit> ClaimMachine::transmit(const Moment& momen
   return transmitted;
 }
 
-RecordPtr ClaimMachine::build(Write& write, Stamp stamp) const {
+RecordPtr ClaimMachine::build(Write& write, Stamp stamp) {
   auto built = std::make_shared<Record>(*record_);
   Record& next = *built;
   // Steps in the queue have their own writes: one that is too large must not make others fail.
@@ -322,11 +324,11 @@ RecordPtr ClaimMachine::build(Write& write, Stamp stamp) const {
       shorten(next, setting_.max_record_bytes);
       return built;
     case Op::complete:
-      complete(next, std::move(write.result), policy_, stamp);
+      complete(next, std::move(*result_), policy_, stamp);
       if (write.is_failure) next.expires_at = failure_expiry(policy_, stamp.now);
       break;
     case Op::fail:
-      fail(next, *write.text, std::move(write.result), policy_, stamp);
+      fail(next, *write.text, std::move(*result_), policy_, stamp);
       break;
     case Op::hold:
       mark_unknown(next, write.text->message, stamp);
@@ -359,7 +361,7 @@ void ClaimMachine::answered(Answer&& answer, const Moment& moment, Actions& out)
   if (ended_ && current_->op == Op::renew) return current_.reset();  // The handed-out finish has ended.
   // After a failed try the write needs its result again.
   const bool took_result = current_->op == Op::complete || current_->op == Op::fail;
-  if (took_result && answer.status != Answer::Status::done) current_->result = sent.next->result;
+  if (took_result && answer.status != Answer::Status::done) *result_ = sent.next->result;
   switch (answer.status) {
     case Answer::Status::done:
       return on_written(std::move(sent), answer.place, moment, out);
@@ -378,15 +380,10 @@ void ClaimMachine::on_written(Sent&& sent, std::uint64_t place, const Moment& mo
   record_ = std::move(sent.next);
   if (is_finish(op) && op != Op::fence) {
     ended_ = true;
-    RecordPtr record = removed ? nullptr : record_;
-    FinishDone done = std::move(current_->done);
-    current_.reset();
+    const RecordPtr& record = removed ? nothing : record_;
     tell(notice_of(op), claimed_at_, out, record);
-    out.add(Ended{.record = record, .gone = removed});
-    if (!done) return;
-    Finish finish;
-    finish.record = std::move(record);
-    return out.add(Reply{std::move(done), std::move(finish)});
+    out.add(Ended{.record = record, .gone = removed, .done = std::move(current_->done)});
+    return current_.reset();
   }
   if (!policy_.fixed_lease) trust(sent, moment);
   overdue_ = overdue_ && moment.uptime >= trusted_until_;
@@ -412,6 +409,7 @@ void ClaimMachine::trust(const Sent& sent, const Moment& moment) {
 
 // Steps and notes that came during the write are still to be written.
 void ClaimMachine::forget_written(const Record& stored) {
+  if (unwritten_.empty() && unwritten_note_.empty()) return;
   const std::size_t before = record_->steps.size();
   const std::size_t more = stored.steps.size() > before ? stored.steps.size() - before : 0;
   unwritten_.erase(unwritten_.begin(),
@@ -484,9 +482,9 @@ void ClaimMachine::on_failed(Answer&& answer, Sent&& sent, const Moment& moment,
     // It must not make later writes fail.
     std::erase_if(unwritten_, [&](const Step& step) { return step.name == write.text->code; });
   }
-  if (finish && write.op != Op::fence && answer.unfit && has_bytes(write.result)) {
+  if (finish && write.op != Op::fence && answer.unfit && has_bytes(*result_)) {
     // The work must never run again because its result cannot be kept.
-    drop_bytes(write.result);
+    drop_bytes(*result_);
     doubtful_ = {};
     phase_ = Phase::ready;
     tell(Notice::store_error, now, out, nullptr, std::move(error));
@@ -577,8 +575,8 @@ void ClaimMachine::meet_loss(Write&& write, Actions& out) {
 
 // The stored record names another result, so ours would never be found.
 void ClaimMachine::discard(const Write& write, const Record* stored, Actions& out) const {
-  if (!write.offloaded || (stored != nullptr && stored->result.location == write.result.location)) return;
-  out.add(Discard{write.result.location});
+  if (!write.offloaded || (stored != nullptr && stored->result.location == result_->location)) return;
+  out.add(Discard{result_->location});
 }
 
 // ---- handed out
@@ -590,10 +588,7 @@ void ClaimMachine::find_handed_out(RecordPtr record, Actions& out) {
   if (current_ && phase_ != Phase::sent) drop_current(out);
   if (record != nullptr) record_ = record;
   tell(record == nullptr ? Notice::completed : notice_of(record->state), claimed_at_, out, record);
-  out.add(Ended{.record = record, .gone = false});
-  if (handed_done_) {
-    out.add(Reply{std::move(handed_done_), {.kind = Finish::Kind::recorded, .record = std::move(record), .error = {}}});
-  }
+  out.add(Ended{.record = std::move(record), .gone = false, .done = std::move(handed_done_)});
 }
 
 void ClaimMachine::lose_handed_out(RecordPtr seen, Actions& out) {

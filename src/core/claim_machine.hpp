@@ -46,20 +46,18 @@ class ClaimMachine {
     std::shared_ptr<const Companion> companion;
     Error declined;  // fence: what to report once it is written.
   };
-  // Moved for every finish, so members that few of them need are pointers.
+  // Moved for every finish, so members that few of them need are pointers. The result of a finish is apart.
   struct Write {
-    explicit Write(Op what = Op::renew, FinishDone&& then = nullptr, Result&& with = {})
-        : op(what), result(std::move(with)), done(std::move(then)) {}
+    explicit Write(Op what = Op::renew, FinishDone&& then = nullptr) : op(what), done(std::move(then)) {}
 
     Op op;
-    Result result;
     // fail: what to store. hold, release: the message is the reason. step: the code is its name. Null: none.
     std::unique_ptr<Failure> text;
     FinishDone done;  // Only carried along. Empty for a renewal, and after the caller got its answer.
     unsigned tries = 0;
     Uptime patient_until{};              // A finish under a fixed lease: how long its caller waits for retries.
     bool is_failure = false;             // complete: the result tells of a failure, kept as long as failures are.
-    bool offloaded = false;              // The bytes at result.location must be removed if the claim is lost.
+    bool offloaded = false;              // The bytes at the result's location must be removed if the claim is lost.
     std::unique_ptr<Together> together;  // complete with a companion, and its fence.
   };
   // A write for the store.
@@ -124,8 +122,9 @@ class ClaimMachine {
   };
   // Nothing more will be written: callers that wait for the key may continue.
   struct Ended {
-    RecordPtr record;  // What is stored now. Null: not known …
-    bool gone;         // … or nothing, if `gone`.
+    RecordPtr record;           // What is stored now. Null: not known …
+    bool gone;                  // … or nothing, if `gone`.
+    FinishDone done = nullptr;  // Then give it `record`, as recorded. Null: nobody waits for that.
   };
   using Action = std::variant<Send, RetryAt, DropRetry, BeatAt, Tell, StopWork, Reply, LookUp, Read, Discard, Ended>;
 
@@ -133,7 +132,7 @@ class ClaimMachine {
   class Actions {
    public:
     template <class Kind>
-    void add(Kind action) {
+    void add(Kind&& action) {
       all_.emplace_back(std::in_place_type<Kind>, std::move(action));
     }
     // Calls `each` with every action, as an rvalue.
@@ -165,8 +164,9 @@ class ClaimMachine {
   void beat(Uptime now, Actions& out);             // For BeatAt.
   void note(std::string_view text, Actions& out);  // Renews with a note.
   void step(Step step, FinishDone done, Actions& out);
-  void ask_finish();                             // A finish is being prepared: no other may follow.
-  void finish(Write&& write, Actions& out);      // complete, fail, hold or release.
+  void ask_finish();  // A finish is being prepared: no other may follow.
+  // complete, fail, hold or release. `result`: of the first two.
+  void finish(Write&& write, Result&& result, Actions& out);
   void abandon(Actions& out);                    // The handle was dropped. No effect after ask_finish().
   void retry(std::uint64_t turn, Actions& out);  // For RetryAt.
   // For Send. Empty if it is no longer needed. `random`: bits of the new revision.
@@ -243,7 +243,7 @@ class ClaimMachine {
   [[nodiscard]] bool heartbeats() const noexcept { return policy_.heartbeat && !policy_.fixed_lease; }
   static bool is_finish(Op op) noexcept { return op != Op::renew && op != Op::step; }
   [[nodiscard]] bool has_room_for(const Step& step) const noexcept;
-  [[nodiscard]] RecordPtr build(Write& write, Stamp stamp) const;  // Moves the write's result.
+  [[nodiscard]] RecordPtr build(Write& write, Stamp stamp);  // A finish: moves the result.
   void fit(Record& next) const;
 
   void start(Write&& write, Actions& out);
@@ -281,6 +281,7 @@ class ClaimMachine {
   Uptime trusted_until_;
   std::vector<Write> queue_;
   std::optional<Write> current_;  // The running write.
+  std::optional<Result> result_;  // Of the finish. While that is on its way, the sent record has it.
   Phase phase_ = Phase::ready;    // Of current_.
   Sent sent_;                     // current_, while it is on its way.
   // What current_ sent when an answer was lost. That try may still arrive, so every retry repeats its bytes: two

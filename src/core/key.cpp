@@ -16,7 +16,10 @@ void check_size(std::size_t bytes) {
                                          std::to_string(max_key_bytes) + " are allowed: use a digest of it instead");
 }
 
-void append_scope(std::string& out, std::string_view scope) {
+}  // namespace
+
+std::string scope_prefix(std::string_view scope) {
+  std::string out;
   while (true) {
     const std::size_t special = std::min(scope.find('%'), scope.find('#'));  // npos is the largest value.
     out += scope.substr(0, special);
@@ -25,23 +28,24 @@ void append_scope(std::string& out, std::string_view scope) {
     scope.remove_prefix(special + 1);
   }
   out += '#';
-}
-
-}  // namespace
-
-std::string scope_prefix(std::string_view scope) {
-  std::string out;
-  append_scope(out, scope);
   return out;
 }
 
 Key::Key(std::string_view scope, std::string_view name) {
   if (name.empty()) throw Exception(ErrorKind::misuse, "the key is empty");
   check_size(scope.size() + 1 + name.size());  // Checked before anything is copied.
-  stored_.reserve(scope.size() + 1 + name.size());
-  append_scope(stored_, scope);
-  stored_ += name;
-  check_size(stored_.size());
+  *this = KeyScope(scope).key(name);
+}
+
+KeyScope::KeyScope(std::string_view scope) : prefix_(scope_prefix(scope)) {}
+
+Key KeyScope::key(std::string_view name) const {
+  if (name.empty()) throw Exception(ErrorKind::misuse, "the key is empty");
+  check_size(prefix_.size() + name.size());
+  Key key;
+  key.stored_.reserve(prefix_.size() + name.size());
+  key.stored_.append(prefix_).append(name);
+  return key;
 }
 
 Key Key::from_stored(std::string_view stored) {

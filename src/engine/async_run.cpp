@@ -35,10 +35,9 @@ void AsyncRun::start(std::optional<Request> request, std::string_view operation,
   claim(core_->attempt_of(std::move(*request), policy_));
 }
 
-void AsyncRun::claim(std::shared_ptr<const Attempt> attempt) {
+void AsyncRun::claim(std::shared_ptr<const EngineAttempt> attempt) {
   attempt_ = attempt;
-  core_->begin(std::move(attempt), policy_,
-               [self = shared_from_this()](Begin begin) { self->begun(std::move(begin)); });
+  core_->begin(std::move(attempt), [self = shared_from_this()](Begin begin) { self->begun(std::move(begin)); });
 }
 
 namespace {
@@ -76,7 +75,7 @@ void AsyncRun::begun(Begin begin) {
   end({});
 }
 
-void AsyncRun::claim_again(std::shared_ptr<const Attempt> attempt) {
+void AsyncRun::claim_again(std::shared_ptr<const EngineAttempt> attempt) {
   const bool again = ++times_ < max_claims;
   const Error error = again ? Error() : no_time_to_begin(policy_);
   {
@@ -103,7 +102,7 @@ Context* AsyncRun::begin_work() {
     }
   }
   if (late) {
-    auto again = std::make_shared<Attempt>(*attempt_);
+    auto again = std::make_shared<EngineAttempt>(*attempt_);
     again->owner = core_->new_owner();
     give_back(std::move(late), "the claim was lost before the work began",
               [self = shared_from_this(), again = std::move(again)] { self->claim_again(again); });

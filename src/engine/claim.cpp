@@ -58,28 +58,28 @@ void Claim::add_step(std::string name, std::string result, FinishDone done) {
 }
 
 void Claim::complete(Result result, FinishDone done) {
-  state_->finish(Write(Op::complete, std::move(done), std::move(result)));
+  state_->finish(Write(Op::complete, std::move(done)), std::move(result));
 }
 
 void Claim::complete(Result result, std::shared_ptr<const Companion> with, FinishDone done) {
-  Write write(Op::complete, std::move(done), std::move(result));
+  Write write(Op::complete, std::move(done));
   if (with != nullptr) {
     write.together = std::make_unique<ClaimState::Together>();
     write.together->companion = std::move(with);
   }
-  state_->finish(std::move(write));
+  state_->finish(std::move(write), std::move(result));
 }
 
 void Claim::complete_as_failure(Result result, FinishDone done) {
-  Write write(Op::complete, std::move(done), std::move(result));
+  Write write(Op::complete, std::move(done));
   write.is_failure = true;
-  state_->finish(std::move(write));
+  state_->finish(std::move(write), std::move(result));
 }
 
 void Claim::fail(Failure failure, Result result, FinishDone done) {
-  Write write(Op::fail, std::move(done), std::move(result));
+  Write write(Op::fail, std::move(done));
   write.text = std::make_unique<Failure>(std::move(failure));
-  state_->finish(std::move(write));
+  state_->finish(std::move(write), std::move(result));
 }
 
 void Claim::release(std::string_view reason, FinishDone done) {

@@ -50,15 +50,14 @@ EventKind event_of(ClaimMachine::Notice notice) noexcept {
 
 }  // namespace
 
-ClaimState::ClaimState(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> claim_attempt, RecordPtr record,
-                       std::uint64_t place, const EffectivePolicy& claim_policy, Uptime leased_at, Uptime claimed_at,
+ClaimState::ClaimState(std::shared_ptr<EngineCore>&& core, std::shared_ptr<const EngineAttempt>&& its_attempt,
+                       RecordPtr&& record, std::uint64_t place, Uptime leased_at, Uptime claimed_at,
                        Uptime trusted_until)
-    : attempt(std::move(claim_attempt)),
+    : attempt(std::move(its_attempt)),
       token(record->token),
       number(record->attempt),
-      policy(claim_policy),
       core_(std::move(core)),
-      machine_(*attempt, policy,
+      machine_(*attempt, attempt->policy,
                {.max_record_bytes = core_->capabilities.max_record_bytes,
                 .is_observed = static_cast<bool>(core_->options.observer)},
                std::move(record), place, leased_at, claimed_at, trusted_until) {}
@@ -133,8 +132,8 @@ void ClaimState::give_up(FinishDone done) {
   look_up_loss(std::move(done));
 }
 
-void ClaimState::finish(Write&& write) {
-  check(write.result);
+void ClaimState::finish(Write&& write, Result&& result) {
+  check(result);
   if (write.op == Op::fail) {
     write.text->code = clean_text(write.text->code, Failure::max_code_bytes);
     write.text->message = clean_text(write.text->message, Failure::max_message_bytes);
@@ -148,13 +147,13 @@ void ClaimState::finish(Write&& write) {
     lock.lock();
   }
   const std::size_t limit = machine_.inline_limit();
-  if (is_longer(write.result, std::min(limit, compress_over()))) {
+  if (is_longer(result, std::min(limit, compress_over()))) {
     lock.unlock();
-    compress(write.result, limit);
-    if (is_longer(write.result, limit)) return offload(std::move(write));
+    compress(result, limit);
+    if (is_longer(result, limit)) return offload(std::move(write), std::move(result));
     lock.lock();
   }
-  enqueue(std::move(lock), std::move(write));
+  enqueue(std::move(lock), std::move(write), std::move(result));
 }
 
 bool ClaimState::is_longer(const Result& result, std::size_t limit) noexcept {
@@ -216,29 +215,30 @@ std::size_t ClaimState::compress_over() const noexcept {
   constexpr std::size_t worth_it = 1024;
   const Capabilities& store = core_->capabilities;
   if (!store.keeps_compressed) return unreachable;
-  return policy.compress_over_bytes.value_or(store.durable ? worth_it : unreachable);
+  return attempt->policy.compress_over_bytes.value_or(store.durable ? worth_it : unreachable);
 }
 
 // The heartbeat continues meanwhile.
-void ClaimState::offload(Write&& write) {
-  std::string bytes = drop_bytes(write.result);
-  if (!core_->options.offload) return enqueue(std::unique_lock(mutex_), std::move(write));
-  auto shared_write = std::make_shared<Write>(std::move(write));
-  core_->options.offload->put(key(), std::move(bytes), [self = shared_from_this(), shared_write](OffloadAnswer answer) {
+void ClaimState::offload(Write&& write, Result&& result) {
+  std::string bytes = drop_bytes(result);
+  if (!core_->options.offload) return enqueue(std::unique_lock(mutex_), std::move(write), std::move(result));
+  auto kept = std::make_shared<std::pair<Write, Result>>(std::move(write), std::move(result));
+  core_->options.offload->put(key(), std::move(bytes), [self = shared_from_this(), kept](OffloadAnswer answer) {
+    auto& [finish, shortened] = *kept;
     if (answer.error) {
       self->tell(EventKind::store_error, nullptr, &*answer.error, self->core_->uptime());
     } else {
-      shared_write->result.placement = Placement::offloaded;
-      shared_write->result.location = std::move(answer.text);
-      shared_write->offloaded = true;
+      shortened.placement = Placement::offloaded;
+      shortened.location = std::move(answer.text);
+      finish.offloaded = true;
     }
-    self->enqueue(std::unique_lock(self->mutex_), std::move(*shared_write));
+    self->enqueue(std::unique_lock(self->mutex_), std::move(finish), std::move(shortened));
   });
 }
 
-void ClaimState::enqueue(std::unique_lock<std::mutex> lock, Write&& write) {
+void ClaimState::enqueue(std::unique_lock<std::mutex> lock, Write&& write, Result&& result) {
   Actions out;
-  machine_.finish(std::move(write), out);
+  machine_.finish(std::move(write), std::move(result), out);
   carry_out(std::move(lock), out);
 }
 
@@ -336,6 +336,7 @@ void ClaimState::act(ClaimMachine::Discard&& discard) {
 void ClaimState::act(ClaimMachine::Ended&& ended) {
   if (ended.record != nullptr && ended.record->state == State::completed) core_->cache.put(ended.record);
   core_->flights.ended(*this, ended.record, ended.gone);
+  if (ended.done) ended.done({.kind = Finish::Kind::recorded, .record = std::move(ended.record), .error = {}});
 }
 
 // ---- the result of a lost claim
@@ -357,7 +358,7 @@ void ClaimState::look_up_loss(FinishDone done, std::string missed) {
 
 // The result that a new call would get: not an expired one, and not one of another payload.
 void ClaimState::tell_loss(FinishDone done, RecordPtr record, std::string missed) {
-  if (decide(record.get(), *attempt, policy, core_->moment().earliest()).verdict != Verdict::replay) {
+  if (decide(record.get(), *attempt, attempt->policy, core_->moment().earliest()).verdict != Verdict::replay) {
     return done({.kind = Finish::Kind::lost, .record = std::move(record), .error = {}});
   }
   struct Look {

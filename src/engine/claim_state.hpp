@@ -17,6 +17,7 @@
 #include <once/store.hpp>
 
 #include "core/claim_machine.hpp"
+#include "engine/engine_attempt.hpp"
 #include "engine/heartbeats.hpp"
 
 namespace once {
@@ -31,18 +32,16 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   using Write = ClaimMachine::Write;
 
   // The times: as for ClaimMachine.
-  ClaimState(std::shared_ptr<EngineCore> core, std::shared_ptr<const Attempt> attempt, RecordPtr record,
-             std::uint64_t place, const EffectivePolicy& policy, Uptime leased_at, Uptime claimed_at,
-             Uptime trusted_until);
+  ClaimState(std::shared_ptr<EngineCore>&& core, std::shared_ptr<const EngineAttempt>&& attempt, RecordPtr&& record,
+             std::uint64_t place, Uptime leased_at, Uptime claimed_at, Uptime trusted_until);
   ClaimState(const ClaimState&) = delete;
   ClaimState& operator=(const ClaimState&) = delete;
   ~ClaimState();
 
   // Unchanging parts, readable without a lock.
-  const std::shared_ptr<const Attempt> attempt;  // Has the claim's key and owner.
+  const std::shared_ptr<const EngineAttempt> attempt;  // Has the claim's key, owner and policy.
   const std::uint64_t token;
   const std::uint32_t number;  // Of the attempt, from 1.
-  const EffectivePolicy policy;
 
   [[nodiscard]] const std::string& key() const noexcept { return attempt->key; }
   [[nodiscard]] Uptime first_beat() const noexcept {
@@ -59,8 +58,9 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void beat();                       // From the heartbeat: renews, or finds that the lease has ended.
   void note(std::string_view text);  // Renews with a note.
   void add_step(Step step, FinishDone done);
-  void finish(Write&& write);  // complete, fail, hold, release. Throws Exception(misuse) for a second one.
-  void abandon();              // The handle was dropped. No effect after a finish.
+  // complete, fail, hold, release; `result` of the first two. Throws Exception(misuse) for a second one.
+  void finish(Write&& write, Result&& result = {});
+  void abandon();  // The handle was dropped. No effect after a finish.
   // Leaves the completion to the user's transaction; without a result there is no statement for it. Throws
   // Exception(misuse).
   std::shared_ptr<Handing> hand_out(std::optional<Result> result);
@@ -80,8 +80,8 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   [[nodiscard]] std::size_t compress_over() const noexcept;  // Results longer than this.
   [[nodiscard]] static bool is_longer(const Result& result, std::size_t limit) noexcept;
   void compress(Result& result, std::size_t limit) const;
-  void offload(Write&& write);
-  void enqueue(std::unique_lock<std::mutex> lock, Write&& write);
+  void offload(Write&& write, Result&& result);
+  void enqueue(std::unique_lock<std::mutex> lock, Write&& write, Result&& result);
   // Gives the record now stored under a lost claim's key: superseded or lost. The first one reads the store. `missed`:
   // the location of a result that could not be fetched.
   void look_up_loss(FinishDone done, std::string missed = {});

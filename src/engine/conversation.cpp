@@ -17,9 +17,9 @@ constexpr Millis most_ask_again{500};
 
 }  // namespace
 
-void Conversation::start(std::shared_ptr<EngineCore> core, const Attempt& attempt, const EffectivePolicy& policy,
-                         Start start, OnEnd on_end) {
-  auto self = std::make_unique<Conversation>(std::move(core), attempt, policy, std::move(on_end));
+void Conversation::start(std::shared_ptr<EngineCore> core, const EngineAttempt& attempt, Millis lease, Start start,
+                         OnEnd on_end) {
+  auto self = std::make_unique<Conversation>(std::move(core), attempt, lease, std::move(on_end));
   Conversation& talk = *self;
   switch (start.kind) {
     case Start::Kind::insert:
@@ -31,9 +31,11 @@ void Conversation::start(std::shared_ptr<EngineCore> core, const Attempt& attemp
   }
 }
 
-Conversation::Conversation(std::shared_ptr<EngineCore> core, const Attempt& attempt, const EffectivePolicy& policy,
-                           OnEnd on_end)
-    : core_(std::move(core)), attempt_(attempt), policy_(policy), on_end_(std::move(on_end)) {}
+Conversation::Conversation(std::shared_ptr<EngineCore>&& core, const EngineAttempt& attempt, Millis lease,
+                           OnEnd&& on_end)
+    : core_(std::move(core)), attempt_(attempt), policy_(attempt.policy), on_end_(std::move(on_end)) {
+  policy_.lease = lease;
+}
 
 void Conversation::insert(Self self, Uptime now) {
   const Moment moment = now == Uptime() ? core_->moment() : core_->moment_at(now);

@@ -9,6 +9,8 @@
 #include <once/decide.hpp>
 #include <once/store.hpp>
 
+#include "engine/engine_attempt.hpp"
+
 namespace once {
 
 class EngineCore;
@@ -46,11 +48,11 @@ class Conversation {
   };
   using OnEnd = Callback<void(End&&)>;
 
-  // The attempt must live until on_end is called.
-  static void start(std::shared_ptr<EngineCore> core, const Attempt& attempt, const EffectivePolicy& policy,
-                    Start start, OnEnd on_end);
+  // The attempt must live until on_end is called. `lease`: that of its policy, or a shorter one.
+  static void start(std::shared_ptr<EngineCore> core, const EngineAttempt& attempt, Millis lease, Start start,
+                    OnEnd on_end);
 
-  Conversation(std::shared_ptr<EngineCore> core, const Attempt& attempt, const EffectivePolicy& policy, OnEnd on_end);
+  Conversation(std::shared_ptr<EngineCore>&& core, const EngineAttempt& attempt, Millis lease, OnEnd&& on_end);
 
  private:
   // The running write (or read), kept to send it again if its answer is lost.
@@ -77,7 +79,7 @@ class Conversation {
 
   std::shared_ptr<EngineCore> core_;
   const Attempt& attempt_;
-  const EffectivePolicy policy_;
+  EffectivePolicy policy_;
   OnEnd on_end_;
 
   Ask ask_ = Ask::insert;

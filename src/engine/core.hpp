@@ -13,6 +13,7 @@
 
 #include "core/lease.hpp"
 #include "engine/cache.hpp"
+#include "engine/engine_attempt.hpp"
 #include "engine/flights.hpp"
 #include "engine/heartbeats.hpp"
 
@@ -32,9 +33,9 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] Owner new_owner() const;
   // The spans of a call. Null: there is no tracer, and its caller gave no context.
   [[nodiscard]] std::shared_ptr<const CallTrace> trace_of(const TracePtr& caller) const;
-  [[nodiscard]] std::shared_ptr<const Attempt> attempt_of(Request&& request, const EffectivePolicy& policy) const;
+  [[nodiscard]] std::shared_ptr<const EngineAttempt> attempt_of(Request&& request, const EffectivePolicy& policy) const;
   void keep_input(Attempt& attempt, Request& request) const;
-  void begin(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy, Callback<void(Begin&&)> done);
+  void begin(std::shared_ptr<const EngineAttempt>&& attempt, Callback<void(Begin&&)>&& done);
   // A delay that doubles with each try from `first` to `most`; returns a random part of it, from half to all.
   [[nodiscard]] Millis backoff(unsigned tries, Millis first, Millis most) const;
   [[nodiscard]] EffectivePolicy policy_of(const Request& request) const;  // Throws Exception(misuse) if out of range.
@@ -61,6 +62,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   }
 
   EngineOptions options;
+  const KeyScope key_scope;            // EngineOptions::scope.
   const EffectivePolicy usual_policy;  // For requests without a policy.
   const Capabilities capabilities;
   Heartbeats heartbeats;

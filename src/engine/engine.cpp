@@ -181,6 +181,7 @@ void settle(Finish&& finish, bool companion, const EffectivePolicy& policy, Outc
 
 EngineCore::EngineCore(EngineOptions engine_options)
     : options(with_defaults(std::move(engine_options))),
+      key_scope(options.scope),
       usual_policy(effective(options.policy)),
       capabilities(options.store->capabilities()),
       heartbeats(*this),
@@ -245,8 +246,9 @@ void EngineCore::tell_failed(const Attempt& attempt, const Error& error) const {
   }
 }
 
-std::shared_ptr<const Attempt> EngineCore::attempt_of(Request&& request, const EffectivePolicy& policy) const {
-  auto attempt = std::make_shared_for_overwrite<Attempt>();
+std::shared_ptr<const EngineAttempt> EngineCore::attempt_of(Request&& request, const EffectivePolicy& policy) const {
+  auto attempt = std::make_shared_for_overwrite<EngineAttempt>();
+  attempt->policy = policy;
   attempt->key = std::move(request.key).stored();
   attempt->owner = new_owner();
   attempt->fingerprint = request.fingerprint;
@@ -268,15 +270,14 @@ void EngineCore::keep_input(Attempt& attempt, Request& request) const {
   attempt.input = beginning.size() == input->size() ? std::move(input) : std::make_shared<const std::string>(beginning);
 }
 
-void EngineCore::begin(std::shared_ptr<const Attempt> attempt, const EffectivePolicy& policy,
-                       Callback<void(Begin&&)> done) {
+void EngineCore::begin(std::shared_ptr<const EngineAttempt>&& attempt, Callback<void(Begin&&)>&& done) {
+  const EffectivePolicy& policy = attempt->policy;
   Caller caller;
-  caller.policy = policy;
-  caller.attempt = std::move(attempt);
   caller.done = std::move(done);
   // Only these two need `since`.
   if (options.observer || policy.on_conflict == OnConflict::wait) caller.since = uptime();
   caller.wait_until = caller.since + policy.wait;
+  caller.attempt = std::move(attempt);
   flights.join(std::move(caller));
 }
 
@@ -323,7 +324,7 @@ Engine::~Engine() = default;
 const EngineOptions& Engine::options() const noexcept { return core_->options; }
 
 Request Engine::request(std::string_view key, std::string_view payload) const {
-  Request request{.key = Key(core_->options.scope, key)};
+  Request request{.key = core_->key_scope.key(key)};
   if (!payload.empty()) {
     request.fingerprint = Fingerprint::of(payload);
     if (core_->usual_policy.keep_input) request.input = std::make_shared<const std::string>(payload);
@@ -336,15 +337,15 @@ void Engine::begin(Request request, Callback<void(Begin&&)> done) {
   begin_elsewhere(std::move(request), std::move(done));
 }
 
-void Engine::begin_elsewhere(Request&& request, Callback<void(Begin&&)> done) {
+void Engine::begin_elsewhere(Request&& request, Callback<void(Begin&&)>&& done) {
   const EffectivePolicy policy = core_->policy_of(request);
   if (auto known = core_->flights.cached(request, policy)) return done(std::move(*known));
-  core_->begin(core_->attempt_of(std::move(request), policy), policy, std::move(done));
+  core_->begin(core_->attempt_of(std::move(request), policy), std::move(done));
 }
 
 Begin Engine::begin(Request request) {
   Running::refuse_anywhere(*core_, request.key.stored());
-  return wait_for<Begin>([&](Callback<void(Begin&&)> done) { begin_elsewhere(std::move(request), std::move(done)); });
+  return wait_for<Begin>([&](Callback<void(Begin&&)>&& done) { begin_elsewhere(std::move(request), std::move(done)); });
 }
 
 Begin Engine::begin(std::string_view key, std::string_view payload) { return begin(request(key, payload)); }
@@ -352,20 +353,20 @@ Begin Engine::begin(std::string_view key, std::string_view payload) { return beg
 void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   Running::refuse_anywhere(*core_, request.key.stored());
   const EffectivePolicy policy = core_->policy_of(request);
-  std::shared_ptr<const Attempt> kept;  // For work without a claim.
-  bool at_once = false;                 // This thread has read the clock for the claim a moment ago.
+  std::shared_ptr<const EngineAttempt> kept;  // For work without a claim.
+  bool at_once = false;                       // This thread has read the clock for the claim a moment ago.
   Begin begun = [&] {
     if (auto known = core_->flights.cached(request, policy)) return std::move(*known);
-    std::shared_ptr<const Attempt> attempt = core_->attempt_of(std::move(request), policy);
+    std::shared_ptr<const EngineAttempt> attempt = core_->attempt_of(std::move(request), policy);
     if (policy.on_store_down == OnStoreDown::run_unprotected) kept = attempt;
-    return wait_for<Begin>(
-        [&](Callback<void(Begin&&)> done) { core_->begin(std::move(attempt), policy, std::move(done)); }, &at_once);
+    return wait_for<Begin>([&](Callback<void(Begin&&)>&& done) { core_->begin(std::move(attempt), std::move(done)); },
+                           &at_once);
   }();
   // Since the clock was read for the claim, this thread may have been stopped, or have run the observer. Work that has
   // not begun can be released safely.
   if (core_->options.observer) at_once = false;
   for (unsigned times = 1; begun.kind == Begin::Kind::claimed && !at_once && !begun.claim.is_ours(); ++times) {
-    auto again = std::make_shared<Attempt>(*begun.claim.state_->attempt);
+    auto again = std::make_shared<EngineAttempt>(*begun.claim.state_->attempt);
     again->owner = core_->new_owner();
     begun.claim.release("the claim was lost before the work began");
     if (times == max_claims) {
@@ -375,8 +376,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
       outcome.kind = Outcome::Kind::error;
       return;
     }
-    begun =
-        wait_for<Begin>([&](Callback<void(Begin&&)> done) { core_->begin(std::move(again), policy, std::move(done)); });
+    begun = wait_for<Begin>([&](Callback<void(Begin&&)>&& done) { core_->begin(std::move(again), std::move(done)); });
   }
   if (is_over(begun, outcome)) {
     if (!runs_unprotected(outcome, policy)) return;
@@ -393,7 +393,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   };
   try {
     const Running running(*core_, claim.key());
-    outcome.result = work(context);
+    work(context, outcome.result);
     check(outcome.result);
   } catch (...) {  // Any exception is passed to the caller. The policy decides about the claim.
     if (context.handing_ != nullptr && !context.handing_->is_over_without()) {
@@ -414,7 +414,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   const std::shared_ptr<const Companion> companion = std::move(context.companion_);  // The work has returned.
   const std::shared_ptr<Handing> handing = std::move(context.handing_);
   try {
-    settle(wait_for<Finish>([&](FinishDone done) {
+    settle(wait_for<Finish>([&](FinishDone&& done) {
              if (handing != nullptr) return handing->ask(in_doubt, std::move(done));
              claim.complete(outcome.result, companion, std::move(done));
            }),
@@ -434,7 +434,7 @@ void Engine::run_work_without_claim(ErasedWork work, std::string_view operation,
                                     Outcome& outcome) {
   core_->tell_unprotected(operation, key == nullptr ? std::string_view() : std::string_view(*key));
   Context context(*core_, nullptr, key);
-  outcome.result = work(context);
+  work(context, outcome.result);
   outcome.kind = Outcome::Kind::unprotected;
 }
 

@@ -108,7 +108,7 @@ void Flights::join(Caller&& caller) {
   holder = holder_of(flight);
   if (holder != nullptr) {
     std::shared_ptr<const Record> record = holder->record();
-    const Decision decision = decide(record.get(), *caller.attempt, caller.policy, core_.moment().earliest());
+    const Decision decision = decide(record.get(), *caller.attempt, caller.attempt->policy, core_.moment().earliest());
     if (decision.verdict == Verdict::conflict && waits) {
       set_timer(flight, std::min(caller.wait_until, now + lapse_of(decision)));
       caller.late = holder->finishing();
@@ -133,18 +133,18 @@ std::shared_ptr<ClaimState> Flights::holder_of(const Flight& flight) {
 void Flights::converse(std::unique_lock<std::mutex> lock, Flight* flight, Conversation::Start start) {
   Caller& leader = flight->callers.front();
   leader.led = true;
-  const Attempt& attempt = *leader.attempt;             // Owned by the leader, which the flight owns.
+  const EngineAttempt& attempt = *leader.attempt;       // Owned by the leader, which the flight owns.
   if (start.kind != Conversation::Start::Kind::seen) {  // `seen` is an older answer: it does not serve late callers.
     for (Caller& caller : flight->callers) caller.late = false;
   }
-  EffectivePolicy policy = leader.policy;
+  Millis lease = attempt.policy.lease;
   // The work is stopped at a fixed time, so the time spent waiting for another claim is subtracted from its lease.
-  if (policy.fixed_lease && policy.on_conflict == OnConflict::wait) {
-    policy.lease = std::max(least_lease, policy.lease - std::chrono::floor<Millis>(core_.uptime() - leader.since));
+  if (attempt.policy.fixed_lease && attempt.policy.on_conflict == OnConflict::wait) {
+    lease = std::max(least_lease, lease - std::chrono::floor<Millis>(core_.uptime() - leader.since));
   }
   lock.unlock();
   // The conversation keeps the core alive, and so this object, until its last callback.
-  Conversation::start(core_.shared_from_this(), attempt, policy, std::move(start),
+  Conversation::start(core_.shared_from_this(), attempt, lease, std::move(start),
                       [this, flight](Conversation::End&& end) { on_end(flight, std::move(end)); });
 }
 
@@ -191,7 +191,7 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   begin.claim = Claim(std::move(state));
   begin.verdict = end.verdict;
   reply(std::move(leader), std::move(begin));
-  reply(std::move(replies));
+  if (!replies.empty()) reply(std::move(replies));
 }
 
 Flights::Flight& Flights::add(Shard& shard, const HashedKey& name) {
@@ -208,10 +208,8 @@ void Flights::erase(Shard& shard, Table::iterator flight) {
   Table::node_type node = shard.flights.extract(flight);
   if (shard.spare.size() == most_spare || node.mapped().callers.capacity() > 1) return;
   Flight& ended = node.mapped();
-  std::vector<Caller> callers = std::move(ended.callers);  // Keeps its capacity.
-  callers.clear();
-  ended = Flight();
-  ended.callers.swap(callers);
+  static_cast<Course&>(ended) = {};
+  ended.callers.clear();  // Keeps its capacity.
   shard.spare.push_back(std::move(node));
 }
 
@@ -223,7 +221,7 @@ Flights::Rest Flights::settle(Flight& flight, const std::shared_ptr<const Record
   bool has_leader = false;
   bool has_late = false;
   for (Caller& caller : flight.callers) {
-    const Decision decision = decide(record.get(), *caller.attempt, caller.policy, moment);
+    const Decision decision = decide(record.get(), *caller.attempt, caller.attempt->policy, moment);
     switch (decision.verdict) {
       case Verdict::conflict:
         if (caller.waits(now)) {
@@ -359,7 +357,8 @@ void Flights::set_timer(Flight& flight, Uptime at) {
 Uptime Flights::next_poll(Flight& flight) const {
   Millis next = core_.backoff(++flight.polls, first_poll, most_poll);
   const Caller& caller = flight.callers.front();
-  const Decision decision = decide(flight.seen.get(), *caller.attempt, caller.policy, core_.moment().earliest());
+  const Decision decision =
+      decide(flight.seen.get(), *caller.attempt, caller.attempt->policy, core_.moment().earliest());
   // The lease may end before the next poll.
   if (decision.verdict == Verdict::conflict) next = std::min(next, lapse_of(decision));
   return core_.uptime() + next;
@@ -367,7 +366,7 @@ Uptime Flights::next_poll(Flight& flight) const {
 
 Uptime Flights::look_at_holder(const Flight& flight, const std::shared_ptr<const Record>& record) const {
   const Caller& caller = flight.callers.front();
-  const Decision decision = decide(record.get(), *caller.attempt, caller.policy, core_.moment().earliest());
+  const Decision decision = decide(record.get(), *caller.attempt, caller.attempt->policy, core_.moment().earliest());
   return std::min(first_deadline(flight), core_.uptime() + lapse_of(decision));
 }
 
@@ -428,7 +427,7 @@ Begin Flights::begin_of(const Decision& decision, std::shared_ptr<const Record> 
 
 std::shared_ptr<ClaimState> Flights::claimed(Conversation::End& end, Caller& caller) {
   return std::make_shared<ClaimState>(std::move(end.core), std::move(caller.attempt), std::move(end.record), end.place,
-                                      caller.policy, end.leased_at, end.claimed_at, end.trusted_until);
+                                      end.leased_at, end.claimed_at, end.trusted_until);
 }
 
 void Flights::reply(Replies replies) {

@@ -25,6 +25,7 @@
 #include <once/engine/engine.hpp>
 
 #include "engine/conversation.hpp"
+#include "engine/engine_attempt.hpp"
 #include "engine/heartbeats.hpp"
 #include "platform/hashed_key.hpp"
 
@@ -35,8 +36,7 @@ class EngineCore;
 
 // One call of begin().
 struct Caller {
-  std::shared_ptr<const Attempt> attempt;
-  EffectivePolicy policy;
+  std::shared_ptr<const EngineAttempt> attempt;
   Callback<void(Begin&&)> done;
   Uptime since{};
   Uptime wait_until{};  // OnConflict::wait: until when.
@@ -51,7 +51,7 @@ struct Caller {
   std::shared_ptr<const Record> missed;  // The record whose result could not be fetched.
 
   [[nodiscard]] bool waits(Uptime now) const noexcept {
-    return policy.on_conflict == OnConflict::wait && now < wait_until;
+    return attempt->policy.on_conflict == OnConflict::wait && now < wait_until;
   }
 };
 
@@ -78,17 +78,19 @@ class Flights {
     held,      // A claim of this process is live.
     polling,   // Another process's claim is live, and callers wait for it.
   };
-  struct Flight {
-    std::shared_ptr<const Attempt> first;  // Owns the flight's key.
-    std::size_t hash = 0;                  // Of that key.
+  struct Course {
+    std::shared_ptr<const EngineAttempt> first;  // Owns the flight's key.
+    std::size_t hash = 0;                        // Of that key.
     Phase phase = Phase::claiming;
-    std::vector<Caller> callers;         // In the order they came. claiming: the first one leads.
     ClaimState* holder = nullptr;        // held: the claim. Null once it is no longer live.
     std::shared_ptr<const Record> seen;  // polling: the record that the last poll found.
     unsigned polls = 0;
     std::optional<Uptime> timer;  // When the current timer fires …
     Timers::Id timer_id = 0;      // … and its id.
     std::uint64_t turn = 0;       // Number of the current timer. Timers with another number do nothing.
+  };
+  struct Flight : Course {
+    std::vector<Caller> callers;  // In the order they came. claiming: the first one leads.
   };
   using Table = std::unordered_map<HashedKey, Flight, HashedKey::Hash>;
   struct Shard {

@@ -85,6 +85,7 @@ struct OperationKeys::Parts {
 
   std::string title;  // For messages: "operation 'payments/charge'".
   std::string scope;
+  std::optional<KeyScope> keys;
   std::optional<Policy> policy;  // Empty: no own policy.
   bool refuses_missing = true;
   bool labels = false;  // Label::all
@@ -95,6 +96,7 @@ struct OperationKeys::Parts {
 OperationKeys::OperationKeys(const Engine& engine, Shape shape) : source_(shape.source) {
   auto parts = std::make_unique<Parts>();
   parts->scope = scope_of(engine, shape);
+  parts->keys.emplace(parts->scope);
   parts->title = "operation '" + parts->scope + "'";
   check(shape.policy);
   const EffectivePolicy policy = effective(fill_in(shape.policy, engine.options().policy));
@@ -135,6 +137,7 @@ OperationKeys::OperationKeys(const Engine& engine, Shape shape) : source_(shape.
     recipe.fingerprint = std::move(shape.fingerprint);
     recipe.require_key = parts->refuses_missing;
     recipe.names = list_of(shape.argument_names);
+    recipe.makes_label = parts->labels;
     try {
       parts->deriver.emplace(std::move(recipe));
     } catch (const Exception& error) {
@@ -156,8 +159,9 @@ std::optional<Request> OperationKeys::from_expression(std::string_view json) con
 
 std::optional<Request> OperationKeys::from_name(const std::optional<std::string>& name, std::string_view json) const {
   if (!name || name->empty()) return missing();
-  return request(Key(parts_->scope, *name),
-                 compares_ ? parts_->read([&] { return parts_->deriver->fingerprint(json); }) : Fingerprint(), *name);
+  return request(parts_->keys->key(*name),
+                 compares_ ? parts_->read([&] { return parts_->deriver->fingerprint(json); }) : Fingerprint(),
+                 parts_->labels ? *name : std::string());
 }
 
 std::optional<Request> OperationKeys::from_arguments(std::span<const ArgumentText> arguments) const {
@@ -171,7 +175,7 @@ std::optional<Request> OperationKeys::from_arguments(std::span<const ArgumentTex
     if (arguments.size() > 1) text.append(std::to_string(part.size())).append(":");
     text.append(part);
   }
-  return request(Key(parts_->scope, to_hex(sha256(text))), Fingerprint(), std::move(label));
+  return request(parts_->keys->key(to_hex(sha256(text))), Fingerprint(), std::move(label));
 }
 
 InputPtr OperationKeys::input(std::span<const ArgumentText> arguments) const {

@@ -163,6 +163,7 @@ std::optional<Dialect> dialect_from(std::string_view name) noexcept {
 struct KeyDeriver::Parts {
   explicit Parts(Recipe r)
       : recipe(std::move(r)),
+        scope(recipe.scope),
         hash(recipe.dialect, recipe.hash),
         expression(selector(recipe.expression, recipe, "the key expression")),
         compared(selector(recipe.fingerprint, recipe, "the fingerprint expression")) {
@@ -179,6 +180,7 @@ struct KeyDeriver::Parts {
   [[nodiscard]] Fingerprint fingerprint(std::string_view text) const;
 
   Recipe recipe;
+  KeyScope scope;  // native
   Hash hash;
   std::optional<Selector> expression;
   std::optional<Selector> compared;
@@ -234,13 +236,16 @@ Derived KeyDeriver::derive(std::string_view json_text) const {
     return derived;
   }
   derived.key_text = hashed_text(selected, recipe.dialect);
-  const std::string_view label = selected.kind() == Kind::string ? selected.text() : std::string_view(derived.key_text);
-  derived.label = label.substr(0, Record::max_text_bytes + 4);  // With all of the character that the engine cuts.
+  if (recipe.makes_label) {
+    const std::string_view label =
+        selected.kind() == Kind::string ? selected.text() : std::string_view(derived.key_text);
+    derived.label = label.substr(0, Record::max_text_bytes + 4);  // With all of the character that the engine cuts.
+  }
   const Hash::Digest digest = parts_->hash(derived.key_text);
   if (native) {
     std::array<char, std::size_t{2} * EVP_MAX_MD_SIZE> digits{};
     const char* const end = text::put_hex(digest, digits.data());
-    derived.key = Key(recipe.scope, {digits.data(), end});
+    derived.key = parts_->scope.key({digits.data(), end});
   } else {
     derived.key = Key::from_stored(recipe.scope + "#" + digest_text(recipe.dialect, digest));
   }

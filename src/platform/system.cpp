@@ -46,13 +46,13 @@ class SystemRandom final : public Random {
 
   void fill(std::span<std::uint8_t> out) noexcept override {
     Block& own = block();
-    while (!out.empty()) {
-      if (own.left == 0) refill(own);
-      const std::size_t count = std::min(out.size(), own.left);
-      std::memcpy(out.data(), own.bytes.data() + (own.bytes.size() - own.left), count);
-      own.left -= count;
+    while (out.size() > own.left) {
+      const std::size_t count = own.left;
+      take(own, out.first(count));
       out = out.subspan(count);
+      refill(own);
     }
+    take(own, out);
   }
 
  private:
@@ -62,6 +62,12 @@ class SystemRandom final : public Random {
     std::size_t left = 0;   // Of its end.
     bool refilled = false;  // The thread has used its first block.
   };
+
+  static void take(Block& own, std::span<std::uint8_t> out) noexcept {
+    if (out.empty()) return;  // memcpy() takes no null pointer.
+    std::memcpy(out.data(), own.bytes.data() + (own.bytes.size() - own.left), out.size());
+    own.left -= out.size();
+  }
 
   static Block& block() noexcept {
     constinit thread_local Block own;

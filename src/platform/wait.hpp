@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <once/callback.hpp>
@@ -84,7 +85,8 @@ class Waiting {
 template <class T, class Start>
 T wait_for(Start&& start, bool* at_once = nullptr) {
   T value;                        // Returned without a move.
-  const AtHome nowhere(nullptr);  // A waiting thread cannot take completions at its home.
+  std::optional<AtHome> nowhere;  // A waiting thread cannot take completions at its home.
+  if (home() != nullptr) nowhere.emplace(nullptr);
   Waiting waiting;
   start([&](T&& given) {
     value = std::move(given);

@@ -180,14 +180,15 @@ class Player {
       return machine_->answered(answer(what, words, std::exchange(sent_, nullptr)), moment(), out);
     }
     Machine::Write write;
+    Result result;
     write.done = done("finish");
     write.text = std::make_unique<Failure>(Failure{.code = word(0), .message = "why"});
-    write.result = Result::inlined(word(0));
+    result = Result::inlined(word(0));
     if (what == "complete" || what == "offloaded" || what == "together") {
       write.op = Machine::Op::complete;
     } else if (what == "fail") {
       write.op = Machine::Op::fail;
-      write.result = {};
+      result = {};
     } else if (what == "hold") {
       write.op = Machine::Op::hold;
     } else if (what == "release") {
@@ -196,9 +197,9 @@ class Player {
       throw std::runtime_error("no such event: " + what);
     }
     if (what == "offloaded") {
-      write.result = {};
-      write.result.placement = Placement::offloaded;
-      write.result.location = word(0);
+      result = {};
+      result.placement = Placement::offloaded;
+      result.location = word(0);
       write.offloaded = true;
     }
     if (what == "together") {
@@ -206,7 +207,7 @@ class Player {
       write.together->companion = std::make_shared<Companion>();
     }
     machine_->ask_finish();
-    machine_->finish(std::move(write), out);
+    machine_->finish(std::move(write), std::move(result), out);
   }
 
   RecordPtr standing(const std::string& what, const RecordPtr& sent) {
@@ -290,6 +291,7 @@ class Player {
     tell(ended.gone                ? "ended: nothing is stored"
          : ended.record == nullptr ? "ended: what is stored is not known"
                                    : "ended");
+    if (ended.done) ended.done({.kind = Finish::Kind::recorded, .record = std::move(ended.record), .error = {}});
   }
 
   EffectivePolicy policy_;

@@ -262,7 +262,9 @@ class WorkTask {
 
   boost::asio::awaitable<Result, typename Given::Executor> run(Context& context) {
     if constexpr (!Given::is_awaitable) {
-      co_return call_work(work_, context, encode_failed_);
+      Result result;
+      call_work(work_, context, result, encode_failed_);
+      co_return result;
     } else if constexpr (std::is_void_v<typename Given::Value>) {
       co_await call(work_, context);
       co_return Result();
@@ -272,7 +274,9 @@ class WorkTask {
       static_assert(Codable<typename Given::Value>,
                     "once: no once::Codec for the result of the work; return a string, void or a Result, include "
                     "<once/codec_json.hpp>, or specialise once::Codec");
-      co_return encode_or_drop<typename Given::Value>(co_await call(work_, context), encode_failed_);
+      Result result;
+      encode_or_drop<typename Given::Value>(co_await call(work_, context), result, encode_failed_);
+      co_return result;
     }
   }
 

@@ -61,8 +61,8 @@ class AsyncRun : public std::enable_shared_from_this<AsyncRun> {
   virtual void ready() = 0;
   virtual void finished(End end) = 0;  // Once.
 
-  void claim(std::shared_ptr<const Attempt> attempt);
-  void claim_again(std::shared_ptr<const Attempt> attempt);  // After the claim was lost.
+  void claim(std::shared_ptr<const EngineAttempt> attempt);
+  void claim_again(std::shared_ptr<const EngineAttempt> attempt);  // After the claim was lost.
   void begun(Begin begin);
   void completed(Finish finish, bool companion);
   // After work that threw, or whose writes were declined. `superseded_counts`: another attempt's result replaces the
@@ -73,9 +73,9 @@ class AsyncRun : public std::enable_shared_from_this<AsyncRun> {
   const std::shared_ptr<EngineCore> core_;
   Outcome* outcome_ = nullptr;
   EffectivePolicy policy_;
-  std::string operation_;                   // For work without a claim.
-  std::shared_ptr<const Attempt> attempt_;  // Null: there is no key.
-  unsigned times_ = 0;                      // How often its claim was lost before the work could begin.
+  std::string operation_;                         // For work without a claim.
+  std::shared_ptr<const EngineAttempt> attempt_;  // Null: there is no key.
+  unsigned times_ = 0;                            // How often its claim was lost before the work could begin.
 
   std::mutex mutex_;  // Guards state_, and claim_ until the work begins.
   State state_ = State::claiming;

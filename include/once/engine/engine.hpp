@@ -36,6 +36,7 @@ namespace once {
 class Context;
 class EngineCore;
 class Tracer;
+struct EngineAttempt;
 
 namespace detail {
 class AsyncRun;
@@ -202,19 +203,19 @@ class Engine {
   [[nodiscard]] const EngineOptions& options() const noexcept;
 
  private:
-  // Work without its type. Called only during run(), so it holds a reference.
+  // Work without its type. Called only during run(), so it holds a reference. Fills a new result.
   class ErasedWork {
    public:
     template <class F>
     ErasedWork(F& work) noexcept  // NOLINT(google-explicit-constructor)
-        : work_(&work), call_([](void* f, Context& context) -> Result { return (*static_cast<F*>(f))(context); }) {}
-    Result operator()(Context& context) const { return call_(work_, context); }
+        : work_(&work), call_([](void* f, Context& context, Result& into) { (*static_cast<F*>(f))(context, into); }) {}
+    void operator()(Context& context, Result& into) const { call_(work_, context, into); }
 
    private:
     void* work_;
-    Result (*call_)(void*, Context&);
+    void (*call_)(void*, Context&, Result&);
   };
-  void begin_elsewhere(Request&& request, Callback<void(Begin&&)> done);
+  void begin_elsewhere(Request&& request, Callback<void(Begin&&)>&& done);
   // These fill a new outcome in place, because it has many members to move.
   void run_work(Request&& request, ErasedWork work, Outcome& outcome);
   void run_work_without_claim(ErasedWork work, std::string_view operation, const std::string* key, Outcome& outcome);
@@ -287,11 +288,10 @@ class Context {
 
 namespace detail {
 
-// The value as a Result. If its codec throws, the work has acted and must not run again. So the result is dropped, and
-// `failed` has the exception for the caller.
+// Makes `result`, which is new, of the value. If its codec throws, the work has acted and must not run again. So the
+// result is dropped, and `failed` has the exception for the caller.
 template <class Value, class V>
-Result encode_or_drop(V&& value, std::exception_ptr& failed) {
-  Result result;
+void encode_or_drop(V&& value, Result& result, std::exception_ptr& failed) {
   try {
     result.bytes = Codec<Value>::encode(std::forward<V>(value));
     const std::string_view type = Codec<Value>::content_type;
@@ -301,12 +301,11 @@ Result encode_or_drop(V&& value, std::exception_ptr& failed) {
     result = {};
     result.placement = Placement::dropped;
   }
-  return result;
 }
 
-// Calls the work, with the context if it takes one, and returns its result as a Result.
+// Calls the work, with the context if it takes one, and makes `result`, which is new, of what it returns.
 template <class Work>
-Result call_work(Work& work, Context& context, std::exception_ptr& encode_failed) {
+void call_work(Work& work, Context& context, Result& result, std::exception_ptr& encode_failed) {
   const auto call = [&]() -> decltype(auto) {
     if constexpr (std::is_invocable_v<Work&, Context&>) {
       return work(context);
@@ -318,32 +317,26 @@ Result call_work(Work& work, Context& context, std::exception_ptr& encode_failed
   using Value = std::remove_cvref_t<decltype(call())>;
   if constexpr (std::is_void_v<Value>) {
     call();
-    return {};
   } else if constexpr (std::is_same_v<Value, Result>) {
-    return call();
+    result = call();
   } else {
     static_assert(Codable<Value>,
                   "once: no once::Codec for the result of the work; return a string, void or a Result, include "
                   "<once/codec_json.hpp>, or specialise once::Codec");
-    return encode_or_drop<Value>(call(), encode_failed);
+    encode_or_drop<Value>(call(), result, encode_failed);
   }
 }
 
-// Engine::run() and run_unprotected() into an existing, new outcome.
+// Engine::run() and run_unprotected() into an existing, new outcome. The work is called as work(Context&, Result&), and
+// fills the result, which is new.
 struct RunInto {
   template <class Work>
   static void run(Engine& engine, Outcome& outcome, Request&& request, Work& work) {
-    std::exception_ptr encode_failed;
-    auto erased = [&](Context& context) { return call_work(work, context, encode_failed); };
-    engine.run_work(std::move(request), erased, outcome);
-    if (encode_failed) std::rethrow_exception(encode_failed);
+    engine.run_work(std::move(request), work, outcome);
   }
   template <class Work>
   static void run_unprotected(Engine& engine, Outcome& outcome, std::string_view operation, Work& work) {
-    std::exception_ptr encode_failed;
-    auto erased = [&](Context& context) { return call_work(work, context, encode_failed); };
-    engine.run_work_without_claim(erased, operation, nullptr, outcome);
-    if (encode_failed) std::rethrow_exception(encode_failed);
+    engine.run_work_without_claim(work, operation, nullptr, outcome);
   }
 };
 
@@ -370,14 +363,20 @@ HandedOut Context::hand_out(const T& result) {
 template <class Work>
 Outcome Engine::run(Request request, Work&& work) {
   Outcome outcome;
-  detail::RunInto::run(*this, outcome, std::move(request), work);
+  std::exception_ptr encode_failed;
+  auto into = [&](Context& context, Result& result) { detail::call_work(work, context, result, encode_failed); };
+  run_work(std::move(request), into, outcome);
+  if (encode_failed) std::rethrow_exception(encode_failed);
   return outcome;
 }
 
 template <class Work>
 Outcome Engine::run_unprotected(std::string_view operation, Work&& work) {
   Outcome outcome;
-  detail::RunInto::run_unprotected(*this, outcome, operation, work);
+  std::exception_ptr encode_failed;
+  auto into = [&](Context& context, Result& result) { detail::call_work(work, context, result, encode_failed); };
+  run_work_without_claim(into, operation, nullptr, outcome);
+  if (encode_failed) std::rethrow_exception(encode_failed);
   return outcome;
 }
 

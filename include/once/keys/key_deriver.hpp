@@ -83,6 +83,8 @@ struct Recipe {
   // event byte by byte. Works only without fingerprint, and for expressions of names and indexes (order.id,
   // items[0].id). Otherwise all such numbers are refused.
   bool only_selected_exact = false;
+
+  bool makes_label = true;  // False: Derived::label stays empty, for callers that would not store it.
 };
 
 struct Derived {
@@ -96,7 +98,8 @@ struct Derived {
   // the digest of "null". Empty without an expression.
   Fingerprint fingerprint;
 
-  // For Request::label: a selected string itself, otherwise key_text. Cut to a little more than a label may have.
+  // For Request::label: a selected string itself, otherwise key_text. Cut to a little more than a label may have. Empty
+  // without Recipe::makes_label.
   std::string label;
 
   std::string key_text;          // The exact text hashed for the key. UTF-8.
