@@ -236,7 +236,7 @@ void ClaimState::offload(Write&& write, Result&& result) {
   });
 }
 
-void ClaimState::enqueue(std::unique_lock<std::mutex> lock, Write&& write, Result&& result) {
+void ClaimState::enqueue(std::unique_lock<WordLock> lock, Write&& write, Result&& result) {
   Actions out;
   machine_.finish(std::move(write), std::move(result), out);
   carry_out(std::move(lock), out);
@@ -252,14 +252,14 @@ void ClaimState::on_answer(Answer&& answer, Uptime sent) {
 
 // ---- actions
 
-void ClaimState::carry_out(std::unique_lock<std::mutex> lock, Actions& actions) {
+void ClaimState::carry_out(std::unique_lock<WordLock> lock, Actions& actions) {
   if (machine_.ended()) ended_.store(true, std::memory_order_release);
   if (actions.is_send()) return transmit(std::move(lock));
   lock.unlock();
   actions.take([this](auto&& action) { act(std::forward<decltype(action)>(action)); });
 }
 
-void ClaimState::transmit(std::unique_lock<std::mutex> lock) {
+void ClaimState::transmit(std::unique_lock<WordLock> lock) {
   const Moment moment = core_->moment();
   auto write = machine_.transmit(moment, core_->stamp(moment.now).random);
   lock.unlock();

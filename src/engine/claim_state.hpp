@@ -19,6 +19,7 @@
 #include "core/claim_machine.hpp"
 #include "engine/engine_attempt.hpp"
 #include "engine/heartbeats.hpp"
+#include "platform/word_lock.hpp"
 
 namespace once {
 
@@ -81,7 +82,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   [[nodiscard]] static bool is_longer(const Result& result, std::size_t limit) noexcept;
   void compress(Result& result, std::size_t limit) const;
   void offload(Write&& write, Result&& result);
-  void enqueue(std::unique_lock<std::mutex> lock, Write&& write, Result&& result);
+  void enqueue(std::unique_lock<WordLock> lock, Write&& write, Result&& result);
   // Gives the record now stored under a lost claim's key: superseded or lost. The first one reads the store. `missed`:
   // the location of a result that could not be fetched.
   void look_up_loss(FinishDone done, std::string missed = {});
@@ -91,8 +92,8 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   // Calls an event of the machine, and carries out its actions.
   template <class Event>
   void on(Event&& event);
-  void carry_out(std::unique_lock<std::mutex> lock, Actions& actions);
-  void transmit(std::unique_lock<std::mutex> lock);
+  void carry_out(std::unique_lock<WordLock> lock, Actions& actions);
+  void transmit(std::unique_lock<WordLock> lock);
   void on_answer(Answer&& answer, Uptime sent);
   void act(ClaimMachine::Send&&);
   void act(ClaimMachine::RetryAt&& retry);
@@ -108,7 +109,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
 
   const std::shared_ptr<EngineCore> core_;
 
-  mutable std::mutex mutex_;
+  mutable WordLock mutex_;
   ClaimMachine machine_;
   std::optional<std::stop_source> stop_;  // Made at the first stop_token().
   Timers::Id retry_timer_ = 0;            // 0: not set.

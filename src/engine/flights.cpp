@@ -130,7 +130,7 @@ std::shared_ptr<ClaimState> Flights::holder_of(const Flight& flight) {
   return flight.holder == nullptr ? nullptr : flight.holder->weak_from_this().lock();
 }
 
-void Flights::converse(std::unique_lock<std::mutex> lock, Flight* flight, Conversation::Start start) {
+void Flights::converse(std::unique_lock<WordLock> lock, Flight* flight, Conversation::Start start) {
   Caller& leader = flight->callers.front();
   leader.led = true;
   const EngineAttempt& attempt = *leader.attempt;       // Owned by the leader, which the flight owns.
@@ -257,7 +257,7 @@ Flights::Rest Flights::settle(Flight& flight, const std::shared_ptr<const Record
   return has_leader ? Rest::talks : has_late ? Rest::asks : Rest::waits;
 }
 
-void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* flight,
+void Flights::go_on(Shard& shard, std::unique_lock<WordLock> lock, Flight* flight,
                     const std::shared_ptr<const Record>& record, std::uint64_t place) {
   Replies replies;
   const Rest rest = settle(*flight, record, false, replies);
@@ -289,7 +289,7 @@ void Flights::go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* fli
   converse(std::move(lock), flight, std::move(start));
 }
 
-void Flights::ask_again(std::unique_lock<std::mutex> lock, Flight& flight) {
+void Flights::ask_again(std::unique_lock<WordLock> lock, Flight& flight) {
   flight.phase = Phase::claiming;
   flight.holder = nullptr;
   drop_timer(flight);

@@ -28,6 +28,7 @@
 #include "engine/engine_attempt.hpp"
 #include "engine/heartbeats.hpp"
 #include "platform/hashed_key.hpp"
+#include "platform/word_lock.hpp"
 
 namespace once {
 
@@ -94,7 +95,7 @@ class Flights {
   };
   using Table = std::unordered_map<HashedKey, Flight, HashedKey::Hash>;
   struct Shard {
-    std::mutex mutex;
+    WordLock mutex;
     Table flights;
     std::vector<Table::node_type> spare;  // A few nodes of ended flights, for new ones.
     LiveClaims claims;
@@ -113,17 +114,17 @@ class Flights {
   // The flight's claim, or null if it is being destroyed.
   [[nodiscard]] static std::shared_ptr<ClaimState> holder_of(const Flight& flight);
   // The first caller of the flight leads. Only on_end() ends the flight, so the pointer stays valid.
-  void converse(std::unique_lock<std::mutex> lock, Flight* flight, Conversation::Start start);
+  void converse(std::unique_lock<WordLock> lock, Flight* flight, Conversation::Start start);
   void on_end(Flight* flight, Conversation::End&& end);
   // Reads the record for all callers of the flight, of which there is at least one.
-  void ask_again(std::unique_lock<std::mutex> lock, Flight& flight);
+  void ask_again(std::unique_lock<WordLock> lock, Flight& flight);
   // Decides for every caller of the flight by the stored record. `own`: the record is that of this process's live
   // claim, so late callers may be answered by it too.
   Rest settle(Flight& flight, const std::shared_ptr<const Record>& record, bool own, Replies& replies);
   static Flight& add(Shard& shard, const HashedKey& name);
   void erase(Shard& shard, Table::iterator flight);
-  void go_on(Shard& shard, std::unique_lock<std::mutex> lock, Flight* flight,
-             const std::shared_ptr<const Record>& record, std::uint64_t place);
+  void go_on(Shard& shard, std::unique_lock<WordLock> lock, Flight* flight, const std::shared_ptr<const Record>& record,
+             std::uint64_t place);
   void drop_timer(Flight& flight) noexcept;
   void set_timer(Flight& flight, Uptime at);  // Unless an earlier one is set.
   [[nodiscard]] Uptime next_poll(Flight& flight) const;

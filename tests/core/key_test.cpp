@@ -25,6 +25,14 @@ TEST(Key, joins_as_documented) {
   EXPECT_EQ(Key("", "k").stored(), "#k");
   EXPECT_EQ(Key("a#b%c", "d#e%f").stored(), "a%23b%25c#d#e%f");
   EXPECT_EQ(scope_prefix("a#b"), "a%23b#");
+  EXPECT_EQ(KeyScope("a#b%c").key("d#e%f").stored(), "a%23b%25c#d#e%f");
+}
+
+TEST(KeyScope, refuses_what_a_key_refuses) {
+  const std::string scope(max_key_bytes - 3, 's');
+  EXPECT_EQ(KeyScope(scope).key("ab"), Key(scope, "ab"));
+  EXPECT_THROW(static_cast<void>(KeyScope(scope).key("abc")), Exception);
+  EXPECT_THROW(static_cast<void>(KeyScope(scope).key("")), Exception);
 }
 
 TEST(Key, no_two_pairs_give_the_same_key) {

@@ -37,6 +37,8 @@ TEST(NativeKeys, TheLabelIsWhatPeopleKnow) {
   EXPECT_EQ(derive(R"({"b": 1, "a": "x"})").label, R"({"a":"x","b":1})");
   EXPECT_EQ(derive(R"({"id": null})", "id").label, "");
   EXPECT_LE(derive("\"" + std::string(100'000, 'x') + "\"").label.size(), 1100U);
+  EXPECT_EQ(KeyDeriver({.scope = "s", .expression = "id", .makes_label = false}).derive(R"({"id": "order-17"})").label,
+            "");
 }
 
 // RFC 8785, section 3.2.4, the sample of section 3.2.2 in canonical form.

@@ -10,6 +10,7 @@
 #include <boost/unordered/unordered_flat_set.hpp>
 
 #include "platform/hashed_key.hpp"
+#include "platform/word_lock.hpp"
 
 namespace once::stores {
 
@@ -87,7 +88,7 @@ class MemoryStore final : public Store {
                     "a page holds 1 to " + std::to_string(max_page) + " records, not " + std::to_string(query.limit)};
       return done(std::move(page));
     }
-    std::array<std::unique_lock<std::mutex>, shards> locks;
+    std::array<std::unique_lock<WordLock>, shards> locks;
     for (std::size_t i = 0; i < shards; ++i) locks[i] = std::unique_lock(shards_[i].mutex);
     const std::string_view after = query.cursor.empty() ? std::string_view() : std::string_view(query.cursor).substr(1);
     for (const Shard& shard : shards_) {
@@ -171,7 +172,7 @@ class MemoryStore final : public Store {
   // Stored in one block: a chain of nodes would cause cache misses.
   using Records = boost::unordered_flat_set<Entry, EntryHash, EntryEqual>;
   struct Shard {
-    mutable std::mutex mutex;
+    mutable WordLock mutex;
     Records records;
   };
   static constexpr std::size_t shards = 16;
@@ -190,7 +191,7 @@ class MemoryStore final : public Store {
            found->record->revision == seen.revision;
   }
 
-  void refuse(std::unique_lock<std::mutex> lock, const Shard& shard, Records::const_iterator found, Done done) {
+  void refuse(std::unique_lock<WordLock> lock, const Shard& shard, Records::const_iterator found, Done done) {
     Answer answer = Answer::refuse(found == shard.records.end() ? nullptr : found->record);
     lock.unlock();
     done(std::move(answer));
