@@ -13,13 +13,13 @@ namespace {
 
 // Every member, so that a new one does not compile until it is named here: with a parameter below, or for tests.
 auto members(const SqliteOptions& options) {
-  const auto& [path, allow_hard_links, create, create_directories, allow_clear, busy_timeout, checkpoint_pages,
-               cache_bytes, recent_keys, clock, boot_id, vfs] = options;
+  const auto& [path, allow_hard_links, create, create_directories, allow_clear, busy_timeout, work_timeout,
+               checkpoint_pages, cache_bytes, recent_keys, clock, boot_id, vfs] = options;
   static_cast<void>(clock);  // These three are for tests, which make the store without a URL.
   static_cast<void>(boot_id);
   static_cast<void>(vfs);
-  return std::tie(path, allow_hard_links, create, create_directories, allow_clear, busy_timeout, checkpoint_pages,
-                  cache_bytes, recent_keys);
+  return std::tie(path, allow_hard_links, create, create_directories, allow_clear, busy_timeout, work_timeout,
+                  checkpoint_pages, cache_bytes, recent_keys);
 }
 
 constexpr std::size_t count = std::tuple_size_v<decltype(members(std::declval<const SqliteOptions&>()))>;
@@ -31,6 +31,7 @@ const std::string urls[] = {"sqlite:other.db",
                             "sqlite:a.db?create_directories=1",
                             "sqlite:a.db?write_clear=1",
                             "sqlite:a.db?busy_timeout=250ms",
+                            "sqlite:a.db?work_timeout=2s",
                             "sqlite:a.db?checkpoint_pages=101",
                             "sqlite:a.db?cache_bytes=1048576",
                             "sqlite:a.db?recent_keys=102"};
@@ -56,9 +57,10 @@ TEST(OpenSqlite, EachParameterSetsItsOptionAndNoOther) {
     }
   }(std::make_index_sequence<count>{});
   EXPECT_EQ(options_of(urls[5]).busy_timeout, Millis{250});
-  EXPECT_EQ(options_of(urls[6]).checkpoint_pages, 101U);
-  EXPECT_EQ(options_of(urls[7]).cache_bytes, 1'048'576U);
-  EXPECT_EQ(options_of(urls[8]).recent_keys, 102U);
+  EXPECT_EQ(options_of(urls[6]).work_timeout, Millis{2'000});
+  EXPECT_EQ(options_of(urls[7]).checkpoint_pages, 101U);
+  EXPECT_EQ(options_of(urls[8]).cache_bytes, 1'048'576U);
+  EXPECT_EQ(options_of(urls[9]).recent_keys, 102U);
 }
 
 TEST(OpenSqlite, WhatIsNotGivenIsTheDefault) {
