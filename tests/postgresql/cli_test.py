@@ -115,7 +115,7 @@ class Commands(Case):
         self.assertRegex(doctor.stdout, "problem +unknown +1 waiting for your decision")
         self.assertRegex(doctor.stdout, "note +fsync +off: a crash of the server's host loses acknowledged claims")
         self.assertRegex(doctor.stdout, "fine +probe +a record was written, read and removed")
-        self.do("resolve", "--key", "lost", "--scope", "pay", "--completed", "--reason", "seen at the bank")
+        self.do("resolve", "--key", "lost", "--scope", "pay", "--as", "completed", "--reason", "seen at the bank")
         self.do("rm", "--key", "failed", "--scope", "pay", "--reason", "test")
         self.assertRegex(self.do("stats").stdout, "completed +2")
         self.psql("UPDATE once.records SET expires_at_ms = 5, sweep_at_ms = 5")
