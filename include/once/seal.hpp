@@ -83,9 +83,8 @@ enum class SealWrites : std::uint8_t {
 //
 // - Records that were stored before sealing began are read as they are, and sealed when they are next written.
 // - A record of an unknown key is given as it is stored, as Placement::sealed. The engine and operators refuse it.
-// - A record that does not open with its key fails as corrupt: other bytes under this id, or a changed record. The
-//   state, owner, attempt, times, holder, history and sizes in the clear are authenticated too. The revision, on_lapse,
-//   expected_until and the label's hash are not, because finish_statement() leaves them to the row.
+// - A record that does not open with its key fails as corrupt: other bytes under this id, or a changed record. What
+//   stays in the clear is authenticated too, so a change of the state, a time or the owner is noticed.
 // - A record may be 1024 bytes smaller than the store below allows.
 //
 // Who can write to the store can still remove a record, put back an older version of the same record, and put a record

@@ -29,17 +29,22 @@ void add(std::string& out, std::uint64_t number) { add(out, std::to_string(numbe
 
 void add(std::string& out, Time time) { add(out, std::to_string(unix_ms(time))); }
 
-// What stays in the clear, as it is stored, so that nobody can change it, or move a sealed text to another state of its
-// record. Without what may change between finish_statement() and its execution in the user's transaction: the revision,
-// and what an operator prolongs or signs meanwhile (on_lapse, expected_until, the label's hash under another key).
+// What stays in the clear, as it is stored, but the key. Each write seals the whole record again, so all of it can be
+// bound: nobody can move a sealed text to another state of its record, and nobody can change the rest.
 std::string bound_of(const Record& stored) {
   std::string out;
   add(out, static_cast<std::uint64_t>(stored.state));
   add(out, {reinterpret_cast<const char*>(stored.owner.bytes.data()), stored.owner.bytes.size()});
   add(out, stored.token);
   add(out, stored.attempt);
-  for (const Time time : {stored.lease_until, stored.expires_at, stored.created_at, stored.finished_at}) add(out, time);
+  add(out, stored.revision);
+  for (const Time time :
+       {stored.lease_until, stored.expires_at, stored.created_at, stored.finished_at, stored.expected_until}) {
+    add(out, time);
+  }
+  add(out, static_cast<std::uint64_t>(stored.on_lapse));
   add(out, stored.holder);
+  add(out, stored.label);
   add(out, history_text(stored.history));
   add(out, stored.input_bytes);
   add(out, stored.result.size);
@@ -258,11 +263,11 @@ class SealedStore final : public Store {
   }
   [[nodiscard]] Capabilities capabilities() const noexcept override {
     Capabilities out = store_->capabilities();
+    // A handed-out finish does not know the revision and the lease that its text would have to be bound to.
+    out.hands_out = false;
     if (writes_ == SealWrites::clear) return out;
     out.max_record_bytes -= std::min(out.max_record_bytes, overhead);
     out.seals = true;
-    // A handed-out finish does not know the revision and the lease that its text would have to be bound to.
-    out.hands_out = false;
     return out;
   }
   [[nodiscard]] std::string name() const override { return store_->name(); }

@@ -32,14 +32,16 @@ def seal(kind, name, bound, salt, plain):
 SECRETS = netstrings(b"1", b"", b"order-17", b"", b"", b"", b"0", b'{"paid":true}', b"application/json", b"", b"0",
                      bytes(32), b"0", b"charge", b"ch_1")
 
-# What is stored beside it, of testing::plain_record(): the state, owner, token and attempt; the times of lease, expiry,
-# creation and finish; the holder, the history, the input's and the result's size, and the failure's code.
+# What is stored beside it, of testing::plain_record(): the state, owner, token, attempt and revision; the times of lease,
+# expiry, creation, finish and expected end; on_lapse, holder, label, history, the input's and the result's size, and the
+# failure's code.
 LABEL = keyed_hash(b"once seal label", b"order-17").hex()[:32]
 START = 1_767_225_600_000
 OWNER = b"\x01" * 16
+REVISION = 1 << 20
 BOUND = netstrings(*(part if isinstance(part, bytes) else str(part).encode()
-                     for part in (1, OWNER, START, 1, START + 30_000, START + 86_400_000, START, 0, b"", b"", 0,
-                                  len(b'{"paid":true}'), b"")))
+                     for part in (1, OWNER, START, 1, REVISION, START + 30_000, START + 86_400_000, START, 0, 0,
+                                  0, b"", LABEL.encode(), b"", 0, len(b'{"paid":true}'), b"")))
 
 sealed = seal(b"record", b"s#golden", BOUND, b"", SECRETS).hex()
 lines = "\n".join(f'    "{sealed[at:at + 100]}"' for at in range(0, len(sealed), 100))

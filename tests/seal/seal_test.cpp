@@ -224,9 +224,12 @@ TEST_F(Seal, WhatIsInTheClearCannotBeChanged) {
   change("attempt", [&](Record& r) { r = good, ++r.attempt; });
   change("token", [&](Record& r) { r = good, ++r.token; });
   change("holder", [&](Record& r) { r = good, r.holder = "another"; });
+  change("label", [&](Record& r) { r = good, r.label.clear(); });
   change("history", [&](Record& r) { r = good, r.history.entries.at(0).who = "another"; });
   change("reason", [&](Record& r) { r = good, r.history.entries.at(0).why = "another"; });
   change("code", [&](Record& r) { r = good, r.failure.code = "another"; });
+  change("on_lapse",
+         [&](Record& r) { r = good, r.on_lapse = good.on_lapse == OnLapse::hold ? OnLapse::takeover : OnLapse::hold; });
   ASSERT_EQ(blocking::replace(*file, good, seen_of(below(record.key))).status, Answer::Status::done);
   EXPECT_EQ(differences(record, *blocking::get(*store, record.key).record), "") << "as it was";
 }
