@@ -50,7 +50,7 @@ std::shared_ptr<CredentialsProvider> static_credentials(Credentials credentials)
 }
 
 std::shared_ptr<CredentialsProvider> make_credentials(CredentialsOptions options, CredentialsPorts ports) {
-  Search here{.options = options, .ports = ports, .patience = nullptr};
+  Search here{.options = options, .ports = ports, .cancellation = nullptr};
   try {
     // These never change, and need no thread.
     if (auto found = from_environment(here)) return static_credentials(checked(std::move(*found)));
@@ -59,8 +59,8 @@ std::shared_ptr<CredentialsProvider> make_credentials(CredentialsOptions options
   std::shared_ptr<Clock> clock = ports.clock;
   std::shared_ptr<Random> random = ports.random;
   Look look = [options = std::move(options),
-               ports = std::move(ports)](const std::shared_ptr<Patience>& patience) -> Credentials {
-    Search all{.options = options, .ports = ports, .patience = patience};
+               ports = std::move(ports)](const std::shared_ptr<Cancellation>& cancellation) -> Credentials {
+    Search all{.options = options, .ports = ports, .cancellation = cancellation};
     return search(all);
   };
   return refreshing_credentials(std::move(look), std::move(clock), std::move(random));

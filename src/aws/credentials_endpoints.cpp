@@ -121,7 +121,7 @@ std::optional<Credentials> from_instance(Search& search) {
   // Asked once: without such a service usually nothing answers, and that takes the whole timeout.
   HttpRequest ask = request_to(endpoint, "PUT", endpoint.path + "/latest/api/token", Millis(1'000));
   ask.headers.emplace_back("X-aws-ec2-metadata-token-ttl-seconds", "21600");
-  HttpAnswer token = Patience::exchange(search.patience, *search.ports.http, ask);
+  HttpAnswer token = Cancellation::exchange(search.cancellation, *search.ports.http, ask);
   if (!token.error && kind_of(token) == ErrorKind::unavailable) token = search.fetch(ask);
   if (token.error) return nothing(token.error->message);
   if (token.status != 200) {

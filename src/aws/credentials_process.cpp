@@ -12,7 +12,7 @@ namespace once::aws {
 
 Credentials from_process(const Search& search, std::string_view command, const std::string& place) {
   const std::string text = output_of(command, {.name = place, .limit = search.process_limit, .given_up = [&search] {
-                                                 return search.patience->ended();
+                                                 return search.cancellation->cancelled();
                                                }});
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("Version") || json["Version"] != 1) {

@@ -32,7 +32,7 @@ struct State {
   const Look look;
   const std::shared_ptr<Clock> clock;
   const std::shared_ptr<Random> random;
-  const std::shared_ptr<Patience> patience = std::make_shared<Patience>();
+  const std::shared_ptr<Cancellation> cancellation = std::make_shared<Cancellation>();
 
   std::mutex mutex;
   std::shared_ptr<const Credentials> current;  // Null: none, or refused by the service.
@@ -68,7 +68,7 @@ Time next_refresh(State& state, const Credentials& credentials, Time now) {
 
 CredentialsAnswer look_once(const State& state) {
   try {
-    auto found = std::make_shared<const Credentials>(state.look(state.patience));
+    auto found = std::make_shared<const Credentials>(state.look(state.cancellation));
     if (is_good(*found, state.clock->now())) return {std::move(found), {}};
     return {nullptr,
             {ErrorKind::unavailable, "the AWS credentials from " + found->source +
@@ -139,7 +139,7 @@ class RefreshingProvider final : public CredentialsProvider {
       const std::lock_guard lock(state_->mutex);
       state_->stopping = true;
     }
-    state_->patience->end();
+    state_->cancellation->cancel();
     if (!thread_.joinable()) return;
     if (thread_.get_id() == std::this_thread::get_id()) {
       thread_.detach();  // Destroyed by a completion: the thread ends later, with the shared state.

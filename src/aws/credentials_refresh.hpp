@@ -11,8 +11,9 @@
 
 namespace once::aws {
 
-// May block; throws Exception. Called on its own thread, one call at a time. It should return soon after patience ends.
-using Look = std::function<Credentials(const std::shared_ptr<Patience>& patience)>;
+// May block; throws Exception. Called on its own thread, one call at a time. It should return soon after a
+// cancellation.
+using Look = std::function<Credentials(const std::shared_ptr<Cancellation>& cancellation)>;
 
 // Keeps the result of `look` until shortly before it expires: see default_credentials().
 std::shared_ptr<CredentialsProvider> refreshing_credentials(Look look, std::shared_ptr<Clock> clock,

@@ -37,40 +37,41 @@ std::string member(const nlohmann::json& object, const char* name) {
 
 }  // namespace
 
-void Patience::end() noexcept {
+void Cancellation::cancel() noexcept {
   const std::lock_guard lock(mutex_);
-  ended_ = true;
+  cancelled_ = true;
   changed_.notify_all();
 }
 
-bool Patience::ended() const noexcept {
+bool Cancellation::cancelled() const noexcept {
   const std::lock_guard lock(mutex_);
-  return ended_;
+  return cancelled_;
 }
 
-HttpAnswer Patience::wait(const std::shared_ptr<Patience>& patience,
-                          const std::function<void(Callback<void(HttpAnswer)>)>& start) {
+HttpAnswer Cancellation::wait(const std::shared_ptr<Cancellation>& cancellation,
+                              const std::function<void(Callback<void(HttpAnswer)>)>& start) {
   auto slot = std::make_shared<std::optional<HttpAnswer>>();  // Guarded by the mutex; may outlive this call.
-  start([patience, slot](HttpAnswer answer) {
-    const std::lock_guard lock(patience->mutex_);
+  start([cancellation, slot](HttpAnswer answer) {
+    const std::lock_guard lock(cancellation->mutex_);
     slot->emplace(std::move(answer));
-    patience->changed_.notify_all();
+    cancellation->changed_.notify_all();
   });
-  std::unique_lock lock(patience->mutex_);
-  patience->changed_.wait(lock, [&] { return patience->ended_ || slot->has_value(); });
+  std::unique_lock lock(cancellation->mutex_);
+  cancellation->changed_.wait(lock, [&] { return cancellation->cancelled_ || slot->has_value(); });
   if (!slot->has_value()) throw Exception(ErrorKind::unavailable, "abandoned, because no call waits for it");
   return std::move(**slot);
 }
 
-HttpAnswer Patience::exchange(const std::shared_ptr<Patience>& patience, HttpClient& http, HttpRequest request) {
-  return wait(patience, [&](Callback<void(HttpAnswer)> done) { http.send(std::move(request), std::move(done)); });
+HttpAnswer Cancellation::exchange(const std::shared_ptr<Cancellation>& cancellation, HttpClient& http,
+                                  HttpRequest request) {
+  return wait(cancellation, [&](Callback<void(HttpAnswer)> done) { http.send(std::move(request), std::move(done)); });
 }
 
 std::string Search::variable(const std::string& name) const { return options.environment(name).value_or(""); }
 
 HttpAnswer Search::fetch(const HttpRequest& request) const {
   for (std::uint32_t attempt = 1;; ++attempt) {
-    HttpAnswer answer = Patience::exchange(patience, *ports.http, request);
+    HttpAnswer answer = Cancellation::exchange(cancellation, *ports.http, request);
     const bool hopeful =
         answer.error ? answer.error->kind != ErrorKind::misuse : answer.status == 429 || answer.status >= 500;
     if (!hopeful || attempt == attempts) return answer;

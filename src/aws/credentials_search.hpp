@@ -25,28 +25,28 @@
 namespace once::aws {
 
 // Cancels a search that no caller waits for. Thread-safe.
-class Patience {
+class Cancellation {
  public:
-  void end() noexcept;
-  [[nodiscard]] bool ended() const noexcept;
+  void cancel() noexcept;
+  [[nodiscard]] bool cancelled() const noexcept;
 
-  // Calls `start` and waits for the answer. Throws Exception(unavailable) once patience ends; the answer is dropped
+  // Calls `start` and waits for the answer. Throws Exception(unavailable) once cancelled; the answer is dropped
   // then.
-  static HttpAnswer wait(const std::shared_ptr<Patience>& patience,
+  static HttpAnswer wait(const std::shared_ptr<Cancellation>& cancellation,
                          const std::function<void(Callback<void(HttpAnswer)>)>& start);
-  static HttpAnswer exchange(const std::shared_ptr<Patience>& patience, HttpClient& http, HttpRequest request);
+  static HttpAnswer exchange(const std::shared_ptr<Cancellation>& cancellation, HttpClient& http, HttpRequest request);
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool ended_ = false;
+  bool cancelled_ = false;
 };
 
 // One search for credentials.
 struct Search {
   const CredentialsOptions& options;
   const CredentialsPorts& ports;
-  std::shared_ptr<Patience> patience;
+  std::shared_ptr<Cancellation> cancellation;
   Millis process_limit{60'000};  // For a credential_process.
   std::vector<std::string>
       tried{};  // The places without credentials, and why: "environment (AWS_ACCESS_KEY_ID is not set)".

@@ -117,7 +117,7 @@ Credentials assume_role(const Search& search, const Role& role, const Credential
                        .clock = search.ports.clock},
                       {.endpoint = service.endpoint, .read_refusal = read_refusal, .tells_doubt = false},
                       search.ports.http);
-  const HttpAnswer answer = Patience::wait(search.patience, [&](Callback<void(HttpAnswer)> done) {
+  const HttpAnswer answer = Cancellation::wait(search.cancellation, [&](Callback<void(HttpAnswer)> done) {
     client.call({.target = request.target, .headers = request.headers, .body = request.body},
                 [done = std::move(done)](SignedAnswer got) mutable { done(std::move(got.http)); });
   });

@@ -11,7 +11,7 @@
 
 #include <once/callback.hpp>
 
-#include "platform/home.hpp"
+#include "platform/completion_loop.hpp"
 
 namespace once {
 
@@ -84,9 +84,9 @@ class Waiting {
 // `at_once`, if not null, is set: this thread called done, and has not waited.
 template <class T, class Start>
 T wait_for(Start&& start, bool* at_once = nullptr) {
-  T value;                        // Returned without a move.
-  std::optional<AtHome> nowhere;  // A waiting thread cannot take completions at its home.
-  if (home() != nullptr) nowhere.emplace(nullptr);
+  T value;                                     // Returned without a move.
+  std::optional<CompletionLoopScope> nowhere;  // A waiting thread cannot take completions on its loop.
+  if (completion_loop() != nullptr) nowhere.emplace(nullptr);
   Waiting waiting;
   start([&](T&& given) {
     value = std::move(given);

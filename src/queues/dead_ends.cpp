@@ -18,14 +18,14 @@ bool has_step(const Record& record, std::string_view name) {
 
 }  // namespace
 
-std::optional<std::string> park(Engine& engine, const std::string& scope, const Item& item, const std::string& why,
-                                const Policy& policy, const std::string& holder) {
+std::optional<std::string> park(Engine& engine, const std::string& scope, const KeyedRecord& keyed,
+                                const std::string& why, const Policy& policy, const std::string& holder) {
   // The size of a record without its step, with failure and texts of greatest length. Above the store's limit a finish
   // drops the steps, and this step is all that matters.
   constexpr std::size_t room_for_the_rest = std::size_t{9} * 1024;
   const std::size_t most = engine.options().store->capabilities().max_record_bytes;
-  if (item.json.size() + room_for_the_rest > most) {
-    return "it is too large to keep: " + std::to_string(item.json.size()) + " bytes, in a store for records of " +
+  if (keyed.json.size() + room_for_the_rest > most) {
+    return "it is too large to keep: " + std::to_string(keyed.json.size()) + " bytes, in a store for records of " +
            std::to_string(most);
   }
   // Keeping may be retried under any policy, because it does not act.
@@ -33,11 +33,11 @@ std::optional<std::string> park(Engine& engine, const std::string& scope, const 
   keeping.on_lapse = OnLapse::takeover;
   keeping.on_stored_failure = OnStoredFailure::replay;
   try {
-    Begin begin = engine.begin(Request{.key = Key(scope + "/parked", item.name),
+    Begin begin = engine.begin(Request{.key = Key(scope + "/parked", keyed.name),
                                        .fingerprint = {},
                                        .policy = keeping,
                                        .holder = holder,
-                                       .label = item.label,
+                                       .label = keyed.label,
                                        .label_from_payload = true});
     switch (begin.kind) {
       case Begin::Kind::claimed:
@@ -55,7 +55,7 @@ std::optional<std::string> park(Engine& engine, const std::string& scope, const 
         return begin.error.message;
     }
     Finish kept;
-    if (!begin.claim.step(kept_step)) kept = begin.claim.add_step(std::string(kept_step), std::string(item.json));
+    if (!begin.claim.step(kept_step)) kept = begin.claim.add_step(std::string(kept_step), std::string(keyed.json));
     if (kept.kind == Finish::Kind::recorded) {
       kept = begin.claim.hold(why);
       if (kept.kind == Finish::Kind::recorded) return std::nullopt;

@@ -52,7 +52,7 @@ TEST(KeyChange, TheRestIsNot) {
   EXPECT_THAT(lines(options(), with([](Options& o) {
                       o.policy.emplace().retention = std::chrono::hours(1);
                       o.on_ambiguous = OnLapse::takeover;
-                      o.fingerprint_host = o.fingerprint_body = false;
+                      o.ignore_host = o.ignore_body = true;
                       o.fates = {{503, http::Fate::release}};
                       o.methods.emplace_back("PUT");
                       o.key_header = "IDEMPOTENCY-KEY";

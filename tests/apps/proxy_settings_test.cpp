@@ -96,9 +96,9 @@ TEST(ProxySettings, EachIsTakenOver) {
   EXPECT_EQ(settled(with("optional-key", {"false"})).rules.otherwise.policy->on_missing_key, OnMissingKey::refuse);
   EXPECT_EQ(settled(with("optional-key", {"true"})).rules.otherwise.policy->on_missing_key,
             OnMissingKey::run_unprotected);
-  EXPECT_FALSE(settled(with("ignore-query", {"true"})).rules.otherwise.fingerprint_query);
-  EXPECT_FALSE(settled(with("ignore-body", {"true"})).rules.otherwise.fingerprint_body);
-  EXPECT_FALSE(settled(with("ignore-host", {"true"})).rules.otherwise.fingerprint_host);
+  EXPECT_TRUE(settled(with("ignore-query", {"true"})).rules.otherwise.ignore_query);
+  EXPECT_TRUE(settled(with("ignore-body", {"true"})).rules.otherwise.ignore_body);
+  EXPECT_TRUE(settled(with("ignore-host", {"true"})).rules.otherwise.ignore_host);
   EXPECT_EQ(settled(with("challenge", {"Basic"})).rules.otherwise.challenge, "Basic");
   EXPECT_EQ(settled(with("on-ambiguous", {"takeover"})).rules.otherwise.on_ambiguous, OnLapse::takeover);
   EXPECT_EQ(settled(with("on-store-down", {"run-unprotected"})).rules.otherwise.policy->on_store_down,
@@ -300,7 +300,7 @@ TEST(ProxySettings, RulesUpstreamsTheLogAndTheDrainChangeWithoutARestart) {
   Given after = with("lease", {"5m"});
   after["upstream"].words = {"http://other:9000", "http://another:9000"};
   after["access-log"].words = {"none"};
-  after["drain"].words = {"1s"};
+  after["stop-within"].words = {"1s"};
   EXPECT_THAT(needing_restart(least, after), IsEmpty());
   after["threads"].words = {"3"};
   after["store"].words = {"memory:"};

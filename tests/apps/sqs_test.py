@@ -222,7 +222,7 @@ class Sqs(Queues):
         records = json.loads(page("v1/records?state=in_progress"))["records"]
         self.assertEqual([record["scope"] for record in records], [self.queue])
         poller.send_signal(signal.SIGTERM)
-        wait_until(lambda: page("readyz") == "503 draining\n", "it stops")
+        wait_until(lambda: page("readyz") == "503 stopping\n", "it stops")
         self.open_gate("gate")
         self.assertEqual(self.end_of(poller)[0], 0)
 

@@ -35,7 +35,7 @@ class Refresh : public ::testing::Test {
  protected:
   std::shared_ptr<CredentialsProvider> make() {
     return refreshing_credentials(
-        [this](const std::shared_ptr<Patience>&) {
+        [this](const std::shared_ptr<Cancellation>&) {
           const int number = ++looks_;
           if (gate_) gate_->acquire();
           if (fails_) {
@@ -137,7 +137,7 @@ TEST_F(Refresh, WhatWasRejectedDuringALookIsLookedForAgain) {
   for (const bool are_replaced : {true, false}) {
     std::atomic<int> looks = 0;
     std::counting_semaphore<> gate(1);
-    const auto look = [&](const std::shared_ptr<Patience>&) {
+    const auto look = [&](const std::shared_ptr<Cancellation>&) {
       const int number = ++looks;
       gate.acquire();
       Credentials found;
@@ -226,8 +226,8 @@ TEST_F(Refresh, DoesNotHandOutWhatHasExpired) {
 
 TEST_F(Refresh, ToleratesFailuresOfAnyKind) {
   const auto provider =
-      refreshing_credentials([](const std::shared_ptr<Patience>&) -> Credentials { throw std::bad_alloc(); }, clock_,
-                             std::make_shared<testing::SeededRandom>(1));
+      refreshing_credentials([](const std::shared_ptr<Cancellation>&) -> Credentials { throw std::bad_alloc(); },
+                             clock_, std::make_shared<testing::SeededRandom>(1));
   EXPECT_EQ(get(*provider).error.kind, ErrorKind::unavailable);
 }
 
@@ -276,8 +276,8 @@ class LateHttp final : public HttpClient {
 TEST_F(Refresh, GivesUpWhatIsUnderWayWhenItIsDestroyed) {
   LateHttp http;
   auto provider = refreshing_credentials(
-      [&](const std::shared_ptr<Patience>& patience) -> Credentials {
-        Patience::exchange(patience, http, {});
+      [&](const std::shared_ptr<Cancellation>& cancellation) -> Credentials {
+        Cancellation::exchange(cancellation, http, {});
         throw Exception(ErrorKind::misuse, "it was answered");
       },
       clock_, std::make_shared<testing::SeededRandom>(1));

@@ -57,7 +57,8 @@ class Places : public ::testing::Test {
   auto with_search(const Body& body) {
     const CredentialsOptions options{.profile = profile_, .environment = environment_of(variables_)};
     const CredentialsPorts ports{.http = http_, .clock = clock_, .random = nullptr};
-    Search all{.options = options, .ports = ports, .patience = std::make_shared<Patience>(), .process_limit = limit_};
+    Search all{
+        .options = options, .ports = ports, .cancellation = std::make_shared<Cancellation>(), .process_limit = limit_};
     return body(all);
   }
   Credentials look() {
@@ -535,7 +536,7 @@ TEST_F(Process, IsStoppedWhenItTakesTooLong) {
 TEST_F(Process, IsGivenUpWithPatience) {
   command("sleep 1000");
   with_search([](Search& all) {
-    all.patience->end();
+    all.cancellation->cancel();
     EXPECT_THROW(static_cast<void>(from_profile(all)), Exception);
     return 0;
   });

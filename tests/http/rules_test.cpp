@@ -321,8 +321,8 @@ TEST(Rules, TheFingerprintIsOfMethodRouteTargetHeadersAndBody) {
   is_new([](Request& r) { r.headers[2].name = "X-Mode"; });  // The same value under another name.
   is_new([](Request& r) { r.headers.push_back({"x-mode", ""}); });
 
-  options.fingerprint_query = false;
-  options.fingerprint_body = false;
+  options.ignore_query = true;
+  options.ignore_body = true;
   const Rules loose(options);
   Request changed = request;
   changed.body = "other";
@@ -417,7 +417,7 @@ TEST(Rules, TheHostCountsUnlessItIsSaidNotTo) {
   EXPECT_NE(fingerprint(rules, to("")), first);
   EXPECT_EQ(stored_key(rules, to("b.example")), stored_key(rules, to("a.example"))) << "so that it is 422";
   Options options = with_route();
-  options.fingerprint_host = false;
+  options.ignore_host = true;
   EXPECT_EQ(fingerprint(Rules(options), to("a.example")), fingerprint(Rules(options), to("b.example")));
 }
 

@@ -222,13 +222,13 @@ TEST(LocalApi, DropsWhatIsOpenAtItsEnd) {
 
 TEST(LocalApi, HoldsCallsUntilTheyAreReleased) {
   LocalApi api;
-  api.plan({.call = ApiCall::next, .kind = ApiFault::Kind::held});
+  api.plan({.call = ApiCall::next, .kind = ApiFault::Kind::paused});
   Client client(api);
   auto outcome = api.submit("{}", {.request_id = "id"});
   client.next();
-  ASSERT_TRUE(api.wait_until([](const auto& counts) { return counts.held == 1; }));
+  ASSERT_TRUE(api.wait_until([](const auto& counts) { return counts.paused == 1; }));
   EXPECT_EQ(api.counts().running, 0U);
-  api.release();
+  api.continue_paused();
   EXPECT_THAT(client.answer(), HasSubstr("id"));
   client.post("invocation/id/response", "x").answer();
   EXPECT_EQ(get(std::move(outcome)).body, "x");
@@ -253,10 +253,10 @@ TEST(LocalApi, ShowsThePointsOfAnInvocationAndTakesNoAnswerIfToldSo) {
   outcome = api.submit("{}", {.request_id = "b"});
   client.next().answer();
   client.post("invocation/b/response", "x");
-  ASSERT_TRUE(api.wait_until([](const auto& counts) { return counts.held == 1; }));
+  ASSERT_TRUE(api.wait_until([](const auto& counts) { return counts.paused == 1; }));
   api.function_died("killed");
   EXPECT_EQ(get(std::move(outcome)).kind, Kind::died);
-  EXPECT_TRUE(api.wait_until([](const auto& counts) { return counts.held == 0; }));
+  EXPECT_TRUE(api.wait_until([](const auto& counts) { return counts.paused == 0; }));
   const std::lock_guard lock(mutex);
   EXPECT_THAT(seen, ElementsAre("0", "1a", "2a", "3a", "1b", "2b"));
 }

@@ -81,8 +81,8 @@ TEST_F(AdminTest, IsThereWhileItDrains) {
   Line line = client();
   line.write(post("k"));
   arrived.wait();
-  EXPECT_FALSE(proxy->drain(Millis{1}));
-  EXPECT_EQ(page("/readyz").body, "draining\n");
+  EXPECT_FALSE(proxy->stop(Millis{1}));
+  EXPECT_EQ(page("/readyz").body, "stopping\n");
   EXPECT_EQ(page("/healthz").status(), 200U);
   go.open();
   EXPECT_EQ(line.read_message()->body, "done");
@@ -161,10 +161,10 @@ TEST(AdminServer, HasThePagesOfAProxyWithoutOne) {
   const auto store = std::make_shared<once::testing::FaultyStore>(std::shared_ptr<Store>(stores::make_memory_store()),
                                                                   once::testing::no_faults());
   Engine engine({.store = store});
-  std::atomic<bool> draining = false;
+  std::atomic<bool> stopping = false;
   const AdminServer server(engine, {.listen = {"127.0.0.1", 0},
                                     .metrics = [] { return std::string("a 1\n"); },
-                                    .unready = [&] { return std::string(draining ? "draining" : ""); },
+                                    .unready = [&] { return std::string(stopping ? "stopping" : ""); },
                                     .operators = {},
                                     .refuse_metrics = {}});
   const auto page = [&](const std::string& path) {
@@ -180,8 +180,8 @@ TEST(AdminServer, HasThePagesOfAProxyWithoutOne) {
     return once::testing::Fault{.kind = once::testing::Fault::Kind::unavailable};
   });
   EXPECT_EQ(page("/readyz").status(), 503U);
-  draining = true;
-  EXPECT_EQ(page("/readyz").body, "draining\n");
+  stopping = true;
+  EXPECT_EQ(page("/readyz").body, "stopping\n");
   EXPECT_EQ(page("/healthz").status(), 200U);
   const Line silent = Line::to(server.port());  // It holds up no end.
   EXPECT_THROW(AdminServer(engine, {.listen = {"127.0.0.1", server.port()},

@@ -56,7 +56,7 @@ TEST_F(ProxyTest, UnderLoadNoKeyRunsTwice) {
   for (int number = 0; number < clients; ++number) threads.emplace_back(client_life, number);
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
-  EXPECT_TRUE(proxy->drain(std::chrono::duration_cast<Millis>(patience)));
+  EXPECT_TRUE(proxy->stop(std::chrono::duration_cast<Millis>(patience)));
 
   const std::lock_guard lock(mutex);
   EXPECT_EQ(effects.size(), std::size_t{clients * rounds * 2 + rounds + 1});

@@ -45,7 +45,7 @@ TEST_F(LoopTest, ACompletionComesBackOnTheLoop) {
   EXPECT_EQ(*given, 7);
 }
 
-// As at the end of a drain: the last answer lets the loop end, while the thread that gave it is still at it.
+// As at the end of a stop: the last answer lets the loop end, while the thread that gave it is still at it.
 TEST_F(LoopTest, ACallbackMayOutliveTheLoop) {
   begin();
   done(std::make_shared<int>(7));
@@ -69,7 +69,7 @@ TEST_F(LoopTest, WhatIsBroughtIsRunOnTheLoopInItsOrder) {
   std::thread other([&] {
     for (int i = 0; i < 3; ++i) {
       Callback<void()> work = [&order, i] { order.push_back(i); };
-      EXPECT_TRUE(loop->mailbox()->bring(work));
+      EXPECT_TRUE(loop->mailbox()->try_post(work));
     }
   });
   other.join();
@@ -83,26 +83,26 @@ TEST_F(LoopTest, WhatIsBroughtIsRunThoughTheLoopIsGone) {
   int brought = 0;
   bool posted = false;
   Callback<void()> first = [&] { ++brought; };
-  EXPECT_TRUE(mailbox->bring(first));
+  EXPECT_TRUE(mailbox->try_post(first));
   mailbox->post([&] { posted = true; });
   loop.reset();
   EXPECT_EQ(brought, 1);
   EXPECT_FALSE(posted);
   Callback<void()> second = [&] { ++brought; };
-  EXPECT_FALSE(mailbox->bring(second));
+  EXPECT_FALSE(mailbox->try_post(second));
   ASSERT_TRUE(second);  // Still the caller's.
   second();
   EXPECT_EQ(brought, 2);
 }
 
 TEST_F(LoopTest, ItsThreadIsAtHome) {
-  std::shared_ptr<Home> seen;
-  net::post(loop->io, [&] { seen = home(); });
+  std::shared_ptr<CompletionLoop> seen;
+  net::post(loop->io, [&] { seen = completion_loop(); });
   loop->run();
   EXPECT_EQ(seen, loop->mailbox());
-  EXPECT_EQ(home(), nullptr);
+  EXPECT_EQ(completion_loop(), nullptr);
   Callback<void()> late = [] {};
-  EXPECT_FALSE(loop->mailbox()->bring(late));  // Its thread is no more, though it is still there.
+  EXPECT_FALSE(loop->mailbox()->try_post(late));  // Its thread is no more, though it is still there.
 }
 
 // Two ends of a connection.

@@ -209,7 +209,7 @@ class Program(ProxyCase):
                 self.assertEqual(process.wait(60), 0)
 
     def test_after_the_deadline_what_runs_is_recorded_as_unknown(self):
-        process, client = self.start_held("--drain", "50ms")
+        process, client = self.start_held("--stop-within", "50ms")
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(60), 0)
         client.wait(60)

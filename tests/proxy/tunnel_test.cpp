@@ -149,7 +149,7 @@ TEST_F(ProxyTest, ADrainLeavesTunnelsAloneUntilItsEnd) {
   Line line = client();
   line.write(asking);
   EXPECT_EQ(line.read_message()->status(), 101U);
-  EXPECT_FALSE(proxy->drain(Millis{1}));
+  EXPECT_FALSE(proxy->stop(Millis{1}));
   line.write("ping");
   EXPECT_EQ(line.read_bytes(4), "ping");
   proxy.reset();

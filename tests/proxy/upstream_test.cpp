@@ -399,8 +399,8 @@ TEST_F(ProxyTest, DrainLetsWhatRunsComeToItsEnd) {
   Line waiting = client();
   running.write(post("k"));
   arrived.wait();
-  EXPECT_FALSE(proxy->drain(Millis{1}));
-  EXPECT_TRUE(proxy->draining());
+  EXPECT_FALSE(proxy->stop(Millis{1}));
+  EXPECT_TRUE(proxy->stopping());
   EXPECT_EQ(waiting.read_all(), "");
   const auto until = std::chrono::steady_clock::now() + patience;
   for (int fd = 0; fd >= 0;) {
@@ -415,7 +415,7 @@ TEST_F(ProxyTest, DrainLetsWhatRunsComeToItsEnd) {
   EXPECT_EQ(answer->header("Connection"), "close");
   EXPECT_EQ(running.read_all(), "");
   running.close();
-  EXPECT_TRUE(proxy->drain(std::chrono::duration_cast<Millis>(patience)));
+  EXPECT_TRUE(proxy->stop(std::chrono::duration_cast<Millis>(patience)));
 }
 
 TEST_F(ProxyTest, EndingWithoutADrainRecordsWhatRunsAsUnknown) {

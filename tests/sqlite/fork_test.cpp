@@ -24,7 +24,7 @@
 #include <once/stores/sqlite.hpp>
 #include <once/testing/records.hpp>
 
-#include "platform/home.hpp"
+#include "platform/completion_loop.hpp"
 #include "scratch.hpp"
 #include "sound.hpp"
 
@@ -273,13 +273,13 @@ TEST(SqliteFork, ACompletionMayForkAndItsChildWritesNothing) {
   EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
 }
 
-// The home of a thread that has ended.
-class Ended final : public Home {
+// The loop of a thread that has ended.
+class Ended final : public CompletionLoop {
  public:
-  bool bring(Callback<void()>&) override { return false; }
+  bool try_post(Callback<void()>&) override { return false; }
 };
 
-// Three completions that are due together: the first forks, and the other two, each with a home of its own or none, are
+// Three completions that are due together: the first forks, and the other two, each with a loop of its own or none, are
 // the parent's. `begin` starts one, `hinder` has them fail.
 template <class Begin, class Hinder>
 void expect_completed_once(const Scratch& scratch, Store& store, Begin&& begin, Hinder&& hinder) {
@@ -302,7 +302,7 @@ void expect_completed_once(const Scratch& scratch, Store& store, Begin&& begin, 
     completed.notify_one();
   };
   {
-    const AtHome at_home(std::make_shared<Ended>());
+    const CompletionLoopScope scope(std::make_shared<Ended>());
     begin("first#1", [&] {
       child = fork();
       if (child != 0) return tell();
@@ -311,7 +311,7 @@ void expect_completed_once(const Scratch& scratch, Store& store, Begin&& begin, 
     });
   }
   {
-    const AtHome at_home(std::make_shared<Ended>());
+    const CompletionLoopScope scope(std::make_shared<Ended>());
     begin("second#1", tell);
   }
   begin("third#1", tell);

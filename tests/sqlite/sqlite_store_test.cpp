@@ -29,7 +29,7 @@
 #include <once/testing/manual_time.hpp>
 #include <once/testing/records.hpp>
 
-#include "platform/home.hpp"
+#include "platform/completion_loop.hpp"
 #include "scratch.hpp"
 #include "sound.hpp"
 #include "stores/sqlite/schema.hpp"
@@ -563,9 +563,9 @@ TEST(SqliteStore, MayBeDestroyedFromItsOwnCompletion) {
 }
 
 // A thread that takes completions when it gets to it.
-class Inbox final : public Home {
+class Inbox final : public CompletionLoop {
  public:
-  bool bring(Callback<void()>& work) override {
+  bool try_post(Callback<void()>& work) override {
     const std::lock_guard lock(mutex_);
     if (closed_) return false;
     brought_.push_back(std::move(work));
@@ -590,7 +590,7 @@ TEST(SqliteStore, CompletionsComeHomeInTheOrderOfTheirOperations) {
   const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   const auto inbox = std::make_shared<Inbox>();
-  const AtHome at_home(inbox);
+  const CompletionLoopScope scope(inbox);
   constexpr std::size_t count = 100;
   std::vector<std::size_t> completed;  // No lock: by this thread only.
   for (std::size_t i = 0; i < count; ++i) {
@@ -614,7 +614,7 @@ TEST(SqliteStore, CompletionsWhoseThreadHasEndedComeAllTheSame) {
   const auto store = make_sqlite_store({.path = scratch.file()});
   const auto inbox = std::make_shared<Inbox>();
   inbox->close();
-  const AtHome at_home(inbox);
+  const CompletionLoopScope scope(inbox);
   std::atomic<bool> completed{false};
   store->insert(share(plain_record("k#1")), [&](const Answer& answer) {
     EXPECT_EQ(answer.status, Answer::Status::done);

@@ -18,7 +18,7 @@
 #include "output/listing.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
-#include "process/interrupt.hpp"
+#include "process/signals.hpp"
 #include "settings/access.hpp"
 #include "settings/filters.hpp"
 #include "text/number.hpp"
@@ -78,7 +78,7 @@ int watch(const LsOptions& options) {
   const StoreAccess access = open_to_look(options.store);
   // ECMA-48: to the top, clear. DECAWM off while it draws: a line that is too long must not take two.
   const std::string head = "\x1b[H\x1b[2J\x1b[?7lonce ls, every " + std::to_string(every.count()) + " s; Ctrl-C ends; ";
-  const Interrupt interrupt;
+  const FirstSignal first_signal;
   do {
     ListingOptions fitting = options.listing;
     fitting.limit = std::min(fitting.limit.value_or(std::numeric_limits<std::uint64_t>::max()), rows_that_fit());
@@ -86,7 +86,7 @@ int watch(const LsOptions& options) {
     const int exit_code = list(options, access, listing, head);
     print("\x1b[?7h");
     if (exit_code == exit_output) return exit_code;
-  } while (!interrupt.asked_within(every));
+  } while (!first_signal.came_within(every));
   return print("\n");
 }
 

@@ -67,10 +67,10 @@ sigset_t take_signals() {
 }
 
 // False: the time was over, or another signal to end came.
-bool drain(proxy::Proxy& proxy, Millis limit, const sigset_t& signals) {
+bool stop(proxy::Proxy& proxy, Millis limit, const sigset_t& signals) {
   constexpr Millis glance{50};
   const auto until = std::chrono::steady_clock::now() + limit;
-  while (!proxy.drain(glance)) {
+  while (!proxy.stop(glance)) {
     constexpr timespec at_once{};
     if (std::chrono::steady_clock::now() >= until) return false;
     const int signal = sigtimedwait(&signals, nullptr, &at_once);
@@ -172,7 +172,7 @@ class Reloading {
   }
 
   // False: it has reported why.
-  bool reload(Millis& drain_limit) {
+  bool reload(Millis& stop_within) {
     const Reading reading = read_all(command_);
     if (!reading.complaints.empty()) {
       for (const Complaint& complaint : reading.complaints) say(to_string(complaint));
@@ -192,7 +192,7 @@ class Reloading {
       say("not reloaded, the old rules stay in force: " + std::string(error.what()));
       return false;
     }
-    drain_limit = reading.settings.drain;
+    stop_within = reading.settings.stop_within;
     std::string kept;
     for (const std::string& name : needing_restart(given_, reading.given)) kept += (kept.empty() ? "" : ", ") + name;
     if (!kept.empty()) say("restart the proxy to change " + kept);
@@ -276,10 +276,11 @@ int run_proxy(const ProxyCommand& command) {
   }
   Reloading reloading(command, std::move(given), settings.rules, *proxy, {&token, &metrics_token}, log, complete);
   int signal = 0;
-  while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) metrics->count_reload(reloading.reload(settings.drain));
+  while (sigwait(&signals, &signal) == 0 && signal == SIGHUP)
+    metrics->count_reload(reloading.reload(settings.stop_within));
   say("ending: no new connections; " + std::to_string(proxy->connections()) + " open connections have up to " +
-      show_duration(settings.drain) + " to finish");
-  if (!drain(*proxy, settings.drain, signals)) {
+      show_duration(settings.stop_within) + " to finish");
+  if (!stop(*proxy, settings.stop_within, signals)) {
     say("closing " + std::to_string(proxy->connections()) +
         " connections; the outcomes of running operations are recorded as ambiguous");
   }

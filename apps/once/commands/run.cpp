@@ -32,7 +32,7 @@
 #include "process/run_result.hpp"
 #include "process/supervise.hpp"
 #include "settings/access.hpp"
-#include "settings/identity.hpp"
+#include "settings/key_options.hpp"
 #include "settings/log.hpp"
 #include "settings/rules.hpp"
 #include "settings/spans.hpp"

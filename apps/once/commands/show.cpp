@@ -11,7 +11,7 @@
 #include "operators/search.hpp"
 #include "output/report.hpp"
 #include "settings/access.hpp"
-#include "settings/identity.hpp"
+#include "settings/key_options.hpp"
 
 namespace once::cli {
 

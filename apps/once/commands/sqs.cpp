@@ -485,7 +485,7 @@ class Sqs {
           return metrics.text() + message_metrics.text(the_poller.counts()) + process_metrics() +
                  (look ? look->text() : std::string());
         },
-        [&] { return stopping_ ? "draining" : ""; });
+        [&] { return stopping_ ? "stopping" : ""; });
     if (admin.port() != 0) log_.note("operators on port " + std::to_string(admin.port()));
     running = &the_poller;
 
@@ -681,7 +681,7 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
       "with --drain: 1s)");
   sqs->add_option("--stop-within", options->stop_within,
                   "After SIGTERM, end running work after this time, as a second SIGTERM does (default: let it finish)");
-  sqs->add_flag("--drain,--once", options->drain, "End when the queue is empty");
+  sqs->add_flag("--drain", options->drain, "End when the queue is empty");
   sqs->add_option(
          "--on-failure", options->on_failure,
          "When the command exits with a code other than 0, or the URL refuses the message: release (the message\n"

@@ -12,7 +12,7 @@
 #include "output/progress.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
-#include "process/interrupt.hpp"
+#include "process/signals.hpp"
 #include "settings/filters.hpp"
 
 namespace once::cli {
@@ -248,13 +248,13 @@ int act_on_all(const ChangeOptions& options, const Act& act) {
     report.message = unconfirmed(options, count, exit_code);
     if (!report.message.empty()) return report.end(exit_code);
   }
-  const Interrupt interrupt;
+  const FirstSignal first_signal;
   Progress progress("of " + std::to_string(count) + " " + act.done);
   report.carried = carry_out(
       access, selection.records, reason, act,
       [&](std::uint64_t so_far) {
         progress.show(so_far);
-        return !interrupt.asked();
+        return !first_signal.came();
       },
       selection.left);
   progress.end();

@@ -14,7 +14,7 @@
 
 #include "settings/access.hpp"
 #include "settings/filters.hpp"
-#include "settings/identity.hpp"
+#include "settings/key_options.hpp"
 
 namespace CLI {
 class App;

@@ -10,7 +10,7 @@
 #include <once/record.hpp>
 
 #include "settings/access.hpp"
-#include "settings/identity.hpp"
+#include "settings/key_options.hpp"
 
 namespace once::cli {
 

@@ -2,9 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -29,8 +27,6 @@ namespace once::cli {
 
 namespace {
 
-constexpr std::array taken_signals = {SIGHUP,  SIGINT,  SIGQUIT,  SIGTERM, SIGUSR1,
-                                      SIGUSR2, SIGALRM, SIGWINCH, SIGCONT, SIGTSTP};
 constexpr std::size_t chunk_bytes = 65536;
 constexpr std::size_t blocking_write_bytes = 4096;  // PIPE_BUF: the room in a pipe that poll() promises.
 
@@ -357,73 +353,6 @@ class Supervision {
 };
 
 }  // namespace
-
-Signals::Signals() {
-  sigset_t taken;
-  sigemptyset(&taken);
-  for (const int signal : taken_signals) sigaddset(&taken, signal);
-  if (sigprocmask(SIG_BLOCK, &taken, &old_mask_) != 0) fail("block signals");
-  struct sigaction ignore {};
-  ignore.sa_handler = SIG_IGN;
-  if (sigaction(SIGPIPE, &ignore, &old_pipe_) != 0) fail("ignore SIGPIPE");
-  struct sigaction standard {};
-  standard.sa_handler = SIG_DFL;  // If the caller ignores it, we could not learn how the command ended.
-  if (sigaction(SIGCHLD, &standard, &old_child_) != 0) fail("set up SIGCHLD");
-  fd_.reset(signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd_) fail("create a signal descriptor");
-}
-
-std::optional<Signals::Signal> Signals::next() {
-  signalfd_siginfo info{};
-  const ssize_t count = read(fd_.get(), &info, sizeof info);
-  if (count != static_cast<ssize_t>(sizeof info)) return std::nullopt;
-  // sigaction(2): SI_USER, SI_QUEUE and SI_TKILL, which processes give, are 0 or less; the terminal's is SI_KERNEL.
-  return Signal{.number = static_cast<int>(info.ssi_signo), .sent = info.ssi_code <= 0};
-}
-
-bool Signals::asks_for_end(int signal) noexcept {
-  return signal == SIGHUP || signal == SIGINT || signal == SIGQUIT || signal == SIGTERM;
-}
-
-bool Signals::ends_us(int signal) noexcept { return signal != SIGWINCH && signal != SIGCONT && signal != SIGTSTP; }
-
-void Signals::die_of(int signal) {
-  struct sigaction standard {};
-  standard.sa_handler = SIG_DFL;
-  sigaction(signal, &standard, nullptr);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, signal);
-  raise(signal);
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  _exit(128 + signal);  // It does not end a process.
-}
-
-// With the original signal, not SIGSTOP. In an orphaned process group (setpgid(2)) SIGTSTP stops no process, so the
-// command continues, and so must we.
-void Signals::stop_ourselves() {
-  sigset_t stop;
-  sigemptyset(&stop);
-  sigaddset(&stop, SIGTSTP);
-  raise(SIGTSTP);
-  pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);  // Stopped here, until SIGCONT.
-  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
-}
-
-Wakeup::Wakeup() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!fd_) fail("create an event descriptor");
-}
-
-void Wakeup::set() const noexcept {
-  const std::uint64_t one = 1;
-  // It fails only if it was set 2^64 - 2 times already.
-  [[maybe_unused]] const ssize_t count = write(fd_.get(), &one, sizeof one);
-}
-
-void Wakeup::clear() const noexcept {
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t read_bytes = read(fd_.get(), &count, sizeof count);
-}
 
 Supervised supervise(const SuperviseOptions& options, Signals& signals, Recorder& recorder) {
   return Supervision(options, signals, recorder).run();

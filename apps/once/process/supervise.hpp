@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -15,55 +14,10 @@
 #include <once/time.hpp>
 #include <once/trace.hpp>
 
-#include "platform/file.hpp"
 #include "process/run_result.hpp"
+#include "process/signals.hpp"
 
 namespace once::cli {
-
-// Takes the signals that would end or stop `once`, for the whole process, while it exists. Make it on the main thread,
-// before any other thread. Ignored signals stay ignored.
-class Signals {
- public:
-  Signals();
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-  ~Signals() = default;  // They stay blocked: the process is about to end.
-
-  struct Signal {
-    int number = 0;
-    bool sent = false;  // Sent by a process, only to us: the command did not get it. Otherwise by the terminal, to the
-                        // whole group.
-  };
-  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
-  std::optional<Signal> next();  // Does not block.
-
-  [[nodiscard]] const sigset_t& old_mask() const noexcept { return old_mask_; }
-  [[nodiscard]] const struct sigaction& old_pipe() const noexcept { return old_pipe_; }
-  [[nodiscard]] const struct sigaction& old_child() const noexcept { return old_child_; }
-
-  static bool asks_for_end(int signal) noexcept;  // HUP, INT, QUIT, TERM.
-  static bool ends_us(int signal) noexcept;       // Those, and all others whose default is to end a process.
-  [[noreturn]] static void die_of(int signal);    // Dies of the signal, as if it had never been blocked.
-  static void stop_ourselves();                   // Until SIGCONT.
-
- private:
-  Fd fd_;
-  sigset_t old_mask_{};
-  struct sigaction old_pipe_ {};
-  struct sigaction old_child_ {};
-};
-
-// Wakes a poll() from another thread.
-class Wakeup {
- public:
-  Wakeup();
-  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
-  void set() const noexcept;
-  void clear() const noexcept;
-
- private:
-  Fd fd_;
-};
 
 struct SuperviseOptions {
   std::vector<std::string> command;

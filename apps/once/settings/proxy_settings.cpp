@@ -414,9 +414,9 @@ std::vector<Setting> table() {
                                   "One name in keys for all paths (default: each path is an operation of its own)")),
       text<&Options::scope>("scope", {}, "Prefix of all keys, as a service's name"),
       list<&Options::fingerprint_headers>("fingerprint-header", {}, "A header that a retry must repeat; repeatable"),
-      toggle<&Options::fingerprint_host, false, true>("ignore-host", "Allow a retry to name another host"),
-      toggle<&Options::fingerprint_query, false, true>("ignore-query", "Allow a retry to have another query"),
-      toggle<&Options::fingerprint_body, false, true>("ignore-body", "Allow a retry to have another body"),
+      toggle<&Options::ignore_host, true, false>("ignore-host", "Allow a retry to name another host"),
+      toggle<&Options::ignore_query, true, false>("ignore-query", "Allow a retry to have another query"),
+      toggle<&Options::ignore_body, true, false>("ignore-body", "Allow a retry to have another body"),
       duration<&Policy::lease>("lease", "30s", "How long a claim blocks other requests after a crash, 10ms to 24h"),
       duration<&Policy::retention, parse_retention>(
           "retention", "24h", "How long an answer is replayed before it expires; never: it does not expire"),
@@ -506,8 +506,8 @@ std::vector<Setting> table() {
                                                    {"notice", LogLevel::notice},
                                                    {"debug", LogLevel::debug}},
                                                   "The least severe lines of the log"),
-      changing(duration<&ProxySettings::drain>("drain", "30s",
-                                               "How long running requests have to finish after SIGTERM or SIGINT")),
+      changing(duration<&ProxySettings::stop_within>(
+          "stop-within", "30s", "How long running requests have to finish after SIGTERM or SIGINT")),
   };
 }
 

@@ -40,7 +40,7 @@ struct ProxySettings {
   std::string admin_token_file;
   std::string metrics_token_file;
   Millis stats_interval{0};  // 0: the store is not looked at.
-  Millis drain{0};
+  Millis stop_within{0};
 };
 
 struct Setting {

@@ -18,7 +18,7 @@ namespace once::proxy {
 struct AdminOptions {
   Address listen;
   std::function<std::string()> metrics;  // The page /metrics. Required.
-  // Why /readyz is 503: "draining". Empty text: it is 200 if the engine's store answers. Empty function: the same.
+  // Why /readyz is 503: "stopping". Empty text: it is 200 if the engine's store answers. Empty function: the same.
   std::function<std::string()> unready;
   // As the members of ProxyOptions.
   std::function<void(const http::Request& request, Callback<void(http::Answer)> done)> operators;

@@ -3,7 +3,7 @@
 //   once::Engine engine({.store = once::open_store("sqlite:/var/lib/pay/once.db"), .scope = "pay"});
 //   once::proxy::Proxy proxy(engine, {}, {.listen = {"127.0.0.1", 8080}, .upstreams = {{{"127.0.0.1", 9000}}}});
 //   ...
-//   proxy.drain(std::chrono::seconds(30));
+//   proxy.stop(std::chrono::seconds(30));
 //
 // HTTP/1.1 (and 1.0) on both sides, with TLS or without. docs/proxy.md says how it changes messages, and what it
 // refuses. `once proxy` is this as a program.
@@ -272,13 +272,13 @@ class Proxy {
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
   // Closes all connections, and waits for the store's pending answers (up to Policy::wait, if duplicates wait).
-  // Operations at the upstream become ambiguous, so call drain() first.
+  // Operations at the upstream become ambiguous, so call stop() first.
   ~Proxy();
 
   [[nodiscard]] std::uint16_t port() const noexcept;        // The port it listens on.
   [[nodiscard]] std::uint16_t admin_port() const noexcept;  // 0: no admin address.
   [[nodiscard]] std::size_t connections() const noexcept;   // Of clients.
-  [[nodiscard]] bool draining() const noexcept;
+  [[nodiscard]] bool stopping() const noexcept;
 
   // Requests keep the rules in force when their head was read. Requests that begin after this has returned get the new
   // ones. Throws Exception(misuse) for rules that are invalid, alone or with the options; then nothing changes.
@@ -292,7 +292,7 @@ class Proxy {
 
   // Stops listening, closes idle connections, and waits until each running request has finished. False: `limit` was
   // reached first. May be called again.
-  bool drain(Millis limit);
+  bool stop(Millis limit);
 
   // Reads the certificate files and client_ca_file again, for new connections. Earlier TLS sessions are not resumed.
   // Throws Exception(misuse) if a file cannot be used; then nothing changes.

@@ -383,11 +383,11 @@ struct Rules::Parts {
     what.add(request.method);
     what.add(route);
     what.add(path_of(request.target));
-    if (options.fingerprint_host) what.add(host_of(request));
-    if (options.fingerprint_query) what.add(query_of(request.target));
+    if (!options.ignore_host) what.add(host_of(request));
+    if (!options.ignore_query) what.add(query_of(request.target));
     for (const std::string& header : options.fingerprint_headers) what.add_values(request, header);
     // Last, so that it needs no separator after it.
-    const std::string_view body = options.fingerprint_body ? request.body : std::string_view();
+    const std::string_view body = options.ignore_body ? std::string_view() : request.body;
     what.add(body.size());
     return Fingerprint(sha256_joined({what.bytes(), body}));
   }

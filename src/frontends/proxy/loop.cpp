@@ -26,9 +26,9 @@ constexpr std::size_t most_buffers = 4;
 void Loop::start() { spawn(io, sweep()); }
 
 void Loop::run() {
-  const AtHome at_home(mailbox_);
+  const CompletionLoopScope scope(mailbox_);
   io.run();
-  // From now on bring() fails, and its caller runs the work: another loop may wait for its result.
+  // From now on try_post() fails, and its caller runs the work: another loop may wait for its result.
   mailbox_->close();
 }
 
@@ -45,7 +45,7 @@ Task<void> Loop::sweep() {
 
 void Loop::close_all() {
   closing_ = true;
-  draining_ = true;
+  stopping_ = true;
   kept_.clear();
   timer_.cancel();
   for (Timer* const sleeper : sleepers_) sleeper->cancel();
@@ -53,7 +53,7 @@ void Loop::close_all() {
 }
 
 void Loop::close_idle() {
-  draining_ = true;
+  stopping_ = true;
   for (Connection* const connection : connections_) {
     if (!connection->idle_) continue;
     connection->shut_down();
@@ -92,7 +92,7 @@ Task<void> Loop::sleep(Timer& timer) {
 }
 
 void Loop::keep(std::unique_ptr<Connection> connection, std::uint64_t service, Millis limit, std::size_t at_most) {
-  if (draining_ || kept_.size() >= at_most) return;
+  if (stopping_ || kept_.size() >= at_most) return;
   kept_.push_back({std::move(connection), service, about_now() + limit});
 }
 

@@ -26,7 +26,7 @@
 #include "frontends/proxy/incoming.hpp"
 #include "frontends/proxy/net.hpp"
 #include "frontends/proxy/read_buffer.hpp"
-#include "platform/home.hpp"
+#include "platform/completion_loop.hpp"
 #include "tls/stream.hpp"
 
 namespace once {
@@ -47,14 +47,14 @@ struct HandshakeFailure;
 
 // How other threads reach a loop. They share its mailbox, not the loop. After the mailbox was closed, posted handlers
 // are dropped on the posting thread.
-class Mailbox final : public Home {
+class Mailbox final : public CompletionLoop {
  public:
   explicit Mailbox(net::io_context& io) : io_(&io) {}
 
   // The loop takes everything that was posted until then at once.
   void post(Callback<void()> handler) { put(handler, true); }
   // The same for work that must not be dropped: close() runs the rest.
-  bool bring(Callback<void()>& work) override { return put(work, false); }
+  bool try_post(Callback<void()>& work) override { return put(work, false); }
 
   void close() {
     std::vector<Posted> left;
@@ -69,7 +69,7 @@ class Mailbox final : public Home {
   }
   // Whether the caller is the loop's thread.
   [[nodiscard]] bool is_here() {
-    if (home().get() == this) return true;  // The loop runs only while its mailbox is open.
+    if (completion_loop().get() == this) return true;  // The loop runs only while its mailbox is open.
     const std::lock_guard lock(mutex_);
     return io_ != nullptr && io_->get_executor().running_in_this_thread();
   }
@@ -115,11 +115,11 @@ class Loop {
   ~Loop() { mailbox_->close(); }
 
   void start();  // Before the thread runs.
-  void run();    // The thread's body. Operations begun on it complete on it: see Home.
+  void run();    // The thread's body. Operations begun on it complete on it: see CompletionLoop.
   void set_tick(Millis tick) noexcept { tick_ = tick; }  // On the thread.
   void close_all();                                      // On the thread: closes every connection, also later ones.
   void close_idle();  // On the thread: closes idle connections, also when they become idle later.
-  [[nodiscard]] bool draining() const noexcept { return draining_; }
+  [[nodiscard]] bool stopping() const noexcept { return stopping_; }
   [[nodiscard]] bool closing() const noexcept { return closing_; }
   [[nodiscard]] std::size_t max_buffer_bytes() const noexcept { return max_buffer_bytes_; }
   [[nodiscard]] const std::shared_ptr<Mailbox>& mailbox() const noexcept { return mailbox_; }
@@ -171,7 +171,7 @@ class Loop {
   const std::size_t max_buffer_bytes_;
   const std::shared_ptr<Mailbox> mailbox_;
   Timer timer_;  // For the sweep.
-  bool draining_ = false;
+  bool stopping_ = false;
   bool closing_ = false;
   std::vector<Kept> kept_;
   std::array<char, std::size_t{16} * 1024> scratch_{};  // The size of a TLS record.

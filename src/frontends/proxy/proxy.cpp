@@ -102,7 +102,7 @@ class Proxy::Impl {
     watch_new_ones();
     spawn(io, reconciling_->run());
     spawn(io, accept());
-    // Continues while the proxy drains.
+    // Continues while the proxy stops.
     if (admin_acceptor_) spawn(io, accept_admin(*loops_.front(), *admin_acceptor_, pages_));
     try {
       for (const auto& loop : loops_) {
@@ -137,9 +137,9 @@ class Proxy::Impl {
     const std::lock_guard lock(mutex_);
     return sessions_;
   }
-  [[nodiscard]] bool draining() const {
+  [[nodiscard]] bool stopping() const {
     const std::lock_guard lock(mutex_);
-    return draining_;
+    return stopping_;
   }
 
   void set_rules(const http::Routes& rules) {
@@ -188,11 +188,11 @@ class Proxy::Impl {
     }
   }
 
-  bool drain(Millis limit) {
+  bool stop(Millis limit) {
     {
       const std::lock_guard lock(mutex_);
-      if (!draining_) {
-        draining_ = true;
+      if (!stopping_) {
+        stopping_ = true;
         net::post(loops_.front()->io, [this] { close(*acceptor_); });
         for (const auto& loop : loops_) net::post(loop->io, [&loop] { loop->close_idle(); });
       }
@@ -203,7 +203,7 @@ class Proxy::Impl {
 
  private:
   [[nodiscard]] std::string unready() const {
-    if (draining()) return "draining";
+    if (stopping()) return "stopping";
     return loops_.front()->services->any_available(Steady::now()) ? "" : "no upstream is available";
   }
 
@@ -346,7 +346,7 @@ class Proxy::Impl {
   mutable std::mutex mutex_;  // Of what follows.
   std::condition_variable ended_;
   std::size_t sessions_ = 0;
-  bool draining_ = false;
+  bool stopping_ = false;
   bool acceptor_closed_ = false;
   std::vector<std::jthread> threads_;
 };
@@ -358,9 +358,9 @@ Proxy::~Proxy() = default;
 std::uint16_t Proxy::port() const noexcept { return impl_->port(); }
 std::uint16_t Proxy::admin_port() const noexcept { return impl_->admin_port(); }
 std::size_t Proxy::connections() const noexcept { return impl_->connections(); }
-bool Proxy::draining() const noexcept { return impl_->draining(); }
+bool Proxy::stopping() const noexcept { return impl_->stopping(); }
 void Proxy::set_rules(const http::Routes& rules) { impl_->set_rules(rules); }
-bool Proxy::drain(Millis limit) { return impl_->drain(limit); }
+bool Proxy::stop(Millis limit) { return impl_->stop(limit); }
 UpstreamChange Proxy::set_upstreams(std::vector<Service> upstreams) {
   return impl_->set_upstreams(std::move(upstreams));
 }

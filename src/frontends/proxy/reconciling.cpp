@@ -166,7 +166,7 @@ Task<void> Reconciling::run() {
     const bool asks = !rules.otherwise.reconcile.empty() || std::ranges::any_of(rules.routes, [](const auto& route) {
       return !route.options.reconcile.empty();
     });
-    if (loop_.draining() || !asks) continue;
+    if (loop_.stopping() || !asks) continue;
     Pending<ReconcilePass> passed(loop_);
     reconciler_.pass(passed.callback());
     if (!passed.is_there()) co_await passed.wait();

@@ -66,7 +66,7 @@ Task<bool> Session::begin() {
 }
 
 Task<bool> Session::read_proxy_protocol() {
-  client_.set_idle(true);  // A drain need not wait for it.
+  client_.set_idle(true);  // The end need not wait for it.
   client_.set_read_deadline(options_.timeouts.head);
   std::string bytes;
   error_code error;
@@ -84,7 +84,7 @@ Task<bool> Session::read_proxy_protocol() {
   client_.set_idle(false);
   if (header.kind != ProxyHeader::Kind::complete) {
     const HandshakeFailure failure{.fault = HandshakeFault::proxy_header, .said_something = !bytes.empty()};
-    if (!loop_.draining()) {
+    if (!loop_.stopping()) {
       loop_.handshakes->failed(Listener::clients, failure, client_.remote_address(), Steady::now());
     }
     co_return false;
@@ -97,14 +97,14 @@ Task<bool> Session::read_proxy_protocol() {
 Task<bool> Session::begin_tls() {
   const auto certificate = loop_.certificate;
   if (!certificate) co_return true;
-  client_.set_idle(true);  // A drain need not wait for it.
+  client_.set_idle(true);  // The end need not wait for it.
   const error_code error = co_await client_.accept_tls(*certificate, options_.timeouts.head);
   client_.set_idle(false);
   if (!error) {
     if (has_own_certificate()) subject_ = client_.subject();
     co_return true;
   }
-  if (loop_.draining()) co_return false;
+  if (loop_.stopping()) co_return false;
   const HandshakeFailure failure = client_.handshake_failure(error);
   loop_.handshakes->failed(Listener::clients, failure, peer_name_, Steady::now());
   // With TLS 1.3 a client has sent its request by now, and would see a reset instead of the alert.
@@ -152,7 +152,7 @@ Task<void> Session::run() {
     tell();
     if (next == Next::close) co_await linger();
     if (next != Next::keep) break;
-    if (loop_.draining()) {
+    if (loop_.stopping()) {
       client_.shut_down();
       break;
     }
@@ -211,7 +211,7 @@ Task<bool> Session::read_head() {
     }
     // No byte of a request has come: the connection may be closed at any time.
     const bool idle = seen.empty();
-    if (idle && loop_.draining()) co_return false;
+    if (idle && loop_.stopping()) co_return false;
     client.set_idle(idle);
     const Millis limit = began ? std::chrono::duration_cast<Millis>(until - about_now()) : options_.timeouts.idle;
     const error_code error = co_await client.fill(limit, head_piece_bytes);
@@ -256,7 +256,7 @@ Millis Session::answer_limit() const {
   return own == Millis{0} ? options_.timeouts.answer : own;
 }
 
-bool Session::wants_more() const { return incoming().keep_alive() && !loop_.draining(); }
+bool Session::wants_more() const { return incoming().keep_alive() && !loop_.stopping(); }
 
 Task<Session::Next> Session::serve() {
   request_.method = head_.method;

@@ -17,7 +17,7 @@
 #include "platform/wait.hpp"
 #include "queues/dead_ends.hpp"
 #include "queues/ends.hpp"
-#include "queues/item.hpp"
+#include "queues/keyed_record.hpp"
 #include "queues/message.hpp"
 
 namespace once::sqs {
@@ -76,7 +76,7 @@ std::string name_of_queue(std::string_view url) { return std::string(url.substr(
 struct Job {
   std::string record;  // In Lambda's form.
   Message message;
-  queues::Item item;
+  queues::KeyedRecord keyed;
 
   bool begun = false;
   bool over = false;       // It is processed: its visibility is no longer extended.
@@ -211,7 +211,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   static PollEvent about(const Job& job, PollEvent::Kind kind) {
     return {.kind = kind,
             .id = job.message.id,
-            .key = job.item.key ? std::string_view(job.item.key->stored()) : std::string_view(),
+            .key = job.keyed.key ? std::string_view(job.keyed.key->stored()) : std::string_view(),
             .receive_count = job.message.receive_count};
   }
 
@@ -285,21 +285,21 @@ class Poller::State : public std::enable_shared_from_this<State> {
       job->record = std::move(received.record);
       job->message.id = received.id;
       job->message.receipt_handle = received.receipt_handle;
-      queues::Item& item = job->item;
-      item.json = job->record;
-      item.id = item.name = received.id;
+      queues::KeyedRecord& keyed = job->keyed;
+      keyed.json = job->record;
+      keyed.id = keyed.name = received.id;
       try {
         job->message = read_message(job->record);
-        if (job->message.is_fifo()) item.order = job->message.group_id;
-        keys_.take(item,
-                   options_.key_source == KeySource::deduplication_id ? deduplication_name(job->message) : item.name,
+        if (job->message.is_fifo()) keyed.order = job->message.group_id;
+        keys_.take(keyed,
+                   options_.key_source == KeySource::deduplication_id ? deduplication_name(job->message) : keyed.name,
                    job->record, job->message.body);
         if (options_.key_source == KeySource::deduplication_id && job->message.deduplication_id.empty()) {
-          item.key.reset();
-          item.poison = "the message has no deduplication id: its queue is not a FIFO queue";
+          keyed.key.reset();
+          keyed.poison = "the message has no deduplication id: its queue is not a FIFO queue";
         }
       } catch (const Exception& error) {
-        item.poison = error.what();
+        keyed.poison = error.what();
       }
       out.push_back(job);
     }
@@ -484,9 +484,9 @@ class Poller::State : public std::enable_shared_from_this<State> {
       lock.lock();
       if (stopping_ && processed.released)
         processed.settlement.hide = Millis{0};  // Other consumers need not wait for it.
-      if (!processed.settlement.remove && !job->item.order.empty()) {
+      if (!processed.settlement.remove && !job->keyed.order.empty()) {
         give_back(
-            lock, [&](const Job& other) { return other.item.order == job->item.order; },
+            lock, [&](const Job& other) { return other.keyed.order == job->keyed.order; },
             "it follows " + job->message.id + ", which stays in the queue");
       }
       if (!processed.pauses) {
@@ -513,8 +513,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
       const Job& job = **at;
       if (job.begun || job.over) continue;
       const bool follows = std::any_of(jobs_.begin(), at, [&](const JobPtr& other) {
-        return (!job.item.order.empty() && other->item.order == job.item.order) ||
-               (job.item.key && other->item.key == job.item.key);
+        return (!job.keyed.order.empty() && other->keyed.order == job.keyed.order) ||
+               (job.keyed.key && other->keyed.key == job.keyed.key);
       });
       if (!follows) return *at;
     }
@@ -538,7 +538,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
 
   // `asked`: the service was asked about it already.
   Processed process(Job& job, bool asked = false) {
-    if (!job.item.poison.empty()) return dead_end(job, RecordEnd::poison, options_.on_poison, job.item.poison);
+    if (!job.keyed.poison.empty()) return dead_end(job, RecordEnd::poison, options_.on_poison, job.keyed.poison);
     try {
       Begin begin = begin_work(job);
       switch (begin.kind) {
@@ -583,11 +583,11 @@ class Poller::State : public std::enable_shared_from_this<State> {
   // This thread may have been stopped since the claim. Work that has not begun can be released safely.
   Begin begin_work(const Job& job) {
     for (unsigned times = 1;; ++times) {
-      Begin begin = engine_.begin(Request{.key = *job.item.key,
-                                          .fingerprint = job.item.fingerprint,
+      Begin begin = engine_.begin(Request{.key = *job.keyed.key,
+                                          .fingerprint = job.keyed.fingerprint,
                                           .policy = policy_,
                                           .holder = job.message.id,
-                                          .label = job.item.label,
+                                          .label = job.keyed.label,
                                           .label_from_payload = true,
                                           .trace = job.message.trace(),
                                           .input = job.item.input});
@@ -680,7 +680,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   Processed dead_end(const Job& job, RecordEnd end, OnDeadEnd what, std::string why) {
     if (what == OnDeadEnd::leave) return stays(end, std::move(why));
     const std::optional<std::string> trouble = queues::park(
-        engine_, keys_.scope(), job.item, std::string(to_string(end)) + ": " + why, policy_, job.message.id);
+        engine_, keys_.scope(), job.keyed, std::string(to_string(end)) + ": " + why, policy_, job.message.id);
     if (trouble) return stays(end, why + "; and it could not be parked: " + *trouble);
     Processed processed = done(end);
     processed.parked = true;
@@ -696,7 +696,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   const PolledWork work_;
   std::string url_;
   std::string arn_;
-  const queues::ItemKeys keys_;
+  const queues::RecordKeys keys_;
 
   mutable std::mutex mutex_;  // Guards all following members.
   std::condition_variable changed_;

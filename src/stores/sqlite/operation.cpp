@@ -18,10 +18,10 @@ void complete(Group& group, unsigned forks_before) {
   }
 }
 
-std::shared_ptr<Home> first_home(const Group& group) {
+std::shared_ptr<CompletionLoop> first_loop(const Group& group) {
   const auto found =
-      std::ranges::find_if(group, [](const OperationPtr& operation) { return operation->home != nullptr; });
-  return found == group.end() ? nullptr : (*found)->home;
+      std::ranges::find_if(group, [](const OperationPtr& operation) { return operation->completes_on != nullptr; });
+  return found == group.end() ? nullptr : (*found)->completes_on;
 }
 
 }  // namespace
@@ -29,14 +29,15 @@ std::shared_ptr<Home> first_home(const Group& group) {
 void finish(Group& group) {
   const unsigned forks_before = forks();
   while (!group.empty() && forks() == forks_before) {
-    const std::shared_ptr<Home> home = first_home(group);
-    if (!home) break;
+    const std::shared_ptr<CompletionLoop> loop = first_loop(group);
+    if (!loop) break;
     Group own;
     Group others;
-    for (OperationPtr& operation : group) (operation->home == home ? own : others).push_back(std::move(operation));
+    for (OperationPtr& operation : group)
+      (operation->completes_on == loop ? own : others).push_back(std::move(operation));
     group.swap(others);
     Callback<void()> work = [own = std::move(own), forks_before]() mutable { complete(own, forks_before); };
-    if (!home->bring(work)) work();
+    if (!loop->try_post(work)) work();
   }
   complete(group, forks_before);
   group.clear();

@@ -8,7 +8,7 @@
 
 #include <once/store.hpp>
 
-#include "platform/home.hpp"
+#include "platform/completion_loop.hpp"
 #include "stores/sqlite/rows.hpp"
 
 namespace once::stores::sqlite {
@@ -23,7 +23,7 @@ struct Operation {
   Seen seen;
   std::shared_ptr<const Companion> companion;  // replace: written with it. Null: none.
   Done done;
-  std::shared_ptr<Home> home;  // Where it completes. Null: on the writer's thread.
+  std::shared_ptr<CompletionLoop> completes_on;  // Where it completes. Null: on the writer's thread.
   Answer answer;
   bool is_settled = false;  // The answer stands, and the operation is not carried out again.
 
@@ -37,7 +37,7 @@ struct Operation {
 using OperationPtr = std::unique_ptr<Operation>;
 using Group = std::vector<OperationPtr>;
 
-// Completes the operations with their answers, and empties the group. Each home gets its operations in one message; the
+// Completes the operations with their answers, and empties the group. Each loop gets its operations in one message; the
 // others complete here, after these. If a completion forks, the child completes none: the parent does.
 void finish(Group& group);
 

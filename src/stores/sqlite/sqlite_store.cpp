@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "platform/home.hpp"
+#include "platform/completion_loop.hpp"
 #include "platform/wait.hpp"
 #include "stores/sqlite/companions.hpp"
 #include "stores/sqlite/file_names.hpp"
@@ -252,7 +252,7 @@ class SqliteStore final : public Store {
     operation->seen = seen;
     operation->companion = std::move(companion);
     operation->done = std::move(done);
-    operation->home = home();
+    operation->completes_on = completion_loop();
     writer_.push(std::move(operation));
   }
 

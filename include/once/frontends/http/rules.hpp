@@ -64,11 +64,13 @@ struct Options {
   // principal has its own challenge, as with a JWT.
   std::string challenge;
 
-  // What a request must have in common with the first one of its key, besides method, route and path. Otherwise 422.
+  // What a retry must have in common with the first request of its key. Otherwise 422. Always: method, route and path.
+  // By default also the host (of the target or the header Host, without port, case-insensitive), the query, and the
+  // body, byte by byte.
   std::vector<std::string> fingerprint_headers;
-  bool fingerprint_host = true;  // Of the target or the header Host, without port, case-insensitive.
-  bool fingerprint_query = true;
-  bool fingerprint_body = true;  // Byte by byte.
+  bool ignore_host = false;
+  bool ignore_query = false;
+  bool ignore_body = false;
 
   std::size_t max_body_bytes = std::size_t{1024} * 1024;    // Of a request with a key. Longer: 413.
   std::size_t max_answer_bytes = std::size_t{1024} * 1024;  // Of an answer's body. Longer: a tombstone.

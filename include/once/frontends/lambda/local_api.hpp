@@ -72,7 +72,7 @@ struct ApiFault {
     half_answer,   // Carried out; sends half of the answer's bytes, then closes.
     status,        // Answered with `status`. Not carried out.
     refuse_early,  // Posts: answered with `status` and closed after the head, before the body is read.
-    held,          // Carried out and answered after release().
+    paused,        // Carried out and answered after continue_paused().
   };
   ApiCall call = ApiCall::next;
   Kind kind = Kind::status;
@@ -134,7 +134,7 @@ class LocalApi {
 
   // Faults of a call happen in the planned order, one per call.
   void plan(ApiFault fault);
-  void release();  // Continues all held calls.
+  void continue_paused();  // Continues all paused calls.
 
   struct Counts {
     std::uint64_t connections = 0;  // Accepted so far.
@@ -147,7 +147,7 @@ class LocalApi {
     std::uint64_t waiting = 0;  // Requests for an event that wait for one, now.
     std::uint64_t queued = 0;   // Events that wait for a request, now.
     std::uint64_t running = 0;  // Given and not ended, now.
-    std::uint64_t held = 0;     // Calls held by faults, or by on_point, now.
+    std::uint64_t paused = 0;   // Calls paused by faults, or by on_point, now.
   };
   [[nodiscard]] Counts counts() const;
   // Waits until `condition` holds. False if it does not within `limit`. Not on the API's thread.

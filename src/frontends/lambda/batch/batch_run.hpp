@@ -11,12 +11,12 @@
 #include <once/engine/engine.hpp>
 #include <once/frontends/lambda/batch.hpp>
 
-#include "queues/item.hpp"
+#include "queues/keyed_record.hpp"
 
 namespace once::lambda {
 
 // One record, ready to be run.
-struct BatchItem : queues::Item {
+struct BatchItem : queues::KeyedRecord {
   bool streamed = false;  // It comes again, even if done, if an earlier one is reported.
   std::function<Result(Context&)> work;
 };
@@ -26,7 +26,7 @@ class Batch {
   // Throws Exception(misuse) for invalid options.
   Batch(Engine& engine, BatchOptions options);
 
-  // As ItemKeys::take(), if anything is claimed.
+  // As RecordKeys::take(), if anything is claimed.
   void take_key(BatchItem& item, std::string_view name, std::string_view record, std::string_view payload) const;
 
   // Runs the items and returns the response.
@@ -41,7 +41,7 @@ class Batch {
   BatchOptions options_;
   Policy policy_;
   bool disabled_ = false;  // ONCE_DISABLED: everything runs, nothing is claimed.
-  std::optional<queues::ItemKeys> keys_;
+  std::optional<queues::RecordKeys> keys_;
 };
 
 }  // namespace once::lambda

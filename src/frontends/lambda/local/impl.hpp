@@ -80,7 +80,7 @@ class LocalApi::Impl {
       c.waiting = waiting.size();
       c.queued = queue.size();
       c.running = running.size();
-      c.held = held.size() + stuck;
+      c.paused = paused.size() + stuck;
     });
   }
 
@@ -110,7 +110,7 @@ class LocalApi::Impl {
   std::deque<InvocationPtr> queue;
   std::map<std::string, InvocationPtr, std::less<>> running;
   std::map<ApiCall, std::deque<ApiFault>> faults;
-  std::vector<Callback<void()>> held;
+  std::vector<Callback<void()>> paused;
   std::size_t stuck = 0;
   bool touched = false;  // An event was given since the function died.
   bool stopped = false;

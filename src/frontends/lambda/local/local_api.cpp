@@ -207,7 +207,7 @@ void LocalApi::Impl::died(const std::string& how, Waiting what) {
   }
   const auto open = sessions;
   for (const SessionPtr& session : open) session->close(true);
-  held.clear();
+  paused.clear();
   for (const InvocationPtr& invocation : ended) {
     InvocationOutcome outcome;
     outcome.kind = InvocationOutcome::Kind::died;
@@ -235,7 +235,7 @@ void LocalApi::Impl::stop() {
     const auto open = sessions;
     for (const SessionPtr& session : open) session->close();
     waiting.clear();
-    held.clear();
+    paused.clear();
     std::vector<InvocationPtr> left(queue.begin(), queue.end());
     left.reserve(queue.size() + running.size());
     for (const auto& [id, invocation] : running) left.push_back(invocation);
@@ -299,11 +299,11 @@ void LocalApi::plan(ApiFault fault) {
   asio::dispatch(impl_->io, [impl = impl_.get(), fault] { impl->faults[fault.call].push_back(fault); });
 }
 
-void LocalApi::release() {
+void LocalApi::continue_paused() {
   asio::dispatch(impl_->io, [impl = impl_.get()] {
-    auto held = std::exchange(impl->held, {});
+    auto paused = std::exchange(impl->paused, {});
     impl->count_lists();
-    for (auto& go_on : held) go_on();
+    for (auto& go_on : paused) go_on();
   });
 }
 

@@ -264,9 +264,9 @@ void LocalApi::Impl::Session::on_request() {
         const unsigned status = std::exchange(fault_, std::nullopt)->status;
         return send(status, error_json("Planned", "a planned fault"));
       }
-      case ApiFault::Kind::held:
+      case ApiFault::Kind::paused:
         fault_.reset();
-        server_.held.emplace_back([self = shared_from_this()] {
+        server_.paused.emplace_back([self = shared_from_this()] {
           if (self->socket_.is_open()) self->carry_out();
         });
         return server_.count_lists();

@@ -16,7 +16,7 @@
 
 namespace once::queues {
 
-struct Item {
+struct KeyedRecord {
   std::string id;           // The reported id.
   std::string name;         // Names the record, independent of its key.
   std::string order;        // Records with the same order run one after another. Empty: no order.
@@ -29,7 +29,7 @@ struct Item {
   std::string_view json;    // The record's own text.
 };
 
-// How items get their keys.
+// How records get their keys.
 struct KeyRule {
   std::string scope;
   KeySource source = KeySource::id;
@@ -40,14 +40,14 @@ struct KeyRule {
   std::vector<std::string> input_without = {};  // Of it.
 };
 
-class ItemKeys {
+class RecordKeys {
  public:
   // Throws Exception(misuse) for an invalid rule.
-  explicit ItemKeys(KeyRule rule);
+  explicit RecordKeys(KeyRule rule);
 
   // Sets key, label, fingerprint, input and poison. `name`: the key of KeySource::id, or of deduplication_id if the
   // caller has it. Thread-safe.
-  void take(Item& item, std::string_view name, std::string_view record, std::string_view payload) const;
+  void take(KeyedRecord& keyed, std::string_view name, std::string_view record, std::string_view payload) const;
 
   [[nodiscard]] const std::string& scope() const noexcept { return scope_; }
 

@@ -1,4 +1,4 @@
-#include "queues/item.hpp"
+#include "queues/keyed_record.hpp"
 
 #include <utility>
 
@@ -6,7 +6,7 @@
 
 namespace once::queues {
 
-ItemKeys::ItemKeys(KeyRule rule)
+RecordKeys::RecordKeys(KeyRule rule)
     : scope_(std::move(rule.scope)), source_(rule.source), keep_input_(rule.keep_input), input_(rule.input_without) {
   if (source_ == KeySource::record || source_ == KeySource::payload) {
     deriver_.emplace(keys::Recipe{.scope = scope_,
@@ -25,22 +25,23 @@ ItemKeys::ItemKeys(KeyRule rule)
   }
 }
 
-void ItemKeys::take(Item& item, std::string_view name, std::string_view record, std::string_view payload) const {
+void RecordKeys::take(KeyedRecord& keyed, std::string_view name, std::string_view record,
+                      std::string_view payload) const {
   try {
     if (deriver_) {
       keys::Derived derived = deriver_->derive(source_ == KeySource::payload ? payload : record);
-      item.key = std::move(derived.key);
-      item.label = std::move(derived.label);
-      item.fingerprint = derived.fingerprint;
+      keyed.key = std::move(derived.key);
+      keyed.label = std::move(derived.label);
+      keyed.fingerprint = derived.fingerprint;
     } else {
-      item.key.emplace(scope_, name);
-      item.label = name;
-      if (checker_) item.fingerprint = checker_->fingerprint(record);
+      keyed.key.emplace(scope_, name);
+      keyed.label = name;
+      if (checker_) keyed.fingerprint = checker_->fingerprint(record);
     }
-    if (keep_input_) item.input = input_(payload);
+    if (keep_input_) keyed.input = input_(payload);
   } catch (const Exception& error) {
-    item.key.reset();
-    item.poison = error.what();
+    keyed.key.reset();
+    keyed.poison = error.what();
   }
 }
 

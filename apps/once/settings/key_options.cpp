@@ -1,4 +1,4 @@
-#include "settings/identity.hpp"
+#include "settings/key_options.hpp"
 
 #include <fcntl.h>
 #include <openssl/evp.h>
