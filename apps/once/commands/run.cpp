@@ -36,6 +36,7 @@
 #include "settings/log.hpp"
 #include "settings/rules.hpp"
 #include "settings/spans.hpp"
+#include "settings/work_options.hpp"
 #include "text/json_write.hpp"
 #include "text/prometheus.hpp"
 #include "text/rfc3339.hpp"
@@ -45,19 +46,11 @@ namespace once::cli {
 
 namespace {
 
-struct RunOptions {
+struct RunOptions : WorkOptions {
   StoreOptions store;
   LogFlags log;
   KeyOptions key;
-  std::string lease = "30s";
-  std::string retention = "24h";
-  std::string failure_retention;
-  std::string expect;
   std::string wait;
-  std::string on_failure;
-  std::string on_signal;
-  std::vector<std::string> on_exit;
-  std::string on_lapse = "takeover";
   std::string on_stored_failure = "replay";
   std::string on_store_down = "refuse";
   std::string on_lost = "kill";
@@ -69,13 +62,9 @@ struct RunOptions {
   std::string output_limit = "1MiB";
   std::string offload_limit = "64MiB";
   std::string input_limit = "16GiB";
-  std::string grace = "5s";
   std::string output_wait = "1s";
   std::string derive_name = "command";
   std::string metrics_file;  // Empty: none.
-  std::string reconcile;     // Empty: nobody is asked.
-  std::string reconcile_settle;
-  std::string reconcile_timeout = "30s";
   bool no_output = false;
   bool survive = false;
   bool verbose = false;
@@ -98,25 +87,14 @@ struct RunPlan {
   Millis reconcile_timeout{};
 };
 
-// The lease is all that is known of how long the command's requests may be on their way.
-constexpr Millis least_settle{60'000};
-
 RunPlan plan_of(const RunOptions& options) {
   const auto is = [](const std::string& word, const char* other) { return word == other; };
-  Policy policy;
-  policy.lease = parse_duration(options.lease, "--lease (or ONCE_LEASE)");
-  policy.retention = parse_retention(options.retention, "--retention (or ONCE_RETENTION)");
-  if (!options.failure_retention.empty()) {
-    policy.failure_retention =
-        parse_retention(options.failure_retention, "--failure-retention (or ONCE_FAILURE_RETENTION)");
-  }
-  if (!options.expect.empty()) policy.expected = parse_duration(options.expect, "--expect (or ONCE_EXPECT)");
+  Policy policy = policy_of(options);
   policy.on_conflict = OnConflict::fail;  // Waiting must be asked for.
   if (!options.wait.empty()) {
     policy.wait = parse_duration(options.wait, "--wait (or ONCE_WAIT)");
     policy.on_conflict = OnConflict::wait;
   }
-  policy.on_lapse = is(options.on_lapse, "hold") ? OnLapse::hold : OnLapse::takeover;
   policy.on_stored_failure =
       is(options.on_stored_failure, "execute") ? OnStoredFailure::execute : OnStoredFailure::replay;
   if (is(options.label, "none")) policy.label = Label::none;
@@ -135,11 +113,8 @@ RunPlan plan_of(const RunOptions& options) {
                .input_limit = parse_size(options.input_limit, "--input-limit"),
                .grace = parse_duration(options.grace, "--grace"),
                .output_wait = parse_duration(options.output_wait, "--output-wait"),
-               .reconcile_settle = std::max(*policy.lease, least_settle),
+               .reconcile_settle = settle_of(options, policy),
                .reconcile_timeout = parse_duration(options.reconcile_timeout, "--reconcile-timeout")};
-  if (!options.reconcile_settle.empty()) {
-    plan.reconcile_settle = parse_duration(options.reconcile_settle, "--reconcile-settle");
-  }
   if (is(options.keep_input, "stdin") && !plan.parts.input) {
     misuse("--keep-input stdin keeps what --fingerprint stdin has read: add that, as in --fingerprint args,stdin");
   }
@@ -199,11 +174,7 @@ class Run {
                                                            : Record::max_input_bytes);
     }
     if (options_.verbose) {
-      const std::string told = told_variables({{"ONCE_LEASE", options_.lease},
-                                               {"ONCE_RETENTION", options_.retention},
-                                               {"ONCE_FAILURE_RETENTION", options_.failure_retention},
-                                               {"ONCE_EXPECT", options_.expect},
-                                               {"ONCE_WAIT", options_.wait}});
+      const std::string told = told_variables(options_, options_.wait);
       if (!told.empty()) say("from the environment: " + told);
     }
     Signals signals;
@@ -884,38 +855,13 @@ void add_run(CLI::App& app, Invocation& invocation) {
   add_store_options(*run, options->store);
   add_key_options(*run, options->key);
   const auto one_of = [](std::vector<std::string> words) { return CLI::IsMember(std::move(words)); };
-  run->add_option("--lease", options->lease, "How long a claim blocks other callers after a crash, 10ms to 24h")
-      ->envname("ONCE_LEASE")
-      ->capture_default_str();
-  run->add_option("--retention", options->retention,
-                  "How long the result is replayed before it expires; never: it does not expire")
-      ->envname("ONCE_RETENTION")
-      ->capture_default_str();
-  run->add_option("--failure-retention", options->failure_retention,
-                  "The same for a failure that is stored (default: as --retention)")
-      ->envname("ONCE_FAILURE_RETENTION");
-  run->add_option("--expect", options->expect,
-                  "How long the command should take; later it is overdue: see once ls --overdue")
-      ->envname("ONCE_EXPECT");
+  add_work_options(*run, *options,
+                   "When the command exits with a code other than 0: store (replay the failure), release (the next\n"
+                   "caller runs the command again), hold (unknown, an operator decides) (default: store)",
+                   "as --lease, at least 1m");
   run->add_option("--wait", options->wait,
                   "How long to wait for another caller that runs the command (default: not at all, exit 240)")
       ->envname("ONCE_WAIT");
-  run->add_option("--on-failure", options->on_failure,
-                  "When the command exits with a code other than 0: store (replay the failure), release (the next\n"
-                  "caller runs the command again), hold (unknown, an operator decides) (default: store)")
-      ->check(one_of({"store", "release", "hold"}));
-  run->add_option("--on-exit", options->on_exit,
-                  "The same for the exit codes listed, as in 75=release, 2,3=store, 10-19=hold, 1=success; repeatable")
-      ->allow_extra_args(false);
-  run->add_option("--on-signal", options->on_signal,
-                  "The same for a command that was killed or interrupted (default: --on-failure if you set it;\n"
-                  "otherwise release, or hold with --on-lapse hold)")
-      ->check(one_of({"store", "release", "hold"}));
-  run->add_option("--on-lapse", options->on_lapse,
-                  "When a holder dies and its lease expires: takeover (the next caller runs the command again) or\n"
-                  "hold (unknown, an operator decides: the command runs at most once)")
-      ->check(one_of({"takeover", "hold"}))
-      ->capture_default_str();
   run->add_option("--on-stored-failure", options->on_stored_failure,
                   "When the stored result is a failure: replay it, or execute the command again")
       ->check(one_of({"replay", "execute"}))
@@ -955,22 +901,11 @@ void add_run(CLI::App& app, Invocation& invocation) {
   run->add_option("--input-limit", options->input_limit, "With --fingerprint stdin: the largest standard input to read")
       ->capture_default_str();
   run->add_flag("--no-output", options->no_output, "Keep the exit code only: a replay prints nothing");
-  run->add_option("--grace", options->grace, "Time between SIGTERM and SIGKILL when once stops the command")
-      ->capture_default_str();
   run->add_option("--output-wait", options->output_wait,
                   "How long to wait for more output from processes that outlive the command")
       ->capture_default_str();
   run->add_option("--derive-name", options->derive_name,
                   "A name that makes ONCE_DERIVED_KEY differ from keys derived with other names")
-      ->capture_default_str();
-  run->add_option(
-      "--reconcile", options->reconcile,
-      "A shell command to ask when the outcome is unknown. It finds ONCE_KEY, ONCE_DERIVED_KEY ... Exit code\n"
-      "0: it took place, with this output. 100: it did not. 101: it failed for good. Others: not known");
-  run->add_option("--reconcile-settle", options->reconcile_settle,
-                  "How long after the end of an attempt 100 begins to count; before, its request may be on its way\n"
-                  "(default: as --lease, at least 1m)");
-  run->add_option("--reconcile-timeout", options->reconcile_timeout, "How long that command may take")
       ->capture_default_str();
   run->add_flag("--survive", options->survive, "Let the command keep running if once is killed with SIGKILL");
   run->add_flag("--unshared-store", options->unshared_store,

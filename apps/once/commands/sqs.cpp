@@ -38,13 +38,14 @@
 #include "settings/log.hpp"
 #include "settings/rules.hpp"
 #include "settings/spans.hpp"
+#include "settings/work_options.hpp"
 #include "text/rfc3339.hpp"
 
 namespace once::cli {
 
 namespace {
 
-struct SqsOptions {
+struct SqsOptions : WorkOptions {
   StoreOptions store;
   std::string queue;
   std::string region;
@@ -54,17 +55,9 @@ struct SqsOptions {
   std::string key;
   std::string key_from;
   std::string fingerprint;
-  std::string lease = "30s";
-  std::string retention = "24h";
-  std::string failure_retention;
-  std::string expect;
-  std::string on_lapse = "takeover";
   std::string label = "none";
   bool keep_input = false;
   std::vector<std::string> input_without;
-  std::string on_failure;
-  std::string on_signal;
-  std::vector<std::string> on_exit;
   std::string on_poison = "leave";
   std::string on_mismatch = "leave";
   std::string on_unknown = "leave";
@@ -76,12 +69,8 @@ struct SqsOptions {
   std::string post;
   std::string post_timeout = "30s";
   std::string content_type = "application/json";
-  std::string grace = "5s";
   std::string output_limit = "64KiB";
   std::string derive_name;
-  std::string reconcile;  // Empty: nobody is asked.
-  std::string reconcile_settle;
-  std::string reconcile_timeout = "30s";
   std::string reconcile_interval = "30s";
   bool drain = false;
   bool json = false;
@@ -155,7 +144,9 @@ class Asking {
              .gives_up = [this] { return ending_.load(); }},
         reconciler_({.store = access.store,
                      .ask = ask_blocking([this](const Record& record) { return ask_command(ask_, record); }),
-                     .settle = settle_of(options, policy),
+                     .settle = settle_of(
+                         options, policy,
+                         options.post.empty() ? Millis{0} : parse_duration(options.post_timeout, "--post-timeout")),
                      .at_once = static_cast<unsigned>(parallel) + 1,
                      .key_prefix = scope_prefix(
                          options.scope.empty() ? options.queue.substr(options.queue.rfind('/') + 1) : options.scope),
@@ -200,14 +191,6 @@ class Asking {
   }
 
  private:
-  // The longest that is known of how long the work's requests may be on their way.
-  static Millis settle_of(const SqsOptions& options, const Policy& policy) {
-    if (!options.reconcile_settle.empty()) return parse_duration(options.reconcile_settle, "--reconcile-settle");
-    constexpr Millis least{60'000};
-    const Millis lease = std::max(effective(policy).lease, least);
-    return options.post.empty() ? lease : std::max(lease, parse_duration(options.post_timeout, "--post-timeout"));
-  }
-
   const Millis interval_;
   std::atomic<bool> ending_{false};
   const Wakeup over_;
@@ -369,14 +352,7 @@ class Sqs {
         command_(std::move(command)),
         log_(log_options(options.log), options.verbose, parse_duration(options.visibility, "--visibility")) {
     if (!options.stop_within.empty()) stop_within_ = parse_duration(options.stop_within, "--stop-within");
-    policy_.lease = parse_duration(options.lease, "--lease (or ONCE_LEASE)");
-    policy_.retention = parse_retention(options.retention, "--retention (or ONCE_RETENTION)");
-    if (!options.failure_retention.empty()) {
-      policy_.failure_retention =
-          parse_retention(options.failure_retention, "--failure-retention (or ONCE_FAILURE_RETENTION)");
-    }
-    if (!options.expect.empty()) policy_.expected = parse_duration(options.expect, "--expect (or ONCE_EXPECT)");
-    policy_.on_lapse = options.on_lapse == "hold" ? OnLapse::hold : OnLapse::takeover;
+    policy_ = policy_of(options);
     policy_.label = options.label == "all" ? Label::all : Label::none;
     policy_.keep_input = options.keep_input;
     check(policy_);
@@ -395,10 +371,7 @@ class Sqs {
     const Millis grace = parse_duration(options_.grace, "--grace");
     const Millis stats_interval = parse_stats_interval(options_.admin.stats_interval, "--stats-interval");
     Signals signals;  // Before there are threads.
-    const std::string told = told_variables({{"ONCE_LEASE", options_.lease},
-                                             {"ONCE_RETENTION", options_.retention},
-                                             {"ONCE_FAILURE_RETENTION", options_.failure_retention},
-                                             {"ONCE_EXPECT", options_.expect}});
+    const std::string told = told_variables(options_);
     if (!told.empty()) log_.note("from the environment: " + told);
     const StoreAccess access = open_access(options_.store, Missing::create);
     require_bytes(access.url);
@@ -657,19 +630,11 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
                   "JMESPath that selects what a duplicate must repeat of the first message");
   sqs->add_option("--parallel", options->parallel, "How many messages to process at the same time, 1 to 1000")
       ->capture_default_str();
-  sqs->add_option("--lease", options->lease, "How long a claim blocks other callers after a crash, 10ms to 24h")
-      ->envname("ONCE_LEASE")
-      ->capture_default_str();
-  sqs->add_option("--retention", options->retention,
-                  "How long duplicates are recognised, then the record expires; never: it does not")
-      ->envname("ONCE_RETENTION")
-      ->capture_default_str();
-  sqs->add_option("--failure-retention", options->failure_retention,
-                  "The same for a failure that is stored (default: as --retention)")
-      ->envname("ONCE_FAILURE_RETENTION");
-  sqs->add_option("--expect", options->expect,
-                  "How long the work of a message should take; later it is overdue: see once ls --overdue")
-      ->envname("ONCE_EXPECT");
+  add_work_options(*sqs, *options,
+                   "When the command exits with a code other than 0, or the URL refuses the message: release (the\n"
+                   "message stays), store (a final failure; delete it), hold (unknown, an operator decides)\n"
+                   "(default: release)",
+                   "as --lease, at least 1m; with --post: at least --post-timeout");
   sqs->add_option("--visibility", options->visibility,
                   "How long a message stays hidden after a crash, 3s to 12h; extended while its work runs")
       ->capture_default_str();
@@ -682,23 +647,6 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   sqs->add_option("--stop-within", options->stop_within,
                   "After SIGTERM, end running work after this time, as a second SIGTERM does (default: let it finish)");
   sqs->add_flag("--drain", options->drain, "End when the queue is empty");
-  sqs->add_option(
-         "--on-failure", options->on_failure,
-         "When the command exits with a code other than 0, or the URL refuses the message: release (the message\n"
-         "stays), store (a final failure; delete it), hold (unknown, an operator decides) (default: release)")
-      ->check(one_of({"store", "release", "hold"}));
-  sqs->add_option("--on-exit", options->on_exit,
-                  "The same for the exit codes listed, as in 75=release, 2,3=store, 10-19=hold, 1=success; repeatable")
-      ->allow_extra_args(false);
-  sqs->add_option("--on-signal", options->on_signal,
-                  "The same for a command that was killed (default: --on-failure if you set it; otherwise release, or\n"
-                  "hold with --on-lapse hold)")
-      ->check(one_of({"store", "release", "hold"}));
-  sqs->add_option("--on-lapse", options->on_lapse,
-                  "When a holder dies and its lease expires: takeover (run the message again) or hold (unknown, an\n"
-                  "operator decides: it runs at most once)")
-      ->check(one_of({"takeover", "hold"}))
-      ->capture_default_str();
   auto* const keep_input =
       sqs->add_flag("--keep-input", options->keep_input,
                     "Keep the body of each message in its record, for people. It may be sensitive");
@@ -727,18 +675,9 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   sqs->add_option("--content-type", options->content_type, "The Content-Type of posts")->capture_default_str();
   sqs->add_option("--output-limit", options->output_limit, "Keep output or answers up to this size in the store")
       ->capture_default_str();
-  sqs->add_option("--grace", options->grace, "Time between SIGTERM and SIGKILL when once stops a command")
-      ->capture_default_str();
   sqs->add_option("--derive-name", options->derive_name,
                   "A name that makes the derived key differ from others, in ONCE_DERIVED_KEY or the header\n"
                   "(default: command, or post)");
-  sqs->add_option("--reconcile", options->reconcile,
-                  "A shell command to ask when an outcome is unknown: see once run --reconcile");
-  sqs->add_option("--reconcile-settle", options->reconcile_settle,
-                  "How long after the end of an attempt its exit code 100 begins to count (default: as --lease, at\n"
-                  "least 1m; with --post: at least --post-timeout)");
-  sqs->add_option("--reconcile-timeout", options->reconcile_timeout, "How long that command may take")
-      ->capture_default_str();
   sqs->add_option("--reconcile-interval", options->reconcile_interval,
                   "How often to look for unknown operations to ask about")
       ->capture_default_str();
