@@ -1,4 +1,4 @@
-#include <once/frontends/http/problem.hpp>
+#include "frontends/http/problem.hpp"
 
 #include <array>
 #include <cstddef>

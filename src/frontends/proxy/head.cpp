@@ -10,8 +10,7 @@
 
 #include <boost/beast/http/status.hpp>
 
-#include <once/frontends/http/problem.hpp>
-
+#include "frontends/http/problem.hpp"
 #include "text/ascii.hpp"
 #include "text/base64.hpp"
 
