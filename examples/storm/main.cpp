@@ -92,7 +92,7 @@ void print(const Options& options, const Summary& summary, const Total& total) {
   row("executions", summary.executions);
   if (!options.without_once) {
     row("replays", summary.replays, "the stored answer, nothing run");
-    row("conflicts", summary.conflicts, "somebody else was at it: told to ask again");
+    row("conflicts", summary.conflicts, "another request was running it: retry");
     row("takeovers", summary.takeovers, "of claims whose owner was killed or frozen");
   }
   row("crashes (kill -9)", summary.crashes);
