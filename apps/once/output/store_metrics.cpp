@@ -49,39 +49,18 @@ void StoreCounts::each(const std::function<void(const Group&)>& write) const {
   if (others_.counts.records > 0) write(others_);
 }
 
-void StoreCounts::write_open(text::Exposition& out) const {
-  out.family("once_records", "gauge", "Records in the store, by state.");
-  each([&](const Group& group) {
-    for (const operate::Standing standing : open_standings) {
-      out.sample(
-          {{"scope", group.scope}, {"otel_metric_overflow", group.overflow}, {"state", operate::to_string(standing)}},
-          group.counts.of(standing));
-    }
-  });
-  out.family("once_records_overdue", "gauge", "Records whose work should have ended.");
-  each([&](const Group& group) {
-    out.sample({{"scope", group.scope}, {"otel_metric_overflow", group.overflow}}, group.counts.overdue);
-  });
-  out.family("once_oldest_timestamp_seconds", "gauge",
-             "Since when the oldest record has failed, is lapsed, overdue or unknown, since 1970. Absent if there is "
-             "none.");
-  each([&](const Group& group) {
-    const operate::Counts& counts = group.counts;
-    const std::array<std::pair<std::string_view, std::optional<Time>>, 4> oldest{{{"failed", counts.oldest_failed},
-                                                                                  {"lapsed", counts.oldest_lapsed},
-                                                                                  {"overdue", counts.oldest_overdue},
-                                                                                  {"unknown", counts.oldest_unknown}}};
-    for (const auto& [of, time] : oldest) {
-      if (!time) continue;
-      out.sample({{"scope", group.scope}, {"otel_metric_overflow", group.overflow}, {"of", of}}, seconds(*time));
-    }
-  });
-}
+void StoreCounts::write_open(text::Exposition& out) const { write(out, open_standings, false); }
 
 void StoreCounts::write(text::Exposition& out, Time now) const {
+  write(out, all_standings, true);
+  out.family("once_stats_timestamp_seconds", "gauge", "When this was counted, since 1970.");
+  out.sample({{"scope", together_.scope}}, seconds(now));
+}
+
+void StoreCounts::write(text::Exposition& out, std::span<const operate::Standing> standings, bool all) const {
   out.family("once_records", "gauge", "Records in the store, by state.");
   each([&](const Group& group) {
-    for (const operate::Standing standing : all_standings) {
+    for (const operate::Standing standing : standings) {
       out.sample(
           {{"scope", group.scope}, {"otel_metric_overflow", group.overflow}, {"state", operate::to_string(standing)}},
           group.counts.of(standing));
@@ -94,27 +73,28 @@ void StoreCounts::write(text::Exposition& out, Time now) const {
     });
   };
   metric("once_records_overdue", "Records whose work should have ended.", &operate::Counts::overdue);
-  metric("once_records_bytes", "Bytes of all records.", &operate::Counts::bytes);
-  metric("once_results_offloaded", "Results that are kept outside the store.", &operate::Counts::offloaded);
-  metric("once_results_offloaded_bytes", "Bytes of these.", &operate::Counts::offloaded_bytes);
-  metric("once_results_dropped", "Results that were too large to keep.", &operate::Counts::dropped);
+  if (all) {
+    metric("once_records_bytes", "Bytes of all records.", &operate::Counts::bytes);
+    metric("once_results_offloaded", "Results that are kept outside the store.", &operate::Counts::offloaded);
+    metric("once_results_offloaded_bytes", "Bytes of these.", &operate::Counts::offloaded_bytes);
+    metric("once_results_dropped", "Results that were too large to keep.", &operate::Counts::dropped);
+  }
   out.family("once_oldest_timestamp_seconds", "gauge",
-             "Since when the oldest record exists, has failed, is lapsed, overdue or unknown, since 1970. Absent if "
-             "there is none.");
+             "Since when the oldest record " + std::string(all ? "exists, " : "") +
+                 "has failed, is lapsed, overdue or unknown, since 1970. Absent if there is none.");
   each([&](const Group& group) {
     const operate::Counts& counts = group.counts;
-    const std::array<std::pair<std::string_view, std::optional<Time>>, 5> oldest{{{"created", counts.oldest_created},
-                                                                                  {"failed", counts.oldest_failed},
-                                                                                  {"lapsed", counts.oldest_lapsed},
-                                                                                  {"overdue", counts.oldest_overdue},
-                                                                                  {"unknown", counts.oldest_unknown}}};
+    const std::array<std::pair<std::string_view, std::optional<Time>>, 5> oldest{
+        {{"created", all ? counts.oldest_created : std::nullopt},
+         {"failed", counts.oldest_failed},
+         {"lapsed", counts.oldest_lapsed},
+         {"overdue", counts.oldest_overdue},
+         {"unknown", counts.oldest_unknown}}};
     for (const auto& [of, time] : oldest) {
       if (!time) continue;
       out.sample({{"scope", group.scope}, {"otel_metric_overflow", group.overflow}, {"of", of}}, seconds(*time));
     }
   });
-  out.family("once_stats_timestamp_seconds", "gauge", "When this was counted, since 1970.");
-  out.sample({{"scope", together_.scope}}, seconds(now));
 }
 
 }  // namespace once::cli

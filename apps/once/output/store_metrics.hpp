@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -38,6 +39,7 @@ class StoreCounts {
     operate::Counts counts;
   };
   Group& group_of(const Record& record);
+  void write(text::Exposition& out, std::span<const operate::Standing> standings, bool all) const;
   void each(const std::function<void(const Group&)>& write) const;
 
   const std::size_t max_scopes_;
