@@ -180,7 +180,7 @@ class Sqs(Queues):
         url = self.make_queue()
         for i in range(30):
             self.send(url, {"order": i % 10})
-        done = self.drain("--key-from", "payload", "--key", "order", "--parallel", "4", "--json", "--",
+        done = self.drain("--key-from", "payload", "--key", "order", "--parallel", "4", "--log", "json", "--",
                           "sh", "-c", "printf '%s\\n' \"$(cat)\" >>ran")
         self.expect(done, 0)
         ran = [json.loads(line)["order"] for line in self.path("ran").read_text().splitlines()]
@@ -195,7 +195,7 @@ class Sqs(Queues):
         for order in ("good", "good", "bad", "gate"):
             self.send(url, {"order": order})
         poller = self.start("sqs", "--queue", self.queue, "--receive-wait", "1s", "--key-from", "payload", "--key", "order",
-                            "--admin", "0", "--json", "--", "sh", "-c",
+                            "--admin", "0", "--log", "json", "--", "sh", "-c",
                             "case $(cat) in *bad*) exit 1;; *gate*) read x <gate;; esac")
         port = json.loads(poller.stderr.readline())["why"].removeprefix("operators on port ")
 
@@ -268,7 +268,7 @@ class Sqs(Queues):
         message = sqs("ReceiveMessage", QueueUrl=url, VisibilityTimeout=0)["Messages"][0]
         self.expect(self.once("run", "--key", message["MessageId"], "--scope", self.queue, "--fingerprint", "none", "--",
                               "sh", "-c", "echo done >>ran"), 0)
-        done = self.drain("--json", "--", "sh", "-c", "echo again >>ran")
+        done = self.drain("--log", "json", "--", "sh", "-c", "echo again >>ran")
         self.expect(done, 0)
         self.assertEqual([event["end"] for event in self.events(done)], ["replayed"])
         self.assertEqual(self.lines(), ["done"])
@@ -385,7 +385,7 @@ class Sqs(Queues):
                 self.assertFalse(queue.answer.is_set())
 
     def test_stop_within_ends_an_idle_poller(self):
-        poller, _ = self.start_idle("--receive-wait", "20s", "--stop-within", "100ms", "--json", "--", "true")
+        poller, _ = self.start_idle("--receive-wait", "20s", "--stop-within", "100ms", "--log", "json", "--", "true")
         poller.send_signal(signal.SIGTERM)
         code, said = self.end_of(poller)
         note, abandoned = [json.loads(line) for line in said.splitlines()]
@@ -425,7 +425,7 @@ class Sqs(Queues):
         url = self.make_queue()
         for i in range(12):
             self.send(url, {"order": i % 4})
-        done = self.drain("--key-from", "payload", "--key", "order", "--parallel", "4", "--json", "--",
+        done = self.drain("--key-from", "payload", "--key", "order", "--parallel", "4", "--log", "json", "--",
                           "sh", "-c", "printf '%s\\n' \"$(cat)\" >>ran")
         self.expect(done, 0)
         self.assertEqual(sorted(json.loads(line)["order"] for line in self.path("ran").read_text().splitlines()),
@@ -472,7 +472,7 @@ class Sqs(Queues):
         closed.bind(("127.0.0.1", 0))
         url = self.make_queue()
         self.send(url, "1")
-        done = self.drain("--post", f"http://127.0.0.1:{closed.getsockname()[1]}/", "--json")
+        done = self.drain("--post", f"http://127.0.0.1:{closed.getsockname()[1]}/", "--log", "json")
         self.expect(done, 1, stderr=b"cannot connect")
         self.assertEqual([event["event"] for event in self.events(done)], ["ended", "pause", "note"])
         self.assertEqual(self.left(url), (0, 1))
@@ -528,7 +528,7 @@ class Sqs(Queues):
 
 
 class Reconcile(Queues):
-    ASKS = ["--on-failure", "hold", "--reconcile-settle", "0s", "--retry-after", "0s", "--json"]
+    ASKS = ["--on-failure", "hold", "--reconcile-settle", "0s", "--retry-after", "0s", "--log", "json"]
 
     def test_the_command_decides_about_a_message(self):
         url = self.make_queue()
@@ -605,7 +605,6 @@ class Log(Queues):
         lines = done.stderr.decode().splitlines()
         self.assertEqual(len(lines), 1, lines)
         self.assertIn("the command ended with exit 1; it stays in the queue", lines[0])
-        self.expect(self.drain("--json", "--log", "text", "--", "true"), 64)
         self.expect(self.drain("--log", "xml", "--", "true"), 64)
 
 
@@ -616,7 +615,7 @@ class WithoutDescriptors(Queues):
         url = self.make_queue()
         sent = self.send(url, "1")
         self.fifo("gate")
-        poller = self.start("sqs", "--queue", self.queue, "--receive-wait", "1s", "--grace", "100ms", "--json", "--",
+        poller = self.start("sqs", "--queue", self.queue, "--receive-wait", "1s", "--grace", "100ms", "--log", "json", "--",
                             "sh", "-c", "trap '' TERM; echo $$ >pid; read x <gate; echo said; sleep 1000")
         pid = self.pid_in("pid")
         # poll(2) refuses more descriptors than may be open: its next one, when the command says something.

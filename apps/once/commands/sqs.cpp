@@ -73,7 +73,6 @@ struct SqsOptions : WorkOptions {
   std::string derive_name;
   std::string reconcile_interval = "30s";
   bool drain = false;
-  bool json = false;
   LogFlags log;
   AdminFlags admin;
   bool verbose = false;
@@ -686,11 +685,9 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   sqs->add_option("--profile", options->profile, "A profile of the shared AWS config files");
   add_admin_flags(*sqs, options->admin);
   add_log_flags(*sqs, options->log, "text");
-  sqs->add_flag("--json", options->json, "The same as --log json")->excludes("--log");
   sqs->add_flag("-v,--verbose", options->verbose, "Report successes too");
   sqs->callback([options, &invocation] {
     invocation.action = [options, &invocation] {
-      if (options->json) options->log.format = "json";
       const bool command = invocation.has_command && !invocation.command.empty();
       if (command == !options->post.empty()) {
         say("give either a command after --, as in `once sqs --queue orders -- ./charge`, or --post URL. Nothing was "
