@@ -42,7 +42,7 @@ enum class Verdict : std::uint8_t {
   unknown,         // The outcome is not known: an operator or a callback decides.
   conflict,        // Another attempt has a live claim.
   take_over,       // A lapsed or released claim: claim it, keep its steps.
-  mark_unknown,    // A lapsed claim under `hold`: nobody may run it again.
+  mark_unknown,    // A lapsed claim under `hold`: no caller may run it again.
 };
 
 std::string_view to_string(Verdict verdict) noexcept;

@@ -110,7 +110,7 @@ struct Reconciled {
     not_known,   // Asked, and still unknown: `why`.
     gave_up,     // Asked as often as ReconcileOptions::tries, now or earlier. An operator decides.
     not_asked,   // Not due yet, being asked about, or at_once questions are running.
-    changed,     // Somebody else has changed the record: `record` is the present one, or null.
+    changed,     // Another writer has changed the record: `record` is the present one, or null.
     not_stored,  // The answer could not be written: `error`.
   };
   Kind kind = Kind::not_known;

@@ -1,5 +1,6 @@
 #include <once/engine/log.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <charconv>

@@ -1,5 +1,6 @@
 #include <once/testing/records.hpp>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <sstream>

@@ -1,6 +1,7 @@
 // What a claim, a finish, a renewal and the rest write, as properties over many records and policies.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include <once/decide.hpp>

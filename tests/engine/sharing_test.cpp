@@ -1,4 +1,5 @@
 // Callers with one key in one process share requests to the store; waiting; the local cache.
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <thread>

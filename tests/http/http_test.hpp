@@ -1,6 +1,7 @@
 // What the tests of once::http share.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <memory>
 #include <mutex>

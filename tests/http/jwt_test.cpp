@@ -1,6 +1,7 @@
 // Principals by verified tokens: who signs, in which way, until when, and for whom.
 #include <once/frontends/jwt.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>

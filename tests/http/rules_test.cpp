@@ -1,6 +1,7 @@
 // The rules alone: which requests are protected, under which key, and the form of answers.
 #include <once/frontends/http/rules.hpp>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <iterator>

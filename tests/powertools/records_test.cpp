@@ -4,6 +4,7 @@
 // belong to. Its cache_* lists are values of the libraries' Redis and Valkey layers, which are no items.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>

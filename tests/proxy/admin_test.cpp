@@ -1,4 +1,5 @@
 // What operators' tools get.
+#include <algorithm>
 #include <list>
 #include <thread>
 
