@@ -24,7 +24,7 @@ namespace once {
 namespace {
 
 constexpr std::size_t max_output_bytes = std::size_t{64} << 10U;
-constexpr int nap_ms = 20;  // How late the end of patience or of the command may be noticed.
+constexpr int nap_ms = 20;  // How late the cancellation, or the end of the command, may be noticed.
 
 // The words of a POSIX shell's command line, without expansions and operators. Empty: an open quote.
 std::optional<std::vector<std::string>> split(std::string_view command) {

@@ -1,6 +1,7 @@
 // once::lambda::idempotent(): keys, scopes, leases, policies, and the error types where there is no response.
 #include <once/frontends/lambda/idempotent.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <stdexcept>

@@ -1,4 +1,5 @@
 // The poller of SQS: which messages are run, deleted, left, given back, in which order; and its requests to the queue.
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <latch>

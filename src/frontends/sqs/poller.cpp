@@ -590,7 +590,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
                                           .label = job.keyed.label,
                                           .label_from_payload = true,
                                           .trace = job.message.trace(),
-                                          .input = job.item.input});
+                                          .input = job.keyed.input});
       if (begin.kind != Begin::Kind::claimed || begin.claim.is_ours()) return begin;
       begin.claim.release("the claim was lost before the work began");
       if (times < most_claims) continue;
