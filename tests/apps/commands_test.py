@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/commands.md").read_text()
 COMMANDS = ["run", "sqs", "proxy", "ls", "find", "show", "resolve", "release", "extend", "rm", "sweep", "stats", "doctor", "key",
             "seal-key", "lambda", "table"]
-OF_TABLE = ["create", "check", "delete"]
+OF_TABLE = ["create", "check", "upgrade", "delete"]
 OF_LAMBDA = ["invoke"]
 OF_SEAL_KEY = ["new"]
 

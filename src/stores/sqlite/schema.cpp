@@ -42,7 +42,7 @@ CREATE TABLE records (
   result         TEXT,
   content_type   TEXT,
   placement      INTEGER,             -- NULL in `result`, 1 offloaded, 2 dropped, 3 in `result` as a frame of zstd,
-                                      -- 4 in `result`, sealed with all that is secret
+                                      -- 4 in `result`, sealed with the other payloads
   location       TEXT,
   result_bytes   INTEGER,             -- offloaded, dropped, compressed: how many before that
   result_sha256  BLOB,                -- offloaded, dropped, compressed: of those
