@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include <once/compiler.hpp>
+
 namespace once::stores {
 
 struct TableFinding {
