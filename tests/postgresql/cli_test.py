@@ -68,7 +68,7 @@ class Commands(Case):
         self.psql(sql)
         self.do("table", "check")
         self.do("run", "--key", "k", "--", "true")
-        self.assertEqual(self.psql('SELECT key FROM "Sh""op".records_readable WHERE state = \'completed\''), "run#k")
+        self.assertEqual(self.psql('SELECT key FROM "Sh""op".records_readable WHERE state = \'completed\''), "#k")
         self.psql('DROP OWNED BY "w\'orker"; DROP ROLE "w\'orker"')
 
     def test_a_newer_schema_is_not_touched(self):

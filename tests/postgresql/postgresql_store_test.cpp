@@ -251,19 +251,26 @@ TEST_F(PostgresqlStoreTest, ACancelledWaitForAStandbyIsInDoubt) {
   shell_.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
   shell_.run("SET synchronous_commit = local");
   shell_.run("SELECT pg_reload_conf()");
-  Pending stuck;
-  store().insert(share(plain_record("stuck")), stuck.done());
-  eventually([&] { return waiting("SyncRep") == "1"; });
-  EXPECT_FALSE(stuck.is_there());  // Not before the commit is durable.
-  EXPECT_EQ(blocking::get(store(), "stuck").record, nullptr);
+  // The server's checkpointer reads the setting, some time after this. The commits until then do not wait.
+  std::optional<Pending> stuck;
+  std::string key;
+  eventually([&] {
+    if (!stuck || stuck->is_there()) {
+      key += "stuck ";
+      store().insert(share(plain_record(key)), stuck.emplace().done());
+    }
+    return waiting("SyncRep") == "1";
+  });
+  EXPECT_FALSE(stuck->is_there());  // Not before the commit is durable.
+  EXPECT_EQ(blocking::get(store(), key).record, nullptr);
   shell_.run("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
-  const Answer answer = stuck.wait();
+  const Answer answer = stuck->wait();
   EXPECT_EQ(answer.error.kind, ErrorKind::in_doubt) << "status " << static_cast<int>(answer.status);
   EXPECT_THAT(answer.error.message, HasSubstr("synchronous standby was cancelled"));
   shell_.run("ALTER SYSTEM RESET synchronous_standby_names");
   shell_.run("SELECT pg_reload_conf()");
   eventually([&] { return shell_.run("SHOW synchronous_standby_names").empty(); });
-  EXPECT_NE(blocking::get(store(), "stuck").record, nullptr);
+  EXPECT_NE(blocking::get(store(), key).record, nullptr);
   put("after");
 }
 
@@ -274,13 +281,18 @@ TEST_F(PostgresqlStoreTest, AStandbyThatIsGoneIsInDoubtAtTheDeadline) {
   shell_.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
   shell_.run("SET synchronous_commit = local");
   shell_.run("SELECT pg_reload_conf()");
-  eventually([&] { return shell_.run("SHOW synchronous_standby_names") == "nobody"; });
-  const Answer answer = blocking::insert(store(), plain_record("stuck"));
+  Answer answer;
+  std::string key;
+  eventually([&] {  // As above.
+    key += "stuck ";
+    answer = blocking::insert(store(), plain_record(key));
+    return answer.status != Status::done;
+  });
   EXPECT_EQ(answer.error.kind, ErrorKind::in_doubt) << answer.error.message;
   shell_.run("ALTER SYSTEM RESET synchronous_standby_names");
   shell_.run("SELECT pg_reload_conf()");
   eventually([&] { return waiting("SyncRep") == "0"; });
-  EXPECT_NE(blocking::get(store(), "stuck").record, nullptr);
+  EXPECT_NE(blocking::get(store(), key).record, nullptr);
 }
 
 TEST_F(PostgresqlStoreTest, AnAdministratorsSettingsWeakenNothing) {

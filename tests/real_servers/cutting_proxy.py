@@ -227,6 +227,8 @@ class CuttingProxy:
             while data := source.recv(1 << 16):
                 self._ended.wait(self.delay_s)
                 self._open.wait()
+                if connection.ending:
+                    return  # What was held is lost.
                 allowed, cut = connection.pass_on(direction, data)
                 target.sendall(data[:allowed])
                 if cut and connection.cut.hold:
