@@ -16,7 +16,7 @@ namespace once::testing {
 
 namespace {
 
-constexpr std::uint64_t largest = std::numeric_limits<std::int64_t>::max();
+constexpr std::uint64_t largest_number = std::numeric_limits<std::int64_t>::max();
 constexpr std::uint64_t largest_revision = (std::uint64_t{1} << 53U) - 1;
 
 std::string text_of(Time time) {
@@ -197,7 +197,7 @@ Record edge_record(std::string key, SeededRandom& random, std::size_t largest_re
   record.key = std::move(key);
   record.state = static_cast<State>(random.below(4));
   record.owner = owner_of(static_cast<std::uint8_t>(random.chance(100) ? 0xFF : random.below(3)));
-  record.token = edge_number(random, 0, largest);
+  record.token = edge_number(random, 0, largest_number);
   record.attempt = static_cast<std::uint32_t>(edge_number(random, 1, std::numeric_limits<std::uint32_t>::max()));
   record.revision = edge_number(random, revision_of(1), largest_revision);
   record.lease_until = edge_time(random);
@@ -229,7 +229,7 @@ Record edge_record(std::string key, SeededRandom& random, std::size_t largest_re
   record.history.dropped =
       static_cast<std::uint32_t>(edge_number(random, 0, std::numeric_limits<std::uint32_t>::max()));
   record.input = edge_bytes(random, 1000);
-  record.input_bytes = edge_number(random, 0, largest);
+  record.input_bytes = edge_number(random, 0, largest_number);
   const std::uint64_t steps = random.chance(50) ? 50 : random.below(4);
   for (std::uint64_t i = 0; i < steps; ++i) {
     record.steps.push_back({std::to_string(i) + edge_bytes(random, 250), edge_bytes(random, 200)});
@@ -239,7 +239,7 @@ Record edge_record(std::string key, SeededRandom& random, std::size_t largest_re
   if (record.result.placement == Placement::inlined) {
     record.result.bytes = edge_bytes(random, largest_result_bytes);
   } else {
-    record.result.size = edge_number(random, 0, largest);
+    record.result.size = edge_number(random, 0, largest_number);
     random.fill(record.result.digest);
     if (record.result.placement == Placement::offloaded) {
       record.result.location = random.chance(500) ? "file:///x" : repeated("file:///", Result::max_location_bytes);
