@@ -133,7 +133,7 @@ class ClaimMachine {
    public:
     template <class Kind>
     void add(Kind&& action) {
-      all_.emplace_back(std::in_place_type<Kind>, std::move(action));
+      all_.emplace_back(std::in_place_type<Kind>, std::forward<Kind>(action));
     }
     // Calls `each` with every action, as an rvalue.
     template <class Each>

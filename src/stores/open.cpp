@@ -147,7 +147,7 @@ Backend open_backend(std::string_view text) {
   if (offload) {
     Url place(*offload, "offload URL");
     Sealing its_own = take_sealing(place);
-    backend.offload = open_sealed(offloads_by_scheme, place, its_own.keys.empty() ? sealing : std::move(its_own));
+    backend.offload = open_sealed(offloads_by_scheme, place, its_own.keys.empty() ? sealing : its_own);
   }
   backend.store = open_sealed(stores_by_scheme, url, sealing);
   return backend;
