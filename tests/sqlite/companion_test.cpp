@@ -135,7 +135,7 @@ TEST_F(SqliteCompanion, ValuesArriveAsTheyAre) {
             "2.5-9223372036854775808NULL'gr\u00fcn'X'00FF'X''");
   EXPECT_THROW(SqlValue(std::string("a\0b", 3)), Exception);
   EXPECT_THROW(SqlValue("\xFF"), Exception);
-  EXPECT_THROW(SqlValue(std::numeric_limits<std::uint64_t>::max()), Exception);
+  EXPECT_THROW(static_cast<void>(SqlValue(std::numeric_limits<std::uint64_t>::max())), Exception);
 }
 
 TEST_F(SqliteCompanion, AConditionThatDoesNotHoldDeclines) {
