@@ -70,7 +70,6 @@ Who Principal::who(const Request& request) const {
       break;
     case Kind::shared:
       who.kind = Who::Kind::known;
-      who.name = "*";
       break;
     case Kind::given:
       who.name = request.principal;

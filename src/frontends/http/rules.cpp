@@ -360,10 +360,14 @@ struct Rules::Parts {
     return out;
   }
 
-  [[nodiscard]] Key key(const Request& request, const Who& who, std::string_view route, std::string_view name) const {
+  [[nodiscard]] std::string principal_digest(std::string_view name) const {
     Joined principal("once-http-principal");
     principal.add(told_by);
-    principal.add(who.name);
+    principal.add(name);
+    return to_hex(sha256(principal.bytes()));
+  }
+
+  [[nodiscard]] Key key(const Request& request, const Who& who, std::string_view route, std::string_view name) const {
     // Unambiguous when read from the right: the digest has a fixed length, the route no space, the method no '/'.
     Room room;
     std::pmr::string scope(&room.memory);
@@ -374,7 +378,7 @@ struct Rules::Parts {
     scope += ' ';
     scope += route;
     scope += ' ';
-    scope += to_hex(sha256(principal.bytes()));
+    scope += who.name.empty() ? everyone : principal_digest(who.name);
     return {std::string_view(scope), name};
   }
 
@@ -398,6 +402,7 @@ struct Rules::Parts {
   keys::InputFilter input;
   std::string told_by =
       options.principal.what();  // Distinguishes clients with the same name from different kinds of principal.
+  std::string everyone = principal_digest({});  // Made once for clients that share their keys.
 };
 
 Rules::Rules(Options options) : parts_(std::make_unique<const Parts>(std::move(options))) {}

@@ -30,7 +30,7 @@ struct Who {
     unstable,  // A retry would have another value: 400 principal-unstable.
   };
   Kind kind = Kind::missing;
-  std::string name;            // Any bytes; not empty if known. Only its digest is stored.
+  std::string name;            // Any bytes; if known, empty only where all clients share. Only its digest is stored.
   std::string_view why;        // For the client: a sentence of plain ASCII without quotes. Empty: the problem's own.
   std::string_view challenge;  // WWW-Authenticate of a 401. If missing, Options::challenge comes first.
 };
