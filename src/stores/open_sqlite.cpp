@@ -30,8 +30,7 @@ SqliteOptions sqlite_options(Url& url) {
   take("recent_keys", options.recent_keys);
   url.refuse_rest(
       "create, create_directories, allow_hard_links, write_clear, busy_timeout, work_timeout, checkpoint_pages, "
-      "cache_bytes, "
-      "recent_keys");
+      "cache_bytes, recent_keys");
   if (options.path.empty()) url.refuse("the path of the file is missing, as in sqlite:/var/lib/once/once.db");
   if (options.path.starts_with("//")) url.refuse("write one slash: sqlite:/path/to/file.db");
   return options;

@@ -72,7 +72,10 @@ void make_file(const SqliteOptions& options) {
     return;
   }
   if (errno != ENOENT) refuse("cannot be examined", errno);
-  if (!options.create) refuse("the file does not exist, and create=0 forbids creating it", 0);
+  if (!options.create) {
+    refuse("the file does not exist, and only a program that claims keys, such as once run, creates it: check the path",
+           0);
+  }
   // Only if the file is new: then no connection of this process has it open, whose locks a close() would end
   // (sqlite.org/howtocorrupt.html, 2.2).
   const int fd = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
