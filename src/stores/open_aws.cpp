@@ -9,7 +9,6 @@
 
 #include <once/offload/s3.hpp>
 #include <once/stores/dynamodb.hpp>
-#include <once/stores/open_dynamodb.hpp>
 
 namespace once::stores {
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include <once/stores/open_postgresql.hpp>
-
 namespace once::stores {
 
 PostgresqlOptions take_postgresql(Url& url) {

@@ -7,7 +7,8 @@
 
 #include <once/error.hpp>
 #include <once/stores/open.hpp>
-#include <once/stores/open_dynamodb.hpp>
+
+#include "stores/open_aws.hpp"
 
 namespace once::stores {
 namespace {

@@ -16,11 +16,12 @@
 
 #include <once/engine/engine.hpp>
 #include <once/frontends/http/endpoint.hpp>
-#include <once/frontends/http/stored_answer.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/stores/memory.hpp>
 #include <once/testing/faulty_store.hpp>
 #include <once/testing/manual_time.hpp>
+
+#include "frontends/http/stored_answer.hpp"
 
 namespace once::http {
 

@@ -9,7 +9,8 @@
 #include <once/error.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/stores/open.hpp>
-#include <once/stores/open_postgresql.hpp>
+
+#include "stores/open_postgresql.hpp"
 
 namespace once {
 namespace {

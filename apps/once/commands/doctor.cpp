@@ -20,11 +20,9 @@
 #if ONCE_AWS
 #include <once/aws/credentials.hpp>
 #include <once/stores/dynamodb_table.hpp>
-#include <once/stores/open_dynamodb.hpp>
 #endif
 
 #if ONCE_POSTGRESQL
-#include <once/stores/open_postgresql.hpp>
 #include <once/stores/postgresql_schema.hpp>
 #endif
 
@@ -37,6 +35,12 @@
 #include "platform/wait.hpp"
 #include "settings/access.hpp"
 #include "text/rfc3339.hpp"
+#if ONCE_AWS
+#include "stores/open_aws.hpp"
+#endif
+#if ONCE_POSTGRESQL
+#include "stores/open_postgresql.hpp"
+#endif
 
 namespace once::cli {
 

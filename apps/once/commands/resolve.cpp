@@ -8,9 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include <once/frontends/http/stored_answer.hpp>
-
 #include "commands/commands.hpp"
+#include "frontends/http/stored_answer.hpp"
 #include "operators/changes.hpp"
 #include "output/text.hpp"
 #include "process/run_result.hpp"

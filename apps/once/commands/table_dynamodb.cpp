@@ -17,13 +17,13 @@
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
 #include <once/stores/dynamodb_table.hpp>
-#include <once/stores/open_dynamodb.hpp>
 
 #include "commands/table.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "process/supervise.hpp"
 #include "settings/access.hpp"
+#include "stores/open_aws.hpp"
 
 namespace once::cli {
 

@@ -1,13 +1,13 @@
 // once table, for a store in PostgreSQL.
 #include <utility>
 
-#include <once/stores/open_postgresql.hpp>
 #include <once/stores/postgresql_schema.hpp>
 
 #include "commands/table.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "process/exit_codes.hpp"
+#include "stores/open_postgresql.hpp"
 
 namespace once::cli {
 

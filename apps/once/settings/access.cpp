@@ -17,12 +17,12 @@
 #include <once/platform/system.hpp>
 #include <once/stores/open.hpp>
 #include <once/stores/sqlite.hpp>
-#if ONCE_AWS
-#include <once/stores/open_dynamodb.hpp>
-#endif
 
 #include "output/text.hpp"
 #include "platform/wait.hpp"
+#if ONCE_AWS
+#include "stores/open_aws.hpp"
+#endif
 
 namespace once::cli {
 

@@ -12,7 +12,7 @@ namespace once::http {
 
 bool names_contain(std::span<const std::string> names, std::string_view name) noexcept;
 
-// The stored and the omitted lines of an answer: see once/frontends/http/stored_answer.hpp.
+// The stored and the omitted lines of an answer: see frontends/http/stored_answer.hpp.
 struct Storable {
   std::vector<HeaderView> headers;  // Views into the given headers.
   std::string not_stored;

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include <once/error.hpp>
-#include <once/frontends/http/stored_answer.hpp>
 #include <once/keys/input_filter.hpp>
 #include <once/keys/key_deriver.hpp>
 
@@ -17,6 +16,7 @@
 #include "frontends/http/client_key.hpp"
 #include "frontends/http/headers.hpp"
 #include "frontends/http/problem.hpp"
+#include "frontends/http/stored_answer.hpp"
 #include "frontends/http/target.hpp"
 #include "frontends/http/unstable.hpp"
 #include "text/ascii.hpp"

@@ -91,7 +91,7 @@ struct Options {
   // If your service's 503 means that nothing was done, set it to release.
   std::map<unsigned, Fate> fates;
 
-  // Headers that are not stored, in addition to those that never are: see once/frontends/http/stored_answer.hpp.
+  // Headers that are not stored, in addition to those that never are: see docs/http.md.
   std::vector<std::string> never_store;
 
   // Fields of the body that are left out of the record's input, as "card.number": see once/keys/input_filter.hpp. The
