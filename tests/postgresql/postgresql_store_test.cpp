@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -183,31 +184,65 @@ TEST_F(PostgresqlStoreTest, DeadlocksAndSerializationFailuresAreTriedAgain) {
   EXPECT_EQ(blocking::get(store(), "marked 1").record, nullptr);
 }
 
-// Two programs that lock many records in the orders of their calls: without sorting, this is a deadlock at once.
+// Two programs that write the same records in opposite orders, each in one group:
+//   1. Each has a write under way that meets our lock, so that its next three queue up.
+//   2. In the order of the calls, one program's group locks "a", the other's "b", and each meets a lock of ours on its
+//      second member. When we let go, each waits for the other: a deadlock. In the order of the keys, the second
+//      program waits for "a", and has locked nothing.
 TEST_F(PostgresqlStoreTest, TwoProgramsGroupsDoNotDeadlock) {
   options_.lock_timeout = Millis{10'000};  // Longer than the server's deadlock_timeout: a deadlock would be counted.
-  const auto other = stores::make_postgresql_store(options_);
-  const std::string deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
-  const std::string before = shell_.run(deadlocks);
-  std::vector<Record> records;
-  for (int i = 0; i < 40; ++i) records.push_back(put("key " + std::to_string(i)));
-  for (int round = 0; round < 20; ++round) {
-    std::vector<Pending> ours(records.size());
-    std::vector<Pending> theirs(records.size());
-    for (std::size_t i = 0; i < records.size(); ++i) {
-      const Record& mine = records[i];
-      const Record& yours = records[records.size() - 1 - i];
-      store().replace(share(next_of(mine)), {mine.owner, mine.revision}, ours[i].done());
-      other->replace(share(next_of(yours)), {yours.owner, yours.revision}, theirs[i].done());
-    }
-    for (std::size_t i = 0; i < records.size(); ++i) {
-      const Status mine = ours[i].wait().status;
-      const Status yours = theirs[records.size() - 1 - i].wait().status;
-      EXPECT_TRUE((mine == Status::done) != (yours == Status::done)) << "one winner, key " << i;
-      records[i] = next_of(records[i]);
-    }
+  auto other = stores::make_postgresql_store(options_);
+  std::map<std::string, Record> records;
+  for (const char* const key : {"a", "b", "first of one", "first of two", "last of one", "last of two"}) {
+    records[key] = put(key);
   }
-  EXPECT_EQ(shell_.run(deadlocks), before);
+  const auto lock_rows = [&](Shell& shell, const std::string& pattern) {
+    shell.run("BEGIN; SELECT FROM " + table_ + " WHERE convert_from(key, 'UTF8') LIKE '" + pattern + "' FOR UPDATE");
+  };
+  const auto two_wait = [&] {
+    return shell_.run(
+               "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'once' "
+               "AND datname = current_database() AND wait_event_type = 'Lock'") == "2";
+  };
+  Shell first;
+  Shell last;
+  lock_rows(first, "first of %");
+  lock_rows(last, "last of %");
+  std::map<std::string, Pending> ours;
+  std::map<std::string, Pending> theirs;
+  const auto write = [&](Store& store, std::map<std::string, Pending>& calls, const std::string& key) {
+    const Record& record = records[key];
+    store.replace(share(next_of(record)), {record.owner, record.revision}, calls[key].done());
+  };
+  write(store(), ours, "first of one");
+  write(*other, theirs, "first of two");
+  eventually(two_wait);
+  for (const char* const key : {"a", "last of one", "b"}) write(store(), ours, key);
+  for (const char* const key : {"b", "last of two", "a"}) write(*other, theirs, key);
+  // A later call was taken up, so those before it have queued.
+  blocking::get(store(), "a");
+  blocking::get(*other, "a");
+  first.run("COMMIT");
+  ours["first of one"].wait();
+  theirs["first of two"].wait();
+  eventually(two_wait);
+  last.run("COMMIT");
+  for (const char* const key : {"a", "b"}) {
+    const Status mine = ours[key].wait().status;
+    const Status yours = theirs[key].wait().status;
+    EXPECT_TRUE((mine == Status::done) != (yours == Status::done)) << "one winner, key " << key;
+  }
+  EXPECT_EQ(ours["last of one"].wait().status, Status::done);
+  EXPECT_EQ(theirs["last of two"].wait().status, Status::done);
+  store_.reset();
+  other.reset();
+  // Sessions hand in what they counted before they are gone.
+  eventually([&] {
+    return shell_.run(
+               "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'once' "
+               "AND datname = current_database()") == "0";
+  });
+  EXPECT_EQ(shell_.run("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"), "0");
 }
 
 TEST_F(PostgresqlStoreTest, AConnectionThatEndedWhileItWasIdleIsNoDoubt) {
