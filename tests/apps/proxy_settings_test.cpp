@@ -292,8 +292,33 @@ TEST(ProxySettings, ARouteAddsToWhatIsLeftOutAndCannotLoseIt) {
   EXPECT_EQ(settings.rules.routes.at(1).options.policy->keep_input, false);
   EXPECT_THAT(settings.rules.routes.at(1).options.input_without, ElementsAre("card", "cvc"));
   EXPECT_EQ(settled(least).rules.otherwise.policy->keep_input.value_or(false), false) << "off by default";
-  EXPECT_THAT(complaints_about(with("input-without", {"card", "length(card)"})),
-              ElementsAre(HasSubstr("\"length(card)\" does not say where a field stands")));
+  given["input-without"].words = {"card", "length(card)"};
+  EXPECT_THAT(complaints_about(given), ElementsAre(HasSubstr("\"length(card)\" does not say where a field stands")));
+}
+
+TEST(ProxySettings, NoFieldsAreLeftOutOfInputsThatNobodyKeeps) {
+  const Given given = with("input-without", {"card"});
+  const std::string refusal =
+      "--input-without leaves fields out of inputs, but no input is kept: add --keep-input here or in a route, or "
+      "remove it";
+  EXPECT_THAT(complaints_about(given), ElementsAre(refusal));
+  EXPECT_THAT(complaints_about(merged(given, {{"keep-input", {.words = {"false"}, .place = {}}}})),
+              ElementsAre(refusal));
+  const auto keeping = [](std::string path) {
+    return GivenRoute{
+        .path = std::move(path), .place = {}, .rules = {{"keep-input", {.words = {"true"}, .place = {}}}}};
+  };
+  std::vector<Complaint> complaints;
+  static_cast<void>(settle(given, {keeping("/a")}, complaints));
+  EXPECT_THAT(complaints, IsEmpty()) << "named for all routes, kept by one";
+  const GivenRoute idle{.path = "/b",
+                        .place = {},
+                        .rules = {{"input-without", {.words = {"pin"}, .place = {.file = "once.toml", .line = 7}}}}};
+  static_cast<void>(settle(least, {keeping("/a"), idle}, complaints));
+  ASSERT_THAT(complaints, SizeIs(1)) << "the other route's inputs are none of its own";
+  EXPECT_EQ(to_string(complaints.front()),
+            "once.toml:7:0: input_without leaves fields out of inputs, but no input is kept: add keep_input = true, or "
+            "remove it");
 }
 
 TEST(ProxySettings, RulesUpstreamsTheLogAndTheDrainChangeWithoutARestart) {

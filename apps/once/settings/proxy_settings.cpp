@@ -686,6 +686,30 @@ class SayingWho {
   std::vector<std::pair<http::JwtOptions, http::Principal>> verified_;
 };
 
+// Whoever names fields to leave out wants inputs kept. The settings of the whole proxy may name them for single routes.
+void check_inputs(const Given& given, const std::vector<GivenRoute>& routes, const ProxySettings& settings,
+                  std::vector<Complaint>& complaints) {
+  const auto keeps = [](const http::Options& rules) { return rules.policy->keep_input.value_or(false); };
+  const auto complain = [&](const Given& own, const std::string& remedy) {
+    const auto found = own.find("input-without");
+    if (found == own.end()) return;
+    const bool is_flag = found->second.place.file.empty();
+    const std::string name = is_flag ? "--input-without" : "input_without";
+    const std::string needed = is_flag ? "--keep-input" : "keep_input = true";
+    complaints.push_back({found->second.place, name + " leaves fields out of inputs, but no input is kept: " + "add " +
+                                                   needed + remedy + ", or remove it"});
+  };
+  bool any = keeps(settings.rules.otherwise);
+  for (std::size_t i = 0; i < routes.size(); ++i) {
+    if (keeps(settings.rules.routes[i].options)) {
+      any = true;
+    } else {
+      complain(routes[i].rules, "");
+    }
+  }
+  if (!any) complain(given, " here or in a route");
+}
+
 }  // namespace
 
 ProxySettings settle(const Given& given, const std::vector<GivenRoute>& routes, std::vector<Complaint>& complaints) {
@@ -702,6 +726,7 @@ ProxySettings settle(const Given& given, const std::vector<GivenRoute>& routes, 
     saying_who.settle(own, all, route.rules, route.place);
     settings.rules.routes.push_back({.path = route.path, .options = std::move(own.rules.otherwise)});
   }
+  check_inputs(given, routes, settings, complaints);
   for (const auto& [index, text] : http::Router::faults(settings.rules.routes)) {
     complaints.push_back({index < routes.size() ? routes[index].place : routes.back().place, text});
   }
