@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <once/decide.hpp>
 #include <once/engine/engine.hpp>
 #include <once/offload/directory.hpp>
 #include <once/operate.hpp>
@@ -18,6 +19,7 @@
 #include <once/seal.hpp>
 #include <once/stores/memory.hpp>
 #include <once/stores/open.hpp>
+#include <once/stores/sql.hpp>
 #include <once/stores/sqlite.hpp>
 #include <once/testing/records.hpp>
 
@@ -416,6 +418,24 @@ TEST_F(Seal, TheMarkStaysWhenTheLastSealedRecordIsGone) {
     put(*store, record);
     ASSERT_EQ(blocking::remove(*store, record.key, seen_of(record)).status, Answer::Status::done);
   }
+  Engine without = engine(clear());
+  EXPECT_EQ(begin(without, "new").error.kind, ErrorKind::misuse);
+}
+
+TEST_F(Seal, AMarkThatWasRolledBackIsSetAgain) {
+  Record record = plain_record("s#one");
+  put(*clear(), record);
+  const Seen seen = seen_of(record);
+  complete(record, Result::inlined("answer"), EffectivePolicy{}, Stamp(record.created_at, 1));
+  const auto store = sealed();
+  auto declines = std::make_shared<stores::SqlStatements>();
+  declines->add("SELECT 1 WHERE 0", {}, stores::SqlRows::exactly(1));
+  const auto declined =
+      wait_for<Answer>([&](Done done) { store->replace_with(share(record), seen, declines, std::move(done)); });
+  ASSERT_TRUE(declined.declined) << declined.error.message;
+  ASSERT_FALSE(is_sealed(below("s#one"))) << "the mark was set, and rolled back with this";
+  // By the same connection, and nobody else has written meanwhile.
+  ASSERT_EQ(blocking::replace(*store, record, seen).status, Answer::Status::done);
   Engine without = engine(clear());
   EXPECT_EQ(begin(without, "new").error.kind, ErrorKind::misuse);
 }
