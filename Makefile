@@ -5,15 +5,17 @@ SETUP ?= tools/setup
 STORM = PYTHONDONTWRITEBYTECODE=1 python3 examples/payments/storm.py --once build/once \
 	--service build/release/examples/payments_service
 
-.PHONY: help build run demo test bench check lambda clean
+.PHONY: help build run demo test proof bench check packages lambda clean
 
 help:
 	@echo 'make build   the program, at build/once'
 	@echo 'make run     a payments service behind once proxy, and a storm of clients and crashes; up until Ctrl-C'
 	@echo 'make demo    the same, and ends: nothing may be charged twice'
 	@echo 'make test    all tests'
+	@echo 'make proof   histories from real stores under faults, judged by checkers of their own; PROOF_TIME=2h, default 20m'
 	@echo 'make bench   the benchmarks, as ratios to what the machine can do'
 	@echo 'make check   formatting, static analysis, layers, headers, the installed package'
+	@echo 'make packages  Debian packages of the program and of the library, in build/packages; TRY=true installs them in a bare Debian'
 	@echo 'make lambda EXAMPLE=payment  a function for AWS Lambda, at build/lambda/payment.zip, and the program; ARCH=arm64 for Graviton'
 	@echo 'make clean   removes build/'
 
@@ -41,6 +43,11 @@ test:
 	@tools/lambda-emulator >/dev/null
 	@tools/test dev
 
+proof:
+	@$(SETUP) build test
+	@command -v go >/dev/null || $(SETUP) go
+	@tools/proof dev
+
 bench:
 	@$(SETUP) build test bench
 	@command -v npm >/dev/null || $(SETUP) node
@@ -50,6 +57,10 @@ bench:
 check:
 	@$(SETUP) build test check
 	@tools/check
+
+packages: build
+	@$(SETUP) package
+	@tools/packages $(if $(TRY),--try)
 
 lambda: build
 	@tools/lambda $(EXAMPLE) $(if $(ARCH),--arch $(ARCH))

@@ -52,11 +52,11 @@ def machine():
     }
 
 
-def machine_words(figures):
+def machine_words(figures, if_busy="so only the ratios mean something"):
     it = figures["machine"]
     busy = it["load_before"] > it["processors"] / 4
     return (f"{figures['date']}, {it['processors']} processors ({it['model']}), {it['system']}. Load before:"
-            f" {it['load_before']:g}" + (", so only the ratios mean something" if busy else "") + ".")
+            f" {it['load_before']:g}" + (f", {if_busy}" if busy else "") + ".")
 
 
 def table(head, rows):

@@ -2,6 +2,9 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
+# What is installed is the libraries and their headers, but for what names another component: once, the program.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
+
 set(once_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/once")
 
 # once_use(<component>): adds the component's folder unless that has happened.
@@ -121,7 +124,7 @@ function(once_program target)
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${once_BINARY_DIR}/${arg_DIRECTORY}")
   endif()
   if(arg_INSTALL)
-    install(TARGETS ${target} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+    install(TARGETS ${target} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT once)
   endif()
 endfunction()
 
@@ -158,18 +161,26 @@ function(once_test name)
   endif()
 endfunction()
 
-# once_server_test(<name> SOURCES ... LIBS ... [ARGS ...] [SERVER moto|postgresql [its options ...]] [TIMEOUT seconds])
-# once_server_test(<name> COMMAND ... [TIMEOUT seconds])
+# once_server_test(<name> SOURCES ... LIBS ... [ARGS ...] [SERVER moto|postgresql [its options ...]] [TIMEOUT seconds]
+#                  [UNDER address|thread ...])
+# once_server_test(<name> COMMAND ... [TIMEOUT seconds] [UNDER address|thread ...])
 #
 # A test that needs a server or a library from PyPI or npm, labelled real_servers. The first form is a GoogleTest program
 # that is run by tests/real_servers/with-<server> (default: moto), the second any command that exits with 0 when its
-# tests have passed. Runs with g++ and without sanitizers only: it is about the others, and they are slow.
+# tests have passed. Runs with g++ and without sanitizers only: it is about the others, and they are slow. UNDER names
+# the sanitizers under which it runs too, as threads of ours meet in it.
 function(once_server_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS;ARGS;COMMAND;SERVER")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS;ARGS;COMMAND;SERVER;UNDER")
   if(arg_UNPARSED_ARGUMENTS OR (arg_SOURCES AND arg_COMMAND) OR NOT (arg_SOURCES OR arg_COMMAND))
     message(FATAL_ERROR "once_server_test(${name}): SOURCES or COMMAND, or unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
-  if(ONCE_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(ONCE_SANITIZE)
+    string(REPLACE "," ";" sanitizers "${ONCE_SANITIZE}")
+    list(GET sanitizers 0 sanitizer)
+    if(NOT sanitizer IN_LIST arg_UNDER)
+      return()
+    endif()
+  elseif(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     return()
   endif()
   if(arg_SOURCES)

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <once/error.hpp>
 
 #include "commands/commands.hpp"
+#include "output/command_tree.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "process/exit_codes.hpp"
@@ -48,7 +50,11 @@ std::string mistake(const CLI::App& app, const std::vector<std::string>& argumen
   using once::cli::escaped;
   using once::cli::nearest;
   const CLI::App& command = asked_for(app);
-  const std::vector<std::string> unknown = command.remaining();
+  const CLI::App* at = &command;  // Whose words some are not known: the command, or what stands above it.
+  for (const CLI::App* above = command.get_parent(); above != nullptr; above = above->get_parent()) {
+    if (above->remaining_size() != 0) at = above;
+  }
+  const std::vector<std::string> unknown = at->remaining();
   const auto first = std::find_first_of(arguments.begin(), arguments.end(), unknown.begin(), unknown.end());
   if (first == arguments.end()) return {};
   const std::string word = first->substr(0, first->find('='));
@@ -56,6 +62,10 @@ std::string mistake(const CLI::App& app, const std::vector<std::string>& argumen
     const std::string meant = nearest(word, known);
     return text + (meant.empty() ? "." : ". Did you mean " + meant + "?");
   };
+  if (at != &command) {
+    return "'" + escaped(word) + "' stands before the command. Write options after it, as in `" + full_name(command) +
+           " " + escaped(word) + "`.";
+  }
   if (word.starts_with('-')) {
     std::vector<std::string> known;
     for (const CLI::Option* const option : command.get_options()) {
@@ -103,6 +113,7 @@ int once_main(int argc, char** argv) {
   add_rm(app, invocation);
   add_sweep(app, invocation);
   add_stats(app, invocation);
+  add_copy(app, invocation);
   add_doctor(app, invocation);
   add_key(app, invocation);
   add_seal_key(app, invocation);
@@ -112,6 +123,7 @@ int once_main(int argc, char** argv) {
 #endif
 
   if (arguments.empty()) return print(app.help(), exit_usage);
+  if (arguments.front() == "--command-tree") return print(json_text(command_tree(app)));  // For tools/manual.
   if (arguments.front() == "help") {  // `once help table create` is `once table create --help`.
     arguments.erase(arguments.begin());
     arguments.emplace_back("--help");
@@ -120,10 +132,11 @@ int once_main(int argc, char** argv) {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // Reversed, as CLI11 wants them.
   } catch (const CLI::CallForVersion& version) {
     return print(std::string(version.what()) + "\n");
-  } catch (const CLI::Success&) {  // --help, of the program or of a subcommand.
-    return print(asked_for(app).help());
   } catch (const CLI::ParseError& error) {
+    const bool help = dynamic_cast<const CLI::Success*>(&error) != nullptr;  // Of the program or of a subcommand.
     std::string why = mistake(app, arguments, invocation.has_command);
+    // Without a mistake in it: `once run --key k echo --help` must not look like a run that succeeded.
+    if (help && why.empty()) return print(asked_for(app).help());
     if (why.empty()) why = std::string(error.what()) + ".";
     say(why + " Nothing was run. See `" + full_name(asked_for(app)) + " --help`.");
     return exit_usage;

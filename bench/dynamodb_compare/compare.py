@@ -22,7 +22,6 @@ import datetime
 import json
 import os
 import pathlib
-import select
 import subprocess
 import sys
 import time
@@ -37,6 +36,7 @@ sys.path[:0] = [str(ROOT / "tests" / "real_servers"), str(ROOT / "bench")]
 import emulator  # noqa: E402
 import figures as common  # noqa: E402
 import report  # noqa: E402
+from clients import Lines, require_equal  # noqa: E402
 
 TABLE = "orders"
 EVENT = (
@@ -44,49 +44,7 @@ EVENT = (
     '{"sku":"B-4","quantity":1}],"ship_to":"12 Signal Lane, Crewe","channel":"web-shop"}'
 )
 IN_FLIGHT = 32
-LIMIT_S = 120  # For one answer.
 REQUESTS = {"new": 2, "replay": 1}
-
-
-class Lines:
-    """A program that answers each line of its standard input with one, and ends with it."""
-
-    def __init__(self, command, environment=None):
-        self.process = subprocess.Popen(  # Unbuffered, so that select() sees all that is left to read.
-            [str(word) for word in command], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-        )
-
-    def hear(self):
-        ready, _, _ = select.select([self.process.stdout], [], [], LIMIT_S)
-        line = self.process.stdout.readline() if ready else b""
-        if not line:
-            raise RuntimeError(f"no answer within {LIMIT_S} s from {self.process.args} (exit code {self.process.poll()})")
-        return line.decode().strip()
-
-    def ask(self, **question):
-        self.process.stdin.write(json.dumps(question).encode() + b"\n")
-        return json.loads(self.hear())
-
-    def peak_mib(self):
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) / 1024
-
-    def cpu_s(self):
-        """Of the process so far, in ticks of 10 ms."""
-        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.stdin.close()
-        try:
-            self.process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
 
 
 class Server:
@@ -136,11 +94,6 @@ class Server:
     def __exit__(self, *exception):
         self.dynamodb.close()
         self.lines.__exit__(*exception)
-
-
-def require_equal(client, what, wanted, found):
-    if found != wanted:
-        raise RuntimeError(f"{client}: {found} {what}, and it should be {wanted}: this would compare something else")
 
 
 def calls(server, name, client, kind, first, count, in_flight):

@@ -150,7 +150,7 @@ def start(name, once, service, folder):
         return Proxy(name, command, where["port"])
     store = {"once_memory": "memory:", "once_sqlite": f"sqlite:{folder}/once.db"}[name]
     return Proxy(name, [once, "proxy", "--no-principal", "--optional-key", "--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{service.port}",
-                        "--store", store, "--access-log", "none", "--log", "none", "--threads", str(THREADS)])
+                        "--store", store, "--unshared-store", "--access-log", "none", "--log", "none", "--threads", str(THREADS)])
 
 
 def require_equal(name, what, wanted, found):

@@ -40,7 +40,7 @@ def count(options, store, folder):
     out = folder / f"callgrind.{store.partition(':')[0]}"
     proxy = compare.Proxy("once", [
         "valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={out}", options.once, "proxy", "--no-principal", "--optional-key", "--listen",
-        "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{service.port}", "--store", store, "--access-log", "none", "--log", "none",
+        "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{service.port}", "--store", store, "--unshared-store", "--access-log", "none", "--log", "none",
         "--threads", "1"])
     lines = [socket.create_connection(("127.0.0.1", proxy.port)) for _ in range(LINES)]
     rounds = options.requests // LINES

@@ -58,8 +58,9 @@ class Books:
         with self.lock:
             self.problems.append(text)
 
-    def enter(self, order, answer):
-        """True: the order is decided."""
+    def enter(self, order, answer, charge_before):
+        """True: the order is decided. `charge_before`: what some client knew of it when this one asked. An answer to a
+        question that was older than that may be older too."""
         with self.lock:
             self.counts["requests"] += 1
             if answer is None:
@@ -73,9 +74,9 @@ class Books:
                 order.unknown = False
                 self.counts["replays"] += answer.replayed
             elif answer.problem == "outcome-unknown":
-                if order.charge:
-                    self.problems.append(f"{order.name}: acknowledged as charge {order.charge}, and lost after that")
-                order.unknown = True
+                if charge_before:
+                    self.problems.append(f"{order.name}: acknowledged as charge {charge_before}, and lost after that")
+                order.unknown = bool(charge_before or not order.charge)
             else:
                 self.counts["conflicts"] += answer.problem in ("in-progress", "claim-lost")
                 if answer.status not in (409, 502, 503, 504):
@@ -84,7 +85,7 @@ class Books:
         order.decided.set()
         return True
 
-    def enter_of_stranger(self, order, answer):
+    def enter_of_stranger(self, order, answer, _charge_before):
         """The key came with another amount. True: it was refused."""
         with self.lock:
             self.counts["requests"] += 1
@@ -123,8 +124,9 @@ class Client(threading.Thread):
         turn = 0
         while not self.over.is_set():
             door = self.doors[turn % len(self.doors)]
+            charge_before = self.order.charge
             answer = ask(door.port, self.order, cents, self.patience_s.pop(0) if self.patience_s else PATIENCE_S)
-            if enter(self.order, answer):
+            if enter(self.order, answer, charge_before):
                 return
             turn += answer is None
             # In a storm nobody waits for Retry-After.

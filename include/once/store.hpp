@@ -19,6 +19,8 @@
 
 namespace once {
 
+class StoreGate;  // once/gate.hpp
+
 namespace stores {
 struct SqlStatement;  // once/stores/sql.hpp
 }
@@ -94,8 +96,8 @@ struct ListPage {
 struct SweepAnswer {
   std::size_t removed = 0;
   bool more = false;           // The limit was reached: call again.
-  std::optional<Error> error;  // If set, `removed` is still valid. corrupt, with `more`: an item could not be read and
-                               // was left; the next call continues after it.
+  std::optional<Error> error;  // If set, `removed` is still valid. in_doubt: more may have been removed. corrupt, with
+                               // `more`: an item could not be read and was left; the next call continues after it.
 };
 
 struct Capabilities {
@@ -198,6 +200,10 @@ class Store {
 
   // The store that this one wraps, or null. For functions of one kind of store, such as stores::cut_sqlite_log().
   [[nodiscard]] virtual Store* below() const noexcept { return nullptr; }
+
+  // The store's gate, for moving its records to another store or from one. It lives as long as the store. Null: records
+  // cannot be moved while programs use the store.
+  [[nodiscard]] virtual StoreGate* gate() noexcept { return nullptr; }
 };
 
 // The store under all wraps.

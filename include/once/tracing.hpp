@@ -5,6 +5,8 @@
 //
 // Spans wait in a bounded queue and are sent by one background thread. A collector that is down, slow or full never
 // delays a call: its spans are sent again for a while, then dropped and counted.
+//
+// In the child of a fork an inherited one sends nothing: its spans are dropped and counted. Make another there.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -12,6 +14,8 @@
 
 #include <once/callback.hpp>
 #include <once/error.hpp>
+
+#include "platform/forks.hpp"
 
 namespace once::aws {
 
@@ -127,45 +131,72 @@ void run(State& state) {
   answer(std::move(waiting), stopped());
 }
 
+// One process's search. The child of a fork has none of its threads, and its lock may be held for ever.
+struct Part {
+  explicit Part(std::shared_ptr<State> s) : state(std::move(s)) {}
+
+  // Call it under the lock. The previous thread has ended its work, and does not lock again.
+  bool start(Error& error) {
+    if (thread.joinable()) thread.join();
+    try {
+      thread = std::thread([state = state] { run(*state); });
+    } catch (const std::system_error& failure) {
+      error = {ErrorKind::unavailable, std::string("no thread to look for AWS credentials: ") + failure.what()};
+      return false;
+    }
+    state->running = true;
+    return true;
+  }
+
+  const std::shared_ptr<State> state;
+  std::thread thread;
+  const unsigned forks_before = forks();
+};
+
 class RefreshingProvider final : public CredentialsProvider {
  public:
-  explicit RefreshingProvider(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  explicit RefreshingProvider(std::shared_ptr<State> state) : part_(new Part(std::move(state))) {}
 
   RefreshingProvider(const RefreshingProvider&) = delete;
   RefreshingProvider& operator=(const RefreshingProvider&) = delete;
 
   ~RefreshingProvider() override {
+    Part* const part = part_.load(std::memory_order_acquire);
+    if (part->forks_before != forks()) return;  // The parent's: left as it is.
+    const std::unique_ptr<Part> ended(part);
     {
-      const std::lock_guard lock(state_->mutex);
-      state_->stopping = true;
+      const std::lock_guard lock(part->state->mutex);
+      part->state->stopping = true;
     }
-    state_->cancellation->cancel();
-    if (!thread_.joinable()) return;
-    if (thread_.get_id() == std::this_thread::get_id()) {
-      thread_.detach();  // Destroyed by a completion: the thread ends later, with the shared state.
+    part->state->cancellation->cancel();
+    if (!part->thread.joinable()) return;
+    if (part->thread.get_id() == std::this_thread::get_id()) {
+      part->thread.detach();  // Destroyed by a completion: the thread ends later, with the shared state.
     } else {
-      thread_.join();
+      part->thread.join();
     }
   }
 
   void get(Done done) override {
+    Part& part = own();
+    State& state = *part.state;
     std::shared_ptr<const Credentials> ready;
     Done at_once;
     std::vector<Done> lost;
     Error error;
     {
-      const std::lock_guard lock(state_->mutex);
-      const Time now = state_->clock->now();
-      if (state_->current != nullptr && is_good(*state_->current, now)) ready = state_->current;
+      const std::lock_guard lock(state.mutex);
+      const Time now = state.clock->now();
+      if (state.current != nullptr && is_good(*state.current, now)) ready = state.current;
       if (ready == nullptr) {
-        state_->waiting.push_back(std::move(done));
+        state.waiting.push_back(std::move(done));
       } else {
         at_once = std::move(done);
-        if (now >= state_->refresh_at && !state_->looking) state_->wanted = true;
+        if (now >= state.refresh_at && !state.looking) state.wanted = true;
       }
-      if ((ready == nullptr || state_->wanted) && !state_->running && !start(error)) {
-        lost = std::exchange(state_->waiting, {});
-        state_->wanted = false;
+      if ((ready == nullptr || state.wanted) && !state.running && !part.start(error)) {
+        lost = std::exchange(state.waiting, {});
+        state.wanted = false;
       }
     }
     if (at_once) at_once({std::move(ready), {}});
@@ -173,28 +204,26 @@ class RefreshingProvider final : public CredentialsProvider {
   }
 
   void reject(const Credentials& credentials) override {
-    const std::lock_guard lock(state_->mutex);
-    state_->rejected = credentials;
-    ++state_->rejections;
-    if (state_->current != nullptr && are_same(*state_->current, credentials)) state_->current = nullptr;
+    State& state = *own().state;
+    const std::lock_guard lock(state.mutex);
+    state.rejected = credentials;
+    ++state.rejections;
+    if (state.current != nullptr && are_same(*state.current, credentials)) state.current = nullptr;
   }
 
  private:
-  // Call it under the lock. The previous thread has ended its work, and does not lock again.
-  bool start(Error& error) {
-    if (thread_.joinable()) thread_.join();
-    try {
-      thread_ = std::thread([state = state_] { run(*state); });
-    } catch (const std::system_error& failure) {
-      error = {ErrorKind::unavailable, std::string("no thread to look for AWS credentials: ") + failure.what()};
-      return false;
-    }
-    state_->running = true;
-    return true;
+  // In the child of a fork: a new one, which searches for itself. The parent's is left as it is.
+  Part& own() {
+    Part* part = part_.load(std::memory_order_acquire);
+    if (part->forks_before == forks()) return *part;
+    const State& old = *part->state;
+    auto fresh = std::make_unique<Part>(std::make_shared<State>(old.look, old.clock, old.random));
+    // Unless another thread of this process was faster.
+    if (part_.compare_exchange_strong(part, fresh.get(), std::memory_order_acq_rel)) part = fresh.release();
+    return *part;
   }
 
-  const std::shared_ptr<State> state_;
-  std::thread thread_;
+  std::atomic<Part*> part_;  // Owned, unless it is a parent's.
 };
 
 }  // namespace

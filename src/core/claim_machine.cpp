@@ -40,11 +40,6 @@ std::size_t bytes_that_stay(const Record& record) noexcept {
   return record_bytes(record) - record.input.size() - history_bytes(record.history);
 }
 
-// A release removes the record, unless it has finished steps or is under `hold`.
-bool is_removal(Op op, const Record& next) noexcept {
-  return op == Op::release && next.steps.empty() && next.on_lapse == OnLapse::takeover;
-}
-
 Notice notice_of(Op op) noexcept {
   switch (op) {
     case Op::renew:
@@ -64,17 +59,10 @@ Notice notice_of(Op op) noexcept {
   return Notice::renewed;
 }
 
-Notice notice_of(State state) noexcept {
-  switch (state) {
-    case State::completed:
-      return Notice::completed;
-    case State::failed:
-      return Notice::failed;
-    case State::in_progress:
-    case State::unknown:
-      break;
-  }
-  return Notice::held;
+// A transaction of the user's own writes nothing else. An `unknown` record has its claim's owner too: it lapsed under
+// `hold`, and another caller marked it.
+bool is_completed_by(const Record& record, const Owner& owner) noexcept {
+  return record.state == State::completed && record.owner == owner;
 }
 
 }  // namespace
@@ -132,7 +120,13 @@ void ClaimMachine::step(Step step, FinishDone done, Actions& out) {
   if (find_step(step.name) != nullptr) {
     throw Exception(ErrorKind::misuse, "step '" + step.name + "' is finished already; a step's name is used once");
   }
-  if (finishing_ || ended_) throw Exception(ErrorKind::misuse, "step '" + step.name + "' comes after the finish");
+  if (found_finished()) {
+    Write late(Op::step, std::move(done));
+    return come_too_late(std::move(late), out);
+  }
+  if (finishing_ || (ended_ && !lost_)) {
+    throw Exception(ErrorKind::misuse, "step '" + step.name + "' comes after the finish");
+  }
   if (lost_) return out.add(LookUp{.done = std::move(done), .is_seen = false, .seen = nullptr});
   if (!has_room_for(step)) {
     Error error{ErrorKind::misuse, "step '" + step.name + "' of " + std::to_string(step.result.size()) +
@@ -151,13 +145,15 @@ void ClaimMachine::step(Step step, FinishDone done, Actions& out) {
 }
 
 void ClaimMachine::ask_finish() {
-  if (finishing_) throw Exception(ErrorKind::misuse, "the claim was finished already");
+  if (finishing_) throw Exception(ErrorKind::misuse, "the claim was finished already, or is handed out");
   finishing_ = true;
 }
 
 void ClaimMachine::finish(Write&& write, Result&& result, Actions& out) {
+  const bool late = ended_ && !lost_;  // As found_finished().
   finish_queued_ = true;
   result_.emplace(std::move(result));
+  if (late) return come_too_late(std::move(write), out);
   if (lost_) {
     ended_ = true;
     return meet_loss(std::move(write), out);
@@ -190,6 +186,7 @@ void ClaimMachine::hand_out(FinishDone done, Actions& out) {
     finish_queued_ = ended_ = true;
     return meet_loss(Write(Op::complete, std::move(done)), out);
   }
+  if (ended_) return come_too_late(Write(Op::complete, std::move(done)), out);  // As found_finished().
   handed_out_ = true;
   forgotten_ = false;
   handed_done_ = std::move(done);
@@ -207,7 +204,11 @@ RecordPtr ClaimMachine::completion(Result&& result, Stamp stamp) const {
 }
 
 void ClaimMachine::take_back(Actions& out) {
-  if (!handed_out_) return;
+  if (!handed_out_) {
+    // It is known how it ended, but its caller was not told: what he asks for next tells him.
+    if (lost_ || ended_) finishing_ = false;
+    return;
+  }
   handed_out_ = finishing_ = false;
   taken_back_ = true;
   handed_done_ = nullptr;
@@ -241,9 +242,9 @@ void ClaimMachine::read(Answer&& answer, Actions& out) {
     return leave_handed_out(std::move(answer.error), out);
   }
   RecordPtr seen = std::move(answer.record);
-  const bool ours = seen != nullptr && seen->owner == attempt_.owner && !is_released(*seen);
-  if (ours && seen->state != State::in_progress) return find_handed_out(std::move(seen), out);
-  if (!ours) return lose_handed_out(std::move(seen), out);
+  if (seen != nullptr && is_completed_by(*seen, attempt_.owner)) return find_handed_out(std::move(seen), out);
+  const bool ours = seen != nullptr && seen->owner == attempt_.owner && seen->state == State::in_progress;
+  if (!ours || is_released(*seen)) return lose_handed_out(std::move(seen), out);
   if (outcome_ == Outcome::committed) {
     return end_handed_out({ErrorKind::misuse, "the transaction was committed, but it did not finish the claim"}, out);
   }
@@ -304,9 +305,17 @@ std::optional<ClaimMachine::Transmit> ClaimMachine::transmit(const Moment& momen
   Transmit& out = *transmitted;
   out.next = sent_.next;
   out.seen = {.owner = record_->owner, .revision = record_->revision, .place = place_};
-  out.removes = is_removal(current_->op, *out.next);
+  out.removes = is_removal(*out.next);
   if (current_->op == Op::complete && current_->together) out.companion = current_->together->companion;
   return transmitted;
+}
+
+// A release removes the record, unless it has finished steps, is under `hold`, or must bar a late finish. For example:
+//
+// 1. A finish is in doubt, its retry is declined, a fence bars the first try, and the claim is released.
+// 2. The network delivers the claim's insert again, and then the first try of the finish. Without a record both fit.
+bool ClaimMachine::is_removal(const Record& next) const noexcept {
+  return current_->op == Op::release && next.steps.empty() && next.on_lapse == OnLapse::takeover && !late_finish_;
 }
 
 RecordPtr ClaimMachine::build(Write& write, Stamp stamp) {
@@ -374,7 +383,7 @@ void ClaimMachine::answered(Answer&& answer, const Moment& moment, Actions& out)
 
 void ClaimMachine::on_written(Sent&& sent, std::uint64_t place, const Moment& moment, Actions& out) {
   const Op op = current_->op;
-  const bool removed = is_removal(op, *sent.next);
+  const bool removed = is_removal(*sent.next);
   forget_written(*sent.next);
   if (place != 0) place_ = place;
   record_ = std::move(sent.next);
@@ -418,7 +427,7 @@ void ClaimMachine::forget_written(const Record& stored) {
 }
 
 void ClaimMachine::on_refused(RecordPtr seen, std::uint64_t place, Sent&& sent, const Moment& moment, Actions& out) {
-  const bool removes = is_removal(current_->op, *sent.next);
+  const bool removes = is_removal(*sent.next);
   if (seen == nullptr && removes) return on_written(std::move(sent), place, moment, out);  // Removed, as wanted.
   if (seen != nullptr && same_write(*seen, *sent.next)) {
     sent.next = std::move(seen);
@@ -426,18 +435,15 @@ void ClaimMachine::on_refused(RecordPtr seen, std::uint64_t place, Sent&& sent, 
   }
   const bool ours = seen != nullptr && seen->owner == attempt_.owner;
   if (ours && seen->state == State::in_progress && !is_released(*seen) &&
-      revision_count(seen->revision) > revision_count(record_->revision)) {
+      revision_count(seen->revision) > revision_count(record_->revision) &&
+      seen->steps.size() >= record_->steps.size()) {
     // Still ours under a later revision: the answer to our renewal was lost, or an operator extended the claim. Adopt
-    // the record and try again. An earlier revision is our first write, which the network delivered again after the
-    // record was removed: our later writes are lost.
+    // the record and try again. An earlier revision, or one without our steps, is our first write, which the network
+    // delivered again after the record was removed (and which an operator extended): our later writes are lost.
     return adopt(std::move(seen), place, out);
   }
-  if (ours && (handed_out_ || taken_back_) && seen->state != State::in_progress) {
-    if (is_finish(current_->op)) {
-      discard(*current_, seen.get(), out);
-      handed_done_ = std::move(current_->done);
-    }
-    current_.reset();
+  if ((handed_out_ || taken_back_) && seen != nullptr && is_completed_by(*seen, attempt_.owner)) {
+    queue_.insert(queue_.begin(), *std::exchange(current_, std::nullopt));
     return find_handed_out(std::move(seen), out);
   }
   lose(std::move(seen), sent.at, out);
@@ -450,6 +456,8 @@ void ClaimMachine::adopt(RecordPtr seen, std::uint64_t place, Actions& out) {
     current_->text->message.insert(0, "released by its holder, who did not know yet that an operator asked for hold: ");
   }
   forget_written(*seen);
+  // Its revision bars the try that was in doubt, as long as the record stays: see is_removal().
+  if (doubtful_.next && current_->together) late_finish_ = true;
   doubtful_ = {};
   record_ = std::move(seen);
   if (place != 0) place_ = place;
@@ -528,6 +536,7 @@ void ClaimMachine::on_declined(Error error, const Moment& moment, Actions& out) 
   // An earlier try may still reach the store, when its conditions hold. A write under another revision prevents that.
   // Only after it is it certain that nothing was written.
   doubtful_ = {};
+  late_finish_ = true;
   current_->op = Op::fence;
   current_->tries = 0;
   current_->together->declined = std::move(error);
@@ -587,8 +596,24 @@ void ClaimMachine::find_handed_out(RecordPtr record, Actions& out) {
   finish_queued_ = ended_ = true;
   if (current_ && phase_ != Phase::sent) drop_current(out);
   if (record != nullptr) record_ = record;
-  tell(record == nullptr ? Notice::completed : notice_of(record->state), claimed_at_, out, record);
+  tell(Notice::completed, claimed_at_, out, record);
   out.add(Ended{.record = std::move(record), .gone = false, .done = std::move(handed_done_)});
+  // Taken back, the claim was used further.
+  for (Write& write : std::exchange(queue_, {})) come_too_late(std::move(write), out);
+}
+
+// Asked for after the transaction had finished the claim.
+void ClaimMachine::come_too_late(Write&& write, Actions& out) {
+  Finish finish{.kind = Finish::Kind::recorded, .record = record_, .error = {}};
+  if (!is_finish(write.op)) {
+    finish = {.kind = Finish::Kind::unrecorded,
+              .record = nullptr,
+              .error = {ErrorKind::misuse, "the operation was finished by a transaction before this step"}};
+    if (write.done) tell(Notice::unrecorded, claimed_at_, out, nullptr, finish.error);
+  } else if (result_) {
+    discard(write, record_.get(), out);
+  }
+  if (write.done) out.add(Reply{std::move(write.done), std::move(finish)});
 }
 
 void ClaimMachine::lose_handed_out(RecordPtr seen, Actions& out) {

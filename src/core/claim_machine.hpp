@@ -214,9 +214,9 @@ class ClaimMachine {
   [[nodiscard]] bool lost() const noexcept { return lost_; }
   [[nodiscard]] bool ended() const noexcept { return ended_; }
   [[nodiscard]] bool must_stop() const noexcept { return lost_ || overdue_; }
-  [[nodiscard]] bool finishing() const noexcept {
-    return finish_queued_;
-  }  // The finish is being written, or about to be.
+  // The finish is being written, or about to be; or the user's transaction may have committed it. What is found then
+  // may be older than a question that comes now.
+  [[nodiscard]] bool finishing() const noexcept { return finish_queued_ || handed_out_ || taken_back_; }
   [[nodiscard]] bool is_ours(Uptime now) const noexcept { return !lost_ && now < trusted_until_; }
   [[nodiscard]] const Step* find_step(std::string_view name) const noexcept;  // Null: not finished.
   [[nodiscard]] Uptime renew_interval() const noexcept { return std::chrono::nanoseconds(policy_.lease) / 3; }
@@ -242,8 +242,11 @@ class ClaimMachine {
 
   [[nodiscard]] bool heartbeats() const noexcept { return policy_.heartbeat && !policy_.fixed_lease; }
   static bool is_finish(Op op) noexcept { return op != Op::renew && op != Op::step; }
+  // Taken back, the claim was found to be finished by the transaction, and nobody was told yet.
+  [[nodiscard]] bool found_finished() const noexcept { return ended_ && !lost_ && !finishing_; }
   [[nodiscard]] bool has_room_for(const Step& step) const noexcept;
   [[nodiscard]] RecordPtr build(Write& write, Stamp stamp);  // A finish: moves the result.
+  [[nodiscard]] bool is_removal(const Record& next) const noexcept;
   void fit(Record& next) const;
 
   void start(Write&& write, Actions& out);
@@ -262,6 +265,7 @@ class ClaimMachine {
   void meet_loss(Write&& write, Actions& out);
   void discard(const Write& write, const Record* stored, Actions& out) const;
   void find_handed_out(RecordPtr record, Actions& out);
+  void come_too_late(Write&& write, Actions& out);
   void lose_handed_out(RecordPtr seen, Actions& out);
   void end_handed_out(Error error, Actions& out);
   void leave_handed_out(Error error, Actions& out);
@@ -293,6 +297,7 @@ class ClaimMachine {
   bool handed_out_ = false;
   bool forgotten_ = false;      // forget_handed_out() was called for it.
   bool taken_back_ = false;     // The user's transaction may have finished the claim.
+  bool late_finish_ = false;    // A finish that was declined may still reach the store.
   bool finishing_ = false;      // A finish was asked for …
   bool finish_queued_ = false;  // … and its write is ready.
   bool dropped_ = false;        // The handle was destroyed.

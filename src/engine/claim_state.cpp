@@ -156,8 +156,26 @@ void ClaimState::finish(Write&& write, Result&& result) {
   enqueue(std::move(lock), std::move(write), std::move(result));
 }
 
-bool ClaimState::is_longer(const Result& result, std::size_t limit) noexcept {
+std::size_t compress_over(const EffectivePolicy& policy, const Capabilities& store) noexcept {
+  constexpr std::size_t unreachable = std::numeric_limits<std::size_t>::max();
+  constexpr std::size_t worth_it = 1024;
+  if (!store.keeps_compressed) return unreachable;
+  return policy.compress_over_bytes.value_or(store.durable ? worth_it : unreachable);
+}
+
+bool is_longer(const Result& result, std::size_t limit) noexcept {
   return result.placement == Placement::inlined && result.bytes.size() > limit;
+}
+
+void fit_inline(Result& result, std::size_t limit, std::size_t compress_over, const char* what) {
+  check(result);
+  if (is_longer(result, compress_over)) {
+    if (auto smaller = compressed(result, limit)) result = std::move(*smaller);
+  }
+  if (!is_longer(result, limit)) return;
+  throw Exception(ErrorKind::misuse, "a result of " + std::to_string(result.bytes.size()) +
+                                         " bytes is too large to be " + what + ": at most " + std::to_string(limit) +
+                                         " fit into the record");
 }
 
 void ClaimState::compress(Result& result, std::size_t limit) const {
@@ -166,36 +184,36 @@ void ClaimState::compress(Result& result, std::size_t limit) const {
 }
 
 std::shared_ptr<Handing> ClaimState::hand_out(std::optional<Result> result) {
-  Store& store = *core_->options.store;
   std::unique_lock lock(mutex_);
   const std::size_t limit = machine_.inline_limit();
   lock.unlock();
-  if (result) {
-    check(*result);
-    compress(*result, limit);
-    if (is_longer(*result, limit)) {
-      throw Exception(ErrorKind::misuse, "a result of " + std::to_string(result->bytes.size()) +
-                                             " bytes is too large to be handed out: at most " + std::to_string(limit) +
-                                             " fit into the record");
-    }
-  }
-  auto handing = std::make_shared<Handing>(shared_from_this());
+  if (result) fit_inline(*result, limit, compress_over(), "handed out");
+  auto handing = std::make_shared<Handing>(shared_from_this(), std::move(result));
+  const std::optional<Result>& kept = handing->result();
   RecordPtr completion;
   Actions out;
   lock.lock();
-  if (result) completion = machine_.completion(std::move(*result), core_->stamp(core_->moment().now));
+  if (kept) completion = machine_.completion(Result(*kept), core_->stamp(core_->moment().now));
   machine_.hand_out(handing->answer(), out);
   const std::uint64_t place = machine_.place();
   carry_out(std::move(lock), out);
   if (completion == nullptr) return handing;
   try {
-    handing->statement = store.finish_statement(*completion, place);
+    static_cast<void>(core_->options.store->finish_statement(*completion, place));  // There can be one.
   } catch (const Exception&) {
     take_back();
     throw;
   }
   if (core_->options.observer) tell(EventKind::work_done, completion.get(), nullptr, machine_.claimed_at());
   return handing;
+}
+
+stores::SqlStatement ClaimState::finish_statement(Result result) const {
+  std::unique_lock lock(mutex_);
+  const RecordPtr completion = machine_.completion(std::move(result), core_->stamp(core_->moment().now));
+  const std::uint64_t place = machine_.place();
+  lock.unlock();
+  return core_->options.store->finish_statement(*completion, place);
 }
 
 void ClaimState::handed_back(ClaimMachine::Outcome outcome, FinishDone done) {
@@ -211,11 +229,7 @@ void ClaimState::take_back() {
 }
 
 std::size_t ClaimState::compress_over() const noexcept {
-  constexpr std::size_t unreachable = std::numeric_limits<std::size_t>::max();
-  constexpr std::size_t worth_it = 1024;
-  const Capabilities& store = core_->capabilities;
-  if (!store.keeps_compressed) return unreachable;
-  return attempt->policy.compress_over_bytes.value_or(store.durable ? worth_it : unreachable);
+  return once::compress_over(attempt->policy, core_->capabilities);
 }
 
 // The heartbeat continues meanwhile.

@@ -26,6 +26,14 @@ namespace once {
 class EngineCore;
 class Handing;
 
+// Results longer than this are compressed.
+std::size_t compress_over(const EffectivePolicy& policy, const Capabilities& store) noexcept;
+// Not offloaded, compressed or dropped, and longer.
+bool is_longer(const Result& result, std::size_t limit) noexcept;
+// Compresses it if it is long. Throws Exception(misuse) if it is too long for the record then, `what` being "handed
+// out".
+void fit_inline(Result& result, std::size_t limit, std::size_t compress_over, const char* what);
+
 class ClaimState : public std::enable_shared_from_this<ClaimState> {
  public:
   using Op = ClaimMachine::Op;
@@ -65,6 +73,8 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   // Leaves the completion to the user's transaction; without a result there is no statement for it. Throws
   // Exception(misuse).
   std::shared_ptr<Handing> hand_out(std::optional<Result> result);
+  // For a claim that is handed out with this result. Its retention counts from now.
+  [[nodiscard]] stores::SqlStatement finish_statement(Result result) const;
   void handed_back(ClaimMachine::Outcome outcome, FinishDone done);
   void forget_handed_out();
   void take_back();
@@ -78,8 +88,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
  private:
   using Actions = ClaimMachine::Actions;
 
-  [[nodiscard]] std::size_t compress_over() const noexcept;  // Results longer than this.
-  [[nodiscard]] static bool is_longer(const Result& result, std::size_t limit) noexcept;
+  [[nodiscard]] std::size_t compress_over() const noexcept;
   void compress(Result& result, std::size_t limit) const;
   void offload(Write&& write, Result&& result);
   void enqueue(std::unique_lock<WordLock> lock, Write&& write, Result&& result);

@@ -17,20 +17,7 @@ constexpr Millis least_lease{10};  // Policy::lease.
 // How long until the claim in the way has lapsed; a millisecond more, to be sure.
 Millis lapse_of(const Decision& decision) noexcept { return decision.retry_after + Millis{1}; }
 
-// Maps a verdict to its event; the only place for it.
-EventKind event_of(Verdict verdict) noexcept {
-  switch (verdict) {
-    case Verdict::resume:
-      return EventKind::resumed;
-    case Verdict::retry:
-    case Verdict::take_over:
-      return EventKind::took_over;
-    default:
-      return EventKind::claimed;
-  }
-}
-
-EventKind event_of(Begin::Kind kind) noexcept {
+EventKind event_of_answer(Begin::Kind kind) noexcept {
   switch (kind) {
     case Begin::Kind::conflict:
       return EventKind::conflict;
@@ -44,6 +31,18 @@ EventKind event_of(Begin::Kind kind) noexcept {
 }
 
 }  // namespace
+
+EventKind Flights::event_of(Verdict verdict) noexcept {
+  switch (verdict) {
+    case Verdict::resume:
+      return EventKind::resumed;
+    case Verdict::retry:
+    case Verdict::take_over:
+      return EventKind::took_over;
+    default:
+      return EventKind::claimed;
+  }
+}
 
 std::optional<Begin> Flights::cached(const Request& request, const EffectivePolicy& policy) {
   if (!core_.cache.enabled()) return std::nullopt;
@@ -64,7 +63,7 @@ std::optional<Begin> Flights::cached(const Request& request, const EffectivePoli
   Begin begin = begin_of(decision, std::move(record));
   if (core_.options.observer) {
     const auto trace = core_.trace_of(request.trace);
-    core_.tell({.kind = event_of(begin.kind),
+    core_.tell({.kind = event_of_answer(begin.kind),
                 .key = key,
                 .record = begin.record.get(),
                 .trace = trace.get(),
@@ -453,7 +452,7 @@ void Flights::reply(Caller&& caller, Begin&& begin) {
     return caller.done(std::move(begin));
   }
   const auto answer = [this](Caller& to, Begin& with, std::chrono::nanoseconds span) {
-    core_.tell({.kind = event_of(with.kind),
+    core_.tell({.kind = event_of_answer(with.kind),
                 .key = to.attempt->key,
                 .record = with.record.get(),
                 .trace = to.attempt->trace.get(),
@@ -490,6 +489,7 @@ void Flights::reply(Caller&& caller, Begin&& begin) {
                   .trace = state->caller.attempt->trace.get(),
                   .error = &*error});
       state->begin.kind = Begin::Kind::error;
+      state->begin.is_unreadable = error->kind == ErrorKind::misuse || error->kind == ErrorKind::corrupt;
       state->begin.error = std::move(*error);
       core_.tell_failed(*state->caller.attempt, state->begin.error);
       return state->caller.done(std::move(state->begin));

@@ -64,6 +64,13 @@ class Flights {
   [[nodiscard]] std::optional<Begin> cached(const Request& request, const EffectivePolicy& policy);
   void join(Caller&& caller);
 
+  // Gives a caller his answer, with its event. A result that is not in the record is fetched first; if it is gone, the
+  // caller joins again.
+  void reply(Caller&& caller, Begin&& begin);
+  static Begin begin_of(const Decision& decision, std::shared_ptr<const Record> record);
+  // Which event a claim is.
+  static EventKind event_of(Verdict verdict) noexcept;
+
   // A flight's claim has ended. `record`: what is stored now. Null: nothing is stored if `gone`, otherwise not known.
   void ended(ClaimState& claim, const std::shared_ptr<const Record>& record, bool gone);
 
@@ -132,8 +139,6 @@ class Flights {
   [[nodiscard]] static Uptime first_deadline(const Flight& flight) noexcept;
   void on_timer(const std::string& key, std::uint64_t turn);
   void reply(Replies replies);
-  void reply(Caller&& caller, Begin&& begin);
-  static Begin begin_of(const Decision& decision, std::shared_ptr<const Record> record);
   [[nodiscard]] static std::shared_ptr<ClaimState> claimed(Conversation::End& end,
                                                            Caller& caller);  // Takes the attempt.
 

@@ -37,6 +37,10 @@ void Handing::deliver(Finish finish) {
   if (done) done(std::move(finish));
 }
 
+stores::SqlStatement Handing::statement() const {
+  return result_ ? state_->finish_statement(*result_) : stores::SqlStatement();
+}
+
 bool Handing::is_over_without() const {
   const std::lock_guard lock(mutex_);
   return known_ && known_->kind == Finish::Kind::declined;
@@ -51,6 +55,10 @@ void Handing::forget() {
 }
 
 std::optional<Finish> Handing::take_back() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (known_) return known_;
+  }
   state_->take_back();
   const std::lock_guard lock(mutex_);
   return known_;
@@ -73,7 +81,7 @@ HandedOut::~HandedOut() {
   if (handing_ != nullptr) handing_->forget();
 }
 
-const stores::SqlStatement& HandedOut::finish_statement() const noexcept { return handing_->statement; }
+stores::SqlStatement HandedOut::finish_statement() const { return handing_->statement(); }
 
 void HandedOut::committed(FinishDone done) { handing_->ask(ClaimMachine::Outcome::committed, std::move(done)); }
 void HandedOut::rolled_back(FinishDone done) { handing_->ask(ClaimMachine::Outcome::rolled_back, std::move(done)); }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <once/finish.hpp>
+#include <once/result.hpp>
 #include <once/stores/sql.hpp>
 
 #include "core/claim_machine.hpp"
@@ -16,9 +17,13 @@ class ClaimState;
 
 class Handing : public std::enable_shared_from_this<Handing> {
  public:
-  explicit Handing(std::shared_ptr<ClaimState> state) noexcept : state_(std::move(state)) {}
+  // Without a result there is no statement.
+  Handing(std::shared_ptr<ClaimState> state, std::optional<Result> result) noexcept
+      : state_(std::move(state)), result_(std::move(result)) {}
 
-  stores::SqlStatement statement;  // Set before others have it.
+  [[nodiscard]] const std::optional<Result>& result() const noexcept { return result_; }
+  // The statement that finishes the claim now. Throws Exception, as Store::finish_statement().
+  [[nodiscard]] stores::SqlStatement statement() const;
 
   // How it ended. What is known already is given at once; otherwise `outcome` is told to the claim. Throws
   // Exception(misuse) during another such call.
@@ -35,6 +40,7 @@ class Handing : public std::enable_shared_from_this<Handing> {
   void deliver(Finish finish);
 
   const std::shared_ptr<ClaimState> state_;
+  const std::optional<Result> result_;
   mutable std::mutex mutex_;
   std::optional<Finish> known_;
   FinishDone asks_;

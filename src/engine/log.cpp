@@ -41,6 +41,12 @@ bool must_escape(char32_t c) noexcept {
 
 // Inside the quotes of a JSON string. Invalid UTF-8 becomes U+FFFD.
 void append_escaped(std::string& out, std::string_view bytes, std::size_t most) {
+  // Nearly every text: nothing to escape, nothing to cut.
+  if (bytes.size() <= most &&
+      std::ranges::none_of(bytes, [](char c) { return c < ' ' || c > '~' || c == '"' || c == '\\'; })) {
+    out += bytes;
+    return;
+  }
   const std::string text = text::replace_invalid_utf8(bytes.substr(0, most + 4));
   const std::size_t end = out.size() + most;
   const char* p = text.data();

@@ -64,9 +64,10 @@ ssize_t LineSink::write_to_pipe(std::string_view line) noexcept {
   sigset_t before;
   sigset_t pending;
   sigemptyset(&pipe_signal);
+  sigemptyset(&pending);
   sigaddset(&pipe_signal, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
-  sigpending(&pending);
+  if (sigismember(&before, SIGPIPE) == 1) sigpending(&pending);  // Otherwise it would have been delivered.
   const ssize_t written = ::write(own_ ? own_.get() : descriptor_, line.data(), line.size());
   const int error = errno;
   if (written < 0 && error == EPIPE && sigismember(&pending, SIGPIPE) == 0) {

@@ -14,8 +14,11 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
+
+#include "platform/forks.hpp"
 
 namespace once {
 
@@ -103,6 +106,10 @@ class SystemTimers final : public Timers {
   SystemTimers& operator=(const SystemTimers&) = delete;
 
   ~SystemTimers() override {
+    if (forks() != forks_) {  // The thread is the parent's. It cannot be joined, and may have held the lock.
+      static_cast<void>(new (std::nothrow) std::pair(std::move(state_), std::move(thread_)));
+      return;
+    }
     {
       const std::lock_guard lock(state_->mutex);
       state_->stopping = true;
@@ -174,6 +181,7 @@ class SystemTimers final : public Timers {
 
   std::shared_ptr<State> state_;
   std::thread thread_;
+  const unsigned forks_ = forks();
 };
 
 }  // namespace

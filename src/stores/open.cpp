@@ -106,8 +106,8 @@ Sealing take_sealing(Url& url) {
   Sealing sealing;
   if (file) sealing.keys = read_seal_keys(*file, unwrap);
   if (command) sealing.keys = seal_keys_from_command(*command, unwrap);
-  // The SQLite store takes it itself: it guards what is sealed from programs without keys.
-  const bool guards = url.scheme() == "sqlite";
+  // These stores take it themselves: they guard what is sealed from programs without keys.
+  const bool guards = url.scheme() == "sqlite" || url.scheme() == "postgresql" || url.scheme() == "postgres";
   const auto clear = guards ? url.flag("write_clear") : url.take_flag("write_clear");
   if (clear && !guards && sealing.keys.empty()) {
     url.refuse("write_clear= goes with seal= or seal_command=: without keys all is written in the clear here");

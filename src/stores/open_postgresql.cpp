@@ -19,6 +19,7 @@ PostgresqlOptions take_postgresql(Url& url) {
   take_number("group", options.group);
   take_number("side_connections", options.side_connections);
   options.allow_unsafe = url.take_flag("allow_unsafe").value_or(options.allow_unsafe);
+  options.allow_clear = url.take_flag("write_clear").value_or(options.allow_clear);
   if (!url.path().starts_with("//")) {
     url.refuse("two slashes are missing, as in postgresql://user@host:5432/database");
   }
@@ -31,7 +32,7 @@ PostgresqlOptions postgresql_options(std::string_view text) {
   if (url.scheme() != "postgresql" && url.scheme() != "postgres") {
     url.refuse("it must begin with postgresql:, as in postgresql://user@host:5432/database");
   }
-  for (const char* const of_any_store : {"offload", "seal"}) url.take_text(of_any_store);
+  for (const char* const of_any_store : {"offload", "seal", "seal_command"}) url.take_text(of_any_store);
   return take_postgresql(url);
 }
 

@@ -12,8 +12,8 @@ namespace once::stores {
 // Takes the parameters it knows and leaves the rest to libpq. What is out of range the store refuses.
 PostgresqlOptions take_postgresql(Url& url);
 
-// The options that open_store() opens for postgresql://…; `offload` and `seal` are ignored. Throws Exception(misuse) as
-// open_store() does, and for other schemes.
+// The options that open_store() opens for postgresql://…; `offload`, `seal` and `seal_command` are ignored. Throws
+// Exception(misuse) as open_store() does, and for other schemes.
 PostgresqlOptions postgresql_options(std::string_view url);
 
 }  // namespace once::stores

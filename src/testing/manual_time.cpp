@@ -138,9 +138,8 @@ std::size_t ManualTimers::pending() const {
 
 std::uint64_t SeededRandom::next() noexcept {
   // SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", 2014).
-  const std::lock_guard lock(mutex_);
-  state_ += 0x9E3779B97F4A7C15U;
-  std::uint64_t z = state_;
+  constexpr std::uint64_t increment = 0x9E3779B97F4A7C15U;
+  std::uint64_t z = state_.fetch_add(increment, std::memory_order_relaxed) + increment;
   z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
   z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
   return z ^ (z >> 31U);

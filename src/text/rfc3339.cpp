@@ -38,8 +38,8 @@ std::string rfc3339(Time time) {
   const hh_mm_ss<Millis> clock{time - day};
   std::string out;
   const auto put = [&](auto number, std::size_t digits, char next) {
-    const std::string shown = std::to_string(number);
-    out.append(digits - shown.size(), '0').append(shown) += next;
+    out.append(digits, '0') += next;
+    for (std::size_t at = out.size() - 1; digits-- > 0; number /= 10) out[--at] = static_cast<char>('0' + number % 10);
   };
   put(static_cast<int>(date.year()), 4, '-');
   put(static_cast<unsigned>(date.month()), 2, '-');

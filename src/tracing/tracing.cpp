@@ -1,6 +1,7 @@
 #include <once/tracing.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include <once/platform/system.hpp>
 
 #include "aws/http_client.hpp"
+#include "platform/forks.hpp"
 #include "platform/thread.hpp"
 #include "text/number.hpp"
 #include "text/prometheus.hpp"
@@ -42,7 +44,8 @@ Millis retry_after(const aws::HttpAnswer& answer) {
 
 }  // namespace
 
-// The queue and its thread, which is started with the first span.
+// The queue and its thread, which is started with the first span. In the child of a fork the thread does not exist, and
+// its locks may be held for ever: there it only counts what is dropped, and is not destroyed.
 class Tracing::Exporter {
  public:
   Exporter(TracingOptions options, tracing::Settings settings)
@@ -58,9 +61,19 @@ class Tracing::Exporter {
   Exporter(const Exporter&) = delete;
   Exporter& operator=(const Exporter&) = delete;
 
+  static std::shared_ptr<Exporter> make(TracingOptions options, tracing::Settings settings) {
+    return {new Exporter(std::move(options), std::move(settings)), [](Exporter* exporter) {
+              if (!exporter->is_forked()) delete exporter;
+            }};
+  }
+
   std::shared_ptr<const Tracer> tracer;
 
   void add(Span&& span) {
+    if (is_forked()) {
+      dropped_in_child_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
     const std::lock_guard lock(mutex_);
     if (end_at_ || queue_.size() >= settings_.max_queue || !start()) {
       ++counts_.dropped;
@@ -73,6 +86,7 @@ class Tracing::Exporter {
   }
 
   bool flush(Millis most) {
+    if (is_forked()) return true;  // What waits is the parent's.
     std::unique_lock lock(mutex_);
     const auto until = Steady::now() + most;
     flush_until_ = std::max(flush_until_, until);
@@ -81,6 +95,7 @@ class Tracing::Exporter {
   }
 
   [[nodiscard]] Counts counts() {
+    if (is_forked()) return {.exported = 0, .dropped = dropped_in_child_.load(std::memory_order_relaxed)};
     const std::lock_guard lock(mutex_);
     return counts_;
   }
@@ -101,6 +116,7 @@ class Tracing::Exporter {
     return false;
   }
 
+  [[nodiscard]] bool is_forked() const noexcept { return forks() != forks_; }
   [[nodiscard]] bool is_flushing() const { return end_at_.has_value() || Steady::now() < flush_until_; }
 
   void run() {
@@ -228,6 +244,8 @@ class Tracing::Exporter {
   const tracing::Settings settings_;
   const std::function<void(std::string_view)> warn_;
   const Millis first_retry_;
+  const unsigned forks_ = forks();
+  std::atomic<std::uint64_t> dropped_in_child_{0};
   std::shared_ptr<aws::HttpClient> client_;  // Only for thread_.
 
   std::mutex mutex_;  // Of what follows.
@@ -255,7 +273,7 @@ Tracing::Tracing(TracingOptions options) {
                      .store = options.store,
                      .scopes = options.scopes,
                      .current = options.current};
-  exporter_ = std::make_shared<Exporter>(std::move(options), *std::move(settings));
+  exporter_ = Exporter::make(std::move(options), *std::move(settings));
   // An engine may outlive this object: its spans go nowhere then.
   with.sink = [to = std::weak_ptr<Exporter>(exporter_)](Span&& span) {
     if (const auto exporter = to.lock()) exporter->add(std::move(span));

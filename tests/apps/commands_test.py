@@ -9,8 +9,8 @@ from harness import Case
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/commands.md").read_text()
-COMMANDS = ["run", "sqs", "proxy", "ls", "find", "show", "resolve", "release", "extend", "rm", "sweep", "stats", "doctor", "key",
-            "seal-key", "lambda", "table"]
+COMMANDS = ["run", "sqs", "proxy", "ls", "find", "show", "resolve", "release", "extend", "rm", "sweep", "stats", "copy", "doctor",
+            "key", "seal-key", "lambda", "table"]
 OF_TABLE = ["create", "check", "upgrade", "delete"]
 OF_LAMBDA = ["invoke"]
 OF_SEAL_KEY = ["new"]
@@ -80,6 +80,13 @@ class Mistakes(Case):
                                 (["table", "crate"], "no command `once table crate`. Did you mean create?"),
                                 (["ls", "--sate", "unknown"], "Did you mean --state?"),
                                 (["ls", "unknown"], "does not take the argument 'unknown'"),
+                                (["--store", "sqlite:x", "ls"], "'--store' stands before the command. Write options "
+                                                                "after it, as in `once ls --store`."),
+                                (["table", "--store", "x", "check"], "as in `once table check --store`"),
+                                (["help", "rnu"], "no command `once rnu`. Did you mean run?"),
+                                (["help", "table", "crate"], "no command `once table crate`. Did you mean create?"),
+                                (["rnu", "--help"], "no command `once rnu`. Did you mean run?"),
+                                (["run", "--key", "k", "touch", "--help"], "Put -- before the command"),
                                 (["ls", "--limit", "-1"], "--limit"),
                                 (["ls", "--limit", "0"], "--limit")):
             with self.subTest(arguments=arguments):

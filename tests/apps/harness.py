@@ -44,6 +44,10 @@ class Case(unittest.TestCase):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="once-test-"))
         self.addCleanup(shutil.rmtree, self.dir, True)
         self.store = f"sqlite:{self.dir}/once.db"
+        server = os.environ.get("ONCE_TEST_POSTGRESQL")
+        if server:  # A schema for each test there.
+            self.store = f"{server}?allow_unsafe=1&schema={self.dir.name.replace('-', '_')}"
+            subprocess.run([PROGRAM, "table", "create", "--store", self.store], check=True, stdout=subprocess.DEVNULL)
         self.env = dict(os.environ, ONCE_STORE=self.store, TMPDIR=str(self.dir))
         self.env.pop("XDG_STATE_HOME", None)
         # The thread sanitizer lets a program sleep for a second at its end, in case another thread is still at fault.

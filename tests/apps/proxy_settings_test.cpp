@@ -152,6 +152,11 @@ TEST(ProxySettings, NothingStartsBeforeItIsSaidWhoAClientIs) {
   EXPECT_THAT(about({{"principal-header", {.words = {}, .place = {}}}}), ElementsAre(HasSubstr("needs a header")));
   EXPECT_THAT(about({{"principal-header", {{"DPoP"}}}}),
               ElementsAre(StartsWith("--principal-header: principal has 'DPoP', which is new in each request")));
+  for (const char* const name :
+       {"Signature-Input", "Stripe-Signature", "X-HUB-SIGNATURE-256", "X-Request-Id", "traceparent"}) {
+    EXPECT_THAT(about({{"principal-header", {{name}}}}), ElementsAre(HasSubstr("which is new in each request")))
+        << name;
+  }
   EXPECT_THAT(about({{"principal-jwt", {{"/nowhere/keys"}}}}),
               ElementsAre(HasSubstr("key_file /nowhere/keys cannot be read: No such file")));
   // What passes through unprotected belongs to nobody.
@@ -328,7 +333,7 @@ TEST(ProxySettings, RulesUpstreamsTheLogAndTheDrainChangeWithoutARestart) {
   after["stop-within"].words = {"1s"};
   EXPECT_THAT(needing_restart(least, after), IsEmpty());
   after["threads"].words = {"3"};
-  after["store"].words = {"memory:"};
+  after["store"].words = {"sqlite:other.db"};
   EXPECT_THAT(needing_restart(least, after), ElementsAre("store", "threads"));
   after["threads"].words = {"0"};  // As it is without.
   EXPECT_THAT(needing_restart(least, after), ElementsAre("store"));

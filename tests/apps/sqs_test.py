@@ -208,8 +208,11 @@ class Sqs(Queues):
 
         def values():
             return metrics_page.check(page("metrics"), "Operations", "Process", "Queues", "Look at the store")
-        wait_until(lambda: (values()["once_sqs_messages_in_flight"], values()["once_sqs_received_total"]) == (1, 4),
-                   "the last one is being processed")
+
+        def claims():
+            return values().get(f'once_claims_total{{scope="{self.queue}",kind="claimed"}}')
+        wait_until(lambda: (values()["once_sqs_messages_in_flight"], values()["once_sqs_received_total"], claims()) ==
+                   (1, 4, 3), "the last one is being processed: it is in flight before it is claimed")
         now = values()
         for sample, value in {'once_sqs_messages_total{outcome="executed",fate="deleted"}': 1,
                               'once_sqs_messages_total{outcome="replayed",fate="deleted"}': 1,
@@ -508,6 +511,7 @@ class Sqs(Queues):
         self.expect(self.drain(), 64, stderr=b"either a command")
         self.expect(self.drain("--post", "http://127.0.0.1:1/", *run), 64, stderr=b"either a command")
         self.expect(self.drain("--post", "127.0.0.1"), 64, stderr=b"write a URL")
+        self.expect(self.drain("--store", "memory:", *run), 64, stderr=b"exists only in this process")
         self.expect(self.drain("--visibility", "1s", *run), 64, stderr=b"visibility")
         self.expect(self.drain("--receive-wait", "0s", *run), 64, stderr=b"only some of SQS's servers")
         self.expect(self.drain(*run, queue="http://127.0.0.1:1/0/orders/"), 64, stderr=b"--queue http://127.0.0.1:1/0/orders/")

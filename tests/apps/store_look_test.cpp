@@ -45,6 +45,11 @@ class Watched final : public testing::ForwardingStore {
       return;
     }
     --running;
+    if (reads_all && query.state == State::in_progress) {
+      ListPage page;
+      page.cursor = "and so on";
+      return done(std::move(page));
+    }
     if (!fails) return ForwardingStore::list(std::move(query), std::move(done));
     ListPage page;
     page.error = Error{ErrorKind::unavailable, "down"};
@@ -68,6 +73,7 @@ class Watched final : public testing::ForwardingStore {
   std::atomic<int> lists{0};
   std::atomic<bool> keeps{false};
   std::atomic<bool> fails{false};
+  std::atomic<bool> reads_all{false};  // To find what is in progress, for ever.
   std::mutex mutex;
   std::vector<Callback<void()>> kept;
 };
@@ -166,6 +172,19 @@ TEST_F(StoreLookTest, ALookThatMeetsItsLimitShowsWhatItReadAndSaysSo) {
   EXPECT_THAT(page, HasSubstr("once_store_look_complete 0\n"));
   EXPECT_THAT(page, HasSubstr("once_store_look_timestamp_seconds 0\n"));
   EXPECT_THAT(page, HasSubstr("once_records{scope=\"pay\",state=\"failed\"} 0\n"));
+}
+
+TEST_F(StoreLookTest, AStoreThatReadsAllForWhatIsInProgressStillCountsFailures) {
+  keep_one_of_each("pay");
+  watched->reads_all = true;
+  StoreLookOptions bounded = options();
+  bounded.max_pages = 20;
+  const StoreLook look(std::move(bounded));
+  const std::string page = page_with(look, "once_records{");
+  EXPECT_THAT(page, HasSubstr("once_records{scope=\"pay\",state=\"unknown\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("once_records{scope=\"pay\",state=\"failed\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("once_store_look_complete 0\n"));
+  EXPECT_EQ(watched->lists, 20);
 }
 
 TEST_F(StoreLookTest, OldFiguresGoAwayWhileTheStoreFails) {

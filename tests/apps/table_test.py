@@ -90,6 +90,19 @@ class Create(Table):
         self.assertIn("See `once table create --help`", self.table("create", "--no", code=64).stderr)
 
 
+class Missing(Table):
+    def test_a_table_ends_the_commands_as_a_file_does(self):
+        self.serve()
+        for command in (["ls"], ["stats"], ["sweep"], ["doctor"], ["find", "k"], ["show", "--key", "k"]):
+            with self.subTest(command=command):
+                self.expect(self.once(*command), 243)
+                self.expect(self.once(*command, "--store", f"sqlite:{self.dir}/none.db"), 243)
+        self.expect(self.once("run", "--key", "k", "--", "touch", "ran"), 243, b"", b"Nothing was run")
+        file = f"sqlite:{self.dir}/none.db?create=0"
+        self.expect(self.once("run", "--store", file, "--key", "k", "--", "touch", "ran"), 243, b"", b"Nothing was run")
+        self.assertFalse(self.path("ran").exists())
+
+
 class Check(Table):
     def test_says_that_there_is_none(self):
         self.serve()
@@ -312,6 +325,22 @@ class Commands(Table):
         self.assertIn("give or take 500ms", findings["clock"]["text"])
         self.assertNotIn(SECRET, done.stdout.decode())
 
+    def test_doctor_finds_a_service_whose_settings_lack_the_seal_key(self):
+        """This store has no mark that would refuse its claims: docs/decisions/sealing.md."""
+        self.serve()
+        self.table("create")
+        self.expect(self.once("seal-key", "new", "--id", "a", self.path("keys")), 0)
+        sealed = ("--store", f"{self.env['ONCE_STORE']}?seal={self.path('keys')}")
+        self.expect(self.once("run", *sealed, "--scope", "pay", "--key", "k", "--", "true"), 0)
+        self.expect(self.once("doctor", *sealed), 0)
+        self.expect(self.once("run", "--scope", "ship", "--key", "k", "--", "true"), 0)
+        for options, name, text in ((sealed, "seals", "1 sealed (1 with the key 'a'), 1 in the clear"),
+                                    ((), "keys", "1 sealed records cannot be opened")):
+            report = json.loads(self.expect(self.once("doctor", "--json", *options), 1).stdout)
+            found = {one["name"]: (one["grade"], one["text"]) for one in report["findings"]}
+            self.assertEqual(found[name][0], "problem")
+            self.assertIn(text, found[name][1])
+
     def test_a_quick_doctor_does_not_read_the_table(self):
         fake = self.serve()
         self.table("create")
@@ -339,7 +368,7 @@ class Commands(Table):
         report = json.loads(self.expect(self.once("doctor", "--json"), 1).stdout)
         self.assertEqual({one["name"] for one in report["findings"] if one["grade"] == "problem"}, {"ttl", "index"})
         del self.env["AWS_ACCESS_KEY_ID"]
-        self.expect(self.once("doctor"), 64)
+        self.expect(self.once("doctor"), 243)
         self.env["AWS_ACCESS_KEY_ID"] = KEY
         self.env["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
         done = self.expect(self.once("doctor"), 243)

@@ -10,12 +10,15 @@
 //   hand-out · committed · rolled-back · in-doubt · forget-transaction · take-back
 //   done                     the store has carried the write out
 //   refused WHAT · read WHAT     what stands there: nothing, other, released, written (what was sent), extended and
-//                            held (by an operator), completed (by this owner)
+//                            held (by an operator), copied (our first write, delivered again after a removal,
+//                            and extended by an operator until its revision is later than ours), completed (by this
+//                            owner), unknown (lapsed under hold, and marked by another caller)
 //   failed KIND [unfit|declined]     unavailable, in_doubt, misuse; a failed read is "read failed"
 //   retry                    the timer fires
 #include "core/claim_machine.hpp"
 
 #include <memory>
+#include <random>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -89,13 +92,23 @@ class Player {
     }
     make();
     Machine::Actions out;
+    const int asked_before = asked_;
     try {
       event(what, words, out);
     } catch (const Exception& error) {
       tell("misuse: " + std::string(error.what()));
+      asked_ = asked_before;
     }
     carry_out(out);
   }
+
+  // Calls that were not answered yet.
+  [[nodiscard]] int asked() const noexcept { return asked_; }
+  [[nodiscard]] int reads() const noexcept { return reads_; }
+  [[nodiscard]] bool is_sent() const noexcept { return sent_ != nullptr; }
+  [[nodiscard]] bool is_handed_out() const noexcept { return machine_ && machine_->is_handed_out(); }
+
+  [[nodiscard]] bool has_overwritten() const noexcept { return overwrote_; }
 
   // What it led to since the last time, a line each.
   Words take() { return std::exchange(told_, {}); }
@@ -152,7 +165,9 @@ class Player {
   }
 
   FinishDone done(const std::string& what) {
+    ++asked_;
     return [this, what](Finish finish) {
+      --asked_;
       tell("answer the " + what + ": " + std::string(name_of(finish.kind)) +
            (finish.error.message.empty() ? "" : ", " + finish.error.message));
     };
@@ -172,8 +187,10 @@ class Player {
     if (what == "rolled-back") return machine_->handed_back(Machine::Outcome::rolled_back, out);
     if (what == "in-doubt") return machine_->handed_back(Machine::Outcome::in_doubt, out, done("transaction"));
     if (what == "forget-transaction") return machine_->forget_handed_out(out);
+    if (what == "take-back" && machine_->is_handed_out()) --asked_;  // The hand-out's: nobody waits for that any more.
     if (what == "take-back") return machine_->take_back(out);
     if (what == "retry") return machine_->retry(turn_, out);
+    if (what == "read") --reads_;
     if (what == "read") return machine_->read(answer_to_read(words), out);
     if (what == "done" || what == "refused" || what == "failed") {
       if (!sent_) throw std::runtime_error("nothing was sent");
@@ -222,9 +239,13 @@ class Player {
       release(record, "by hand", policy_, stamp);
     } else if (what == "extended") {
       record.lease_until += 1h;
+    } else if (what == "copied") {
+      record.steps.clear();
     } else if (what == "held") {
       record.on_lapse = OnLapse::hold;
       record.expires_at = never;
+    } else if (what == "unknown") {
+      mark_lapsed(record, stamp);
     } else if (what == "completed") {
       complete(record, Result::inlined("in the transaction"), policy_, stamp);
     } else {
@@ -266,6 +287,7 @@ class Player {
   void act(Machine::Send&&) {
     auto write = machine_->transmit(moment(), ++random_);
     if (!write) return tell("nothing to send");
+    overwrote_ = overwrote_ || machine_->record()->state != State::in_progress;
     sent_ = write->next;
     tell((write->removes                ? std::string("remove")
           : write->companion != nullptr ? "write with its companion: " + text_of(write->next)
@@ -283,9 +305,13 @@ class Player {
   void act(Machine::StopWork&&) { tell("stop the work"); }
   void act(Machine::Reply&& reply) { reply.done(std::move(reply.finish)); }
   void act(Machine::LookUp&& look) {
+    --asked_;
     tell(look.is_seen ? "answer by what stands there: " + text_of(look.seen) : "answer by what a read finds");
   }
-  void act(Machine::Read&&) { tell("read"); }
+  void act(Machine::Read&&) {
+    ++reads_;
+    tell("read");
+  }
   void act(Machine::Discard&& discard) { tell("discard " + discard.location); }
   void act(Machine::Ended&& ended) {
     tell(ended.gone                ? "ended: nothing is stored"
@@ -302,6 +328,9 @@ class Player {
   Millis now_{0};
   std::uint64_t turn_ = 0;
   std::uint32_t random_ = 0;
+  int asked_ = 0;
+  int reads_ = 0;
+  bool overwrote_ = false;  // It has sent a write over a record that it knows to be finished.
   Words told_;
 };
 
@@ -324,6 +353,81 @@ TEST_P(ClaimTranscript, GoesAsWritten) {
 
 INSTANTIATE_TEST_SUITE_P(All, ClaimTranscript, ::testing::ValuesIn(transcripts_in(ONCE_CLAIMS)),
                          [](const auto& test) { return test.param; });
+
+// ---- every call is answered
+
+// Events at random, and then answers until nothing is under way. Whoever waits for a call would otherwise wait for
+// ever.
+TEST(ClaimMachine, every_call_is_answered) {
+  const Words calls = {
+      "beat",    "note n", "step",     "complete x", "offloaded x",        "together x",  "fail c",   "hold",
+      "release", "forget", "hand-out", "committed",  "forget-transaction", "rolled-back", "take-back"};
+  const Words answers = {"done",
+                         "refused nothing",
+                         "refused written",
+                         "refused other",
+                         "refused held",
+                         "refused released",
+                         "refused extended",
+                         "refused completed",
+                         "refused unknown",
+                         "failed in_doubt",
+                         "failed unavailable",
+                         "failed misuse",
+                         "failed misuse unfit",
+                         "failed unavailable declined"};
+  const Words read_answers = {"read failed",  "read unchanged", "read completed",
+                              "read unknown", "read other",     "read nothing"};
+  for (std::uint32_t seed = 0; seed < 20'000; ++seed) {
+    std::minstd_rand random(seed + 1);
+    const auto one_of = [&](const Words& words) { return words[random() % words.size()]; };
+    Player player;
+    Words path;
+    const auto play = [&](const std::string& line) {
+      path.push_back(line);
+      player.play(line);
+    };
+    long now = 0;
+    const auto answer = [&](bool last) {
+      const std::string stage = player.stage();
+      if (player.reads() > 0) return play(last ? "read other" : one_of(read_answers));
+      if (player.is_sent()) {
+        std::string line = last ? "refused other" : one_of(answers);
+        if (line.ends_with("declined") && stage.find("completion") == std::string::npos) line = "done";
+        return play(line);
+      }
+      if (stage.find("waits") != std::string::npos) return play("retry");
+    };
+    bool told = false;     // How the transaction ended: a second word is no call.
+    bool dropped = false;  // No handle is left to call by.
+    int steps = 0;
+    for (int i = 0; i < 14 && !dropped; ++i) {
+      if (random() % 3 == 0) {
+        answer(false);
+        continue;
+      }
+      std::string call = one_of(calls);
+      if (call == "committed" || call == "forget-transaction" || call == "rolled-back" || call == "take-back") {
+        if (!player.is_handed_out() || told) continue;
+        told = true;
+      }
+      if (call == "hand-out" && !player.is_handed_out()) told = false;
+      if (call == "forget") {
+        if (player.is_handed_out()) continue;  // Whoever has that has the handle too.
+        dropped = true;
+      }
+      if (call == "step") call += " s" + std::to_string(steps++);
+      if (call == "beat") play("at " + std::to_string(now += 3'000));
+      play(call);
+    }
+    if (player.is_handed_out() && !told) play("forget-transaction");
+    for (int i = 0; i < 60; ++i) answer(true);
+    std::string all;
+    for (const std::string& line : path) all += line + "\n";
+    ASSERT_FALSE(player.has_overwritten()) << "seed " << seed << ":\n" << all;
+    ASSERT_EQ(player.asked(), 0) << "seed " << seed << ", " << player.stage() << ":\n" << all;
+  }
+}
 
 // ---- the table
 

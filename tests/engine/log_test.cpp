@@ -342,6 +342,28 @@ TEST_F(LogTest, APipeWithoutAReaderEndsNothing) {
   std::signal(SIGPIPE, before);
 }
 
+TEST_F(LogTest, ASignalThatTheProgramKeepsPendingStaysSo) {
+  sigset_t pipe_signal;
+  sigset_t before;
+  sigemptyset(&pipe_signal);
+  sigaddset(&pipe_signal, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+  const auto observe = log();
+  reader.reset();
+  observe({.kind = EventKind::claimed});
+  sigset_t pending;
+  sigpending(&pending);
+  EXPECT_EQ(sigismember(&pending, SIGPIPE), 0) << "none was before";
+  raise(SIGPIPE);
+  observe({.kind = EventKind::claimed});
+  sigpending(&pending);
+  EXPECT_EQ(sigismember(&pending, SIGPIPE), 1);
+  constexpr timespec at_once{};
+  EXPECT_EQ(sigtimedwait(&pipe_signal, nullptr, &at_once), SIGPIPE);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_EQ(observe.lines_lost(), 2U);
+}
+
 TEST_F(LogTest, AClosedDescriptorEndsNothing) {
   const auto observe = log();
   writer.reset();

@@ -437,6 +437,30 @@ TEST(Endpoint, WithTheStoreDownNothingRuns) {
   EXPECT_EQ(runs, 1);
 }
 
+// As during a move, or without a permission. That says nothing about the record, so the client may come again.
+TEST(Endpoint, AStoreThatRefusesToTakeALapsedClaimOverIsUnavailable) {
+  for (const bool waits : {false, true}) {
+    World world([&](EngineOptions& o) { o.policy = {.on_conflict = waits ? OnConflict::wait : OnConflict::fail}; });
+    Options options = by_authorization();
+    options.on_ambiguous = OnLapse::takeover;
+    Endpoint endpoint(*world.engine, options);
+    int runs = 0;
+    run(endpoint, post("k"), runs, text_answer(504));
+    world.timers->advance(31s);
+    world.fail_if(
+        [](const StoreCall& call) { return call.is_write() && call.operation != StoreCall::Operation::insert; },
+        once::testing::Fault::Kind::forbidden);
+    const Opening opening = endpoint.open(post("k"));
+    EXPECT_EQ(opening.kind, Kind::error);
+    EXPECT_EQ(opening.answer.status, 503U);
+    EXPECT_EQ(problem(opening.answer), "store-unavailable");
+    EXPECT_THAT(values(opening.answer, "Retry-After"), ElementsAre("5"));
+    world.heal();
+    EXPECT_EQ(run(endpoint, post("k"), runs).status, 201U);
+    EXPECT_EQ(runs, 2);
+  }
+}
+
 TEST(Endpoint, WithTheStoreDownItRunsUnprotectedIfPolicySaysSo) {
   for (const auto fault : {testing::Fault::Kind::unavailable, testing::Fault::Kind::lost_before}) {
     Policy policy;

@@ -104,14 +104,27 @@ TEST(Principal, WhatIsMadeAnewAndWhatIsNot) {
   const Principal principal = Principal::header("X-Who");
   const std::string token(jwt);
   for (const std::string& anew :
-       {token, "Bearer " + token, "bearer  " + token, "session=" + token + "; theme=dark", "vapid t=" + token + ", k=a",
+       {token,
+        "Bearer " + token,
+        "bearer  " + token,
+        "session=" + token + "; theme=dark",
+        "vapid t=" + token + ", k=a",
+        "access_token=\"Bearer%20" + token + "\"",
+        "sid=s%3A" + token + ".c2lnbmF0dXJl",
+        "a=%" + token,
         std::string("eyJhbGciOiJub25lIn0.e30."),
         std::string("eyJhbGciOiJkaXIiLCJlbmMiOiJBMTI4R0NNIn0..aXY.Y2lwaGVy.dGFn"),
         std::string("AWS4-HMAC-SHA256 Credential=AKID/20261123/eu/execute-api/aws4_request, Signature=ab"),
-        std::string("AWS4-ECDSA-P256-SHA256 Credential=AKID, Signature=ab"), std::string("AWS AKID:sig="),
-        std::string("Signature keyId=\"a\",signature=\"b\""), std::string("HMAC a:b"), std::string("hmac-sha256 a:b"),
-        std::string("Digest username=\"a\", nc=00000001"), std::string("OAuth oauth_signature=\"a\""),
-        std::string("DPoP Kz~8mXK1EalYznwH"), std::string("SharedKey account:sig"), std::string("Negotiate YII=")}) {
+        std::string("AWS4-ECDSA-P256-SHA256 Credential=AKID, Signature=ab"),
+        std::string("AWS AKID:sig="),
+        std::string("Signature keyId=\"a\",signature=\"b\""),
+        std::string("HMAC a:b"),
+        std::string("hmac-sha256 a:b"),
+        std::string("Digest username=\"a\", nc=00000001"),
+        std::string("OAuth oauth_signature=\"a\""),
+        std::string("DPoP Kz~8mXK1EalYznwH"),
+        std::string("SharedKey account:sig"),
+        std::string("Negotiate YII=")}) {
     EXPECT_EQ(kind_of(principal, {{"X-Who", anew}}), Who::Kind::unstable) << anew;
   }
   for (const char* const same : {"alice", "Basic YWxpY2U6c2VjcmV0", "Bearer sk_live_51H8", "1.2.3", "a.b.c", "eyJ",

@@ -602,11 +602,14 @@ TEST(Rules, TheAnswerToEachBegin) {
   expect_problem(answer(Begin::Kind::error, ErrorKind::corrupt), 500, "record-unreadable");
   expect_problem(answer(Begin::Kind::error, ErrorKind::misuse), 503, "store-unavailable");
   EXPECT_THAT(values(answer(Begin::Kind::error, ErrorKind::misuse), "Retry-After"), ElementsAre("5"));
-  Begin begin;  // Its result cannot be fetched.
+  Begin begin;
   begin.kind = Begin::Kind::error;
   begin.error.kind = ErrorKind::misuse;
   begin.record = std::make_shared<const Record>();
+  expect_problem(rules.answer_for(begin), 503, "store-unavailable");  // It refused to write over the record.
+  begin.is_unreadable = true;                                         // Its result cannot be fetched.
   expect_problem(rules.answer_for(begin), 500, "record-unreadable");
+  begin.is_unreadable = false;
   begin.error.kind = ErrorKind::unavailable;
   expect_problem(rules.answer_for(begin), 503, "store-unavailable");
   EXPECT_THROW(answer(Begin::Kind::claimed), Exception);

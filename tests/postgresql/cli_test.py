@@ -9,6 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "apps"), str(ROOT / "real_servers")]
 import harness  # noqa: E402
 import postgresql  # noqa: E402
+from cutting_proxy import TO_CLIENT, CuttingProxy  # noqa: E402
 from harness import Case  # noqa: E402
 
 SERVER = None
@@ -35,7 +36,7 @@ class Commands(Case):
         self.do("table", "create")
 
     def test_table_is_made_checked_and_deleted(self):
-        self.assertIn("once table create", self.do("run", "--key", "k", "--", "true", code=64).stderr)
+        self.assertIn("once table create", self.do("run", "--key", "k", "--", "true", code=243).stderr)
         self.assertIn("make it with once table create", self.do("table", "check", code=1).stdout)
         self.assertEqual(self.do("table", "create").stdout, "created schema 'once'\n")
         self.assertEqual(self.do("table", "create").stdout, "schema 'once' already exists and fits\n")
@@ -44,8 +45,8 @@ class Commands(Case):
         self.assertTrue(report["fits"] and report["exists"])
         self.assertEqual(report["version"], 1)
         self.assertEqual({finding["name"] for finding in report["findings"]},
-                         {"schema", "functions", "server", "primary", "fsync", "commit", "standby", "isolation",
-                          "snapshot", "bloat"})
+                         {"schema", "functions", "server", "primary", "fsync", "commit", "standby", "keepalive",
+                          "isolation", "snapshot", "bloat"})
         self.assertIn("would delete schema 'once'", self.do("table", "delete", "--dry-run").stdout)
         self.assertIn("nothing was deleted", self.do("table", "delete", input="twice\n", code=64).stderr)
         self.do("table", "check")
@@ -70,6 +71,24 @@ class Commands(Case):
         self.do("run", "--key", "k", "--", "true")
         self.assertEqual(self.psql('SELECT key FROM "Sh""op".records_readable WHERE state = \'completed\''), "#k")
         self.psql('DROP OWNED BY "w\'orker"; DROP ROLE "w\'orker"')
+
+    def test_a_sweep_whose_answer_is_lost_does_not_say_that_nothing_was_removed(self):
+        self.table()
+        straight, in_doubt = self.env["ONCE_STORE"], 0
+        with CuttingProxy(SERVER.port) as proxy:
+            through = straight.replace(f":{SERVER.port}/", f":{proxy.port}/")
+            for messages in range(1, 40):
+                self.env["ONCE_STORE"] = straight
+                self.do("run", "--key", f"k{messages}", "--retention", "1ms", "--", "true")
+                proxy.cut(TO_CLIENT, messages=10_000)  # The connection that asks for the time goes on.
+                proxy.cut(TO_CLIENT, messages=messages)
+                self.env["ONCE_STORE"] = through
+                swept = self.once("sweep", text=True)
+                proxy._cuts.clear()  # It needed fewer messages.
+                if swept.returncode and self.psql("SELECT count(*) FROM once.records") == "0":
+                    self.assertIn("may have been carried out", swept.stderr)
+                    in_doubt += 1
+        self.assertGreater(in_doubt, 0)
 
     def test_a_newer_schema_is_not_touched(self):
         self.table()
@@ -115,6 +134,13 @@ class Commands(Case):
         self.assertRegex(doctor.stdout, "problem +unknown +1 waiting for your decision")
         self.assertRegex(doctor.stdout, "note +fsync +off: a crash of the server's host loses acknowledged claims")
         self.assertRegex(doctor.stdout, "fine +probe +a record was written, read and removed")
+        # What a host that is cut off in the middle of a write would hold, and for how long.
+        self.psql(f"ALTER DATABASE {self.name} SET tcp_keepalives_idle = 7200")
+        self.assertRegex(self.do("doctor", code=1).stdout, "note +keepalive +a host that is cut off .* for up to [0-9]+ min")
+        self.psql(f"ALTER DATABASE {self.name} SET tcp_keepalives_idle = 60; "
+                  f"ALTER DATABASE {self.name} SET tcp_keepalives_interval = 10; "
+                  f"ALTER DATABASE {self.name} SET tcp_keepalives_count = 3")
+        self.assertRegex(self.do("doctor", code=1).stdout, "fine +keepalive +.* within 90 s")
         self.do("resolve", "--key", "lost", "--scope", "pay", "--as", "completed", "--reason", "seen at the bank")
         self.do("rm", "--key", "failed", "--scope", "pay", "--reason", "test")
         self.assertRegex(self.do("stats").stdout, "completed +2")
@@ -129,6 +155,114 @@ class Commands(Case):
         for call in calls:
             self.assertEqual(call.communicate(timeout=60)[0], "hello\n")
         self.assertEqual((self.dir / "ran").read_text(), "run\n")
+
+    def bank(self):
+        self.table()
+        self.psql("CREATE TABLE accounts (id text PRIMARY KEY, cents int CHECK (cents >= 0)); "
+                  "INSERT INTO accounts VALUES ('alice', 1000), ('bob', 0)")
+
+    def cents(self):
+        return self.psql("SELECT string_agg(cents::text, ',' ORDER BY id) FROM accounts")
+
+    def transfer(self, result="'moved 300'", before="", finish=None):
+        """A script for sh: psql moves the money and finishes the operation, in one transaction."""
+        finish = finish or f"once.finish_or_raise(:'key', :'owner', {result})"
+        return f"""{before}
+psql -XAtq -v ON_ERROR_STOP=1 -v key="$ONCE_STORED_KEY_HEX" -v owner="$ONCE_OWNER" '{self.url}' <<'END'
+BEGIN;
+UPDATE accounts SET cents = cents - 300 WHERE id = 'alice';
+UPDATE accounts SET cents = cents + 300 WHERE id = 'bob';
+\\o /dev/null
+SELECT {finish};
+COMMIT;
+END
+"""
+
+    def pay(self, script, *flags, code=0):
+        return self.do("run", "--key", "transfer-1", *flags, "--", "sh", "-c", script, code=code)
+
+    def test_a_command_finishes_in_its_own_transaction(self):
+        self.bank()
+        self.assertEqual(self.pay(self.transfer()).stdout, "moved 300")
+        self.assertEqual(self.pay(self.transfer()).stdout, "moved 300")
+        self.assertEqual(self.cents(), "700,300")
+        shown = json.loads(self.do("show", "--key", "transfer-1", "--json").stdout)
+        self.assertEqual(shown["state"], "completed")
+
+    def test_the_kinds_of_results(self):
+        self.bank()
+        for number, (result, shown) in enumerate([("'{\"a\": 1}', 'application/json'", '{"a": 1}'),
+                                                  ("'\\x00ff0a'::bytea", "\x00\udcff\n"), ("''", ""), ("NULL::text", "")]):
+            script = self.transfer(result).replace("300", "1")
+            for _ in range(2):
+                done = self.once("run", "--key", str(number), "--", "sh", "-c", script)
+                self.assertEqual((done.returncode, done.stdout.decode(errors="surrogateescape")), (0, shown), done.stderr)
+        self.assertEqual(self.cents(), "996,4")
+
+    def test_a_displaced_command_commits_nothing(self):
+        self.bank()
+        late = f"psql -XAtq '{self.url}' -c 'UPDATE once.records SET lease_until_ms = 1' && {harness.PROGRAM} run " \
+               "--key transfer-1 --fingerprint none -- echo in time"
+        done = self.pay(self.transfer(before=late), "--on-lost", "continue", "--fingerprint", "none", code=248)
+        self.assertIn("no longer this attempt's", done.stderr)
+        self.assertEqual(self.cents(), "1000,0")
+        self.assertEqual(self.pay(self.transfer(), "--fingerprint", "none").stdout, "in time\n")
+
+    def test_a_command_that_dies_before_its_commit_is_run_again_and_after_it_is_done(self):
+        self.bank()
+        before = self.transfer().replace("COMMIT;", "\\! kill -9 $PPID\nCOMMIT;") + "kill -9 $$"  # psql, and then the shell.
+        self.pay(before, "--on-signal", "release", code=137)
+        self.assertEqual(self.cents(), "1000,0")
+        after = self.transfer() + "kill -9 $$"
+        self.assertEqual(self.pay(after).stdout, "moved 300")
+        self.assertEqual(self.pay(after).stdout, "moved 300")
+        self.assertEqual(self.cents(), "700,300")
+
+    def test_what_is_missing_or_wrong_finishes_nothing(self):
+        self.bank()
+        for wrong, says in [("'', :'owner', 'x'", "missing or malformed"), (":'key', 'abc', 'x'", "missing or malformed"),
+                            (":'key', repeat('0', 32), 'x'", "no longer this attempt"), ("NULL, NULL, 'x'", "missing or malformed"),
+                            (":'key', :'owner', repeat('x', 15728641)", "15 MiB"),
+                            (":'key', :'owner', 'x', repeat('x', 2000)", "content type"),
+                            (":'key', :'owner', 'x', NULL, '0 s'", "retention must be longer")]:
+            done = self.pay(self.transfer(finish=f"once.finish_or_raise({wrong})"), "--on-failure", "release", code=3)
+            self.assertIn(says, done.stderr)
+        self.assertEqual(self.cents(), "1000,0")
+
+    def test_how_long_its_result_is_kept(self):
+        self.bank()
+        kept = "SELECT round((expires_at_ms - finished_at_ms) / 3600000.0, 1) FROM once.records"
+        for flags, retention, hours in [((), "", "24.0"), (("--retention", "48h"), "", "48.0"),
+                                        (("--on-lapse", "hold", "--retention", "48h"), "", ""),
+                                        ((), ", NULL, '3 hours'", "3.0"), (("--retention", "never"), "", "")]:
+            self.pay(self.transfer(f"'x'{retention}").replace("300", "1"), *flags)
+            self.assertEqual(self.psql(kept), hours, flags)
+            self.psql("DELETE FROM once.records")
+
+    def test_a_service_whose_settings_lack_the_seal_key_runs_nothing(self):
+        self.table()
+        keys = self.path("seal.keys")
+        self.do("seal-key", "new", "--id", "a", keys)
+        sealed = self.env["ONCE_STORE"] + f"&seal={keys}"
+        self.assertEqual(self.do("run", "--store", sealed, "--scope", "pay", "--key", "k", "--", "echo", "SECRET").stdout,
+                         "SECRET\n")
+        # Another service, with keys of its own scope, so that it meets no sealed record.
+        refused = self.do("run", "--scope", "ship", "--key", "k", "--", "sh", "-c", "echo x > ran; echo SECRET", code=64)
+        self.assertRegex(refused.stderr, "holds, or held, sealed records.*write_clear=1.*Nothing was run")
+        self.assertFalse(self.path("ran").exists())
+        self.assertEqual(self.psql("SELECT count(*) FROM once.records"), "1")
+        self.do("run", "--store", self.env["ONCE_STORE"] + "&write_clear=1", "--scope", "ship", "--key", "k", "--", "true")
+        self.assertRegex(self.do("doctor", "--store", sealed, code=1).stdout, r"problem +seals +1 sealed .*1 in the clear")
+        # once run does not tell the command of a sealed claim how to finish it; a command may know all the same.
+        self.psql("CREATE TABLE accounts (id text PRIMARY KEY, cents int); INSERT INTO accounts VALUES ('alice', 1000)")
+        finish = self.transfer(finish=f"once.finish_or_raise('{b'pay#t'.hex()}', :'owner', 'in the clear')")
+        late = self.do("run", "--store", sealed, "--scope", "pay", "--key", "t", "--", "sh", "-c", finish, code=3)
+        self.assertIn("would be kept in the clear", late.stderr)
+        self.assertEqual(self.psql("SELECT cents FROM accounts"), "1000")
+        # What says how the store is sealed is not the server's affair.
+        command = self.env["ONCE_STORE"] + f"&seal_command=cat%20{keys}&write_clear=1"
+        self.do("table", "check", "--store", command)
+        self.do("run", "--store", command, "--scope", "pay", "--key", "k", "--", "echo", "SECRET")
 
     def test_no_password_is_shown(self):
         self.env["ONCE_STORE"] = f"postgresql://postgres:secret@127.0.0.1:{SERVER.port}/{self.name}?allow_unsafe=1"

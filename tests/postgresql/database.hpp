@@ -4,9 +4,12 @@
 #include <libpq-fe.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include <unistd.h>
 
@@ -24,6 +27,28 @@ inline std::string url_in(const char* variable) {
 inline std::string test_url() { return url_in("ONCE_TEST_POSTGRESQL"); }
 inline std::string server_url() { return url_in("ONCE_TEST_POSTGRESQL_SERVER"); }
 
+// The first column of the first row, or nothing. Throws if a statement fails.
+inline std::string exec(PGconn* connection, const std::string& sql) {
+  PGresult* const result = PQexec(connection, sql.c_str());
+  const ExecStatusType status = PQresultStatus(result);
+  std::string value;
+  if (status == PGRES_TUPLES_OK && PQntuples(result) > 0 && PQnfields(result) > 0) value = PQgetvalue(result, 0, 0);
+  const bool fine = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK || status == PGRES_EMPTY_QUERY;
+  const std::string problem = fine ? std::string() : PQresultErrorMessage(result);
+  PQclear(result);
+  if (!fine) throw std::runtime_error(problem + " in " + sql.substr(0, 200));
+  return value;
+}
+
+// Waits for what the server shows, without a time of its own in the test's verdict.
+inline void eventually(const std::function<bool()>& holds) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > give_up) throw std::runtime_error("it never came true");
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
 // A plain connection, as somebody else would have it.
 class Shell {
  public:
@@ -40,19 +65,9 @@ class Shell {
   Shell& operator=(const Shell&) = delete;
   ~Shell() { PQfinish(connection_); }
 
-  // The first column of the first row, or nothing. Throws if a statement fails.
-  std::string run(const std::string& sql) {
-    PGresult* const result = PQexec(connection_, sql.c_str());
-    const ExecStatusType status = PQresultStatus(result);
-    std::string value;
-    if (status == PGRES_TUPLES_OK && PQntuples(result) > 0 && PQnfields(result) > 0) value = PQgetvalue(result, 0, 0);
-    const std::string problem = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK || status == PGRES_EMPTY_QUERY
-                                    ? std::string()
-                                    : PQresultErrorMessage(result);
-    PQclear(result);
-    if (!problem.empty()) throw std::runtime_error(problem + " in " + sql.substr(0, 200));
-    return value;
-  }
+  [[nodiscard]] PGconn* raw() const noexcept { return connection_; }
+
+  std::string run(const std::string& sql) { return exec(connection_, sql); }
 
  private:
   PGconn* connection_;

@@ -1,66 +1,14 @@
 """faults_test.py POSTGRESQL_STORM: a PostgreSQL store under load while its server is killed, cut off, failed over or
 held up. postgresql_storm has the verdict: nothing that was acknowledged is lost, nothing that was refused is there."""
-import contextlib
-import json
-import pathlib
 import random
-import subprocess
-import sys
 import time
-import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "real_servers"))
-import postgresql  # noqa: E402
-from cutting_proxy import TO_CLIENT, TO_SERVER, CuttingProxy  # noqa: E402
-
-STORM = None
-DEADLINE_S = 120
+import storming
+from storming import DEADLINE_S, StormCase, postgresql
+from cutting_proxy import TO_CLIENT, TO_SERVER, CuttingProxy
 
 
-class Storm:
-    """The program, and what it has said."""
-
-    def __init__(self, url, timeout_ms=10_000):
-        self.process = subprocess.Popen([STORM, url, "once", str(timeout_ms)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def goes_on(self, steps=1):
-        """Returns when another 200 writes were acknowledged, so many times."""
-        for _ in range(steps):
-            line = self.process.stdout.readline()
-            if not line:
-                raise AssertionError(f"the storm ended: {self.process.stderr.read()}")
-
-    def verdict(self):
-        out, err = self.process.communicate(timeout=DEADLINE_S)
-        if self.process.returncode:
-            raise AssertionError(f"the storm ended with {self.process.returncode}: {err}\n{out}")
-        return json.loads(out.splitlines()[-1])
-
-
-class Faults(unittest.TestCase):
-    def setUp(self):
-        stack = contextlib.ExitStack()
-        self.addCleanup(stack.close)
-        self.stack = stack
-        self.server = stack.enter_context(postgresql.running())
-        self.url = self.server.database()
-        self.name = self.url.rsplit("/", 1)[1]
-
-    def storm(self, url, **options):
-        storm = Storm(url, **options)
-
-        def end():
-            if storm.process.poll() is None:
-                storm.process.kill()
-            storm.process.communicate()
-
-        self.addCleanup(end)
-        return storm
-
-    def through(self, port):
-        return f"postgresql://postgres@127.0.0.1:{port}/{self.name}"
-
+class Faults(StormCase):
     def test_server_killed_and_restarted(self):
         storm = self.storm(self.url)
         for _ in range(4):
@@ -151,6 +99,48 @@ class Faults(unittest.TestCase):
         counted = storm.verdict()
         self.assertGreater(counted["acknowledged"], 400)
 
+    def test_a_connection_that_is_left_at_the_old_server_is_not_used(self):
+        """A virtual address moves to the promoted standby, and the old primary runs on. The connection for writes ended,
+        so it goes to the new one; the connection for reads is still open, and leads to the old one."""
+        with CuttingProxy(self.server.port) as address:
+            standby = self.server.standby(synchronous=True)
+            storm = self.storm(self.through(address.port))
+            storm.goes_on()
+            address.refuse()
+            self.server.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%write_1%' "
+                             "AND pid <> pg_backend_pid()", self.name)
+            standby.replicated()
+            reads = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'once' AND query LIKE '%get_1%'"
+            self.assertEqual(self.server.psql(reads, self.name), "1")
+            standby.promote()
+            address.lead_to(standby.port)
+            address.refuse(False)
+            storm.goes_on(2)
+            counted = storm.verdict()
+            self.assertEqual(self.server.psql(reads, self.name), "0")
+        self.assertGreater(counted["acknowledged"], 400)
+
+    def test_goes_back_to_no_server_that_was_replaced(self):
+        """Both hosts of the URL take writes, as nobody has stopped the old primary. It closes connections for a while,
+        which makes libpq try no other host; then the new primary does so, and the old one may be asked."""
+        standby = self.server.standby(synchronous=True)
+        with CuttingProxy(self.server.port) as old, CuttingProxy(standby.port) as new:
+            storm = self.storm(f"postgresql://postgres@127.0.0.1:{old.port},127.0.0.1:{new.port}/{self.name}")
+            storm.goes_on()
+            old.refuse()
+            old.cut_all()
+            standby.replicated()
+            standby.promote()
+            storm.goes_on()
+            asked = len(old.connections)
+            old.refuse(False)
+            new.refuse()
+            new.cut_all()
+            postgresql.wait_for(lambda: len(old.connections) >= asked + 3, "the old primary was asked, and asked again")
+            new.refuse(False)
+            storm.goes_on()
+            storm.verdict()
+
     def test_failover_to_an_asynchronous_standby_may_lose_and_goes_on(self):
         """docs/stores/postgresql.md says so. With a link that is held, it is certain."""
         with CuttingProxy(self.server.port) as link:
@@ -165,13 +155,9 @@ class Faults(unittest.TestCase):
             link.let_go()
             standby.promote()
             storm.goes_on()
-            storm.process.stdin.close()
-            storm.process.stdin = None
             with self.assertRaisesRegex(AssertionError, "was acknowledged, and is there 0 times"):
                 storm.verdict()
 
 
 if __name__ == "__main__":
-    STORM = sys.argv[1]
-    program = unittest.main(argv=[sys.argv[0], *sys.argv[2:]], exit=False, verbosity=2)
-    sys.exit(not program.result.wasSuccessful() or not program.result.testsRun or bool(program.result.skipped))
+    storming.main()

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <latch>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,7 @@
 
 #include <once/platform/blocking.hpp>
 #include <once/stores/postgresql.hpp>
+#include <once/stores/postgresql_schema.hpp>
 #include <once/testing/records.hpp>
 
 #include "database.hpp"
@@ -24,17 +26,9 @@
 namespace once::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Status = Answer::Status;
-
-// Waits for what the server shows, without a time of its own in the test's verdict.
-void eventually(const std::function<bool()>& holds) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!holds()) {
-    ASSERT_LT(std::chrono::steady_clock::now(), give_up) << "it never came true";
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
 
 class Pending {
  public:
@@ -86,6 +80,12 @@ class PostgresqlStoreTest : public ::testing::Test {
   Record put(const std::string& key) {
     Record record = plain_record(key);
     EXPECT_EQ(blocking::insert(store(), record).status, Status::done) << key;
+    return record;
+  }
+  static Record sealed_record(const std::string& key) {
+    Record record = plain_record(key);
+    record.result.placement = Placement::sealed;
+    record.result.bytes = "2:k1,";
     return record;
   }
   static Record next_of(Record record) {
@@ -166,6 +166,69 @@ TEST_F(PostgresqlStoreTest, OneBadMemberOfAGroupHarmsNoOther) {
       EXPECT_EQ(blocking::get(store(), key).record != nullptr, key.starts_with("good")) << key;
     }
   }
+}
+
+// Through a pooler (the test is run so too) a name would stay in a session that others get.
+TEST_F(PostgresqlStoreTest, TheServerParsesAStatementOnceForAConnectionAndAPoolerKeepsNone) {
+  shell_.run("CREATE TABLE " + schema_ + ".seen (names bigint, times bigint)");
+  trigger("INSERT INTO " + schema_ +
+          ".seen SELECT count(*), sum(generic_plans + custom_plans) FROM pg_prepared_statements;");
+  for (int i = 0; i < 5; ++i) put("marked " + std::to_string(i));
+  const bool straight = test_url() == server_url();
+  EXPECT_EQ(shell_.run("SELECT string_agg(names || ' ' || coalesce(times::text, '-'), ', ') FROM " + schema_ + ".seen"),
+            straight ? "1 1, 1 2, 1 3, 1 4, 1 5" : "0 -, 0 -, 0 -, 0 -, 0 -");
+}
+
+// As if another program's session stood behind the connection.
+TEST_F(PostgresqlStoreTest, AStatementThatTheServerHasForgottenIsSentAgain) {
+  trigger("DEALLOCATE ALL;");
+  put("marked");
+  std::vector<Pending> calls(20);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    store().insert(share(plain_record("after " + std::to_string(i))), calls[i].done());
+  }
+  for (Pending& call : calls) {
+    const Answer answer = call.wait();
+    EXPECT_EQ(answer.status, Status::done) << answer.error.message;
+  }
+  put("marked again");
+  put("last");
+}
+
+// 16 callers, each with one write after another. Caller 0 is alone at first; the others come while a write of his is
+// under way. Were theirs sent before he is told, so that his next write comes too late for them, there would be two
+// groups in turns for ever. All of it happens in completions: a caller of this thread could be held up for longer than
+// the others take.
+TEST_F(PostgresqlStoreTest, CallersWhoAreToldTogetherWriteTogether) {
+  constexpr int callers = 16;
+  constexpr int each = 20;
+  std::atomic<int> failed{0};
+  std::atomic<int> others{callers - 1};
+  std::latch over(1);
+  std::function<void(int, int)> write = [&](int caller, int number) {
+    if (caller == 0 && others == 0) return over.count_down();
+    if (caller != 0 && number == each) {
+      --others;
+      return;
+    }
+    const std::string key = std::to_string(caller) + "." + std::to_string(number);
+    store().insert(share(plain_record(key)), [&, caller, number](const Answer& answer) {
+      if (answer.status != Status::done) ++failed;
+      if (caller == 0 && number == 2) {
+        store().get("nothing", [&](const Answer&) {
+          for (int other = 1; other < callers; ++other) write(other, 0);
+        });
+      }
+      write(caller, number + 1);
+    });
+  };
+  write(0, 0);
+  over.wait();
+  EXPECT_EQ(failed, 0);
+  const std::string groups = shell_.run("SELECT count(DISTINCT xmin::text) FROM " + schema_ +
+                                        ".records WHERE xmin::text::bigint >= (SELECT min(xmin::text::bigint) FROM " +
+                                        schema_ + ".records WHERE key LIKE '1.%')");
+  EXPECT_LT(std::stoi(groups), each + each / 2);  // Two groups in turns: 2 * each.
 }
 
 TEST_F(PostgresqlStoreTest, DeadlocksAndSerializationFailuresAreTriedAgain) {
@@ -399,6 +462,55 @@ TEST_F(PostgresqlStoreTest, EveryCompletionIsHot) {
   EXPECT_EQ(shell_.run("SELECT n_tup_hot_upd" + of_table), std::to_string(operations));
 }
 
+TEST_F(PostgresqlStoreTest, AnIndexOfTheOperatorsFindsWhatIsInProgress) {
+  for (int i = 0; i < 200; ++i) {
+    Record record = plain_record("k " + std::to_string(i * 7919 % 200));
+    if (i % 40 != 0) record.state = State::completed;
+    ASSERT_EQ(blocking::insert(store(), record).status, Status::done);
+  }
+  const auto running = [&](const std::string& prefix) {
+    std::vector<std::string> keys;
+    ListQuery query{.state = State::in_progress, .key_prefix = prefix, .cursor = {}, .limit = 2};
+    do {
+      const ListPage page = blocking::list(store(), query);
+      EXPECT_FALSE(page.error) << page.error->message;
+      for (const Record& record : page.records) keys.push_back(record.key);
+      query.cursor = page.cursor;
+    } while (!query.cursor.empty());
+    return keys;
+  };
+  const auto read = [&] {  // How many rows it has looked at in all: its sessions hand in what they counted.
+    store_.reset();
+    eventually([&] {
+      return shell_.run(
+                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = "
+                 "'client backend' AND pid <> pg_backend_pid()") == "0";
+    });
+    shell_.run("SELECT pg_stat_clear_snapshot()");
+    return std::stoi(shell_.run("SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_user_tables WHERE relid = '" +
+                                table_ + "'::regclass"));
+  };
+  const std::vector<std::string> all = running("");
+  EXPECT_EQ(all.size(), 5U);
+  const std::vector<std::string> some = running("k 1");
+  EXPECT_LT(some.size(), all.size());
+  EXPECT_FALSE(some.empty());
+  // One that another table has, or that is not valid, is not taken for it.
+  shell_.run("CREATE TABLE " + schema_ + ".other (key bytea); CREATE INDEX records_running ON " + schema_ +
+             ".other (key)");
+  int before = read();
+  EXPECT_EQ(running(""), all);
+  int after = read();
+  EXPECT_GE(after - before, 200) << "the whole table";
+  shell_.run("DROP INDEX " + schema_ + ".records_running; CREATE INDEX records_running ON " + table_ +
+             " (key) WHERE state = 0; ANALYZE " + table_);
+  before = read();
+  EXPECT_EQ(running(""), all);
+  EXPECT_EQ(running("k 1"), some);
+  after = read();
+  EXPECT_LE(after - before, 30) << "little more than it found";
+}
+
 TEST_F(PostgresqlStoreTest, AnOperatorMayOnlyCallFunctions) {
   const std::string role = schema_ + "_worker";
   shell_.run("CREATE ROLE " + role + " LOGIN; " + stores::postgresql::grant_sql(schema_, role));
@@ -430,6 +542,23 @@ TEST_F(PostgresqlStoreTest, AnOperatorMayOnlyCallFunctions) {
   shell_.run("DROP OWNED BY " + role + "; DROP ROLE " + role);
 }
 
+TEST_F(PostgresqlStoreTest, SaysWhatTheOwnerNeedsToMakeTables) {
+  const std::string role = schema_ + "_owner";
+  shell_.run("CREATE ROLE " + role + " LOGIN; CREATE SCHEMA " + role + " AUTHORIZATION " + role +
+             "; REVOKE USAGE ON LANGUAGE plpgsql FROM PUBLIC");
+  stores::PostgresqlOptions options = options_;
+  options.url += (options.url.find('?') == std::string::npos ? "?user=" : "&user=") + role;
+  options.schema = role;
+  try {
+    stores::create_postgresql_schema(options, {});
+    ADD_FAILURE() << "made without the right to the language";
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::misuse);
+    EXPECT_THAT(error.what(), HasSubstr("GRANT USAGE ON LANGUAGE plpgsql TO"));
+  }
+  shell_.run("GRANT USAGE ON LANGUAGE plpgsql TO PUBLIC; DROP OWNED BY " + role + "; DROP ROLE " + role);
+}
+
 TEST_F(PostgresqlStoreTest, SaysWhatToDoWithoutTables) {
   options_.schema = schema_ + "_none";
   const auto begun = std::chrono::steady_clock::now();
@@ -457,6 +586,65 @@ TEST_F(PostgresqlStoreTest, WaitsForAServerAndThenGivesUp) {
   const Answer answer = blocking::insert(store(), plain_record("x"));
   EXPECT_EQ(answer.error.kind, ErrorKind::unavailable);
   EXPECT_THAT(answer.error.message, HasSubstr("Connection refused"));
+}
+
+// --- Sealed records, and programs that were not told of the keys
+
+TEST_F(PostgresqlStoreTest, AfterTheFirstSealedRecordNobodyClaimsInTheClear) {
+  Record before = put("before");
+  const Record released = put("released");
+  ASSERT_EQ(blocking::insert(store(), sealed_record("sealed")).status, Status::done);
+  for (int i = 0; i < 2; ++i) {  // A program that had the schema open before, and one that opens it now.
+    const Answer answer = blocking::insert(store(), plain_record("new"));
+    EXPECT_EQ(answer.error.kind, ErrorKind::misuse) << answer.error.message;
+    EXPECT_FALSE(answer.unfit) << "an operator can mend it";
+    EXPECT_THAT(answer.error.message, AllOf(HasSubstr("holds, or held, sealed records"), HasSubstr("seal=FILE"),
+                                            HasSubstr("write_clear=1"), HasSubstr("Nothing was written")));
+    EXPECT_EQ(blocking::get(store(), "new").record, nullptr);
+    EXPECT_EQ(blocking::insert(store(), plain_record("sealed")).status, Status::refused) << "it learns what is there";
+    Record taken = next_of(released);
+    taken.owner = owner_of(77);
+    EXPECT_EQ(blocking::replace(store(), taken, {released.owner, released.revision}).error.kind, ErrorKind::misuse);
+    EXPECT_EQ(blocking::get(store(), "released").record->owner, released.owner);
+    EXPECT_EQ(blocking::replace(store(), taken, {owner_of(78), released.revision}).status, Status::refused);
+    store_.reset();
+  }
+  const Record renewed = next_of(before);
+  EXPECT_EQ(blocking::replace(store(), renewed, {before.owner, before.revision}).status, Status::done)
+      << "a claim from before goes on, or its result would be lost";
+  EXPECT_EQ(blocking::insert(store(), sealed_record("another")).status, Status::done);
+  store_.reset();
+  options_.allow_clear = true;
+  put("allowed");
+}
+
+TEST_F(PostgresqlStoreTest, TheMarkOutlivesTheSealedRecordAndNotItsRollback) {
+  trigger("RAISE EXCEPTION USING ERRCODE = '23514';");
+  ASSERT_EQ(blocking::insert(store(), sealed_record("marked, and rolled back")).error.kind, ErrorKind::misuse);
+  put("still in the clear");
+  const Record sealed = sealed_record("sealed");
+  ASSERT_EQ(blocking::insert(store(), sealed).status, Status::done);
+  ASSERT_EQ(blocking::remove(store(), sealed.key, {sealed.owner, sealed.revision}).status, Status::done);
+  EXPECT_EQ(blocking::insert(store(), plain_record("new")).error.kind, ErrorKind::misuse);
+}
+
+TEST_F(PostgresqlStoreTest, ARefusedClaimInTheClearHarmsNoOtherOfItsGroup) {
+  constexpr int many = 40;
+  std::vector<Pending> calls(many);
+  for (int i = 0; i < many; ++i) {  // The first ones race to set the mark.
+    store().insert(share(sealed_record("sealed " + std::to_string(i))), calls[static_cast<std::size_t>(i)].done());
+  }
+  for (Pending& call : calls) EXPECT_EQ(call.wait().status, Status::done);
+  std::vector<Pending> mixed(many);
+  for (int i = 0; i < many; ++i) {
+    const std::string key = "mixed " + std::to_string(i);
+    store().insert(share(i % 2 == 0 ? sealed_record(key) : plain_record(key)),
+                   mixed[static_cast<std::size_t>(i)].done());
+  }
+  for (std::size_t i = 0; i < many; ++i) {
+    const Answer answer = mixed[i].wait();
+    EXPECT_EQ(answer.status, i % 2 == 0 ? Status::done : Status::failed) << i << ": " << answer.error.message;
+  }
 }
 
 TEST_F(PostgresqlStoreTest, TellsTheServersTime) {

@@ -57,6 +57,13 @@ TEST_F(ProxyTest, WithoutATracerTheTracePassesUntouched) {
   EXPECT_EQ(request(0).header("Traceparent"), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
   EXPECT_EQ(std::ranges::count_if(request(0).headers, [](const auto& h) { return h.name == "Tracestate"; }), 2);
   EXPECT_EQ(request(1).header("traceparent"), "nonsense");
+  EXPECT_EQ(logged(0).trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+  EXPECT_EQ(logged(1).trace_id, "0af7651916cd43dd8448eb211c80319c") << "the retry's own";
+  EXPECT_EQ(logged(2).trace_id, "");
+  EXPECT_EQ(ask("GET / HTTP/1.1\r\nHost: shop\r\n" + trace_lines + "\r\n").status(), 201U);
+  EXPECT_EQ(logged(3).trace_id, "4bf92f3577b34da6a3ce929d0e0e4736") << "also without a key";
+  EXPECT_EQ(ask("GET / HTTP/1.1\r\nHost: shop\r\n" + trace_lines + trace_lines + "\r\n").status(), 201U);
+  EXPECT_EQ(logged(4).trace_id, "") << "two count as none";
   EXPECT_EQ(request(1).header("tracestate"), "x");
 }
 
@@ -79,6 +86,7 @@ TEST_F(ProxyTest, WithATracerTheServiceIsBelowTheProxy) {
       std::ranges::count_if(requests[0].headers, [](const auto& h) { return http::same_name(h.name, "traceparent"); }),
       1);
   EXPECT_EQ(requests[1].header("traceparent"), spans->at(2).self.text());
+  EXPECT_EQ(log.at(1).trace_id, spans->at(2).self.trace_id_hex()) << "the one that its claim began";
   EXPECT_EQ(requests[2].header("Traceparent"), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
       << "without a key nothing is changed";
 }

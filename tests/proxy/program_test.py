@@ -227,6 +227,10 @@ class Program(ProxyCase):
             with self.subTest(arguments=arguments):
                 self.expect(self.once("proxy", *arguments), code)
                 self.assertFalse(self.path("once.db").exists())
+        least = ["--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--no-principal"]
+        done = self.once("proxy", *least, "--store", "memory:")  # After a restart it would run everything again.
+        self.expect(done, 64)
+        self.assertIn(b"exists only in this process", done.stderr)
         with socket.create_server(("127.0.0.1", 0)) as taken:
             listen = f"127.0.0.1:{taken.getsockname()[1]}"
             done = self.once("proxy", "--listen", listen, "--upstream", "http://127.0.0.1:1", "--no-principal")

@@ -34,6 +34,7 @@ struct LogLine {
   unsigned upstream_status;
   std::string route;
   std::string client;
+  std::string trace_id;
 };
 
 class ProxyTest : public ::testing::Test {
@@ -109,7 +110,8 @@ class ProxyTest : public ::testing::Test {
       const std::lock_guard lock(mutex);
       log.push_back({served.outcome, served.status, std::string(served.fate), std::string(served.cause),
                      key_hash(served.stored_key), std::string(served.path), served.upstream_status,
-                     std::string(served.route), std::string(served.client)});
+                     std::string(served.route), std::string(served.client),
+                     served.trace.empty() ? std::string() : served.trace.trace_id_hex()});
       news.notify_all();
     };
     proxy = std::make_unique<Proxy>(*engine, rules, options);

@@ -31,9 +31,9 @@ class Tls(ProxyCase):
     def test_tls_from_the_client_to_the_service(self):
         inner, inner_key = self.make_certificate("inner")
         outer, outer_key = self.make_certificate("outer")
-        _, inner_port = self.start_proxy("--access-log", "none", "--store", "memory:",
+        _, inner_port = self.start_proxy("--access-log", "none", "--store", "memory:", "--unshared-store",
                                          "--tls-cert", inner, "--tls-key", inner_key)
-        arguments = ["--listen", "127.0.0.1:0", "--upstream", f"https://localhost:{inner_port}/", "--store", "memory:",
+        arguments = ["--listen", "127.0.0.1:0", "--upstream", f"https://localhost:{inner_port}/", "--store", "memory:", "--unshared-store",
                      "--no-principal", "--tls-cert", outer, "--tls-key", outer_key]
         process = self.start("proxy", *arguments, "--log", "none", "--access-log", self.path("log"), "--upstream-ca", inner)
         port = int(process.stderr.readline().decode().split("port ")[1].split(",")[0])
@@ -51,7 +51,7 @@ class Tls(ProxyCase):
         certificate, key = self.make_certificate("operators")
         self.path("token").write_text("0123456789abcdef0123456789abcdef\n")
         self.path("token").chmod(0o600)
-        process = self.start("proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--store", "memory:",
+        process = self.start("proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--store", "memory:", "--unshared-store",
                              "--no-principal", "--access-log", "none", "--admin", "0.0.0.0:0", "--admin-token-file", self.path("token"),
                              "--admin-tls-cert", certificate, "--admin-tls-key", key)
         process.stderr.readline()
@@ -80,7 +80,7 @@ class Tls(ProxyCase):
         self.make_certificate("others")
         mallory = self.make_client("others", "alice")
         process, port = self.start_alone(
-            "--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{self.service.port}", "--store", "memory:",
+            "--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{self.service.port}", "--store", "memory:", "--unshared-store",
             "--access-log", "none", "--tls-cert", server, "--tls-key", key, "--client-ca", self.path("clients.pem"),
             "--principal-certificate")
         for client, charge in ((alice, b"charge 1\n"), (bob, b"charge 2\n"), (alice, b"charge 1\n")):
@@ -102,7 +102,7 @@ class Tls(ProxyCase):
 
         def write(*lines):
             self.path("proxy.toml").write_text("\n".join(
-                ['listen = "127.0.0.1:0"', f'upstream = "http://127.0.0.1:{self.service.port}"', 'store = "memory:"',
+                ['listen = "127.0.0.1:0"', f'upstream = "http://127.0.0.1:{self.service.port}"', 'store = "memory:"', 'unshared-store = true',
                  'access-log = "none"', f'tls-cert = "{server}"', f'tls-key = "{key}"', *lines]))
 
         def reload(*lines):
@@ -128,7 +128,7 @@ class Tls(ProxyCase):
 
     def test_wrong_files_are_said_at_the_start(self):
         certificate, key = self.make_certificate("own")
-        common = ["proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--store", "memory:",
+        common = ["proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--store", "memory:", "--unshared-store",
                   "--no-principal"]
         for arguments, text in [(["--tls-cert", certificate], b"go together"),
                                 (["--tls-cert", certificate, "--tls-key", certificate], b"the key cannot be read from"),

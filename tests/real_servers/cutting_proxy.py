@@ -78,7 +78,7 @@ class Cut:
 class Connection:
     """What has passed through, by direction."""
 
-    def __init__(self, client, server, cut):
+    def __init__(self, client, server, cut, framed):
         self.cut = cut
         self.threads = []
         self.ending = False
@@ -90,7 +90,7 @@ class Connection:
         self.messages = {TO_SERVER: [], TO_CLIENT: []}  # Their types.
         self.was_cut = False
         self.lock = threading.Lock()
-        self.framing = Framing()
+        self.framing = Framing() if framed else None
 
     def pass_on(self, direction, data):
         """How much of the piece may pass, and whether the cut is there."""
@@ -98,7 +98,7 @@ class Connection:
             if self.was_cut:
                 return 0, True
             allowed = len(data)
-            ends = self.framing.ends(direction, data)
+            ends = self.framing.ends(direction, data) if self.framing else []
             cut = self.cut if self.cut and self.cut.direction == direction else None
             if cut and cut.bytes is not None and self.bytes[direction] + allowed >= cut.bytes:
                 allowed = cut.bytes - self.bytes[direction]
@@ -139,8 +139,10 @@ class Connection:
 
 
 class CuttingProxy:
-    def __init__(self, server_port):
+    def __init__(self, server_port, framed=True):
+        """framed: the server is PostgreSQL. Before another, cuts are by bytes only."""
         self._server_port = server_port
+        self._framed = framed
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.connections = []
@@ -159,6 +161,8 @@ class CuttingProxy:
         cut = Cut(direction, **how)
         if (cut.bytes is None) == (cut.messages is None):
             raise ValueError("a cut is after a number of bytes or of messages")
+        if cut.messages is not None and not self._framed:
+            raise ValueError("only PostgreSQL's messages are known")
         with self._lock:
             self._cuts.append(cut)
 
@@ -168,6 +172,10 @@ class CuttingProxy:
 
     def let_go(self):
         self._open.set()
+
+    def lead_to(self, server_port):
+        """New connections go to another server, as when a name or a virtual address moves."""
+        self._server_port = server_port
 
     def refuse(self, refusing=True):
         """Closes new connections at once."""
@@ -213,7 +221,7 @@ class CuttingProxy:
                 client.close()
                 continue
             with self._lock:
-                connection = Connection(client, server, self._cuts.pop(0) if self._cuts else None)
+                connection = Connection(client, server, self._cuts.pop(0) if self._cuts else None, self._framed)
                 self.connections.append(connection)
             connection.threads = [
                 threading.Thread(target=self._pass, args=(connection, *way), daemon=True)

@@ -121,6 +121,7 @@ class Endpoint:
         self.folder = servers.folder / name
         self.port = None
         self.process = None
+        self.variables = {}  # Of its environment, not of that of what starts it.
 
     def log(self):
         file = self.folder.with_suffix(".log")
@@ -149,7 +150,8 @@ class Endpoint:
             raise RuntimeError(f"{self.folder.name} did not stop within {STOP_LIMIT_S} s:\n{self.log()[-2000:]}")
 
     def _start(self, command, ready):
-        self.process = self._servers.start(command, self.folder.with_suffix(".log"), environment())
+        variables = [f"{name}={value}" for name, value in self.variables.items()]
+        self.process = self._servers.start(["env", *variables, *command], self.folder.with_suffix(".log"), environment())
 
         def ready_or_ended():
             if not self.process.running():
@@ -305,14 +307,19 @@ class PgBouncer(Endpoint):
 
 
 @contextlib.contextmanager
-def running(settings=None):
-    """Gives a server with an empty data folder; settings are lines of postgresql.conf."""
+def running(settings=None, clients=None, variables=None):
+    """Gives a server with an empty data folder; settings are lines of postgresql.conf, variables those of its environment.
+    From the network `clients` too every user may log in without a password."""
     made = template()
     with guard.Guard("once-postgresql-") as servers:
         server = PostgreSQL(servers, "primary", itertools.count(1))
         shutil.copytree(made, server.folder)
         server.folder.chmod(0o700)
+        server.variables = variables or {}
         server.configure(unix_socket_directories=servers.folder, **(SETTINGS | (settings or {})))
+        if clients:
+            with open(server.folder / "pg_hba.conf", "a") as file:
+                file.write(f"host all all {clients} trust\n")
         give_away(server.folder)
         server._start_on_free_port(server.start)
         yield server

@@ -17,13 +17,14 @@ LIMIT_S = 60
 
 
 def processes_in(folder):
-    """Those that work there, and their guard. PostgreSQL's processes all have their data folder as their own."""
-    found = []
+    """Those that work there, and their guard, each with the words of its command. PostgreSQL's processes all have their
+    data folder as their own."""
+    found = {}
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             words = (process / "cmdline").read_bytes().split(b"\0")
             if os.readlink(process / "cwd").startswith(str(folder)) or os.fsencode(folder) in words:
-                found.append(process.name)
+                found[int(process.name)] = words
     return found
 
 
@@ -97,7 +98,8 @@ class WithPostgreSQL(Case):
              'exec psql -XAt -d "$ONCE_TEST_POSTGRESQL" -c "SELECT pg_sleep(600)"'],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
         )
-        with run:
+        with run, contextlib.ExitStack() as stack:
+            stack.callback(run.kill)  # So that whatever fails below is told, instead of waited for.
             folder = pathlib.Path(run.stdout.readline().strip()).parent
             words = (folder / "primary/postmaster.pid").read_text().splitlines()[6].split()
             self.assertIn(words[1], shared_memory())
@@ -122,10 +124,8 @@ class WithPostgreSQL(Case):
 
     def test_no_process_is_left_when_the_guard_is_killed(self):
         def kill_guard(_, folder):
-            marked = [pid for pid in processes_in(folder)
-                      if b"guard.py" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
-            self.assertEqual(len(marked), 1)
-            os.kill(int(marked[0]), signal.SIGKILL)
+            [marked] = [pid for pid, words in processes_in(folder).items() if any(b"guard.py" in word for word in words)]
+            os.kill(marked, signal.SIGKILL)
 
         folder, memory = self.interrupted(kill_guard)
         self.assertNotIn(memory, shared_memory())
@@ -162,7 +162,7 @@ class Server(Case):
         postgresql.wait_for(lambda: len(acknowledged) > 5, "some rows")
         port = server.port
         server.kill()
-        self.assertEqual(processes_in(server.folder), [])
+        self.assertEqual(processes_in(server.folder), {})
         self.assertTrue(ended.wait(LIMIT_S))
         thread.join()
         server.restart()

@@ -1,8 +1,10 @@
 """Serves moto on a free loopback port, prints the endpoint, ends when standard input does. See emulator.py."""
 import logging
 import sys
+import threading
 
 import moto.server
+from moto.dynamodb.responses import DynamoHandler
 from moto.sqs.models import Queue
 
 
@@ -17,6 +19,21 @@ def one_at_a_time(delete):
 
 
 Queue.delete_message = one_at_a_time(Queue.delete_message)
+
+one_request = threading.Lock()
+
+
+def one_after_another(act):
+    """moto compares an item with the condition, and then writes it. So of two writes at one time, both were done."""
+
+    def locked(handler):
+        with one_request:
+            return act(handler)
+
+    return locked
+
+
+DynamoHandler.call_action = one_after_another(DynamoHandler.call_action)
 
 logging.getLogger("werkzeug").setLevel(logging.ERROR)  # A line for every request otherwise.
 server = moto.server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

@@ -2,6 +2,7 @@
 // one store and as many processes (engines) as are named.
 //
 //   A begin KEY [payload=TEXT] [wait=MS] [hold] [retry] [brief] [no-heartbeat]   lease 9 s, retention 1 h (brief: 1 s)
+//   A cache N       before anything else of A: its engine keeps N finished records in its own cache
 //   A step KEY NAME RESULT · A complete KEY TEXT · A fail KEY CODE · A release KEY · A hold KEY · A forget KEY
 //   advance MS      time passes, timers fire
 //   freeze MS       time passes, and no process notices
@@ -12,6 +13,11 @@
 //   operator release|extend|hold|complete KEY
 //   calls           the calls of the store since the last time
 //   show KEY        the record
+//
+// With ONCE_SCENARIO_TRACES=FOLDER each leaves FOLDER/NAME.trace, from which tools/scenarios draws docs/scenarios.md:
+// what was played and told, and each call of the store with its caller and its answer.
+#include <cstdlib>
+#include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
@@ -46,10 +52,54 @@ std::string text_of(const Record& record) {
   return out;
 }
 
+// The store as one process reaches it: tells of each call and its answer.
+class Traced final : public Store {
+ public:
+  using Tell = std::function<void(const std::string&)>;
+  Traced(std::shared_ptr<Store> store, Tell tell) : store_(std::move(store)), tell_(std::move(tell)) {}
+
+  void insert(RecordPtr record, Done done) override {
+    store_->insert(std::move(record), told("insert", std::move(done)));
+  }
+  void replace(RecordPtr record, Seen seen, Done done) override {
+    store_->replace(std::move(record), seen, told("replace", std::move(done)));
+  }
+  void remove(std::string key, Seen seen, Done done) override {
+    store_->remove(std::move(key), seen, told("remove", std::move(done)));
+  }
+  void get(std::string key, Done done) override { store_->get(std::move(key), told("get", std::move(done))); }
+  void list(ListQuery query, Callback<void(ListPage)> done) override {
+    store_->list(std::move(query), std::move(done));
+  }
+  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
+    store_->sweep(now, limit, std::move(done));
+  }
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return store_->time(); }
+  [[nodiscard]] Capabilities capabilities() const noexcept override { return store_->capabilities(); }
+  [[nodiscard]] std::string name() const override { return store_->name(); }
+
+ private:
+  Done told(const std::string& what, Done done) {
+    tell_("ask " + what);
+    return [this, what, done = std::move(done)](Answer answer) mutable {
+      std::string text = answer.status == Answer::Status::failed    ? answer.error.message
+                         : answer.status == Answer::Status::refused ? "refused"
+                                                                    : "done";
+      if (answer.record) text += ": " + text_of(*answer.record) + " holder=" + answer.record->holder;
+      tell_("answer " + what + " " + text);
+      done(std::move(answer));
+    };
+  }
+
+  const std::shared_ptr<Store> store_;
+  const Tell tell_;
+};
+
 class Player {
  public:
   // Carries a command out; what it led to is in take().
   void play(const std::string& line) {
+    trace_ += "play " + line + "\n";
     std::istringstream words(line);
     std::string first;
     words >> first;
@@ -69,14 +119,22 @@ class Player {
       const auto record = stored(rest.at(0));
       return tell(record ? text_of(*record) : "nothing");
     }
+    if (first.size() == 1 && rest.size() == 2 && rest.at(0) == "cache") {
+      cached_[first] = std::stoul(rest.at(1));
+      return;
+    }
     if (first.size() != 1 || rest.size() < 2) throw std::runtime_error("no such command: " + line);
     act(first, rest.at(0), rest.at(1), {rest.begin() + 2, rest.end()});
   }
 
   std::string take() { return std::exchange(told_, {}); }
+  [[nodiscard]] const std::string& trace() const noexcept { return trace_; }
 
  private:
-  void tell(const std::string& line) { told_ += line + "\n"; }
+  void tell(const std::string& line) {
+    told_ += line + "\n";
+    trace_ += "tell " + line + "\n";
+  }
 
   std::optional<Record> stored(const std::string& key) {
     return copy_of(blocking::get(store_->inner(), Key("s", key).stored()).record);
@@ -86,11 +144,13 @@ class Player {
     auto& engine = engines_[process];
     if (engine == nullptr) {
       EngineOptions options;
-      options.store = store_;
+      options.store = std::make_shared<Traced>(
+          store_, [this, process](const std::string& line) { trace_ += process + " " + line + "\n"; });
       options.scope = "s";
       options.holder = process;
       options.clock = clock_;
       options.timers = timers_;
+      options.cache_records = cached_[process];
       options.random = std::make_shared<SeededRandom>(engines_.size());
       options.observer = [this, process](const Event& event) {
         if (event.kind == EventKind::renewal_lost) tell(process + " is told to stop");
@@ -220,8 +280,10 @@ class Player {
   std::shared_ptr<ManualTimers> timers_ = std::make_shared<ManualTimers>(clock_);
   std::shared_ptr<ScriptStore> store_ = std::make_shared<ScriptStore>(clock_);
   std::map<std::string, std::unique_ptr<Engine>> engines_;
+  std::map<std::string, std::size_t> cached_;
   std::map<std::string, Claim> claims_;
   std::string told_;
+  std::string trace_;
 };
 
 class Scenario : public ::testing::TestWithParam<std::string> {};
@@ -230,6 +292,11 @@ TEST_P(Scenario, GoesAsWritten) {
   Player player;
   play_transcript(std::string(ONCE_SCENARIOS) + "/" + GetParam() + ".txt",
                   {.play = [&](const std::string& line) { player.play(line); }, .take = [&] { return player.take(); }});
+  if (const char* const folder = std::getenv("ONCE_SCENARIO_TRACES")) {
+    std::ofstream file(std::string(folder) + "/" + GetParam() + ".trace");
+    file << player.trace();
+    ASSERT_TRUE(file.flush()) << folder;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Scenario, ::testing::ValuesIn(transcripts_in(ONCE_SCENARIOS)),

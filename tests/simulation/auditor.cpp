@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace once::simulation {
 
@@ -10,6 +11,10 @@ namespace {
 bool expired(const Record& record, Time now) { return record.expires_at != never && record.expires_at <= now; }
 
 bool compatible(const Fingerprint& a, const Fingerprint& b) { return a.empty() || b.empty() || a == b; }
+
+bool says(const Error& error, const std::optional<std::string>& text) {
+  return text && error.message.find(*text) != std::string::npos;
+}
 
 // The same result, wherever its bytes are.
 bool same_result(const Result& asked, const Result& stored) {
@@ -94,6 +99,7 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
     return;
   }
 
+  if (how == Wrote::insert) state.inserted = next->revision;
   if (next == nullptr) {
     const auto owner = owners_.find(before->owner);
     Call* call = owner == owners_.end() ? nullptr : &calls_.at(owner->second);
@@ -200,26 +206,37 @@ void Auditor::check_history(const std::string& key, const Record& before, const 
 }
 
 void Auditor::check_holder(const std::string& key, const Record& before, const Record& next, const Call& holder) const {
-  if (next.token != before.token || next.attempt != before.attempt || next.created_at != before.created_at ||
-      !(next.fingerprint == before.fingerprint) || next.on_lapse != before.on_lapse) {
+  // A copy of the claim's insert came after its removal, and then one of the write that counted it on the store's
+  // clock.
+  const bool counted_anew = holder.displaced && before.revision == keys_.at(key).inserted;
+  const bool same_time = next.token == before.token && next.created_at == before.created_at;
+  if (!(same_time || counted_anew) || next.attempt != before.attempt || !(next.fingerprint == before.fingerprint) ||
+      next.on_lapse != before.on_lapse) {
     violate("lineage", key, "a holder changed what is not his: " + text_of(next));
   }
   switch (next.state) {
     case State::in_progress:
       if (!begins_with(next.steps, before.steps)) violate("lineage", key, "a finished step was lost: " + text_of(next));
-      if (!begins_with(holder.steps, next.steps)) violate("lineage", key, "a step that no work gave: " + text_of(next));
+      // Refused steps may land as copies, on a copy of the claim's insert that came after its removal.
+      if (!begins_with(holder.displaced ? holder.asked_steps : holder.steps, next.steps) &&
+          !begins_with(holder.steps, next.steps)) {
+        violate("lineage", key, "a step that no work gave: " + text_of(next));
+      }
       if (next.lease_until == Time{} && holder.finish != FinishKind::release) {
         violate("deletion", key, "a claim was given up that nobody released");
       }
-      if (next.lease_until != Time{} && next.lease_until < before.lease_until) {
+      if (next.lease_until != Time{} && next.lease_until < before.lease_until && !counted_anew) {
         violate("lineage", key, "a renewal shortened the lease: " + text_of(next));
       }
       return;
-    case State::completed:
-      if (holder.finish != FinishKind::complete || !same_result(holder.result, next.result)) {
+    case State::completed: {
+      // Copies of the claim's insert and of a finish that had been declined came after its record had expired.
+      const bool late = has_outlived(holder) && holder.declined && same_result(*holder.declined, next.result);
+      if (!late && (holder.finish != FinishKind::complete || !same_result(holder.result, next.result))) {
         violate("result", key, "what is stored is not what the work gave: " + text_of(next));
       }
       return;
+    }
     case State::failed:
       if (holder.finish != FinishKind::fail || !(holder.failure == next.failure)) {
         violate("result", key, "what is stored is not how the work failed: " + text_of(next));
@@ -227,8 +244,11 @@ void Auditor::check_holder(const std::string& key, const Record& before, const R
       return;
     case State::unknown: {
       // Under hold its own process may find it lapsed. A release that learns of an operator's hold only from its
-      // refusal is written as one.
-      const bool learns = holder.finish == FinishKind::release && before.on_lapse == OnLapse::hold && !holder.held;
+      // refusal is written as one; also if the claim was made under hold, and an operator took that away meanwhile.
+      const bool knew_hold = holder.held && keys_.at(key).last_operator_act < holder.at;
+      // He keeps to it if the operator takes that back.
+      const bool was_set = before.on_lapse == OnLapse::hold || keys_.at(key).last_operator_act >= holder.at;
+      const bool learns = holder.finish == FinishKind::release && was_set && !knew_hold;
       if (holder.finish != FinishKind::hold && !learns && before.lease_until > now_) {
         violate("live", key, "a live claim was marked unknown: " + text_of(next));
       }
@@ -246,7 +266,10 @@ void Auditor::keep(Key& state, const Record& next, bool by_operator) {
     vanish(state, &next);
     state.stood.push_back({next.owner, next.state, released, next.fingerprint});
   }
-  if (next.result.placement == Placement::offloaded && !offloaded_.contains(next.result.location)) {
+  // Its finish was refused, so its result was removed; then copies of the claim's insert and of the finish came.
+  const auto holder = owners_.find(next.owner);
+  const bool late = holder != owners_.end() && calls_.at(holder->second).displaced;
+  if (next.result.placement == Placement::offloaded && !late && !offloaded_.contains(next.result.location)) {
     violate("offload", next.key, "a record names a result that is not kept: " + next.result.location);
   }
   if (next.state == State::completed || next.state == State::failed) {
@@ -267,9 +290,17 @@ void Auditor::vanish(Key& state, const Record* next) {
   if (!state.record) return;
   const auto holder = owners_.find(state.record->owner);
   if (holder != owners_.end() && (next == nullptr || !(next->owner == state.record->owner))) {
-    calls_.at(holder->second).displaced = true;
+    Call& call = calls_.at(holder->second);
+    call.displaced = true;
+    call.displaced_by = changes_;
+    call.outlived = call.outlived || expired(*state.record, now_ + rules_.early);
   }
   state.record.reset();
+}
+
+// Its record expired and went, or the one that an operator, or another attempt, had put in its place.
+bool Auditor::has_outlived(const Call& call) const {
+  return call.outlived || (call.displaced && keys_.at(call.what.key).swept > call.displaced_by);
 }
 
 void Auditor::offloaded(const std::string& location) { offloaded_.insert(location); }
@@ -288,7 +319,7 @@ void Auditor::swept(const std::string& key) {
   Key& state = keys_[key];
   if (!state.record) violate("store", key, "nothing was swept");
   if (!expired(*state.record, now_)) violate("store", key, "an unexpired record was swept");
-  ++changes_;
+  state.swept = ++changes_;
   vanish(state, nullptr);
   state.deleted = true;
 }
@@ -331,6 +362,8 @@ void Auditor::answered(CallId id, const Begin& begin) {
     case Begin::Kind::claimed:
       call.claimed = true;
       call.owner = begin.claim.owner();
+      // It may have gone while the answer was on its way.
+      call.displaced = !state.record || !(state.record->owner == call.owner);
       if (!owners_.emplace(call.owner, id).second) violate("start", key, "one claim was given to two callers");
       expect(begin.verdict == Verdict::resume                                         ? EventKind::resumed
              : begin.verdict == Verdict::take_over || begin.verdict == Verdict::retry ? EventKind::took_over
@@ -381,7 +414,9 @@ void Auditor::answered(CallId id, const Begin& begin) {
       return;
     case Begin::Kind::error:
       ++totals_.errors;
-      if (begin.error.kind == ErrorKind::corrupt || begin.error.kind == ErrorKind::misuse) {
+      if (begin.error.kind == ErrorKind::corrupt ||
+          (begin.error.kind == ErrorKind::misuse && !says(begin.error, rules_.misuse) &&
+           !says(begin.error, rules_.unfit))) {
         violate("replay", key, "an error that no fault of the store accounts for: " + begin.error.message);
       }
       return;
@@ -441,6 +476,7 @@ void Auditor::work_started(CallId id, const Claim& claim) {
   }
   call.started_after = changes_;
   call.steps = claim.record().steps;
+  call.asked_steps = call.steps;
   call.steps_landed = call.steps.size();
   if (!compatible(claim.record().fingerprint, call.what.fingerprint)) violate("start", key, "for another payload");
   call.held = claim.record().on_lapse == OnLapse::hold;
@@ -471,6 +507,7 @@ void Auditor::finish_asked(CallId id, FinishKind kind, const Result& result, con
 void Auditor::step_asked(CallId id, const std::string& name, const std::string& result) {
   Call& call = call_of(id);
   call.steps.push_back({name, result});
+  call.asked_steps.push_back({name, result});
   ++call.finishes_open;
   ++finishing_[{call.what.process, call.what.key}];
 }
@@ -479,9 +516,117 @@ void Auditor::charges(CallId id) { call_of(id).charges = true; }
 
 void Auditor::charged(CallId id) {
   Call& call = call_of(id);
-  if (!call.charges)
+  const bool late = has_outlived(call) && call.declined;
+  if (!call.charges && !late) {
     violate("together", call.what.key, "call " + std::to_string(id) + " was told that it was declined");
-  if (++call.charged > 1) violate("together", call.what.key, "call " + std::to_string(id) + " has charged twice");
+  }
+  if (++call.charged > 1 && !late)
+    violate("together", call.what.key, "call " + std::to_string(id) + " has charged twice");
+}
+
+// ---- a transaction of the user's own
+
+void Auditor::handed_out(CallId id, const Result& result) {
+  Call& call = call_of(id);
+  call.handed = {.open = true, .was = true, .result = result};
+  ++finishing_[{call.what.process, call.what.key}];  // A claim that was lost is read at once.
+}
+
+void Auditor::not_handed_out(CallId id) {
+  Call& call = call_of(id);
+  call.handed = {};
+  --finishing_[{call.what.process, call.what.key}];
+}
+
+void Auditor::rows_committed(CallId id) {
+  Call& call = call_of(id);
+  rows_alone_ = id;
+  if (++call.handed.rows > 1) violate("hand-out", call.what.key, "call " + std::to_string(id) + " has committed twice");
+}
+
+void Auditor::rows_were_alone() const {
+  const Call& call = calls_.at(*rows_alone_);
+  violate("hand-out", call.what.key, "call " + std::to_string(*rows_alone_) + " has committed rows without its result");
+}
+
+void Auditor::transaction_landed(CallId id, const Record& next) {
+  ++totals_.writes;
+  ++totals_.transactions;
+  ++changes_;
+  Call& call = call_of(id);
+  const std::string& key = call.what.key;
+  Key& state = keys_[key];
+  const auto wrong = [&](const char* what) { violate("hand-out", key, "call " + std::to_string(id) + ": " + what); };
+  if (!state.record || !(state.record->owner == call.owner) || state.record->state != State::in_progress ||
+      is_released(*state.record)) {
+    wrong("a transaction committed whose claim does not stand");
+  }
+  if (std::exchange(rows_alone_, std::nullopt) != id) wrong("a result was committed without the rows");
+  // A copy of the claim's insert may come after everybody was told that the claim is gone.
+  if (!call.handed.was || (call.handed.never && !call.displaced)) wrong("it committed after it was certain not to");
+  if (revision_count(next.revision) != revision_count(state.record->revision) + 1)
+    wrong("its revision does not follow");
+  if (next.state != State::completed || !same_result(call.handed.result, next.result)) wrong("another result");
+  Record rest = next;
+  rest.state = state.record->state;
+  rest.revision = state.record->revision;
+  rest.lease_until = state.record->lease_until;
+  rest.finished_at = state.record->finished_at;
+  rest.expires_at = state.record->expires_at;
+  rest.result = state.record->result;
+  rest.failure = state.record->failure;
+  if (!(rest == *state.record)) wrong("it changed more than the result");
+  call.handed.landed = true;
+  call.handed.on_copy = call.displaced;
+  call.handed.landed_at = now_;
+  call.handed.expires_at = next.expires_at;
+  keep(state, next, false);
+}
+
+void Auditor::outcome_told(CallId id, bool rolled_back) {
+  Call& call = call_of(id);
+  if (rolled_back) call.handed.never = true;
+  ++call.finishes_open;
+  ++finishing_[{call.what.process, call.what.key}];
+}
+
+// The claim's process reads the record once more, and nobody learns when.
+void Auditor::hand_out_forgotten(CallId id) {
+  Call& call = call_of(id);
+  call.handed.open = false;
+  ++finishing_[{call.what.process, call.what.key}];
+}
+
+void Auditor::taken_back(CallId id) {
+  Call& call = call_of(id);
+  call.handed.open = false;
+  call.handed.taken_back = true;
+}
+
+void Auditor::check_handed_out(const Call& call, const Finish& finish, const std::string& key) const {
+  const auto wrong = [&](const char* what) { violate("hand-out", key, what); };
+  switch (finish.kind) {
+    case Finish::Kind::recorded:
+      if (!call.handed.landed || call.handed.rows != 1) wrong("recorded, but the transaction was not committed");
+      if (finish.record != nullptr &&
+          (finish.record->state != State::completed || !same_result(call.handed.result, finish.record->result))) {
+        wrong("recorded, with another result");
+      }
+      return;
+    case Finish::Kind::superseded:
+    case Finish::Kind::lost:
+    case Finish::Kind::declined: {
+      // Its result may have expired before it was asked for, or an operator has decided otherwise.
+      const bool stays =
+          call.handed.expires_at > now_ + rules_.early && keys_.at(key).last_operator_act < call.handed.landed_at;
+      if (call.handed.landed && !call.handed.on_copy && stays) {
+        wrong("told that it was not committed, but it was");
+      }
+      return;
+    }
+    case Finish::Kind::unrecorded:
+      return;
+  }
 }
 
 void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, const std::string& step) {
@@ -490,9 +635,19 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
   if (call.finishes_open == 0) violate("answers", key, "a finish or step was answered twice");
   --call.finishes_open;
   --finishing_[{call.what.process, key}];
-  if (kind != FinishKind::step && ++call.finish_answers > 1) violate("answers", key, "a finish was answered twice");
-  call.over =
-      kind != FinishKind::step && finish.kind != Finish::Kind::unrecorded && finish.kind != Finish::Kind::declined;
+  const bool handed = kind == FinishKind::hand_out;
+  if (handed) {
+    check_handed_out(call, finish, key);
+    if (finish.kind != Finish::Kind::unrecorded) call.handed.open = false;
+    call.handed.never =
+        call.handed.never || !(finish.kind == Finish::Kind::recorded || finish.kind == Finish::Kind::unrecorded);
+    if (!call.handed.open && finish.kind != Finish::Kind::declined) call.over = true;
+    if (finish.kind != Finish::Kind::superseded && finish.kind != Finish::Kind::lost) return;
+  } else {
+    if (kind != FinishKind::step && ++call.finish_answers > 1) violate("answers", key, "a finish was answered twice");
+    call.over =
+        kind != FinishKind::step && finish.kind != Finish::Kind::unrecorded && finish.kind != Finish::Kind::declined;
+  }
   const Key& state = keys_[key];
   const Record* stored = state.record ? &*state.record : nullptr;
   const bool ours = stored != nullptr && stored->owner == call.owner && stored->state == State::in_progress &&
@@ -500,6 +655,12 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
   switch (finish.kind) {
     case Finish::Kind::recorded:
       ++totals_.recorded;
+      // A transaction that was taken back has finished it all the same: its record is what is told.
+      if (call.handed.taken_back && call.handed.landed && kind != FinishKind::step &&
+          (!call.outlived || (finish.record != nullptr && finish.record->state == State::completed &&
+                              same_result(call.handed.result, finish.record->result)))) {
+        return check_handed_out(call, finish, key);
+      }
       switch (kind) {
         case FinishKind::complete:
         case FinishKind::fail:
@@ -525,6 +686,8 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
           }
           return;
         }
+        case FinishKind::hand_out:
+          return;
       }
       return;
     case Finish::Kind::superseded: {
@@ -552,14 +715,19 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
       return;
     case Finish::Kind::unrecorded:
       ++totals_.unrecorded;
-      if (kind == FinishKind::step && finish.error.kind == ErrorKind::misuse) {  // Too large, and not kept at all.
-        std::erase_if(call.steps, [&](const Step& s) { return s.name == step; });
+      // Too large, and not kept at all.
+      if (kind == FinishKind::step && finish.error.kind == ErrorKind::misuse && !says(finish.error, rules_.misuse)) {
+        // Unless an earlier try was written after all.
+        const auto landed = call.steps.begin() + static_cast<std::ptrdiff_t>(call.steps_landed);
+        call.steps.erase(std::remove_if(landed, call.steps.end(), [&](const Step& s) { return s.name == step; }),
+                         call.steps.end());
       }
       return;
     case Finish::Kind::declined:
       if (!call.charges) violate("together", key, "call " + std::to_string(id) + " had nothing to be declined");
       if (call.charged > 0) violate("together", key, "call " + std::to_string(id) + " was declined, and has charged");
       call.charges = false;
+      call.declined = call.result;
       --call.finish_answers;
       return;
   }
@@ -578,6 +746,7 @@ void Auditor::died(ProcessId process) {
 }
 
 void Auditor::end() {
+  if (rows_alone_) rows_were_alone();
   for (const auto& [id, call] : calls_) {
     if (call.answers == 0) violate("answers", call.what.key, "call " + std::to_string(id) + " was never answered");
     if (call.finishes_open > 0) {

@@ -33,6 +33,9 @@
 //   offload     a result is removed only when no unexpired record names it, and no record names one that is not kept
 //   together    what is committed together with a result is committed once; never if its call was told that it was
 //               declined, and certainly if it was told `recorded`
+//   hand-out    a transaction of the user's own commits its rows and the result at once, once, and only while its claim
+//               stands and is its own; it changes nothing else of the record. Who was told `recorded` has committed.
+//               After `declined`, `lost` or `superseded`, or after he said himself that he rolled back, it never does
 //   answers     everybody who asks is answered exactly once, unless his process died
 //   sharing     one engine has one conversation about a key at a time, however many callers wait
 //   events      an engine's events are as many as the answers they stand for
@@ -58,6 +61,7 @@ namespace once::simulation {
 // What an auditor throws when the rules were broken. The text begins with the rule's name.
 struct Violation : std::runtime_error {
   using std::runtime_error::runtime_error;
+  std::uint64_t operations = 0;  // Of its world, until then.
 };
 
 using ProcessId = std::uint32_t;  // Of one life of a process: after a crash it is another.
@@ -70,18 +74,24 @@ struct Rules {
   Millis lease_slack{0};   // How long after the end of a lease as stored its holder may start work: others wait for it.
   Millis early{0};         // How much too early a record may be found expired: stores that do not tell their time.
   std::optional<Millis> late;  // How long after its lease a claim may still be found alive. Empty: nobody knows.
-  bool cached = false;         // Engines have local caches, which do not see what operators do.
+  // What the store says when it refuses a write as misuse, which may pass, or a record as unfit. Empty: it never does.
+  std::optional<std::string> misuse, unfit;
+  bool cached = false;  // Engines have local caches, which do not see what operators do.
 };
 
 enum class Wrote : std::uint8_t { insert, replace, remove };
-enum class FinishKind : std::uint8_t { complete, fail, release, hold, step };
+// hand_out: what became of a transaction of the user's own.
+enum class FinishKind : std::uint8_t { complete, fail, release, hold, step, hand_out };
 
 class Auditor {
  public:
   explicit Auditor(Rules rules) : rules_(rules) {}
 
   // The store's true time goes on.
-  void at(Time now) { now_ = now; }
+  void at(Time now) {
+    now_ = now;
+    if (rows_alone_) rows_were_alone();
+  }
 
   // A write was carried out. `next` is null for a removal; `seen` is not looked at for an insert.
   void landed(ProcessId by, Wrote how, const std::string& key, const Seen& seen, const Record* next);
@@ -108,6 +118,15 @@ class Auditor {
   void charges(CallId call);  // The finish asked for last has companions …
   void charged(CallId call);  // … and they were committed.
   void finish_answered(CallId call, FinishKind kind, const Finish& finish, const std::string& step = {});
+
+  void handed_out(CallId call, const Result& result);        // To a transaction that writes this result …
+  void not_handed_out(CallId call);                          // … but that was refused as misuse.
+  void rows_committed(CallId call);                          // Of the transaction; at once followed by …
+  void transaction_landed(CallId call, const Record& next);  // … its result.
+  void outcome_told(CallId call, bool rolled_back);          // Answered by finish_answered().
+  void hand_out_forgotten(CallId call);                      // Nobody will tell, or ask.
+  void taken_back(CallId call);
+
   void told(ProcessId by, EventKind kind) { ++event_count_[by].at(static_cast<std::size_t>(kind)); }
 
   void died(ProcessId process);
@@ -116,7 +135,8 @@ class Auditor {
 
   struct Totals {
     std::uint64_t asked = 0, executed = 0, replayed = 0, conflicts = 0, mismatches = 0, unknown = 0, errors = 0,
-                  takeovers = 0, recorded = 0, superseded = 0, lost = 0, unrecorded = 0, writes = 0;
+                  takeovers = 0, recorded = 0, superseded = 0, lost = 0, unrecorded = 0, writes = 0, handed_out = 0,
+                  transactions = 0;
   };
   [[nodiscard]] const Totals& totals() const noexcept { return totals_; }
   // The record of a key by the auditor's own account.
@@ -141,10 +161,26 @@ class Auditor {
     Result result;
     Failure failure;
     std::vector<Step> steps;
-    std::size_t steps_landed = 0;  // How many of these were in the store at some time.
+    std::vector<Step> asked_steps;  // With those that the store refused for good.
+    std::size_t steps_landed = 0;   // How many of these were in the store at some time.
     bool hold_landed = false;
     bool charges = false;
     unsigned charged = 0;
+    bool outlived = false;           // Its record expired and went. See has_outlived().
+    std::uint64_t displaced_by = 0;  // The change.
+    std::optional<Result> declined;  // Of a completion that was declined.
+    struct {
+      bool open = false;    // It is handed out, and what became of it is not known.
+      bool was = false;     // The transaction may be committed.
+      bool never = false;   // It is certain that it will not be.
+      unsigned rows = 0;    // How often its rows were committed,
+      bool landed = false;  // and its result.
+      bool taken_back = false;
+      bool on_copy = false;  // It met a copy of its claim's insert.
+      Time landed_at{};
+      Time expires_at{};
+      Result result;
+    } handed;
     bool over = false;  // Its process knows what became of the claim: until then it goes on trying to finish it.
   };
   static constexpr std::uint64_t present = ~std::uint64_t{0};
@@ -169,6 +205,8 @@ class Auditor {
     std::uint64_t top_token = 0;  // Of the works that have started.
     bool deleted = false;         // Since then.
     Time last_operator_act{Millis{-1}};
+    std::uint64_t inserted = 0;  // The revision of the last insert.
+    std::uint64_t swept = 0;     // The change by which an expired record went the last time.
     std::vector<Stored> history;
     std::vector<Stood> stood;
     std::optional<CallId> execution;  // The last one.
@@ -182,8 +220,11 @@ class Auditor {
   void check_history(const std::string& key, const Record& before, const Record& next, std::size_t least,
                      std::size_t most) const;
   void check_holder(const std::string& key, const Record& before, const Record& next, const Call& holder) const;
+  void rows_were_alone() const;
+  void check_handed_out(const Call& call, const Finish& finish, const std::string& key) const;
   void keep(Key& state, const Record& next, bool by_operator);
   void vanish(Key& state, const Record* next);
+  [[nodiscard]] bool has_outlived(const Call& call) const;
   void seen(const Call& call, const Record& record, bool whenever) const;
   [[nodiscard]] bool own_claim(const Call& call, const Record& record) const;
   Call& call_of(CallId call);
@@ -201,7 +242,8 @@ class Auditor {
   std::map<ProcessId, std::array<std::uint64_t, 32>> event_count_;
   std::map<ProcessId, std::array<std::uint64_t, 32>> expected_;
   std::set<std::string> offloaded_;
-  std::uint64_t changes_ = 0;  // Of records.
+  std::optional<CallId> rows_alone_;  // Whose rows were committed, and not yet the result.
+  std::uint64_t changes_ = 0;         // Of records.
   Totals totals_;
 };
 

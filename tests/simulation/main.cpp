@@ -1,28 +1,31 @@
 // Runs the simulation over many seeds, or replays one.
 //
-//   simulation [--seed N | --fresh | --worlds N,N…] [--operations M] [--world W] [--bug NAME] [--verbose]
+//   simulation [--seed N | --worlds N,N…] [--operations M] [--world W] [--bug NAME] [--bugs] [--progress] [--coverage]
+//              [--verbose]
 //
-// From seed N on, worlds of W operations each until M operations were made. --fresh draws a new seed and prints it.
-// --worlds plays these seeds, a world of W operations each. --bug plants one of simulation.hpp's. A violation prints
-// the command that repeats the one world it happened in, with everything that happens there.
+// From seed N on, worlds of W operations each until M operations were made. --worlds plays these seeds, a world of W
+// operations each. --bug plants one of simulation.hpp's; --bugs plants each, and prints after how many operations it
+// was seen. --progress prints a line "played M" every second, and at the end. --coverage prints what was met
+// (coverage.hpp), and fails if that is not all there is to meet. A violation prints the command that repeats the one
+// world it happened in, with everything that happens there.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "coverage.hpp"
 #include "simulation.hpp"
 
 namespace {
 
 [[noreturn]] void usage(const std::string& wrong) {
   std::cerr << wrong
-            << "\nusage: simulation [--seed N | --fresh | --worlds N,N...] [--operations M] [--world W] [--bug NAME] "
-               "[--verbose]\n";
+            << "\nusage: simulation [--seed N | --worlds N,N...] [--operations M] [--world W] [--bug NAME] "
+               "[--bugs] [--progress] [--coverage] [--verbose]\n";
   std::exit(64);
 }
 
@@ -43,19 +46,36 @@ std::vector<std::uint64_t> numbers(const std::string& text) {
   return all;
 }
 
-// Room above for all the seeds of a run.
-std::uint64_t fresh_seed() {
-  std::random_device random;
-  const std::uint64_t high = random();
-  return (high << 32U | random()) % 1'000'000'000'000'000;
-}
-
 once::simulation::Bug bug_named(const std::string& name) {
   using once::simulation::Bug;
   for (int i = 0; i <= static_cast<int>(once::simulation::last_bug); ++i) {
     if (name == to_string(static_cast<Bug>(i))) return static_cast<Bug>(i);
   }
   usage("there is no bug '" + name + "'");
+}
+
+// How many operations it takes until the auditor sees each planted bug, and by which rule. False if one is not seen.
+bool play_bugs(std::uint64_t seed, std::uint64_t operations, std::uint64_t world) {
+  using namespace once::simulation;
+  bool all = true;
+  for (int i = 1; i <= static_cast<int>(last_bug); ++i) {
+    const Bug bug = static_cast<Bug>(i);
+    std::uint64_t made = 0;
+    std::string rule;
+    for (std::uint64_t next = seed; made < operations && rule.empty(); ++next) {
+      try {
+        made += world;
+        run({.seed = next, .operations = world, .bug = bug});
+      } catch (const Violation& violation) {
+        made += violation.operations - world;
+        rule = std::string(violation.what()).substr(0, std::string(violation.what()).find(':'));
+      }
+    }
+    all = all && !rule.empty();
+    std::cout << "| `" << to_string(bug) << "` | " << made << " | " << (rule.empty() ? "NOT SEEN" : rule) << " |"
+              << std::endl;
+  }
+  return all;
 }
 
 }  // namespace
@@ -66,7 +86,8 @@ int main(int count, char** arguments) {
   std::uint64_t operations = 1'000'000;
   std::uint64_t world = 1'000;
   bool verbose = false;
-  bool fresh = false;
+  bool progress = false;
+  bool bugs = false;
   Bug bug = Bug::none;
   std::vector<std::uint64_t> seeds;
   for (int i = 1; i < count; ++i) {
@@ -76,8 +97,6 @@ int main(int count, char** arguments) {
     };
     if (argument == "--seed") {
       seed = number(value());
-    } else if (argument == "--fresh") {
-      fresh = true;
     } else if (argument == "--worlds") {
       seeds = numbers(value());
     } else if (argument == "--operations") {
@@ -86,6 +105,12 @@ int main(int count, char** arguments) {
       world = number(value());
     } else if (argument == "--bug") {
       bug = bug_named(value());
+    } else if (argument == "--progress") {
+      progress = true;
+    } else if (argument == "--bugs") {
+      bugs = true;
+    } else if (argument == "--coverage") {
+      coverage().on = true;
     } else if (argument == "--verbose") {
       verbose = true;
     } else {
@@ -94,13 +119,10 @@ int main(int count, char** arguments) {
   }
   if (world == 0) usage("--world must be at least 1");
   if (!seeds.empty()) operations = seeds.size() * world;
-  if (fresh) {
-    seed = fresh_seed();
-    std::cout << "fresh seeds, repeated by: simulation --seed " << seed << " --operations " << operations << " --world "
-              << world << std::endl;
-  }
+  if (bugs) return play_bugs(seed, operations, world) ? 0 : 1;
   Report sum;
   const auto start = std::chrono::steady_clock::now();
+  auto told = start;
   std::uint64_t made = 0;
   std::uint64_t worlds = 0;
   for (; made < operations; ++seed, ++worlds) {
@@ -110,6 +132,10 @@ int main(int count, char** arguments) {
     options.bug = bug;
     options.operations = std::min(world, operations - made);
     if (verbose) options.trace = &std::cout;
+    if (const auto now = std::chrono::steady_clock::now(); progress && now - told >= std::chrono::seconds(1)) {
+      told = now;
+      std::cout << "played " << made << std::endl;
+    }
     try {
       const Report report = run(options);
       made += options.operations;
@@ -138,6 +164,7 @@ int main(int count, char** arguments) {
       return 1;
     }
   }
+  if (progress) std::cout << "played " << made << '\n';
   const auto took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::cout << worlds << " worlds, " << made << " operations, " << sum.events << " events, " << took << " s, digest "
             << sum.digest << "\n"
@@ -150,5 +177,6 @@ int main(int count, char** arguments) {
             << "crashes " << sum.crashes << ", pauses " << sum.pauses << ", clock jumps " << sum.jumps
             << ", requests in trouble " << sum.lost_answers << ", late writes " << sum.late_writes << ", operator acts "
             << sum.operator_acts << ", effects " << sum.effects << " of which repeated " << sum.doubled_effects << "\n";
+  if (coverage().on && !coverage().report(std::cout, ONCE_SOURCE_FOLDER)) return 1;
   return 0;
 }

@@ -37,8 +37,20 @@ enum class Bug : std::uint8_t {
   store_reads_stale,           // A read shows what stood there one write before.
   store_commits_apart,         // A refused write commits its companions all the same.
   offload_loses_results,       // A result is gone as soon as its record is written.
+  store_commits_displaced,     // A transaction of a displaced owner's can finish the record of the next one.
+  store_commits_rows_apart,    // A transaction whose finish was refused commits its rows all the same.
+  store_forgets_transactions,  // Some commits of transactions are acknowledged and not carried out.
+  store_finishes_released,     // A transaction can finish a claim that was released.
+  store_writes_back_record,    // A transaction's finish writes the whole record as it was when it was handed out.
+  store_tells_wrong_time,      // The time that the store tells is off by more than it says.
+  clock_runs_slow,             // A host's clock runs at two thirds of the true speed.
+  engine_declines_in_doubt,    // A transaction whose outcome is not known is taken for rolled back.
+  engine_ignores_payload,      // Answers do not show which payload a record is of.
+  engine_resets_attempt,       // A takeover counts the attempts from one again.
+  engine_loses_fingerprint,    // A takeover does not write the fingerprint.
+  engine_serves_expired,       // Answers show results as if they never expired.
 };
-inline constexpr Bug last_bug = Bug::offload_loses_results;
+inline constexpr Bug last_bug = Bug::engine_serves_expired;
 const char* to_string(Bug bug);
 
 struct Options {

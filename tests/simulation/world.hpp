@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <memory_resource>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -49,8 +51,9 @@ class World {
     std::uint64_t life = 0;
     Callback<void()> what;
   };
-  std::map<std::pair<Instant, std::uint64_t>, Event> queue_;
-  std::map<std::uint64_t, Instant> when_;
+  std::pmr::unsynchronized_pool_resource pool_;
+  std::pmr::map<std::pair<Instant, std::uint64_t>, Event> queue_{&pool_};
+  std::pmr::unordered_map<std::uint64_t, Instant> when_{&pool_};
   std::uint64_t last_id_ = 0;
   Instant now_{0};
 };

@@ -19,6 +19,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <once/engine/engine.hpp>
 #include <once/error.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/stores/sqlite.hpp>
@@ -120,19 +121,24 @@ TEST(SqliteFork, AGrandchildIsToldToo) {
   EXPECT_TRUE(puts(*store, "k#2"));
 }
 
-// The writer's thread is not there in the child, and another one may have its place, and its name in the C library.
+// The parent's threads are not there in the child, and others may have their places, and their names in the C library.
+template <class Work>
+void where_threads_have_taken_the_places(Work&& work) {
+  std::atomic<bool> done{false};
+  std::vector<std::thread> others;
+  for (int i = 0; i < 8; ++i) others.emplace_back([&] { done.wait(false); });
+  std::forward<Work>(work)();
+  done = true;
+  done.notify_all();
+  for (std::thread& other : others) other.join();
+}
+
 TEST(SqliteFork, AnInheritedStoreIsLeftWhereAThreadHasTakenTheWritersPlace) {
   const SoundScratch scratch;
   auto store = make_sqlite_store({.path = scratch.file()});
   ASSERT_TRUE(puts(*store, "k#1"));
   EXPECT_EQ(in_child([&] {
-              std::atomic<bool> done{false};
-              std::vector<std::thread> others;
-              for (int i = 0; i < 8; ++i) others.emplace_back([&] { done.wait(false); });
-              store.reset();
-              done = true;
-              done.notify_all();
-              for (std::thread& other : others) other.join();
+              where_threads_have_taken_the_places([&] { store.reset(); });
               return 0;
             }),
             0);
@@ -153,6 +159,30 @@ TEST(SqliteFork, AChildOfAProcessThatHasClosedItsStoresMayOpenOne) {
             }),
             0);
   EXPECT_TRUE(blocking::get(*make_sqlite_store({.path = scratch.file()}), "k#2").record);
+}
+
+// What a program has is an engine, whose timers have a thread too. A child that returns from main() destroys both.
+TEST(SqliteFork, AnEngineIsToldAndMayBeDestroyed) {
+  const SoundScratch scratch;
+  const std::shared_ptr<Store> store = make_sqlite_store({.path = scratch.file()});
+  auto engine = std::make_unique<Engine>(EngineOptions{.store = store});
+  const auto run = [&](const char* name) { return engine->run(name, "", [&] { return std::string(name); }).value(); };
+  ASSERT_EQ(run("a"), "a");
+  ASSERT_TRUE(puts(*store, "k#1"));  // The writer has nothing of the engine any more: it is destroyed in the child.
+  EXPECT_EQ(in_child([&] {
+              for (const char* name : {"a", "b"}) {  // One that is stored, and one that is not.
+                try {
+                  run(name);
+                  return 1;
+                } catch (const Exception& error) {
+                  if (!is_told(error.error())) return 2;
+                }
+              }
+              where_threads_have_taken_the_places([&] { engine.reset(); });
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(run("b"), "b");
 }
 
 // A daemon: the process that has opened the store ends, in order or not, and its child continues.

@@ -564,6 +564,30 @@ TEST_F(SqliteOwn, LargeResultsAreCompressedAndRetentionIsKept) {
 }
 
 // Its text is bound to the revision and the lease, which a hand-out does not know.
+// Else a transaction that takes longer than the retention would be forgotten as it commits, and run again.
+TEST_F(SqliteOwn, TheRetentionCountsFromTheFinish) {
+  Process p(path);
+  const Bank bank(path);
+  Request request = p.engine->request("a", {});
+  request.policy = Policy{.retention = 1s};
+  int runs = 0;
+  const auto work = [&](Context& context) {
+    ++runs;
+    HandedOut handed = context.hand_out(std::string("receipt"));
+    SqliteTransaction transaction(*p.store, bank.raw());
+    bank.transfer(300);
+    p.clock->advance(1500ms);
+    EXPECT_EQ(handed.commit(transaction).kind, Finish::Kind::recorded);
+    return std::string("receipt");
+  };
+  EXPECT_EQ(p.engine->run(request, work).kind, Outcome::Kind::executed);
+  p.clock->advance(900ms);
+  EXPECT_EQ(p.engine->run(request, work).kind, Outcome::Kind::replayed);
+  p.clock->advance(101ms);
+  EXPECT_EQ(p.engine->run(request, work).kind, Outcome::Kind::executed);
+  EXPECT_EQ(runs, 2);
+}
+
 TEST_F(SqliteOwn, ASealedStoreHandsNothingOut) {
   const auto clock = std::make_shared<ManualClock>();
   Engine engine({.store = seal(stores::make_sqlite_store({.path = scratch_.file("sealed.db"), .clock = clock}),

@@ -810,6 +810,18 @@ TEST_F(PollerTest, AFinalFailureIsKeptAndDeleted) {
   EXPECT_EQ(stored("a")->failure.code, "exit 3");
 }
 
+// The memory store commits nothing with a result. examples/postgresql/consumer.cpp shows a store that does.
+TEST_F(PollerTest, WritesThatAreDeclinedReleaseTheMessage) {
+  queue->send("a");
+  Poller poller(engine, queue, queue, options(), [](const Message&, Claim&) -> WorkEnd {
+    return {.result = Result::inlined("done"), .commit_with = std::make_shared<Companion>()};
+  });
+  run(poller);
+  EXPECT_EQ(queue->left(), 1U);
+  EXPECT_FALSE(stored("a").has_value());
+  EXPECT_THAT(whys, ::testing::Contains(::testing::HasSubstr("cannot commit other writes")));
+}
+
 TEST_F(PollerTest, WhatIsThrownReleasesTheMessage) {
   queue->send("a");
   Poller poller(engine, queue, queue, options(),

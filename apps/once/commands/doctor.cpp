@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <once/decide.hpp>
+#include <once/gate.hpp>
 #include <once/operate.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
@@ -88,6 +89,7 @@ class Examination {
 #if ONCE_POSTGRESQL
     look_at_schema();
 #endif
+    look_at_gate();
     look_at_clock();
     look_at_offload();
     if (options_.probe) probe();
@@ -210,6 +212,18 @@ class Examination {
   }
 #endif
 
+  // Whether its records move to another store: then it refuses operations.
+  void look_at_gate() {
+    StoreGate* const gate = innermost(*access_.store).gate();
+    if (gate == nullptr) return;
+    try {
+      const std::string refusal = gate_refusal(gate->mark());
+      if (!refusal.empty()) add(Grade::problem, "gate", refusal);
+    } catch (const Exception& error) {
+      add(Grade::problem, "gate", error.what());
+    }
+  }
+
   void look_at_clock() {
     constexpr Millis most{1'000};
     if (false_time_) {
@@ -311,7 +325,7 @@ class Examination {
       now = operate::learn_now(*access_.store, *system_clock()).now;
     } catch (const Exception& error) {
       add(Grade::problem, "records", error.what());
-      return exit_code_of(error.kind());
+      return exit_code_of_store(error.kind());
     }
     std::vector<operate::Filter> wanted(1);
     if (about_) {
@@ -340,7 +354,7 @@ class Examination {
     progress.end();
     if (error) {
       add(Grade::problem, "records", error->message);
-      if (error->kind != ErrorKind::corrupt) return exit_code_of(error->kind);
+      if (error->kind != ErrorKind::corrupt) return exit_code_of_store(error->kind);
     }
     look_at_seals();
     const auto number = [&](operate::Standing standing) { return counts_.of(standing); };

@@ -240,6 +240,7 @@ int run_proxy(const ProxyCommand& command) {
   settings.proxy.on_served = [&log](const proxy::Served& served) { log.write(served); };
   settings.proxy.on_notice = [](std::string_view text) { say(std::string(text)); };
   const StoreAccess access = open_access(settings.store, Missing::create);
+  require_shared(*access.store, settings.unshared_store);
   Operators operators(access, token);
   settings.proxy.operators = [&operators](const http::Request& request, Callback<void(http::Answer)> done) {
     operators.answer_later(request, std::move(done));

@@ -19,7 +19,9 @@
 
 #include <once/decide.hpp>
 #include <once/engine/engine.hpp>
+#include <once/key.hpp>
 #include <once/keys/input_filter.hpp>
+#include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
 #include <once/reconcile.hpp>
 
@@ -182,11 +184,7 @@ class Run {
     try {
       access_ = open_access(options_.store, Missing::create);
       require_bytes(access_.url);
-      if (!options_.unshared_store && !access_.store->capabilities().shared) {
-        misuse(access_.store->name() +
-               " exists only in this process, so the next call would run the command again: use a file, as in "
-               "--store sqlite:once.db, or add --unshared-store if you mean it");
-      }
+      require_shared(*access_.store, options_.unshared_store);
     } catch (const Exception& error) {
       return store_failed(error.error(), false);
     }
@@ -253,7 +251,7 @@ class Run {
         return code;
       }
       case Begin::Kind::error:
-        return store_failed(begin.error, begin.record != nullptr);
+        return claim_failed(begin);
     }
     return exit_internal;
   }
@@ -517,6 +515,8 @@ class Run {
         {"ONCE_TOKEN", std::to_string(claim.token())},
         {"ONCE_OWNER", claim.owner().hex()},
         {"ONCE_DERIVED_KEY", claim.derived_key(options_.derive_name)}};
+    // For finish_or_raise() of PostgreSQL's schema.
+    if (handed) variables.emplace_back("ONCE_STORED_KEY_HEX", to_hex(claim.record().key));
     add_trace(variables, claim.trace());
     supervise_with.environment = environment_with(variables);
     supervise_with.changed = &state_->changed;
@@ -780,6 +780,14 @@ class Run {
     return exit_unknown;
   }
 
+  int claim_failed(const Begin& begin) {
+    const int code = store_failed(begin.error, begin.record != nullptr);
+    if (begin.error.kind != ErrorKind::misuse) return code;
+    // If another key meets it too, it is no fault of this call: there is no table, for example.
+    const Answer other = blocking::get(*access_.store, Key("once", "is there a store").stored());
+    return other.status == Answer::Status::failed ? exit_code_of_store(other.error.kind) : code;
+  }
+
   // `answered`: the store had returned a record before the failure, so a run would be a second one.
   int store_failed(const Error& error, bool answered) {
     outcome_ = Outcome::Kind::error;
@@ -825,8 +833,8 @@ constexpr const char* footer = R"(Examples:
   once run --key order-17 --on-lapse hold --reconcile './find-charge "$ONCE_DERIVED_KEY"' -- ./charge 17
 
 The first caller runs the command; later callers get the same output and exit
-code. The command finds ONCE_KEY, ONCE_SCOPE, ONCE_ATTEMPT, ONCE_TOKEN, ONCE_OWNER
-and ONCE_DERIVED_KEY in its environment.
+code. The command finds ONCE_KEY, ONCE_SCOPE, ONCE_ATTEMPT, ONCE_TOKEN, ONCE_OWNER,
+ONCE_DERIVED_KEY and (on SQLite, PostgreSQL) ONCE_STORED_KEY_HEX in its environment.
 
 Exit codes of once itself (all others are the command's):
    64  usage: wrong flags or an invalid key           243  the store cannot be used
@@ -908,8 +916,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
                   "A name that makes ONCE_DERIVED_KEY differ from keys derived with other names")
       ->capture_default_str();
   run->add_flag("--survive", options->survive, "Let the command keep running if once is killed with SIGKILL");
-  run->add_flag("--unshared-store", options->unshared_store,
-                "Accept a store that only this process sees, such as memory:. It prevents no duplicates");
+  add_unshared_store(*run, options->unshared_store);
   run->add_option("--metrics-file", options->metrics_file,
                   "Write how this run ended to a file for node_exporter's textfile collector, as in run.prom");
   add_log_flags(*run, options->log, "none");

@@ -47,6 +47,7 @@ namespace {
 
 struct SqsOptions : WorkOptions {
   StoreOptions store;
+  bool unshared_store = false;
   std::string queue;
   std::string region;
   std::string endpoint;
@@ -374,6 +375,7 @@ class Sqs {
     if (!told.empty()) log_.note("from the environment: " + told);
     const StoreAccess access = open_access(options_.store, Missing::create);
     require_bytes(access.url);
+    require_shared(*access.store, options_.unshared_store);
     // The few bytes that a result has beside its output must never be too many.
     constexpr std::size_t room_for_the_rest = std::size_t{64} * 1024;
     const std::size_t most = access.store->capabilities().max_record_bytes;
@@ -618,6 +620,7 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   sqs->add_option("--queue", options->queue, "The queue's URL, or its name")->required();
   sqs->add_option("--post", options->post, "Post each message to this URL, with the header Idempotency-Key");
   add_store_options(*sqs, options->store);
+  add_unshared_store(*sqs, options->unshared_store);
   sqs->add_option("--scope", options->scope, "The keys' namespace (default: the queue's name)");
   sqs->add_option(
          "--key-from", options->key_from,

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t most_told = 10;
+constexpr std::size_t most_shown = 10;
 
 std::string counted(std::uint64_t records) { return std::to_string(records) + (records == 1 ? " record" : " records"); }
 
@@ -41,8 +41,8 @@ Json key_json(std::string_view stored, std::string_view why) {
 std::string left_text(const Left::key_type& why, const std::vector<std::string>& keys) {
   std::string text = why.second + ": " + std::to_string(keys.size()) +
                      (why.first == LeftBecause::changed ? ", left alone" : "") +
-                     (keys.size() > most_told ? "; the first are " : "; ");
-  for (std::size_t at = 0; at < std::min(keys.size(), most_told); ++at) {
+                     (keys.size() > most_shown ? "; the first are " : "; ");
+  for (std::size_t at = 0; at < std::min(keys.size(), most_shown); ++at) {
     text += (at == 0 ? "" : ", ") + quoted_stored(keys[at]);
   }
   return text;
@@ -97,9 +97,9 @@ struct Report {
     for (const auto& [why, keys] : selection.left) {
       if (why.first != LeftBecause::refused) say(left_text(why, keys));  // summary() has told the others.
     }
-    for (std::size_t at = 0; at < std::min(carried.remarks.size(), most_told); ++at) say(carried.remarks[at]);
-    if (carried.remarks.size() > most_told) {
-      say("and " + std::to_string(carried.remarks.size() - most_told) + " more such results");
+    for (std::size_t at = 0; at < std::min(carried.remarks.size(), most_shown); ++at) say(carried.remarks[at]);
+    if (carried.remarks.size() > most_shown) {
+      say("and " + std::to_string(carried.remarks.size() - most_shown) + " more such results");
     }
     if (options.dry_run || !message.empty()) return code;
     return print(counted(carried.done) + " " + act.done + "\n", code);

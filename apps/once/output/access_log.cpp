@@ -48,6 +48,7 @@ std::string access_line(const proxy::Served& served) {
   if (!served.fate.empty()) json["fate"] = served.fate;
   if (!served.cause.empty()) json["cause"] = served.cause;
   if (!served.stored_key.empty()) json["key_hash"] = key_hash(served.stored_key);
+  if (!served.trace.empty()) json["trace_id"] = served.trace.trace_id_hex();
   if (!served.upstream.empty()) json["upstream"] = served.upstream;
   if (served.upstream_status != 0) json["upstream_status"] = served.upstream_status;
   json["request_bytes"] = served.request_body_bytes;

@@ -179,6 +179,10 @@ ExitCode exit_code_of(ErrorKind kind) noexcept {
   return exit_internal;
 }
 
+ExitCode exit_code_of_store(ErrorKind kind) noexcept {
+  return kind == ErrorKind::misuse ? exit_unavailable : exit_code_of(kind);
+}
+
 int fail_with(const Error& error) {
   say(error.message);
   return exit_code_of(error.kind);

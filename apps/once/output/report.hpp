@@ -20,6 +20,8 @@ void say(std::string_view text);
 
 // The exit code of a kind of failure.
 ExitCode exit_code_of(ErrorKind kind) noexcept;
+// Of what a store answered: misuse, such as a missing table, is no fault of the command line.
+ExitCode exit_code_of_store(ErrorKind kind) noexcept;
 
 // Prints the error and returns its exit code.
 int fail_with(const Error& error);

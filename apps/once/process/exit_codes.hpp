@@ -19,6 +19,7 @@ enum ExitCode : int {
   exit_function_died = 238,   // lambda invoke: an invocation timed out, or the function gave no answer.
   exit_no_record = 239,       // show, resolve, release, extend, rm: no record has this key. find: none was found.
   exit_conflict = 240,     // Another attempt is running it. Operator commands: refused because of the record's state.
+                           // copy: operations still run in the store.
   exit_mismatch = 241,     // The key was used with another payload.
   exit_unknown = 242,      // It began, and its outcome is not known: see `once resolve`.
   exit_unavailable = 243,  // The store cannot be used. `once run` ran nothing.

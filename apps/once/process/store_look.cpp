@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,8 +18,9 @@ namespace once::cli {
 
 namespace {
 
-// A look that meets its limit has read what is most urgent.
-constexpr std::array looked_at{State::unknown, State::in_progress, State::failed};
+// By pages in turns. A store may have to read all records to find those in progress, and there may be very many
+// failures: a look that meets its limit has read the others all the same.
+constexpr std::array looked_at{State::unknown, State::failed, State::in_progress};
 constexpr std::size_t page_records = 500;
 constexpr int pause_per_duration = 20;
 constexpr int pauses_until_old = 3;
@@ -94,33 +96,36 @@ struct StoreLook::Shared {
     std::size_t unreadable = 0;
     bool whole = true;
     std::optional<ErrorKind> error;
+    std::deque<ListQuery> left;
     for (const State state : looked_at) {
-      ListQuery query;
-      query.state = state;
-      query.limit = page_records;
-      do {
-        if (pages == options.max_pages || Steady::now() >= until) {
-          whole = false;
-          break;
-        }
-        auto page = ask(shared, query, until);
-        if (!page) {
-          // The time is over. A store that answered nothing at all is down; otherwise it has much to read.
-          if (pages == 0) error = ErrorKind::unavailable;
-          whole = false;
-          break;
-        }
-        if (page->error) {
-          error = page->error->kind;
-          break;
-        }
-        pages += 1;
-        unreadable += page->unreadable.size();
-        if (!now) now = operate::now(*options.store, *options.clock);  // Some stores know the time after an answer.
-        for (const Record& record : page->records) counts.add(record, *now);
-        query.cursor = std::move(page->cursor);
-      } while (!query.cursor.empty());
-      if (error || !whole) break;
+      left.emplace_back();
+      left.back().state = state;
+      left.back().limit = page_records;
+    }
+    while (!left.empty()) {
+      ListQuery query = std::move(left.front());
+      left.pop_front();
+      if (pages == options.max_pages || Steady::now() >= until) {
+        whole = false;
+        break;
+      }
+      auto page = ask(shared, query, until);
+      if (!page) {
+        // The time is over. A store that answered nothing at all is down; otherwise it has much to read.
+        if (pages == 0) error = ErrorKind::unavailable;
+        whole = false;
+        break;
+      }
+      if (page->error) {
+        error = page->error->kind;
+        break;
+      }
+      pages += 1;
+      unreadable += page->unreadable.size();
+      if (!now) now = operate::now(*options.store, *options.clock);  // Some stores know the time after an answer.
+      for (const Record& record : page->records) counts.add(record, *now);
+      query.cursor = std::move(page->cursor);
+      if (!query.cursor.empty()) left.push_back(std::move(query));
     }
     const std::lock_guard lock(shared->mutex);
     if (shared->ending) return;

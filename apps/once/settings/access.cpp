@@ -209,6 +209,18 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
   return access;
 }
 
+void add_unshared_store(CLI::App& command, bool& allowed) {
+  command.add_flag("--unshared-store", allowed, unshared_store_help);
+}
+
+void require_shared(const Store& store, bool allowed) {
+  if (allowed || store.capabilities().shared) return;
+  throw Exception(ErrorKind::misuse,
+                  store.name() +
+                      " exists only in this process, so the next process would run the same again: use a file, as in "
+                      "--store sqlite:once.db, or add --unshared-store if you mean it");
+}
+
 StoreAccess open_to_look(const StoreOptions& options) {
   StoreAccess access = open_access(options, Missing::refuse);
   try {

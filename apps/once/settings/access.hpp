@@ -66,6 +66,13 @@ StoreAccess open_access(const StoreOptions& options, Missing missing);
 // For commands that only read. Throws Exception(unavailable) for a missing table or file.
 StoreAccess open_to_look(const StoreOptions& options);
 
+// --unshared-store, for commands whose next process does the same work.
+inline constexpr const char* unshared_store_help =
+    "Accept a store that only this process sees, such as memory:. It prevents no duplicates in another or later one";
+void add_unshared_store(CLI::App& command, bool& allowed);
+// Throws Exception(misuse) for a store that only this process sees, unless that is allowed.
+void require_shared(const Store& store, bool allowed);
+
 // Throws Exception(misuse) if the store cannot keep any bytes, as a command's output may be. Called before the command
 // runs.
 void require_bytes(const std::string& url);

@@ -365,6 +365,7 @@ std::vector<Setting> table() {
       in_pair(duration<&Aside::time_limit>("aside-time-limit", "30s", "The longest time that an upstream is aside")),
       text<&StoreOptions::url>("store", {}, store_help),
       text<&StoreOptions::offload>("offload", {}, offload_help),
+      toggle<&ProxySettings::unshared_store, true, false>("unshared-store", unshared_store_help),
       entry("admin", {},
             "[HOST:]PORT for /healthz, /readyz, /metrics and the operators' API; HOST defaults to 127.0.0.1\n"
             "(default: off)",

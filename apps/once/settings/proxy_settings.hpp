@@ -29,6 +29,7 @@ namespace once::cli {
 // The combined settings.
 struct ProxySettings {
   StoreOptions store;
+  bool unshared_store = false;
   proxy::ProxyOptions proxy;
   http::Routes rules{http::Options{.principal = http::Principal::unsaid()}};  // With policies.
   http::JwtOptions jwt;       // With a key file: the principal of `rules.otherwise`.

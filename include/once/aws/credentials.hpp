@@ -64,7 +64,8 @@ struct CredentialsOptions {
 //
 // No file is read before the first get(). Credentials that expire are fetched again 5 to 10 minutes before (or at half
 // of the remaining time, if that is less), once for all callers. The thread that fetches them ends afterwards. Until
-// they expire, callers get the old ones. The destructor drops running requests: their `done` gets an error.
+// they expire, callers get the old ones. The destructor drops running requests: their `done` gets an error. In the
+// child of a fork it searches anew, for the child alone.
 std::shared_ptr<CredentialsProvider> default_credentials(CredentialsOptions options = {});
 
 }  // namespace once::aws

@@ -36,7 +36,8 @@ class Handing;
 //
 // Each of the three that tell gives the Finish, again after the first time:
 // - recorded: the transaction was committed, with the finish. `record`: as stored.
-// - superseded, lost: another attempt has the claim. Nothing of the transaction can have been committed.
+// - superseded, lost: another attempt has the claim. Nothing of the transaction can have been committed, unless its
+//   result has expired since (Policy::retention), or an operator came in between.
 // - declined: nothing was and will be committed. The claim is still yours: hand it out again, or finish it otherwise.
 // - unrecorded: not known yet. Ask again with unknown(); the claim is renewed while its handle lives.
 class HandedOut {
@@ -51,8 +52,9 @@ class HandedOut {
 
   explicit operator bool() const noexcept { return handing_ != nullptr; }
 
-  // Lives as long as this. See Store::finish_statement().
-  [[nodiscard]] const stores::SqlStatement& finish_statement() const noexcept;
+  // Made anew at each call: the result's retention counts from it, so call it when you execute it. See
+  // Store::finish_statement(), which says what it throws.
+  [[nodiscard]] stores::SqlStatement finish_statement() const;
 
   // The commit was acknowledged. The record is read all the same: if the transaction did not execute the statement,
   // this is declined (misuse). If it cannot be read, the word counts.
@@ -125,8 +127,8 @@ class Claim {
   // The result of a step that this attempt or an earlier one has finished. Empty: not finished.
   [[nodiscard]] std::optional<std::string> step(std::string_view name) const;
   // Keeps a step's result. Throws Exception(misuse) for a name that is empty, too long or used already. unrecorded:
-  // kept in this process, and written with the next write. Error misuse: the record would be too large for its store,
-  // or leave too little room (about 8 KB) to end it. Then the step is not kept, and step() does not find it.
+  // kept in this process, and written with the next write; but not kept (step() does not find it) if it is too large
+  // for the store, or leaves too little room (about 8 KB) to end the record. The error is misuse then.
   Finish add_step(std::string name, std::string result);
   void add_step(std::string name, std::string result, FinishDone done);
 
@@ -140,8 +142,10 @@ class Claim {
   // unrecorded: either both were committed, or neither.
   Finish complete(Result result, std::shared_ptr<const Companion> with);
   Finish fail(Failure failure, Result result = {});
-  Finish release(std::string_view reason = {});  // Keeps the record if it has steps.
-  Finish hold(std::string_view reason);          // The outcome is unknown: an operator decides.
+  // Keeps the record, as a released one, if it has steps, or if a finish that was declined might still reach the
+  // store. Otherwise removes it.
+  Finish release(std::string_view reason = {});
+  Finish hold(std::string_view reason);  // The outcome is unknown: an operator decides.
 
   // Leaves the completion to a transaction of your own: see HandedOut. Until that is over, no finish, step or other
   // hand_out() is possible. Throws Exception(misuse), and hands out nothing: for a store that cannot
@@ -176,7 +180,11 @@ Finish HandedOut::commit(Transaction& transaction) {
     transaction.commit();
     return committed();
   } catch (const stores::FinishRefused&) {
-    return unknown();  // The record says who has it.
+    Finish said = unknown();  // The record says who has it.
+    if (said.kind != Finish::Kind::unrecorded) return said;
+    error.message =
+        "the finish was refused, but the claim is not lost: a transaction of repeatable read or serializable that "
+        "began before the claim does not see it. Repeat the transaction";
   } catch (const Exception& thrown) {
     if (thrown.kind() == ErrorKind::in_doubt) return unknown();
     error = thrown.error();

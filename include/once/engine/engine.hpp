@@ -40,6 +40,7 @@ struct EngineAttempt;
 
 namespace detail {
 class AsyncRun;
+struct LocalRun;
 struct RunInto;
 }  // namespace detail
 
@@ -125,6 +126,7 @@ struct Begin {
   std::shared_ptr<const Record> record;  // An offloaded result is fetched already.
   Millis retry_after{0};
   Error error;
+  bool is_unreadable = false;  // error: because the record's result cannot be had. Trying again does not help.
 };
 
 // The answer of run(). value() turns outcomes without a result into exceptions.
@@ -221,6 +223,7 @@ class Engine {
   void run_work_without_claim(ErasedWork work, std::string_view operation, const std::string* key, Outcome& outcome);
 
   friend class detail::AsyncRun;
+  friend struct detail::LocalRun;
   friend struct detail::RunInto;
 
   std::shared_ptr<EngineCore> core_;

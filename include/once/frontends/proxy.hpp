@@ -25,6 +25,7 @@
 #include <once/frontends/http/message.hpp>
 #include <once/frontends/http/router.hpp>
 #include <once/time.hpp>
+#include <once/trace.hpp>
 
 namespace once::proxy {
 
@@ -114,6 +115,7 @@ struct Served {
   unsigned status = 0;      // Sent to the client. 0: none.
   RequestOutcome outcome = RequestOutcome::error;
   std::string_view stored_key;   // Empty: no key. In logs use once::key_hash().
+  TraceParent trace;             // Its client's, or the one that its claim began. Empty: none.
   std::string_view fate;         // executed: "store", "tombstone", "release", "ambiguous". Otherwise empty.
   std::string_view cause;        // What went wrong, in one word: "upstream-lost". Otherwise empty.
   std::string_view upstream;     // "pay:9000": the upstream. Empty: none.

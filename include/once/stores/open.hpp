@@ -53,8 +53,8 @@ namespace once {
 //                              other programs read. Keys that KMS encrypted are asked for now, as once/seal_kms.hpp
 //                              says
 //   seal_command=COMMAND       the same with the keys that this command prints; not both
-//   write_clear=0|1            with keys: open what is sealed, and write in the clear. A sqlite: store takes it without
-//                              keys too (SqliteOptions::allow_clear). Default 0
+//   write_clear=0|1            with keys: open what is sealed, and write in the clear. sqlite: and postgresql: take it
+//                              without keys too (SqliteOptions::allow_clear, PostgresqlOptions::allow_clear). Default 0
 //
 // %XX is a byte, in paths and values. escape_url() writes '%', '?', '#', '&' and unprintable bytes that way. A '#' must
 // be escaped. File paths have no "//": sqlite:///file is refused.

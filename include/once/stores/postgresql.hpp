@@ -34,12 +34,18 @@ struct PostgresqlOptions {
   // Writes or reads that are sent together and share one commit. 1 to 1000.
   std::uint32_t group = 256;
 
-  // Connections for writes that wait for a lock. They are opened when they are needed, and closed after 30 s. 1 to 64.
+  // Connections for writes that wait for a lock, and as many for writes with a companion. They are opened when they are
+  // needed, and closed after 30 s. 1 to 64.
   std::uint32_t side_connections = 4;
 
   // Use a server that runs with fsync off. If its host crashes, acknowledged claims and results are lost, and
   // operations run again. Otherwise every operation is misuse there.
   bool allow_unsafe = false;
+
+  // Let a program without seal keys claim operations in a schema that holds, or ever held, sealed records, as
+  // SqliteOptions::allow_clear says. A claim that is written at the same moment as the first sealed record may be in
+  // the clear.
+  bool allow_clear = false;
 
   // Measures the time since the server's last answer.
   std::shared_ptr<Clock> clock = system_clock();
@@ -53,14 +59,16 @@ struct PostgresqlOptions {
 // write returns the record in the way, in the same trip. get() sees every acknowledged write. Transactions are read
 // committed, whatever the role's default is, and never commit asynchronously: synchronous_commit=off counts as on here.
 //
-// Connections. One for writes, one for reads, one for list() and sweep(), and side_connections. Each is opened when it
+// Connections. One for writes, one for reads, one for list() and sweep(), and side_connections; as many again, with a
+// thread each, for writes with a companion (once/stores/postgresql_transaction.hpp). Each is opened when it
 // is needed, and anew after it was lost: after 50 ms, then after twice as long each time, up to 1 s. No statement is
 // named, no parameter set for a session, and no statement cancelled, so a pooler in transaction mode (PgBouncer) may be
 // between.
 //
 // Threads. Completions come from the store's own thread, from threads that wait in a blocking call of this store, or
 // before an operation returns. Any number of operations may run. In the child of a fork every operation is misuse: open
-// the store again there. While a server's name is looked up, other operations of the store wait; hostaddr= avoids that.
+// the store again there. A name in the URL is looked up on a thread of its own. But if the URL has service=, or PGPORT,
+// PGHOST or PGSERVICE is set, libpq may look the name up: then other operations of the store wait for that.
 //
 // Time. The server's (clock_timestamp()), which comes with each answer. Store::time() is empty before the first one.
 //
@@ -77,8 +85,8 @@ struct PostgresqlOptions {
 //
 // Sizes. Records of up to 16 MiB; keys are any bytes.
 //
-// The destructor waits for running operations, for at most operation_timeout. In a completion it fails them and
-// returns.
+// The destructor waits for running operations: for at most operation_timeout, and for a PostgresqlWork that runs until
+// its function returns, as nothing else can end it. In a completion it fails them and returns.
 std::unique_ptr<Store> make_postgresql_store(PostgresqlOptions options);
 
 }  // namespace once::stores

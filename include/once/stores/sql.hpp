@@ -91,7 +91,11 @@ struct SqlRows {
 //   condition may hold later);
 // - a statement cannot be carried out: malformed, no such table, a value without a parameter or the reverse (misuse);
 // - it begins or ends a transaction, changes the schema or the connection's settings, or writes to a table of once's
-//   own (misuse).
+//   own (misuse). In PostgreSQL the latter is up to the store's role: one that may only EXECUTE the functions cannot.
+//
+// In PostgreSQL the server infers the type of each value, as for any parameter. Deadlocks and serialization failures
+// are tried again. The record and the statements go there in one trip, the COMMIT in a second one: only the program can
+// compare the numbers of rows.
 //
 // Not thread-safe while it is filled; afterwards any thread may use it.
 class SqlStatements final : public Companion {

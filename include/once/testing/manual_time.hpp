@@ -1,6 +1,7 @@
 // Time and randomness under a test's control: time moves only when the test moves it, and a seed repeats everything.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -123,8 +124,7 @@ class SeededRandom final : public Random {
   }
 
  private:
-  std::mutex mutex_;
-  std::uint64_t state_;
+  std::atomic<std::uint64_t> state_;
 };
 
 }  // namespace once::testing

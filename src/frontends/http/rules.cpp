@@ -532,10 +532,9 @@ Answer Rules::answer_for(const Begin& begin) const {
     case Begin::Kind::error:
       break;
   }
-  // A store that refuses (no permission, no table) said nothing about this key. A retry may run after an operator has
-  // fixed that.
-  const bool unreadable =
-      begin.error.kind == ErrorKind::corrupt || (begin.error.kind == ErrorKind::misuse && begin.record != nullptr);
+  // A store that refuses (no permission, no table, a move) said nothing about this key. A retry may run after an
+  // operator has fixed that.
+  const bool unreadable = begin.is_unreadable || begin.error.kind == ErrorKind::corrupt;
   return problem(unreadable ? Problem::record_unreadable : Problem::store_unavailable);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <memory_resource>
 
 #include <once/error.hpp>
@@ -37,40 +38,42 @@ bool is_jose_header(std::string_view part) {
   return text::json::try_parse(*header, loose, arena, value) && !value.member("alg").is_null();
 }
 
-// Three parts (JWS), the signature of which may be empty, or five (JWE).
+// Three parts (JWS), the signature of which may be empty, or five (JWE). A server that signs its cookies adds one.
 bool is_compact_token(std::string_view word) {
-  const auto dots = std::ranges::count(word, '.');
-  return (dots == 2 || dots == 4) && is_jose_header(word.substr(0, word.find('.')));
+  return std::ranges::count(word, '.') >= 2 && is_jose_header(word.substr(0, word.find('.')));
 }
 
-bool has_hmac(std::string_view scheme) noexcept {
-  constexpr std::string_view wanted = "hmac";
-  return !std::ranges::search(scheme, wanted, [](char a, char b) { return text::lower(a) == b; }).empty();
+// `wanted` in lower case.
+bool contains(std::string_view text, std::string_view wanted) noexcept {
+  return !std::ranges::search(text, wanted, [](char a, char b) { return text::lower(a) == b; }).empty();
 }
 
 }  // namespace
 
 bool is_unstable(std::string_view value) {
   const std::string_view scheme = value.substr(0, value.find(' '));
-  if (scheme.size() < value.size() && (has_hmac(scheme) || std::ranges::any_of(made_anew, [&](std::string_view other) {
-                                         return same_name(scheme, other);
-                                       }))) {
+  if (scheme.size() < value.size() &&
+      (contains(scheme, "hmac") ||
+       std::ranges::any_of(made_anew, [&](std::string_view other) { return same_name(scheme, other); }))) {
     return true;
   }
-  // Checks every word: a token may follow a scheme, or be in a cookie or a parameter.
+  // Checks every word: a token may follow a scheme, or be in a cookie or a parameter. A cookie may have what is before
+  // it in percent signs: "Bearer%20eyJ...".
   const auto in_word = [](char c) { return is_base64url(c) || c == '.'; };
   for (auto at = value.begin(); at != value.end();) {
     const auto end = std::find_if_not(at, value.end(), in_word);
-    if (is_compact_token({at, end})) return true;
+    const bool escaped = at != value.begin() && *std::prev(at) == '%' && end - at > 2;
+    if (is_compact_token({at, end}) || (escaped && is_compact_token({at + 2, end}))) return true;
     at = std::find_if(end, value.end(), in_word);
   }
   return false;
 }
 
 bool is_unstable_name(std::string_view name) noexcept {
-  static constexpr std::array<std::string_view, 6> names{"Signature", "Signature-Input", "DPoP",
-                                                         "Date",      "X-Amz-Date",      "X-Amz-Security-Token"};
-  return std::ranges::any_of(names, [&](std::string_view other) { return same_name(name, other); });
+  static constexpr std::array<std::string_view, 6> names{
+      "DPoP", "Date", "X-Amz-Date", "X-Amz-Security-Token", "X-Request-Id", "traceparent"};
+  return contains(name, "signature") ||  // Stripe-Signature, X-Hub-Signature-256, Signature-Input ...
+         std::ranges::any_of(names, [&](std::string_view other) { return same_name(name, other); });
 }
 
 }  // namespace once::http

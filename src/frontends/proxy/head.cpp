@@ -351,6 +351,11 @@ std::vector<HeaderView> forwarded(const std::vector<HeaderView>& headers) {
   return out;
 }
 
+TraceParent trace_of(const std::vector<HeaderView>& headers) {
+  if (count(headers, "traceparent") != 1) return {};
+  return TraceParent::from_text(first(headers, "traceparent")).value_or(TraceParent());
+}
+
 std::string write_request_head(const RequestHead& head, const Framing& framing, const Arrival& arrival) {
   std::string out;
   out.reserve(1024);

@@ -10,6 +10,7 @@
 
 #include <once/frontends/http/message.hpp>
 #include <once/frontends/http/rules.hpp>
+#include <once/trace.hpp>
 
 #include "frontends/proxy/incoming.hpp"
 #include "text/header.hpp"
@@ -92,6 +93,10 @@ bool takes_trailers(const std::vector<http::HeaderView>& headers);  // TE: trail
 std::string_view websocket_key(const RequestHead& head);
 // Whether a 101 answers that key, and nothing else (section 4.2.2).
 bool accepts_websocket(const std::vector<http::HeaderView>& headers, std::string_view key);
+
+// The trace of a request's sender. Empty: none that is valid, or several: nobody knows which counts (W3C Trace Context,
+// section 3.2).
+TraceParent trace_of(const std::vector<http::HeaderView>& headers);
 
 // How the request came, for the upstream.
 struct Arrival {

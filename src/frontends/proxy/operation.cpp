@@ -161,6 +161,7 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
   if (framing.kind == Framing::Kind::chunked) framing = {Framing::Kind::length, body.size()};
   Arrival from = arrival();
   if (const TraceContext trace = execution.claim()->trace(); is_own(trace.parent)) {
+    if (served_.trace.empty()) served_.trace = trace.parent;
     from.traceparent = trace.parent.text();
     from.tracestate = trace.state;
   }

@@ -238,6 +238,7 @@ Task<bool> Session::read_head() {
     sender_ = client_behind(head_.headers, peer_, options_.trusted_proxies);
     sender_name_ = sender_.to_string();
   }
+  served_.trace = trace_of(head_.headers);
   // HTTP/1.0 needs no host, and the upstream gets HTTP/1.1.
   const bool has_host = std::ranges::any_of(
       head_.headers, [](const http::HeaderView& header) { return http::same_name(header.name, "Host"); });

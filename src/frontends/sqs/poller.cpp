@@ -640,7 +640,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
     const Finish finish = [&] {
       switch (kind) {
         case WorkEnd::Kind::completed:
-          return claim.complete(std::move(end.result));
+          if (end.commit_with == nullptr) return claim.complete(std::move(end.result));
+          return claim.complete(std::move(end.result), std::move(end.commit_with));
         case WorkEnd::Kind::failed:
           return claim.fail(std::move(end.failure), std::move(end.result));
         case WorkEnd::Kind::held:
@@ -664,8 +665,12 @@ class Poller::State : public std::enable_shared_from_this<State> {
       case Finish::Kind::recorded:
       case Finish::Kind::superseded:
         break;
+      case Finish::Kind::declined: {
+        Processed processed = stays(RecordEnd::failed, finish.error.message);
+        processed.released = claim.release(finish.error.message).kind == Finish::Kind::recorded;
+        return processed;
+      }
       case Finish::Kind::unrecorded:
-      case Finish::Kind::declined:
         // Not deleted: when it comes again, its result is stored, or it must run again.
         return stays(RecordEnd::unrecorded, finish.error.message);
       case Finish::Kind::lost:

@@ -37,9 +37,17 @@ Error Failure::error(const std::string& schema) const {
   if (state == "55P03") {
     return {ErrorKind::unavailable, said + ": another transaction holds the lock on this record. Nothing was written"};
   }
+  if (state == "ON007") return {ErrorKind::misuse, said};
   if (state == "ON002") {
     return {ErrorKind::misuse, said + ": the transaction did not take it. Nothing was written"};
   }
+  if (state == "ON005") {
+    return {ErrorKind::misuse, said +
+                                   ": this program has no key to seal with. Give it the key, as seal=FILE in the "
+                                   "store's URL, or allow it with write_clear=1 (PostgresqlOptions::allow_clear). "
+                                   "Nothing was written"};
+  }
+  if (state == "ON006") return {ErrorKind::misuse, message};  // The gate, which says what to do.
   if (group == "XX" && state != "XX000") {
     return {ErrorKind::corrupt, said + ": the server found damaged data"};
   }
@@ -47,6 +55,25 @@ Error Failure::error(const std::string& schema) const {
     return {ErrorKind::misuse, said + ". Nothing was written"};
   }
   return {ErrorKind::unavailable, said + ". Nothing was written"};
+}
+
+std::optional<std::string> unfit_server(const PGresult* about, const std::string& schema, bool allow_unsafe) {
+  if (PQntuples(about) != 1 || PQgetisnull(about, 0, 0) == 1) {
+    return "the schema " + schema + " has lost its version: run once table check to see what it lacks";
+  }
+  const std::string unsafe = PQgetvalue(about, 0, 1);
+  if (unsafe.empty() || allow_unsafe) return std::nullopt;
+  return "the server runs with " + unsafe +
+         " off, so a crash of its host loses acknowledged claims and results. Turn it on, or add allow_unsafe=1 to the "
+         "URL if that is meant";
+}
+
+bool is_unsure_commit(const PGresult* notice) {
+  const std::string severity = field(notice, PG_DIAG_SEVERITY_NONLOCALIZED);
+  if (severity != "WARNING") return false;
+  // A cancelled wait for a synchronous standby: WARNING 01000 from SyncRepWaitForLSN (src/backend/replication/
+  // syncrep.c), in the server's language. The functions of the store warn of nothing, so any such warning counts.
+  return field(notice, PG_DIAG_SOURCE_FUNCTION) == "SyncRepWaitForLSN" || field(notice, PG_DIAG_SQLSTATE) == "01000";
 }
 
 }  // namespace once::stores::postgresql

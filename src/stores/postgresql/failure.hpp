@@ -3,11 +3,16 @@
 
 #include <libpq-fe.h>
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include <once/error.hpp>
 
 namespace once::stores::postgresql {
+
+// The value that is no boolean, so that the server raises an error which quotes it.
+inline constexpr std::string_view other_transaction = "once: the transaction is another one by now";
 
 // An ERROR that came instead of an answer: its transaction was rolled back.
 struct Failure {
@@ -24,11 +29,25 @@ struct Failure {
   }
   // A stranger's isolation, which write_1 refuses.
   [[nodiscard]] bool is_isolation() const noexcept { return state == "ON002"; }
+  // A named statement is not there, or its answers have another shape since the schema was made anew.
+  [[nodiscard]] bool is_statement() const noexcept { return state == "26000" || state == "0A000"; }
+  // finish_1 found that the claim was lost.
+  [[nodiscard]] bool is_refusal() const noexcept { return state == "ON001"; }
+  // commit_sql() found another transaction than the one that it was to commit.
+  [[nodiscard]] bool is_other_transaction() const noexcept {
+    return state == "22P02" && message.find(other_transaction) != std::string::npos;
+  }
   // This server takes no writes: another one may.
   [[nodiscard]] bool is_wrong_server() const noexcept { return state == "25006"; }
 
   // `schema`: for what to do next.
   [[nodiscard]] Error error(const std::string& schema) const;
 };
+
+// Why the server that answered about_1 so may not be used; empty: it may.
+std::optional<std::string> unfit_server(const PGresult* about, const std::string& schema, bool allow_unsafe);
+
+// A warning that a commit may not be on its synchronous standby.
+bool is_unsure_commit(const PGresult* notice);
 
 }  // namespace once::stores::postgresql

@@ -3,8 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <string_view>
+#include <system_error>
 #include <utility>
+
+#include <boost/asio/post.hpp>
+#include <once/fingerprint.hpp>
+#include <once/platform/system.hpp>
 
 #include "stores/postgresql/loop.hpp"
 
@@ -16,11 +22,11 @@ using boost::system::error_code;
 
 constexpr Millis first_backoff{50};
 constexpr Millis longest_backoff{1'000};
-constexpr unsigned most_rounds = 3;    // Then each member of the group gets a Sync of its own.
-constexpr unsigned most_failures = 8;  // Of deadlocks and the like.
+constexpr Millis most_looking_up{1'000};  // If another host of the URL was found.
+constexpr unsigned most_rounds = 3;       // Then each member of the group gets a Sync of its own.
+constexpr unsigned most_failures = 8;     // Of deadlocks and the like.
 constexpr std::size_t most_group_bytes = std::size_t{8} * 1024 * 1024;
 constexpr Millis answer_margin{500};  // A lock is not waited for longer than the deadline less this.
-constexpr int binary_format = 1;
 
 // Whether the server itself refused the connection, for good: a wrong password, no such database. libpq 15 gives no
 // SQLSTATE for it. If this is wrong, the caller hears of it now and not at its deadline.
@@ -47,7 +53,7 @@ void Lane::pump() {
     return;
   }
   if (stage_ != Stage::idle || queue_.empty()) return;
-  if (!alive()) {
+  if (!alive() || is_left_behind()) {
     close();
     return connect();
   }
@@ -58,15 +64,73 @@ void Lane::pump() {
 void Lane::connect() {
   fatal_ = doomed_ = warned_ = false;
   fatal_message_.clear();
-  stage_ = Stage::connecting;
   connect_by_ = Steady::now() + io_.target.connect_timeout();
-  connection_ = io_.target.start(io_.turn);
+  turn_ = io_.turn;
+  addresses_.assign(io_.target.names().size(), {});
+  looking_up_ = 0;
+  for (const std::string& name : io_.target.names()) looking_up_ += name.empty() ? 0 : 1;
+  if (looking_up_ == 0) return begin();
+  stage_ = Stage::looking_up;
+  found_by_ = Steady::now() + most_looking_up;
+  ++generation_;
+  for (std::size_t host = 0; host < addresses_.size(); ++host) {
+    const std::string& name = io_.target.names()[host];
+    if (name.empty()) continue;
+    auto done = [io = std::weak_ptr(io_.shared()), lane = this, generation = generation_, host](NameAddresses told) {
+      const auto still = io.lock();  // It outlives its lanes.
+      if (still == nullptr) return;
+      boost::asio::post(still->context,
+                        [lane, generation, host, told = std::move(told)] { lane->looked_up(generation, host, told); });
+      static_cast<void>(still->want());  // Posting has nudged it.
+    };
+    try {
+      look_up(name, 0, done);
+    } catch (const std::system_error& error) {
+      done({.found = {}, .problem = error.what()});
+    }
+  }
+}
+
+void Lane::looked_up(std::uint64_t generation, std::size_t host, const NameAddresses& told) {
+  if (generation == generation_ && stage_ == Stage::looking_up) {
+    for (const NameAddress& address : told.found) {
+      std::array<char, NI_MAXHOST> text{};
+      if (getnameinfo(reinterpret_cast<const sockaddr*>(&address.bytes), static_cast<socklen_t>(address.size),
+                      text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0) {
+        addresses_[host].emplace_back(text.data());
+      }
+    }
+    if (addresses_[host].empty()) {
+      problem_ = "the name " + io_.target.names()[host] + " cannot be resolved: " + told.problem;
+    }
+    if (--looking_up_ == 0) begin();
+  }
+  io_.flush();
+}
+
+// A host without addresses is left out: its name cannot be resolved, or not in time.
+void Lane::begin() {
+  const auto& names = io_.target.names();
+  bool is_any = names.empty();
+  for (std::size_t host = 0; host < names.size(); ++host) {
+    is_any = is_any || names[host].empty() || !addresses_[host].empty();
+  }
+  if (!is_any) return could_not_connect(problem_, true);
+  stage_ = Stage::connecting;
+  connection_ = io_.target.start(turn_, addresses_);
   if (connection_ == nullptr || PQstatus(connection_.get()) == CONNECTION_BAD) {
     return could_not_connect(connect_problem(connection_.get()), true);
   }
   PQsetNoticeReceiver(connection_.get(), &Lane::notice, this);
   // Before the first poll the socket is watched as if that had asked for writing (libpq's manual, "PQconnectPoll").
   watch(true);
+}
+
+// With several hosts another one comes first. libpq itself tries the next only if a host refuses the connection, or
+// takes no writes; not if it says nothing, or closes the connection. One step for all lanes that met the same host:
+// with two hosts, two steps would lead them back to it.
+void Lane::next_host() noexcept {
+  if (turn_ == io_.turn) ++io_.turn;
 }
 
 void Lane::go_on_connecting() {
@@ -84,6 +148,7 @@ void Lane::go_on_connecting() {
 
 void Lane::could_not_connect(std::string problem, bool retry) {
   problem_ = std::move(problem);
+  next_host();
   close();
   backoff_ = std::clamp(backoff_ * 2, first_backoff, longest_backoff);
   retry_at_ = Steady::now() + backoff_;
@@ -127,22 +192,32 @@ void Lane::checked(const PGresult* result) {
   if (PQresultStatus(result) != PGRES_TUPLES_OK) {
     const Failure failure = Failure::of(result);
     const Error error = failure.error(io_.options.schema);
-    if (failure.is_wrong_server()) ++io_.turn;
     return could_not_connect(error.message, error.kind == ErrorKind::unavailable);
   }
-  const bool has_version = PQntuples(result) == 1 && PQgetisnull(result, 0, 0) == 0;
-  if (!has_version) {
-    return could_not_connect(
-        "the schema " + io_.options.schema + " has lost its version: run once table check to see what it lacks", false);
+  if (auto problem = unfit_server(result, io_.options.schema, io_.options.allow_unsafe)) {
+    return could_not_connect(*std::move(problem), false);
   }
-  const std::string unsafe = PQgetvalue(result, 0, 1);
-  if (!unsafe.empty() && !io_.options.allow_unsafe) {
-    could_not_connect("the server runs with " + unsafe +
-                          " off, so a crash of its host loses acknowledged claims and results. Turn it on, or add "
-                          "allow_unsafe=1 to the URL if that is meant",
-                      false);
-  }
+  if (auto problem = io_.target.newest().meet(result, epoch_)) return could_not_connect(*std::move(problem), true);
+  name_statements(result);
 }
+
+// A named statement is parsed once for the connection. A pooler may give each transaction another session, which does
+// not know the name, and would keep it when the connection is gone. But a pooler tells its clients another process than
+// the server does, as they send cancellations to it. The name is random: should a pooler be between nevertheless, then
+// the server knows no such statement (26000) and executes nothing. See failed_unit().
+void Lane::name_statements(const PGresult* about) {
+  statement_prefix_.clear();
+  parsed_.fill(false);
+  constexpr int pid_column = 5;
+  const auto pid =
+      number_of({PQgetvalue(about, 0, pid_column), static_cast<std::size_t>(PQgetlength(about, 0, pid_column))});
+  if (!pid || *pid != PQbackendPID(connection_.get())) return;
+  std::array<std::uint8_t, 8> random{};
+  system_random()->fill(random);
+  statement_prefix_ = "once_" + to_hex({reinterpret_cast<const char*>(random.data()), random.size()}) + "_";
+}
+
+bool Lane::is_left_behind() const noexcept { return epoch_ != io_.target.newest().epoch(); }
 
 void Lane::notice(void* lane, const PGresult* result) {
   auto& self = *static_cast<Lane*>(lane);
@@ -152,13 +227,7 @@ void Lane::notice(void* lane, const PGresult* result) {
     self.fatal_message_ = said.message;
     return;
   }
-  const char* const severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
-  if (severity == nullptr || std::string_view(severity) != "WARNING") return;
-  // A cancelled wait for a synchronous standby: WARNING 01000 from SyncRepWaitForLSN (src/backend/replication/
-  // syncrep.c), in the server's language. The functions of the store warn of nothing, so any such warning counts.
-  const char* const function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
-  const bool is_standby = function != nullptr && std::string_view(function) == "SyncRepWaitForLSN";
-  if (is_standby || said.state == "01000") self.warned_ = true;
+  if (is_unsure_commit(result)) self.warned_ = true;
 }
 
 bool Lane::alive() {
@@ -277,6 +346,7 @@ bool Lane::send_unit(std::size_t begin, std::size_t end) {
     expect(Expected::What::other);
   }
   std::optional<Call> prepared;
+  std::string statement;
   for (std::size_t at = begin; at < end; ++at) {
     Request& request = *batch_[at];
     if (request.call == Call::write) {
@@ -289,18 +359,22 @@ bool Lane::send_unit(std::size_t begin, std::size_t end) {
       }
       request.parameters.set_first(lock_ms);
     }
-    const std::string& sql = io_.sql(request.call);
+    view_.show(request.parameters);
     if (prepared != request.call) {
-      // Without a name, so that a pooler which gives each transaction another connection needs to know of none.
-      if (PQsendPrepare(connection, "", sql.c_str(), request.parameters.count(), request.parameters.types()) != 1) {
-        return false;
-      }
-      expect(Expected::What::prepare);
       prepared = request.call;
+      const auto call = static_cast<std::size_t>(request.call);
+      statement = statement_prefix_.empty() ? std::string() : statement_prefix_ + std::to_string(call);
+      if (statement.empty() || !parsed_.at(call)) {
+        if (PQsendPrepare(connection, statement.c_str(), io_.sql(request.call).c_str(), view_.count(), view_.types()) !=
+            1) {
+          return false;
+        }
+        expect(Expected::What::prepare, call);
+        parsed_.at(call) = !statement.empty();
+      }
     }
-    const Parameters::View view = request.parameters.view();
-    if (PQsendQueryPrepared(connection, "", request.parameters.count(), view.values, view.lengths, view.formats,
-                            binary_format) != 1) {
+    if (PQsendQueryPrepared(connection, statement.c_str(), view_.count(), view_.values(), view_.lengths(),
+                            view_.formats(), binary_format) != 1) {
       return false;
     }
     expect(Expected::What::member, at);
@@ -364,7 +438,7 @@ void Lane::answered(ResultPtr result) {
     if (stage_ == Stage::busy) end_unit();
     return;
   }
-  const bool failed = status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK;
+  const bool failed = !is_fine(result.get());
   if (stage_ == Stage::checking) {
     if (!expected_.empty()) expected_.pop_front();
     return checked(result.get());
@@ -373,6 +447,7 @@ void Lane::answered(ResultPtr result) {
   if (now.what != Expected::What::sync) expected_.pop_front();
   if (units_.empty()) return;
   Unit& unit = units_.front();
+  if (now.what == Expected::What::prepare && status != PGRES_COMMAND_OK) parsed_.at(now.member) = false;
   if (status == PGRES_PIPELINE_ABORTED) return;  // After an error: it was not executed.
   if (failed) {
     if (unit.failure) return;
@@ -405,7 +480,17 @@ void Lane::end_unit() {
   for (std::size_t at = unit.begin; at < unit.end; ++at) {
     RequestPtr request = std::move(batch_[at]);
     std::optional<Error> error;
-    if (warned && request->writes()) {
+    if (is_left_behind()) {
+      if (!request->writes()) {
+        request->reply.result.reset();
+        again_.push_back(std::move(request));
+        continue;
+      }
+      error = Error{ErrorKind::in_doubt,
+                    io_.target.name() +
+                        ": the server committed the write, but another server has taken its place meanwhile, which may "
+                        "not have it"};
+    } else if (warned && request->writes()) {
       error = Error{ErrorKind::in_doubt,
                     io_.target.name() +
                         ": the server committed the write, but its wait for the synchronous standby was cancelled: a "
@@ -421,10 +506,11 @@ void Lane::failed_unit(Unit& unit) {
   const Failure& failure = *unit.failure;
   if (failure.is_wrong_server()) {
     doomed_ = true;
-    ++io_.turn;
+    next_host();
   }
   const Steady::time_point now = Steady::now();
   const bool other_isolation = failure.is_isolation() && !io_.explicit_begin;
+  const bool is_forgotten = failure.is_statement() && !statement_prefix_.empty();
   for (std::size_t at = unit.begin; at < unit.end; ++at) {
     RequestPtr request = std::move(batch_[at]);
     request->reply.result.reset();
@@ -438,7 +524,7 @@ void Lane::failed_unit(Unit& unit) {
       finish(std::move(request), std::move(error));
       continue;
     }
-    if (other_isolation) {
+    if (other_isolation || is_forgotten) {
       again_.push_back(std::move(request));
       continue;
     }
@@ -463,6 +549,7 @@ void Lane::failed_unit(Unit& unit) {
     finish(std::move(request), std::move(error));
   }
   if (other_isolation) io_.explicit_begin = true;
+  if (is_forgotten) statement_prefix_.clear();
 }
 
 void Lane::end_batch() {
@@ -475,7 +562,9 @@ void Lane::end_batch() {
     close();
     retry_at_ = Steady::now() + first_backoff;
   }
-  pump();
+  // Those who hear of their answers now often have a next request, which goes with what has queued. Else 16 callers
+  // who once fell into two halves would take turns for ever, and a request would wait for two commits.
+  if (!queue_.empty()) io_.pump_soon();
 }
 
 // The connection is gone. What was sent may have been committed.
@@ -517,9 +606,12 @@ void Lane::expire_queue(Steady::time_point now) {
       left.push_back(std::move(request));
       continue;
     }
-    std::string why = stage_ == Stage::closed || stage_ == Stage::connecting || stage_ == Stage::checking
-                          ? (problem_.empty() ? "there is no connection yet" : problem_)
-                          : "the calls before it take too long";
+    std::string why = "the calls before it take too long";
+    if (stage_ == Stage::looking_up) {
+      why = "the host's name is not resolved yet";
+    } else if (stage_ != Stage::idle && stage_ != Stage::busy) {
+      why = problem_.empty() ? "there is no connection yet" : problem_;
+    }
     finish(std::move(request), Error{ErrorKind::unavailable, io_.target.name() + ": not sent within " +
                                                                  std::to_string(io_.options.operation_timeout.count()) +
                                                                  " ms: " + why + ". Nothing was written"});
@@ -529,10 +621,19 @@ void Lane::expire_queue(Steady::time_point now) {
 
 void Lane::tick(Steady::time_point now) {
   switch (stage_) {
+    case Stage::looking_up:
+      if (connect_by_ <= now) {
+        could_not_connect(
+            "the host's name was not resolved within " + std::to_string(io_.target.connect_timeout().count()) + " ms",
+            true);
+      } else if (found_by_ <= now && std::any_of(addresses_.begin(), addresses_.end(),
+                                                 [](const auto& addresses) { return !addresses.empty(); })) {
+        begin();
+      }
+      break;
     case Stage::connecting:
     case Stage::checking:
       if (connect_by_ <= now) {
-        ++io_.turn;  // With several hosts another one comes first: libpq itself waits for the first for ever.
         could_not_connect("no connection within " + std::to_string(io_.target.connect_timeout().count()) + " ms", true);
       }
       break;

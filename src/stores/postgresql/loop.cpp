@@ -56,12 +56,13 @@ void Io::arrive() noexcept {
     const std::lock_guard lock(mutex_);
     taken_.swap(arrivals_);
   }
-  if (taken_.empty()) return;
   for (RequestPtr& request : std::exchange(taken_, {})) route(std::move(request));
   for (const auto& lane : lanes_) lane->pump();
-  schedule(Steady::now(), busy_tick);
+  if (busy()) schedule(Steady::now(), busy_tick);
   flush();
 }
+
+void Io::pump_soon() { nudge(); }
 
 void Io::route(RequestPtr request) {
   switch (request->call) {

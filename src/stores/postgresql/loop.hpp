@@ -2,6 +2,7 @@
 // (platform/shared_loop.hpp).
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -19,8 +20,10 @@
 #include <once/callback.hpp>
 #include <once/clock.hpp>
 #include <once/error.hpp>
+#include <once/store.hpp>
 #include <once/stores/postgresql.hpp>
 
+#include "platform/look_up.hpp"
 #include "platform/shared_loop.hpp"
 #include "stores/postgresql/failure.hpp"
 #include "stores/postgresql/parameters.hpp"
@@ -39,6 +42,7 @@ struct Reply {
   std::optional<Error> error;
   Uptime sent{};  // Of the last attempt.
   Uptime received{};
+  bool declined = false;  // The error is the companion's.
 };
 
 // One call of one function.
@@ -48,13 +52,14 @@ struct Request {
   Parameters parameters;
   Steady::time_point deadline;
   Callback<void(Reply)> done;
+  std::shared_ptr<const Companion> companion;  // Of a write; null: none. See companions.hpp.
 
   unsigned failures = 0;  // How often it failed and was sent again.
   unsigned rounds = 0;    // How often it was rolled back because another member of its group failed.
   Reply reply;
 
   // A lost answer leaves it in doubt.
-  [[nodiscard]] bool writes() const noexcept { return call == Call::write; }
+  [[nodiscard]] bool writes() const noexcept { return call == Call::write || call == Call::sweep; }
 };
 using RequestPtr = std::unique_ptr<Request>;
 
@@ -62,10 +67,10 @@ class Io;
 
 // One connection and the requests for it. Everything here runs on the thread with the loop's turn.
 //
-// What has queued is sent as one group: the statement is parsed once, then come its members, then one Sync, at which
-// the server commits all of them. No member is answered before the Sync is (PGRES_PIPELINE_SYNC): an answer of the
-// server inside a group comes before its commit. An error rolls back all of the group. The member that failed is dealt
-// with, and the others are sent again.
+// What has queued is sent as one group: the statement, unless the server has it, then its members, then one Sync, at
+// which the server commits all of them. No member is answered before the Sync is (PGRES_PIPELINE_SYNC): an answer of
+// the server inside a group comes before its commit. An error rolls back all of the group. The member that failed is
+// dealt with, and the others are sent again.
 class Lane {
  public:
   enum class Kind : std::uint8_t {
@@ -90,12 +95,12 @@ class Lane {
   void close() noexcept;
 
  private:
-  enum class Stage : std::uint8_t { closed, connecting, checking, idle, busy };
+  enum class Stage : std::uint8_t { closed, looking_up, connecting, checking, idle, busy };
 
   // What the server answers next.
   struct Expected {
     enum class What : std::uint8_t { other, prepare, member, commit, sync } what;
-    std::size_t member = 0;  // In batch_.
+    std::size_t member = 0;  // In batch_. Of a prepare: the Call.
     bool answered = false;   // Its result was read; the end of it comes.
   };
   // Members with one Sync.
@@ -108,12 +113,17 @@ class Lane {
   };
 
   void connect();
+  void looked_up(std::uint64_t generation, std::size_t host, const NameAddresses& told);
+  void begin();  // To connect, to the addresses that were found.
+  void next_host() noexcept;
   void go_on_connecting();
   void could_not_connect(std::string problem, bool retry);
   void connected();
   void check();  // Asks the schema's version.
   void checked(const PGresult* result);
-  [[nodiscard]] bool alive();  // Whether an idle connection is still open at the other end.
+  [[nodiscard]] bool alive();                          // Whether an idle connection is still open at the other end.
+  [[nodiscard]] bool is_left_behind() const noexcept;  // Another connection has found a newer server since.
+  void name_statements(const PGresult* about);
   void take_batch();
   void send_batch();
   [[nodiscard]] bool send_unit(std::size_t begin, std::size_t end);
@@ -133,6 +143,12 @@ class Lane {
   const Kind kind_;
   Stage stage_ = Stage::closed;
   ConnectionPtr connection_;
+  std::vector<std::vector<std::string>> addresses_;  // For each of the target's names.
+  std::size_t looking_up_ = 0;                       // How many of them are under way.
+  std::uint64_t epoch_ = 0;                          // Of connection_: see NewestServer.
+  std::size_t turn_ = 0;                             // At which it began.
+  std::string statement_prefix_;                     // Of the names of statements. Empty: they have none.
+  std::array<bool, call_count> parsed_{};            // Which the server keeps under their names.
   using Descriptor = boost::asio::posix::basic_stream_descriptor<boost::asio::io_context::executor_type>;
   Descriptor socket_;             // A duplicate of libpq's, which may change while it connects.
   std::uint64_t generation_ = 0;  // Of socket_: older handlers do nothing.
@@ -143,12 +159,14 @@ class Lane {
   std::vector<RequestPtr> batch_;  // Under way. Those that were answered are null.
   std::deque<Unit> units_;
   std::deque<Expected> expected_;
+  Parameters::View view_;          // Of the request that is sent.
   std::vector<RequestPtr> again_;  // Rolled back, to be sent next.
   bool warned_ = false;            // The commit that comes next may not be on its standby.
   bool doomed_ = false;            // Close it after this batch.
   bool fatal_ = false;             // The server said that it closes the connection.
   std::string fatal_message_;
 
+  Steady::time_point found_by_;  // Then the addresses that were found have to do.
   Steady::time_point connect_by_;
   Steady::time_point answer_by_;  // Of the batch.
   Steady::time_point retry_at_;
@@ -166,12 +184,15 @@ class Io final : public SharedLoop {
   void submit(RequestPtr request);
   void nudge() noexcept override;
 
+  [[nodiscard]] std::shared_ptr<Io> shared() { return std::static_pointer_cast<Io>(shared_from_this()); }
+
   // The following are called with the turn.
   void finish(RequestPtr request) { finished_.push_back(std::move(request)); }
   // Calls the completions. Each handler does this last, in a consistent state: a completion may destroy the store, or
   // block and run the loop from inside.
   void flush();
   void put_aside(RequestPtr request);  // To a connection of its own.
+  void pump_soon();                    // After the completions of what has ended.
   void route(RequestPtr request);
   [[nodiscard]] const std::string& sql(Call call) const { return sql_.at(static_cast<std::size_t>(call)); }
 

@@ -1,10 +1,10 @@
 #include "stores/postgresql/parameters.hpp"
 
+#include <array>
+
 namespace once::stores::postgresql {
 
 namespace {
-
-constexpr int binary = 1;
 
 std::uint64_t unsigned_of(std::string_view bytes) noexcept {
   std::uint64_t value = 0;
@@ -14,13 +14,29 @@ std::uint64_t unsigned_of(std::string_view bytes) noexcept {
 
 }  // namespace
 
-void Parameters::number(Type type, std::uint64_t value, unsigned bytes) {
-  types_.push_back(static_cast<Oid>(type));
-  starts_.push_back(static_cast<std::ptrdiff_t>(buffer_.size()));
-  lengths_.push_back(static_cast<int>(bytes));
-  for (unsigned at = bytes; at-- > 0;) buffer_.push_back(static_cast<char>(value >> (8U * at) & 0xFFU));
+void Parameters::append_number(std::uint64_t value, unsigned bytes) {
+  std::array<char, 8> big_endian{};
+  value <<= 64 - 8 * bytes;
+  for (std::size_t at = 0; at < big_endian.size(); ++at) big_endian[at] = static_cast<char>(value >> (56 - 8 * at));
+  buffer_.append(big_endian.data(), bytes);
 }
 
+// Of the next `bytes` of the buffer.
+void Parameters::add(Type type, std::size_t bytes) {
+  items_.push_back({.type = static_cast<Oid>(type),
+                    .length = static_cast<int>(bytes),
+                    .start = static_cast<std::ptrdiff_t>(buffer_.size())});
+}
+
+void Parameters::number(Type type, std::uint64_t value, unsigned bytes) {
+  add(type, bytes);
+  append_number(value, bytes);
+}
+
+Parameters& Parameters::boolean(bool value) {
+  number(Type::boolean, value ? 1U : 0U, 1);
+  return *this;
+}
 Parameters& Parameters::int2(std::int16_t value) {
   number(Type::int2, static_cast<std::uint16_t>(value), 2);
   return *this;
@@ -35,39 +51,65 @@ Parameters& Parameters::int8(std::int64_t value) {
 }
 
 Parameters& Parameters::bytes(std::string_view value) {
-  types_.push_back(static_cast<Oid>(Type::bytes));
-  starts_.push_back(static_cast<std::ptrdiff_t>(buffer_.size()));
-  lengths_.push_back(static_cast<int>(value.size()));
+  add(Type::bytes, value.size());
   buffer_.append(value);
   return *this;
 }
 
 Parameters& Parameters::null(Type type) {
-  types_.push_back(static_cast<Oid>(type));
-  starts_.push_back(-1);
-  lengths_.push_back(0);
+  items_.push_back({.type = static_cast<Oid>(type), .length = 0, .start = -1});
   return *this;
 }
 
 void Parameters::set_first(std::optional<std::int64_t> value) {
-  if (!value) {
-    starts_.at(0) = -1;
-    lengths_.at(0) = 0;
-    return;
-  }
+  Item& first = items_.at(0);
+  first.length = 0;
+  first.start = -1;
+  if (!value) return;
   // At the end of the buffer, where it does not move the others.
-  Parameters alone;
-  alone.int8(*value);
-  starts_.at(0) = static_cast<std::ptrdiff_t>(buffer_.size());
-  lengths_.at(0) = 8;
-  buffer_ += alone.buffer_;
+  first.length = 8;
+  first.start = static_cast<std::ptrdiff_t>(buffer_.size());
+  append_number(static_cast<std::uint64_t>(*value), 8);
 }
 
-Parameters::View Parameters::view() {
-  values_.clear();
-  for (const std::ptrdiff_t start : starts_) values_.push_back(start < 0 ? nullptr : buffer_.data() + start);
-  formats_.assign(types_.size(), binary);
-  return {values_.data(), lengths_.data(), formats_.data()};
+std::vector<SqlValue> Parameters::values() const {
+  std::vector<SqlValue> out;
+  out.reserve(items_.size());
+  for (const Item& item : items_) {
+    if (item.start < 0) {
+      out.emplace_back();
+      continue;
+    }
+    const std::string_view value(buffer_.data() + item.start, static_cast<std::size_t>(item.length));
+    switch (static_cast<Type>(item.type)) {
+      case Type::bytes:
+        out.push_back(SqlValue::bytes(value));
+        break;
+      case Type::boolean:
+        out.emplace_back(value.front() != 0 ? "t" : "f");
+        break;
+      case Type::int2:
+      case Type::int4:
+      case Type::int8:
+        out.emplace_back(number_of(value).value_or(0));
+        break;
+    }
+  }
+  return out;
+}
+
+void Parameters::View::show(const Parameters& of) {
+  const std::size_t count = of.items_.size();
+  types_.resize(count);
+  values_.resize(count);
+  lengths_.resize(count);
+  formats_.resize(count, binary_format);
+  for (std::size_t at = 0; at < count; ++at) {
+    const Item& item = of.items_[at];
+    types_[at] = item.type;
+    values_[at] = item.start < 0 ? nullptr : of.buffer_.data() + item.start;
+    lengths_[at] = item.length;
+  }
 }
 
 std::optional<std::int64_t> number_of(std::string_view bytes) noexcept {

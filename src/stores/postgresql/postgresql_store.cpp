@@ -11,6 +11,9 @@
 #include <once/stores/postgresql.hpp>
 
 #include "platform/forks.hpp"
+#include "stores/postgresql/companions.hpp"
+#include "stores/postgresql/gate.hpp"
+#include "stores/postgresql/local.hpp"
 #include "stores/postgresql/loop.hpp"
 #include "stores/postgresql/rows.hpp"
 #include "stores/postgresql/schema_sql.hpp"
@@ -101,6 +104,7 @@ Answer failed(Error error, bool unfit = false) {
 
 // The answer of write_1 (done, now_ms, there) and of get_1 (now_ms, there): one composite value.
 Answer read_answer(Core& core, Reply reply, bool is_get) {
+  if (reply.error && reply.declined) return Answer::decline(reply.error->kind, std::move(reply.error->message));
   if (reply.error) return failed(*std::move(reply.error));
   const PGresult* const result = reply.result.get();
   const auto malformed = [&] {
@@ -166,7 +170,11 @@ class PostgresqlStore final : public Store {
  public:
   PostgresqlStore(PostgresqlOptions options, Target target)
       : core_(std::make_shared<Core>(options, target.name())),
+        schema_(options.schema),
         operation_timeout_(options.operation_timeout),
+        allow_clear_(options.allow_clear),
+        gate_(std::make_unique<PostgresqlGate>(options)),
+        companions_(std::make_unique<Companions>(options, target)),
         io_(std::make_unique<std::shared_ptr<Io>>(std::make_shared<Io>(std::move(options), std::move(target)))) {
     try {
       (*io_)->start();
@@ -180,21 +188,37 @@ class PostgresqlStore final : public Store {
 
   ~PostgresqlStore() override {
     if (is_forked()) {
-      static_cast<void>(io_.release());  // The connections are the parent's, and the thread does not exist.
+      static_cast<void>(io_.release());  // The connections are the parent's, and the threads do not exist.
+      static_cast<void>(gate_.release());
+      static_cast<void>(companions_.release());
       return;
     }
-    if (!(*io_)->has_turn()) core_->wait();
+    const bool in_completion = (*io_)->has_turn() || companions_->is_here();
+    if (!in_completion) core_->wait();
+    companions_->close(!in_completion);
     (*io_)->close();
   }
 
   void insert(RecordPtr record, Done done) override {
     if (auto error = unkeepable(*record)) return done(failed(*std::move(error), true));
-    write(record->key, write_parameters(Act::insert, *record, nullptr), std::move(done));
+    write(record->key, write_parameters(Act::insert, *record, nullptr, allow_clear_), std::move(done));
   }
 
   void replace(RecordPtr record, Seen seen, Done done) override {
     if (auto error = unkeepable(*record)) return done(failed(*std::move(error), true));
-    write(record->key, write_parameters(Act::replace, *record, &seen), std::move(done));
+    write(record->key, write_parameters(Act::replace, *record, &seen, allow_clear_), std::move(done));
+  }
+
+  void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override {
+    if (auto error = unkeepable(*record)) return done(failed(*std::move(error), true));
+    if (auto error = unfit(*companion)) return done(Answer::decline(error->kind, std::move(error->message)));
+    call(Call::write, record->key, write_parameters(Act::replace, *record, &seen, allow_clear_), std::move(done),
+         read_written, std::move(companion));
+  }
+
+  SqlStatement finish_statement(const Record& record, std::uint64_t /*place*/) override {
+    if (auto error = unkeepable(record)) throw Exception(*std::move(error));
+    return postgresql::finish_statement(record, schema_);
   }
 
   void remove(std::string key, Seen seen, Done done) override {
@@ -269,10 +293,14 @@ class PostgresqlStore final : public Store {
             .shared = true,
             .tells_time = true,
             .default_skew = Millis{2'000},  // After a failover another host's clock tells the time.
-            .keeps_compressed = true};
+            .keeps_compressed = true,
+            .hands_out = true};
   }
 
   [[nodiscard]] std::string name() const override { return core_->name; }
+  [[nodiscard]] StoreGate* gate() noexcept override { return gate_.get(); }
+
+  [[nodiscard]] LocalSchema local_schema() const { return {.schema = schema_, .allow_clear = allow_clear_}; }
 
  private:
   struct Sweeping {
@@ -297,14 +325,16 @@ class PostgresqlStore final : public Store {
                                         " bytes, over the limit of " + std::to_string(max_record)};
   }
 
+  static Answer read_written(Core& core, Reply reply) { return read_answer(core, std::move(reply), false); }
+
   void write(std::string key, Parameters parameters, Done done) {
-    call(Call::write, std::move(key), std::move(parameters), std::move(done),
-         [](Core& core, Reply reply) { return read_answer(core, std::move(reply), false); });
+    call(Call::write, std::move(key), std::move(parameters), std::move(done), read_written);
   }
 
   // Calls a function of the schema; `read` makes its rows an answer.
   template <class Value, class Read>
-  void call(Call what, std::string key, Parameters parameters, Callback<void(Value)> done, Read read) {
+  void call(Call what, std::string key, Parameters parameters, Callback<void(Value)> done, Read read,
+            std::shared_ptr<const Companion> companion = nullptr) {
     core_->begin();
     auto request = std::make_unique<Request>();
     request->call = what;
@@ -318,6 +348,8 @@ class PostgresqlStore final : public Store {
       request->reply.error = forked();
       return request->done(std::move(request->reply));
     }
+    request->companion = std::move(companion);
+    if (request->companion != nullptr) return companions_->add(std::move(request));
     (*io_)->submit(std::move(request));
   }
 
@@ -385,12 +417,21 @@ class PostgresqlStore final : public Store {
   }
 
   const CorePtr core_;
+  const std::string schema_;
   const Millis operation_timeout_;
-  std::unique_ptr<std::shared_ptr<Io>> io_;  // A pointer, so that it can be left after a fork.
+  const bool allow_clear_;
+  std::unique_ptr<PostgresqlGate> gate_;  // Pointers, so that they can be left after a fork.
+  std::unique_ptr<Companions> companions_;
+  std::unique_ptr<std::shared_ptr<Io>> io_;
   const unsigned forks_ = forks();
 };
 
 }  // namespace
+
+std::optional<postgresql::LocalSchema> postgresql::local_schema(const Store& store) {
+  const auto* const found = dynamic_cast<const PostgresqlStore*>(&innermost(store));
+  return found == nullptr ? std::nullopt : std::optional(found->local_schema());
+}
 
 std::unique_ptr<Store> make_postgresql_store(PostgresqlOptions options) {
   check(options);

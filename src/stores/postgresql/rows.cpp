@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "stores/postgresql/schema_sql.hpp"
 #include "text/ascii.hpp"
 #include "text/netstring.hpp"
 
@@ -42,6 +43,8 @@ void add_condition(Parameters& to, Act act, const Seen* seen) {
     to.bytes(view_of(seen->owner)).int8(static_cast<std::int64_t>(seen->revision));
   }
 }
+
+constexpr std::size_t write_parameter_count = 33;  // Of write_1.
 
 // The columns of the table, in its order. Later versions append to them.
 enum Column : std::size_t {
@@ -120,8 +123,9 @@ struct Row {
 
 }  // namespace
 
-Parameters write_parameters(Act act, const Record& record, const Seen* seen) {
-  Parameters to;
+Parameters write_parameters(Act act, const Record& record, const Seen* seen, bool clear_allowed) {
+  constexpr std::size_t numbers = 160;  // All that are no texts.
+  Parameters to(write_parameter_count, numbers + record.key.size() + record.holder.size() + record.result.bytes.size());
   add_condition(to, act, seen);
   to.bytes(record.key)
       .int2(static_cast<std::int16_t>(record.state))
@@ -157,22 +161,39 @@ Parameters write_parameters(Act act, const Record& record, const Seen* seen) {
   to.text(result.location);
   add_count(to, result.size);
   to.text(result.digest == Sha256{} ? std::string_view() : view_of(result.digest));
-  to.text(record.failure.code).text(record.failure.message);
+  to.text(record.failure.code).text(record.failure.message).boolean(clear_allowed);
   return to;
 }
 
 Parameters remove_parameters(std::string_view key, const Seen& seen) {
-  Parameters to;
+  Parameters to(write_parameter_count, 64 + key.size());
   add_condition(to, Act::remove, &seen);
   to.bytes(key);
   // The rest of write_1, in its order.
-  constexpr std::array rest = {Type::int2,  Type::int8,  Type::int8,  Type::int8,  Type::bytes, Type::int8,
-                               Type::int8,  Type::int8,  Type::int8,  Type::int8,  Type::int2,  Type::bytes,
-                               Type::bytes, Type::bytes, Type::bytes, Type::bytes, Type::bytes, Type::int8,
-                               Type::bytes, Type::bytes, Type::bytes, Type::int2,  Type::bytes, Type::int8,
-                               Type::bytes, Type::bytes, Type::bytes};
+  constexpr std::array rest = {Type::int2,  Type::int8,  Type::int8,  Type::int8,   Type::bytes, Type::int8,
+                               Type::int8,  Type::int8,  Type::int8,  Type::int8,   Type::int2,  Type::bytes,
+                               Type::bytes, Type::bytes, Type::bytes, Type::bytes,  Type::bytes, Type::int8,
+                               Type::bytes, Type::bytes, Type::bytes, Type::int2,   Type::bytes, Type::int8,
+                               Type::bytes, Type::bytes, Type::bytes, Type::boolean};
   for (const Type type : rest) to.null(type);
   return to;
+}
+
+SqlStatement finish_statement(const Record& record, std::string_view schema) {
+  const auto bytes = [](std::string_view value) { return value.empty() ? SqlValue() : SqlValue::bytes(value); };
+  const auto number = [](auto value, bool is_there) {
+    return is_there ? SqlValue(static_cast<std::int64_t>(value)) : SqlValue();
+  };
+  constexpr std::uint64_t random_bits = (std::uint64_t{1} << revision_random_bits) - 1;
+  static_assert(revision_random_bits == 20, "finish_1 says so");
+  const Result& result = record.result;
+  const bool expires = record.expires_at != never;
+  return {finish_call(schema),
+          {SqlValue::bytes(record.key), SqlValue::bytes(view_of(record.owner)), record.revision & random_bits,
+           number(expires ? unix_ms(record.expires_at) : 0, expires), unix_ms(record.finished_at), bytes(result.bytes),
+           bytes(result.content_type), number(result.placement, result.placement != Placement::inlined),
+           bytes(result.location), number(result.size, result.size != 0),
+           bytes(result.digest == Sha256{} ? std::string_view() : view_of(result.digest))}};
 }
 
 Record read_row(std::string_view composite, const std::string& store) {

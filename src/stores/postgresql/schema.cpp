@@ -4,10 +4,8 @@
 #include <charconv>
 #include <utility>
 
-#include "stores/postgresql/failure.hpp"
-#include "stores/postgresql/parameters.hpp"
 #include "stores/postgresql/schema_sql.hpp"
-#include "stores/postgresql/target.hpp"
+#include "stores/postgresql/session.hpp"
 
 namespace once::stores {
 
@@ -15,55 +13,6 @@ namespace {
 
 using namespace postgresql;
 using Grade = TableFinding::Grade;
-using Cells = std::vector<std::optional<std::string>>;
-
-// A connection that waits for each answer.
-class Session {
- public:
-  explicit Session(const PostgresqlOptions& options)
-      : options_(options), target_(options.url, options.schema), connection_(target_.connect()) {
-    PQsetNoticeReceiver(
-        connection_.get(), [](void* /*none*/, const PGresult* /*notice*/) {}, nullptr);
-  }
-
-  // The first row, as text; empty: there is none. Throws Exception.
-  Cells run(const std::string& sql) {
-    const ResultPtr result(PQexec(connection_.get(), sql.c_str()));
-    const ExecStatusType status = PQresultStatus(result.get());
-    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
-      if (PQstatus(connection_.get()) == CONNECTION_BAD) {
-        throw Exception(ErrorKind::in_doubt, target_.name() + ": " + connect_problem(connection_.get()));
-      }
-      Failure failure = Failure::of(result.get());
-      Error error = failure.error(options_.schema);
-      if (failure.state == "42501") {
-        error.message = failure.message + " (SQLSTATE 42501): connect as a role that may, such as the schema's owner";
-      }
-      throw Exception(error.kind, target_.name() + ": " + error.message);
-    }
-    Cells cells;
-    if (PQntuples(result.get()) == 0) return cells;
-    for (int column = 0; column < PQnfields(result.get()); ++column) {
-      if (PQgetisnull(result.get(), 0, column) == 1) {
-        cells.emplace_back();
-      } else {
-        cells.emplace_back(PQgetvalue(result.get(), 0, column));
-      }
-    }
-    return cells;
-  }
-  std::string value(const std::string& sql) {
-    const Cells cells = run(sql);
-    return cells.empty() ? std::string() : cells.front().value_or("");
-  }
-
-  [[nodiscard]] const std::string& name() const noexcept { return target_.name(); }
-
- private:
-  const PostgresqlOptions& options_;
-  const Target target_;
-  const ConnectionPtr connection_;
-};
 
 std::uint64_t number(const std::optional<std::string>& text) {
   std::uint64_t value = 0;
@@ -89,35 +38,6 @@ void migrate(Session& session, const std::string& schema, int from) {
   for (int version = from; version < schema_version; ++version) session.run(migration_sql(version, schema));
 }
 
-// Rolls back unless it was committed.
-class Change {
- public:
-  explicit Change(Session& session) : session_(session) {
-    session_.run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE");
-    session_.run("SET LOCAL client_min_messages = warning");
-    session_.run("SET LOCAL synchronous_commit = on");
-    session_.run(lock_sql());
-  }
-  Change(const Change&) = delete;
-  Change& operator=(const Change&) = delete;
-  ~Change() {
-    if (!committed_) {
-      try {
-        session_.run("ROLLBACK");
-      } catch (const Exception&) {  // The connection is gone, and so is the transaction.
-      }
-    }
-  }
-  void commit() {
-    session_.run("COMMIT");
-    committed_ = true;
-  }
-
- private:
-  Session& session_;
-  bool committed_ = false;
-};
-
 // Looks at one thing after another. One that the role may not see is a hint.
 class Look {
  public:
@@ -130,6 +50,7 @@ class Look {
     step("server", [&] { server(); });
     step("commit", [&] { commit(); });
     step("standby", [&] { standby(); });
+    step("keepalive", [&] { keepalive(); });
     step("isolation", [&] { isolation(); });
     step("snapshot", [&] { snapshot(); });
     step("bloat", [&] { bloat(); });
@@ -186,12 +107,14 @@ class Look {
   void functions() {
     std::string missing;
     std::string forbidden;
-    for (const char* const name : {"write_1", "get_1", "list_1", "sweep_1", "about_1"}) {
+    for (const std::string_view function : postgresql::functions) {
+      const std::string name(function.substr(0, function.find('(')));
       const Cells found = session_.run(
-          "SELECT has_function_privilege(p.oid, 'EXECUTE'), p.prosecdef FROM pg_catalog.pg_proc p WHERE p.proname = '" +
-          std::string(name) + "' AND p.pronamespace = to_regnamespace(" + quoted_text(schema_) + ")");
-      std::string* const lack = found.empty() ? &missing : found.at(0) != "t" ? &forbidden : nullptr;
-      if (lack != nullptr) *lack += (lack->empty() ? "" : ", ") + std::string(name);
+          "SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM pg_catalog.pg_proc p WHERE p.proname = '" +
+          name + "' AND p.pronamespace = to_regnamespace(" + quoted_text(schema_) + ")");
+      std::string& lack = found.at(0) ? forbidden : missing;
+      if (found.at(0) == "t" || lack.find(name) != std::string::npos) continue;
+      lack += (lack.empty() ? "" : ", ") + name;
     }
     if (!missing.empty()) {
       add(Grade::lack, "functions", missing + " missing: restore them with once table create --print-sql");
@@ -257,6 +180,27 @@ class Look {
     } else {
       add(Grade::hint, "standby", "none: the records are as safe as this server's disk and its backups");
     }
+  }
+
+  // A session shows what counts for it, with the system's defaults, over TCP only.
+  void keepalive() {
+    const Cells found = session_.run(
+        "SELECT inet_server_addr() IS NULL, current_setting('tcp_keepalives_idle'), "
+        "current_setting('tcp_keepalives_interval'), current_setting('tcp_keepalives_count')");
+    if (found.at(0) == "t") {
+      return add(Grade::fine, "keepalive", "this connection is local, so no host of it can be cut off");
+    }
+    constexpr std::uint64_t long_s = 300;
+    const std::uint64_t seconds = number(found.at(1)) + number(found.at(2)) * number(found.at(3));
+    if (seconds == 0 || seconds > long_s) {
+      return add(Grade::hint, "keepalive",
+                 "a host that is cut off in the middle of a write keeps its records locked for up to " +
+                     (seconds == 0 ? std::string("ever") : std::to_string(seconds / 60) + " min") +
+                     ". In postgresql.conf set tcp_keepalives_idle = 60, tcp_keepalives_interval = 10, "
+                     "tcp_keepalives_count = 3");
+    }
+    add(Grade::fine, "keepalive",
+        "the server notices a host that is cut off within " + std::to_string(seconds) + " s, and lets its locks go");
   }
 
   void isolation() {

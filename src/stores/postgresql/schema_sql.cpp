@@ -1,7 +1,11 @@
 #include "stores/postgresql/schema_sql.hpp"
 
-#include <once/error.hpp>
+#include <array>
 
+#include <once/error.hpp>
+#include <once/result.hpp>
+
+#include "stores/postgresql/failure.hpp"
 #include "text/ascii.hpp"
 #include "text/utf8.hpp"
 
@@ -92,7 +96,15 @@ CREATE FUNCTION @s@.now_1() RETURNS bigint LANGUAGE sql VOLATILE AS $$
 --
 -- lock_ms is given in the first call of a transaction, which may hold a group of calls: how long any of them waits for
 -- another transaction's lock. That call also sees to it that the commit is durable, and refuses (ON002) an isolation in
--- which statements do not see what was committed before them.
+-- which statements do not see what was committed before them. Below 0: for this call alone, as the transaction is the
+-- user's own, in which his lock_timeout counts again afterwards.
+--
+-- The first sealed record marks the schema in meta. From then on a claim in the clear raises ON005, unless clear_allowed
+-- says that it is meant: a program that was not told of the keys must not store payloads in the clear. Whoever made a
+-- claim in the clear before still finishes it.
+--
+-- Every operation passes here. An assignment without a query inside is computed in place. PERFORM starts the executor,
+-- and so does a condition with EXISTS, even behind a false AND: a seventh of the server's time went there.
 CREATE FUNCTION @s@.write_1(
   lock_ms bigint, act smallint, seen_owner bytea, seen_revision bigint,
   p_key bytea, p_state smallint, p_attempt bigint, p_revision bigint, p_token bigint, p_owner bytea,
@@ -100,18 +112,26 @@ CREATE FUNCTION @s@.write_1(
   p_expected_until_ms bigint, p_on_lapse smallint, p_fingerprint bytea, p_holder bytea, p_note bytea, p_label bytea,
   p_history bytea, p_input bytea, p_input_bytes bigint, p_steps bytea, p_result bytea, p_content_type bytea,
   p_placement smallint, p_location bytea, p_result_bytes bigint, p_result_sha256 bytea, p_failure_code bytea,
-  p_failure_message bytea,
+  p_failure_message bytea, clear_allowed boolean,
   OUT done boolean, OUT now_ms bigint, OUT there @s@.records)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  is_sealed boolean := act <> 3 AND p_placement IS NOT DISTINCT FROM 4;
+  users_lock_timeout text;
+  setting text;
 BEGIN
   IF lock_ms IS NOT NULL THEN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
       RAISE EXCEPTION USING ERRCODE = 'ON002', MESSAGE = 'once needs the isolation read committed';
     END IF;
-    PERFORM set_config('lock_timeout', lock_ms::text, true);
-    PERFORM set_config('plan_cache_mode', 'force_generic_plan', true);
+    IF lock_ms < 0 THEN
+      users_lock_timeout := current_setting('lock_timeout');
+    ELSE
+      setting := set_config('plan_cache_mode', 'force_generic_plan', true);
+    END IF;
+    setting := set_config('lock_timeout', abs(lock_ms)::text, true);
     IF current_setting('synchronous_commit') = 'off' THEN
-      PERFORM set_config('synchronous_commit', 'on', true);
+      setting := set_config('synchronous_commit', 'on', true);
     END IF;
   END IF;
   done := false;
@@ -150,11 +170,24 @@ BEGIN
     DELETE FROM @s@.records r WHERE r.key = p_key AND r.owner = seen_owner AND r.revision = seen_revision;
     done := FOUND;
   END IF;
+  IF done AND is_sealed THEN
+    IF NOT EXISTS (SELECT FROM @s@.meta m WHERE m.name = 'sealed') THEN
+      INSERT INTO @s@.meta VALUES ('sealed', '1') ON CONFLICT DO NOTHING;
+    END IF;
+  ELSIF done AND clear_allowed IS NOT TRUE AND (act = 1 OR act = 2 AND p_owner <> seen_owner) THEN
+    IF EXISTS (SELECT FROM @s@.meta m WHERE m.name = 'sealed') THEN
+      RAISE EXCEPTION USING ERRCODE = 'ON005',
+        MESSAGE = 'the schema holds, or held, sealed records, and this claim would keep payloads in the clear';
+    END IF;
+  END IF;
   IF NOT done AND act <> 1 THEN
     SELECT * INTO there FROM @s@.records r WHERE r.key = p_key;
     IF NOT FOUND THEN there := NULL; END IF;
   ELSIF done THEN
     there := NULL;
+  END IF;
+  IF users_lock_timeout IS NOT NULL THEN
+    setting := set_config('lock_timeout', users_lock_timeout, true);
   END IF;
   now_ms := @s@.now_1();
 END $$;
@@ -173,7 +206,8 @@ END $$;
 
 -- A page of records, each as one row, then one row without a record: next_key is where the next page begins, or NULL
 -- after the last page. Looks at no more than `look` rows. Failed and unknown records, and those that have expired, are
--- found by an index; the latter in the order of sweep_at_ms, so their pages begin after (after_sweep, after_key).
+-- found by an index; the latter in the order of sweep_at_ms, so their pages begin after (after_sweep, after_key). So are
+-- those in progress where an operator has made the index records_running.
 CREATE FUNCTION @s@.list_1(p_state smallint, from_key bytea, below_key bytea, expired_at bigint, after_sweep bigint,
   after_key bytea, most integer, most_bytes bigint, look integer)
 RETURNS TABLE (there @s@.records, next_key bytea, next_sweep bigint)
@@ -185,6 +219,9 @@ DECLARE
   found_rows integer := 0;
   found_bytes bigint := 0;
   by_expiry boolean := expired_at IS NOT NULL AND coalesce(p_state, 0) < 2;
+  running_by_index boolean := p_state = 0 AND NOT by_expiry AND EXISTS (SELECT FROM pg_index i
+    JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_type t ON t.typrelid = i.indrelid
+    WHERE t.oid = pg_typeof(each) AND c.relname = 'records_running' AND i.indisvalid);
 BEGIN
   IF pg_is_in_recovery() THEN
     RAISE EXCEPTION USING ERRCODE = '25006', MESSAGE = 'this server is a standby';
@@ -196,6 +233,9 @@ BEGIN
     OPEN rows FOR SELECT * FROM @s@.records r WHERE r.sweep_at_ms >= coalesce(after_sweep, r.sweep_at_ms)
       AND r.sweep_at_ms <= expired_at
       AND (after_sweep IS NULL OR (r.sweep_at_ms, r.key) > (after_sweep, after_key)) ORDER BY r.sweep_at_ms, r.key;
+  ELSIF running_by_index THEN
+    OPEN rows FOR SELECT * FROM @s@.records r WHERE r.state = 0 AND r.key >= from_key
+      AND (below_key IS NULL OR r.key < below_key) AND (after_key IS NULL OR r.key > after_key) ORDER BY r.key;
   ELSE
     OPEN rows FOR SELECT * FROM @s@.records r WHERE r.key >= from_key AND (below_key IS NULL OR r.key < below_key)
       AND (after_key IS NULL OR r.key > after_key) ORDER BY r.key;
@@ -250,8 +290,10 @@ BEGIN
   now_ms := @s@.now_1();
 END $$;
 
--- What a program asks first on each connection.
-CREATE FUNCTION @s@.about_1(OUT version integer, OUT unsafe text, OUT now_ms bigint)
+-- What a program asks first on each connection. A promoted standby keeps the cluster's identifier, and has a higher
+-- timeline than the server that it replaced. NULL: the server is of a kind that has none.
+CREATE FUNCTION @s@.about_1(OUT version integer, OUT unsafe text, OUT now_ms bigint, OUT cluster bigint,
+  OUT timeline bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF pg_is_in_recovery() THEN
@@ -260,22 +302,122 @@ BEGIN
   SELECT m.value::integer INTO version FROM @s@.meta m WHERE m.name = 'version';
   unsafe := CASE WHEN current_setting('fsync') = 'off' THEN 'fsync' ELSE '' END;
   now_ms := @s@.now_1();
+  BEGIN
+    cluster := (pg_control_system()).system_identifier;
+    timeline := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint;
+  EXCEPTION WHEN feature_not_supported OR insufficient_privilege OR undefined_function THEN
+    cluster := NULL;
+  END;
+END $$;
+
+-- Finishes a claim in the caller's own transaction. Raises ON001 if the claim is not the owner's any more, so that the
+-- transaction cannot commit; ON005 if it is sealed, as whoever comes this way has no key; and ON007 inside a savepoint:
+-- there a program could catch ON001 one day, and commit what stood before. The revision is not compared: renewals may go
+-- on until this has the row's lock.
+CREATE FUNCTION @s@.finish_1(p_key bytea, p_owner bytea, p_random bigint, p_expires_at_ms bigint,
+  p_finished_at_ms bigint, p_result bytea, p_content_type bytea, p_placement smallint, p_location bytea,
+  p_result_bytes bigint, p_result_sha256 bytea)
+RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  written bigint;
+  writer xid;
+BEGIN
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  UPDATE @s@.records r SET state = 1, listed = NULL, revision = (((r.revision >> 20) + 1) << 20) | p_random,
+    lease_until_ms = NULL, expires_at_ms = p_expires_at_ms,
+    sweep_at_ms = CASE WHEN p_expires_at_ms IS NULL OR r.sweep_at_ms <= p_expires_at_ms
+      THEN r.sweep_at_ms ELSE p_expires_at_ms END,
+    finished_at_ms = p_finished_at_ms, result = p_result, content_type = p_content_type, placement = p_placement,
+    location = p_location, result_bytes = p_result_bytes, result_sha256 = p_result_sha256, failure_code = NULL,
+    failure_message = NULL
+  WHERE r.key = p_key AND r.owner = p_owner AND r.state = 0 AND r.lease_until_ms IS NOT NULL
+    AND r.placement IS DISTINCT FROM 4
+  RETURNING r.revision, r.xmin INTO written, writer;
+  IF NOT FOUND THEN
+    IF EXISTS (SELECT FROM @s@.records r WHERE r.key = p_key AND r.owner = p_owner AND r.placement = 4) THEN
+      RAISE EXCEPTION USING ERRCODE = 'ON005',
+        MESSAGE = 'the claim is sealed, and its result would be kept in the clear, so nothing is finished';
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'ON001',
+      MESSAGE = 'the claim is no longer this attempt''s, so its transaction cannot commit',
+      HINT = 'Another attempt or an operator has taken it, or it is finished already. Roll back.';
+  END IF;
+  -- A subtransaction has a number of its own.
+  IF writer <> pg_current_xact_id()::xid THEN
+    RAISE EXCEPTION USING ERRCODE = 'ON007', MESSAGE = 'a claim is finished outside of savepoints, and this is in one',
+      HINT = 'An EXCEPTION block, a nested transaction of a client library and ON_ERROR_ROLLBACK are savepoints too.';
+  END IF;
+  -- For who wants to see before the commit whether ROLLBACK TO a savepoint has undone it.
+  PERFORM set_config('once.finished', written::text, true);
+  RETURN written;
+END $$;
+
+-- For any program and psql: the command of `once run` finds the two texts in ONCE_STORED_KEY_HEX and ONCE_OWNER. Say it
+-- last in the transaction, outside of savepoints. retention: how long the result is replayed. Without it: as the claim
+-- has it, counted from the claim or its last renewal; for ever if the claim is under hold, as its record says nothing.
+CREATE FUNCTION @s@.finish_or_raise(stored_key_hex text, owner_hex text, result bytea, content_type text DEFAULT NULL,
+  retention interval DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  at_ms bigint := @s@.now_1();
+  expires_ms bigint;
+  claim @s@.records;
+BEGIN
+  IF stored_key_hex IS NULL OR stored_key_hex !~ '^([0-9a-fA-F]{2})+$' OR owner_hex IS NULL
+    OR owner_hex !~ '^[0-9a-fA-F]{32}$' THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = 'the key or the owner of the claim is missing or malformed, so nothing is finished',
+      HINT = 'Pass ONCE_STORED_KEY_HEX and ONCE_OWNER, which once run sets for its command.';
+  END IF;
+  IF octet_length(result) > 15 * 1024 * 1024 OR octet_length(content_type) > @content_type_bytes@ THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = 'the result has more than 15 MiB, or its content type more than @content_type_bytes@ bytes',
+      HINT = 'Keep it in a table or a bucket of your own, and finish with its name.';
+  END IF;
+  IF retention <= interval '0' THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'the retention must be longer than nothing';
+  END IF;
+  SELECT * INTO claim FROM @s@.records r WHERE r.key = decode(stored_key_hex, 'hex');
+  IF retention IS NULL THEN
+    expires_ms := CASE WHEN claim.expires_at_ms IS NOT NULL THEN greatest(claim.expires_at_ms, at_ms + 1) END;
+  ELSE
+    expires_ms := at_ms + floor(extract(epoch FROM retention) * 1000)::bigint;
+  END IF;
+  PERFORM @s@.finish_1(decode(stored_key_hex, 'hex'), decode(owner_hex, 'hex'), floor(random() * 1048576)::bigint,
+    expires_ms, at_ms, nullif(result, ''), convert_to(nullif(content_type, ''), 'UTF8'), NULL, NULL, NULL, NULL);
+END $$;
+
+CREATE FUNCTION @s@.finish_or_raise(stored_key_hex text, owner_hex text, result text, content_type text DEFAULT NULL,
+  retention interval DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM @s@.finish_or_raise(stored_key_hex, owner_hex, convert_to(result, 'UTF8'), content_type, retention);
 END $$;
 
 REVOKE ALL ON ALL TABLES IN SCHEMA @s@ FROM PUBLIC;
-REVOKE ALL ON FUNCTION @s@.readable(bytea), @s@.now_1(), @s@.get_1, @s@.write_1, @s@.list_1, @s@.sweep_1, @s@.about_1
-  FROM PUBLIC;
+REVOKE ALL ON FUNCTION @s@.readable(bytea), @s@.now_1(), @functions@ FROM PUBLIC;
 INSERT INTO @s@.meta VALUES ('version', '1');
 )sql";
 
-std::string with_schema(std::string_view sql, std::string_view schema) {
-  const std::string name = quoted_name(schema);
+std::string replaced(std::string_view sql, std::string_view mark, std::string_view by) {
   std::string out;
-  for (std::size_t at = sql.find("@s@"); at != std::string_view::npos; at = sql.find("@s@")) {
-    out.append(sql.substr(0, at)).append(name);
-    sql.remove_prefix(at + 3);
+  for (std::size_t at = sql.find(mark); at != std::string_view::npos; at = sql.find(mark)) {
+    out.append(sql.substr(0, at)).append(by);
+    sql.remove_prefix(at + mark.size());
   }
   return out.append(sql);
+}
+
+std::string with_schema(std::string_view sql, std::string_view schema) {
+  return replaced(replaced(sql, "@name@", quoted_text(quoted_name(schema))), "@s@", quoted_name(schema));
+}
+
+std::string list_of_functions() {
+  std::string list;
+  for (const std::string_view function : functions) list.append(list.empty() ? "@s@." : ", @s@.").append(function);
+  return list;
 }
 
 std::string in_transaction(const std::string& sql) { return "BEGIN;\n" + lock_sql() + sql + "COMMIT;\n"; }
@@ -287,12 +429,6 @@ DO $do$ BEGIN
   END IF;
 END $do$;
 )sql";
-
-std::string make_schema_sql(std::string_view schema) {
-  std::string sql = with_schema(make_schema, schema);
-  sql.replace(sql.find("@name@"), 6, quoted_text(quoted_name(schema)));
-  return sql;
-}
 
 }  // namespace
 
@@ -316,7 +452,10 @@ std::string quoted_text(std::string_view text) {
 std::string lock_sql() { return "SELECT pg_advisory_xact_lock(7956009834101502578);\n"; }
 
 std::string migration_sql(int from, std::string_view schema) {
-  if (from == 0) return make_schema_sql(schema) + with_schema(first, schema);
+  if (from == 0) {
+    const std::string sql = replaced(first, "@content_type_bytes@", std::to_string(Result::max_content_type_bytes));
+    return with_schema(make_schema, schema) + with_schema(replaced(sql, "@functions@", list_of_functions()), schema);
+  }
   throw Exception(ErrorKind::misuse, "postgresql store: no migration begins at version " + std::to_string(from));
 }
 
@@ -327,37 +466,96 @@ std::string create_sql(std::string_view schema) {
 }
 
 std::string grant_sql(std::string_view schema, std::string_view role) {
-  std::string sql = with_schema(
-      "GRANT USAGE ON SCHEMA @s@ TO @role@;\n"
-      "GRANT EXECUTE ON FUNCTION @s@.get_1, @s@.write_1, @s@.list_1, @s@.sweep_1, @s@.about_1 TO @role@;\n",
-      schema);
-  const std::string name = quoted_name(role);
-  for (std::size_t at = sql.find("@role@"); at != std::string::npos; at = sql.find("@role@", at + name.size())) {
-    sql.replace(at, 6, name);
-  }
-  return sql;
+  return replaced(with_schema("GRANT USAGE ON SCHEMA @s@ TO @role@;\nGRANT EXECUTE ON FUNCTION " + list_of_functions() +
+                                  " TO @role@;\n",
+                              schema),
+                  "@role@", quoted_name(role));
 }
 
 std::string drop_sql(std::string_view schema) {
-  std::string sql = with_schema(R"sql(
-DROP FUNCTION IF EXISTS @s@.write_1, @s@.get_1, @s@.list_1, @s@.sweep_1, @s@.about_1;
+  const std::string sql = "DROP FUNCTION IF EXISTS " + list_of_functions() + R"sql(;
 DROP VIEW IF EXISTS @s@.records_readable;
 DROP FUNCTION IF EXISTS @s@.readable, @s@.now_1;
 DROP TABLE IF EXISTS @s@.records, @s@.meta;
+DROP FUNCTION IF EXISTS @s@.gate;
 DO $do$ BEGIN
   DROP SCHEMA @s@ RESTRICT;
 EXCEPTION WHEN dependent_objects_still_exist OR insufficient_privilege THEN
   NULL;  -- Something else is in it, or it belongs to somebody else.
 END $do$;
-)sql",
-                                schema);
-  return in_transaction(sql);
+)sql";
+  return in_transaction(with_schema(sql, schema));
 }
+
+std::string gate_mark_sql(std::string_view schema) {
+  return "SELECT obj_description(to_regprocedure(" + quoted_text(quoted_name(schema) + ".gate()") + "), 'pg_proc')";
+}
+
+// What the gate lets through is written into the function, and kept nowhere else: a transaction with an old snapshot
+// (repeatable read) would read an old row of a table, but it calls the newest function.
+std::string gate_sql(std::string_view schema, const GateMark& mark) {
+  const std::string refusal = gate_refusal(mark);
+  // SHARE ROW EXCLUSIVE, which the caller has, lets readers through; only a drop waits for them.
+  std::string sql = with_schema(refusal.empty() ? "DROP TRIGGER IF EXISTS gate ON @s@.records;\n" : "", schema);
+  if (mark.gate == Gate::open) return sql + with_schema("DROP FUNCTION IF EXISTS @s@.gate();\n", schema);
+  std::string lets = "true";
+  if (mark.gate == Gate::draining) {
+    lets =
+        "TG_OP = 'DELETE' OR (TG_OP = 'UPDATE' AND NOT (NEW.owner <> OLD.owner AND NEW.state = 0 AND "
+        "NEW.lease_until_ms IS NOT NULL))";
+  } else if (mark.gate == Gate::filling) {
+    lets = "current_setting('once.filling', true) = " + quoted_text(mark.move);
+  } else if (mark.gate == Gate::closed) {
+    lets = "false";
+  }
+  const std::string body = "BEGIN IF " + lets + " THEN RETURN NULL; END IF; RAISE EXCEPTION USING ERRCODE = 'ON006', " +
+                           "MESSAGE = " + quoted_text(refusal) + "; END";
+  sql += with_schema(
+             "CREATE OR REPLACE FUNCTION @s@.gate() RETURNS trigger LANGUAGE plpgsql\n"
+             "SET search_path = pg_catalog, pg_temp AS ",
+             schema) +
+         quoted_text(body) + ";\n" + with_schema("COMMENT ON FUNCTION @s@.gate() IS ", schema) +
+         quoted_text(gate_text(mark)) + ";\n" + with_schema("REVOKE ALL ON FUNCTION @s@.gate() FROM PUBLIC;\n", schema);
+  if (refusal.empty()) return sql;
+  // After the statement: a finish of the user's own may be an upsert, which would meet a trigger before the insert.
+  const std::string trigger = with_schema(
+      "CREATE TRIGGER gate AFTER INSERT OR UPDATE OR DELETE ON @s@.records FOR EACH ROW EXECUTE FUNCTION @s@.gate()",
+      schema);
+  return sql + "DO " +
+         quoted_text("BEGIN IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgname = 'gate' AND tgrelid = " +
+                     quoted_text(quoted_name(schema) + ".records") + "::regclass) THEN " + trigger + "; END IF; END") +
+         ";\n";
+}
+
+std::string let_fill_sql(const GateMark& filling) { return "SET LOCAL once.filling = " + quoted_text(filling.move); }
 
 std::string write_call(std::string_view schema) {
   return with_schema(
       "SELECT @s@.write_1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24,"
-      "$25,$26,$27,$28,$29,$30,$31,$32)",
+      "$25,$26,$27,$28,$29,$30,$31,$32,$33)",
+      schema);
+}
+std::string local_write_call(std::string_view schema) {
+  std::string parameters;
+  constexpr std::array types = {"bigint", "smallint", "bytea", "bigint", "bytea",  "smallint", "bigint",
+                                "bigint", "bigint",   "bytea", "bigint", "bigint", "bigint",   "bigint",
+                                "bigint", "smallint", "bytea", "bytea",  "bytea",  "bytea",    "bytea",
+                                "bytea",  "bigint",   "bytea", "bytea",  "bytea",  "smallint", "bytea",
+                                "bigint", "bytea",    "bytea", "bytea",  "boolean"};
+  for (std::size_t n = 0; n < types.size(); ++n) {
+    parameters += (n == 0 ? "$" : ",$") + std::to_string(n + 1) + "::" + types.at(n);
+  }
+  return with_schema(
+      "SELECT w.done, w.now_ms, pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text, "
+      "pg_catalog.encode(pg_catalog.record_send(w.there), 'hex') FROM @s@.write_1(" +
+          parameters + ") w",
+      schema);
+}
+std::string finish_call(std::string_view schema) {
+  // With types, for client libraries that send their own.
+  return with_schema(
+      "SELECT @s@.finish_1($1::bytea, $2::bytea, $3::bigint, $4::bigint, $5::bigint, $6::bytea, $7::bytea, "
+      "$8::smallint, $9::bytea, $10::bigint, $11::bytea)",
       schema);
 }
 std::string get_call(std::string_view schema) { return with_schema("SELECT @s@.get_1($1)", schema); }
@@ -368,7 +566,16 @@ std::string sweep_call(std::string_view schema) {
   return with_schema("SELECT removed, more, now_ms FROM @s@.sweep_1($1,$2)", schema);
 }
 std::string about_call(std::string_view schema) {
-  return with_schema("SELECT version, unsafe, now_ms FROM @s@.about_1()", schema);
+  return with_schema(
+      "SELECT version, unsafe, now_ms, cluster, timeline, pg_catalog.pg_backend_pid() FROM @s@.about_1()", schema);
+}
+
+std::string commit_sql(std::string_view unless) {
+  // An error that plain SQL can raise: a DO block would need the right to PL/pgSQL.
+  return "SELECT (CASE WHEN " + std::string(unless) + " THEN " + quoted_text(other_transaction) +
+         " END)::pg_catalog.text::pg_catalog.bool, pg_catalog.set_config('synchronous_commit', 'on', true) "
+         "WHERE pg_catalog.current_setting('synchronous_commit') = 'off' OR " +
+         std::string(unless) + "; COMMIT";
 }
 
 }  // namespace once::stores::postgresql

@@ -1,11 +1,17 @@
 #include "stores/postgresql/target.hpp"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
+#include <functional>
 #include <string_view>
 
 #include <once/error.hpp>
+
+#include "stores/postgresql/parameters.hpp"
 
 namespace once::stores::postgresql {
 
@@ -21,14 +27,17 @@ std::vector<std::string> split(std::string_view list) {
   return parts;
 }
 
-// "a,b,c" by one turn: "b,c,a". A list of one other length than `count`, such as one port for all, stays.
-std::string turned(const std::string& list, std::size_t count, std::size_t turn) {
-  std::vector<std::string> parts = split(list);
-  if (parts.size() != count) return list;
-  std::rotate(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(turn % count), parts.end());
-  std::string out = parts.front();
-  for (std::size_t i = 1; i < parts.size(); ++i) out += "," + parts[i];
-  return out;
+// Whether libpq would look it up.
+bool is_name(const std::string& host) {
+  in6_addr address{};
+  return !host.empty() && host.front() != '/' && host.front() != '@' &&
+         inet_pton(AF_INET, host.c_str(), &address) != 1 && inet_pton(AF_INET6, host.c_str(), &address) != 1;
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string list;
+  for (const std::string& part : parts) list += (&part == &parts.front() ? "" : ",") + part;
+  return list;
 }
 
 std::string one_line(std::string_view text) {
@@ -63,7 +72,12 @@ Target::Target(const std::string& url, std::string schema) {
   std::string port;
   std::string database;
   std::string service;
-  bool has_attributes = std::getenv("PGTARGETSESSIONATTRS") != nullptr;  // NOLINT(concurrency-mt-unsafe)
+  // NOLINTBEGIN(concurrency-mt-unsafe)
+  bool has_attributes = std::getenv("PGTARGETSESSIONATTRS") != nullptr;
+  // From these libpq may take addresses, or a list of ports that belongs to the list of hosts.
+  bool has_more =
+      std::getenv("PGHOSTADDR") != nullptr || std::getenv("PGPORT") != nullptr || std::getenv("PGSERVICE") != nullptr;
+  // NOLINTEND(concurrency-mt-unsafe)
   for (const PQconninfoOption* option = parsed; option->keyword != nullptr; ++option) {
     if (option->val == nullptr) continue;
     const std::string_view keyword = option->keyword;
@@ -72,6 +86,7 @@ Target::Target(const std::string& url, std::string schema) {
       host = value;
       hosts_ = split(value).size();
     }
+    has_more = has_more || keyword == "hostaddr" || keyword == "service";
     if (keyword == "port") port = value;
     if (keyword == "dbname") database = value;
     if (keyword == "service") service = value;
@@ -90,6 +105,11 @@ Target::Target(const std::string& url, std::string schema) {
                     "postgresql store: the port in the URL is not a number. In a password write '@' as %40, '/' as "
                     "%2F and '#' as %23");
   }
+  if (!has_more) {
+    std::vector<std::string> names = split(host);
+    std::replace_if(names.begin(), names.end(), std::not_fn(is_name), "");
+    if (std::any_of(names.begin(), names.end(), is_name)) names_ = std::move(names);
+  }
   if (!has_attributes) options_.emplace_back("target_session_attrs", "read-write");
   options_.emplace_back("client_encoding", "UTF8");
   options_.emplace_back("fallback_application_name", "once");
@@ -97,44 +117,102 @@ Target::Target(const std::string& url, std::string schema) {
   name_ = "postgresql://" + host + (port.empty() ? "" : ":" + port) + "/" + database + " schema " + schema;
 }
 
-ConnectionPtr Target::start(std::size_t turn) const {
-  std::vector<const char*> keywords;
-  std::vector<std::string> values;
-  values.reserve(options_.size());
-  for (const auto& [keyword, value] : options_) {
-    keywords.push_back(keyword.c_str());
-    const bool is_list = keyword == "host" || keyword == "hostaddr" || keyword == "port";
-    values.push_back(is_list && hosts_ > 1 ? turned(value, hosts_, turn) : value);
+std::optional<std::string> NewestServer::meet(const PGresult* about, std::uint64_t& epoch) {
+  const auto told = [&](int column) -> std::optional<std::int64_t> {
+    if (PQgetisnull(about, 0, column) != 0) return std::nullopt;
+    return number_of({PQgetvalue(about, 0, column), static_cast<std::size_t>(PQgetlength(about, 0, column))});
+  };
+  const Server met{.cluster = told(3), .timeline = told(4)};
+  const std::lock_guard lock(mutex_);
+  if (met.cluster && met.cluster == newest_.cluster && met.timeline && newest_.timeline &&
+      *met.timeline < *newest_.timeline) {
+    return "the server is on timeline " + std::to_string(*met.timeline) + ", and this program has met timeline " +
+           std::to_string(*newest_.timeline) +
+           " already: a standby was promoted in its place. If this server is the one to use all the same, because it "
+           "was restored from a backup, restart the program";
   }
-  std::vector<const char*> texts;
-  texts.reserve(values.size() + 1);
-  for (const std::string& value : values) texts.push_back(value.c_str());
-  keywords.push_back(nullptr);
-  texts.push_back(nullptr);
-  return ConnectionPtr(PQconnectStartParams(keywords.data(), texts.data(), 0));
+  if (met != newest_) {
+    newest_ = met;
+    ++epoch_;
+  }
+  epoch = epoch_;
+  return std::nullopt;
 }
 
-ConnectionPtr Target::connect() const {
-  std::vector<const char*> keywords;
-  std::vector<const char*> values;
-  bool has_timeout = false;
+Target::Lists Target::by_turn(std::size_t turn, const Addresses& addresses) const {
+  // By two turns, with two addresses of a: host=a,b,/c port=1,2,3 becomes host=/c,a,a,b hostaddr=,A,A',B port=3,1,1,2.
+  const auto host_at = [&](std::size_t place) { return (turn + place) % hosts_; };
+  const auto is_found = [&](std::size_t host) { return !addresses.empty() && !names_[host].empty(); };
+  Lists lists;
   for (const auto& [keyword, value] : options_) {
-    keywords.push_back(keyword.c_str());
-    values.push_back(value.c_str());
-    has_timeout = has_timeout || keyword == "connect_timeout";
+    std::vector<std::string> parts;
+    if (keyword == "host" || keyword == "hostaddr" || keyword == "port") parts = split(value);
+    lists.keywords.push_back(keyword.c_str());
+    if (parts.size() != hosts_) {  // Such as one port for all.
+      lists.values.push_back(value);
+      continue;
+    }
+    std::vector<std::string> out;
+    for (std::size_t place = 0; place < hosts_; ++place) {
+      const std::size_t host = host_at(place);
+      out.insert(out.end(), is_found(host) ? addresses[host].size() : 1, parts[host]);
+    }
+    lists.values.push_back(joined(out));
   }
-  const std::string seconds = std::to_string(connect_timeout_.count() / 1'000);
+  if (addresses.empty()) return lists;
+  std::vector<std::string> found;
+  for (std::size_t place = 0; place < hosts_; ++place) {
+    const std::size_t host = host_at(place);
+    if (!is_found(host)) found.emplace_back();
+    if (is_found(host)) found.insert(found.end(), addresses[host].begin(), addresses[host].end());
+  }
+  lists.keywords.push_back("hostaddr");
+  lists.values.push_back(joined(found));
+  return lists;
+}
+
+ConnectionPtr Target::start(std::size_t turn, const Addresses& addresses) const {
+  Lists lists = by_turn(turn, addresses);
+  return ConnectionPtr(PQconnectStartParams(lists.keywords_for_libpq(), lists.values_for_libpq().data(), 0));
+}
+
+ConnectionPtr Target::connect(std::size_t turn) const {
+  Lists lists = by_turn(turn, {});
+  const bool has_timeout = std::any_of(options_.begin(), options_.end(),
+                                       [](const auto& option) { return option.first == "connect_timeout"; });
   if (!has_timeout) {
-    keywords.push_back("connect_timeout");
-    values.push_back(seconds.c_str());
+    lists.keywords.push_back("connect_timeout");
+    lists.values.push_back(std::to_string(connect_timeout_.count() / 1'000));
   }
-  keywords.push_back(nullptr);
-  values.push_back(nullptr);
-  ConnectionPtr connection(PQconnectdbParams(keywords.data(), values.data(), 0));
+  // libpq's blocking calls wait for ever for a host that is cut off, unless the system finds that out: here in about
+  // 20 s, and not in two hours. https://www.postgresql.org/docs/15/libpq-connect.html
+  constexpr std::array<std::pair<const char*, const char*>, 4> watched = {{{"keepalives_idle", "10"},
+                                                                           {"keepalives_interval", "3"},
+                                                                           {"keepalives_count", "3"},
+                                                                           {"tcp_user_timeout", "20000"}}};
+  for (const auto& [keyword, value] : watched) {
+    const auto is_it = [name = std::string_view(keyword)](const char* there) { return there == name; };
+    if (std::any_of(lists.keywords.begin(), lists.keywords.end(), is_it)) continue;
+    lists.keywords.push_back(keyword);
+    lists.values.emplace_back(value);
+  }
+  ConnectionPtr connection(PQconnectdbParams(lists.keywords_for_libpq(), lists.values_for_libpq().data(), 0));
   if (connection == nullptr || PQstatus(connection.get()) != CONNECTION_OK) {
     throw Exception(ErrorKind::unavailable, name_ + ": " + connect_problem(connection.get()));
   }
   return connection;
+}
+
+const char* const* Target::Lists::keywords_for_libpq() {
+  keywords.push_back(nullptr);
+  return keywords.data();
+}
+std::vector<const char*> Target::Lists::values_for_libpq() const {
+  std::vector<const char*> texts;
+  texts.reserve(values.size() + 1);
+  for (const std::string& value : values) texts.push_back(value.c_str());
+  texts.push_back(nullptr);
+  return texts;
 }
 
 std::string connect_problem(const PGconn* connection) {

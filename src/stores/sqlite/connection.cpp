@@ -46,6 +46,7 @@ std::int64_t Connection::number(const char* sql) {
 SqlError Connection::error(int code) const {
   const std::string where = "sqlite store " + path_ + ": ";
   const std::string detail = db_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db_);
+  if (code == SQLITE_CONSTRAINT_TRIGGER) return {ErrorKind::misuse, where + detail, code};
   switch (code & 0xFF) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:

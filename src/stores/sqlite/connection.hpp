@@ -19,6 +19,8 @@ class SqlError : public Exception {
   SqlError(ErrorKind kind, const std::string& message, int code) : Exception(kind, message), code_(code) {}
   [[nodiscard]] int code() const noexcept { return code_; }            // Extended.
   [[nodiscard]] int primary() const noexcept { return code_ & 0xFF; }  // See sqlite.org/rescode.html.
+  // The statement was stopped by a trigger of the gate, and changed nothing.
+  [[nodiscard]] bool is_gate() const noexcept { return code_ == SQLITE_CONSTRAINT_TRIGGER; }
 
  private:
   int code_;

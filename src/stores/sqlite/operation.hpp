@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,8 +14,10 @@
 
 namespace once::stores::sqlite {
 
+class WritableFile;
+
 struct Operation {
-  enum class Kind : std::uint8_t { insert, replace, remove, sweep, cut_log };
+  enum class Kind : std::uint8_t { insert, replace, remove, sweep, cut_log, act };
 
   Operation* next = nullptr;
   Kind kind = Kind::insert;
@@ -27,12 +30,13 @@ struct Operation {
   Answer answer;
   bool is_settled = false;  // The answer stands, and the operation is not carried out again.
 
-  // sweep and cut_log, which are not part of a group.
+  // sweep, cut_log and act, which are not part of a group.
   Time now{};
   std::size_t limit = 0;
   Callback<void(SweepAnswer)> swept;
   SweepAnswer sweep_answer;
-  bool is_second_try = false;  // After room was made for the log.
+  std::function<void(WritableFile&)> act;  // In a transaction of its own.
+  bool is_second_try = false;              // After room was made for the log.
 };
 using OperationPtr = std::unique_ptr<Operation>;
 using Group = std::vector<OperationPtr>;

@@ -207,6 +207,51 @@ bool is_marked_sealed(Connection& connection) { return meta_number(connection, "
 
 void mark_sealed(Connection& connection) { set_meta(connection, "sealed", 1); }
 
+GateMark read_gate(Connection& connection) {
+  const std::string text = meta_text(connection, "gate");
+  if (text.empty()) return {};
+  if (const auto mark = gate_from_text(text)) return *mark;
+  throw SqlError(ErrorKind::corrupt,
+                 "sqlite store " + connection.path() + ": once_meta has a malformed row 'gate': '" + text + "'",
+                 SQLITE_CORRUPT);
+}
+
+void set_gate(Connection& connection, const GateMark& mark) {
+  connection.run(
+      "DROP TRIGGER IF EXISTS gate_insert; DROP TRIGGER IF EXISTS gate_claim; DROP TRIGGER IF EXISTS gate_update; "
+      "DROP TRIGGER IF EXISTS gate_delete");
+  if (mark.gate == Gate::open) return connection.run("DELETE FROM once_meta WHERE name = 'gate'");
+  set_meta(connection, "gate", gate_text(mark));
+  const std::string refusal = gate_refusal(mark);
+  if (refusal.empty()) return;
+  std::string quoted;
+  for (const char c : refusal) quoted.append(c == '\'' ? 2 : 1, c);
+  const auto add = [&](const std::string& name, const std::string& when, const std::string& only_if) {
+    connection.run(("CREATE TRIGGER " + name + " " + when + " ON records " +
+                    (only_if.empty() ? "" : "WHEN " + only_if) + " BEGIN SELECT RAISE(ABORT, '" + quoted + "'); END")
+                       .c_str());
+  };
+  const std::string unless_let =
+      mark.gate == Gate::filling ? "NOT EXISTS (SELECT 1 FROM once_meta WHERE name = 'gate_let')" : "";
+  // After the insert: a finish of the user's own is an upsert, which would meet a trigger before it.
+  add("gate_insert", "AFTER INSERT", unless_let);
+  if (mark.gate == Gate::draining) {
+    add("gate_claim", "BEFORE UPDATE OF owner",
+        "new.owner IS NOT old.owner AND new.state = 0 AND coalesce(new.lease_until_ms, 0) <> 0");
+  } else {
+    add("gate_update", "BEFORE UPDATE", unless_let);
+    add("gate_delete", "BEFORE DELETE", unless_let);
+  }
+}
+
+void let_fill(Connection& connection, bool let) {
+  if (let) {
+    set_meta(connection, "gate_let", 1);
+  } else {
+    connection.run("DELETE FROM once_meta WHERE name = 'gate_let'");
+  }
+}
+
 std::string other_store(const std::string& path) {
   return "sqlite store " + path +
          ": the file's content was replaced by another store's while it was open, so this program finds no key: "

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <once/clock.hpp>
+#include <once/gate.hpp>
 
 #include "stores/sqlite/connection.hpp"
 
@@ -43,6 +44,13 @@ std::int64_t hash_of(const HashKey& key, std::string_view bytes) noexcept;
 // The mark of a file that holds, or held, sealed records. The first of them sets it in its own transaction.
 bool is_marked_sealed(Connection& connection);
 void mark_sealed(Connection& connection);
+
+// The file's gate (once/gate.hpp), and changing it, with the triggers that hold every program to it. In a transaction.
+// Throws SqlError.
+GateMark read_gate(Connection& connection);
+void set_gate(Connection& connection, const GateMark& mark);
+// Lets this transaction write through the gate `filling`; call it with false before the commit.
+void let_fill(Connection& connection, bool let);
 
 // The store's clock in the file. Time = uptime + offset.
 struct StoredClock {

@@ -1,3 +1,4 @@
+#include <once/gate.hpp>
 #include <once/stores/sqlite.hpp>
 
 #include <pthread.h>
@@ -66,7 +67,7 @@ Answer answered(Work&& work) {
   }
 }
 
-class SqliteStore final : public Store {
+class SqliteStore final : public Store, public StoreGate {
  public:
   explicit SqliteStore(SqliteOptions options)
       : file_(std::move(options)), writer_(file_, recent_keys_), readers_(file_, recent_keys_) {
@@ -181,6 +182,54 @@ class SqliteStore final : public Store {
     writer_.push(std::move(operation));
   }
 
+  // --- The gate
+
+  [[nodiscard]] StoreGate* gate() noexcept override { return this; }
+
+  GateMark mark() override {
+    GateMark mark;
+    act([&](WritableFile& writing) { mark = read_gate(writing.connection()); });
+    return mark;
+  }
+
+  Changed change(const GateMark& seen, const GateMark& next, Time live_after) override {
+    Changed changed;
+    act([&](WritableFile& writing) {
+      Connection& connection = writing.connection();
+      changed = {};
+      const auto end = [&](Changed::Kind kind) { changed.kind = kind; };
+      if (!(read_gate(connection) == seen)) return end(Changed::Kind::other);
+      if (next.gate == Gate::filling && connection.number("SELECT 1 FROM records LIMIT 1") != 0) {
+        return end(Changed::Kind::occupied);
+      }
+      if (seen.gate == Gate::draining && next.gate == Gate::closed) {
+        changed.live = static_cast<std::size_t>(connection.number(
+            ("SELECT count(*) FROM records WHERE state = 0 AND lease_until_ms > " + std::to_string(unix_ms(live_after)))
+                .c_str()));
+        if (changed.live > 0) return end(Changed::Kind::live);
+      }
+      set_gate(connection, next);
+    });
+    return changed;
+  }
+
+  void fill(const GateMark& filling, const std::vector<RecordPtr>& records) override {
+    bool is_filling = true;
+    act([&](WritableFile& writing) {
+      is_filling = read_gate(writing.connection()) == filling && filling.gate == Gate::filling;
+      if (!is_filling) return;
+      let_fill(writing.connection(), true);
+      for (const RecordPtr& record : records) {
+        const Encoded encoded = encode(file_.hash_key(), *record);
+        std::int64_t id = 0;
+        if (is_sealed(*record)) writing.seal();
+        writing.rows().insert(*record, encoded, id);
+      }
+      let_fill(writing.connection(), false);
+    });
+    if (!is_filling) throw Exception(ErrorKind::misuse, name() + fill_refusal);
+  }
+
   [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return file_.time(); }
 
   [[nodiscard]] Capabilities capabilities() const noexcept override {
@@ -227,6 +276,28 @@ class SqliteStore final : public Store {
   static std::string too_large(const Record& record) {
     return "a record of " + std::to_string(record_bytes(record)) + " bytes is over the sqlite store's limit of " +
            std::to_string(max_bytes);
+  }
+
+  // Runs it on the writer's thread, in a transaction. Blocks. Throws Exception.
+  template <class Act>
+  void act(Act what) {
+    if (const auto error = unfit_here()) throw Exception(*error);
+    const SweepAnswer answer = wait_for<SweepAnswer>([&](Callback<void(SweepAnswer)> done) {
+      auto operation = std::make_unique<Operation>();
+      operation->kind = Operation::Kind::act;
+      operation->act = [&](WritableFile& writing) {
+        try {
+          what(writing);
+        } catch (const SqlError&) {
+          throw;
+        } catch (const Exception& error) {  // A malformed row. Of this type, so that the transaction ends.
+          throw SqlError(error.kind(), error.what(), SQLITE_CORRUPT);
+        }
+      };
+      operation->swept = std::move(done);
+      writer_.push(std::move(operation));
+    });
+    if (answer.error) throw Exception(*answer.error);
   }
 
   // Why nothing can be written from here.
@@ -306,6 +377,7 @@ class SqliteHandle final : public Store {
   [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return store_->time(); }
   [[nodiscard]] Capabilities capabilities() const noexcept override { return store_->capabilities(); }
   [[nodiscard]] std::string name() const override { return store_->name(); }
+  [[nodiscard]] StoreGate* gate() noexcept override { return store_->gate(); }
 
   [[nodiscard]] const SqliteStore& inside() const noexcept { return *store_; }
   [[nodiscard]] SqliteStore& inside() noexcept { return *store_; }

@@ -50,6 +50,7 @@ class WritableFile {
   void begin() { connection_->begin(lock_); }
   void learn_keys();
   [[nodiscard]] Rows& rows() noexcept { return connection_->rows(); }
+  [[nodiscard]] Connection& connection() noexcept { return connection_->connection(); }
   [[nodiscard]] Companions& companions() noexcept { return connection_->companions(); }
   [[nodiscard]] bool is_sealed() { return connection_->is_sealed(); }
   void seal() { connection_->seal(); }

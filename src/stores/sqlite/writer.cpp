@@ -41,7 +41,8 @@ void Writer::run() {
 void Writer::take() {
   for (Operation* operation = queue_.take(); operation != nullptr;) {
     Operation* const next = operation->next;
-    const bool alone = operation->kind == Operation::Kind::sweep || operation->kind == Operation::Kind::cut_log;
+    const bool alone = operation->kind == Operation::Kind::sweep || operation->kind == Operation::Kind::cut_log ||
+                       operation->kind == Operation::Kind::act;
     (alone ? sweeps_ : backlog_).emplace_back(operation);
     operation = next;
   }
@@ -144,7 +145,8 @@ void Writer::carry_out_one(Operation& operation) {
   try {
     operation.answer = operation.companion == nullptr ? carry_out(operation) : carry_out_with_companion(operation);
   } catch (const SqlError& error) {
-    if (error.primary() != SQLITE_TOOBIG) throw;  // It changed nothing, and affects no other operation.
+    // These changed nothing, and affect no other operation.
+    if (error.primary() != SQLITE_TOOBIG && !error.is_gate()) throw;
     operation.answer = Answer::fail(error.kind(), error.what());
   } catch (const TransactionEnded& ended) {
     operation.answer = Answer::decline(ended.error.kind, ended.error.message);
@@ -166,7 +168,7 @@ Answer Writer::carry_out_with_companion(const Operation& operation) {
   try {
     answer = carry_out(operation);  // First, as most refusals are found here.
   } catch (const SqlError& error) {
-    if (error.primary() == SQLITE_TOOBIG) undo();
+    if (error.primary() == SQLITE_TOOBIG || error.is_gate()) undo();
     throw;
   } catch (const Exception&) {  // A malformed row in the way.
     undo();
@@ -242,6 +244,7 @@ Answer Writer::carry_out(const Operation& operation) {
       break;
     case Operation::Kind::sweep:
     case Operation::Kind::cut_log:
+    case Operation::Kind::act:
       break;  // Not in a group.
   }
   if (!in_the_way) return Answer::refuse(nullptr);
@@ -274,6 +277,7 @@ void Writer::sweep_and_copy() {
 void Writer::sweep_slice_once() {
   if (sweeps_.empty() || !writing_.is_ready()) return;
   if (sweeps_.front()->kind == Operation::Kind::cut_log) return cut_log();
+  if (sweeps_.front()->kind == Operation::Kind::act) return act();
   Operation& operation = *sweeps_.front();
   SweepAnswer& answer = operation.sweep_answer;
   const std::size_t slice =
@@ -307,6 +311,21 @@ void Writer::cut_log() {
     writing_.cut_log();
   } catch (const SqlError& error) {
     operation->sweep_answer.error = error.error();
+  }
+  operation->swept(std::move(operation->sweep_answer));
+}
+
+void Writer::act() {
+  const OperationPtr operation = std::move(sweeps_.front());
+  sweeps_.pop_front();
+  try {
+    writing_.begin();
+    writing_.learn_keys();
+    operation->act(writing_);
+    writing_.commit_with_keys();
+  } catch (const SqlError& error) {
+    operation->sweep_answer.error = error.error();
+    if (writing_.undo(error)) operation->sweep_answer.error->kind = ErrorKind::in_doubt;
   }
   operation->swept(std::move(operation->sweep_answer));
 }

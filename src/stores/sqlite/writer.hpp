@@ -55,6 +55,7 @@ class Writer {
   void sweep_and_copy();
   void sweep_slice_once();
   void cut_log();
+  void act();
 
   StoreFile& file_;
   GroupQueue<Operation> queue_;

@@ -42,8 +42,8 @@ class Principal {
   // The values of these headers, all together. A request that lacks one has no principal. For API keys, passwords,
   // tokens that outlive any retry, and headers that only a gateway sets. Values that change with each retry are refused
   // (400 principal-unstable): a JWT anywhere in the value, and signatures made for each request (AWS4-HMAC-SHA256,
-  // Signature, Digest, OAuth 1.0, DPoP ...). Rules refuses the names of headers for such signatures: Signature,
-  // Signature-Input, DPoP, Date, X-Amz-Date.
+  // Signature, Digest, OAuth 1.0, DPoP ...). Rules refuses the names of headers that are new in each request: those
+  // with Signature in them, DPoP, Date, X-Amz-Date, X-Amz-Security-Token, X-Request-Id, traceparent.
   static Principal header(std::string name) { return headers({std::move(name)}); }
   static Principal headers(std::vector<std::string> names);
 

@@ -39,6 +39,9 @@ struct WorkEnd {
   Kind kind = Kind::completed;
   Result result;
   Failure failure;
+  // completed: writes that commit together with the result, see docs/transactions.md. Null: none. If they are declined,
+  // the message is as released.
+  std::shared_ptr<const Companion> commit_with;
 };
 
 // Called on a thread of the poller, while the claim is held and renewed. It must not finish the claim. An exception

@@ -1,0 +1,101 @@
+#include "stores/postgresql/session.hpp"
+
+#include <once/error.hpp>
+
+#include "stores/postgresql/schema_sql.hpp"
+
+namespace once::stores::postgresql {
+
+Session::Session(const PostgresqlOptions& options)
+    : options_(options), target_(options.url, options.schema), connection_(target_.connect()) {
+  PQsetNoticeReceiver(
+      connection_.get(), [](void* /*none*/, const PGresult* /*notice*/) {}, nullptr);
+}
+
+void Session::check(const PGresult* result) {
+  if (is_fine(result)) return;
+  if (PQstatus(connection_.get()) == CONNECTION_BAD) {
+    throw Exception(ErrorKind::in_doubt, target_.name() + ": " + connect_problem(connection_.get()));
+  }
+  Failure failure = Failure::of(result);
+  Error error = failure.error(options_.schema);
+  if (failure.state == "42501") {
+    // The server quotes the language's name.
+    const bool language = failure.message.find("plpgsql") != std::string::npos;
+    error.message = failure.message + " (SQLSTATE 42501): " +
+                    (language ? "the role that makes the functions needs the right to their language: GRANT USAGE ON "
+                                "LANGUAGE plpgsql TO it. Roles that only call them need none"
+                              : "connect as a role that may, such as the schema's owner");
+  }
+  throw Exception(error.kind, target_.name() + ": " + error.message);
+}
+
+Cells Session::run(const std::string& sql) {
+  const ResultPtr result(PQexec(connection_.get(), sql.c_str()));
+  check(result.get());
+  Cells cells;
+  if (PQntuples(result.get()) == 0) return cells;
+  for (int column = 0; column < PQnfields(result.get()); ++column) {
+    if (PQgetisnull(result.get(), 0, column) == 1) {
+      cells.emplace_back();
+    } else {
+      cells.emplace_back(PQgetvalue(result.get(), 0, column));
+    }
+  }
+  return cells;
+}
+
+std::string Session::value(const std::string& sql) {
+  const Cells cells = run(sql);
+  return cells.empty() ? std::string() : cells.front().value_or("");
+}
+
+void Session::run_all(const std::string& sql, const std::vector<Parameters>& each) {
+  if (each.empty()) return;
+  PGconn* const connection = connection_.get();
+  const auto send = [&](bool sent) {
+    if (!sent) throw Exception(ErrorKind::in_doubt, target_.name() + ": " + connect_problem(connection));
+  };
+  send(PQenterPipelineMode(connection) == 1);
+  Parameters::View view(each.front());
+  send(PQsendPrepare(connection, "", sql.c_str(), view.count(), view.types()) == 1);
+  for (const Parameters& parameters : each) {
+    view.show(parameters);
+    send(PQsendQueryPrepared(connection, "", view.count(), view.values(), view.lengths(), view.formats(),
+                             binary_format) == 1);
+  }
+  send(PQpipelineSync(connection) == 1);
+  ResultPtr failed;
+  for (bool synced = false; !synced;) {
+    ResultPtr result(PQgetResult(connection));
+    if (PQstatus(connection) == CONNECTION_BAD) send(false);
+    if (result == nullptr) continue;  // Between two statements.
+    const ExecStatusType status = PQresultStatus(result.get());
+    synced = status == PGRES_PIPELINE_SYNC;
+    if (status == PGRES_FATAL_ERROR && failed == nullptr) failed = std::move(result);
+  }
+  send(PQexitPipelineMode(connection) == 1);
+  if (failed != nullptr) check(failed.get());
+}
+
+Change::Change(Session& session) : session_(session) {
+  session_.run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE");
+  session_.run("SET LOCAL client_min_messages = warning");
+  session_.run("SET LOCAL synchronous_commit = on");
+  session_.run(lock_sql());
+}
+
+Change::~Change() {
+  if (committed_) return;
+  try {
+    session_.run("ROLLBACK");
+  } catch (const Exception&) {  // The connection is gone, and so is the transaction.
+  }
+}
+
+void Change::commit() {
+  session_.run("COMMIT");
+  committed_ = true;
+}
+
+}  // namespace once::stores::postgresql
