@@ -1,7 +1,9 @@
 """try.py DEB ...: the packages in a bare Debian, as somebody installs them: one operation is run and replayed; a proxy
-goes on while its package is replaced; a program is built with the library; all is removed, and the records stay.
-Needs root, debootstrap, and Debian's mirror as apt has it here."""
+goes on while its package is replaced; both units do their work under systemd; a program is built with the library; all
+is removed, and the records stay. Needs root, debootstrap, systemd-nspawn, and Debian's mirror as apt has it here."""
+import contextlib
 import http.server
+import json
 import pathlib
 import re
 import shutil
@@ -14,6 +16,9 @@ import threading
 import time
 import unittest
 import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "real_servers"))
+import emulator  # noqa: E402
 
 DEBS = {pathlib.Path(deb).name.split("_")[0]: pathlib.Path(deb) for deb in sys.argv[1:]}
 PROGRAM = """
@@ -42,6 +47,27 @@ def run(*command, **more):
     return done.stdout
 
 
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def post(port, key):
+    """An answer, when somebody listens and lets the request pass."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/charges", b"{}", {"Idempotency-Key": key, "X-Api-Key": "k"})
+    return urllib.request.urlopen(request, timeout=30).read()
+
+
+def wait_for(happened, what, seconds=60):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if happened():
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"after {seconds} s: {what()}")
+
+
 def mirror():
     """As apt has it here."""
     for file in [pathlib.Path("/etc/apt/sources.list"), *pathlib.Path("/etc/apt/sources.list.d").glob("*")]:
@@ -52,12 +78,10 @@ def mirror():
 
 
 class Service(http.server.BaseHTTPRequestHandler):
-    charges = 0
-
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
-        Service.charges += 1
-        body = b"charge %d" % Service.charges
+        self.server.charges += 1
+        body = b"charge %d" % self.server.charges
         self.send_response(201)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -88,6 +112,14 @@ class Bare(unittest.TestCase):
         shutil.copy(DEBS[name], self.root / "tmp")
         return self.inside("apt-get", "install", "-y", "-q", "--no-install-recommends", f"/tmp/{DEBS[name].name}")
 
+    def serve(self):
+        service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service)
+        service.charges = 0
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        self.addCleanup(service.server_close)
+        self.addCleanup(service.shutdown)
+        return service
+
     def test_1_the_program(self):
         self.install("once")
         record = ["once", "run", "--store", "sqlite:/var/lib/once.db", "--key", "order-17", "--"]
@@ -96,43 +128,83 @@ class Bare(unittest.TestCase):
         self.assertEqual((self.root / "tmp/ran").read_text(), "ran\n")
 
     def test_2_it_is_replaced_while_a_proxy_uses_its_store(self):
-        service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service)
-        threading.Thread(target=service.serve_forever, daemon=True).start()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        service = self.serve()
+        port = free_port()
 
         def start():
             proxy = subprocess.Popen(["chroot", str(self.root), "/usr/bin/once", "proxy", "--listen", f"127.0.0.1:{port}",
                                       "--upstream", f"http://127.0.0.1:{service.server_port}", "--no-principal",
                                       "--store", "sqlite:/var/lib/proxy.db"], stderr=subprocess.DEVNULL)
             self.addCleanup(lambda: (proxy.kill(), proxy.wait()))
-            deadline = time.monotonic() + 30
-            while proxy.poll() is None and time.monotonic() < deadline:
-                try:
-                    socket.create_connection(("127.0.0.1", port)).close()
-                    return proxy
-                except OSError:
-                    time.sleep(0.05)
-            self.fail("the proxy does not listen")
-
-        def post(key):
-            request = urllib.request.Request(f"http://127.0.0.1:{port}/charges", b"{}", {"Idempotency-Key": key})
-            return urllib.request.urlopen(request).read()
+            wait_for(lambda: proxy.poll() is not None or socket.create_connection(("127.0.0.1", port)).close() is None,
+                     lambda: "the proxy does not listen")
+            self.assertIsNone(proxy.poll())
+            return proxy
 
         proxy = start()
-        first = post("a")
+        first = post(port, "a")
         self.inside("dpkg", "-i", f"/tmp/{DEBS['once'].name}")
-        self.assertEqual(post("a"), first)  # The old program goes on …
-        second = post("b")
+        self.assertEqual(post(port, "a"), first)  # The old program goes on …
+        second = post(port, "b")
         proxy.send_signal(signal.SIGTERM)
         self.assertEqual(proxy.wait(60), 0)
         start()
-        self.assertEqual([post("a"), post("b")], [first, second])  # … and the new one has its records.
-        self.assertEqual(Service.charges, 2)
-        service.shutdown()
-        service.server_close()
+        self.assertEqual([post(port, "a"), post(port, "b")], [first, second])  # … and the new one has its records.
+        self.assertEqual(service.charges, 2)
 
-    def test_3_the_library(self):
+    def test_3_the_units_work_shut_in_as_they_are(self):
+        """Debian's systemd is started in the bare Debian, with the network of this machine, so that the proxy's service and
+        the queue are here."""
+        self.inside("apt-get", "install", "-y", "-q", "--no-install-recommends", "systemd-sysv")
+        service, port, admin = self.serve(), free_port(), free_port()
+        example = (self.root / "usr/share/doc/once/examples/proxy.toml").read_text()
+        for setting, value in {"listen": f"127.0.0.1:{port}", "upstream": f"http://127.0.0.1:{service.server_port}",
+                               "admin": str(admin)}.items():
+            example, changed = re.subn(f'^{setting} = .*$', f'{setting} = "{value}"', example, flags=re.M)
+            self.assertEqual(changed, 1, setting)
+        settings = self.root / "etc/once"
+        (settings / "sqs").mkdir(parents=True)
+        (settings / "proxy.toml").write_text(example)
+
+        with emulator.running() as endpoint:
+            aws = {name: value for name, value in emulator.environment(endpoint).items() if name.startswith("AWS_")}
+
+            def sqs(operation, **body):
+                request = urllib.request.Request(endpoint, json.dumps(body).encode(), {
+                    "Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": f"AmazonSQS.{operation}",
+                    "Authorization": "AWS4-HMAC-SHA256 Credential=x/20260101/eu-central-1/sqs/aws4_request, Signature=0"})
+                return json.loads(urllib.request.urlopen(request, timeout=30).read() or b"{}")
+
+            queue = sqs("CreateQueue", QueueName="orders")["QueueUrl"]
+            for body in ("a", "b", "a"):  # The same payload twice, as a sender that retries makes it.
+                sqs("SendMessage", QueueUrl=queue, MessageBody=body)
+            (settings / "sqs/orders.env").write_text("".join(f"{name}={value}\n" for name, value in aws.items()) + (
+                f"ONCE_QUEUE={queue}\nONCE_OPTIONS=--key-from payload\nONCE_COMMAND=/usr/local/bin/work --really\n"))
+            command = self.root / "usr/local/bin/work"
+            command.write_text('#!/bin/sh\n{ cat; echo " $1"; } >> /var/lib/once-sqs/effects\n')
+            command.chmod(0o755)
+            self.inside("systemctl", "enable", "once-proxy", "once-sqs@orders")
+            machine = subprocess.Popen(["systemd-nspawn", "-q", "--register=no", "--keep-unit", "-D", str(self.root), "--boot"],
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                logs = self.root / "var/log"
+                wait_for(lambda: post(port, "a") == b"charge 1", lambda: f"no proxy; {list(logs.rglob('*'))}")
+                self.assertEqual([post(port, "a"), post(port, "b")], [b"charge 1", b"charge 2"])
+                self.assertEqual(service.charges, 2)
+                self.assertEqual(len((logs / "once/access.log").read_text().splitlines()), 3)
+                metrics = urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=30).read().decode()
+                self.assertRegex(metrics, r"(?m)^process_start_time_seconds [1-9]")
+                effects = self.root / "var/lib/once-sqs/effects"
+                wait_for(lambda: sorted(effects.read_text().splitlines()) == ["a --really", "b --really"], lambda: "no message was worked on")
+            finally:
+                machine.send_signal(signal.SIGRTMIN + 4)  # systemd.exec: power off.
+                try:
+                    machine.wait(60)
+                except subprocess.TimeoutExpired:
+                    machine.kill()
+                    raise
+
+    def test_4_the_library(self):
         self.install("libonce-dev")
         self.inside("apt-get", "install", "-y", "-q", "--no-install-recommends", "g++", "cmake", "make", "nlohmann-json3-dev",
                     "libpq-dev", "libboost1.81-dev")
@@ -144,7 +216,7 @@ class Bare(unittest.TestCase):
         self.inside("cmake", "--build", "/tmp/try/build")
         self.assertEqual(self.inside("/tmp/try/build/try"), "ran\n")
 
-    def test_4_removed_it_leaves_the_records(self):
+    def test_5_removed_it_leaves_the_records(self):
         files = [self.root / name.lstrip("/") for name in self.inside("dpkg", "-L", "once", "libonce-dev").split("\n") if name]
         files = [file for file in files if file.is_file()]
         self.assertGreater(len(files), 100)
