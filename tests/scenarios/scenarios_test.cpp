@@ -30,6 +30,7 @@
 #include <once/platform/blocking.hpp>
 #include <once/testing/manual_time.hpp>
 
+#include "../engine/forwarding_store.hpp"
 #include "../engine/script_store.hpp"
 #include "../transcript.hpp"
 
@@ -53,30 +54,21 @@ std::string text_of(const Record& record) {
 }
 
 // The store as one process reaches it: tells of each call and its answer.
-class Traced final : public Store {
+class Traced final : public ForwardingStore {
  public:
   using Tell = std::function<void(const std::string&)>;
-  Traced(std::shared_ptr<Store> store, Tell tell) : store_(std::move(store)), tell_(std::move(tell)) {}
+  Traced(std::shared_ptr<Store> store, Tell tell) : ForwardingStore(std::move(store)), tell_(std::move(tell)) {}
 
   void insert(RecordPtr record, Done done) override {
-    store_->insert(std::move(record), told("insert", std::move(done)));
+    inner_->insert(std::move(record), told("insert", std::move(done)));
   }
   void replace(RecordPtr record, Seen seen, Done done) override {
-    store_->replace(std::move(record), seen, told("replace", std::move(done)));
+    inner_->replace(std::move(record), seen, told("replace", std::move(done)));
   }
   void remove(std::string key, Seen seen, Done done) override {
-    store_->remove(std::move(key), seen, told("remove", std::move(done)));
+    inner_->remove(std::move(key), seen, told("remove", std::move(done)));
   }
-  void get(std::string key, Done done) override { store_->get(std::move(key), told("get", std::move(done))); }
-  void list(ListQuery query, Callback<void(ListPage)> done) override {
-    store_->list(std::move(query), std::move(done));
-  }
-  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
-    store_->sweep(now, limit, std::move(done));
-  }
-  [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return store_->time(); }
-  [[nodiscard]] Capabilities capabilities() const noexcept override { return store_->capabilities(); }
-  [[nodiscard]] std::string name() const override { return store_->name(); }
+  void get(std::string key, Done done) override { inner_->get(std::move(key), told("get", std::move(done))); }
 
  private:
   Done told(const std::string& what, Done done) {
@@ -91,7 +83,6 @@ class Traced final : public Store {
     };
   }
 
-  const std::shared_ptr<Store> store_;
   const Tell tell_;
 };
 
