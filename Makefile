@@ -5,7 +5,7 @@ SETUP ?= tools/setup
 STORM = PYTHONDONTWRITEBYTECODE=1 python3 examples/payments/storm.py --once build/once \
 	--service build/release/examples/payments_service
 
-.PHONY: help build run demo test proof bench check packages lambda clean
+.PHONY: help build run demo test proof bench check packages release lambda clean
 
 help:
 	@echo 'make build   the program, at build/once'
@@ -16,6 +16,7 @@ help:
 	@echo 'make bench   the benchmarks, as ratios to what the machine can do'
 	@echo 'make check   formatting, static analysis, layers, headers, the installed package'
 	@echo 'make packages  Debian packages of the program and of the library, in build/packages; TRY=true installs them in a bare Debian'
+	@echo 'make release   packages, a static program, an image, their materials and sums, the same twice; REHEARSE=true for any commit'
 	@echo 'make lambda EXAMPLE=payment  a function for AWS Lambda, at build/lambda/payment.zip, and the program; ARCH=arm64 for Graviton'
 	@echo 'make clean   removes build/'
 
@@ -61,6 +62,10 @@ check:
 packages: build
 	@$(SETUP) package
 	@tools/packages $(if $(TRY),--try)
+
+release:
+	@$(SETUP) build package release
+	@tools/release $(if $(REHEARSE),--rehearse)
 
 lambda: build
 	@tools/lambda $(EXAMPLE) $(if $(ARCH),--arch $(ARCH))
