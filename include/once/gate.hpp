@@ -16,12 +16,13 @@
 namespace once {
 
 enum class Gate : std::uint8_t {
-  open,      // Everything is let through.
-  filling,   // Only StoreGate::fill() writes: records come in from another store.
-  filled,    // Everything is let through, after such a move.
-  draining,  // No claim: no insert, and no write that makes a record another owner's with a lease. Holders renew and
-             // finish, operators act.
-  closed,    // No write: the records are in another store.
+  open,       // Everything is let through.
+  filling,    // Only StoreGate::fill() writes: records come in from another store.
+  filled,     // Everything is let through, after such a move.
+  announced,  // Everything is let through. A move out of here has its name, and may go on to draining.
+  draining,   // No claim: no insert, and no write that makes a record another owner's with a lease. Holders renew and
+              // finish, operators act.
+  closed,     // No write: the records are in another store.
 };
 
 std::string_view to_string(Gate gate) noexcept;  // "open" …
@@ -35,7 +36,9 @@ struct GateMark {
 };
 
 // Whether claims are let through.
-inline bool takes_claims(const GateMark& mark) noexcept { return mark.gate == Gate::open || mark.gate == Gate::filled; }
+inline bool takes_claims(const GateMark& mark) noexcept {
+  return mark.gate == Gate::open || mark.gate == Gate::filled || mark.gate == Gate::announced;
+}
 
 // As stores keep it: "filling MOVE OTHER". Empty for another text.
 std::string gate_text(const GateMark& mark);

@@ -7,7 +7,7 @@ namespace once {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> words = {"open", "filling", "filled", "draining", "closed"};
+constexpr std::array<std::string_view, 6> words = {"open", "filling", "filled", "announced", "draining", "closed"};
 
 }  // namespace
 
@@ -33,6 +33,7 @@ std::string gate_refusal(const GateMark& mark) {
   switch (mark.gate) {
     case Gate::open:
     case Gate::filled:
+    case Gate::announced:
       return {};
     case Gate::draining:
       return "once copy moves this store to " + mark.other +

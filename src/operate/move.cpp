@@ -8,6 +8,7 @@
 #include <once/error.hpp>
 #include <once/operate.hpp>
 #include <once/platform/blocking.hpp>
+#include <once/platform/system.hpp>
 
 #include "platform/wait.hpp"
 #include "text/ascii.hpp"
@@ -114,9 +115,8 @@ class Move {
       }
       tell(MoveStep::counting, plan.records);
     });
-    if (takes_claims(plan.from) && takes_claims(plan.to) && !blocking::list(to_.store, {.limit = 1}).records.empty()) {
+    if (takes_claims(plan.from) && takes_claims(plan.to) && !blocking::list(to_.store, {.limit = 1}).records.empty())
       occupied();
-    }
     return plan;
   }
 
@@ -130,11 +130,13 @@ class Move {
       return moved;
     }
     if (takes_claims(from)) {
-      GateMark next{.gate = Gate::filling, .move = fresh_name(), .other = from_.name()};
-      step(to_, to, next);
-      next.gate = Gate::draining;
-      next.other = to_.name();
-      step(from_, from, next);
+      // Who has named the move in the source last is the only one who can name it in the target and then drain. The
+      // target is shut before the source is, so that nobody goes from the one to the other in between.
+      if (from.gate != Gate::announced || to.gate != Gate::filling || to.move != from.move) {
+        step(from_, from, {.gate = Gate::announced, .move = fresh_name(from), .other = to_.name()});
+        step(to_, to, {.gate = Gate::filling, .move = from.move, .other = from_.name()});
+      }
+      step(from_, from, {.gate = Gate::draining, .move = from.move, .other = to_.name()});
     }
     if (from.gate == Gate::draining && !drain(from, moved)) return moved;
     // Nothing changes in the source from here on. Every token that it gave out is at most this.
@@ -156,7 +158,9 @@ class Move {
       const GateMark from = from_.gate.mark();
       // Only a move out of the source ends with a mark of its own in the target, and only after it was closed.
       if (from.gate == Gate::draining) {
-        if (from_.gate.change(from, {}, {}).kind == ChangedKind::done) return;
+        // The target stays shut: a program that was told of it already must not begin there. The next move knows it.
+        const GateMark back{.gate = Gate::announced, .move = fresh_name(from), .other = from.other};
+        if (from_.gate.change(from, back, {}).kind == ChangedKind::done) return;
         continue;
       }
       if (from.gate != Gate::closed) refuse(from_.name() + " is in no move that could be undone. Nothing was changed");
@@ -202,10 +206,19 @@ class Move {
     return apart;
   }
 
-  [[nodiscard]] std::string fresh_name() const {
+  // A move's name, 32 digits. The first half stays until a move out of the source is over, or undone when it was
+  // closed: it tells that a target was marked by this source, also if another `once copy` has named the move anew
+  // since.
+  static constexpr std::size_t source_digits = 16;
+  [[nodiscard]] std::string fresh_name(const GateMark& from) const {
     Owner name;
     options_.random->fill(name.bytes);
-    return name.hex();
+    const std::string fresh = name.hex();
+    const bool is_named = from.gate == Gate::announced || from.gate == Gate::draining;
+    return is_named ? from.move.substr(0, source_digits) + fresh.substr(source_digits) : fresh;
+  }
+  static bool same_source(const GateMark& a, const GateMark& b) {
+    return a.move.substr(0, source_digits) == b.move.substr(0, source_digits);
   }
 
   [[noreturn]] void occupied() const {
@@ -234,8 +247,9 @@ class Move {
       refuse(to_.name() + " has moved, or moves, to " + to.other +
              ", or a move into it was undone: use a new store. Nothing was changed");
     }
-    if (to.gate == Gate::filling && to.other != from_.name()) {
-      refuse(to_.name() + " waits for the records of another store, " + to.other + ". Nothing was changed");
+    if (to.gate == Gate::filling && (from.gate != Gate::announced || !same_source(to, from))) {
+      refuse(to_.name() + " waits for the records of another move, from " + to.other +
+             ". Use a new store. Nothing was changed");
     }
   }
 
@@ -340,8 +354,8 @@ MovePlan plan_move(Store& from, Store& to, const MoveOptions& options) { return 
 Moved move_records(Store& from, Store& to, const MoveOptions& options) { return Move(from, to, options).run(); }
 
 void undo_move(Store& from, Store& to) {
-  const MoveOptions none;
-  Move(from, to, none).undo();
+  const MoveOptions options{.pause = {}, .progress = {}, .clock = {}, .random = system_random()};
+  Move(from, to, options).undo();
 }
 
 }  // namespace once

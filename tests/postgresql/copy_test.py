@@ -137,7 +137,8 @@ class Commands(CopyCase):
 
 class Killed(CopyCase):
     # In the order of a move.
-    REACHED = [("open", "open"), ("open", "filling"), ("draining", "filling"), ("closed", "filling"), ("closed", "filled")]
+    REACHED = [("open", "open"), ("announced", "open"), ("announced", "filling"), ("draining", "filling"),
+               ("closed", "filling"), ("closed", "filled")]
 
     def test_before_each_step(self):
         """Each time the next command goes on, each key ran once, and every result is there."""
@@ -159,9 +160,9 @@ class Killed(CopyCase):
             reached.add(marks)
             # As programs do that know both: where one refuses, the other is asked. Only one of them may run it.
             late = f"{number}-late"
-            stores = (self.file, self.table) if marks[0] == "open" else (self.table, self.file)
+            stores = (self.file, self.table) if marks[0] in ("open", "announced") else (self.table, self.file)
             asked = [self.run_key(store, late).returncode for store in stores]
-            if marks == ("open", "open"):  # Nothing was begun, and nobody uses the target yet.
+            if marks[1] == "open":  # Nothing was begun, and nobody uses the target yet.
                 self.table = self.new_table(f"other{number}")
                 asked.pop()
                 self.path(f"ledger-{late}").write_text("ran\n")

@@ -592,11 +592,11 @@ TEST_P(MoveTest, RefusesWhatIsNotItsTarget) {
   }
   EXPECT_EQ(fourth->gate()->mark(), GateMark{});
   EXPECT_THAT([&] { move_records(*to_, *third, options_); },
-              ::testing::ThrowsMessage<Exception>(HasSubstr("waits for the records of another store")));
+              ::testing::ThrowsMessage<Exception>(HasSubstr("waits for the records of another move")));
   EXPECT_THAT([&] { move_records(*third, *fourth, options_); },
               ::testing::ThrowsMessage<Exception>(HasSubstr("itself")));
   undo_move(*from_, *fourth);  // While it drains, nothing can be open elsewhere.
-  EXPECT_EQ(from_->gate()->mark(), GateMark{});
+  EXPECT_TRUE(takes_claims(from_->gate()->mark()));
 }
 
 TEST_P(MoveTest, TwoAtOnceMoveItOnce) {
@@ -617,8 +617,7 @@ TEST_P(MoveTest, TwoAtOnceMoveItOnce) {
   std::thread two([&] { move(2); });
   one.join();
   two.join();
-  if (from_->gate()->mark().gate == Gate::draining) undo_move(*from_, *to_);  // They took the target from each other.
-  if (moved == 0) {
+  if (moved == 0) {  // Each has stopped the other, or did not get the file's lock.
     EXPECT_EQ(move_records(*from_, *to_, options_).kind, Moved::Kind::moved);
   }
   expect_moved(records);
