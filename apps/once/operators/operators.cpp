@@ -17,21 +17,19 @@
 
 namespace once::cli {
 
-using http::Answer;
-
 namespace {
 
 constexpr std::size_t most_waiting = 16;
 constexpr std::string_view records_path = "/v1/records";
 
-Answer not_allowed(const char* allowed) {
-  Answer answer =
+http::Answer not_allowed(const char* allowed) {
+  http::Answer answer =
       operators_problem("method-not-allowed", 405, "Method not allowed", std::string("Allowed: ") + allowed);
   answer.headers.push_back({"Allow", allowed});
   return answer;
 }
 
-Answer not_found() {
+http::Answer not_found() {
   return operators_problem("not-found", 404, "There is nothing at this path",
                            "/v1/openapi.json describes all paths. Those of records begin with /v1/records/KEY, where "
                            "KEY is stored_key_hex.");
@@ -64,8 +62,8 @@ std::string key_of(std::string_view digits) {
 }
 
 // `rest`: of the path, behind "/v1/records/".
-Answer route_record(const StoreAccess& access, const http::Request& request, const Target& target,
-                    std::string_view rest) {
+http::Answer route_record(const StoreAccess& access, const http::Request& request, const Target& target,
+                          std::string_view rest) {
   const bool reads = request.method == "GET" || request.method == "HEAD";
   const auto slash = rest.find('/');
   const std::string_view digits = rest.substr(0, slash);
@@ -88,7 +86,7 @@ Answer route_record(const StoreAccess& access, const http::Request& request, con
 
 }  // namespace
 
-Answer Operators::route(const http::Request& request) const {
+http::Answer Operators::route(const http::Request& request) const {
   const Target target(request.target);
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (target.path.starts_with(records_path) && target.path.substr(records_path.size()).starts_with('/')) {
@@ -113,7 +111,7 @@ struct Operators::Waiting {
   std::string target;
   http::Headers headers;
   std::string body;
-  Callback<void(Answer)> done;
+  Callback<void(http::Answer)> done;
 };
 
 Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSources sources)
@@ -127,7 +125,7 @@ Operators::~Operators() {
   news_.notify_all();
 }
 
-Answer Operators::answer(const http::Request& request) const {
+http::Answer Operators::answer(const http::Request& request) const {
   if (auto refused = token_.refuse(request)) return std::move(*refused);
   try {
     return route(request);
@@ -138,7 +136,7 @@ Answer Operators::answer(const http::Request& request) const {
   }
 }
 
-void Operators::answer_later(const http::Request& request, Callback<void(Answer)> done) {
+void Operators::answer_later(const http::Request& request, Callback<void(http::Answer)> done) {
   if (auto refused = token_.refuse(request))
     return done(std::move(*refused));  // Refused requests must not delay others.
   Waiting waiting{.method = std::string(request.method),
@@ -157,7 +155,7 @@ void Operators::answer_later(const http::Request& request, Callback<void(Answer)
       return;
     }
   }
-  Answer busy = operators_problem("busy", 503, "Too many requests are waiting", "Retry in a second.");
+  http::Answer busy = operators_problem("busy", 503, "Too many requests are waiting", "Retry in a second.");
   busy.headers.push_back({"Retry-After", "1"});
   waiting.done(std::move(busy));
 }
