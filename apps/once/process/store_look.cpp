@@ -100,18 +100,18 @@ struct StoreLook::Shared {
       if (shared->ending) return std::nullopt;
       shared->asking = true;
     }
-    request([shared](Kind answer) {
+    request([shared](Kind got) {
       const std::lock_guard lock(shared->mutex);
       shared->asking = false;
-      shared->answer = std::move(answer);
+      shared->answer = std::move(got);
       shared->news.notify_all();
     });
     std::unique_lock lock(shared->mutex);
     shared->news.wait_until(lock, until, [&] { return shared->ending || shared->answer; });
     if (shared->ending || !shared->answer) return std::nullopt;
-    Kind answer = std::get<Kind>(*std::move(shared->answer));
+    Kind got = std::get<Kind>(*std::move(shared->answer));
     shared->answer.reset();
-    return answer;
+    return got;
   }
 
   // Asks for a record that does not exist. False: there was no answer yet, so nothing else can be asked.
