@@ -361,6 +361,38 @@ TEST_P(Lists, ACursorThatTheStoreRefusesIsTheClients) {
   expect_problem(other.answer(request), 503, "store-unavailable", "not a cursor of mine");
 }
 
+// They are told once, by the request that reads their page first, and hide no others.
+TEST_P(Lists, RecordsThatCannotBeReadAreToldOnceAndHideNoOthers) {
+  class Damaged final : public once::testing::ForwardingStore {
+   public:
+    using ForwardingStore::ForwardingStore;
+    void list(ListQuery query, Callback<void(ListPage)> done) override {
+      const bool is_first = query.cursor.empty();
+      ForwardingStore::list(std::move(query), [is_first, done = std::move(done)](ListPage page) mutable {
+        if (is_first) page.unreadable.push_back({ErrorKind::corrupt, "this one is damaged"});
+        done(std::move(page));
+      });
+    }
+  };
+  fill(300);
+  const Operators damaged({.url = "x:", .store = std::make_shared<Damaged>(store)}, token);
+  const std::vector<http::HeaderView> headers{{"Host", "localhost"}};
+  std::size_t found = 0;
+  std::size_t told = 0;
+  std::string after;
+  for (int requests = 0; requests < 20; ++requests) {
+    const std::string target = "/v1/records?q=order&limit=1" + (after.empty() ? "" : "&after=" + after);
+    const json page =
+        read(damaged.answer({.method = "GET", .target = target, .headers = headers, .body = {}, .principal = {}}));
+    found += page["records"].size();
+    if (page.contains("unreadable")) told += page["unreadable"].size();
+    if (page["next"].is_null()) break;
+    after = page["next"];
+  }
+  EXPECT_EQ(found, 4U);
+  EXPECT_EQ(told, 1U);
+}
+
 TEST_P(Lists, SortsOnlyAsAnIndexDoes) {
   fill(3);
   EXPECT_EQ(read(get("/v1/records?sort=store"))["records"].size(), 3U);
