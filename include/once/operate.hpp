@@ -108,6 +108,7 @@ struct Applied {
   Kind kind = Kind::failed;
   RecordPtr record;
   Error error;
+  bool unfit = false;  // failed: because the store can never keep `next`, as Answer::unfit. Not a fault of the store.
 };
 
 // Writes `next` over the record that was seen. After a lost answer it reads the record, and gives in_doubt only if that
@@ -135,6 +136,9 @@ struct Filter {
 };
 
 bool matches(const Filter& filter, const Record& record, Time now) noexcept;
+
+// The conditions that a store can check, for pages of 500; matches() checks the others.
+ListQuery query_of(const Filter& filter, Time now);
 
 // Calls `each` for every matching record until it returns false. Blocks; reads pages of 500. Records that cannot be
 // read do not stop it: after the others it returns corrupt, with the first of them and their number. `progress` may be

@@ -223,9 +223,10 @@ struct Change {
   unsigned doubts = 0;
 };
 
-void finish(const std::shared_ptr<Change>& change, Applied::Kind kind, RecordPtr record, Error error = {}) {
+void finish(const std::shared_ptr<Change>& change, Applied::Kind kind, RecordPtr record, Error error = {},
+            bool unfit = false) {
   Callback<void(Applied)> done = std::move(change->done);
-  done({.kind = kind, .record = std::move(record), .error = std::move(error)});
+  done({.kind = kind, .record = std::move(record), .error = std::move(error), .unfit = unfit});
 }
 
 void look(const std::shared_ptr<Change>& change, Error doubt);
@@ -243,8 +244,11 @@ void write(const std::shared_ptr<Change>& change) {
       case Answer::Status::failed:
         if (answer.error.kind == ErrorKind::in_doubt) return look(change, std::move(answer.error));
         // An earlier try may still arrive.
-        if (change->doubts > 0) answer.error.kind = ErrorKind::in_doubt;
-        return finish(change, Applied::Kind::failed, nullptr, std::move(answer.error));
+        if (change->doubts > 0) {
+          answer.error.kind = ErrorKind::in_doubt;
+          answer.unfit = false;
+        }
+        return finish(change, Applied::Kind::failed, nullptr, std::move(answer.error), answer.unfit);
     }
   });
 }
@@ -355,7 +359,8 @@ std::optional<State> state_of(std::optional<Standing> standing) noexcept {
   return std::nullopt;
 }
 
-// The conditions that a store can check; matches() checks the others.
+}  // namespace
+
 ListQuery query_of(const Filter& filter, Time now) {
   ListQuery query;
   query.state = filter.in_progress || filter.overdue ? State::in_progress : state_of(filter.standing);
@@ -364,8 +369,6 @@ ListQuery query_of(const Filter& filter, Time now) {
   query.limit = page_records;
   return query;
 }
-
-}  // namespace
 
 std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
                               const std::function<bool(const Record&)>& each,

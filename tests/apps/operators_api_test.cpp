@@ -11,6 +11,7 @@
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -24,72 +25,32 @@
 #include <once/testing/faulty_store.hpp>
 #include <once/testing/records.hpp>
 
+#include "../engine/forwarding_store.hpp"
 #include "operators/admin_token.hpp"
 #include "operators/operators.hpp"
+#include "operators_case.hpp"
 
 namespace once::cli {
 namespace {
 
-using nlohmann::json;
 using ::testing::HasSubstr;
+using OperatorsTest = OperatorsCase;
 using ::testing::Not;
 
-class OperatorsTest : public ::testing::Test {
- protected:
-  // A record whose outcome is unknown, made an hour ago.
-  Record unknown(const std::string& name, const std::string& scope = "pay") {
-    Record record = once::testing::plain_record(Key(scope, name).stored());
-    record.state = State::unknown;
-    record.created_at = now() - std::chrono::hours(1);
-    record.finished_at = now();
-    record.expires_at = never;
-    return keep(std::move(record));
-  }
-  Record running(const std::string& name) {
-    Record record = once::testing::plain_record(Key("pay", name).stored());
-    record.created_at = now();
-    record.lease_until = now() + std::chrono::hours(1);
-    record.expires_at = now() + std::chrono::hours(2);
-    return keep(std::move(record));
-  }
-  Record keep(Record record) {
-    EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
-    return record;
-  }
-  Record stored(const Record& record) { return *blocking::get(*store, record.key).record; }
-  static Time now() { return system_clock()->now(); }
-  static std::string path_of(const Record& record) { return "/v1/records/" + to_hex(record.key); }
-  static std::string tag_of(const Record& record) {
-    return '"' + record.owner.hex() + "-" + std::to_string(record.revision) + '"';
-  }
+// Reports its time only with an answer, as DynamoDB does.
+class Timeless final : public once::testing::ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return std::nullopt; }
+};
 
-  http::Answer ask(const std::string& method, const std::string& target, const std::string& body = {},
-                   std::vector<http::HeaderView> headers = {}) {
-    if (!without_host) headers.push_back({"Host", "127.0.0.1:9100"});
-    return operators.answer({.method = method, .target = target, .headers = headers, .body = body, .principal = {}});
+// Keeps no changes.
+class Narrow final : public once::testing::ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  void replace(RecordPtr /*record*/, Seen /*seen*/, Done done) override {
+    done(once::Answer::cannot_keep("the record is too large"));
   }
-  http::Answer get(const std::string& target) { return ask("GET", target); }
-  http::Answer post(const Record& record, const std::string& action, const json& body, const std::string& tag = {}) {
-    const std::string match = tag.empty() ? tag_of(record) : tag;
-    return ask("POST", path_of(record) + "/" + action, body.dump(),
-               {{"content-type", "application/json; charset=utf-8"}, {"If-Match", match}});
-  }
-  static json read(const http::Answer& answer) { return json::parse(answer.body); }
-  static void expect_problem(const http::Answer& answer, unsigned status, const std::string& name,
-                             const std::string& detail = {}) {
-    EXPECT_EQ(answer.status, status) << answer.body;
-    EXPECT_EQ(*http::find_header(answer.headers, "Content-Type"), "application/problem+json");
-    const json body = read(answer);
-    EXPECT_EQ(body["type"], "urn:once:problem:" + name);
-    EXPECT_EQ(body["status"], status);
-    EXPECT_THAT(body["detail"].get<std::string>(), HasSubstr(detail));
-  }
-
-  std::shared_ptr<once::testing::FaultyStore> store = std::make_shared<once::testing::FaultyStore>(
-      std::shared_ptr<Store>(stores::make_memory_store()), once::testing::no_faults());
-  AdminToken token{"", "--admin-token-file"};
-  Operators operators{{.url = "memory:", .store = store}, token};
-  bool without_host = false;
 };
 
 TEST_F(OperatorsTest, ListsInPages) {
@@ -133,7 +94,15 @@ TEST_F(OperatorsTest, RefusesWhatItDoesNotKnow) {
   expect_problem(get("/v1/records/zz"), 400, "bad-request", "the key in the path");
   expect_problem(get("/v1/records/"), 400, "bad-request", "stored_key_hex");
   expect_problem(get("/v1/records/" + std::string(2050, 'a')), 400, "bad-request", "stored_key_hex");
-  expect_problem(get("/v1/records/6b?x=1"), 400, "bad-request", "no query");
+  expect_problem(get("/v1/records/6b?x=1"), 400, "bad-request", "unknown parameter 'x'; the parameter is include");
+  expect_problem(get("/v1/records/6b?include=results"), 400, "bad-request", "include has 'results'");
+  expect_problem(get("/v1/records/6b/raw"), 400, "bad-request", "part must be result or input");
+  expect_problem(get("/v1/records/6b/raw?part=steps"), 400, "bad-request", "part must be result or input");
+  expect_problem(get("/v1/records/6b/raw?part=result"), 404, "no-record");
+  expect_problem(ask("POST", "/v1/records/6b/resolve?x=1"), 400, "bad-request", "no query");
+  expect_problem(ask("DELETE", "/v1/records/6b?x=1"), 400, "bad-request", "no query");
+  expect_problem(ask("POST", "/v1/records/6b/raw"), 405, "method-not-allowed", "GET, HEAD");
+  expect_problem(get("/v1/records/6b/extend"), 405, "method-not-allowed", "POST");
   expect_problem(get("/v1/records/6b"), 404, "no-record");
   expect_problem(get("/v1/records/6b/burn"), 404, "not-found");
   expect_problem(get("/v1/recordsx"), 404, "not-found");
@@ -158,6 +127,126 @@ TEST_F(OperatorsTest, ShowsARecordWithItsResult) {
   EXPECT_EQ(shown["key"], nullptr);
   EXPECT_EQ(shown["result"]["text"], "{\"charge\":1}");
   EXPECT_FALSE(read(get("/v1/records"))["records"][0]["result"].contains("text"));
+}
+
+// Which payloads are in the answer.
+TEST_F(OperatorsTest, ShowsThePayloadsThatAreAskedFor) {
+  Record record = once::testing::plain_record("pay#k");
+  record.state = State::completed;
+  record.result = Result::inlined("the result");
+  record.steps = {{.name = "charge", .result = "the step"}};
+  record.input = "the input";
+  record.input_bytes = record.input.size();
+  keep(record);
+  const auto shown = [&](const std::string& query) {
+    const json found = read(get(path_of(record) + query));
+    std::set<std::string> parts;
+    if (found["result"].contains("text")) parts.insert("result");
+    if (found["steps"][0].contains("result")) parts.insert("steps");
+    if (found.contains("input")) parts.insert("input");
+    // What is left out is not there under another name either.
+    for (const char* const part : {"result", "input", "step"}) {
+      const bool is_there = found.dump().find(std::string("the ") + part) != std::string::npos;
+      EXPECT_EQ(is_there, parts.contains(part == std::string("step") ? "steps" : part)) << query;
+    }
+    return parts;
+  };
+  using Parts = std::set<std::string>;
+  EXPECT_EQ(shown(""), (Parts{"result", "steps", "input"}));
+  EXPECT_EQ(shown("?include="), Parts());
+  EXPECT_EQ(shown("?include=result"), Parts{"result"});
+  EXPECT_EQ(shown("?include=steps"), Parts{"steps"});
+  EXPECT_EQ(shown("?include=input,result"), (Parts{"result", "input"}));
+  EXPECT_EQ(shown("?include=input%2Csteps,result"), (Parts{"result", "steps", "input"}));
+  EXPECT_EQ(*http::find_header(get(path_of(record) + "?include=").headers, "ETag"), tag_of(record));
+}
+
+// As a file: a browser that opens it neither shows nor runs it.
+TEST_F(OperatorsTest, GivesAPayloadAsAFile) {
+  Record record = once::testing::plain_record("pay#k");
+  record.state = State::completed;
+  record.result = Result::inlined(std::string("<script>alert(1)</script>\0\xFF", 27), "text/html");
+  record.input = "first";
+  record.input_bytes = 100;
+  keep(record);
+  const http::Answer answer = get(path_of(record) + "/raw?part=result");
+  EXPECT_EQ(answer.status, 200U);
+  EXPECT_EQ(answer.body, record.result.bytes);
+  const auto header = [&](std::string_view name) { return *http::find_header(answer.headers, name); };
+  EXPECT_EQ(header("Content-Type"), "application/octet-stream");
+  EXPECT_EQ(header("Content-Disposition"), "attachment; filename=\"" + key_hash(record.key) + "-result\"");
+  EXPECT_EQ(header("X-Content-Type-Options"), "nosniff");
+  EXPECT_EQ(header("Content-Security-Policy"), "default-src 'none'; sandbox");
+  EXPECT_EQ(header("ETag"), tag_of(record));
+  EXPECT_EQ(get(path_of(record) + "/raw?part=input").body, "first");
+}
+
+TEST_F(OperatorsTest, SaysWhyAPayloadIsNotThere) {
+  const Record open = unknown("open");
+  expect_problem(get(path_of(open) + "/raw?part=result"), 404, "no-payload", "it is unknown, and has no result");
+  expect_problem(get(path_of(open) + "/raw?part=input"), 404, "no-payload", "not kept");
+  Record record = once::testing::full_record("pay#dropped", State::completed, Placement::dropped);
+  keep(record);
+  expect_problem(get(path_of(record) + "/raw?part=result"), 404, "no-payload", "too large");
+  record = once::testing::full_record("pay#offloaded", State::completed, Placement::offloaded);
+  keep(record);
+  expect_problem(get(path_of(record) + "/raw?part=result"), 404, "no-payload", "--offload is none");
+  record = once::testing::full_record("pay#sealed", State::completed, Placement::sealed);
+  keep(record);
+  expect_problem(get(path_of(record) + "/raw?part=result"), 500, "payload-unreadable", "seal");
+  expect_problem(get(path_of(record) + "/raw?part=input"), 500, "payload-unreadable", "seal");
+  EXPECT_TRUE(read(get(path_of(record) + "?include=input")).contains("problems"));
+  EXPECT_FALSE(read(get(path_of(record) + "?include=")).contains("problems"));
+}
+
+TEST_F(OperatorsTest, Extends) {
+  const Record record = running("k");
+  json body{{"by", "2h"}, {"reason", "the bank is slow"}, {"who", "alice"}, {"dry_run", true}};
+  EXPECT_FALSE(read(post(record, "extend", body))["changed"]);
+  EXPECT_EQ(stored(record), record);
+  body.erase("dry_run");
+  const http::Answer answer = post(record, "extend", body);
+  ASSERT_EQ(answer.status, 200U) << answer.body;
+  const Record after = stored(record);
+  EXPECT_EQ(*http::find_header(answer.headers, "ETag"), tag_of(after));
+  EXPECT_EQ(after.owner, record.owner);  // Its holder goes on.
+  EXPECT_EQ(after.lease_until, record.lease_until + std::chrono::hours(2));
+  const HistoryEntry& act = after.history.entries.back();
+  EXPECT_THAT(act.what, HasSubstr("lease extended"));
+  EXPECT_EQ(act.who, "alice");
+  EXPECT_EQ(act.why, "the bank is slow");
+  expect_problem(post(record, "extend", body), 412, "record-changed");
+  // The other thing that it changes.
+  EXPECT_EQ(post(after, "extend", {{"on_lapse", "hold"}, {"reason", "r"}}).status, 200U);
+  EXPECT_EQ(stored(record).on_lapse, OnLapse::hold);
+  EXPECT_EQ(post(stored(record), "extend", {{"on_lapse", "takeover"}, {"reason", "r"}, {"retention", "9h"}}).status,
+            200U);
+  EXPECT_GT(stored(record).expires_at, now() + std::chrono::hours(8));
+  EXPECT_LT(stored(record).expires_at, now() + std::chrono::hours(10));
+  const Record other = unknown("other");
+  expect_problem(post(other, "extend", {{"by", "1h"}, {"reason", "r"}}), 409, "refused", "unknown");
+}
+
+TEST_F(OperatorsTest, ReadsBodiesOfExtendStrictly) {
+  const Record record = running("k");
+  const auto refuses = [&](const json& body, const std::string& detail) {
+    expect_problem(post(record, "extend", body), 400, "bad-request", detail);
+  };
+  refuses({{"by", "1h"}}, "reason is empty");
+  refuses({{"reason", "r"}}, "give by");
+  refuses({{"reason", "r"}, {"by", "1h"}, {"on_lapse", "hold"}}, "not both");
+  refuses({{"reason", "r"}, {"by", "soon"}}, "by");
+  refuses({{"reason", "r"}, {"on_lapse", "explode"}}, "takeover or hold");
+  refuses({{"reason", "r"}, {"by", "1h"}, {"retention", "1h"}}, "retention goes with on_lapse");
+  refuses({{"reason", "r"}, {"by", "1h"}, {"force", true}}, "unknown member 'force'; the members are by, dry_run");
+  EXPECT_EQ(stored(record), record);
+}
+
+TEST_F(OperatorsTest, DescribesItself) {
+  const http::Answer answer = get("/v1/openapi.json");
+  EXPECT_EQ(answer.status, 200U);
+  EXPECT_EQ(*http::find_header(answer.headers, "Content-Type"), "application/json");
+  EXPECT_TRUE(read(answer)["paths"].contains("/v1/records/{key}/extend"));
 }
 
 TEST_F(OperatorsTest, ResolvesAsCompleted) {
@@ -308,6 +397,51 @@ TEST_F(OperatorsTest, SaysThatTheStoreDoesNotAnswer) {
   expect_problem(get("/v1/records"), 503, "store-unavailable");
   expect_problem(get(path_of(record)), 503, "store-unavailable");
   expect_problem(post(record, "release", {{"reason", "r"}}), 503, "store-unavailable");
+}
+
+// A table that is missing or a permission: the request is right, and the client can do nothing about it.
+TEST_F(OperatorsTest, WhatTheStoreRefusesIsNoMistakeOfTheClients) {
+  const Record record = unknown("k");
+  store->set_plan([](const once::testing::StoreCall&) {
+    return once::testing::Fault{.kind = once::testing::Fault::Kind::forbidden};
+  });
+  expect_problem(get("/v1/records"), 503, "store-unavailable");
+  expect_problem(get(path_of(record)), 503, "store-unavailable");
+  expect_problem(post(record, "release", {{"reason", "r"}}), 503, "store-unavailable");
+  // Found by the read, and the write is forbidden.
+  store->set_plan([](const once::testing::StoreCall& call) {
+    using enum once::testing::Fault::Kind;
+    return once::testing::Fault{.kind = call.is_write() ? forbidden : none};
+  });
+  expect_problem(post(record, "release", {{"reason", "r"}}), 503, "store-unavailable");
+  expect_problem(get("/v1/records?limit=0"), 400, "bad-request");
+}
+
+// Its time is asked for first, with an answer.
+TEST_F(OperatorsTest, AStoreThatMayNotBeAskedForItsTimeIsNoMistakeOfTheClients) {
+  const Operators forbidden({.url = "x:", .store = std::make_shared<Timeless>(store)}, token);
+  store->set_plan([](const once::testing::StoreCall&) {
+    return once::testing::Fault{.kind = once::testing::Fault::Kind::forbidden};
+  });
+  const std::vector<http::HeaderView> headers{{"Host", "localhost"}};
+  expect_problem(
+      forbidden.answer({.method = "GET", .target = "/v1/records", .headers = headers, .body = {}, .principal = {}}),
+      503, "store-unavailable");
+}
+
+TEST_F(OperatorsTest, AResultThatTheStoreCanNeverKeepIsTheClients) {
+  const Record record = unknown("k");
+  const Operators narrow({.url = "x:", .store = std::make_shared<Narrow>(store)}, token);
+  const std::string target = path_of(record) + "/resolve";
+  const std::string tag = tag_of(record);
+  const std::vector<http::HeaderView> headers{
+      {"Host", "localhost"}, {"Content-Type", "application/json"}, {"If-Match", tag}};
+  expect_problem(narrow.answer({.method = "POST",
+                                .target = target,
+                                .headers = headers,
+                                .body = R"({"as":"completed","reason":"r"})",
+                                .principal = {}}),
+                 400, "bad-request", "too large");
 }
 
 TEST_F(OperatorsTest, WithoutATokenRefusesBrowsersAndStrangers) {

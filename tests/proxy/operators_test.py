@@ -10,7 +10,7 @@ import service
 from harness import wait_until
 from service import ProxyCase
 
-PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs/proxy.md").read_text()
+PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs/operators-api.md").read_text()
 
 
 class Operators(ProxyCase):
@@ -128,12 +128,65 @@ class Operators(ProxyCase):
         self.expect(self.once(*common, "--admin-token-file", path), 64, stderr=b"every user of this host")
         self.expect(self.once(*common, "--admin-token-file", self.path("none")), 64, stderr=b"cannot be read")
 
+    def test_the_examples_of_the_page_do_what_it_says(self):
+        self.admin_proxy()
+        self.expect(self.once("run", "--scope", "pay", "--key", "order-17", "--on-failure", "hold", "--", "false"), 1)
+        blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.S | re.M)
+        self.assertEqual(len(blocks), 2)
+        script = "set -e\n" + "echo\n".join(blocks).replace(":9100/", f":{self.admin}/")
+        done = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, check=True, timeout=90)
+        text, answers = done.stdout.decode(), []
+        while text.strip():
+            answer, end = json.JSONDecoder().raw_decode(text.lstrip())
+            text = text.lstrip()[end:]
+            answers.append(answer)
+        overview, unknown, found, resolved, extended = answers
+        self.assertEqual(sorted(overview["gauges"]), ["failed", "in_progress", "lapsed", "overdue", "unknown"])
+        self.assertEqual([one["key"] for one in unknown["records"]], ["order-17"])
+        self.assertEqual([one["match"] for one in found["records"]], ["key"])
+        self.assertEqual([resolved["changed"], extended["changed"]], [True, True])
+        acts = [(act["what"].split(" to ")[0], act["who"], act["why"]) for act in extended["record"]["history"] if not act["attempt"]]
+        self.assertEqual(acts, [("resolved as completed", "alice", "charge 1 in the ledger"),
+                                ("retention extended", "alice", "the client retries next week")])
+
+    def test_rates_are_of_this_process_and_gauges_of_the_store(self):
+        self.admin_proxy("--stats-interval", "1s")
+        self.expect(self.once("run", "--scope", "pay", "--key", "order-1", "--on-failure", "hold", "--", "false"), 1)
+        self.post("order-2", "cents=500")
+        self.post("order-2", "cents=500")
+
+        def overview():
+            found = self.api("/v1/overview")[2]
+            return found if found["gauges"]["unknown"] and found["gauges"]["unknown"]["count"] else None
+        found = wait_until(overview, "the look saw it")
+        self.assertEqual(found["gauges"]["unknown"]["count"], 1)
+        self.assertEqual({name: found["rates"][name] for name in ("ran", "replayed", "unprotected")},
+                         {"ran": 1, "replayed": 1, "unprotected": 0})
+        self.assertTrue(found["stores"][0]["answers"])
+        self.assertGreater(found["stores"][0]["latency_ms"], 0)
+        self.assertLess(abs(found["stores"][0]["clock_ahead_ms"]), 60_000)
+
+    def test_pages_of_a_store_have_every_record_once(self):
+        self.admin_proxy()
+        for number in range(60):
+            self.post(f"order-{number}", "cents=500")
+        for query in ("limit=7", "standing=completed&limit=7", "q=order-&limit=7", "label=order-5&limit=2",
+                      "label=ORDER-5&limit=500"):
+            keys, after = [], ""
+            while after is not None:
+                status, _, page = self.api(f"/v1/records?{query}{after and '&after=' + after}")
+                self.assertEqual(status, 200)
+                keys += [one["key"] for one in page["records"]]
+                after = page["next"]
+            expected = 11 if "label" in query else 60
+            self.assertEqual((len(keys), len(set(keys))), (expected, expected), query)
+
     def test_the_page_names_every_problem(self):
         source = (pathlib.Path(__file__).resolve().parents[2] / "apps/once/operators").glob("*.cpp")
         text = "".join(path.read_text() for path in source)
         names = set(re.findall(r'(?:operators_problem|refusal)\(\s*"([a-z-]+)"', text))
         self.assertGreater(len(names), 10)
-        listed = set(re.findall(r"`([a-z-]+)`", PAGE.split("### Operators' API")[1].split("\n## ")[0]))
+        listed = set(re.findall(r"`([a-z-]+)`", PAGE.split("\n## Problems")[1].split("\n## ")[0]))
         self.assertEqual(names - listed, set())
 
 

@@ -24,10 +24,12 @@
 #include "commands/commands.hpp"
 #include "operators/admin_token.hpp"
 #include "operators/operators.hpp"
+#include "operators/overview.hpp"
 #include "output/access_log.hpp"
 #include "output/proxy_check.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
+#include "process/recent_events.hpp"
 #include "process/store_look.hpp"
 #include "settings/access.hpp"
 #include "settings/key_change.hpp"
@@ -241,7 +243,14 @@ int run_proxy(const ProxyCommand& command) {
   settings.proxy.on_notice = [](std::string_view text) { say(std::string(text)); };
   const StoreAccess access = open_access(settings.store, Missing::create);
   require_shared(*access.store, settings.unshared_store);
-  Operators operators(access, token);
+  // No scopes here and below: they tell who the client is.
+  std::optional<StoreLook> look;
+  if (settings.proxy.admin && settings.stats_interval > Millis{0}) {
+    look.emplace(StoreLookOptions{.store = access.store, .interval = settings.stats_interval, .max_scopes = 0});
+    settings.proxy.more_metrics = [&look] { return look->text(); };
+  }
+  RecentEvents recent;
+  Operators operators(access, token, overview_sources(look ? &*look : nullptr, &recent));
   settings.proxy.operators = [&operators](const http::Request& request, Callback<void(http::Answer)> done) {
     operators.answer_later(request, std::move(done));
   };
@@ -249,16 +258,11 @@ int run_proxy(const ProxyCommand& command) {
     settings.proxy.refuse_metrics = [&](const http::Request& request) { return metrics_token.refuse(request); };
   }
   const auto metrics = settings.proxy.metrics = std::make_shared<proxy::Metrics>();
-  const auto observe = [metrics, log_event = log_observer(log_options(settings))](const Event& event) {
+  const auto observe = [metrics, &recent, log_event = log_observer(log_options(settings))](const Event& event) {
     metrics->count(event);
+    recent.count(event);
     log_event(event);
   };
-  // No scopes here and below: they tell who the client is.
-  std::optional<StoreLook> look;
-  if (settings.proxy.admin && settings.stats_interval > Millis{0}) {
-    look.emplace(StoreLookOptions{.store = access.store, .interval = settings.stats_interval, .max_scopes = 0});
-    settings.proxy.more_metrics = [&look] { return look->text(); };
-  }
   TracingOptions tracing = span_options(SpanKind::server, SpanKind::client);
   tracing.scopes = false;
   const Spans spans(std::move(tracing));

@@ -26,11 +26,13 @@
 
 #include "commands/commands.hpp"
 #include "operators/admin_port.hpp"
+#include "operators/overview.hpp"
 #include "output/report.hpp"
 #include "output/sqs_metrics.hpp"
 #include "output/text.hpp"
 #include "process/ask_command.hpp"
 #include "process/exit_codes.hpp"
+#include "process/recent_events.hpp"
 #include "process/sqs_work.hpp"
 #include "process/store_look.hpp"
 #include "process/supervise.hpp"
@@ -435,8 +437,11 @@ class Sqs {
     engine_options.offload = access.offload;
     engine_options.policy = policy_;
     engine_options.holder = who() + ":" + std::to_string(getpid()) + " once sqs";
-    engine_options.observer = [commands, metrics, log = log_observer(log_options(options_.log))](const Event& event) {
+    const auto recent = std::make_shared<RecentEvents>();
+    engine_options.observer = [commands, metrics, recent,
+                               log = log_observer(log_options(options_.log))](const Event& event) {
       metrics(event);
+      recent->count(event);
       if (!is_told_of_the_message(event.kind)) log(event);
       if (commands) commands->on_event(event);
     };
@@ -459,7 +464,7 @@ class Sqs {
           return metrics.text() + message_metrics.text(the_poller.counts()) + process_metrics() +
                  (look ? look->text() : std::string());
         },
-        [&] { return stopping_ ? "stopping" : ""; });
+        [&] { return stopping_ ? "stopping" : ""; }, overview_sources(look ? &*look : nullptr, recent.get()));
     if (admin.port() != 0) log_.note("operators on port " + std::to_string(admin.port()));
     running = &the_poller;
 

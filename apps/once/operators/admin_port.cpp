@@ -34,12 +34,13 @@ void add_admin_flags(CLI::App& command, AdminFlags& flags) {
 }
 
 AdminPort::AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine& engine,
-                     std::function<std::string()> metrics, std::function<std::string()> unready)
+                     std::function<std::string()> metrics, std::function<std::string()> unready,
+                     OverviewSources sources)
     : token_(flags.token_file, "--admin-token-file"), metrics_token_(flags.metrics_token_file, "--metrics-token-file") {
   if (flags.address.empty()) return;
   const proxy::Address address = parse_admin(flags.address, "--admin");
   check_admin(address, token_.is_set());
-  operators_.emplace(access, token_);
+  operators_.emplace(access, token_, std::move(sources));
   proxy::AdminOptions options{
       .listen = address,
       .metrics = std::move(metrics),

@@ -36,9 +36,9 @@ void add_admin_flags(CLI::App& command, AdminFlags& flags);
 class AdminPort {
  public:
   // Throws Exception, as AdminToken and AdminServer do. The engine must outlive it. `metrics` and `unready`: as in
-  // AdminOptions.
+  // AdminOptions. `sources`: as for Operators.
   AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine& engine, std::function<std::string()> metrics,
-            std::function<std::string()> unready);
+            std::function<std::string()> unready, OverviewSources sources = {});
 
   [[nodiscard]] std::uint16_t port() const noexcept { return server_ ? server_->port() : 0; }  // 0: none.
 

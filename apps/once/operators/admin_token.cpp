@@ -13,7 +13,7 @@
 
 #include <once/error.hpp>
 
-#include "operators/operators.hpp"
+#include "operators/answers.hpp"
 #include "platform/file.hpp"
 
 namespace once::cli {

@@ -133,6 +133,7 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
                                            (changed.record ? "It is now:" : "The record no longer exists."));
     case operate::Applied::Kind::failed:
       changed.error = std::move(applied.error);
+      changed.unfit = applied.unfit;
   }
   return changed;
 }

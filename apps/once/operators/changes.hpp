@@ -74,6 +74,7 @@ struct Changed {
   RecordPtr record;  // As it is now, or would be. Null: no record.
   std::string text;  // For people.
   Error error;
+  bool unfit = false;  // failed: the store can never keep such a record.
   std::string remark;  // A failure after the write, which only costs room. Usually empty.
   Time now{};
 };

@@ -1,5 +1,5 @@
-// The actions of ls, show, resolve, release and rm as a JSON API, for the proxy's operators. docs/proxy.md describes
-// it.
+// The actions of ls, find, show, resolve, release, extend and rm as a JSON API, for the operators of a process.
+// docs/operators-api.md describes it, and openapi.json does for programs.
 #pragma once
 
 #include <condition_variable>
@@ -7,21 +7,21 @@
 #include <deque>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <thread>
 
 #include <once/callback.hpp>
 #include <once/frontends/http/message.hpp>
 
 #include "operators/admin_token.hpp"
+#include "operators/overview.hpp"
 #include "settings/access.hpp"
 
 namespace once::cli {
 
 class Operators {
  public:
-  // `token` must outlive it.
-  Operators(StoreAccess access, const AdminToken& token);
+  // `token` and what the sources use must outlive it.
+  Operators(StoreAccess access, const AdminToken& token, OverviewSources sources = {});
   Operators(const Operators&) = delete;
   Operators& operator=(const Operators&) = delete;
   ~Operators();  // Answers waiting requests.
@@ -35,18 +35,17 @@ class Operators {
 
  private:
   struct Waiting;
+  [[nodiscard]] http::Answer route(const http::Request& request) const;
   void work();
 
   const StoreAccess access_;
   const AdminToken& token_;
+  const OverviewSources sources_;
   std::mutex mutex_;  // Guards the following members.
   std::condition_variable news_;
   std::deque<Waiting> waiting_;
   bool ending_ = false;
   std::jthread worker_;
 };
-
-// application/problem+json
-http::Answer operators_problem(std::string_view name, unsigned status, std::string_view title, std::string_view detail);
 
 }  // namespace once::cli

@@ -244,6 +244,10 @@ static Json history_json(const History& history) {
 }
 
 nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads) {
+  return record_json(record, now, Payloads{.result = payloads, .steps = payloads, .input = payloads});
+}
+
+nlohmann::ordered_json record_json(const Record& record, Time now, const Payloads& payloads) {
   const KeyParts parts = key_parts(record.key);
   Json json;
   put_bytes(json, "key", parts.name);
@@ -272,20 +276,20 @@ nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads
   json["failure"] = record.failure == Failure{}
                         ? Json(nullptr)
                         : Json{{"code", record.failure.code}, {"message", record.failure.message}};
-  json["result"] = has_result(record) ? result_json(record.result, payloads) : Json(nullptr);
+  json["result"] = has_result(record) ? result_json(record.result, payloads.result) : Json(nullptr);
   Json steps = Json::array();
   for (const Step& step : record.steps) {
     Json one;
     put_bytes(one, "name", step.name);
     one["size"] = step.result.size();
-    if (payloads) put_bytes(one, "result", step.result);
+    if (payloads.steps) put_bytes(one, "result", step.result);
     steps.push_back(std::move(one));
   }
   json["steps"] = std::move(steps);
   json["history"] = history_json(record.history);
   json["history_dropped"] = record.history.dropped;
   json["input_bytes"] = record.input_bytes;
-  if (payloads) put_bytes(json, "input", record.input);
+  if (payloads.input) put_bytes(json, "input", record.input);
   return json;
 }
 

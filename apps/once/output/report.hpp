@@ -40,8 +40,15 @@ struct KeyParts {
 };
 KeyParts key_parts(std::string_view stored);
 
-// Every field of a record; docs/commands.md has the names. With `payloads`, also the bytes of result and steps.
-nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads);
+// Whose bytes are shown too.
+struct Payloads {
+  bool result = false;
+  bool steps = false;
+  bool input = false;
+};
+// Every field of a record; docs/commands.md has the names.
+nlohmann::ordered_json record_json(const Record& record, Time now, const Payloads& payloads);
+nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads);  // All or none.
 
 // The exit code that `once run` gives for this record, if it has such a result, in the record itself.
 std::optional<int> run_exit_code(const Record& record);

@@ -6,9 +6,11 @@
 #include <deque>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <once/error.hpp>
+#include <once/key.hpp>
 #include <once/operate.hpp>
 
 #include "output/text.hpp"
@@ -28,6 +30,25 @@ constexpr std::array error_kinds{ErrorKind::unavailable, ErrorKind::in_doubt, Er
 using Steady = std::chrono::steady_clock;
 
 double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+constexpr std::size_t most_prefixes = 32;
+
+bool& all_of(StoreFigures& figures, State state) {
+  if (state == State::unknown) return figures.all_unknown;
+  return state == State::failed ? figures.all_failed : figures.all_in_progress;
+}
+
+void add(const Record& record, Time now, StoreFigures& figures) {
+  operate::count(record, now, figures.counts);
+  if (record.state == State::in_progress && record.created_at != Time{} && !is_expired(record.expires_at, now)) {
+    figures.oldest_in_progress = std::min(figures.oldest_in_progress.value_or(never), record.created_at);
+  }
+  if (figures.prefixes.size() == most_prefixes) return;
+  const std::size_t end = record.key.find('#');
+  if (end == std::string::npos) return;
+  const std::string_view prefix = std::string_view(record.key).substr(0, end);
+  if (std::ranges::find(figures.prefixes, prefix) == figures.prefixes.end()) figures.prefixes.emplace_back(prefix);
+}
 
 }  // namespace
 
@@ -50,10 +71,12 @@ struct StoreLook::Shared {
   mutable std::mutex mutex;  // Guards the following members.
   std::condition_variable news;
   bool ending = false;
-  bool asking = false;             // A request has no answer yet.
-  std::optional<ListPage> answer;  // Of the last request.
+  bool asking = false;                                   // A request has no answer yet.
+  std::optional<std::variant<ListPage, Answer>> answer;  // Of the last request.
 
   std::optional<StoreCounts> counts;
+  StoreFigures figures;  // Meaningful if there are counts.
+  StoreHealth health;
   Steady::time_point good_until;    // Then the counts are too old to be shown.
   std::optional<Time> complete_at;  // Of the last look that read everything.
   bool complete = false;            // The last look did.
@@ -61,29 +84,59 @@ struct StoreLook::Shared {
   Millis pause;
   std::array<std::uint64_t, error_kinds.size()> errors{};
 
+  [[nodiscard]] bool is_fresh() const { return counts && Steady::now() <= good_until; }
+
   void count_error(ErrorKind kind) {
     const auto* const found = std::ranges::find(error_kinds, kind);
     errors.at(found == error_kinds.end() ? 0 : static_cast<std::size_t>(found - error_kinds.begin())) += 1;
   }
 
-  // Null: the time is over, or this ends.
-  static std::optional<ListPage> ask(const std::shared_ptr<Shared>& shared, ListQuery query, Steady::time_point until) {
+  // Null: the time is over, or this ends. `request` gets the completion, which may come at once, on this thread, or
+  // after the end of StoreLook.
+  template <class Kind>
+  static std::optional<Kind> ask(const std::shared_ptr<Shared>& shared, Steady::time_point until, auto request) {
     {
       const std::lock_guard lock(shared->mutex);
       if (shared->ending) return std::nullopt;
       shared->asking = true;
     }
-    // The completion may come at once, on this thread, or after the end of StoreLook.
-    shared->options.store->list(std::move(query), [shared](ListPage page) {
+    request([shared](Kind got) {
       const std::lock_guard lock(shared->mutex);
       shared->asking = false;
-      shared->answer = std::move(page);
+      shared->answer = std::move(got);
       shared->news.notify_all();
     });
     std::unique_lock lock(shared->mutex);
     shared->news.wait_until(lock, until, [&] { return shared->ending || shared->answer; });
-    if (shared->ending) return std::nullopt;
-    return std::exchange(shared->answer, std::nullopt);
+    if (shared->ending || !shared->answer) return std::nullopt;
+    Kind got = std::get<Kind>(*std::move(shared->answer));
+    shared->answer.reset();
+    return got;
+  }
+
+  // Asks for a record that does not exist. False: there was no answer yet, so nothing else can be asked.
+  static bool look_at_health(const std::shared_ptr<Shared>& shared, Steady::time_point until) {
+    const StoreLookOptions& options = shared->options;
+    const Steady::time_point began = Steady::now();
+    StoreHealth health{.asked_at = options.clock->now()};
+    const auto answer = ask<Answer>(shared, until, [&](Done done) {
+      options.store->get(Key("once", "is anybody there").stored(), std::move(done));
+    });
+    if (!answer) {
+      health.error = Error{ErrorKind::unavailable, options.store->name() + " has not answered"};
+    } else if (answer->status == Answer::Status::failed) {
+      health.error = answer->error;
+    } else {
+      health.latency = Steady::now() - began;
+      const std::optional<StoreTime> told = answer->time ? answer->time : options.store->time();
+      if (told) {
+        health.clock_ahead = std::chrono::duration_cast<Millis>(told->now - options.clock->now());
+        health.clock_error = told->error;
+      }
+    }
+    const std::lock_guard lock(shared->mutex);
+    if (!shared->ending) shared->health = std::move(health);
+    return answer.has_value();
   }
 
   static void look(const std::shared_ptr<Shared>& shared) {
@@ -91,25 +144,27 @@ struct StoreLook::Shared {
     const Steady::time_point began = Steady::now();
     const Steady::time_point until = began + options.max_time;
     StoreCounts counts(options.max_scopes);
+    StoreFigures figures{.all_unknown = true, .all_failed = true, .all_in_progress = true};
     std::optional<Time> now;
     std::size_t pages = 0;
     std::size_t unreadable = 0;
-    bool whole = true;
+    bool whole = look_at_health(shared, until);
     std::optional<ErrorKind> error;
+    if (!whole) error = ErrorKind::unavailable;
     std::deque<ListQuery> left;
     for (const State state : looked_at) {
       left.emplace_back();
       left.back().state = state;
       left.back().limit = page_records;
     }
-    while (!left.empty()) {
-      ListQuery query = std::move(left.front());
-      left.pop_front();
+    while (!left.empty() && !error) {
+      ListQuery query = left.front();
       if (pages == options.max_pages || Steady::now() >= until) {
         whole = false;
         break;
       }
-      auto page = ask(shared, query, until);
+      auto page = ask<ListPage>(shared, until,
+                                [&](Callback<void(ListPage)> done) { options.store->list(query, std::move(done)); });
       if (!page) {
         // The time is over. A store that answered nothing at all is down; otherwise it has much to read.
         if (pages == 0) error = ErrorKind::unavailable;
@@ -120,13 +175,20 @@ struct StoreLook::Shared {
         error = page->error->kind;
         break;
       }
+      left.pop_front();
       pages += 1;
       unreadable += page->unreadable.size();
+      if (!page->unreadable.empty()) all_of(figures, *query.state) = false;
       if (!now) now = operate::now(*options.store, *options.clock);  // Some stores know the time after an answer.
-      for (const Record& record : page->records) counts.add(record, *now);
+      for (const Record& record : page->records) {
+        counts.add(record, *now);
+        add(record, *now, figures);
+      }
       query.cursor = std::move(page->cursor);
       if (!query.cursor.empty()) left.push_back(std::move(query));
     }
+    for (const ListQuery& query : left) all_of(figures, *query.state) = false;
+    if (now) figures.as_of = *now;
     const std::lock_guard lock(shared->mutex);
     if (shared->ending) return;
     shared->took = Steady::now() - began;
@@ -137,6 +199,7 @@ struct StoreLook::Shared {
     if (error) return shared->count_error(*error);
     for (; unreadable > 0; --unreadable) shared->count_error(ErrorKind::corrupt);
     shared->counts.emplace(std::move(counts));
+    shared->figures = std::move(figures);
     shared->good_until = Steady::now() + shared->pause * pauses_until_old;
     if (shared->complete) shared->complete_at = now;
   }
@@ -170,11 +233,20 @@ StoreLook::~StoreLook() {
   shared_->options.store.reset();
 }
 
+std::optional<StoreFigures> StoreLook::figures() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->is_fresh() ? std::optional(shared_->figures) : std::nullopt;
+}
+
+StoreHealth StoreLook::health() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->health;
+}
+
 std::string StoreLook::text() const {
   text::Exposition out;
   const std::lock_guard lock(shared_->mutex);
-  const bool fresh = shared_->counts && Steady::now() <= shared_->good_until;
-  if (fresh) {
+  if (shared_->is_fresh()) {
     shared_->counts->write_open(out);
   } else {
     StoreCounts(1).write_open(out);  // Families without samples.

@@ -4,13 +4,18 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include <once/clock.hpp>
+#include <once/error.hpp>
+#include <once/operate.hpp>
 #include <once/platform/system.hpp>
 #include <once/store.hpp>
 #include <once/time.hpp>
@@ -35,6 +40,27 @@ struct StoreLookOptions {
   std::shared_ptr<Clock> clock = system_clock();
 };
 
+// What a look has counted, over all scopes.
+struct StoreFigures {
+  operate::Counts counts;                  // Of the records that are not completed.
+  std::optional<Time> oldest_in_progress;  // created_at, also of lapsed and released ones.
+  // Whether all such records were read. If not, their counts are lower bounds, and there may be older ones.
+  bool all_unknown = false;
+  bool all_failed = false;
+  bool all_in_progress = false;
+  Time as_of{};                       // By the store's clock.
+  std::vector<std::string> prefixes;  // Of stored keys, up to their '#': scopes that were seen. At most 32.
+};
+
+// How the store answered a look's first question, which is for one record.
+struct StoreHealth {
+  std::optional<Time> asked_at;                     // By this host's clock. Empty: never.
+  std::optional<Error> error;                       // Of that question. unavailable, if there was no answer.
+  std::optional<std::chrono::nanoseconds> latency;  // From question to answer.
+  std::optional<Millis> clock_ahead;                // The store's clock against this host's, ...
+  Millis clock_error{0};                            // ... give or take this. Empty: it tells no time.
+};
+
 // Counts the records that are not completed, on a thread of its own, which begins at once. There is never more than one
 // look, and never more than one request. The next one begins after `interval`, or after 20 times the look's duration if
 // that is longer: a slow or large store is not asked without pause. A store that gave no answer is asked again after
@@ -49,8 +75,10 @@ class StoreLook {
   // Does not wait for a running request of the store, whose answer is dropped.
   ~StoreLook();
 
-  // Prometheus' text format. Never asks the store. From any thread.
-  [[nodiscard]] std::string text() const;
+  // These never ask the store. From any thread.
+  [[nodiscard]] std::string text() const;                     // Prometheus' text format.
+  [[nodiscard]] std::optional<StoreFigures> figures() const;  // Empty: none yet, or too old.
+  [[nodiscard]] StoreHealth health() const;
 
  private:
   struct Shared;

@@ -1,0 +1,142 @@
+#include "operators/one_act.hpp"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <once/error.hpp>
+#include <once/operate.hpp>
+
+#include "operators/answers.hpp"
+#include "operators/changes.hpp"
+#include "operators/requests.hpp"
+#include "output/report.hpp"
+#include "output/text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+http::Answer refusal(const Changed& changed, std::string_view name, unsigned status, std::string_view title) {
+  Json json = problem_json(name, status, title, changed.text);
+  json["record"] = changed.record ? record_json(*changed.record, changed.now, false) : Json(nullptr);
+  return json_answer(status, json, "application/problem+json");
+}
+
+http::Answer answer_of(const Changed& changed, const std::string& key, bool dry_run) {
+  http::Answer answer;
+  switch (changed.kind) {
+    case Changed::Kind::written:
+    case Changed::Kind::planned:
+      answer = json_answer(200, change_json(changed, dry_run));
+      break;
+    case Changed::Kind::no_record:
+      return no_record(key);
+    case Changed::Kind::refused:
+      answer = refusal(changed, "refused", 409, "This change is not allowed in the record's state");
+      break;
+    case Changed::Kind::other:
+    case Changed::Kind::raced:
+      answer = refusal(changed, "record-changed", 412, "The record changed since you read it");
+      break;
+    case Changed::Kind::failed:
+      return changed.unfit ? bad_request(changed.error.message) : store_problem(changed.error);
+  }
+  // A dry run changes nothing: the tag is the one that was sent.
+  if (changed.record && changed.kind != Changed::Kind::planned)
+    answer.headers.push_back({"ETag", etag(*changed.record)});
+  return answer;
+}
+
+bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
+
+// What the members say that only this act has.
+Planner extend_planner(Members& members) {
+  const auto by = members.text("by");
+  const auto on_lapse = members.text("on_lapse");
+  const auto retention = members.text("retention");
+  if (by.has_value() == on_lapse.has_value()) throw wrong("give by, as in 10m, or on_lapse, and not both");
+  if (by) {
+    if (retention) throw wrong("retention goes with on_lapse");
+    return [more = parse_duration(*by, "by")](const Record& seen, const operate::Reason& reason, Stamp stamp,
+                                              Millis skew) {
+      return operate::plan_extend(seen, more, reason, stamp, skew);
+    };
+  }
+  const auto word = on_lapse_from_string(*on_lapse);
+  if (!word) throw wrong("on_lapse must be takeover or hold");
+  return [word, kept = parse_retention(retention.value_or("24h"), "retention")](
+             const Record& seen, const operate::Reason& reason, Stamp stamp, Millis skew) {
+    return operate::plan_on_lapse(seen, *word, kept, reason, stamp, skew);
+  };
+}
+
+Planner planner_of(Members& members, OneAct act) {
+  if (act == OneAct::extend) return extend_planner(members);
+  operate::Resolution resolution;
+  if (act == OneAct::resolve) {
+    const auto as = members.text("as");
+    if (!as) throw wrong("as must be completed, failed or released");
+    Failure failure{.code = members.text("code").value_or(""), .message = members.text("message").value_or("")};
+    resolution = resolution_of(*as, result_of(members), std::move(failure), "");
+  }
+  resolution.force = members.flag("force");
+  if (act == OneAct::remove) {
+    return [force = resolution.force](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
+      return operate::plan_remove(seen, force, reason, stamp.now);
+    };
+  }
+  resolution.any_payload = members.flag("any_payload");
+  resolution.retention = parse_retention(members.text("retention").value_or("24h"), "retention");
+  return [plan = act == OneAct::resolve ? operate::plan_resolve : operate::plan_release,
+          resolution = std::move(resolution)](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
+    return plan(seen, resolution, reason, fresh_owner(), stamp);
+  };
+}
+
+}  // namespace
+
+http::Answer act_on_one(const StoreAccess& access, const http::Request& request, std::string stored_key, OneAct act) {
+  const std::string_view* const type = header_of(request, "Content-Type");
+  if (type == nullptr || !http::same_name(type->substr(0, type->find_first_of("; ")), "application/json")) {
+    return operators_problem("unsupported-media-type", 415, "The body must be JSON",
+                             "Send Content-Type: application/json.");
+  }
+  const std::string_view* const condition = header_of(request, "If-Match");
+  if (condition == nullptr) {
+    return operators_problem(
+        "precondition-required", 428, "The request needs If-Match",
+        "Send If-Match with the ETag from GET: then a record that changed since you read it stays as it is.");
+  }
+  const std::optional<Tag> seen = tag_of(*condition);
+  if (!seen) {
+    throw wrong("If-Match must be an ETag from GET: \"<owner>-<revision>\", with the quotation marks");
+  }
+  Members members(request.body);
+  const bool removes = act == OneAct::remove;
+  const ChangeRequest wanted{
+      .stored_key = std::move(stored_key),
+      .reason = {.by = members.text("who").value_or("the operators' API"), .text = members.text("reason").value_or("")},
+      .if_revision = seen->revision,
+      .if_owner = seen->owner,
+      .dry_run = members.flag("dry_run"),
+      .removes = removes};
+  if (is_blank(wanted.reason.text)) throw wrong("reason is empty: say why you change the record");
+  if (is_blank(wanted.reason.by)) throw wrong("who is empty: say who changes the record, or leave it out");
+  const Planner planner = planner_of(members, act);
+  members.end();
+  Changed changed = change_record(access, wanted, planner);
+  if (removes && changed.kind == Changed::Kind::written) {
+    // The others keep who and why in the record.
+    say("operators' API: removed " + quoted_stored(wanted.stored_key) + " by " + escaped(wanted.reason.by) + ": " +
+        escaped(wanted.reason.text));
+    const std::string left = cut_log(access);
+    changed.remark += (changed.remark.empty() || left.empty() ? "" : "; ") + left;
+  }
+  return answer_of(changed, wanted.stored_key, wanted.dry_run);
+}
+
+}  // namespace once::cli

@@ -1,0 +1,26 @@
+// GET /v1/overview: what waits for a person, and how the store is. It asks the store nothing: however many look at it,
+// the store is looked at by one poller, process/store_look.hpp.
+#pragma once
+
+#include <functional>
+
+#include <once/frontends/http/message.hpp>
+
+#include "process/recent_events.hpp"
+#include "process/store_look.hpp"
+#include "settings/access.hpp"
+
+namespace once::cli {
+
+// What this process knows. Empty functions: it does not.
+struct OverviewSources {
+  std::function<std::optional<StoreFigures>()> figures = {};
+  std::function<StoreHealth()> health = {};
+  std::function<RecentEvents::Counts()> recent = {};
+};
+// Of these, either of which may be null. They must outlive it.
+OverviewSources overview_sources(const StoreLook* look, const RecentEvents* recent);
+
+http::Answer overview(const StoreAccess& access, const OverviewSources& sources);
+
+}  // namespace once::cli

@@ -1,0 +1,150 @@
+#include "operators/requests.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include <once/fingerprint.hpp>
+
+#include "operators/answers.hpp"
+#include "output/text.hpp"
+#include "text/netstring.hpp"
+#include "text/number.hpp"
+#include "text/percent.hpp"
+
+namespace once::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// "%2Fa+b" is "/a b".
+std::string decoded(std::string_view part) {
+  std::string blanks(part);
+  std::ranges::replace(blanks, '+', ' ');
+  auto text = text::percent_decoded(blanks);
+  if (!text) throw wrong("a '%' in the query is not followed by two hexadecimal digits");
+  return *std::move(text);
+}
+
+// "a, b and c"
+std::string listed(const std::set<std::string>& names) {
+  std::string text;
+  std::size_t left = names.size();
+  for (const std::string& name : names) {
+    --left;
+    text += name;
+    if (left > 0) text += left == 1 ? " and " : ", ";
+  }
+  return text;
+}
+
+}  // namespace
+
+Query::Query(std::string_view text) {
+  for (const std::string& part : split(text, '&')) {
+    if (part.empty()) continue;
+    const auto equals = part.find('=');
+    const std::string name = decoded(part.substr(0, equals));
+    std::string value = equals == std::string::npos ? std::string() : decoded(part.substr(equals + 1));
+    if (!values_.emplace(name, std::move(value)).second) throw wrong(escaped(name) + " is given more than once");
+  }
+}
+
+std::optional<std::string> Query::take(const std::string& name) {
+  known_.insert(name);
+  const auto found = values_.find(name);
+  return found == values_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void Query::end() const {
+  for (const auto& [name, value] : values_) {
+    if (known_.contains(name)) continue;
+    if (known_.empty()) throw wrong("this path takes no query");
+    throw wrong("unknown parameter '" + escaped(name) +
+                (known_.size() == 1 ? "'; the parameter is " : "'; the parameters are ") + listed(known_));
+  }
+}
+
+std::string Query::digest_without(const std::set<std::string>& names) const {
+  std::string all;
+  for (const auto& [name, value] : values_) {
+    if (names.contains(name)) continue;
+    text::append_netstring(all, name);
+    text::append_netstring(all, value);
+  }
+  constexpr std::size_t digits = 16;
+  return to_hex(sha256(all)).substr(0, digits);
+}
+
+Members::Members(std::string_view body) : json_(Json::parse(body, nullptr, false)) {
+  if (!json_.is_object()) throw wrong("the body is not a JSON object");
+}
+
+Members::Members(Json json, std::string where) : json_(std::move(json)), where_(std::move(where)) {
+  if (!json_.is_object()) throw wrong(where_ + " is not a JSON object");
+}
+
+std::optional<std::string> Members::text(const char* name) {
+  const Json* const value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) throw wrong(where_ + name + " must be a string");
+  return value->get<std::string>();
+}
+
+bool Members::flag(const char* name) {
+  const Json* const value = find(name);
+  if (value != nullptr && !value->is_boolean()) throw wrong(where_ + name + " must be true or false");
+  return value != nullptr && value->get<bool>();
+}
+
+std::optional<Members> Members::object(const char* name) {
+  const Json* const value = find(name);
+  if (value == nullptr) return std::nullopt;
+  return Members(*value, std::string(name) + ".");
+}
+
+void Members::end() const {
+  for (const auto& [name, value] : json_.items()) {
+    if (!known_.contains(name)) {
+      throw wrong("unknown member '" + escaped(where_ + name) + "'; the members are " + listed(known_));
+    }
+  }
+}
+
+const Json* Members::find(const char* name) {
+  known_.insert(name);
+  const auto found = json_.find(name);
+  return found == json_.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::optional<Result> result_of(Members& members) {
+  std::optional<Members> result = members.object("result");
+  if (!result) return std::nullopt;
+  const auto text = result->text("text");
+  const auto bytes = result->text("text_base64");
+  const std::string type = result->text("content_type").value_or("");
+  result->end();
+  if (text && bytes) throw wrong("give text or text_base64 in result, not both");
+  return Result::inlined(bytes ? parse_base64(*bytes, "result.text_base64") : text.value_or(""), type);
+}
+
+std::optional<Tag> tag_of(std::string_view text) {
+  constexpr std::size_t owner_digits = 32;
+  if (text.size() < owner_digits + 4 || !text.starts_with('"') || !text.ends_with('"')) return std::nullopt;
+  text = text.substr(1, text.size() - 2);
+  const auto owner = Owner::from_hex(text.substr(0, owner_digits));
+  const std::string_view digits = text.substr(owner_digits + 1);
+  const auto revision = text::parse_whole<std::uint64_t>(digits);
+  if (!owner || text[owner_digits] != '-' || !revision) return std::nullopt;
+  return Tag{.owner = *owner, .revision = *revision};
+}
+
+const std::string_view* header_of(const http::Request& request, std::string_view name) {
+  for (const http::HeaderView& line : request.headers) {
+    if (http::same_name(line.name, name)) return &line.value;
+  }
+  return nullptr;
+}
+
+}  // namespace once::cli

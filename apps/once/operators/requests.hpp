@@ -1,0 +1,69 @@
+// What a request of the operators' API says: its query, its body, its headers. All is checked strictly; what is wrong
+// throws Exception(misuse), which says how it should be.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include <once/frontends/http/message.hpp>
+#include <once/record.hpp>
+#include <once/result.hpp>
+
+namespace once::cli {
+
+// "state=unknown&limit=5". Each parameter at most once.
+class Query {
+ public:
+  explicit Query(std::string_view text);
+
+  std::optional<std::string> take(const std::string& name);
+  // Throws for parameters that were never asked for; names those that were.
+  void end() const;
+
+  // Of all parameters but these: two requests with one digest ask for the same.
+  [[nodiscard]] std::string digest_without(const std::set<std::string>& names) const;
+
+ private:
+  std::map<std::string, std::string> values_;
+  std::set<std::string> known_;
+};
+
+// The members of a body; checks their types and names. A member that is null counts as absent.
+class Members {
+ public:
+  explicit Members(std::string_view body);
+  Members(nlohmann::ordered_json json, std::string where);
+
+  std::optional<std::string> text(const char* name);
+  bool flag(const char* name);
+  std::optional<Members> object(const char* name);
+  // Throws for members that were never asked for; names those that were.
+  void end() const;
+
+ private:
+  const nlohmann::ordered_json* find(const char* name);
+
+  nlohmann::ordered_json json_;
+  std::string where_;  // "result."
+  std::set<std::string> known_;
+};
+
+// Its member `result`.
+std::optional<Result> result_of(Members& members);
+
+// Takes an ETag of ours apart. Empty for anything else, also for weak tags and lists.
+struct Tag {
+  Owner owner;
+  std::uint64_t revision = 0;
+};
+std::optional<Tag> tag_of(std::string_view text);
+
+// The first one of this name, or null.
+const std::string_view* header_of(const http::Request& request, std::string_view name);
+
+}  // namespace once::cli

@@ -1,0 +1,540 @@
+"""The description of the operators' API (apps/once/operators/openapi.json) against a server, both ways.
+
+What the server answers is as described: status, headers, every member. And everything that is described is met: each
+path, method, parameter with each of its values, status, header, and member of a body or an answer. To show that this
+finds what it should, differences are planted in the description.
+
+Usage: description_test.py ONCE_PROGRAM
+"""
+import copy
+import dataclasses
+import datetime
+import http.client
+import json
+import os
+import pathlib
+import re
+import sqlite3
+import subprocess
+import sys
+import unittest
+import urllib.parse
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = subprocess.run([ROOT / "tools/python-tools"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+if pathlib.Path(sys.prefix) != pathlib.Path(PYTHON).parent.parent:
+    os.execv(PYTHON, [PYTHON, *sys.argv])
+
+import jsonschema  # noqa: E402  from the virtual environment, like the next
+import openapi_spec_validator  # noqa: E402
+import service  # noqa: E402
+from service import ProxyCase  # noqa: E402
+
+DESCRIPTION = json.loads((ROOT / "apps/once/operators/openapi.json").read_text())
+TOKEN = "0123456789abcdef"
+# Of every answer of HTTP.
+COMMON_HEADERS = {"connection", "content-length", "content-type", "date"}
+# What a store in SQLite has no way to.
+NOT_MET_HERE = {"member unreadable of components/schemas/Page"}
+
+CHECKER = jsonschema.FormatChecker(formats=())
+
+
+@CHECKER.checks("date-time", raises=ValueError)
+def is_time(value):
+    return not isinstance(value, str) or bool(datetime.datetime.fromisoformat(value.replace("Z", "+00:00")))
+
+
+@dataclasses.dataclass
+class Exchange:
+    method: str
+    target: str
+    sent: dict
+    body: object
+    status: int
+    headers: dict  # Names in lower case.
+    content: bytes
+
+
+class Comparison:
+    """Of a description and exchanges with a server; `found` has the differences."""
+
+    def __init__(self, description, exchanges):
+        self.description = description
+        self.found = set()
+        self.met = set()
+        self.met_members = set()  # (where the schema is, member)
+        for exchange in exchanges:
+            self.compare(exchange)
+        self.compare_coverage()
+
+    # --- What was answered is described.
+
+    def compare(self, exchange):
+        url = urllib.parse.urlsplit(exchange.target)
+        path = self.path_of(url.path)
+        if path is None:
+            if exchange.status not in (401, 403, 404):
+                self.found.add(f"{url.path} is not described, and answers {exchange.status}")
+            return
+        methods = {name.upper() for name in self.description["paths"][path] if name != "parameters"}
+        if "GET" in methods:
+            methods.add("HEAD")
+        if exchange.status == 405:
+            allowed = set(exchange.headers["allow"].split(", "))
+            if allowed != methods:
+                self.found.add(f"{path} allows {sorted(allowed)}, and is described with {sorted(methods)}")
+            return
+        if exchange.method not in methods:
+            self.found.add(f"{exchange.method} {path} is not described, and answers {exchange.status}")
+            return
+        method = "get" if exchange.method == "HEAD" else exchange.method.lower()
+        operation = self.description["paths"][path][method]
+        where = f"{method} {path}"
+        self.met.add(where)
+        self.compare_request(exchange, where, path, operation, url)
+        self.compare_answer(exchange, where, operation)
+
+    def path_of(self, path):
+        for described in self.description["paths"]:
+            pattern = re.sub(r"\{\w+\}", "[^/]+", described)
+            if re.fullmatch(pattern, path):
+                return described
+        return None
+
+    def parameters(self, path, operation):
+        return [*self.description["paths"][path].get("parameters", []), *operation.get("parameters", [])]
+
+    def compare_request(self, exchange, where, path, operation, url):
+        described = {(one["in"], one["name"]): one for one in self.parameters(path, operation)}
+        sent = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
+        problem = exchange.content and exchange.status == 400 and json.loads(exchange.content)["detail"]
+        # What the server says it takes.
+        taken = problem and re.search(r"unknown (parameter|member) '.*'; the \w+ (?:is|are) (.*)", problem)
+        if taken:
+            names = set(re.split(", | and ", taken.group(2)))
+            if taken.group(1) == "parameter":
+                ours = {name for place, name in described if place == "query"}
+                self.met.add(f"the parameters of {where}")
+            else:
+                ours = set(self.resolved(self.body_schema(operation))["properties"])
+                self.met.add(f"the members of {where}")
+            if names != ours:
+                self.found.add(f"{where} takes {sorted(names)}, and is described with {sorted(ours)}")
+        if exchange.status != 200:
+            return
+        values = {("query", name): value for name, value in sent.items()}
+        values |= {("header", name): value for name, value in exchange.sent.items() if name == "If-Match"}
+        for place, value in values.items():
+            if place not in described:
+                self.found.add(f"{where} takes the parameter {place[1]}, which is not described")
+                continue
+            schema = described[place]["schema"]
+            typed = int(value) if schema.get("type") == "integer" else value
+            self.validate(schema, typed, f"parameter {place[1]} of {where}")
+            self.met.add(f"parameter {place[1]} of {where}")
+            self.met.add(f"value {value} of parameter {place[1]} of {where}")
+        for (place, name), one in described.items():
+            if one.get("required") and place != "path" and (place, name) not in values:
+                self.found.add(f"{where} answers without the parameter {name}, which is described as required")
+        if exchange.body is not None:
+            if "requestBody" not in operation:
+                self.found.add(f"{where} takes a body, which is not described")
+            else:
+                self.validate(self.body_schema(operation), exchange.body, f"body of {where}")
+                self.mark(self.body_schema(operation), exchange.body, f"body of {where}")
+
+    @staticmethod
+    def body_schema(operation):
+        return operation["requestBody"]["content"]["application/json"]["schema"]
+
+    def compare_answer(self, exchange, where, operation):
+        status = str(exchange.status)
+        if status not in operation["responses"]:
+            self.found.add(f"{where} answers {status}, which is not described")
+            return
+        self.met.add(f"status {status} of {where}")
+        answer = self.resolved(operation["responses"][status])
+        headers = {name.lower(): one for name, one in answer.get("headers", {}).items()}
+        for name in set(exchange.headers) - COMMON_HEADERS - set(headers):
+            self.found.add(f"{where} answers {status} with the header {name}, which is not described")
+        for name, one in headers.items():
+            if name in exchange.headers:
+                self.validate(one["schema"], exchange.headers[name], f"header {name} of {status} of {where}")
+                self.met.add(f"header {name} of {status} of {where}")
+            elif one.get("required"):
+                self.found.add(f"{where} answers {status} without the header {name}")
+        kind = exchange.headers["content-type"]
+        if kind not in answer["content"]:
+            self.found.add(f"{where} answers {status} as {kind}, which is not described")
+            return
+        self.met.add(f"content {kind} of {status} of {where}")
+        schema = answer["content"][kind].get("schema")
+        if schema is None or exchange.method == "HEAD":
+            return
+        content = json.loads(exchange.content)
+        self.validate(schema, content, f"answer {status} of {where}")
+        self.mark(schema, content, f"answer {status} of {where}")
+
+    # --- Schemas.
+
+    def resolved(self, schema):
+        while "$ref" in schema:
+            at = self.description
+            for name in schema["$ref"].removeprefix("#/").split("/"):
+                at = at[name]
+            schema = at
+        return schema
+
+    def validator(self, schema):
+        whole = {**schema, "components": self.description["components"]}
+        return jsonschema.Draft202012Validator(whole, format_checker=CHECKER)
+
+    def validate(self, schema, value, what):
+        for error in self.validator(schema).iter_errors(value):
+            self.found.add(f"{what}: {error.json_path}: {error.message[:300]}")
+
+    def mark(self, schema, value, where):
+        """Notes which members a value has, by the place of the schema that describes them."""
+        if "$ref" in schema:
+            return self.mark(self.resolved(schema), value, schema["$ref"].removeprefix("#/"))
+        for part in schema.get("allOf", []):
+            self.mark(part, value, where)
+        for number, part in enumerate(schema.get("oneOf", [])):
+            if self.validator(part).is_valid(value):
+                self.mark(part, value, f"{where}/{number}")
+        if isinstance(value, list):
+            for item in value:
+                self.mark(schema.get("items", {}), item, f"{where}[]")
+        if isinstance(value, dict):
+            for name, member in schema.get("properties", {}).items():
+                if name in value:
+                    self.met_members.add((where, name))
+                    self.mark(member, value[name], f"{where}.{name}")
+        return None
+
+    def all_members(self, schema, where, found, seen):
+        if "$ref" in schema:
+            if schema["$ref"] not in seen:
+                seen.add(schema["$ref"])
+                self.all_members(self.resolved(schema), schema["$ref"].removeprefix("#/"), found, seen)
+            return
+        for part in schema.get("allOf", []):
+            self.all_members(part, where, found, seen)
+        for number, part in enumerate(schema.get("oneOf", [])):
+            self.all_members(part, f"{where}/{number}", found, seen)
+        if "items" in schema:
+            self.all_members(schema["items"], f"{where}[]", found, seen)
+        for name, member in schema.get("properties", {}).items():
+            found.add((where, name))
+            self.all_members(member, f"{where}.{name}", found, seen)
+
+    # --- What is described was answered.
+
+    def compare_coverage(self):
+        described, members, seen = set(), set(), set()
+        for path, item in self.description["paths"].items():
+            for method, operation in item.items():
+                if method == "parameters":
+                    continue
+                where = f"{method} {path}"
+                described.add(where)
+                if any(one["in"] == "query" for one in operation["parameters"]):
+                    described.add(f"the parameters of {where}")
+                for one in self.parameters(path, operation):
+                    if one["in"] == "path":
+                        continue
+                    described.add(f"parameter {one['name']} of {where}")
+                    for value in one["schema"].get("enum", []):
+                        described.add(f"value {value} of parameter {one['name']} of {where}")
+                if "requestBody" in operation:
+                    described.add(f"the members of {where}")
+                    self.all_members(self.body_schema(operation), f"body of {where}", members, seen)
+                for status, answer in operation["responses"].items():
+                    described.add(f"status {status} of {where}")
+                    answer = self.resolved(answer)
+                    for name in answer.get("headers", {}):
+                        if name != "Retry-After":  # Of a server that is busy: tests/apps/operators_api_test.cpp.
+                            described.add(f"header {name.lower()} of {status} of {where}")
+                    for kind, content in answer["content"].items():
+                        described.add(f"content {kind} of {status} of {where}")
+                        self.all_members(content.get("schema", {}), f"answer {status} of {where}", members, seen)
+        not_met = described - self.met | {f"member {name} of {where}" for where, name in members - self.met_members}
+        self.found |= {f"{what} is described, and was not met" for what in not_met - NOT_MET_HERE}
+        self.found |= {f"{what} was met, and is on the list of what is not" for what in NOT_MET_HERE - not_met}
+
+
+class Description(ProxyCase):
+    def start_admin(self, *arguments):
+        process, self.port = self.start_proxy("--admin", "127.0.0.1:0", "--stats-interval", "1s", "--keep-input",
+                                              *arguments)
+        self.admin = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
+        return process
+
+    def ask(self, target, method="GET", body=None, headers=None, kind="application/json"):
+        sent = dict(headers or {})
+        data = None
+        if body is not None:
+            sent.setdefault("Content-Type", kind)
+            data = json.dumps(body)
+        connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=60)
+        connection.request(method, target, data, sent)
+        answer = connection.getresponse()
+        exchange = Exchange(method, target, sent, body, answer.status,
+                            {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        connection.close()
+        self.exchanges.append(exchange)
+        return exchange
+
+    def path_of(self, key, scope="pay"):
+        done = self.expect(self.once("show", "--key", key, "--scope", scope, "--json"), 0)
+        return f"/v1/records/{json.loads(done.stdout)['stored_key_hex']}"
+
+    def act(self, path, action, body, tag=None, method="POST", **more):
+        tag = tag or self.ask(f"{path}?include=").headers["etag"]
+        return self.ask(path + action, method, body, {"If-Match": tag}, **more)
+
+    def run_once(self, code, key, script, *flags):
+        self.expect(self.once("run", "--scope", "pay", "--key", key, *flags, "--", "sh", "-c", script), code)
+
+    def keep_records(self):
+        self.run_once(0, "done", "echo out; echo err >&2", "--keep-input", "args")
+        self.run_once(3, "failed", "exit 3")
+        self.run_once(1, "unknown", "exit 1", "--on-failure", "hold")
+        self.run_once(0, "large", "head -c 3000000 /dev/urandom")
+        for name in ("a", "b", "c", "d", "e"):
+            self.run_once(1, name, "exit 1", "--on-failure", "hold")
+        # The library writes steps; here they are written into the file.
+        with sqlite3.connect(self.dir / "once.db") as file:
+            file.execute("UPDATE records SET steps = '6:charge,2:ok,' WHERE key LIKE '%done'")
+
+    def lists(self):
+        for name in DESCRIPTION["paths"]["/v1/records"]["get"]["parameters"]:
+            for value in name["schema"].get("enum", []):
+                self.ask(f"/v1/records?{name['name']}={value}")
+        for query in ("", "q=done", "scope=pay&prefix=do", "label=d&holder=o", "older-than=1s", "newer-than=1h", "limit=0",
+                      "nothing=1"):
+            self.ask(f"/v1/records?{query}")
+        first = json.loads(self.ask("/v1/records?limit=2").content)
+        self.ask(f"/v1/records?limit=2&after={first['next']}")
+        self.ask("/v1/records", "HEAD")
+
+    def one_record(self):
+        done, unknown, large = (self.path_of(key) for key in ("done", "unknown", "large"))
+        for query in ("", "?include=", "?include=result,input,steps", "?include=none", "?nothing=1"):
+            self.ask(done + query)
+        self.ask(self.path_of("failed"))
+        self.ask(done, "HEAD")
+        self.ask("/v1/records/6b")
+        for part in ("result", "input", "none"):
+            self.ask(f"{done}/raw?part={part}")
+        self.ask(f"{done}/raw?part=result", "HEAD")
+        self.ask(f"{done}/raw?part=result&nothing=1")
+        self.ask(f"{unknown}/raw?part=result")
+        # Its result is beside the file, and is lost.
+        results = [path for path in (self.dir / "once.db.results").rglob("*") if path.is_file()]
+        self.assertEqual(len(results), 1)
+        results[0].unlink()
+        self.ask(large)
+        self.ask(f"{large}/raw?part=result")
+
+    def acts(self):
+        full = {"reason": "r", "who": "alice", "dry_run": False, "force": True}
+        settle = {**full, "retention": "never", "any_payload": False}
+        self.act(self.path_of("a"), "/resolve",
+                 {**settle, "as": "failed", "code": "c", "message": "m", "result": {"text_base64": "AA=="}})
+        # It says that it is a result of once run, and is none.
+        self.act(self.path_of("b"), "/resolve", {**settle, "as": "completed", "result": {
+            "text": "nonsense", "content_type": "application/vnd.once.run"}})
+        self.ask(self.path_of("b"))
+        self.act(self.path_of("c"), "/release", settle)
+        self.act(self.path_of("failed"), "/extend", {"reason": "r", "who": "alice", "dry_run": True, "by": "1h"})
+        self.act(self.path_of("c"), "/extend", {"reason": "r", "on_lapse": "hold"})
+        self.act(self.path_of("c"), "/extend", {"reason": "r", "on_lapse": "takeover", "retention": "1h"})
+        gone = self.path_of("e")
+        self.act(gone, "", full, method="DELETE")
+        # And how each refuses.
+        good = {"/resolve": {"as": "completed", "reason": "r"}, "/release": {"reason": "r"},
+                "/extend": {"by": "1h", "reason": "r"}, "": {"reason": "r"}}
+        running = self.start("run", "--scope", "pay", "--key", "live", "--", "sleep", "600")
+        service.wait_until(lambda: self.once("show", "--key", "live", "--scope", "pay").returncode == 0, "it runs")
+        for action, body in good.items():
+            method = "POST" if action else "DELETE"
+            # A live claim is in the way of all but extend.
+            refusing = self.path_of("unknown") if action == "/extend" else self.path_of("live")
+            path = self.path_of("d")
+            self.act(refusing, action, body, method=method)
+            self.act(path, action, body, tag=f'"{"0" * 32}-1"', method=method)
+            self.act(gone, action, body, tag=f'"{"0" * 32}-1"', method=method)
+            self.act(path, action, {**body, "nothing": 1}, method=method)
+            self.act(path, action, {**body, "reason": ""}, method=method)
+            self.ask(path + action, method, body)
+            self.ask(path + action, method, body, kind="text/plain")
+            self.act(path, action, {**body, "dry_run": True}, method=method)
+        running.terminate()
+        running.wait(60)
+
+    def rest(self):
+        self.ask("/v1/openapi.json")
+        for path in ("/v1/overview", "/v1/openapi.json"):
+            self.ask(path, "HEAD")
+            self.ask(f"{path}?nothing=1")
+        service.wait_until(lambda: json.loads(self.ask("/v1/overview").content)["as_of"], "the store was looked at")
+        for path in (*DESCRIPTION["paths"], "/v1/", "/v1/records/{key}/burn", "/v1/acts"):
+            self.ask(path.replace("{key}", "6b"), "PUT")
+
+    def everywhere(self, **options):
+        """Each operation once, and the same answer from each."""
+        for path, item in DESCRIPTION["paths"].items():
+            for method, operation in item.items():
+                if method == "parameters":
+                    continue
+                target = path.replace("{key}", self.key) + ("?part=input" if path.endswith("raw") else "")
+                headers = dict(options.get("headers", {}))
+                body = None
+                if "requestBody" in operation:
+                    headers["If-Match"] = f'"{"0" * 32}-1"'
+                    body = {"reason": "r", "as": "completed"} if path.endswith("resolve") else {"reason": "r"}
+                    if path.endswith("extend"):
+                        body["by"] = "1h"
+                self.ask(target, method.upper(), body, headers)
+
+    def play(self):
+        self.exchanges = []
+        self.keep_records()
+        process = self.start_admin()
+        self.lists()
+        self.one_record()
+        self.acts()
+        self.rest()
+        self.key = self.path_of("d").rpartition("/")[2]
+        self.everywhere(headers={"Origin": "http://evil.example"})
+        self.assertEqual({one.status for one in self.exchanges[-9:]}, {403})
+        # A record that somebody damaged.
+        with sqlite3.connect(self.dir / "once.db") as file:
+            file.execute("UPDATE records SET state = 77 WHERE key LIKE '%d'")
+        self.everywhere()
+        # The file is another one: this process must not go on with it.
+        (self.dir / "once.db").rename(self.dir / "away.db")
+        (self.dir / "once.db").write_bytes(b"")
+        self.everywhere()
+        # The look at the store says so too.
+        service.wait_until(lambda: json.loads(self.ask("/v1/overview").content)["stores"][0]["error"], "it was told")
+        process.kill()
+        process.wait()
+        for path in self.dir.glob("once.db*"):
+            if path.is_file():
+                path.unlink()
+        (self.dir / "token").write_text(TOKEN)
+        (self.dir / "token").chmod(0o600)
+        self.start_admin("--admin-token-file", self.dir / "token")
+        self.everywhere()
+        self.ask("/v1/openapi.json", headers={"Authorization": f"Bearer {TOKEN}"})
+        return self.exchanges
+
+    def test_the_server_and_the_description_are_one(self):
+        openapi_spec_validator.validate(DESCRIPTION)
+        exchanges = self.play()
+        served = [json.loads(one.content) for one in exchanges
+                  if (one.target, one.method, one.status) == ("/v1/openapi.json", "GET", 200)]
+        self.assertGreaterEqual(len(served), 2)
+        for one in served:
+            self.assertEqual(one, DESCRIPTION)
+        self.assertEqual(sorted(Comparison(DESCRIPTION, exchanges).found), [])
+        self.assertGreater(len(exchanges), 150)
+
+        for name, plant in PLANTED.items():
+            with self.subTest(name):
+                planted = copy.deepcopy(DESCRIPTION)
+                plant(planted)
+                self.assertNotEqual(planted, DESCRIPTION)
+                self.assertTrue(Comparison(planted, exchanges).found)
+        # And in what the server answers.
+        for name, plant in PLANTED_ANSWERS.items():
+            with self.subTest(name):
+                others = copy.deepcopy(exchanges)
+                self.assertTrue(plant(others))
+                self.assertTrue(Comparison(DESCRIPTION, others).found)
+
+
+def operation(description, where):
+    method, path = where.split()
+    return description["paths"][path][method]
+
+
+def add_parameter(description, where, name):
+    operation(description, where)["parameters"].append({"name": name, "in": "query", "schema": {"type": "string"}})
+
+
+def drop_parameter(description, where, name):
+    ours = operation(description, where)["parameters"]
+    ours[:] = [one for one in ours if one["name"] != name]
+
+
+def schema(description, name):
+    return description["components"]["schemas"][name]
+
+
+def parameter(description, where, name):
+    return next(one for one in operation(description, where)["parameters"] if one["name"] == name)
+
+
+LIST, SHOW, ACT = "get /v1/records", "get /v1/records/{key}", "post /v1/records/{key}/extend"
+PLANTED = {
+    "a path too many": lambda d: d["paths"].update({"/v1/acts": d["paths"]["/v1/overview"]}),
+    "a path too few": lambda d: d["paths"].pop("/v1/overview"),
+    "a method too many": lambda d: d["paths"]["/v1/records"].update(put=operation(d, LIST)),
+    "a method too few": lambda d: d["paths"]["/v1/records/{key}"].pop("delete"),
+    "a parameter too many": lambda d: add_parameter(d, LIST, "tenant"),
+    "a parameter too few": lambda d: drop_parameter(d, LIST, "older-than"),
+    "a parameter of another name": lambda d: parameter(d, SHOW, "include").update(name="with"),
+    "a value too many": lambda d: parameter(d, LIST, "standing")["schema"]["enum"].append("lost"),
+    "a value too few": lambda d: parameter(d, LIST, "standing")["schema"]["enum"].remove("overdue"),
+    "a limit that is not the server's": lambda d: parameter(d, LIST, "limit")["schema"].update(minimum=5),
+    "a status too many": lambda d: operation(d, SHOW)["responses"].update({"410": {"$ref": "#/components/responses/NoRecord"}}),
+    "a status too few": lambda d: operation(d, ACT)["responses"].pop("428"),
+    "a header too many": lambda d: operation(d, SHOW)["responses"]["200"]["headers"].update(
+        {"Last-Modified": {"schema": {"type": "string"}}}),
+    "a header too few": lambda d: operation(d, SHOW)["responses"]["200"]["headers"].pop("ETag"),
+    "another media type": lambda d: operation(d, "get /v1/records/{key}/raw")["responses"]["200"].update(
+        content={"text/plain": {}}),
+    "a member too many in an answer": lambda d: schema(d, "Overview")["properties"].update(version={"type": "string"}),
+    "a member too few in an answer": lambda d: schema(d, "Record")["properties"].pop("label"),
+    "a member of another type": lambda d: schema(d, "Record")["properties"].update(token={"type": "string"}),
+    "a member that is never null": lambda d: schema(d, "Page")["properties"].update(next={"type": "string"}),
+    "a required member that is not": lambda d: schema(d, "Page")["required"].append("searched"),
+    "a member too many in a body": lambda d: schema(d, "Extend")["properties"].update(until={"type": "string"}),
+    "a member too few in a body": lambda d: schema(d, "Resolve")["properties"].pop("any_payload"),
+    "a member deep in a body": lambda d: schema(d, "Resolve")["properties"]["result"]["properties"].update(
+        charset={"type": "string"}),
+    "a problem without its record": lambda d: d["components"]["responses"]["Refused"]["content"][
+        "application/problem+json"].update(schema={"$ref": "#/components/schemas/Problem"}),
+}
+
+
+def first(exchanges, status, target):
+    return next(one for one in exchanges if one.status == status and re.search(target, one.target) and one.content)
+
+
+def change(exchange, edit):
+    content = json.loads(exchange.content)
+    edit(content)
+    exchange.content = json.dumps(content).encode()
+    return True
+
+
+PLANTED_ANSWERS = {
+    "a gauge that is a text": lambda all: change(
+        [one for one in all if one.target == "/v1/overview" and one.status == 200 and one.content][-1],
+        lambda content: content["gauges"].update(unknown="120")),
+    "a record with a member more": lambda all: change(first(all, 200, r"^/v1/records\?$"),
+                                                      lambda content: content["records"][0].update(payload="secret")),
+    "a time that is none": lambda all: change(first(all, 200, "include=$"),
+                                              lambda content: content.update(created_at="yesterday")),
+    "an answer that may be kept": lambda all: first(all, 200, "raw").headers.pop("cache-control"),
+    "a result that a browser sniffs": lambda all: first(all, 200, "raw").headers.pop("x-content-type-options"),
+}
+
+
+if __name__ == "__main__":
+    service.harness.main()
