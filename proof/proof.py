@@ -29,6 +29,7 @@ import emulator  # noqa: E402
 import pollers  # noqa: E402
 import postgresql  # noqa: E402
 import programs  # noqa: E402
+import wire_bugs  # noqa: E402
 from clock_test import Clock  # noqa: E402
 from cutting_proxy import TO_CLIENT, TO_SERVER, CuttingProxy  # noqa: E402
 
@@ -151,6 +152,9 @@ class Dynamodb:
 
     def __init__(self, run, stack, bug):
         endpoint = self.serve(stack)
+        if bug in ON_THE_WIRE:
+            relay = wire_bugs.Relay(int(endpoint.rsplit(":", 1)[1]), bug, run.seed)
+            endpoint = stack.enter_context(relay).url
         if run.fault in ("cut", "partition"):
             self.proxy = stack.enter_context(CuttingProxy(int(endpoint.rsplit(":", 1)[1]), framed=False))
             endpoint = f"http://127.0.0.1:{self.proxy.port}"
@@ -220,7 +224,9 @@ SQL_BUGS = {  # Of the function that writes, in the test's database.
     "sql_removes_any": (" AND r.owner = seen_owner AND r.revision = seen_revision;\n    done := FOUND;\n  END IF",
                         ";\n    done := FOUND;\n  END IF"),
 }
-NOT_IN_WORKERS = (*SQL_BUGS, "asynchronous_standby")
+ON_THE_WIRE = ("dynamodb_unconditional_finish", "dynamodb_unconditional_insert", "dynamodb_eventual_read",
+               "dynamodb_revision_repeats")
+NOT_IN_WORKERS = (*SQL_BUGS, *ON_THE_WIRE, "asynchronous_standby")
 PLANTED = {
     "unfenced_finish": ("sqlite", "stop", "a refused finish is written over what is there"),
     "ignores_revision": ("sqlite", "calm", "a replacement needs only the owner"),
@@ -256,6 +262,10 @@ PLANTED = {
     "proxy_ignores_body": ("sqlite", "proxy_calm", "`once proxy --ignore-body`: payloads are not compared"),
     "proxy_unprotected": ("postgresql", "proxy_server_kill", "`once proxy --on-store-down run-unprotected`"),
     "sql_removes_any": ("postgresql", "calm", "the SQL function removes whatever is there"),
+    "dynamodb_unconditional_finish": ("dynamodb", "stop", "DynamoDB: a result is written without a condition"),
+    "dynamodb_unconditional_insert": ("dynamodb", "calm", "DynamoDB: a claim is written without a condition"),
+    "dynamodb_eventual_read": ("dynamodb", "calm", "DynamoDB: a read may show what an earlier one showed"),
+    "dynamodb_revision_repeats": ("dynamodb", "calm", "DynamoDB: a write keeps the revision that it saw"),
     "sqs_without_tenant": ("sqlite", "sqs_calm", "`once sqs --key`: the tenant is no part of the key"),
     "sqs_without_fingerprint": ("sqlite", "sqs_calm", "`once sqs --fingerprint`: the same for all payloads"),
     "sqs_own_store": ("sqlite", "sqs_kill", "`once sqs --store memory:`: each process remembers for itself"),
