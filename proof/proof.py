@@ -26,6 +26,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("postgresql", "real_servers", "apps")]
 import emulator  # noqa: E402
+import pictures  # noqa: E402
 import pollers  # noqa: E402
 import postgresql  # noqa: E402
 import programs  # noqa: E402
@@ -567,6 +568,8 @@ def main():
     summary = {"seed": asked.seed, "runs": results, "planted": {bug: result for bug, result in hunted}}
     (asked.keep / "results.json").write_text(json.dumps(summary, indent=1) + "\n")
     (asked.keep / "tables.md").write_text(table(results) + "\n" + planted_table(hunted))
+    if figures := pictures.collect(asked.keep):
+        pictures.write(asked.keep, figures)
     passed = len(runs) + len(bugs) - len(wrong)
     (asked.keep / "test-counts").write_text(f"{passed} {len(wrong)}\n")
     for name in wrong:
