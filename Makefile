@@ -12,7 +12,8 @@ help:
 	@echo 'make run     a payments service behind once proxy, and a storm of clients and crashes; up until Ctrl-C'
 	@echo 'make demo    the same, and ends: nothing may be charged twice'
 	@echo 'make test    all tests'
-	@echo 'make proof   histories from real stores under faults, judged by checkers of their own; PROOF_TIME=2h, default 20m'
+	@echo 'make proof   histories from real stores under faults, judged by checkers of their own; PROOF_TIME=2h, default 20m;'
+	@echo '             RIVALS=true: the same faults on other libraries'
 	@echo 'make bench   the benchmarks, as ratios to what the machine can do'
 	@echo 'make check   formatting, static analysis, layers, headers, the installed package'
 	@echo 'make packages  Debian packages of the program and of the library, in build/packages; TRY=true installs them in a bare Debian'
@@ -47,7 +48,8 @@ test:
 proof:
 	@$(SETUP) build test
 	@command -v go >/dev/null || $(SETUP) go
-	@tools/proof dev
+	@[ "$(RIVALS)" != true ] || command -v npm >/dev/null || $(SETUP) node
+	@RIVALS=$(RIVALS) tools/proof dev
 
 bench:
 	@$(SETUP) build test bench

@@ -80,6 +80,13 @@ class Key:
         self.attempts, self.tells, self.acts = [], [], []
 
 
+def unavailable_s(done_ns):
+    """How long in all nothing was done, in stretches of more than a second."""
+    done_ns = sorted(done_ns)
+    gaps = (after - before for before, after in zip(done_ns, done_ns[1:]))
+    return round(sum(gap for gap in gaps if gap > 1e9) / 1e9, 1)
+
+
 class History:
     def __init__(self, folder):
         folder = pathlib.Path(folder)
@@ -97,8 +104,8 @@ class History:
         nemesis = folder / "nemesis.log"
         for text in nemesis.read_text().splitlines() if nemesis.exists() else []:
             line = json.loads(text)
-            self.counts["faults"] += 1
-            if line["fault"] == "server_clock":
+            self.counts["faults"] += "fault" in line
+            if line.get("fault") == "server_clock":
                 self.steps_of_clock.append(line["t"])
         for effect in self.ledger:
             self.counts["effects"] += 1
@@ -149,11 +156,10 @@ class History:
                 self.counts["acts of operators"] += 1
                 self.keys[act["k"]].acts.append((act, acted))
 
-    def unavailable_s(self):
-        """How long in all nobody's write or read was done, in stretches of more than a second."""
-        done = sorted(answer["t"] for process in self.processes if process.role == "work"
-                      for answer in process.answers.values() if answer["a"] in ("done", "refused"))
-        return round(sum(after - before for before, after in zip(done, done[1:]) if after - before > 1e9) / 1e9, 1)
+    def done(self):
+        """When a worker's write or read was done."""
+        return [answer["t"] for process in self.processes if process.role == "work"
+                for answer in process.answers.values() if answer["a"] in ("done", "refused")]
 
     def check(self):
         for stored, key in sorted(self.keys.items()):
@@ -407,7 +413,7 @@ def main():
     history = History(sys.argv[1])
     wrong = history.check()
     wrong.sort(key=lambda found: len(found["history"]))
-    print(json.dumps({"counts": history.counts, "unavailable_s": history.unavailable_s(), "violations": wrong[:50]}))
+    print(json.dumps({"counts": history.counts, "unavailable_s": unavailable_s(history.done()), "violations": wrong[:50]}))
     sys.exit(bool(wrong))
 
 

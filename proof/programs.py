@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 
+import check
 import postgresql
 
 # What the command does: it waits a little, adds its line to the ledger, and prints its result.
@@ -256,4 +257,5 @@ def judge(folder):
         if len(made) - bool(outputs[want]) > unknown[want]:
             wrong.append(("an effect came again though every attempt ended known", want, *made))
     counts["in_doubt"] = counts["told unknown"]
+    counts["unavailable_s"] = check.unavailable_s(told["t"] for told in ran.values() if told["told"] == "got")
     return counts, [{"rule": rule, "key": key, "history": list(lines)} for rule, key, *lines in wrong]

@@ -26,8 +26,11 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("postgresql", "real_servers", "apps")]
 import emulator  # noqa: E402
+import pictures  # noqa: E402
+import pollers  # noqa: E402
 import postgresql  # noqa: E402
 import programs  # noqa: E402
+import wire_bugs  # noqa: E402
 from clock_test import Clock  # noqa: E402
 from cutting_proxy import TO_CLIENT, TO_SERVER, CuttingProxy  # noqa: E402
 
@@ -120,14 +123,13 @@ class Postgresql:
         run.pause(1, 2)
 
     def fail_over(self, run):
-        """Once: the primary is killed, and the standby promoted."""
-        if self.standby:
-            run.pause(0.5, 1)
-            self.server.kill()
-            self.link.cut_all()
-            self.link.let_go()
-            self.standby.promote()
-            self.standby = None
+        """The primary is killed, and the standby promoted. There is no other, so this is the run's last fault."""
+        run.pause(0.5, 1)
+        self.server.kill()
+        self.link.cut_all()
+        self.link.let_go()
+        self.standby.promote()
+        return True
 
     faults = {
         "calm": None,
@@ -151,6 +153,9 @@ class Dynamodb:
 
     def __init__(self, run, stack, bug):
         endpoint = self.serve(stack)
+        if bug in ON_THE_WIRE:
+            relay = wire_bugs.Relay(int(endpoint.rsplit(":", 1)[1]), bug, run.seed)
+            endpoint = stack.enter_context(relay).url
         if run.fault in ("cut", "partition"):
             self.proxy = stack.enter_context(CuttingProxy(int(endpoint.rsplit(":", 1)[1]), framed=False))
             endpoint = f"http://127.0.0.1:{self.proxy.port}"
@@ -198,11 +203,16 @@ class Moto(Dynamodb):
     faults = {fault: Dynamodb.faults[fault] for fault in ("kill", "stop", "partition")}
 
 
-PROGRAMS_OF = {"once_run_": programs.RunCallers, "proxy_": programs.ProxyCallers}  # By the beginning of a fault.
+# By the beginning of a fault: the program, and who judges what it told.
+PROGRAMS_OF = {
+    "once_run_": (programs.RunCallers, programs.judge), "proxy_": (programs.ProxyCallers, programs.judge),
+    "sqs_hold_": (pollers.Pollers, pollers.judge), "sqs_": (pollers.Pollers, pollers.judge),
+}
 PROGRAM_RUNS = (
     ("sqlite", "once_run_kill"), ("sqlite", "once_run_stop"), ("postgresql", "once_run_kill"),
     ("postgresql", "once_run_server_kill"), ("sqlite", "proxy_kill"), ("postgresql", "proxy_kill"),
-    ("postgresql", "proxy_server_kill"),
+    ("postgresql", "proxy_server_kill"), ("sqlite", "sqs_kill"), ("sqlite", "sqs_stop"), ("sqlite", "sqs_hold_kill"),
+    ("postgresql", "sqs_kill"), ("postgresql", "sqs_hold_stop"), ("postgresql", "sqs_server_kill"),
 )
 STORES = {"sqlite": Sqlite, "postgresql": Postgresql, "dynamodb": Dynamodb, "moto": Moto}
 
@@ -215,6 +225,9 @@ SQL_BUGS = {  # Of the function that writes, in the test's database.
     "sql_removes_any": (" AND r.owner = seen_owner AND r.revision = seen_revision;\n    done := FOUND;\n  END IF",
                         ";\n    done := FOUND;\n  END IF"),
 }
+ON_THE_WIRE = ("dynamodb_unconditional_finish", "dynamodb_unconditional_insert", "dynamodb_eventual_read",
+               "dynamodb_revision_repeats")
+NOT_IN_WORKERS = (*SQL_BUGS, *ON_THE_WIRE, "asynchronous_standby")
 PLANTED = {
     "unfenced_finish": ("sqlite", "stop", "a refused finish is written over what is there"),
     "ignores_revision": ("sqlite", "calm", "a replacement needs only the owner"),
@@ -250,6 +263,14 @@ PLANTED = {
     "proxy_ignores_body": ("sqlite", "proxy_calm", "`once proxy --ignore-body`: payloads are not compared"),
     "proxy_unprotected": ("postgresql", "proxy_server_kill", "`once proxy --on-store-down run-unprotected`"),
     "sql_removes_any": ("postgresql", "calm", "the SQL function removes whatever is there"),
+    "dynamodb_unconditional_finish": ("dynamodb", "stop", "DynamoDB: a result is written without a condition"),
+    "dynamodb_unconditional_insert": ("dynamodb", "calm", "DynamoDB: a claim is written without a condition"),
+    "dynamodb_eventual_read": ("dynamodb", "calm", "DynamoDB: a read may show what an earlier one showed"),
+    "dynamodb_revision_repeats": ("dynamodb", "calm", "DynamoDB: a write keeps the revision that it saw"),
+    "sqs_without_tenant": ("sqlite", "sqs_calm", "`once sqs --key`: the tenant is no part of the key"),
+    "sqs_without_fingerprint": ("sqlite", "sqs_calm", "`once sqs --fingerprint`: the same for all payloads"),
+    "sqs_own_store": ("sqlite", "sqs_kill", "`once sqs --store memory:`: each process remembers for itself"),
+    "sqs_forgets": ("sqlite", "sqs_kill", "`once sqs --retention 1ms`: results are forgotten at once"),
 }
 
 
@@ -272,7 +293,7 @@ class Run:
     def start(self, name, role):
         self.lives[name] += 1
         life = f"{name}.{self.lives[name]}"
-        in_worker = self.bug if self.bug not in SQL_BUGS and self.bug != "asynchronous_standby" else ""
+        in_worker = "" if self.bug in NOT_IN_WORKERS else self.bug
         settings = {
             "role": role, "name": life, "url": self.store.url, "history": self.folder / f"{life}.jsonl",
             "ledger": self.folder / "ledger.jsonl", "seed": self.chance.randrange(1 << 40), "clients": 2, "keys": 5,
@@ -322,13 +343,15 @@ class Run:
     def disturb(self):
         act = self.kind.faults[self.act]
         with open(self.folder / "nemesis.log", "a") as log:
-            while act and not self.over.is_set():
+            last = not act
+            while not last and not self.over.is_set():
                 self.pause(0.2, 1.2)
                 if self.over.is_set():
                     return
                 log.write(json.dumps({"t": time.monotonic_ns(), "fault": self.fault}) + "\n")
                 log.flush()
-                act(self)
+                last = act(self) is True
+                log.write(json.dumps({"t": time.monotonic_ns(), "over": self.fault}) + "\n")
 
     def play(self):
         with contextlib.ExitStack() as stack:
@@ -397,7 +420,8 @@ class ProgramRun(Run):
 
     def __init__(self, store, fault, *more):
         super().__init__(store, fault, *more)
-        self.program, prefix = next((kind, prefix) for prefix, kind in PROGRAMS_OF.items() if fault.startswith(prefix))
+        prefix = next(prefix for prefix in PROGRAMS_OF if fault.startswith(prefix))
+        self.program, self.judged_by = PROGRAMS_OF[prefix]
         self.act = fault.removeprefix(prefix)
 
     def begin(self):
@@ -413,9 +437,9 @@ class ProgramRun(Run):
         self.callers.end()
 
     def judge(self):
-        counts, found = programs.judge(self.folder)
-        counts["faults"] = len((self.folder / "nemesis.log").read_text().splitlines())
-        if not self.bug and counts["told got"] < self.seconds:
+        counts, found = self.judged_by(self.folder)
+        counts["faults"] = sum('"fault"' in line for line in (self.folder / "nemesis.log").read_text().splitlines())
+        if not self.bug and counts["told got"] + counts["told executed"] < self.seconds:
             found.append({"rule": "too few calls", "key": "", "history": []})
         return {"run": self.name, "seed": self.seed, "seconds": self.seconds, "found": found, **counts}
 
@@ -525,7 +549,7 @@ def main():
         for future in playing:
             result = future.result()
             results.append(result)
-            print(f"proof: {result['run']}: {result.get('operations', 0)} operations, {result['calls']} calls, "
+            print(f"proof: {result['run']}: {result.get('operations', 0)} operations, {result.get('calls', 0)} calls, "
                   f"{result.get('faults', 0)} faults, "
                   f"{result.get('effects', 0)} effects, {len(result['found'])} wrong", flush=True)
             for found in result["found"][:3]:
@@ -544,6 +568,8 @@ def main():
     summary = {"seed": asked.seed, "runs": results, "planted": {bug: result for bug, result in hunted}}
     (asked.keep / "results.json").write_text(json.dumps(summary, indent=1) + "\n")
     (asked.keep / "tables.md").write_text(table(results) + "\n" + planted_table(hunted))
+    if figures := pictures.collect(asked.keep):
+        pictures.write(asked.keep, figures)
     passed = len(runs) + len(bugs) - len(wrong)
     (asked.keep / "test-counts").write_text(f"{passed} {len(wrong)}\n")
     for name in wrong:
