@@ -5,7 +5,7 @@ SETUP ?= tools/setup
 STORM = PYTHONDONTWRITEBYTECODE=1 python3 examples/payments/storm.py --once build/once \
 	--service build/release/examples/payments_service
 
-.PHONY: help build run demo test proof bench check packages release lambda clean
+.PHONY: help build run demo test proof bench check docs packages release lambda clean
 
 help:
 	@echo 'make build   the program, at build/once'
@@ -15,7 +15,8 @@ help:
 	@echo 'make proof   histories from real stores under faults, judged by checkers of their own; PROOF_TIME=2h, default 20m;'
 	@echo '             RIVALS=true: the same faults on other libraries'
 	@echo 'make bench   the benchmarks, as ratios to what the machine can do'
-	@echo 'make check   formatting, static analysis, layers, headers, the installed package'
+	@echo 'make check   formatting, static analysis, layers, headers, the site, spelling, the installed package'
+	@echo 'make docs    these documents as a site with search, at build/site'
 	@echo 'make packages  Debian packages of the program and of the library, in build/packages; TRY=true installs them in a bare Debian'
 	@echo 'make release   packages, a static program, an image, their materials and sums, the same twice; REHEARSE=true for any commit'
 	@echo 'make lambda EXAMPLE=payment  a function for AWS Lambda, at build/lambda/payment.zip, and the program; ARCH=arm64 for Graviton'
@@ -60,6 +61,11 @@ bench:
 check:
 	@$(SETUP) build test check
 	@tools/check
+
+docs:
+	@$(SETUP) docs
+	@tools/docs
+	@echo 'build/site/index.html is ready; for search: python3 -m http.server --directory build/site'
 
 packages: build
 	@$(SETUP) package

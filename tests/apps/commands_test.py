@@ -103,33 +103,60 @@ class Mistakes(Case):
 
 
 class Pages(Case):
-    """Every console block of these pages is run, in order, in one directory; what it shows is what comes out."""
+    """Every console block of every page is run, in order, in one directory per page; what it shows is what comes out.
 
-    def run_page(self, name):
-        blocks = re.findall(r"^( *)```console\n(.*?)^ *```", (ROOT / "docs" / name).read_text(), re.S | re.M)
-        self.assertTrue(blocks)
-        self.path("bin").mkdir()
-        self.path("bin/once").symlink_to(harness.PROGRAM)
-        self.env["PATH"] = f"{self.path('bin')}:{self.env['PATH']}"
-        for indent, block in blocks:
-            for step in re.split(r"^\$ ", re.sub(f"^{indent}", "", block, flags=re.M), flags=re.M)[1:]:
+    Each line after "$ " is a command, up to the next. In what it shows, "..." is any text, and <a name> is one line's
+    text that varies: the same wherever the page has the name again. A block that cannot be run here has its reason in
+    the line before: <!-- not played: REASON -->.
+    """
+
+    BLOCK = re.compile(r"(?P<left_out>^ *<!-- not played: [^\n]+ -->\n)?^(?P<indent> *)```console\n(?P<text>.*?)^ *```", re.S | re.M)
+    VARIES = re.compile(r"(\.\.\.|<[a-z][a-z ]*>)")
+
+    def pattern(self, shown, known):
+        """Of what the command shows. Names that are known stand for their text."""
+        parts, new = [], set()
+        for part in self.VARIES.split(shown):
+            group = re.sub(r"\W", "_", part.strip("<>"))
+            if part == "...":
+                parts.append(".*")
+            elif not self.VARIES.fullmatch(part):
+                parts.append(re.escape(part))
+            elif group in known:
+                parts.append(re.escape(known[group]))
+            else:
+                parts.append(f"(?P={group})" if group in new else f"(?P<{group}>[^\n]+)")
+                new.add(group)
+        return re.compile("".join(parts), re.S)
+
+    def run_page(self, blocks):
+        self.path("bin").mkdir(exist_ok=True)
+        if not self.path("bin/once").exists():
+            self.path("bin/once").symlink_to(harness.PROGRAM)
+            self.env["PATH"] = f"{self.path('bin')}:{self.env['PATH']}"
+        known = {}
+        for block in blocks:
+            text = re.sub(f"^{block['indent']}", "", block["text"], flags=re.M)
+            before, *steps = re.split(r"^\$ ", text, flags=re.M)
+            self.assertEqual(before, "", "a console block begins with a command, after \"$ \"")
+            for step in steps:
                 command, _, shown = step.partition("\n")
                 done = subprocess.run(["bash", "-c", command], cwd=self.dir, env=self.env, stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
-                pattern = ".*".join(re.escape(part) for part in shown.split("..."))
-                self.assertRegex(done.stdout, re.compile(f"^{pattern}$", re.S), command)
+                found = self.pattern(shown, known).fullmatch(done.stdout)
+                self.assertTrue(found, f"$ {command}\n{done.stdout}--- the page shows\n{shown}")
+                known.update(found.groupdict())
 
-    def test_for_shell_scripts(self):
-        self.run_page("shell.md")
 
-    def test_the_handbook(self):
-        self.run_page("handbook.md")
+def page_test(blocks):
+    return lambda self: self.run_page(blocks)
 
-    def test_the_reconcile_page(self):
-        self.run_page("reconcile.md")
 
-    def test_sensitive_data(self):
-        self.run_page("sensitive-data.md")
+# A test for each page with such a block: a new page needs no entry.
+for page in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]):
+    played = [block for block in Pages.BLOCK.finditer(page.read_text()) if not block["left_out"]]
+    if played:
+        setattr(Pages, f"test_{re.sub(r'[^a-z]', '_', page.relative_to(ROOT).as_posix().lower())}", page_test(played))
 
 
 if __name__ == "__main__":
