@@ -96,6 +96,7 @@ class Bare(unittest.TestCase):
     def setUpClass(cls):
         cls.root = pathlib.Path(tempfile.mkdtemp(prefix="once-bare-"))
         cls.addClassCleanup(shutil.rmtree, cls.root)
+        cls.root.chmod(0o755)  # The units' users see it as "/".
         run("debootstrap", "--variant=minbase", "bookworm", str(cls.root), mirror())
         proxies = pathlib.Path("/etc/apt/apt.conf.d")
         for file in proxies.glob("*"):  # How this machine reaches the mirror.
@@ -176,8 +177,9 @@ class Bare(unittest.TestCase):
                 return json.loads(urllib.request.urlopen(request, timeout=30).read() or b"{}")
 
             queue = sqs("CreateQueue", QueueName="orders")["QueueUrl"]
-            for body in ("a", "b", "a"):  # The same payload twice, as a sender that retries makes it.
-                sqs("SendMessage", QueueUrl=queue, MessageBody=body)
+            orders = [json.dumps({"order": number}) for number in (1, 2, 1)]  # One twice, as a sender that retries makes it.
+            for order in orders:
+                sqs("SendMessage", QueueUrl=queue, MessageBody=order)
             (settings / "sqs/orders.env").write_text("".join(f"{name}={value}\n" for name, value in aws.items()) + (
                 f"ONCE_QUEUE={queue}\nONCE_OPTIONS=--key-from payload\nONCE_COMMAND=/usr/local/bin/work --really\n"))
             command = self.root / "usr/local/bin/work"
@@ -186,16 +188,20 @@ class Bare(unittest.TestCase):
             self.inside("systemctl", "enable", "once-proxy", "once-sqs@orders")
             machine = subprocess.Popen(["systemd-nspawn", "-q", "--register=no", "--keep-unit", "-D", str(self.root), "--boot"],
                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            logs = self.root / "var/log"
+
+            def journal(unit):
+                return run("journalctl", "--no-pager", "-D", str(logs / "journal"), "-u", unit, "-u", "init.scope", "-n", "40")
+
             try:
-                logs = self.root / "var/log"
-                wait_for(lambda: post(port, "a") == b"charge 1", lambda: f"no proxy; {list(logs.rglob('*'))}")
+                wait_for(lambda: post(port, "a") == b"charge 1", lambda: "no proxy:\n" + journal("once-proxy"))
                 self.assertEqual([post(port, "a"), post(port, "b")], [b"charge 1", b"charge 2"])
                 self.assertEqual(service.charges, 2)
                 self.assertEqual(len((logs / "once/access.log").read_text().splitlines()), 3)
                 metrics = urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=30).read().decode()
                 self.assertRegex(metrics, r"(?m)^process_start_time_seconds [1-9]")
                 effects = self.root / "var/lib/once-sqs/effects"
-                wait_for(lambda: sorted(effects.read_text().splitlines()) == ["a --really", "b --really"], lambda: "no message was worked on")
+                wait_for(lambda: sorted(effects.read_text().splitlines()) == [f"{order} --really" for order in orders[:2]], lambda: "not worked on:\n" + journal("once-sqs@orders"))
             finally:
                 machine.send_signal(signal.SIGRTMIN + 4)  # systemd.exec: power off.
                 try:
