@@ -147,7 +147,10 @@ class Pages(Case):
 
         def listens():
             self.assertIsNone(server.poll(), f"$ {command}\nended, and printed {printed.read_text()!r}")
-            return listening(server.pid)
+            try:
+                return listening(server.pid)
+            except OSError:  # It has just ended: poll() will say so.
+                return False
 
         def stop():
             if server.poll() is None:

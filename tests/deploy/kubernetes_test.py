@@ -192,6 +192,8 @@ class Manifests(unittest.TestCase):
         mounts = {mount["name"]: mount["mountPath"] for mount in once["volumeMounts"]}
         self.assertEqual(settings["store"], f"sqlite:{mounts['records']}/once.db")
         self.assertIn(once, pods["spec"]["initContainers"])
+        # Two failed checks make it unready: before the first probe asks.
+        self.assertGreater(once["readinessProbe"].pop("initialDelaySeconds"), 2 * seconds(settings["health-interval"]))
         self.assertEqual(once["restartPolicy"], "Always")
         self.assertTrue(settings["upstream"][0].startswith("http://127.0.0.1:"), settings["upstream"])
 
