@@ -1,0 +1,257 @@
+"""deploy/kubernetes against the schemas of Kubernetes and against `once proxy --check`: every manifest, and the settings
+inside it. Then what neither of them sees: that names, ports, times and sizes in one place fit those in another.
+
+kubernetes-validate has the schemas with it, so nothing is fetched and no cluster is needed.
+Usage: kubernetes_test.py ONCE_PROGRAM
+"""
+import copy
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = subprocess.run([ROOT / "tools/python-tools"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+if pathlib.Path(sys.prefix) != pathlib.Path(PYTHON).parent.parent:
+    os.execv(PYTHON, [PYTHON, *sys.argv])
+
+import kubernetes_validate  # noqa: E402  from the virtual environment, like yaml
+import yaml  # noqa: E402
+
+PROGRAM = os.path.abspath(sys.argv.pop(1))
+FOLDER = ROOT / "deploy/kubernetes"
+NEWEST = "1.37.0"
+PAGE = (ROOT / "docs/kubernetes.md").read_text()
+OLDEST = re.search(r"Kubernetes (1\.\d+) or later", PAGE)[1] + ".0"
+USER = int(re.search(r"^USER = (\d+)", (ROOT / "tools/release").read_text(), re.M)[1])
+MOUNTED = "/etc/once/proxy"
+
+
+class Strict(yaml.SafeLoader):
+    """Refuses a key that stands twice, of which YAML's readers silently take the last one."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key) for key, _ in node.value]
+        if len(keys) != len(set(keys)):
+            raise yaml.constructor.ConstructorError(None, None, f"a key stands twice in {keys}", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def manifests(name):
+    return list(yaml.load_all((FOLDER / name).read_text(), Strict))
+
+
+def of_kind(documents, *kinds):
+    (found,) = [one for one in documents if one["kind"] in kinds]
+    return found
+
+
+def check(settings):
+    """Of `once proxy --check`, in a folder of its own: its exit code, and what it says as JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "proxy.toml"
+        file.write_text(settings)
+        done = subprocess.run([PROGRAM, "proxy", "--check", "--json", "--config", file], stdout=subprocess.PIPE, text=True,
+                              timeout=60, check=False, cwd=folder, env={"PATH": os.environ["PATH"]})
+        return done.returncode, json.loads(done.stdout)
+
+
+def bytes_of(text):
+    number, unit = re.fullmatch(r"(\d+)(Mi|MiB|Gi|GiB)", text).groups()
+    return int(number) << (20 if unit.startswith("M") else 30)
+
+
+def seconds(text):
+    return int(re.fullmatch(r"(\d+)s", text)[1])
+
+
+FILES = sorted(path.name for path in FOLDER.glob("*.yaml"))
+
+
+def parts(name):
+    """The documents of a file, its pods' template, the container of once and its settings, as the program reads them."""
+    documents = manifests(name)
+    pods = of_kind(documents, "Deployment", "StatefulSet")["spec"]["template"]
+    (once,) = [one for one in containers(pods) if one["name"] == "once"]
+    ((_, text),) = of_kind(documents, "ConfigMap")["data"].items()
+    code, said = check(text)
+    if code:
+        raise AssertionError(f"{name}: {said}")
+    return documents, pods, once, said["settings"]
+
+
+def containers(pods):
+    return pods["spec"].get("initContainers", []) + pods["spec"]["containers"]
+
+
+def for_each_file(test):
+    def every(self):
+        for name in FILES:
+            with self.subTest(file=name):
+                test(self, *parts(name))
+    return every
+
+
+class Manifests(unittest.TestCase):
+    maxDiff = None
+
+    def test_files(self):
+        self.assertEqual(FILES, ["gateway.yaml", "sidecar.yaml"])
+
+    def test_schemas(self):
+        for name in FILES:
+            for document in manifests(name):
+                for version in (OLDEST, NEWEST):
+                    with self.subTest(file=name, kind=document["kind"], version=version):
+                        kubernetes_validate.validate(document, version, strict=True)
+
+    @for_each_file
+    def test_settings_are_read_as_written(self, documents, pods, once, settings):
+        ((file, text),) = of_kind(documents, "ConfigMap")["data"].items()
+        self.assertEqual(file, "proxy.toml")
+        written = re.findall(r"^([\w-]+) = ", text, re.M)
+        self.assertGreater(len(written), 8)
+        self.assertTrue(set(written) <= {name for name, value in settings.items() if value is not None}, written)
+
+    @for_each_file
+    def test_pods_have_no_rights(self, documents, pods, once, settings):
+        spec = pods["spec"]
+        self.assertIs(spec["automountServiceAccountToken"], False)
+        everybody = spec["securityContext"]
+        self.assertIs(everybody["runAsNonRoot"], True)
+        self.assertEqual([everybody[name] for name in ("runAsUser", "runAsGroup", "fsGroup")], [USER] * 3)
+        self.assertEqual(everybody["seccompProfile"], {"type": "RuntimeDefault"})
+        for container in containers(pods):
+            self.assertEqual(container["securityContext"], {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+                                                           "capabilities": {"drop": ["ALL"]}})
+            self.assertIn("memory", container["resources"]["limits"])
+            self.assertEqual(set(container["resources"]["requests"]), {"cpu", "memory"})
+
+    @for_each_file
+    def test_what_is_mounted_is_there(self, documents, pods, once, settings):
+        self.assertEqual(once["args"], ["proxy", "--config", f"{MOUNTED}/proxy.toml"])
+        volumes = {volume["name"]: volume for volume in pods["spec"]["volumes"]}
+        claims = of_kind(documents, "Deployment", "StatefulSet")["spec"].get("volumeClaimTemplates", [])
+        mounts = {mount["name"]: mount for mount in once["volumeMounts"]}
+        self.assertEqual(set(mounts), set(volumes) | {claim["metadata"]["name"] for claim in claims})
+        self.assertEqual(volumes["settings"]["configMap"]["name"], of_kind(documents, "ConfigMap")["metadata"]["name"])
+        self.assertEqual(mounts["settings"]["mountPath"], MOUNTED)
+        for name, mount in mounts.items():
+            self.assertEqual(mount.get("readOnly", False), name != "records", mount)
+            # once refuses a token that every user can read, and the group is fsGroup.
+            self.assertEqual(volumes.get(name, {}).get("secret", {"defaultMode": 0o440})["defaultMode"], 0o440)
+        self.assertEqual(pathlib.PurePath(settings["admin-token-file"]).parent.as_posix(), mounts["admin"]["mountPath"])
+
+    @for_each_file
+    def test_the_page_makes_its_secrets(self, documents, pods, once, settings):
+        wanted = {}
+        for volume in pods["spec"]["volumes"]:
+            if "secret" in volume:
+                keys = [item["key"] for item in volume["secret"].get("items", [])]
+                wanted.setdefault(volume["secret"]["secretName"], set()).update(keys)
+            if volume["name"] == "admin":
+                wanted[volume["secret"]["secretName"]].add(pathlib.PurePath(settings["admin-token-file"]).name)
+        for variable in once.get("env", []):
+            key = variable["valueFrom"]["secretKeyRef"]
+            wanted[key["name"]].add(key["key"])
+        made = {name: set(re.findall(r"--from-(?:literal|file)=([\w.]+)", rest))
+                for name, rest in re.findall(r"^\$ kubectl create secret generic (\S+)(.*)$", PAGE, re.M)}
+        self.assertEqual({name: made.get(name) for name in wanted}, wanted)
+
+    @for_each_file
+    def test_ports_and_probes(self, documents, pods, once, settings):
+        ports = {port["name"]: port["containerPort"] for port in once["ports"]}
+        self.assertEqual({name: f"0.0.0.0:{port}" for name, port in ports.items()},
+                         {"http": settings["listen"], "admin": settings["admin"]})
+        self.assertEqual(once["readinessProbe"]["httpGet"], {"path": "/readyz", "port": "admin"})
+        self.assertEqual(once["livenessProbe"]["httpGet"], {"path": "/healthz", "port": "admin"})
+        service = of_kind(documents, "Service")["spec"]
+        self.assertEqual([port["targetPort"] for port in service["ports"]], ["http"])
+        for selector in (service["selector"], of_kind(documents, "Deployment", "StatefulSet")["spec"]["selector"]["matchLabels"]):
+            self.assertEqual(selector, pods["metadata"]["labels"])
+
+    @for_each_file
+    def test_times_and_sizes_fit(self, documents, pods, once, settings):
+        slept = sum(one.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+                    for one in containers(pods))
+        self.assertEqual(slept, 5)
+        self.assertGreater(pods["spec"]["terminationGracePeriodSeconds"], slept + seconds(settings["stop-within"]))
+        self.assertLess(bytes_of(settings["buffer-limit"]) * 3 // 2, bytes_of(once["resources"]["limits"]["memory"]))
+        self.assertLess(bytes_of(settings["buffer-limit-per-client"]), bytes_of(settings["buffer-limit"]))
+
+    def test_the_sidecar_has_its_file_alone(self):
+        documents, pods, once, settings = parts("sidecar.yaml")
+        owner = of_kind(documents, "StatefulSet")["spec"]
+        self.assertEqual(owner["replicas"], 1)
+        (claim,) = owner["volumeClaimTemplates"]
+        self.assertEqual(claim["spec"]["accessModes"], ["ReadWriteOncePod"])
+        mounts = {mount["name"]: mount["mountPath"] for mount in once["volumeMounts"]}
+        self.assertEqual(settings["store"], f"sqlite:{mounts['records']}/once.db")
+        self.assertIn(once, pods["spec"]["initContainers"])
+        # Two failed checks make it unready: before the first probe asks.
+        self.assertGreater(once["readinessProbe"].pop("initialDelaySeconds"), 2 * seconds(settings["health-interval"]))
+        self.assertEqual(once["restartPolicy"], "Always")
+        self.assertTrue(settings["upstream"][0].startswith("http://127.0.0.1:"), settings["upstream"])
+
+    def test_the_gateway_has_a_store_for_all(self):
+        documents, _, once, settings = parts("gateway.yaml")
+        owner = of_kind(documents, "Deployment")["spec"]
+        self.assertGreater(owner["replicas"], 1)
+        self.assertTrue(settings["store"].startswith("postgresql://"), settings["store"])
+        self.assertNotRegex(settings["store"], "//[^/@]*:[^/@]*@|password")
+        self.assertIn("sslmode=verify-full", settings["store"])
+        self.assertEqual([one["name"] for one in once["env"]], ["PGPASSWORD"])
+        # The Service behind it: the same port, and closed to everybody else.
+        policy = of_kind(documents, "NetworkPolicy")["spec"]
+        service, port = re.fullmatch(r"http://([\w-]+):(\d+)", settings["upstream"][0]).groups()
+        self.assertEqual(policy["podSelector"]["matchLabels"], {"app.kubernetes.io/name": service})
+        self.assertEqual(policy["ingress"][0]["ports"], [{"port": int(port)}])
+        self.assertEqual(policy["ingress"][0]["from"], [{"podSelector": owner["selector"]}])
+        self.assertLess(of_kind(documents, "PodDisruptionBudget")["spec"]["minAvailable"], owner["replicas"])
+
+
+class Mistakes(unittest.TestCase):
+    """What the two checks are for: a mistake in a good manifest is found, and named."""
+
+    def test_a_misspelt_field(self):
+        def in_pods(change):
+            return lambda document: change(document["spec"]["template"]["spec"])
+
+        for what, change in {
+            "readinesProbe": in_pods(lambda pods: pods["initContainers"][0].update(readinesProbe={})),
+            "runAsNonroot": in_pods(lambda pods: pods["securityContext"].update(runAsNonroot=True)),
+            "readOnlyRootFileSystem": in_pods(lambda pods: pods["containers"][0]["securityContext"].update(readOnlyRootFileSystem=True)),
+            "terminationGracePeriod": in_pods(lambda pods: pods.update(terminationGracePeriod=60)),
+            "replica": lambda document: document["spec"].update(replica=1),
+            "sixty": in_pods(lambda pods: pods.update(terminationGracePeriodSeconds="sixty")),
+        }.items():
+            with self.subTest(wrong=what):
+                document = copy.deepcopy(of_kind(manifests("sidecar.yaml"), "StatefulSet"))
+                change(document)
+                with self.assertRaisesRegex(kubernetes_validate.ValidationError, what):
+                    kubernetes_validate.validate(document, NEWEST, strict=True)
+
+    def test_a_key_that_stands_twice(self):
+        with self.assertRaisesRegex(yaml.YAMLError, "twice"):
+            yaml.load("spec: {replicas: 1, replicas: 2}", Strict)
+
+    def test_a_wrong_setting(self):
+        for name in FILES:
+            text = of_kind(manifests(name), "ConfigMap")["data"]["proxy.toml"]
+            for right, wrong, said in (("principal-header", "principal_header", "did you mean 'principal-header'"),
+                                       ('0s"', '0"', "stop-within is '.*'; write a whole number and a unit"),
+                                       ("admin-token-file", "metrics-token-file", "admin-token-file"),
+                                       ("http://", "ftp://", "upstream")):
+                with self.subTest(file=name, wrong=wrong):
+                    self.assertIn(right, text)
+                    code, answer = check(text.replace(right, wrong))
+                    self.assertEqual((code, answer["valid"]), (64, False))
+                    self.assertRegex(" ".join(one["message"] for one in answer["complaints"]), said)
+
+
+if __name__ == "__main__":
+    unittest.main()
