@@ -201,7 +201,9 @@ class Bare(unittest.TestCase):
                 metrics = urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=30).read().decode()
                 self.assertRegex(metrics, r"(?m)^process_start_time_seconds [1-9]")
                 effects = self.root / "var/lib/once-sqs/effects"
-                wait_for(lambda: sorted(effects.read_text().splitlines()) == [f"{order} --really" for order in orders[:2]], lambda: "not worked on:\n" + journal("once-sqs@orders"))
+                worked_on = [f"{order} --really" for order in orders[:2]]
+                wait_for(lambda: sorted(effects.read_text().splitlines()) == worked_on,
+                         lambda: "not worked on:\n" + journal("once-sqs@orders"))
             finally:
                 machine.send_signal(signal.SIGRTMIN + 4)  # systemd.exec: power off.
                 try:
