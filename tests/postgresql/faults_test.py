@@ -1,6 +1,7 @@
 """faults_test.py POSTGRESQL_STORM: a PostgreSQL store under load while its server is killed, cut off, failed over or
 held up. postgresql_storm has the verdict: nothing that was acknowledged is lost, nothing that was refused is there."""
 import random
+import subprocess
 import time
 
 import storming
@@ -15,6 +16,16 @@ class Faults(StormCase):
             storm.goes_on()
             self.server.kill()
             self.server.restart()
+        storm.goes_on()
+        # Once a write is under way for certain, however slow the storm is.
+        locked = subprocess.Popen(["psql", "-qX", "-d", self.url, "-c", "BEGIN; LOCK once.records; SELECT pg_sleep(600)"],
+                                  env=postgresql.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'once' AND wait_event_type = 'Lock'"
+        postgresql.wait_for(lambda: self.server.psql(waiting, self.name).strip() == "t", "a write waits for the lock",
+                            limit_s=DEADLINE_S)
+        self.server.kill()
+        locked.wait(DEADLINE_S)
+        self.server.restart()
         storm.goes_on()
         counted = storm.verdict()
         self.assertGreater(counted["in_doubt"], 0)
