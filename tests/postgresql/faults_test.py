@@ -18,9 +18,10 @@ class Faults(StormCase):
             self.server.restart()
         storm.goes_on()
         # Once a write is under way for certain, however slow the storm is.
-        locked = subprocess.Popen(["psql", "-qX", "-d", self.url, "-c", "BEGIN; LOCK once.records; SELECT pg_sleep(600)"],
-                                  env=postgresql.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'once' AND wait_event_type = 'Lock'"
+        lock = "BEGIN; LOCK once.records IN EXCLUSIVE MODE; SELECT pg_sleep(600)"  # Reads go on.
+        locked = subprocess.Popen(["psql", "-qX", "-d", self.url, "-c", lock], env=postgresql.environment(),
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '%write_1%' AND wait_event_type = 'Lock'"
         postgresql.wait_for(lambda: self.server.psql(waiting, self.name).strip() == "t", "a write waits for the lock",
                             limit_s=DEADLINE_S)
         self.server.kill()
