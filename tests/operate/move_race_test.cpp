@@ -172,9 +172,13 @@ class World {
     });
   }
 
-  // So many turns; fewer if it is over before.
-  void give(std::size_t who, int turns) {
-    for (int turn = 0; turn < turns && turns_.give(who); ++turn) look();
+  // So many turns. False: it was over before, so that more would be the same.
+  bool give(std::size_t who, int turns) {
+    for (int turn = 0; turn < turns; ++turn) {
+      if (!turns_.give(who)) return false;
+      look();
+    }
+    return true;
   }
   void kill(std::size_t who) { turns_.kill(who); }
   void end(std::size_t processes) {
@@ -252,16 +256,18 @@ struct Play {
 // Each order of two or three processes, which have so many turns, and then go on to their ends one after another. Of
 // two the first has turns twice.
 void play(const std::vector<Deed>& deeds, Play how = {}) {
-  for (int a = 0; a <= most_turns; ++a) {
-    for (int b = 0; b <= most_turns; ++b) {
-      const int rest = deeds.size() > 2 ? most_turns : most_turns - a;
-      for (int c = 0; c <= rest; ++c) {
+  bool more_a = true;
+  for (int a = 0; more_a && a <= most_turns; ++a) {
+    bool more_b = true;
+    for (int b = 0; more_b && b <= most_turns; ++b) {
+      bool more_c = true;
+      for (int c = 0; more_c && c <= most_turns; ++c) {
         SCOPED_TRACE(std::to_string(a) + ", " + std::to_string(b) + " and " + std::to_string(c) + " turns");
         World world;
         for (std::size_t who = 0; who < deeds.size(); ++who) world.add(who, deeds[who]);
-        world.give(0, a);
-        world.give(1, b);
-        world.give(2 % deeds.size(), c);
+        more_a = world.give(0, a);
+        more_b = world.give(1, b);
+        more_c = world.give(2 % deeds.size(), c);
         if (how.dies) world.kill(0);
         world.end(deeds.size());
         EXPECT_EQ(world.broken(), "");
