@@ -130,6 +130,12 @@ class Connection:
                         each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     each.shutdown(socket.SHUT_RD if reset else socket.SHUT_RDWR)
 
+    def wait(self):
+        """Until both sides have closed. A client that has ended may have said its last words only to the proxy so far:
+        what was counted is all of it from here on."""
+        for thread in self.threads:
+            thread.join()
+
     def let_go_of(self, direction):
         with self.lock:
             self._using.discard(direction)
@@ -197,8 +203,7 @@ class CuttingProxy:
         self._listener.close()
         self.cut_all()
         for connection in self.connections:
-            for thread in connection.threads:
-                thread.join()
+            connection.wait()
 
     def __enter__(self):
         return self

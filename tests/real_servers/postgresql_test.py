@@ -263,6 +263,8 @@ class Proxy(Case):
              "-c", "INSERT INTO cut VALUES (1)"], env=postgresql.environment(), stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, timeout=LIMIT_S, check=False,
         )
+        for connection in proxy.connections:
+            connection.wait()
         return done.returncode
 
     def setUp(self):
