@@ -163,7 +163,11 @@ class Move {
         if (from_.gate.change(from, back, {}).kind == ChangedKind::done) return;
         continue;
       }
-      if (from.gate != Gate::closed) refuse(from_.name() + " is in no move that could be undone. Nothing was changed");
+      if (from.gate != Gate::closed) {
+        // Also after an undo whose answer was lost.
+        refuse(from_.name() + (takes_claims(from) ? " takes claims: it" : "") +
+               " is in no move that could be undone. Nothing was changed");
+      }
       const GateMark to = to_.gate.mark();
       if (to.move != from.move || to.gate == Gate::draining) not_its_target(from);
       if (to.gate == Gate::filled) {

@@ -354,6 +354,31 @@ TEST_P(PostgresqlGateTest, AChangeWaitsForWritesThatBeganBefore) {
   EXPECT_EQ(got(*store_, "k")->note, "before");
 }
 
+// A dump reads for hours: the last step of a move, and an undo, must not wait for it.
+TEST_P(PostgresqlGateTest, OpensUnderAReaderAndDropsTheTriggerOnceNobodyReads) {
+  const auto triggers = [&](Shell& shell) {
+    return shell.run("SELECT count(*) FROM pg_trigger WHERE tgname = 'gate' AND tgrelid = '" + table_ + "'::regclass");
+  };
+  Shell reader;
+  Shell shell;
+  reader.run("BEGIN");
+  reader.run("SELECT count(*) FROM " + table_);
+  to(filling);
+  to(filled, filling);
+  EXPECT_EQ(triggers(shell), "1");
+  EXPECT_TRUE(is_done(blocking::insert(*before_, claim("under a reader"))));
+  to(draining, filled);
+  EXPECT_TRUE(is_stopped(blocking::insert(*before_, claim("new")), "no operation can begin here"));
+  to({}, draining);
+  EXPECT_EQ(triggers(shell), "1");
+  EXPECT_TRUE(is_done(blocking::insert(*before_, claim("undone"))));
+  reader.run("COMMIT");
+  to(draining);
+  to({}, draining);
+  EXPECT_EQ(triggers(shell), "0");
+  EXPECT_EQ(keys_in(*store_), (std::set<std::string>{"under a reader", "undone"}));
+}
+
 TEST_P(PostgresqlGateTest, ARoleThatDoesNotOwnTheSchemaReadsTheMarkAndChangesNothing) {
   const std::string role = place_.schema() + "_role";
   Shell shell;

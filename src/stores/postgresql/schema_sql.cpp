@@ -493,11 +493,11 @@ std::string gate_mark_sql(std::string_view schema) {
 
 // What the gate lets through is written into the function, and kept nowhere else: a transaction with an old snapshot
 // (repeatable read) would read an old row of a table, but it calls the newest function.
+//
+// The caller has SHARE ROW EXCLUSIVE, which lets readers through. To drop the trigger would wait for them, so it stays
+// if one of them is there, with a function that lets everything through: a move must not fail for a dump at its end.
 std::string gate_sql(std::string_view schema, const GateMark& mark) {
   const std::string refusal = gate_refusal(mark);
-  // SHARE ROW EXCLUSIVE, which the caller has, lets readers through; only a drop waits for them.
-  std::string sql = with_schema(refusal.empty() ? "DROP TRIGGER IF EXISTS gate ON @s@.records;\n" : "", schema);
-  if (mark.gate == Gate::open) return sql + with_schema("DROP FUNCTION IF EXISTS @s@.gate();\n", schema);
   std::string lets = "true";
   if (mark.gate == Gate::draining) {
     lets =
@@ -510,21 +510,30 @@ std::string gate_sql(std::string_view schema, const GateMark& mark) {
   }
   const std::string body = "BEGIN IF " + lets + " THEN RETURN NULL; END IF; RAISE EXCEPTION USING ERRCODE = 'ON006', " +
                            "MESSAGE = " + quoted_text(refusal) + "; END";
-  sql += with_schema(
-             "CREATE OR REPLACE FUNCTION @s@.gate() RETURNS trigger LANGUAGE plpgsql\n"
-             "SET search_path = pg_catalog, pg_temp AS ",
-             schema) +
-         quoted_text(body) + ";\n" + with_schema("COMMENT ON FUNCTION @s@.gate() IS ", schema) +
-         quoted_text(gate_text(mark)) + ";\n" + with_schema("REVOKE ALL ON FUNCTION @s@.gate() FROM PUBLIC;\n", schema);
-  if (refusal.empty()) return sql;
-  // After the statement: a finish of the user's own may be an upsert, which would meet a trigger before the insert.
-  const std::string trigger = with_schema(
-      "CREATE TRIGGER gate AFTER INSERT OR UPDATE OR DELETE ON @s@.records FOR EACH ROW EXECUTE FUNCTION @s@.gate()",
-      schema);
-  return sql + "DO " +
-         quoted_text("BEGIN IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgname = 'gate' AND tgrelid = " +
-                     quoted_text(quoted_name(schema) + ".records") + "::regclass) THEN " + trigger + "; END IF; END") +
-         ";\n";
+  const std::string function = with_schema(
+                                   "CREATE OR REPLACE FUNCTION @s@.gate() RETURNS trigger LANGUAGE plpgsql\n"
+                                   "SET search_path = pg_catalog, pg_temp AS ",
+                                   schema) +
+                               quoted_text(body) + ";\n" + with_schema("COMMENT ON FUNCTION @s@.gate() IS ", schema) +
+                               quoted_text(gate_text(mark)) + ";\n" +
+                               with_schema("REVOKE ALL ON FUNCTION @s@.gate() FROM PUBLIC;\n", schema);
+  std::string trigger;
+  if (refusal.empty()) {
+    trigger =
+        with_schema("BEGIN SET LOCAL lock_timeout = '200ms'; DROP TRIGGER IF EXISTS gate ON @s@.records; ", schema);
+    if (mark.gate == Gate::open) trigger += with_schema("DROP FUNCTION @s@.gate(); ", schema);
+    trigger += "EXCEPTION WHEN lock_not_available THEN NULL; END";
+  } else {
+    // After the statement: a finish of the user's own may be an upsert, which would meet a trigger before the insert.
+    trigger = "BEGIN IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgname = 'gate' AND tgrelid = " +
+              quoted_text(quoted_name(schema) + ".records") + "::regclass) THEN " +
+              with_schema(
+                  "CREATE TRIGGER gate AFTER INSERT OR UPDATE OR DELETE ON @s@.records FOR EACH ROW "
+                  "EXECUTE FUNCTION @s@.gate()",
+                  schema) +
+              "; END IF; END";
+  }
+  return function + "DO " + quoted_text(trigger) + ";\n";
 }
 
 std::string let_fill_sql(const GateMark& filling) { return "SET LOCAL once.filling = " + quoted_text(filling.move); }
