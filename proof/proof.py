@@ -26,6 +26,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("postgresql", "real_servers", "apps")]
 import emulator  # noqa: E402
+import namespaces  # noqa: E402
 import pictures  # noqa: E402
 import pollers  # noqa: E402
 import postgresql  # noqa: E402
@@ -33,12 +34,14 @@ import programs  # noqa: E402
 import wire_bugs  # noqa: E402
 from clock_test import Clock  # noqa: E402
 from cutting_proxy import TO_CLIENT, TO_SERVER, CuttingProxy  # noqa: E402
+from small_disk import SmallDisk  # noqa: E402
 
 PROGRAMS = {}
 FOLDER = tempfile.mkdtemp(prefix="once-proof-")
 os.chmod(FOLDER, 0o755)  # A server that is not root reads its clock there.
 WORKERS = 3
 END_LIMIT_S = 60
+DISK_MB = 64
 
 
 # ---- Stores
@@ -48,7 +51,17 @@ class Sqlite:
     environment = os.environ
 
     def __init__(self, run, stack, bug):
-        self.url = f"sqlite:{run.folder}/once.db"
+        folder = run.folder
+        if run.fault == "full_disk":
+            self.disk = SmallDisk(DISK_MB)
+            stack.callback(self.disk.close)
+            folder = self.disk.used
+        self.url = f"sqlite:{folder}/once.db"
+
+    def fill_disk(self, run):
+        self.disk.fill()
+        run.pause(0.1, 1)
+        self.disk.empty()
 
     faults = {
         "calm": None,
@@ -56,6 +69,7 @@ class Sqlite:
         "stop": lambda run: run.stop(),
         "worker_clock": lambda run: run.step_clock(),
         "failing_syncs": lambda run: run.fail_syncs(),
+        "full_disk": lambda run: run.store.fill_disk(run),
     }
 
 
@@ -68,12 +82,18 @@ class Postgresql:
         if bug == "commits_early":
             # What a commit does not write is not written by chance either.
             settings |= {"synchronous_commit": "off", "wal_writer_delay": "10s"}
+        if run.fault == "full_disk":
+            self.disk = SmallDisk(DISK_MB)
+            stack.callback(self.disk.close)
         self.clock = Clock(run.folder) if run.fault == "server_clock" else None
         self.server = stack.enter_context(postgresql.running(settings, variables=self.clock and self.clock.variables))
         if self.clock:
             stack.callback(self.server.stop)  # In order: one that is killed leaves libfaketime's shared memory.
         url = self.server.database()
         self.name = url.rsplit("/", 1)[1]
+        if run.fault == "full_disk":
+            self.server.psql(f"CREATE TABLESPACE small LOCATION '{self.disk.used}'")
+            self.server.psql(f"ALTER DATABASE {self.name} SET TABLESPACE small")
         options = "operation_timeout=2s&allow_unsafe=1"
         self.url = f"{url}?{options}"
         subprocess.run([PROGRAMS["once"], "table", "create", "--store", self.url], check=True,
@@ -122,6 +142,8 @@ class Postgresql:
         self.clock.set(run.chance.choice((-3600, -5, 0, 2, 3600)))
         run.pause(1, 2)
 
+    fill_disk = Sqlite.fill_disk
+
     def fail_over(self, run):
         """The primary is killed, and the standby promoted. There is no other, so this is the run's last fault."""
         run.pause(0.5, 1)
@@ -142,6 +164,7 @@ class Postgresql:
         "pooler": lambda run: run.store.pooler.restart(),
         "server_clock": lambda run: run.store.step_server_clock(run),
         "worker_clock": lambda run: run.step_clock(),
+        "full_disk": lambda run: run.store.fill_disk(run),
         "failover": lambda run: run.store.fail_over(run),
     }
 
@@ -248,6 +271,7 @@ PLANTED = {
     "result_changes": ("sqlite", "calm", "now and then a result is read with a byte more"),
     "sweeps_early": ("sqlite", "calm", "a sweep removes what expires within a day"),
     "doubt_is_done": ("sqlite", "failing_syncs", "a failed sync is believed: its write counts as done"),
+    "full_is_done": ("sqlite", "full_disk", "a write that found the disk full counts as done"),
     "host_clock": ("postgresql", "worker_clock", "leases are read from the host's clock, not the store's"),
     "acts_late": ("sqlite", "calm", "the work does not look at its claim before it acts, and nobody renews it"),
     "released_after_acting": ("sqlite", "calm", "a claim is released after the work acted"),
@@ -525,6 +549,10 @@ def main():
     parser.add_argument("--only", help="runs whose name contains this, such as sqlite-kill")
     parser.add_argument("--planted", nargs="?", const="", help="planted bugs only, or one of them")
     asked = parser.parse_args()
+    # Small disks are mounted, where nobody else sees them.
+    mounts = os.geteuid() == 0
+    if mounts:
+        namespaces.enter("mount", "mount -t tmpfs -o size=1m trial /mnt", "small disks")
     signal.signal(signal.SIGINT, interrupted)
     PROGRAMS.update((name, getattr(asked, name)) for name in ("worker", "register", "once", "fake"))
     asked.keep.mkdir(parents=True, exist_ok=True)
@@ -535,6 +563,12 @@ def main():
     runs += PROGRAM_RUNS
     runs = [run for run in runs if asked.planted is None and (asked.only or "") in "-".join(run)]
     bugs = [bug for bug in PLANTED if not asked.only and asked.planted in (None, "", bug)]
+    if not mounts:
+        left = [run for run in runs if "full_disk" in run] + [bug for bug in bugs if "full_disk" in PLANTED[bug]]
+        if left:
+            print(f"proof: NOT RUN, as they mount a small disk and need root: {len(left)} runs and bugs of full_disk")
+        runs = [run for run in runs if "full_disk" not in run]
+        bugs = [bug for bug in bugs if "full_disk" not in PLANTED[bug]]
     if not runs and not bugs:
         sys.exit("proof: nothing has this name")
     # A run mostly waits, so there are two for each processor. A bug is mostly found in 4 s, and its server takes 2.
