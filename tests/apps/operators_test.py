@@ -120,7 +120,7 @@ class Looking(Operators):
     def test_sorting(self):
         for number in (3, 1, 2, 10):
             self.complete(f"k{number}", "--scope", "s")
-        self.database("update {} set created_at_ms = created_at_ms - 1000 * length(key), attempt = "
+        self.database("update {} set created_at_ms = created_at_ms - 1000000 * length(key), attempt = "
                       "cast(substr(cast(key as text), 4) as int)")
         self.assertEqual(self.column("key", "--sort", "key"), ["k1", "k10", "k2", "k3"])
         self.assertEqual(self.column("attempt", "--sort", "attempt"), ["1", "2", "3", "10"])
