@@ -7,6 +7,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FRONT = (ROOT / "docs/README.md").read_text()
 DOORS = {path.name for path in (ROOT / "docs").glob("start-*.md")}
+TERMS = ("claim(?! the)", "fingerprint", "keys?\\b", "lease", "records?\\b", "released?\\b", "replay", "steps?\\b(?!\\])")
 WORDS = 400  # Two minutes, at 200 words a minute.
 LINES = 125  # Of a page to start with: five minutes with what is to be typed.
 
@@ -37,6 +38,18 @@ class Front(unittest.TestCase):
         for door in DOORS:
             with self.subTest(door):
                 self.assertLessEqual((ROOT / "docs" / door).read_text().count("\n"), LINES)
+
+    def test_no_undefined_word(self):
+        """A term of the glossary in a page's text is linked there, once."""
+        for door in DOORS:
+            text = (ROOT / "docs" / door).read_text()
+            text = re.sub(r"^```.*?^```|<!--.*?-->|`[^`\n]*`", "", text[:text.index("**Next:**")], flags=re.S | re.M)
+            prose = re.sub(r"\]\([^)]*\)", "]", text)
+            for term in TERMS:
+                with self.subTest(page=door, term=term):
+                    used = re.search(rf"\b{term}", prose, re.I)
+                    self.assertTrue(not used or re.search(rf"\[[^\]]*\b{term}[^\]]*\]\(glossary\.md#", text, re.I),
+                                    f"{door} says \"{term}\" and does not link to the glossary")
 
     def test_each_page_plays_its_commands(self):
         """tests/apps/pages.py types what is not left out: more than nothing."""
