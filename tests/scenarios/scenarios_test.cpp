@@ -2,8 +2,12 @@
 // one store and as many processes (engines) as are named.
 //
 //   A begin KEY [payload=TEXT] [wait=MS] [hold] [retry] [brief] [no-heartbeat]   lease 9 s, retention 1 h (brief: 1 s)
+//   A begin KEY timeout=MS   as a Lambda function with that much time left: the lease, which nothing extends
+//   A begin - [unprotected]  a call without a key, and whether the policy lets it run
 //   A cache N       before anything else of A: its engine keeps N finished records in its own cache
 //   A step KEY NAME RESULT · A complete KEY TEXT · A fail KEY CODE · A release KEY · A hold KEY · A forget KEY
+//   A commit KEY TEXT N   completes it in one transaction with rows that add N to the ledger, never to less than 0
+//   ledger          what the rows add up to
 //   advance MS      time passes, timers fire
 //   freeze MS       time passes, and no process notices
 //   store FATE ...  of the next calls: ok, fail (refused), drop (lost on the way), lose (answer lost), late (answer
@@ -27,10 +31,12 @@
 
 #include <once/decide.hpp>
 #include <once/engine/engine.hpp>
+#include <once/idempotent.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/testing/manual_time.hpp>
 
 #include "../engine/forwarding_store.hpp"
+#include "../engine/ledger_store.hpp"
 #include "../engine/script_store.hpp"
 #include "../transcript.hpp"
 
@@ -64,6 +70,9 @@ class Traced final : public ForwardingStore {
   }
   void replace(RecordPtr record, Seen seen, Done done) override {
     inner_->replace(std::move(record), seen, told("replace", std::move(done)));
+  }
+  void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> rows, Done done) override {
+    inner_->replace_with(std::move(record), seen, std::move(rows), told("replace_with", std::move(done)));
   }
   void remove(std::string key, Seen seen, Done done) override {
     inner_->remove(std::move(key), seen, told("remove", std::move(done)));
@@ -110,6 +119,7 @@ class Player {
       const auto record = stored(rest.at(0));
       return tell(record ? text_of(*record) : "nothing");
     }
+    if (first == "ledger") return tell("ledger: " + std::to_string(ledger_->balance));
     if (first.size() == 1 && rest.size() == 2 && rest.at(0) == "cache") {
       cached_[first] = std::stoul(rest.at(1));
       return;
@@ -146,6 +156,7 @@ class Player {
       options.observer = [this, process](const Event& event) {
         if (event.kind == EventKind::renewal_lost) tell(process + " is told to stop");
         if (event.kind == EventKind::store_error) tell(process + " has trouble with the store");
+        if (event.kind == EventKind::unprotected) tell(process + " runs unprotected, and its observer is told");
       };
       engine = std::make_unique<Engine>(std::move(options));
     }
@@ -159,7 +170,7 @@ class Player {
     if (found == claims_.end()) throw std::runtime_error(process + " has no claim on " + key);
     Claim& claim = found->second;
     const auto done = [this, process, key, what](const Finish& finish) {
-      static constexpr const char* kinds[] = {"recorded", "superseded", "lost", "unrecorded"};
+      static constexpr const char* kinds[] = {"recorded", "superseded", "lost", "unrecorded", "declined"};
       std::string out = process + " " + what + " " + key + ": " + kinds[static_cast<std::size_t>(finish.kind)];
       if (finish.kind == Finish::Kind::superseded) out += " by " + finish.record->result.bytes;
       tell(out);
@@ -167,6 +178,9 @@ class Player {
     if (what == "step") {
       if (const auto kept = claim.step(words.at(0))) return tell(process + " step " + key + ": kept, " + *kept);
       return claim.add_step(words.at(0), words.at(1), done);
+    }
+    if (what == "commit") {  // If it is declined, the claim is still there.
+      return claim.complete(Result::inlined(words.at(0)), std::make_shared<Entry>(std::stoi(words.at(1))), done);
     }
     Claim ending = std::move(claim);
     claims_.erase(found);
@@ -199,12 +213,33 @@ class Player {
         policy.retention = 1s;
       } else if (word == "no-heartbeat") {
         policy.heartbeat = false;
+      } else if (word.starts_with("timeout=")) {
+        policy.lease = Millis(std::stol(value));
+        policy.fixed_lease = true;
+      } else if (word == "unprotected") {
+        policy.on_missing_key = OnMissingKey::run_unprotected;
       } else {
         throw std::runtime_error("no such word: " + word);
       }
     }
+    if (key == "-") return without_key(process, policy);
     engine(process).begin({.key = Key("s", key), .fingerprint = fingerprint, .policy = policy, .holder = {}},
                           [this, process, key](Begin begun) { answered(process, key, std::move(begun)); });
+  }
+
+  // The engine takes keys only: this is what makes them, and what its caller sees.
+  void without_key(const std::string& process, const Policy& policy) {
+    const auto pay = idempotent(
+        engine(process), {.name = "pay", .key = [](const std::string& order) { return order; }, .policy = policy},
+        [this, process](const std::string&) -> std::string {
+          tell(process + " -: runs, without a claim");
+          return "receipt";
+        });
+    try {
+      static_cast<void>(pay(std::string()));
+    } catch (const Exception&) {
+      tell(process + " -: refused, there is no key");
+    }
   }
 
   void answered(const std::string& process, const std::string& key, Begin begun) {
@@ -269,7 +304,8 @@ class Player {
 
   std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
   std::shared_ptr<ManualTimers> timers_ = std::make_shared<ManualTimers>(clock_);
-  std::shared_ptr<ScriptStore> store_ = std::make_shared<ScriptStore>(clock_);
+  std::shared_ptr<LedgerStore> ledger_ = std::make_shared<LedgerStore>(clock_);
+  std::shared_ptr<ScriptStore> store_ = std::make_shared<ScriptStore>(ledger_);
   std::map<std::string, std::unique_ptr<Engine>> engines_;
   std::map<std::string, std::size_t> cached_;
   std::map<std::string, Claim> claims_;
