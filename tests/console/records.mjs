@@ -79,7 +79,7 @@ export function fill(store, count, of_label, label_prefix) {
   const filled = spawnSync("sqlite3", [join(store.folder, "once.db"), `
     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${count})
     INSERT INTO records (key, label, hash, ${columns})
-    SELECT CAST('bulk#' || i AS TEXT), '${label_prefix}' || i, i, ${columns} FROM n, records WHERE label = '${of_label}'`], { encoding: "utf8" });
+    SELECT CAST('bulk#${label_prefix}' || i AS TEXT), '${label_prefix}' || i, i, ${columns} FROM n, records WHERE label = '${of_label}'`], { encoding: "utf8" });
   if (filled.status !== 0) throw new Error(filled.stderr);
 }
 
@@ -88,6 +88,10 @@ async function start_service() {
   const server = http.createServer((request, response) => {
     request.resume();
     request.on("end", () => {
+      if (request.url === "/lost") {  // After the request came: its outcome is not known.
+        request.socket.destroy();
+        return;
+      }
       response.writeHead(201, { "Content-Type": "application/json", Location: "/charges/1" });
       response.end('{"charge":9223372036854775807,"note":"<script>window.ran = true</script>"}');
     });
@@ -100,10 +104,10 @@ const port_of = (log, what) => new RegExp(`${what} on port (\\d+)`).exec(log)?.[
 
 // The program's own API over a store, and the console in front of it: {link(role), page, post, close, ...}. Later, all of
 // this is `once console --store URL`, whose standard output has the link.
-export async function start_console(store, { tokens = {}, prefix = "" } = {}) {
+export async function start_console(store, { tokens = {}, prefix = "", stats = "1s" } = {}) {
   const service = await start_service();
   const proxy = spawn(program, ["proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", store.url, "--no-principal",
-    "--stats-interval", "1s", "--upstream", `http://127.0.0.1:${service.address().port}`], { stdio: ["ignore", "pipe", "pipe"] });
+    "--stats-interval", stats, "--upstream", `http://127.0.0.1:${service.address().port}`], { stdio: ["ignore", "pipe", "pipe"] });
   let log = "";
   for (const stream of [proxy.stdout, proxy.stderr]) stream.on("data", (data) => { log += data; });
   const ports = await until("the proxy listens", () => {

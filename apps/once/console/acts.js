@@ -70,6 +70,9 @@ async function what_became(act, key, seen, reason, who) {
   return { done: false, same: now.body.owner === seen.owner && now.body.revision === seen.revision, ...now };
 }
 
+// The server's message as a sentence.
+const sentence = (text) => plain(text).replace(/^./, (first) => first.toUpperCase()).replace(/[:;,]$/, ".");
+
 const compared = [
   ["State", (record) => word(record.standing) + (record.overdue ? ", overdue" : "")],
   ["Attempt", (record) => String(record.attempt)],
@@ -151,7 +154,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
     set_error(null);
     try {
       const answer = await api.act(key, request_names[act], body_of(act, { ...form, reason }), seen.tag);
-      onDone({ text: answer.body.message, remark: answer.body.remark, removed: act === "remove" });
+      onDone({ text: sentence(answer.body.message), remark: answer.body.remark, removed: act === "remove" });
       return;
     } catch (problem) {
       if (problem.status === 412) {
@@ -236,9 +239,11 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
         : null}
       <div class=${`preview ${preview?.refused ? "is-bad" : ""}`} aria-live="polite">
         <span class="preview-title">${preview?.refused ? "Refused" : "Would do"}</span>
-        <span>${changed || !preview ? "…" : html`${plain(preview.text)}${preview.remark ? ` ${plain(preview.remark)}` : ""}`}
+        <span>${changed || !preview ? "…" : html`${sentence(preview.text)}${preview.remark ? ` ${plain(preview.remark)}` : ""}`}
           ${!changed && preview?.record && !preview.refused ? html`<span class="change"><span class=${`word is-${seen.record.standing}`}>
-            ${word(seen.record.standing)}</span> → <span class=${`word is-${preview.record.standing}`}>${word(preview.record.standing)}</span></span>` : ""}</span>
+            ${word(seen.record.standing)}</span> → <span class=${`word is-${preview.record.standing}`}>${word(preview.record.standing)}</span>${
+            preview.record.expires_at ? `, kept until ${local(preview.record.expires_at)}` : ""}${
+            preview.record.lease_until ? `, lease until ${local(preview.record.lease_until)}` : ""}</span>` : ""}</span>
       </div>
       <details class="by-hand"><summary>By hand</summary>
         <${ByHand} command=${command_for(act, seen.record, { ...form, reason: form.reason.trim() }, { who: session.name, store })} /></details>

@@ -70,8 +70,8 @@ function Console({ session, on_sign_out }) {
 
   const current = (page) => (route.page === page ? "page" : undefined);
   return html`
-    <a class="skip" href=${route.hash || "#/"} onClick=${(event) => { event.preventDefault(); document.querySelector("h1")?.focus(); }}>To the content</a>
     <header>
+      <a class="skip" href=${route.hash || "#/"} onClick=${(event) => { event.preventDefault(); document.querySelector("h1")?.focus(); }}>To the content</a>
       <a class="brand" href="#/"><svg viewBox="0 0 16 16" width="20" height="20" aria-hidden="true"><rect width="16" height="16" rx="4" />
         <path d="M5.5 5 8.500 3.200V13" /></svg>once</a>
       <nav aria-label="Pages"><a href=${to_overview()} aria-current=${current("overview")}>Overview</a>

@@ -33,6 +33,7 @@ const Json = ({ pieces, label }) => html`<${Pre} label=${label}>${pieces.map(([k
 function views_of(bytes, content_type, run) {
   const views = [];
   if (run && !run.error) views.push(["Command", html`<${Command} run=${run} />`]);
+  if (!bytes) return views;  // A command's result comes taken apart.
   const http = content_type === http_type ? read_http_answer(bytes) : null;
   if (http) views.push(["HTTP", html`<${Http} answer=${http} />`]);
   const text = text_of(bytes);
@@ -93,7 +94,7 @@ export function Payload({ bytes, content_type = "", run = null }) {
   return html`<div class="shown">
     ${views.length > 1 && html`<div class="segments" role="group" aria-label="Shown as">${views.map(([name], index) =>
       html`<button type="button" aria-pressed=${index === at} onClick=${() => choose(index)}>${name}</button>`)}</div>`}
-    ${views[at][1]}
-    ${bytes.length > shown_bytes && html`<p class="muted">More than ${count(shown_bytes)} bytes: the rest is in the file.</p>`}
+    ${views.length ? views[at][1] : html`<p class="muted">Not known.</p>`}
+    ${bytes && bytes.length > shown_bytes && html`<p class="muted">More than ${count(shown_bytes)} bytes: the rest is in the file.</p>`}
   </div>`;
 }

@@ -72,12 +72,12 @@ function Shown({ part, record }) {
   }
   if (part === "input") {
     const bytes = bytes_of(record, "input");
-    return html`${problems}${bytes ? html`<${Payload} bytes=${bytes} />` : html`<p class="muted">It was not kept.</p>`}
+    return html`${problems}${bytes || record.result?.run ? html`<${Payload} bytes=${bytes} />` : html`<p class="muted">It was not kept.</p>`}
       ${bytes && bytes.length < record.input_bytes && html`<p class="muted">${count(bytes.length)} of
         ${count(record.input_bytes)} bytes were kept.</p>`}`;
   }
-  const bytes = record.result && bytes_of(record.result, "result" in record.result ? "result" : "text");
-  return html`${problems}${bytes ? html`<${Payload} bytes=${bytes} content_type=${record.result.content_type} run=${record.result.run} />`
+  const bytes = record.result && bytes_of(record.result, "text");
+  return html`${problems}${bytes || record.result?.run ? html`<${Payload} bytes=${bytes} content_type=${record.result.content_type} run=${record.result.run} />`
     : html`<p class="muted">Its bytes are not in the store${record.result?.location ? html`: <span class="mono">${plain(record.result.location)}</span>` : ""}.</p>`}`;
 }
 
@@ -92,7 +92,7 @@ function Facts({ record }) {
     ["Expected until", record.expected_until && html`<${Time} at=${record.expected_until} />`],
     ["Ended", record.finished_at && html`<${Time} at=${record.finished_at} />`],
     ["Expires", record.expires_at ? html`<${Time} at=${record.expires_at} />` : "never"],
-    ["When its lease lapses", record.on_lapse === "hold" ? "hold: an operator decides" : "take over"],
+    ["When it lapses", record.state === "in_progress" && (record.on_lapse === "hold" ? "hold: an operator decides" : "the next call takes over")],
     ["Failure", record.failure && html`<span class="mono">${plain(record.failure.code)}</span>${record.failure.message
       ? ` ${plain(record.failure.message)}` : ""}`],
     ["Note", plain(record.note)],

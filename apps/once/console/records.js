@@ -9,6 +9,7 @@ import { Failed, Waiting } from "./parts.js";
 import { number_of } from "./overview.js";
 
 const limit = 50;
+const most = 500;  // Of a search.
 const whole = new Set(["key", "label", "digest", "key hash", "scope and key", "holder"]);
 const quick_ms = 2500;
 const standings = ["", "unknown", "overdue", "lapsed", "in_progress", "failed", "completed", "released"];
@@ -25,19 +26,22 @@ function changes(shown, now) {
 }
 
 const parameters_of = (query) => ({
-  standing: query.standing, scope: query.scope, holder: query.holder, q: query.q, after: query.after, limit,
+  standing: query.standing, scope: query.scope, holder: query.holder, q: query.q, after: query.after, limit: query.q ? most : limit,
 });
 
-// A page. A search that has found nothing whole yet goes on by itself for a moment.
+// A page. A search for what is not found as a whole yet goes on by itself for a moment.
 async function search(query, signal) {
   const began = Date.now();
   let { body } = await api.list(parameters_of(query), signal);
-  let searched = body.searched;
-  while (query.q && !query.after && body.next && !body.records.length && Date.now() - began < quick_ms) {
+  let { searched, records } = body;
+  const found = () => records.some((record) => whole.has(record.match)) || records.length >= most;
+  while (query.q && !query.after && body.next && !found() && Date.now() - began < quick_ms) {
     ({ body } = await api.list({ ...parameters_of(query), after: body.next }, signal));
     searched += body.searched || 0;
+    records = [...records, ...body.records];
   }
-  return { ...body, searched };
+  if (query.q) records = [...records.filter((record) => whole.has(record.match)), ...records.filter((record) => !whole.has(record.match))];
+  return { ...body, searched, records };
 }
 
 function Row({ record }) {
@@ -110,7 +114,7 @@ export function Records({ route, gauges }) {
   const { records, next, searched, unreadable } = page.page;
   const all = [...records, ...page.more];
   const waiting = poll.value && poll.value !== page.page ? changes(records, poll.value.records) : 0;
-  const partial = next && all.length < limit;
+  const partial = next && (query.q || all.length < limit);
   const go_on = async () => {
     set_going_on(true);
     set_error(null);

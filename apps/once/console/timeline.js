@@ -1,6 +1,7 @@
 // The attempts and the operators' acts of a record, in their order.
 import { html } from "./vendor/preact.js";
 import { field, plain, plural, Time } from "./format.js";
+import { claimed_at } from "./words.js";
 import { Icon } from "./icons.js";
 
 const icon_of = (what) => /^(resolved as )?completed/.test(what) ? "completed" : /^(resolved as )?failed/.test(what) ? "failed"
@@ -26,19 +27,21 @@ function Past({ entry }) {
 }
 
 // The attempt that the record itself is about, unless the history already tells its end.
-function Present({ record }) {
+function has_present(record) {
   const attempts = record.history.filter((entry) => entry.attempt > 0);
-  const past = attempts.length && attempts[attempts.length - 1].attempt >= record.attempt;
-  if (past || record.attempt === 0) return null;
-  const began = record.attempt === 1 ? record.created_at : null;
+  return record.attempt > 0 && !(attempts.length && attempts[attempts.length - 1].attempt >= record.attempt);
+}
+
+function Present({ record }) {
+  const began = claimed_at(record);
   const ended = record.standing === "expired" ? record.state : record.standing;
+  const going = ended === "running" || ended === "in_progress";
   return html`<li class="is-present">
-    <span class="at">${began ? html`<${Time} at=${began} />` : record.finished_at ? html`<${Time} at=${record.finished_at} />` : "not known"}</span>
+    <span class="at">${began ? html`<${Time} at=${began} />` : "not known"}</span>
     <span class=${`dot is-${record.standing}`}><${Icon} name=${ended} /></span>
-    <div><b>attempt ${record.attempt}</b> <span class="mono">${plain(record.holder)}</span>
-      ${ended === "running" || ended === "in_progress" ? " has it" : ` → ${ended}`}
-      ${record.finished_at && began && html` <span class="muted"><${Time} at=${record.finished_at} /></span>`}
-      ${ended === "lapsed" && html` <span class="muted"><${Time} at=${record.lease_until} /></span>`}
+    <div><b>attempt ${record.attempt}</b> <span class="mono">${plain(record.holder)}</span>${going ? " has it" : ` → ${ended}`}
+      ${(record.finished_at || (ended === "lapsed" && record.lease_until)) && html` <span class="muted"><${Time}
+        at=${record.finished_at || record.lease_until} /></span>`}
       ${record.failure && html`<div class="why">${plain(record.failure.message || record.failure.code)}</div>`}
       ${record.steps.length > 0 && html`<div><${Steps} record=${record} /></div>`}
       ${record.trace_id && html`<div class="muted mono">trace ${record.trace_id}</div>`}
@@ -47,10 +50,14 @@ function Present({ record }) {
 }
 
 export function TimeLine({ record }) {
+  const items = record.history.map((entry, index) =>
+    ({ at: entry.began_at || entry.at, shown: html`<${Past} key=${index} entry=${entry} />` }));
+  if (has_present(record)) items.push({ at: claimed_at(record), shown: html`<${Present} key="present" record=${record} />` });
+  const order = (item) => (item.at ? Date.parse(item.at) : Infinity);
+  items.sort((one, other) => order(one) - order(other) || 0);
   return html`<ol class="time-line">
     ${record.history_dropped > 0 && html`<li class="muted"><span class="at" /><span class="dot" />
       <div>${plural(record.history_dropped, "older entry is", "older entries are")} no longer kept.</div></li>`}
-    ${record.history.map((entry, index) => html`<${Past} key=${index} entry=${entry} />`)}
-    <${Present} record=${record} />
+    ${items.map(({ shown }) => shown)}
   </ol>`;
 }

@@ -14,13 +14,26 @@ export const Standing = ({ record }) => html`<span class="states">
   ${record.overdue && html`<span class="state is-overdue"><${Icon} name="overdue" />overdue</span>`}
 </span>`;
 
+// When the present attempt began: its token is the time of its claim, unless clocks differed.
+export function claimed_at(record) {
+  if (record.attempt <= 1) return record.created_at;
+  const token = Number(record.token);
+  const ended = Date.parse(record.finished_at || record.lease_until || "9999-01-01T00:00:00Z");
+  return token >= Date.parse(record.created_at) && token <= ended ? new Date(token).toISOString() : null;
+}
+// An operator's decision, as the record was left.
+const decided = (record) => {
+  const last = record.history[record.history.length - 1];
+  return last && last.attempt === 0 && /^resolved as/.test(last.what);
+};
+
 const last_at = (record) => record.history.length ? record.history[record.history.length - 1].at : null;
 // Since when the record is what it is, as far as it tells.
 export function since(record) {
   switch (record.standing) {
     case "lapsed": return record.lease_until;
     case "expired": return record.expires_at;
-    case "running": return last_at(record) || record.created_at;
+    case "running": return claimed_at(record) || record.created_at;
     default: return record.finished_at || last_at(record) || record.created_at;
   }
 }
@@ -38,9 +51,9 @@ export function Sentence({ record }) {
     case "unknown":
       return "It was started, and nobody knows how it ended. Nothing runs it until an operator decides.";
     case "failed":
-      return html`It failed. Every call gets this failure <${Until} at=${record.expires_at} />.`;
+      return html`${decided(record) ? "An operator recorded that it failed." : "It failed."} Every call gets this failure <${Until} at=${record.expires_at} />.`;
     case "completed":
-      return html`${record.attempt <= 1 ? "Ran once." : `It ran, in attempt ${record.attempt}.`} Every call gets this
+      return html`${decided(record) ? "An operator recorded that it ran." : record.attempt <= 1 ? "Ran once." : `It ran, in attempt ${record.attempt}.`} Every call gets this
         result <${Until} at=${record.expires_at} />.`;
     case "released":
       return "Given up: nobody has it. The next call runs it.";
