@@ -418,6 +418,7 @@ test("22: everything by keyboard, and the focus returns", patient, async () => {
   const keys = page.keyboard;
   const focused = () => page.evaluate(() => document.activeElement.getAttribute("aria-label") || document.activeElement.textContent);
   await keys.press("/");
+  await make.until("the search has the focus", () => page.evaluate(() => document.activeElement.id === "q"));
   await keys.type("order-22b");
   await keys.press("Enter");
   await heading(page, "order-22b");
@@ -457,9 +458,9 @@ test("22: everything by keyboard, and the focus returns", patient, async () => {
   await keys.press("o");
   await heading(page, "Overview");
   await keys.press("p");
-  await page.getByRole("button", { name: "Paused" }).waitFor();
+  await page.getByRole("status").filter({ hasText: "Paused" }).waitFor();
   await keys.press("p");
-  await page.getByRole("button", { name: "Live" }).waitFor();
+  await page.getByRole("status").filter({ hasText: "Live" }).waitFor();
   // The keys can be turned off, and stay so.
   await keys.press("?");
   await page.getByRole("dialog", { name: "Keys" }).waitFor();
@@ -616,7 +617,8 @@ test("25: the command by hand does what the button does, whatever is typed", pat
   }
   const replayed = make.unknown(store, "order-25-Complete-button");
   assert.deepEqual([replayed.status, replayed.stdout], [3, output]);
-  assert.deepEqual(unexpected(faults, 404), []);
+  // The record that was removed, and the dialog that was open while the command ran.
+  assert.deepEqual(unexpected(faults, "(404|412)"), []);
 });
 
 test("an extension, and an answer in HTTP, as their callers get them", patient, async () => {

@@ -20,9 +20,9 @@ export function once(store, arguments_, { expected, input } = {}) {
 }
 const run = (store, key, scope, flags, command) => once(store, ["run", "--key", key, "--scope", scope, ...flags, "--", ...command]);
 
-export function new_store() {
+export function new_store(name = "once.db") {
   const place = mkdtempSync(join(tmpdir(), "once-console-"));
-  return { folder: place, url: `sqlite:${join(place, "once.db")}`, children: [], remove: () => rmSync(place, { recursive: true, force: true }) };
+  return { folder: place, url: `sqlite:${join(place, name)}`, children: [], remove: () => rmSync(place, { recursive: true, force: true }) };
 }
 
 export const record_of = (store, key, scope) => {

@@ -16,9 +16,11 @@ const overview = async (signal) => (await api.overview(signal)).body;
 
 function Live() {
   const { paused, since } = use_liveness();
-  return html`<button type="button" class=${`live ${since !== undefined ? "is-bad" : paused ? "is-paused" : ""}`} onClick=${toggle_pause}
-    aria-pressed=${paused} title="Pause, or go on (p)"><span class="bulb" /><span role="status">${
-      since !== undefined ? `Not live since ${local(since)}` : paused ? "Paused" : "Live"}</span></button>`;
+  const known = since === undefined;
+  return html`<span class=${`live ${!known ? "is-bad" : paused ? "is-paused" : ""}`}><span class="bulb" />
+    <span role="status">${!known ? `Not live since ${local(since)}` : paused ? "Paused" : "Live"}</span>
+    <button type="button" class="quiet" aria-label=${paused ? "Go on" : "Pause"} title=${paused ? "Go on (p)" : "Pause (p)"} onClick=${toggle_pause}>
+      <${Icon} name=${paused ? "play" : "pause"} /></button></span>`;
 }
 
 function Search({ value }) {
@@ -73,7 +75,7 @@ function Console({ session, on_sign_out }) {
     <header>
       <a class="skip" href=${route.hash || "#/"} onClick=${(event) => { event.preventDefault(); document.querySelector("h1")?.focus(); }}>To the content</a>
       <a class="brand" href="#/"><svg viewBox="0 0 16 16" width="20" height="20" aria-hidden="true"><rect width="16" height="16" rx="4" />
-        <path d="M5.5 5 8.500 3.200V13" /></svg>once</a>
+        <path d="M5.5 5 8.5 3.2V13" /></svg>once</a>
       <nav aria-label="Pages"><a href=${to_overview()} aria-current=${current("overview")}>Overview</a>
         <a href=${to_records({})} aria-current=${current("records")}>Records</a></nav>
       <${Search} value=${route.query.q || ""} />

@@ -1,5 +1,5 @@
 // Keys, for those who want them: they can be turned off (WCAG 2.1.4), and none works while something is typed.
-import { html, useEffect, useRef } from "./vendor/preact.js";
+import { html, useLayoutEffect, useRef } from "./vendor/preact.js";
 import { Dialog } from "./parts.js";
 
 const setting = `once-keys${new URL("../", import.meta.url).pathname}`;
@@ -17,7 +17,7 @@ const typing = (target) => target.closest("input, textarea, select, [contentedit
 export function use_keys(actions) {
   const latest = useRef(actions);
   latest.current = actions;
-  useEffect(() => {
+  useLayoutEffect(() => {  // With the page, not after it: the first key counts.
     let prefix = "";
     const pressed = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || !keys_on() || typing(event.target) || document.querySelector("dialog[open]")) {
