@@ -51,7 +51,8 @@ function move_back() {
   };
   for (const [key, ago] of ages) {
     const [{ id, history }] = sql(`SELECT id, history FROM records WHERE label = '${key}'`);
-    const older = (history || "").replace(/(?<!\d)1\d{12}(?!\d)/g, (ms) => String(Number(ms) - Math.round(ago * 1000)));
+    const older = (history || "").replace(/(?<!\d)1\d{12}(?!\d)/g, (ms) => String(Number(ms) - Math.round(ago * 1000)))
+      .replace(/\d{4}-\d\d-\d\dT[\d:.]{12}Z/g, (at) => new Date(Date.parse(at) - Math.round(ago * 1000)).toISOString());
     const columns = ["created_at_ms", "finished_at_ms", "lease_until_ms", "expires_at_ms", "sweep_at_ms", "expected_until_ms", "token"];
     sql(`UPDATE records SET ${columns.map((name) => `${name} = ${name} - ${Math.round(ago * 1000)}`).join(", ")}${
       history ? `, history = '${older.replace(/'/g, "''")}'` : ""} WHERE id = ${id}`);
@@ -73,7 +74,7 @@ script("settle", "sleep 3000");
 const first = await started("web-3", 171 * minutes, "order-17", "pay", "--lease", "1s", "--keep-input", "args", "--", "./charge", "order-17");
 at("web-4", "extend", "--key", "order-17", "--scope", "pay", "--by", "4s", "--who", "alice", "--reason", "the bank is slow, INC-88");
 await died(first, "order-17", "pay");
-at("web-4", "run", "--key", "order-17", "--scope", "pay", "--on-lapse", "hold", "--keep-input", "args", "--", "./charge", "order-17");
+at("web-4", "run", "--key", "order-17", "--scope", "pay", "--on-signal", "hold", "--keep-input", "args", "--", "./charge", "order-17");
 ["order-23", "order-31", "order-38", "order-44"].forEach((key, index) =>
   past(`web-${1 + index % 4}`, (150 - 23 * index) * minutes + 17 * index, key, "pay", "--on-lapse", "hold", "--", "./lose", key));
 ["payout-7", "payout-9"].forEach((key, index) =>
@@ -94,29 +95,31 @@ const host = await make.start_console(store);
 for (let call = 0; call < 57; ++call) await host.post(`c-${call % 41}`);
 const browser = await launch();
 for (const colorScheme of ["light", "dark"]) {
-  const { page, faults } = await open(browser, { colorScheme, viewport: { width: 1120, height: 700 }, deviceScaleFactor: 2 });
+  const { page, faults } = await open(browser, { colorScheme, viewport: { width: 1200, height: 700 }, deviceScaleFactor: 2 });
   const take = async (name, height) => {
-    await page.setViewportSize({ width: 1120, height });
+    await page.setViewportSize({ width: 1200, height });
     await page.mouse.move(0, 0);
     await page.evaluate(() => document.activeElement.blur());
     await page.screenshot({ path: join(to, `console-${name}-${colorScheme}.png`) });
   };
   await page.goto(host.sign_in());
-  await page.locator(".tile.is-unknown .number", { hasText: "7" }).waitFor();
-  await take("overview", 500);
+  await page.locator(".tile.is-unknown .number").waitFor();
   await page.goto(`${host.page}#/records`);
   await page.locator(".row-link").nth(20).waitFor();
   await take("records", 700);
   await page.locator("#q").fill("order-17");
   await page.locator("#q").press("Enter");
-  await page.getByRole("button", { name: "Show input" }).click();
-  await page.locator(".payload").waitFor();
-  await take("record", 860);
+  await page.getByText("It was started, and nobody knows how it ended.").waitFor();
+  await take("record", 700);
   await page.getByRole("button", { name: "Complete …" }).click();
   await page.getByLabel("Reason").fill("in the bank's ledger, INC-88");
   await page.getByLabel("Standard output").fill('{"charge":"ch_1017"}');
   await page.locator(".change").waitFor();
   await take("act", 700);
+  await page.keyboard.press("Escape");
+  await page.goto(`${host.page}#/`);
+  await page.locator(".tile.is-unknown .number", { hasText: "7" }).waitFor();
+  await take("overview", 500);
   if (faults.length) throw new Error(faults.join("\n"));
 }
 await browser.close();

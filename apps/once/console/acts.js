@@ -73,6 +73,9 @@ async function what_became(act, key, seen, reason, who) {
 // The server's message as a sentence.
 const sentence = (text) => plain(text).replace(/^./, (first) => first.toUpperCase()).replace(/[:;,]$/, ".");
 
+// What a dry run says, beside the change of state.
+const would = ({ text, refused }) => sentence(refused ? text : text.replace(/^dry run[,:]? (?:this would be written[:;,]?)? */, ""));
+
 const compared = [
   ["State", (record) => word(record.standing) + (record.overdue ? ", overdue" : "")],
   ["Attempt", (record) => String(record.attempt)],
@@ -239,7 +242,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
         : null}
       <div class=${`preview ${preview?.refused ? "is-bad" : ""}`} aria-live="polite">
         <span class="preview-title">${preview?.refused ? "Refused" : "Would do"}</span>
-        <span>${changed || !preview ? "…" : html`${sentence(preview.text)}${preview.remark ? ` ${plain(preview.remark)}` : ""}`}
+        <span>${changed || !preview ? "…" : html`${would(preview)}${preview.remark ? ` ${plain(preview.remark)}` : ""}`}
           ${!changed && preview?.record && !preview.refused ? html`<span class="change"><span class=${`word is-${seen.record.standing}`}>
             ${word(seen.record.standing)}</span> → <span class=${`word is-${preview.record.standing}`}>${word(preview.record.standing)}</span>${
             preview.record.expires_at ? `, kept until ${local(preview.record.expires_at)}` : ""}${

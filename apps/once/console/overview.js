@@ -64,9 +64,9 @@ export function Overview({ poll }) {
       <h2 id="rates">This process ${rates && html`<span class="muted">in the last ${duration(rates.seconds * 1000)}</span>`}</h2>
       ${rates ? html`<dl class="rates">
         <${Rate} title="Ran" value=${rates.ran} means="calls whose work ran" />
-        <${Rate} title="Replayed" value=${rates.replayed} means="calls that got a stored result" />
+        <${Rate} title="Replayed" value=${rates.replayed} means="got a stored result" />
         <${Rate} title="Unprotected" value=${rates.unprotected} means="work without a claim" alarm />
-        <${Rate} title="Unrecorded" value=${rates.unrecorded} means="results not written at first" alarm />
+        <${Rate} title="Unrecorded" value=${rates.unrecorded} means="not written at first" alarm />
       </dl>` : html`<p class="muted">How much ran is not known: this process runs no operations.</p>`}
     </section>
     <section aria-labelledby="stores">

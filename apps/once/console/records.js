@@ -53,8 +53,8 @@ function Row({ record }) {
     <td class="cell-scope mono">${scope_of(record)}</td>
     <td class="cell-age right">${at ? html`<${Age} at=${at} />` : ""}</td>
     <td class="cell-attempt right"><span class="only-card">attempt </span>${record.attempt}</td>
-    <td class="cell-holder mono">${plain(record.holder)}</td>
-    <td class="cell-what">${record.match && html`<span class="match">${record.match}</span>`}${plain(what)}</td>
+    <td class="cell-holder mono" title=${plain(record.holder)}>${plain(record.holder)}</td>
+    <td class="cell-what" title=${plain(what)}>${record.match && html`<span class="match">${record.match}</span>`}${plain(what)}</td>
   </tr>`;
 }
 

@@ -11,13 +11,17 @@ const icon_of = (what) => /^(resolved as )?completed/.test(what) ? "completed" :
 const Steps = ({ record }) => record.steps.map((step) =>
   html`<span class="step"><${Icon} name="completed" />step ${field(step, "name")}</span>`);
 
+// An act's words, with the times in them as the page shows times.
+const with_times = (text) => plain(text).split(/(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z)/)
+  .map((part, index) => (index % 2 ? html`<${Time} at=${part} />` : part));
+
 function Past({ entry }) {
   const act = entry.attempt === 0;
   return html`<li class=${act ? "is-act" : ""}>
     <span class="at">${entry.began_at || entry.at ? html`<${Time} at=${entry.began_at || entry.at} />` : "not known"}</span>
     <span class=${`dot is-${icon_of(entry.what)}`}><${Icon} name=${icon_of(entry.what)} /></span>
     <div>
-      ${act ? html`<b>${plain(entry.who) || "an operator"}</b> ${plain(entry.what)}`
+      ${act ? html`<b>${plain(entry.who) || "an operator"}</b> ${with_times(entry.what)}`
         : html`<b>attempt ${entry.attempt}</b> <span class="mono">${plain(entry.who)}</span> → ${plain(entry.what)}
           ${entry.began_at && entry.at && html` <span class="muted"><${Time} at=${entry.at} /></span>`}`}
       ${entry.why && html`<div class="why">${act ? `“${plain(entry.why)}”` : plain(entry.why)}</div>`}
