@@ -8,7 +8,7 @@ const require = createRequire(join(modules, "package.json"));
 const { chromium } = require("playwright-core");
 export const axe_source = require("axe-core").source;
 
-export const patience_ms = 60000;
+export const patience_ms = Number(process.env.ONCE_CONSOLE_PATIENCE_MS || 60000);
 
 export const launch = () => chromium.launch({
   executablePath: process.env.ONCE_CHROMIUM || "/usr/bin/chromium",

@@ -5,6 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync, chmodSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { start_host } from "./host.mjs";
+import { patience_ms } from "./browser.mjs";
 
 export const program = process.env.ONCE_PROGRAM;
 if (!program) throw new Error("ONCE_PROGRAM names the program once");
@@ -32,11 +33,11 @@ export const record_of = (store, key, scope) => {
 
 // Waits until check() gives something, which it returns.
 export async function until(what, check) {
-  const end = Date.now() + 60000;
+  const end = Date.now() + patience_ms;
   for (;;) {
     const value = await check();
     if (value) return value;
-    if (Date.now() > end) throw new Error(`not within 60 s: ${what}`);
+    if (Date.now() > end) throw new Error(`not in time: ${what}`);
     await new Promise((done) => { setTimeout(done, 50); });
   }
 }
