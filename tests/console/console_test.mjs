@@ -504,11 +504,12 @@ async function each_screen(options, check) {
   await page.locator(".payload").nth(1).waitFor();
   await page.getByText("Evidence").click();
   await check(page, "a completed record");
-  await page.getByRole("button", { name: "More" }).click();
-  await check(page, "more acts");
   await page.goto(`${host.page}#/r/${hex_of(long)}`);
   await heading(page, long);
   await check(page, "an unknown record");
+  await page.getByRole("button", { name: "More" }).click();
+  await check(page, "more acts");
+  await page.keyboard.press("Escape");
   for (const act of ["Complete", "Fail", "Release", "Remove"]) {
     await choose(page, act);
     await page.locator(".preview .word, .preview.is-bad, .preview :text('removed')").first().waitFor();
@@ -545,7 +546,12 @@ test("24: nothing scrolls sideways at 320 px, and all that is pressed is large",
       width: document.scrollingElement.scrollWidth,
       small: [...document.querySelectorAll("button, select, input:not([type=checkbox])")].filter((one) => one.offsetParent && one.getBoundingClientRect().height < 44)
         .map((one) => one.outerHTML),
+      outside: [...document.querySelectorAll("button, select, input, a:not(.skip)")].filter((one) => one.offsetParent &&
+        (one.getBoundingClientRect().left < 0 || one.getBoundingClientRect().right > 320)).map((one) => one.outerHTML),
+      cut: [...document.querySelectorAll("button")].filter((one) => one.offsetParent && one.scrollWidth > one.clientWidth + 1)
+        .map((one) => one.outerHTML),
     }));
+    assert.deepEqual([found.outside, found.cut], [[], []], name);
     assert.ok(found.width <= 320, `${name}: ${found.width} px wide`);
     assert.deepEqual(found.small, [], name);
   });
