@@ -395,6 +395,17 @@ test("a hidden page asks for nothing; what does not answer is told, and old data
   }
 });
 
+test("a search that gets no answer is tried again, and says so meanwhile", patient, async () => {
+  make.unknown(store, "order-again");
+  const { page } = await signed_in();
+  let asked = 0;
+  await page.route((url) => url.searchParams.get("q") === "order-again", (route) => (++asked === 1 ? route.abort() : route.continue()));
+  await find(page, "order-again");
+  await page.getByRole("alert").getByText("The server does not answer.").waitFor();
+  await heading(page, "order-again");
+  assert.equal(asked, 2);
+});
+
 test("what is not known says so, and is not 0", patient, async () => {
   const own = make.new_store();
   make.unknown(own, "order-1");

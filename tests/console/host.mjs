@@ -95,7 +95,7 @@ export async function start_host({ folder, admin_port, tokens, prefix = "" }) {
       response.writeHead(from.statusCode, from.headers);
       from.pipe(response);
     });
-    onward.on("error", () => problem(response, 503, "store-unavailable", "The store does not answer."));
+    onward.on("error", () => problem(response, 503, "store-unavailable", "The API does not answer."));
     onward.end(body);
   }
 

@@ -104,6 +104,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
   const [seen, set_seen] = useState({ record: opened, tag: opened_tag });
   const [form, set_form] = useState(() => first_form(act, opened));
   const [preview, set_preview] = useState(null);
+  const [tries, set_tries] = useState(0);         // Of the dry run, while no answer comes.
   const [busy, set_busy] = useState(false);
   const [error, set_error] = useState(null);      // {text}
   const [changed, set_changed] = useState(null);  // {record, tag}: as it is, after 412
@@ -124,7 +125,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
   const body = JSON.stringify(body_of(act, { ...form, reason: form.reason.trim() || "a dry run" }));
   useEffect(() => {
     if (changed) return undefined;
-    let stale = false;
+    let stale = false, again;
     const timer = setTimeout(async () => {
       try {
         const answer = await api.act(key, request_names[act], { ...JSON.parse(body), dry_run: true }, seen.tag);
@@ -132,14 +133,18 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
       } catch (problem) {
         if (stale) return;
         if (problem.status === 412 && problem.record) set_changed({ record: problem.record, tag: problem.tag });
-        else set_preview({ text: problem.message, refused: true, may_force: problem.kind === "refused" });
+        else if (problem.status === 503 || problem instanceof api.Lost) {
+          set_preview({ text: problem.message, refused: true, title: "Not known" });
+          again = setTimeout(() => set_tries((count) => count + 1), 2000);
+        } else set_preview({ text: problem.message, refused: true, may_force: problem.kind === "refused" });
       }
     }, 250);
     return () => {
       stale = true;
       clearTimeout(timer);
+      clearTimeout(again);
     };
-  }, [body, seen.tag, changed]);
+  }, [body, seen.tag, changed, tries]);
 
   useEffect(() => { fields.current.elements.reason.focus(); }, []);
 
@@ -241,7 +246,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
         : !fitting.includes(act) ? html`<p class="notice is-warning">It is ${word(seen.record.standing)} now: look whether this still fits.</p>`
         : null}
       <div class=${`preview ${preview?.refused ? "is-bad" : ""}`} aria-live="polite">
-        <span class="preview-title">${preview?.refused ? "Refused" : "Would do"}</span>
+        <span class="preview-title">${preview?.title || (preview?.refused ? "Refused" : "Would do")}</span>
         <span>${changed || !preview ? "…" : html`${would(preview)}${preview.remark ? ` ${plain(preview.remark)}` : ""}`}
           ${!changed && preview?.record && !preview.refused ? html`<span class="change"><span class=${`word is-${seen.record.standing}`}>
             ${word(seen.record.standing)}</span> → <span class=${`word is-${preview.record.standing}`}>${word(preview.record.standing)}</span>${

@@ -31,7 +31,7 @@ export function use_liveness() {
   return { paused, since: failing.size ? Math.min(...failing.values()) : undefined };
 }
 
-// Calls load(signal) at once, and again as above; `what` names what is asked for: another begins anew. Returns
+// Calls load(signal) at once, and again as above (without `repeat` only until it succeeds); `what` names what is asked for: another begins anew. Returns
 // {value, error, loaded, reload}; `value` stays while there is an error, and `loaded` is false until the first answer.
 export function use_poll(what, load, { repeat = true } = {}) {
   const [state, set_state] = useState({ what: null, value: null, error: null, loaded: false });
@@ -41,7 +41,7 @@ export function use_poll(what, load, { repeat = true } = {}) {
 
   useEffect(() => {
     const who = {};
-    let timer, running = null, ended = false, good_at = now();
+    let timer, running = null, ended = false, good_at = now(), failed = false;
     const ask = async () => {
       clearTimeout(timer);
       if (running) return;
@@ -50,11 +50,13 @@ export function use_poll(what, load, { repeat = true } = {}) {
         const value = await latest.current(running.signal);
         if (ended) return;
         good_at = now();
+        failed = false;
         report(who);
         set_state({ what, value, error: null, loaded: true });
       } catch (error) {
         if (ended) return;
-        report(who, error.status === 404 || error.status === 400 ? undefined : good_at);
+        failed = error.status !== 404 && error.status !== 400;
+        report(who, failed ? good_at : undefined);
         set_state((old) => ({ what, value: old.what === what ? old.value : null, error, loaded: true }));
       }
       running = null;
@@ -62,10 +64,10 @@ export function use_poll(what, load, { repeat = true } = {}) {
     };
     const later = () => {
       clearTimeout(timer);
-      if (repeat && !paused && document.visibilityState === "visible" && !ended) timer = setTimeout(ask, every_ms);
+      if ((repeat || failed) && !paused && document.visibilityState === "visible" && !ended) timer = setTimeout(ask, every_ms);
     };
     const changed = () => {
-      if (!repeat) return;
+      if (!repeat && !failed) return;
       if (paused || document.visibilityState !== "visible") clearTimeout(timer);
       else ask();
     };
