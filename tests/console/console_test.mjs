@@ -406,6 +406,20 @@ test("a search that gets no answer is tried again, and says so meanwhile", patie
   assert.equal(asked, 2);
 });
 
+test("what is being typed stays while the page refreshes", patient, async () => {
+  const { page, faults } = await signed_in("#/records");
+  await page.locator(".row-link").first().waitFor();
+  const typed = { "#q": "order", "#scope": "pa", "#holder": "web" };
+  for (const [field, text] of Object.entries(typed)) await page.locator(field).fill(text);
+  make.unknown(store, "order-typed");  // What the overview and the list tell of after the next round.
+  await page.getByRole("button", { name: /changed: show$/ }).waitFor();
+  const count = Number(await page.locator(".segments a.is-unknown b").textContent());
+  make.unknown(store, "order-typed-2");
+  await make.until("the overview is drawn again", async () => Number(await page.locator(".segments a.is-unknown b").textContent()) > count);
+  for (const [field, text] of Object.entries(typed)) assert.equal(await page.locator(field).inputValue(), text, field);
+  assert.deepEqual(faults, []);
+});
+
 test("what is not known says so, and is not 0", patient, async () => {
   const own = make.new_store();
   make.unknown(own, "order-1");

@@ -23,6 +23,7 @@ function Live() {
       <${Icon} name=${paused ? "play" : "pause"} /></button></span>`;
 }
 
+// The value is only where it begins: with `value`, each refresh of the page would undo what is being typed.
 function Search({ value }) {
   const submit = (event) => {
     event.preventDefault();
@@ -35,7 +36,7 @@ function Search({ value }) {
   };
   return html`<form class="search" role="search" onSubmit=${submit} key=${value}>
     <label class="sr" for="q">Find a key, a label or a holder</label><${Icon} name="search" />
-    <input id="q" name="q" type="search" value=${value} placeholder="Find a key, label or holder" autocomplete="off" spellcheck=${false}
+    <input id="q" name="q" type="search" defaultValue=${value} placeholder="Find a key, label or holder" autocomplete="off" spellcheck=${false}
       onKeyDown=${(event) => { if (event.key === "Escape") event.currentTarget.blur(); }} />
     <kbd aria-hidden="true">/</kbd></form>`;
 }

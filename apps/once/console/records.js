@@ -73,8 +73,8 @@ function Filters({ query, gauges }) {
           ? html` <b>${number_of(gauge)}</b>` : ""}</a>`;
     })}</nav>
     <form class="filter-form" key=${`${query.scope} ${query.holder}`} onSubmit=${submit}>
-      <label for="scope">Scope</label><input id="scope" name="scope" value=${query.scope || ""} autocomplete="off" spellcheck=${false} />
-      <label for="holder">Holder</label><input id="holder" name="holder" value=${query.holder || ""} autocomplete="off" spellcheck=${false} />
+      <label for="scope">Scope</label><input id="scope" name="scope" defaultValue=${query.scope || ""} autocomplete="off" spellcheck=${false} />
+      <label for="holder">Holder</label><input id="holder" name="holder" defaultValue=${query.holder || ""} autocomplete="off" spellcheck=${false} />
       <button>Filter</button>
       ${(query.scope || query.holder || query.q) && html`<a href=${to_records({ standing: query.standing })}>Clear</a>`}
     </form>
