@@ -41,6 +41,7 @@ test:
 	@command -v npm >/dev/null || $(SETUP) node
 	@tools/python-tools >/dev/null
 	@tools/node-tools >/dev/null
+	@tools/node-tools tests/console >/dev/null
 	@command -v go >/dev/null || $(SETUP) go
 	@tools/go-tools >/dev/null
 	@tools/lambda-emulator >/dev/null

@@ -1,0 +1,268 @@
+// The dialog of an act: reason, what it needs, what it would do, and what became of it.
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import * as api from "./api.js";
+import { act_words, acts_for, word } from "./words.js";
+import { local, name_of, plain, to_base64 } from "./format.js";
+import { Copy, Dialog } from "./parts.js";
+import { command_for } from "./command.js";
+import { http_answer, http_type, run_result, run_type } from "./encodings.js";
+
+const request_names = { complete: "resolve", fail: "resolve", release: "release", extend: "extend", remove: "remove" };
+
+// What kind of result the callers of this record expect, by who held it.
+function likely_kind(record) {
+  if (record.result?.content_type === run_type || /\bonce run\b/.test(record.holder)) return "run";
+  if (record.result?.content_type === http_type || /\bonce proxy\b/.test(record.holder)) return "http";
+  return "plain";
+}
+
+const first_form = (act, record) => ({
+  reason: "", force: false, any_payload: false, retention: "", by: act === "extend" ? "10m" : "", on_lapse: "",
+  kind: likely_kind(record), result: "", content_type: likely_kind(record) === "run" ? "" : "application/json",
+  exit_code: "0", http_status: "200", code: "", message: "",
+});
+
+function result_of(form) {
+  if (form.kind === "run") {
+    return { text_base64: to_base64(run_result(Number(form.exit_code), form.result)), content_type: run_type };
+  }
+  if (form.kind === "http") {
+    return { text_base64: to_base64(http_answer(form.http_status, form.content_type, form.result)), content_type: http_type };
+  }
+  if (!form.result) return undefined;
+  return form.content_type ? { text: form.result, content_type: form.content_type } : { text: form.result };
+}
+
+function body_of(act, form) {
+  const body = { reason: form.reason };
+  if (act === "complete") {
+    body.as = "completed";
+    const result = result_of(form);
+    if (result) body.result = result;
+  }
+  if (act === "fail") {
+    body.as = "failed";
+    if (form.code) body.code = form.code;
+    if (form.message) body.message = form.message;
+  }
+  if (act === "extend") {
+    if (form.on_lapse) body.on_lapse = form.on_lapse;
+    else body.by = form.by;
+  }
+  if (form.retention && act !== "remove" && (act !== "extend" || form.on_lapse === "takeover")) body.retention = form.retention;
+  if (form.any_payload && act === "release") body.any_payload = true;
+  if (form.force && act !== "extend") body.force = true;
+  return body;
+}
+
+// Whether an act whose answer was lost was done. Its own entry in the history says so; `seen` is the record before it.
+async function what_became(act, key, seen, reason, who) {
+  let now;
+  try {
+    now = await api.show(key, "");
+  } catch (problem) {
+    if (act === "remove" && problem.status === 404) return { done: true };
+    throw problem;
+  }
+  const ours = (record) => record.history.filter((entry) =>
+    entry.attempt === 0 && entry.why === reason && (!who || entry.who === who)).length;
+  if (act !== "remove" && ours(now.body) > ours(seen)) return { done: true, ...now };
+  return { done: false, same: now.body.owner === seen.owner && now.body.revision === seen.revision, ...now };
+}
+
+// The server's message as a sentence.
+const sentence = (text) => plain(text).replace(/^./, (first) => first.toUpperCase()).replace(/[:;,]$/, ".");
+
+// What a dry run says, beside the change of state.
+const would = ({ text, refused }) => sentence(refused ? text : text.replace(/^dry run[,:]? (?:this would be written[:;,]?)? */, ""));
+
+const compared = [
+  ["State", (record) => word(record.standing) + (record.overdue ? ", overdue" : "")],
+  ["Attempt", (record) => String(record.attempt)],
+  ["Holder", (record) => plain(record.holder)],
+  ["Lease until", (record) => record.lease_until && local(record.lease_until)],
+  ["Expires", (record) => record.expires_at && local(record.expires_at)],
+  ["Result", (record) => record.result ? `${record.result.size} bytes` : "none"],
+  ["Failure", (record) => record.failure && plain(`${record.failure.code}: ${record.failure.message}`)],
+  ["Last note", (record) => plain(record.note)],
+  ["Revision", (record) => String(record.revision)],
+];
+
+function Both({ seen, now }) {
+  const rows = compared.map(([title, value]) => [title, value(seen) || "none", value(now) || "none"])
+    .filter(([, before, after]) => before !== after);
+  return html`<table class="plain-table both"><caption>It changed while you looked.</caption>
+    <thead><tr><th scope="col"><span class="sr">What</span></th><th scope="col">You saw</th><th scope="col">It is now</th></tr></thead>
+    <tbody>${rows.map(([title, before, after]) => html`<tr><th scope="row">${title}</th><td>${before}</td><td>${after}</td></tr>`)}</tbody>
+  </table>`;
+}
+
+const Field = ({ label, hint, children, id }) => html`<div class="field"><label for=${id}>${label}</label>${children}
+  ${hint && html`<span class="muted" id=${`${id}-hint`}>${hint}</span>`}</div>`;
+
+export function ActDialog({ act, record: opened, tag: opened_tag, session, store, onClose, onDone }) {
+  const [seen, set_seen] = useState({ record: opened, tag: opened_tag });
+  const [form, set_form] = useState(() => first_form(act, opened));
+  const [preview, set_preview] = useState(null);
+  const [tries, set_tries] = useState(0);         // Of the dry run, while no answer comes.
+  const [busy, set_busy] = useState(false);
+  const [error, set_error] = useState(null);      // {text}
+  const [changed, set_changed] = useState(null);  // {record, tag}: as it is, after 412
+  const sending = useRef(false);
+  const fields = useRef();
+  const { name, means } = act_words[act];
+  const key = opened.stored_key_hex;
+  const live = seen.record.standing === "running";
+  const title = `${name} ${name_of(opened)}`;
+
+  const set = (member) => (event) => {
+    const { type, checked, value } = event.currentTarget;
+    set_form((old) => ({ ...old, [member]: type === "checkbox" ? checked : value }));
+    set_error(null);
+  };
+
+  // What it would do, by a dry run of exactly this.
+  const body = JSON.stringify(body_of(act, { ...form, reason: form.reason.trim() || "a dry run" }));
+  useEffect(() => {
+    if (changed) return undefined;
+    let stale = false, again;
+    const timer = setTimeout(async () => {
+      try {
+        const answer = await api.act(key, request_names[act], { ...JSON.parse(body), dry_run: true }, seen.tag);
+        if (!stale) set_preview({ text: answer.body.message, record: answer.body.record, remark: answer.body.remark });
+      } catch (problem) {
+        if (stale) return;
+        if (problem.status === 412 && problem.record) set_changed({ record: problem.record, tag: problem.tag });
+        else if (problem.status === 503 || problem instanceof api.Lost) {
+          set_preview({ text: problem.message, refused: true, title: "Not known" });
+          again = setTimeout(() => set_tries((count) => count + 1), 2000);
+        } else set_preview({ text: problem.message, refused: true, may_force: problem.kind === "refused" });
+      }
+    }, 250);
+    return () => {
+      stale = true;
+      clearTimeout(timer);
+      clearTimeout(again);
+    };
+  }, [body, seen.tag, changed, tries]);
+
+  useEffect(() => { fields.current.elements.reason.focus(); }, []);
+
+  const submit = async (event) => {
+    event.preventDefault();
+    if (sending.current) return;
+    const reason = form.reason.trim();
+    if (!reason) {
+      set_error({ text: "Say why: the reason is kept in the record." });
+      fields.current.elements.reason.focus();
+      return;
+    }
+    sending.current = true;
+    set_busy(true);
+    set_error(null);
+    try {
+      const answer = await api.act(key, request_names[act], body_of(act, { ...form, reason }), seen.tag);
+      onDone({ text: sentence(answer.body.message), remark: answer.body.remark, removed: act === "remove" });
+      return;
+    } catch (problem) {
+      if (problem.status === 412) {
+        if (problem.record) set_changed({ record: problem.record, tag: problem.tag });
+        else set_error({ text: problem.message });
+      } else if (problem.status === 503 || problem instanceof api.Lost) {
+        set_error({ text: `${problem.message} It may have been done: looking …` });
+        try {
+          const now = await what_became(act, key, seen.record, reason, session.name);
+          if (now.done) {
+            onDone({ text: "The answer was lost, but it was done.", removed: act === "remove" });
+            return;
+          }
+          if (now.same) set_error({ text: `${problem.message} The record is as it was: it was not done.` });
+          else set_changed({ record: now.body, tag: now.tag });
+        } catch (again) {
+          set_error({ text: `${problem.message} It may have been done, and the record cannot be read: ${again.message}` });
+        }
+      } else {
+        set_error({ text: problem.message, may_force: problem.kind === "refused" });
+      }
+    }
+    sending.current = false;
+    set_busy(false);
+  };
+
+  const look_again = () => {
+    set_seen(changed);
+    set_changed(null);
+    set_preview(null);
+    fields.current.elements.reason.focus();
+  };
+
+  const fitting = [...acts_for(seen.record).first, ...acts_for(seen.record).more];
+  const show_force = act !== "extend" && (live || form.force || preview?.may_force || error?.may_force);
+  const Text = (member, label, extra = {}, hint) => html`<${Field} label=${label} hint=${hint} id=${`act-${member}`}>
+    <input id=${`act-${member}`} name=${member} value=${form[member]} onInput=${set(member)} autocomplete="off"
+      aria-describedby=${hint ? `act-${member}-hint` : undefined} ...${extra} /><//>`;
+  const Check = (member, label) => html`<label class="check"><input type="checkbox" name=${member} checked=${form[member]}
+    onChange=${set(member)} />${label}</label>`;
+
+  return html`<${Dialog} title=${title} onClose=${onClose}>
+    <form ref=${fields} onSubmit=${submit} novalidate>
+      <p>${act === "extend" && opened.standing !== "running" ? "Every call gets what is stored for longer." : means}</p>
+      <${Field} label="Reason" hint="Kept in the record, with your name" id="act-reason">
+        <input id="act-reason" name="reason" value=${form.reason} onInput=${set("reason")} required autocomplete="off"
+          aria-describedby="act-reason-hint" placeholder="in the bank's ledger, INC-88" /><//>
+      ${act === "complete" && html`
+        <div class="fields">
+          <${Field} label="Its callers expect" id="act-kind"><select id="act-kind" value=${form.kind}
+            onChange=${set("kind")}>
+            <option value="run" selected=${form.kind === "run"}>the output of once run</option>
+            <option value="http" selected=${form.kind === "http"}>an HTTP answer</option>
+            <option value="plain" selected=${form.kind === "plain"}>other bytes, or none</option>
+          </select><//>
+          ${form.kind === "run" && Text("exit_code", "Exit code", { inputmode: "numeric" })}
+          ${form.kind === "http" && Text("http_status", "Status", { inputmode: "numeric" })}
+          ${form.kind !== "run" && Text("content_type", "Content type")}
+        </div>
+        <${Field} label=${form.kind === "run" ? "Standard output" : form.kind === "http" ? "Body" : "Result"} id="act-result">
+          <textarea id="act-result" rows="4" class="mono" spellcheck=${false} value=${form.result} onInput=${set("result")} /><//>`}
+      ${act === "fail" && html`<div class="fields">${Text("code", "Code", {}, "For programs")}
+        ${Text("message", "Message", {}, "For people")}</div>`}
+      ${act === "extend" && html`<div class="fields">
+        ${!form.on_lapse && Text("by", "How much longer", {}, "As in 10m, 24h, 7d")}
+        ${live && html`<${Field} label="What to change" id="act-on_lapse"><select id="act-on_lapse" onChange=${set("on_lapse")}>
+          <option value="">the lease</option>
+          <option value="takeover">when it lapses: take over</option>
+          <option value="hold">when it lapses: hold</option></select><//>`}
+        ${form.on_lapse === "takeover" && Text("retention", "Keep the record for", { placeholder: "24h" }, "As in 24h, 7d, never")}
+      </div>`}
+      ${["complete", "fail", "release"].includes(act) && html`<div class="fields">
+        ${Text("retention", act === "release" ? "Keep the record for" : "Replay it for", { placeholder: "24h" }, "As in 24h, 7d, never")}</div>`}
+      ${act === "release" && Check("any_payload", "The next caller may send another payload")}
+      ${show_force && Check("force", live ? "Although its holder may still work on it: what it writes is refused from then on"
+        : act === "remove" || !seen.record.result ? "All the same" : "Although it has a stored result, which is lost")}
+
+      ${changed ? html`<div class="notice is-warning" role="alert"><${Both} seen=${seen.record} now=${changed.record} />
+          <button type="button" onClick=${look_again}>Go on with what it is now</button></div>`
+        : error ? html`<p class="notice is-bad" role="alert">${plain(error.text)}</p>`
+        : !fitting.includes(act) ? html`<p class="notice is-warning">It is ${word(seen.record.standing)} now: look whether this still fits.</p>`
+        : null}
+      <div class=${`preview ${preview?.refused ? "is-bad" : ""}`} aria-live="polite">
+        <span class="preview-title">${preview?.title || (preview?.refused ? "Refused" : "Would do")}</span>
+        <span>${changed || !preview ? "…" : html`${would(preview)}${preview.remark ? ` ${plain(preview.remark)}` : ""}`}
+          ${!changed && preview?.record && !preview.refused ? html`<span class="change"><span class=${`word is-${seen.record.standing}`}>
+            ${word(seen.record.standing)}</span> → <span class=${`word is-${preview.record.standing}`}>${word(preview.record.standing)}</span>${
+            preview.record.expires_at ? `, kept until ${local(preview.record.expires_at)}` : ""}${
+            preview.record.lease_until ? `, lease until ${local(preview.record.lease_until)}` : ""}</span>` : ""}</span>
+      </div>
+      <details class="by-hand"><summary>By hand</summary>
+        <${ByHand} command=${command_for(act, seen.record, { ...form, reason: form.reason.trim() }, { who: session.name, store })} /></details>
+      <div class="buttons">
+        <button type="button" onClick=${onClose}>Cancel</button>
+        <button class=${act === "remove" ? "primary is-danger" : "primary"} disabled=${busy || !!changed}>
+          ${busy ? "Doing it …" : title}</button>
+      </div>
+    </form>
+  <//>`;
+}
+
+export const ByHand = ({ command, name }) => html`<div class="command"><code tabindex="0" role="group"
+  aria-label=${name || "Command"}>${command}</code><${Copy} text=${command} name=${name && `Copy: ${name}`} /></div>`;

@@ -1,0 +1,206 @@
+// One record: what it is, its proof, its time line, its payloads on demand, and what can be done.
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import * as api from "./api.js";
+import { use_poll } from "./live.js";
+import { to_record, to_records } from "./router.js";
+import { Overdue, Sentence, Standing, act_words, acts_for, since, word } from "./words.js";
+import { Time, age, count, field, from_base64, hex_of, name_of, plain, plural, scope_of } from "./format.js";
+import { Copy, Failed, Waiting } from "./parts.js";
+import { Icon } from "./icons.js";
+import { ActDialog, ByHand } from "./acts.js";
+import { command_for } from "./command.js";
+import { TimeLine } from "./timeline.js";
+import { Payload, kind_of } from "./payload.js";
+
+const bytes_of = (object, name) => typeof object[name] === "string" ? new TextEncoder().encode(object[name])
+  : typeof object[`${name}_base64`] === "string" ? from_base64(object[`${name}_base64`]) : null;
+
+function save(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// Hidden until it is asked for. `tag` says which version is shown.
+function Part({ part, title, about, record, tag, empty }) {
+  const [shown, set_shown] = useState(null);  // {record, tag}
+  const [error, set_error] = useState(null);
+  const [busy, set_busy] = useState(false);
+  const show = async () => {
+    set_busy(true);
+    set_error(null);
+    try {
+      const answer = await api.show(record.stored_key_hex, part);
+      set_shown({ record: answer.body, tag: answer.tag });
+    } catch (problem) {
+      set_error(problem);
+    }
+    set_busy(false);
+  };
+  const download = async () => {
+    try {
+      save(await api.raw(record.stored_key_hex, part), `${part}-${record.key_hash}`);
+    } catch (problem) {
+      set_error(problem);
+    }
+  };
+  return html`<section class="part" aria-labelledby=${`part-${part}`}>
+    <div class="part-head">
+      <h3 id=${`part-${part}`}>${title}</h3>
+      <span class="muted">${about}</span>
+      ${!empty && html`<span class="part-buttons">
+        <button type="button" class="show" data-part=${part} aria-expanded=${!!shown} disabled=${busy}
+          aria-label=${`${shown ? "Hide" : "Show"} ${part}`}
+          onClick=${() => (shown ? set_shown(null) : show())}>${shown ? "Hide" : "Show"}</button>
+        ${part !== "steps" && html`<button type="button" class="quiet" aria-label=${`Save ${part} as a file`}
+          onClick=${download}>Save</button>`}</span>`}
+    </div>
+    ${error && html`<${Failed} error=${error} />`}
+    ${shown && shown.tag !== tag && html`<p class="notice is-warning">The record changed since this was shown.
+      <button type="button" onClick=${show}>Show it as it is</button></p>`}
+    ${shown && html`<${Shown} part=${part} record=${shown.record} />`}
+  </section>`;
+}
+
+function Shown({ part, record }) {
+  const problems = (record.problems || []).map((problem) => html`<p class="notice is-bad">${plain(problem)}</p>`);
+  if (part === "steps") {
+    return html`${problems}${record.steps.map((step) => html`<h4>${field(step, "name")}</h4>
+      ${bytes_of(step, "result") ? html`<${Payload} bytes=${bytes_of(step, "result")} />` : html`<p class="muted">Not known.</p>`}`)}`;
+  }
+  if (part === "input") {
+    const bytes = bytes_of(record, "input");
+    return html`${problems}${bytes || record.result?.run ? html`<${Payload} bytes=${bytes} />` : html`<p class="muted">It was not kept.</p>`}
+      ${bytes && bytes.length < record.input_bytes && html`<p class="muted">${count(bytes.length)} of
+        ${count(record.input_bytes)} bytes were kept.</p>`}`;
+  }
+  const bytes = record.result && bytes_of(record.result, "text");
+  return html`${problems}${bytes || record.result?.run ? html`<${Payload} bytes=${bytes} content_type=${record.result.content_type} run=${record.result.run} />`
+    : html`<p class="muted">Its bytes are not in the store${record.result?.location ? html`: <span class="mono">${plain(record.result.location)}</span>` : ""}.</p>`}`;
+}
+
+function Facts({ record }) {
+  const facts = [
+    ["Results stored", record.result ? "1" : "0"],
+    ["Attempts", count(record.attempt)],
+    ["Token", html`<span class="mono">${String(record.token)}</span>`],
+    ["Holder", record.holder && html`<span class="mono">${plain(record.holder)}</span>`],
+    ["Claimed first", record.created_at && html`<${Time} at=${record.created_at} />`],
+    ["Lease until", record.lease_until && html`<${Time} at=${record.lease_until} />`],
+    ["Expected until", record.expected_until && html`<${Time} at=${record.expected_until} />`],
+    ["Ended", record.finished_at && html`<${Time} at=${record.finished_at} />`],
+    ["Expires", record.expires_at ? html`<${Time} at=${record.expires_at} />` : "never"],
+    ["When it lapses", record.state === "in_progress" && (record.on_lapse === "hold" ? "hold: an operator decides" : "the next call takes over")],
+    ["Failure", record.failure && html`<span class="mono">${plain(record.failure.code)}</span>${record.failure.message
+      ? ` ${plain(record.failure.message)}` : ""}`],
+    ["Note", plain(record.note)],
+  ];
+  const evidence = [
+    ["Label", plain(record.label)], ["Owner", record.owner], ["Revision", String(record.revision)],
+    ["Fingerprint", record.fingerprint || "not checked"], ["Trace", record.trace_id], ["Span", record.span_id],
+    ["Stored key", record.stored_key_hex], ["Key in logs", record.key_hash], ["SHA-256 of the result", record.result?.sha256],
+  ];
+  return html`<dl class="facts">${facts.filter(([, value]) => value).map(([title, value]) => html`<div><dt>${title}</dt><dd>${value}</dd></div>`)}</dl>
+    <details><summary>Evidence</summary><dl class="evidence">${evidence.filter(([, value]) => value)
+      .map(([title, value]) => html`<dt>${title}</dt><dd class="mono">${value}</dd>`)}</dl></details>`;
+}
+
+function More({ acts, onAct }) {
+  const [open, set_open] = useState(false);
+  const box = useRef();
+  useEffect(() => {
+    if (!open) return undefined;
+    const outside = (event) => { if (!box.current?.contains(event.target)) set_open(false); };
+    addEventListener("pointerdown", outside);
+    return () => removeEventListener("pointerdown", outside);
+  }, [open]);
+  const close = () => {
+    set_open(false);
+    box.current.querySelector("button").focus();
+  };
+  return html`<span class="more" ref=${box} onKeyDown=${(event) => { if (event.key === "Escape" && open) close(); }}>
+    <button type="button" aria-expanded=${open} onClick=${() => set_open(!open)}>More<${Icon} name="chevron" /></button>
+    ${open && html`<span class="menu">${acts.map((act) => html`<button type="button" onClick=${() => {
+      close();
+      onAct(act);
+    }}>${act_words[act].name} …</button>`)}</span>`}
+  </span>`;
+}
+
+const example_form = (act) => ({ reason: "", kind: "plain", result: "", by: act === "extend" ? "10m" : "" });
+
+export function Record({ route, session, store, act: opened, on_act, say, said }) {
+  const key = route.key;
+  const poll = use_poll(key, (signal) => api.show(key, "", signal));
+  const head = useRef();
+  useEffect(() => {
+    head.current?.focus();
+    document.title = "once";
+  }, [key]);
+  const record = poll.value?.body;
+  const tag = poll.value?.tag;
+  const gone = poll.error?.status === 404;
+  // An act may take its own button away: the focus must not fall out of the page.
+  useEffect(() => { if (document.activeElement === document.body) head.current?.focus(); }, [tag, opened]);
+  useEffect(() => { if (record) document.title = `${name_of(record)}, ${word(record.standing)} – once`; }, [record?.stored_key_hex, record?.standing]);
+
+  if (!record) return html`<main><h1 tabindex="-1" ref=${head}>Record</h1>
+    ${said && html`<p class="notice is-good" role="status">${plain(said.text)} ${plain(said.remark)}</p>`}
+    ${gone ? html`<p class="notice">No record has this key. It may have expired, or an operator removed it: the next call runs
+        the operation.</p><p class="mono wrap">${key}</p><p><a href=${to_records({})}>All records</a></p>`
+      : poll.error ? html`<${Failed} error=${poll.error} />` : html`<${Waiting} rows=${6} />`}</main>`;
+
+  const acts = acts_for(record);
+  const operator = session.role === "operator";
+  const who = session.name;
+  const at = since(record);
+  const label = record.label || (typeof record.key === "string" ? record.key : "");
+  const done = (result) => {
+    on_act(null);
+    say(result);
+    poll.reload();
+  };
+  return html`<main class=${gone ? "record is-gone" : "record"}>
+    <p class="crumb"><a href=${to_records(scope_of(record) ? { scope: record.scope || undefined } : {})}>${scope_of(record) || "no scope"}</a></p>
+    <div class="record-head">
+      <h1 tabindex="-1" ref=${head} class="mono">${name_of(record)}</h1>
+      <p class="standing-line"><${Standing} record=${record} />${at && html` <span class="muted">for ${age(at)}</span>`}</p>
+      <div class="acts" role="group" aria-label="Acts">
+        ${operator && !gone && html`${acts.first.map((act, index) => html`<button type="button" key=${act} onClick=${() => on_act(act)}
+          class=${index === 0 ? "primary" : ""}>${act_words[act].name} …</button>`)}
+          <${More} acts=${acts.more} onAct=${on_act} />`}
+        <${Copy} what="Link" name="Copy link" text=${`${location.origin}${location.pathname}${to_record(key)}`} />
+      </div>
+    </div>
+    ${said && html`<p class="notice is-good" role="status">${plain(said.text)} ${plain(said.remark)}</p>`}
+    ${gone ? html`<p class="notice is-warning" role="alert">${said?.removed ? "It is removed." : "It was removed while you looked."}
+        This is how it was.</p>` : poll.error && html`<${Failed} error=${poll.error} />`}
+    <p class="sentence"><${Sentence} record=${record} /></p>
+    <${Overdue} record=${record} />
+    ${route.query.searched && html`<p class="notice">The first match. ${count(route.query.searched)} records were read, not all.${" "}
+      <a href=${to_records({ q: route.query.q, list: "1" })}>Search on</a></p>`}
+    <div class="columns">
+      <section aria-labelledby="line"><h2 id="line">Time line</h2><${TimeLine} record=${record} /></section>
+      <section aria-labelledby="proof"><h2 id="proof">Proof</h2><${Facts} record=${record} /></section>
+    </div>
+    <section aria-labelledby="payloads"><h2 id="payloads">Payloads <span class="muted">hidden until you ask for them</span></h2>
+      <${Part} key=${`${key}-result`} part="result" title="Result" record=${record} tag=${tag} empty=${!record.result}
+        about=${record.result ? `${plural(record.result.size, "byte", "bytes")} ${kind_of(record.result.content_type)}${
+          record.result.placement === "inlined" ? "" : `, ${record.result.placement}`}` : "none is stored"} />
+      <${Part} key=${`${key}-input`} part="input" title="Input" record=${record} tag=${tag} empty=${!record.input_bytes}
+        about=${record.input_bytes ? plural(record.input_bytes, "byte", "bytes") : "was not kept"} />
+      <${Part} key=${`${key}-steps`} part="steps" title="Steps" record=${record} tag=${tag} empty=${!record.steps.length}
+        about=${record.steps.length ? record.steps.map((step) => field(step, "name")).join(", ") : "none"} />
+    </section>
+    ${label && html`<section aria-labelledby="leads"><h2 id="leads">Leads</h2>
+      <p><a href=${to_records({ q: label, list: "1" })}>${plain(label)} in other scopes</a></p></section>`}
+    ${operator && !gone && html`<section aria-labelledby="by-hand"><h2 id="by-hand">By hand</h2>
+      ${[...acts.first, ...acts.more].map((act) => html`<${ByHand} key=${act} name=${act_words[act].name}
+        command=${command_for(act, record, { ...example_form(act), force: act === "release" && record.standing !== "unknown" && record.standing !== "lapsed" }, { who, store })} />`)}
+    </section>`}
+    ${opened && operator && html`<${ActDialog} key=${opened} act=${opened} record=${record} tag=${tag} session=${session} store=${store}
+      onClose=${() => on_act(null)} onDone=${done} />`}
+  </main>`;
+}

@@ -1,0 +1,157 @@
+// The list: what matches, page by page. It never moves by itself: what changed is told, and shown on demand.
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import * as api from "./api.js";
+import { use_poll } from "./live.js";
+import { go, go_instead, to_record, to_records } from "./router.js";
+import { Standing, since, word } from "./words.js";
+import { Age, count, name_of, plain, plural, scope_of } from "./format.js";
+import { Failed, Waiting } from "./parts.js";
+import { number_of } from "./overview.js";
+
+const limit = 50;
+const most = 500;  // Of a search.
+const whole = new Set(["key", "label", "digest", "key hash", "scope and key", "holder"]);
+const requests_at_once = 12;  // Each reads up to 10 000 records.
+const standings = ["", "unknown", "overdue", "lapsed", "in_progress", "failed", "completed", "released"];
+
+const tag_of = (record) => `${record.owner}-${record.revision}-${record.standing}-${record.overdue}`;
+const by_key = (records) => new Map(records.map((record) => [record.stored_key_hex, tag_of(record)]));
+
+function changes(shown, now) {
+  const old = by_key(shown), fresh = by_key(now);
+  let changed = 0;
+  for (const [key, tag] of fresh) if (old.get(key) !== tag) ++changed;
+  for (const key of old.keys()) if (!fresh.has(key)) ++changed;
+  return changed;
+}
+
+const parameters_of = (query) => ({
+  standing: query.standing, scope: query.scope, holder: query.holder, q: query.q, after: query.after, limit: query.q ? most : limit,
+});
+
+// A page. A search for what is not found as a whole yet goes on by itself, up to a bound.
+async function search(query, signal) {
+  let requests = 1;
+  let { body } = await api.list(parameters_of(query), signal);
+  let { searched, records } = body;
+  const found = () => records.some((record) => whole.has(record.match)) || records.length >= most;
+  while (query.q && !query.after && body.next && !found() && requests < requests_at_once) {
+    ++requests;
+    ({ body } = await api.list({ ...parameters_of(query), after: body.next }, signal));
+    searched += body.searched || 0;
+    records = [...records, ...body.records];
+  }
+  if (query.q) records = [...records.filter((record) => whole.has(record.match)), ...records.filter((record) => !whole.has(record.match))];
+  return { ...body, searched, records };
+}
+
+function Row({ record }) {
+  const at = since(record);
+  const what = record.failure ? record.failure.message || record.failure.code : record.note;
+  return html`<tr>
+    <td class="cell-state"><${Standing} record=${record} /></td>
+    <td class="cell-key"><a class="mono row-link" href=${to_record(record.stored_key_hex)}>${name_of(record)}</a></td>
+    <td class="cell-scope mono">${scope_of(record)}</td>
+    <td class="cell-age right">${at ? html`<${Age} at=${at} />` : ""}</td>
+    <td class="cell-attempt right"><span class="only-card">attempt </span>${record.attempt}</td>
+    <td class="cell-holder mono" title=${plain(record.holder)}>${plain(record.holder)}</td>
+    <td class="cell-what" title=${plain(what)}>${record.match && html`<span class="match">${record.match}</span>`}${plain(what)}</td>
+  </tr>`;
+}
+
+function Filters({ query, gauges }) {
+  const submit = (event) => {
+    event.preventDefault();
+    const { scope, holder } = event.currentTarget.elements;
+    go(to_records({ ...query, scope: scope.value, holder: holder.value, after: "" }));
+  };
+  return html`<div class="filters">
+    <nav class="segments" aria-label="State">${standings.map((name) => {
+      const gauge = gauges?.[name];
+      return html`<a key=${name} href=${to_records({ ...query, standing: name, after: "" })} class=${name ? `is-${name}` : ""}
+        aria-current=${(query.standing || "") === name ? "true" : undefined}>${name ? word(name) : "all"}${gauge
+          ? html` <b>${number_of(gauge)}</b>` : ""}</a>`;
+    })}</nav>
+    <form class="filter-form" key=${`${query.scope} ${query.holder}`} onSubmit=${submit}>
+      <label for="scope">Scope</label><input id="scope" name="scope" defaultValue=${query.scope || ""} autocomplete="off" spellcheck=${false} />
+      <label for="holder">Holder</label><input id="holder" name="holder" defaultValue=${query.holder || ""} autocomplete="off" spellcheck=${false} />
+      <button>Filter</button>
+      ${(query.scope || query.holder || query.q) && html`<a href=${to_records({ standing: query.standing })}>Clear</a>`}
+    </form>
+  </div>`;
+}
+
+export function Records({ route, gauges }) {
+  const { query } = route;
+  const what = JSON.stringify(parameters_of(query));
+  // A search reads much: it is done once, not again and again.
+  const poll = use_poll(what, (signal) => search(query, signal), { repeat: !query.q });
+  const [shown, set_shown] = useState(null);  // {what, page, more: [records that "go on" has found]}
+  const [going_on, set_going_on] = useState(false);
+  const [error, set_error] = useState(null);
+  const head = useRef();
+  const current = useRef(what);
+  current.current = what;
+
+  useEffect(() => {
+    document.title = `Records${query.standing ? `, ${word(query.standing)}` : ""}${query.q ? `, ${query.q}` : ""} – once`;
+    set_error(null);
+  }, [what]);
+  // The first answer is shown at once. Later ones wait for a click.
+  if (poll.value && shown?.what !== what) set_shown({ what, page: poll.value, more: [] });
+  const page = shown?.what === what ? shown : null;
+
+  const exact = page && query.q && !query.list && !query.after
+    ? page.page.records.filter((record) => whole.has(record.match)) : [];
+  const only = exact.length === 1 && (page.page.records.length === 1 || exact[0].match !== "holder") ? exact[0] : null;
+  useEffect(() => {
+    if (only) go_instead(to_record(only.stored_key_hex, page.page.next ? { q: query.q, searched: String(page.page.searched) } : {}));
+  }, [only]);
+
+  if (only) return html`<main><h1 tabindex="-1">Records</h1></main>`;
+  if (!page) return html`<main><h1 tabindex="-1" ref=${head}>Records</h1><${Filters} query=${query} gauges=${gauges} />
+    ${poll.error ? html`<${Failed} error=${poll.error} />` : html`<${Waiting} rows=${8} />`}</main>`;
+
+  const { records, next, searched, unreadable } = page.page;
+  const all = [...records, ...page.more];
+  const waiting = poll.value && poll.value !== page.page ? changes(records, poll.value.records) : 0;
+  const partial = next && (query.q || all.length < limit);
+  const go_on = async () => {
+    set_going_on(true);
+    set_error(null);
+    try {
+      const found = await search({ ...query, after: next }, undefined);
+      if (current.current === what) {
+        set_shown({ what, more: [...page.more, ...found.records],
+          page: { ...page.page, next: found.next, searched: (searched || 0) + (found.searched || 0) } });
+      }
+    } catch (problem) {
+      set_error(problem);
+    }
+    set_going_on(false);
+  };
+  return html`<main>
+    <div class="page-head"><h1 tabindex="-1" ref=${head}>Records</h1>
+      ${query.q && html`<p>that have <b class="mono">${plain(query.q)}</b></p>`}
+      <p class="refresh" role="status">${waiting > 0 && html`<button type="button" onClick=${() => set_shown({ what, page: poll.value, more: [] })}>
+        ${count(waiting)} changed: show</button>`}
+        ${query.q && html`<button type="button" class="quiet" onClick=${() => { set_shown(null); poll.reload(); }}>Search again</button>`}</p></div>
+    <${Filters} query=${query} gauges=${gauges} />
+    ${poll.error && html`<${Failed} error=${poll.error} />`}
+    ${error && html`<${Failed} error=${error} />`}
+    ${(unreadable || []).map((problem) => html`<p class="notice is-bad">${plain(problem)}</p>`)}
+    ${all.length ? html`<table class="records">
+      <thead><tr><th scope="col">State</th><th scope="col">Key</th><th scope="col">Scope</th><th scope="col" class="right">For</th>
+        <th scope="col" class="right">Attempt</th><th scope="col">Holder</th><th scope="col">What</th></tr></thead>
+      <tbody>${all.map((record) => html`<${Row} key=${record.stored_key_hex} record=${record} />`)}</tbody>
+    </table>` : html`<p class="calm">${next ? "No record matches so far." : query.standing === "unknown" && !query.q && !query.scope && !query.holder
+      ? "Nothing waits for a person." : "No record matches."}</p>`}
+    <div class="pager">
+      ${query.after && html`<a href=${to_records({ ...query, after: "" })}>First page</a>`}
+      ${next && !partial && html`<a href=${to_records({ ...query, after: next })}>Next page</a>`}
+      <span class="muted">${plural(all.length, "record", "records")}${searched !== undefined
+        ? ` of ${count(searched)} that were read` : ""}${partial ? ", not all" : ""}</span>
+      ${partial && html`<button type="button" disabled=${going_on} onClick=${go_on}>${going_on ? "Reading …" : "Go on"}</button>`}
+    </div>
+  </main>`;
+}

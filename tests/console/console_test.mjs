@@ -1,0 +1,677 @@
+// The console in a browser, on real records in SQLite: what an operator sees, what an act does, and what nothing does.
+import test, { after, before } from "node:test";
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { symlinkSync } from "node:fs";
+import { delimiter, join } from "node:path";
+import * as make from "./records.mjs";
+import { axe_source, launch, open, patience_ms } from "./browser.mjs";
+
+const patient = { timeout: 3 * patience_ms };
+const tokens = { "token-of-the-operator": { name: "alice", role: "operator" }, "token-of-the-reader": { name: "rita", role: "reader" } };
+let browser, store, host;
+
+before(async () => {
+  browser = await launch();
+  store = make.new_store();
+  make.unknown(store, "first");
+  host = await make.start_console(store, { tokens });
+}, patient);
+
+after(async () => {
+  await browser?.close();
+  await host?.close();
+  make.close_store(store);
+});
+
+// A signed-in page, at `fragment`.
+async function signed_in(fragment = "#/", { at = host, role, name, ...options } = {}) {
+  const opened = await open(browser, options);
+  await opened.page.goto(at.sign_in(role, name));
+  await opened.page.getByRole("heading", { name: "Overview" }).waitFor();
+  if (fragment !== "#/") await opened.page.evaluate((there) => { location.hash = there; }, fragment);
+  return opened;
+}
+
+async function find(page, text) {
+  await page.locator("#q").fill(text);
+  await page.locator("#q").press("Enter");
+}
+const heading = (page, name) => page.getByRole("heading", { level: 1, name, exact: true }).waitFor();
+const hex_of = (key, scope = "pay") => make.record_of(store, key, scope).stored_key_hex;
+const at_record = async (key, options) => {
+  const opened = await signed_in(`#/r/${hex_of(key)}`, options);
+  await heading(opened.page, key);
+  return opened;
+};
+const acts_of = (key, scope = "pay") => make.record_of(store, key, scope).history.filter((entry) => entry.attempt === 0);
+
+// Opens an act's dialog.
+async function choose(page, act) {
+  const first = page.getByRole("group", { name: "Acts" }).getByRole("button", { name: `${act} …` });
+  if (!await first.count()) await page.getByRole("button", { name: "More" }).click();
+  await first.click();
+  await page.getByRole("dialog").waitFor();
+}
+const press = (page, act) => page.getByRole("dialog").getByRole("button", { name: new RegExp(`^${act} `) }).click();
+
+// Only what the browser itself says of answers that a test wants to be refused.
+const unexpected = (faults, status) => faults.filter((fault) =>
+  !(status && new RegExp(`Failed to load resource: the server responded with a status of ${status}`).test(fault)));
+
+test("1: one of 100 000 records opens by its label, without a click", patient, async () => {
+  const large = make.new_store();
+  make.completed(large, "seed", "pay", "paid");
+  make.fill(large, 49999, "seed", "customer-");
+  make.completed(large, "order-54321", "pay", "paid");  // In a scope without open operations: no key is looked up in it.
+  make.fill(large, 50000, "seed", "client-");
+  const at = await make.start_console(large);
+  try {
+    const { page, faults } = await signed_in("#/", { at });
+    const began = Date.now();
+    await find(page, "order-54321");
+    await page.getByText("Ran once.").waitFor();
+    console.log(`# found after ${Date.now() - began} ms`);
+    await heading(page, "order-54321");
+    assert.match(page.url(), /#\/r\/[0-9a-f]+\?q=order-54321/);
+    await page.getByText("records were read, not all.").waitFor();
+    // What is found only in part is listed.
+    await find(page, "rder-5432");
+    await page.locator(".row-link").waitFor();
+    assert.deepEqual(await page.locator(".row-link").allTextContents(), ["order-54321"]);
+    assert.equal(await page.locator(".match").textContent(), "part of label");
+    assert.deepEqual(faults, []);
+  } finally {
+    await at.close();
+    make.close_store(large);
+  }
+});
+
+test("2: a key in two scopes shows both", patient, async () => {
+  make.completed(store, "order-2", "pay", "paid");
+  make.failed(store, "order-2", "refunds");
+  const { page, faults } = await signed_in();
+  await find(page, "order-2");
+  await page.locator(".row-link").nth(1).waitFor();
+  assert.deepEqual((await page.locator(".cell-scope").allTextContents()).sort(), ["pay", "refunds"]);
+  assert.deepEqual((await page.locator(".row-link").allTextContents()), ["order-2", "order-2"]);
+  assert.deepEqual(faults, []);
+});
+
+test("3, 4: each tile opens the list that it counts; overdue ones are there although their holder renews", patient, async () => {
+  const own = make.new_store();
+  make.unknown(own, "u-1");
+  make.unknown(own, "u-2");
+  make.failed(own, "f-1");
+  await make.running(own, "r-1", "pay");
+  await make.running(own, "late", "pay", ["--expect", "1ms", "--lease", "1s"]);
+  await make.lapsed(own, "l-1", "pay");
+  const at = await make.start_console(own);
+  try {
+    const { page, faults } = await signed_in("#/", { at });
+    const expected = { Unknown: ["u-1", "u-2"], Overdue: ["late"], Lapsed: ["l-1"], "In progress": ["l-1", "late", "r-1"], Failed: ["f-1"] };
+    for (const [title, keys] of Object.entries(expected)) {
+      await page.locator(".tile", { has: page.getByText(title, { exact: true }) }).filter({ has: page.getByText(String(keys.length), { exact: true }) }).click();
+      await heading(page, "Records");
+      await page.locator(".row-link").nth(keys.length - 1).waitFor();
+      assert.deepEqual((await page.locator(".row-link").allTextContents()).sort(), keys, title);
+      await page.goBack();
+      await heading(page, "Overview");
+    }
+    const before = make.record_of(own, "late", "pay").lease_until;
+    await make.until("the holder renews", () => make.record_of(own, "late", "pay").lease_until > before);
+    await page.getByRole("link", { name: /^Overdue/ }).click();
+    await page.getByRole("link", { name: "late" }).click();
+    await page.getByText("Should have been done at").waitFor();
+    await page.getByText("has it, until").waitFor();
+    assert.deepEqual(faults, []);
+  } finally {
+    await at.close();
+    make.close_store(own);
+  }
+});
+
+test("9: what changed meanwhile is left alone; both versions are shown, and the reason stays", patient, async () => {
+  make.unknown(store, "order-9");
+  const { page, faults } = await at_record("order-9");
+  await choose(page, "Fail");
+  await page.getByLabel("Reason").fill("the bank refused it");
+  await page.locator(".preview .word.is-failed").waitFor();
+  make.once(store, ["release", "--key", "order-9", "--scope", "pay", "--reason", "was quicker", "--who", "bob"], { expected: 0 });
+  await press(page, "Fail");
+  const both = page.getByRole("dialog").getByRole("table", { name: "It changed while you looked." });
+  await both.waitFor();
+  assert.match(await both.getByRole("row", { name: /^State/ }).textContent(), /unknown.*released/);
+  await both.getByText("was quicker").waitFor();
+  assert.equal(await page.getByLabel("Reason").inputValue(), "the bank refused it");
+  assert.equal(make.record_of(store, "order-9", "pay").standing, "released");
+  await page.getByRole("button", { name: "Go on with what it is now" }).click();
+  await press(page, "Fail");
+  await page.locator(".states", { hasText: "failed" }).waitFor();
+  assert.deepEqual(acts_of("order-9").map(({ who, why }) => [who, why]), [["bob", "was quicker"], ["alice", "the bank refused it"]]);
+  assert.deepEqual(unexpected(faults, 412), []);
+});
+
+test("10: a double click does one act", patient, async () => {
+  make.unknown(store, "order-10");
+  const { page, faults } = await at_record("order-10");
+  const acts = [];
+  page.on("request", (request) => { if (request.method() === "POST" && !/dry_run/.test(request.postData())) acts.push(request.url()); });
+  await choose(page, "Release");
+  await page.getByLabel("Reason").fill("never reached the bank");
+  // Held until both clicks are over.
+  let go_on;
+  const clicked = new Promise((done) => { go_on = done; });
+  await page.route("**/release", async (route) => {
+    await clicked;
+    await route.continue();
+  });
+  await page.getByRole("dialog").getByRole("button", { name: /^Release / }).dblclick();
+  await page.locator("form").last().evaluate((form) => form.requestSubmit?.());
+  go_on();
+  await page.getByText("Written; the next caller runs it").waitFor();
+  assert.equal(acts.length, 1);
+  assert.equal(acts_of("order-10").length, 1);
+  assert.deepEqual(faults, []);
+});
+
+test("11: an answer that is lost: the page looks, and says which", patient, async () => {
+  make.unknown(store, "order-11");
+  const { page } = await at_record("order-11");
+  await choose(page, "Release");
+  await page.getByLabel("Reason").fill("never reached the bank");
+  await page.locator(".preview .word.is-released").waitFor();
+  // Lost before it was done.
+  const acts = (url) => url.pathname.endsWith("/release");
+  await page.route(acts, (route) => route.abort());
+  await press(page, "Release");
+  await page.getByText("The record is as it was: it was not done.").waitFor();
+  assert.equal(await page.getByLabel("Reason").inputValue(), "never reached the bank");
+  assert.equal(acts_of("order-11").length, 0);
+  await page.unroute(acts);
+  // Refused by a store that is away.
+  await page.route(acts, (route) => route.fulfill({ status: 503, contentType: "application/problem+json",
+    body: '{"type":"urn:once:problem:store-unavailable","title":"store-unavailable","status":503,"detail":"The store does not answer."}' }));
+  await press(page, "Release");
+  await page.getByText("The store does not answer. The record is as it was: it was not done.").waitFor();
+  await page.unroute(acts);
+  // Done, and its answer lost.
+  await page.route(acts, async (route) => {
+    await route.fetch({ headers: { ...await route.request().allHeaders(), "sec-fetch-site": "same-origin" } });
+    await route.abort();
+  });
+  await press(page, "Release");
+  await page.getByText("The answer was lost, but it was done.").waitFor();
+  await page.locator(".states", { hasText: "released" }).waitFor();
+  assert.deepEqual(acts_of("order-11").map(({ who, why }) => [who, why]), [["alice", "never reached the bank"]]);
+});
+
+test("12: a reader sees no acts, and the API refuses them", patient, async () => {
+  make.unknown(store, "order-12");
+  const { page, faults } = await at_record("order-12", { role: "reader", name: "rita" });
+  await page.getByText("It was started, and nobody knows how it ended.").waitFor();
+  for (const name of ["Complete …", "Fail …", "Release …", "More"]) assert.equal(await page.getByRole("button", { name }).count(), 0, name);
+  assert.equal(await page.getByRole("heading", { name: "By hand" }).count(), 0);
+  assert.deepEqual(faults, []);
+  const answer = await page.evaluate(async () => {
+    const half = Object.entries(localStorage).find(([name]) => name.startsWith("once-session"))[1];
+    const refused = await fetch(`../v1/records/${location.hash.slice(4)}/release`, { method: "POST", body: '{"reason":"x"}',
+      headers: { "Content-Type": "application/json", "If-Match": '"x"', "Once-Session": half } });
+    return [refused.status, (await refused.json()).type];
+  });
+  assert.deepEqual(answer, [403, "urn:once:problem:role"]);
+  assert.equal(acts_of("order-12").length, 0);
+});
+
+test("13: markup in a key, a holder, a result and a reason is text, and runs nothing", patient, async () => {
+  const evil = "<img src=x onerror=window.ran=1>";
+  make.run_named(store, "<svg onload=window.ran=1>", evil, "<script>", `<script>window.ran = 1</script>\u202e<svg onload="window.ran = 1">`);
+  make.once(store, ["extend", "--key", evil, "--scope", "<script>", "--by", "1h", "--reason", `<script>window.ran=1</script>\u001b[31m`, "--who",
+    "<b>mallory</b>"], { expected: 0 });
+  const { page, faults } = await signed_in("#/records");
+  await page.getByRole("link", { name: evil }).waitFor();
+  await page.getByRole("link", { name: evil }).click();
+  await heading(page, evil);
+  await page.getByText("“<script>window.ran=1</script>\\u{1b}[31m”").waitFor();
+  await page.getByText("<b>mallory</b>").first().waitFor();
+  await page.getByText("<svg onload=window.ran=1>").first().waitFor();
+  await page.getByRole("button", { name: "Show result" }).click();
+  await page.locator(".payload", { hasText: "<script>window.ran = 1</script>\\u{202e}<svg onload=" }).waitFor();
+  // An HTTP answer, whose body says that it is HTML or not.
+  await host.post("order-13");
+  await find(page, "order-13");
+  await heading(page, "order-13");
+  await page.getByRole("button", { name: "Show result" }).click();
+  await page.locator(".payload", { hasText: "<script>window.ran = true</script>" }).waitFor();
+  // A reason that is typed here.
+  make.unknown(store, "order-13b");
+  await find(page, "order-13b");
+  await heading(page, "order-13b");
+  await choose(page, "Release");
+  await page.getByLabel("Reason").fill(evil);
+  await press(page, "Release");
+  await page.getByText(`“${evil}”`).waitFor();
+  assert.equal(await page.evaluate(() => window.ran), undefined);
+  assert.equal(await page.locator("main script, main img, main [onload]").count(), 0);
+  // The policy that would have stopped it: markup cannot even be made of text.
+  assert.match(await page.evaluate(() => {
+    try {
+      document.createElement("div").innerHTML = "<b>x</b>";
+      return "made";
+    } catch (error) {
+      return error.name;
+    }
+  }), /TypeError/);
+  assert.deepEqual(unexpected(faults.filter((fault) => !/TrustedHTML/.test(fault))), []);
+});
+
+test("14: payloads are hidden until they are asked for, and no number is rounded", patient, async () => {
+  make.completed(store, "order-14", "pay", '{"charge":9223372036854775807,"rate":0.10000000000000000001,"a":[],"name":"x","name":"y"}');
+  const { page, faults } = await at_record("order-14");
+  await page.getByText("of a command's result").waitFor();
+  assert.ok(!(await page.content()).includes("9223372036854775807"));
+  assert.ok(!host.requests().some((request) => /include=[a-z]/.test(request) && request.includes(hex_of("order-14"))));
+  await page.getByRole("button", { name: "Show result" }).click();
+  await page.locator(".payload").waitFor();
+  assert.equal(await page.locator(".payload").textContent(),
+    '{\n  "charge": 9223372036854775807,\n  "rate": 0.10000000000000000001,\n  "a": [],\n  "name": "x",\n  "name": "y"\n}');
+  await page.getByRole("button", { name: "Hide result" }).click();
+  assert.equal(await page.locator(".payload").count(), 0);
+  await host.post("order-14b");
+  await find(page, "order-14b");
+  await heading(page, "order-14b");
+  await page.getByRole("button", { name: "Show result" }).click();
+  await page.locator(".status-line", { hasText: "201" }).waitFor();
+  await page.locator(".headers", { hasText: "/charges/1" }).waitFor();
+  await page.locator(".payload", { hasText: '"charge": 9223372036854775807' }).waitFor();
+  await page.getByRole("button", { name: "Hex" }).click();
+  await page.locator(".payload", { hasText: "000000  6f 6e 63 65 2d 68 74 74 70" }).waitFor();
+  await page.getByRole("button", { name: "Text" }).click();
+  await page.locator(".payload", { hasText: "once-http/1 201 body" }).waitFor();
+  const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Save result as a file" }).click()]);
+  assert.match(file.suggestedFilename(), /^result-[0-9a-f]{16}$/);
+  assert.deepEqual(faults, []);
+});
+
+test("18, 19: a link works once; the cookie alone does nothing; signing out ends the session", patient, async () => {
+  const link = host.sign_in();
+  const one = await open(browser), other = await open(browser);
+  await one.page.goto(link);
+  await heading(one.page, "Overview");
+  assert.ok(!one.page.url().includes("link="));
+  assert.equal(await one.page.evaluate(() => fetch("../v1/overview").then((answer) => answer.status)), 401);
+  await other.page.goto(link);
+  await other.page.getByText("This link was used, or is older than 60 s.").waitFor();
+  await one.page.reload();
+  await heading(one.page, "Overview");
+  await one.page.getByRole("button", { name: "Sign out" }).click();
+  await one.page.getByLabel("The token from your token file").waitFor();
+  await one.page.reload();
+  await one.page.getByLabel("The token from your token file").waitFor();
+  assert.deepEqual(unexpected(one.faults, 401), []);
+  assert.deepEqual(unexpected(other.faults, 401), []);
+});
+
+test("20: a deep link asks for the token, then shows its page, under a prefix too", patient, async () => {
+  make.unknown(store, "order-20");
+  const own = make.new_store();
+  make.unknown(own, "order-20");
+  const at = await make.start_console(own, { tokens, prefix: "/ops/once" });
+  try {
+    const { page, faults } = await open(browser);
+    const hex = make.record_of(own, "order-20", "pay").stored_key_hex;
+    await page.goto(`${at.page}#/r/${hex}`);
+    await page.getByLabel("The token from your token file").fill("wrong");
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByText("The token is wrong.").waitFor();
+    await page.getByLabel("The token from your token file").fill("token-of-the-operator");
+    await page.keyboard.press("Enter");
+    await heading(page, "order-20");
+    assert.equal(page.url(), `${at.page}#/r/${hex}`);
+    // A session that ends meanwhile: the same page again after the next sign-in.
+    at.end_sessions();
+    await page.getByText("The session has ended.").waitFor();
+    await page.getByLabel("The token from your token file").fill("token-of-the-reader");
+    await page.keyboard.press("Enter");
+    await heading(page, "order-20");
+    assert.deepEqual(unexpected(faults, 401), []);
+  } finally {
+    await at.close();
+    make.close_store(own);
+  }
+});
+
+test("the open record follows the store; a list only tells what changed", patient, async () => {
+  make.unknown(store, "live-1", "live");
+  make.unknown(store, "live-2", "live");
+  const one = await signed_in(`#/r/${hex_of("live-1", "live")}`);
+  await heading(one.page, "live-1");
+  const list = await signed_in("#/records?scope=live&standing=unknown");
+  await list.page.locator(".row-link").nth(1).waitFor();
+  make.once(store, ["release", "--key", "live-1", "--scope", "live", "--reason", "a test"], { expected: 0 });
+  await one.page.locator(".states", { hasText: "released" }).waitFor();
+  await list.page.getByRole("button", { name: "1 changed: show" }).waitFor();
+  assert.deepEqual(await list.page.locator(".row-link").allTextContents(), ["live-1", "live-2"]);
+  await list.page.getByRole("button", { name: "1 changed: show" }).click();
+  await list.page.locator(".row-link").nth(1).waitFor({ state: "detached" });
+  assert.deepEqual(await list.page.locator(".row-link").allTextContents(), ["live-2"]);
+  // Removed while it is looked at.
+  make.once(store, ["rm", "--key", "live-1", "--scope", "live", "--reason", "a test"], { expected: 0 });
+  await one.page.getByText("It was removed while you looked.").waitFor();
+  assert.equal(await one.page.getByRole("button", { name: "Complete …" }).count(), 0);
+  assert.deepEqual(unexpected(one.faults, 404), []);
+  assert.deepEqual(list.faults, []);
+});
+
+test("a hidden page asks for nothing; what does not answer is told, and old data stay", patient, async () => {
+  const own = make.new_store();
+  make.unknown(own, "order-1");
+  const at = await make.start_console(own);
+  try {
+    const { page } = await open(browser);
+    await page.clock.install();
+    await page.goto(at.sign_in());
+    await page.locator(".tile.is-unknown .number", { hasText: "1" }).waitFor();
+    const show = (state) => page.evaluate((now) => {
+      Object.defineProperty(document, "visibilityState", { value: now, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }, state);
+    await show("hidden");
+    at.forget_requests();
+    await page.clock.runFor(60000);
+    await page.evaluate(() => fetch("style.css", { cache: "no-store" }));  // Whatever it asked for before is there by now.
+    assert.deepEqual(at.requests(), []);
+    await show("visible");
+    await make.until("it asks again", () => at.requests().length > 0);
+    await at.stop_api();
+    await make.until("it says so", async () => {
+      await page.clock.runFor(6000);
+      return page.getByText(/Not live since \d\d:\d\d:\d\d/).isVisible();
+    });
+    await page.locator(".tile.is-unknown .number", { hasText: "1" }).waitFor();
+  } finally {
+    await at.close();
+    make.close_store(own);
+  }
+});
+
+test("a search that gets no answer is tried again, and says so meanwhile", patient, async () => {
+  make.unknown(store, "order-again");
+  const { page } = await signed_in();
+  let asked = 0;
+  await page.route((url) => url.searchParams.get("q") === "order-again", (route) => (++asked === 1 ? route.abort() : route.continue()));
+  await find(page, "order-again");
+  await page.getByRole("alert").getByText("The server does not answer.").waitFor();
+  await heading(page, "order-again");
+  assert.equal(asked, 2);
+});
+
+test("what is being typed stays while the page refreshes", patient, async () => {
+  const { page, faults } = await signed_in("#/records");
+  await page.locator(".row-link").first().waitFor();
+  const typed = { "#q": "order", "#scope": "pa", "#holder": "web" };
+  for (const [field, text] of Object.entries(typed)) await page.locator(field).fill(text);
+  make.unknown(store, "order-typed");  // What the overview and the list tell of after the next round.
+  await page.getByRole("button", { name: /changed: show$/ }).waitFor();
+  const count = Number(await page.locator(".segments a.is-unknown b").textContent());
+  make.unknown(store, "order-typed-2");
+  await make.until("the overview is drawn again", async () => Number(await page.locator(".segments a.is-unknown b").textContent()) > count);
+  for (const [field, text] of Object.entries(typed)) assert.equal(await page.locator(field).inputValue(), text, field);
+  assert.deepEqual(faults, []);
+});
+
+test("what is not known says so, and is not 0", patient, async () => {
+  const own = make.new_store();
+  make.unknown(own, "order-1");
+  const at = await make.start_console(own, { stats: "off" });
+  try {
+    const { page, faults } = await signed_in("#/", { at });
+    await page.locator(".tile.is-unknown", { hasText: "not known" }).waitFor();
+    assert.equal(await page.getByText("Nothing waits for a person.").count(), 0);
+    await page.locator("tbody", { hasText: "is not asked" }).waitFor();
+    assert.deepEqual(faults, []);
+  } finally {
+    await at.close();
+    make.close_store(own);
+  }
+});
+
+test("22: everything by keyboard, and the focus returns", patient, async () => {
+  make.unknown(store, "order-22");
+  make.unknown(store, "order-22b");
+  const { page, faults } = await signed_in();
+  const keys = page.keyboard;
+  const focused = () => page.evaluate(() => document.activeElement.getAttribute("aria-label") || document.activeElement.textContent);
+  await keys.press("/");
+  await make.until("the search has the focus", () => page.evaluate(() => document.activeElement.id === "q"));
+  await keys.type("order-22b");
+  await keys.press("Enter");
+  await heading(page, "order-22b");
+  await keys.press(".");
+  await make.until("the first act has the focus", async () => await focused() === "Complete …");
+  await keys.press("Enter");
+  await page.getByRole("dialog").waitFor();
+  await make.until("the reason has the focus", () => page.evaluate(() => document.activeElement.id === "act-reason"));
+  await keys.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  assert.equal(await focused(), "Complete …");
+  await keys.press("Tab");
+  await keys.press("Tab");
+  await keys.press("Enter");
+  await page.getByRole("dialog", { name: "Release order-22b" }).waitFor();
+  await make.until("the reason has the focus", () => page.evaluate(() => document.activeElement.id === "act-reason"));
+  await keys.type("by keyboard / ?");
+  await keys.press("Enter");
+  await page.getByText("Written; the next caller runs it").waitFor();
+  await make.until("the focus is in the page", () => page.evaluate(() => document.activeElement !== document.body));
+  assert.equal(acts_of("order-22b")[0].why, "by keyboard / ?");
+  // Through the list.
+  await keys.press("g");
+  await keys.press("r");
+  await page.locator(".row-link").nth(1).waitFor();
+  const rows = await page.locator(".row-link").allTextContents();
+  await keys.press("j");
+  await keys.press("j");
+  assert.equal(await focused(), rows[1]);
+  await keys.press("k");
+  assert.equal(await focused(), rows[0]);
+  await keys.press("Enter");
+  await heading(page, rows[0]);
+  await keys.press("u");
+  await heading(page, "Records");
+  await keys.press("g");
+  await keys.press("o");
+  await heading(page, "Overview");
+  await keys.press("p");
+  await page.getByRole("status").filter({ hasText: "Paused" }).waitFor();
+  await keys.press("p");
+  await page.getByRole("status").filter({ hasText: "Live" }).waitFor();
+  // The keys can be turned off, and stay so.
+  await keys.press("?");
+  await page.getByRole("dialog", { name: "Keys" }).waitFor();
+  await page.getByLabel("Use these keys").uncheck();
+  await keys.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  await page.reload();
+  await heading(page, "Overview");
+  await keys.press("?");
+  await keys.press("g");
+  await keys.press("r");
+  await keys.press("/");
+  assert.equal(await page.getByRole("dialog").count(), 0);
+  assert.match(page.url(), /#\/$/);
+  assert.equal(await page.evaluate(() => document.activeElement.id), "");
+  assert.deepEqual(faults, []);
+});
+
+// The screens, one after the other, as check(name) is called.
+async function each_screen(options, check) {
+  const long = `order-23-${"0123456789abcdef".repeat(10)}`;
+  make.unknown(store, long);
+  make.completed(store, "order-23c", "pay", '{"charge":1}', ["--keep-input", "args"]);
+  const { page, faults } = await open(browser, options);
+  await page.goto(host.page);
+  await page.getByLabel("The token from your token file").waitFor();
+  await check(page, "sign-in");
+  await page.goto(host.sign_in());
+  await page.locator(".tile .number").first().waitFor();
+  await check(page, "overview");
+  await page.goto(`${host.page}#/records`);
+  await page.locator(".row-link").first().waitFor();
+  await check(page, "records");
+  await page.goto(`${host.page}#/records?standing=lapsed`);
+  await page.getByText("No record matches.").waitFor();
+  await check(page, "an empty list");
+  await page.goto(`${host.page}#/r/${hex_of("order-23c")}`);
+  await heading(page, "order-23c");
+  await page.getByRole("button", { name: "Show result" }).click();
+  await page.getByRole("button", { name: "Show input" }).click();
+  await page.locator(".payload").nth(1).waitFor();
+  await page.getByText("Evidence").click();
+  await check(page, "a completed record");
+  await page.goto(`${host.page}#/r/${hex_of(long)}`);
+  await heading(page, long);
+  await check(page, "an unknown record");
+  await page.getByRole("button", { name: "More" }).click();
+  await check(page, "more acts");
+  await page.keyboard.press("Escape");
+  for (const act of ["Complete", "Fail", "Release", "Remove"]) {
+    await choose(page, act);
+    await page.locator(".preview .word, .preview.is-bad, .preview :text('removed')").first().waitFor();
+    await page.getByRole("dialog").getByText("By hand").click();
+    await check(page, act);
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+  }
+  await page.goto(`${host.page}#/r/00`);
+  await page.getByText("No record has this key.").waitFor();
+  await check(page, "no record");
+  await page.getByRole("button", { name: "Keys" }).click();
+  await check(page, "keys");
+  assert.deepEqual(unexpected(faults, 404), []);
+}
+
+for (const colorScheme of ["light", "dark"]) {
+  test(`23: axe finds nothing, ${colorScheme}`, patient, async () => {
+    let checked = 0;
+    await each_screen({ colorScheme }, async (page, name) => {
+      const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+      assert.deepEqual(found.violations.map(({ id, nodes }) => [id, nodes.map((node) => `${node.html} ${node.failureSummary}`)]), [], name);
+      assert.ok(found.passes.length > 5, name);
+      ++checked;
+    });
+    assert.equal(checked, 13);
+    assert.ok(axe_source.length);
+  });
+}
+
+test("24: nothing scrolls sideways at 320 px, and all that is pressed is large", patient, async () => {
+  await each_screen({ viewport: { width: 320, height: 640 }, hasTouch: true, isMobile: false }, async (page, name) => {
+    const found = await page.evaluate(() => ({
+      width: document.scrollingElement.scrollWidth,
+      small: [...document.querySelectorAll("button, select, input:not([type=checkbox])")].filter((one) => one.offsetParent && one.getBoundingClientRect().height < 44)
+        .map((one) => one.outerHTML),
+      outside: [...document.querySelectorAll("button, select, input, a:not(.skip)")].filter((one) => one.offsetParent &&
+        (one.getBoundingClientRect().left < 0 || one.getBoundingClientRect().right > 320)).map((one) => one.outerHTML),
+      cut: [...document.querySelectorAll("button")].filter((one) => one.offsetParent && one.scrollWidth > one.clientWidth + 1)
+        .map((one) => one.outerHTML),
+    }));
+    assert.deepEqual([found.outside, found.cut], [[], []], name);
+    assert.ok(found.width <= 320, `${name}: ${found.width} px wide`);
+    assert.deepEqual(found.small, [], name);
+  });
+});
+
+test("25: the command by hand does what the button does, whatever is typed", patient, async () => {
+  const reason = `it's "there" $(touch stolen) \`touch stolen\`; touch stolen \\ é\u202e\u001b[201~`;
+  const shown_reason = reason.replace("\u202e", "\\u{202e}").replace("\u001b", "\\u{1b}");
+  const output = `paid 'twice' $HOME\n%s \\n é`;
+  const forms = {
+    Complete: async (dialog) => {
+      await dialog.getByLabel("Exit code").fill("3");
+      await dialog.getByLabel("Standard output").fill(output);
+      await dialog.getByLabel("Replay it for").fill("7d");
+    },
+    Fail: async (dialog) => {
+      await dialog.getByLabel("Code").fill("no' funds");
+      await dialog.getByLabel("Message").fill("the bank's answer");
+    },
+    Release: (dialog) => dialog.getByLabel("The next caller may send another payload").check(),
+    Remove: async () => {},
+  };
+  const path = join(store.folder, "bin");
+  spawnSync("mkdir", [path]);
+  symlinkSync(make.program, join(path, "once"));
+  const context_options = { permissions: ["clipboard-read", "clipboard-write"] };
+  const { page, faults } = await signed_in("#/", context_options);
+  for (const [act, fill] of Object.entries(forms)) {
+    const records = {};
+    for (const way of ["button", "command"]) {
+      const key = `order-25-${act}-${way}`;
+      make.unknown(store, key);
+      await find(page, key);
+      await heading(page, key);
+      await choose(page, act);
+      const dialog = page.getByRole("dialog");
+      await dialog.getByLabel("Reason").evaluate((field, text) => {  // As pasting would: no key types these.
+        field.value = text;
+        field.dispatchEvent(new Event("input", { bubbles: true }));
+      }, reason);
+      await fill(dialog);
+      if (way === "button") {
+        await press(page, act);
+      } else {
+        await dialog.getByText("By hand").click();
+        await dialog.getByRole("button", { name: "Copy" }).click();
+        await dialog.getByText("Copied").waitFor();
+        const command = await page.evaluate(() => navigator.clipboard.readText());
+        assert.match(command, /^[\x20-\x7e]+$/, "nothing but printable ASCII reaches the terminal");
+        const ran = spawnSync("bash", ["-c", command], { cwd: store.folder, encoding: "utf8",
+          env: { ...process.env, PATH: `${path}${delimiter}${process.env.PATH}` } });
+        assert.equal(ran.status, 0, `${command}\n${ran.stderr}`);
+        await page.keyboard.press("Escape");
+      }
+      if (act !== "Remove") await page.locator(".why", { hasText: shown_reason }).waitFor();
+      else await page.getByText(way === "button" ? "It is removed." : "It was removed while you looked.").waitFor();
+      records[way] = make.record_of(store, key, "pay");
+    }
+    assert.equal(spawnSync("test", ["-e", join(store.folder, "stolen")]).status, 1);
+    if (act === "Remove") {
+      assert.deepEqual(records, { button: null, command: null });
+      continue;
+    }
+    const told = (record) => ({ standing: record.standing, result: record.result, failure: record.failure, fingerprint: !!record.fingerprint,
+      on_lapse: record.on_lapse, days: Math.round((Date.parse(record.expires_at) - Date.now()) / 86400000),
+      acts: record.history.filter(({ attempt }) => attempt === 0).map(({ what, who, why }) => [what, who, why]) });
+    assert.deepEqual(told(records.button), told(records.command), act);
+    assert.equal(told(records.button).acts[0][2], reason);
+  }
+  const replayed = make.unknown(store, "order-25-Complete-button");
+  assert.deepEqual([replayed.status, replayed.stdout], [3, output]);
+  // The record that was removed, and the dialog that was open while the command ran.
+  assert.deepEqual(unexpected(faults, "(404|412)"), []);
+});
+
+test("an extension, and an answer in HTTP, as their callers get them", patient, async () => {
+  make.completed(store, "order-26", "pay", "paid");
+  const { page } = await at_record("order-26");
+  const before = make.record_of(store, "order-26", "pay").expires_at;
+  await choose(page, "Extend");
+  await page.getByLabel("Reason").fill("the client retries next week");
+  await page.getByLabel("How much longer").fill("7d");
+  await press(page, "Extend");
+  await page.getByText("“the client retries next week”").waitFor();
+  assert.equal(Date.parse(make.record_of(store, "order-26", "pay").expires_at) - Date.parse(before), 7 * 86400000);
+  // The proxy replays what was typed here.
+  await host.post("order-26b", "/lost");
+  await find(page, "order-26b");
+  await heading(page, "order-26b");
+  await choose(page, "Complete");
+  await page.getByLabel("Reason").fill("in the ledger");
+  await page.getByLabel("Its callers expect").selectOption("http");
+  await page.getByLabel("Status").fill("202");
+  await page.getByLabel("Body").fill('{"é":1}');
+  await press(page, "Complete");
+  await page.getByText("“in the ledger”").waitFor();
+  assert.equal(await host.post("order-26b", "/lost"), '{"é":1}');
+});
