@@ -30,6 +30,7 @@ void add_extend(CLI::App& app, Invocation& invocation);
 void add_rm(CLI::App& app, Invocation& invocation);
 void add_sweep(CLI::App& app, Invocation& invocation);
 void add_stats(CLI::App& app, Invocation& invocation);
+void add_console(CLI::App& app, Invocation& invocation);
 void add_copy(CLI::App& app, Invocation& invocation);
 void add_doctor(CLI::App& app, Invocation& invocation);
 void add_key(CLI::App& app, Invocation& invocation);     // key.cpp

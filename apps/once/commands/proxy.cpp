@@ -23,6 +23,7 @@
 
 #include "commands/commands.hpp"
 #include "operators/admin_token.hpp"
+#include "operators/console.hpp"
 #include "operators/operators.hpp"
 #include "operators/overview.hpp"
 #include "output/access_log.hpp"
@@ -250,7 +251,8 @@ int run_proxy(const ProxyCommand& command) {
     settings.proxy.more_metrics = [&look] { return look->text(); };
   }
   RecentEvents recent;
-  Operators operators(access, token, overview_sources(look ? &*look : nullptr, &recent));
+  Console console(token, {.by_tls = settings.proxy.admin_certificate.has_value()});
+  Operators operators(access, token, overview_sources(look ? &*look : nullptr, &recent), &console);
   settings.proxy.operators = [&operators](const http::Request& request, Callback<void(http::Answer)> done) {
     operators.answer_later(request, std::move(done));
   };

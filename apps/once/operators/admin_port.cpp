@@ -22,9 +22,10 @@ void check_admin(const proxy::Address& address, bool has_token) {
 }
 
 void add_admin_flags(CLI::App& command, AdminFlags& flags) {
-  command.add_option("--admin", flags.address,
-                     "[HOST:]PORT for /healthz, /readyz, /metrics and the operators' API; HOST defaults to 127.0.0.1\n"
-                     "(default: off)");
+  command.add_option(
+      "--admin", flags.address,
+      "[HOST:]PORT for /healthz, /readyz, /metrics, the operators' API and its console; HOST defaults to 127.0.0.1\n"
+      "(default: off)");
   command.add_option(
       "--admin-token-file", flags.token_file,
       "A file with the token that the operators' API requires; needed unless HOST is a loopback address");
@@ -40,7 +41,8 @@ AdminPort::AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine&
   if (flags.address.empty()) return;
   const proxy::Address address = parse_admin(flags.address, "--admin");
   check_admin(address, token_.is_set());
-  operators_.emplace(access, token_, std::move(sources));
+  console_.emplace(token_, ConsoleOptions{});
+  operators_.emplace(access, token_, std::move(sources), &*console_);
   proxy::AdminOptions options{
       .listen = address,
       .metrics = std::move(metrics),

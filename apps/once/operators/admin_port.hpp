@@ -11,6 +11,7 @@
 #include <once/frontends/proxy.hpp>
 
 #include "operators/admin_token.hpp"
+#include "operators/console.hpp"
 #include "operators/operators.hpp"
 #include "settings/access.hpp"
 
@@ -45,6 +46,7 @@ class AdminPort {
  private:
   AdminToken token_;
   AdminToken metrics_token_;
+  std::optional<Console> console_;
   std::optional<Operators> operators_;
   std::optional<proxy::AdminServer> server_;  // Uses the others.
 };

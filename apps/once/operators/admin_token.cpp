@@ -9,11 +9,11 @@
 #include <cstring>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <once/error.hpp>
 
 #include "operators/answers.hpp"
+#include "operators/requests.hpp"
 #include "platform/file.hpp"
 
 namespace once::cli {
@@ -46,33 +46,21 @@ std::string read_token(const std::string& file) {
   return token;
 }
 
-std::vector<std::string_view> values(const http::Request& request, std::string_view name) {
-  std::vector<std::string_view> found;
-  for (const http::HeaderView& header : request.headers) {
-    if (same_name(header.name, name)) found.push_back(header.value);
-  }
-  return found;
-}
-
-// "127.0.0.1:9100", "localhost", "[::1]:9100": hosts that no web page can have.
-bool is_loopback_host(std::string_view host) {
-  if (host.starts_with("[::1]")) return host.size() == 5 || host[5] == ':';
-  host = host.substr(0, host.find(':'));
-  if (same_name(host, "localhost")) return true;
-  constexpr std::string_view digits_and_dots = "0123456789.";
-  return host.starts_with("127.") && host.find_first_not_of(digits_and_dots) == std::string_view::npos;
+// Compares digests, so that the time reveals neither length nor content.
+bool has_digest(std::string_view token, const Sha256& digest) {
+  const Sha256 theirs = sha256(token);
+  return CRYPTO_memcmp(theirs.data(), digest.data(), digest.size()) == 0;
 }
 
 bool bears(const http::Request& request, const Sha256& digest) {
   constexpr std::string_view scheme = "Bearer ";
-  const auto lines = values(request, "Authorization");
+  const auto lines = values_of(request, "Authorization");
   if (lines.size() != 1 || lines[0].size() <= scheme.size() || !same_name(lines[0].substr(0, scheme.size()), scheme)) {
     return false;
   }
   std::string_view token = lines[0].substr(scheme.size());
   token.remove_prefix(std::min(token.find_first_not_of(' '), token.size()));
-  const Sha256 theirs = sha256(token);  // Compares digests, so that the time reveals neither length nor content.
-  return CRYPTO_memcmp(theirs.data(), digest.data(), digest.size()) == 0;
+  return has_digest(token, digest);
 }
 
 }  // namespace
@@ -88,11 +76,18 @@ void AdminToken::reload() {
   digest_ = digest;
 }
 
+std::optional<Sha256> AdminToken::digest() const {
+  const std::lock_guard lock(mutex_);
+  return digest_;
+}
+
+bool AdminToken::is(std::string_view token) const {
+  const std::optional<Sha256> ours = digest();
+  return ours && has_digest(token, *ours);
+}
+
 std::optional<http::Answer> AdminToken::refuse(const http::Request& request) const {
-  const std::optional<Sha256> digest = [&] {
-    const std::lock_guard lock(mutex_);
-    return digest_;
-  }();
+  const std::optional<Sha256> digest = this->digest();
   if (digest) {
     if (bears(request, *digest)) return std::nullopt;
     http::Answer answer =
@@ -101,8 +96,8 @@ std::optional<http::Answer> AdminToken::refuse(const http::Request& request) con
     answer.headers.push_back({"WWW-Authenticate", "Bearer realm=\"once\""});
     return answer;
   }
-  const auto hosts = values(request, "Host");
-  const bool from_page = !values(request, "Origin").empty() || !values(request, "Sec-Fetch-Site").empty();
+  const auto hosts = values_of(request, "Host");
+  const bool from_page = !values_of(request, "Origin").empty() || !values_of(request, "Sec-Fetch-Site").empty();
   if (!from_page && hosts.size() == 1 && is_loopback_host(hosts[0])) return std::nullopt;
   return operators_problem("forbidden", 403, "Not for browsers",
                            "Without " + flag_ +

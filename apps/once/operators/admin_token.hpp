@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <once/fingerprint.hpp>
 #include <once/frontends/http/message.hpp>
@@ -20,6 +21,8 @@ class AdminToken {
 
   void reload();  // Reads it again. If it throws, the token is unchanged.
   [[nodiscard]] bool is_set() const noexcept { return !file_.empty(); }
+  [[nodiscard]] bool is(std::string_view token) const;  // Whether this is the token.
+  [[nodiscard]] std::optional<Sha256> digest() const;   // Of the token. Empty: none.
 
   // An answer that refuses the request, or empty to allow it. With a token, the request must have it. Without one, it
   // must not come from a browser, because web pages can make it send requests here: no Origin, and no host name that

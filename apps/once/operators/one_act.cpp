@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <once/error.hpp>
+#include <once/fingerprint.hpp>
 #include <once/operate.hpp>
 
 #include "operators/answers.hpp"
@@ -97,14 +98,35 @@ Planner planner_of(Members& members, OneAct act) {
   };
 }
 
+// In a session it is the session's name.
+std::string who_of(Members& members, const Caller& caller) {
+  auto said = members.text("who");
+  if (!caller.session) return said.value_or("the operators' API");
+  if (said && *said != caller.session->name) {
+    throw wrong("who is not the name of this session, which is '" + escaped(caller.session->name) + "': leave it out");
+  }
+  return caller.session->name;
+}
+
+std::string_view to_string(OneAct act) {
+  switch (act) {
+    case OneAct::resolve:
+      return "resolve";
+    case OneAct::release:
+      return "release";
+    case OneAct::extend:
+      return "extend";
+    case OneAct::remove:
+      return "remove";
+  }
+  return "";
+}
+
 }  // namespace
 
-http::Answer act_on_one(const StoreAccess& access, const http::Request& request, std::string stored_key, OneAct act) {
-  const std::string_view* const type = header_of(request, "Content-Type");
-  if (type == nullptr || !http::same_name(type->substr(0, type->find_first_of("; ")), "application/json")) {
-    return operators_problem("unsupported-media-type", 415, "The body must be JSON",
-                             "Send Content-Type: application/json.");
-  }
+http::Answer act_on_one(const StoreAccess& access, const http::Request& request, const Caller& caller,
+                        std::string stored_key, OneAct act) {
+  if (auto refused = refuse_other_than_json(request)) return std::move(*refused);
   const std::string_view* const condition = header_of(request, "If-Match");
   if (condition == nullptr) {
     return operators_problem(
@@ -117,17 +139,22 @@ http::Answer act_on_one(const StoreAccess& access, const http::Request& request,
   }
   Members members(request.body);
   const bool removes = act == OneAct::remove;
-  const ChangeRequest wanted{
-      .stored_key = std::move(stored_key),
-      .reason = {.by = members.text("who").value_or("the operators' API"), .text = members.text("reason").value_or("")},
-      .if_revision = seen->revision,
-      .if_owner = seen->owner,
-      .dry_run = members.flag("dry_run"),
-      .removes = removes};
+  const ChangeRequest wanted{.stored_key = std::move(stored_key),
+                             .reason = {.by = who_of(members, caller), .text = members.text("reason").value_or("")},
+                             .if_revision = seen->revision,
+                             .if_owner = seen->owner,
+                             .dry_run = members.flag("dry_run"),
+                             .removes = removes};
   if (is_blank(wanted.reason.text)) throw wrong("reason is empty: say why you change the record");
   if (is_blank(wanted.reason.by)) throw wrong("who is empty: say who changes the record, or leave it out");
   const Planner planner = planner_of(members, act);
   members.end();
+  Json line{{"event", "act"},
+            {"act", to_string(act)},
+            {"stored_key_hex", to_hex(wanted.stored_key)},
+            {"revision", seen->revision},
+            {"reason", wanted.reason.text}};
+  if (!wanted.dry_run && !caller.note(line)) return not_audited();
   Changed changed = change_record(access, wanted, planner);
   if (removes && changed.kind == Changed::Kind::written) {
     // The others keep who and why in the record.
@@ -136,7 +163,11 @@ http::Answer act_on_one(const StoreAccess& access, const http::Request& request,
     const std::string left = cut_log(access);
     changed.remark += (changed.remark.empty() || left.empty() ? "" : "; ") + left;
   }
-  return answer_of(changed, wanted.stored_key, wanted.dry_run);
+  http::Answer answer = answer_of(changed, wanted.stored_key, wanted.dry_run);
+  line["event"] = "acted";
+  line["status"] = answer.status;
+  if (!wanted.dry_run && !caller.note(line)) say("the audit log cannot be written: an act's outcome is not in it");
+  return answer;
 }
 
 }  // namespace once::cli

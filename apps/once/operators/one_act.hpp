@@ -6,6 +6,7 @@
 
 #include <once/frontends/http/message.hpp>
 
+#include "operators/console.hpp"
 #include "settings/access.hpp"
 
 namespace once::cli {
@@ -13,6 +14,7 @@ namespace once::cli {
 enum class OneAct : std::uint8_t { resolve, release, extend, remove };
 
 // Blocks. Throws Exception(misuse) for a wrong request.
-http::Answer act_on_one(const StoreAccess& access, const http::Request& request, std::string stored_key, OneAct act);
+http::Answer act_on_one(const StoreAccess& access, const http::Request& request, const Caller& caller,
+                        std::string stored_key, OneAct act);
 
 }  // namespace once::cli

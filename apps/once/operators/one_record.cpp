@@ -80,13 +80,22 @@ http::Answer raw_input(Record record) {
   return file_answer(record, "input", std::move(bytes));
 }
 
+bool note_show(const Caller& caller, const std::string& stored_key, const std::string& parts) {
+  return caller.note({{"event", "show"}, {"stored_key_hex", to_hex(stored_key)}, {"parts", parts}});
+}
+
 }  // namespace
 
-http::Answer show_record(const StoreAccess& access, const std::string& stored_key, std::string_view text) {
+http::Answer show_record(const StoreAccess& access, const Caller& caller, const std::string& stored_key,
+                         std::string_view text) {
   Query query(text);
   const auto include = query.take("include");
   query.end();
   const Payloads payloads = include ? payloads_of(*include) : Payloads{.result = true, .steps = true, .input = true};
+  if ((payloads.result || payloads.steps || payloads.input) &&
+      !note_show(caller, stored_key, include.value_or("result,input,steps"))) {
+    return not_audited();
+  }
   const Answer found = blocking::get(*access.store, stored_key);
   if (found.status == Answer::Status::failed) return store_problem(found.error);
   if (!found.record) return no_record(stored_key);
@@ -104,11 +113,13 @@ http::Answer show_record(const StoreAccess& access, const std::string& stored_ke
   return answer;
 }
 
-http::Answer raw_payload(const StoreAccess& access, const std::string& stored_key, std::string_view text) {
+http::Answer raw_payload(const StoreAccess& access, const Caller& caller, const std::string& stored_key,
+                         std::string_view text) {
   Query query(text);
   const std::string part = query.take("part").value_or("");
   query.end();
   if (part != "result" && part != "input") throw wrong("part must be result or input");
+  if (!note_show(caller, stored_key, part)) return not_audited();
   const Answer found = blocking::get(*access.store, stored_key);
   if (found.status == Answer::Status::failed) return store_problem(found.error);
   if (!found.record) return no_record(stored_key);

@@ -1,6 +1,7 @@
 #include "operators/operators.hpp"
 
 #include <cstddef>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "operators/one_act.hpp"
 #include "operators/one_record.hpp"
 #include "operators/requests.hpp"
+#include "output/report.hpp"
 #include "output/text.hpp"
 
 namespace once::cli {
@@ -42,6 +44,10 @@ std::optional<OneAct> act_from_string(std::string_view word) {
   return std::nullopt;
 }
 
+http::Answer stopping() {
+  return operators_problem("stopping", 503, "The program is ending", "The request was not carried out.");
+}
+
 // A request's path and query.
 struct Target {
   explicit Target(std::string_view target) {
@@ -62,35 +68,51 @@ std::string key_of(std::string_view digits) {
 }
 
 // `rest`: of the path, behind "/v1/records/".
-http::Answer route_record(const StoreAccess& access, const http::Request& request, const Target& target,
-                          std::string_view rest) {
+http::Answer route_record(const StoreAccess& access, const http::Request& request, const Caller& caller,
+                          const Target& target, std::string_view rest) {
   const bool reads = request.method == "GET" || request.method == "HEAD";
   const auto slash = rest.find('/');
   const std::string_view digits = rest.substr(0, slash);
   if (slash == std::string_view::npos) {
-    if (reads) return show_record(access, key_of(digits), target.query);
+    if (reads) return show_record(access, caller, key_of(digits), target.query);
     if (request.method != "DELETE") return not_allowed("GET, HEAD, DELETE");
     target.refuse_query();
-    return act_on_one(access, request, key_of(digits), OneAct::remove);
+    return act_on_one(access, request, caller, key_of(digits), OneAct::remove);
   }
   const std::string_view word = rest.substr(slash + 1);
   if (word == "raw") {
-    return reads ? raw_payload(access, key_of(digits), target.query) : not_allowed("GET, HEAD");
+    return reads ? raw_payload(access, caller, key_of(digits), target.query) : not_allowed("GET, HEAD");
   }
   const std::optional<OneAct> act = act_from_string(word);
   if (!act) return not_found();
   if (request.method != "POST") return not_allowed("POST");
   target.refuse_query();
-  return act_on_one(access, request, key_of(digits), *act);
+  return act_on_one(access, request, caller, key_of(digits), *act);
+}
+
+// What `answer` returns, or what the exception that it throws says.
+template <typename Function>
+auto caught(Function&& answer) -> decltype(answer()) {
+  try {
+    return answer();
+  } catch (const StoreFailed& failure) {
+    return store_problem(failure.error());
+  } catch (const Exception& error) {
+    return error.kind() == ErrorKind::misuse ? bad_request(error.what()) : store_problem(error.error());
+  } catch (const std::exception& error) {  // A mistake here, or no memory. It must not end the process.
+    say(std::string("the operators' API failed: ") + error.what());
+    return operators_problem("internal", 500, "The request could not be answered",
+                             "Standard error of the program says why. A change may have been made: check.");
+  }
 }
 
 }  // namespace
 
-http::Answer Operators::route(const http::Request& request) const {
+http::Answer Operators::route(const http::Request& request, const Caller& caller) const {
   const Target target(request.target);
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (target.path.starts_with(records_path) && target.path.substr(records_path.size()).starts_with('/')) {
-    return route_record(access_, request, target, target.path.substr(records_path.size() + 1));
+    return route_record(access_, request, caller, target, target.path.substr(records_path.size() + 1));
   }
   const bool is_list = target.path == records_path;
   const bool is_overview = target.path == "/v1/overview";
@@ -114,10 +136,14 @@ struct Operators::Waiting {
   Callback<void(http::Answer)> done;
 };
 
-Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSources sources)
-    : access_(std::move(access)), token_(token), sources_(std::move(sources)), worker_([this] { work(); }) {}
+Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSources sources, Console* console)
+    : access_(std::move(access)), token_(token), sources_(std::move(sources)), console_(console), worker_([this] {
+        work();
+      }) {}
 
-Operators::~Operators() {
+Operators::~Operators() { stop(); }
+
+void Operators::stop() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -125,20 +151,27 @@ Operators::~Operators() {
   news_.notify_all();
 }
 
-http::Answer Operators::answer(const http::Request& request) const {
-  if (auto refused = token_.refuse(request)) return std::move(*refused);
-  try {
-    return route(request);
-  } catch (const StoreFailed& failure) {
-    return store_problem(failure.error());
-  } catch (const Exception& error) {
-    return error.kind() == ErrorKind::misuse ? bad_request(error.what()) : store_problem(error.error());
+std::optional<http::Answer> Operators::answer_at_once(const http::Request& request, Caller& caller) const {
+  if (console_ != nullptr) {
+    if (auto answer = console_->answer(request)) return answer;
+    if (console_->decides(request)) return console_->admit(request, caller);
   }
+  return token_.refuse(request);
+}
+
+http::Answer Operators::answer(const http::Request& request) const {
+  return caught([&] {
+    Caller caller;
+    if (auto answer = answer_at_once(request, caller)) return std::move(*answer);
+    return route(request, caller);
+  });
 }
 
 void Operators::answer_later(const http::Request& request, Callback<void(http::Answer)> done) {
-  if (auto refused = token_.refuse(request))
-    return done(std::move(*refused));  // Refused requests must not delay others.
+  // What needs no store must not wait for it, and refused requests must not delay others.
+  Caller caller;
+  auto answer = caught([&]() -> std::optional<http::Answer> { return answer_at_once(request, caller); });
+  if (answer) return done(std::move(*answer));
   Waiting waiting{.method = std::string(request.method),
                   .target = std::string(request.target),
                   .headers = {},
@@ -147,14 +180,17 @@ void Operators::answer_later(const http::Request& request, Callback<void(http::A
   for (const http::HeaderView& line : request.headers) {
     waiting.headers.push_back({std::string(line.name), std::string(line.value)});
   }
+  bool is_ending = false;
   {
     const std::lock_guard lock(mutex_);
-    if (waiting_.size() < most_waiting) {
+    is_ending = ending_;
+    if (!ending_ && waiting_.size() < most_waiting) {
       waiting_.push_back(std::move(waiting));
       news_.notify_all();
       return;
     }
   }
+  if (is_ending) return waiting.done(stopping());
   http::Answer busy = operators_problem("busy", 503, "Too many requests are waiting", "Retry in a second.");
   busy.headers.push_back({"Retry-After", "1"});
   waiting.done(std::move(busy));
@@ -164,7 +200,7 @@ void Operators::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
     news_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
+    if (ending_) break;
     Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();
@@ -173,6 +209,11 @@ void Operators::work() {
     for (const http::Header& line : next.headers) request.headers.push_back({line.name, line.value});
     next.done(answer(request));
     lock.lock();
+  }
+  std::deque<Waiting> left = std::exchange(waiting_, {});
+  lock.unlock();
+  for (Waiting& one : left) {
+    one.done(stopping());
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include <once/frontends/http/message.hpp>
 
 #include "operators/admin_token.hpp"
+#include "operators/console.hpp"
 #include "operators/overview.hpp"
 #include "settings/access.hpp"
 
@@ -20,27 +22,33 @@ namespace once::cli {
 
 class Operators {
  public:
-  // `token` and what the sources use must outlive it.
-  Operators(StoreAccess access, const AdminToken& token, OverviewSources sources = {});
+  // `token`, `console` and what the sources use must outlive it. `console`: null if there is none.
+  Operators(StoreAccess access, const AdminToken& token, OverviewSources sources = {}, Console* console = nullptr);
   Operators(const Operators&) = delete;
   Operators& operator=(const Operators&) = delete;
-  ~Operators();  // Answers waiting requests.
+  ~Operators();  // Refuses waiting requests, and waits for the one that is carried out.
 
   // Blocks for the store. From any thread.
   [[nodiscard]] http::Answer answer(const http::Request& request) const;
 
   // The same on its own thread, one request after the other; does not block. `request` is copied. With 16 requests
-  // before it, the answer is 503.
+  // before it, the answer is 503. What needs no store is answered within the call.
   void answer_later(const http::Request& request, Callback<void(http::Answer)> done);
+
+  // Requests that wait or come later are answered with 503. Does not wait for the one that is carried out.
+  void stop();
 
  private:
   struct Waiting;
-  [[nodiscard]] http::Answer route(const http::Request& request) const;
+  [[nodiscard]] http::Answer route(const http::Request& request, const Caller& caller) const;
+  // Empty: the store has to be asked, for this caller.
+  [[nodiscard]] std::optional<http::Answer> answer_at_once(const http::Request& request, Caller& caller) const;
   void work();
 
   const StoreAccess access_;
   const AdminToken& token_;
   const OverviewSources sources_;
+  Console* const console_;
   std::mutex mutex_;  // Guards the following members.
   std::condition_variable news_;
   std::deque<Waiting> waiting_;

@@ -140,6 +140,31 @@ std::optional<Tag> tag_of(std::string_view text) {
   return Tag{.owner = *owner, .revision = *revision};
 }
 
+std::vector<std::string_view> values_of(const http::Request& request, std::string_view name) {
+  std::vector<std::string_view> found;
+  for (const http::HeaderView& header : request.headers) {
+    if (http::same_name(header.name, name)) found.push_back(header.value);
+  }
+  return found;
+}
+
+bool is_loopback_host(std::string_view host) {
+  if (host.starts_with("[::1]")) return host.size() == 5 || host[5] == ':';
+  host = host.substr(0, host.find(':'));
+  if (http::same_name(host, "localhost")) return true;
+  constexpr std::string_view digits_and_dots = "0123456789.";
+  return host.starts_with("127.") && host.find_first_not_of(digits_and_dots) == std::string_view::npos;
+}
+
+std::optional<http::Answer> refuse_other_than_json(const http::Request& request) {
+  const std::string_view* const type = header_of(request, "Content-Type");
+  if (type != nullptr && http::same_name(type->substr(0, type->find_first_of("; ")), "application/json")) {
+    return std::nullopt;
+  }
+  return operators_problem("unsupported-media-type", 415, "The body must be JSON",
+                           "Send Content-Type: application/json.");
+}
+
 const std::string_view* header_of(const http::Request& request, std::string_view name) {
   for (const http::HeaderView& line : request.headers) {
     if (http::same_name(line.name, name)) return &line.value;

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <once/frontends/http/message.hpp>
 #include <once/record.hpp>
@@ -65,5 +66,12 @@ std::optional<Tag> tag_of(std::string_view text);
 
 // The first one of this name, or null.
 const std::string_view* header_of(const http::Request& request, std::string_view name);
+std::vector<std::string_view> values_of(const http::Request& request, std::string_view name);  // All of them.
+
+// Of a Host header: "127.0.0.1:9100", "localhost", "[::1]:9100": hosts that no web page can have.
+bool is_loopback_host(std::string_view host);
+
+// 415 unless the body is JSON.
+std::optional<http::Answer> refuse_other_than_json(const http::Request& request);
 
 }  // namespace once::cli

@@ -367,7 +367,8 @@ std::vector<Setting> table() {
       text<&StoreOptions::offload>("offload", {}, offload_help),
       toggle<&ProxySettings::unshared_store, true, false>("unshared-store", unshared_store_help),
       entry("admin", {},
-            "[HOST:]PORT for /healthz, /readyz, /metrics and the operators' API; HOST defaults to 127.0.0.1\n"
+            "[HOST:]PORT for /healthz, /readyz, /metrics, the operators' API and its console; HOST defaults to "
+            "127.0.0.1\n"
             "(default: off)",
             set_admin, false),
       certificate<&ProxyOptions::admin_certificate, &Certificate::file>(

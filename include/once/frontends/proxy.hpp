@@ -218,9 +218,9 @@ struct ProxyOptions {
   // one of an operators' network. Empty: nowhere.
   std::optional<Address> admin;
   std::optional<Certificate> admin_certificate;  // TLS for `admin`. May be the same files as `certificate`.
-  // Answers requests to `admin` for paths below /v1/, from any client: it must authenticate them. Bodies are up to
-  // max_admin_body_bytes. The request is valid during the call. It must call `done`, at once or later, from any thread.
-  // Called from the proxy's threads: must not block and must not throw. Empty: no such paths.
+  // Answers requests to `admin` for paths below /v1/ and /console, from any client: it must authenticate them. Bodies
+  // are up to max_admin_body_bytes. The request is valid during the call. It must call `done`, at once or later, from
+  // any thread. Called from the proxy's threads: must not block and must not throw. Empty: no such paths.
   std::function<void(const http::Request& request, Callback<void(http::Answer)> done)> operators;
   static constexpr std::size_t max_admin_body_bytes = std::size_t{2} * 1024 * 1024;
   // Returns an answer to refuse a request for /metrics, or nothing to allow it. Called as `operators` is. Empty: every

@@ -131,12 +131,17 @@ Task<Asked::Kind> read_asked(Connection& client, Asked& asked, Millis patience) 
   co_return Asked::Kind::whole;
 }
 
+bool is_for_operators(std::string_view target) {
+  const std::string_view path = target.substr(0, target.find('?'));
+  return path.starts_with("/v1/") || path == "/console" || path.starts_with("/console/");
+}
+
 // The answer to the request.
 Task<http::Answer> respond(Loop& loop, const AdminPages& pages, const Asked& asked) {
   const RequestHead& head = asked.head;
   const http::Request request{
       .method = head.method, .target = head.target, .headers = head.headers, .body = asked.body, .principal = {}};
-  if (pages.operators && head.target.starts_with("/v1/")) {
+  if (pages.operators && is_for_operators(head.target)) {
     auto ask = [&](Callback<void(http::Answer)> done) { pages.operators(request, std::move(done)); };
     co_return co_await completion<http::Answer>(loop, ask);
   }
@@ -202,7 +207,8 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   if (asked.kind == Asked::Kind::gone) co_return;
   if (asked.kind == Asked::Kind::whole) asked.answer = co_await respond(loop, pages, asked);
   const http::Answer& answer = asked.answer;
-  const Framing framing{Framing::Kind::length, answer.body.size()};
+  const bool has_no_body = answer.status == 204 || answer.status == 304;  // RFC 9110, 8.6: and no length of one.
+  const Framing framing{has_no_body ? Framing::Kind::none : Framing::Kind::length, answer.body.size()};
   const std::string lines = write_answer_head(answer.status, {}, answer.headers, framing, 11, false);
   const std::string_view body = asked.head.method == "HEAD" ? std::string_view() : std::string_view(answer.body);
   const std::array<net::const_buffer, 2> out{net::buffer(lines), net::buffer(body)};

@@ -35,9 +35,9 @@ struct AdminPages {
 };
 
 // One connection, one request. GET and HEAD: /healthz is always 200. /readyz is 200, or 503 as AdminPages::unready says
-// or while the store gives no answer. /metrics is AdminPages::metrics. Paths below /v1/, with any method, are for
-// AdminPages::operators. If 64 connections are open, closes the one that has waited longest without a complete request,
-// or this one if there is none. `pages` must outlive it, and belongs to the loop.
+// or while the store gives no answer. /metrics is AdminPages::metrics. Paths below /v1/ and /console, with any method,
+// are for AdminPages::operators. If 64 connections are open, closes the one that has waited longest without a complete
+// request, or this one if there is none. `pages` must outlive it, and belongs to the loop.
 Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages);
 
 // The same for each connection, until the acceptor is closed. It belongs to the loop.

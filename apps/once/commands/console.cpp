@@ -1,0 +1,140 @@
+// once console: the operators' API of a store, and a page for browsers that uses it, on this host.
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <once/engine/engine.hpp>
+#include <once/error.hpp>
+#include <once/frontends/admin.hpp>
+
+#include "commands/commands.hpp"
+#include "operators/admin_port.hpp"
+#include "operators/admin_token.hpp"
+#include "operators/audit_log.hpp"
+#include "operators/console.hpp"
+#include "operators/operators.hpp"
+#include "operators/overview.hpp"
+#include "output/report.hpp"
+#include "platform/file.hpp"
+#include "process/store_look.hpp"
+#include "settings/access.hpp"
+
+namespace once::cli {
+
+namespace {
+
+struct ConsoleFlags {
+  StoreOptions store;
+  std::string listen = "0";
+  std::string who;
+  std::string stats_interval = "60s";
+  std::string audit_log;  // Empty: none.
+  bool read_only = false;
+};
+
+// Blocks them for the whole process, if done before any other thread starts.
+Fd take_end_signals() {
+  std::signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return Fd(signalfd(-1, &signals, SFD_CLOEXEC));
+}
+
+// Until a signal to end comes. Calls `enter` for each line that is typed at a terminal.
+void wait_for_end(const Fd& signals, const std::function<void()>& enter) {
+  std::array<pollfd, 2> ready{{{.fd = signals.get(), .events = POLLIN, .revents = 0},
+                               {.fd = isatty(STDIN_FILENO) != 0 ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0}}};
+  for (;;) {
+    if (poll(ready.data(), ready.size(), -1) < 0 && errno != EINTR) return;
+    if (ready[0].revents != 0) return;
+    if (ready[1].revents == 0) continue;
+    std::array<char, 256> typed{};
+    if (read(STDIN_FILENO, typed.data(), typed.size()) > 0) {
+      enter();
+    } else {
+      ready[1].fd = -1;  // The terminal is gone.
+    }
+  }
+}
+
+int console(const ConsoleFlags& flags) {
+  const Millis interval = parse_stats_interval(flags.stats_interval, "--stats-interval");
+  const proxy::Address address = parse_admin(flags.listen, "--listen");
+  if (!proxy::is_loopback(address)) {
+    throw Exception(ErrorKind::misuse,
+                    "--listen: the console is for browsers on this host, so it listens on 127.0.0.1, "
+                    "[::1] or localhost only, not on " +
+                        address.host);
+  }
+  const Fd signals = take_end_signals();
+  const StoreAccess access = open_to_look(flags.store);
+  std::optional<AuditLog> audit;
+  if (!flags.audit_log.empty()) audit.emplace(flags.audit_log);
+  const AdminToken no_token("", "--admin-token-file");
+  Console console(no_token, {.by_links = true, .audit = audit ? &*audit : nullptr});
+  std::optional<StoreLook> look;
+  if (interval > Millis{0}) look.emplace(StoreLookOptions{.store = access.store, .interval = interval});
+  Operators operators(access, no_token, overview_sources(look ? &*look : nullptr, nullptr), &console);
+  Engine engine({.store = access.store});
+  const proxy::AdminServer server(
+      engine,
+      {.listen = address,
+       .metrics = [&] { return look ? look->text() : std::string(); },
+       .unready = {},
+       .operators = [&](const http::Request& request,
+                        Callback<void(http::Answer)> done) { operators.answer_later(request, std::move(done)); },
+       .refuse_metrics = [&](const http::Request& request) { return no_token.refuse(request); }});
+  const Identity identity{.name = flags.who.empty() ? who() : flags.who, .reads_only = flags.read_only};
+  const bool is_ipv6 = address.host.find(':') != std::string::npos;
+  const std::string page = "http://" + (is_ipv6 ? "[" + address.host + "]" : address.host) + ":" +
+                           std::to_string(server.port()) + "/console/#link=";
+  int code = exit_ok;
+  const auto show_link = [&] { code = print(page + console.new_link(identity) + "\n"); };
+  show_link();
+  if (code != exit_ok) return code;
+  say("open this link within 60 s; it works once." +
+      std::string(isatty(STDIN_FILENO) != 0 ? " Press Enter for another one." : ""));
+  wait_for_end(signals, show_link);
+  return exit_ok;
+}
+
+}  // namespace
+
+void add_console(CLI::App& app, Invocation& invocation) {
+  const auto flags = std::make_shared<ConsoleFlags>();
+  CLI::App* const command = app.add_subcommand("console", "See and settle a store's records in a browser on this host");
+  add_store_options(*command, flags->store);
+  command->add_option("--listen", flags->listen,
+                      "[HOST:]PORT of the page; HOST is a loopback address, by default 127.0.0.1\n"
+                      "(default: a free port)");
+  command->add_option("--who", flags->who, "Who changes records in the page; kept in them (default: USER@HOST)");
+  command->add_flag("--read-only", flags->read_only, "The page changes nothing");
+  command->add_option("--stats-interval", flags->stats_interval, stats_interval_help)->capture_default_str();
+  command->add_option(
+      "--audit-log", flags->audit_log,
+      "A file to which a line of JSON is added for each sign-in, payload shown, and change (default: none)");
+  command->footer(
+      "Prints a link that signs one browser in, once and within 60 s. Enter at a terminal prints another one. Ends "
+      "with\n"
+      "SIGINT or SIGTERM.\n\n"
+      "Examples:\n"
+      "  once console --store sqlite:/var/lib/once/once.db\n"
+      "  once console --read-only --who alice --audit-log console.log\n\n"
+      "Exit codes: 0 ended by a signal; 64 wrong options; 243 the store, the port or the audit log cannot be used.");
+  command->callback([flags, &invocation] { invocation.action = [flags] { return console(*flags); }; });
+}
+
+}  // namespace once::cli

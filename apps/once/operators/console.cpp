@@ -1,0 +1,239 @@
+#include "operators/console.hpp"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <once/fingerprint.hpp>
+
+#include "operators/answers.hpp"
+#include "operators/console_files.hpp"
+#include "operators/requests.hpp"
+
+namespace once::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view folder = "/console";
+constexpr std::string_view session_path = "/v1/session";
+
+std::string_view path_of(const http::Request& request) { return request.target.substr(0, request.target.find('?')); }
+bool reads(const http::Request& request) { return request.method == "GET" || request.method == "HEAD"; }
+
+const char* role_of(const Identity& identity) { return identity.reads_only ? "reader" : "operator"; }
+
+http::Answer forbidden(std::string_view title, std::string_view detail) {
+  return operators_problem("forbidden", 403, title, detail);
+}
+
+http::Answer unauthorized(std::string_view title, std::string_view detail) {
+  http::Answer answer = operators_problem("unauthorized", 401, title, detail);
+  answer.headers.push_back({"WWW-Authenticate", "Bearer realm=\"once\""});
+  return answer;
+}
+
+http::Answer not_allowed(const std::string& allowed) {
+  http::Answer answer = operators_problem("method-not-allowed", 405, "Method not allowed", "Allowed: " + allowed);
+  answer.headers.push_back({"Allow", allowed});
+  return answer;
+}
+
+// A page of another origin, even on another port of this host, has another word here, and no page can change it.
+// https://www.w3.org/TR/fetch-metadata/
+std::optional<http::Answer> refuse_site(const http::Request& request) {
+  const auto sites = values_of(request, "Sec-Fetch-Site");
+  if (sites.size() == 1 && sites[0] == "same-origin") return std::nullopt;
+  return forbidden("Only from the console's own page",
+                   "The browser must say Sec-Fetch-Site: same-origin. Nothing was changed.");
+}
+
+// Its value, if there is exactly one cookie of this name: another one may be set by another server of this host.
+std::string_view cookie_of(const http::Request& request, const std::string& name) {
+  std::vector<std::string_view> found;
+  for (std::string_view line : values_of(request, "Cookie")) {
+    while (!line.empty()) {
+      std::string_view one = line.substr(0, line.find(';'));
+      line.remove_prefix(std::min(line.size(), one.size() + 1));
+      one.remove_prefix(std::min(one.size(), one.find_first_not_of(' ')));
+      const auto equals = one.find('=');
+      if (equals != std::string_view::npos && one.substr(0, equals) == name) found.push_back(one.substr(equals + 1));
+    }
+  }
+  return found.size() == 1 ? found.front() : std::string_view();
+}
+
+std::string_view half_of(const http::Request& request) {
+  const auto halves = values_of(request, "Once-Session");
+  return halves.size() == 1 ? halves.front() : std::string_view();
+}
+
+// The host and the port that the browser uses. "[::1]:9100" has "9100"; without one it is empty.
+std::optional<std::string_view> port_in(std::string_view host) {
+  const auto colon = host.find(':', host.starts_with('[') ? host.find(']') : 0);
+  if (colon == std::string_view::npos) return std::string_view();
+  const std::string_view port = host.substr(colon + 1);
+  const bool is_number = !port.empty() && port.find_first_not_of("0123456789") == std::string_view::npos;
+  return is_number ? std::optional(port) : std::nullopt;
+}
+
+const char* media_type(std::string_view name) {
+  if (name.ends_with(".html")) return "text/html; charset=utf-8";
+  if (name.ends_with(".css")) return "text/css; charset=utf-8";
+  if (name.ends_with(".js")) return "text/javascript; charset=utf-8";
+  if (name.ends_with(".svg")) return "image/svg+xml";
+  return "text/plain; charset=utf-8";
+}
+
+http::Answer page_answer(unsigned status, const char* type, std::string_view body, std::string cache) {
+  return {.status = status,
+          .reason = {},
+          .headers = {{"Content-Type", type},
+                      {"Cache-Control", std::move(cache)},
+                      {"Content-Security-Policy",
+                       "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+                       "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for "
+                       "'script'; trusted-types 'none'"},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"Referrer-Policy", "no-referrer"},
+                      {"Cross-Origin-Resource-Policy", "same-origin"}},
+          .body = std::string(body)};
+}
+
+// `name`: of the path, behind "/console/".
+http::Answer file_answer(const http::Request& request, std::string_view name) {
+  if (name.empty()) name = "index.html";
+  const auto files = console_files();
+  const auto found = std::ranges::find(files, name, &ConsoleFile::name);
+  if (found == files.end()) return page_answer(404, media_type(""), "The console has no such file.\n", "no-store");
+  if (name == "index.html") return page_answer(200, media_type(name), found->bytes, "no-store");
+  const std::string tag = '"' + to_hex(sha256(found->bytes)).substr(0, 32) + '"';
+  const std::string_view* const known = header_of(request, "If-None-Match");
+  const bool is_known = known != nullptr && *known == tag;
+  http::Answer answer =
+      page_answer(is_known ? 304 : 200, media_type(name), is_known ? std::string_view() : found->bytes, "no-cache");
+  answer.headers.push_back({"ETag", tag});
+  return answer;
+}
+
+}  // namespace
+
+bool Caller::note(Json line) const {
+  if (audit == nullptr) return true;
+  line["who"] = session ? session->name : "";
+  line["role"] = session ? Json(role_of(*session)) : Json(nullptr);
+  return audit->write(line);
+}
+
+Console::Console(const AdminToken& token, ConsoleOptions options)
+    : token_(token), options_(std::move(options)), sessions_(options_.clock) {}
+
+std::optional<http::Answer> Console::refuse_host(const http::Request& request) const {
+  const auto hosts = values_of(request, "Host");
+  if (hosts.size() == 1 && is_loopback_host(hosts[0]) && port_in(hosts[0])) return std::nullopt;
+  return forbidden("Not under this host name", "The console is at localhost and at loopback addresses only.");
+}
+
+// Browsers send a cookie to all ports of a host, so its name has the port.
+std::string Console::cookie_name(const http::Request& request) const {
+  const auto hosts = values_of(request, "Host");
+  const std::string_view port = hosts.size() == 1 ? port_in(hosts[0]).value_or("") : "";
+  const std::string name = "once-" + std::string(port.empty() ? (options_.by_tls ? "443" : "80") : port);
+  return options_.by_tls ? "__Host-" + name : name;
+}
+
+std::optional<http::Answer> Console::answer(const http::Request& request) {
+  const std::string_view path = path_of(request);
+  const bool is_session = path == session_path;
+  const bool is_file = path == folder || (path.starts_with(folder) && path[folder.size()] == '/');
+  if (!is_session && !is_file) return std::nullopt;
+  if (auto refused = refuse_host(request)) return refused;
+  const bool may_write = is_session && (request.method == "POST" || request.method == "DELETE");
+  if (!reads(request) && !may_write) return not_allowed(is_session ? "GET, HEAD, POST, DELETE" : "GET, HEAD");
+  if (!options_.by_links && !token_.is_set()) {
+    return forbidden("The console is off", "Start this program with --admin-token-file to use the console.");
+  }
+  if (is_session) {
+    Query(request.target.substr(path.size() + (path.size() < request.target.size() ? 1 : 0))).end();
+    return session(request);
+  }
+  if (path != folder) return file_answer(request, path.substr(folder.size() + 1));
+  http::Answer answer = page_answer(308, media_type(""), "The console is at console/\n", "no-store");
+  answer.headers.push_back({"Location", "console/"});
+  return answer;
+}
+
+bool Console::decides(const http::Request& request) const {
+  if (options_.by_links || !values_of(request, "Once-Session").empty()) return true;
+  return values_of(request, "Authorization").empty() && !cookie_of(request, cookie_name(request)).empty();
+}
+
+std::optional<http::Answer> Console::admit(const http::Request& request, Caller& caller) {
+  if (auto refused = refuse_host(request)) return refused;
+  sessions_.end_others(token_.digest());
+  caller.audit = options_.audit;
+  caller.session = sessions_.find(cookie_of(request, cookie_name(request)), half_of(request));
+  if (!caller.session) return unauthorized("There is no such session", "Sign in: the session has ended, or never was.");
+  if (reads(request)) return std::nullopt;
+  if (auto refused = refuse_site(request)) return refused;
+  if (!caller.session->reads_only || path_of(request) == session_path) return std::nullopt;
+  return operators_problem("role", 403, "This session only reads", "A reader changes nothing. Nothing was changed.");
+}
+
+http::Answer Console::session(const http::Request& request) {
+  if (request.method == "POST") return sign_in(request);
+  Caller caller;
+  if (auto refused = admit(request, caller)) return std::move(*refused);
+  if (reads(request)) {
+    return json_answer(200, {{"name", caller.session->name}, {"role", role_of(*caller.session)}});
+  }
+  sessions_.end(cookie_of(request, cookie_name(request)), half_of(request));
+  static_cast<void>(caller.note({{"event", "sign-out"}}));  // The session has ended in any case.
+  return {.status = 204, .reason = {}, .headers = {{"Cache-Control", "no-store"}}, .body = {}};
+}
+
+http::Answer Console::sign_in(const http::Request& request) {
+  if (auto refused = refuse_site(request)) return std::move(*refused);
+  if (auto refused = refuse_other_than_json(request)) return std::move(*refused);
+  if (sessions_.is_barred()) {
+    http::Answer answer =
+        operators_problem("too-many-attempts", 429, "Too many attempts to sign in failed", "Try again in a minute.");
+    answer.headers.push_back({"Retry-After", "60"});
+    return answer;
+  }
+  Members members(request.body);
+  const auto link = members.text("link");
+  const auto token = members.text("token");
+  members.end();
+  if (link.has_value() == token.has_value()) throw wrong("give link or token, and not both");
+  Caller caller{.session = std::nullopt, .audit = options_.audit};
+  std::optional<Sha256> credential;
+  if (link) {
+    caller.session = sessions_.take_link(*link);
+  } else if (token_.is(*token)) {
+    credential = token_.digest();
+    caller.session = Identity{.name = options_.name};
+  }
+  const Json line{{"event", caller.session ? "sign-in" : "sign-in-refused"}, {"by", link ? "link" : "token"}};
+  if (!caller.session) sessions_.count_failure();
+  if (!caller.note(line)) return not_audited();
+  if (!caller.session) {
+    return link ? unauthorized("Not signed in", "This link was used, or is older than 60 s.")
+                : unauthorized("Not signed in", token_.is_set() ? "The token is wrong."
+                                                                : "There is no token here. Use a link: `once console` "
+                                                                  "prints one.");
+  }
+  const Sessions::Halves halves = sessions_.open(*caller.session, credential);
+  http::Answer answer =
+      json_answer(200, {{"name", caller.session->name}, {"role", role_of(*caller.session)}, {"half", halves.header}});
+  answer.headers.push_back({"Set-Cookie", cookie_name(request) + "=" + halves.cookie +
+                                              "; Path=/; HttpOnly; SameSite=Strict" +
+                                              (options_.by_tls ? "; Secure" : "")});
+  return answer;
+}
+
+}  // namespace once::cli

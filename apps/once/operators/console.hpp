@@ -1,0 +1,66 @@
+// The console: its page's files, and the sessions of browsers. docs/console.md describes it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <once/clock.hpp>
+#include <once/frontends/http/message.hpp>
+#include <once/platform/system.hpp>
+
+#include "operators/admin_token.hpp"
+#include "operators/audit_log.hpp"
+#include "operators/sessions.hpp"
+
+namespace once::cli {
+
+// Who has sent a request that is allowed.
+struct Caller {
+  std::optional<Identity> session;  // Empty: a program, with the token or on this host.
+  AuditLog* audit = nullptr;        // Null: nothing is noted.
+
+  // Notes what this caller does. False: it must not be done.
+  [[nodiscard]] bool note(nlohmann::ordered_json line) const;
+};
+
+struct ConsoleOptions {
+  bool by_links = false;          // Browsers come by links, and programs not at all; else by the token.
+  bool by_tls = false;            // The port speaks TLS.
+  AuditLog* audit = nullptr;      // Null: none. Must outlive the console.
+  std::string name = "operator";  // Of those who sign in with the token, which has no names.
+  std::shared_ptr<Clock> clock = system_clock();
+};
+
+// Thread-safe. Blocks for no store.
+class Console {
+ public:
+  // `token` must outlive it.
+  Console(const AdminToken& token, ConsoleOptions options);
+
+  // The secret of a link for one use within 60 s: what stands behind "/console/#link=".
+  std::string new_link(Identity identity) { return sessions_.new_link(std::move(identity)); }
+
+  // For the paths /console, those below it, and /v1/session. Empty: another path. Throws Exception(misuse) for a body
+  // that is wrong.
+  std::optional<http::Answer> answer(const http::Request& request);
+
+  // Whether admit() decides about this request, and not the token.
+  [[nodiscard]] bool decides(const http::Request& request) const;
+  // An answer that refuses the request; or empty, and sets caller.session.
+  std::optional<http::Answer> admit(const http::Request& request, Caller& caller);
+
+  [[nodiscard]] AuditLog* audit() const noexcept { return options_.audit; }
+
+ private:
+  [[nodiscard]] std::optional<http::Answer> refuse_host(const http::Request& request) const;
+  [[nodiscard]] std::string cookie_name(const http::Request& request) const;
+  http::Answer session(const http::Request& request);
+  http::Answer sign_in(const http::Request& request);
+
+  const AdminToken& token_;
+  const ConsoleOptions options_;
+  Sessions sessions_;
+};
+
+}  // namespace once::cli

@@ -1,0 +1,85 @@
+// Who has signed in to the console, by a one-time link or the admin token.
+//
+// A session has two halves, 128 random bits each. One is in a cookie, which scripts cannot read. But browsers send it
+// to every port of a host, so other servers there get it. The other is in the storage of the page's own origin, and the
+// page sends it as a header. Neither is worth anything alone. docs/console.md has the whole of it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <once/clock.hpp>
+#include <once/fingerprint.hpp>
+#include <once/platform/system.hpp>
+
+namespace once::cli {
+
+// For whom a session is.
+struct Identity {
+  std::string name;         // For histories. Not empty.
+  bool reads_only = false;  // The role reader, else operator.
+};
+
+// Secrets are kept as their digests only. Thread-safe. Times are those of the clock's uptime().
+class Sessions {
+ public:
+  static constexpr std::chrono::seconds link_life{60};
+  static constexpr std::chrono::minutes idle_life{30};
+  static constexpr std::chrono::hours whole_life{12};
+  static constexpr std::size_t most_sessions = 64;  // One more ends the one that was used least recently.
+  static constexpr std::size_t most_links = 16;     // The same: the oldest.
+  // Attempts to sign in that failed within the last minute. With so many, all are refused, also right ones.
+  static constexpr std::size_t most_failures = 20;
+  static constexpr std::chrono::minutes failure_life{1};
+
+  explicit Sessions(std::shared_ptr<Clock> clock = system_clock(), std::shared_ptr<Random> random = system_random());
+  Sessions(const Sessions&) = delete;
+  Sessions& operator=(const Sessions&) = delete;
+  ~Sessions();
+
+  // The secret of a link for one use, 32 hexadecimal digits.
+  std::string new_link(Identity identity);
+  // Takes the link. Empty: there is none with this secret, or no longer.
+  std::optional<Identity> take_link(std::string_view secret);
+
+  struct Halves {
+    std::string cookie;
+    std::string header;
+  };
+  // `credential`: what the identity signed in with, if it may change: see end_others().
+  Halves open(Identity identity, std::optional<Sha256> credential = std::nullopt);
+  // Counts as a use. Empty: there is no such session, or no longer.
+  std::optional<Identity> find(std::string_view cookie, std::string_view header);
+  void end(std::string_view cookie, std::string_view header);
+  // Ends the sessions with another credential than this. Those without one stay.
+  void end_others(const std::optional<Sha256>& credential);
+
+  // Whether too many attempts failed.
+  [[nodiscard]] bool is_barred();
+  void count_failure();
+
+ private:
+  struct Link;
+  struct Session;
+
+  std::string secret();
+  void drop_old();
+  Session* of(std::string_view cookie, std::string_view header);
+
+  const std::shared_ptr<Clock> clock_;
+  const std::shared_ptr<Random> random_;
+  std::mutex mutex_;         // Guards the following members.
+  std::vector<Link> links_;  // Oldest first.
+  std::vector<Session> sessions_;
+  std::deque<Uptime> failures_;
+};
+
+}  // namespace once::cli

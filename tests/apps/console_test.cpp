@@ -1,0 +1,198 @@
+// The console's requests: the ends of sessions by the clock, TLS, the token, and what must not end the program.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <once/stores/memory.hpp>
+#include <once/testing/manual_time.hpp>
+
+#include "../engine/forwarding_store.hpp"
+#include "operators/console.hpp"
+#include "operators_case.hpp"
+
+namespace once::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class ConsoleTest : public OperatorsCase {
+ protected:
+  ConsoleTest() {
+    std::ofstream(file) << "0123456789abcdef\n";
+    chmod(file.c_str(), 0600);
+  }
+  ~ConsoleTest() override { unlink(file.c_str()); }
+
+  std::string file = ::testing::TempDir() + "console-token-" + std::to_string(getpid());
+  std::shared_ptr<once::testing::ManualClock> clock = std::make_shared<once::testing::ManualClock>();
+};
+
+// A console, and the operators' API with it.
+struct Served {
+  Served(std::shared_ptr<Store> store, const AdminToken& token, ConsoleOptions options)
+      : console(token, std::move(options)),
+        operators({.url = "memory:", .store = std::move(store)}, token, {}, &console) {}
+
+  http::Answer ask(const std::string& method, const std::string& target, const std::string& body = {},
+                   std::vector<http::HeaderView> headers = {}) {
+    headers.push_back({"Host", host});
+    return operators.answer({.method = method, .target = target, .headers = headers, .body = body, .principal = {}});
+  }
+  http::Answer sign_in(const std::string& body) {
+    http::Answer answer =
+        ask("POST", "/v1/session", body, {{"Sec-Fetch-Site", "same-origin"}, {"Content-Type", "application/json"}});
+    if (answer.status == 200) {
+      const std::string& line = *http::find_header(answer.headers, "Set-Cookie");
+      cookie = line.substr(0, line.find(';'));
+      half = json::parse(answer.body)["half"];
+    }
+    return answer;
+  }
+  http::Answer get(const std::string& target) {
+    return ask("GET", target, "", {{"Cookie", cookie}, {"Once-Session", half}});
+  }
+
+  Console console;
+  Operators operators;
+  std::string host = "127.0.0.1:9100";
+  std::string cookie;
+  std::string half;
+};
+
+TEST_F(ConsoleTest, EndsASessionByTheClock) {
+  Served served(store, token, {.by_links = true, .clock = clock});
+  const std::string link = served.console.new_link({.name = "alice"});
+  ASSERT_EQ(served.sign_in(R"({"link":")" + link + "\"}").status, 200U);
+  clock->advance(29min);
+  EXPECT_EQ(served.get("/v1/records").status, 200U);
+  clock->advance(29min);
+  EXPECT_EQ(served.get("/v1/records").status, 200U);
+  clock->advance(30min);
+  expect_problem(served.get("/v1/records"), 401, "unauthorized");
+}
+
+TEST_F(ConsoleTest, RefusesALinkOfMoreThanAMinute) {
+  Served served(store, token, {.by_links = true, .clock = clock});
+  const std::string link = served.console.new_link({.name = "alice"});
+  clock->advance(60s);
+  expect_problem(served.sign_in(R"({"link":")" + link + "\"}"), 401, "unauthorized", "older than 60 s");
+}
+
+TEST_F(ConsoleTest, SignsInByTheTokenAsAnOperator) {
+  const AdminToken ours(file, "--admin-token-file");
+  Served served(store, ours, {.clock = clock});
+  expect_problem(served.sign_in(R"({"token":"0123456789abcdeF"})"), 401, "unauthorized", "The token is wrong.");
+  expect_problem(served.sign_in(R"({"token":""})"), 401, "unauthorized");
+  const http::Answer answer = served.sign_in(R"({"token":"0123456789abcdef"})");
+  EXPECT_EQ(read(answer)["name"], "operator");
+  EXPECT_EQ(read(answer)["role"], "operator");
+  EXPECT_THAT(*http::find_header(answer.headers, "Set-Cookie"), StartsWith("once-9100="));
+  EXPECT_EQ(served.get("/v1/records").status, 200U);
+  // Programs with the token are none the wiser, and browsers without a session have none.
+  EXPECT_EQ(served.ask("GET", "/v1/records", "", {{"Authorization", "Bearer 0123456789abcdef"}}).status, 200U);
+  expect_problem(served.ask("GET", "/v1/records", "", {{"Cookie", served.cookie}}), 401, "unauthorized");
+  expect_problem(served.ask("GET", "/v1/records"), 401, "unauthorized");
+}
+
+TEST_F(ConsoleTest, EndsASessionWithItsToken) {
+  AdminToken ours(file, "--admin-token-file");
+  Served served(store, ours, {.clock = clock});
+  served.sign_in(R"({"token":"0123456789abcdef"})");
+  ours.reload();
+  EXPECT_EQ(served.get("/v1/records").status, 200U);
+  std::ofstream(file) << "another-0123456789\n";
+  ours.reload();
+  expect_problem(served.get("/v1/records"), 401, "unauthorized");
+}
+
+TEST_F(ConsoleTest, SaysThatItNeedsAToken) {
+  Served served(store, token, {.clock = clock});
+  for (const char* const path : {"/console", "/console/", "/console/index.html", "/v1/session"}) {
+    expect_problem(served.ask("GET", path), 403, "forbidden", "--admin-token-file");
+  }
+  expect_problem(served.sign_in(R"({"token":""})"), 403, "forbidden", "--admin-token-file");
+  // Everything else is as without a console: for programs on this host, and for no browser.
+  EXPECT_EQ(served.ask("GET", "/v1/records").status, 200U);
+  expect_problem(served.ask("GET", "/v1/records", "", {{"Sec-Fetch-Site", "same-origin"}}), 403, "forbidden");
+  expect_problem(served.ask("GET", "/v1/records", "", {{"Origin", "http://127.0.0.1:9100"}}), 403, "forbidden");
+}
+
+TEST_F(ConsoleTest, HasACookieOfItsOwnPortAndScheme) {
+  Served served(store, token, {.by_links = true, .by_tls = true, .clock = clock});
+  for (const auto& [host, name] :
+       {std::pair("[::1]:9443", "__Host-once-9443="), std::pair("localhost", "__Host-once-443=")}) {
+    served.host = host;
+    const http::Answer answer = served.sign_in(R"({"link":")" + served.console.new_link({.name = "alice"}) + "\"}");
+    EXPECT_THAT(*http::find_header(answer.headers, "Set-Cookie"), StartsWith(name));
+    EXPECT_THAT(*http::find_header(answer.headers, "Set-Cookie"), HasSubstr("; Secure"));
+    EXPECT_EQ(served.get("/v1/session").status, 200U);
+  }
+  served.host = "127.0.0.1:9443";  // The cookie is another port's.
+  expect_problem(served.get("/v1/session"), 401, "unauthorized");
+}
+
+// Throws what is no Exception.
+class OutOfMemory final : public once::testing::ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  void get(std::string /*key*/, Done /*done*/) override { throw std::bad_alloc(); }
+};
+
+TEST_F(ConsoleTest, AnswersWhereItFails) {
+  Operators failing({.url = "memory:", .store = std::make_shared<OutOfMemory>(stores::make_memory_store())}, token);
+  const std::vector<http::HeaderView> headers{{"Host", "127.0.0.1"}};
+  const http::Request request{
+      .method = "GET", .target = "/v1/records/6b", .headers = headers, .body = {}, .principal = {}};
+  ::testing::internal::CaptureStderr();
+  expect_problem(failing.answer(request), 500, "internal");
+  std::promise<http::Answer> later;
+  failing.answer_later(request, [&](http::Answer answer) { later.set_value(std::move(answer)); });
+  expect_problem(later.get_future().get(), 500, "internal");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("once: the operators' API failed: std::bad_alloc"));
+}
+
+// Holds each get() until it is told to go on.
+class Held final : public once::testing::ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  void get(std::string key, Done done) override {
+    asked.set_value();  // A second request throws here.
+    go.get_future().wait();
+    ForwardingStore::get(std::move(key), std::move(done));
+  }
+  std::promise<void> asked;
+  std::promise<void> go;
+};
+
+TEST_F(ConsoleTest, RefusesWhatWaitsAtItsEnd) {
+  const auto held = std::make_shared<Held>(stores::make_memory_store());
+  const std::vector<http::HeaderView> headers{{"Host", "127.0.0.1"}};
+  const http::Request request{
+      .method = "GET", .target = "/v1/records/6b", .headers = headers, .body = {}, .principal = {}};
+  std::promise<http::Answer> first;
+  std::promise<http::Answer> second;
+  std::optional<Operators> ending(std::in_place, StoreAccess{.url = "memory:", .store = held}, token);
+  ending->answer_later(request, [&](http::Answer answer) { first.set_value(std::move(answer)); });
+  held->asked.get_future().wait();
+  ending->answer_later(request, [&](http::Answer answer) { second.set_value(std::move(answer)); });
+  ending->stop();
+  held->go.set_value();
+  ending.reset();
+  expect_problem(first.get_future().get(), 404, "no-record");
+  expect_problem(second.get_future().get(), 503, "stopping");
+}
+
+}  // namespace
+}  // namespace once::cli

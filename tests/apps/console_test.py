@@ -1,0 +1,253 @@
+"""console_test.py ONCE: `once console` from outside: who gets in, what a session may do, and what is noted."""
+import http.client
+import json
+import re
+import signal
+
+import harness
+from harness import Case
+
+LINK = re.compile(r"^http://127\.0\.0\.1:(\d+)/console/#link=([0-9a-f]{32})\n$")
+SAME = {"Sec-Fetch-Site": "same-origin"}
+
+
+class Console(Case):
+    def setUp(self):
+        super().setUp()
+        self.once("run", "--key", "page", "--", "echo", "<script>alert(1)</script>")
+        self.once("run", "--key", "held", "--on-failure", "hold", "--", "false")
+
+    def start_console(self, *arguments):
+        self.process = self.start("console", "--stats-interval", "off", *arguments)
+        found = LINK.match(self.process.stdout.readline().decode())
+        self.assertTrue(found)
+        self.port = int(found[1])
+        return found[2]
+
+    def ask(self, method, target, body=None, headers=None):
+        """Status, headers with names in lower case, and the body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=harness.DEADLINE_S)
+        sent = dict(headers or {})
+        if body is not None:
+            sent.setdefault("Content-Type", "application/json")
+            body = json.dumps(body)
+        connection.request(method, target, body, sent)
+        answer = connection.getresponse()
+        got = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        connection.close()
+        return got
+
+    def sign_in(self, link):
+        """The headers of a session."""
+        status, headers, body = self.ask("POST", "/v1/session", {"link": link}, SAME)
+        self.assertEqual(status, 200, body)
+        cookie, *attributes = headers["set-cookie"].split("; ")
+        self.assertEqual(attributes, ["Path=/", "HttpOnly", "SameSite=Strict"])
+        self.assertRegex(cookie, rf"^once-{self.port}=[0-9a-f]{{32}}$")
+        return {"Cookie": cookie, "Once-Session": json.loads(body)["half"]}
+
+    def expect_problem(self, got, status, name):
+        self.assertEqual((got[0], json.loads(got[2])["type"]), (status, f"urn:once:problem:{name}"), got[2])
+
+    def path_of(self, key):
+        return "/v1/records/" + self.show(key)["stored_key_hex"]
+
+    def release(self, session, headers=None, **members):
+        tag = self.tag or self.ask("GET", self.path_of("held") + "?include=", headers=session)[1]["etag"]
+        return self.ask("POST", self.path_of("held") + "/release", {"reason": "the bank was down", **members},
+                        {**session, "If-Match": tag, **(SAME if headers is None else headers)})
+
+    tag = None
+
+    def test_a_link_signs_in_once(self):
+        link = self.start_console("--who", "alice")
+        session = self.sign_in(link)
+        self.expect_problem(self.ask("POST", "/v1/session", {"link": link}, SAME), 401, "unauthorized")
+        self.expect_problem(self.ask("POST", "/v1/session", {"link": "0" * 32}, SAME), 401, "unauthorized")
+        self.expect_problem(self.ask("POST", "/v1/session", {"token": "0" * 32}, SAME), 401, "unauthorized")
+        self.expect_problem(self.ask("POST", "/v1/session", {}, SAME), 400, "bad-request")
+        self.assertEqual(json.loads(self.ask("GET", "/v1/session", headers=session)[2]), {"name": "alice", "role": "operator"})
+
+    def test_neither_half_is_worth_anything_alone(self):
+        session = self.sign_in(self.start_console())
+        for target in ("/v1/session", "/v1/records", "/v1/overview", "/v1/openapi.json", self.path_of("page"),
+                       self.path_of("page") + "/raw?part=result"):
+            self.assertEqual(self.ask("GET", target, headers=session)[0], 200)
+            self.expect_problem(self.ask("GET", target), 401, "unauthorized")
+            for name in session:
+                self.expect_problem(self.ask("GET", target, headers={name: session[name]}), 401, "unauthorized")
+                wrong = {**session, name: session[name][:-1] + ("1" if session[name][-1] == "0" else "0")}
+                self.expect_problem(self.ask("GET", target, headers=wrong), 401, "unauthorized")
+        # Another server of this host sets a cookie of the same name: neither of the two counts.
+        twice = {**session, "Cookie": f"once-{self.port}=x; {session['Cookie']}"}
+        self.expect_problem(self.ask("GET", "/v1/records", headers=twice), 401, "unauthorized")
+
+    def test_attempts_are_bounded(self):
+        link = self.start_console()
+        for _ in range(20):
+            self.expect_problem(self.ask("POST", "/v1/session", {"link": "guess"}, SAME), 401, "unauthorized")
+        got = self.ask("POST", "/v1/session", {"link": link}, SAME)
+        self.expect_problem(got, 429, "too-many-attempts")
+        self.assertEqual(got[1]["retry-after"], "60")
+
+    def test_no_other_host_name(self):
+        link = self.start_console()
+        session = self.sign_in(link)
+        for host in ("evil.example", f"evil.example:{self.port}", "127.0.0.1.evil.example"):
+            for target in ("/console", "/console/", "/v1/session", "/v1/records"):
+                self.expect_problem(self.ask("GET", target, headers={**session, "Host": host}), 403, "forbidden")
+        self.assertEqual(self.ask("GET", "/metrics", headers={"Host": "evil.example"})[0], 403)
+        self.assertEqual(self.ask("GET", "/metrics", headers=SAME)[0], 403)
+
+    def test_another_origin_changes_nothing(self):
+        link = self.start_console()
+        for site in ("cross-site", "same-site", "none", None):
+            headers = {"Sec-Fetch-Site": site} if site else {}
+            self.expect_problem(self.ask("POST", "/v1/session", {"link": link}, headers), 403, "forbidden")
+        session = self.sign_in(link)
+        before = self.show("held")
+        for site in ("cross-site", "same-site", "none", None):
+            headers = {"Sec-Fetch-Site": site} if site else {}
+            self.expect_problem(self.release(session, headers), 403, "forbidden")
+            self.expect_problem(self.ask("DELETE", "/v1/session", headers={**session, **headers}), 403, "forbidden")
+        self.expect_problem(self.release(session, {**SAME, "Content-Type": "text/plain"}), 415, "unsupported-media-type")
+        self.assertEqual(self.show("held"), before)
+        self.assertEqual(self.release(session)[0], 200)
+
+    def test_who_is_the_name_of_the_session(self):
+        session = self.sign_in(self.start_console("--who", "alice"))
+        self.expect_problem(self.release(session, who="bob"), 400, "bad-request")
+        self.assertEqual(self.release(session)[0], 200)
+        change = self.show("held")["history"][-1]
+        self.assertEqual((change["who"], change["why"]), ("alice", "the bank was down"))
+
+    def test_a_reader_changes_nothing(self):
+        session = self.sign_in(self.start_console("--read-only"))
+        self.assertEqual(json.loads(self.ask("GET", "/v1/session", headers=session)[2])["role"], "reader")
+        before = self.show("held")
+        self.expect_problem(self.release(session), 403, "role")
+        tag = self.ask("GET", self.path_of("page"), headers=session)[1]["etag"]
+        for action, method in (("/resolve", "POST"), ("/extend", "POST"), ("", "DELETE")):
+            self.expect_problem(self.ask(method, self.path_of("page") + action, {"reason": "r"},
+                                         {**session, **SAME, "If-Match": tag}), 403, "role")
+        self.assertEqual(self.show("held"), before)
+        self.assertEqual(self.ask("DELETE", "/v1/session", {}, {**session, **SAME})[0], 204)
+
+    def test_a_session_ends(self):
+        session = self.sign_in(self.start_console())
+        self.assertEqual(self.ask("DELETE", "/v1/session", {}, {**session, **SAME})[0], 204)
+        self.expect_problem(self.ask("GET", "/v1/records", headers=session), 401, "unauthorized")
+        self.expect_problem(self.ask("DELETE", "/v1/session", {}, {**session, **SAME}), 401, "unauthorized")
+
+    def test_the_page(self):
+        self.start_console()
+        status, headers, _ = self.ask("GET", "/console")
+        self.assertEqual((status, headers["location"]), (308, "console/"))
+        status, headers, body = self.ask("GET", "/console/")
+        self.assertEqual((status, headers["content-type"], headers["cache-control"]),
+                         (200, "text/html; charset=utf-8", "no-store"))
+        folder = harness.pathlib.Path(__file__).resolve().parents[2] / "apps/once/console"
+        self.assertEqual(body, (folder / "index.html").read_bytes())
+        types = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
+                 ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+        for file in (file for file in folder.rglob("*") if file.is_file()):
+            name = file.relative_to(folder).as_posix()
+            status, headers, body = self.ask("GET", f"/console/{name}?x=1")
+            self.assertEqual((status, body), (200, file.read_bytes()), name)
+            self.assertEqual(headers["content-type"], types.get(file.suffix, "text/plain; charset=utf-8"))
+            self.assertEqual(self.ask("HEAD", f"/console/{name}")[2], b"")
+            if name != "index.html":
+                got = self.ask("GET", f"/console/{name}", headers={"If-None-Match": headers["etag"]})
+                self.assertEqual((got[0], got[2]), (304, b""))
+        for target in ("/console", "/console/", "/console/no.js", "/console/../operators/openapi.json"):
+            headers = self.ask("GET", target)[1]
+            self.assertIn("default-src 'none'; script-src 'self'", headers["content-security-policy"])
+            self.assertIn("require-trusted-types-for 'script'", headers["content-security-policy"])
+            self.assertEqual((headers["x-content-type-options"], headers["referrer-policy"],
+                              headers["cross-origin-resource-policy"]), ("nosniff", "no-referrer", "same-origin"))
+        for target in ("/console/no.js", "/console/../operators/openapi.json", "/console/%2e%2e/console.cpp"):
+            self.assertEqual(self.ask("GET", target)[0], 404)
+        self.assertEqual(self.ask("GET", "/consoles")[0], 404)
+        self.expect_problem(self.ask("POST", "/console/", {}), 405, "method-not-allowed")
+
+    def test_stored_html_is_no_page(self):
+        session = self.sign_in(self.start_console())
+        status, headers, body = self.ask("GET", self.path_of("page") + "/raw?part=result", headers=session)
+        self.assertEqual(status, 200)
+        self.assertIn(b"<script>", body)
+        self.assertEqual(headers["content-type"], "application/octet-stream")
+        self.assertRegex(headers["content-disposition"], "^attachment; ")
+        self.assertEqual(headers["x-content-type-options"], "nosniff")
+        self.assertEqual(self.ask("GET", self.path_of("page"), headers=session)[1]["content-type"], "application/json")
+
+    def lines(self):
+        lines = [json.loads(line) for line in self.path("audit").read_text().splitlines()]
+        for line in lines:
+            self.assertRegex(line.pop("time"), r"^20\d\d-.*Z$")
+        return lines
+
+    def test_what_is_noted(self):
+        link = self.start_console("--who", "alice", "--audit-log", self.path("audit"))
+        self.assertEqual(self.path("audit").stat().st_mode & 0o777, 0o600)
+        self.ask("POST", "/v1/session", {"link": "guess"}, SAME)
+        session = self.sign_in(link)
+        self.ask("GET", self.path_of("page") + "?include=", headers=session)
+        self.ask("GET", "/v1/records", headers=session)
+        self.ask("GET", self.path_of("page") + "?include=result", headers=session)
+        self.ask("GET", self.path_of("page") + "/raw?part=result", headers=session)
+        self.assertEqual(self.release(session, dry_run=True)[0], 200)
+        self.assertEqual(self.release(session)[0], 200)
+        self.ask("DELETE", "/v1/session", {}, {**session, **SAME})
+        alice = {"who": "alice", "role": "operator"}
+        page, held = (self.show(key)["stored_key_hex"] for key in ("page", "held"))
+        lines = self.lines()
+        for line in lines:
+            line.pop("revision", None)
+        act = {"act": "release", "stored_key_hex": held, "reason": "the bank was down"}
+        self.assertEqual(lines, [
+            {"event": "sign-in-refused", "by": "link", "who": "", "role": None},
+            {"event": "sign-in", "by": "link", **alice},
+            {"event": "show", "stored_key_hex": page, "parts": "result", **alice},
+            {"event": "show", "stored_key_hex": page, "parts": "result", **alice},
+            {"event": "act", **act, **alice},
+            {"event": "acted", **act, "status": 200, **alice},
+            {"event": "sign-out", **alice}])
+        self.assertNotIn(link, self.path("audit").read_text())
+
+    def test_what_cannot_be_noted_is_refused(self):
+        link = self.start_console("--audit-log", "/dev/full")
+        self.expect_problem(self.ask("POST", "/v1/session", {"link": link}, SAME), 503, "not-audited")
+        done = self.once("console", "--audit-log", self.path("no/such/folder"))
+        self.expect(done, 243, stderr=b"cannot open the audit log")
+
+    def test_a_signal_ends_it(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            session = self.sign_in(self.start_console())
+            self.assertEqual(self.ask("GET", "/v1/records", headers=session)[0], 200)
+            self.process.send_signal(number)
+            self.assertEqual(self.process.wait(harness.DEADLINE_S), 0)
+
+    def test_where_it_listens(self):
+        self.start_console()
+        done = self.once("console", "--listen", str(self.port))
+        self.expect(done, 243, stdout=b"", stderr=f"{self.port}".encode())
+        for host in ("0.0.0.0", "[::]", "192.0.2.1", "example.com"):
+            self.expect(self.once("console", "--listen", f"{host}:0"), 64, stdout=b"", stderr=b"--listen: the console is for")
+        self.expect(self.once("console", "--store", f"sqlite:{self.path('none.db')}"), 243)
+
+    def test_enter_at_a_terminal_makes_another_link(self):
+        ours, its = harness.os.openpty()
+        self.addCleanup(harness.os.close, ours)
+        self.process = self.start("console", stdin=its)
+        harness.os.close(its)
+        first = LINK.match(self.process.stdout.readline().decode())
+        harness.os.write(ours, b"\n")
+        second = LINK.match(self.process.stdout.readline().decode())
+        self.assertNotEqual(first[2], second[2])
+        self.port = int(second[1])
+        self.sign_in(second[2])
+        self.sign_in(first[2])
+
+
+if __name__ == "__main__":
+    harness.main()

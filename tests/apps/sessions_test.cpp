@@ -1,0 +1,153 @@
+// Sessions of the console: their two halves, their ends, and the bounds on links and attempts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <once/fingerprint.hpp>
+#include <once/testing/manual_time.hpp>
+
+#include "operators/sessions.hpp"
+
+namespace once::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+class SessionsTest : public ::testing::Test {
+ protected:
+  bool lives(const Sessions::Halves& halves) { return sessions.find(halves.cookie, halves.header).has_value(); }
+
+  std::shared_ptr<once::testing::ManualClock> clock = std::make_shared<once::testing::ManualClock>();
+  Sessions sessions{clock};
+};
+
+TEST_F(SessionsTest, NeedsBothHalvesOfOneSession) {
+  const auto one = sessions.open({.name = "alice"});
+  const auto other = sessions.open({.name = "bob", .reads_only = true});
+  EXPECT_EQ(sessions.find(one.cookie, one.header)->name, "alice");
+  EXPECT_FALSE(sessions.find(one.cookie, one.header)->reads_only);
+  EXPECT_TRUE(sessions.find(other.cookie, other.header)->reads_only);
+  EXPECT_FALSE(sessions.find(one.cookie, other.header));
+  EXPECT_FALSE(sessions.find(one.cookie, ""));
+  EXPECT_FALSE(sessions.find("", one.header));
+  EXPECT_FALSE(sessions.find(one.header, one.cookie));
+  EXPECT_FALSE(sessions.find("", ""));
+}
+
+TEST_F(SessionsTest, MakesSecretsOf128BitsEach) {
+  std::set<std::string> secrets;
+  for (int i = 0; i < 20; ++i) {
+    const auto halves = sessions.open({.name = "alice"});
+    secrets.insert({halves.cookie, halves.header, sessions.new_link({.name = "alice"})});
+  }
+  EXPECT_EQ(secrets.size(), 60U);
+  for (const std::string& secret : secrets) EXPECT_THAT(secret, ::testing::MatchesRegex("[0-9a-f]{32}"));
+}
+
+TEST_F(SessionsTest, EndsWhenItIsToldTo) {
+  const auto one = sessions.open({.name = "alice"});
+  const auto other = sessions.open({.name = "alice"});
+  sessions.end(one.cookie, other.header);
+  EXPECT_TRUE(lives(one));
+  sessions.end(one.cookie, one.header);
+  EXPECT_FALSE(lives(one));
+  EXPECT_TRUE(lives(other));
+}
+
+TEST_F(SessionsTest, EndsAfterHalfAnHourWithoutUse) {
+  const auto used = sessions.open({.name = "alice"});
+  const auto idle = sessions.open({.name = "alice"});
+  clock->advance(30min - 1ns);
+  EXPECT_TRUE(lives(used));
+  clock->advance(1ns);
+  EXPECT_FALSE(lives(idle));
+  EXPECT_TRUE(lives(used));
+}
+
+TEST_F(SessionsTest, EndsAfterTwelveHoursOfUse) {
+  const auto one = sessions.open({.name = "alice"});
+  for (int i = 1; i < 48; ++i) {
+    clock->advance(15min);
+    EXPECT_TRUE(lives(one)) << i;
+  }
+  clock->advance(15min);
+  EXPECT_FALSE(lives(one));
+}
+
+TEST_F(SessionsTest, DoesNotAskUtcForItsAge) {
+  const auto one = sessions.open({.name = "alice"});
+  clock->jump(24h);
+  EXPECT_TRUE(lives(one));
+}
+
+TEST_F(SessionsTest, KeepsSoManyAndEndsTheOneUnusedForLongest) {
+  std::vector<Sessions::Halves> all;
+  for (std::size_t i = 0; i < Sessions::most_sessions; ++i) {
+    all.push_back(sessions.open({.name = "alice"}));
+    clock->advance(1s);
+  }
+  EXPECT_TRUE(lives(all[0]));
+  const auto more = sessions.open({.name = "alice"});
+  EXPECT_FALSE(lives(all[1]));
+  EXPECT_TRUE(lives(all[0]));
+  EXPECT_TRUE(lives(more));
+}
+
+TEST_F(SessionsTest, EndsWithTheTokenItBeganWith) {
+  const Sha256 token = sha256("token");
+  const auto by_token = sessions.open({.name = "operator"}, token);
+  const auto by_link = sessions.open({.name = "alice"});
+  sessions.end_others(token);
+  EXPECT_TRUE(lives(by_token));
+  sessions.end_others(sha256("another"));
+  EXPECT_FALSE(lives(by_token));
+  EXPECT_TRUE(lives(by_link));
+}
+
+TEST_F(SessionsTest, TakesALinkOnce) {
+  const std::string link = sessions.new_link({.name = "alice", .reads_only = true});
+  EXPECT_FALSE(sessions.take_link("another"));
+  EXPECT_FALSE(sessions.take_link(""));
+  const auto taken = sessions.take_link(link);
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->name, "alice");
+  EXPECT_TRUE(taken->reads_only);
+  EXPECT_FALSE(sessions.take_link(link));
+}
+
+TEST_F(SessionsTest, TakesALinkWithinAMinute) {
+  const std::string one = sessions.new_link({.name = "alice"});
+  const std::string other = sessions.new_link({.name = "alice"});
+  clock->advance(60s - 1ns);
+  EXPECT_TRUE(sessions.take_link(one));
+  clock->advance(1ns);
+  EXPECT_FALSE(sessions.take_link(other));
+}
+
+TEST_F(SessionsTest, KeepsSoManyLinks) {
+  const std::string first = sessions.new_link({.name = "alice"});
+  const std::string second = sessions.new_link({.name = "alice"});
+  for (std::size_t i = 1; i < Sessions::most_links; ++i) sessions.new_link({.name = "alice"});
+  EXPECT_FALSE(sessions.take_link(first));
+  EXPECT_TRUE(sessions.take_link(second));
+}
+
+TEST_F(SessionsTest, BarsFurtherAttemptsUntilTheFailuresAreAMinuteOld) {
+  for (std::size_t i = 0; i < Sessions::most_failures; ++i) {
+    EXPECT_FALSE(sessions.is_barred());
+    sessions.count_failure();
+  }
+  EXPECT_TRUE(sessions.is_barred());
+  clock->advance(60s - 1ns);
+  EXPECT_TRUE(sessions.is_barred());
+  clock->advance(1ns);
+  EXPECT_FALSE(sessions.is_barred());
+}
+
+}  // namespace
+}  // namespace once::cli
