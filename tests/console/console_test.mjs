@@ -2,7 +2,7 @@
 import test, { after, before } from "node:test";
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { symlinkSync } from "node:fs";
+import { readFileSync, symlinkSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import * as make from "./records.mjs";
 import { axe_source, launch, open, patience_ms } from "./browser.mjs";
@@ -310,6 +310,55 @@ test("18, 19: a link works once; the cookie alone does nothing; signing out ends
   await one.page.getByLabel("The token from your token file").waitFor();
   assert.deepEqual(unexpected(one.faults, 401), []);
   assert.deepEqual(unexpected(other.faults, 401), []);
+});
+
+test("once console itself: its link, its page, an act under its name, a reader, and its end", patient, async () => {
+  const own = make.new_store();
+  make.unknown(own, "order-17");
+  make.completed(own, "<img src=x onerror=alert(1)>", "pay", "<script>alert(1)</script>");
+  const at = await make.start_program(own, ["--who", "alice", "--audit-log", join(own.folder, "audit.log")]);
+  const reads = await make.start_program(own, ["--who", "rita", "--read-only"]);
+  try {
+    const { page, faults } = await open(browser);
+    await page.goto(at.link);
+    await page.locator(".tile.is-unknown .number", { hasText: "1" }).waitFor();
+    await find(page, "order-17");
+    await heading(page, "order-17");
+    await choose(page, "Release");
+    await page.getByRole("dialog").getByLabel("Reason").fill("the ledger has none");
+    await press(page, "Release");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    const [act] = make.record_of(own, "order-17", "pay").history.filter((entry) => entry.attempt === 0);
+    assert.deepEqual([act.who, act.why], ["alice", "the ledger has none"]);
+    await page.goto(`${at.page}#/r/${make.record_of(own, "<img src=x onerror=alert(1)>", "pay").stored_key_hex}`);
+    await page.getByRole("button", { name: "Show result" }).click();
+    await page.locator(".payload", { hasText: "<script>alert(1)</script>" }).waitFor();
+    await page.reload();
+    await page.getByRole("button", { name: "Show result" }).waitFor();
+    const events = readFileSync(join(own.folder, "audit.log"), "utf8").trim().split("\n").map((line) => JSON.parse(line));
+    assert.deepEqual(events.map(({ event, who }) => `${event} ${who}`),
+      ["sign-in alice", "act alice", "acted alice", "show alice"]);
+    assert.deepEqual(faults, []);
+
+    const reader = await open(browser);
+    await reader.page.goto(reads.link);
+    await heading(reader.page, "Overview");
+    await find(reader.page, "order-17");
+    await heading(reader.page, "order-17");
+    assert.equal(await reader.page.getByRole("button", { name: "Complete …" }).count(), 0);
+    assert.deepEqual(reader.faults, []);
+    const again = await open(browser);
+    await again.page.goto(reads.link);
+    await again.page.getByText("This link was used, or is older than 60 s.").waitFor();
+
+    at.close();
+    assert.equal(await at.exited, 0);
+    await page.getByText("Not live since").waitFor();
+  } finally {
+    at.close();
+    reads.close();
+    make.close_store(own);
+  }
 });
 
 test("20: a deep link asks for the token, then shows its page, under a prefix too", patient, async () => {

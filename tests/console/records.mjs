@@ -103,8 +103,22 @@ async function start_service() {
 
 const port_of = (log, what) => new RegExp(`${what} on port (\\d+)`).exec(log)?.[1];
 
-// The program's own API over a store, and the console in front of it: {link(role), page, post, close, ...}. Later, all of
-// this is `once console --store URL`, whose standard output has the link.
+// `once console` itself, with the page and the sessions that users get: {link, exited, close}. Its link works once.
+export async function start_program(store, flags = []) {
+  const child = spawn(program, ["console", "--store", store.url, "--stats-interval", "1s", ...flags], { stdio: ["ignore", "pipe", "pipe"] });
+  let out = "", log = "";
+  child.stdout.on("data", (data) => { out += data; });
+  child.stderr.on("data", (data) => { log += data; });
+  const exited = new Promise((done) => { child.once("exit", done); });
+  const link = await until("the console prints its link", () => {
+    if (child.exitCode !== null) throw new Error(log);
+    return /^(http:\S+)\n/.exec(out)?.[1];
+  });
+  return { link, exited, page: link.split("#")[0], close: () => child.kill("SIGTERM") };
+}
+
+// Its API over a store by `once proxy --admin`, and a host of the page in front that lets tests count requests, end
+// sessions, sign in under any name and put all below a path: {link(role), page, post, close, ...}.
 export async function start_console(store, { tokens = {}, prefix = "", stats = "1s" } = {}) {
   const service = await start_service();
   const proxy = spawn(program, ["proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", store.url, "--no-principal",
